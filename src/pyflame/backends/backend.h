@@ -1,0 +1,100 @@
+// The whole interface between the engine and a backend. The compiler cuts a window's graph into groups; for each group it asks
+// the backend's implementations, best first, and keeps the first that accepts. What it gets back is an Executable, which is
+// run many times with fresh pointers.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pyflame/record/ir.h"
+
+namespace pyflame {
+
+// How the nodes of a group hang together (compile/patterns.def has one entry per kind).
+enum class GroupKind : uint8_t {
+  Single,    // one node of class Other
+  Loop,      // elementwise nodes and reductions over one iteration space; see below
+  Epilogue,  // nodes[0] is a matmul or conv2d; the others are Map nodes over its output's shape
+};
+
+// Role of a node in a Loop group. S is the iteration space, cut at `split`: S[0, split) are the outer dims ("rows"),
+// S[split, rank) the inner ones ("one row").
+enum class Role : uint8_t {
+  Map,        // elementwise over S (operands broadcast to S with stride 0)
+  RowReduce,  // a Reduce node whose reduced axes (those of size > 1) are exactly the inner dims
+  RowMap,     // elementwise over the outer dims: its output has S's rank with size 1 in the inner dims
+  ColReduce,  // a Reduce node whose reduced axes are exactly the outer dims; nothing in the group reads it
+};
+
+struct Group {
+  GroupKind kind = GroupKind::Single;
+  std::vector<int32_t> nodes;  // indices into graph.nodes, in a valid order
+  std::vector<Role> roles;     // Loop: one per node
+  Dims space;                  // Loop: S. Operand shapes are aligned to S from the right, as broadcasting does
+  int split = 0;               // Loop: number of outer dims (== rank when there is no reduction)
+  // Values that nobody reads outside this group: their bindings have no memory and must not be stored.
+  std::vector<bool> elided;    // by graph binding index
+};
+
+// A group as an implementation sees it.
+struct Problem {
+  const Graph& graph;
+  const Group& group;
+  const Node& node(size_t i) const { return graph.nodes[static_cast<size_t>(group.nodes[i])]; }
+  const Node& root() const { return node(0); }
+  size_t size() const { return group.nodes.size(); }
+};
+
+struct RunContext {
+  void* const* bindings;  // by graph binding index: pointer to the operand's first element (null when elided)
+  const Param* params;    // by param index
+  void* workspace;        // workspace() bytes, 64-byte aligned
+  template <class T>
+  T* ptr(const Operand& o) const {
+    return static_cast<T*>(bindings[o.index]);
+  }
+};
+
+// A group made ready for running. It must not keep references to the Problem. run() may be called from any one thread at a time;
+// it throws Error on failure (an IndexError for an index out of range, say) and must then leave memory outside its outputs intact.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual void run(const RunContext& ctx) = 0;
+  virtual size_t workspace() const { return 0; }
+  virtual bool capturable() const { return true; }
+};
+
+// Empty: accepted. Otherwise the reason for the refusal, for pf.explain().
+using Refusal = std::optional<std::string>;
+
+struct Impl {
+  const char* name;  // "cpu.tile", "onednn.matmul", "reference"
+  Refusal (*accepts)(const Problem&);
+  std::unique_ptr<Executable> (*make)(const Problem&);
+};
+
+struct Limits {
+  int first_ops, max_ops;        // window limits: at first after a sync point, and at most
+  int64_t first_bytes, max_bytes;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+  // Implementations for a group, best first; the last one takes everything.
+  virtual std::span<const Impl> impls(const Problem& p) const = 0;
+  virtual bool fuses() const { return true; }   // false: every node is a group of its own (reference)
+  virtual bool executes() const { return true; }  // false: plans only (null)
+  virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
+};
+
+// Null when this build has none for the type. Each backend defines one `const Backend& <name>_backend()`.
+const Backend* find_backend(DeviceType type);
+
+}  // namespace pyflame

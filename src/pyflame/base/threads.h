@@ -1,0 +1,16 @@
+// The one thread pool of the process. Libraries (oneDNN, BLAS) are kept at one thread each and are called from inside
+// parallel_for, so nothing oversubscribes and work is split by shape, never by who is idle.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace pyflame {
+
+int num_threads();
+void set_num_threads(int n);  // ValueError when n < 1
+
+// Calls body(begin, end) over disjoint chunks of [0, n), each at least `grain` long; the calling thread takes part.
+// Runs inline when one chunk is enough or when called from inside another parallel_for. The first exception is rethrown.
+void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace pyflame

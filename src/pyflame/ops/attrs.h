@@ -1,0 +1,62 @@
+// Attributes of ops: plain aggregates of int64_t and nothing else. They are copied word by word into the cache key, so equality,
+// hash and printing are derived; PF_FIELDS only gives the names for printing. A number that changes from call to call does not
+// belong here: it is a param operand.
+#pragma once
+#include <cstdint>
+
+#define PF_FIELDS(names) static constexpr const char* kFields = names;
+
+namespace pyflame {
+
+struct NoAttrs {
+  PF_FIELDS("")
+};
+struct ReduceAttrs {
+  int64_t axes;  // bit mask of the reduced axes of the input; the output has them with size 1 (strides of the view differ only)
+  PF_FIELDS("axes")
+};
+struct ArgAttrs {
+  int64_t dim;  // -1: over the flattened input
+  PF_FIELDS("dim")
+};
+struct DimAttrs {
+  int64_t dim;
+  PF_FIELDS("dim")
+};
+struct ConvAttrs {
+  int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+  PF_FIELDS("stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,groups")
+};
+struct PoolAttrs {
+  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_include_pad;
+  PF_FIELDS("kernel_h,kernel_w,stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,count_include_pad")
+};
+struct NormAttrs {
+  int64_t has_weight, has_bias;  // an absent input is passed as the input x and ignored
+  PF_FIELDS("has_weight,has_bias")
+};
+struct AttentionAttrs {
+  int64_t causal, has_mask;  // causal: query t sees keys s <= t + (kv_length - T)
+  PF_FIELDS("causal,has_mask")
+};
+struct TopkAttrs {
+  int64_t largest;
+  PF_FIELDS("largest")
+};
+struct SortAttrs {
+  int64_t descending;
+  PF_FIELDS("descending")
+};
+struct NllAttrs {
+  int64_t ignore_index;  // rows with this target have loss and gradient 0
+  PF_FIELDS("ignore_index")
+};
+struct OptimAttrs {
+  int64_t count;      // number of parameters
+  int64_t nesterov;   // sgd
+  int64_t decoupled;  // adam: 1 is AdamW
+  int64_t maximize;
+  PF_FIELDS("count,nesterov,decoupled,maximize")
+};
+
+}  // namespace pyflame

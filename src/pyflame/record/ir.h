@@ -1,0 +1,86 @@
+// What a window looks like to everything behind the recorder: nodes over operands, operands over bindings, bindings over slots.
+//
+//   slot      one Storage that the window touches
+//   binding   a (slot, byte offset) pair; its pointer is a run-time value, so a slice offset is never part of a cache key.
+//             Two operands with the same binding start at the same address; two bindings of one slot must be assumed to overlap.
+//   param     a number that changes per call: a run-time value as well
+//
+// Nodes are in program order; node i may read what earlier nodes wrote. In-place ops write a binding that existed before.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pyflame/ops/op.h"
+#include "pyflame/tensor/device.h"
+#include "pyflame/tensor/dims.h"
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame {
+
+// Where the user called the op. `code`/`where` are opaque to the core; record/location.h turns them into "file:line".
+struct SourceLoc {
+  const void* code = nullptr;
+  int32_t where = 0;
+};
+
+// A run-time number. Integer-kind params are exact int64, others are doubles; readers convert.
+struct Param {
+  Category kind = Category::Float;
+  union {
+    double f;
+    int64_t i;
+  };
+  Param() : f(0) {}
+  Param(const Scalar& s) : kind(s.kind) {
+    if (s.kind == Category::Float) f = s.f;
+    else i = s.i;
+  }
+  double as_f64() const { return kind == Category::Float ? f : static_cast<double>(i); }
+  int64_t as_i64() const { return kind == Category::Float ? static_cast<int64_t>(f) : i; }
+};
+
+struct Operand {
+  bool is_param = false;
+  bool contiguous = true;
+  DType dtype = DType::float32;  // of a param: the dtype in which the op uses it
+  int32_t index = 0;             // binding index, or param index
+  Dims shape, strides;           // strides in elements; empty for a param
+  int64_t numel() const { return shape.numel(); }
+};
+
+struct Node {
+  OpId op{};
+  std::vector<int64_t> attrs;  // the attribute struct's words
+  std::vector<Operand> ins;    // tensor inputs first, then params
+  std::vector<Operand> outs;
+  SourceLoc loc;
+  template <class A>
+  A attr() const {
+    A a;
+    std::copy(attrs.begin(), attrs.end(), reinterpret_cast<int64_t*>(&a));
+    return a;
+  }
+  const OpInfo& info() const { return op_info(op); }
+};
+
+struct SlotInfo {
+  size_t nbytes = 0;
+  bool external = true;   // had its bytes before the window began
+  bool live = true;       // somebody outside can still see it after the window
+  bool donatable = false; // external, not live, our own memory: its bytes may be taken over
+};
+
+struct BindingInfo {
+  int32_t slot = 0;
+};
+
+struct Graph {
+  Device device;
+  std::vector<Node> nodes;
+  std::vector<SlotInfo> slots;
+  std::vector<BindingInfo> bindings;
+  int32_t params = 0;
+};
+
+}  // namespace pyflame

@@ -1,0 +1,87 @@
+// The dtypes and PyTorch's promotion rules.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+#include "pyflame/base/error.h"
+#include "pyflame/base/half.h"
+
+namespace pyflame {
+
+// name, C++ type, category: bool 0, integer 1, float 2. The order is the wire order: only append.
+#define PF_DTYPES(X)          \
+  X(float64, double, 2)       \
+  X(float32, float, 2)        \
+  X(float16, ::pyflame::float16, 2)    \
+  X(bfloat16, ::pyflame::bfloat16, 2)  \
+  X(int64, int64_t, 1)        \
+  X(int32, int32_t, 1)        \
+  X(int16, int16_t, 1)        \
+  X(int8, int8_t, 1)          \
+  X(uint8, uint8_t, 1)        \
+  X(bool_, bool, 0)
+
+enum class DType : uint8_t {
+#define X(name, type, category) name,
+  PF_DTYPES(X)
+#undef X
+};
+constexpr int kNumDTypes = 10;
+
+enum class Category : uint8_t { Bool = 0, Integer = 1, Float = 2 };
+
+std::string_view dtype_name(DType d);  // "float32"; bool_ is "bool"
+DType dtype_from_name(std::string_view name);  // ValueError lists the names
+
+constexpr int64_t dtype_size(DType d) {
+  constexpr int64_t sizes[] = {
+#define X(name, type, category) sizeof(type),
+      PF_DTYPES(X)
+#undef X
+  };
+  return sizes[static_cast<int>(d)];
+}
+constexpr Category dtype_category(DType d) {
+  constexpr int categories[] = {
+#define X(name, type, category) category,
+      PF_DTYPES(X)
+#undef X
+  };
+  return static_cast<Category>(categories[static_cast<int>(d)]);
+}
+constexpr bool is_float(DType d) { return dtype_category(d) == Category::Float; }
+constexpr bool is_half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
+
+// Result dtype of two tensors of equal standing (PyTorch's table).
+DType promote(DType a, DType b);
+
+// Calls fn.template operator()<T>() with T the C++ type of d.
+template <class Fn>
+decltype(auto) dispatch(DType d, Fn&& fn) {
+  switch (d) {
+#define X(name, type, category) \
+  case DType::name:             \
+    return fn.template operator()<type>();
+    PF_DTYPES(X)
+#undef X
+  }
+  __builtin_unreachable();
+}
+
+// A Python number: its kind takes part in promotion, its value never in a cache key.
+struct Scalar {
+  Category kind = Category::Float;
+  double f = 0;
+  int64_t i = 0;
+  Scalar(double v) : kind(Category::Float), f(v), i(static_cast<int64_t>(v)) {}
+  Scalar(float v) : Scalar(static_cast<double>(v)) {}
+  Scalar(int64_t v) : kind(Category::Integer), f(static_cast<double>(v)), i(v) {}
+  Scalar(int v) : Scalar(static_cast<int64_t>(v)) {}
+  Scalar(bool v) : kind(Category::Bool), f(v ? 1 : 0), i(v ? 1 : 0) {}
+};
+
+// Result dtype of a tensor with a Python number (the number wins only with a higher category; a float then gives
+// the default dtype, float32).
+DType promote(DType tensor, const Scalar& number);
+
+}  // namespace pyflame

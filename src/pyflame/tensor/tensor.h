@@ -1,0 +1,82 @@
+// Tensor: a handle to (storage, shape, strides, offset, dtype) plus what autograd hangs on it. Copying a Tensor copies the
+// handle. A view is another handle on the same storage; making one records nothing.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pyflame/base/ref.h"
+#include "pyflame/tensor/dims.h"
+#include "pyflame/tensor/dtype.h"
+#include "pyflame/tensor/storage.h"
+
+namespace pyflame {
+
+class GradNode;
+struct AutogradMeta;  // autograd/grad_node.h
+
+class Tensor;
+
+class TensorImpl : public RefCounted {
+ public:
+  TensorImpl(Ref<Storage> storage, Dims shape, Dims strides, int64_t offset, DType dtype);
+  ~TensorImpl() override;
+  Ref<Storage> storage;
+  Dims shape, strides;  // in elements
+  int64_t offset;       // in elements
+  DType dtype;
+  bool contiguous;
+  std::unique_ptr<AutogradMeta> autograd;  // null until gradients concern it
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+  // A new handle on existing bytes, without autograd.
+  Tensor(Ref<Storage> storage, Dims shape, Dims strides, int64_t offset, DType dtype)
+      : impl_(make_ref<TensorImpl>(std::move(storage), shape, strides, offset, dtype)) {}
+
+  explicit operator bool() const { return static_cast<bool>(impl_); }
+  TensorImpl* impl() const { return impl_.get(); }
+  const Ref<Storage>& storage() const { return impl_->storage; }
+
+  const Dims& shape() const { return impl_->shape; }
+  const Dims& strides() const { return impl_->strides; }
+  int64_t offset() const { return impl_->offset; }
+  DType dtype() const { return impl_->dtype; }
+  Device device() const { return impl_->storage->device; }
+  int dim() const { return impl_->shape.size(); }
+  int64_t size(int64_t d) const;  // negative dims count from the end; IndexError
+  int64_t numel() const { return impl_->shape.numel(); }
+  int64_t itemsize() const { return dtype_size(dtype()); }
+  int64_t nbytes() const { return numel() * itemsize(); }
+  bool is_contiguous() const { return impl_->contiguous; }
+  bool is_floating_point() const { return is_float(dtype()); }
+  bool same(const Tensor& o) const { return impl_.get() == o.impl_.get(); }
+
+  // Autograd (autograd/grad_node.cpp)
+  bool requires_grad() const;               // leaf flag or has a grad_fn
+  const Tensor& set_requires_grad(bool on) const;  // ValueError on non-leaf or non-float
+  bool is_leaf() const;
+  Tensor grad() const;                      // undefined Tensor when there is none
+  void set_grad(const Tensor& g) const;
+  Ref<GradNode> grad_fn() const;
+  Tensor detach() const;                    // shares storage and version, no history
+
+  // Synchronisation points (runtime/sync.cpp): complete all pending work on this tensor, raise if it is poisoned.
+  // The pointer is to the first element, of host-visible memory.
+  const void* data() const;
+  void* mutable_data() const;  // also bumps the version
+  template <class T>
+  T item() const;              // ValueError when numel() != 1; converts the dtype
+  double item_f64() const;
+  int64_t item_i64() const;
+  std::string str() const;     // readable printing, NumPy style
+
+ private:
+  Ref<TensorImpl> impl_;
+};
+
+}  // namespace pyflame
