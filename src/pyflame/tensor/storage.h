@@ -22,7 +22,7 @@ struct Poison {
 
 class Storage : public RefCounted {
  public:
-  Storage(Device device, size_t nbytes) : device(device), nbytes(nbytes) {}
+  Storage(Device where, size_t bytes) : device(where), nbytes(bytes) {}
   ~Storage() override { free_data(); }
 
   // Takes over memory that `deleter` frees. Null data with nbytes > 0 means: promised by a pending op.

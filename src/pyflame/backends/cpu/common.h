@@ -1,0 +1,137 @@
+// What every CPU kernel of this folder needs around its arithmetic. The decision: kernels see contiguous arrays of their
+// computation type (float, or double for float64) and nothing else. In<T> and Out<T> make that true for any dtype and any
+// strides; they cost nothing when the operand is already so, and a pass through the workspace when it is not.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "pyflame/backends/backend.h"
+#include "pyflame/base/threads.h"
+
+namespace pyflame::cpu {
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Scratch memory of the calling thread, 64-byte aligned, grown as needed and kept. `slot` tells nested users apart.
+constexpr int kScratchSlots = 4;
+void* scratch_bytes(int slot, size_t nbytes);
+template <class T>
+T* scratch(int slot, int64_t count) {
+  return static_cast<T*>(scratch_bytes(slot, static_cast<size_t>(count) * sizeof(T)));
+}
+
+// Parallel chunks are made at least this long (elements touched) so that a hand-over pays.
+constexpr int64_t kGrainElements = 16384;
+
+class WorkspacePlan {
+ public:
+  size_t take(size_t nbytes) {
+    const size_t at = size_;
+    size_ += (nbytes + 63) / 64 * 64;
+    return at;
+  }
+  size_t size() const { return size_; }
+
+ private:
+  size_t size_ = 0;
+};
+
+// Strided memory of any dtype to or from a contiguous array of float or double; parallel over long inputs.
+template <class T>
+void load_strided(const void* src, DType dtype, const Dims& shape, const Dims& strides, T* dst);
+template <class T>
+void store_strided(const T* src, void* dst, DType dtype, const Dims& shape, const Dims& strides);
+// The same for one contiguous run, on the calling thread.
+template <class T>
+void load_run(const void* src, DType dtype, int64_t n, T* dst);
+template <class T>
+void store_run(const T* src, void* dst, DType dtype, int64_t n);
+
+template <class T>
+constexpr DType compute_dtype() {
+  return std::is_same_v<T, double> ? DType::float64 : DType::float32;
+}
+
+template <class T>
+class In {
+ public:
+  In() = default;
+  In(const Operand& o, WorkspacePlan& ws) : o_(o), direct_(o.contiguous && o.dtype == compute_dtype<T>()) {
+    if (!direct_) offset_ = ws.take(static_cast<size_t>(o.numel()) * sizeof(T));
+  }
+  int64_t numel() const { return o_.numel(); }
+  const Operand& operand() const { return o_; }
+  bool direct() const { return direct_; }
+  // Brings the operand into the workspace where needed; call once a run.
+  const T* get(const RunContext& ctx) const {
+    if (direct_) return ctx.ptr<const T>(o_);
+    T* dst = reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + offset_);
+    load_strided(ctx.ptr<const void>(o_), o_.dtype, o_.shape, o_.strides, dst);
+    return dst;
+  }
+
+ private:
+  Operand o_;
+  bool direct_ = true;
+  size_t offset_ = 0;
+};
+
+template <class T>
+class Out {
+ public:
+  Out() = default;
+  Out(const Operand& o, WorkspacePlan& ws) : o_(o), direct_(o.contiguous && o.dtype == compute_dtype<T>()) {
+    if (!direct_) offset_ = ws.take(static_cast<size_t>(o.numel()) * sizeof(T));
+  }
+  int64_t numel() const { return o_.numel(); }
+  const Operand& operand() const { return o_; }
+  T* begin(const RunContext& ctx) const {
+    if (direct_) return ctx.ptr<T>(o_);
+    return reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + offset_);
+  }
+  // Writes through to the operand; call when everything is computed.
+  void finish(const RunContext& ctx) const {
+    if (!direct_) store_strided(begin(ctx), ctx.ptr<void>(o_), o_.dtype, o_.shape, o_.strides);
+  }
+
+ private:
+  Operand o_;
+  bool direct_ = true;
+  size_t offset_ = 0;
+};
+
+// Base of the executables here: a workspace that is laid out while the members are constructed.
+class Exec : public Executable {
+ public:
+  size_t workspace() const override { return ws_.size(); }
+
+ protected:
+  template <class T>
+  T* at(const RunContext& ctx, size_t offset) const {
+    return reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + offset);
+  }
+  WorkspacePlan ws_;
+};
+
+// E<T>(node) with T the computation type of the first floating point input.
+template <template <class> class E>
+std::unique_ptr<Executable> make_by_type(const Problem& p) {
+  for (const Operand& o : p.root().ins) {
+    if (o.is_param || !is_float(o.dtype)) continue;
+    if (o.dtype == DType::float64) return std::make_unique<E<double>>(p.root());
+    break;
+  }
+  return std::make_unique<E<float>>(p.root());
+}
+
+// The refusals that most kernels share.
+inline Refusal accept_single(const Problem& p) {
+  if (p.group.kind != GroupKind::Single) return "takes single nodes only";
+  return {};
+}
+// Tensor inputs and outputs are floating point (but int64 and bool, which are indices and masks).
+Refusal accept_float(const Problem& p);
+
+}  // namespace pyflame::cpu

@@ -1,0 +1,59 @@
+#include "pyflame/backends/cpu/gemm.h"
+
+#include <cblas.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "pyflame/base/error.h"
+
+// Declared here so that no OpenMP flag or header is needed to build: oneDNN brings the runtime along.
+extern "C" void omp_set_num_threads(int);
+extern "C" void openblas_set_num_threads(int);
+
+namespace pyflame::cpu {
+
+void use_one_library_thread() {
+  // OpenMP's thread count is a setting of the calling thread; OpenBLAS' is global.
+  thread_local const bool once = [] {
+    omp_set_num_threads(1);
+    static const bool blas = (openblas_set_num_threads(1), true);
+    return blas;
+  }();
+  (void)once;
+}
+
+namespace {
+template <class T>
+void scale_rows(int64_t m, int64_t n, T beta, T* c, int64_t ldc) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == T(0) ? T(0) : c[i * ldc + j] * beta;
+}
+}  // namespace
+
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+          float beta, float* c, int64_t ldc) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) return scale_rows(m, n, beta, c, ldc);
+  use_one_library_thread();
+  const auto status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+  PF_CHECK(status == dnnl_success, Runtime, "matmul: oneDNN's sgemm failed; got status {}; expected success",
+           static_cast<int>(status));
+}
+
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b, int64_t ldb,
+          double beta, double* c, int64_t ldc) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) return scale_rows(m, n, beta, c, ldc);
+  use_one_library_thread();
+  constexpr int64_t kLimit = std::numeric_limits<blasint>::max();
+  PF_CHECK(std::max({m, n, k, lda, ldb, ldc}) <= kLimit, Runtime,
+           "matmul: a dimension is too large for the BLAS; got {}; expected at most {}", std::max({m, n, k, lda, ldb, ldc}),
+           kLimit);
+  const auto i = [](int64_t v) { return static_cast<blasint>(v); };
+  cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, i(m), i(n), i(k), 1.0, a,
+              i(lda), b, i(ldb), beta, c, i(ldc));
+}
+
+}  // namespace pyflame::cpu

@@ -1,0 +1,56 @@
+// Vector kernels over one contiguous run on the calling thread, for float and double. Everything in this folder that
+// touches many numbers goes through these; they are compiled for several instruction sets and picked at run time.
+// The order of every sum depends on its length and the vector width only.
+#pragma once
+#include <cstdint>
+
+#include "pyflame/base/half.h"
+
+namespace pyflame::cpu::vec {
+
+void from_bf16(const bfloat16* x, float* y, int64_t n);
+void to_bf16(const float* x, bfloat16* y, int64_t n);
+void from_f16(const float16* x, float* y, int64_t n);
+void to_f16(const float* x, float16* y, int64_t n);
+
+double sum_squares(const float* x, int64_t n);  // accumulated in double
+double sum_squares(const double* x, int64_t n);
+
+struct AdamNumbers {
+  double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
+  bool decoupled, maximize;
+};
+struct SgdNumbers {
+  double lr, momentum, dampening, weight_decay;
+  bool first, nesterov, maximize;
+};
+
+#define PF_VEC_FUNCTIONS(T)                                                                                              \
+  T max(const T* x, int64_t n); /* -inf when empty */                                                                    \
+  T sum(const T* x, int64_t n);                                                                                          \
+  T dot(const T* x, const T* y, int64_t n);                                                                              \
+  T square_deviation(const T* x, T mean, int64_t n);                                                                     \
+  T exp_shifted(const T* x, T shift, T* y, int64_t n);      /* y = exp(x - shift), returns the sum of y */               \
+  T sum_exp_shifted(const T* x, T shift, int64_t n);                                                                     \
+  void scale(T* x, T factor, int64_t n);                    /* x *= factor */                                            \
+  void shift(const T* x, T offset, T* y, int64_t n);        /* y = x - offset */                                         \
+  void add(T* y, const T* x, int64_t n);                    /* y += x */                                                 \
+  void axpy(T* y, T a, const T* x, int64_t n);              /* y += a x */                                               \
+  /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                        \
+  void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y);                                        \
+  /* y = (x - mean) * rstd * w + b; w and b may be null */                                                               \
+  void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n);                                   \
+  /* one row of the gradient of y = xhat * w + b with xhat = (x - mean) * rstd; dw and db are added to; w may be null;   \
+     centered: the mean was a function of x (layer_norm; not rms_norm) */                                                \
+  void normalize_grad(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,            \
+                      int64_t n);                                                                                        \
+  /* ds = p * (dp - delta) * scale */                                                                                    \
+  void softmax_grad(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n);                                        \
+  void adam(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n);       \
+  void sgd(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) /* m may be null */;
+
+PF_VEC_FUNCTIONS(float)
+PF_VEC_FUNCTIONS(double)
+#undef PF_VEC_FUNCTIONS
+
+}  // namespace pyflame::cpu::vec

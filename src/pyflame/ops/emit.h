@@ -1,0 +1,65 @@
+// How op functions hand work to the recorder. An op function checks and infers first, then emits; nothing after emit() may fail
+// because of the user's input. Implemented in record/recorder.cpp.
+#pragma once
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "pyflame/record/ir.h"
+#include "pyflame/tensor/tensor.h"
+
+namespace pyflame {
+
+// An input of an op: a tensor, or a number that travels in the parameter block, used in `dtype`.
+struct Arg {
+  const Tensor* tensor = nullptr;
+  Param param;
+  DType dtype = DType::float32;
+  Arg(const Tensor& t) : tensor(&t), dtype(t.dtype()) {}
+  Arg(const Scalar& s, DType as) : param(s), dtype(as) {}
+};
+
+struct OutSpec {
+  Dims shape;
+  DType dtype;
+};
+
+namespace detail {
+Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out, const Device* device);
+std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
+                              std::span<const OutSpec> outs, const Device* device);
+void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const Tensor> outs);
+template <class A>
+std::span<const int64_t> words(const A& a) {
+  if constexpr (std::is_empty_v<A>) return {};
+  else return {reinterpret_cast<const int64_t*>(&a), sizeof(A) / sizeof(int64_t)};
+}
+}  // namespace detail
+
+// One output of the given shape and dtype, on the inputs' device (all must agree; checked by check_same_device).
+template <class A = NoAttrs>
+Tensor emit(OpId op, std::initializer_list<Arg> ins, const Dims& shape, DType dtype, const A& attrs = {}) {
+  return detail::emit(op, detail::words(attrs), {ins.begin(), ins.size()}, {shape, dtype}, nullptr);
+}
+// For ops without tensor inputs.
+template <class A = NoAttrs>
+Tensor emit_on(Device device, OpId op, std::initializer_list<Arg> ins, const Dims& shape, DType dtype, const A& attrs = {}) {
+  return detail::emit(op, detail::words(attrs), {ins.begin(), ins.size()}, {shape, dtype}, &device);
+}
+template <class A>
+std::vector<Tensor> emit_many(OpId op, std::span<const Arg> ins, std::span<const OutSpec> outs, const A& attrs) {
+  return detail::emit_many(op, detail::words(attrs), ins, outs, nullptr);
+}
+// Writes existing tensors (and counts a version of each). Inputs that overlap an output must have exactly its geometry.
+template <class A>
+void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, const A& attrs) {
+  detail::emit_into(op, detail::words(attrs), ins, outs);
+}
+
+// DeviceError-kind Value error naming op and both devices.
+void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
+
+Device current_device();           // runtime/device.cpp; thread-local default set by set_device
+void set_current_device(Device d); // DeviceError with the reason when it is not there
+
+}  // namespace pyflame

@@ -1,0 +1,213 @@
+// The public op functions; names and meanings are PyTorch's. One .cpp per family holds function, shape and dtype inference and
+// gradient together. Shapes are written [N, C]; "dim" may be negative. Errors are thrown here, at the caller's line.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pyflame/tensor/tensor.h"
+
+namespace pyflame {
+
+using Tensors = std::vector<Tensor>;
+
+// A tensor or a number.
+struct Value {
+  Tensor tensor;
+  Scalar scalar{0};
+  bool is_tensor;
+  Value(const Tensor& t) : tensor(t), is_tensor(true) {}
+  Value(Scalar s) : scalar(s), is_tensor(false) {}
+  Value(double v) : Value(Scalar(v)) {}
+  Value(float v) : Value(Scalar(v)) {}
+  Value(int v) : Value(Scalar(v)) {}
+  Value(int64_t v) : Value(Scalar(v)) {}
+  Value(bool v) : Value(Scalar(v)) {}
+};
+
+using DTypeOpt = std::optional<DType>;
+using DeviceOpt = std::optional<Device>;
+
+// ---- creation (creation.cpp). dtype defaults: float32; arange/full/randint infer as PyTorch. device defaults to the current one.
+Tensor empty(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor full(const Dims& shape, Scalar value, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor zeros(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor ones(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor empty_like(const Tensor& x, DTypeOpt dtype = {});
+Tensor full_like(const Tensor& x, Scalar value, DTypeOpt dtype = {});
+Tensor zeros_like(const Tensor& x, DTypeOpt dtype = {});
+Tensor ones_like(const Tensor& x, DTypeOpt dtype = {});
+Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor linspace(double start, double end, int64_t steps, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor eye(int64_t n, std::optional<int64_t> m = {}, DTypeOpt dtype = {}, DeviceOpt device = {});
+// Copies nbytes = numel * itemsize from host memory.
+Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt device = {});
+Tensor one_hot(const Tensor& index, int64_t num_classes = -1);  // -1 reads the maximum: a sync point
+
+// ---- random (random.cpp). Counter-based: each call takes a fresh offset of the thread-safe global generator at record time.
+void manual_seed(uint64_t seed);
+struct RngState {
+  uint64_t seed, offset;
+};
+RngState get_rng_state();
+void set_rng_state(RngState s);
+Tensor rand(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor randn(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor randint(int64_t low, int64_t high, const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor randperm(int64_t n, DTypeOpt dtype = {}, DeviceOpt device = {});
+Tensor bernoulli(const Tensor& p);
+Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
+
+// ---- elementwise (elementwise.cpp)
+#define PF_PUBLIC_UNARY(X)                                                                                             \
+  X(neg) X(abs) X(sign) X(sqrt) X(rsqrt) X(reciprocal) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf)    \
+  X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(round) X(isnan) X(isinf) X(logical_not)
+#define X(name) Tensor name(const Tensor& x);
+PF_PUBLIC_UNARY(X)
+#undef X
+#define PF_PUBLIC_BINARY(X)                                                                                        \
+  X(add) X(sub) X(mul) X(div) X(floor_divide) X(remainder) X(pow) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le)    \
+  X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor)
+#define X(name) Tensor name(const Value& a, const Value& b);
+PF_PUBLIC_BINARY(X)
+#undef X
+Tensor square(const Tensor& x);
+Tensor gelu(const Tensor& x, const std::string& approximate = "none");  // "none" (erf) or "tanh"
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor cast(const Tensor& x, DType dtype);  // the same handle when nothing changes
+Tensor where(const Tensor& condition, const Value& a, const Value& b);
+Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max);
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
+Tensor clone(const Tensor& x);
+Tensor contiguous(const Tensor& x);  // the same handle when it is
+Tensor to_device(const Tensor& x, Device device);
+
+// ---- in place (inplace.cpp): x becomes the value, cast to its dtype; value broadcasts to x. Returns x.
+// ValueError on a leaf that requires grad while gradients are recorded.
+Tensor copy_(const Tensor& x, const Value& value);
+Tensor fill_(const Tensor& x, Scalar value);
+// x.op_(b): op is evaluated out of place, then assigned; fusion makes it in place again.
+Tensor binary_(Tensor (*op)(const Value&, const Value&), const char* name, const Tensor& x, const Value& b);
+Tensor unary_(Tensor (*op)(const Tensor&), const char* name, const Tensor& x);
+
+// ---- views (view.cpp): share storage, record nothing
+Tensor view(const Tensor& x, const Dims& shape);     // ValueError when strides do not allow it; one -1 allowed
+Tensor reshape(const Tensor& x, const Dims& shape);  // copies when it must
+Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1);
+Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
+Tensor permute(const Tensor& x, const Dims& dims);
+Tensor expand(const Tensor& x, const Dims& shape);   // -1 keeps a size
+Tensor squeeze(const Tensor& x);
+Tensor squeeze(const Tensor& x, int64_t dim);
+Tensor unsqueeze(const Tensor& x, int64_t dim);
+Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
+Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step = 1);
+Tensor select(const Tensor& x, int64_t dim, int64_t index);
+Tensors split(const Tensor& x, int64_t size, int64_t dim = 0);
+Tensors split(const Tensor& x, const Dims& sizes, int64_t dim = 0);
+Tensors chunk(const Tensor& x, int64_t chunks, int64_t dim = 0);
+Tensor as_strided(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset);
+
+// ---- joining (join.cpp)
+Tensor cat(const Tensors& xs, int64_t dim = 0);
+Tensor stack(const Tensors& xs, int64_t dim = 0);
+Tensor pad(const Tensor& x, const Dims& padding, const std::string& mode = "constant", Scalar value = 0.0);  // last dim first
+
+// ---- reductions (reduce.cpp). Empty dims: all.
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false, DTypeOpt dtype = {});
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false, DTypeOpt dtype = {});
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false, DTypeOpt dtype = {});
+Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+Tensor std_dev(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
+Tensor max(const Tensor& x);
+Tensor min(const Tensor& x);
+std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false);  // values, indices
+std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false);
+Tensor sum_to(const Tensor& x, const Dims& shape);  // undoes broadcasting; the same handle when nothing changes
+Tensor norm(const Tensor& x);                       // 2-norm of all elements
+
+// ---- linear algebra (matmul.cpp)
+Tensor matmul(const Tensor& a, const Tensor& b);  // 1-D to N-D, as PyTorch
+Tensor bmm(const Tensor& a, const Tensor& b);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x [..., K], weight [N, K], bias [N]
+
+// ---- convolution and pooling (conv.cpp), NCHW
+struct Pair {
+  int64_t h, w;
+  Pair(int64_t v) : h(v), w(v) {}
+  Pair(int64_t hh, int64_t ww) : h(hh), w(ww) {}
+};
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
+              Pair dilation = 1, int64_t groups = 1);
+Tensor max_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0, Pair dilation = 1);
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride = {},
+                                                  Pair padding = 0, Pair dilation = 1);
+Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0,
+                  bool count_include_pad = true);
+
+// ---- normalisation (norm.cpp)
+Tensor softmax(const Tensor& x, int64_t dim, DTypeOpt dtype = {});
+Tensor log_softmax(const Tensor& x, int64_t dim, DTypeOpt dtype = {});
+Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
+Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {},
+                std::optional<double> eps = {});
+// running_mean/var may be undefined; they are updated in place when training.
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
+                  const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5);
+
+// ---- attention (attention.cpp): q [..., H, T, D], k and v [..., Hk, S, D]
+// kv_length (a run-time value, never part of a cache key): only the first kv_length keys count; default S.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& attn_mask = {},
+                                    double dropout_p = 0.0, bool is_causal = false, std::optional<double> scale = {},
+                                    bool enable_gqa = false, std::optional<int64_t> kv_length = {});
+
+// ---- indexing (index.cpp)
+Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
+Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src);
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src);
+Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
+Tensor tril(const Tensor& x, int64_t diagonal = 0);
+Tensor triu(const Tensor& x, int64_t diagonal = 0);
+std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
+std::pair<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false);
+
+// ---- losses (loss.cpp); reduction is "none", "mean" or "sum"
+Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& reduction = "mean");
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index = -100,
+                const std::string& reduction = "mean");
+Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_index = -100,
+                     const std::string& reduction = "mean", double label_smoothing = 0.0);
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const Tensor& weight = {},
+                                        const std::string& reduction = "mean", const Tensor& pos_weight = {});
+
+// ---- fused multi-tensor updates (optim.cpp), in place, without gradients. Undefined tensors are not allowed.
+struct SgdStep {
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov, maximize, first;
+};
+void sgd_step(const Tensors& params, const Tensors& grads, const Tensors& momentum_buffers, const SgdStep& s);
+struct AdamStep {
+  double lr, beta1, beta2, eps, weight_decay;
+  int64_t step;  // 1 at the first update
+  bool decoupled, maximize;
+};
+void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_avg, const Tensors& exp_avg_sq,
+               const AdamStep& s);
+Tensor total_norm(const Tensors& xs);                                     // 0-d float32, 2-norm over all
+Tensor clip_grad_norm_(const Tensors& parameters, double max_norm);       // returns the norm before; scales .grad in place
+
+}  // namespace pyflame

@@ -1,0 +1,44 @@
+// Names and promotion. The table is PyTorch's: float beats integer beats bool; within a kind the larger type wins, and two
+// types of a kind that cannot hold each other meet in the smallest one that holds both.
+#include "pyflame/tensor/dtype.h"
+
+#include <string>
+
+namespace pyflame {
+
+namespace {
+constexpr std::string_view kNames[] = {
+#define X(name, type, category) #name,
+    PF_DTYPES(X)
+#undef X
+};
+static_assert(std::size(kNames) == kNumDTypes);
+}  // namespace
+
+std::string_view dtype_name(DType d) { return d == DType::bool_ ? "bool" : kNames[static_cast<size_t>(d)]; }
+
+DType dtype_from_name(std::string_view name) {
+  std::string known;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const std::string_view candidate = dtype_name(static_cast<DType>(i));
+    if (candidate == name) return static_cast<DType>(i);
+    known += (i > 0 ? ", " : "") + std::string(candidate);
+  }
+  PF_FAIL(Value, "dtype: no such dtype; got '{}'; expected one of {}", name, known);
+}
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (dtype_category(a) != dtype_category(b)) return dtype_category(a) > dtype_category(b) ? a : b;
+  if (is_half(a) && is_half(b)) return DType::float32;
+  const bool unsigned_and_signed_byte = dtype_size(a) == 1 && dtype_size(b) == 1;  // bool never gets here
+  if (unsigned_and_signed_byte) return DType::int16;
+  return dtype_size(a) > dtype_size(b) ? a : b;
+}
+
+DType promote(DType tensor, const Scalar& number) {
+  if (dtype_category(tensor) >= number.kind) return tensor;
+  return number.kind == Category::Float ? DType::float32 : DType::int64;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,135 @@
+// The tape: one GradNode per differentiable op call. It lies in tensor/ because op families attach their gradients next to their
+// forward functions (ops/), while the walk over the tape is autograd/backward.cpp.
+//
+// Sequence numbers grow with creation and edges only point to older nodes, so walking by descending number is a topological order.
+// Leaves are pointed to directly (Edge::leaf), which leaves no reference cycle between a parameter and the tape.
+#pragma once
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "pyflame/record/ir.h"
+#include "pyflame/tensor/tensor.h"
+
+namespace pyflame {
+
+class GradNode;
+
+struct Edge {
+  Ref<GradNode> node;  // null for leaves and for inputs that need no gradient
+  uint32_t index = 0;  // which output of `node`
+  Tensor leaf;
+  bool needed() const { return node || leaf; }
+};
+
+// A tensor kept for the backward pass, with the version it had. A node's own output is kept without its history (no cycle).
+class SavedTensor {
+ public:
+  SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr = 0);
+  // RuntimeError when it was written in place since, naming `node`'s op and line.
+  Tensor unpack(GradNode& node) const;
+  bool defined() const { return static_cast<bool>(tensor_); }
+
+ private:
+  Tensor tensor_;
+  uint32_t version_ = 0;
+  bool is_output_ = false;
+  uint32_t output_nr_ = 0;
+};
+
+using Tensors = std::vector<Tensor>;
+using TensorHook = std::function<Tensor(const Tensor&)>;  // may return an undefined Tensor: unchanged
+
+class GradNode : public RefCounted {
+ public:
+  explicit GradNode(std::string name);
+  // grads: one per output, undefined where no gradient arrived. Returns one per input (edge), undefined for "none".
+  virtual Tensors apply(const Tensors& grads) = 0;
+  virtual void release();  // frees what was saved; a later apply() is an error
+
+  bool needs(size_t input) const { return input < edges.size() && edges[input].needed(); }
+  Tensor saved(size_t i);  // unpacks; RuntimeError after release
+  void check_not_released() const;
+
+  std::string name;
+  SourceLoc loc;
+  uint64_t sequence;
+  std::vector<Edge> edges;
+  std::vector<SavedTensor> saved_tensors;
+  struct OutputMeta {
+    Dims shape;
+    DType dtype;
+    Device device;
+  };
+  std::vector<OutputMeta> outputs;
+  std::vector<std::pair<uint32_t, std::shared_ptr<std::vector<TensorHook>>>> hooks;  // (output, hooks)
+  std::vector<uint32_t> retained;  // outputs whose grad is to be kept (retain_grad)
+  std::vector<Tensor> retained_tensors;
+  bool released = false;
+};
+
+struct AutogradMeta {
+  bool requires_grad = false;  // leaf flag
+  Ref<GradNode> grad_fn;
+  uint32_t output_nr = 0;
+  Tensor grad;
+  std::shared_ptr<std::vector<TensorHook>> hooks;  // of a leaf
+  // Views made while gradients were recorded: when `base` was written in place since, grad_fn is made anew.
+  Tensor view_base;
+  uint32_t view_epoch = 0;
+  uint32_t epoch = 0;  // counts in-place rewrites of this tensor's history
+  bool inference = false;  // made under inference_mode: can never be part of a tape
+};
+
+AutogradMeta& autograd_meta(const Tensor& t);  // makes it when absent
+
+namespace grad_mode {
+bool enabled();
+bool inference();
+struct Guard {  // sets the thread's mode for a scope
+  explicit Guard(bool on, bool inference_on = false);
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  bool before_, inference_before_;
+};
+void set(bool on, bool inference_on);
+}  // namespace grad_mode
+
+template <class F>
+class FnNode final : public GradNode {
+ public:
+  FnNode(std::string op, F f) : GradNode(std::move(op)), f_(std::move(f)) {}
+  Tensors apply(const Tensors& grads) override {
+    check_not_released();
+    return f_(static_cast<GradNode&>(*this), grads);
+  }
+
+ private:
+  F f_;
+};
+
+using TensorList = std::initializer_list<std::reference_wrapper<const Tensor>>;
+bool any_requires_grad(TensorList inputs);  // false when gradients are off
+// Wires `node` between inputs and outputs. `saved` may contain inputs and outputs.
+void attach_node(Ref<GradNode> node, const std::vector<std::reference_wrapper<const Tensor>>& inputs,
+                 const std::vector<std::reference_wrapper<const Tensor>>& outputs,
+                 const std::vector<std::reference_wrapper<const Tensor>>& saved);
+
+// The one call that an op makes after emit():
+//   attach("mul", {out}, {a, b}, {a, b}, [](GradNode& n, const Tensors& g) -> Tensors {
+//     return {n.needs(0) ? sum_to(mul(g[0], n.saved(1)), …) : Tensor(), …}; });
+// f is only stored when some input requires a gradient; it must capture by value and never capture tensors (save them).
+template <class F>
+void attach(const char* name, TensorList outputs, TensorList inputs, TensorList saved, F f) {
+  if (!any_requires_grad(inputs)) return;
+  attach_node(Ref<GradNode>(new FnNode<F>(name, std::move(f))), {inputs.begin(), inputs.end()},
+              {outputs.begin(), outputs.end()}, {saved.begin(), saved.end()});
+}
+
+}  // namespace pyflame
