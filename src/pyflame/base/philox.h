@@ -1,24 +1,28 @@
-// Philox4x32-10 (Salmon et al., 2011) and the one mapping from its words to random numbers. Every backend uses exactly this
-// mapping, so that a seed gives the same numbers on every device; integers and uniforms are equal bit by bit, normals to 2 ulp.
+// Philox4x32-10 (Salmon et al., 2011) and the one mapping from its words to random numbers. Every backend uses exactly
+// this mapping, so that a seed gives the same numbers on every device; integers and uniforms are equal bit by bit,
+// normals to 2 ulp.
 //
 //   key     = (seed low, seed high)
 //   counter = (offset low, offset high, block low, block high)
 //
-// `offset` tells one op from the next (each random op gets a fresh one), `block` counts along the op's elements: element i is
-// the row-major index in the output's shape, whatever the output's strides. A block has four words w[0..3].
+// `offset` tells one op from the next (each random op gets a fresh one), `block` counts along the op's elements:
+// element i is the row-major index in the output's shape, whatever the output's strides. A block has four words
+// w[0..3].
 //
 //   what                 elements a block   element i uses                     value
 //   uniform float32      4                  w[i % 4] of block i / 4            (w >> 8) * 2^-24
-//   uniform float16      4                  w[i % 4] of block i / 4            (w >> 21) * 2^-11   exact, so that it is never 1
-//   uniform bfloat16     4                  w[i % 4] of block i / 4            (w >> 24) * 2^-8    likewise
+//   uniform float16      4                  w[i % 4] of block i / 4            (w >> 21) * 2^-11   exact, so that it is
+//   never 1 uniform bfloat16     4                  w[i % 4] of block i / 4            (w >> 24) * 2^-8    likewise
 //   uniform float64      2                  x = word64(i % 2) of block i / 2   (x >> 11) * 2^-53
 //   normal float32       4                  pair p = i / 2: a = w[2 (p % 2)], b = w[2 (p % 2) + 1] of block p / 2
 //                                           u = ((a >> 8) + 1) * 2^-24, t = (b >> 8) * 2^-24, r = sqrt(-2 ln u)
 //                                           even i: r cos(2 pi t)   odd i: r sin(2 pi t)
 //   normal 16-bit types  as float32, rounded to the type
-//   normal float64       2                  pair p = i / 2: u = ((word64(0) >> 11) + 1) * 2^-53, t = (word64(1) >> 11) * 2^-53 of block p
-//   rand_int             2                  x = word64(i % 2) of block i / 2   low + x mod (high - low), all modulo 2^64
-//   randperm             2                  key_i = word64(i % 2) of block i / 2; the permutation sorts by (key_i, i)
+//   normal float64       2                  pair p = i / 2, block p: r and t as above with
+//                                           u = ((word64(0) >> 11) + 1) * 2^-53, t = (word64(1) >> 11) * 2^-53
+//   rand_int             2                  x = word64(i % 2) of block i / 2   low + x mod (high - low), all modulo
+//   2^64 randperm             2                  key_i = word64(i % 2) of block i / 2; the permutation sorts by (key_i,
+//   i)
 //
 //   word64(h) = w[2h] | w[2h + 1] << 32
 #pragma once
@@ -42,8 +46,8 @@ inline PhiloxBlock philox_rounds(PhiloxBlock c, uint32_t key0, uint32_t key1) {
 }
 
 inline PhiloxBlock philox(uint64_t seed, uint64_t offset, uint64_t block) {
-  return philox_rounds({static_cast<uint32_t>(offset), static_cast<uint32_t>(offset >> 32), static_cast<uint32_t>(block),
-                        static_cast<uint32_t>(block >> 32)},
+  return philox_rounds({static_cast<uint32_t>(offset), static_cast<uint32_t>(offset >> 32),
+                        static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)},
                        static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
@@ -67,7 +71,8 @@ inline float philox_open_uniform_f32(uint32_t w) { return static_cast<float>((w 
 inline double philox_open_uniform_f64(uint64_t x) { return static_cast<double>((x >> 11) + 1) * 0x1p-53; }
 
 inline int64_t philox_int(uint64_t x, int64_t low, int64_t high) {
-  return static_cast<int64_t>(static_cast<uint64_t>(low) + x % (static_cast<uint64_t>(high) - static_cast<uint64_t>(low)));
+  return static_cast<int64_t>(static_cast<uint64_t>(low) +
+                              x % (static_cast<uint64_t>(high) - static_cast<uint64_t>(low)));
 }
 
 }  // namespace pyflame

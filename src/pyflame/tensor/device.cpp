@@ -31,8 +31,8 @@ Device parse_device(std::string_view text) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     const bool number = !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
     const int most = has_index(d.type) ? 127 : 0;
-    PF_CHECK(number && value >= 0 && value <= most, Value, "device: bad device index; got '{}'; expected '{}:N' with 0 <= N <= {}",
-             text, name, most);
+    PF_CHECK(number && value >= 0 && value <= most, Value,
+             "device: bad device index; got '{}'; expected '{}:N' with 0 <= N <= {}", text, name, most);
     d.index = static_cast<int8_t>(value);
     return d;
   }

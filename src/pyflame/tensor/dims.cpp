@@ -1,4 +1,5 @@
-// Shape arithmetic. Everything that could overflow or that a user can get wrong is checked here, once, with the caller's name.
+// Shape arithmetic. Everything that could overflow or that a user can get wrong is checked here, once, with the
+// caller's name.
 #include "pyflame/tensor/dims.h"
 
 namespace pyflame {
@@ -52,8 +53,8 @@ Dims broadcast_shapes(const char* op, const Dims& a, const Dims& b) {
     const int64_t x = i <= a.size() ? a[a.size() - i] : 1;
     const int64_t y = i <= b.size() ? b[b.size() - i] : 1;
     PF_CHECK(x == y || x == 1 || y == 1, Value,
-             "{}: shapes do not broadcast; got {} and {}; expected equal sizes or 1 in dim {}, got {} and {}", op, a.str(), b.str(),
-             -i, x, y);
+             "{}: shapes do not broadcast; got {} and {}; expected equal sizes or 1 in dim {}, got {} and {}", op,
+             a.str(), b.str(), -i, x, y);
     out[n - i] = x == 1 ? y : x;
   }
   return out;
@@ -69,8 +70,9 @@ Dims broadcast_strides(const Dims& shape, const Dims& strides, const Dims& to) {
 
 int normalize_dim(const char* op, int64_t dim, int rank) {
   const int64_t span = std::max(rank, 1);  // a 0-d tensor takes 0 and -1
-  PF_CHECK(dim >= -span && dim < span, Index, "{}: dim out of range; got {}; expected {} <= dim < {} for a tensor with {} dimensions",
-           op, dim, -span, span, rank);
+  PF_CHECK(dim >= -span && dim < span, Index,
+           "{}: dim out of range; got {}; expected {} <= dim < {} for a tensor with {} dimensions", op, dim, -span,
+           span, rank);
   return static_cast<int>(dim < 0 ? dim + span : dim);
 }
 
@@ -84,8 +86,8 @@ int64_t checked_numel(const char* op, const Dims& shape) {
   }
   if (empty) return 0;
   // Byte counts of 8-byte types have to fit as well.
-  PF_CHECK(!overflow && count <= INT64_MAX / 8, Value, "{}: too many elements; got shape {}; expected fewer than 2^60 elements", op,
-           shape.str());
+  PF_CHECK(!overflow && count <= INT64_MAX / 8, Value,
+           "{}: too many elements; got shape {}; expected fewer than 2^60 elements", op, shape.str());
   return count;
 }
 
