@@ -1,0 +1,11 @@
+// pf.explain(): what the engine made of the ops of this thread between start and stop: windows and why they were cut, fused groups,
+// chosen implementations, refusals, planned bytes, cache hits.
+#pragma once
+#include <string>
+
+namespace pyflame {
+
+void explain_start();
+std::string explain_stop();
+
+}  // namespace pyflame

@@ -1,0 +1,15 @@
+// Where the user called an op. A front end (Python) installs a provider; without one locations are unknown and cost nothing.
+#pragma once
+#include <string>
+
+#include "pyflame/record/ir.h"
+
+namespace pyflame {
+
+SourceLoc current_location();
+std::string describe_location(const SourceLoc& loc);  // "train.py:41 in forward"; "an unknown place" without a provider
+
+// `current` is called for every recorded op and must be cheap; `describe` may be called much later, from any thread.
+void set_location_provider(SourceLoc (*current)(), std::string (*describe)(const SourceLoc&));
+
+}  // namespace pyflame

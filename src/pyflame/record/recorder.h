@@ -1,0 +1,90 @@
+// The recorder: one window of pending ops per thread. Recording appends words to the window's key; nothing else is built until the
+// window turns out to be new. See ARCHITECTURE.md, "The window".
+//
+// The window is cut by a pure function of the op stream:
+//   sync points        a read, an escaped storage, another thread's use, synchronize(): cut at the end
+//   structural marks   end of backward(), optimizer.step(): cut at the end
+//   limits             ops or bytes: cut after the op with the largest content hash in the second half of the window, so that a
+//                      loop body of any length is soon cut at the same op each time round
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "pyflame/backends/backend.h"
+#include "pyflame/ops/emit.h"
+#include "pyflame/tensor/tensor.h"
+
+namespace pyflame {
+
+enum class CutReason : uint8_t { Sync, Mark, Limit, Escaped, OtherThread, WindowOne, Retry };
+const char* cut_reason_name(CutReason r);
+
+// A window as it is being recorded; also what the program cache and the executor get.
+struct Window {
+  struct Slot {
+    Ref<Storage> storage;
+    bool external;
+  };
+  struct Binding {
+    int32_t slot;
+    int64_t byte_offset;
+  };
+  struct OpMark {  // where each op starts
+    uint32_t word;
+    uint32_t hash;
+    SourceLoc loc;
+  };
+  Device device;
+  std::vector<uint64_t> key;
+  std::vector<Slot> slots;
+  std::vector<Binding> bindings;
+  std::vector<Param> params;
+  std::vector<OpMark> ops;
+  int64_t new_bytes = 0;
+
+  bool empty() const { return ops.empty(); }
+  void clear();
+};
+
+// Parses the key words of a window back into nodes.
+Graph build_graph(const Window& w);
+
+class Recorder {
+ public:
+  Recorder();
+  ~Recorder();
+  static Recorder& current();  // this thread's
+
+  void record(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs,
+              bool outs_are_new);
+  void cut(CutReason reason);
+
+ private:
+  struct SlotTable;
+  void cut_locked(CutReason reason);
+  void cut_at_limit();
+  int32_t bind(Storage* s, int64_t byte_offset, bool is_new);
+  void append_operand(Storage* s, const Dims& shape, const Dims& strides, bool contiguous, int64_t offset, DType dtype,
+                      bool is_new);
+  void settle_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new);
+  void begin(Device device);
+
+  std::recursive_mutex mutex_;
+  Window window_;
+  std::unique_ptr<SlotTable> table_;
+  int max_ops_, limit_ops_;
+  int64_t max_bytes_, limit_bytes_;
+  bool running_ = false;
+};
+
+// Cuts this thread's window (a structural mark).
+void cut_window();
+// Completes everything that any thread has recorded.
+void synchronize();
+// Completes everything pending on this storage, wherever it was recorded; raises its poison.
+void sync_storage(Storage& s);
+
+}  // namespace pyflame

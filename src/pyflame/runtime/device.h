@@ -1,0 +1,29 @@
+// Which devices there are, and why one is not. The GPU libraries are not linked: 'rocm' and 'cuda' are looked for when asked.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pyflame/tensor/device.h"
+
+namespace pyflame {
+
+Device current_device();
+void set_current_device(Device d);  // Device error with the reason and what to do when it is not there
+
+bool device_available(DeviceType type);
+int device_count(DeviceType type);
+// Empty when the device is there; otherwise one sentence with the reason and what mends it.
+std::string unavailable_reason(DeviceType type);
+
+// Facts about a device in the order to print them: name, architecture, total_memory (bytes), compute_units, …
+struct DeviceInfo {
+  std::string name, architecture;
+  uint64_t total_memory = 0, free_memory = 0;
+  int64_t compute_units = 0, wave_size = 0;
+  std::vector<std::pair<std::string, std::string>> extra;
+};
+DeviceInfo device_info(Device d);  // Device error when it is not there
+
+}  // namespace pyflame
