@@ -1,0 +1,42 @@
+# How our own code is compiled: one interface target, so that every target obeys the same rules and consumers inherit none of them.
+
+add_library(pyflame_options INTERFACE)
+add_library(pyflame::options ALIAS pyflame_options)
+
+# -O3 pays only in the CPU backend's kernels (see CMakeLists.txt); elsewhere it costs compile time.
+string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
+
+# A fused group and its parts give the same bits only when the compiler never contracts a*b+c by itself.
+target_compile_options(pyflame_options INTERFACE -ffp-contract=off)
+
+target_compile_options(pyflame_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-align -Wunused -Wextra-semi)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(pyflame_options INTERFACE -Wlogical-op -Wduplicated-cond)
+endif()
+if(PYFLAME_WERROR)
+  target_compile_options(pyflame_options INTERFACE -Werror)
+endif()
+
+if(PYFLAME_SANITIZE)
+  string(REPLACE ";" "," _sanitizers "${PYFLAME_SANITIZE}")
+  # GCC's flow warnings see through the sanitizers' instrumentation and report what is not there.
+  set(_flags -fsanitize=${_sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(pyflame_options INTERFACE ${_flags} -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+  target_link_options(pyflame_options INTERFACE ${_flags})
+endif()
+
+# ccache and a fast linker are used when they are there; nothing depends on them.
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(PYFLAME_CCACHE ccache)
+  if(PYFLAME_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${PYFLAME_CCACHE}")
+  endif()
+endif()
+find_program(PYFLAME_MOLD mold)
+find_program(PYFLAME_LLD ld.lld)
+if(PYFLAME_MOLD)
+  add_link_options(-fuse-ld=mold)
+elseif(PYFLAME_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()

@@ -1,0 +1,34 @@
+// The environment variables that the core reads, as typed functions generated from env.def. A variable is read once, at its first
+// use; a malformed value raises instead of being ignored, because a misspelt setting that does nothing is worse than an error.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace pyflame::env {
+
+#define ENV_INT(variable, function, ...) int64_t function();
+#define ENV_BOOL(variable, function, ...) bool function();
+#define ENV_BYTES(variable, function, ...) int64_t function();
+#define ENV_PATH(variable, function, ...) const std::string& function();
+#include "pyflame/base/env.def"
+#undef ENV_INT
+#undef ENV_BOOL
+#undef ENV_BYTES
+#undef ENV_PATH
+
+struct Variable {
+  const char* name;
+  const char* type;           // "int", "bool", "bytes", "path"
+  const char* default_value;  // as one would write it
+  const char* doc;
+};
+std::span<const Variable> table();
+
+// The parsers behind the functions above. ErrorKind::Value names variable, value and expectation.
+int64_t parse_int(const char* variable, const std::string& text, int64_t least, int64_t greatest);
+bool parse_bool(const char* variable, const std::string& text);
+int64_t parse_bytes(const char* variable, const std::string& text);
+std::string parse_path(const char* variable, const std::string& text);
+
+}  // namespace pyflame::env
