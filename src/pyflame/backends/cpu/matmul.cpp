@@ -1,0 +1,337 @@
+#include "pyflame/backends/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "pyflame/backends/cpu/gemm.h"
+#include "pyflame/backends/cpu/vec.h"
+
+namespace pyflame::cpu {
+
+namespace {
+
+// One operand of the product: a stack of matrices that BLAS can read, or that are packed first.
+struct MatrixView {
+  Dims batch, batch_strides;  // outer dims
+  int64_t rows = 0, cols = 0, row_stride = 0, col_stride = 0;
+
+  explicit MatrixView(const Operand& o) : batch(o.shape), batch_strides(o.strides) {
+    cols = batch.back(), col_stride = batch_strides.back();
+    batch.erase(batch.size() - 1), batch_strides.erase(batch_strides.size() - 1);
+    rows = batch.back(), row_stride = batch_strides.back();
+    batch.erase(batch.size() - 1), batch_strides.erase(batch_strides.size() - 1);
+  }
+  bool row_major() const { return (col_stride == 1 || cols <= 1) && (row_stride >= std::max<int64_t>(1, cols) || rows <= 1); }
+  bool col_major() const { return (row_stride == 1 || rows <= 1) && (col_stride >= std::max<int64_t>(1, rows) || cols <= 1); }
+  int64_t ld() const {  // strides of dims of size 1 mean nothing
+    return row_major() ? (rows <= 1 ? std::max<int64_t>(1, cols) : row_stride)
+                       : (cols <= 1 ? std::max<int64_t>(1, rows) : col_stride);
+  }
+};
+
+// Makes an operand contiguous in memory order: the whole of it, without the dims that are only broadcast.
+struct Packed {
+  bool used = false;
+  DType dtype{};
+  Dims shape, strides;
+  size_t offset = 0;
+};
+
+template <class T>
+struct Side {
+  Operand o;
+  MatrixView view;
+  Packed pack;
+
+  Side(const Operand& operand, WorkspacePlan& ws) : o(operand), view(operand) {
+    if (o.dtype == compute_dtype<T>() && (view.row_major() || view.col_major())) return;
+    pack.used = true;
+    pack.dtype = o.dtype;
+    pack.shape = o.shape;
+    for (int d = 0; d < o.shape.size() - 2; ++d)
+      if (o.strides[d] == 0) pack.shape[d] = 1;
+    pack.strides = o.strides;
+    const bool transposed = !view.row_major() && view.col_major();  // keep the order that memory has
+    const int r = pack.shape.size() - 2;
+    if (transposed) {
+      std::swap(pack.shape[r], pack.shape[r + 1]);
+      std::swap(pack.strides[r], pack.strides[r + 1]);
+    }
+    const Dims dense = contiguous_strides(pack.shape);
+    for (int d = 0; d < r; ++d) view.batch_strides[d] = pack.shape[d] == 1 ? 0 : dense[d];
+    view.row_stride = transposed ? 1 : dense[r];
+    view.col_stride = transposed ? dense[r] : 1;
+    if (view.row_stride == 0) view.row_stride = 1;
+    if (view.col_stride == 0) view.col_stride = 1;
+    pack.offset = ws.take(static_cast<size_t>(pack.shape.numel()) * sizeof(T));
+  }
+  const T* get(const RunContext& ctx) const {
+    if (!pack.used) return ctx.ptr<const T>(o);
+    T* dst = reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + pack.offset);
+    load_strided(ctx.ptr<const void>(o), pack.dtype, pack.shape, pack.strides, dst);
+    return dst;
+  }
+};
+
+// Blocks of the output of one product. About 16 MFLOP are a task worth handing over; rows are cut first because a block of
+// rows is what an epilogue wants and because the packing of B is then shared by the whole block.
+struct Blocking {
+  int64_t row_block, col_block, row_blocks, col_blocks;
+  Blocking(int64_t m, int64_t n, int64_t k, int64_t batch) {
+    const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    int64_t want = static_cast<int64_t>(flops / 16e6);
+    if (want < 2 && flops >= 2e6) want = 2;
+    want = std::clamp<int64_t>(want, 1, 64);
+    if (batch >= 64) want = 1;
+    else if (batch > 1) want = std::max<int64_t>(1, std::min<int64_t>(want, 64 / batch));
+    constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
+    const int64_t rows = std::min(want, std::max<int64_t>(1, m / 32));
+    const int64_t cols = std::min(ceil_div(want, rows), std::max<int64_t>(1, n / 96));
+    row_block = ceil_div(ceil_div(std::max<int64_t>(m, 1), rows), kRowUnit) * kRowUnit;
+    col_block = cols == 1 ? std::max<int64_t>(n, 1) : ceil_div(ceil_div(n, cols), kColUnit) * kColUnit;
+    row_blocks = ceil_div(m, row_block);
+    col_blocks = ceil_div(n, col_block);
+  }
+};
+
+template <class T>
+class Matmul : public Exec {
+ public:
+  explicit Matmul(const Node& node)
+      : a_(node.ins[0], ws_), b_(node.ins[1], ws_), out_(node.outs[0]), c_(node.outs[0]) {
+    if (out_.dtype != compute_dtype<T>() || !c_.row_major()) {
+      stage_ = true;
+      const Dims dense = contiguous_strides(out_.shape);
+      const int r = out_.shape.size() - 2;
+      for (int d = 0; d < r; ++d) c_.batch_strides[d] = dense[d];
+      c_.row_stride = c_.cols, c_.col_stride = 1;
+      stage_offset_ = ws_.take(static_cast<size_t>(out_.numel()) * sizeof(T));
+    }
+    m_ = c_.rows, n_ = c_.cols, k_ = a_.view.cols;
+    batch_ = c_.batch;
+    fold_batch();
+    count_ = batch_.numel();
+    ta_ = !a_.view.row_major();
+    tb_ = !b_.view.row_major();
+    blocking_ = Blocking(m_, n_, k_, count_);
+  }
+
+  void run(const RunContext& ctx) override {
+    if (count_ * m_ * n_ == 0) return;
+    const T* a = a_.get(ctx);
+    const T* b = b_.get(ctx);
+    T* c = stage_ ? at<T>(ctx, stage_offset_) : ctx.ptr<T>(out_);
+    const int64_t blocks = blocking_.row_blocks * blocking_.col_blocks;
+    const double work = 2.0 * static_cast<double>(std::min(m_, blocking_.row_block)) *
+                        static_cast<double>(std::min(n_, blocking_.col_block)) * static_cast<double>(std::max<int64_t>(k_, 1));
+    const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(1e6 / work));
+    if (count_ * blocks == 1) block(a, b, c, 0);
+    else
+      parallel_for(count_ * blocks, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) block(a, b, c, i);
+      });
+    if (stage_) store_strided(c, ctx.ptr<void>(out_), out_.dtype, out_.shape, out_.strides);
+  }
+
+ private:
+  // [B.., M, K] x [K, N] is one product of B*M rows when the rows follow each other in memory.
+  void fold_batch() {
+    while (!batch_.empty()) {
+      const int d = batch_.size() - 1;
+      const int64_t size = batch_[d];
+      if (size != 1) {
+        const bool a_ok = m_ == 1 || (a_.view.row_major() && a_.view.batch_strides[d] == m_ * a_.view.row_stride);
+        const bool c_ok = m_ == 1 || c_.batch_strides[d] == m_ * c_.row_stride;
+        const bool b_ok = b_.view.batch_strides[d] == 0;
+        const bool plain = a_.view.row_major() && a_.view.batch_strides[d] >= k_ && c_.batch_strides[d] >= n_;
+        if (!(a_ok && b_ok && c_ok && plain)) break;
+        if (m_ == 1) a_.view.row_stride = a_.view.batch_strides[d], c_.row_stride = c_.batch_strides[d];
+        m_ *= size;
+        a_.view.rows = c_.rows = m_;
+      }
+      for (Dims* dims : {&batch_, &a_.view.batch, &a_.view.batch_strides, &b_.view.batch, &b_.view.batch_strides, &c_.batch,
+                         &c_.batch_strides})
+        dims->erase(d);
+    }
+  }
+
+  void block(const T* a, const T* b, T* c, int64_t i) const {
+    const int64_t per = blocking_.row_blocks * blocking_.col_blocks;
+    int64_t item = i / per;
+    const int64_t rb = i % per / blocking_.col_blocks, cb = i % blocking_.col_blocks;
+    for (int d = batch_.size() - 1; d >= 0; --d) {
+      const int64_t x = item % batch_[d];
+      item /= batch_[d];
+      a += x * a_.view.batch_strides[d];
+      b += x * b_.view.batch_strides[d];
+      c += x * c_.batch_strides[d];
+    }
+    const int64_t r0 = rb * blocking_.row_block, c0 = cb * blocking_.col_block;
+    const int64_t rows = std::min(blocking_.row_block, m_ - r0), cols = std::min(blocking_.col_block, n_ - c0);
+    const int64_t lda = a_.view.ld(), ldb = b_.view.ld(), ldc = c_.ld();
+    gemm(ta_, tb_, rows, cols, k_, a + (ta_ ? r0 : r0 * lda), lda, b + (tb_ ? c0 * ldb : c0), ldb, T(0), c + r0 * ldc + c0,
+         ldc);
+  }
+
+  Side<T> a_, b_;
+  Operand out_;
+  MatrixView c_;
+  bool stage_ = false, ta_ = false, tb_ = false;
+  size_t stage_offset_ = 0;
+  int64_t m_ = 0, n_ = 0, k_ = 0, count_ = 0;
+  Dims batch_;
+  Blocking blocking_{1, 1, 1, 1};
+};
+
+// Matrix times vector, in whichever of the operands the vector is: as fast as the matrix can be read.
+template <class T>
+class Gemv : public Exec {
+ public:
+  explicit Gemv(const Node& node) : a_(node.ins[0], ws_), b_(node.ins[1], ws_), y_(node.outs[0], ws_) {
+    const MatrixView c(node.outs[0]);
+    vector_first_ = c.rows == 1;
+    k_ = a_.view.cols;
+    n_ = vector_first_ ? c.cols : c.rows;
+    const MatrixView& w = vector_first_ ? b_.view : a_.view;
+    const MatrixView& x = vector_first_ ? a_.view : b_.view;
+    // Element (k, j) of the matrix as the vector sees it.
+    k_stride_ = vector_first_ ? w.row_stride : w.col_stride;
+    j_stride_ = vector_first_ ? w.col_stride : w.row_stride;
+    x_stride_ = k_ <= 1 ? 1 : vector_first_ ? x.col_stride : x.row_stride;
+    if (n_ <= 1) j_stride_ = k_stride_ == 1 || k_ <= 1 ? k_ : 1;
+    if (k_ <= 1) k_stride_ = j_stride_ == 1 ? n_ : 1;
+    batch_ = c.batch;
+  }
+
+  void run(const RunContext& ctx) override {
+    const int64_t count = batch_.numel();
+    if (count * n_ == 0) return;
+    const T* a = a_.get(ctx);
+    const T* b = b_.get(ctx);
+    T* y = y_.begin(ctx);
+    // Strips of whole cache lines; their bounds do not change the order of any sum.
+    const int64_t strip = 128, strips = ceil_div(n_, strip);
+    parallel_for(count * strips, std::max<int64_t>(1, 4 * kGrainElements / (strip * std::max<int64_t>(k_, 1))),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end;) {
+                     const int64_t item = i / strips, first = i % strips, last = std::min(strips, first + end - i);
+                     one(a, b, y + item * n_, item, first * strip, std::min(n_, last * strip));
+                     i += last - first;
+                   }
+                 });
+    y_.finish(ctx);
+  }
+
+ private:
+  void one(const T* a, const T* b, T* y, int64_t item, int64_t j0, int64_t j1) const {
+    for (int d = batch_.size() - 1; d >= 0; --d) {
+      a += item % batch_[d] * a_.view.batch_strides[d];
+      b += item % batch_[d] * b_.view.batch_strides[d];
+      item /= batch_[d];
+    }
+    const T* x = vector_first_ ? a : b;
+    const T* w = (vector_first_ ? b : a) + j0 * j_stride_;
+    if (x_stride_ != 1) {
+      T* packed = scratch<T>(0, k_);
+      for (int64_t i = 0; i < k_; ++i) packed[i] = x[i * x_stride_];
+      x = packed;
+    }
+    if (j_stride_ == 1) return vec::gemv_rows(x, w, k_stride_, k_, j1 - j0, y + j0);
+    for (int64_t j = j0; j < j1; ++j) y[j] = vec::dot(x, w + (j - j0) * j_stride_, k_);
+  }
+
+  Side<T> a_, b_;
+  Out<T> y_;
+  bool vector_first_ = false;
+  int64_t k_ = 0, n_ = 0, k_stride_ = 0, j_stride_ = 0, x_stride_ = 0;
+  Dims batch_;
+};
+
+// Integers wrap around, as their type does; the output's type is the accumulator's.
+class IntegerMatmul : public Exec {
+ public:
+  explicit IntegerMatmul(const Node& node) : a_(node.ins[0]), b_(node.ins[1]), c_(node.outs[0]) {}
+  void run(const RunContext& ctx) override {
+    dispatch(c_.dtype, [&]<class T>() {
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) multiply<T>(ctx);
+    });
+  }
+
+ private:
+  template <class T>
+  void multiply(const RunContext& ctx) const {
+    using U = std::make_unsigned_t<T>;
+    const MatrixView va(a_), vb(b_), vc(c_);
+    const T* pa = ctx.ptr<const T>(a_);
+    const T* pb = ctx.ptr<const T>(b_);
+    T* pc = ctx.ptr<T>(c_);
+    const int64_t rows = vc.batch.numel() * vc.rows;
+    if (rows * vc.cols == 0) return;
+    parallel_for(rows, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, vc.cols * va.cols)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t r = begin; r < end; ++r) {
+                     const T *a = pa, *b = pb;
+                     T* c = pc;
+                     int64_t item = r / vc.rows;
+                     for (int d = vc.batch.size() - 1; d >= 0; --d) {
+                       const int64_t x = item % vc.batch[d];
+                       item /= vc.batch[d];
+                       a += x * va.batch_strides[d], b += x * vb.batch_strides[d], c += x * vc.batch_strides[d];
+                     }
+                     a += r % vc.rows * va.row_stride, c += r % vc.rows * vc.row_stride;
+                     U* acc = scratch<U>(0, vc.cols);
+                     std::fill_n(acc, vc.cols, U(0));
+                     for (int64_t k = 0; k < va.cols; ++k) {
+                       const uint64_t x = static_cast<uint64_t>(a[k * va.col_stride]);
+                       const T* bk = b + k * vb.row_stride;
+                       for (int64_t j = 0; j < vc.cols; ++j)
+                         acc[j] = static_cast<U>(acc[j] + x * static_cast<uint64_t>(bk[j * vb.col_stride]));
+                     }
+                     for (int64_t j = 0; j < vc.cols; ++j) c[j * vc.col_stride] = static_cast<T>(acc[j]);
+                   }
+                 });
+  }
+  Operand a_, b_, c_;
+};
+
+bool is_matmul_group(const Problem& p) { return p.root().op == OpId::matmul; }
+
+}  // namespace
+
+Refusal accept_matmul(const Problem& p) {
+  if (!is_matmul_group(p)) return "takes matmul";
+  return accept_float(p);
+}
+
+std::unique_ptr<Executable> make_matmul(const Problem& p) { return make_by_type<Matmul>(p); }
+
+Refusal accept_gemv(const Problem& p) {
+  if (auto r = accept_matmul(p)) return r;
+  const MatrixView c(p.root().outs[0]);
+  if (c.rows != 1 && c.cols != 1) return "takes a matrix times a vector; both sides are matrices here";
+  const int64_t rank = p.root().ins[0].shape.size();
+  if (rank > 2 && c.batch.numel() > 1) {
+    const Operand& b = p.root().ins[1];
+    for (int d = 0; d < rank - 2; ++d)
+      if (b.shape[d] > 1 && b.strides[d] == 0) return "one matrix for many vectors is a matrix product";
+  }
+  const Operand& w = c.rows == 1 ? p.root().ins[1] : p.root().ins[0];
+  const MatrixView v(w);
+  if (!v.row_major() && !v.col_major()) return "the matrix has no dense dimension";
+  return {};
+}
+
+std::unique_ptr<Executable> make_gemv(const Problem& p) { return make_by_type<Gemv>(p); }
+
+Refusal accept_matmul_integer(const Problem& p) {
+  if (!is_matmul_group(p)) return "takes matmul";
+  if (auto r = accept_single(p)) return r;
+  const DType d = p.root().outs[0].dtype;
+  if (dtype_category(d) != Category::Integer) return "takes integers";
+  for (int i = 0; i < 2; ++i)
+    if (p.root().ins[static_cast<size_t>(i)].dtype != d) return "inputs and output must have one integer type";
+  return {};
+}
+
+std::unique_ptr<Executable> make_matmul_integer(const Problem& p) { return std::make_unique<IntegerMatmul>(p.root()); }
+
+}  // namespace pyflame::cpu

@@ -1,0 +1,469 @@
+#include "pyflame/backends/cpu/vec.h"
+
+// Three versions are enough: the baseline, AVX2 and AVX-512. Each more costs build time and gains nothing measurable here.
+#include <hwy/detect_targets.h>
+#undef HWY_DISABLED_TARGETS
+#ifdef HWY_AVX3_ZEN4
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3_ZEN4)
+#else
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pyflame/backends/cpu/vec.cpp"
+#include <hwy/foreach_target.h>  // before highway.h
+
+#include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace pyflame::cpu::vec {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int64_t kMaxLanes = 16;  // of float in the widest version
+template <class T>
+using Wide = hn::ScalableTag<T>;
+
+template <class T>
+int64_t lanes() {
+  return static_cast<int64_t>(hn::Lanes(Wide<T>()));
+}
+
+// The last, incomplete vector goes through a buffer: masked memory access is not safe in every version.
+template <class T>
+HWY_INLINE hn::Vec<Wide<T>> load_tail(const T* p, int64_t n, T fill) {
+  alignas(64) T buffer[kMaxLanes];
+  for (int64_t i = 0; i < lanes<T>(); ++i) buffer[i] = i < n ? p[i] : fill;
+  return hn::Load(Wide<T>(), buffer);
+}
+template <class T>
+HWY_INLINE void store_tail(hn::Vec<Wide<T>> v, T* p, int64_t n) {
+  alignas(64) T buffer[kMaxLanes];
+  hn::Store(v, Wide<T>(), buffer);
+  std::memcpy(p, buffer, static_cast<size_t>(n) * sizeof(T));
+}
+
+// Highway's Exp turns NaN into 0.
+template <class T, class V>
+HWY_INLINE V exp_keeping_nan(V x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(Wide<T>(), x));
+}
+
+// Sum over i of term(vector of x, i): four accumulators, so that additions do not wait for each other.
+template <class T, class F>
+HWY_INLINE T reduce_sum(int64_t n, const F& term) {
+  const Wide<T> d;
+  const int64_t w = lanes<T>();
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  int64_t i = 0;
+  for (; i + 4 * w <= n; i += 4 * w) {
+    s0 = term(s0, i, w);
+    s1 = term(s1, i + w, w);
+    s2 = term(s2, i + 2 * w, w);
+    s3 = term(s3, i + 3 * w, w);
+  }
+  for (; i < n; i += w) s0 = term(s0, i, n - i < w ? n - i : w);
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+template <class T>
+HWY_INLINE hn::Vec<Wide<T>> load(const T* p, int64_t count, T fill = T(0)) {
+  return HWY_LIKELY(count >= lanes<T>()) ? hn::LoadU(Wide<T>(), p) : load_tail(p, count, fill);
+}
+template <class T>
+HWY_INLINE void store(hn::Vec<Wide<T>> v, T* p, int64_t count) {
+  if (HWY_LIKELY(count >= lanes<T>())) hn::StoreU(v, Wide<T>(), p);
+  else store_tail(v, p, count);
+}
+
+template <class T>
+T MaxT(const T* x, int64_t n) {
+  const Wide<T> d;
+  const int64_t w = lanes<T>();
+  const T low = -std::numeric_limits<T>::infinity();
+  auto m0 = hn::Set(d, low), m1 = m0;
+  int64_t i = 0;
+  for (; i + 2 * w <= n; i += 2 * w) {
+    m0 = hn::Max(m0, hn::LoadU(d, x + i));
+    m1 = hn::Max(m1, hn::LoadU(d, x + i + w));
+  }
+  for (; i < n; i += w) m0 = hn::Max(m0, load(x + i, n - i, low));
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+}
+
+template <class T>
+T SumT(const T* x, int64_t n) {
+  return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR { return hn::Add(s, load(x + i, c)); });
+}
+template <class T>
+T DotT(const T* x, const T* y, int64_t n) {
+  return reduce_sum<T>(
+      n, [&](auto s, int64_t i, int64_t c) HWY_ATTR { return hn::MulAdd(load(x + i, c), load(y + i, c), s); });
+}
+template <class T>
+T SquareDeviationT(const T* x, T mean, int64_t n) {
+  const Wide<T> d;
+  return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
+    const auto v = hn::Sub(load(x + i, c, mean), hn::Set(d, mean));
+    return hn::MulAdd(v, v, s);
+  });
+}
+template <class T>
+T ExpShiftedT(const T* x, T shift, T* y, int64_t n) {
+  const Wide<T> d;
+  return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
+    const auto e = exp_keeping_nan<T>(
+        hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift)));
+    store(e, y + i, c);
+    return hn::Add(s, e);
+  });
+}
+template <class T>
+T SumExpShiftedT(const T* x, T shift, int64_t n) {
+  const Wide<T> d;
+  return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
+    return hn::Add(s, exp_keeping_nan<T>(
+                          hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift))));
+  });
+}
+
+template <class T, class F>
+HWY_INLINE void map(int64_t n, const F& f) {
+  const int64_t w = lanes<T>();
+  int64_t i = 0;
+  for (; i + w <= n; i += w) f(i, w);
+  if (i < n) f(i, n - i);
+}
+
+template <class T>
+void ScaleT(T* x, T factor, int64_t n) {
+  const Wide<T> d;
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Mul(load(x + i, c), hn::Set(d, factor)), x + i, c); });
+}
+template <class T>
+void ShiftT(const T* x, T offset, T* y, int64_t n) {
+  const Wide<T> d;
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Sub(load(x + i, c), hn::Set(d, offset)), y + i, c); });
+}
+template <class T>
+void AddT(T* y, const T* x, int64_t n) {
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Add(load(y + i, c), load(x + i, c)), y + i, c); });
+}
+template <class T>
+void AxpyT(T* y, T a, const T* x, int64_t n) {
+  const Wide<T> d;
+  map<T>(n, [&](int64_t i, int64_t c)
+                HWY_ATTR { store(hn::MulAdd(hn::Set(d, a), load(x + i, c), load(y + i, c)), y + i, c); });
+}
+
+// Columns in strips of eight vectors held in registers: w is streamed once and y is not touched in between.
+template <class T>
+void GemvRowsT(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {
+  const Wide<T> d;
+  const int64_t l = lanes<T>();
+  int64_t j = 0;
+  for (; j + 8 * l <= n; j += 8 * l) {
+    auto a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0;
+    const T* p = w + j;
+    for (int64_t i = 0; i < k; ++i, p += ld) {
+      const auto s = hn::Set(d, x[i]);
+      a0 = hn::MulAdd(s, hn::LoadU(d, p), a0);
+      a1 = hn::MulAdd(s, hn::LoadU(d, p + l), a1);
+      a2 = hn::MulAdd(s, hn::LoadU(d, p + 2 * l), a2);
+      a3 = hn::MulAdd(s, hn::LoadU(d, p + 3 * l), a3);
+      a4 = hn::MulAdd(s, hn::LoadU(d, p + 4 * l), a4);
+      a5 = hn::MulAdd(s, hn::LoadU(d, p + 5 * l), a5);
+      a6 = hn::MulAdd(s, hn::LoadU(d, p + 6 * l), a6);
+      a7 = hn::MulAdd(s, hn::LoadU(d, p + 7 * l), a7);
+    }
+    hn::StoreU(a0, d, y + j);
+    hn::StoreU(a1, d, y + j + l);
+    hn::StoreU(a2, d, y + j + 2 * l);
+    hn::StoreU(a3, d, y + j + 3 * l);
+    hn::StoreU(a4, d, y + j + 4 * l);
+    hn::StoreU(a5, d, y + j + 5 * l);
+    hn::StoreU(a6, d, y + j + 6 * l);
+    hn::StoreU(a7, d, y + j + 7 * l);
+  }
+  for (; j < n; j += l) {
+    auto a0 = hn::Zero(d);
+    const int64_t c = n - j;
+    for (int64_t i = 0; i < k; ++i) a0 = hn::MulAdd(hn::Set(d, x[i]), load(w + i * ld + j, c), a0);
+    store(a0, y + j, c);
+  }
+}
+
+template <class T>
+void NormalizeT(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {
+  const Wide<T> d;
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR {
+    auto v = hn::Mul(hn::Sub(load(x + i, c), hn::Set(d, mean)), hn::Set(d, rstd));
+    if (w) v = hn::Mul(v, load(w + i, c));
+    if (b) v = hn::Add(v, load(b + i, c));
+    store(v, y + i, c);
+  });
+}
+
+template <class T>
+void NormalizeGradT(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db, int64_t n) {
+  const Wide<T> d;
+  const auto vm = hn::Set(d, mean), vr = hn::Set(d, rstd);
+  auto s1 = hn::Zero(d), s2 = hn::Zero(d);
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR {
+    const auto gv = load(g + i, c);
+    const auto xhat = hn::Mul(hn::Sub(load(x + i, c, mean), vm), vr);
+    if (dw) store(hn::MulAdd(gv, xhat, load(dw + i, c)), dw + i, c);
+    if (db) store(hn::Add(gv, load(db + i, c)), db + i, c);
+    const auto gw = w ? hn::Mul(gv, load(w + i, c)) : gv;
+    s1 = hn::Add(s1, gw);
+    s2 = hn::MulAdd(gw, xhat, s2);
+  });
+  const T inv = T(1) / static_cast<T>(n);
+  const auto c1 = hn::Set(d, centered ? hn::GetLane(hn::SumOfLanes(d, s1)) * inv : T(0));
+  const auto c2 = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, s2)) * inv);
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR {
+    const auto gv = load(g + i, c);
+    const auto xhat = hn::Mul(hn::Sub(load(x + i, c), vm), vr);
+    const auto gw = w ? hn::Mul(gv, load(w + i, c)) : gv;
+    store(hn::Mul(vr, hn::Sub(hn::Sub(gw, c1), hn::Mul(xhat, c2))), dx + i, c);
+  });
+}
+
+template <class T>
+void SoftmaxGradT(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {
+  const Wide<T> d;
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR {
+    store(hn::Mul(hn::Mul(load(p + i, c), hn::Sub(load(dp + i, c), hn::Set(d, delta))), hn::Set(d, scale)), ds + i, c);
+  });
+}
+
+template <class T>
+void AdamT(const AdamNumbers& a, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {
+  const Wide<T> d;
+  const auto set = [&](double x) HWY_ATTR { return hn::Set(d, static_cast<T>(x)); };
+  const auto b1 = set(1 - a.beta1), b2 = set(a.beta2), c2 = set(1 - a.beta2), eps = set(a.eps);
+  const auto step = set(-a.lr / a.bias1), root = set(1 / std::sqrt(a.bias2));
+  const auto decay = set(a.decoupled ? 1 - a.lr * a.weight_decay : 1.0);
+  const auto l2 = set(a.decoupled ? 0.0 : a.weight_decay), sign = set(a.maximize ? -1.0 : 1.0);
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR {
+    const auto pv = load(p + i, c);
+    auto gv = hn::Mul(load(g + i, c), sign);
+    if (!a.decoupled && a.weight_decay != 0) gv = hn::MulAdd(l2, pv, gv);
+    const auto m0 = load(m + i, c);
+    const auto mv = hn::MulAdd(hn::Sub(gv, m0), b1, m0);
+    const auto vv = hn::MulAdd(hn::Mul(c2, gv), gv, hn::Mul(load(v + i, c), b2));
+    const auto denominator = hn::MulAdd(hn::Sqrt(vv), root, eps);
+    store(mv, mo + i, c);
+    store(vv, vo + i, c);
+    store(hn::MulAdd(step, hn::Div(mv, denominator), hn::Mul(pv, decay)), po + i, c);
+  });
+}
+
+template <class T>
+void SgdT(const SgdNumbers& a, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) {
+  const Wide<T> d;
+  const auto set = [&](double x) HWY_ATTR { return hn::Set(d, static_cast<T>(x)); };
+  const auto lr = set(-a.lr), mu = set(a.momentum), damp = set(1 - a.dampening), wd = set(a.weight_decay),
+             sign = set(a.maximize ? -1.0 : 1.0);
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR {
+    const auto pv = load(p + i, c);
+    auto gv = hn::Mul(load(g + i, c), sign);
+    if (a.weight_decay != 0) gv = hn::MulAdd(wd, pv, gv);
+    if (m) {
+      const auto mv = a.first ? gv : hn::MulAdd(mu, load(m + i, c), hn::Mul(damp, gv));
+      store(mv, mo + i, c);
+      gv = a.nesterov ? hn::MulAdd(mu, mv, gv) : mv;
+    }
+    store(hn::MulAdd(lr, gv, pv), po + i, c);
+  });
+}
+
+double SumSquaresF64(const double* x, int64_t n) { return DotT<double>(x, x, n); }
+
+double SumSquaresF32(const float* x, int64_t n) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  const int64_t w = static_cast<int64_t>(hn::Lanes(d));
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  int64_t i = 0;
+  for (; i + 4 * w <= n; i += 4 * w) {
+    const auto a = hn::PromoteTo(d, hn::LoadU(df, x + i)), b = hn::PromoteTo(d, hn::LoadU(df, x + i + w));
+    const auto c = hn::PromoteTo(d, hn::LoadU(df, x + i + 2 * w)), e = hn::PromoteTo(d, hn::LoadU(df, x + i + 3 * w));
+    s0 = hn::MulAdd(a, a, s0);
+    s1 = hn::MulAdd(b, b, s1);
+    s2 = hn::MulAdd(c, c, s2);
+    s3 = hn::MulAdd(e, e, s3);
+  }
+  double s = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  for (; i < n; ++i) s += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return s;
+}
+
+void FromBf16(const bfloat16* x, float* y, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<uint16_t, decltype(d)> dh;
+  const int64_t w = lanes<float>();
+  int64_t i = 0;
+  const uint16_t* bits = reinterpret_cast<const uint16_t*>(x);
+  for (; i + w <= n; i += w)
+    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(dh, bits + i)))), d, y + i);
+  for (; i < n; ++i) y[i] = static_cast<float>(x[i]);
+}
+
+void ToBf16(const float* x, bfloat16* y, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<uint16_t, decltype(d)> dh;
+  const int64_t w = lanes<float>();
+  int64_t i = 0;
+  uint16_t* bits = reinterpret_cast<uint16_t*>(y);
+  for (; i + w <= n; i += w) {
+    const auto f = hn::LoadU(d, x + i);
+    const auto u = hn::BitCast(du, f);
+    const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(u, hn::Set(du, 0x7fffu)), odd));
+    const auto nan = hn::Or(hn::ShiftRight<16>(u), hn::Set(du, 0x40u));
+    const auto r = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(f)), nan, rounded);
+    hn::StoreU(hn::DemoteTo(dh, hn::BitCast(di, r)), dh, bits + i);
+  }
+  for (; i < n; ++i) y[i] = bfloat16(x[i]);
+}
+
+void FromF16(const float16* x, float* y, int64_t n) {
+  int64_t i = 0;
+#if HWY_TARGET <= HWY_AVX2
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+  for (; i + lanes<float>() <= n; i += lanes<float>())
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(x) + i)), d, y + i);
+#endif
+  for (; i < n; ++i) y[i] = static_cast<float>(x[i]);
+}
+
+void ToF16(const float* x, float16* y, int64_t n) {
+  int64_t i = 0;
+#if HWY_TARGET <= HWY_AVX2  // the baseline's emulation truncates
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+  for (; i + lanes<float>() <= n; i += lanes<float>())
+    hn::StoreU(hn::DemoteTo(dh, hn::LoadU(d, x + i)), dh, reinterpret_cast<hwy::float16_t*>(y) + i);
+#endif
+  for (; i < n; ++i) y[i] = float16(x[i]);
+}
+
+// Highway exports functions by name, not templates.
+#define PF_EXPORTS(T, S)                                                                                                 \
+  T Max##S(const T* x, int64_t n) { return MaxT<T>(x, n); }                                                              \
+  T Sum##S(const T* x, int64_t n) { return SumT<T>(x, n); }                                                              \
+  T Dot##S(const T* x, const T* y, int64_t n) { return DotT<T>(x, y, n); }                                               \
+  T SquareDeviation##S(const T* x, T mean, int64_t n) { return SquareDeviationT<T>(x, mean, n); }                        \
+  T ExpShifted##S(const T* x, T shift, T* y, int64_t n) { return ExpShiftedT<T>(x, shift, y, n); }                       \
+  T SumExpShifted##S(const T* x, T shift, int64_t n) { return SumExpShiftedT<T>(x, shift, n); }                          \
+  void Scale##S(T* x, T factor, int64_t n) { ScaleT<T>(x, factor, n); }                                                  \
+  void Shift##S(const T* x, T offset, T* y, int64_t n) { ShiftT<T>(x, offset, y, n); }                                   \
+  void Add##S(T* y, const T* x, int64_t n) { AddT<T>(y, x, n); }                                                         \
+  void Axpy##S(T* y, T a, const T* x, int64_t n) { AxpyT<T>(y, a, x, n); }                                               \
+  void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) { GemvRowsT<T>(x, w, ld, k, n, y); }  \
+  void Normalize##S(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                               \
+    NormalizeT<T>(x, mean, rstd, w, b, y, n);                                                                            \
+  }                                                                                                                      \
+  void NormalizeGrad##S(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,          \
+                        int64_t n) {                                                                                     \
+    NormalizeGradT<T>(g, x, mean, rstd, w, centered, dx, dw, db, n);                                                     \
+  }                                                                                                                      \
+  void SoftmaxGrad##S(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {                                     \
+    SoftmaxGradT<T>(p, dp, delta, scale, ds, n);                                                                         \
+  }                                                                                                                      \
+  void Adam##S(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {   \
+    AdamT<T>(c, p, g, m, v, po, mo, vo, n);                                                                              \
+  }                                                                                                                      \
+  void Sgd##S(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) {                        \
+    SgdT<T>(c, p, g, m, po, mo, n);                                                                                      \
+  }
+PF_EXPORTS(float, F32)
+PF_EXPORTS(double, F64)
+#undef PF_EXPORTS
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pyflame::cpu::vec
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pyflame::cpu::vec {
+
+#define PF_ENTRY(Name)    \
+  HWY_EXPORT(Name##F32); \
+  HWY_EXPORT(Name##F64)
+PF_ENTRY(Max);
+PF_ENTRY(Sum);
+PF_ENTRY(Dot);
+PF_ENTRY(SquareDeviation);
+PF_ENTRY(ExpShifted);
+PF_ENTRY(SumExpShifted);
+PF_ENTRY(Scale);
+PF_ENTRY(Shift);
+PF_ENTRY(Add);
+PF_ENTRY(Axpy);
+PF_ENTRY(GemvRows);
+PF_ENTRY(Normalize);
+PF_ENTRY(NormalizeGrad);
+PF_ENTRY(SoftmaxGrad);
+PF_ENTRY(Adam);
+PF_ENTRY(Sgd);
+PF_ENTRY(SumSquares);
+#undef PF_ENTRY
+HWY_EXPORT(FromBf16);
+HWY_EXPORT(ToBf16);
+HWY_EXPORT(FromF16);
+HWY_EXPORT(ToF16);
+
+void from_bf16(const bfloat16* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(FromBf16)(x, y, n); }
+void to_bf16(const float* x, bfloat16* y, int64_t n) { HWY_DYNAMIC_DISPATCH(ToBf16)(x, y, n); }
+void from_f16(const float16* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(FromF16)(x, y, n); }
+void to_f16(const float* x, float16* y, int64_t n) { HWY_DYNAMIC_DISPATCH(ToF16)(x, y, n); }
+double sum_squares(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumSquaresF32)(x, n); }
+double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumSquaresF64)(x, n); }
+
+#define PF_WRAP(T, S)                                                                                                    \
+  T max(const T* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Max##S)(x, n); }                                            \
+  T sum(const T* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum##S)(x, n); }                                            \
+  T dot(const T* x, const T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(Dot##S)(x, y, n); }                             \
+  T square_deviation(const T* x, T mean, int64_t n) { return HWY_DYNAMIC_DISPATCH(SquareDeviation##S)(x, mean, n); }     \
+  T exp_shifted(const T* x, T shift, T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(ExpShifted##S)(x, shift, y, n); }    \
+  T sum_exp_shifted(const T* x, T shift, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumExpShifted##S)(x, shift, n); }      \
+  void scale(T* x, T factor, int64_t n) { HWY_DYNAMIC_DISPATCH(Scale##S)(x, factor, n); }                                \
+  void shift(const T* x, T offset, T* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Shift##S)(x, offset, y, n); }                 \
+  void add(T* y, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Add##S)(y, x, n); }                                       \
+  void axpy(T* y, T a, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Axpy##S)(y, a, x, n); }                             \
+  void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                       \
+    HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                                \
+  }                                                                                                                      \
+  void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                                  \
+    HWY_DYNAMIC_DISPATCH(Normalize##S)(x, mean, rstd, w, b, y, n);                                                       \
+  }                                                                                                                      \
+  void normalize_grad(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,            \
+                      int64_t n) {                                                                                       \
+    HWY_DYNAMIC_DISPATCH(NormalizeGrad##S)(g, x, mean, rstd, w, centered, dx, dw, db, n);                                \
+  }                                                                                                                      \
+  void softmax_grad(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {                                       \
+    HWY_DYNAMIC_DISPATCH(SoftmaxGrad##S)(p, dp, delta, scale, ds, n);                                                    \
+  }                                                                                                                      \
+  void adam(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {      \
+    HWY_DYNAMIC_DISPATCH(Adam##S)(c, p, g, m, v, po, mo, vo, n);                                                         \
+  }                                                                                                                      \
+  void sgd(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) {                           \
+    HWY_DYNAMIC_DISPATCH(Sgd##S)(c, p, g, m, po, mo, n);                                                                 \
+  }
+PF_WRAP(float, F32)
+PF_WRAP(double, F64)
+#undef PF_WRAP
+
+}  // namespace pyflame::cpu::vec
+#endif  // HWY_ONCE
