@@ -1,0 +1,205 @@
+// The pool's decision: workers sleep on a condition variable and take chunks from a shared counter; the caller takes chunks
+// too and is never worse off than alone. One parallel_for runs at a time; a second caller meanwhile runs inline, as do nested
+// calls, so nothing can deadlock and nothing oversubscribes. Which thread gets a chunk is left to chance: results must not
+// depend on it.
+#include "pyflame/base/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "pyflame/base/error.h"
+
+namespace pyflame {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr int64_t kChunksPerThread = 4;  // so that a thread that was descheduled does not hold up the rest
+
+thread_local bool t_inside = false;
+
+struct Job {
+  const std::function<void(int64_t, int64_t)>* body;
+  int64_t n;
+  int64_t chunks;
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+
+  void work() {
+    for (;;) {
+      const int64_t c = next.fetch_add(1, std::memory_order_relaxed);
+      if (c >= chunks) return;
+      if (failed.load(std::memory_order_relaxed)) continue;
+      try {
+        (*body)(bound(c), bound(c + 1));
+      } catch (...) {
+        const std::lock_guard lock(error_mutex);
+        if (!error) error = std::current_exception();
+        failed.store(true, std::memory_order_relaxed);
+      }
+    }
+  }
+  // Chunk sizes differ by one at most; written so that it cannot overflow.
+  int64_t bound(int64_t c) const { return n / chunks * c + std::min(c, n % chunks); }
+};
+
+class Pool {
+ public:
+  explicit Pool(int workers) {
+    threads_.reserve(static_cast<size_t>(workers));
+    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { loop(); });
+  }
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
+
+  void run(Job& job) {
+    const int helpers = static_cast<int>(std::min<int64_t>(static_cast<int64_t>(threads_.size()), job.chunks - 1));
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = &job;
+      wanted_ = helpers;
+    }
+    for (int i = 0; i < helpers; ++i) wake_.notify_one();
+    t_inside = true;
+    job.work();
+    t_inside = false;
+    // No chunk is left: whoever has not begun need not. Only those inside the job are waited for.
+    std::unique_lock lock(mutex_);
+    job_ = nullptr;
+    wanted_ = 0;
+    done_.wait(lock, [this] { return busy_ == 0; });
+  }
+
+ private:
+  void loop() {
+    t_inside = true;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [this] { return stop_ || wanted_ > 0; });
+      if (stop_) return;
+      --wanted_;
+      ++busy_;
+      Job* job = job_;
+      lock.unlock();
+      job->work();
+      lock.lock();
+      if (--busy_ == 0 && job_ == nullptr) done_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  Job* job_ = nullptr;
+  int wanted_ = 0;
+  int busy_ = 0;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+int affinity_count() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int initial_threads() {
+  if (const char* text = std::getenv("PYFLAME_NUM_THREADS"); text && *text) {
+    char* end = nullptr;
+    const long v = std::strtol(text, &end, 10);
+    PF_CHECK(*end == '\0' && v >= 1 && v <= kMaxThreads, Value,
+             "PYFLAME_NUM_THREADS: not a number of threads; got '{}'; expected 1 to {}", text, kMaxThreads);
+    return static_cast<int>(v);
+  }
+  return affinity_count();
+}
+
+// Everything here is reached through one pointer that is never freed: workers may outlive static destructors. After fork()
+// the child has no workers and locks in unknown states, so it starts from a new State with the same number of threads.
+struct State {
+  std::mutex run_mutex;  // held while a parallel_for runs, and while the pool is changed
+  std::atomic<int> count{0};
+  std::unique_ptr<Pool> pool;
+};
+
+std::atomic<State*> g_state{nullptr};
+
+void after_fork_in_child() {
+  const State* old = g_state.load(std::memory_order_relaxed);
+  auto* fresh = new State;
+  if (old) fresh->count.store(old->count.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  g_state.store(fresh, std::memory_order_release);
+  t_inside = false;
+}
+
+State& state() {
+  State* s = g_state.load(std::memory_order_acquire);
+  if (s) return *s;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    g_state.store(new State, std::memory_order_release);
+    pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  });
+  return *g_state.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+int num_threads() {
+  State& s = state();
+  int n = s.count.load(std::memory_order_relaxed);
+  if (n == 0) {
+    const int wanted = initial_threads();
+    s.count.compare_exchange_strong(n, wanted, std::memory_order_relaxed);
+    n = s.count.load(std::memory_order_relaxed);
+  }
+  return n;
+}
+
+void set_num_threads(int n) {
+  PF_CHECK(n >= 1 && n <= kMaxThreads, Value, "set_num_threads: bad number of threads; got {}; expected 1 to {}", n,
+           kMaxThreads);
+  PF_CHECK(!t_inside, Runtime, "set_num_threads: called from inside a parallel loop; call it between operations");
+  State& s = state();
+  const std::lock_guard lock(s.run_mutex);
+  if (s.count.load(std::memory_order_relaxed) == n) return;
+  s.pool.reset();
+  s.count.store(n, std::memory_order_relaxed);
+}
+
+void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  if (n <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  if (n < 2 * grain || t_inside) return body(0, n);
+  const int threads = num_threads();
+  if (threads == 1) return body(0, n);
+  State& s = state();
+  std::unique_lock lock(s.run_mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return body(0, n);
+  if (!s.pool) s.pool = std::make_unique<Pool>(s.count.load(std::memory_order_relaxed) - 1);
+  Job job;
+  job.body = &body;
+  job.n = n;
+  job.chunks = std::min(n / grain, kChunksPerThread * threads);
+  s.pool->run(job);
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace pyflame
