@@ -1,0 +1,94 @@
+# The commands of this repository. `make demo` and `make test` work from a fresh clone: tools/bootstrap.sh installs what is missing.
+# Everything is built in one CMake tree (build/release) and installed from there into a virtual environment (.venv), so the core is
+# compiled once for the program, the tests and the Python module.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+
+BUILD   := build/release
+VENV    := .venv
+PY      := $(abspath $(VENV)/bin/python)
+STAMP   := build/stamps
+# CMake and Ninja of the virtual environment, where the system's are too old, win.
+export PATH := $(abspath $(VENV)/bin):$(PATH)
+
+# What `make demo` trains on and with; override on the command line.
+DEMO_OUT    := runs/demo
+DEMO_DATA   ?= $(shell $(PY) -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')
+DEMO_ARGS   ?=
+DEMO_PROMPT ?= def 
+DEMO_GENERATE_ARGS ?=
+
+PYTEST_ARGS ?=
+PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns)
+PYTEST      := $(PY) tools/run_pytest.py
+
+.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check bench clean distclean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(STAMP)/bootstrap: tools/bootstrap.sh tools/requirements.txt
+	@tools/bootstrap.sh
+	@mkdir -p $(STAMP) && touch $@
+
+$(BUILD)/build.ninja: $(STAMP)/bootstrap CMakePresets.json
+	cmake --preset release -DPYFLAME_BUILD_PYTHON=ON -DPYFLAME_BUILD_TESTS=ON -DPython_EXECUTABLE=$(PY)
+	@touch $@
+
+build: $(BUILD)/build.ninja  ## the program, the Python module and the C++ tests, optimized
+	cmake --build $(BUILD)
+
+# Cheaper than `pip install .`, and it is the same set of files (the `python` component).
+.PHONY: install-venv
+install-venv: build
+	@tools/install_venv.sh $(BUILD) $(VENV)
+
+demo: $(BUILD)/build.ninja  ## train a small GPT on Python's own library, then let it write (about three minutes)
+	cmake --build $(BUILD) --target pyflame_cli
+	$(BUILD)/bin/pyflame train gpt --data $(DEMO_DATA) --out $(DEMO_OUT) $(DEMO_ARGS)
+	$(BUILD)/bin/pyflame generate --checkpoint $(DEMO_OUT) --prompt '$(DEMO_PROMPT)' $(DEMO_GENERATE_ARGS)
+
+test: build  ## every test, C++ and Python
+	@rc=0; \
+	ctest --test-dir $(BUILD) --output-on-failure --progress -j $$(nproc) >$(BUILD)/ctest.log 2>&1 || rc=1; \
+	  if [ $$rc = 0 ]; then grep -E 'tests passed|Total Test time' $(BUILD)/ctest.log; else tail -n 200 $(BUILD)/ctest.log; fi; \
+	tools/install_venv.sh $(BUILD) $(VENV) || exit 1; \
+	$(PYTEST) $(PYTEST_ARGS) $(PYTEST_DIRS) || rc=1; \
+	echo; echo "C++:    $$(grep -E 'tests passed|No tests were found' $(BUILD)/ctest.log | tail -1)"; \
+	echo "Python: $$(cat build/pytest-summary.txt)"; exit $$rc
+
+test-cpp: build  ## the C++ tests
+	ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
+
+test-python: install-venv  ## the Python tests
+	$(PYTEST) $(PYTEST_ARGS) $(PYTEST_DIRS)
+
+lint: $(STAMP)/bootstrap  ## include direction, vendor words, machine paths, format and the like
+	$(PY) tools/lint/run.py
+
+format:  ## clang-format on all C++ sources
+	git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs clang-format -i
+
+TIDY_FILES ?= $(shell git ls-files '*.cpp' | grep -E '^(src|cli)/')
+tidy: $(BUILD)/build.ninja  ## clang-tidy on TIDY_FILES (default: all; slow)
+	clang-tidy --quiet -p $(BUILD) $(TIDY_FILES)
+
+asan: $(STAMP)/bootstrap  ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	cmake --preset asan-ubsan && cmake --build --preset asan-ubsan && ctest --preset asan-ubsan -j $$(nproc)
+
+TSAN_FILTER ?= Recorder|Executor|Thread|Window|Program
+tsan: $(STAMP)/bootstrap  ## the threaded C++ tests under ThreadSanitizer
+	cmake --preset tsan && cmake --build --preset tsan && ctest --preset tsan -j $$(nproc) -R '$(TSAN_FILTER)'
+
+docs: $(STAMP)/bootstrap  ## regenerate the generated pages of docs/
+	$(PY) tools/gen_env_docs.py
+
+docs-check: install-venv  ## generated pages are up to date, and the code blocks of README and docs run
+	$(PY) tools/gen_env_docs.py --check
+	$(PY) tools/run_doc_blocks.py
+
+clean:  ## remove what was built
+	rm -rf build dist *.egg-info compile_commands.json
+
+distclean: clean  ## and the virtual environment
+	rm -rf $(VENV)
