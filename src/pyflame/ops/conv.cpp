@@ -1,0 +1,169 @@
+// conv2d, its gradient by the input and its gradient by the weight are three faces of one trilinear form, so each one's gradients
+// are the other two: derivatives of any order exist without further ops. Pooling pairs up the same way (avg_pool2d with
+// avg_pool2d_grad, max_pool2d's selection with scatter_add and gather).
+#include "pyflame/ops/family.h"
+
+namespace pyflame {
+
+namespace {
+
+int64_t window_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
+  const int64_t span = in + 2 * pad - dilation * (kernel - 1) - 1;
+  return span < 0 ? 0 : span / stride + 1;
+}
+
+void check_geometry(const char* op, Pair stride, Pair padding, Pair dilation) {
+  PF_CHECK(stride.h > 0 && stride.w > 0, Value, "{}: stride is not positive; got ({}, {}); expected > 0", op, stride.h,
+           stride.w);
+  PF_CHECK(padding.h >= 0 && padding.w >= 0, Value, "{}: padding is negative; got ({}, {}); expected >= 0", op, padding.h,
+           padding.w);
+  PF_CHECK(dilation.h > 0 && dilation.w > 0, Value, "{}: dilation is not positive; got ({}, {}); expected > 0", op,
+           dilation.h, dilation.w);
+}
+
+Tensor conv_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, const ConvAttrs& a);
+Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Dims& shape, const ConvAttrs& a);
+
+Tensor conv_op(const Tensor& x, const Tensor& w, const ConvAttrs& a) {
+  const Dims shape{x.size(0), w.size(0), window_size(x.size(2), w.size(2), a.stride_h, a.pad_h, a.dilation_h),
+                   window_size(x.size(3), w.size(3), a.stride_w, a.pad_w, a.dilation_w)};
+  Tensor out = emit(OpId::conv2d, {x, w}, shape, x.dtype(), a);
+  attach("conv2d", {out}, {x, w}, {x, w}, [a](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor x0 = n.saved(0), w0 = n.saved(1);
+    return {n.needs(0) ? conv_grad_input(g[0], w0, x0.shape(), a) : Tensor(),
+            n.needs(1) ? conv_grad_weight(g[0], x0, w0.shape(), a) : Tensor()};
+  });
+  return out;
+}
+
+Tensor conv_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, const ConvAttrs& a) {
+  Tensor out = emit(OpId::conv2d_grad_input, {g, w}, shape, g.dtype(), a);
+  attach("conv2d_grad_input", {out}, {g, w}, {g, w}, [a](GradNode& n, const Tensors& u) -> Tensors {
+    const Tensor g0 = n.saved(0), w0 = n.saved(1);
+    return {n.needs(0) ? conv_op(u[0], w0, a) : Tensor(),
+            n.needs(1) ? conv_grad_weight(g0, u[0], w0.shape(), a) : Tensor()};
+  });
+  return out;
+}
+
+Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Dims& shape, const ConvAttrs& a) {
+  Tensor out = emit(OpId::conv2d_grad_weight, {g, x}, shape, g.dtype(), a);
+  attach("conv2d_grad_weight", {out}, {g, x}, {g, x}, [a](GradNode& n, const Tensors& u) -> Tensors {
+    const Tensor g0 = n.saved(0), x0 = n.saved(1);
+    return {n.needs(0) ? conv_op(x0, u[0], a) : Tensor(),
+            n.needs(1) ? conv_grad_input(g0, u[0], x0.shape(), a) : Tensor()};
+  });
+  return out;
+}
+
+// Checks a pooling call and returns the output's [OH, OW].
+Pair pool_size(const char* op, const Tensor& x, Pair kernel, Pair stride, Pair padding, Pair dilation) {
+  PF_CHECK(x.dim() == 4 || x.dim() == 3, Value, "{}: wrong rank; got {}; expected (N, C, H, W) or (C, H, W)", op,
+           x.shape().str());
+  PF_CHECK(kernel.h > 0 && kernel.w > 0, Value, "{}: kernel size is not positive; got ({}, {}); expected > 0", op, kernel.h,
+           kernel.w);
+  check_float(op, x);
+  check_geometry(op, stride, padding, dilation);
+  PF_CHECK(padding.h <= (dilation.h * (kernel.h - 1) + 1) / 2 && padding.w <= (dilation.w * (kernel.w - 1) + 1) / 2, Value,
+           "{}: too much padding; got padding ({}, {}) for kernel ({}, {}); expected at most half of the kernel", op,
+           padding.h, padding.w, kernel.h, kernel.w);
+  const Pair out(window_size(x.size(-2), kernel.h, stride.h, padding.h, dilation.h),
+                 window_size(x.size(-1), kernel.w, stride.w, padding.w, dilation.w));
+  PF_CHECK(out.h > 0 && out.w > 0, Value,
+           "{}: the kernel is larger than the padded input; got kernel ({}, {}) for input {} with padding ({}, {}); expected "
+           "an output of at least 1 x 1",
+           op, kernel.h, kernel.w, x.shape().str(), padding.h, padding.w);
+  return out;
+}
+
+Tensor avg_pool_grad(const Tensor& g, const Dims& shape, const PoolAttrs& a);
+
+Tensor avg_pool_op(const Tensor& x, const PoolAttrs& a) {
+  const Dims shape{x.size(0), x.size(1), window_size(x.size(2), a.kernel_h, a.stride_h, a.pad_h, 1),
+                   window_size(x.size(3), a.kernel_w, a.stride_w, a.pad_w, 1)};
+  Tensor out = emit(OpId::avg_pool2d, {x}, shape, x.dtype(), a);
+  const Dims from = x.shape();
+  attach("avg_pool2d", {out}, {x}, {}, [a, from](GradNode&, const Tensors& g) -> Tensors {
+    return {avg_pool_grad(g[0], from, a)};
+  });
+  return out;
+}
+
+Tensor avg_pool_grad(const Tensor& g, const Dims& shape, const PoolAttrs& a) {
+  Tensor out = emit(OpId::avg_pool2d_grad, {g}, shape, g.dtype(), a);
+  attach("avg_pool2d_grad", {out}, {g}, {}, [a](GradNode&, const Tensors& u) -> Tensors { return {avg_pool_op(u[0], a)}; });
+  return out;
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair stride, Pair padding, Pair dilation,
+              int64_t groups) {
+  check_same_device("conv2d", {x, weight});
+  PF_CHECK((x.dim() == 4 || x.dim() == 3) && weight.dim() == 4, Value,
+           "conv2d: wrong rank; got input {} and weight {}; expected input (N, C, H, W) or (C, H, W) and weight "
+           "(O, C / groups, KH, KW)",
+           x.shape().str(), weight.shape().str());
+  check_same_dtype("conv2d", x, weight);
+  check_float("conv2d", x);
+  check_geometry("conv2d", stride, padding, dilation);
+  const int64_t out_channels = weight.size(0);
+  PF_CHECK(groups > 0 && out_channels % groups == 0, Value,
+           "conv2d: groups does not divide the output channels; got groups {} and weight {}; expected {} % groups == 0",
+           groups, weight.shape().str(), out_channels);
+  PF_CHECK(x.size(-3) == weight.size(1) * groups, Value,
+           "conv2d: input channels do not fit the weight; got input {} and weight {} with groups {}; expected {} channels",
+           x.shape().str(), weight.shape().str(), groups, weight.size(1) * groups);
+  PF_CHECK(weight.size(2) > 0 && weight.size(3) > 0, Value, "conv2d: empty kernel; got weight {}; expected KH, KW > 0",
+           weight.shape().str());
+  PF_CHECK(window_size(x.size(-2), weight.size(2), stride.h, padding.h, dilation.h) > 0 &&
+               window_size(x.size(-1), weight.size(3), stride.w, padding.w, dilation.w) > 0,
+           Value,
+           "conv2d: the kernel is larger than the padded input; got kernel ({}, {}) with dilation ({}, {}) for input {} with "
+           "padding ({}, {}); expected an output of at least 1 x 1",
+           weight.size(2), weight.size(3), dilation.h, dilation.w, x.shape().str(), padding.h, padding.w);
+  if (bias) {
+    check_same_device("conv2d", {x, bias});
+    check_same_dtype("conv2d", x, bias);
+    PF_CHECK(bias.dim() == 1 && bias.size(0) == out_channels, Value,
+             "conv2d: the bias does not fit; got {}; expected ({},)", bias.shape().str(), out_channels);
+  }
+  const ConvAttrs a{stride.h, stride.w, padding.h, padding.w, dilation.h, dilation.w, groups};
+  Tensor out = conv_op(x.dim() == 3 ? unsqueeze(x, 0) : x, weight, a);
+  if (bias) out = add(out, view(bias, {1, out_channels, 1, 1}));
+  return x.dim() == 3 ? squeeze(out, 0) : out;
+}
+
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair padding,
+                                                  Pair dilation) {
+  const Pair step = stride.value_or(kernel);
+  const Pair out = pool_size("max_pool2d", x, kernel, step, padding, dilation);
+  const PoolAttrs a{kernel.h, kernel.w, step.h, step.w, padding.h, padding.w, dilation.h, dilation.w, 1};
+  const Tensor in = x.dim() == 3 ? unsqueeze(x, 0) : x;
+  const Dims shape{in.size(0), in.size(1), out.h, out.w};
+  const Arg ins[] = {in};
+  const OutSpec outs[] = {{shape, x.dtype()}, {shape, DType::int64}};
+  Tensors r = emit_many(OpId::max_pool2d, ins, outs, a);
+  const Dims from = in.shape();
+  attach("max_pool2d", {r[0]}, {in}, {r[1]}, [from](GradNode& n, const Tensors& g) -> Tensors {
+    const int64_t planes = from[0] * from[1];
+    const Dims flat{planes, g[0].size(2) * g[0].size(3)};
+    return {reshape(scatter_add_zeros(reshape(n.saved(0), flat), reshape(g[0], flat), {planes, from[2] * from[3]}, 1), from)};
+  });
+  if (x.dim() == 3) return {squeeze(r[0], 0), squeeze(r[1], 0)};
+  return {r[0], r[1]};
+}
+
+Tensor max_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair padding, Pair dilation) {
+  return max_pool2d_with_indices(x, kernel, stride, padding, dilation).first;
+}
+
+Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair padding, bool count_include_pad) {
+  const Pair step = stride.value_or(kernel);
+  pool_size("avg_pool2d", x, kernel, step, padding, 1);
+  const PoolAttrs a{kernel.h, kernel.w, step.h, step.w, padding.h, padding.w, 1, 1, count_include_pad ? 1 : 0};
+  if (x.dim() == 3) return squeeze(avg_pool_op(unsqueeze(x, 0), a), 0);
+  return avg_pool_op(x, a);
+}
+
+}  // namespace pyflame

@@ -1,0 +1,38 @@
+// What several op families share behind their public functions: the checks that are worded alike everywhere, and the halves of
+// the indexing ops that exist only as each other's gradients.
+#pragma once
+#include <span>
+
+#include "pyflame/ops/emit.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/tensor/grad_node.h"
+
+namespace pyflame {
+
+inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+  PF_CHECK(a.dtype() == b.dtype(), Type, "{}: dtypes differ; got {} and {}; expected equal dtypes; hint: cast one", op,
+           dtype_name(a.dtype()), dtype_name(b.dtype()));
+}
+inline void check_float(const char* op, const Tensor& x) {
+  PF_CHECK(x.is_floating_point(), Type, "{}: needs a floating dtype; got {}; expected a float dtype; hint: cast the input",
+           op, dtype_name(x.dtype()));
+}
+
+// Half types are widened inside gradients and losses, so that only the result is rounded.
+inline DType accumulation_dtype(DType d) { return is_half(d) ? DType::float32 : d; }
+inline Tensor widen(const Tensor& x) { return cast(x, accumulation_dtype(x.dtype())); }
+
+// The zero that does not promote a tensor of this dtype.
+inline Scalar zero_of(DType d) {
+  if (is_float(d)) return Scalar(0.0);
+  return dtype_category(d) == Category::Integer ? Scalar(0) : Scalar(false);
+}
+
+// int64 index tensor; int32 is cast, everything else is a TypeError.
+Tensor as_index(const char* op, const Tensor& index);
+// Zeros of `shape` plus src at index along dim; the dual of gather. index and src have the same shape. Differentiable.
+Tensor scatter_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim);
+// Zeros of `shape` plus the slices of src; the dual of index_select. Differentiable.
+Tensor index_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim);
+
+}  // namespace pyflame

@@ -1,0 +1,225 @@
+// Reading and adding by index. gather and scatter_add, index_select and index_add are linear in their values and each other's
+// gradients. Shapes are checked here; the values of an index are checked by the kernel that reads them, which names the bad one.
+#include "pyflame/ops/family.h"
+
+namespace pyflame {
+
+Tensor as_index(const char* op, const Tensor& index) {
+  PF_CHECK(index.dtype() == DType::int64 || index.dtype() == DType::int32, Type,
+           "{}: the index has the wrong dtype; got {}; expected int64 or int32", op, dtype_name(index.dtype()));
+  return cast(index, DType::int64);
+}
+
+namespace {
+
+Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? view(x, {1}) : x; }
+
+Tensor gather_op(const Tensor& x, int dim, const Tensor& index) {
+  Tensor out = emit(OpId::gather, {x, index}, index.shape(), x.dtype(), DimAttrs{dim});
+  const Dims from = x.shape();
+  attach("gather", {out}, {x}, {index}, [from, dim](GradNode& n, const Tensors& g) -> Tensors {
+    return {scatter_add_zeros(n.saved(0), g[0], from, dim)};
+  });
+  return out;
+}
+
+Tensor index_select_op(const Tensor& x, int dim, const Tensor& index) {
+  Dims shape = x.shape();
+  shape[dim] = index.size(0);
+  Tensor out = emit(OpId::index_select, {x, index}, shape, x.dtype(), DimAttrs{dim});
+  const Dims from = x.shape();
+  attach("index_select", {out}, {x}, {index}, [from, dim](GradNode& n, const Tensors& g) -> Tensors {
+    return {index_add_zeros(n.saved(0), g[0], from, dim)};
+  });
+  return out;
+}
+
+// Every dim of the index but `dim` must fit into x.
+void check_gather_index(const char* op, const Tensor& x, int dim, const Tensor& index) {
+  PF_CHECK(index.dim() == x.dim(), Value, "{}: ranks differ; got input {} and index {}; expected equal ranks", op,
+           x.shape().str(), index.shape().str());
+  for (int d = 0; d < x.dim(); ++d)
+    PF_CHECK(d == dim || index.size(d) <= x.size(d), Value,
+             "{}: the index is larger than the input; got input {} and index {}; expected at most {} in dim {}", op,
+             x.shape().str(), index.shape().str(), x.size(d), d);
+}
+
+Tensor index_vector(const char* op, const Tensor& index) {
+  PF_CHECK(index.dim() <= 1, Value, "{}: the index is not a vector; got {}; expected one dimension", op, index.shape().str());
+  return at_least_1d(as_index(op, index));
+}
+
+}  // namespace
+
+Tensor scatter_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim) {
+  Tensor out = emit(OpId::scatter_add, {index, src}, shape, src.dtype(), DimAttrs{dim});
+  attach("scatter_add", {out}, {src}, {index}, [dim](GradNode& n, const Tensors& g) -> Tensors {
+    return {gather_op(g[0], dim, n.saved(0))};
+  });
+  return out;
+}
+
+Tensor index_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim) {
+  Tensor out = emit(OpId::index_add, {index, src}, shape, src.dtype(), DimAttrs{dim});
+  attach("index_add", {out}, {src}, {index}, [dim](GradNode& n, const Tensors& g) -> Tensors {
+    return {index_select_op(g[0], dim, n.saved(0))};
+  });
+  return out;
+}
+
+Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx) {
+  check_same_device("embedding", {index, weight});
+  PF_CHECK(weight.dim() == 2, Value, "embedding: the weight is not a matrix; got {}; expected (rows, features)",
+           weight.shape().str());
+  const int64_t rows = weight.size(0);
+  int64_t padding = padding_idx.value_or(0);
+  if (padding < 0) padding += rows;
+  PF_CHECK(!padding_idx || (padding >= 0 && padding < rows), Index,
+           "embedding: padding_idx is out of range; got {}; expected {} <= padding_idx < {}", *padding_idx, -rows, rows);
+  const Tensor flat = reshape(as_index("embedding", index), {index.numel()});
+  Dims shape = index.shape();
+  shape.push_back(weight.size(1));
+  Tensor out;
+  if (padding_idx) {
+    out = emit(OpId::index_select, {weight, flat}, {flat.size(0), weight.size(1)}, weight.dtype(), DimAttrs{0});
+    const Dims from = weight.shape();
+    attach("embedding", {out}, {weight}, {flat}, [from, padding](GradNode& n, const Tensors& g) -> Tensors {
+      const Tensor at = n.saved(0);
+      const Tensor kept = masked_fill(g[0], unsqueeze(eq(at, padding), 1), 0.0);
+      return {index_add_zeros(at, kept, from, 0)};
+    });
+  } else {
+    out = index_select_op(weight, 0, flat);
+  }
+  return index.dim() == 1 ? out : view(out, shape);
+}
+
+Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
+  check_same_device("gather", {x, index});
+  const int d = normalize_dim("gather", dim, x.dim());
+  const Tensor at = as_index("gather", index);
+  check_gather_index("gather", x, d, at);
+  if (x.dim() == 0) return view(gather_op(view(x, {1}), 0, view(at, {1})), {});
+  return gather_op(x, d, at);
+}
+
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
+  check_same_device("scatter_add", {x, index, src});
+  const int d = normalize_dim("scatter_add", dim, x.dim());
+  const Tensor at = as_index("scatter_add", index);
+  check_same_dtype("scatter_add", x, src);
+  check_gather_index("scatter_add", x, d, at);
+  PF_CHECK(src.dim() == at.dim(), Value, "scatter_add: ranks differ; got src {} and index {}; expected equal ranks",
+           src.shape().str(), at.shape().str());
+  Tensor from = src;
+  for (int k = 0; k < src.dim(); ++k) {
+    PF_CHECK(at.size(k) <= src.size(k), Value,
+             "scatter_add: the index is larger than src; got src {} and index {}; expected at most {} in dim {}",
+             src.shape().str(), at.shape().str(), src.size(k), k);
+    if (at.size(k) < src.size(k)) from = narrow(from, k, 0, at.size(k));
+  }
+  if (x.dim() == 0) return add(x, view(scatter_add_zeros(view(at, {1}), view(from, {1}), {1}, 0), {}));
+  return add(x, scatter_add_zeros(at, from, x.shape(), d));
+}
+
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  check_same_device("index_select", {x, index});
+  const int d = normalize_dim("index_select", dim, x.dim());
+  const Tensor at = index_vector("index_select", index);
+  if (x.dim() > 0) return index_select_op(x, d, at);
+  PF_CHECK(at.size(0) == 1, Value, "index_select: a 0-d input has one element; got an index of {}; expected one index",
+           at.size(0));
+  return view(index_select_op(view(x, {1}), 0, at), {});
+}
+
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
+  check_same_device("index_add", {x, index, src});
+  const int d = normalize_dim("index_add", dim, x.dim());
+  const Tensor at = index_vector("index_add", index);
+  check_same_dtype("index_add", x, src);
+  Dims expected = at_least_1d(x).shape();
+  expected[d] = at.size(0);
+  const Tensor from = at_least_1d(src);
+  PF_CHECK(from.shape() == expected, Value, "index_add: src does not fit; got {} for input {} and {} indices; expected {}",
+           src.shape().str(), x.shape().str(), at.size(0), expected.str());
+  const Tensor sums = index_add_zeros(at, from, at_least_1d(x).shape(), d);
+  return add(x, x.dim() == 0 ? view(sums, {}) : sums);
+}
+
+Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
+  check_same_device("take_along_dim", {x, index});
+  const Tensor at = as_index("take_along_dim", index);
+  if (!dim) return gather_op(reshape(x, {x.numel()}), 0, reshape(at, {at.numel()}));
+  PF_CHECK(at.dim() == x.dim(), Value, "take_along_dim: ranks differ; got input {} and index {}; expected equal ranks",
+           x.shape().str(), index.shape().str());
+  const int d = normalize_dim("take_along_dim", *dim, x.dim());
+  if (x.dim() == 0) return gather(x, 0, at);
+  Dims xs = x.shape(), is = at.shape();
+  const int64_t n = xs[d], m = is[d];
+  xs[d] = is[d] = 1;
+  const Dims common = broadcast_shapes("take_along_dim", xs, is);
+  xs = is = common;
+  xs[d] = n;
+  is[d] = m;
+  return gather_op(x.shape() == xs ? x : expand(x, xs), d, at.shape() == is ? at : expand(at, is));
+}
+
+namespace {
+Tensor triangle(const char* op, const Tensor& x, int64_t diagonal, bool lower) {
+  PF_CHECK(x.dim() >= 2, Value, "{}: not a matrix; got {}; expected at least 2 dimensions", op, x.shape().str());
+  const Tensor rows = unsqueeze(arange(0, x.size(-2), 1, DType::int64, x.device()), 1);
+  const Tensor cols = arange(0, x.size(-1), 1, DType::int64, x.device());
+  const Tensor edge = add(rows, diagonal);
+  return where(lower ? le(cols, edge) : ge(cols, edge), x, Value(zero_of(x.dtype())));
+}
+
+// Moves dim to the end and back: topk and sort work on the last one.
+struct LastDim {
+  Tensor x;
+  int dim;
+  bool scalar;
+  LastDim(const char* op, const Tensor& t, int64_t d) : dim(normalize_dim(op, d, t.dim())), scalar(t.dim() == 0) {
+    PF_CHECK(t.dtype() != DType::bool_, Type, "{}: not defined for bool; got bool; expected a number dtype", op);
+    x = scalar ? view(t, {1}) : dim == t.dim() - 1 ? t : transpose(t, dim, -1);
+  }
+  Tensor back(const Tensor& y) const {
+    if (scalar) return y.size(0) == 1 ? view(y, {}) : y;
+    return dim == y.dim() - 1 ? y : transpose(y, dim, -1);
+  }
+};
+
+void attach_selection(const char* name, const Tensor& values, const Tensor& x, const Tensor& indices) {
+  const Dims from = x.shape();
+  attach(name, {values}, {x}, {indices}, [from](GradNode& n, const Tensors& g) -> Tensors {
+    return {scatter_add_zeros(n.saved(0), g[0], from, from.size() - 1)};
+  });
+}
+}  // namespace
+
+Tensor tril(const Tensor& x, int64_t diagonal) { return triangle("tril", x, diagonal, true); }
+Tensor triu(const Tensor& x, int64_t diagonal) { return triangle("triu", x, diagonal, false); }
+
+std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
+  const LastDim last("topk", x, dim);
+  const int64_t n = last.x.size(-1);
+  PF_CHECK(k >= 0 && k <= n, Value, "topk: k is out of range; got k {} for {} elements in dim {}; expected 0 <= k <= {}", k, n,
+           dim, n);
+  Dims shape = last.x.shape();
+  shape.back() = k;
+  const Arg ins[] = {last.x};
+  const OutSpec outs[] = {{shape, x.dtype()}, {shape, DType::int64}};
+  const Tensors r = emit_many(OpId::topk, ins, outs, TopkAttrs{largest ? 1 : 0});
+  attach_selection("topk", r[0], last.x, r[1]);
+  return {last.back(r[0]), last.back(r[1])};
+}
+
+std::pair<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending) {
+  const LastDim last("sort", x, dim);
+  const Arg ins[] = {last.x};
+  const OutSpec outs[] = {{last.x.shape(), x.dtype()}, {last.x.shape(), DType::int64}};
+  const Tensors r = emit_many(OpId::sort, ins, outs, SortAttrs{descending ? 1 : 0});
+  attach_selection("sort", r[0], last.x, r[1]);
+  return {last.back(r[0]), last.back(r[1])};
+}
+
+}  // namespace pyflame

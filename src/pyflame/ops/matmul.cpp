@@ -1,0 +1,97 @@
+// matmul in all of PyTorch's shapes is one op on [..., M, K] x [..., K, N]: vectors and missing batch dims are views, whose
+// gradients undo them. A matrix as second operand never becomes a batch: the leading dims of the first are folded into its rows,
+// so that forward, dA and dB are one GEMM each.
+#include "pyflame/ops/family.h"
+
+namespace pyflame {
+
+namespace {
+
+void check_operands(const char* op, const Tensor& a, const Tensor& b) {
+  check_same_device(op, {a, b});
+  check_same_dtype(op, a, b);
+  PF_CHECK(a.dtype() != DType::bool_, Type, "{}: not defined for bool; got bool; expected a number dtype; hint: cast first",
+           op);
+}
+
+Tensor transposed(const Tensor& x) { return transpose(x, -2, -1); }
+
+// Equal rank >= 2 and equal batch dims.
+Tensor matmul_op(const Tensor& a, const Tensor& b) {
+  Dims shape = a.shape();
+  shape.back() = b.shape().back();
+  Tensor out = emit(OpId::matmul, {a, b}, shape, a.dtype());
+  attach("matmul", {out}, {a, b}, {a, b}, [](GradNode& n, const Tensors& g) -> Tensors {
+    return {n.needs(0) ? matmul_op(g[0], transposed(n.saved(1))) : Tensor(),
+            n.needs(1) ? matmul_op(transposed(n.saved(0)), g[0]) : Tensor()};
+  });
+  return out;
+}
+
+Dims batch_dims(const Tensor& x) {
+  return Dims(std::span<const int64_t>(x.shape().begin(), x.shape().end() - 2));
+}
+
+Tensor expand_batch(const Tensor& x, Dims batch) {
+  batch.push_back(x.size(-2));
+  batch.push_back(x.size(-1));
+  return batch == x.shape() ? x : expand(x, batch);
+}
+
+// Both have at least two dims.
+Tensor matmul_nd(const char* op, const Tensor& a, const Tensor& b) {
+  PF_CHECK(a.size(-1) == b.size(-2), Value,
+           "{}: inner dimensions differ; got {} @ {}; expected the second operand to have {} rows", op, a.shape().str(),
+           b.shape().str(), a.size(-1));
+  if (b.dim() == 2 && a.dim() > 2) {
+    Dims shape = a.shape();
+    shape.back() = b.size(1);
+    const int64_t rows = batch_dims(a).numel() * a.size(-2);
+    return reshape(matmul_op(reshape(a, {rows, a.size(-1)}), b), shape);
+  }
+  const Dims batch = broadcast_shapes(op, batch_dims(a), batch_dims(b));
+  return matmul_op(expand_batch(a, batch), expand_batch(b, batch));
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_operands("matmul", a, b);
+  PF_CHECK(a.dim() > 0 && b.dim() > 0, Value,
+           "matmul: an operand has no dimensions; got {} @ {}; expected at least one dimension each; hint: use mul for numbers",
+           a.shape().str(), b.shape().str());
+  if (a.dim() > 1 && b.dim() > 1) return matmul_nd("matmul", a, b);
+  const int64_t rows = b.size(b.dim() == 1 ? 0 : -2);
+  PF_CHECK(a.size(-1) == rows, Value,
+           "matmul: inner dimensions differ; got {} @ {}; expected the second operand to have {} rows", a.shape().str(),
+           b.shape().str(), a.size(-1));
+  Tensor out = matmul_nd("matmul", a.dim() == 1 ? unsqueeze(a, 0) : a, b.dim() == 1 ? unsqueeze(b, 1) : b);
+  if (b.dim() == 1) out = squeeze(out, -1);
+  return a.dim() == 1 ? squeeze(out, b.dim() == 1 ? -1 : -2) : out;
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  check_operands("bmm", a, b);
+  PF_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), Value,
+           "bmm: not two batches of matrices; got {} and {}; expected (B, M, K) and (B, K, N)", a.shape().str(),
+           b.shape().str());
+  return matmul_nd("bmm", a, b);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_operands("linear", x, weight);
+  PF_CHECK(x.dim() >= 1 && (weight.dim() == 2 || weight.dim() == 1) && weight.size(-1) == x.size(-1), Value,
+           "linear: input and weight do not fit; got input {} and weight {}; expected input (..., K) and weight (N, K)",
+           x.shape().str(), weight.shape().str());
+  if (bias) {
+    check_operands("linear", x, bias);
+    const bool fits = weight.dim() == 2 ? bias.dim() == 0 || (bias.dim() == 1 && (bias.size(0) == weight.size(0) || bias.size(0) == 1))
+                                        : bias.dim() == 0;
+    PF_CHECK(fits, Value, "linear: the bias does not fit; got bias {} for weight {}; expected one number per row of the weight",
+             bias.shape().str(), weight.shape().str());
+  }
+  const Tensor out = matmul(x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);
+  return bias ? add(out, bias) : out;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,117 @@
+// One recorded op updates all parameters of a group: the whole optimizer step is a handful of nodes whatever the model's size,
+// and everything that changes from step to step is a param, so that a schedule never makes a new program. No step reads a value
+// back: clipping scales by a factor that stays on the device.
+#include <cmath>
+
+#include "pyflame/ops/family.h"
+
+namespace pyflame {
+
+namespace {
+
+void check_list(const char* op, const char* role, const Tensors& params, const Tensors& xs) {
+  PF_CHECK(xs.size() == params.size(), Value, "{}: the lists differ in length; got {} parameters and {} {}; expected as many",
+           op, params.size(), xs.size(), role);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    PF_CHECK(xs[i], Value, "{}: {} of parameter {} is undefined; got nothing; expected a tensor", op, role, i);
+    PF_CHECK(xs[i].shape() == params[i].shape() && xs[i].dtype() == params[i].dtype(), Value,
+             "{}: {} of parameter {} does not fit; got {} {}; expected {} {}", op, role, i, dtype_name(xs[i].dtype()),
+             xs[i].shape().str(), dtype_name(params[i].dtype()), params[i].shape().str());
+    check_same_device(op, {params[0], xs[i]});
+  }
+}
+
+void check_params(const char* op, const Tensors& params) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    PF_CHECK(params[i], Value, "{}: parameter {} is undefined; got nothing; expected a tensor", op, i);
+    PF_CHECK(params[i].is_floating_point(), Type, "{}: parameter {} is not a float tensor; got {}; expected a float dtype", op,
+             i, dtype_name(params[i].dtype()));
+    check_same_device(op, {params[0], params[i]});
+  }
+}
+
+void append(std::vector<Arg>& args, const Tensors& xs) {
+  for (const Tensor& x : xs) args.emplace_back(x);
+}
+void append(std::vector<Arg>& args, std::initializer_list<double> numbers) {
+  for (double v : numbers) args.emplace_back(Scalar(v), DType::float64);
+}
+void append(Tensors& to, const Tensors& xs) { to.insert(to.end(), xs.begin(), xs.end()); }
+
+Tensor total_norm_op(const char* op, const Tensors& xs) {
+  check_params(op, xs);
+  if (xs.empty()) return zeros({});
+  std::vector<Arg> ins;
+  append(ins, xs);
+  const OutSpec out{{}, DType::float32};
+  return sqrt(detail::emit(OpId::sum_squares, {}, ins, out, nullptr));
+}
+
+}  // namespace
+
+// Without momentum the buffers may be left out (an empty list): the op then has the roles p, grad -> p.
+void sgd_step(const Tensors& params, const Tensors& grads, const Tensors& momentum_buffers, const SgdStep& s) {
+  if (params.empty()) return;
+  check_params("sgd_step", params);
+  check_list("sgd_step", "gradients", params, grads);
+  if (s.momentum != 0 || !momentum_buffers.empty()) check_list("sgd_step", "momentum buffers", params, momentum_buffers);
+  const grad_mode::Guard no_grad(false, grad_mode::inference());
+  std::vector<Arg> ins;
+  Tensors outs;
+  append(ins, params);
+  append(ins, grads);
+  append(ins, momentum_buffers);
+  append(ins, {s.lr, s.momentum, s.dampening, s.weight_decay, s.first ? 1.0 : 0.0});
+  append(outs, params);
+  append(outs, momentum_buffers);
+  emit_into(OpId::sgd_step, ins, outs,
+            OptimAttrs{static_cast<int64_t>(params.size()), s.nesterov ? 1 : 0, 0, s.maximize ? 1 : 0});
+}
+
+void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_avg, const Tensors& exp_avg_sq,
+               const AdamStep& s) {
+  if (params.empty()) return;
+  check_params("adam_step", params);
+  check_list("adam_step", "gradients", params, grads);
+  check_list("adam_step", "first moments", params, exp_avg);
+  check_list("adam_step", "second moments", params, exp_avg_sq);
+  PF_CHECK(s.step >= 1, Value, "adam_step: the step is not positive; got {}; expected 1 at the first update", s.step);
+  const grad_mode::Guard no_grad(false, grad_mode::inference());
+  const double step = static_cast<double>(s.step);
+  std::vector<Arg> ins;
+  Tensors outs;
+  append(ins, params);
+  append(ins, grads);
+  append(ins, exp_avg);
+  append(ins, exp_avg_sq);
+  append(ins, {s.lr, s.beta1, s.beta2, s.eps, s.weight_decay, 1 - std::pow(s.beta1, step), 1 - std::pow(s.beta2, step)});
+  append(outs, params);
+  append(outs, exp_avg);
+  append(outs, exp_avg_sq);
+  emit_into(OpId::adam_step, ins, outs,
+            OptimAttrs{static_cast<int64_t>(params.size()), 0, s.decoupled ? 1 : 0, s.maximize ? 1 : 0});
+}
+
+Tensor total_norm(const Tensors& xs) {
+  const grad_mode::Guard no_grad(false, grad_mode::inference());
+  return total_norm_op("total_norm", xs);
+}
+
+Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
+  const grad_mode::Guard no_grad(false, grad_mode::inference());
+  Tensors grads;
+  for (const Tensor& p : parameters) {
+    PF_CHECK(p, Value, "clip_grad_norm_: a parameter is undefined; got nothing; expected a tensor");
+    if (Tensor g = p.grad()) grads.push_back(g);
+  }
+  const Tensor norm = total_norm_op("clip_grad_norm_", grads);
+  if (grads.empty()) return norm;
+  const Tensor factor = minimum(div(max_norm, add(norm, 1e-6)), 1.0);
+  std::vector<Arg> ins;
+  append(ins, grads);
+  ins.emplace_back(factor);
+  emit_into(OpId::scale_all, ins, grads, NoAttrs{});
+  return norm;
+}
+
+}  // namespace pyflame
