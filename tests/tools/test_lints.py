@@ -1,0 +1,169 @@
+"""Each lint finds what it is for in a bad sample, and leaves a good one alone."""
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "lint"))
+
+import formatting  # noqa: E402
+import headers  # noqa: E402
+import includes  # noqa: E402
+import paths  # noqa: E402
+import sizes  # noqa: E402
+import vendor  # noqa: E402
+
+
+@pytest.fixture
+def tree(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "name, included",
+    [
+        ("src/pyflame/base/a.h", "tensor/tensor.h"),
+        ("src/pyflame/tensor/a.cpp", "ops/ops.h"),
+        ("src/pyflame/ops/a.cpp", "autograd/autograd.h"),
+        ("src/pyflame/ops/a.cpp", "record/recorder.h"),
+        ("src/pyflame/autograd/a.cpp", "runtime/executor.h"),
+        ("src/pyflame/compile/a.cpp", "runtime/executor.h"),
+        ("src/pyflame/runtime/a.cpp", "backends/cpu/cpu.h"),
+        ("src/pyflame/runtime/a.cpp", "nn/module.h"),
+        ("src/pyflame/backends/backend.h", "compile/program.h"),
+        ("src/pyflame/backends/reference/a.cpp", "backends/cpu/cpu.h"),
+        ("src/pyflame/backends/cpu/a.cpp", "backends/reference/other.h"),
+        ("src/pyflame/backends/cpu/a.cpp", "runtime/allocator.h"),
+        ("src/pyflame/backends/rocm/a.cpp", "backends/cuda/blas.h"),
+        ("src/pyflame/kernels/device/a.h", "base/half.h"),
+        ("src/pyflame/optim/a.cpp", "data/text.h"),
+        ("cli/a.cpp", "backends/cpu/cpu.h"),
+    ],
+)
+def test_include_against_the_direction(tree, name, included):
+    root = tree(name, f'// A comment.\n\n#include "pyflame/{included}"\n')
+    (finding,) = includes.check(root)
+    assert (finding.path, finding.line) == (name, 3)
+    assert included in finding.text
+
+
+@pytest.mark.parametrize(
+    "name, included",
+    [
+        ("src/pyflame/ops/a.cpp", "record/ir.h"),
+        ("src/pyflame/ops/a.cpp", "tensor/grad_node.h"),
+        ("src/pyflame/runtime/register_backends.cpp", "backends/cpu/cpu.h"),
+        ("src/pyflame/backends/cpu/a.cpp", "backends/reference/reference.h"),
+        ("src/pyflame/nn/a.cpp", "runtime/sync.h"),
+        ("cli/a.cpp", "nn/module.h"),
+        ("tests/cpp/a.cpp", "backends/cpu/tile.h"),
+    ],
+)
+def test_include_in_the_direction(tree, name, included):
+    assert includes.check(tree(name, f'#include "pyflame/{included}"\n#include <vector>\n')) == []
+
+
+def test_folder_without_a_layer(tree):
+    (finding,) = includes.check(tree("src/pyflame/misc/a.h", "// A comment.\n"))
+    assert "no layer" in finding.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#ifdef __HIP_PLATFORM_AMD__",
+        "#if defined(__CUDA_ARCH__)",
+        "hipMalloc(&p, n);",
+        "cudaStream_t s;",
+        "int w = warpSize;",
+        "#include <hip/hip_runtime.h>",
+        "int i = threadIdx.x;",
+        "constexpr int kLanes = 32;",
+        "int lane = i % 32;",
+        "if (lane == 31u) return;",
+        "uint64_t wave_mask = 0xffffffff;",
+    ],
+)
+def test_vendor_word_or_wave_width(tree, line):
+    root = tree("src/pyflame/runtime/a.cpp", f"// A comment.\n{line}\n")
+    (finding,) = vendor.check(root)
+    assert finding.line == 2
+
+
+def test_vendor_words_where_they_are_at_home(tree):
+    tree("src/pyflame/kernels/device/arch.h", "#ifdef __HIP_DEVICE_COMPILE__\nint lane = i % 32;\n")
+    tree("src/pyflame/backends/rocm/a.cpp", "hipMalloc(&p, n);\n")
+    root = tree("src/pyflame/ops/a.cpp", "int64_t x = 32;  // 32 is no wave, warp or lane here\nint plane = f(x) << 3;\n")
+    assert vendor.check(root) == []
+
+
+def test_vendor_folder_may_not_fix_the_wave(tree):
+    (finding,) = vendor.check(tree("src/pyflame/backends/rocm/a.cpp", "int lanes = 32;\n"))
+    assert "wave" in finding.text
+
+
+@pytest.mark.parametrize("path", ["/ro" + "ot/x", "/wo" + "rk/main", "/tmp/" + "pf/x", "/ho" + "me/ann/x"])
+def test_machine_path(tree, path):
+    (finding,) = paths.check(tree("docs/a.md", f"see {path} there\n"))
+    assert finding.line == 1
+
+
+def test_other_paths(tree):
+    assert paths.check(tree("docs/a.md", "a/work/b, /usr/lib, ~/work/x, /workspace, network/root/x, https://a.b/root/c\n")) == []
+
+
+def test_file_without_comment_or_guard(tree):
+    tree("src/pyflame/ops/a.h", "#include <vector>\n")
+    tree("src/pyflame/ops/b.cpp", "#include <vector>\n")
+    root = tree("python/pyflame/c.py", "import os\n")
+    found = {(f.path, f.text.split(" ")[1]) for f in headers.check(root)}
+    assert {f[0] for f in found} == {"src/pyflame/ops/a.h", "src/pyflame/ops/b.cpp", "python/pyflame/c.py"}
+    assert len(headers.check(root)) == 4  # the header lacks its guard as well
+
+
+def test_file_with_comment(tree):
+    tree("src/pyflame/ops/a.h", "// What it is for.\n#pragma once\n")
+    tree("src/pyflame/ops/a.cpp", '#include "pyflame/ops/a.h"\n')
+    tree("python/pyflame/__init__.py", "")
+    assert headers.check(tree("python/pyflame/c.py", '"""What it is for."""\n')) == []
+
+
+def test_format(tree):
+    try:
+        formatting.tool()
+    except formatting.Skipped as e:
+        pytest.skip(str(e))
+    tree(".clang-format", (ROOT / ".clang-format").read_text())
+    tree("src/good.cpp", "int f() { return 1; }\n")
+    root = tree("src/bad.cpp", "int  f( ){return 1;}\n")
+    (finding,) = formatting.check(root)
+    assert finding.path == "src/bad.cpp"
+
+
+def test_long_file_and_function(tree):
+    tree("src/long.cpp", "// A comment.\n" + "int x;\n" * 700)
+    root = tree("src/function.cpp", "int f(int x) {\n" + "  x += 1;\n" * 70 + "}\nint g() {\n  return 1;\n}\n")
+    found = {f.path: f.text for f in sizes.check(root)}
+    assert found["src/long.cpp"].startswith("702 lines")
+    assert found["src/function.cpp"].startswith("72 lines in a function")
+    assert len(found) == 2
+
+
+def test_runner_fails_on_findings(tree):
+    root = tree("src/pyflame/base/a.h", '// A comment.\n#pragma once\n#include "pyflame/nn/module.h"\n')
+    run = [sys.executable, str(ROOT / "tools" / "lint" / "run.py"), "--root", str(root)]
+    bad = subprocess.run([*run, "includes"], capture_output=True, text=True)
+    assert bad.returncode == 1
+    assert "src/pyflame/base/a.h:3:" in bad.stdout
+    assert subprocess.run([*run, "vendor", "sizes"], capture_output=True).returncode == 0
+    assert subprocess.run([*run, "nonsense"], capture_output=True).returncode == 2

@@ -1,0 +1,89 @@
+"""Direction of includes. The table is the rule: what a layer may include. A file belongs to the first layer whose prefix it has;
+a layer may always include itself."""
+import re
+
+from common import Finding, lines, tracked
+
+SUFFIXES = (".h", ".cpp", ".def")
+
+# layer -> what of src/pyflame it may include (prefixes of paths). First match wins, so special files stand before their folders.
+BASE = ["base/", "version.h"]
+TENSOR = BASE + ["tensor/"]
+# The names of ops, their attributes and the form of a recorded graph: read by everything from ops up.
+CONTRACT = ["ops/op.h", "ops/attrs.h", "ops/ops.def", "record/ir.h", "backends/backend.h"]
+OPS = TENSOR + CONTRACT + ["ops/"]
+ENGINE = OPS + ["autograd/", "record/", "compile/", "runtime/"]
+BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/"]
+ABOVE = ENGINE + ["io/", "data/", "nn/", "optim/"]
+TOP = [""]
+
+LAYERS = [
+    # The form of a recorded graph needs no more than tensors and the op table.
+    ("src/pyflame/record/ir.h", TENSOR + ["ops/op.h", "ops/attrs.h", "ops/ops.def"]),
+    ("src/pyflame/backends/backend.h", TENSOR + ["ops/op.h", "ops/attrs.h", "ops/ops.def", "record/ir.h"]),
+    # The one file that names the concrete backends.
+    ("src/pyflame/runtime/register_backends.cpp",
+     ENGINE + ["backends/"]),
+    ("src/pyflame/base/", BASE),
+    ("src/pyflame/version.h", []),
+    ("src/pyflame/tensor/", TENSOR),
+    ("src/pyflame/ops/", OPS),
+    ("src/pyflame/autograd/", OPS + ["autograd/"]),
+    ("src/pyflame/record/", OPS + ["record/"]),
+    ("src/pyflame/compile/", OPS + ["record/", "compile/"]),
+    ("src/pyflame/runtime/", ENGINE),
+    ("src/pyflame/backends/reference/", BACKEND + ["backends/reference/"]),
+    ("src/pyflame/backends/null/", BACKEND + ["backends/null/"]),
+    # The CPU backend's slow paths are the reference's loops.
+    ("src/pyflame/backends/cpu/", BACKEND + ["backends/cpu/", "backends/reference/reference.h"]),
+    ("src/pyflame/backends/gpu/", BACKEND + ["backends/gpu/"]),
+    ("src/pyflame/backends/rocm/", BACKEND + ["backends/gpu/", "backends/rocm/"]),
+    ("src/pyflame/backends/cuda/", BACKEND + ["backends/gpu/", "backends/cuda/"]),
+    ("src/pyflame/kernels/device/", ["kernels/device/"]),
+    ("src/pyflame/kernels/", TENSOR + CONTRACT + ["ops/", "kernels/", "backends/gpu/"]),
+    ("src/pyflame/io/", ENGINE + ["io/"]),
+    ("src/pyflame/data/", ENGINE + ["io/", "data/"]),
+    ("src/pyflame/nn/", ENGINE + ["io/", "nn/"]),
+    ("src/pyflame/optim/", ENGINE + ["io/", "nn/", "optim/"]),
+    ("src/pyflame/tune/", ABOVE + ["tune/"]),
+    ("src/pyflame/profile/", ABOVE + ["profile/"]),
+    ("src/pyflame/inspect/", ABOVE + ["inspect/"]),
+    ("src/pyflame/doctor/", ABOVE + ["doctor/"]),
+    ("src/pyflame/dist/", ABOVE + ["dist/"]),
+    ("src/pyflame/llm/", ABOVE + ["llm/"]),
+    ("cli/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "dist/", "llm/"]),
+    ("python/src/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "dist/", "llm/"]),
+    ("tests/", TOP),
+    ("benchmarks/", TOP),
+    ("examples/", TOP),
+]
+
+# Exceptions: (file, included file) -> why it is right. Each is one known edge; a new one needs a reason as good as these.
+EXCEPTIONS = {
+    ("src/pyflame/tensor/grad_node.h", "record/ir.h"): "a gradient keeps the source location of its op",
+    ("src/pyflame/tensor/grad_node.cpp", "record/location.h"): "and prints it in its errors",
+    ("src/pyflame/tensor/grad_node.cpp", "ops/helpers.h"): "gradients are summed with public ops, so that they are recorded",
+    ("src/pyflame/tensor/tensor.cpp", "ops/helpers.h"): "methods of Tensor are ops",
+    ("src/pyflame/record/recorder.cpp", "runtime/executor.h"): "a cut hands its window to the executor: one call, in this file only",
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]pyflame/([^">]+)[">]')
+
+
+def check(root):
+    findings = []
+    for name in tracked(root, SUFFIXES):
+        layer = next((l for l in LAYERS if name.startswith(l[0])), None)
+        if layer is None:
+            if name.startswith("src/pyflame/"):
+                findings.append(Finding(name, 1, "no layer of tools/lint/includes.py covers this file; add its folder to the table"))
+            continue
+        for number, line in enumerate(lines(root, name), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            target = match.group(1)
+            if any(target.startswith(allowed) for allowed in layer[1]) or (name, target) in EXCEPTIONS:
+                continue
+            findings.append(Finding(name, number, f'{layer[0]} may not include "pyflame/{target}"; it may include {", ".join(layer[1]) or "nothing"}'))
+    return findings
