@@ -32,17 +32,17 @@ void scale_rows(int64_t m, int64_t n, T beta, T* c, int64_t ldc) {
 }
 }  // namespace
 
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
           float beta, float* c, int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (k == 0) return scale_rows(m, n, beta, c, ldc);
   use_one_library_thread();
-  const auto status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+  const auto status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   PF_CHECK(status == dnnl_success, Runtime, "matmul: oneDNN's sgemm failed; got status {}; expected success",
            static_cast<int>(status));
 }
 
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b, int64_t ldb,
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, const double* b, int64_t ldb,
           double beta, double* c, int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (k == 0) return scale_rows(m, n, beta, c, ldc);
@@ -52,7 +52,7 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const double* a, in
            "matmul: a dimension is too large for the BLAS; got {}; expected at most {}", std::max({m, n, k, lda, ldb, ldc}),
            kLimit);
   const auto i = [](int64_t v) { return static_cast<blasint>(v); };
-  cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, i(m), i(n), i(k), 1.0, a,
+  cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, i(m), i(n), i(k), alpha, a,
               i(lda), b, i(ldb), beta, c, i(ldc));
 }
 

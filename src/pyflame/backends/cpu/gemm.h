@@ -9,10 +9,10 @@ namespace pyflame::cpu {
 // Must run once on each thread before a library is called there; cheap afterwards.
 void use_one_library_thread();
 
-// C[m,n] = op(A) op(B) + beta C, row-major. ta: A is stored [k,m].
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+// C[m,n] = alpha op(A) op(B) + beta C, row-major. ta: A is stored [k,m].
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
           float beta, float* c, int64_t ldc);
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b, int64_t ldb,
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, const double* b, int64_t ldb,
           double beta, double* c, int64_t ldc);
 
 }  // namespace pyflame::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pyflame/backends/cpu/gemm.h"
+#include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
 
 namespace pyflame::cpu {
@@ -72,21 +73,21 @@ struct Side {
   }
 };
 
-// Blocks of the output of one product. About 16 MFLOP are a task worth handing over; rows are cut first because a block of
-// rows is what an epilogue wants and because the packing of B is then shared by the whole block.
+// Blocks of the output of one product. About 16 MFLOP are a task worth handing over; rows are cut first because the packing of
+// B is then shared by the whole block. With an epilogue a block is whole rows, few enough to stay in the L2 cache.
 struct Blocking {
   int64_t row_block, col_block, row_blocks, col_blocks;
-  Blocking(int64_t m, int64_t n, int64_t k, int64_t batch) {
+  Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool whole_rows) {
+    constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
     const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     int64_t want = static_cast<int64_t>(flops / 16e6);
-    if (want < 2 && flops >= 2e6) want = 2;
-    want = std::clamp<int64_t>(want, 1, 64);
-    if (batch >= 64) want = 1;
-    else if (batch > 1) want = std::max<int64_t>(1, std::min<int64_t>(want, 64 / batch));
-    constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
-    const int64_t rows = std::min(want, std::max<int64_t>(1, m / 32));
-    const int64_t cols = std::min(ceil_div(want, rows), std::max<int64_t>(1, n / 96));
-    row_block = ceil_div(ceil_div(std::max<int64_t>(m, 1), rows), kRowUnit) * kRowUnit;
+    if (want < 2 && flops >= 4e6) want = 2;
+    want = std::clamp<int64_t>(want, 1, batch > 1 ? std::max<int64_t>(1, 64 / batch) : 64);
+    const int64_t rows = std::min(want, std::max<int64_t>(1, m / (whole_rows ? kRowUnit : 32)));
+    const int64_t cols = whole_rows ? 1 : std::min(ceil_div(want, rows), std::max<int64_t>(1, n / 96));
+    row_block = ceil_div(std::max<int64_t>(m, 1), rows);
+    if (whole_rows) row_block = std::min(row_block, std::max<int64_t>(kRowUnit, 65536 / std::max<int64_t>(n, 1)));
+    row_block = ceil_div(row_block, kRowUnit) * kRowUnit;
     col_block = cols == 1 ? std::max<int64_t>(n, 1) : ceil_div(ceil_div(n, cols), kColUnit) * kColUnit;
     row_blocks = ceil_div(m, row_block);
     col_blocks = ceil_div(n, col_block);
@@ -96,90 +97,110 @@ struct Blocking {
 template <class T>
 class Matmul : public Exec {
  public:
-  explicit Matmul(const Node& node)
-      : a_(node.ins[0], ws_), b_(node.ins[1], ws_), out_(node.outs[0]), c_(node.outs[0]) {
-    if (out_.dtype != compute_dtype<T>() || !c_.row_major()) {
-      stage_ = true;
-      const Dims dense = contiguous_strides(out_.shape);
-      const int r = out_.shape.size() - 2;
-      for (int d = 0; d < r; ++d) c_.batch_strides[d] = dense[d];
-      c_.row_stride = c_.cols, c_.col_stride = 1;
-      stage_offset_ = ws_.take(static_cast<size_t>(out_.numel()) * sizeof(T));
+  explicit Matmul(const Problem& p) : Matmul(p.root()) {
+    const auto root = static_cast<size_t>(out_.index);
+    elided_ = root < p.group.elided.size() && p.group.elided[root];
+    if (p.group.kind == GroupKind::Epilogue) {
+      epilogue_ = TileEpilogue::make(p, n_);
+      row_major_ = row_major_ && out_.contiguous;  // the epilogue wants whole rows without gaps
+      blocking_ = Blocking(m_, n_, k_, count_, true);
     }
-    m_ = c_.rows, n_ = c_.cols, k_ = a_.view.cols;
-    batch_ = c_.batch;
-    fold_batch();
-    count_ = batch_.numel();
-    ta_ = !a_.view.row_major();
-    tb_ = !b_.view.row_major();
-    blocking_ = Blocking(m_, n_, k_, count_);
   }
 
   void run(const RunContext& ctx) override {
     if (count_ * m_ * n_ == 0) return;
     const T* a = a_.get(ctx);
     const T* b = b_.get(ctx);
-    T* c = stage_ ? at<T>(ctx, stage_offset_) : ctx.ptr<T>(out_);
-    const int64_t blocks = blocking_.row_blocks * blocking_.col_blocks;
+    const int64_t blocks = count_ * blocking_.row_blocks * blocking_.col_blocks;
     const double work = 2.0 * static_cast<double>(std::min(m_, blocking_.row_block)) *
                         static_cast<double>(std::min(n_, blocking_.col_block)) * static_cast<double>(std::max<int64_t>(k_, 1));
-    const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(1e6 / work));
-    if (count_ * blocks == 1) block(a, b, c, 0);
-    else
-      parallel_for(count_ * blocks, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) block(a, b, c, i);
-      });
-    if (stage_) store_strided(c, ctx.ptr<void>(out_), out_.dtype, out_.shape, out_.strides);
+    if (blocks == 1) return block(ctx, a, b, 0);
+    parallel_for(blocks, std::max<int64_t>(1, static_cast<int64_t>(2e6 / work)), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) block(ctx, a, b, i);
+    });
   }
 
  private:
+  explicit Matmul(const Node& node) : a_(node.ins[0], ws_), b_(node.ins[1], ws_), out_(node.outs[0]), c_(node.outs[0]) {
+    row_major_ = out_.dtype == compute_dtype<T>() && c_.row_major();
+    m_ = c_.rows, n_ = c_.cols, k_ = a_.view.cols;
+    batch_ = c_.batch;
+    fold_batch();
+    count_ = batch_.numel();
+    ta_ = !a_.view.row_major();
+    tb_ = !b_.view.row_major();
+    blocking_ = Blocking(m_, n_, k_, count_, false);
+  }
+
   // [B.., M, K] x [K, N] is one product of B*M rows when the rows follow each other in memory.
   void fold_batch() {
     while (!batch_.empty()) {
       const int d = batch_.size() - 1;
       const int64_t size = batch_[d];
       if (size != 1) {
-        const bool a_ok = m_ == 1 || (a_.view.row_major() && a_.view.batch_strides[d] == m_ * a_.view.row_stride);
-        const bool c_ok = m_ == 1 || c_.batch_strides[d] == m_ * c_.row_stride;
-        const bool b_ok = b_.view.batch_strides[d] == 0;
-        const bool plain = a_.view.row_major() && a_.view.batch_strides[d] >= k_ && c_.batch_strides[d] >= n_;
-        if (!(a_ok && b_ok && c_ok && plain)) break;
-        if (m_ == 1) a_.view.row_stride = a_.view.batch_strides[d], c_.row_stride = c_.batch_strides[d];
+        const int64_t as = a_.view.batch_strides[d], cs = c_.batch_strides[d];
+        const bool rows_follow = m_ == 1 || (as == m_ * a_.view.row_stride && cs == m_ * c_.row_stride);
+        const bool plain = a_.view.row_major() && as >= k_ && cs >= n_ && b_.view.batch_strides[d] == 0;
+        if (!rows_follow || !plain) break;
+        if (m_ == 1) a_.view.row_stride = as, c_.row_stride = cs;
         m_ *= size;
         a_.view.rows = c_.rows = m_;
       }
-      for (Dims* dims : {&batch_, &a_.view.batch, &a_.view.batch_strides, &b_.view.batch, &b_.view.batch_strides, &c_.batch,
-                         &c_.batch_strides})
-        dims->erase(d);
+      for (Dims* dims : {&batch_, &a_.view.batch_strides, &b_.view.batch_strides, &c_.batch_strides}) dims->erase(d);
     }
   }
 
-  void block(const T* a, const T* b, T* c, int64_t i) const {
+  void block(const RunContext& ctx, const T* a, const T* b, int64_t i) const {
     const int64_t per = blocking_.row_blocks * blocking_.col_blocks;
-    int64_t item = i / per;
-    const int64_t rb = i % per / blocking_.col_blocks, cb = i % blocking_.col_blocks;
+    const int64_t item = i / per, r0 = i % per / blocking_.col_blocks * blocking_.row_block,
+                  c0 = i % blocking_.col_blocks * blocking_.col_block;
+    const int64_t rows = std::min(blocking_.row_block, m_ - r0), cols = std::min(blocking_.col_block, n_ - c0);
+    int64_t at = r0 * c_.row_stride + c0 * c_.col_stride, rest = item;
     for (int d = batch_.size() - 1; d >= 0; --d) {
-      const int64_t x = item % batch_[d];
-      item /= batch_[d];
+      const int64_t x = rest % batch_[d];
+      rest /= batch_[d];
       a += x * a_.view.batch_strides[d];
       b += x * b_.view.batch_strides[d];
-      c += x * c_.batch_strides[d];
+      at += x * c_.batch_strides[d];
     }
-    const int64_t r0 = rb * blocking_.row_block, c0 = cb * blocking_.col_block;
-    const int64_t rows = std::min(blocking_.row_block, m_ - r0), cols = std::min(blocking_.col_block, n_ - c0);
-    const int64_t lda = a_.view.ld(), ldb = b_.view.ld(), ldc = c_.ld();
-    gemm(ta_, tb_, rows, cols, k_, a + (ta_ ? r0 : r0 * lda), lda, b + (tb_ ? c0 * ldb : c0), ldb, T(0), c + r0 * ldc + c0,
-         ldc);
+    const int64_t lda = a_.view.ld(), ldb = b_.view.ld();
+    const bool in_place = row_major_ && !elided_;
+    T* c = in_place ? ctx.ptr<T>(out_) + at : scratch<T>(1, rows * cols);
+    gemm(ta_, tb_, rows, cols, k_, T(1), a + (ta_ ? r0 : r0 * lda), lda, b + (tb_ ? c0 * ldb : c0), ldb, T(0), c,
+         in_place ? c_.ld() : cols);
+    if (!in_place && !elided_) store_block(c, ctx.ptr<char>(out_), at, rows, cols);
+    if (epilogue_) epilogue_->run(ctx, rounded(ctx, c, at, rows), item * m_ + r0, rows);
+  }
+
+  void store_block(const T* c, char* out, int64_t at, int64_t rows, int64_t cols) const {
+    const int64_t esize = dtype_size(out_.dtype);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = at + r * c_.row_stride;
+      if (c_.col_stride == 1) store_run(c + r * cols, out + row * esize, out_.dtype, cols);
+      else
+        for (int64_t j = 0; j < cols; ++j)
+          store_run(c + r * cols + j, out + (row + j * c_.col_stride) * esize, out_.dtype, 1);
+    }
+  }
+
+  // The block in the root's own dtype, for the epilogue.
+  const void* rounded(const RunContext& ctx, const T* c, int64_t at, int64_t rows) const {
+    if (out_.dtype == compute_dtype<T>()) return c;
+    const int64_t esize = dtype_size(out_.dtype);
+    if (!elided_ && out_.contiguous) return ctx.ptr<char>(out_) + at * esize;
+    void* block = scratch_bytes(2, static_cast<size_t>(rows * n_ * esize));
+    store_run(c, block, out_.dtype, rows * n_);
+    return block;
   }
 
   Side<T> a_, b_;
   Operand out_;
   MatrixView c_;
-  bool stage_ = false, ta_ = false, tb_ = false;
-  size_t stage_offset_ = 0;
+  bool row_major_ = false, elided_ = false, ta_ = false, tb_ = false;
   int64_t m_ = 0, n_ = 0, k_ = 0, count_ = 0;
   Dims batch_;
-  Blocking blocking_{1, 1, 1, 1};
+  Blocking blocking_{1, 1, 1, 1, false};
+  std::unique_ptr<TileEpilogue> epilogue_;
 };
 
 // Matrix times vector, in whichever of the operands the vector is: as fast as the matrix can be read.
@@ -297,15 +318,29 @@ bool is_matmul_group(const Problem& p) { return p.root().op == OpId::matmul; }
 
 }  // namespace
 
-Refusal accept_matmul(const Problem& p) {
+Refusal accept_matmul_float32(const Problem& p) {
   if (!is_matmul_group(p)) return "takes matmul";
-  return accept_float(p);
+  const DType d = p.root().outs[0].dtype;
+  if (!is_float(d) || d == DType::float64) return "takes float32 and 16-bit floats";
+  if (p.group.kind == GroupKind::Epilogue) return TileEpilogue::accepts(p);
+  return accept_single(p);
 }
 
-std::unique_ptr<Executable> make_matmul(const Problem& p) { return make_by_type<Matmul>(p); }
+Refusal accept_matmul_float64(const Problem& p) {
+  if (!is_matmul_group(p)) return "takes matmul";
+  if (p.root().outs[0].dtype != DType::float64) return "takes float64";
+  if (p.group.kind == GroupKind::Epilogue) return TileEpilogue::accepts(p);
+  return accept_single(p);
+}
+
+std::unique_ptr<Executable> make_matmul(const Problem& p) {
+  if (p.root().ins[0].dtype == DType::float64) return std::make_unique<Matmul<double>>(p);
+  return std::make_unique<Matmul<float>>(p);
+}
 
 Refusal accept_gemv(const Problem& p) {
-  if (auto r = accept_matmul(p)) return r;
+  if (!is_matmul_group(p)) return "takes matmul";
+  if (auto r = accept_float(p)) return r;
   const MatrixView c(p.root().outs[0]);
   if (c.rows != 1 && c.cols != 1) return "takes a matrix times a vector; both sides are matrices here";
   const int64_t rank = p.root().ins[0].shape.size();

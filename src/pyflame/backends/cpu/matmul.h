@@ -6,7 +6,8 @@
 
 namespace pyflame::cpu {
 
-Refusal accept_matmul(const Problem& p);
+Refusal accept_matmul_float32(const Problem& p);  // and the 16-bit types, computed in float32
+Refusal accept_matmul_float64(const Problem& p);
 std::unique_ptr<Executable> make_matmul(const Problem& p);
 Refusal accept_gemv(const Problem& p);
 std::unique_ptr<Executable> make_gemv(const Problem& p);

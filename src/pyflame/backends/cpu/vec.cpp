@@ -14,7 +14,7 @@
 #include <hwy/foreach_target.h>  // before highway.h
 
 #include <hwy/highway.h>
-#include <hwy/contrib/math/math-inl.h>
+#include "pyflame/backends/cpu/math-inl.h"
 
 #include <cmath>
 #include <cstring>
@@ -46,12 +46,6 @@ HWY_INLINE void store_tail(hn::Vec<Wide<T>> v, T* p, int64_t n) {
   alignas(64) T buffer[kMaxLanes];
   hn::Store(v, Wide<T>(), buffer);
   std::memcpy(p, buffer, static_cast<size_t>(n) * sizeof(T));
-}
-
-// Highway's Exp turns NaN into 0.
-template <class T, class V>
-HWY_INLINE V exp_keeping_nan(V x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(Wide<T>(), x));
 }
 
 // Sum over i of term(vector of x, i): four accumulators, so that additions do not wait for each other.
@@ -117,7 +111,7 @@ template <class T>
 T ExpShiftedT(const T* x, T shift, T* y, int64_t n) {
   const Wide<T> d;
   return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
-    const auto e = exp_keeping_nan<T>(
+    const auto e = math::HWY_NAMESPACE::exp(d, 
         hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift)));
     store(e, y + i, c);
     return hn::Add(s, e);
@@ -127,7 +121,7 @@ template <class T>
 T SumExpShiftedT(const T* x, T shift, int64_t n) {
   const Wide<T> d;
   return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
-    return hn::Add(s, exp_keeping_nan<T>(
+    return hn::Add(s, math::HWY_NAMESPACE::exp(d, 
                           hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift))));
   });
 }

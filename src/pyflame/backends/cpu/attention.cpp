@@ -1,0 +1,317 @@
+#include "pyflame/backends/cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "pyflame/backends/cpu/gemm.h"
+#include "pyflame/backends/cpu/vec.h"
+
+namespace pyflame::cpu {
+
+namespace {
+
+constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kKeyBlock = 512;
+
+template <class T>
+constexpr T kMinusInf = -std::numeric_limits<T>::infinity();
+
+// [B, H, T, D] with dense rows: in place where possible, else brought to T and contiguous.
+template <class T>
+class Heads {
+ public:
+  Heads() = default;
+  Heads(const Operand& o, WorkspacePlan& ws) : o_(o), strides_(o.strides) {
+    const bool rows = (o.shape[3] <= 1 || o.strides[3] == 1) && (o.shape[2] <= 1 || o.strides[2] >= o.shape[3]);
+    direct_ = o.dtype == compute_dtype<T>() && rows;
+    if (!direct_) {
+      packed_ = In<T>(o, ws);
+      strides_ = contiguous_strides(o.shape);
+    }
+    ld_ = o.shape[2] <= 1 ? std::max<int64_t>(1, o.shape[3]) : std::max<int64_t>(1, strides_[2]);
+  }
+  const T* get(const RunContext& ctx) const { return direct_ ? ctx.ptr<const T>(o_) : packed_.get(ctx); }
+  int64_t offset(int64_t b, int64_t h, int64_t t = 0) const { return b * strides_[0] + h * strides_[1] + t * ld_; }
+  int64_t ld() const { return ld_; }
+  int64_t size(int d) const { return o_.shape[d]; }
+
+ private:
+  Operand o_;
+  In<T> packed_;
+  Dims strides_;
+  bool direct_ = true;
+  int64_t ld_ = 1;
+};
+
+template <class T>
+void store_row(const T* src, const Operand& o, char* base, int64_t b, int64_t h, int64_t t) {
+  const int64_t esize = dtype_size(o.dtype);
+  const int64_t at = b * o.strides[0] + h * o.strides[1] + t * o.strides[2];
+  if (o.shape[3] <= 1 || o.strides[3] == 1) return store_run(src, base + at * esize, o.dtype, o.shape[3]);
+  for (int64_t i = 0; i < o.shape[3]; ++i) store_run(src + i, base + (at + i * o.strides[3]) * esize, o.dtype, 1);
+}
+
+// The mask with its strides broadcast to [B, H, T, S]; null when there is none.
+struct Mask {
+  Operand o;
+  int64_t stride[4] = {};
+  bool present = false;
+  Mask() = default;
+  explicit Mask(const Operand& operand) : o(operand), present(true) {
+    const int rank = o.shape.size();
+    for (int d = 0; d < rank; ++d) stride[4 - rank + d] = o.shape[d] == 1 ? 0 : o.strides[d];
+  }
+  template <class T>
+  void apply(const char* base, int64_t b, int64_t h, int64_t t, int64_t s0, int64_t n, T* row) const {
+    if (!present) return;
+    const int64_t at = b * stride[0] + h * stride[1] + t * stride[2] + s0 * stride[3], step = stride[3];
+    if (o.dtype == DType::bool_) {
+      const bool* m = reinterpret_cast<const bool*>(base) + at;
+      for (int64_t i = 0; i < n; ++i)
+        if (!m[i * step]) row[i] = kMinusInf<T>;
+      return;
+    }
+    const int64_t esize = dtype_size(o.dtype);
+    if (step == 1) {
+      T* values = scratch<T>(3, n);
+      load_run(base + at * esize, o.dtype, n, values);
+      return vec::add(row, values, n);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      T value;
+      load_run(base + (at + i * step) * esize, o.dtype, 1, &value);
+      row[i] += value;
+    }
+  }
+};
+
+// What forward and backward share: shapes, the run-time numbers, which keys a query sees.
+template <class T>
+struct Setup {
+  int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
+  bool causal;
+  Mask mask;
+  int32_t scale_index, kv_index;
+  // run-time
+  struct Now {
+    T scale;
+    int64_t kv;
+    const char* mask;
+  };
+  Setup(const Node& node, size_t first_q, size_t tensors) {
+    const auto attrs = node.attr<AttentionAttrs>();
+    const Operand &q = node.ins[first_q], &k = node.ins[first_q + 1], &v = node.ins[first_q + 2];
+    batch = q.shape[0], heads = q.shape[1], queries = q.shape[2], dim = q.shape[3];
+    kv_heads = k.shape[1], keys = k.shape[2], value_dim = v.shape[3];
+    causal = attrs.causal != 0;
+    if (attrs.has_mask) mask = Mask(node.ins[tensors++]);
+    scale_index = node.ins[tensors].index;
+    kv_index = node.ins[tensors + 1].index;
+  }
+  Now now(const RunContext& ctx, const char* op) const {
+    const int64_t kv = ctx.params[kv_index].as_i64();
+    PF_CHECK(kv >= 0 && kv <= keys, Value, "{}: bad kv_length; got {}; expected 0 to {}", op, kv, keys);
+    return {static_cast<T>(ctx.params[scale_index].as_f64()), kv, mask.present ? ctx.ptr<const char>(mask.o) : nullptr};
+  }
+  // How many of the first keys query t may see.
+  int64_t visible(int64_t t, int64_t kv) const {
+    return causal ? std::clamp<int64_t>(t + kv - queries + 1, 0, kv) : kv;
+  }
+  int64_t group() const { return heads / kv_heads; }
+};
+
+template <class T>
+class Attention : public Exec {
+ public:
+  explicit Attention(const Node& node)
+      : s_(node, 0, 3), q_(node.ins[0], ws_), k_(node.ins[1], ws_), v_(node.ins[2], ws_), out_(node.outs[0]),
+        lse_(node.outs[1]) {}
+
+  void run(const RunContext& ctx) override {
+    const auto now = s_.now(ctx, "attention");
+    const T *q = q_.get(ctx), *k = k_.get(ctx), *v = v_.get(ctx);
+    const int64_t blocks = ceil_div(s_.queries, kQueryBlock);
+    const double work = 4.0 * static_cast<double>(std::min(kQueryBlock, s_.queries)) * static_cast<double>(now.kv + 1) *
+                        static_cast<double>(s_.dim + 8);
+    parallel_for(s_.batch * s_.heads * blocks, std::max<int64_t>(1, static_cast<int64_t>(1e6 / work)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     const int64_t item = i / blocks, t0 = i % blocks * kQueryBlock;
+                     const int64_t b = item / s_.heads, h = item % s_.heads, hk = h / s_.group();
+                     queries(ctx, now, q + q_.offset(b, h), k + k_.offset(b, hk), v + v_.offset(b, hk), b, h, t0,
+                             std::min(s_.queries, t0 + kQueryBlock));
+                   }
+                 });
+  }
+
+ private:
+  using Now = typename Setup<T>::Now;
+
+  void scores(const T* q, const T* k, int64_t rows, int64_t n, T scale, T* s) const {
+    if (rows == 1) {  // decoding: no set-up of a library call
+      for (int64_t j = 0; j < n; ++j) s[j] = scale * vec::dot(q, k + j * k_.ld(), s_.dim);
+      return;
+    }
+    gemm(false, true, rows, n, s_.dim, scale, q, q_.ld(), k, k_.ld(), T(0), s, n);
+  }
+
+  void queries(const RunContext& ctx, const Now& now, const T* q, const T* k, const T* v, int64_t b, int64_t h, int64_t t0,
+               int64_t t1) const {
+    const int64_t rows = t1 - t0, dv = s_.value_dim;
+    const int64_t reach = s_.visible(t1 - 1, now.kv);
+    T* s = scratch<T>(0, rows * std::min(kKeyBlock, std::max<int64_t>(1, reach)));
+    T* acc = scratch<T>(1, rows * (dv + 2));
+    T* top = acc + rows * dv;
+    T* sum = top + rows;
+    std::fill_n(top, rows, kMinusInf<T>);
+    std::fill_n(sum, rows, T(0));
+    std::fill_n(acc, rows * dv, T(0));
+    for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
+      const int64_t n = std::min(kKeyBlock, reach - s0);
+      scores(q + t0 * q_.ld(), k + s0 * k_.ld(), rows, n, now.scale, s);
+      for (int64_t r = 0; r < rows; ++r) {
+        T* row = s + r * n;
+        const int64_t seen = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
+        std::fill(row + seen, row + n, T(0));
+        if (seen == 0) continue;
+        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen, row);
+        const T high = std::max(top[r], vec::max(row, seen));
+        if (high == kMinusInf<T>) {
+          std::fill(row, row + seen, T(0));
+          continue;
+        }
+        const T block_sum = vec::exp_shifted(row, high, row, seen);
+        if (s0 > 0 && high != top[r]) {
+          const T shrink = std::exp(top[r] - high);
+          sum[r] *= shrink;
+          vec::scale(acc + r * dv, shrink, dv);
+        }
+        sum[r] += block_sum;
+        top[r] = high;
+      }
+      if (rows == 1 && s0 == 0) vec::gemv_rows(s, v, v_.ld(), n, dv, acc);
+      else gemm(false, false, rows, dv, n, T(1), s, n, v + s0 * v_.ld(), v_.ld(), s0 == 0 ? T(0) : T(1), acc, dv);
+    }
+    finish(ctx, b, h, t0, rows, acc, top, sum);
+  }
+
+  void finish(const RunContext& ctx, int64_t b, int64_t h, int64_t t0, int64_t rows, T* acc, const T* top, const T* sum) const {
+    char* out = ctx.ptr<char>(out_);
+    char* lse = ctx.ptr<char>(lse_);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = acc + r * s_.value_dim;
+      if (sum[r] == T(0)) std::fill_n(row, s_.value_dim, T(0));
+      else vec::scale(row, T(1) / sum[r], s_.value_dim);
+      store_row(row, out_, out, b, h, t0 + r);
+      const T value = sum[r] == T(0) ? kMinusInf<T> : top[r] + std::log(sum[r]);
+      const int64_t at = b * lse_.strides[0] + h * lse_.strides[1] + (t0 + r) * lse_.strides[2];
+      store_run(&value, lse + at * dtype_size(lse_.dtype), lse_.dtype, 1);
+    }
+  }
+
+  Setup<T> s_;
+  Heads<T> q_, k_, v_;
+  Operand out_, lse_;
+};
+
+// (grad, q, k, v, out, lse, mask?) -> dq, dk, dv
+template <class T>
+class AttentionGrad : public Exec {
+ public:
+  explicit AttentionGrad(const Node& node)
+      : s_(node, 1, 6), g_(node.ins[0], ws_), q_(node.ins[1], ws_), k_(node.ins[2], ws_), v_(node.ins[3], ws_),
+        out_(node.ins[4], ws_), lse_(node.ins[5], ws_), dq_(node.outs[0]), dk_(node.outs[1]), dv_(node.outs[2]) {
+    // One pair of accumulators for each key/value head.
+    sums_ = ws_.take(static_cast<size_t>(s_.batch * s_.kv_heads * s_.keys * (s_.dim + s_.value_dim)) * sizeof(T));
+  }
+
+  void run(const RunContext& ctx) override {
+    const auto now = s_.now(ctx, "attention_grad");
+    const Pointers p{g_.get(ctx), q_.get(ctx), k_.get(ctx), v_.get(ctx), out_.get(ctx), lse_.get(ctx)};
+    parallel_for(s_.batch * s_.kv_heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) kv_head(ctx, now, p, i / s_.kv_heads, i % s_.kv_heads);
+    });
+  }
+
+ private:
+  using Now = typename Setup<T>::Now;
+  struct Pointers {
+    const T *g, *q, *k, *v, *out, *lse;
+  };
+
+  void kv_head(const RunContext& ctx, const Now& now, const Pointers& p, int64_t b, int64_t hk) const {
+    const int64_t head = s_.keys * (s_.dim + s_.value_dim);
+    T* dk = at<T>(ctx, sums_) + (b * s_.kv_heads + hk) * head;
+    T* dv = dk + s_.keys * s_.dim;
+    std::fill_n(dk, head, T(0));
+    for (int64_t h = hk * s_.group(); h < (hk + 1) * s_.group(); ++h)
+      for (int64_t t0 = 0; t0 < s_.queries; t0 += kQueryBlock)
+        queries(ctx, now, p, b, h, hk, t0, std::min(s_.queries, t0 + kQueryBlock), dk, dv);
+    for (int64_t s = 0; s < s_.keys; ++s) {
+      store_row(dk + s * s_.dim, dk_, ctx.ptr<char>(dk_), b, hk, s);
+      store_row(dv + s * s_.value_dim, dv_, ctx.ptr<char>(dv_), b, hk, s);
+    }
+  }
+
+  void queries(const RunContext& ctx, const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0,
+               int64_t t1, T* dk, T* dv) const {
+    const int64_t rows = t1 - t0, d = s_.dim, e = s_.value_dim;
+    const int64_t reach = s_.visible(t1 - 1, now.kv), block = std::min(kKeyBlock, std::max<int64_t>(1, reach));
+    const T* g = ptr.g + g_.offset(b, h, t0);
+    const T* q = ptr.q + q_.offset(b, h, t0);
+    const T* out = ptr.out + out_.offset(b, h, t0);
+    const T* lse = ptr.lse + (b * s_.heads + h) * s_.queries + t0;
+    T* p = scratch<T>(0, 2 * rows * block);
+    T* ds = p + rows * block;
+    T* dq = scratch<T>(1, rows * (d + 1));
+    T* delta = dq + rows * d;
+    std::fill_n(dq, rows * d, T(0));
+    for (int64_t r = 0; r < rows; ++r) delta[r] = vec::dot(g + r * g_.ld(), out + r * out_.ld(), e);
+    for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
+      const int64_t n = std::min(kKeyBlock, reach - s0);
+      const T* k = ptr.k + k_.offset(b, hk, s0);
+      const T* v = ptr.v + v_.offset(b, hk, s0);
+      gemm(false, true, rows, n, d, now.scale, q, q_.ld(), k, k_.ld(), T(0), p, n);
+      gemm(false, true, rows, n, e, T(1), g, g_.ld(), v, v_.ld(), T(0), ds, n);
+      for (int64_t r = 0; r < rows; ++r) {
+        T *row = p + r * n, *ds_row = ds + r * n;
+        const int64_t limit = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
+        const int64_t seen = lse[r] == kMinusInf<T> ? 0 : limit;
+        std::fill(row + seen, row + n, T(0));
+        std::fill(ds_row + seen, ds_row + n, T(0));
+        if (seen == 0) continue;
+        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen, row);
+        vec::exp_shifted(row, lse[r], row, seen);
+        vec::softmax_grad(row, ds_row, delta[r], now.scale, ds_row, seen);
+      }
+      gemm(true, false, n, e, rows, T(1), p, n, g, g_.ld(), T(1), dv + s0 * e, e);
+      gemm(true, false, n, d, rows, T(1), ds, n, q, q_.ld(), T(1), dk + s0 * d, d);
+      gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), s0 == 0 ? T(0) : T(1), dq, d);
+    }
+    for (int64_t r = 0; r < rows; ++r) store_row(dq + r * d, dq_, ctx.ptr<char>(dq_), b, h, t0 + r);
+  }
+
+  Setup<T> s_;
+  Heads<T> g_, q_, k_, v_, out_;
+  In<T> lse_;
+  Operand dq_, dk_, dv_;
+  size_t sums_ = 0;
+};
+
+}  // namespace
+
+Refusal accept_attention(const Problem& p) {
+  if (auto r = accept_float(p)) return r;
+  const Node& n = p.root();
+  const size_t q = n.op == OpId::attention ? 0 : 1;
+  for (size_t i = q; i < q + 3; ++i)
+    if (n.ins[i].shape.size() != 4) return "takes q, k and v of four dimensions";
+  if (n.ins[q].shape[1] == 0 || n.ins[q + 1].shape[1] == 0) return "there are no heads";
+  return {};
+}
+
+std::unique_ptr<Executable> make_attention(const Problem& p) { return make_by_type<Attention>(p); }
+std::unique_ptr<Executable> make_attention_grad(const Problem& p) { return make_by_type<AttentionGrad>(p); }
+
+}  // namespace pyflame::cpu

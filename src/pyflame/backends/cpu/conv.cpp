@@ -1,0 +1,250 @@
+#include "pyflame/backends/cpu/conv.h"
+
+#include <algorithm>
+
+#include "pyflame/backends/cpu/gemm.h"
+#include "pyflame/backends/cpu/tile.h"
+#include "pyflame/backends/cpu/vec.h"
+
+namespace pyflame::cpu {
+
+namespace {
+
+struct Shape {
+  ConvAttrs a;
+  int64_t n, ic, h, w, oc, kh, kw, oh, ow;  // ic and oc of one group
+  Shape(const ConvAttrs& attrs, const Dims& input, const Dims& weight, const Dims& output) : a(attrs) {
+    n = input[0], ic = weight[1], h = input[2], w = input[3];
+    oc = a.groups ? weight[0] / a.groups : 0, kh = weight[2], kw = weight[3], oh = output[2], ow = output[3];
+  }
+  int64_t taps() const { return ic * kh * kw; }
+  int64_t pixels() const { return oh * ow; }
+  int64_t in_plane() const { return ic * h * w; }
+  int64_t out_plane() const { return oc * oh * ow; }
+  bool pointwise() const {
+    return kh == 1 && kw == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_h == 0 && a.pad_w == 0;
+  }
+  // Output rows whose unfolded input fits half of a usual L2 cache.
+  int64_t row_block() const { return std::clamp<int64_t>(131072 / std::max<int64_t>(1, taps() * ow), 1, std::max<int64_t>(1, oh)); }
+  int64_t grain(int64_t rows) const {
+    const double flops = 2.0 * static_cast<double>(taps() * oc) * static_cast<double>(rows * ow);
+    return std::max<int64_t>(1, static_cast<int64_t>(1e6 / std::max(1.0, flops)));
+  }
+  // First and last + 1 output column whose tap kx lies inside the image.
+  void columns(int64_t kx, int64_t& first, int64_t& last) const {
+    const int64_t at = kx * a.dilation_w - a.pad_w;
+    first = at >= 0 ? 0 : std::min(ow, ceil_div(-at, a.stride_w));
+    last = at >= w ? first : std::clamp(ceil_div(w - at, a.stride_w), first, ow);
+  }
+};
+
+// col[(c, ky, kx)][pixel] for output rows [y0, y1).
+template <class T>
+void unfold(const Shape& s, const T* x, int64_t y0, int64_t y1, T* col) {
+  const int64_t pixels = (y1 - y0) * s.ow;
+  for (int64_t c = 0; c < s.ic; ++c)
+    for (int64_t ky = 0; ky < s.kh; ++ky)
+      for (int64_t kx = 0; kx < s.kw; ++kx, col += pixels) {
+        int64_t first, last;
+        s.columns(kx, first, last);
+        for (int64_t y = y0; y < y1; ++y) {
+          T* row = col + (y - y0) * s.ow;
+          const int64_t iy = y * s.a.stride_h - s.a.pad_h + ky * s.a.dilation_h;
+          if (iy < 0 || iy >= s.h) {
+            std::fill_n(row, s.ow, T(0));
+            continue;
+          }
+          const T* from = x + (c * s.h + iy) * s.w + kx * s.a.dilation_w - s.a.pad_w;
+          std::fill_n(row, first, T(0));
+          if (s.a.stride_w == 1) std::copy(from + first, from + last, row + first);
+          else
+            for (int64_t i = first; i < last; ++i) row[i] = from[i * s.a.stride_w];
+          std::fill(row + last, row + s.ow, T(0));
+        }
+      }
+}
+
+// The transpose of unfold: adds every tap to the pixel that it came from.
+template <class T>
+void fold(const Shape& s, const T* col, int64_t y0, int64_t y1, T* x) {
+  const int64_t pixels = (y1 - y0) * s.ow;
+  for (int64_t c = 0; c < s.ic; ++c)
+    for (int64_t ky = 0; ky < s.kh; ++ky)
+      for (int64_t kx = 0; kx < s.kw; ++kx, col += pixels) {
+        int64_t first, last;
+        s.columns(kx, first, last);
+        for (int64_t y = y0; y < y1; ++y) {
+          const int64_t iy = y * s.a.stride_h - s.a.pad_h + ky * s.a.dilation_h;
+          if (iy < 0 || iy >= s.h) continue;
+          T* to = x + (c * s.h + iy) * s.w + kx * s.a.dilation_w - s.a.pad_w;
+          const T* row = col + (y - y0) * s.ow;
+          if (s.a.stride_w == 1) vec::add(to + first, row + first, last - first);
+          else
+            for (int64_t i = first; i < last; ++i) to[i * s.a.stride_w] += row[i];
+        }
+      }
+}
+
+template <class T>
+class Conv : public Exec {
+ public:
+  explicit Conv(const Problem& p)
+      : s_(p.root().attr<ConvAttrs>(), p.root().ins[0].shape, p.root().ins[1].shape, p.root().outs[0].shape),
+        x_(p.root().ins[0], ws_), w_(p.root().ins[1], ws_), out_(p.root().outs[0]) {
+    const auto root = static_cast<size_t>(out_.index);
+    elided_ = root < p.group.elided.size() && p.group.elided[root];
+    if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.pixels());
+    in_place_ = !elided_ && out_.contiguous && out_.dtype == compute_dtype<T>();
+    // Whole planes where somebody reads them as rows afterwards.
+    whole_ = epilogue_ != nullptr || !in_place_;
+    if (!in_place_ && !elided_) staged_ = Out<T>(out_, ws_);
+  }
+
+  void run(const RunContext& ctx) override {
+    if (out_.numel() == 0) return;
+    const T* x = x_.get(ctx);
+    const T* w = w_.get(ctx);
+    T* y = elided_ ? nullptr : in_place_ ? ctx.ptr<T>(out_) : staged_.begin(ctx);
+    const int64_t rows = whole_ ? s_.oh : s_.row_block(), blocks = ceil_div(s_.oh, rows);
+    parallel_for(s_.n * s_.a.groups * blocks, s_.grain(rows), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t image = i / blocks, g = image % s_.a.groups;
+        T* plane = y ? y + image * s_.out_plane() : scratch<T>(1, s_.out_plane());
+        const int64_t step = s_.row_block(), y0 = i % blocks * rows, y1 = std::min(s_.oh, y0 + rows);
+        for (int64_t at = y0; at < y1; at += step)
+          product(x + image * s_.in_plane(), w + g * s_.oc * s_.taps(), at, std::min(y1, at + step), plane);
+        if (epilogue_) epilogue_->run(ctx, rounded(plane), image * s_.oc, s_.oc);
+      }
+    });
+    if (!in_place_ && !elided_) staged_.finish(ctx);
+  }
+
+ private:
+  void product(const T* x, const T* w, int64_t y0, int64_t y1, T* plane) const {
+    const int64_t pixels = (y1 - y0) * s_.ow;
+    const T* col = x + y0 * s_.ow;
+    int64_t ld = s_.pixels();
+    if (!s_.pointwise()) {
+      T* unfolded = scratch<T>(0, s_.taps() * pixels);
+      unfold(s_, x, y0, y1, unfolded);
+      col = unfolded, ld = pixels;
+    }
+    gemm(false, false, s_.oc, pixels, s_.taps(), T(1), w, std::max<int64_t>(1, s_.taps()), col, ld, T(0), plane + y0 * s_.ow,
+         s_.pixels());
+  }
+  const void* rounded(const T* plane) const {
+    if (out_.dtype == compute_dtype<T>()) return plane;
+    void* block = scratch_bytes(2, static_cast<size_t>(s_.out_plane() * dtype_size(out_.dtype)));
+    store_run(plane, block, out_.dtype, s_.out_plane());
+    return block;
+  }
+  Shape s_;
+  In<T> x_, w_;
+  Operand out_;
+  Out<T> staged_;
+  bool elided_ = false, in_place_ = false, whole_ = false;
+  std::unique_ptr<TileEpilogue> epilogue_;
+};
+
+template <class T>
+class ConvGradInput : public Exec {
+ public:
+  explicit ConvGradInput(const Node& node)
+      : s_(node.attr<ConvAttrs>(), node.outs[0].shape, node.ins[1].shape, node.ins[0].shape), g_(node.ins[0], ws_),
+        w_(node.ins[1], ws_), dx_(node.outs[0], ws_) {}
+
+  void run(const RunContext& ctx) override {
+    const T* g = g_.get(ctx);
+    const T* w = w_.get(ctx);
+    T* dx = dx_.begin(ctx);
+    parallel_for(s_.n * s_.a.groups, s_.grain(s_.oh), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        image(g + i * s_.out_plane(), w + i % s_.a.groups * s_.oc * s_.taps(), dx + i * s_.in_plane());
+    });
+    dx_.finish(ctx);
+  }
+
+ private:
+  void image(const T* g, const T* w, T* dx) const {
+    std::fill_n(dx, s_.in_plane(), T(0));
+    const int64_t step = s_.row_block();
+    for (int64_t y0 = 0; y0 < s_.oh; y0 += step) {
+      const int64_t y1 = std::min(s_.oh, y0 + step), pixels = (y1 - y0) * s_.ow;
+      T* col = scratch<T>(0, s_.taps() * pixels);
+      gemm(true, false, s_.taps(), pixels, s_.oc, T(1), w, std::max<int64_t>(1, s_.taps()), g + y0 * s_.ow, s_.pixels(), T(0),
+           col, std::max<int64_t>(1, pixels));
+      fold(s_, col, y0, y1, dx);
+    }
+  }
+  Shape s_;
+  In<T> g_, w_;
+  Out<T> dx_;
+};
+
+template <class T>
+class ConvGradWeight : public Exec {
+ public:
+  explicit ConvGradWeight(const Node& node)
+      : s_(node.attr<ConvAttrs>(), node.ins[1].shape, node.outs[0].shape, node.ins[0].shape), g_(node.ins[0], ws_),
+        x_(node.ins[1], ws_), dw_(node.outs[0], ws_), parts_(std::clamp<int64_t>(s_.n, 1, 16)) {
+    partial_ = ws_.take(static_cast<size_t>(parts_ * dw_.numel()) * sizeof(T));
+  }
+
+  void run(const RunContext& ctx) override {
+    const T* g = g_.get(ctx);
+    const T* x = x_.get(ctx);
+    T* dw = dw_.begin(ctx);
+    T* partial = at<T>(ctx, partial_);
+    const int64_t groups = s_.a.groups, size = dw_.numel(), per = ceil_div(s_.n, parts_), group = s_.oc * s_.taps();
+    if (size == 0) return;
+    parallel_for(parts_ * groups, s_.grain(s_.oh * per), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t part = i / groups, which = i % groups;
+        T* sum = partial + part * size + which * group;
+        std::fill_n(sum, group, T(0));
+        for (int64_t n = part * per; n < std::min(s_.n, (part + 1) * per); ++n)
+          image(g + (n * groups + which) * s_.out_plane(), x + (n * groups + which) * s_.in_plane(), sum);
+      }
+    });
+    parallel_for(size, kGrainElements, [&](int64_t begin, int64_t end) {
+      std::copy(partial + begin, partial + end, dw + begin);
+      for (int64_t part = 1; part < parts_; ++part) vec::add(dw + begin, partial + part * size + begin, end - begin);
+    });
+    dw_.finish(ctx);
+  }
+
+ private:
+  void image(const T* g, const T* x, T* sum) const {
+    const int64_t step = s_.row_block(), ld = std::max<int64_t>(1, s_.taps());
+    for (int64_t y0 = 0; y0 < s_.oh; y0 += step) {
+      const int64_t y1 = std::min(s_.oh, y0 + step), pixels = (y1 - y0) * s_.ow;
+      T* col = scratch<T>(0, s_.taps() * pixels);
+      unfold(s_, x, y0, y1, col);
+      gemm(false, true, s_.oc, s_.taps(), pixels, T(1), g + y0 * s_.ow, std::max<int64_t>(1, s_.pixels()), col,
+           std::max<int64_t>(1, pixels), T(1), sum, ld);
+    }
+  }
+  Shape s_;
+  In<T> g_, x_;
+  Out<T> dw_;
+  int64_t parts_;
+  size_t partial_ = 0;
+};
+
+}  // namespace
+
+Refusal accept_conv(const Problem& p) {
+  if (!is_float(p.root().outs[0].dtype)) return "takes floating point data only";
+  if (p.root().ins[0].shape.size() != 4 || p.root().ins[1].shape.size() != 4) return "takes operands of four dimensions";
+  if (p.group.kind == GroupKind::Epilogue) return TileEpilogue::accepts(p);
+  return accept_single(p);
+}
+
+std::unique_ptr<Executable> make_conv(const Problem& p) {
+  if (p.root().ins[0].dtype == DType::float64) return std::make_unique<Conv<double>>(p);
+  return std::make_unique<Conv<float>>(p);
+}
+std::unique_ptr<Executable> make_conv_grad_input(const Problem& p) { return make_by_type<ConvGradInput>(p); }
+std::unique_ptr<Executable> make_conv_grad_weight(const Problem& p) { return make_by_type<ConvGradWeight>(p); }
+
+}  // namespace pyflame::cpu

@@ -1,0 +1,15 @@
+// Ops over rows: softmax, normalisations and the negative log-likelihood. One pass through memory for what fits the L1 cache;
+// sums over rows (the gradients of weights) go through partial sums whose number depends on the shape only.
+#pragma once
+#include "pyflame/backends/cpu/common.h"
+
+namespace pyflame::cpu {
+
+std::unique_ptr<Executable> make_softmax(const Problem& p);  // and log_softmax
+std::unique_ptr<Executable> make_norm(const Problem& p);     // layer_norm, rms_norm
+Refusal accept_norm_grad(const Problem& p);
+std::unique_ptr<Executable> make_norm_grad(const Problem& p);
+std::unique_ptr<Executable> make_nll(const Problem& p);
+std::unique_ptr<Executable> make_nll_grad(const Problem& p);
+
+}  // namespace pyflame::cpu
