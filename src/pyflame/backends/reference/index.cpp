@@ -1,0 +1,117 @@
+// Indexing. All indices are read and checked before anything is written, so a bad one leaves memory as it was.
+#include <numeric>
+
+#include "pyflame/backends/reference/access.h"
+
+namespace pyflame::reference {
+namespace {
+
+std::vector<int64_t> read_indices(const Call& c, int input, int64_t n) {
+  std::vector<int64_t> all = read_all<int64_t>(c.in(input));
+  for (int64_t i : all)
+    PF_CHECK(i >= 0 && i < n, Index, "{}: index out of range; got {}; expected 0 <= index < {}", c.name(), i, n);
+  return all;
+}
+
+// Row-major walk over `shape`: calls f(i, coordinates) for the i-th position.
+template <class F>
+void for_positions(const Dims& shape, F&& f) {
+  Dims at = Dims::filled(shape.size(), 0);
+  const int64_t n = shape.numel();
+  for (int64_t i = 0; i < n; ++i) {
+    f(static_cast<size_t>(i), at);
+    for (int d = shape.size() - 1; d >= 0 && ++at[d] == shape[d]; --d) at[d] = 0;
+  }
+}
+
+int64_t offset_of(const Dims& at, const Dims& strides) {
+  return std::inner_product(at.begin(), at.end(), strides.begin(), int64_t{0});
+}
+
+// The dim an op works along, and its size; a 0-d operand counts as one element along dim 0.
+int dim_of(const Call& c) { return static_cast<int>(c.node.attr<DimAttrs>().dim); }
+int64_t size_along(const View& v, int dim) { return v.shape.empty() ? 1 : v.shape[dim]; }
+
+// gather and index_select: out[..] = x[.., index, ..].
+template <class T>
+void take(const Call& c, bool one_index_per_slice) {
+  const View x = c.in(0), out = c.out(0);
+  const int dim = dim_of(c);
+  const std::vector<int64_t> index = read_indices(c, 1, size_along(x, dim));
+  std::vector<T> y(static_cast<size_t>(out.numel()));
+  for_positions(out.shape, [&](size_t i, Dims at) {
+    if (!at.empty()) at[dim] = index[one_index_per_slice ? static_cast<size_t>(at[dim]) : i];
+    load(x, offset_of(at, x.strides), 1, 1, &y[i]);
+  });
+  write_all(out, y);
+}
+
+// scatter_add and index_add: zeros, plus src at its index. `positions` is the shape that is walked over.
+template <class T>
+void put_add(const Call& c, const Dims& positions, bool one_index_per_slice) {
+  const View src = c.in(1), out = c.out(0);
+  const int dim = dim_of(c);
+  const std::vector<int64_t> index = read_indices(c, 0, size_along(out, dim));
+  const Dims out_strides = contiguous_strides(out.shape);
+  std::vector<T> y(static_cast<size_t>(out.numel()));
+  for_positions(positions, [&](size_t i, Dims at) {
+    T value{};
+    load(src, offset_of(at, src.strides), 1, 1, &value);
+    if (!at.empty()) at[dim] = index[one_index_per_slice ? static_cast<size_t>(at[dim]) : i];
+    T& sum = y[static_cast<size_t>(offset_of(at, out_strides))];
+    sum = add(sum, value);
+  });
+  write_all(out, y);
+}
+
+// Row lengths along the last dim; a 0-d tensor is one row of one element.
+int64_t last_of(const View& v) { return v.shape.empty() ? 1 : v.shape.back(); }
+
+// Each row's k first elements in order, NaN counting as the largest. Equal elements keep their order.
+template <class T>
+void order_rows(const Call& c, bool descending) {
+  const View in = c.in(0), values = c.out(0);
+  const int64_t n = last_of(in), k = last_of(values);
+  PF_CHECK(k <= n, Value, "{}: k is larger than the row; got {}; expected k <= {}", c.name(), k, n);
+  const std::vector<T> x = read_all<T>(in);
+  std::vector<T> y(static_cast<size_t>(values.numel()));
+  std::vector<int64_t> index(y.size()), order(static_cast<size_t>(n));
+  const int64_t rows = k == 0 ? 0 : values.numel() / k;
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* row = x.data() + r * n;
+    const auto less = [&](int64_t a, int64_t b) { return row[a] < row[b] || (is_nan(row[b]) && !is_nan(row[a])); };
+    std::iota(order.begin(), order.end(), 0);
+    if (descending) std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return less(b, a); });
+    else std::stable_sort(order.begin(), order.end(), less);
+    for (int64_t i = 0; i < k; ++i) {
+      const auto to = static_cast<size_t>(r * k + i);
+      index[to] = order[static_cast<size_t>(i)];
+      y[to] = row[index[to]];
+    }
+  }
+  write_all(values, y);
+  if (c.outputs() > 1) write_all(c.out(1), index);
+}
+
+}  // namespace
+
+void run_gather(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { take<T>(c, false); });
+}
+void run_index_select(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { take<T>(c, true); });
+}
+void run_scatter_add(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { put_add<T>(c, c.in(0).shape, false); });
+}
+void run_index_add(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { put_add<T>(c, c.in(1).shape, true); });
+}
+void run_topk(const Call& c) {
+  with_compute_type(c.in(0).dtype, [&]<class T>() { order_rows<T>(c, c.node.attr<TopkAttrs>().largest != 0); });
+}
+void run_sort(const Call& c) {
+  with_compute_type(c.in(0).dtype, [&]<class T>() { order_rows<T>(c, c.node.attr<SortAttrs>().descending != 0); });
+}
+
+}  // namespace pyflame::reference

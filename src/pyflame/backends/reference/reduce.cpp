@@ -1,0 +1,112 @@
+// Reductions: for each element of the output one loop over the reduced axes, in row-major order.
+#include <cmath>
+
+#include "pyflame/backends/reference/access.h"
+
+namespace pyflame::reference {
+namespace {
+
+template <class T>
+T start_of(OpId op) {
+  return static_cast<T>(op == OpId::prod || op == OpId::all ? 1 : 0);
+}
+
+template <class T>
+T combine(OpId op, T acc, T x, bool first) {
+  switch (op) {
+    case OpId::sum: return add(acc, x);
+    case OpId::prod: return mul(acc, x);
+    case OpId::any: return static_cast<T>(acc != 0 || x != 0);
+    case OpId::all: return static_cast<T>(acc != 0 && x != 0);
+    case OpId::amax: return first || (!is_nan(acc) && (is_nan(x) || x > acc)) ? x : acc;
+    case OpId::amin: return first || (!is_nan(acc) && (is_nan(x) || x < acc)) ? x : acc;
+    default: PF_FAIL(NotImplemented, "{}: the reference has no kernel for it", op_name(op));
+  }
+}
+
+template <class T>
+T reduce_one(const Call& c, const View& in, const Dims& shape, const Dims& strides, int64_t base) {
+  constexpr int64_t kBlock = 256;
+  std::array<T, kBlock> block;
+  T acc = start_of<T>(c.node.op);
+  bool first = true;
+  for_lines<1>(shape, {strides}, [&](const auto& offset, int64_t line, const auto& step) {
+    for (int64_t at = 0; at < line; at += kBlock) {
+      const int64_t n = std::min(kBlock, line - at);
+      load(in, base + offset[0] + at * step[0], step[0], n, block.data());
+      for (int64_t i = 0; i < n; ++i, first = false) acc = combine(c.node.op, acc, block[static_cast<size_t>(i)], first);
+    }
+  });
+  return acc;
+}
+
+template <class T>
+void run(const Call& c) {
+  const View in = c.in(0), out = c.out(0);
+  const int64_t axes = c.node.attr<ReduceAttrs>().axes;
+  Dims reduced_shape, reduced_strides, kept_strides = in.strides;
+  for (int d = 0; d < in.shape.size(); ++d) {
+    if (!(axes >> d & 1)) continue;
+    reduced_shape.push_back(in.shape[d]);
+    reduced_strides.push_back(in.strides[d]);
+    kept_strides[d] = 0;
+  }
+  const bool needs_elements = c.node.op == OpId::amax || c.node.op == OpId::amin;
+  PF_CHECK(!needs_elements || out.numel() == 0 || reduced_shape.numel() > 0, Value,
+           "{}: reduction over no elements; got shape {}; expected at least one element in each reduced dim", c.name(),
+           in.shape.str());
+  for_lines<2>(out.shape, {out.strides, kept_strides}, [&](const auto& offset, int64_t n, const auto& step) {
+    for (int64_t i = 0; i < n; ++i) {
+      const T value = reduce_one<T>(c, in, reduced_shape, reduced_strides, offset[1] + i * step[1]);
+      store(out, offset[0] + i * step[0], 1, 1, &value);
+    }
+  });
+}
+
+// First index of the largest (smallest) element; the first NaN wins.
+template <class T>
+int64_t arg_of(bool largest, const std::vector<T>& line) {
+  size_t best = 0;
+  for (size_t i = 1; i < line.size() && !is_nan(line[best]); ++i)
+    if (is_nan(line[i]) || (largest ? line[i] > line[best] : line[i] < line[best])) best = i;
+  return static_cast<int64_t>(best);
+}
+
+template <class T>
+void run_arg(const Call& c) {
+  const View in = c.in(0);
+  View out = c.out(0);
+  const int64_t dim = c.node.attr<ArgAttrs>().dim;
+  const bool largest = c.node.op == OpId::argmax;
+  const bool flat = dim < 0 || in.shape.empty();
+  PF_CHECK(out.numel() == 0 || (flat ? in.numel() : in.shape[static_cast<int>(dim)]) > 0, Value,
+           "{}: reduction over no elements; got shape {}; expected at least one element in the reduced dim", c.name(),
+           in.shape.str());
+  if (flat) {
+    const int64_t index = arg_of<T>(largest, read_all<T>(in));
+    return store(out, 0, 1, 1, &index);
+  }
+  const int d = static_cast<int>(dim);
+  const View lines = without_dim(in, d);
+  if (out.shape.size() == in.shape.size()) out = without_dim(out, d);  // keepdim
+  std::vector<T> line(static_cast<size_t>(in.shape[d]));
+  for_lines<2>(lines.shape, {out.strides, lines.strides}, [&](const auto& offset, int64_t n, const auto& step) {
+    for (int64_t i = 0; i < n; ++i) {
+      load(in, offset[1] + i * step[1], in.strides[d], in.shape[d], line.data());
+      const int64_t index = arg_of<T>(largest, line);
+      store(out, offset[0] + i * step[0], 1, 1, &index);
+    }
+  });
+}
+
+}  // namespace
+
+void run_reduce(const Call& c) {
+  with_compute_type(c.in(0).dtype, [&]<class T>() { run<T>(c); });
+}
+
+void run_arg_reduce(const Call& c) {
+  with_compute_type(c.in(0).dtype, [&]<class T>() { run_arg<T>(c); });
+}
+
+}  // namespace pyflame::reference

@@ -1,0 +1,254 @@
+// Runs a group node by node. What a fused kernel gets for free has to be made here: values without memory are placed in the
+// workspace, and where outputs lie on inputs (in-place ops, donated storage) the affected side is buffered, because a later
+// node or a later element would otherwise read what was already overwritten.
+#include "pyflame/backends/reference/reference.h"
+
+#include <cstring>
+#include <new>
+
+#include "pyflame/backends/reference/access.h"
+
+namespace pyflame {
+namespace {
+
+using namespace reference;
+using Kernel = void (*)(const Call&);
+
+constexpr Kernel kernel_of(OpId op, OpClass cls) {
+  if (cls == OpClass::Source) return run_source;
+  if (is_elementwise(cls)) return run_elementwise;
+  if (cls == OpClass::Reduce) return run_reduce;
+  switch (op) {
+    case OpId::argmax:
+    case OpId::argmin: return run_arg_reduce;
+    case OpId::matmul: return run_matmul;
+    case OpId::conv2d: return run_conv2d;
+    case OpId::conv2d_grad_input: return run_conv2d_grad_input;
+    case OpId::conv2d_grad_weight: return run_conv2d_grad_weight;
+    case OpId::max_pool2d: return run_max_pool2d;
+    case OpId::avg_pool2d: return run_avg_pool2d;
+    case OpId::avg_pool2d_grad: return run_avg_pool2d_grad;
+    case OpId::softmax:
+    case OpId::log_softmax: return run_softmax;
+    case OpId::layer_norm: return run_layer_norm;
+    case OpId::layer_norm_grad: return run_layer_norm_grad;
+    case OpId::rms_norm: return run_rms_norm;
+    case OpId::rms_norm_grad: return run_rms_norm_grad;
+    case OpId::attention: return run_attention;
+    case OpId::attention_grad: return run_attention_grad;
+    case OpId::gather: return run_gather;
+    case OpId::scatter_add: return run_scatter_add;
+    case OpId::index_select: return run_index_select;
+    case OpId::index_add: return run_index_add;
+    case OpId::topk: return run_topk;
+    case OpId::sort: return run_sort;
+    case OpId::randperm: return run_randperm;
+    case OpId::nll_loss: return run_nll_loss;
+    case OpId::nll_loss_grad: return run_nll_loss_grad;
+    case OpId::sgd_step: return run_sgd_step;
+    case OpId::adam_step: return run_adam_step;
+    case OpId::sum_squares: return run_sum_squares;
+    case OpId::scale_all: return run_scale_all;
+    default: return nullptr;
+  }
+}
+#define OP(name, cls, arity, attrs) \
+  static_assert(kernel_of(OpId::name, OpClass::cls) != nullptr, "the reference has no kernel for " #name);
+#include "pyflame/ops/ops.def"
+#undef OP
+
+// Ops that mean nothing for integers: their first output is a float.
+bool needs_float(OpId op) {
+  switch (op) {
+    case OpId::rand_uniform:
+    case OpId::rand_normal:
+    case OpId::sqrt:
+    case OpId::rsqrt:
+    case OpId::reciprocal:
+    case OpId::exp:
+    case OpId::expm1:
+    case OpId::log:
+    case OpId::log1p:
+    case OpId::sin:
+    case OpId::cos:
+    case OpId::tanh:
+    case OpId::erf:
+    case OpId::sigmoid:
+    case OpId::gelu:
+    case OpId::gelu_tanh:
+    case OpId::silu:
+    case OpId::softplus:
+    case OpId::leaky_relu:
+    case OpId::div:
+    case OpId::gelu_grad:
+    case OpId::gelu_tanh_grad:
+    case OpId::silu_grad:
+    case OpId::conv2d_grad_input:
+    case OpId::conv2d_grad_weight:
+    case OpId::avg_pool2d:
+    case OpId::avg_pool2d_grad:
+    case OpId::softmax:
+    case OpId::log_softmax:
+    case OpId::layer_norm:
+    case OpId::layer_norm_grad:
+    case OpId::rms_norm:
+    case OpId::rms_norm_grad:
+    case OpId::attention:
+    case OpId::attention_grad:
+    case OpId::nll_loss:
+    case OpId::nll_loss_grad:
+    case OpId::sgd_step:
+    case OpId::adam_step:
+    case OpId::sum_squares: return true;
+    default: return false;
+  }
+}
+
+Refusal accepts(const Problem& p) {
+  for (size_t i = 0; i < p.size(); ++i) {
+    const Node& n = p.node(i);
+    if (needs_float(n.op) && !n.outs.empty() && !is_float(n.outs[0].dtype))
+      return fmt::format("{} has no meaning for {}", n.info().name, dtype_name(n.outs[0].dtype));
+  }
+  return std::nullopt;
+}
+
+size_t bytes_of(const Operand& o) {
+  return static_cast<size_t>(extent(o.shape, o.strides) * dtype_size(o.dtype));
+}
+
+bool overlap(const char* a, size_t a_bytes, const char* b, size_t b_bytes) {
+  return std::less<>()(a, b + b_bytes) && std::less<>()(b, a + a_bytes) && a_bytes > 0 && b_bytes > 0;
+}
+
+// Kernels that write elements while others are still to be read; all the others read everything first.
+bool writes_while_reading(const Node& n) {
+  return n.info().cls != OpClass::Other || n.op == OpId::argmax || n.op == OpId::argmin || n.op == OpId::matmul;
+}
+
+class Reference final : public Executable {
+ public:
+  explicit Reference(const Problem& p) : bindings_(p.graph.bindings.size()) {
+    std::vector<size_t> bytes(bindings_);
+    for (size_t i = 0; i < p.size(); ++i) {
+      const Node& n = p.node(i);
+      nodes_.push_back(n);
+      for (const auto* side : {&n.ins, &n.outs})
+        for (const Operand& o : *side)
+          if (!o.is_param) bytes[static_cast<size_t>(o.index)] = std::max(bytes[static_cast<size_t>(o.index)], bytes_of(o));
+    }
+    for (size_t b = 0; b < std::min(p.group.elided.size(), bindings_); ++b) {
+      if (!p.group.elided[b] || bytes[b] == 0) continue;
+      elided_.push_back({b, workspace_});
+      workspace_ += (bytes[b] + 63) / 64 * 64;
+    }
+    find_hazards(p, bytes);
+  }
+
+  size_t workspace() const override { return workspace_; }
+
+  void run(const RunContext& ctx) override {
+    try {
+      run_nodes(ctx);
+    } catch (const std::bad_alloc&) {
+      PF_FAIL(OutOfMemory, "{}: out of host memory in the reference backend; got output shape {}; expected room for its float64 copy",
+              nodes_[0].info().name, nodes_[0].outs.empty() ? "()" : nodes_[0].outs[0].shape.str());
+    }
+  }
+
+ private:
+  struct Placed {
+    size_t binding, offset;
+  };
+  // `reads` is read after the node that writes `writes`. They are different storages, but the planner may have given the
+  // output the bytes of an input that dies in this group.
+  struct Hazard {
+    size_t reads, writes, read_bytes, write_bytes;
+  };
+
+  void find_hazards(const Problem& p, const std::vector<size_t>& bytes) {
+    std::vector<bool> written(bindings_);
+    for (const Node& n : nodes_)
+      for (const Operand& o : n.outs) written[static_cast<size_t>(o.index)] = true;
+    const auto elided = [&](size_t b) { return b < p.group.elided.size() && p.group.elided[b]; };
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      for (const Operand& out : nodes_[i].outs)
+        for (size_t j = i + 1; j < nodes_.size(); ++j)
+          for (const Operand& in : nodes_[j].ins) {
+            const auto r = static_cast<size_t>(in.index), w = static_cast<size_t>(out.index);
+            if (in.is_param || written[r] || elided(r) || elided(w)) continue;
+            if (p.graph.bindings[r].slot != p.graph.bindings[w].slot) hazards_.push_back({r, w, bytes[r], bytes[w]});
+          }
+  }
+
+  void run_nodes(const RunContext& ctx) const {
+    // One more entry than bindings: the buffer of an output that lies on an input.
+    std::vector<void*> table(ctx.bindings, ctx.bindings + bindings_);
+    table.push_back(nullptr);
+    for (const Placed& e : elided_) table[e.binding] = static_cast<char*>(ctx.workspace) + e.offset;
+    std::vector<std::vector<char>> saved;
+    for (const Hazard& h : hazards_) {
+      const char* from = static_cast<const char*>(table[h.reads]);
+      if (!overlap(from, h.read_bytes, static_cast<const char*>(table[h.writes]), h.write_bytes)) continue;
+      saved.emplace_back(from, from + h.read_bytes);
+      table[h.reads] = saved.back().data();
+    }
+    for (const Node& n : nodes_) run_node(n, table, ctx.params);
+  }
+
+  void run_node(const Node& n, std::vector<void*>& table, const Param* params) const {
+    const Kernel kernel = kernel_of(n.op, n.info().cls);
+    const Call call{n, table.data(), params};
+    if (!writes_while_reading(n) || !lies_on_input(call)) return kernel(call);
+    const Operand& out = n.outs[0];
+    Node detour = n;
+    detour.outs[0].index = static_cast<int32_t>(bindings_);
+    detour.outs[0].strides = contiguous_strides(out.shape);
+    std::vector<char> buffer(bytes_of(detour.outs[0]));
+    table.back() = buffer.data();
+    const Call to_buffer{detour, table.data(), params};
+    kernel(to_buffer);
+    with_compute_type(out.dtype, [&]<class T>() { write_all(call.out(0), read_all<T>(to_buffer.out(0))); });
+  }
+
+  // Elementwise ops may write exactly the elements that they read.
+  static bool lies_on_input(const Call& c) {
+    const Operand& out = c.node.outs[0];
+    const View to = c.view(out);
+    for (const Operand& in : c.node.ins) {
+      if (in.is_param) continue;
+      const View from = c.view(in);
+      if (!overlap(from.data, bytes_of(in), to.data, bytes_of(out))) continue;
+      const bool same = from.data == to.data && in.shape == out.shape && in.strides == out.strides &&
+                        dtype_size(in.dtype) == dtype_size(out.dtype);
+      if (!same || !is_elementwise(c.node.info().cls)) return true;
+    }
+    return false;
+  }
+
+  size_t bindings_;
+  std::vector<Node> nodes_;
+  std::vector<Placed> elided_;
+  std::vector<Hazard> hazards_;
+  size_t workspace_ = 0;
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  const char* name() const override { return "reference"; }
+  std::span<const Impl> impls(const Problem&) const override { return {&kReferenceImpl, 1}; }
+  bool fuses() const override { return false; }
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> make_reference(const Problem& problem) { return std::make_unique<Reference>(problem); }
+
+const Impl kReferenceImpl{"reference", accepts, make_reference};
+
+const Backend& reference_backend() {
+  static const ReferenceBackend backend;
+  return backend;
+}
+
+}  // namespace pyflame
