@@ -15,8 +15,8 @@ int64_t window_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int
 void check_geometry(const char* op, Pair stride, Pair padding, Pair dilation) {
   PF_CHECK(stride.h > 0 && stride.w > 0, Value, "{}: stride is not positive; got ({}, {}); expected > 0", op, stride.h,
            stride.w);
-  PF_CHECK(padding.h >= 0 && padding.w >= 0, Value, "{}: padding is negative; got ({}, {}); expected >= 0", op, padding.h,
-           padding.w);
+  PF_CHECK(padding.h >= 0 && padding.w >= 0, Value, "{}: padding is negative; got ({}, {}); expected >= 0", op,
+           padding.h, padding.w);
   PF_CHECK(dilation.h > 0 && dilation.w > 0, Value, "{}: dilation is not positive; got ({}, {}); expected > 0", op,
            dilation.h, dilation.w);
 }
@@ -60,17 +60,18 @@ Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Dims& shape, con
 Pair pool_size(const char* op, const Tensor& x, Pair kernel, Pair stride, Pair padding, Pair dilation) {
   PF_CHECK(x.dim() == 4 || x.dim() == 3, Value, "{}: wrong rank; got {}; expected (N, C, H, W) or (C, H, W)", op,
            x.shape().str());
-  PF_CHECK(kernel.h > 0 && kernel.w > 0, Value, "{}: kernel size is not positive; got ({}, {}); expected > 0", op, kernel.h,
-           kernel.w);
+  PF_CHECK(kernel.h > 0 && kernel.w > 0, Value, "{}: kernel size is not positive; got ({}, {}); expected > 0", op,
+           kernel.h, kernel.w);
   check_float(op, x);
   check_geometry(op, stride, padding, dilation);
-  PF_CHECK(padding.h <= (dilation.h * (kernel.h - 1) + 1) / 2 && padding.w <= (dilation.w * (kernel.w - 1) + 1) / 2, Value,
-           "{}: too much padding; got padding ({}, {}) for kernel ({}, {}); expected at most half of the kernel", op,
-           padding.h, padding.w, kernel.h, kernel.w);
+  PF_CHECK(padding.h <= (dilation.h * (kernel.h - 1) + 1) / 2 && padding.w <= (dilation.w * (kernel.w - 1) + 1) / 2,
+           Value, "{}: too much padding; got padding ({}, {}) for kernel ({}, {}); expected at most half of the kernel",
+           op, padding.h, padding.w, kernel.h, kernel.w);
   const Pair out(window_size(x.size(-2), kernel.h, stride.h, padding.h, dilation.h),
                  window_size(x.size(-1), kernel.w, stride.w, padding.w, dilation.w));
   PF_CHECK(out.h > 0 && out.w > 0, Value,
-           "{}: the kernel is larger than the padded input; got kernel ({}, {}) for input {} with padding ({}, {}); expected "
+           "{}: the kernel is larger than the padded input; got kernel ({}, {}) for input {} with padding ({}, {}); "
+           "expected "
            "an output of at least 1 x 1",
            op, kernel.h, kernel.w, x.shape().str(), padding.h, padding.w);
   return out;
@@ -83,15 +84,15 @@ Tensor avg_pool_op(const Tensor& x, const PoolAttrs& a) {
                    window_size(x.size(3), a.kernel_w, a.stride_w, a.pad_w, 1)};
   Tensor out = emit(OpId::avg_pool2d, {x}, shape, x.dtype(), a);
   const Dims from = x.shape();
-  attach("avg_pool2d", {out}, {x}, {}, [a, from](GradNode&, const Tensors& g) -> Tensors {
-    return {avg_pool_grad(g[0], from, a)};
-  });
+  attach("avg_pool2d", {out}, {x}, {},
+         [a, from](GradNode&, const Tensors& g) -> Tensors { return {avg_pool_grad(g[0], from, a)}; });
   return out;
 }
 
 Tensor avg_pool_grad(const Tensor& g, const Dims& shape, const PoolAttrs& a) {
   Tensor out = emit(OpId::avg_pool2d_grad, {g}, shape, g.dtype(), a);
-  attach("avg_pool2d_grad", {out}, {g}, {}, [a](GradNode&, const Tensors& u) -> Tensors { return {avg_pool_op(u[0], a)}; });
+  attach("avg_pool2d_grad", {out}, {g}, {},
+         [a](GradNode&, const Tensors& u) -> Tensors { return {avg_pool_op(u[0], a)}; });
   return out;
 }
 
@@ -111,15 +112,17 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
   PF_CHECK(groups > 0 && out_channels % groups == 0, Value,
            "conv2d: groups does not divide the output channels; got groups {} and weight {}; expected {} % groups == 0",
            groups, weight.shape().str(), out_channels);
-  PF_CHECK(x.size(-3) == weight.size(1) * groups, Value,
-           "conv2d: input channels do not fit the weight; got input {} and weight {} with groups {}; expected {} channels",
-           x.shape().str(), weight.shape().str(), groups, weight.size(1) * groups);
+  PF_CHECK(
+      x.size(-3) == weight.size(1) * groups, Value,
+      "conv2d: input channels do not fit the weight; got input {} and weight {} with groups {}; expected {} channels",
+      x.shape().str(), weight.shape().str(), groups, weight.size(1) * groups);
   PF_CHECK(weight.size(2) > 0 && weight.size(3) > 0, Value, "conv2d: empty kernel; got weight {}; expected KH, KW > 0",
            weight.shape().str());
   PF_CHECK(window_size(x.size(-2), weight.size(2), stride.h, padding.h, dilation.h) > 0 &&
                window_size(x.size(-1), weight.size(3), stride.w, padding.w, dilation.w) > 0,
            Value,
-           "conv2d: the kernel is larger than the padded input; got kernel ({}, {}) with dilation ({}, {}) for input {} with "
+           "conv2d: the kernel is larger than the padded input; got kernel ({}, {}) with dilation ({}, {}) for input "
+           "{} with "
            "padding ({}, {}); expected an output of at least 1 x 1",
            weight.size(2), weight.size(3), dilation.h, dilation.w, x.shape().str(), padding.h, padding.w);
   if (bias) {
@@ -134,8 +137,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
   return x.dim() == 3 ? squeeze(out, 0) : out;
 }
 
-std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair padding,
-                                                  Pair dilation) {
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride,
+                                                  Pair padding, Pair dilation) {
   const Pair step = stride.value_or(kernel);
   const Pair out = pool_size("max_pool2d", x, kernel, step, padding, dilation);
   const PoolAttrs a{kernel.h, kernel.w, step.h, step.w, padding.h, padding.w, dilation.h, dilation.w, 1};
@@ -148,7 +151,8 @@ std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, 
   attach("max_pool2d", {r[0]}, {in}, {r[1]}, [from](GradNode& n, const Tensors& g) -> Tensors {
     const int64_t planes = from[0] * from[1];
     const Dims flat{planes, g[0].size(2) * g[0].size(3)};
-    return {reshape(scatter_add_zeros(reshape(n.saved(0), flat), reshape(g[0], flat), {planes, from[2] * from[3]}, 1), from)};
+    return {reshape(scatter_add_zeros(reshape(n.saved(0), flat), reshape(g[0], flat), {planes, from[2] * from[3]}, 1),
+                    from)};
   });
   if (x.dim() == 3) return {squeeze(r[0], 0), squeeze(r[1], 0)};
   return {r[0], r[1]};

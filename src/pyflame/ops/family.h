@@ -14,8 +14,9 @@ inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
            dtype_name(a.dtype()), dtype_name(b.dtype()));
 }
 inline void check_float(const char* op, const Tensor& x) {
-  PF_CHECK(x.is_floating_point(), Type, "{}: needs a floating dtype; got {}; expected a float dtype; hint: cast the input",
-           op, dtype_name(x.dtype()));
+  PF_CHECK(x.is_floating_point(), Type,
+           "{}: needs a floating dtype; got {}; expected a float dtype; hint: cast the input", op,
+           dtype_name(x.dtype()));
 }
 
 // Half types are widened inside gradients and losses, so that only the result is rounded.

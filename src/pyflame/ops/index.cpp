@@ -45,7 +45,8 @@ void check_gather_index(const char* op, const Tensor& x, int dim, const Tensor& 
 }
 
 Tensor index_vector(const char* op, const Tensor& index) {
-  PF_CHECK(index.dim() <= 1, Value, "{}: the index is not a vector; got {}; expected one dimension", op, index.shape().str());
+  PF_CHECK(index.dim() <= 1, Value, "{}: the index is not a vector; got {}; expected one dimension", op,
+           index.shape().str());
   return at_least_1d(as_index(op, index));
 }
 
@@ -53,17 +54,15 @@ Tensor index_vector(const char* op, const Tensor& index) {
 
 Tensor scatter_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim) {
   Tensor out = emit(OpId::scatter_add, {index, src}, shape, src.dtype(), DimAttrs{dim});
-  attach("scatter_add", {out}, {src}, {index}, [dim](GradNode& n, const Tensors& g) -> Tensors {
-    return {gather_op(g[0], dim, n.saved(0))};
-  });
+  attach("scatter_add", {out}, {src}, {index},
+         [dim](GradNode& n, const Tensors& g) -> Tensors { return {gather_op(g[0], dim, n.saved(0))}; });
   return out;
 }
 
 Tensor index_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim) {
   Tensor out = emit(OpId::index_add, {index, src}, shape, src.dtype(), DimAttrs{dim});
-  attach("index_add", {out}, {src}, {index}, [dim](GradNode& n, const Tensors& g) -> Tensors {
-    return {index_select_op(g[0], dim, n.saved(0))};
-  });
+  attach("index_add", {out}, {src}, {index},
+         [dim](GradNode& n, const Tensors& g) -> Tensors { return {index_select_op(g[0], dim, n.saved(0))}; });
   return out;
 }
 
@@ -75,7 +74,8 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_
   int64_t padding = padding_idx.value_or(0);
   if (padding < 0) padding += rows;
   PF_CHECK(!padding_idx || (padding >= 0 && padding < rows), Index,
-           "embedding: padding_idx is out of range; got {}; expected {} <= padding_idx < {}", *padding_idx, -rows, rows);
+           "embedding: padding_idx is out of range; got {}; expected {} <= padding_idx < {}", *padding_idx, -rows,
+           rows);
   const Tensor flat = reshape(as_index("embedding", index), {index.numel()});
   Dims shape = index.shape();
   shape.push_back(weight.size(1));
@@ -140,8 +140,9 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
   Dims expected = at_least_1d(x).shape();
   expected[d] = at.size(0);
   const Tensor from = at_least_1d(src);
-  PF_CHECK(from.shape() == expected, Value, "index_add: src does not fit; got {} for input {} and {} indices; expected {}",
-           src.shape().str(), x.shape().str(), at.size(0), expected.str());
+  PF_CHECK(from.shape() == expected, Value,
+           "index_add: src does not fit; got {} for input {} and {} indices; expected {}", src.shape().str(),
+           x.shape().str(), at.size(0), expected.str());
   const Tensor sums = index_add_zeros(at, from, at_least_1d(x).shape(), d);
   return add(x, x.dim() == 0 ? view(sums, {}) : sums);
 }
@@ -202,8 +203,8 @@ Tensor triu(const Tensor& x, int64_t diagonal) { return triangle("triu", x, diag
 std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
   const LastDim last("topk", x, dim);
   const int64_t n = last.x.size(-1);
-  PF_CHECK(k >= 0 && k <= n, Value, "topk: k is out of range; got k {} for {} elements in dim {}; expected 0 <= k <= {}", k, n,
-           dim, n);
+  PF_CHECK(k >= 0 && k <= n, Value,
+           "topk: k is out of range; got k {} for {} elements in dim {}; expected 0 <= k <= {}", k, n, dim, n);
   Dims shape = last.x.shape();
   shape.back() = k;
   const Arg ins[] = {last.x};

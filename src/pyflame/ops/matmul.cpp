@@ -10,8 +10,8 @@ namespace {
 void check_operands(const char* op, const Tensor& a, const Tensor& b) {
   check_same_device(op, {a, b});
   check_same_dtype(op, a, b);
-  PF_CHECK(a.dtype() != DType::bool_, Type, "{}: not defined for bool; got bool; expected a number dtype; hint: cast first",
-           op);
+  PF_CHECK(a.dtype() != DType::bool_, Type,
+           "{}: not defined for bool; got bool; expected a number dtype; hint: cast first", op);
 }
 
 Tensor transposed(const Tensor& x) { return transpose(x, -2, -1); }
@@ -28,9 +28,7 @@ Tensor matmul_op(const Tensor& a, const Tensor& b) {
   return out;
 }
 
-Dims batch_dims(const Tensor& x) {
-  return Dims(std::span<const int64_t>(x.shape().begin(), x.shape().end() - 2));
-}
+Dims batch_dims(const Tensor& x) { return Dims(std::span<const int64_t>(x.shape().begin(), x.shape().end() - 2)); }
 
 Tensor expand_batch(const Tensor& x, Dims batch) {
   batch.push_back(x.size(-2));
@@ -58,7 +56,8 @@ Tensor matmul_nd(const char* op, const Tensor& a, const Tensor& b) {
 Tensor matmul(const Tensor& a, const Tensor& b) {
   check_operands("matmul", a, b);
   PF_CHECK(a.dim() > 0 && b.dim() > 0, Value,
-           "matmul: an operand has no dimensions; got {} @ {}; expected at least one dimension each; hint: use mul for numbers",
+           "matmul: an operand has no dimensions; got {} @ {}; expected at least one dimension each; hint: use mul for "
+           "numbers",
            a.shape().str(), b.shape().str());
   if (a.dim() > 1 && b.dim() > 1) return matmul_nd("matmul", a, b);
   const int64_t rows = b.size(b.dim() == 1 ? 0 : -2);
@@ -85,9 +84,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
            x.shape().str(), weight.shape().str());
   if (bias) {
     check_operands("linear", x, bias);
-    const bool fits = weight.dim() == 2 ? bias.dim() == 0 || (bias.dim() == 1 && (bias.size(0) == weight.size(0) || bias.size(0) == 1))
+    const bool fits = weight.dim() == 2 ? bias.dim() == 0 ||
+                                              (bias.dim() == 1 && (bias.size(0) == weight.size(0) || bias.size(0) == 1))
                                         : bias.dim() == 0;
-    PF_CHECK(fits, Value, "linear: the bias does not fit; got bias {} for weight {}; expected one number per row of the weight",
+    PF_CHECK(fits, Value,
+             "linear: the bias does not fit; got bias {} for weight {}; expected one number per row of the weight",
              bias.shape().str(), weight.shape().str());
   }
   const Tensor out = matmul(x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);

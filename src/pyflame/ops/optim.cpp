@@ -10,8 +10,9 @@ namespace pyflame {
 namespace {
 
 void check_list(const char* op, const char* role, const Tensors& params, const Tensors& xs) {
-  PF_CHECK(xs.size() == params.size(), Value, "{}: the lists differ in length; got {} parameters and {} {}; expected as many",
-           op, params.size(), xs.size(), role);
+  PF_CHECK(xs.size() == params.size(), Value,
+           "{}: the lists differ in length; got {} parameters and {} {}; expected as many", op, params.size(),
+           xs.size(), role);
   for (size_t i = 0; i < xs.size(); ++i) {
     PF_CHECK(xs[i], Value, "{}: {} of parameter {} is undefined; got nothing; expected a tensor", op, role, i);
     PF_CHECK(xs[i].shape() == params[i].shape() && xs[i].dtype() == params[i].dtype(), Value,
@@ -24,8 +25,9 @@ void check_list(const char* op, const char* role, const Tensors& params, const T
 void check_params(const char* op, const Tensors& params) {
   for (size_t i = 0; i < params.size(); ++i) {
     PF_CHECK(params[i], Value, "{}: parameter {} is undefined; got nothing; expected a tensor", op, i);
-    PF_CHECK(params[i].is_floating_point(), Type, "{}: parameter {} is not a float tensor; got {}; expected a float dtype", op,
-             i, dtype_name(params[i].dtype()));
+    PF_CHECK(params[i].is_floating_point(), Type,
+             "{}: parameter {} is not a float tensor; got {}; expected a float dtype", op, i,
+             dtype_name(params[i].dtype()));
     check_same_device(op, {params[0], params[i]});
   }
 }
@@ -54,7 +56,8 @@ void sgd_step(const Tensors& params, const Tensors& grads, const Tensors& moment
   if (params.empty()) return;
   check_params("sgd_step", params);
   check_list("sgd_step", "gradients", params, grads);
-  if (s.momentum != 0 || !momentum_buffers.empty()) check_list("sgd_step", "momentum buffers", params, momentum_buffers);
+  if (s.momentum != 0 || !momentum_buffers.empty())
+    check_list("sgd_step", "momentum buffers", params, momentum_buffers);
   const grad_mode::Guard no_grad(false, grad_mode::inference());
   std::vector<Arg> ins;
   Tensors outs;
@@ -84,7 +87,8 @@ void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_a
   append(ins, grads);
   append(ins, exp_avg);
   append(ins, exp_avg_sq);
-  append(ins, {s.lr, s.beta1, s.beta2, s.eps, s.weight_decay, 1 - std::pow(s.beta1, step), 1 - std::pow(s.beta2, step)});
+  append(ins,
+         {s.lr, s.beta1, s.beta2, s.eps, s.weight_decay, 1 - std::pow(s.beta1, step), 1 - std::pow(s.beta2, step)});
   append(outs, params);
   append(outs, exp_avg);
   append(outs, exp_avg_sq);

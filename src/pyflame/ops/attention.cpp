@@ -1,0 +1,195 @@
+// Attention is one op where a fused kernel can do it, and softmax(q kᵀ) v in public ops where it cannot: dropout, a mask that
+// wants a gradient, values of another width than the keys. Its gradient is one kernel too, or, when it is to be differentiated
+// again, the same composition written backwards.
+//
+// is_causal means PyTorch's mask tril(ones(T, S)): query t sees keys s <= t. With kv_length (decoding against a cache) the
+// queries are the last T of kv_length positions: query t sees keys s <= t + kv_length - T. The op knows the second form; they
+// agree for T == S, and otherwise the first becomes a mask.
+#include <cmath>
+#include <limits>
+
+#include "pyflame/ops/family.h"
+
+namespace pyflame {
+
+namespace {
+
+constexpr const char* kName = "scaled_dot_product_attention";
+
+// What an attention call is besides its tensors.
+struct Setup {
+  double scale;
+  int64_t kv_length;
+  bool causal, has_mask;
+};
+
+Dims leading(const Tensor& x, int keep) {
+  return Dims(std::span<const int64_t>(x.shape().begin(), x.shape().end() - keep));
+}
+
+// k or v [B, Hk, S, D] with each head repeated for its group of queries' heads: [B, H, S, D].
+Tensor repeat_heads(const Tensor& x, int64_t heads) {
+  const int64_t groups = x.size(1);
+  if (groups == heads) return x;
+  const Dims s = x.shape();
+  return reshape(expand(unsqueeze(x, 2), {s[0], groups, heads / groups, s[2], s[3]}), {s[0], heads, s[2], s[3]});
+}
+// Its transpose: [B, H, S, D] -> [B, Hk, S, D].
+Tensor sum_heads(const Tensor& x, int64_t groups) {
+  if (x.size(1) == groups) return x;
+  const Dims s = x.shape();
+  return sum(reshape(x, {s[0], groups, s[1] / groups, s[2], s[3]}), {2});
+}
+
+Tensor positions(int64_t n, Device device) { return arange(0, n, 1, DType::int64, device); }
+
+// softmax(scale q kᵀ + mask) in the accumulation dtype, [B, H, T, S]; rows that see no key are 0. k has q's heads.
+Tensor probabilities(const Tensor& q, const Tensor& k, const Tensor& mask, const Setup& s) {
+  const int64_t t = q.size(2), keys = k.size(2);
+  const double none = -std::numeric_limits<double>::infinity();
+  Tensor scores = mul(matmul(q, transpose(k, -2, -1)), s.scale);
+  bool hides = s.causal || s.kv_length < keys;
+  if (s.has_mask) {
+    hides = true;
+    scores = mask.dtype() == DType::bool_ ? where(mask, scores, none) : add(scores, widen(mask));
+  }
+  const Tensor at = positions(keys, q.device());
+  if (s.kv_length < keys) scores = where(lt(at, s.kv_length), scores, none);
+  if (s.causal) scores = where(le(at, add(unsqueeze(positions(t, q.device()), 1), s.kv_length - t)), scores, none);
+  if (!hides || keys == 0) return softmax(scores, -1);
+  const Tensor blind = eq(amax(scores.detach(), {-1}, true), none);
+  return where(blind, 0.0, softmax(where(blind, 0.0, scores), -1));
+}
+
+Tensor attend_composed(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Setup& s,
+                       double dropout_p) {
+  const int64_t heads = q.size(1);
+  Tensor p = probabilities(widen(q), repeat_heads(widen(k), heads), mask, s);
+  if (dropout_p > 0) p = dropout(p, dropout_p, true);
+  return cast(matmul(p, repeat_heads(widen(v), heads)), q.dtype());
+}
+
+Tensors grad_composed(const Tensor& grad, const Tensor& q0, const Tensor& k0, const Tensor& v0, const Tensor& mask,
+                      const Setup& s) {
+  const int64_t heads = q0.size(1);
+  const Tensor g = widen(grad), q = widen(q0), k = repeat_heads(widen(k0), heads), v = repeat_heads(widen(v0), heads);
+  const Tensor p = probabilities(q, k, mask, s);
+  const Tensor dv = matmul(transpose(p, -2, -1), g);
+  const Tensor dp = matmul(g, transpose(v, -2, -1));
+  const Tensor ds = mul(mul(p, sub(dp, sum(mul(dp, p), {-1}, true))), s.scale);
+  const Tensor dk = matmul(transpose(ds, -2, -1), q);
+  return {cast(matmul(ds, k), q0.dtype()), cast(sum_heads(dk, k0.size(1)), k0.dtype()),
+          cast(sum_heads(dv, v0.size(1)), v0.dtype())};
+}
+
+// q [B, H, T, D], k and v [B, Hk, S, D], mask [B, H, T, S] or undefined.
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Setup& s) {
+  const AttentionAttrs a{s.causal ? 1 : 0, s.has_mask ? 1 : 0};
+  std::vector<Arg> ins{q, k, v};
+  if (s.has_mask) ins.emplace_back(mask);
+  ins.emplace_back(Scalar(s.scale), DType::float64);
+  ins.emplace_back(Scalar(s.kv_length), DType::int64);
+  const OutSpec outs[] = {{q.shape(), q.dtype()}, {leading(q, 1), DType::float32}};
+  const Tensors r = emit_many(OpId::attention, ins, outs, a);
+  // Without a mask the query stands in its place among the saved tensors.
+  attach("scaled_dot_product_attention", {r[0]}, {q, k, v}, {q, k, v, r[0], r[1], s.has_mask ? mask : q},
+         [a, s](GradNode& n, const Tensors& g) -> Tensors {
+           const Tensor q0 = n.saved(0), k0 = n.saved(1), v0 = n.saved(2);
+           const Tensor mask0 = s.has_mask ? n.saved(5) : Tensor();
+           if (grad_mode::enabled()) return grad_composed(g[0], q0, k0, v0, mask0, s);
+           const Tensor out = n.saved(3), lse = n.saved(4);
+           std::vector<Arg> args{g[0], q0, k0, v0, out, lse};
+           if (s.has_mask) args.emplace_back(mask0);
+           args.emplace_back(Scalar(s.scale), DType::float64);
+           args.emplace_back(Scalar(s.kv_length), DType::int64);
+           const OutSpec specs[] = {{q0.shape(), q0.dtype()}, {k0.shape(), k0.dtype()}, {v0.shape(), v0.dtype()}};
+           return emit_many(OpId::attention_grad, args, specs, a);
+         });
+  return r[0];
+}
+
+void check_heads(const Tensor& q, const Tensor& k, const Tensor& v, bool enable_gqa) {
+  const int64_t h = q.dim() > 2 ? q.size(-3) : 1, hk = k.dim() > 2 ? k.size(-3) : 1, hv = v.dim() > 2 ? v.size(-3) : 1;
+  PF_CHECK(hk == hv, Value, "{}: keys and values have different heads; got {} and {}; expected as many", kName, hk, hv);
+  if (h == hk || hk == 1) return;
+  PF_CHECK(enable_gqa, Value,
+           "{}: the heads differ; got {} query heads and {} key heads; expected as many; hint: enable_gqa", kName, h,
+           hk);
+  PF_CHECK(hk > 0 && h % hk == 0, Value,
+           "{}: the heads do not group; got {} query heads and {} key heads; expected a multiple", kName, h, hk);
+}
+
+void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
+  check_same_device(kName, {q, k, v});
+  check_float(kName, q);
+  check_same_dtype(kName, q, k);
+  check_same_dtype(kName, q, v);
+  PF_CHECK(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2, Value,
+           "{}: wrong rank; got q {}, k {}, v {}; expected (..., H, T, D) and (..., H, S, D)", kName, q.shape().str(),
+           k.shape().str(), v.shape().str());
+  PF_CHECK(q.size(-1) == k.size(-1), Value,
+           "{}: queries and keys differ in width; got q {} and k {}; expected equal last sizes", kName, q.shape().str(),
+           k.shape().str());
+  PF_CHECK(k.size(-2) == v.size(-2), Value, "{}: keys and values differ in length; got k {} and v {}; expected equal S",
+           kName, k.shape().str(), v.shape().str());
+  if (!mask) return;
+  check_same_device(kName, {q, mask});
+  PF_CHECK(mask.dtype() == DType::bool_ || mask.dtype() == q.dtype(), Type,
+           "{}: the mask has the wrong dtype; got {}; expected bool or {}", kName, dtype_name(mask.dtype()),
+           dtype_name(q.dtype()));
+}
+
+// Any number of leading dims as [B, H, L, D].
+Tensor as_4d(const Tensor& x, const Dims& batch) {
+  const int64_t heads = x.dim() > 2 ? x.size(-3) : 1;
+  const Dims own = x.dim() > 3 ? leading(x, 3) : Dims();
+  Dims full = batch;
+  for (int64_t v : {heads, x.size(-2), x.size(-1)}) full.push_back(v);
+  return reshape(own == batch && x.dim() > 2 ? x : expand(x.dim() > 2 ? x : unsqueeze(x, 0), full),
+                 {batch.numel(), heads, x.size(-2), x.size(-1)});
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& attn_mask,
+                                    double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
+                                    std::optional<int64_t> kv_length) {
+  check_operands(q, k, v, attn_mask);
+  check_heads(q, k, v, enable_gqa);
+  PF_CHECK(!(is_causal && attn_mask), Value, "{}: is_causal and attn_mask exclude each other; got both; expected one",
+           kName);
+  PF_CHECK(dropout_p >= 0 && dropout_p <= 1, Value, "{}: dropout_p is not a probability; got {}; expected 0 <= p <= 1",
+           kName, dropout_p);
+  const int64_t heads = q.dim() > 2 ? q.size(-3) : 1, t = q.size(-2), keys = k.size(-2);
+  const int64_t seen = kv_length.value_or(keys);
+  PF_CHECK(seen >= 0 && seen <= keys, Value,
+           "{}: kv_length is out of range; got {} for {} keys; expected 0 <= kv_length <= {}", kName, seen, keys, keys);
+  Dims batch = q.dim() > 3 ? leading(q, 3) : Dims();
+  for (const Tensor* x : {&k, &v}) batch = broadcast_shapes(kName, batch, x->dim() > 3 ? leading(*x, 3) : Dims());
+  Dims out_shape = batch, mask_shape = batch;
+  if (q.dim() > 2 || k.dim() > 2) out_shape.push_back(heads);
+  for (int64_t n : {t, v.size(-1)}) out_shape.push_back(n);
+  for (int64_t n : {heads, t, keys}) mask_shape.push_back(n);
+  Tensor mask = attn_mask;
+  if (mask) {
+    PF_CHECK(broadcast_shapes(kName, mask.shape(), mask_shape) == mask_shape, Value,
+             "{}: the mask does not broadcast to the scores; got {}; expected {}", kName, mask.shape().str(),
+             mask_shape.str());
+    mask = reshape(expand(mask, mask_shape), {batch.numel(), heads, t, keys});
+  }
+
+  Setup s{scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1)))), seen, is_causal, static_cast<bool>(mask)};
+  if (s.causal && t != keys && !kv_length) {  // top-left: see above
+    const Tensor visible = le(positions(keys, q.device()), unsqueeze(positions(t, q.device()), 1));
+    mask = expand(visible, {batch.numel(), heads, t, keys});
+    s.causal = false;
+    s.has_mask = true;
+  }
+  const Tensor q4 = as_4d(q, batch), k4 = as_4d(k, batch), v4 = as_4d(v, batch);
+  const bool mask_learns = mask && grad_mode::enabled() && mask.requires_grad();
+  const bool fused = dropout_p == 0 && !mask_learns && v.size(-1) == q.size(-1);
+  const Tensor out = fused ? attend(q4, k4, v4, mask, s) : attend_composed(q4, k4, v4, mask, s, dropout_p);
+  return out_shape == out.shape() ? out : reshape(out, out_shape);
+}
+
+}  // namespace pyflame
