@@ -1,0 +1,220 @@
+// The conversions that the casters share.
+#include "casters.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <mutex>
+
+namespace pyflame::python {
+
+PyTypeObject* tensor_type = nullptr;
+
+namespace {
+PyObject* g_dtypes[kNumDTypes] = {};  // immortal
+
+bool from_text(std::string_view s, DType* out) {
+  for (int i = 0; i < kNumDTypes; ++i) {
+    if (dtype_name(static_cast<DType>(i)) == s) {
+      *out = static_cast<DType>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool number_from(PyObject* o, Scalar* out) noexcept {
+  if (PyBool_Check(o)) {
+    *out = Scalar(o == Py_True);
+    return true;
+  }
+  if (PyLong_Check(o)) {
+    int overflow = 0;
+    const long long v = PyLong_AsLongLongAndOverflow(o, &overflow);
+    if (overflow != 0) return false;
+    *out = Scalar(static_cast<int64_t>(v));
+    return true;
+  }
+  if (PyFloat_Check(o)) {
+    *out = Scalar(PyFloat_AS_DOUBLE(o));
+    return true;
+  }
+  return false;
+}
+}  // namespace
+
+std::string kind_name(nb::handle h) { return Py_TYPE(h.ptr())->tp_name; }
+
+std::string short_repr(nb::handle h) {
+  std::string s;
+  try {
+    s = nb::cast<std::string>(nb::repr(h));
+  } catch (const std::exception&) {
+    s = kind_name(h);
+  }
+  return s.size() > 80 ? s.substr(0, 77) + "..." : s;
+}
+
+bool is_numpy_array(nb::handle h) noexcept {
+  const char* n = Py_TYPE(h.ptr())->tp_name;
+  return std::strcmp(n, "numpy.ndarray") == 0;
+}
+
+nb::object dtype_object(DType d) {
+  PyObject*& o = g_dtypes[static_cast<size_t>(d)];
+  if (!o) o = nb::cast(PyDType{d}).release().ptr();
+  return nb::borrow(o);
+}
+
+bool dtype_from(nb::handle h, DType* out) noexcept {
+  PyObject* o = h.ptr();
+  if (nb::isinstance<PyDType>(h)) {
+    *out = nb::inst_ptr<PyDType>(h)->value;
+    return true;
+  }
+  if (o == reinterpret_cast<PyObject*>(&PyFloat_Type)) return from_text("float32", out);
+  if (o == reinterpret_cast<PyObject*>(&PyLong_Type)) return from_text("int64", out);
+  if (o == reinterpret_cast<PyObject*>(&PyBool_Type)) return from_text("bool", out);
+  auto text_of = [&](PyObject* s) {
+    Py_ssize_t n = 0;
+    const char* p = PyUnicode_AsUTF8AndSize(s, &n);
+    if (!p) {
+      PyErr_Clear();
+      return false;
+    }
+    std::string_view v(p, static_cast<size_t>(n));
+    if (v.starts_with("pyflame.")) v.remove_prefix(8);
+    if (v == "bool_") v = "bool";
+    return from_text(v, out);
+  };
+  if (PyUnicode_Check(o)) return text_of(o);
+  // numpy.dtype('float32') has .name; numpy.float32 is a type of that name.
+  const bool numpy_dtype = std::strncmp(Py_TYPE(o)->tp_name, "numpy.", 6) == 0;
+  const bool numpy_type = PyType_Check(o) && std::strncmp(reinterpret_cast<PyTypeObject*>(o)->tp_name, "numpy.", 6) == 0;
+  if (!numpy_dtype && !numpy_type) return false;
+  PyObject* name = PyObject_GetAttrString(o, numpy_type ? "__name__" : "name");
+  if (!name) {
+    PyErr_Clear();
+    return false;
+  }
+  const bool ok = PyUnicode_Check(name) && text_of(name);
+  Py_DECREF(name);
+  return ok;
+}
+
+void DTypeArg::refuse() const {
+  PF_FAIL(Type,
+          "dtype: not a dtype of PyFlame; got {}; expected float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool",
+          short_repr(raw));
+}
+
+bool scalar_from(nb::handle h, Scalar* out) noexcept {
+  PyObject* o = h.ptr();
+  if (number_from(o, out)) return true;
+  if (PyLong_Check(o) || std::strncmp(Py_TYPE(o)->tp_name, "numpy.", 6) != 0 || is_numpy_array(h)) return false;
+  // A NumPy scalar: item() gives the Python number.
+  PyObject* item = PyObject_CallMethod(o, "item", nullptr);
+  if (!item) {
+    PyErr_Clear();
+    return false;
+  }
+  const bool ok = number_from(item, out);
+  Py_DECREF(item);
+  return ok;
+}
+
+Device device_from(nb::handle h) {
+  if (nb::isinstance<Device>(h)) return nb::cast<Device>(h);
+  PF_CHECK(PyUnicode_Check(h.ptr()), Type, "device: not a device; got {}; expected a string such as 'cpu' or 'rocm:0'", short_repr(h));
+  return parse_device(nb::cast<std::string>(h));
+}
+
+static bool index_from(PyObject* o, int64_t* out) noexcept {
+  if (PyFloat_Check(o) || PyBool_Check(o)) return false;
+  if (!PyIndex_Check(o)) return false;
+  const Py_ssize_t v = PyNumber_AsSsize_t(o, PyExc_OverflowError);
+  if (v == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  *out = v;
+  return true;
+}
+
+bool dims_from(nb::handle h, DimsArg* out) noexcept {
+  PyObject* o = h.ptr();
+  *out = DimsArg{};
+  if (o == Py_None) return true;
+  out->given = true;
+  int64_t v = 0;
+  if (PyLong_Check(o)) {
+    if (!index_from(o, &v)) return false;
+    out->dims.push_back(v);
+    return true;
+  }
+  const bool tuple = PyTuple_Check(o);
+  if (!tuple && !PyList_Check(o)) {
+    if (as_tensor(h) || !index_from(o, &v)) return false;
+    out->dims.push_back(v);
+    return true;
+  }
+  const Py_ssize_t n = tuple ? PyTuple_GET_SIZE(o) : PyList_GET_SIZE(o);
+  if (n > kMaxDims) {
+    out->too_many = true;
+    return true;
+  }
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    if (!index_from(tuple ? PyTuple_GET_ITEM(o, i) : PyList_GET_ITEM(o, i), &v)) return false;
+    out->dims.push_back(v);
+  }
+  return true;
+}
+
+Dims dims_from_args(const char* op, const nb::args& args) {
+  DimsArg d;
+  const bool one = args.size() == 1 && !PyLong_Check(args[0].ptr());
+  const bool ok = one ? dims_from(args[0], &d) && d.given : dims_from(args, &d);
+  PF_CHECK(ok, Type, "{}: not sizes; got {}; expected integers, or one sequence of integers", op, short_repr(args));
+  return d.get();
+}
+
+nb::tuple dims_tuple(const Dims& d) {
+  nb::object t = nb::steal(PyTuple_New(d.size()));
+  for (int i = 0; i < d.size(); ++i) PyTuple_SET_ITEM(t.ptr(), i, PyLong_FromLongLong(d[i]));
+  return nb::borrow<nb::tuple>(t);
+}
+
+// A thread that holds a lock of the core must never wait for the GIL (its holder may wait for that lock), so references that die
+// without the GIL are queued for whoever has it next.
+namespace {
+std::mutex g_drop_mutex;
+std::vector<PyObject*> g_dropped;
+int drain_pending(void*) {
+  drain_dropped();
+  return 0;
+}
+}  // namespace
+
+void drop_reference(PyObject* o) noexcept {
+  if (!o || !nb::is_alive()) return;
+  if (PyGILState_Check()) {
+    Py_DECREF(o);
+    return;
+  }
+  {
+    std::lock_guard lock(g_drop_mutex);
+    g_dropped.push_back(o);
+  }
+  Py_AddPendingCall(drain_pending, nullptr);  // when that queue is full, the next one drains ours as well
+}
+
+void drain_dropped() noexcept {
+  std::vector<PyObject*> mine;
+  {
+    std::lock_guard lock(g_drop_mutex);
+    mine.swap(g_dropped);
+  }
+  for (PyObject* o : mine) Py_DECREF(o);
+}
+
+}  // namespace pyflame::python

@@ -1,0 +1,250 @@
+// How Python values become the core's. A caster that fails makes nanobind say "incompatible function arguments", which helps nobody who
+// misspelled a dtype: arguments with a small vocabulary (dtype, device, shapes) are therefore taken as they are and complain by themselves.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+
+#include "pyflame/ops/emit.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/tensor/device.h"
+#include "pyflame/tensor/tensor.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace pyflame::python {
+
+// The dtype object of Python. There are ten, made once.
+struct PyDType {
+  DType value;
+};
+
+extern PyTypeObject* tensor_type;  // set when the class is bound
+
+// The tensor inside a Python object; null when it is none (or a subclass that never called Tensor.__init__).
+inline Tensor* as_tensor(nb::handle h) {
+  if (!PyObject_TypeCheck(h.ptr(), tensor_type) || !nb::inst_ready(h)) return nullptr;
+  Tensor* t = nb::inst_ptr<Tensor>(h);
+  return *t ? t : nullptr;
+}
+
+nb::object dtype_object(DType d);
+// Accepts pf.float32, 'float32', numpy.float32, numpy.dtype('float32'), float, int, bool. False when it is none of these.
+bool dtype_from(nb::handle h, DType* out) noexcept;
+// A Python, NumPy or 0-d number.
+bool scalar_from(nb::handle h, Scalar* out) noexcept;
+bool is_numpy_array(nb::handle h) noexcept;
+std::string kind_name(nb::handle h);
+std::string short_repr(nb::handle h);
+
+struct DTypeArg {
+  nb::handle raw;
+  operator DTypeOpt() const {
+    DType d;
+    if (!raw || raw.is_none()) return {};
+    if (!dtype_from(raw, &d)) refuse();
+    return d;
+  }
+  DType require(const char* op) const {
+    const DTypeOpt d = *this;
+    PF_CHECK(d, Type, "{}: no dtype; got None; expected a dtype such as pyflame.float32", op);
+    return *d;
+  }
+  [[noreturn]] void refuse() const;
+};
+
+Device device_from(nb::handle h);  // a str or a device object; TypeError, ValueError
+struct DeviceArg {
+  nb::handle raw;
+  operator DeviceOpt() const {
+    if (!raw || raw.is_none()) return {};
+    return device_from(raw);
+  }
+};
+
+// Sizes or dims: an int, or a sequence of ints.
+struct DimsArg {
+  Dims dims;
+  bool given = false;
+  bool too_many = false;
+  operator const Dims&() const { return get(); }
+  const Dims& get() const {
+    PF_CHECK(!too_many, Value, "shape: too many dimensions; got more than {}; expected at most {}", kMaxDims, kMaxDims);
+    return dims;
+  }
+};
+bool dims_from(nb::handle h, DimsArg* out) noexcept;
+// *sizes: either all of them as arguments, or one sequence.
+Dims dims_from_args(const char* op, const nb::args& args);
+
+struct PairArg {
+  int64_t h = 0, w = 0;
+  operator Pair() const { return {h, w}; }
+};
+
+nb::tuple dims_tuple(const Dims& d);
+// Python references that the core may drop at any time, on any thread, without the GIL: dropping one then is put off.
+void drop_reference(PyObject* o) noexcept;
+void drain_dropped() noexcept;
+struct Held {
+  PyObject* object;
+  explicit Held(nb::handle h) : object(h.inc_ref().ptr()) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { drop_reference(object); }
+  nb::handle handle() const { return object; }
+};
+
+// Releases the GIL for a scope; the Python line that waits is remembered for what the core records meanwhile.
+struct Unlocked {
+  Unlocked();
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+  SourceLoc before_;
+  bool had_;
+};
+
+// Any Python value that can be a tensor (numbers, lists, arrays, tensors): copied.
+Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt device);
+// A tensor or number as it is, anything else through make_tensor.
+Value make_value(const char* op, nb::handle data, const Tensor& like);
+// (…, grad) helper of every creation function.
+inline Tensor leaf(Tensor t, bool requires_grad) {
+  if (requires_grad) t.set_requires_grad(true);
+  return t;
+}
+// `self` again when the op returned the same handle, so that `x.contiguous() is x`.
+inline nb::object same_or_new(nb::handle self, const Tensor& in, Tensor out) {
+  return out.same(in) ? nb::borrow(self) : nb::cast(std::move(out));
+}
+inline const Tensor& or_undefined(const Tensor* t) {
+  static const Tensor none;
+  return t ? *t : none;
+}
+
+using TensorClass = nb::class_<Tensor>;
+void bind_types(nb::module_& m);        // dtype, device, errors
+void bind_tensor(nb::module_& m, TensorClass& c);
+void bind_convert(nb::module_& m, TensorClass& c);
+void bind_indexing(TensorClass& c);
+void bind_elementwise(nb::module_& m, TensorClass& c);
+void bind_shape_ops(nb::module_& m, TensorClass& c);
+void bind_reductions(nb::module_& m, TensorClass& c);
+void bind_layers(nb::module_& m, TensorClass& c);
+void bind_creation(nb::module_& m, TensorClass& c);
+void bind_autograd(nb::module_& m, TensorClass& c);
+void bind_runtime(nb::module_& m);
+void bind_io(nb::module_& m);
+void install_location_provider();
+PyType_Slot* buffer_slots();
+SourceLoc current_python_location() noexcept;
+
+// One implementation, two faces: pf.name(input, …) and x.name(…).
+template <class F, class... Extra>
+void both(nb::module_& m, TensorClass& c, const char* name, F f, const Extra&... extra) {
+  m.def(name, f, "input"_a, extra...);
+  c.def(name, f, extra...);
+}
+
+}  // namespace pyflame::python
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<pyflame::Value> {
+  static constexpr auto Name = const_name("Tensor | float");
+  template <typename T_>
+  using Cast = pyflame::Value;
+  template <typename T_>
+  static constexpr bool can_cast() {
+    return true;
+  }
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    if (pyflame::Tensor* t = pyflame::python::as_tensor(src)) {
+      value.emplace(*t);
+      return true;
+    }
+    pyflame::Scalar s{0};
+    if (!pyflame::python::scalar_from(src, &s)) return false;
+    value.emplace(s);
+    return true;
+  }
+  explicit operator pyflame::Value() { return *value; }
+  std::optional<pyflame::Value> value;
+};
+
+template <>
+struct type_caster<pyflame::Scalar> {
+  static constexpr auto Name = const_name("float");
+  template <typename T_>
+  using Cast = pyflame::Scalar;
+  template <typename T_>
+  static constexpr bool can_cast() {
+    return true;
+  }
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return pyflame::python::scalar_from(src, &value); }
+  explicit operator pyflame::Scalar() { return value; }
+  pyflame::Scalar value{0};
+};
+
+template <>
+struct type_caster<pyflame::DType> {
+  NB_TYPE_CASTER(pyflame::DType, const_name("pyflame.dtype"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return pyflame::python::dtype_from(src, &value); }
+  static handle from_cpp(pyflame::DType d, rv_policy, cleanup_list*) noexcept {
+    return pyflame::python::dtype_object(d).release();
+  }
+};
+
+template <>
+struct type_caster<pyflame::python::DTypeArg> {
+  NB_TYPE_CASTER(pyflame::python::DTypeArg, const_name("pyflame.dtype | str | None"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    value.raw = src;
+    return true;
+  }
+  static handle from_cpp(const pyflame::python::DTypeArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+};
+
+template <>
+struct type_caster<pyflame::python::DeviceArg> {
+  NB_TYPE_CASTER(pyflame::python::DeviceArg, const_name("pyflame.device | str | None"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    value.raw = src;
+    return true;
+  }
+  static handle from_cpp(const pyflame::python::DeviceArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+};
+
+template <>
+struct type_caster<pyflame::python::DimsArg> {
+  NB_TYPE_CASTER(pyflame::python::DimsArg, const_name("int | Sequence[int] | None"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return pyflame::python::dims_from(src, &value); }
+  static handle from_cpp(const pyflame::python::DimsArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+};
+
+template <>
+struct type_caster<pyflame::python::PairArg> {
+  NB_TYPE_CASTER(pyflame::python::PairArg, const_name("int | tuple[int, int]"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    pyflame::python::DimsArg d;
+    if (src.is_none() || !pyflame::python::dims_from(src, &d) || d.too_many) return false;
+    if (d.dims.size() == 1) value = {d.dims[0], d.dims[0]};
+    else if (d.dims.size() == 2) value = {d.dims[0], d.dims[1]};
+    else return false;
+    return true;
+  }
+  static handle from_cpp(const pyflame::python::PairArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+};
+
+}  // namespace nanobind::detail

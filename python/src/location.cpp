@@ -1,0 +1,134 @@
+// Where in the user's Python an op was called. Recording an op stores a code object and an instruction; text is made only when somebody
+// asks, and without touching Python then, because the thread that asks (an executor that failed) may not hold the GIL. Code objects are kept
+// alive for good: there are as many as the program has functions.
+#include "casters.h"
+
+// record/location.h names the provider's functions.
+#include "pyflame/record/location.h"
+
+#include <fmt/format.h>
+#include <frameobject.h>
+
+#include <mutex>
+#include <unordered_map>
+
+namespace pyflame::python {
+
+namespace {
+struct CodeInfo {
+  std::string file, name;
+  bool internal;  // inside the pyflame package
+};
+std::mutex g_mutex;
+std::unordered_map<PyCodeObject*, CodeInfo> g_codes;
+std::string g_package;  // ".../pyflame/"
+thread_local SourceLoc t_waiting;
+thread_local bool t_is_waiting = false;
+
+std::string text_of(PyObject* s) {
+  const char* p = s ? PyUnicode_AsUTF8(s) : nullptr;
+  if (!p) {
+    PyErr_Clear();
+    return "?";
+  }
+  return p;
+}
+
+// Only with the GIL, which also makes the last answer (the common case) safe to keep.
+const CodeInfo& info_of(PyCodeObject* code) {
+  static PyCodeObject* last_code = nullptr;
+  static const CodeInfo* last = nullptr;
+  if (code == last_code) return *last;
+  std::lock_guard lock(g_mutex);
+  auto it = g_codes.find(code);
+  if (it == g_codes.end()) {
+    CodeInfo info{text_of(code->co_filename), "", false};
+#if PY_VERSION_HEX >= 0x030b0000
+    info.name = text_of(code->co_qualname);
+#else
+    info.name = text_of(code->co_name);
+#endif
+    info.internal = !g_package.empty() && info.file.starts_with(g_package) && !info.file.starts_with(g_package + "testing/");
+    Py_INCREF(code);
+    it = g_codes.emplace(code, std::move(info)).first;
+  }
+  last_code = code;
+  last = &it->second;
+  return *last;
+}
+
+int last_instruction(PyFrameObject* f) {
+#if PY_VERSION_HEX >= 0x030b0000
+  return PyFrame_GetLasti(f);
+#elif PY_VERSION_HEX >= 0x030a0000
+  return f->f_lasti * 2;
+#else
+  return f->f_lasti;
+#endif
+}
+
+PyCodeObject* code_of(PyFrameObject* f) {  // borrowed: the frame keeps it
+  PyCodeObject* c = PyFrame_GetCode(f);
+  Py_DECREF(c);
+  return c;
+}
+
+SourceLoc current() { return current_python_location(); }
+
+std::string describe(const SourceLoc& loc) {
+  auto* code = static_cast<PyCodeObject*>(const_cast<void*>(loc.code));
+  if (!code) return "unknown place";
+  std::lock_guard lock(g_mutex);
+  const auto it = g_codes.find(code);
+  if (it == g_codes.end()) return "unknown place";
+  const std::string& f = it->second.file;
+  const size_t slash = f.rfind('/');
+  return fmt::format("{}:{} in {}", slash == std::string::npos ? f : f.substr(slash + 1), PyCode_Addr2Line(code, loc.where), it->second.name);
+}
+}  // namespace
+
+SourceLoc current_python_location() noexcept {
+  if (!PyGILState_Check()) return t_is_waiting ? t_waiting : SourceLoc{};
+  PyFrameObject* f = PyEval_GetFrame();
+  if (!f) return t_is_waiting ? t_waiting : SourceLoc{};
+  PyCodeObject* code = code_of(f);
+  if (!info_of(code).internal) return {code, last_instruction(f)};
+  // The innermost frame outside the package; an all-internal stack keeps its innermost frame.
+  SourceLoc found{code, last_instruction(f)};
+  Py_INCREF(f);
+  while (f) {
+    PyFrameObject* back = PyFrame_GetBack(f);
+    Py_DECREF(f);
+    f = back;
+    if (f && !info_of(code_of(f)).internal) {
+      found = {code_of(f), last_instruction(f)};
+      Py_DECREF(f);
+      break;
+    }
+  }
+  return found;
+}
+
+Unlocked::Unlocked() : before_(t_waiting), had_(t_is_waiting) {
+  t_waiting = current_python_location();
+  t_is_waiting = true;
+  state_ = PyEval_SaveThread();
+}
+
+Unlocked::~Unlocked() {
+  PyEval_RestoreThread(state_);
+  t_waiting = before_;
+  t_is_waiting = had_;
+  drain_dropped();
+}
+
+void install_location_provider() {
+  try {
+    g_package = nb::cast<std::string>(nb::module_::import_("pyflame").attr("__path__")[nb::int_(0)]) + "/";
+  } catch (const std::exception&) {
+    PyErr_Clear();
+  }
+  set_location_provider(&current, &describe);
+}
+
+}  // namespace pyflame::python

@@ -1,0 +1,23 @@
+// The module pyflame._C. pyflame/__init__.py puts Python's half beside it.
+#include "casters.h"
+
+NB_MODULE(_C, m) {
+  using namespace pyflame::python;
+  m.doc() = "The core of PyFlame.";
+  bind_types(m);
+  TensorClass tensor(m, "Tensor", nb::type_slots(buffer_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),
+                     "An n-dimensional array of one dtype on one device, with gradients. Made by pyflame.tensor() and its siblings.");
+  tensor_type = reinterpret_cast<PyTypeObject*>(tensor.ptr());
+  bind_tensor(m, tensor);
+  bind_convert(m, tensor);
+  bind_indexing(tensor);
+  bind_elementwise(m, tensor);
+  bind_shape_ops(m, tensor);
+  bind_reductions(m, tensor);
+  bind_layers(m, tensor);
+  bind_creation(m, tensor);
+  bind_autograd(m, tensor);
+  bind_runtime(m);
+  bind_io(m);
+  install_location_provider();
+}

@@ -1,0 +1,273 @@
+// The Tensor class: properties, Python's protocols, and everything that is not an op.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "casters.h"
+#include "pyflame/autograd/autograd.h"
+#include "pyflame/record/recorder.h"
+
+namespace pyflame::python {
+
+namespace {
+
+// The value of a one-element tensor as Python's float, int or bool.
+nb::object item_object(const Tensor& x) {
+  PF_CHECK(x.numel() == 1, Value, "item: not one element; got a tensor of shape {}; expected exactly one element; hint: use tolist() or numpy()",
+           x.shape().str());
+  {
+    Unlocked u;
+    x.data();
+  }
+  switch (dtype_category(x.dtype())) {
+    case Category::Float: return nb::float_(x.item_f64());
+    case Category::Bool: return nb::bool_(x.item_i64() != 0);
+    case Category::Integer: break;
+  }
+  return nb::int_(x.item_i64());
+}
+
+nb::object element_object(const void* base, int64_t at, DType d) {
+  return dispatch(d, [&]<class T>() -> nb::object {
+    const T v = static_cast<const T*>(base)[at];
+    if constexpr (std::is_same_v<T, bool>) return nb::bool_(v);
+    else if constexpr (std::is_integral_v<T>) return nb::int_(static_cast<int64_t>(v));
+    else if constexpr (std::is_same_v<T, double>) return nb::float_(v);
+    else return nb::float_(static_cast<double>(static_cast<float>(v)));
+  });
+}
+
+nb::object list_from(const Tensor& x, const void* base, int dim, int64_t at) {
+  if (dim == x.dim()) return element_object(base, at, x.dtype());
+  nb::list out;
+  for (int64_t i = 0; i < x.shape()[dim]; ++i) out.append(list_from(x, base, dim + 1, at + i * x.strides()[dim]));
+  return out;
+}
+
+nb::object to_list(const Tensor& x) {
+  const void* base = nullptr;
+  {
+    Unlocked u;
+    base = x.data();
+  }
+  return list_from(x, base, 0, 0);
+}
+
+std::string repr(const Tensor& x) {
+  std::string body;
+  {
+    Unlocked u;
+    body = x.str();
+  }
+  std::string out = "tensor(";
+  for (char c : body) {
+    out += c;
+    if (c == '\n') out += "       ";
+  }
+  out += fmt::format(", dtype=pyflame.{}", dtype_name(x.dtype()));
+  if (x.device().type != DeviceType::cpu) out += fmt::format(", device='{}'", x.device().str());
+  if (Ref<GradNode> fn = x.grad_fn()) out += fmt::format(", grad_fn=<{}>", fn->name);
+  else if (x.requires_grad()) out += ", requires_grad=True";
+  return out + ")";
+}
+
+bool truth(const Tensor& x) {
+  PF_CHECK(x.numel() == 1, Runtime,
+           "bool: the truth of a tensor with {} elements is ambiguous; got shape {}; expected one element; hint: use any() or all()", x.numel(),
+           x.shape().str());
+  {
+    Unlocked u;
+    x.data();
+  }
+  return x.item_f64() != 0;
+}
+
+// x.to('cpu'), x.to(pf.float16), x.to(other), x.to(device, dtype), and the keywords.
+nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
+  const Tensor& x = *nb::inst_ptr<Tensor>(self);
+  DTypeOpt dtype;
+  DeviceOpt device;
+  bool copy = false;
+  auto take = [&](nb::handle a) {
+    DType d;
+    if (a.is_none()) return;
+    if (const Tensor* t = as_tensor(a)) {
+      dtype = t->dtype();
+      device = t->device();
+    } else if (dtype_from(a, &d)) {
+      dtype = d;
+    } else if (PyBool_Check(a.ptr())) {
+      return;  // non_blocking: copies are ordered like ops, there is nothing to wait for
+    } else if (nb::isinstance<Device>(a) || PyUnicode_Check(a.ptr())) {
+      device = device_from(a);
+    } else {
+      PF_FAIL(Type, "to: not a device, dtype or tensor; got {}", short_repr(a));
+    }
+  };
+  for (nb::handle a : args) take(a);
+  for (auto [k, v] : kwargs) {
+    const std::string key = nb::cast<std::string>(k);
+    if (key == "dtype") dtype = static_cast<DTypeOpt>(DTypeArg{v});
+    else if (key == "device" || key == "other") take(v);
+    else if (key == "copy") copy = nb::cast<bool>(v);
+    else if (key != "non_blocking") PF_FAIL(Type, "to: unexpected keyword; got '{}'; expected dtype, device, other or copy", key);
+  }
+  Tensor y = device ? to_device(x, *device) : x;
+  if (dtype) y = cast(y, *dtype);
+  if (copy && y.same(x)) y = clone(x);
+  return same_or_new(self, x, y);
+}
+
+template <DType D>
+nb::object to_dtype(nb::handle_t<Tensor> self) {
+  const Tensor& x = *nb::inst_ptr<Tensor>(self);
+  return same_or_new(self, x, cast(x, D));
+}
+
+void bind_properties(TensorClass& c) {
+  c.def_prop_ro("shape", [](const Tensor& x) { return dims_tuple(x.shape()); }, "Sizes, as a tuple.");
+  c.def_prop_ro("dtype", [](const Tensor& x) { return dtype_object(x.dtype()); }, "Element type.");
+  c.def_prop_ro("device", [](const Tensor& x) { return x.device(); }, "Where the elements are.");
+  c.def_prop_ro("ndim", [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
+  c.def_prop_ro("nbytes", [](const Tensor& x) { return x.nbytes(); });
+  c.def_prop_ro("itemsize", [](const Tensor& x) { return x.itemsize(); });
+  c.def_prop_rw("requires_grad", [](const Tensor& x) { return x.requires_grad(); },
+                [](const Tensor& x, bool on) { x.set_requires_grad(on); }, "Whether gradients are computed for it.");
+  c.def_prop_rw(
+      "grad",
+      [](const Tensor& x) -> nb::object {
+        Tensor g = x.grad();
+        return g ? nb::cast(std::move(g)) : nb::none();
+      },
+      [](const Tensor& x, nb::handle g) {
+        if (g.is_none()) return x.set_grad(Tensor());
+        const Tensor* t = as_tensor(g);
+        PF_CHECK(t, Type, "grad: not a tensor; got {}; expected a tensor or None", kind_name(g));
+        PF_CHECK(t->shape() == x.shape() && t->dtype() == x.dtype(), Value, "grad: does not fit; got shape {} and dtype {}; expected {} and {}",
+                 t->shape().str(), dtype_name(t->dtype()), x.shape().str(), dtype_name(x.dtype()));
+        x.set_grad(*t);
+      },
+      nb::for_setter("grad"_a.none()), "The accumulated gradient, or None.");
+  c.def_prop_ro("is_leaf", [](const Tensor& x) { return x.is_leaf(); }, "Whether no recorded op made it.");
+  c.def_prop_ro("grad_fn", [](const Tensor& x) -> nb::object {
+    Ref<GradNode> fn = x.grad_fn();
+    return fn ? nb::cast(fn) : nb::none();
+  }, "The step of the tape that made it, or None.");
+  c.def_prop_rw(
+      "data", [](const Tensor& x) { return x.detach(); },
+      [](const Tensor& x, const Tensor& value) {
+        PF_CHECK(value.shape() == x.shape(), Value, "data: shapes differ; got {}; expected {}", value.shape().str(), x.shape().str());
+        grad_mode::Guard off(false);
+        copy_(x, value);
+      },
+      "The same elements without history. Assigning copies into them.");
+  c.def_prop_ro("T", [](const Tensor& x) {
+    PF_CHECK(x.dim() <= 2, Value, "T: only for up to 2 dimensions; got shape {}; hint: use mT or permute", x.shape().str());
+    return x.dim() == 2 ? transpose(x, 0, 1) : x;
+  }, "The transpose of a matrix.");
+  c.def_prop_ro("mT", [](const Tensor& x) {
+    PF_CHECK(x.dim() >= 2, Value, "mT: needs 2 dimensions; got shape {}", x.shape().str());
+    return transpose(x, -2, -1);
+  }, "The last two dimensions swapped.");
+  c.def_prop_ro("_version", [](const Tensor& x) { return x.storage()->version.load(); });
+}
+
+void bind_queries(TensorClass& c) {
+  c.def("size", [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
+    if (dim) return nb::int_(x.size(*dim));
+    return dims_tuple(x.shape());
+  }, "dim"_a.none() = nb::none(), "All sizes, or that of one dim.");
+  c.def("stride", [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
+    if (dim) return nb::int_(x.strides()[normalize_dim("stride", *dim, x.dim())]);
+    return dims_tuple(x.strides());
+  }, "dim"_a.none() = nb::none(), "Strides in elements.");
+  c.def("storage_offset", [](const Tensor& x) { return x.offset(); });
+  c.def("data_ptr", [](const Tensor& x) {
+    Unlocked u;
+    return reinterpret_cast<uintptr_t>(x.data());
+  }, "Address of the first element; a sync point. Writing through it is not seen by anything.");
+  for (const char* name : {"numel", "nelement"}) c.def(name, [](const Tensor& x) { return x.numel(); }, "Number of elements.");
+  for (const char* name : {"dim", "ndimension"}) c.def(name, [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
+  c.def("element_size", [](const Tensor& x) { return x.itemsize(); }, "Bytes per element.");
+  c.def("is_contiguous", [](const Tensor& x) { return x.is_contiguous(); });
+  c.def("is_floating_point", [](const Tensor& x) { return x.is_floating_point(); });
+  c.def("is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a, "Whether both names mean the same tensor.");
+  c.def("item", &item_object, "The only element as a Python number; ValueError when there is not exactly one.");
+  c.def("tolist", &to_list, "Nested lists of Python numbers (a number for a 0-d tensor).");
+}
+
+void bind_protocols(TensorClass& c) {
+  c.def("__init__", [](Tensor* self, nb::handle data) {
+    if (const Tensor* t = as_tensor(data)) new (self) Tensor(*t);
+    else new (self) Tensor(make_tensor("Tensor", data, {}, {}));
+  }, "data"_a, "A further name for a tensor, or a copy of data. Use pyflame.tensor().");
+  c.def("__len__", [](const Tensor& x) {
+    PF_CHECK(x.dim() > 0, Type, "len: a 0-d tensor has no length");
+    return x.shape()[0];
+  });
+  c.def("__iter__", [](const Tensor& x) {
+    PF_CHECK(x.dim() > 0, Type, "iter: a 0-d tensor cannot be iterated; hint: use item()");
+    nb::list rows;
+    for (int64_t i = 0; i < x.shape()[0]; ++i) rows.append(select(x, 0, i));
+    return nb::iter(rows);
+  });
+  c.def("__bool__", &truth);
+  c.def("__float__", [](const Tensor& x) { return nb::cast<double>(nb::float_(item_object(x))); });
+  c.def("__int__", [](const Tensor& x) { return nb::int_(item_object(x)); });
+  c.def("__index__", [](const Tensor& x) {
+    PF_CHECK(!is_float(x.dtype()) && x.numel() == 1, Type, "index: only integer tensors of one element are indices; got dtype {} and shape {}",
+             dtype_name(x.dtype()), x.shape().str());
+    return nb::int_(item_object(x));
+  });
+  c.def("__repr__", &repr);
+  c.def("__format__", [](const Tensor& x, nb::str spec) -> nb::object {
+    if (x.dim() == 0) return nb::module_::import_("builtins").attr("format")(item_object(x), spec);
+    PF_CHECK(nb::len(spec) == 0, Type, "format: only a 0-d tensor takes a format; got shape {}", x.shape().str());
+    return nb::str(repr(x).c_str());
+  });
+  c.def("__hash__", [](const Tensor& x) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.impl()) >> 4); });
+  c.def("__contains__", [](const Tensor& x, const Value& v) {
+    Tensor found = any(eq(x, v));
+    return truth(found);
+  });
+}
+
+void bind_conversions(nb::module_& m, TensorClass& c) {
+  c.def("to", &to, "A tensor of another dtype and/or on another device; itself when nothing changes.");
+  c.def("float", &to_dtype<DType::float32>, "float32.");
+  c.def("double", &to_dtype<DType::float64>, "float64.");
+  c.def("half", &to_dtype<DType::float16>, "float16.");
+  c.def("bfloat16", &to_dtype<DType::bfloat16>, "bfloat16.");
+  c.def("long", &to_dtype<DType::int64>, "int64.");
+  c.def("int", &to_dtype<DType::int32>, "int32.");
+  c.def("short", &to_dtype<DType::int16>, "int16.");
+  c.def("bool", &to_dtype<DType::bool_>, "bool: whether not zero.");
+  c.def("type", [](nb::handle_t<Tensor> self, DTypeArg dtype) -> nb::object {
+    const Tensor& x = *nb::inst_ptr<Tensor>(self);
+    if (dtype.raw.is_none()) return nb::str(fmt::format("pyflame.{}", dtype_name(x.dtype())).c_str());
+    return same_or_new(self, x, cast(x, dtype.require("type")));
+  }, "dtype"_a.none() = nb::none(), "The name of the dtype, or a cast to another.");
+  c.def("type_as", [](const Tensor& x, const Tensor& other) { return cast(x, other.dtype()); }, "other"_a);
+  c.def("cpu", [](nb::handle_t<Tensor> self) {
+    const Tensor& x = *nb::inst_ptr<Tensor>(self);
+    return same_or_new(self, x, to_device(x, Device{}));
+  }, "On the CPU.");
+  c.def("contiguous", [](nb::handle_t<Tensor> self) {
+    const Tensor& x = *nb::inst_ptr<Tensor>(self);
+    return same_or_new(self, x, contiguous(x));
+  }, "Itself when it lies in memory in row-major order, otherwise a copy that does.");
+  c.def("detach", &Tensor::detach, "The same elements without history; shares storage.");
+  m.def("clone", [](const Tensor& x) { return clone(x); }, "input"_a, "A copy.");
+  c.def("clone", [](const Tensor& x) { return clone(x); }, "A copy; gradients flow through it.");
+}
+
+}  // namespace
+
+void bind_tensor(nb::module_& m, TensorClass& c) {
+  bind_properties(c);
+  bind_queries(c);
+  bind_protocols(c);
+  bind_conversions(m, c);
+}
+
+}  // namespace pyflame::python
