@@ -35,6 +35,7 @@ class SavedTensor {
 
  private:
   Tensor tensor_;
+  Ref<GradNode> grad_fn_;  // of an input that is not a leaf; only needed when the gradient is differentiated again
   uint32_t version_ = 0;
   bool is_output_ = false;
   uint32_t output_nr_ = 0;
@@ -70,6 +71,9 @@ class GradNode : public RefCounted {
   std::vector<Tensor> retained_tensors;
   bool released = false;
 };
+
+// view_epoch of a view that was made while gradients were not recorded: it has no history and cannot get one.
+constexpr uint32_t kUntrackedView = 0xffffffffu;
 
 struct AutogradMeta {
   bool requires_grad = false;  // leaf flag

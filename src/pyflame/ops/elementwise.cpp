@@ -1,0 +1,552 @@
+// Elementwise ops. Operands are recorded with their own shapes; the backend broadcasts. What a bool or integer operand means is
+// decided here, so that backends see only combinations that make sense: logical ops on bool, float functions on floats.
+#include <cmath>
+#include <numbers>
+
+#include "pyflame/ops/emit.h"
+#include "pyflame/ops/helpers.h"
+
+namespace pyflame {
+
+using ops::as_float;
+using ops::check_defined;
+using ops::to_edge;
+
+namespace ops {
+
+DType result_type(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype()) return a.dtype();
+  if ((a.dim() == 0) == (b.dim() == 0)) return promote(a.dtype(), b.dtype());
+  const Tensor& main = a.dim() == 0 ? b : a;
+  const Tensor& zero_dim = a.dim() == 0 ? a : b;
+  return dtype_category(zero_dim.dtype()) > dtype_category(main.dtype()) ? promote(main.dtype(), zero_dim.dtype()) : main.dtype();
+}
+
+DType result_type(const Value& a, const Value& b) {
+  if (a.is_tensor && b.is_tensor) return result_type(a.tensor, b.tensor);
+  if (a.is_tensor) return promote(a.tensor.dtype(), b.scalar);
+  if (b.is_tensor) return promote(b.tensor.dtype(), a.scalar);
+  return promote(promote(DType::bool_, a.scalar), b.scalar);
+}
+
+Tensor as_float(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, DType::float32); }
+
+}  // namespace ops
+
+namespace {
+
+// The operands of a binary op, in one dtype.
+struct Operands {
+  Tensor a, b;  // undefined where the operand is a number
+  Scalar a_number{0}, b_number{0};
+  DType dtype;
+  Dims shape;
+
+  Operands(const char* op, const Value& av, const Value& bv, DType as) : dtype(as) {
+    if (av.is_tensor) a = cast(av.tensor, as);
+    else a_number = av.scalar;
+    if (bv.is_tensor) b = cast(bv.tensor, as);
+    else b_number = bv.scalar;
+    if (!a && !b) a = full({}, a_number, as);
+    if (!a) shape = b.shape();
+    else if (!b || a.shape() == b.shape()) shape = a.shape();
+    else shape = broadcast_shapes(op, a.shape(), b.shape());
+  }
+  Arg left() const { return a ? Arg(a) : Arg(a_number, dtype); }
+  Arg right() const { return b ? Arg(b) : Arg(b_number, dtype); }
+  Tensor run(OpId op, DType out) const { return emit(op, {left(), right()}, shape, out); }
+  Tensor run(OpId op) const { return run(op, dtype); }
+};
+
+Operands operands(const char* op, const Value& a, const Value& b) {
+  if (a.is_tensor) check_defined(op, a.tensor);
+  if (b.is_tensor) check_defined(op, b.tensor);
+  return Operands(op, a, b, ops::result_type(a, b));
+}
+
+// In a closure: a saved operand, or the number that it was.
+Value operand(GradNode& n, size_t i, const Scalar& number) {
+  return n.saved_tensors[i].defined() ? Value(n.saved(i)) : Value(number);
+}
+
+const Tensor& if_needed(const Tensor& keep, const Tensor& other) {
+  static const Tensor none;
+  return other && other.impl()->autograd ? keep : none;
+}
+
+Tensor zeros_of(const Tensor& g) { return zeros_like(g); }
+
+enum class Save { None, Input, Output };
+
+// grad(g, saved) -> gradient of x
+template <Save save, class F>
+Tensor unary_op(const char* name, OpId op, const Tensor& x, F grad) {
+  Tensor out = emit(op, {x}, x.shape(), x.dtype());
+  if constexpr (save == Save::None) {
+    attach(name, {out}, {x}, {}, [grad](GradNode&, const Tensors& g) -> Tensors { return {grad(g[0])}; });
+  } else {
+    const Tensor& kept = save == Save::Input ? x : out;
+    attach(name, {out}, {x}, {kept}, [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], n.saved(0))}; });
+  }
+  return out;
+}
+
+void check_not_bool(const char* op, const Tensor& x) {
+  check_defined(op, x);
+  PF_CHECK(x.dtype() != DType::bool_, Type, "{}: not defined for bool; got a bool tensor; expected integers or floats; hint: {}", op,
+           std::string_view(op) == "neg" ? "logical_not()" : "cast it first");
+}
+
+}  // namespace
+
+// ---- unary
+
+#define PF_FLOAT_UNARY(name, save, params, expression)                                                             \
+  Tensor name(const Tensor& input) {                                                                               \
+    check_defined(#name, input);                                                                                   \
+    return unary_op<Save::save>(#name, OpId::name, as_float(input), [] params -> Tensor { return expression; });   \
+  }
+using T = const Tensor&;
+PF_FLOAT_UNARY(sqrt, Output, (T g, T y), div(g, mul(y, 2.0)))
+PF_FLOAT_UNARY(rsqrt, Output, (T g, T y), mul(mul(g, -0.5), mul(square(y), y)))
+PF_FLOAT_UNARY(reciprocal, Output, (T g, T y), neg(mul(g, square(y))))
+PF_FLOAT_UNARY(exp, Output, (T g, T y), mul(g, y))
+PF_FLOAT_UNARY(expm1, Output, (T g, T y), mul(g, add(y, 1.0)))
+PF_FLOAT_UNARY(log, Input, (T g, T x), div(g, x))
+PF_FLOAT_UNARY(log1p, Input, (T g, T x), div(g, add(x, 1.0)))
+PF_FLOAT_UNARY(sin, Input, (T g, T x), mul(g, cos(x)))
+PF_FLOAT_UNARY(cos, Input, (T g, T x), neg(mul(g, sin(x))))
+PF_FLOAT_UNARY(tanh, Output, (T g, T y), mul(g, sub(1.0, square(y))))
+PF_FLOAT_UNARY(sigmoid, Output, (T g, T y), mul(g, mul(y, sub(1.0, y))))
+PF_FLOAT_UNARY(erf, Input, (T g, T x), mul(g, mul(exp(neg(square(x))), 2.0 * std::numbers::inv_sqrtpi)))
+#undef PF_FLOAT_UNARY
+
+#define PF_NUMBER_UNARY(name, save, params, expression)                                                  \
+  Tensor name(const Tensor& input) {                                                                         \
+    check_not_bool(#name, input);                                                                            \
+    return unary_op<Save::save>(#name, OpId::name, input, [] params -> Tensor { return expression; });       \
+  }
+PF_NUMBER_UNARY(neg, None, (T g), neg(g))
+PF_NUMBER_UNARY(abs, Input, (T g, T x), mul(g, sign(x)))
+PF_NUMBER_UNARY(relu, Output, (T g, T y), where(le(y, 0.0), 0.0, g))
+#undef PF_NUMBER_UNARY
+
+Tensor sign(const Tensor& x) {
+  check_defined("sign", x);
+  if (x.dtype() == DType::bool_) return clone(x);
+  return unary_op<Save::None>("sign", OpId::sign, x, zeros_of);
+}
+
+// Integers are whole already.
+#define PF_ROUNDING(name)                                              \
+  Tensor name(const Tensor& x) {                                       \
+    check_not_bool(#name, x);                                          \
+    if (!is_float(x.dtype())) return clone(x);                         \
+    return unary_op<Save::None>(#name, OpId::name, x, zeros_of);       \
+  }
+PF_ROUNDING(floor)
+PF_ROUNDING(ceil)
+PF_ROUNDING(round)
+#undef PF_ROUNDING
+
+Tensor isnan(const Tensor& x) {
+  check_defined("isnan", x);
+  if (!is_float(x.dtype())) return full(x.shape(), false, DType::bool_, x.device());
+  return emit(OpId::isnan, {x}, x.shape(), DType::bool_);
+}
+
+Tensor isinf(const Tensor& x) {
+  check_defined("isinf", x);
+  if (!is_float(x.dtype())) return full(x.shape(), false, DType::bool_, x.device());
+  return emit(OpId::isinf, {x}, x.shape(), DType::bool_);
+}
+
+Tensor logical_not(const Tensor& x) {
+  check_defined("logical_not", x);
+  return emit(OpId::logical_not, {cast(x, DType::bool_)}, x.shape(), DType::bool_);
+}
+
+Tensor square(const Tensor& x) {
+  check_defined("square", x);
+  if (x.dtype() == DType::bool_) return clone(x);
+  Tensor out = emit(OpId::mul, {x, x}, x.shape(), x.dtype());
+  attach("square", {out}, {x}, {x},
+         [](GradNode& n, const Tensors& g) -> Tensors { return {mul(g[0], mul(n.saved(0), 2.0))}; });
+  return out;
+}
+
+// ---- activations
+
+namespace {
+
+// Fused ops whose gradient has a fused op too. When the gradient itself is recorded (create_graph), the composition is used.
+template <class F>
+Tensor activation(const char* name, OpId op, OpId grad_op, const Tensor& input, F composed) {
+  check_defined(name, input);
+  const Tensor x = as_float(input);
+  Tensor out = emit(op, {x}, x.shape(), x.dtype());
+  attach(name, {out}, {x}, {x}, [grad_op, composed](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor saved = n.saved(0);
+    if (grad_mode::enabled()) return {composed(g[0], saved)};
+    return {emit(grad_op, {saved, g[0]}, saved.shape(), saved.dtype())};
+  });
+  return out;
+}
+
+Tensor silu_grad(const Tensor& g, const Tensor& x) {
+  const Tensor s = sigmoid(x);
+  return mul(g, mul(s, add(mul(x, sub(1.0, s)), 1.0)));
+}
+
+Tensor gelu_grad(const Tensor& g, const Tensor& x) {
+  const Tensor cdf = mul(add(erf(mul(x, std::numbers::sqrt2 / 2)), 1.0), 0.5);
+  const Tensor pdf = mul(exp(mul(square(x), -0.5)), std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+  return mul(g, add(cdf, mul(x, pdf)));
+}
+
+Tensor gelu_tanh_grad(const Tensor& g, const Tensor& x) {
+  constexpr double kScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi, kCubic = 0.044715;  // sqrt(2 / pi)
+  const Tensor xx = square(x);
+  const Tensor t = tanh(mul(mul(x, add(mul(xx, kCubic), 1.0)), kScale));
+  const Tensor inner = mul(add(mul(xx, 3 * kCubic), 1.0), kScale);
+  const Tensor right = mul(mul(x, 0.5), mul(sub(1.0, square(t)), inner));
+  return mul(g, add(mul(add(t, 1.0), 0.5), right));
+}
+
+}  // namespace
+
+Tensor silu(const Tensor& x) { return activation("silu", OpId::silu, OpId::silu_grad, x, silu_grad); }
+
+Tensor gelu(const Tensor& x, const std::string& approximate) {
+  if (approximate == "tanh") return activation("gelu", OpId::gelu_tanh, OpId::gelu_tanh_grad, x, gelu_tanh_grad);
+  PF_CHECK(approximate == "none", Value, "gelu: unknown approximation; got '{}'; expected 'none' or 'tanh'", approximate);
+  return activation("gelu", OpId::gelu, OpId::gelu_grad, x, gelu_grad);
+}
+
+Tensor softplus(const Tensor& input, double beta, double threshold) {
+  check_defined("softplus", input);
+  const Tensor x = as_float(input);
+  Tensor out = emit(OpId::softplus, {x, Arg(beta, x.dtype()), Arg(threshold, x.dtype())}, x.shape(), x.dtype());
+  attach("softplus", {out}, {x}, {x}, [beta, threshold](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor scaled = mul(n.saved(0), beta);
+    return {where(gt(scaled, threshold), g[0], mul(g[0], sigmoid(scaled)))};
+  });
+  return out;
+}
+
+Tensor leaky_relu(const Tensor& input, double negative_slope) {
+  check_defined("leaky_relu", input);
+  const Tensor x = as_float(input);
+  Tensor out = emit(OpId::leaky_relu, {x, Arg(negative_slope, x.dtype())}, x.shape(), x.dtype());
+  attach("leaky_relu", {out}, {x}, {x}, [negative_slope](GradNode& n, const Tensors& g) -> Tensors {
+    return {where(gt(n.saved(0), 0.0), g[0], mul(g[0], negative_slope))};
+  });
+  return out;
+}
+
+// ---- casts and copies
+
+Tensor cast(const Tensor& x, DType dtype) {
+  check_defined("cast", x);
+  if (x.dtype() == dtype) return x;
+  Tensor out = emit(OpId::cast, {x}, x.shape(), dtype);
+  if (is_float(dtype) && is_float(x.dtype()))
+    attach("cast", {out}, {x}, {},
+           [from = x.dtype()](GradNode&, const Tensors& g) -> Tensors { return {cast(g[0], from)}; });
+  return out;
+}
+
+Tensor clone(const Tensor& x) {
+  check_defined("clone", x);
+  Tensor out = emit(OpId::cast, {x}, x.shape(), x.dtype());
+  attach("clone", {out}, {x}, {}, [](GradNode&, const Tensors& g) -> Tensors { return {g[0]}; });
+  return out;
+}
+
+Tensor contiguous(const Tensor& x) {
+  check_defined("contiguous", x);
+  return x.is_contiguous() ? x : clone(x);
+}
+
+Tensor to_device(const Tensor& x, Device device) {
+  check_defined("to_device", x);
+  if (x.device() == device) return x;
+  const Tensor dense = contiguous(x.detach());
+  Tensor out = from_host(dense.data(), dense.shape(), dense.dtype(), device);
+  attach("to_device", {out}, {x}, {}, [from = x.device()](GradNode&, const Tensors& g) -> Tensors { return {to_device(g[0], from)}; });
+  return out;
+}
+
+// ---- arithmetic
+
+Tensor add(const Value& av, const Value& bv) {
+  const Operands o = operands("add", av, bv);
+  if (o.dtype == DType::bool_) return o.run(OpId::logical_or);
+  Tensor out = o.run(OpId::add);
+  attach("add", {out}, {o.a, o.b}, {}, [](GradNode& n, const Tensors& g) -> Tensors {
+    return {n.needs(0) ? to_edge(n, 0, g[0]) : Tensor(), n.needs(1) ? to_edge(n, 1, g[0]) : Tensor()};
+  });
+  return out;
+}
+
+Tensor sub(const Value& av, const Value& bv) {
+  const Operands o = operands("sub", av, bv);
+  PF_CHECK(o.dtype != DType::bool_, Type,
+           "sub: not defined for two bool tensors; got bool and bool; expected integers or floats; hint: logical_xor()");
+  Tensor out = o.run(OpId::sub);
+  attach("sub", {out}, {o.a, o.b}, {}, [](GradNode& n, const Tensors& g) -> Tensors {
+    return {n.needs(0) ? to_edge(n, 0, g[0]) : Tensor(), n.needs(1) ? neg(to_edge(n, 1, g[0])) : Tensor()};
+  });
+  return out;
+}
+
+Tensor mul(const Value& av, const Value& bv) {
+  const Operands o = operands("mul", av, bv);
+  if (o.dtype == DType::bool_) return o.run(OpId::logical_and);
+  Tensor out = o.run(OpId::mul);
+  attach("mul", {out}, {o.a, o.b}, {if_needed(o.a, o.b), if_needed(o.b, o.a)},
+         [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+           Tensor ga, gb;
+           if (n.needs(0)) ga = to_edge(n, 0, mul(g[0], operand(n, 1, b)));
+           if (n.needs(1)) gb = to_edge(n, 1, mul(g[0], operand(n, 0, a)));
+           return {ga, gb};
+         });
+  return out;
+}
+
+Tensor div(const Value& av, const Value& bv) {
+  if (av.is_tensor) check_defined("div", av.tensor);
+  if (bv.is_tensor) check_defined("div", bv.tensor);
+  DType dtype = ops::result_type(av, bv);
+  if (!is_float(dtype)) dtype = DType::float32;
+  const Operands o("div", av, bv, dtype);
+  Tensor out = o.run(OpId::div);
+  attach("div", {out}, {o.a, o.b}, {o.b, if_needed(out, o.b)}, [b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor scaled = div(g[0], operand(n, 0, b));
+    return {n.needs(0) ? to_edge(n, 0, scaled) : Tensor(),
+            n.needs(1) ? to_edge(n, 1, neg(mul(scaled, n.saved(1)))) : Tensor()};
+  });
+  return out;
+}
+
+namespace {
+
+void check_divisor(const char* op, const Operands& o) {
+  PF_CHECK(o.dtype != DType::bool_, Type, "{}: not defined for bool; got bool operands; expected integers or floats", op);
+  PF_CHECK(o.b || is_float(o.dtype) || o.b_number.i != 0, Runtime,
+           "{}: integer division by zero; got the divisor 0; expected a divisor that is not 0", op);
+}
+
+}  // namespace
+
+Tensor floor_divide(const Value& av, const Value& bv) {
+  const Operands o = operands("floor_divide", av, bv);
+  check_divisor("floor_divide", o);
+  Tensor out = o.run(OpId::floor_divide);
+  if (is_float(o.dtype))
+    attach("floor_divide", {out}, {o.a, o.b}, {}, [](GradNode& n, const Tensors& g) -> Tensors {
+      return {n.needs(0) ? to_edge(n, 0, zeros_like(g[0])) : Tensor(), n.needs(1) ? to_edge(n, 1, zeros_like(g[0])) : Tensor()};
+    });
+  return out;
+}
+
+Tensor remainder(const Value& av, const Value& bv) {
+  const Operands o = operands("remainder", av, bv);
+  check_divisor("remainder", o);
+  Tensor out = o.run(OpId::remainder);
+  if (is_float(o.dtype))
+    attach("remainder", {out}, {o.a, o.b}, {if_needed(o.a, o.b), if_needed(o.b, o.b)},
+           [a = o.a_number](GradNode& n, const Tensors& g) -> Tensors {
+             Tensor ga, gb;
+             if (n.needs(0)) ga = to_edge(n, 0, g[0]);
+             if (n.needs(1)) gb = to_edge(n, 1, neg(mul(g[0], floor_divide(operand(n, 0, a), n.saved(1)))));
+             return {ga, gb};
+           });
+  return out;
+}
+
+namespace {
+
+// Exponents that are cheaper as something else; an undefined tensor for all others.
+Tensor pow_by_number(const Tensor& x, const Scalar& e) {
+  if (e.f == 2) return square(x);
+  if (e.f == 3) return mul(square(x), x);
+  if (!is_float(x.dtype())) return {};
+  if (e.f == 0.5) return sqrt(x);
+  if (e.f == -0.5) return rsqrt(x);
+  if (e.f == -1) return reciprocal(x);
+  return {};
+}
+
+Tensor pow_grad_base(const Tensor& g, const Value& base, const Value& exponent) {
+  if (!exponent.is_tensor) {
+    const double e = exponent.scalar.f;
+    return e == 0 ? zeros_like(g) : mul(g, mul(pow(base, e - 1), e));
+  }
+  const Tensor& e = exponent.tensor;
+  return where(eq(e, 0.0), 0.0, mul(g, mul(e, pow(base, sub(e, 1.0)))));
+}
+
+Tensor pow_grad_exponent(const Tensor& g, const Value& base, const Tensor& e, const Tensor& out) {
+  if (!base.is_tensor) {
+    const double b = base.scalar.f;
+    const Tensor plain = mul(g, mul(out, std::log(b)));
+    return b == 0 ? where(ge(e, 0.0), 0.0, plain) : plain;
+  }
+  return mul(g, where(logical_and(eq(base, 0.0), ge(e, 0.0)), 0.0, mul(out, log(base.tensor))));
+}
+
+}  // namespace
+
+Tensor pow(const Value& av, const Value& bv) {
+  Operands o = operands("pow", av, bv);
+  PF_CHECK(o.dtype != DType::bool_, Type, "pow: not defined for bool; got bool operands; expected integers or floats");
+  if (o.a && !o.b) {
+    PF_CHECK(is_float(o.dtype) || o.b_number.i >= 0, Runtime,
+             "pow: integers to a negative integer power are not integers; got the exponent {}; expected >= 0; hint: cast to a float",
+             o.b_number.i);
+    if (Tensor simple = pow_by_number(o.a, o.b_number)) return simple;
+  }
+  Tensor out = o.run(OpId::pow);
+  if (is_float(o.dtype))
+    attach("pow", {out}, {o.a, o.b}, {o.a, o.b, if_needed(out, o.b)},
+           [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+             const Value base = operand(n, 0, a), exponent = operand(n, 1, b);
+             Tensor ga, gb;
+             if (n.needs(0)) ga = to_edge(n, 0, pow_grad_base(g[0], base, exponent));
+             if (n.needs(1)) gb = to_edge(n, 1, pow_grad_exponent(g[0], base, exponent.tensor, n.saved(2)));
+             return {ga, gb};
+           });
+  return out;
+}
+
+namespace {
+
+// Ties share the gradient; a NaN passes it to both, as in PyTorch.
+template <class Loses>
+Tensor extremum(const char* name, OpId op, OpId bool_op, const Value& av, const Value& bv, Loses loses) {
+  const Operands o = operands(name, av, bv);
+  if (o.dtype == DType::bool_) return o.run(bool_op);
+  Tensor out = o.run(op);
+  if (is_float(o.dtype))
+    attach(name, {out}, {o.a, o.b}, {o.a, o.b}, [loses, a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+      const Value x = operand(n, 0, a), y = operand(n, 1, b);
+      const Tensor shared = where(eq(x, y), mul(g[0], 0.5), g[0]);
+      return {n.needs(0) ? to_edge(n, 0, where(loses(x, y), 0.0, shared)) : Tensor(),
+              n.needs(1) ? to_edge(n, 1, where(loses(y, x), 0.0, shared)) : Tensor()};
+    });
+  return out;
+}
+
+}  // namespace
+
+Tensor maximum(const Value& a, const Value& b) {
+  return extremum("maximum", OpId::maximum, OpId::logical_or, a, b, [](const Value& x, const Value& y) { return lt(x, y); });
+}
+Tensor minimum(const Value& a, const Value& b) {
+  return extremum("minimum", OpId::minimum, OpId::logical_and, a, b, [](const Value& x, const Value& y) { return gt(x, y); });
+}
+
+// ---- comparisons and logic
+
+namespace {
+
+bool fits(const Scalar& s, DType d) {
+  if (dtype_category(d) != Category::Integer || s.kind != Category::Integer || dtype_size(d) == 8) return true;
+  const int bits = static_cast<int>(dtype_size(d)) * 8;
+  const int64_t low = d == DType::uint8 ? 0 : -(int64_t{1} << (bits - 1));
+  const int64_t high = d == DType::uint8 ? 255 : (int64_t{1} << (bits - 1)) - 1;
+  return s.i >= low && s.i <= high;
+}
+
+// A number that the tensor's integer type cannot hold is compared as int64 instead of wrapping around.
+Tensor compare(const char* name, OpId op, const Value& a, const Value& b) {
+  if (a.is_tensor) check_defined(name, a.tensor);
+  if (b.is_tensor) check_defined(name, b.tensor);
+  DType dtype = ops::result_type(a, b);
+  if ((!a.is_tensor && !fits(a.scalar, dtype)) || (!b.is_tensor && !fits(b.scalar, dtype))) dtype = DType::int64;
+  return Operands(name, a, b, dtype).run(op, DType::bool_);
+}
+
+Value as_bool(const Value& v) { return v.is_tensor ? Value(v.tensor) : Value(v.scalar.kind == Category::Float ? v.scalar.f != 0 : v.scalar.i != 0); }
+
+Tensor logical(const char* name, OpId op, const Value& a, const Value& b) {
+  if (a.is_tensor) check_defined(name, a.tensor);
+  if (b.is_tensor) check_defined(name, b.tensor);
+  return Operands(name, as_bool(a), as_bool(b), DType::bool_).run(op);
+}
+
+}  // namespace
+
+#define X(name) \
+  Tensor name(const Value& a, const Value& b) { return compare(#name, OpId::name, a, b); }
+X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+#undef X
+#define X(name) \
+  Tensor name(const Value& a, const Value& b) { return logical(#name, OpId::name, a, b); }
+X(logical_and) X(logical_or) X(logical_xor)
+#undef X
+
+// ---- selection
+
+Tensor where(const Tensor& condition, const Value& av, const Value& bv) {
+  check_defined("where", condition);
+  if (av.is_tensor) check_defined("where", av.tensor);
+  if (bv.is_tensor) check_defined("where", bv.tensor);
+  PF_CHECK(condition.dtype() == DType::bool_, Type, "where: the condition is not bool; got {}; expected bool; hint: compare with 0",
+           dtype_name(condition.dtype()));
+  const DType dtype = ops::result_type(av, bv);
+  Dims shape = condition.shape();
+  Tensor a, b;
+  if (av.is_tensor) {
+    a = cast(av.tensor, dtype);
+    if (a.shape() != shape) shape = broadcast_shapes("where", shape, a.shape());
+  }
+  if (bv.is_tensor) {
+    b = cast(bv.tensor, dtype);
+    if (b.shape() != shape) shape = broadcast_shapes("where", shape, b.shape());
+  }
+  Tensor out = emit(OpId::where, {condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype)}, shape, dtype);
+  if (is_float(dtype))
+    attach("where", {out}, {a, b}, {condition}, [](GradNode& n, const Tensors& g) -> Tensors {
+      const Tensor c = n.saved(0);
+      return {n.needs(0) ? to_edge(n, 0, where(c, g[0], 0.0)) : Tensor(), n.needs(1) ? to_edge(n, 1, where(c, 0.0, g[0])) : Tensor()};
+    });
+  return out;
+}
+
+Tensor clamp(const Tensor& input, std::optional<Scalar> min, std::optional<Scalar> max) {
+  check_defined("clamp", input);
+  PF_CHECK(min || max, Value, "clamp: no bounds; got neither min nor max; expected at least one");
+  DType dtype = input.dtype();
+  if (min) dtype = promote(dtype, *min);
+  if (max) dtype = promote(dtype, *max);
+  PF_CHECK(dtype != DType::bool_, Type, "clamp: not defined for bool; got a bool tensor; expected integers or floats");
+  const Tensor x = cast(input, dtype);
+  Tensor out = x;
+  if (min) out = emit(OpId::maximum, {out, Arg(*min, dtype)}, x.shape(), dtype);
+  if (max) out = emit(OpId::minimum, {out, Arg(*max, dtype)}, x.shape(), dtype);
+  attach("clamp", {out}, {x}, {x}, [min, max](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor saved = n.saved(0);
+    Tensor inside = min ? ge(saved, *min) : le(saved, *max);
+    if (min && max) inside = logical_and(inside, le(saved, *max));
+    return {where(inside, g[0], 0.0)};
+  });
+  return out;
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+  check_defined("masked_fill", x);
+  check_defined("masked_fill", mask);
+  PF_CHECK(mask.dtype() == DType::bool_, Type, "masked_fill: the mask is not bool; got {}; expected bool", dtype_name(mask.dtype()));
+  PF_CHECK(value.kind <= dtype_category(x.dtype()), Type,
+           "masked_fill: the value would change the dtype; got a {} for a {} tensor; expected a value of its kind; hint: cast the tensor",
+           value.kind == Category::Float ? "float" : "integer", dtype_name(x.dtype()));
+  const Dims shape = x.shape() == mask.shape() ? x.shape() : broadcast_shapes("masked_fill", x.shape(), mask.shape());
+  Tensor out = emit(OpId::where, {mask, Arg(value, x.dtype()), x}, shape, x.dtype());
+  attach("masked_fill", {out}, {x}, {mask},
+         [](GradNode& n, const Tensors& g) -> Tensors { return {to_edge(n, 0, where(n.saved(0), 0.0, g[0]))}; });
+  return out;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,335 @@
+// Reductions. They are recorded with the reduced dims kept at size 1; without keepdim the returned handle just does not show those
+// dims. Reductions over no elements never reach a backend.
+#include <cmath>
+#include <limits>
+
+#include "pyflame/ops/emit.h"
+#include "pyflame/ops/helpers.h"
+
+namespace pyflame {
+
+using ops::as_float;
+using ops::check_defined;
+using ops::edge_shape;
+
+int64_t ops::reduced_axes(const char* op, const Dims& dims, int rank) {
+  if (dims.empty()) return (int64_t{1} << rank) - 1;
+  int64_t mask = 0;
+  for (int64_t dim : dims) {
+    const int d = normalize_dim(op, dim, rank);
+    if (rank == 0) continue;
+    PF_CHECK(!(mask >> d & 1), Value, "{}: a dim appears twice; got dims {}; expected each at most once", op, dims.str());
+    mask |= int64_t{1} << d;
+  }
+  return mask;
+}
+
+namespace {
+
+Dims kept_shape(const Dims& shape, int64_t axes) {
+  Dims out = shape;
+  for (int i = 0; i < shape.size(); ++i)
+    if (axes >> i & 1) out[i] = 1;
+  return out;
+}
+
+int64_t reduced_count(const Dims& shape, int64_t axes) {
+  int64_t n = 1;
+  for (int i = 0; i < shape.size(); ++i)
+    if (axes >> i & 1) n *= shape[i];
+  return n;
+}
+
+Dims axes_of(int64_t axes, int rank) {
+  Dims dims;
+  for (int i = 0; i < rank; ++i)
+    if (axes >> i & 1) dims.push_back(i);
+  return dims;
+}
+
+// The handle that the caller sees.
+Tensor finish(const Tensor& kept, int64_t axes, bool keepdim) {
+  if (keepdim || axes == 0) return kept;
+  Dims shape;
+  for (int i = 0; i < kept.dim(); ++i)
+    if (!(axes >> i & 1)) shape.push_back(kept.shape()[i]);
+  return alias(kept, shape, contiguous_strides(shape), kept.offset());
+}
+
+// Records the reduction, kept dims. `empty` is its value over no elements.
+Tensor reduce(OpId op, const Tensor& x, int64_t axes, DType dtype, Scalar empty) {
+  const Dims shape = kept_shape(x.shape(), axes);
+  if (x.numel() == 0) return full(shape, empty, dtype, x.device());
+  if (axes == 0) return emit(OpId::cast, {x}, shape, dtype);
+  return emit(op, {x}, shape, dtype, ReduceAttrs{axes});
+}
+
+// A gradient or result with the reduced dims back at size 1.
+Tensor restore(const Tensor& t, const Dims& full_shape, int64_t axes) { return reshape(t, kept_shape(full_shape, axes)); }
+
+DType float_dtype(const char* op, const Tensor& x, DTypeOpt dtype) {
+  const DType d = dtype.value_or(x.dtype());
+  PF_CHECK(is_float(d), Type, "{}: needs a float dtype; got {}; expected a float; hint: cast the tensor{}", op, dtype_name(d),
+           std::string_view(op) == "mean" ? " or give dtype" : "");
+  return d;
+}
+
+void check_not_empty(const char* op, const Tensor& x, int64_t axes) {
+  PF_CHECK(reduced_count(x.shape(), axes) > 0, Index, "{}: no elements to choose from; got shape {}; expected the reduced dims to be > 0", op,
+           x.shape().str());
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
+  check_defined("sum", input);
+  const int64_t axes = ops::reduced_axes("sum", dims, input.dim());
+  const Tensor x = dtype ? cast(input, *dtype) : input;
+  const bool floats = is_float(x.dtype());
+  const Tensor kept = reduce(OpId::sum, x, axes, floats ? x.dtype() : DType::int64, 0);
+  Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);
+  if (floats)
+    attach("sum", {out}, {x}, {}, [axes](GradNode& n, const Tensors& g) -> Tensors {
+      const Dims& shape = edge_shape(n, 0);
+      return {expand(restore(g[0], shape, axes), shape)};
+    });
+  return out;
+}
+
+Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
+  check_defined("mean", input);
+  const DType d = float_dtype("mean", input, dtype);
+  const int64_t axes = ops::reduced_axes("mean", dims, input.dim());
+  const Tensor x = cast(input, d);
+  const auto n = static_cast<double>(reduced_count(x.shape(), axes));
+  // The sum of 16-bit numbers may not fit where their mean does.
+  const DType wide = is_half(d) ? DType::float32 : d;
+  const Tensor wide_x = is_half(d) ? emit(OpId::cast, {x}, x.shape(), wide) : x;
+  const Tensor total = reduce(OpId::sum, wide_x, axes, wide, 0);
+  Tensor kept = emit(OpId::div, {total, Arg(n, wide)}, total.shape(), wide);
+  if (is_half(d)) kept = emit(OpId::cast, {kept}, kept.shape(), d);
+  Tensor out = finish(kept, axes, keepdim);
+  attach("mean", {out}, {x}, {}, [axes, n](GradNode& node, const Tensors& g) -> Tensors {
+    const Dims& shape = edge_shape(node, 0);
+    return {expand(restore(div(g[0], n), shape, axes), shape)};
+  });
+  return out;
+}
+
+namespace {
+
+// Products of all other elements: along a last dim made of the reduced ones, with ones on a diagonal. n^2 work and memory, but
+// it can be differentiated again and is right with any number of zeros.
+Tensor products_of_others(const Tensor& x, int64_t axes) {
+  Dims order, outer, inverse = Dims::filled(x.dim(), 0), moved;
+  for (int pass = 0; pass < 2; ++pass)
+    for (int i = 0; i < x.dim(); ++i)
+      if ((axes >> i & 1) == pass) {
+        inverse[i] = order.size();
+        order.push_back(i);
+        moved.push_back(x.shape()[i]);
+        if (pass == 0) outer.push_back(x.shape()[i]);
+      }
+  const int64_t n = reduced_count(x.shape(), axes);
+  Dims rows = outer, square_shape = outer;
+  for (int64_t v : {int64_t{1}, n}) rows.push_back(v);
+  for (int64_t v : {n, n}) square_shape.push_back(v);
+  const Tensor spread = expand(reshape(permute(x, order), rows), square_shape);
+  const Tensor others = prod(where(eye(n, n, DType::bool_, x.device()), 1.0, spread), {-1});
+  return permute(reshape(others, moved), inverse);
+}
+
+Tensor prod_backward(const Tensor& g, const Tensor& x, const Tensor& out, int64_t axes) {
+  if (x.numel() == 0) return zeros_like(x);
+  const Tensor gk = restore(g, x.shape(), axes);
+  if (grad_mode::enabled()) return mul(gk, products_of_others(x, axes));
+  const Dims dims = axes_of(axes, x.dim());
+  const Tensor zero = eq(x, 0.0), zero_count = sum(zero, dims, true);
+  const Tensor without_zeros = prod(where(zero, 1.0, x), dims, true);
+  const Tensor at_zero = where(logical_and(zero, eq(zero_count, 1)), without_zeros, 0.0);
+  return mul(gk, where(eq(zero_count, 0), div(restore(out, x.shape(), axes), x), at_zero));
+}
+
+}  // namespace
+
+Tensor prod(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
+  check_defined("prod", input);
+  const int64_t axes = ops::reduced_axes("prod", dims, input.dim());
+  const Tensor x = dtype ? cast(input, *dtype) : input;
+  const bool floats = is_float(x.dtype());
+  const Tensor kept = reduce(OpId::prod, x, axes, floats ? x.dtype() : DType::int64, 1);
+  Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);
+  if (floats)
+    attach("prod", {out}, {x}, {x, out}, [axes](GradNode& n, const Tensors& g) -> Tensors {
+      return {prod_backward(g[0], n.saved(0), n.saved(1), axes)};
+    });
+  return out;
+}
+
+namespace {
+
+Tensor extremum(const char* name, OpId op, OpId bool_op, const Tensor& x, const Dims& dims, bool keepdim) {
+  check_defined(name, x);
+  const int64_t axes = ops::reduced_axes(name, dims, x.dim());
+  check_not_empty(name, x, axes);
+  Tensor out = finish(reduce(x.dtype() == DType::bool_ ? bool_op : op, x, axes, x.dtype(), 0), axes, keepdim);
+  attach(name, {out}, {x}, {x, out}, [axes](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor saved = n.saved(0);
+    const Tensor ties = cast(eq(saved, restore(n.saved(1), saved.shape(), axes)), saved.dtype());
+    const Tensor share = div(restore(g[0], saved.shape(), axes), sum(ties, axes_of(axes, saved.dim()), true));
+    return {mul(ties, share)};
+  });
+  return out;
+}
+
+Tensor truth(const char* name, OpId op, const Tensor& x, const Dims& dims, bool keepdim, bool empty) {
+  check_defined(name, x);
+  const int64_t axes = ops::reduced_axes(name, dims, x.dim());
+  const Tensor flags = x.dtype() == DType::bool_ ? x : ne(x, 0);
+  return finish(reduce(op, flags, axes, DType::bool_, empty), axes, keepdim);
+}
+
+}  // namespace
+
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) { return extremum("amax", OpId::amax, OpId::any, x, dims, keepdim); }
+Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) { return extremum("amin", OpId::amin, OpId::all, x, dims, keepdim); }
+Tensor max(const Tensor& x) { return extremum("max", OpId::amax, OpId::any, x, {}, false); }
+Tensor min(const Tensor& x) { return extremum("min", OpId::amin, OpId::all, x, {}, false); }
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) { return truth("any", OpId::any, x, dims, keepdim, false); }
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) { return truth("all", OpId::all, x, dims, keepdim, true); }
+
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  check_defined("var", x);
+  float_dtype("var", x, {});
+  const int64_t axes = ops::reduced_axes("var", dims, x.dim());
+  const auto count = static_cast<double>(reduced_count(x.shape(), axes));
+  const double divisor = std::max(0.0, count - correction);
+  Tensor out;
+  {
+    grad_mode::Guard off(false, grad_mode::inference());
+    const Dims over = axes_of(axes, x.dim());
+    const Tensor wide = is_half(x.dtype()) ? cast(x, DType::float32) : x;
+    const Tensor deviation = sub(wide, mean(wide, over, true));
+    const Tensor kept = cast(div(sum(square(deviation), over, true), divisor), x.dtype());
+    out = finish(kept, axes, keepdim);
+  }
+  attach("var", {out}, {x}, {x}, [axes, divisor](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor saved = n.saved(0);
+    const Tensor deviation = sub(saved, mean(saved, axes_of(axes, saved.dim()), true));
+    return {mul(mul(restore(g[0], saved.shape(), axes), 2 / divisor), deviation)};
+  });
+  return out;
+}
+
+namespace {
+
+// sqrt whose gradient is 0 where the root is.
+Tensor safe_sqrt(const char* name, const Tensor& x) {
+  Tensor out = emit(OpId::sqrt, {x}, x.shape(), x.dtype());
+  attach(name, {out}, {x}, {out}, [](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor root = n.saved(0);
+    return {where(eq(root, 0.0), 0.0, div(g[0], mul(root, 2.0)))};
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor std_dev(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  check_defined("std", x);
+  float_dtype("std", x, {});
+  return safe_sqrt("std", var(x, dims, correction, keepdim));
+}
+
+Tensor norm(const Tensor& x) {
+  check_defined("norm", x);
+  float_dtype("norm", x, {});
+  if (!is_half(x.dtype())) return safe_sqrt("norm", sum(square(x)));
+  return cast(safe_sqrt("norm", sum(square(cast(x, DType::float32)))), x.dtype());
+}
+
+Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
+  check_defined("logsumexp", input);
+  const Tensor x = as_float(input);
+  const int64_t axes = ops::reduced_axes("logsumexp", dims, x.dim());
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  Tensor out;
+  {
+    grad_mode::Guard off(false, grad_mode::inference());
+    Tensor kept;
+    if (x.numel() == 0) {
+      kept = full(kept_shape(x.shape(), axes), -kInf, x.dtype(), x.device());
+    } else {
+      const Dims over = axes_of(axes, x.dim());
+      const Tensor top = reduce(OpId::amax, x, axes, x.dtype(), 0);
+      const Tensor shift = where(isinf(top), 0.0, top);
+      kept = add(log(sum(exp(sub(x, shift)), over, true)), shift);
+    }
+    out = finish(kept, axes, keepdim);
+  }
+  attach("logsumexp", {out}, {x}, {x, out}, [axes](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor saved = n.saved(0);
+    const Tensor total = restore(n.saved(1), saved.shape(), axes);
+    // All -inf: no element matters.
+    const Tensor weights = exp(sub(saved, where(eq(total, -kInf), 0.0, total)));
+    return {mul(restore(g[0], saved.shape(), axes), weights)};
+  });
+  return out;
+}
+
+namespace {
+
+Tensor arg_extremum(const char* name, OpId op, const Tensor& input, std::optional<int64_t> dim, bool keepdim) {
+  check_defined(name, input);
+  const Tensor x = input.dtype() == DType::bool_ ? cast(input, DType::uint8) : input;
+  const int d = dim ? normalize_dim(name, *dim, x.dim()) : -1;
+  const int64_t axes = dim && x.dim() > 0 ? int64_t{1} << d : (int64_t{1} << x.dim()) - 1;
+  check_not_empty(name, x, axes);
+  const Dims shape = kept_shape(x.shape(), axes);
+  if (x.numel() == 0) return finish(zeros(shape, DType::int64, x.device()), axes, keepdim);
+  return finish(emit(op, {x}, shape, DType::int64, ArgAttrs{x.dim() > 0 ? d : -1}), axes, keepdim);
+}
+
+std::pair<Tensor, Tensor> extremum_along(const char* name, OpId op, OpId bool_op, OpId arg_op, const Tensor& x, int64_t dim, bool keepdim) {
+  check_defined(name, x);
+  const int d = normalize_dim(name, dim, x.dim());
+  const int64_t axes = x.dim() > 0 ? int64_t{1} << d : 0;
+  check_not_empty(name, x, axes);
+  Tensor values = finish(reduce(x.dtype() == DType::bool_ ? bool_op : op, x, axes, x.dtype(), 0), axes, keepdim);
+  const Tensor index = arg_extremum(name, arg_op, x, d, keepdim);
+  attach(name, {values, index}, {x}, {index}, [axes, d](GradNode& n, const Tensors& g) -> Tensors {
+    const Dims& shape = edge_shape(n, 0);
+    if (shape.empty()) return {g[0]};
+    return {scatter_add(zeros(shape, g[0].dtype(), g[0].device()), d, restore(n.saved(0), shape, axes), restore(g[0], shape, axes))};
+  });
+  return {values, index};
+}
+
+}  // namespace
+
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return arg_extremum("argmax", OpId::argmax, x, dim, keepdim); }
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return arg_extremum("argmin", OpId::argmin, x, dim, keepdim); }
+
+std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim) {
+  return extremum_along("max", OpId::amax, OpId::any, OpId::argmax, x, dim, keepdim);
+}
+std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim) {
+  return extremum_along("min", OpId::amin, OpId::all, OpId::argmin, x, dim, keepdim);
+}
+
+Tensor sum_to(const Tensor& x, const Dims& shape) {
+  check_defined("sum_to", x);
+  if (x.shape() == shape) return x;
+  const int lead = x.dim() - shape.size();
+  PF_CHECK(lead >= 0, Value, "sum_to: the shape does not broadcast to the tensor's; got {} for {}", shape.str(), x.shape().str());
+  Dims dims;
+  for (int i = 0; i < x.dim(); ++i) {
+    const int64_t target = i < lead ? 1 : shape[i - lead];
+    PF_CHECK(target == 1 || target == x.shape()[i], Value, "sum_to: the shape does not broadcast to the tensor's; got {} for {}", shape.str(),
+             x.shape().str());
+    if (i < lead || target != x.shape()[i]) dims.push_back(i);
+  }
+  return reshape(sum(x, dims, true), shape);
+}
+
+}  // namespace pyflame

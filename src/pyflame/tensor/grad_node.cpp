@@ -1,0 +1,140 @@
+// The tape's bookkeeping: what an op's node keeps, and how it is wired to its neighbours. A saved tensor never shares the
+// autograd state of the tensor it came from (unless that is a leaf that requires gradients, whose state cannot change under
+// it): an in-place op that gives the tensor a new history would otherwise close a reference cycle through the tape.
+#include "pyflame/tensor/grad_node.h"
+
+#include <atomic>
+
+#include "pyflame/record/location.h"
+
+namespace pyflame {
+
+namespace {
+
+thread_local bool t_enabled = true;
+thread_local bool t_inference = false;
+
+std::atomic<uint64_t> g_sequence{0};
+
+uint32_t version_of(const Tensor& t) { return t.storage()->version.load(std::memory_order_relaxed); }
+
+Tensor with_history(const Tensor& t, Ref<GradNode> node, uint32_t output_nr) {
+  Tensor handle = t.detach();
+  AutogradMeta& m = autograd_meta(handle);
+  m.grad_fn = std::move(node);
+  m.output_nr = output_nr;
+  return handle;
+}
+
+}  // namespace
+
+namespace grad_mode {
+bool enabled() { return t_enabled; }
+bool inference() { return t_inference; }
+void set(bool on, bool inference_on) {
+  t_enabled = on && !inference_on;
+  t_inference = inference_on;
+}
+Guard::Guard(bool on, bool inference_on) : before_(t_enabled), inference_before_(t_inference) { set(on, inference_on); }
+Guard::~Guard() {
+  t_enabled = before_;
+  t_inference = inference_before_;
+}
+}  // namespace grad_mode
+
+AutogradMeta& autograd_meta(const Tensor& t) {
+  std::unique_ptr<AutogradMeta>& m = t.impl()->autograd;
+  if (!m) m = std::make_unique<AutogradMeta>();
+  return *m;
+}
+
+SavedTensor::SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr) : is_output_(is_output), output_nr_(output_nr) {
+  if (!t) return;
+  const AutogradMeta* m = t.impl()->autograd.get();
+  PF_CHECK(!m || !m->inference, Runtime,
+           "autograd: a tensor made under inference_mode cannot be saved for the gradient; hint: clone() it outside inference_mode");
+  version_ = version_of(t);
+  if (is_output) {
+    tensor_ = t.detach();
+    return;
+  }
+  if (m) grad_fn_ = t.grad_fn();
+  if (grad_fn_) output_nr_ = m->output_nr;
+  tensor_ = m && m->requires_grad && !grad_fn_ ? t : t.detach();
+}
+
+Tensor SavedTensor::unpack(GradNode& node) const {
+  if (!tensor_) return {};
+  const uint32_t now = version_of(tensor_);
+  PF_CHECK(now == version_, Runtime,
+           "{}: a tensor needed for the gradient was modified in place; got version {}; expected version {}; recorded at {}; "
+           "hint: clone() it before the in-place op",
+           node.name, now, version_, describe_location(node.loc));
+  if (!grad_mode::enabled()) return tensor_;
+  if (is_output_) return is_float(tensor_.dtype()) ? with_history(tensor_, Ref<GradNode>(&node), output_nr_) : tensor_;
+  return grad_fn_ ? with_history(tensor_, grad_fn_, output_nr_) : tensor_;
+}
+
+GradNode::GradNode(std::string op)
+    : name(std::move(op)), loc(current_location()), sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
+
+void GradNode::release() {
+  saved_tensors.clear();
+  released = true;
+}
+
+void GradNode::check_not_released() const {
+  PF_CHECK(!released, Runtime,
+           "{}: backward a second time through the same graph, whose saved tensors are freed; recorded at {}; hint: "
+           "retain_graph=True in the first backward()",
+           name, describe_location(loc));
+}
+
+Tensor GradNode::saved(size_t i) {
+  check_not_released();
+  PF_CHECK(i < saved_tensors.size(), Runtime, "{}: internal error: saved tensor {} of {}", name, i, saved_tensors.size());
+  return saved_tensors[i].unpack(*this);
+}
+
+bool any_requires_grad(TensorList inputs) {
+  if (!t_enabled) return false;
+  for (const Tensor& t : inputs)
+    if (t && t.impl()->autograd && t.requires_grad()) return true;
+  return false;
+}
+
+void attach_node(Ref<GradNode> node, const std::vector<std::reference_wrapper<const Tensor>>& inputs,
+                 const std::vector<std::reference_wrapper<const Tensor>>& outputs,
+                 const std::vector<std::reference_wrapper<const Tensor>>& saved) {
+  GradNode& n = *node;
+  n.edges.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& t = inputs[i];
+    if (!t || !t.requires_grad()) continue;
+    const AutogradMeta& m = *t.impl()->autograd;
+    if (m.grad_fn) n.edges[i] = {m.grad_fn, m.output_nr, {}};
+    else n.edges[i].leaf = t;
+  }
+  n.saved_tensors.reserve(saved.size());
+  for (const Tensor& t : saved) {
+    bool is_output = false;
+    uint32_t output_nr = 0;
+    for (size_t k = 0; t && k < outputs.size(); ++k) {
+      if (!t.same(outputs[k])) continue;
+      is_output = true;
+      output_nr = static_cast<uint32_t>(k);
+    }
+    n.saved_tensors.emplace_back(t, is_output, output_nr);
+  }
+  n.outputs.reserve(outputs.size());
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const Tensor& t = outputs[k];
+    n.outputs.push_back({t.shape(), t.dtype(), t.device()});
+    if (!is_float(t.dtype())) continue;
+    AutogradMeta& m = autograd_meta(t);
+    m.grad_fn = node;
+    m.output_nr = static_cast<uint32_t>(k);
+  }
+}
+
+}  // namespace pyflame

@@ -1,0 +1,21 @@
+// Readable printing of numbers in host memory, NumPy style: aligned columns, and "..." in the middle of what is long.
+#pragma once
+#include <string>
+
+#include "pyflame/tensor/dims.h"
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame {
+
+struct PrintOptions {
+  int precision = 4;         // digits after the point
+  int64_t threshold = 1000;  // more elements than this are summarised
+  int64_t edge_items = 3;    // what a summary shows at each end of a dim
+  int line_width = 80;
+};
+
+// "[[1., 2.],\n [3., 4.]]". `data` is the first element; strides are in elements. Lines after the first are indented by `indent`.
+std::string format_tensor(const void* data, const Dims& shape, const Dims& strides, DType dtype, int indent = 0,
+                          const PrintOptions& options = {});
+
+}  // namespace pyflame

@@ -1,0 +1,102 @@
+// The handle's own behaviour: sizes, and the autograd state that hangs on it. A view made while gradients were recorded
+// remembers its base; when the base's history was rewritten in place, the view's own history is made anew at the next question
+// about it, not at the write.
+#include "pyflame/tensor/tensor.h"
+
+#include "pyflame/tensor/alias.h"
+#include "pyflame/tensor/grad_node.h"
+
+namespace pyflame {
+
+TensorImpl::TensorImpl(Ref<Storage> s, Dims shape_in, Dims strides_in, int64_t offset_in, DType dtype_in)
+    : storage(std::move(s)),
+      shape(shape_in),
+      strides(strides_in),
+      offset(offset_in),
+      dtype(dtype_in),
+      contiguous(is_contiguous(shape, strides)) {
+  if (grad_mode::inference()) [[unlikely]] {
+    autograd = std::make_unique<AutogradMeta>();
+    autograd->inference = true;
+  }
+}
+
+TensorImpl::~TensorImpl() = default;
+
+int64_t Tensor::size(int64_t d) const {
+  PF_CHECK(dim() > 0, Index, "size: dim out of range; got {}; expected a tensor with dimensions, this one has none", d);
+  return shape()[normalize_dim("size", d, dim())];
+}
+
+namespace {
+
+// The autograd state, up to date; null when there is none.
+AutogradMeta* current_meta(const Tensor& t) {
+  AutogradMeta* m = t.impl()->autograd.get();
+  if (m && m->view_base && m->view_epoch != kUntrackedView) {
+    const AutogradMeta* base = m->view_base.impl()->autograd.get();
+    if (base && base->epoch != m->view_epoch) remake_view_history(t);
+  }
+  return m;
+}
+
+}  // namespace
+
+bool Tensor::requires_grad() const {
+  const AutogradMeta* m = current_meta(*this);
+  return m && (m->requires_grad || m->grad_fn);
+}
+
+const Tensor& Tensor::set_requires_grad(bool on) const {
+  const AutogradMeta* m = current_meta(*this);
+  if (!m && !on) return *this;
+  PF_CHECK(!m || !m->grad_fn || on, Value,
+           "requires_grad: cannot be switched off for the result of an op ({}); expected a leaf; hint: detach() it", m->grad_fn->name);
+  if (m && m->grad_fn) return *this;
+  PF_CHECK(!on || is_float(dtype()), Value,
+           "requires_grad: only floating point tensors can require gradients; got {}; expected a float dtype", dtype_name(dtype()));
+  PF_CHECK(!on || !m || !m->inference || grad_mode::inference(), Runtime,
+           "requires_grad: this tensor was made under inference_mode and can never be part of a tape; hint: clone() it outside");
+  autograd_meta(*this).requires_grad = on;
+  return *this;
+}
+
+bool Tensor::is_leaf() const {
+  const AutogradMeta* m = current_meta(*this);
+  return !m || !m->grad_fn;
+}
+
+Tensor Tensor::grad() const {
+  const AutogradMeta* m = impl_->autograd.get();
+  return m ? m->grad : Tensor();
+}
+
+void Tensor::set_grad(const Tensor& g) const {
+  if (!g) {
+    if (impl_->autograd) impl_->autograd->grad = Tensor();
+    return;
+  }
+  PF_CHECK(!g.same(*this), Value, "grad: a tensor cannot be its own gradient");
+  PF_CHECK(g.shape() == shape(), Value, "grad: the shape is not the tensor's; got {}; expected {}", g.shape().str(), shape().str());
+  PF_CHECK(g.dtype() == dtype(), Value, "grad: the dtype is not the tensor's; got {}; expected {}", dtype_name(g.dtype()),
+           dtype_name(dtype()));
+  PF_CHECK(g.device() == device(), Value, "grad: the device is not the tensor's; got {}; expected {}", g.device().str(),
+           device().str());
+  autograd_meta(*this).grad = g;
+}
+
+Ref<GradNode> Tensor::grad_fn() const {
+  const AutogradMeta* m = current_meta(*this);
+  return m ? m->grad_fn : Ref<GradNode>();
+}
+
+Tensor Tensor::detach() const { return alias(*this, shape(), strides(), offset()); }
+
+Tensor alias(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset) {
+  Tensor t(x.storage(), shape, strides, offset, x.dtype());
+  const AutogradMeta* m = x.impl()->autograd.get();
+  if (m && m->inference) autograd_meta(t).inference = true;
+  return t;
+}
+
+}  // namespace pyflame
