@@ -1,6 +1,6 @@
-// Conversions between the ten dtypes and the two computation types. Every conversion is defined for every value and rounds at
-// most once: a double on its way to a 16-bit type, and an int64 on its way to a float type, pass through an intermediate that
-// is rounded to odd, which a later rounding to nearest cannot tell from the exact value.
+// Conversions between the ten dtypes and the two computation types. Every conversion is defined for every value and
+// rounds at most once: a double on its way to a 16-bit type, and an int64 on its way to a float type, pass through an
+// intermediate that is rounded to odd, which a later rounding to nearest cannot tell from the exact value.
 #include "pyflame/backends/reference/access.h"
 
 #include <bit>
@@ -104,7 +104,8 @@ double param_as_f64(const Param& p, DType dtype) {
 
 int64_t param_as_i64(const Param& p, DType dtype) {
   return dispatch(dtype, [&]<class T>() {
-    return p.kind == Category::Float ? from_memory<int64_t>(to_memory<T>(p.f)) : from_memory<int64_t>(to_memory<T>(p.i));
+    return p.kind == Category::Float ? from_memory<int64_t>(to_memory<T>(p.f))
+                                     : from_memory<int64_t>(to_memory<T>(p.i));
   });
 }
 

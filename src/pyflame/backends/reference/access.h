@@ -17,9 +17,9 @@ struct View {
   int64_t numel() const { return shape.numel(); }
 };
 
-// n elements at element `offset`, `stride` apart. Reading a float as an integer truncates and saturates, NaN gives 0. Writing
-// rounds once: int64 to a float type is rounded from the exact integer, double to a 16-bit type from the exact double,
-// double to an integer saturates, int64 to an integer wraps, anything to bool is != 0.
+// n elements at element `offset`, `stride` apart. Reading a float as an integer truncates and saturates, NaN gives 0.
+// Writing rounds once: int64 to a float type is rounded from the exact integer, double to a 16-bit type from the exact
+// double, double to an integer saturates, int64 to an integer wraps, anything to bool is != 0.
 void load(const View& v, int64_t offset, int64_t stride, int64_t n, double* to);
 void load(const View& v, int64_t offset, int64_t stride, int64_t n, int64_t* to);
 void store(const View& v, int64_t offset, int64_t stride, int64_t n, const double* from);
@@ -29,8 +29,8 @@ void store(const View& v, int64_t offset, int64_t stride, int64_t n, const int64
 double param_as_f64(const Param& p, DType dtype);
 int64_t param_as_i64(const Param& p, DType dtype);
 
-// Calls f(offsets, n, steps) for every line of n > 0 elements: operand k's elements are at offsets[k] + i * steps[k]. Lines
-// come in row-major order and dims that are contiguous in all operands are merged.
+// Calls f(offsets, n, steps) for every line of n > 0 elements: operand k's elements are at offsets[k] + i * steps[k].
+// Lines come in row-major order and dims that are contiguous in all operands are merged.
 template <size_t K, class F>
 void for_lines(const Dims& shape, const std::array<Dims, K>& strides, F&& f) {
   std::array<int64_t, kMaxDims + 1> size{};
@@ -96,8 +96,8 @@ struct Call {
   int outputs() const { return static_cast<int>(node.outs.size()); }
   // Number of tensors before the first param.
   int tensors() const {
-    return static_cast<int>(std::find_if(node.ins.begin(), node.ins.end(), [](const Operand& o) { return o.is_param; }) -
-                            node.ins.begin());
+    return static_cast<int>(
+        std::find_if(node.ins.begin(), node.ins.end(), [](const Operand& o) { return o.is_param; }) - node.ins.begin());
   }
   // The i-th param after the tensors, exactly as given.
   const Param& param(int i) const {
@@ -122,9 +122,15 @@ void with_compute_type(DType d, F&& f) {
 inline double add(double a, double b) { return a + b; }
 inline double sub(double a, double b) { return a - b; }
 inline double mul(double a, double b) { return a * b; }
-inline int64_t add(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
-inline int64_t sub(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }
-inline int64_t mul(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
+inline int64_t add(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+inline int64_t sub(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+inline int64_t mul(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
 
 inline bool is_nan(double v) { return v != v; }
 inline bool is_nan(int64_t) { return false; }

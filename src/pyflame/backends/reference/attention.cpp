@@ -1,5 +1,5 @@
-// Scaled dot-product attention, one query row at a time. The gradient recomputes scores and their sum in float64 instead of
-// reading the rounded `out` and `lse`, so that it is the exact gradient of the forward pass.
+// Scaled dot-product attention, one query row at a time. The gradient recomputes scores and their sum in float64
+// instead of reading the rounded `out` and `lse`, so that it is the exact gradient of the forward pass.
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -28,8 +28,8 @@ struct Attention {
     scale = c.number(0);
     kv_length = c.integer(1);
     causal = a.causal != 0;
-    PF_CHECK(kv_length >= 0 && kv_length <= keys, Value, "{}: kv_length out of range; got {}; expected 0 <= kv_length <= {}",
-             c.name(), kv_length, keys);
+    PF_CHECK(kv_length >= 0 && kv_length <= keys, Value,
+             "{}: kv_length out of range; got {}; expected 0 <= kv_length <= {}", c.name(), kv_length, keys);
     q = read_all<double>(qv), k = read_all<double>(kv), v = read_all<double>(vv);
     if (a.has_mask) {
       mask = c.in(mask_at);
@@ -38,9 +38,7 @@ struct Attention {
   }
 
   int64_t query_row(int64_t b, int64_t h, int64_t t) const { return (b * heads + h) * queries + t; }
-  int64_t key_row(int64_t b, int64_t h, int64_t s) const {
-    return (b * kv_heads + h / (heads / kv_heads)) * keys + s;
-  }
+  int64_t key_row(int64_t b, int64_t h, int64_t s) const { return (b * kv_heads + h / (heads / kv_heads)) * keys + s; }
 
   // Scores of one query against all keys, -inf where it may not look.
   void scores(int64_t b, int64_t h, int64_t t, std::vector<double>& to) const {
@@ -49,7 +47,8 @@ struct Attention {
     for (int64_t s = 0; s < seen; ++s) {
       double sum = 0;
       for (int64_t i = 0; i < dim; ++i)
-        sum += q[static_cast<size_t>(query_row(b, h, t) * dim + i)] * k[static_cast<size_t>(key_row(b, h, s) * dim + i)];
+        sum +=
+            q[static_cast<size_t>(query_row(b, h, t) * dim + i)] * k[static_cast<size_t>(key_row(b, h, s) * dim + i)];
       to[static_cast<size_t>(s)] = sum * scale;
       if (!mask) continue;
       const Dims& m = mask_strides;

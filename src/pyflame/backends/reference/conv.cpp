@@ -1,5 +1,5 @@
-// Convolution and pooling, NCHW. Each gradient walks the same (output pixel, tap) pairs as the forward pass and adds where
-// the forward pass reads, so the three cannot disagree about geometry.
+// Convolution and pooling, NCHW. Each gradient walks the same (output pixel, tap) pairs as the forward pass and adds
+// where the forward pass reads, so the three cannot disagree about geometry.
 #include <limits>
 
 #include "pyflame/backends/reference/access.h"
@@ -101,7 +101,8 @@ void max_pool(const Call& c) {
             at = ih * from.w + iw;
           }
         });
-        PF_CHECK(at >= 0, Runtime, "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
+        PF_CHECK(at >= 0, Runtime,
+                 "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
                  w.pad_h, w.pad_w, w.kernel_h, w.kernel_w);
         const auto o = static_cast<size_t>(p * to.size() + oh * to.w + ow);
         y[o] = best;

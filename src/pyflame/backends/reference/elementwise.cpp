@@ -1,5 +1,6 @@
-// Elementwise ops: lines of the output in blocks that are loaded as double or int64, computed, and stored with one rounding.
-// Floats compute in float64, also where the dtype is 16 or 32 bits wide; integers and bool compute in wrapping int64.
+// Elementwise ops: lines of the output in blocks that are loaded as double or int64, computed, and stored with one
+// rounding. Floats compute in float64, also where the dtype is 16 or 32 bits wide; integers and bool compute in
+// wrapping int64.
 #include <cmath>
 
 #include "pyflame/backends/reference/access.h"
@@ -32,9 +33,7 @@ double gelu_tanh_grad(double x, double g) {
   const double slope = 2 * kSqrtTwoOverPi * (1 + 3 * kGeluCubic * x * x);
   return g * (sigmoid(u) + gate(x * slope, sigmoid(u) * sigmoid(-u)));
 }
-double silu_grad(double x, double g) {
-  return g * (sigmoid(x) + gate(x, sigmoid(x) * sigmoid(-x)));
-}
+double silu_grad(double x, double g) { return g * (sigmoid(x) + gate(x, sigmoid(x) * sigmoid(-x))); }
 
 double floor_divide(double a, double b) {
   if (b == 0) return a / b;
@@ -51,7 +50,8 @@ double remainder(double a, double b) {
 }
 
 void check_divisor(const char* op, int64_t b) {
-  PF_CHECK(b != 0, Runtime, "{}: division by zero; got a divisor of 0; expected integers other than 0; cast to a float type for inf",
+  PF_CHECK(b != 0, Runtime,
+           "{}: division by zero; got a divisor of 0; expected integers other than 0; cast to a float type for inf",
            op);
 }
 int64_t floor_divide(int64_t a, int64_t b) {
@@ -68,7 +68,8 @@ int64_t remainder(int64_t a, int64_t b) {
 }
 double power(double a, double b) { return std::pow(a, b); }
 int64_t power(int64_t a, int64_t b) {
-  PF_CHECK(b >= 0, Value, "pow: integers to a negative power; got exponent {}; expected >= 0; cast to a float type first", b);
+  PF_CHECK(b >= 0, Value,
+           "pow: integers to a negative power; got exponent {}; expected >= 0; cast to a float type first", b);
   int64_t r = 1;
   for (; b != 0; b >>= 1, a = mul(a, a))
     if (b & 1) r = mul(r, a);
@@ -134,7 +135,8 @@ void compute(OpId op, const T* a, const T* b, const T* c, int64_t n, T* y) {
       if constexpr (std::is_same_v<T, double>) return each(a, n, y, [](T x) { return std::nearbyint(x); });
       else return each(a, n, y, [](T x) { return x; });
     case OpId::isnan: return each(a, n, y, [](T x) { return is_nan(x); });
-    case OpId::isinf: return each(a, n, y, [](T x) { return std::is_same_v<T, double> && std::isinf(static_cast<double>(x)); });
+    case OpId::isinf:
+      return each(a, n, y, [](T x) { return std::is_same_v<T, double> && std::isinf(static_cast<double>(x)); });
     case OpId::logical_not: return each(a, n, y, [](T x) { return x == 0; });
     case OpId::add: return each(a, b, n, y, [](T x, T z) { return add(x, z); });
     case OpId::sub: return each(a, b, n, y, [](T x, T z) { return sub(x, z); });

@@ -10,7 +10,8 @@ std::vector<int64_t> read_targets(const Call& c, int input, int64_t classes) {
   std::vector<int64_t> all = read_all<int64_t>(c.in(input));
   for (int64_t& t : all) {
     PF_CHECK(t == ignore || (t >= 0 && t < classes), Index,
-             "{}: target out of range; got {}; expected 0 <= target < {} or ignore_index {}", c.name(), t, classes, ignore);
+             "{}: target out of range; got {}; expected 0 <= target < {} or ignore_index {}", c.name(), t, classes,
+             ignore);
     if (t == ignore) t = -1;
   }
   return all;

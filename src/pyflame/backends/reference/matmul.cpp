@@ -34,7 +34,8 @@ void run(const Call& c) {
         for (int64_t p = 0; p < k; ++p) {
           const T factor = x[static_cast<size_t>(i * k + p)];
           const T* from = y.data() + p * n;
-          for (int64_t j = 0; j < n; ++j) row[static_cast<size_t>(j)] = add(row[static_cast<size_t>(j)], mul(factor, from[j]));
+          for (int64_t j = 0; j < n; ++j)
+            row[static_cast<size_t>(j)] = add(row[static_cast<size_t>(j)], mul(factor, from[j]));
         }
         store(out, offset[2] + e * step[2] + i * out.strides[r - 2], out.strides[r - 1], n, row.data());
       }

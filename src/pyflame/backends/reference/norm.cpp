@@ -1,5 +1,5 @@
-// Rows: softmax, layer_norm, rms_norm and their gradients. A row is the last dim; statistics are taken in float64 with two
-// passes. The gradients use the saved mean and rstd, as every backend does.
+// Rows: softmax, layer_norm, rms_norm and their gradients. A row is the last dim; statistics are taken in float64 with
+// two passes. The gradients use the saved mean and rstd, as every backend does.
 #include <cmath>
 #include <limits>
 
@@ -37,7 +37,8 @@ double mean_of(const double* a, int64_t n) {
 
 // dweight or dbias: written only where the node has such an output of the row's length.
 void write_affine_grad(const Call& c, int output, const std::vector<double>& grad) {
-  if (output < c.outputs() && c.out(output).numel() == static_cast<int64_t>(grad.size())) write_all(c.out(output), grad);
+  if (output < c.outputs() && c.out(output).numel() == static_cast<int64_t>(grad.size()))
+    write_all(c.out(output), grad);
 }
 
 // Both norms' gradients: with h = (x - mean) * rstd and q = grad * weight,
@@ -77,8 +78,7 @@ void run_softmax(const Call& c) {
     const double top = *std::max_element(row, row + rows.n);
     double total = 0;
     for (int64_t i = 0; i < rows.n; ++i) total += std::exp(row[i] - top);
-    for (int64_t i = 0; i < rows.n; ++i)
-      row[i] = log ? row[i] - top - std::log(total) : std::exp(row[i] - top) / total;
+    for (int64_t i = 0; i < rows.n; ++i) row[i] = log ? row[i] - top - std::log(total) : std::exp(row[i] - top) / total;
   }
   write_all(c.out(0), x);
 }

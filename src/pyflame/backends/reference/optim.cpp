@@ -1,5 +1,5 @@
-// Multi-tensor updates with PyTorch's formulas. Parameters and states are read and written tensor by tensor, so outputs may be
-// the inputs. Hyperparameters are used as exact doubles, whatever dtype the parameters have.
+// Multi-tensor updates with PyTorch's formulas. Parameters and states are read and written tensor by tensor, so outputs
+// may be the inputs. Hyperparameters are used as exact doubles, whatever dtype the parameters have.
 #include <cmath>
 
 #include "pyflame/backends/reference/access.h"

@@ -34,7 +34,8 @@ T reduce_one(const Call& c, const View& in, const Dims& shape, const Dims& strid
     for (int64_t at = 0; at < line; at += kBlock) {
       const int64_t n = std::min(kBlock, line - at);
       load(in, base + offset[0] + at * step[0], step[0], n, block.data());
-      for (int64_t i = 0; i < n; ++i, first = false) acc = combine(c.node.op, acc, block[static_cast<size_t>(i)], first);
+      for (int64_t i = 0; i < n; ++i, first = false)
+        acc = combine(c.node.op, acc, block[static_cast<size_t>(i)], first);
     }
   });
   return acc;

@@ -1,6 +1,6 @@
-// Runs a group node by node. What a fused kernel gets for free has to be made here: values without memory are placed in the
-// workspace, and where outputs lie on inputs (in-place ops, donated storage) the affected side is buffered, because a later
-// node or a later element would otherwise read what was already overwritten.
+// Runs a group node by node. What a fused kernel gets for free has to be made here: values without memory are placed in
+// the workspace, and where outputs lie on inputs (in-place ops, donated storage) the affected side is buffered, because
+// a later node or a later element would otherwise read what was already overwritten.
 #include "pyflame/backends/reference/reference.h"
 
 #include <cstring>
@@ -12,7 +12,13 @@ namespace pyflame {
 namespace {
 
 using namespace reference;
-using Kernel = void (*)(const Call&);
+
+struct Kernel {
+  void (*run)(const Call&) = nullptr;
+  bool known = false;  // beside `run`, because under UBSan a function's address is not comparable at compile time
+  constexpr Kernel() = default;
+  constexpr Kernel(void (*f)(const Call&)) : run(f), known(true) {}
+};
 
 constexpr Kernel kernel_of(OpId op, OpClass cls) {
   if (cls == OpClass::Source) return run_source;
@@ -49,11 +55,11 @@ constexpr Kernel kernel_of(OpId op, OpClass cls) {
     case OpId::adam_step: return run_adam_step;
     case OpId::sum_squares: return run_sum_squares;
     case OpId::scale_all: return run_scale_all;
-    default: return nullptr;
+    default: return {};
   }
 }
 #define OP(name, cls, arity, attrs) \
-  static_assert(kernel_of(OpId::name, OpClass::cls) != nullptr, "the reference has no kernel for " #name);
+  static_assert(kernel_of(OpId::name, OpClass::cls).known, "the reference has no kernel for " #name);
 #include "pyflame/ops/ops.def"
 #undef OP
 
@@ -113,9 +119,7 @@ Refusal accepts(const Problem& p) {
   return std::nullopt;
 }
 
-size_t bytes_of(const Operand& o) {
-  return static_cast<size_t>(extent(o.shape, o.strides) * dtype_size(o.dtype));
-}
+size_t bytes_of(const Operand& o) { return static_cast<size_t>(extent(o.shape, o.strides) * dtype_size(o.dtype)); }
 
 bool overlap(const char* a, size_t a_bytes, const char* b, size_t b_bytes) {
   return std::less<>()(a, b + b_bytes) && std::less<>()(b, a + a_bytes) && a_bytes > 0 && b_bytes > 0;
@@ -135,7 +139,8 @@ class Reference final : public Executable {
       nodes_.push_back(n);
       for (const auto* side : {&n.ins, &n.outs})
         for (const Operand& o : *side)
-          if (!o.is_param) bytes[static_cast<size_t>(o.index)] = std::max(bytes[static_cast<size_t>(o.index)], bytes_of(o));
+          if (!o.is_param)
+            bytes[static_cast<size_t>(o.index)] = std::max(bytes[static_cast<size_t>(o.index)], bytes_of(o));
     }
     for (size_t b = 0; b < std::min(p.group.elided.size(), bindings_); ++b) {
       if (!p.group.elided[b] || bytes[b] == 0) continue;
@@ -151,7 +156,8 @@ class Reference final : public Executable {
     try {
       run_nodes(ctx);
     } catch (const std::bad_alloc&) {
-      PF_FAIL(OutOfMemory, "{}: out of host memory in the reference backend; got output shape {}; expected room for its float64 copy",
+      PF_FAIL(OutOfMemory,
+              "{}: out of host memory in the reference backend; got output shape {}; expected room for float64 copies",
               nodes_[0].info().name, nodes_[0].outs.empty() ? "()" : nodes_[0].outs[0].shape.str());
     }
   }
@@ -160,8 +166,8 @@ class Reference final : public Executable {
   struct Placed {
     size_t binding, offset;
   };
-  // `reads` is read after the node that writes `writes`. They are different storages, but the planner may have given the
-  // output the bytes of an input that dies in this group.
+  // `reads` is read after the node that writes `writes`. They are different storages, but the planner may have given
+  // the output the bytes of an input that dies in this group.
   struct Hazard {
     size_t reads, writes, read_bytes, write_bytes;
   };
@@ -197,7 +203,7 @@ class Reference final : public Executable {
   }
 
   void run_node(const Node& n, std::vector<void*>& table, const Param* params) const {
-    const Kernel kernel = kernel_of(n.op, n.info().cls);
+    const auto kernel = kernel_of(n.op, n.info().cls).run;
     const Call call{n, table.data(), params};
     if (!writes_while_reading(n) || !lies_on_input(call)) return kernel(call);
     const Operand& out = n.outs[0];
