@@ -30,19 +30,14 @@ std::optional<int64_t> whole_number(const char* first, const char* last) {
 int suffix_shift(char suffix) {
   switch (suffix) {
     case 'K':
-    case 'k':
-      return 10;
+    case 'k': return 10;
     case 'M':
-    case 'm':
-      return 20;
+    case 'm': return 20;
     case 'G':
-    case 'g':
-      return 30;
+    case 'g': return 30;
     case 'T':
-    case 't':
-      return 40;
-    default:
-      return 0;
+    case 't': return 40;
+    default: return 0;
   }
 }
 
@@ -82,47 +77,48 @@ int64_t parse_bytes(const char* variable, const std::string& text) {
   const int shift = text.empty() ? 0 : suffix_shift(text.back());
   const auto value = whole_number(text.data(), text.data() + text.size() - (shift != 0 ? 1 : 0));
   PF_CHECK(value && *value >= 0 && *value <= (std::numeric_limits<int64_t>::max() >> shift), Value,
-           "{}: not a valid value; got '{}'; expected a number of bytes, with an optional suffix K, M, G or T", variable, text);
+           "{}: not a valid value; got '{}'; expected a number of bytes, with an optional suffix K, M, G or T",
+           variable, text);
   return *value << shift;
 }
 
 std::string parse_path(const char* variable, const std::string& text) {
   if (text != "~" && text.rfind("~/", 0) != 0) return text;
   const char* home = std::getenv("HOME");
-  PF_CHECK(home != nullptr && *home != '\0', Value, "{}: '~' has no meaning because HOME is not set; got '{}'; expected a full path",
-           variable, text);
+  PF_CHECK(home != nullptr && *home != '\0', Value,
+           "{}: '~' has no meaning because HOME is not set; got '{}'; expected a full path", variable, text);
   return home + text.substr(1);
 }
 
 // An exception leaves the static uninitialized, so the next call raises again.
-#define ENV_INT(variable, function, default_value, least, greatest, doc)                       \
-  int64_t function() {                                                                         \
-    static const int64_t value = [] {                                                          \
-      const auto text = read(#variable);                                                       \
-      return text ? parse_int(#variable, *text, least, greatest) : int64_t{default_value};     \
-    }();                                                                                       \
-    return value;                                                                              \
+#define ENV_INT(variable, function, default_value, least, greatest, doc)                   \
+  int64_t function() {                                                                     \
+    static const int64_t value = [] {                                                      \
+      const auto text = read(#variable);                                                   \
+      return text ? parse_int(#variable, *text, least, greatest) : int64_t{default_value}; \
+    }();                                                                                   \
+    return value;                                                                          \
   }
-#define ENV_BOOL(variable, function, default_value, doc)             \
-  bool function() {                                                  \
-    static const bool value = [] {                                   \
-      const auto text = read(#variable);                             \
-      return text ? parse_bool(#variable, *text) : default_value;    \
-    }();                                                             \
-    return value;                                                    \
+#define ENV_BOOL(variable, function, default_value, doc)          \
+  bool function() {                                               \
+    static const bool value = [] {                                \
+      const auto text = read(#variable);                          \
+      return text ? parse_bool(#variable, *text) : default_value; \
+    }();                                                          \
+    return value;                                                 \
   }
-#define ENV_BYTES(variable, function, default_value, doc)                       \
-  int64_t function() {                                                          \
-    static const int64_t value = [] {                                           \
-      const auto text = read(#variable);                                        \
-      return text ? parse_bytes(#variable, *text) : int64_t{default_value};     \
-    }();                                                                        \
-    return value;                                                               \
+#define ENV_BYTES(variable, function, default_value, doc)                   \
+  int64_t function() {                                                      \
+    static const int64_t value = [] {                                       \
+      const auto text = read(#variable);                                    \
+      return text ? parse_bytes(#variable, *text) : int64_t{default_value}; \
+    }();                                                                    \
+    return value;                                                           \
   }
-#define ENV_PATH(variable, function, default_value, doc)                                           \
-  const std::string& function() {                                                                  \
+#define ENV_PATH(variable, function, default_value, doc)                                             \
+  const std::string& function() {                                                                    \
     static const std::string value = parse_path(#variable, read(#variable).value_or(default_value)); \
-    return value;                                                                                  \
+    return value;                                                                                    \
   }
 #include "pyflame/base/env.def"
 #undef ENV_INT

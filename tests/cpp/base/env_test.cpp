@@ -47,7 +47,9 @@ TEST(Env, BytesWithSuffix) {
   EXPECT_EQ(env::parse_bytes("PYFLAME_X", "3G"), int64_t{3} << 30);
   EXPECT_EQ(env::parse_bytes("PYFLAME_X", "2T"), int64_t{2} << 40);
   for (const char* bad : {"", "K", "-1", "-1G", "1.5G", "3GB", "9999999999T"})
-    EXPECT_NE(value_error([&] { env::parse_bytes("PYFLAME_X", bad); }).find("got '" + std::string(bad) + "'; expected a number"),
+    EXPECT_NE(value_error([&] {
+                env::parse_bytes("PYFLAME_X", bad);
+              }).find("got '" + std::string(bad) + "'; expected a number"),
               std::string::npos)
         << bad;
 }
