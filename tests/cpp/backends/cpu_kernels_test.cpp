@@ -383,7 +383,7 @@ Case attention(DType d, const AttentionShape& a, bool causal, int mask, bool pac
   if (mask == 1) t.ins.push_back(Array::make(DType::bool_, {1, 1, a.t, a.s}, [&](int64_t i) { return i / a.s != 3 && noise(i) > 0; }));
   if (mask == 2) t.ins.push_back(Array::strided(d, {a.b, a.h, a.t, a.s}, {0, a.s, 0, 1}, 0, noise));
   t.params = {0.3, a.kv};
-  t.outs = {out(d, {a.b, a.h, a.t, a.d}), out(d == DType::float64 ? d : DType::float32, {a.b, a.h, a.t})};
+  t.outs = {out(d, {a.b, a.h, a.t, a.d}), out(DType::float32, {a.b, a.h, a.t})};
   t.growth = static_cast<double>(a.s + a.d);
   t.c = 8;
   return t;

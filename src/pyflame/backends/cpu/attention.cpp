@@ -261,11 +261,15 @@ class AttentionGrad : public Exec {
     const T* g = ptr.g + g_.offset(b, h, t0);
     const T* q = ptr.q + q_.offset(b, h, t0);
     const T* out = ptr.out + out_.offset(b, h, t0);
-    const T* lse = ptr.lse + (b * s_.heads + h) * s_.queries + t0;
     T* p = scratch<T>(0, 2 * rows * block);
     T* ds = p + rows * block;
-    T* dq = scratch<T>(1, rows * (d + 1));
+    T* dq = scratch<T>(1, rows * (d + 2));
     T* delta = dq + rows * d;
+    const T* lse = ptr.lse + (b * s_.heads + h) * s_.queries + t0;
+    if (lse_.operand().dtype != compute_dtype<T>()) {  // a float32 lse would spoil float64 gradients
+      recompute_lse(now, ptr, b, h, hk, t0, rows, p, delta + rows);
+      lse = delta + rows;
+    }
     std::fill_n(dq, rows * d, T(0));
     for (int64_t r = 0; r < rows; ++r) delta[r] = vec::dot(g + r * g_.ld(), out + r * out_.ld(), e);
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
@@ -290,6 +294,25 @@ class AttentionGrad : public Exec {
       gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), s0 == 0 ? T(0) : T(1), dq, d);
     }
     for (int64_t r = 0; r < rows; ++r) store_row(dq + r * d, dq_, ctx.ptr<char>(dq_), b, h, t0 + r);
+  }
+
+  void recompute_lse(const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0, int64_t rows, T* s,
+                     T* lse) const {
+    std::fill_n(lse, rows, kMinusInf<T>);
+    const int64_t reach = s_.visible(t0 + rows - 1, now.kv);
+    for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
+      const int64_t n = std::min(kKeyBlock, reach - s0);
+      gemm(false, true, rows, n, s_.dim, now.scale, ptr.q + q_.offset(b, h, t0), q_.ld(), ptr.k + k_.offset(b, hk, s0), k_.ld(),
+           T(0), s, n);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t seen = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
+        if (seen == 0) continue;
+        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen, s + r * n);
+        const T top = std::max(lse[r], vec::max(s + r * n, seen));
+        if (top == kMinusInf<T>) continue;
+        lse[r] = top + std::log(std::exp(lse[r] - top) + vec::sum_exp_shifted(s + r * n, top, seen));
+      }
+    }
   }
 
   Setup<T> s_;

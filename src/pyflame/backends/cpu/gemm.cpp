@@ -1,6 +1,7 @@
 #include "pyflame/backends/cpu/gemm.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -8,16 +9,29 @@
 
 #include "pyflame/base/error.h"
 
-// Declared here so that no OpenMP flag or header is needed to build: oneDNN brings the runtime along.
-extern "C" void omp_set_num_threads(int);
 extern "C" void openblas_set_num_threads(int);
 
 namespace pyflame::cpu {
 
+namespace {
+
+// omp_set_num_threads of the very OpenMP runtime that oneDNN uses, whatever it is called; null when it uses none. A lookup
+// through oneDNN's own handle also searches its dependencies, so nothing depends on how the libraries were loaded or renamed.
+void (*openmp_setter())(int) {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&dnnl_sgemm), &info) || !info.dli_fname) return nullptr;
+  void* handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  if (!handle) handle = dlopen(nullptr, RTLD_NOW);
+  return handle ? reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads")) : nullptr;
+}
+
+}  // namespace
+
 void use_one_library_thread() {
   // OpenMP's thread count is a setting of the calling thread; OpenBLAS' is global.
   thread_local const bool once = [] {
-    omp_set_num_threads(1);
+    static void (*const set_openmp_threads)(int) = openmp_setter();
+    if (set_openmp_threads) set_openmp_threads(1);
     static const bool blas = (openblas_set_num_threads(1), true);
     return blas;
   }();
