@@ -1,6 +1,7 @@
 // How op functions hand work to the recorder. An op function checks and infers first, then emits; nothing after emit() may fail
 // because of the user's input. Implemented in record/recorder.cpp.
 #pragma once
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <vector>
@@ -56,7 +57,7 @@ void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, 
   detail::emit_into(op, detail::words(attrs), ins, outs);
 }
 
-// DeviceError-kind Value error naming op and both devices.
+// Value error naming op and both devices. Undefined tensors are skipped. (emit() checks too; this is for checks before it.)
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
 
 Device current_device();           // runtime/device.cpp; thread-local default set by set_device

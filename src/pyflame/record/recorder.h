@@ -27,9 +27,11 @@ struct Window {
   struct Slot {
     Ref<Storage> storage;
     bool external;
+    int32_t last_binding;  // newest binding of this slot; they are chained through Binding::previous
   };
   struct Binding {
     int32_t slot;
+    int32_t previous;  // -1: none
     int64_t byte_offset;
   };
   struct OpMark {  // where each op starts
@@ -51,6 +53,11 @@ struct Window {
 
 // Parses the key words of a window back into nodes.
 Graph build_graph(const Window& w);
+// Op number `op` of w as a window of its own; what has its bytes by now is external to it.
+Window single_op_window(const Window& w, size_t op);
+
+// Storage -> slot of one window; private to recorder.cpp.
+struct SlotTable;
 
 class Recorder {
  public:
@@ -63,12 +70,9 @@ class Recorder {
   void cut(CutReason reason);
 
  private:
-  struct SlotTable;
   void cut_locked(CutReason reason);
   void cut_at_limit();
-  int32_t bind(Storage* s, int64_t byte_offset, bool is_new);
-  void append_operand(Storage* s, const Dims& shape, const Dims& strides, bool contiguous, int64_t offset, DType dtype,
-                      bool is_new);
+  void run(Window& w, CutReason reason);
   void settle_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new);
   void begin(Device device);
 

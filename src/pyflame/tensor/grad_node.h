@@ -70,6 +70,7 @@ class GradNode : public RefCounted {
   std::vector<uint32_t> retained;  // outputs whose grad is to be kept (retain_grad)
   std::vector<Tensor> retained_tensors;
   bool released = false;
+  bool run_always = false;  // has effects beyond its edges (checkpoint: parameters used inside)
 };
 
 // view_epoch of a view that was made while gradients were not recorded: it has no history and cannot get one.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "pyflame/base/error.h"
 #include "pyflame/base/ref.h"
 #include "pyflame/tensor/device.h"
 
@@ -17,6 +18,7 @@ class Recorder;
 
 // Why the contents are not valid: an op that should have written them failed after its call had returned.
 struct Poison {
+  ErrorKind kind;
   std::string message;
 };
 

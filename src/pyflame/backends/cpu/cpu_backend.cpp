@@ -2,6 +2,8 @@
 #include <array>
 #include <vector>
 
+#include "pyflame/backends/cpu/cpu_backend.h"
+
 #include "pyflame/backends/cpu/attention.h"
 #include "pyflame/backends/cpu/conv.h"
 #include "pyflame/backends/cpu/indexing.h"

@@ -1,0 +1,326 @@
+// The walk over the tape: nodes by descending sequence number, which is a topological order because edges only point to older nodes.
+// Gradients of the same output are added in the order in which they arrive; a leaf's total is added to .grad once, at the end.
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "pyflame/autograd/autograd.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/record/location.h"
+#include "pyflame/record/recorder.h"
+
+namespace pyflame::autograd {
+
+namespace {
+
+struct Later {
+  bool operator()(const GradNode* a, const GradNode* b) const { return a->sequence < b->sequence; }
+};
+
+void accumulate(Tensor& into, const Tensor& g) { into = into ? add(into, g) : g; }
+
+Tensor run_hooks(const std::vector<TensorHook>& hooks, Tensor g) {
+  const std::vector<TensorHook> now = hooks;  // a hook may remove itself
+  for (const TensorHook& h : now) {
+    if (!h) continue;
+    const Tensor r = h(g);
+    if (!r) continue;
+    PF_CHECK(r.shape() == g.shape(), Runtime, "hook: the returned gradient has another shape; got {}; expected {}", r.shape().str(),
+             g.shape().str());
+    g = r;
+  }
+  return g;
+}
+
+class Walk {
+ public:
+  // targets: edges whose gradient is wanted (grad()); empty: accumulate into leaves (backward()).
+  Walk(bool retain, bool create) : retain_(retain), create_(create) {}
+
+  void want(const Tensor& t) {
+    if (const Ref<GradNode> fn = t.grad_fn()) wanted_nodes_[fn.get()][autograd_meta(t).output_nr] = Tensor();
+    else wanted_leaves_[t.impl()] = Tensor();
+    only_wanted_ = true;
+  }
+  Tensor result(const Tensor& t) const {
+    if (const Ref<GradNode> fn = t.grad_fn()) return wanted_nodes_.at(fn.get()).at(autograd_meta(t).output_nr);
+    return wanted_leaves_.at(t.impl());
+  }
+
+  void seed(const Tensor& output, const Tensor& gradient) {
+    if (const Ref<GradNode> fn = output.grad_fn()) {
+      arrive(fn, autograd_meta(output).output_nr, gradient);
+    } else {
+      leaf(output, gradient);
+    }
+  }
+
+  void run() {
+    grad_mode::Guard mode(create_, false);
+    while (!ready_.empty()) {
+      const Ref<GradNode> node(ready_.top());
+      ready_.pop();
+      auto it = buffers_.find(node.get());
+      Tensors grads = std::move(it->second.grads);
+      buffers_.erase(it);
+      step(*node, grads);
+    }
+    // Only now: a failure above leaves every .grad as it was.
+    if (only_wanted_) return;
+    for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
+  }
+
+ private:
+  struct Buffer {
+    Ref<GradNode> keep;
+    Tensors grads;
+  };
+
+  void arrive(const Ref<GradNode>& node, uint32_t index, const Tensor& g) {
+    auto [it, added] = buffers_.try_emplace(node.get());
+    if (added) {
+      it->second.keep = node;
+      it->second.grads.resize(node->outputs.size());
+      ready_.push(node.get());
+    }
+    accumulate(it->second.grads[index], g);
+  }
+
+  void leaf(const Tensor& t, const Tensor& g) {
+    if (only_wanted_) {
+      auto it = wanted_leaves_.find(t.impl());
+      if (it != wanted_leaves_.end()) accumulate(it->second, g);
+      return;
+    }
+    auto [it, added] = leaves_.try_emplace(t.impl());
+    if (added) leaf_order_.push_back(t);
+    accumulate(it->second, g);
+  }
+
+  void deposit(const Tensor& t, Tensor g) {
+    AutogradMeta& m = autograd_meta(t);
+    if (m.hooks) g = run_hooks(*m.hooks, g);
+    if (!create_ && g.requires_grad()) g = g.detach();
+    if (!m.grad) {
+      // The gradient must be the leaf's own: not a view of something else, nor shared with another leaf or with a node.
+      const bool own = !create_ && g.is_contiguous() && g.offset() == 0 && g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
+                       given_.insert(g.storage().get()).second && !seeds_.count(g.storage().get());
+      m.grad = own || create_ ? g : clone(g);
+    } else if (create_) {
+      m.grad = add(m.grad, g);
+    } else {
+      copy_(m.grad, add(m.grad, g));
+    }
+  }
+
+  void step(GradNode& node, Tensors& grads) {
+    for (auto& [index, hooks] : node.hooks)
+      if (grads[index]) grads[index] = run_hooks(*hooks, grads[index]);
+    for (size_t i = 0; i < node.retained.size(); ++i)
+      if (const Tensor& g = grads[node.retained[i]]) node.retained_tensors[i].set_grad(create_ ? g : g.detach());
+    if (!retain_) {  // they own the node in turn
+      node.retained.clear();
+      node.retained_tensors.clear();
+    }
+    auto wanted = wanted_nodes_.find(&node);
+    if (wanted != wanted_nodes_.end())
+      for (auto& [index, g] : wanted->second) g = grads[index];
+    bool goes_on = node.run_always;
+    for (const Edge& e : node.edges) goes_on |= e.needed();
+    if (!goes_on) return;
+    Tensors result = node.apply(grads);
+    PF_CHECK(result.size() <= node.edges.size(), Runtime, "{}: backward returned too many gradients; got {}; expected at most {}; recorded at {}",
+             node.name, result.size(), node.edges.size(), describe_location(node.loc));
+    for (size_t i = 0; i < result.size(); ++i) {
+      const Edge& e = node.edges[i];
+      if (!result[i] || !e.needed()) continue;
+      if (e.node) {
+        const GradNode::OutputMeta& want_meta = e.node->outputs[e.index];
+        check(node, result[i], want_meta.shape);
+        arrive(e.node, e.index, result[i].dtype() == want_meta.dtype ? result[i] : cast(result[i], want_meta.dtype));
+      } else {
+        check(node, result[i], e.leaf.shape());
+        leaf(e.leaf, result[i].dtype() == e.leaf.dtype() ? result[i] : cast(result[i], e.leaf.dtype()));
+      }
+    }
+    if (!retain_) node.release();
+  }
+
+  static void check(const GradNode& node, const Tensor& g, const Dims& shape) {
+    PF_CHECK(g.shape() == shape, Runtime, "{}: backward returned a gradient of the wrong shape; got {}; expected {}; recorded at {}",
+             node.name, g.shape().str(), shape.str(), describe_location(node.loc));
+  }
+
+ public:
+  std::unordered_set<const Storage*> seeds_;  // storages that the caller gave: never handed out as a .grad
+
+ private:
+  bool retain_, create_, only_wanted_ = false;
+  std::priority_queue<GradNode*, std::vector<GradNode*>, Later> ready_;
+  std::unordered_map<const GradNode*, Buffer> buffers_;
+  std::unordered_map<const TensorImpl*, Tensor> leaves_, wanted_leaves_;
+  std::unordered_map<const GradNode*, std::unordered_map<uint32_t, Tensor>> wanted_nodes_;
+  Tensors leaf_order_;
+  std::unordered_set<const Storage*> given_;
+};
+
+Tensor seed_gradient(const char* op, const Tensor& output, const Tensor& given) {
+  PF_CHECK(output.requires_grad(), Runtime,
+           "{}: the output does not require grad; got a tensor of shape {} without history; hint: requires_grad=True on what it was "
+           "computed from, and no no_grad() around it",
+           op, output.shape().str());
+  if (given) {
+    PF_CHECK(given.shape() == output.shape(), Runtime, "{}: the gradient's shape is not the output's; got {}; expected {}", op,
+             given.shape().str(), output.shape().str());
+    PF_CHECK(given.device() == output.device(), Value, "{}: the gradient is on another device; got {}; expected {}", op,
+             given.device().str(), output.device().str());
+    return given.dtype() == output.dtype() ? given : cast(given, output.dtype());
+  }
+  PF_CHECK(output.numel() == 1, Runtime,
+           "{}: a gradient can be made up for one element only; got an output of shape {}; expected one element; hint: pass gradient=, or "
+           "take .sum() first",
+           op, output.shape().str());
+  return ones_like(output);
+}
+
+void seed_all(const char* op, Walk& walk, const Tensors& outputs, const Tensors& grads) {
+  PF_CHECK(grads.empty() || grads.size() == outputs.size(), Value, "{}: numbers of outputs and gradients differ; got {} and {}", op,
+           outputs.size(), grads.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor given = grads.empty() ? Tensor() : grads[i];
+    const Tensor g = seed_gradient(op, outputs[i], given);
+    if (given) walk.seeds_.insert(given.storage().get());
+    walk.seed(outputs[i], g);
+  }
+}
+
+}  // namespace
+
+void backward(const Tensors& outputs, const Tensors& grads, bool retain_graph, bool create_graph) {
+  Walk walk(retain_graph || create_graph, create_graph);
+  {
+    grad_mode::Guard off(create_graph, false);
+    seed_all("backward", walk, outputs, grads);
+  }
+  walk.run();
+  cut_window();
+}
+
+Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_outputs, bool retain_graph, bool create_graph,
+             bool allow_unused) {
+  Walk walk(retain_graph || create_graph, create_graph);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    PF_CHECK(inputs[i].requires_grad(), Runtime, "grad: input {} does not require grad; got a tensor of shape {}; hint: requires_grad=True",
+             i, inputs[i].shape().str());
+    walk.want(inputs[i]);
+  }
+  {
+    grad_mode::Guard off(create_graph, false);
+    seed_all("grad", walk, outputs, grad_outputs);
+  }
+  walk.run();
+  Tensors result;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    result.push_back(walk.result(inputs[i]));
+    PF_CHECK(result.back() || allow_unused, Runtime,
+             "grad: input {} was not used to compute the outputs; got a tensor of shape {}; hint: allow_unused=True gives None for it", i,
+             inputs[i].shape().str());
+  }
+  return result;
+}
+
+// ---- checkpoint: the inside is not taped; backward runs it again with the random state of the first time.
+
+Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
+  const RngState rng = get_rng_state();
+  Tensors outputs;
+  if (!grad_mode::enabled()) return fn(inputs);
+  {
+    grad_mode::Guard off(false, false);
+    outputs = fn(inputs);
+  }
+  auto again = [fn, rng](GradNode& node, const Tensors& grads) -> Tensors {
+    Tensors detached;
+    for (size_t i = 0; i < node.saved_tensors.size(); ++i) {
+      const Tensor saved = node.saved(i);
+      if (!saved) {
+        detached.push_back(saved);
+        continue;
+      }
+      Tensor d = saved.detach();
+      if (node.needs(i)) d.set_requires_grad(true);
+      detached.push_back(d);
+    }
+    const RngState now = get_rng_state();
+    Tensors outs;
+    {
+      grad_mode::Guard on(true, false);
+      set_rng_state(rng);
+      outs = fn(detached);
+      set_rng_state(now);
+    }
+    Tensors used, used_grads;
+    for (size_t i = 0; i < outs.size(); ++i)
+      if (grads[i] && outs[i].requires_grad()) {
+        used.push_back(outs[i]);
+        used_grads.push_back(grads[i]);
+      }
+    // Into .grad of the detached inputs and of the parameters used inside.
+    Walk walk(false, false);
+    {
+      grad_mode::Guard off(false, false);
+      seed_all("checkpoint", walk, used, used_grads);
+    }
+    walk.run();
+    Tensors result;
+    for (size_t i = 0; i < detached.size(); ++i) result.push_back(detached[i] && node.needs(i) ? detached[i].grad() : Tensor());
+    return result;
+  };
+  std::vector<std::reference_wrapper<const Tensor>> ins(inputs.begin(), inputs.end()), outs;
+  for (const Tensor& t : outputs)
+    if (t && is_float(t.dtype())) outs.emplace_back(t);
+  auto node = Ref<GradNode>(new FnNode<decltype(again)>("checkpoint", std::move(again)));
+  node->run_always = true;  // parameters used inside are not edges of this node
+  attach_node(node, ins, outs, ins);
+  return outputs;
+}
+
+// ---- hooks
+
+size_t register_hook(const Tensor& t, TensorHook hook) {
+  PF_CHECK(t.requires_grad(), Runtime, "register_hook: the tensor does not require grad; got shape {}; hint: requires_grad=True",
+           t.shape().str());
+  AutogradMeta& m = autograd_meta(t);
+  std::shared_ptr<std::vector<TensorHook>> list;
+  if (const Ref<GradNode> fn = t.grad_fn()) {
+    for (auto& [index, hooks] : fn->hooks)
+      if (index == m.output_nr) list = hooks;
+    if (!list) {
+      list = std::make_shared<std::vector<TensorHook>>();
+      fn->hooks.emplace_back(m.output_nr, list);
+    }
+    m.hooks = list;
+  } else {
+    if (!m.hooks) m.hooks = std::make_shared<std::vector<TensorHook>>();
+    list = m.hooks;
+  }
+  list->push_back(std::move(hook));
+  return list->size() - 1;
+}
+
+void remove_hook(const Tensor& t, size_t id) {
+  AutogradMeta& m = autograd_meta(t);
+  if (m.hooks && id < m.hooks->size()) (*m.hooks)[id] = nullptr;
+}
+
+void retain_grad(const Tensor& t) {
+  const Ref<GradNode> fn = t.grad_fn();
+  if (!fn) return;  // a leaf keeps its gradient anyway
+  const uint32_t nr = autograd_meta(t).output_nr;
+  if (std::find(fn->retained.begin(), fn->retained.end(), nr) != fn->retained.end()) return;
+  fn->retained.push_back(nr);
+  fn->retained_tensors.push_back(t);
+}
+
+}  // namespace pyflame::autograd

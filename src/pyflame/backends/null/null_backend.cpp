@@ -1,0 +1,26 @@
+// The smallest backend: it accepts every group that the patterns allow. A new backend can start from a copy of this file.
+#include "pyflame/backends/null/null_backend.h"
+
+namespace pyflame {
+
+namespace {
+
+class NullBackend final : public Backend {
+ public:
+  const char* name() const override { return "null"; }
+  bool executes() const override { return false; }
+  std::span<const Impl> impls(const Problem&) const override { return {&kAnything, 1}; }
+
+ private:
+  static constexpr Impl kAnything{"null", [](const Problem&) -> Refusal { return std::nullopt; },
+                                  [](const Problem&) -> std::unique_ptr<Executable> { return nullptr; }};
+};
+
+}  // namespace
+
+const Backend& null_backend() {
+  static const NullBackend backend;
+  return backend;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,223 @@
+// Window -> Program: fuse, select an implementation for each group, plan memory. And the cache of programs.
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <list>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+#include "pyflame/base/env.h"
+#include "pyflame/compile/program.h"
+
+namespace pyflame {
+
+namespace {
+
+// A fallback to the slow reference loops is a fact that the user should know of: printed once per op and reason.
+void note_fallback(const Problem& p, const Step& step) {
+  static std::mutex mutex;
+  static std::set<std::string> seen;
+  if (step.refused.empty()) return;
+  std::string why;
+  for (const Refused& r : step.refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
+  std::lock_guard lock(mutex);
+  if (!seen.insert(std::string(op_name(p.root().op)) + why).second) return;
+  fmt::print(stderr, "pyflame: {} runs on the slow reference loops of {} ({}); printed once\n", op_name(p.root().op),
+             p.graph.device.str(), why);
+}
+
+// The index of the implementation that takes the group. The list's last entry takes everything.
+size_t select(const Problem& p, std::span<const Impl> impls, std::vector<Refused>& refused) {
+  for (size_t i = 0; i < impls.size(); ++i) {
+    Refusal no = impls[i].accepts(p);
+    if (!no) return i;
+    refused.push_back({impls[i].name, std::move(*no)});
+  }
+  std::string why;
+  for (const Refused& r : refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
+  PF_FAIL(NotImplemented, "{}: no implementation on {}; got {}; refusals: {}", op_name(p.root().op), p.graph.device.str(),
+          describe_node(p.graph, p.root()), why);
+}
+
+void find_effects(const Graph& g, Step& step) {
+  auto slot = [&](const Operand& o) { return g.bindings[static_cast<size_t>(o.index)].slot; };
+  auto add = [](std::vector<int32_t>& v, int32_t s) {
+    if (std::find(v.begin(), v.end(), s) == v.end()) v.push_back(s);
+  };
+  std::vector<bool> written(g.bindings.size(), false);
+  for (int32_t m : step.group.nodes) {
+    const Node& n = g.nodes[static_cast<size_t>(m)];
+    for (const Operand& o : n.ins)
+      if (!o.is_param && !written[static_cast<size_t>(o.index)]) add(step.reads, slot(o));
+    for (const Operand& o : n.outs) {
+      written[static_cast<size_t>(o.index)] = true;
+      add(step.writes, slot(o));
+    }
+  }
+  for (int32_t s : step.writes) {
+    bool covers = false;
+    for (int32_t m : step.group.nodes)
+      for (const Operand& o : g.nodes[static_cast<size_t>(m)].outs)
+        covers |= slot(o) == s && static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == g.slots[static_cast<size_t>(s)].nbytes;
+    for (int32_t r : step.reads) covers &= r != s;
+    step.covers.push_back(covers);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> liveness) {
+  auto p = std::make_shared<Program>();
+  p->backend = find_backend(w.device.type);
+  p->key = w.key;
+  p->liveness = std::move(liveness);
+  std::vector<bool> alone(w.ops.size(), false);
+  std::vector<Group> groups;
+  const bool enabled = p->backend->fuses() && env::fuse();
+  for (bool again = true; again;) {
+    again = false;
+    p->graph = build_graph(w);
+    for (size_t s = 0; s < p->graph.slots.size(); ++s) {
+      p->graph.slots[s].live = p->liveness[s] & 1;
+      p->graph.slots[s].donatable = p->liveness[s] & 2;
+    }
+    groups = fuse(p->graph, enabled, alone);
+    find_elided(p->graph, groups);
+    for (const Group& group : groups) {
+      if (group.nodes.size() < 2) continue;
+      const Problem problem{p->graph, group};
+      const auto impls = p->backend->impls(problem);
+      std::vector<Refused> refused;
+      // What only the general loops would take is split, so that no more than the node in question is slow.
+      if (select(problem, impls, refused) + 1 < impls.size() || impls.size() == 1) continue;
+      again = true;
+      if (group.kind == GroupKind::Epilogue) {
+        alone[static_cast<size_t>(group.nodes[0])] = true;
+      } else {
+        for (int32_t m : group.nodes) alone[static_cast<size_t>(m)] = true;
+      }
+    }
+  }
+  for (Group& group : groups) {
+    Step& step = p->steps.emplace_back();
+    step.group = std::move(group);
+    const Problem problem{p->graph, step.group};
+    const auto impls = p->backend->impls(problem);
+    const size_t chosen = select(problem, impls, step.refused);
+    step.impl = impls[chosen].name;
+    if (p->backend->executes()) step.executable = impls[chosen].make(problem);
+    if (chosen > 0 && chosen + 1 == impls.size()) note_fallback(problem, step);
+    find_effects(p->graph, step);
+  }
+  plan_memory(*p, env::plan_memory());
+  return p;
+}
+
+// ---- the cache
+
+namespace {
+
+struct Cache {
+  struct Entry {
+    uint64_t hash;
+    std::shared_ptr<Program> program;
+  };
+  std::mutex mutex;
+  std::list<Entry> recent;  // newest first
+  std::unordered_multimap<uint64_t, std::list<Entry>::iterator> by_hash;
+  CacheStats stats{};
+};
+
+Cache& cache() {
+  static Cache* c = new Cache;
+  return *c;
+}
+
+// Variants of one window that differ in liveness only: after this many a program for more live slots will do.
+constexpr int kLivenessVariants = 4;
+
+uint64_t hash_words(const std::vector<uint64_t>& words) {
+  uint64_t a = 0x9e3779b97f4a7c15ull, b = 0xd1b54a32d192ed03ull;
+  size_t i = 0;
+  for (; i + 1 < words.size(); i += 2) {
+    a = (std::rotl(a, 5) ^ words[i]) * 0x9e3779b97f4a7c15ull;
+    b = (std::rotl(b, 7) ^ words[i + 1]) * 0xc2b2ae3d27d4eb4full;
+  }
+  if (i < words.size()) a = (std::rotl(a, 5) ^ words[i]) * 0x9e3779b97f4a7c15ull;
+  return a ^ std::rotl(b, 32);
+}
+
+bool serves(const std::vector<uint8_t>& have, const std::vector<uint8_t>& want) {
+  for (size_t i = 0; i < have.size(); ++i) {
+    if ((want[i] & 1) && !(have[i] & 1)) return false;  // live, but planned as dead
+    if ((have[i] & 2) && !(want[i] & 2)) return false;  // planned as donated, but still in use
+  }
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<Program> get_program(const Window& w, std::vector<uint8_t> liveness, bool* was_cached) {
+  Cache& c = cache();
+  const uint64_t hash = hash_words(w.key);
+  *was_cached = true;
+  {
+    std::lock_guard lock(c.mutex);
+    auto [first, last] = c.by_hash.equal_range(hash);
+    std::shared_ptr<Program> superset;
+    int variants = 0;
+    for (auto it = first; it != last; ++it) {
+      const std::shared_ptr<Program>& p = it->second->program;
+      if (p->key != w.key) continue;
+      ++variants;
+      if (p->liveness == liveness) {
+        c.recent.splice(c.recent.begin(), c.recent, it->second);
+        ++c.stats.hits;
+        return p;
+      }
+      if (serves(p->liveness, liveness)) superset = p;
+    }
+    if (superset && variants >= kLivenessVariants) {
+      ++c.stats.hits;
+      ++c.stats.superset_hits;
+      return superset;
+    }
+    ++c.stats.misses;
+  }
+  *was_cached = false;
+  std::shared_ptr<Program> p = compile_window(w, std::move(liveness));
+  std::lock_guard lock(c.mutex);
+  c.recent.push_front({hash, p});
+  c.by_hash.emplace(hash, c.recent.begin());
+  const size_t limit = static_cast<size_t>(std::max<int64_t>(1, env::cache_size()));
+  while (c.recent.size() > limit) {
+    auto oldest = std::prev(c.recent.end());
+    auto [first, last] = c.by_hash.equal_range(oldest->hash);
+    for (auto it = first; it != last; ++it)
+      if (it->second == oldest) {
+        c.by_hash.erase(it);
+        break;
+      }
+    c.recent.pop_back();
+    ++c.stats.evictions;
+  }
+  return p;
+}
+
+CacheStats cache_stats() {
+  Cache& c = cache();
+  std::lock_guard lock(c.mutex);
+  CacheStats s = c.stats;
+  s.programs = c.recent.size();
+  return s;
+}
+
+void clear_program_cache() {
+  Cache& c = cache();
+  std::lock_guard lock(c.mutex);
+  c.by_hash.clear();
+  c.recent.clear();
+}
+
+}  // namespace pyflame

@@ -1,0 +1,539 @@
+// Cutting a window into groups. Greedy, in program order: a node joins the latest group that it depends on when the pattern table
+// and the geometry allow it, else a neighbour that shares an input, else it opens a group.
+//
+// Order is kept by one rule: a node's group is never earlier than any group with a node that it depends on (reads what that wrote,
+// writes what that read or wrote). Two bindings of one slot count as overlapping.
+//
+// Geometry: operands of a Loop group are rewritten to the rank of the group's space (size 1, stride 0 where broadcast). What one node
+// writes and another touches must be touched with the same rewritten geometry, so that it happens at the same point of the loop.
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "pyflame/compile/program.h"
+
+namespace pyflame {
+
+namespace {
+
+constexpr size_t kMaxNodes = 48;             // keeps a tile program's registers and operands bounded
+constexpr int64_t kMaxSingleRow = 8192;      // a full reduction read back within its group: not worth parallel threads
+constexpr int kNeighbours = 6;
+
+bool may_open(GroupKind kind, OpId op, OpClass c) {
+  (void)op, (void)c;
+  switch (kind) {
+#define PATTERN(name, root, member, text) \
+  case GroupKind::name:                   \
+    return root;
+#include "pyflame/compile/patterns.def"
+#undef PATTERN
+  }
+  return false;
+}
+
+bool may_join(GroupKind kind, OpClass c) {
+  (void)c;
+  switch (kind) {
+#define PATTERN(name, root, member, text) \
+  case GroupKind::name:                   \
+    return member;
+#include "pyflame/compile/patterns.def"
+#undef PATTERN
+  }
+  return false;
+}
+
+bool depends_on_index(OpId op) { return op_info(op).cls == OpClass::Source && op != OpId::full; }
+
+// Strides that read a tensor of (shape, strides) as `to` without copying; stride 0 dims may merge and split as well.
+std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const Dims& to) {
+  Dims from, st;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    from.push_back(shape[i]);
+    st.push_back(strides[i]);
+  }
+  Dims out = Dims::filled(to.size(), 0);
+  int i = 0, j = 0;
+  while (i < from.size()) {
+    while (j < to.size() && to[j] == 1) ++j;
+    if (j == to.size()) return std::nullopt;
+    int i_end = i + 1, j_end = j + 1;
+    int64_t a = from[i], b = to[j];
+    while (a != b) {
+      if (a < b) {
+        if (i_end == from.size()) return std::nullopt;
+        a *= from[i_end++];
+      } else {
+        if (j_end == to.size()) return std::nullopt;
+        b *= to[j_end++];
+      }
+    }
+    for (int k = i; k + 1 < i_end; ++k)
+      if (st[k] != from[k + 1] * st[k + 1]) return std::nullopt;
+    int64_t s = st[i_end - 1];
+    for (int k = j_end - 1; k >= j; --k) {
+      if (to[k] == 1) continue;
+      out[k] = s;
+      s *= to[k];
+    }
+    i = i_end;
+    j = j_end;
+  }
+  while (j < to.size())
+    if (to[j++] != 1) return std::nullopt;
+  return out;
+}
+
+// The operand, which broadcasts to `from`, as an operand over `to` (same number of elements, same order).
+bool restride(Operand& o, const Dims& from, const Dims& to) {
+  if (o.is_param) return true;
+  const auto strides = view_strides(from, broadcast_strides(o.shape, o.strides, from), to);
+  if (!strides) return false;
+  o.shape = to;
+  o.strides = *strides;
+  for (int d = 0; d < to.size(); ++d)
+    if (o.strides[d] == 0) o.shape[d] = 1;
+  o.contiguous = is_contiguous(o.shape, o.strides);
+  return true;
+}
+
+Dims permuted(const Dims& v, const std::vector<int>& perm) {
+  Dims r = v;
+  for (int i = 0; i < v.size(); ++i) r[i] = v[perm[static_cast<size_t>(i)]];
+  return r;
+}
+
+void permute(Operand& o, const std::vector<int>& perm) {
+  if (o.is_param || perm.empty()) return;
+  o.shape = permuted(o.shape, perm);
+  o.strides = permuted(o.strides, perm);
+  o.contiguous = is_contiguous(o.shape, o.strides);
+}
+
+bool restride(Node& n, const Dims& from, const Dims& to) {
+  for (Operand& o : n.ins)
+    if (!restride(o, from, to)) return false;
+  for (Operand& o : n.outs)
+    if (!restride(o, from, to)) return false;
+  return true;
+}
+
+bool same_geometry(const Operand& a, const Operand& b) {
+  if (a.index != b.index || a.dtype != b.dtype || a.shape.size() != b.shape.size()) return false;
+  for (int d = 0; d < a.shape.size(); ++d)
+    if (a.shape[d] != b.shape[d] || (a.shape[d] > 1 && a.strides[d] != b.strides[d])) return false;
+  return true;
+}
+
+struct Building {
+  Group group;
+  Dims natural;           // the space before permutation
+  std::vector<int> perm;  // space = natural permuted; empty: identity
+  bool has_row = false, has_col = false, has_index = false, in_place = false;
+  bool open = true;  // false once it has become something that nothing may join
+  int dep = -1;      // latest other group that a member depends on
+  bool fixed() const { return has_row || has_col; }
+};
+
+class Fuser {
+ public:
+  Fuser(Graph& graph, bool enabled, const std::vector<bool>& alone)
+      : g_(graph), enabled_(enabled), alone_(alone), writer_(graph.slots.size(), -1), reader_(graph.slots.size(), -1) {}
+
+  std::vector<Group> run() {
+    for (int32_t i = 0; i < static_cast<int32_t>(g_.nodes.size()); ++i) place(i);
+    std::vector<Group> out;
+    for (Building& b : groups_)
+      if (!b.group.nodes.empty()) out.push_back(std::move(b.group));
+    return out;
+  }
+
+ private:
+  int32_t slot(const Operand& o) const { return g_.bindings[static_cast<size_t>(o.index)].slot; }
+  Building& at(int i) { return groups_[static_cast<size_t>(i)]; }
+
+  // Groups that n depends on: the latest, and the latest before that.
+  std::pair<int, int> dependencies(const Node& n) const {
+    int first = -1, second = -1;
+    auto note = [&](int grp) {
+      if (grp > first) second = first, first = grp;
+      else if (grp < first && grp > second) second = grp;
+    };
+    for (const Operand& o : n.ins)
+      if (!o.is_param) note(writer_[static_cast<size_t>(slot(o))]);
+    for (const Operand& o : n.outs) {
+      note(writer_[static_cast<size_t>(slot(o))]);
+      note(reader_[static_cast<size_t>(slot(o))]);
+    }
+    return {first, second};
+  }
+
+  void touch(const Node& n, int grp) {
+    for (const Operand& o : n.ins)
+      if (!o.is_param) reader_[static_cast<size_t>(slot(o))] = std::max(reader_[static_cast<size_t>(slot(o))], grp);
+    for (const Operand& o : n.outs) writer_[static_cast<size_t>(slot(o))] = std::max(writer_[static_cast<size_t>(slot(o))], grp);
+  }
+
+  void place(int32_t index) {
+    Node& n = g_.nodes[static_cast<size_t>(index)];
+    drop_trivial_reduce(n);
+    const OpClass c = n.info().cls;
+    auto [last, before] = dependencies(n);
+    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)];
+    if (fusible && may_join(GroupKind::Loop, c) && n.outs[0].numel() > 0 && space_of(n).numel() > 0) {
+      // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it.
+      if (last > 0 && before >= 0 && is_elementwise(c)) try_merge(last, before), std::tie(last, before) = dependencies(n);
+      if (last >= 0 && join(index, last)) return;
+      const int newest = static_cast<int>(groups_.size()) - 1;
+      for (int k = newest; k > last && k > newest - kNeighbours; --k)
+        if (shares_input(n, at(k)) && join(index, k)) return;
+    }
+    open(index, last);
+  }
+
+  static Dims space_of(const Node& n) { return n.info().cls == OpClass::Reduce ? n.ins[0].shape : n.outs[0].shape; }
+
+  // A reduction over dims of size one is a copy.
+  static void drop_trivial_reduce(Node& n) {
+    if (n.info().cls != OpClass::Reduce || n.ins[0].numel() == 0) return;
+    const int64_t axes = n.attr<ReduceAttrs>().axes;
+    for (int d = 0; d < n.ins[0].shape.size(); ++d)
+      if ((axes >> d & 1) && n.ins[0].shape[d] > 1) return;
+    n.op = OpId::cast;
+    n.attrs.clear();
+  }
+
+  bool shares_input(const Node& n, const Building& b) const {
+    for (const Operand& o : n.ins) {
+      if (o.is_param || o.numel() < 2) continue;
+      for (int32_t m : b.group.nodes)
+        for (const Operand& p : g_.nodes[static_cast<size_t>(m)].ins)
+          if (!p.is_param && p.index == o.index) return true;
+    }
+    return false;
+  }
+
+  void open(int32_t index, int dep) {
+    Node& n = g_.nodes[static_cast<size_t>(index)];
+    const OpClass c = n.info().cls;
+    Building b;
+    b.dep = dep;
+    b.group.nodes = {index};
+    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)];
+    const bool empty = space_of(n).numel() == 0 || n.outs[0].numel() == 0;
+    if (may_open(GroupKind::Loop, n.op, c)) {
+      b.group.kind = GroupKind::Loop;
+      b.natural = space_of(n);
+      b.has_index = depends_on_index(n.op);
+      b.open = fusible && !empty;
+      if (c == OpClass::Reduce) {
+        if (empty) {  // nothing to align: the shape says it all
+          b.group.kind = GroupKind::Single;
+          b.open = false;
+        } else {
+          b.group.space = b.natural;
+          Node copy = n;
+          open_reduce(b, copy);
+          n = std::move(copy);
+        }
+      } else {
+        restride(n, b.natural, b.natural);
+        b.group.space = b.natural;
+        b.group.split = b.natural.size();
+        b.group.roles = {Role::Map};
+      }
+    } else {
+      b.group.kind = GroupKind::Single;
+      b.natural = b.group.space = n.outs[0].shape;
+      b.group.split = b.natural.size();
+      b.open = fusible && !empty && may_open(GroupKind::Epilogue, n.op, c);
+    }
+    b.in_place = writes_own_input(n);
+    groups_.push_back(std::move(b));
+    touch(n, static_cast<int>(groups_.size()) - 1);
+  }
+
+  bool writes_own_input(const Node& n) const {
+    for (const Operand& o : n.outs)
+      for (const Operand& i : n.ins)
+        if (!i.is_param && slot(i) == slot(o)) return true;
+    return false;
+  }
+
+  // The group so far over another factorisation of its space.
+  bool respace(Building& b, const Dims& to) {
+    if (b.fixed() || !b.perm.empty() || b.group.kind != GroupKind::Loop) return false;
+    std::vector<Node> changed;
+    for (int32_t m : b.group.nodes) {
+      Node n = g_.nodes[static_cast<size_t>(m)];
+      if (!restride(n, b.natural, to)) return false;
+      changed.push_back(std::move(n));
+    }
+    for (size_t i = 0; i < changed.size(); ++i) g_.nodes[static_cast<size_t>(b.group.nodes[i])] = std::move(changed[i]);
+    b.natural = b.group.space = to;
+    b.group.split = to.size();
+    return true;
+  }
+
+  // Brings a reduce node into b's space; sets b's split and permutation when it is b's first reduction. The mode is a function of the
+  // node's shape and axes alone: rows when the innermost dim is reduced, columns otherwise.
+  std::optional<Role> align_reduce(Building& b, Node& n) {
+    const Dims from = n.ins[0].shape;
+    if (from.numel() != b.natural.numel()) return std::nullopt;
+    Operand in = n.ins[0], out = n.outs[0];
+    if (!restride_pair(in, out, from, b.natural)) {
+      if (!respace(b, from)) return std::nullopt;
+      in = n.ins[0], out = n.outs[0];
+      if (!restride_pair(in, out, from, b.natural)) return std::nullopt;
+    }
+    std::vector<int> kept, reduced;
+    bool row = false;
+    for (int d = 0; d < b.natural.size(); ++d) {
+      if (b.natural[d] == 1) {
+        kept.push_back(d);
+        continue;
+      }
+      row = out.strides[d] == 0;
+      (row ? reduced : kept).push_back(d);
+    }
+    std::vector<int> perm = row ? kept : reduced;
+    const int split = static_cast<int>(perm.size());
+    const std::vector<int>& tail = row ? reduced : kept;
+    perm.insert(perm.end(), tail.begin(), tail.end());
+    const bool identity = std::is_sorted(perm.begin(), perm.end());
+    if (b.fixed()) {
+      if (split != b.group.split || (identity ? !b.perm.empty() : b.perm != perm)) return std::nullopt;
+    } else {
+      if (!identity && b.has_index) return std::nullopt;
+      if (!identity) {
+        for (int32_t m : b.group.nodes) {
+          if (b.group.nodes.size() == 1 && &g_.nodes[static_cast<size_t>(m)] == &n) continue;
+          for (Operand& o : g_.nodes[static_cast<size_t>(m)].ins) permute(o, perm);
+          for (Operand& o : g_.nodes[static_cast<size_t>(m)].outs) permute(o, perm);
+        }
+        b.perm = perm;
+        b.group.space = permuted(b.natural, perm);
+      }
+      b.group.split = split;
+    }
+    permute(in, b.perm);
+    permute(out, b.perm);
+    n.ins[0] = in;
+    n.outs[0] = out;
+    const int first = row ? b.group.split : 0, last = row ? b.natural.size() : b.group.split;
+    int64_t axes = 0;
+    for (int d = first; d < last; ++d) axes |= int64_t{1} << d;
+    n.attrs[0] = axes;
+    return row ? Role::RowReduce : Role::ColReduce;
+  }
+
+  // The input keeps the full shape even where it is broadcast: a reduction sums each repetition.
+  static bool restride_pair(Operand& in, Operand& out, const Dims& from, const Dims& to) {
+    if (!restride(in, from, to) || !restride(out, from, to)) return false;
+    in.shape = to;
+    in.contiguous = is_contiguous(in.shape, in.strides);
+    return true;
+  }
+
+  void open_reduce(Building& b, Node& n) {
+    const Group before = b.group;
+    b.group.nodes.clear();
+    const auto role = align_reduce(b, n);
+    PF_CHECK(role, Runtime, "fuse: a reduction does not fit its own space; got {}", n.ins[0].shape.str());
+    b.group.nodes = before.nodes;
+    b.group.roles = {*role};
+    (*role == Role::RowReduce ? b.has_row : b.has_col) = true;
+  }
+
+  bool try_merge(int from, int into) {
+    Building &src = at(from), &dst = at(into);
+    if (src.dep > into || !src.open || !dst.open || src.group.kind != GroupKind::Loop || dst.group.kind != GroupKind::Loop) return false;
+    if (src.fixed() || !src.perm.empty() || src.group.nodes.size() + dst.group.nodes.size() > kMaxNodes) return false;
+    // All or nothing: a copy of the target and of the nodes that change.
+    const Building saved = dst;
+    std::vector<std::pair<int32_t, Node>> originals;
+    for (int32_t m : dst.group.nodes) originals.emplace_back(m, g_.nodes[static_cast<size_t>(m)]);
+    const std::vector<int32_t> moving = src.group.nodes;
+    for (int32_t m : moving) originals.emplace_back(m, g_.nodes[static_cast<size_t>(m)]);
+    for (int32_t m : moving) {
+      if (join(m, into)) continue;
+      at(into) = saved;
+      for (auto& [i, n] : originals) g_.nodes[static_cast<size_t>(i)] = std::move(n);
+      return false;
+    }
+    at(from).group.nodes.clear();
+    at(from).group.roles.clear();
+    at(from).open = false;
+    for (int32_t m : moving) {
+      const Node& n = g_.nodes[static_cast<size_t>(m)];
+      for (const Operand& o : n.ins)
+        if (!o.is_param && reader_[static_cast<size_t>(slot(o))] == from) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false);
+      for (const Operand& o : n.outs)
+        if (writer_[static_cast<size_t>(slot(o))] == from) writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true);
+    }
+    return true;
+  }
+
+  // Latest group with a node that reads (writes) the slot.
+  int latest(int32_t s, bool writes) const {
+    for (int k = static_cast<int>(groups_.size()) - 1; k >= 0; --k)
+      for (int32_t m : groups_[static_cast<size_t>(k)].group.nodes) {
+        const Node& n = g_.nodes[static_cast<size_t>(m)];
+        for (const Operand& o : writes ? n.outs : n.ins)
+          if (!o.is_param && slot(o) == s) return k;
+      }
+    return -1;
+  }
+
+  bool join(int32_t index, int grp) {
+    Building& b = at(grp);
+    if (!b.open || b.group.nodes.size() >= kMaxNodes) return false;
+    const OpClass c = g_.nodes[static_cast<size_t>(index)].info().cls;
+    const bool epilogue = b.group.kind != GroupKind::Loop;
+    if (!may_join(epilogue ? GroupKind::Epilogue : GroupKind::Loop, c)) return false;
+    Building trial = b;  // align may respace or permute the group: undone below when the node does not fit after all
+    std::vector<Node> before;
+    for (int32_t m : b.group.nodes) before.push_back(g_.nodes[static_cast<size_t>(m)]);
+    Node n = g_.nodes[static_cast<size_t>(index)];
+    const auto role = align(trial, n);
+    if (role && compatible(trial, n, *role)) {
+      trial.group.nodes.push_back(index);
+      if (epilogue) {
+        trial.group.kind = GroupKind::Epilogue;
+      } else {
+        trial.group.roles.push_back(*role);
+        trial.has_row |= *role == Role::RowReduce;
+        trial.has_col |= *role == Role::ColReduce;
+        trial.has_index |= depends_on_index(n.op);
+      }
+      const auto [last, second] = dependencies(n);
+      trial.dep = std::max(trial.dep, last == grp ? second : last);
+      b = std::move(trial);
+      touch(n, grp);
+      g_.nodes[static_cast<size_t>(index)] = std::move(n);
+      return true;
+    }
+    for (size_t i = 0; i < before.size(); ++i) g_.nodes[static_cast<size_t>(b.group.nodes[i])] = std::move(before[i]);
+    return false;
+  }
+
+  std::optional<Role> align(Building& b, Node& n) {
+    if (n.info().cls == OpClass::Reduce) return align_reduce(b, n);
+    const Dims from = n.outs[0].shape;
+    if (from.numel() == b.natural.numel()) {
+      if (!b.perm.empty() && depends_on_index(n.op)) return std::nullopt;
+      Node m = n;
+      if (!restride(m, from, b.natural)) {
+        m = n;
+        if (!respace(b, from)) return std::nullopt;
+        if (!restride(m, from, from)) return std::nullopt;
+      }
+      n = std::move(m);
+      for (Operand& o : n.ins) permute(o, b.perm);
+      for (Operand& o : n.outs) permute(o, b.perm);
+      return Role::Map;
+    }
+    if (!b.has_row || depends_on_index(n.op)) return std::nullopt;
+    Dims rows;
+    for (int d = 0; d < b.group.split; ++d) rows.push_back(b.group.space[d]);
+    if (from.numel() != rows.numel() || !restride(n, from, rows)) return std::nullopt;
+    auto widen = [&](Operand& o) {
+      if (o.is_param) return;
+      while (o.shape.size() < b.group.space.size()) {
+        o.shape.push_back(1);
+        o.strides.push_back(0);
+      }
+      o.contiguous = is_contiguous(o.shape, o.strides);
+    };
+    for (Operand& o : n.ins) widen(o);
+    for (Operand& o : n.outs) widen(o);
+    return Role::RowMap;
+  }
+
+  // Does everything that the node shares with the group happen at the same point of the loop?
+  bool compatible(Building& b, const Node& n, Role role) {
+    const bool epilogue = b.group.kind != GroupKind::Loop;
+    if (role == Role::RowReduce && b.in_place) return false;  // a later pass would read what an earlier one overwrote
+    if (role == Role::ColReduce && b.in_place) return false;
+    for (size_t i = 0; i < b.group.nodes.size(); ++i) {
+      const Node& m = g_.nodes[static_cast<size_t>(b.group.nodes[i])];
+      const bool root = epilogue && i == 0;
+      const Role other = epilogue ? Role::Map : b.group.roles[i];
+      for (const Operand& w : m.outs) {
+        for (const Operand& o : n.ins) {
+          if (o.is_param || slot(o) != slot(w)) continue;
+          if (other == Role::ColReduce || !matches(w, o, root)) return false;
+          if (other == Role::RowReduce || other == Role::RowMap) {
+            if (role == Role::Map && b.group.split == 0 && b.natural.numel() > kMaxSingleRow) return false;
+          }
+        }
+        for (const Operand& o : n.outs)
+          if (slot(o) == slot(w)) {
+            if (root || !same_geometry(o, w) || role != Role::Map || other != Role::Map || b.fixed()) return false;
+            b.in_place = true;
+          }
+      }
+      for (const Operand& r : m.ins) {
+        if (r.is_param) continue;
+        for (const Operand& o : n.outs)
+          if (slot(o) == slot(r)) {
+            if (root || !same_geometry(o, r) || role != Role::Map || b.fixed()) return false;
+            b.in_place = true;
+          }
+      }
+    }
+    if (writes_own_input(n)) {
+      if (b.fixed() || role != Role::Map) return false;
+      b.in_place = true;
+    }
+    return true;
+  }
+
+  // A root's output keeps its own form: compare it over the group's space.
+  bool matches(const Operand& written, const Operand& read, bool root) const {
+    if (!root) return same_geometry(written, read);
+    Operand w = written;
+    return restride(w, written.shape, written.shape) && same_geometry(w, read);
+  }
+
+  Graph& g_;
+  bool enabled_;
+  const std::vector<bool>& alone_;
+  std::vector<Building> groups_;
+  std::vector<int> writer_, reader_;  // per slot: latest group that writes (reads) it
+};
+
+}  // namespace
+
+std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<bool>& alone) {
+  return Fuser(graph, enabled, alone).run();
+}
+
+void find_elided(const Graph& graph, std::vector<Group>& groups) {
+  const size_t slots = graph.slots.size();
+  std::vector<int> home(slots, -1);  // the only group that touches the slot; -2: several
+  std::vector<int> binding(slots, -1);
+  std::vector<bool> read(slots, false);
+  auto visit = [&](const Operand& o, int grp, bool is_read) {
+    if (o.is_param) return;
+    const auto s = static_cast<size_t>(graph.bindings[static_cast<size_t>(o.index)].slot);
+    home[s] = home[s] == -1 || home[s] == grp ? grp : -2;
+    binding[s] = binding[s] == -1 || binding[s] == o.index ? o.index : -2;
+    if (is_read) read[s] = true;
+  };
+  for (size_t k = 0; k < groups.size(); ++k)
+    for (int32_t m : groups[k].nodes) {
+      for (const Operand& o : graph.nodes[static_cast<size_t>(m)].ins) visit(o, static_cast<int>(k), true);
+      for (const Operand& o : graph.nodes[static_cast<size_t>(m)].outs) visit(o, static_cast<int>(k), false);
+    }
+  for (Group& group : groups) group.elided.assign(graph.bindings.size(), false);
+  for (size_t s = 0; s < slots; ++s) {
+    if (graph.slots[s].external || graph.slots[s].live || home[s] < 0 || binding[s] < 0 || !read[s]) continue;
+    Group& group = groups[static_cast<size_t>(home[s])];
+    if (group.kind != GroupKind::Single) group.elided[static_cast<size_t>(binding[s])] = true;
+  }
+}
+
+}  // namespace pyflame

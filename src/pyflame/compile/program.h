@@ -1,0 +1,78 @@
+// A compiled window. Made once per distinct window, run many times with fresh pointers and params.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pyflame/backends/backend.h"
+#include "pyflame/record/recorder.h"
+
+namespace pyflame {
+
+// Where a slot's bytes are while the program runs.
+struct Placement {
+  enum Kind : uint8_t {
+    External,  // they were there before
+    Allocate,  // somebody can see them afterwards: memory of their own
+    Donated,   // takes over the bytes of an external slot that nobody can see any more
+    Arena,     // dead at the end: a fixed offset in the stream's arena
+    Elided,    // never in memory: produced and consumed inside one group
+  } kind = External;
+  int32_t donor = -1;
+  size_t offset = 0;
+};
+
+struct Refused {
+  const char* impl;
+  std::string reason;
+};
+
+struct Step {
+  Group group;
+  const char* impl = "";
+  std::vector<Refused> refused;
+  std::unique_ptr<Executable> executable;
+  std::vector<int32_t> reads, writes;   // slots
+  std::vector<bool> covers;             // per write: the whole slot is written and the step does not read it
+  size_t workspace_offset = 0;          // in the arena
+};
+
+struct Program {
+  const Backend* backend = nullptr;
+  std::vector<uint64_t> key;       // the window's words
+  std::vector<uint8_t> liveness;   // per slot: 1 live, 2 donatable
+  Graph graph;                     // as fused: operands of Loop groups are aligned to the group's space
+  std::vector<Step> steps;
+  std::vector<Placement> placements;
+  size_t arena_bytes = 0;
+  size_t new_bytes = 0;            // bytes of Allocate placements
+  uint64_t runs = 0;
+};
+
+// Cuts the graph's nodes into groups (compile/fuse.cpp) and rewrites operands of Loop groups to the group's space.
+// `alone`, per node: may not be in a group with others (no implementation took the group).
+std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<bool>& alone);
+// Fills Group::elided from the final grouping.
+void find_elided(const Graph& graph, std::vector<Group>& groups);
+
+// Everything: fuse, select implementations, plan memory.
+std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> liveness);
+
+// compile/plan_memory.cpp
+void plan_memory(Program& p, bool enabled);
+
+struct CacheStats {
+  uint64_t hits, misses, evictions, superset_hits, programs;
+};
+// The program for this window, from the cache or made now. Bounded; never throws because of its size.
+std::shared_ptr<Program> get_program(const Window& w, std::vector<uint8_t> liveness, bool* was_cached);
+CacheStats cache_stats();
+void clear_program_cache();
+
+// Text for pf.explain() and PYFLAME_DEBUG >= 4.
+std::string describe_program(const Program& p);
+std::string describe_node(const Graph& g, const Node& n);
+std::string describe_operand(const Operand& o);
+
+}  // namespace pyflame

@@ -1,0 +1,534 @@
+// Recording: append words, note storages, decide where to cut. The layout of the key is private to this file (append_* and
+// build_graph below); everybody else sees ir.h.
+#include "pyflame/record/recorder.h"
+
+#include <algorithm>
+#include <bit>
+#include <list>
+
+#include "pyflame/base/env.h"
+#include "pyflame/record/location.h"
+#include "pyflame/runtime/executor.h"
+
+namespace pyflame {
+
+namespace {
+
+// Several recorders have pending reads of the storage: a writer must settle all of them.
+Recorder* const kShared = reinterpret_cast<Recorder*>(1);
+
+// Operand word: | slot:24 | index:24 | new_slot:1 | external:1 | ndim:4 | dtype:4 | contiguous:1 | param:1 | spare
+constexpr int kSlotShift = 40, kIndexShift = 16, kNewSlotBit = 11, kExternalBit = 10, kNdimShift = 6, kDtypeShift = 2;
+constexpr uint64_t kMask24 = (1u << 24) - 1;
+
+uint64_t mix(uint64_t h, uint64_t v) { return (std::rotl(h, 5) ^ v) * 0x9e3779b97f4a7c15ull; }
+
+// All recorders, ever: a thread that ends gives its recorder back for reuse, so a pointer in a Storage never dangles.
+struct Registry {
+  std::mutex mutex;
+  std::list<Recorder> all;
+  std::vector<Recorder*> free;
+};
+Registry& registry() {
+  static Registry* r = new Registry;  // leaked: threads may outlive static destruction
+  return *r;
+}
+
+struct ThreadRecorder {
+  Recorder* recorder;
+  ThreadRecorder() {
+    Registry& r = registry();
+    std::lock_guard lock(r.mutex);
+    if (r.free.empty()) {
+      recorder = &r.all.emplace_back();
+    } else {
+      recorder = r.free.back();
+      r.free.pop_back();
+    }
+  }
+  ~ThreadRecorder() {
+    recorder->cut(CutReason::Sync);
+    Registry& r = registry();
+    std::lock_guard lock(r.mutex);
+    r.free.push_back(recorder);
+  }
+};
+
+void cut_all(CutReason reason) {
+  std::vector<Recorder*> all;
+  {
+    Registry& r = registry();
+    std::lock_guard lock(r.mutex);
+    for (Recorder& rec : r.all) all.push_back(&rec);
+  }
+  for (Recorder* rec : all) rec->cut(reason);
+}
+
+}  // namespace
+
+const char* cut_reason_name(CutReason r) {
+  constexpr const char* names[] = {"sync point",   "structural mark", "size limit", "escaped storage",
+                                   "other thread", "PYFLAME_WINDOW=1", "retry"};
+  return names[static_cast<int>(r)];
+}
+
+// Open addressing; a generation makes clearing free.
+struct SlotTable {
+  struct Entry {
+    Storage* key = nullptr;
+    uint32_t generation = 0;
+    int32_t slot = 0;
+  };
+  std::vector<Entry> entries = std::vector<Entry>(256);
+  uint32_t generation = 1;
+  size_t count = 0;
+
+  static size_t hash(const Storage* s) { return (reinterpret_cast<uintptr_t>(s) >> 4) * 0x9e3779b97f4a7c15ull >> 20; }
+
+  int32_t* find_or_add(Storage* s, bool* added) {
+    if (count * 2 >= entries.size()) grow();
+    size_t i = hash(s) & (entries.size() - 1);
+    while (entries[i].generation == generation) {
+      if (entries[i].key == s) {
+        *added = false;
+        return &entries[i].slot;
+      }
+      i = (i + 1) & (entries.size() - 1);
+    }
+    entries[i] = {s, generation, 0};
+    ++count;
+    *added = true;
+    return &entries[i].slot;
+  }
+  void grow() {
+    std::vector<Entry> old(entries.size() * 2);
+    old.swap(entries);
+    const uint32_t before = generation;
+    generation = 1;
+    count = 0;
+    for (const Entry& e : old) {
+      if (e.generation != before) continue;
+      bool added;
+      *find_or_add(e.key, &added) = e.slot;
+    }
+  }
+  void clear() {
+    ++generation;
+    count = 0;
+  }
+};
+
+void Window::clear() {
+  key.clear();
+  slots.clear();
+  bindings.clear();
+  params.clear();
+  ops.clear();
+  new_bytes = 0;
+}
+
+namespace {
+
+int32_t bind(Window& w, SlotTable& table, Storage* s, int64_t byte_offset, bool is_new) {
+  bool added;
+  int32_t* slot = table.find_or_add(s, &added);
+  if (added) {
+    *slot = static_cast<int32_t>(w.slots.size());
+    w.slots.push_back({Ref<Storage>(s), !is_new, -1});
+  }
+  Window::Slot& info = w.slots[static_cast<size_t>(*slot)];
+  for (int32_t i = info.last_binding; i >= 0; i = w.bindings[static_cast<size_t>(i)].previous)
+    if (w.bindings[static_cast<size_t>(i)].byte_offset == byte_offset) return i;
+  w.bindings.push_back({*slot, info.last_binding, byte_offset});
+  info.last_binding = static_cast<int32_t>(w.bindings.size() - 1);
+  return info.last_binding;
+}
+
+void append_operand(Window& w, SlotTable& table, Storage* s, const Dims& shape, const Dims& strides, bool contiguous,
+                    int64_t byte_offset, DType dtype, bool is_new) {
+  const size_t slots_before = w.slots.size();
+  const int32_t index = bind(w, table, s, byte_offset, is_new);
+  const auto slot = static_cast<uint64_t>(w.bindings[static_cast<size_t>(index)].slot);
+  const bool new_slot = w.slots.size() != slots_before;
+  w.key.push_back(slot << kSlotShift | static_cast<uint64_t>(index) << kIndexShift | static_cast<uint64_t>(new_slot) << kNewSlotBit |
+                  static_cast<uint64_t>(!is_new) << kExternalBit | static_cast<uint64_t>(shape.size()) << kNdimShift |
+                  static_cast<uint64_t>(dtype) << kDtypeShift | static_cast<uint64_t>(contiguous) << 1);
+  if (new_slot) w.key.push_back(s->nbytes);
+  for (int64_t d : shape) w.key.push_back(static_cast<uint64_t>(d));
+  if (!contiguous)
+    for (int64_t d : strides) w.key.push_back(static_cast<uint64_t>(d));
+  if (new_slot && is_new) w.new_bytes += static_cast<int64_t>(s->nbytes);
+}
+
+uint64_t param_word(const Window& w, DType dtype) {
+  return static_cast<uint64_t>(w.params.size()) << kIndexShift | static_cast<uint64_t>(dtype) << kDtypeShift | 1;
+}
+
+uint64_t device_word(Device d) { return static_cast<uint64_t>(d.type) << 8 | static_cast<uint64_t>(d.index); }
+
+// Appends ops [first, last) of `from` to `to`. is_new(slot) says whether an output makes its storage.
+template <class IsNew>
+void copy_ops(const Window& from, size_t first, size_t last, Window& to, SlotTable& table, IsNew is_new) {
+  if (to.empty()) {
+    to.device = from.device;
+    to.key.push_back(device_word(from.device));
+  }
+  size_t at = from.ops[first].word;
+  for (size_t op = first; op < last; ++op) {
+    Window::OpMark mark = from.ops[op];
+    mark.word = static_cast<uint32_t>(to.key.size());
+    to.ops.push_back(mark);
+    const uint64_t head = from.key[at];
+    const size_t attrs = head >> 16 & 0xff, ins = head >> 24 & 0xffff, outs = head >> 40 & 0xffff;
+    for (size_t i = 0; i <= attrs; ++i) to.key.push_back(from.key[at++]);
+    for (size_t i = 0; i < ins + outs; ++i) {
+      const uint64_t word = from.key[at++];
+      const auto dtype = static_cast<DType>(word >> kDtypeShift & 0xf);
+      const size_t index = word >> kIndexShift & kMask24;
+      if (word & 1) {
+        to.key.push_back(param_word(to, dtype));
+        to.params.push_back(from.params[index]);
+        continue;
+      }
+      const bool contiguous = word >> 1 & 1;
+      if (word >> kNewSlotBit & 1) ++at;
+      Dims shape = Dims::filled(static_cast<int>(word >> kNdimShift & 0xf), 0);
+      for (int64_t& d : shape) d = static_cast<int64_t>(from.key[at++]);
+      Dims strides = shape;
+      if (!contiguous)
+        for (int64_t& d : strides) d = static_cast<int64_t>(from.key[at++]);
+      const size_t slot = word >> kSlotShift & kMask24;
+      append_operand(to, table, from.slots[slot].storage.get(), shape, strides, contiguous, from.bindings[index].byte_offset, dtype,
+                     i >= ins && is_new(slot));
+    }
+  }
+}
+
+}  // namespace
+
+Window single_op_window(const Window& w, size_t op) {
+  Window one;
+  SlotTable table;
+  copy_ops(w, op, op + 1, one, table, [&](size_t slot) { return !w.slots[slot].external && !w.slots[slot].storage->data; });
+  return one;
+}
+
+Recorder::Recorder() : table_(std::make_unique<SlotTable>()), max_ops_(0), limit_ops_(0), max_bytes_(0), limit_bytes_(0) {}
+Recorder::~Recorder() = default;
+
+Recorder& Recorder::current() {
+  thread_local ThreadRecorder t;
+  return *t.recorder;
+}
+
+void Recorder::begin(Device device) {
+  const Backend* backend = find_backend(device.type);
+  PF_CHECK(backend, Device, "record: no backend for this device in this build; got {}; hint: pf.{}_unavailable_reason()",
+           device.str(), device.type == DeviceType::cuda ? "cuda" : "rocm");
+  const Limits l = backend->limits();
+  if (max_ops_ != l.max_ops || max_bytes_ != l.max_bytes) {
+    limit_ops_ = l.first_ops;
+    limit_bytes_ = l.first_bytes;
+  }
+  max_ops_ = l.max_ops;
+  max_bytes_ = l.max_bytes;
+  window_.device = device;
+  window_.key.push_back(device_word(device));
+}
+
+// A storage that other threads have pending work on: that work goes first. Runs without our lock, so that two threads that
+// need each other cannot deadlock.
+void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new) {
+  for (const Arg& a : ins) {
+    if (!a.tensor) continue;
+    Recorder* w = a.tensor->storage()->writer.load(std::memory_order_acquire);
+    if (w && w != this) w->cut(CutReason::OtherThread);
+  }
+  if (outs_are_new) return;
+  for (const TensorImpl* t : outs) {
+    Storage& s = *t->storage;
+    Recorder* w = s.writer.load(std::memory_order_acquire);
+    if (w && w != this) w->cut(CutReason::OtherThread);
+    Recorder* r = s.reader.load(std::memory_order_acquire);
+    if (r == kShared) {
+      cut_all(CutReason::OtherThread);
+      s.reader.store(nullptr, std::memory_order_release);
+    } else if (r && r != this) {
+      r->cut(CutReason::OtherThread);
+    }
+  }
+}
+
+void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs,
+                      bool outs_are_new) {
+  settle_others(ins, outs, outs_are_new);
+  std::lock_guard lock(mutex_);
+  const Device device = outs[0]->storage->device;
+  if (!window_.empty() && window_.device != device) cut_locked(CutReason::Sync);
+  if (window_.empty()) begin(device);
+
+  std::vector<uint64_t>& key = window_.key;
+  const size_t first = key.size();
+  bool escaped = false;
+  key.push_back(static_cast<uint64_t>(op) | static_cast<uint64_t>(attrs.size()) << 16 | static_cast<uint64_t>(ins.size()) << 24 |
+                static_cast<uint64_t>(outs.size()) << 40);
+  for (int64_t a : attrs) key.push_back(static_cast<uint64_t>(a));
+  uint64_t h = mix(0, key[first]);
+  for (const Arg& a : ins) {
+    if (!a.tensor) {
+      key.push_back(param_word(window_, a.dtype));
+      window_.params.push_back(a.param);
+      continue;
+    }
+    TensorImpl* t = a.tensor->impl();
+    Storage* s = t->storage.get();
+    append_operand(window_, *table_, s, t->shape, t->strides, t->contiguous, t->offset * dtype_size(t->dtype), t->dtype, false);
+    for (int64_t d : t->shape) h = mix(h, static_cast<uint64_t>(d));
+    Recorder* r = s->reader.load(std::memory_order_relaxed);
+    if (r != this) s->reader.store(r ? kShared : this, std::memory_order_release);
+    escaped |= s->escaped();
+  }
+  for (TensorImpl* t : outs) {
+    Storage* s = t->storage.get();
+    append_operand(window_, *table_, s, t->shape, t->strides, t->contiguous, t->offset * dtype_size(t->dtype), t->dtype,
+                   outs_are_new);
+    for (int64_t d : t->shape) h = mix(h, static_cast<uint64_t>(d));
+    s->writer.store(this, std::memory_order_release);
+    if (!outs_are_new) {
+      s->version.fetch_add(1, std::memory_order_relaxed);
+      escaped |= s->escaped();
+    }
+  }
+  for (int64_t a : attrs) h = mix(h, static_cast<uint64_t>(a));
+  // The content hash covers the last four ops: older ones are shifted out.
+  const uint32_t before = window_.ops.empty() ? 0 : window_.ops.back().hash;
+  window_.ops.push_back({static_cast<uint32_t>(first), before << 8 ^ static_cast<uint32_t>(h >> 32), current_location()});
+
+  const int fixed = static_cast<int>(env::window());
+  if (escaped) {
+    cut_locked(CutReason::Escaped);
+  } else if (fixed > 0) {
+    if (static_cast<int>(window_.ops.size()) >= fixed) cut_locked(CutReason::WindowOne);
+  } else if (static_cast<int>(window_.ops.size()) >= limit_ops_ || window_.new_bytes >= limit_bytes_) {
+    cut_at_limit();
+  }
+}
+
+// Cuts after the op with the largest hash in the second half and carries the rest over into a new window.
+void Recorder::cut_at_limit() {
+  const size_t n = window_.ops.size();
+  size_t best = n / 2;
+  for (size_t i = best + 1; i < n; ++i)
+    if (window_.ops[i].hash > window_.ops[best].hash) best = i;
+  limit_ops_ = std::min(limit_ops_ * 2, max_ops_);
+  limit_bytes_ = std::min(limit_bytes_ * 2, max_bytes_);
+  const size_t keep = best + 1;
+  if (keep == n) {
+    cut_locked(CutReason::Limit);
+    return;
+  }
+  Window rest;
+  std::swap(rest, window_);
+  table_->clear();
+  size_t slots = 0, bindings = 0, params = 0;  // of the prefix: they were numbered in order
+  const uint32_t cut_word = rest.ops[keep].word;
+  {
+    Window prefix;
+    SlotTable table;
+    copy_ops(rest, 0, keep, prefix, table, [](size_t) { return true; });
+    slots = prefix.slots.size(), bindings = prefix.bindings.size(), params = prefix.params.size();
+  }
+  // The rest first, so that what it uses counts as live for the prefix.
+  copy_ops(rest, keep, n, window_, *table_, [&](size_t slot) { return slot >= slots && !rest.slots[slot].external; });
+  rest.key.resize(cut_word);
+  rest.ops.resize(keep);
+  rest.slots.resize(slots);
+  rest.bindings.resize(bindings);
+  rest.params.resize(params);
+  run(rest, CutReason::Limit);
+  for (const Window::Slot& s : window_.slots) {  // still pending
+    s.storage->writer.store(this, std::memory_order_release);
+    Recorder* r = s.storage->reader.load(std::memory_order_relaxed);
+    if (r != this) s.storage->reader.store(r ? kShared : this, std::memory_order_release);
+  }
+}
+
+void Recorder::run(Window& w, CutReason reason) {
+  running_ = true;
+  execute_window(w, reason);  // never throws: failures poison what was not written
+  running_ = false;
+  for (const Window::Slot& s : w.slots) {
+    Recorder* self = this;
+    s.storage->writer.compare_exchange_strong(self, nullptr);
+    self = this;
+    s.storage->reader.compare_exchange_strong(self, nullptr);
+  }
+}
+
+void Recorder::cut(CutReason reason) {
+  std::lock_guard lock(mutex_);
+  if (running_) return;  // a kernel's error path asks for a sync: nothing of ours is left to run
+  cut_locked(reason);
+}
+
+void Recorder::cut_locked(CutReason reason) {
+  if (reason == CutReason::Sync || reason == CutReason::Mark) {  // the device has nothing to do: start small again
+    const Backend* backend = find_backend(window_.device.type);
+    if (backend) {
+      limit_ops_ = backend->limits().first_ops;
+      limit_bytes_ = backend->limits().first_bytes;
+    }
+  } else {
+    limit_ops_ = std::min(limit_ops_ * 2, std::max(max_ops_, 1));
+    limit_bytes_ = std::min(limit_bytes_ * 2, std::max<int64_t>(max_bytes_, 1));
+  }
+  if (window_.empty()) return;
+  run(window_, reason);
+  window_.clear();
+  table_->clear();
+}
+
+Graph build_graph(const Window& w) {
+  Graph g;
+  g.device = w.device;
+  g.params = static_cast<int32_t>(w.params.size());
+  g.slots.reserve(w.slots.size());
+  for (const Window::Binding& b : w.bindings) g.bindings.push_back({b.slot});
+  size_t at = 1;
+  for (size_t op = 0; op < w.ops.size(); ++op) {
+    const uint64_t head = w.key[at++];
+    Node n;
+    n.op = static_cast<OpId>(head & 0xffff);
+    n.loc = w.ops[op].loc;
+    const size_t attrs = head >> 16 & 0xff, ins = head >> 24 & 0xffff, outs = head >> 40 & 0xffff;
+    for (size_t i = 0; i < attrs; ++i) n.attrs.push_back(static_cast<int64_t>(w.key[at++]));
+    for (size_t i = 0; i < ins + outs; ++i) {
+      const uint64_t word = w.key[at++];
+      Operand o;
+      o.is_param = word & 1;
+      o.dtype = static_cast<DType>(word >> kDtypeShift & 0xf);
+      o.index = static_cast<int32_t>(word >> kIndexShift & kMask24);
+      if (!o.is_param) {
+        o.contiguous = word >> 1 & 1;
+        const int ndim = static_cast<int>(word >> kNdimShift & 0xf);
+        if (word >> kNewSlotBit & 1) {
+          SlotInfo slot;
+          slot.external = word >> kExternalBit & 1;
+          slot.nbytes = w.key[at++];
+          g.slots.push_back(slot);
+        }
+        o.shape = Dims::filled(ndim, 0);
+        for (int d = 0; d < ndim; ++d) o.shape[d] = static_cast<int64_t>(w.key[at++]);
+        o.strides = o.contiguous ? contiguous_strides(o.shape) : Dims::filled(ndim, 0);
+        if (!o.contiguous)
+          for (int d = 0; d < ndim; ++d) o.strides[d] = static_cast<int64_t>(w.key[at++]);
+      }
+      (i < ins ? n.ins : n.outs).push_back(o);
+    }
+    g.nodes.push_back(std::move(n));
+  }
+  return g;
+}
+
+void cut_window() {
+  Recorder::current().cut(CutReason::Mark);
+  raise_pending_error();
+}
+
+void synchronize() {
+  cut_all(CutReason::Sync);
+  raise_pending_error();
+}
+
+void sync_storage(Storage& s) {
+  Recorder* w = s.writer.load(std::memory_order_acquire);
+  if (w) w->cut(CutReason::Sync);
+  Recorder* r = s.reader.load(std::memory_order_acquire);
+  if (r == kShared) {
+    cut_all(CutReason::Sync);
+    s.reader.store(nullptr, std::memory_order_release);
+  } else if (r) {
+    r->cut(CutReason::Sync);
+  }
+  if (s.poison) {
+    forget_pending_error(s.poison.get());
+    throw Error(s.poison->kind, s.poison->message);
+  }
+}
+
+// ---- emit.h
+
+namespace detail {
+
+namespace {
+Device device_of(OpId op, std::span<const Arg> ins, const Device* given) {
+  if (given) return *given;
+  const Tensor* first = nullptr;
+  for (const Arg& a : ins) {
+    if (!a.tensor) continue;
+    if (!first) {
+      first = a.tensor;
+    } else {
+      PF_CHECK(first->device() == a.tensor->device(), Value,
+               "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()", op_name(op),
+               first->device().str(), a.tensor->device().str());
+    }
+  }
+  return first ? first->device() : current_device();
+}
+
+Tensor promise(Device device, const OutSpec& out) {
+  const int64_t n = checked_numel("empty", out.shape);
+  auto storage = make_ref<Storage>(device, static_cast<size_t>(n * dtype_size(out.dtype)));
+  return Tensor(std::move(storage), out.shape, contiguous_strides(out.shape), 0, out.dtype);
+}
+}  // namespace
+
+Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out, const Device* device) {
+  Tensor t = promise(device_of(op, ins, device), out);
+  TensorImpl* impl = t.impl();
+  Recorder::current().record(op, attrs, ins, {&impl, 1}, true);
+  return t;
+}
+
+std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const OutSpec> outs,
+                              const Device* device) {
+  const Device d = device_of(op, ins, device);
+  std::vector<Tensor> ts;
+  std::vector<TensorImpl*> impls;
+  for (const OutSpec& o : outs) {
+    ts.push_back(promise(d, o));
+    impls.push_back(ts.back().impl());
+  }
+  Recorder::current().record(op, attrs, ins, impls, true);
+  return ts;
+}
+
+void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const Tensor> outs) {
+  std::vector<TensorImpl*> impls;
+  for (const Tensor& t : outs) impls.push_back(t.impl());
+  const Device d = outs[0].device();
+  for (const Tensor& t : outs)
+    PF_CHECK(t.device() == d, Value, "{}: tensors are on different devices; got {} and {}; expected one device", op_name(op),
+             d.str(), t.device().str());
+  for (const Arg& a : ins)
+    PF_CHECK(!a.tensor || a.tensor->device() == d, Value,
+             "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()", op_name(op),
+             d.str(), a.tensor->device().str());
+  Recorder::current().record(op, attrs, ins, impls, false);
+}
+
+}  // namespace detail
+
+void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
+  const Tensor* first = nullptr;
+  for (const Tensor& t : tensors) {
+    if (!t) continue;
+    if (!first) first = &t;
+    PF_CHECK(t.device() == first->device(), Value,
+             "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()", op,
+             first->device().str(), t.device().str());
+  }
+}
+
+}  // namespace pyflame

@@ -1,0 +1,112 @@
+// See device.h. The reasons come from the file system alone (the kernel driver's nodes), so they are right without any GPU library.
+#include "pyflame/runtime/device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "pyflame/backends/backend.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame {
+
+namespace {
+
+thread_local Device t_current{};
+
+namespace fs = std::filesystem;
+
+std::string read_line(const fs::path& p, const std::string& key) {
+  std::ifstream in(p);
+  std::string line;
+  while (std::getline(in, line))
+    if (line.rfind(key, 0) == 0) {
+      const size_t at = line.find_first_not_of(" \t:", key.size());
+      return at == std::string::npos ? "" : line.substr(at);
+    }
+  return "";
+}
+
+// Compute nodes of AMD's kernel driver that have SIMDs, i.e. GPUs.
+int kfd_gpus() {
+  int n = 0;
+  std::error_code ec;
+  for (const auto& node : fs::directory_iterator("/sys/class/kfd/kfd/topology/nodes", ec)) {
+    const std::string simds = read_line(node.path() / "properties", "simd_count");
+    if (!simds.empty() && simds != "0") ++n;
+  }
+  return n;
+}
+
+constexpr const char* kNotBuilt = "this build of PyFlame has no GPU backend yet: its devices are 'cpu', 'reference' and 'null'";
+
+std::string rocm_reason() {
+  std::error_code ec;
+  if (!fs::exists("/sys/module/amdgpu", ec) && !fs::exists("/dev/kfd", ec))
+    return std::string("no AMD GPU driver: the amdgpu kernel module is not loaded and /dev/kfd is missing; try: sudo modprobe amdgpu "
+                       "(in a container: --device /dev/kfd --device /dev/dri); and ") + kNotBuilt;
+  if (!fs::exists("/dev/kfd", ec))
+    return std::string("the amdgpu module is loaded but /dev/kfd is missing here; in a container add: --device /dev/kfd --device "
+                       "/dev/dri; and ") + kNotBuilt;
+  if (access("/dev/kfd", R_OK | W_OK) != 0)
+    return std::string("no permission for /dev/kfd; try: sudo usermod -aG render,video $USER and log in again; and ") + kNotBuilt;
+  if (kfd_gpus() == 0) return std::string("the AMD driver runs but lists no GPU (/sys/class/kfd/kfd/topology/nodes); and ") + kNotBuilt;
+  return kNotBuilt;
+}
+
+std::string cuda_reason() {
+  std::error_code ec;
+  if (!fs::exists("/dev/nvidiactl", ec))
+    return std::string("no NVIDIA driver: /dev/nvidiactl is missing; and ") + kNotBuilt;
+  return kNotBuilt;
+}
+
+}  // namespace
+
+bool device_available(DeviceType type) { return find_backend(type) != nullptr; }
+
+int device_count(DeviceType type) { return device_available(type) ? 1 : 0; }
+
+std::string unavailable_reason(DeviceType type) {
+  if (device_available(type)) return "";
+  return type == DeviceType::rocm ? rocm_reason() : cuda_reason();
+}
+
+Device current_device() { return t_current; }
+
+void set_current_device(Device d) {
+  const std::string why = unavailable_reason(d.type);
+  PF_CHECK(why.empty(), Device, "set_device: the device is not available; got '{}'; expected one of 'cpu', 'reference', 'null'; {}", d.str(),
+           why);
+  PF_CHECK(d.index < device_count(d.type), Device, "set_device: no such device; got '{}'; expected an index below {}", d.str(),
+           device_count(d.type));
+  t_current = d;
+}
+
+DeviceInfo device_info(Device d) {
+  const std::string why = unavailable_reason(d.type);
+  PF_CHECK(why.empty(), Device, "device_info: the device is not available; got '{}'; {}", d.str(), why);
+  DeviceInfo info;
+  info.name = read_line("/proc/cpuinfo", "model name");
+  if (info.name.empty()) info.name = "CPU";
+  if (d.type != DeviceType::cpu) info.name = d.str() + " on " + info.name;
+#if defined(__x86_64__)
+  info.architecture = "x86_64";
+#elif defined(__aarch64__)
+  info.architecture = "aarch64";
+#else
+  info.architecture = "unknown";
+#endif
+  const long pages = sysconf(_SC_PHYS_PAGES), free_pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  info.total_memory = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page);
+  info.free_memory = static_cast<uint64_t>(free_pages) * static_cast<uint64_t>(page);
+  info.compute_units = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  return info;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,261 @@
+// See executor.h. One program runs at a time: the thread pool and the arena are shared by all threads.
+#include "pyflame/runtime/executor.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "pyflame/base/env.h"
+#include "pyflame/compile/program.h"
+#include "pyflame/record/location.h"
+#include "pyflame/runtime/allocator.h"
+#include "pyflame/runtime/explain_log.h"
+
+namespace pyflame {
+
+namespace {
+
+struct Engine {
+  std::mutex mutex;
+  void* arena = nullptr;
+  size_t arena_bytes = 0;
+  std::mutex error_mutex;
+  std::shared_ptr<const Poison> pending;  // oldest failure that nobody has seen
+  ~Engine() = default;
+};
+Engine& engine() {
+  static Engine* e = new Engine;
+  return *e;
+}
+
+// The arena grows to the largest program and stays, unless memory is short.
+void* arena_for(size_t bytes) {
+  Engine& e = engine();
+  if (bytes > e.arena_bytes) {
+    free_raw(e.arena, e.arena_bytes);
+    e.arena = nullptr;
+    e.arena_bytes = 0;
+    note_arena(0);
+    e.arena = allocate_raw(bytes);
+    e.arena_bytes = bytes;
+    note_arena(bytes);
+  }
+  return e.arena;
+}
+
+std::shared_ptr<const Poison> make_poison(ErrorKind kind, std::string message) {
+  auto p = std::make_shared<const Poison>(Poison{kind, std::move(message)});
+  Engine& e = engine();
+  std::lock_guard lock(e.error_mutex);
+  if (!e.pending) e.pending = p;
+  return p;
+}
+
+std::string with_context(const char* what, const Program& p, const Step& step) {
+  const Graph& g = p.graph;
+  std::string text = what;
+  const Node& n = g.nodes[static_cast<size_t>(step.group.nodes[0])];
+  text += fmt::format("\n  while running {}", describe_node(g, n));
+  if (step.group.nodes.size() > 1) text += fmt::format(" and {} ops fused with it", step.group.nodes.size() - 1);
+  text += fmt::format(" with {} on {}", step.impl, g.device.str());
+  return text;
+}
+
+std::string recorded_at(const Window& w, const Step& step) {
+  const SourceLoc& loc = w.ops[static_cast<size_t>(step.group.nodes[0])].loc;
+  return loc.code ? fmt::format("\n  recorded at {}", describe_location(loc)) : std::string();
+}
+
+// Gives every slot of the program its bytes, before the first step. Throws OutOfMemory; then nothing has changed but allocations that
+// belong to promised storages.
+char* obtain_memory(Window& w, const Program& p) {
+  for (size_t s = 0; s < w.slots.size(); ++s) {
+    const Placement& at = p.placements[s];
+    Storage& st = *w.slots[s].storage;
+    if (at.kind == Placement::Allocate && !st.data) allocate_data(st);
+    if (at.kind == Placement::Donated && !st.data) {
+      Storage& donor = *w.slots[static_cast<size_t>(at.donor)].storage;
+      if (donor.data && donor.owned_by_allocator && donor.nbytes == st.nbytes) continue;  // taken over when the first step runs
+      allocate_data(st);
+    }
+  }
+  return static_cast<char*>(p.arena_bytes ? arena_for(p.arena_bytes) : nullptr);
+}
+
+class Run {
+ public:
+  Run(Window& w, Program& p) : w_(w), p_(p), poison_(w.slots.size()) {}
+
+  void run() {
+    char* arena = obtain_memory(w_, p_);
+    pointers_.resize(w_.bindings.size());
+    for (size_t s = 0; s < w_.slots.size(); ++s) {
+      const Placement& at = p_.placements[s];
+      Storage& st = *w_.slots[s].storage;
+      if (at.kind == Placement::Donated && !st.data) {
+        Storage& donor = *w_.slots[static_cast<size_t>(at.donor)].storage;
+        std::swap(st.data, donor.data);
+        std::swap(st.owned_by_allocator, donor.owned_by_allocator);
+        donated_.push_back(static_cast<int32_t>(s));
+      }
+      if (w_.slots[s].external) poison_[s] = st.poison;
+    }
+    for (size_t b = 0; b < w_.bindings.size(); ++b) {
+      const auto s = static_cast<size_t>(w_.bindings[b].slot);
+      const Placement& at = p_.placements[s];
+      char* base = static_cast<char*>(w_.slots[s].storage->data);
+      if (at.kind == Placement::Arena) base = arena + at.offset;
+      if (at.kind == Placement::Elided) base = nullptr;
+      // A donor's bytes now belong to the slot that took them over, but its readers come first and need the address.
+      for (int32_t d : donated_)
+        if (p_.placements[static_cast<size_t>(d)].donor == static_cast<int32_t>(s)) base = static_cast<char*>(w_.slots[static_cast<size_t>(d)].storage->data);
+      pointers_[b] = base ? base + w_.bindings[b].byte_offset : nullptr;
+    }
+    const int64_t level = env::debug();
+    for (Step& step : p_.steps) {
+      if (level >= 3) timed(step, arena);
+      else run_step(step, arena);
+    }
+    for (size_t s = 0; s < w_.slots.size(); ++s) w_.slots[s].storage->poison = poison_[s];
+  }
+
+ private:
+  void timed(Step& step, char* arena) {
+    const auto start = std::chrono::steady_clock::now();
+    run_step(step, arena);
+    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    double bytes = 0;
+    for (int32_t s : step.reads) bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
+    for (int32_t s : step.writes)
+      if (p_.placements[static_cast<size_t>(s)].kind != Placement::Elided) bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
+    fmt::print(stderr, "pyflame: {:10.1f} us {:8.2f} GB/s  {} {}\n", us, bytes / us * 1e-3, step.impl,
+               describe_node(p_.graph, p_.graph.nodes[static_cast<size_t>(step.group.nodes[0])]));
+  }
+
+  void run_step(Step& step, char* arena) {
+    for (int32_t s : step.reads)
+      if (const auto& bad = poison_[static_cast<size_t>(s)]) {
+        for (int32_t out : step.writes) poison_[static_cast<size_t>(out)] = bad;
+        return;
+      }
+    try {
+      if (step.executable) {
+        const RunContext ctx{pointers_.data(), w_.params.data(), arena + step.workspace_offset};
+        step.executable->run(ctx);
+      }
+      for (size_t i = 0; i < step.writes.size(); ++i)
+        if (step.covers[i]) poison_[static_cast<size_t>(step.writes[i])] = nullptr;
+    } catch (const Error& e) {
+      failed(step, e.kind(), e.what());
+    } catch (const std::exception& e) {
+      failed(step, ErrorKind::Runtime, e.what());
+    }
+  }
+
+  void failed(const Step& step, ErrorKind kind, const char* what) {
+    const auto poison = make_poison(kind, with_context(what, p_, step) + recorded_at(w_, step));
+    for (int32_t s : step.writes) poison_[static_cast<size_t>(s)] = poison;
+  }
+
+  Window& w_;
+  Program& p_;
+  std::vector<std::shared_ptr<const Poison>> poison_;
+  std::vector<void*> pointers_;
+  std::vector<int32_t> donated_;
+};
+
+std::vector<uint8_t> liveness_of(const Window& w, bool all_live) {
+  std::vector<uint8_t> v(w.slots.size());
+  for (size_t s = 0; s < v.size(); ++s) {
+    const Storage& st = *w.slots[s].storage;
+    const bool live = all_live || st.use_count() > 1;
+    const bool donatable = !live && w.slots[s].external && st.owned_by_allocator && !st.foreign && !st.escaped() && !st.poison;
+    v[s] = static_cast<uint8_t>(live ? 1 : donatable ? 2 : 0);
+  }
+  return v;
+}
+
+void poison_outputs(Window& w, ErrorKind kind, const std::string& message) {
+  const auto poison = make_poison(kind, message);
+  const Graph g = build_graph(w);
+  for (const Node& n : g.nodes)
+    for (const Operand& o : n.outs) w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage->poison = poison;
+}
+
+void run_window(Window& w, CutReason reason, bool all_live) {
+  bool cached = false;
+  const auto start = std::chrono::steady_clock::now();
+  auto program = get_program(w, liveness_of(w, all_live), &cached);
+  const double plan_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  const int64_t level = env::debug();
+  if (level >= 2)
+    fmt::print(stderr, "pyflame: window of {} ops, cut by {}; {}; {} steps, arena {} bytes\n", w.ops.size(), cut_reason_name(reason),
+               cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us), program->steps.size(),
+               program->arena_bytes);
+  if (level >= 4 && !cached) fmt::print(stderr, "{}", describe_program(*program));
+  explain_log(*program, cut_reason_name(reason), cached, plan_us);
+  ++program->runs;
+  if (program->backend->executes()) Run(w, *program).run();
+}
+
+// The window as one-op windows: the last try when its memory cannot be had at once.
+void run_one_by_one(const Window& w) {
+  for (size_t op = 0; op < w.ops.size(); ++op) {
+    Window one = single_op_window(w, op);
+    const SourceLoc& loc = w.ops[op].loc;
+    try {
+      empty_cache();
+      run_window(one, CutReason::Retry, true);
+    } catch (const Error& e) {
+      poison_outputs(one, e.kind(), e.what() + (loc.code ? "\n  recorded at " + describe_location(loc) : std::string()));
+    }
+  }
+}
+
+void release_arena() {
+  Engine& e = engine();
+  free_raw(e.arena, e.arena_bytes);
+  e.arena = nullptr;
+  e.arena_bytes = 0;
+  note_arena(0);
+}
+
+}  // namespace
+
+void execute_window(Window& w, CutReason reason) noexcept {
+  std::lock_guard lock(engine().mutex);
+  try {
+    try {
+      run_window(w, reason, false);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::OutOfMemory) throw;
+      release_arena();
+      empty_cache();
+      run_one_by_one(w);
+    }
+  } catch (const Error& e) {
+    poison_outputs(w, e.kind(), e.what());
+  } catch (const std::exception& e) {
+    poison_outputs(w, ErrorKind::Runtime, fmt::format("execute: unexpected failure; got {}", e.what()));
+  }
+}
+
+void raise_pending_error() {
+  std::shared_ptr<const Poison> p;
+  {
+    Engine& e = engine();
+    std::lock_guard lock(e.error_mutex);
+    p = std::move(e.pending);
+    e.pending = nullptr;
+  }
+  if (p) throw Error(p->kind, p->message);
+}
+
+void forget_pending_error(const Poison* p) {
+  Engine& e = engine();
+  std::lock_guard lock(e.error_mutex);
+  if (e.pending.get() == p) e.pending = nullptr;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,15 @@
+// Runs windows. A failure never leaves execute_window as an exception: it poisons exactly the storages that were not wholly written,
+// and is raised at the first read of one of them, at the next structural mark, or by synchronize(), whichever comes first.
+#pragma once
+#include "pyflame/record/recorder.h"
+
+namespace pyflame {
+
+void execute_window(Window& w, CutReason reason) noexcept;
+
+// Raises the oldest failure that nobody has seen yet.
+void raise_pending_error();
+// The poison has just been raised by a read.
+void forget_pending_error(const Poison* p);
+
+}  // namespace pyflame

@@ -1,0 +1,9 @@
+// The executor's side of pf.explain() (compile/explain.h is the caller's).
+#pragma once
+#include "pyflame/compile/program.h"
+
+namespace pyflame {
+
+void explain_log(const Program& p, const char* reason, bool cached, double plan_us);
+
+}  // namespace pyflame

@@ -1,0 +1,74 @@
+// Reading values: the points at which pending work is completed.
+#include <cstring>
+
+#include "pyflame/record/recorder.h"
+#include "pyflame/runtime/allocator.h"
+#include "pyflame/tensor/print.h"
+
+namespace pyflame {
+
+const void* Tensor::data() const {
+  Storage& s = *storage();
+  sync_storage(s);
+  if (!s.data) {  // nothing ever wrote it (the null device plans only): zeros
+    allocate_data(s);
+    std::memset(s.data, 0, s.nbytes);
+  }
+  return static_cast<const char*>(s.data) + offset() * itemsize();
+}
+
+void* Tensor::mutable_data() const {
+  const void* p = data();
+  storage()->version.fetch_add(1, std::memory_order_relaxed);
+  return const_cast<void*>(p);
+}
+
+namespace {
+void check_one(const Tensor& t) {
+  PF_CHECK(t.numel() == 1, Value, "item: the tensor does not have exactly one element; got shape {}; expected one element; hint: tolist()",
+           t.shape().str());
+}
+}  // namespace
+
+double Tensor::item_f64() const {
+  check_one(*this);
+  const void* p = data();
+  return dispatch(dtype(), [&]<class T>() -> double {
+    const T v = *static_cast<const T*>(p);
+    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<float>(v);
+    else return static_cast<double>(v);
+  });
+}
+
+int64_t Tensor::item_i64() const {
+  check_one(*this);
+  const void* p = data();
+  return dispatch(dtype(), [&]<class T>() -> int64_t {
+    const T v = *static_cast<const T*>(p);
+    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<int64_t>(static_cast<float>(v));
+    else return static_cast<int64_t>(v);
+  });
+}
+
+template <>
+double Tensor::item<double>() const {
+  return item_f64();
+}
+template <>
+float Tensor::item<float>() const {
+  return static_cast<float>(item_f64());
+}
+template <>
+int64_t Tensor::item<int64_t>() const {
+  return item_i64();
+}
+template <>
+int Tensor::item<int>() const {
+  return static_cast<int>(item_i64());
+}
+template <>
+bool Tensor::item<bool>() const {
+  return item_f64() != 0;
+}
+
+}  // namespace pyflame
