@@ -1,0 +1,53 @@
+// Text to numbers: characters (Unicode code points that the training text has) or bytes (256, whatever the text).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pyflame::data {
+
+using Token = uint16_t;
+
+// The code points of valid UTF-8; ValueError naming `op` and the byte otherwise.
+std::u32string decode_utf8(const char* op, std::string_view text);
+bool is_utf8(std::string_view text);
+std::string encode_utf8(std::u32string_view text);
+// A character for a message: as itself when printable, and its code.
+std::string describe_char(char32_t c);
+
+class Tokenizer {
+ public:
+  static Tokenizer bytes();
+  // Every character that occurs at least `min_count` times, in the order of their codes. ValueError above 65536 characters.
+  static Tokenizer chars(std::u32string_view text, int64_t min_count = 1);
+  static Tokenizer from_json(const std::string& json);
+  std::string to_json() const;
+
+  bool is_bytes() const { return is_bytes_; }
+  int64_t vocabulary() const { return is_bytes_ ? 256 : static_cast<int64_t>(alphabet_.size()); }
+
+  // ValueError naming every character that the vocabulary lacks.
+  std::vector<Token> encode(std::string_view text) const;
+  // Characters outside the vocabulary are left out; `dropped` counts them.
+  std::vector<Token> encode_lossy(std::u32string_view text, int64_t& dropped) const;
+  // The bytes of one token: a whole character, or one byte.
+  std::string decode(Token t) const;
+  std::string decode(const std::vector<Token>& tokens) const;
+
+ private:
+  bool is_bytes_ = true;
+  std::u32string alphabet_;  // sorted
+};
+
+// Makes valid UTF-8 of a stream of tokens' bytes: keeps an unfinished character back, replaces what can never become one.
+class Utf8Stream {
+ public:
+  std::string push(std::string_view bytes);
+  std::string finish();  // what is left, unfinished, as a replacement character
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace pyflame::data
