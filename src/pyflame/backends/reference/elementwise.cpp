@@ -124,7 +124,7 @@ void compute(OpId op, const T* a, const T* b, const T* c, int64_t n, T* y) {
       if constexpr (std::is_same_v<T, double>) return each(a, n, y, [](T x) { return std::fabs(x); });
       else return each(a, n, y, [](T x) { return x < 0 ? sub(T{0}, x) : x; });
     case OpId::sign: return each(a, n, y, [](T x) { return is_nan(x) ? x : static_cast<T>((x > 0) - (x < 0)); });
-    case OpId::relu: return each(a, n, y, [](T x) { return x < 0 ? T{0} : x; });
+    case OpId::relu: return each(a, n, y, [](T x) { return x <= 0 ? T{0} : x; });
     case OpId::floor:
       if constexpr (std::is_same_v<T, double>) return each(a, n, y, [](T x) { return std::floor(x); });
       else return each(a, n, y, [](T x) { return x; });
