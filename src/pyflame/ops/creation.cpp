@@ -32,8 +32,12 @@ Tensor full(const Dims& shape, Scalar value, DTypeOpt dtype, DeviceOpt device) {
   return emit_on(device.value_or(current_device()), OpId::full, {Arg(value, d)}, shape, d);
 }
 
-Tensor zeros(const Dims& shape, DTypeOpt dtype, DeviceOpt device) { return full(shape, 0, dtype.value_or(DType::float32), device); }
-Tensor ones(const Dims& shape, DTypeOpt dtype, DeviceOpt device) { return full(shape, 1, dtype.value_or(DType::float32), device); }
+Tensor zeros(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
+  return full(shape, 0, dtype.value_or(DType::float32), device);
+}
+Tensor ones(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
+  return full(shape, 1, dtype.value_or(DType::float32), device);
+}
 
 Tensor empty_like(const Tensor& x, DTypeOpt dtype) {
   check_defined("empty_like", x);
@@ -52,9 +56,11 @@ Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype, DeviceOpt d
   PF_CHECK(d != DType::bool_, Type, "arange: not defined for bool; got dtype bool; expected integers or floats");
   PF_CHECK(step.f != 0, Value, "arange: the step is 0; got step {}; expected a step that is not 0", step.f);
   PF_CHECK(std::isfinite(start.f) && std::isfinite(end.f) && std::isfinite(step.f), Value,
-           "arange: not a finite range; got start {}, end {}, step {}; expected finite numbers", start.f, end.f, step.f);
+           "arange: not a finite range; got start {}, end {}, step {}; expected finite numbers", start.f, end.f,
+           step.f);
   PF_CHECK((end.f >= start.f) == (step.f > 0) || end.f == start.f, Value,
-           "arange: the step leads away from the end; got start {}, end {}, step {}; expected a step towards the end", start.f, end.f, step.f);
+           "arange: the step leads away from the end; got start {}, end {}, step {}; expected a step towards the end",
+           start.f, end.f, step.f);
   int64_t n;
   if (whole) {
     __extension__ using Wide = __int128;  // end - start may not fit into 64 bits
@@ -98,10 +104,12 @@ Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt dev
 
 Tensor one_hot(const Tensor& index, int64_t num_classes) {
   check_defined("one_hot", index);
-  PF_CHECK(index.dtype() == DType::int64, Type, "one_hot: the index is not int64; got {}; expected int64", dtype_name(index.dtype()));
+  PF_CHECK(index.dtype() == DType::int64, Type, "one_hot: the index is not int64; got {}; expected int64",
+           dtype_name(index.dtype()));
   int64_t classes = num_classes;
   if (classes == -1) {
-    PF_CHECK(index.numel() > 0, Value, "one_hot: the number of classes cannot be read from an empty index; hint: give num_classes");
+    PF_CHECK(index.numel() > 0, Value,
+             "one_hot: the number of classes cannot be read from an empty index; hint: give num_classes");
     classes = max(index).item_i64() + 1;
   }
   PF_CHECK(classes > 0, Value, "one_hot: the number of classes is not positive; got {}; expected > 0", classes);

@@ -19,7 +19,8 @@ DType result_type(const Tensor& a, const Tensor& b) {
   if ((a.dim() == 0) == (b.dim() == 0)) return promote(a.dtype(), b.dtype());
   const Tensor& main = a.dim() == 0 ? b : a;
   const Tensor& zero_dim = a.dim() == 0 ? a : b;
-  return dtype_category(zero_dim.dtype()) > dtype_category(main.dtype()) ? promote(main.dtype(), zero_dim.dtype()) : main.dtype();
+  return dtype_category(zero_dim.dtype()) > dtype_category(main.dtype()) ? promote(main.dtype(), zero_dim.dtype())
+                                                                         : main.dtype();
 }
 
 DType result_type(const Value& a, const Value& b) {
@@ -86,14 +87,16 @@ Tensor unary_op(const char* name, OpId op, const Tensor& x, F grad) {
     attach(name, {out}, {x}, {}, [grad](GradNode&, const Tensors& g) -> Tensors { return {grad(g[0])}; });
   } else {
     const Tensor& kept = save == Save::Input ? x : out;
-    attach(name, {out}, {x}, {kept}, [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], n.saved(0))}; });
+    attach(name, {out}, {x}, {kept},
+           [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], n.saved(0))}; });
   }
   return out;
 }
 
 void check_not_bool(const char* op, const Tensor& x) {
   check_defined(op, x);
-  PF_CHECK(x.dtype() != DType::bool_, Type, "{}: not defined for bool; got a bool tensor; expected integers or floats; hint: {}", op,
+  PF_CHECK(x.dtype() != DType::bool_, Type,
+           "{}: not defined for bool; got a bool tensor; expected integers or floats; hint: {}", op,
            std::string_view(op) == "neg" ? "logical_not()" : "cast it first");
 }
 
@@ -101,10 +104,10 @@ void check_not_bool(const char* op, const Tensor& x) {
 
 // ---- unary
 
-#define PF_FLOAT_UNARY(name, save, params, expression)                                                             \
-  Tensor name(const Tensor& input) {                                                                               \
-    check_defined(#name, input);                                                                                   \
-    return unary_op<Save::save>(#name, OpId::name, as_float(input), [] params -> Tensor { return expression; });   \
+#define PF_FLOAT_UNARY(name, save, params, expression)                                                           \
+  Tensor name(const Tensor& input) {                                                                             \
+    check_defined(#name, input);                                                                                 \
+    return unary_op<Save::save>(#name, OpId::name, as_float(input), [] params -> Tensor { return expression; }); \
   }
 using T = const Tensor&;
 PF_FLOAT_UNARY(sqrt, Output, (T g, T y), div(g, mul(y, 2.0)))
@@ -121,10 +124,10 @@ PF_FLOAT_UNARY(sigmoid, Output, (T g, T y), mul(g, mul(y, sub(1.0, y))))
 PF_FLOAT_UNARY(erf, Input, (T g, T x), mul(g, mul(exp(neg(square(x))), 2.0 * std::numbers::inv_sqrtpi)))
 #undef PF_FLOAT_UNARY
 
-#define PF_NUMBER_UNARY(name, save, params, expression)                                                  \
-  Tensor name(const Tensor& input) {                                                                         \
-    check_not_bool(#name, input);                                                                            \
-    return unary_op<Save::save>(#name, OpId::name, input, [] params -> Tensor { return expression; });       \
+#define PF_NUMBER_UNARY(name, save, params, expression)                                                \
+  Tensor name(const Tensor& input) {                                                                   \
+    check_not_bool(#name, input);                                                                      \
+    return unary_op<Save::save>(#name, OpId::name, input, [] params -> Tensor { return expression; }); \
   }
 PF_NUMBER_UNARY(neg, None, (T g), neg(g))
 PF_NUMBER_UNARY(abs, Input, (T g, T x), mul(g, sign(x)))
@@ -138,11 +141,11 @@ Tensor sign(const Tensor& x) {
 }
 
 // Integers are whole already.
-#define PF_ROUNDING(name)                                              \
-  Tensor name(const Tensor& x) {                                       \
-    check_not_bool(#name, x);                                          \
-    if (!is_float(x.dtype())) return clone(x);                         \
-    return unary_op<Save::None>(#name, OpId::name, x, zeros_of);       \
+#define PF_ROUNDING(name)                                        \
+  Tensor name(const Tensor& x) {                                 \
+    check_not_bool(#name, x);                                    \
+    if (!is_float(x.dtype())) return clone(x);                   \
+    return unary_op<Save::None>(#name, OpId::name, x, zeros_of); \
   }
 PF_ROUNDING(floor)
 PF_ROUNDING(ceil)
@@ -219,7 +222,8 @@ Tensor silu(const Tensor& x) { return activation("silu", OpId::silu, OpId::silu_
 
 Tensor gelu(const Tensor& x, const std::string& approximate) {
   if (approximate == "tanh") return activation("gelu", OpId::gelu_tanh, OpId::gelu_tanh_grad, x, gelu_tanh_grad);
-  PF_CHECK(approximate == "none", Value, "gelu: unknown approximation; got '{}'; expected 'none' or 'tanh'", approximate);
+  PF_CHECK(approximate == "none", Value, "gelu: unknown approximation; got '{}'; expected 'none' or 'tanh'",
+           approximate);
   return activation("gelu", OpId::gelu, OpId::gelu_grad, x, gelu_grad);
 }
 
@@ -273,7 +277,8 @@ Tensor to_device(const Tensor& x, Device device) {
   if (x.device() == device) return x;
   const Tensor dense = contiguous(x.detach());
   Tensor out = from_host(dense.data(), dense.shape(), dense.dtype(), device);
-  attach("to_device", {out}, {x}, {}, [from = x.device()](GradNode&, const Tensors& g) -> Tensors { return {to_device(g[0], from)}; });
+  attach("to_device", {out}, {x}, {},
+         [from = x.device()](GradNode&, const Tensors& g) -> Tensors { return {to_device(g[0], from)}; });
   return out;
 }
 
@@ -291,8 +296,9 @@ Tensor add(const Value& av, const Value& bv) {
 
 Tensor sub(const Value& av, const Value& bv) {
   const Operands o = operands("sub", av, bv);
-  PF_CHECK(o.dtype != DType::bool_, Type,
-           "sub: not defined for two bool tensors; got bool and bool; expected integers or floats; hint: logical_xor()");
+  PF_CHECK(
+      o.dtype != DType::bool_, Type,
+      "sub: not defined for two bool tensors; got bool and bool; expected integers or floats; hint: logical_xor()");
   Tensor out = o.run(OpId::sub);
   attach("sub", {out}, {o.a, o.b}, {}, [](GradNode& n, const Tensors& g) -> Tensors {
     return {n.needs(0) ? to_edge(n, 0, g[0]) : Tensor(), n.needs(1) ? neg(to_edge(n, 1, g[0])) : Tensor()};
@@ -321,18 +327,20 @@ Tensor div(const Value& av, const Value& bv) {
   if (!is_float(dtype)) dtype = DType::float32;
   const Operands o("div", av, bv, dtype);
   Tensor out = o.run(OpId::div);
-  attach("div", {out}, {o.a, o.b}, {o.b, if_needed(out, o.b)}, [b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
-    const Tensor scaled = div(g[0], operand(n, 0, b));
-    return {n.needs(0) ? to_edge(n, 0, scaled) : Tensor(),
-            n.needs(1) ? to_edge(n, 1, neg(mul(scaled, n.saved(1)))) : Tensor()};
-  });
+  attach("div", {out}, {o.a, o.b}, {o.b, if_needed(out, o.b)},
+         [b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+           const Tensor scaled = div(g[0], operand(n, 0, b));
+           return {n.needs(0) ? to_edge(n, 0, scaled) : Tensor(),
+                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, n.saved(1)))) : Tensor()};
+         });
   return out;
 }
 
 namespace {
 
 void check_divisor(const char* op, const Operands& o) {
-  PF_CHECK(o.dtype != DType::bool_, Type, "{}: not defined for bool; got bool operands; expected integers or floats", op);
+  PF_CHECK(o.dtype != DType::bool_, Type, "{}: not defined for bool; got bool operands; expected integers or floats",
+           op);
   PF_CHECK(o.b || is_float(o.dtype) || o.b_number.i != 0, Runtime,
            "{}: integer division by zero; got the divisor 0; expected a divisor that is not 0", op);
 }
@@ -345,7 +353,8 @@ Tensor floor_divide(const Value& av, const Value& bv) {
   Tensor out = o.run(OpId::floor_divide);
   if (is_float(o.dtype))
     attach("floor_divide", {out}, {o.a, o.b}, {}, [](GradNode& n, const Tensors& g) -> Tensors {
-      return {n.needs(0) ? to_edge(n, 0, zeros_like(g[0])) : Tensor(), n.needs(1) ? to_edge(n, 1, zeros_like(g[0])) : Tensor()};
+      return {n.needs(0) ? to_edge(n, 0, zeros_like(g[0])) : Tensor(),
+              n.needs(1) ? to_edge(n, 1, zeros_like(g[0])) : Tensor()};
     });
   return out;
 }
@@ -403,7 +412,8 @@ Tensor pow(const Value& av, const Value& bv) {
   PF_CHECK(o.dtype != DType::bool_, Type, "pow: not defined for bool; got bool operands; expected integers or floats");
   if (o.a && !o.b) {
     PF_CHECK(is_float(o.dtype) || o.b_number.i >= 0, Runtime,
-             "pow: integers to a negative integer power are not integers; got the exponent {}; expected >= 0; hint: cast to a float",
+             "pow: integers to a negative integer power are not integers; got the exponent {}; expected >= 0; hint: "
+             "cast to a float",
              o.b_number.i);
     if (Tensor simple = pow_by_number(o.a, o.b_number)) return simple;
   }
@@ -429,22 +439,25 @@ Tensor extremum(const char* name, OpId op, OpId bool_op, const Value& av, const 
   if (o.dtype == DType::bool_) return o.run(bool_op);
   Tensor out = o.run(op);
   if (is_float(o.dtype))
-    attach(name, {out}, {o.a, o.b}, {o.a, o.b}, [loses, a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
-      const Value x = operand(n, 0, a), y = operand(n, 1, b);
-      const Tensor shared = where(eq(x, y), mul(g[0], 0.5), g[0]);
-      return {n.needs(0) ? to_edge(n, 0, where(loses(x, y), 0.0, shared)) : Tensor(),
-              n.needs(1) ? to_edge(n, 1, where(loses(y, x), 0.0, shared)) : Tensor()};
-    });
+    attach(name, {out}, {o.a, o.b}, {o.a, o.b},
+           [loses, a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+             const Value x = operand(n, 0, a), y = operand(n, 1, b);
+             const Tensor shared = where(eq(x, y), mul(g[0], 0.5), g[0]);
+             return {n.needs(0) ? to_edge(n, 0, where(loses(x, y), 0.0, shared)) : Tensor(),
+                     n.needs(1) ? to_edge(n, 1, where(loses(y, x), 0.0, shared)) : Tensor()};
+           });
   return out;
 }
 
 }  // namespace
 
 Tensor maximum(const Value& a, const Value& b) {
-  return extremum("maximum", OpId::maximum, OpId::logical_or, a, b, [](const Value& x, const Value& y) { return lt(x, y); });
+  return extremum("maximum", OpId::maximum, OpId::logical_or, a, b,
+                  [](const Value& x, const Value& y) { return lt(x, y); });
 }
 Tensor minimum(const Value& a, const Value& b) {
-  return extremum("minimum", OpId::minimum, OpId::logical_and, a, b, [](const Value& x, const Value& y) { return gt(x, y); });
+  return extremum("minimum", OpId::minimum, OpId::logical_and, a, b,
+                  [](const Value& x, const Value& y) { return gt(x, y); });
 }
 
 // ---- comparisons and logic
@@ -468,7 +481,9 @@ Tensor compare(const char* name, OpId op, const Value& a, const Value& b) {
   return Operands(name, a, b, dtype).run(op, DType::bool_);
 }
 
-Value as_bool(const Value& v) { return v.is_tensor ? Value(v.tensor) : Value(v.scalar.kind == Category::Float ? v.scalar.f != 0 : v.scalar.i != 0); }
+Value as_bool(const Value& v) {
+  return v.is_tensor ? Value(v.tensor) : Value(v.scalar.kind == Category::Float ? v.scalar.f != 0 : v.scalar.i != 0);
+}
 
 Tensor logical(const char* name, OpId op, const Value& a, const Value& b) {
   if (a.is_tensor) check_defined(name, a.tensor);
@@ -480,20 +495,22 @@ Tensor logical(const char* name, OpId op, const Value& a, const Value& b) {
 
 #define X(name) \
   Tensor name(const Value& a, const Value& b) { return compare(#name, OpId::name, a, b); }
-X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
+X(eq)
+X(ne) X(lt) X(le) X(gt) X(ge)
 #undef X
 #define X(name) \
   Tensor name(const Value& a, const Value& b) { return logical(#name, OpId::name, a, b); }
-X(logical_and) X(logical_or) X(logical_xor)
+    X(logical_and) X(logical_or) X(logical_xor)
 #undef X
 
-// ---- selection
+    // ---- selection
 
-Tensor where(const Tensor& condition, const Value& av, const Value& bv) {
+    Tensor where(const Tensor& condition, const Value& av, const Value& bv) {
   check_defined("where", condition);
   if (av.is_tensor) check_defined("where", av.tensor);
   if (bv.is_tensor) check_defined("where", bv.tensor);
-  PF_CHECK(condition.dtype() == DType::bool_, Type, "where: the condition is not bool; got {}; expected bool; hint: compare with 0",
+  PF_CHECK(condition.dtype() == DType::bool_, Type,
+           "where: the condition is not bool; got {}; expected bool; hint: compare with 0",
            dtype_name(condition.dtype()));
   const DType dtype = ops::result_type(av, bv);
   Dims shape = condition.shape();
@@ -506,11 +523,13 @@ Tensor where(const Tensor& condition, const Value& av, const Value& bv) {
     b = cast(bv.tensor, dtype);
     if (b.shape() != shape) shape = broadcast_shapes("where", shape, b.shape());
   }
-  Tensor out = emit(OpId::where, {condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype)}, shape, dtype);
+  Tensor out = emit(OpId::where, {condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype)},
+                    shape, dtype);
   if (is_float(dtype))
     attach("where", {out}, {a, b}, {condition}, [](GradNode& n, const Tensors& g) -> Tensors {
       const Tensor c = n.saved(0);
-      return {n.needs(0) ? to_edge(n, 0, where(c, g[0], 0.0)) : Tensor(), n.needs(1) ? to_edge(n, 1, where(c, 0.0, g[0])) : Tensor()};
+      return {n.needs(0) ? to_edge(n, 0, where(c, g[0], 0.0)) : Tensor(),
+              n.needs(1) ? to_edge(n, 1, where(c, 0.0, g[0])) : Tensor()};
     });
   return out;
 }
@@ -538,9 +557,11 @@ Tensor clamp(const Tensor& input, std::optional<Scalar> min, std::optional<Scala
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   check_defined("masked_fill", x);
   check_defined("masked_fill", mask);
-  PF_CHECK(mask.dtype() == DType::bool_, Type, "masked_fill: the mask is not bool; got {}; expected bool", dtype_name(mask.dtype()));
+  PF_CHECK(mask.dtype() == DType::bool_, Type, "masked_fill: the mask is not bool; got {}; expected bool",
+           dtype_name(mask.dtype()));
   PF_CHECK(value.kind <= dtype_category(x.dtype()), Type,
-           "masked_fill: the value would change the dtype; got a {} for a {} tensor; expected a value of its kind; hint: cast the tensor",
+           "masked_fill: the value would change the dtype; got a {} for a {} tensor; expected a value of its kind; "
+           "hint: cast the tensor",
            value.kind == Category::Float ? "float" : "integer", dtype_name(x.dtype()));
   const Dims shape = x.shape() == mask.shape() ? x.shape() : broadcast_shapes("masked_fill", x.shape(), mask.shape());
   Tensor out = emit(OpId::where, {mask, Arg(value, x.dtype()), x}, shape, x.dtype());

@@ -25,16 +25,20 @@ void check_target(const char* op, const Tensor& x) {
              "{}: a tensor made under inference_mode cannot be changed in place outside it; hint: clone() it", op);
     if (grad_mode::enabled()) {
       PF_CHECK(!m->requires_grad || !x.is_leaf(), Runtime,
-               "{}: a leaf tensor that requires grad is being used in an in-place operation; got a leaf of shape {}; expected a tensor "
+               "{}: a leaf tensor that requires grad is being used in an in-place operation; got a leaf of shape {}; "
+               "expected a tensor "
                "that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
                op, x.shape().str());
       if (m->view_base) {
-        PF_CHECK(!m->view_base.requires_grad() || !m->view_base.is_leaf(), Runtime,
-                 "{}: a view of a leaf tensor that requires grad is being used in an in-place operation; got a view of a leaf of shape "
-                 "{}; expected a tensor that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
-                 op, m->view_base.shape().str());
+        PF_CHECK(
+            !m->view_base.requires_grad() || !m->view_base.is_leaf(), Runtime,
+            "{}: a view of a leaf tensor that requires grad is being used in an in-place operation; got a view of a "
+            "leaf of shape "
+            "{}; expected a tensor that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
+            op, m->view_base.shape().str());
         PF_CHECK(m->view_epoch != kUntrackedView, Runtime,
-                 "{}: a view made under no_grad() is being changed in place where gradients are recorded; hint: make the view outside "
+                 "{}: a view made under no_grad() is being changed in place where gradients are recorded; hint: make "
+                 "the view outside "
                  "no_grad(), or write under no_grad() as well",
                  op);
       }
@@ -43,15 +47,17 @@ void check_target(const char* op, const Tensor& x) {
   if (x.is_contiguous()) return;
   for (int i = 0; i < x.dim(); ++i)
     PF_CHECK(x.shape()[i] <= 1 || x.strides()[i] != 0 || x.numel() == 0, Runtime,
-             "{}: several elements of the written tensor share one memory location; got strides {} for shape {}; hint: clone() it first", op,
-             x.strides().str(), x.shape().str());
+             "{}: several elements of the written tensor share one memory location; got strides {} for shape {}; hint: "
+             "clone() it first",
+             op, x.strides().str(), x.shape().str());
 }
 
 void check_fits(const char* op, const Tensor& x, const Dims& value) {
   if (x.shape() == value) return;
   PF_CHECK(broadcast_shapes(op, x.shape(), value) == x.shape(), Value,
-           "{}: the value has a larger shape than the tensor; got {} for a tensor of shape {}; expected a shape that broadcasts to it", op,
-           value.str(), x.shape().str());
+           "{}: the value has a larger shape than the tensor; got {} for a tensor of shape {}; expected a shape that "
+           "broadcasts to it",
+           op, value.str(), x.shape().str());
 }
 
 void adopt_history(const Tensor& x, const Tensor& from) {
@@ -95,10 +101,15 @@ void record_write(const char* op, const Tensor& x, const Tensor& value) {
     const Tensor base = m->view_base;
     if (!any_requires_grad({base, value})) return;
     const Geometry at{x.shape(), x.strides(), x.offset() - base.offset(), base.is_contiguous(), base.strides()};
-    PF_CHECK(x.numel() == 0 || (at.offset >= 0 && at.offset + extent(at.shape, at.strides) <= extent(base.shape(), base.strides())),
-             NotImplemented, "{}: the gradient of writing through an as_strided view that reaches beyond its base is not supported", op);
+    PF_CHECK(x.numel() == 0 ||
+                 (at.offset >= 0 && at.offset + extent(at.shape, at.strides) <= extent(base.shape(), base.strides())),
+             NotImplemented,
+             "{}: the gradient of writing through an as_strided view that reaches beyond its base is not supported",
+             op);
     PF_CHECK(!ops::may_overlap(base.shape(), base.strides()), NotImplemented,
-             "{}: the gradient of writing into a base whose elements share memory is not supported; hint: clone() the base first", op);
+             "{}: the gradient of writing into a base whose elements share memory is not supported; hint: clone() the "
+             "base first",
+             op);
     const Tensor out = alias(base, base.shape(), base.strides(), base.offset());
     attach("copy_slices", {out}, {base, value}, {},
            [at](GradNode& n, const Tensors& g) -> Tensors { return copy_slices_backward(n, g[0], at); });
@@ -108,17 +119,20 @@ void record_write(const char* op, const Tensor& x, const Tensor& value) {
   if (!any_requires_grad({x, value})) return;
   const Tensor out = alias(x, x.shape(), x.strides(), x.offset());
   attach(op, {out}, {x, value}, {}, [](GradNode& n, const Tensors& g) -> Tensors {
-    return {n.needs(0) ? zeros_like(g[0]) : Tensor(), n.needs(1) ? sum_to(cast(g[0], edge_dtype(n, 1)), edge_shape(n, 1)) : Tensor()};
+    return {n.needs(0) ? zeros_like(g[0]) : Tensor(),
+            n.needs(1) ? sum_to(cast(g[0], edge_dtype(n, 1)), edge_shape(n, 1)) : Tensor()};
   });
   adopt_history(x, out);
 }
 
 Tensor assign(const char* name, const Tensor& x, const Tensor& result) {
   PF_CHECK(result.shape() == x.shape(), Value,
-           "{}: the result has a larger shape than the tensor; got {} for a tensor of shape {}; expected operands that broadcast to it", name,
-           result.shape().str(), x.shape().str());
+           "{}: the result has a larger shape than the tensor; got {} for a tensor of shape {}; expected operands that "
+           "broadcast to it",
+           name, result.shape().str(), x.shape().str());
   PF_CHECK(dtype_category(result.dtype()) <= dtype_category(x.dtype()), Runtime,
-           "{}: result type {} can't be cast to {}; got a result of a higher kind than the tensor's; hint: use the op that is not in place",
+           "{}: result type {} can't be cast to {}; got a result of a higher kind than the tensor's; hint: use the op "
+           "that is not in place",
            name, dtype_name(result.dtype()), dtype_name(x.dtype()));
   const Tensor value = cast(result, x.dtype());
   ops::write(x, value);

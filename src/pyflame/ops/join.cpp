@@ -25,9 +25,11 @@ Tensor cat(const Tensors& xs, int64_t dim) {
   const Tensor* first = nullptr;
   for (const Tensor& x : xs) {
     check_defined("cat", x);
-    PF_CHECK(x.dim() > 0, Value, "cat: a tensor without dimensions cannot be joined; got shape (); expected 1-D or more; hint: stack()");
-    PF_CHECK(x.device() == xs[0].device(), Value, "cat: tensors are on different devices; got {} and {}; expected one device",
-             xs[0].device().str(), x.device().str());
+    PF_CHECK(x.dim() > 0, Value,
+             "cat: a tensor without dimensions cannot be joined; got shape (); expected 1-D or more; hint: stack()");
+    PF_CHECK(x.device() == xs[0].device(), Value,
+             "cat: tensors are on different devices; got {} and {}; expected one device", xs[0].device().str(),
+             x.device().str());
     if (!first && !is_legacy_empty(x)) first = &x;
   }
   if (!first) first = &xs[0];
@@ -42,8 +44,8 @@ Tensor cat(const Tensors& xs, int64_t dim) {
     if (is_legacy_empty(x)) continue;
     bool fits = x.dim() == first->dim();
     for (int i = 0; fits && i < x.dim(); ++i) fits = i == d || x.shape()[i] == first->shape()[i];
-    PF_CHECK(fits, Value, "cat: the shapes do not fit; got {} and {}; expected equal sizes except in dim {}", first->shape().str(),
-             x.shape().str(), d);
+    PF_CHECK(fits, Value, "cat: the shapes do not fit; got {} and {}; expected equal sizes except in dim {}",
+             first->shape().str(), x.shape().str(), d);
     shape[d] += x.shape()[d];
   }
   Tensor out = empty(shape, dtype, xs[0].device());
@@ -66,7 +68,8 @@ Tensor cat(const Tensors& xs, int64_t dim) {
     }
     return grads;
   };
-  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("cat", std::move(backward))), {xs.begin(), xs.end()}, {out}, {});
+  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("cat", std::move(backward))), {xs.begin(), xs.end()}, {out},
+              {});
   return out;
 }
 
@@ -75,8 +78,8 @@ Tensor stack(const Tensors& xs, int64_t dim) {
   Tensors rows;
   for (const Tensor& x : xs) {
     check_defined("stack", x);
-    PF_CHECK(x.shape() == xs[0].shape(), Value, "stack: the shapes differ; got {} and {}; expected equal shapes", xs[0].shape().str(),
-             x.shape().str());
+    PF_CHECK(x.shape() == xs[0].shape(), Value, "stack: the shapes differ; got {} and {}; expected equal shapes",
+             xs[0].shape().str(), x.shape().str());
     rows.push_back(unsqueeze(x, normalize_dim("stack", dim, xs[0].dim() + 1)));
   }
   return cat(rows, normalize_dim("stack", dim, xs[0].dim() + 1));
@@ -86,7 +89,8 @@ Tensor pad(const Tensor& input, const Dims& padding, const std::string& mode, Sc
   check_defined("pad", input);
   PF_CHECK(mode == "constant", NotImplemented, "pad: this mode is not supported; got '{}'; expected 'constant'", mode);
   PF_CHECK(padding.size() % 2 == 0 && padding.size() / 2 <= input.dim(), Value,
-           "pad: the padding does not fit the shape; got {} for a tensor of shape {}; expected pairs (before, after), last dim first",
+           "pad: the padding does not fit the shape; got {} for a tensor of shape {}; expected pairs (before, after), "
+           "last dim first",
            padding.str(), input.shape().str());
   // Negative padding cuts off.
   Tensor x = input;
@@ -94,8 +98,9 @@ Tensor pad(const Tensor& input, const Dims& padding, const std::string& mode, Sc
   for (int k = 0; k < padding.size() / 2; ++k) {
     const int d = input.dim() - 1 - k;
     const int64_t left = padding[2 * k], right = padding[2 * k + 1];
-    PF_CHECK(shape[d] + left + right >= 0 && shape[d] + std::min<int64_t>(left, 0) + std::min<int64_t>(right, 0) >= 0, Value,
-             "pad: cuts off more than there is; got padding ({}, {}) for dim {} of size {}", left, right, d, shape[d]);
+    PF_CHECK(shape[d] + left + right >= 0 && shape[d] + std::min<int64_t>(left, 0) + std::min<int64_t>(right, 0) >= 0,
+             Value, "pad: cuts off more than there is; got padding ({}, {}) for dim {} of size {}", left, right, d,
+             shape[d]);
     if (left < 0 || right < 0) x = slice(x, d, std::max<int64_t>(-left, 0), shape[d] + std::min<int64_t>(right, 0));
     shape[d] += left + right;
     before[d] = std::max<int64_t>(left, 0);

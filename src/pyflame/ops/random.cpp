@@ -57,16 +57,21 @@ void set_rng_state(RngState s) {
   g.state = s;
 }
 
-Tensor rand(const Dims& shape, DTypeOpt dtype, DeviceOpt device) { return draw_float("rand", OpId::rand_uniform, shape, dtype, device); }
-Tensor randn(const Dims& shape, DTypeOpt dtype, DeviceOpt device) { return draw_float("randn", OpId::rand_normal, shape, dtype, device); }
+Tensor rand(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
+  return draw_float("rand", OpId::rand_uniform, shape, dtype, device);
+}
+Tensor randn(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
+  return draw_float("randn", OpId::rand_normal, shape, dtype, device);
+}
 
 Tensor randint(int64_t low, int64_t high, const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
   checked_numel("randint", shape);
   PF_CHECK(low < high, Value, "randint: empty range; got low {} and high {}; expected low < high", low, high);
   const DType d = dtype.value_or(DType::int64);
   const RngState s = take();
-  const Tensor out = emit_on(device.value_or(current_device()), OpId::rand_int, {word(s.seed), word(s.offset), Arg(low, DType::int64), Arg(high, DType::int64)},
-                             shape, DType::int64);
+  const Tensor out =
+      emit_on(device.value_or(current_device()), OpId::rand_int,
+              {word(s.seed), word(s.offset), Arg(low, DType::int64), Arg(high, DType::int64)}, shape, DType::int64);
   return cast(out, d);
 }
 
@@ -78,7 +83,8 @@ Tensor randperm(int64_t n, DTypeOpt dtype, DeviceOpt device) {
 
 Tensor bernoulli(const Tensor& p) {
   check_defined("bernoulli", p);
-  PF_CHECK(is_float(p.dtype()), Type, "bernoulli: the probabilities are not floats; got {}; expected a float dtype", dtype_name(p.dtype()));
+  PF_CHECK(is_float(p.dtype()), Type, "bernoulli: the probabilities are not floats; got {}; expected a float dtype",
+           dtype_name(p.dtype()));
   const DType drawn = p.dtype() == DType::float64 ? DType::float64 : DType::float32;
   return cast(lt(draw(OpId::rand_uniform, p.shape(), drawn, p.device()), cast(p.detach(), drawn)), p.dtype());
 }

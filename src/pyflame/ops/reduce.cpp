@@ -18,7 +18,8 @@ int64_t ops::reduced_axes(const char* op, const Dims& dims, int rank) {
   for (int64_t dim : dims) {
     const int d = normalize_dim(op, dim, rank);
     if (rank == 0) continue;
-    PF_CHECK(!(mask >> d & 1), Value, "{}: a dim appears twice; got dims {}; expected each at most once", op, dims.str());
+    PF_CHECK(!(mask >> d & 1), Value, "{}: a dim appears twice; got dims {}; expected each at most once", op,
+             dims.str());
     mask |= int64_t{1} << d;
   }
   return mask;
@@ -65,18 +66,20 @@ Tensor reduce(OpId op, const Tensor& x, int64_t axes, DType dtype, Scalar empty)
 }
 
 // A gradient or result with the reduced dims back at size 1.
-Tensor restore(const Tensor& t, const Dims& full_shape, int64_t axes) { return reshape(t, kept_shape(full_shape, axes)); }
+Tensor restore(const Tensor& t, const Dims& full_shape, int64_t axes) {
+  return reshape(t, kept_shape(full_shape, axes));
+}
 
 DType float_dtype(const char* op, const Tensor& x, DTypeOpt dtype) {
   const DType d = dtype.value_or(x.dtype());
-  PF_CHECK(is_float(d), Type, "{}: needs a float dtype; got {}; expected a float; hint: cast the tensor{}", op, dtype_name(d),
-           std::string_view(op) == "mean" ? " or give dtype" : "");
+  PF_CHECK(is_float(d), Type, "{}: needs a float dtype; got {}; expected a float; hint: cast the tensor{}", op,
+           dtype_name(d), std::string_view(op) == "mean" ? " or give dtype" : "");
   return d;
 }
 
 void check_not_empty(const char* op, const Tensor& x, int64_t axes) {
-  PF_CHECK(reduced_count(x.shape(), axes) > 0, Index, "{}: no elements to choose from; got shape {}; expected the reduced dims to be > 0", op,
-           x.shape().str());
+  PF_CHECK(reduced_count(x.shape(), axes) > 0, Index,
+           "{}: no elements to choose from; got shape {}; expected the reduced dims to be > 0", op, x.shape().str());
 }
 
 }  // namespace
@@ -191,8 +194,12 @@ Tensor truth(const char* name, OpId op, const Tensor& x, const Dims& dims, bool 
 
 }  // namespace
 
-Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) { return extremum("amax", OpId::amax, OpId::any, x, dims, keepdim); }
-Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) { return extremum("amin", OpId::amin, OpId::all, x, dims, keepdim); }
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
+  return extremum("amax", OpId::amax, OpId::any, x, dims, keepdim);
+}
+Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
+  return extremum("amin", OpId::amin, OpId::all, x, dims, keepdim);
+}
 Tensor max(const Tensor& x) { return extremum("max", OpId::amax, OpId::any, x, {}, false); }
 Tensor min(const Tensor& x) { return extremum("min", OpId::amin, OpId::all, x, {}, false); }
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) { return truth("any", OpId::any, x, dims, keepdim, false); }
@@ -290,7 +297,8 @@ Tensor arg_extremum(const char* name, OpId op, const Tensor& input, std::optiona
   return finish(emit(op, {x}, shape, DType::int64, ArgAttrs{x.dim() > 0 ? d : -1}), axes, keepdim);
 }
 
-std::pair<Tensor, Tensor> extremum_along(const char* name, OpId op, OpId bool_op, OpId arg_op, const Tensor& x, int64_t dim, bool keepdim) {
+std::pair<Tensor, Tensor> extremum_along(const char* name, OpId op, OpId bool_op, OpId arg_op, const Tensor& x,
+                                         int64_t dim, bool keepdim) {
   check_defined(name, x);
   const int d = normalize_dim(name, dim, x.dim());
   const int64_t axes = x.dim() > 0 ? int64_t{1} << d : 0;
@@ -300,15 +308,20 @@ std::pair<Tensor, Tensor> extremum_along(const char* name, OpId op, OpId bool_op
   attach(name, {values, index}, {x}, {index}, [axes, d](GradNode& n, const Tensors& g) -> Tensors {
     const Dims& shape = edge_shape(n, 0);
     if (shape.empty()) return {g[0]};
-    return {scatter_add(zeros(shape, g[0].dtype(), g[0].device()), d, restore(n.saved(0), shape, axes), restore(g[0], shape, axes))};
+    return {scatter_add(zeros(shape, g[0].dtype(), g[0].device()), d, restore(n.saved(0), shape, axes),
+                        restore(g[0], shape, axes))};
   });
   return {values, index};
 }
 
 }  // namespace
 
-Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return arg_extremum("argmax", OpId::argmax, x, dim, keepdim); }
-Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return arg_extremum("argmin", OpId::argmin, x, dim, keepdim); }
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  return arg_extremum("argmax", OpId::argmax, x, dim, keepdim);
+}
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  return arg_extremum("argmin", OpId::argmin, x, dim, keepdim);
+}
 
 std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim) {
   return extremum_along("max", OpId::amax, OpId::any, OpId::argmax, x, dim, keepdim);
@@ -321,12 +334,13 @@ Tensor sum_to(const Tensor& x, const Dims& shape) {
   check_defined("sum_to", x);
   if (x.shape() == shape) return x;
   const int lead = x.dim() - shape.size();
-  PF_CHECK(lead >= 0, Value, "sum_to: the shape does not broadcast to the tensor's; got {} for {}", shape.str(), x.shape().str());
+  PF_CHECK(lead >= 0, Value, "sum_to: the shape does not broadcast to the tensor's; got {} for {}", shape.str(),
+           x.shape().str());
   Dims dims;
   for (int i = 0; i < x.dim(); ++i) {
     const int64_t target = i < lead ? 1 : shape[i - lead];
-    PF_CHECK(target == 1 || target == x.shape()[i], Value, "sum_to: the shape does not broadcast to the tensor's; got {} for {}", shape.str(),
-             x.shape().str());
+    PF_CHECK(target == 1 || target == x.shape()[i], Value,
+             "sum_to: the shape does not broadcast to the tensor's; got {} for {}", shape.str(), x.shape().str());
     if (i < lead || target != x.shape()[i]) dims.push_back(i);
   }
   return reshape(sum(x, dims, true), shape);

@@ -87,25 +87,29 @@ Geometry geometry(const Tensor& t) { return {t.shape(), t.strides(), t.offset()}
 // Gradient of reading `view` out of the storage that `input` also lies in: through a buffer that stands for the storage.
 Tensor strided_backward(const Tensor& g, const Geometry& input, const Geometry& view) {
   PF_CHECK(!ops::may_overlap(input.shape, input.strides), NotImplemented,
-           "as_strided: the gradient for an input whose elements share memory is not supported; got strides {} for shape {}; hint: "
+           "as_strided: the gradient for an input whose elements share memory is not supported; got strides {} for "
+           "shape {}; hint: "
            "clone() the input first",
            input.strides.str(), input.shape.str());
   const int64_t low = std::min(input.offset, view.offset);
-  const int64_t length = std::max(input.offset + extent(input.shape, input.strides), view.offset + extent(view.shape, view.strides)) - low;
+  const int64_t length =
+      std::max(input.offset + extent(input.shape, input.strides), view.offset + extent(view.shape, view.strides)) - low;
   Tensor buffer = zeros({length}, g.dtype(), g.device());
   if (!ops::may_overlap(view.shape, view.strides)) {
     copy_(as_strided(buffer, view.shape, view.strides, view.offset - low), g);
   } else {
-    const Tensor places = as_strided(arange(0, length, 1, DType::int64, g.device()), view.shape, view.strides, view.offset - low);
+    const Tensor places =
+        as_strided(arange(0, length, 1, DType::int64, g.device()), view.shape, view.strides, view.offset - low);
     buffer = index_add(buffer, 0, reshape(places, {-1}), reshape(g, {-1}));
   }
   return as_strided(buffer, input.shape, input.strides, input.offset - low);
 }
 
 void attach_strided(const Tensor& out, const Tensor& in) {
-  attach("as_strided", {out}, {in}, {}, [input = geometry(in), view = geometry(out)](GradNode&, const Tensors& g) -> Tensors {
-    return {strided_backward(g[0], input, view)};
-  });
+  attach("as_strided", {out}, {in}, {},
+         [input = geometry(in), view = geometry(out)](GradNode&, const Tensors& g) -> Tensors {
+           return {strided_backward(g[0], input, view)};
+         });
 }
 
 Tensor reshape_to_edge(const Tensor& g, const GradNode& n) { return reshape(g, edge_shape(n, 0)); }
@@ -122,16 +126,19 @@ Dims infer_shape(const char* op, const Dims& shape, int64_t numel, const Dims& f
       continue;
     }
     PF_CHECK(shape[i] >= 0, Value, "{}: negative size; got shape {}; expected sizes >= 0 or one -1", op, shape.str());
-    PF_CHECK(!__builtin_mul_overflow(known, shape[i], &known), Value, "{}: too many elements; got shape {}", op, shape.str());
+    PF_CHECK(!__builtin_mul_overflow(known, shape[i], &known), Value, "{}: too many elements; got shape {}", op,
+             shape.str());
   }
   if (unknown >= 0) {
-    PF_CHECK(known != 0, Value, "{}: -1 is ambiguous next to a size of 0; got {} for a tensor of shape {}", op, shape.str(), from.str());
-    PF_CHECK(numel % known == 0, Value, "{}: the shape does not fit; got {} for a tensor of shape {}; expected {} elements", op,
-             shape.str(), from.str(), numel);
+    PF_CHECK(known != 0, Value, "{}: -1 is ambiguous next to a size of 0; got {} for a tensor of shape {}", op,
+             shape.str(), from.str());
+    PF_CHECK(numel % known == 0, Value,
+             "{}: the shape does not fit; got {} for a tensor of shape {}; expected {} elements", op, shape.str(),
+             from.str(), numel);
     out[unknown] = numel / known;
   } else {
-    PF_CHECK(known == numel, Value, "{}: the shape does not fit; got {} for a tensor of shape {}; expected {} elements", op,
-             shape.str(), from.str(), numel);
+    PF_CHECK(known == numel, Value, "{}: the shape does not fit; got {} for a tensor of shape {}; expected {} elements",
+             op, shape.str(), from.str(), numel);
   }
   return out;
 }
@@ -144,7 +151,8 @@ Tensor view_as(const char* op, const Tensor& x, const Dims& shape, const Dims& s
 
 int rank_dim(const char* op, const Tensor& x, int64_t dim) {
   check_defined(op, x);
-  PF_CHECK(x.dim() > 0, Index, "{}: a tensor without dimensions has none to pick from; got dim {}; expected 1-D or more", op, dim);
+  PF_CHECK(x.dim() > 0, Index,
+           "{}: a tensor without dimensions has none to pick from; got dim {}; expected 1-D or more", op, dim);
   return normalize_dim(op, dim, x.dim());
 }
 
@@ -163,8 +171,10 @@ Tensor view(const Tensor& x, const Dims& shape) {
   check_defined("view", x);
   const Dims to = infer_shape("view", shape, x.numel(), x.shape());
   const std::optional<Dims> strides = ops::view_strides(x.shape(), x.strides(), to);
-  PF_CHECK(strides, Value, "view: the strides do not allow this shape; got shape {} with strides {}, asked for {}; hint: reshape() copies",
-           x.shape().str(), x.strides().str(), to.str());
+  PF_CHECK(
+      strides, Value,
+      "view: the strides do not allow this shape; got shape {} with strides {}, asked for {}; hint: reshape() copies",
+      x.shape().str(), x.strides().str(), to.str());
   return view_as("view", x, to, *strides);
 }
 
@@ -172,7 +182,8 @@ Tensor reshape(const Tensor& x, const Dims& shape) {
   check_defined("reshape", x);
   if (x.shape() == shape) return x;
   const Dims to = infer_shape("reshape", shape, x.numel(), x.shape());
-  if (const std::optional<Dims> strides = ops::view_strides(x.shape(), x.strides(), to)) return view_as("reshape", x, to, *strides);
+  if (const std::optional<Dims> strides = ops::view_strides(x.shape(), x.strides(), to))
+    return view_as("reshape", x, to, *strides);
   return view_as("reshape", clone(x), to, contiguous_strides(to));
 }
 
@@ -180,7 +191,8 @@ Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim) {
   check_defined("flatten", x);
   if (x.dim() == 0) return reshape(x, {1});
   const int start = normalize_dim("flatten", start_dim, x.dim()), end = normalize_dim("flatten", end_dim, x.dim());
-  PF_CHECK(start <= end, Value, "flatten: start_dim comes after end_dim; got {} and {}; expected start_dim <= end_dim", start_dim, end_dim);
+  PF_CHECK(start <= end, Value, "flatten: start_dim comes after end_dim; got {} and {}; expected start_dim <= end_dim",
+           start_dim, end_dim);
   if (start == end) return x;
   Dims to;
   int64_t flat = 1;
@@ -206,36 +218,40 @@ Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
 
 Tensor permute(const Tensor& x, const Dims& dims) {
   check_defined("permute", x);
-  PF_CHECK(dims.size() == x.dim(), Value, "permute: the number of dims differs; got {} for a tensor of shape {}; expected {} dims",
-           dims.str(), x.shape().str(), x.dim());
+  PF_CHECK(dims.size() == x.dim(), Value,
+           "permute: the number of dims differs; got {} for a tensor of shape {}; expected {} dims", dims.str(),
+           x.shape().str(), x.dim());
   Dims shape, strides, inverse = Dims::filled(x.dim(), -1);
   for (int i = 0; i < x.dim(); ++i) {
     const int d = normalize_dim("permute", dims[i], x.dim());
-    PF_CHECK(inverse[d] < 0, Value, "permute: a dim appears twice; got {}; expected each of {} dims once", dims.str(), x.dim());
+    PF_CHECK(inverse[d] < 0, Value, "permute: a dim appears twice; got {}; expected each of {} dims once", dims.str(),
+             x.dim());
     inverse[d] = i;
     shape.push_back(x.shape()[d]);
     strides.push_back(x.strides()[d]);
   }
   Tensor v = make_view(x, shape, strides, x.offset());
-  attach("permute", {v}, {x}, {}, [inverse](GradNode&, const Tensors& g) -> Tensors { return {permute(g[0], inverse)}; });
+  attach("permute", {v}, {x}, {},
+         [inverse](GradNode&, const Tensors& g) -> Tensors { return {permute(g[0], inverse)}; });
   return v;
 }
 
 Tensor expand(const Tensor& x, const Dims& shape) {
   check_defined("expand", x);
   const int lead = shape.size() - x.dim();
-  PF_CHECK(lead >= 0, Value, "expand: too few dims; got {} for a tensor of shape {}; expected at least {} dims", shape.str(),
-           x.shape().str(), x.dim());
+  PF_CHECK(lead >= 0, Value, "expand: too few dims; got {} for a tensor of shape {}; expected at least {} dims",
+           shape.str(), x.shape().str(), x.dim());
   Dims to = shape;
   for (int i = 0; i < to.size(); ++i) {
     const int64_t have = i < lead ? -1 : x.shape()[i - lead];
     if (to[i] == -1) {
-      PF_CHECK(have >= 0, Value, "expand: -1 for a dim that the tensor does not have; got {} for a tensor of shape {}", shape.str(),
-               x.shape().str());
+      PF_CHECK(have >= 0, Value, "expand: -1 for a dim that the tensor does not have; got {} for a tensor of shape {}",
+               shape.str(), x.shape().str());
       to[i] = have;
     }
     PF_CHECK(to[i] >= 0 && (i < lead || have == 1 || have == to[i]), Value,
-             "expand: a size does not match; got {} for a tensor of shape {}; expected equal sizes where the tensor's is not 1",
+             "expand: a size does not match; got {} for a tensor of shape {}; expected equal sizes where the tensor's "
+             "is not 1",
              shape.str(), x.shape().str());
   }
   checked_numel("expand", to);
@@ -297,19 +313,22 @@ Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start, std::op
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
   const int d = rank_dim("narrow", x, dim);
   const int64_t size = x.shape()[d];
-  PF_CHECK(start >= -size && start <= size, Index, "narrow: start out of range; got {}; expected {} <= start <= {}", start, -size, size);
+  PF_CHECK(start >= -size && start <= size, Index, "narrow: start out of range; got {}; expected {} <= start <= {}",
+           start, -size, size);
   const int64_t from = start < 0 ? start + size : start;
-  PF_CHECK(length >= 0 && length <= size - from, Value,
-           "narrow: the length does not fit; got start {} and length {}; expected at most {} elements in dim {} of size {}", start, length,
-           size - from, d, size);
+  PF_CHECK(
+      length >= 0 && length <= size - from, Value,
+      "narrow: the length does not fit; got start {} and length {}; expected at most {} elements in dim {} of size {}",
+      start, length, size - from, d, size);
   return slice(x, d, from, from + length);
 }
 
 Tensor select(const Tensor& x, int64_t dim, int64_t index) {
   const int d = rank_dim("select", x, dim);
   const int64_t size = x.shape()[d];
-  PF_CHECK(index >= -size && index < size, Index, "select: index out of range; got {}; expected {} <= index < {} for dim {} of shape {}",
-           index, -size, size, d, x.shape().str());
+  PF_CHECK(index >= -size && index < size, Index,
+           "select: index out of range; got {}; expected {} <= index < {} for dim {} of shape {}", index, -size, size,
+           d, x.shape().str());
   const int64_t at = index < 0 ? index + size : index;
   Dims shape = x.shape(), strides = x.strides();
   shape.erase(d);
@@ -328,7 +347,8 @@ Tensors split(const Tensor& x, int64_t size, int64_t dim) {
   const int64_t total = x.shape()[d];
   PF_CHECK(size > 0 || (size == 0 && total == 0), Value, "split: the size is not positive; got {}; expected > 0", size);
   Tensors parts;
-  for (int64_t at = 0; at < total; at += std::min(size, total - at)) parts.push_back(narrow(x, d, at, std::min(size, total - at)));
+  for (int64_t at = 0; at < total; at += std::min(size, total - at))
+    parts.push_back(narrow(x, d, at, std::min(size, total - at)));
   if (total == 0) parts.push_back(narrow(x, d, 0, 0));
   return parts;
 }
@@ -340,8 +360,9 @@ Tensors split(const Tensor& x, const Dims& sizes, int64_t dim) {
     PF_CHECK(s >= 0, Value, "split: negative size; got {}; expected sizes >= 0", sizes.str());
     total += s;
   }
-  PF_CHECK(total == x.shape()[d], Value, "split: the sizes do not add up; got {}; expected a total of {} for dim {} of shape {}",
-           sizes.str(), x.shape()[d], d, x.shape().str());
+  PF_CHECK(total == x.shape()[d], Value,
+           "split: the sizes do not add up; got {}; expected a total of {} for dim {} of shape {}", sizes.str(),
+           x.shape()[d], d, x.shape().str());
   Tensors parts;
   int64_t at = 0;
   for (int64_t s : sizes) {
@@ -361,7 +382,8 @@ Tensors chunk(const Tensor& x, int64_t chunks, int64_t dim) {
 
 Tensor as_strided(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset) {
   check_defined("as_strided", x);
-  PF_CHECK(shape.size() == strides.size(), Value, "as_strided: shape and strides differ in length; got {} and {}", shape.str(), strides.str());
+  PF_CHECK(shape.size() == strides.size(), Value, "as_strided: shape and strides differ in length; got {} and {}",
+           shape.str(), strides.str());
   const int64_t n = checked_numel("as_strided", shape);
   PF_CHECK(offset >= 0, Value, "as_strided: negative offset; got {}; expected >= 0", offset);
   int64_t last = offset;
@@ -369,12 +391,15 @@ Tensor as_strided(const Tensor& x, const Dims& shape, const Dims& strides, int64
   for (int i = 0; i < shape.size(); ++i) {
     PF_CHECK(strides[i] >= 0, Value, "as_strided: negative stride; got {}; expected strides >= 0", strides.str());
     int64_t reach = 0;
-    if (n > 0) overflow |= __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last);
+    if (n > 0)
+      overflow |=
+          __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last);
   }
   const int64_t limit = static_cast<int64_t>(x.storage()->nbytes) / x.itemsize();
   PF_CHECK(n == 0 || (!overflow && last < limit), Value,
-           "as_strided: reaches beyond the storage; got shape {}, strides {}, offset {}; expected to stay within {} elements", shape.str(),
-           strides.str(), offset, limit);
+           "as_strided: reaches beyond the storage; got shape {}, strides {}, offset {}; expected to stay within {} "
+           "elements",
+           shape.str(), strides.str(), offset, limit);
   Tensor v = make_view(x, shape, strides, n == 0 ? 0 : offset);
   attach_strided(v, x);
   return v;

@@ -48,11 +48,13 @@ AutogradMeta& autograd_meta(const Tensor& t) {
   return *m;
 }
 
-SavedTensor::SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr) : is_output_(is_output), output_nr_(output_nr) {
+SavedTensor::SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr)
+    : is_output_(is_output), output_nr_(output_nr) {
   if (!t) return;
   const AutogradMeta* m = t.impl()->autograd.get();
   PF_CHECK(!m || !m->inference, Runtime,
-           "autograd: a tensor made under inference_mode cannot be saved for the gradient; hint: clone() it outside inference_mode");
+           "autograd: a tensor made under inference_mode cannot be saved for the gradient; hint: clone() it outside "
+           "inference_mode");
   version_ = version_of(t);
   if (is_output) {
     tensor_ = t.detach();
@@ -67,7 +69,8 @@ Tensor SavedTensor::unpack(GradNode& node) const {
   if (!tensor_) return {};
   const uint32_t now = version_of(tensor_);
   PF_CHECK(now == version_, Runtime,
-           "{}: a tensor needed for the gradient was modified in place; got version {}; expected version {}; recorded at {}; "
+           "{}: a tensor needed for the gradient was modified in place; got version {}; expected version {}; recorded "
+           "at {}; "
            "hint: clone() it before the in-place op",
            node.name, now, version_, describe_location(node.loc));
   if (!grad_mode::enabled()) return tensor_;
@@ -92,7 +95,8 @@ void GradNode::check_not_released() const {
 
 Tensor GradNode::saved(size_t i) {
   check_not_released();
-  PF_CHECK(i < saved_tensors.size(), Runtime, "{}: internal error: saved tensor {} of {}", name, i, saved_tensors.size());
+  PF_CHECK(i < saved_tensors.size(), Runtime, "{}: internal error: saved tensor {} of {}", name, i,
+           saved_tensors.size());
   return saved_tensors[i].unpack(*this);
 }
 

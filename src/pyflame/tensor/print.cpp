@@ -23,7 +23,8 @@ struct Printer {
   double number(int64_t at) const {
     return dispatch(dtype, [&]<class T>() -> double {
       const T v = static_cast<const T*>(data)[at];
-      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<double>(static_cast<float>(v));
+      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+        return static_cast<double>(static_cast<float>(v));
       else return static_cast<double>(v);
     });
   }
@@ -107,7 +108,8 @@ struct Printer {
       return;
     }
     // One empty line more for every dim between the rows, as NumPy.
-    const std::string gap = ',' + std::string(static_cast<size_t>(shape.size() - d - 1), '\n') + std::string(static_cast<size_t>(indent + 1), ' ');
+    const std::string gap = ',' + std::string(static_cast<size_t>(shape.size() - d - 1), '\n') +
+                            std::string(static_cast<size_t>(indent + 1), ' ');
     out += '[';
     for (int64_t i = 0; i < shape[d]; ++i) {
       if (i > 0) out += gap;
@@ -124,7 +126,8 @@ struct Printer {
 
 }  // namespace
 
-std::string format_tensor(const void* data, const Dims& shape, const Dims& strides, DType dtype, int indent, const PrintOptions& options) {
+std::string format_tensor(const void* data, const Dims& shape, const Dims& strides, DType dtype, int indent,
+                          const PrintOptions& options) {
   if (shape.numel() == 0) return "[]";
   Printer p{data, shape, strides, dtype, options};
   p.summarise = shape.numel() > options.threshold;

@@ -51,12 +51,15 @@ const Tensor& Tensor::set_requires_grad(bool on) const {
   const AutogradMeta* m = current_meta(*this);
   if (!m && !on) return *this;
   PF_CHECK(!m || !m->grad_fn || on, Value,
-           "requires_grad: cannot be switched off for the result of an op ({}); expected a leaf; hint: detach() it", m->grad_fn->name);
+           "requires_grad: cannot be switched off for the result of an op ({}); expected a leaf; hint: detach() it",
+           m->grad_fn->name);
   if (m && m->grad_fn) return *this;
   PF_CHECK(!on || is_float(dtype()), Value,
-           "requires_grad: only floating point tensors can require gradients; got {}; expected a float dtype", dtype_name(dtype()));
+           "requires_grad: only floating point tensors can require gradients; got {}; expected a float dtype",
+           dtype_name(dtype()));
   PF_CHECK(!on || !m || !m->inference || grad_mode::inference(), Runtime,
-           "requires_grad: this tensor was made under inference_mode and can never be part of a tape; hint: clone() it outside");
+           "requires_grad: this tensor was made under inference_mode and can never be part of a tape; hint: clone() it "
+           "outside");
   autograd_meta(*this).requires_grad = on;
   return *this;
 }
@@ -77,9 +80,10 @@ void Tensor::set_grad(const Tensor& g) const {
     return;
   }
   PF_CHECK(!g.same(*this), Value, "grad: a tensor cannot be its own gradient");
-  PF_CHECK(g.shape() == shape(), Value, "grad: the shape is not the tensor's; got {}; expected {}", g.shape().str(), shape().str());
-  PF_CHECK(g.dtype() == dtype(), Value, "grad: the dtype is not the tensor's; got {}; expected {}", dtype_name(g.dtype()),
-           dtype_name(dtype()));
+  PF_CHECK(g.shape() == shape(), Value, "grad: the shape is not the tensor's; got {}; expected {}", g.shape().str(),
+           shape().str());
+  PF_CHECK(g.dtype() == dtype(), Value, "grad: the dtype is not the tensor's; got {}; expected {}",
+           dtype_name(g.dtype()), dtype_name(dtype()));
   PF_CHECK(g.device() == device(), Value, "grad: the device is not the tensor's; got {}; expected {}", g.device().str(),
            device().str());
   autograd_meta(*this).grad = g;
