@@ -1,0 +1,190 @@
+#include "pyflame/nn/gpt_trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "pyflame/autograd/autograd.h"
+
+namespace pyflame::nn {
+
+using nlohmann::json;
+
+// ---- options
+
+void GptTrainOptions::check() const {
+  const auto positive = [](const char* name, auto v) {
+    PF_CHECK(v > 0, Value, "train: {} must be positive; got {}", name, v);
+  };
+  positive("steps", steps);
+  positive("batch_size", batch_size);
+  positive("gradient_accumulation_steps", gradient_accumulation_steps);
+  positive("eval_batches", eval_batches);
+  PF_CHECK(lr > 0 && std::isfinite(lr), Value, "train: lr must be a positive number; got {}", lr);
+  positive("clip", clip);
+  PF_CHECK(min_lr_ratio >= 0 && min_lr_ratio <= 1, Value, "train: min_lr_ratio is out of range; got {}; expected 0 to 1",
+           min_lr_ratio);
+  PF_CHECK(warmup_steps >= 0, Value, "train: warmup_steps must not be negative; got {}", warmup_steps);
+  PF_CHECK(weight_decay >= 0, Value, "train: weight_decay must not be negative; got {}", weight_decay);
+}
+
+std::string GptTrainOptions::to_json() const {
+  const nlohmann::ordered_json j = {{"steps", steps},
+                                    {"batch_size", batch_size},
+                                    {"gradient_accumulation_steps", gradient_accumulation_steps},
+                                    {"lr", lr},
+                                    {"min_lr_ratio", min_lr_ratio},
+                                    {"warmup_steps", warmup_steps},
+                                    {"weight_decay", weight_decay},
+                                    {"beta1", beta1},
+                                    {"beta2", beta2},
+                                    {"clip", clip},
+                                    {"seed", seed},
+                                    {"eval_batches", eval_batches}};
+  return j.dump();
+}
+
+GptTrainOptions GptTrainOptions::from_json(const std::string& text) {
+  GptTrainOptions o;
+  try {
+    const json j = json::parse(text);
+    j.at("steps").get_to(o.steps);
+    j.at("batch_size").get_to(o.batch_size);
+    j.at("gradient_accumulation_steps").get_to(o.gradient_accumulation_steps);
+    j.at("lr").get_to(o.lr);
+    j.at("min_lr_ratio").get_to(o.min_lr_ratio);
+    j.at("warmup_steps").get_to(o.warmup_steps);
+    j.at("weight_decay").get_to(o.weight_decay);
+    j.at("beta1").get_to(o.beta1);
+    j.at("beta2").get_to(o.beta2);
+    j.at("clip").get_to(o.clip);
+    j.at("seed").get_to(o.seed);
+    j.at("eval_batches").get_to(o.eval_batches);
+  } catch (const json::exception&) {
+    PF_FAIL(Value, "train: the run's options are not valid; got {}", text.substr(0, 120));
+  }
+  o.check();
+  return o;
+}
+
+// ---- trainer
+
+GptTrainer::GptTrainer(const GptConfig& config, const GptTrainOptions& options, data::Tokenizer tokenizer,
+                       data::TokenDataset dataset)
+    : options_(options), tokenizer_(std::move(tokenizer)), dataset_(std::move(dataset)) {
+  manual_seed(options_.seed);
+  build(config);
+}
+
+GptTrainer::GptTrainer(const Checkpoint& checkpoint, const GptTrainOptions& options, data::TokenDataset dataset)
+    : options_(options),
+      tokenizer_(data::Tokenizer::from_json(checkpoint.at("tokenizer"))),
+      dataset_(std::move(dataset)) {
+  build(GptConfig::from_json(checkpoint.at("model")));
+  load_state_dict(*model_, checkpoint.model);
+  optimizer_->load_state_dict(checkpoint.optimizer);
+  try {
+    const json progress = json::parse(checkpoint.at("progress"));
+    const uint64_t fingerprint = progress.at("data_fingerprint");
+    PF_CHECK(fingerprint == dataset_.fingerprint(), Value,
+             "train: the data is not the data of the checkpoint; got fingerprint {:016x}; expected {:016x}; continue with the "
+             "same text and tokenizer",
+             dataset_.fingerprint(), fingerprint);
+    progress.at("step").get_to(step_);
+    set_rng_state({progress.at("rng_seed"), progress.at("rng_offset")});
+  } catch (const json::exception&) {
+    PF_FAIL(Value, "train: the checkpoint's progress is not valid; got {}", checkpoint.at("progress").substr(0, 120));
+  }
+}
+
+void GptTrainer::build(const GptConfig& config) {
+  options_.check();
+  PF_CHECK(config.vocabulary == tokenizer_.vocabulary(), Value, "train: the model's vocabulary is {}; the tokenizer's is {}",
+           config.vocabulary, tokenizer_.vocabulary());
+  model_ = std::make_unique<Gpt>(config);
+  NamedTensors decayed, others;
+  for (auto& [name, t] : named_parameters(*model_)) (t.dim() >= 2 ? decayed : others).emplace_back(name, t);
+  optim::AdamOptions o;
+  o.lr = options_.lr;
+  o.beta1 = options_.beta1;
+  o.beta2 = options_.beta2;
+  o.weight_decay = options_.weight_decay;
+  optimizer_ = std::make_unique<optim::AdamW>(decayed, o);
+  o.weight_decay = 0;
+  optimizer_->add_group(others, o);
+  parameters_ = parameters(*model_);
+  schedule_ = {options_.lr, std::min(options_.warmup_steps, options_.steps / 10), options_.steps,
+               options_.lr * options_.min_lr_ratio};
+}
+
+int64_t GptTrainer::tokens_per_step() const {
+  return options_.batch_size * options_.gradient_accumulation_steps * model_->config.block_size;
+}
+
+Tensor GptTrainer::step() {
+  train(*model_, true);
+  optimizer_->zero_grad();
+  const int64_t n = options_.gradient_accumulation_steps;
+  Tensor total;
+  for (int64_t micro = 0; micro < n; ++micro) {
+    const auto [x, y] = dataset_.batch(options_.seed, data::Stream::train, step_ * n + micro, options_.batch_size);
+    Tensor loss = model_->loss(x, y);
+    if (n > 1) loss = div(loss, static_cast<double>(n));
+    autograd::backward({loss});
+    grad_mode::Guard no_grad(false);
+    total = total ? add(total, loss.detach()) : loss.detach();
+  }
+  clip_grad_norm_(parameters_, options_.clip);
+  lr_ = schedule_(step_);
+  optimizer_->set_lr(lr_);
+  optimizer_->step();
+  ++step_;
+  return total;
+}
+
+double GptTrainer::evaluate() {
+  grad_mode::Guard no_grad(false);
+  train(*model_, false);
+  double total = 0;
+  for (int64_t i = 0; i < options_.eval_batches; ++i) {
+    const auto [x, y] = dataset_.batch(options_.seed, data::Stream::eval, i, options_.batch_size);
+    total += model_->loss(x, y).item_f64();
+  }
+  train(*model_, true);
+  return total / static_cast<double>(options_.eval_batches);
+}
+
+Checkpoint GptTrainer::checkpoint() {
+  Checkpoint c;
+  c.model = state_dict(*model_);
+  c.optimizer = optimizer_->state_dict();
+  c.state["model"] = model_->config.to_json();
+  c.state["options"] = options_.to_json();
+  c.state["tokenizer"] = tokenizer_.to_json();
+  const RngState rng = get_rng_state();
+  const nlohmann::ordered_json progress = {{"step", step_},
+                                           {"rng_seed", rng.seed},
+                                           {"rng_offset", rng.offset},
+                                           {"next_batch", step_ * options_.gradient_accumulation_steps},
+                                           {"data_fingerprint", dataset_.fingerprint()}};
+  c.state["progress"] = progress.dump();
+  return c;
+}
+
+TrainedGpt load_trained_gpt(const std::string& path) {
+  const Checkpoint c = load_checkpoint(path);
+  TrainedGpt r{std::make_unique<Gpt>(GptConfig::from_json(c.at("model"))), data::Tokenizer::from_json(c.at("tokenizer")), 0};
+  PF_CHECK(r.model->config.vocabulary == r.tokenizer.vocabulary(), Value,
+           "load_trained_gpt: '{}': the model's vocabulary is {}; the tokenizer's is {}", path, r.model->config.vocabulary,
+           r.tokenizer.vocabulary());
+  load_state_dict(*r.model, c.model);
+  train(*r.model, false);
+  try {
+    json::parse(c.at("progress")).at("step").get_to(r.steps);
+  } catch (const json::exception&) {
+    PF_FAIL(Value, "load_trained_gpt: '{}': the progress is not valid", path);
+  }
+  return r;
+}
+
+}  // namespace pyflame::nn
