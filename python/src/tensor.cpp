@@ -173,6 +173,11 @@ void bind_properties(TensorClass& c) {
 }
 
 void bind_queries(TensorClass& c) {
+  // nn.Module.to(): the Python object stays (optimizers hold it), what it names changes.
+  c.def("_become", [](Tensor& x, const Tensor& value, bool requires_grad) {
+    x = value.detach();
+    if (requires_grad) x.set_requires_grad(true);
+  }, "value"_a, "requires_grad"_a);
   c.def("size", [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
     if (dim) return nb::int_(x.size(*dim));
     return dims_tuple(x.shape());
@@ -225,7 +230,8 @@ void bind_protocols(TensorClass& c) {
     PF_CHECK(nb::len(spec) == 0, Type, "format: only a 0-d tensor takes a format; got shape {}", x.shape().str());
     return nb::str(repr(x).c_str());
   });
-  c.def("__hash__", [](const Tensor& x) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.impl()) >> 4); });
+  // By the Python object, because == compares elements: two names of one tensor must never meet in a dict's equality test.
+  c.def("__hash__", [](nb::handle self) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(self.ptr()) >> 4); });
   c.def("__contains__", [](const Tensor& x, const Value& v) {
     Tensor found = any(eq(x, v));
     return truth(found);

@@ -1,0 +1,38 @@
+"""PyFlame: a deep-learning framework whose tensors are eager to read and lazy to compute.
+
+    import pyflame as pf
+    x = pf.randn(2, 3, requires_grad=True)
+    (x * x).sum().backward()
+
+What is not in the compiled core is loaded when it is first named, so that importing stays fast.
+"""
+from . import _C
+from ._C import *  # noqa: F401,F403
+from ._C import __version__
+from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ._functions import allclose, equal, explain, is_floating_point, is_tensor, numel, outer
+
+_SUBMODULES = frozenset({"autograd", "data", "io", "nn", "optim", "testing", "utils"})
+_ATTRIBUTES = {
+    "checkpoint": "autograd",
+    "save": "io",
+    "load": "io",
+    "save_checkpoint": "io",
+    "load_checkpoint": "io",
+}
+
+
+def __getattr__(name):
+    from importlib import import_module
+
+    if name in _SUBMODULES:
+        return import_module("." + name, __name__)
+    if name in _ATTRIBUTES:
+        value = getattr(import_module("." + _ATTRIBUTES[name], __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'pyflame' has no attribute '{name}'")
+
+
+def __dir__():
+    return sorted(set(globals()) | _SUBMODULES | set(_ATTRIBUTES))

@@ -1,0 +1,55 @@
+"""Small functions that are compositions of others."""
+from . import _C
+from ._C import Tensor
+
+
+def is_tensor(obj):
+    """Whether obj is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_floating_point(input):
+    """Whether the dtype of input is a floating one."""
+    return input.is_floating_point()
+
+
+def numel(input):
+    """The number of elements of input."""
+    return input.numel()
+
+
+def outer(input, vec2):
+    """The outer product of two vectors: [N], [M] -> [N, M]."""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise ValueError(f"outer: needs two vectors; got shapes {input.shape} and {vec2.shape}")
+    return input.unsqueeze(1) * vec2
+
+
+def equal(input, other):
+    """Whether two tensors have the same shape and equal elements (a Python bool)."""
+    return input.shape == other.shape and bool(_C.all(_C.eq(input, other)))
+
+
+def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether |input - other| <= atol + rtol * |other| everywhere (a Python bool); equal infinities are close."""
+    if not input.is_floating_point() and not other.is_floating_point():
+        input, other = input.double(), other.double()
+    close = _C.logical_or(_C.eq(input, other), _C.le(_C.abs(input - other), atol + rtol * _C.abs(other)))
+    close = _C.logical_and(close, _C.logical_or(_C.isfinite(other), _C.eq(input, other)))
+    if equal_nan:
+        close = _C.logical_or(close, _C.logical_and(_C.isnan(input), _C.isnan(other)))
+    return bool(_C.all(close))
+
+
+def explain(fn, *args, **kwargs):
+    """Runs fn(*args, **kwargs) and returns what the engine made of it, as text: windows and why they ended, fused groups, the
+    implementation that was chosen for each, and why others were refused."""
+    _C.synchronize()
+    _C.explain_begin()
+    try:
+        result = fn(*args, **kwargs)
+        _C.synchronize()
+    finally:
+        text = _C.explain_end()
+    del result
+    return text

@@ -1,0 +1,96 @@
+"""Whether ops are recorded for gradients: context managers that are decorators too."""
+import functools
+
+from . import _C
+
+
+class _Mode:
+    _grad = True
+    _inference = False
+
+    def __new__(cls, fn=None):
+        if callable(fn):  # @no_grad without parentheses
+            return cls()(fn)
+        return super().__new__(cls)
+
+    def __init__(self, fn=None):
+        self._before = []
+
+    def __enter__(self):
+        self._before.append(_C._grad_mode())
+        _C._set_grad_mode(self._grad, self._inference)
+        return self
+
+    def __exit__(self, *exc):
+        _C._set_grad_mode(*self._before.pop())
+        return False
+
+    def __call__(self, fn):
+        mode = type(self)
+
+        @functools.wraps(fn)
+        def wrapped(*args, **kwargs):
+            with mode._copy(self):
+                return fn(*args, **kwargs)
+
+        return wrapped
+
+    @classmethod
+    def _copy(cls, of):
+        return cls()
+
+
+class no_grad(_Mode):
+    """Ops inside are not recorded for gradients. ``with pf.no_grad():`` or ``@pf.no_grad()``."""
+
+    _grad = False
+
+
+class enable_grad(_Mode):
+    """Ops inside are recorded for gradients, also within no_grad."""
+
+    _grad = True
+
+
+class inference_mode(_Mode):
+    """no_grad, and the tensors made inside can never take part in a gradient."""
+
+    _grad = False
+    _inference = True
+
+    def __new__(cls, mode=True):
+        if callable(mode):
+            return cls()(mode)
+        return object.__new__(cls)
+
+    def __init__(self, mode=True):
+        super().__init__()
+        self._inference = bool(mode)
+        self._grad = not mode
+
+    @classmethod
+    def _copy(cls, of):
+        return cls(of._inference)
+
+
+class set_grad_enabled(_Mode):
+    """Turns recording on or off at once; as a context manager it puts back what was before."""
+
+    def __new__(cls, mode):
+        return object.__new__(cls)
+
+    def __init__(self, mode):
+        self._before = [_C._grad_mode()]
+        self._grad = bool(mode)
+        _C._set_grad_mode(self._grad, False)
+
+    def __enter__(self):
+        return self
+
+    def __call__(self, fn):
+        self.__exit__()  # as a decorator it changes nothing until the function is called
+        return super().__call__(fn)
+
+    @classmethod
+    def _copy(cls, of):
+        return cls(of._grad)

@@ -1,0 +1,117 @@
+"""Initial values, with PyTorch's formulas. Every function fills a tensor in place (without a gradient) and returns it; each makes one
+random call."""
+import math
+
+from .._grad_mode import no_grad
+
+
+def calculate_gain(nonlinearity, param=None):
+    """The factor that keeps the variance through a nonlinearity."""
+    if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "sigmoid"):
+        return 1.0
+    if nonlinearity == "tanh":
+        return 5.0 / 3
+    if nonlinearity == "relu":
+        return math.sqrt(2.0)
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity == "selu":
+        return 3.0 / 4
+    raise ValueError(f"calculate_gain: unknown nonlinearity; got '{nonlinearity}'; expected linear, sigmoid, tanh, relu, leaky_relu or selu")
+
+
+def _fans(tensor):
+    if tensor.ndim < 2:
+        raise ValueError(f"init: fans need two dimensions; got shape {tensor.shape}")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def uniform_(tensor, a=0.0, b=1.0):
+    """U(a, b)."""
+    with no_grad():
+        return tensor.uniform_(a, b)
+
+
+def normal_(tensor, mean=0.0, std=1.0):
+    """N(mean, std^2)."""
+    with no_grad():
+        return tensor.normal_(mean, std)
+
+
+def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
+    """N(mean, std^2) drawn anew outside [a, b], by inversion of the distribution."""
+    import numpy as np
+    from statistics import NormalDist
+
+    from .. import _C
+
+    n = NormalDist(mean, std)
+    low, high = n.cdf(a), n.cdf(b)
+    with no_grad():
+        u = _C.rand(tensor.shape, dtype=_C.float64).numpy().reshape(-1)
+        x = np.array([n.inv_cdf(min(max(low + v * (high - low), 1e-16), 1 - 1e-16)) for v in u.tolist()]).reshape(tensor.shape)
+        return tensor.copy_(_C.tensor(np.clip(x, a, b)))
+
+
+def constant_(tensor, val):
+    """Every element is val."""
+    with no_grad():
+        return tensor.fill_(val)
+
+
+def zeros_(tensor):
+    return constant_(tensor, 0.0)
+
+
+def ones_(tensor):
+    return constant_(tensor, 1.0)
+
+
+def eye_(tensor):
+    """The identity matrix."""
+    from .. import _C
+
+    if tensor.ndim != 2:
+        raise ValueError(f"eye_: needs a matrix; got shape {tensor.shape}")
+    with no_grad():
+        return tensor.copy_(_C.eye(tensor.shape[0], tensor.shape[1], dtype=tensor.dtype))
+
+
+def xavier_uniform_(tensor, gain=1.0):
+    """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out))."""
+    fan_in, fan_out = _fans(tensor)
+    # The order of operations is that of the C++ layers, so that both draw the same numbers.
+    bound = gain * math.sqrt(6.0) * (1.0 / math.sqrt(fan_in + fan_out))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor, gain=1.0):
+    """N(0, gain^2 2 / (fan_in + fan_out))."""
+    fan_in, fan_out = _fans(tensor)
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)))
+
+
+def _kaiming_std(tensor, a, mode, nonlinearity):
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"kaiming: unknown mode; got '{mode}'; expected fan_in or fan_out")
+    fan = _fans(tensor)[0 if mode == "fan_in" else 1]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
+
+
+def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+    """U(-b, b) with b = gain sqrt(3 / fan)."""
+    bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+    """N(0, gain^2 / fan)."""
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+
+
+def _fan_in_uniform_(tensor, fan_in):
+    """kaiming_uniform_ with a = sqrt(5), in closed form: U(-1 / sqrt(fan_in), 1 / sqrt(fan_in))."""
+    bound = 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0
+    return uniform_(tensor, -bound, bound)

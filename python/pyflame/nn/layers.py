@@ -1,0 +1,507 @@
+"""The layers. Names, defaults and initial values are PyTorch's; the order of the random draws is that of the C++ layers."""
+from .. import _C
+from .._grad_mode import no_grad
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+
+def _pair(v, what):
+    if isinstance(v, int):
+        return (v, v)
+    v = tuple(v)
+    if len(v) != 2:
+        raise ValueError(f"{what}: needs one number or two; got {v}")
+    return v
+
+
+def _fan_in(weight):
+    n = 1
+    for s in weight.shape[1:]:
+        n *= s
+    return n
+
+
+class Identity(Module):
+    """The input itself."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
+    def forward(self, input):
+        return input
+
+
+class Linear(Module):
+    """input @ weight.T + bias: [..., in_features] -> [..., out_features]."""
+
+    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
+        super().__init__()
+        if in_features < 0 or out_features < 0:
+            raise ValueError(f"Linear: sizes must not be negative; got in_features {in_features}, out_features {out_features}")
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(_C.empty(out_features, in_features, dtype=dtype, device=device))
+        self.register_parameter("bias", Parameter(_C.empty(out_features, dtype=dtype, device=device)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        init._fan_in_uniform_(self.weight, self.in_features)
+        if self.bias is not None:
+            init._fan_in_uniform_(self.bias, self.in_features)
+
+    def forward(self, input):
+        return _C.linear(input, self.weight, self.bias)
+
+    def extra_repr(self):
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Conv2d(Module):
+    """2-D convolution: [N, in_channels, H, W] -> [N, out_channels, H', W']."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
+                 device=None, dtype=None):
+        super().__init__()
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(f"Conv2d: groups must divide the channels; got in_channels {in_channels}, out_channels {out_channels}, groups {groups}")
+        if padding_mode != "zeros":
+            raise NotImplementedError(f"Conv2d: only padding_mode 'zeros' is available; got '{padding_mode}'")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride, self.dilation = _pair(kernel_size, "kernel_size"), _pair(stride, "stride"), _pair(dilation, "dilation")
+        if isinstance(padding, str):
+            if padding == "valid":
+                padding = 0
+            elif padding == "same" and self.stride == (1, 1) and all(d * (k - 1) % 2 == 0 for d, k in zip(self.dilation, self.kernel_size)):
+                padding = tuple(d * (k - 1) // 2 for d, k in zip(self.dilation, self.kernel_size))
+            else:
+                raise ValueError(f"Conv2d: padding '{padding}' is not possible here; expected 'valid', or 'same' with stride 1 and an odd kernel")
+        self.padding = _pair(padding, "padding")
+        self.weight = Parameter(_C.empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))
+        self.register_parameter("bias", Parameter(_C.empty(out_channels, dtype=dtype, device=device)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        init._fan_in_uniform_(self.weight, _fan_in(self.weight))
+        if self.bias is not None:
+            init._fan_in_uniform_(self.bias, _fan_in(self.weight))
+
+    def forward(self, input):
+        return _C.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def extra_repr(self):
+        s = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        if self.padding != (0, 0):
+            s += f", padding={self.padding}"
+        if self.dilation != (1, 1):
+            s += f", dilation={self.dilation}"
+        if self.groups != 1:
+            s += f", groups={self.groups}"
+        return s if self.bias is not None else s + ", bias=False"
+
+
+class BatchNorm2d(Module):
+    """Normalises every channel of [N, C, H, W]; with running statistics for evaluation."""
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.register_parameter("weight", Parameter(_C.ones(num_features, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(num_features, dtype=dtype, device=device)) if affine else None)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", _C.zeros(num_features, dtype=dtype, device=device) if tracked else None)
+        self.register_buffer("running_var", _C.ones(num_features, dtype=dtype, device=device) if tracked else None)
+        self.register_buffer("num_batches_tracked", _C.zeros((), dtype=_C.int64, device=device) if tracked else None)
+
+    def forward(self, input):
+        if input.ndim != 4:
+            raise ValueError(f"BatchNorm2d: the input has {input.ndim} dimensions; expected 4 (N, C, H, W)")
+        momentum = self.momentum
+        if self.training and self.track_running_stats:
+            with no_grad():
+                self.num_batches_tracked.add_(1)
+            if momentum is None:
+                momentum = 1.0 / self.num_batches_tracked.item()
+        use_batch = self.training or not self.track_running_stats
+        return _C.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
+
+    def extra_repr(self):
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
+
+
+class LayerNorm(Module):
+    """Normalises over the last dims, whose sizes are normalized_shape."""
+
+    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine and bias else None)
+
+    def forward(self, input):
+        return _C.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x * x) + eps) * weight over the last dims; eps is the dtype's epsilon unless given."""
+
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
+
+    def forward(self, input):
+        return _C.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self):
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class MaxPool2d(Module):
+    """The maximum of each window of [N, C, H, W]."""
+
+    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
+        super().__init__()
+        self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+
+    def forward(self, input):
+        return _C.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+
+    def extra_repr(self):
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}"
+
+
+class AvgPool2d(Module):
+    """The mean of each window of [N, C, H, W]."""
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+        super().__init__()
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, input):
+        return _C.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+    def extra_repr(self):
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class Dropout(Module):
+    """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p)."""
+
+    def __init__(self, p=0.5, inplace=False):
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"Dropout: the probability is out of range; got {p}; expected 0 to 1")
+        self.p, self.inplace = p, inplace
+
+    def forward(self, input):
+        # p = 0 makes no random call, so that it costs nothing and moves no random state.
+        return _C.dropout(input, self.p, True) if self.training and self.p > 0 else input
+
+    def extra_repr(self):
+        return f"p={self.p}"
+
+
+class Embedding(Module):
+    """Rows of a table by integer index: [...] -> [..., embedding_dim]."""
+
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, device=None, dtype=None):
+        super().__init__()
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise IndexError(f"Embedding: padding_idx is out of range; got {padding_idx}; expected within {num_embeddings} rows")
+            padding_idx %= num_embeddings
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.weight = Parameter(_C.empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    def forward(self, input):
+        return _C.embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self):
+        s = f"{self.num_embeddings}, {self.embedding_dim}"
+        return s if self.padding_idx is None else s + f", padding_idx={self.padding_idx}"
+
+
+class Flatten(Module):
+    """The dims from start_dim to end_dim as one."""
+
+    def __init__(self, start_dim=1, end_dim=-1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input):
+        return _C.flatten(input, self.start_dim, self.end_dim)
+
+    def extra_repr(self):
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input):
+        return input.relu_() if self.inplace else _C.relu(input)
+
+
+class GELU(Module):
+    """x * P(Z <= x) for a standard normal Z."""
+
+    def __init__(self, approximate="none"):
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input):
+        return _C.gelu(input, approximate=self.approximate)
+
+    def extra_repr(self):
+        return f"approximate={self.approximate!r}"
+
+
+class SiLU(Module):
+    """x * sigmoid(x)."""
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input):
+        return input.silu_() if self.inplace else _C.silu(input)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, input):
+        return _C.sigmoid(input)
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, input):
+        return _C.tanh(input)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta x)) / beta."""
+
+    def __init__(self, beta=1.0, threshold=20.0):
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, input):
+        return _C.softplus(input, self.beta, self.threshold)
+
+
+class LeakyReLU(Module):
+    """x where x > 0, otherwise negative_slope * x."""
+
+    def __init__(self, negative_slope=0.01, inplace=False):
+        super().__init__()
+        self.negative_slope = negative_slope
+
+    def forward(self, input):
+        return _C.leaky_relu(input, self.negative_slope)
+
+    def extra_repr(self):
+        return f"negative_slope={self.negative_slope}"
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along dim."""
+
+    def __init__(self, dim=-1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input):
+        return _C.softmax(input, self.dim)
+
+    def extra_repr(self):
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Module):
+    """log(softmax(x)) along dim."""
+
+    def __init__(self, dim=-1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input):
+        return _C.log_softmax(input, self.dim)
+
+    def extra_repr(self):
+        return f"dim={self.dim}"
+
+
+class MultiheadAttention(Module):
+    """Multi-head attention with a packed input projection. Inputs are [B, T, E] with batch_first, otherwise [T, B, E].
+
+    Masks: True in a bool attn_mask or key_padding_mask means "may not be seen" (as in PyTorch, and the opposite of
+    scaled_dot_product_attention); a float attn_mask is added to the scores."""
+
+    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, batch_first=False, device=None, dtype=None):
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"MultiheadAttention: num_heads must divide embed_dim; got embed_dim {embed_dim}, num_heads {num_heads}")
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        self.head_dim = embed_dim // num_heads
+        self.register_parameter("in_proj_weight", None)
+        self.register_parameter("in_proj_bias", None)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, device=device, dtype=dtype)
+        self.in_proj_weight = Parameter(_C.empty(3 * embed_dim, embed_dim, dtype=dtype, device=device))
+        init.xavier_uniform_(self.in_proj_weight)
+        if bias:
+            self.in_proj_bias = Parameter(_C.zeros(3 * embed_dim, dtype=dtype, device=device))
+            init.zeros_(self.out_proj.bias)
+
+    def _project(self, query, key, value):
+        e, w, b = self.embed_dim, self.in_proj_weight, self.in_proj_bias
+        if query.is_same(key) and key.is_same(value):
+            qkv = _C.linear(query, w, b)
+            return qkv.narrow(2, 0, e), qkv.narrow(2, e, e), qkv.narrow(2, 2 * e, e)
+        return tuple(
+            _C.linear(x, w.narrow(0, i * e, e), None if b is None else b.narrow(0, i * e, e)) for i, x in enumerate((query, key, value))
+        )
+
+    def _mask(self, attn_mask, key_padding_mask, is_causal, b, t, s, dtype):
+        """One additive mask of shape broadcastable to [B, H, T, S], or None."""
+        parts = []
+        if attn_mask is not None:
+            shape = attn_mask.shape
+            if shape == (t, s):
+                attn_mask = attn_mask.view(1, 1, t, s)
+            elif shape == (b * self.num_heads, t, s):
+                attn_mask = attn_mask.view(b, self.num_heads, t, s)
+            else:
+                raise ValueError(f"MultiheadAttention: attn_mask does not fit; got shape {shape}; expected {(t, s)} or {(b * self.num_heads, t, s)}")
+            parts.append(attn_mask)
+        if key_padding_mask is not None:
+            if key_padding_mask.shape != (b, s):
+                raise ValueError(f"MultiheadAttention: key_padding_mask does not fit; got shape {key_padding_mask.shape}; expected {(b, s)}")
+            parts.append(key_padding_mask.view(b, 1, 1, s))
+        if is_causal and parts:
+            parts.append(_C.triu(_C.ones(t, s), 1).bool())
+        total = None
+        for m in parts:
+            if m.dtype == _C.bool:
+                m = _C.zeros(m.shape, dtype=dtype).masked_fill(m, float("-inf"))
+            total = m if total is None else total + m
+        return total
+
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
+        """(output, weights). weights are None without need_weights, which is the fast way."""
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x.ndim != 3:
+                raise ValueError(f"MultiheadAttention: {name} must have 3 dimensions; got shape {x.shape}")
+            if x.shape[2] != self.embed_dim:
+                raise ValueError(f"MultiheadAttention: the last size of {name} does not fit; got {x.shape[2]}; expected {self.embed_dim}")
+        batch, seq = (0, 1) if self.batch_first else (1, 0)
+        b, t, s = query.shape[batch], query.shape[seq], key.shape[seq]
+        h, d = self.num_heads, self.head_dim
+        mask = self._mask(attn_mask, key_padding_mask, is_causal, b, t, s, query.dtype)
+        causal = is_causal and mask is None
+
+        def heads(x):
+            x = x.view(x.shape[0], x.shape[1], h, d)
+            return x.permute(0, 2, 1, 3) if self.batch_first else x.permute(1, 2, 0, 3)
+
+        q, k, v = (heads(x) for x in self._project(query, key, value))
+        p = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            scores = _C.matmul(q, k.transpose(-2, -1)) * (d**-0.5)
+            if causal:
+                mask = _C.zeros(t, s, dtype=query.dtype).masked_fill(_C.triu(_C.ones(t, s), 1).bool(), float("-inf"))
+            if mask is not None:
+                scores = scores + mask
+            weights = F.softmax(scores, -1)
+            if p > 0:
+                weights = _C.dropout(weights, p, True)
+            a = _C.matmul(weights, v)
+            if average_attn_weights:
+                weights = weights.mean(1)
+        else:
+            a = _C.scaled_dot_product_attention(q, k, v, mask, p, causal)
+        a = a.permute(0, 2, 1, 3) if self.batch_first else a.permute(2, 0, 1, 3)
+        return self.out_proj(a.reshape(query.shape[0], query.shape[1], self.embed_dim)), weights
+
+
+class _Loss(Module):
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"{type(self).__name__}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
+        self.reduction = reduction
+
+
+class MSELoss(_Loss):
+    """(input - target)^2, reduced."""
+
+    def forward(self, input, target):
+        return _C.mse_loss(input, target, self.reduction)
+
+
+class L1Loss(_Loss):
+    """|input - target|, reduced."""
+
+    def forward(self, input, target):
+        return _C.l1_loss(input, target, self.reduction)
+
+
+class CrossEntropyLoss(_Loss):
+    """Cross entropy of logits [N, C] with classes [N]."""
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+        super().__init__(reduction)
+        if weight is not None:
+            raise NotImplementedError("CrossEntropyLoss: class weights are not available; expected weight=None")
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input, target):
+        return _C.cross_entropy(input, target, None, self.ignore_index, self.reduction, self.label_smoothing)
+
+
+class NLLLoss(_Loss):
+    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]."""
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
+        super().__init__(reduction)
+        if weight is not None:
+            raise NotImplementedError("NLLLoss: class weights are not available; expected weight=None")
+        self.ignore_index = ignore_index
+
+    def forward(self, input, target):
+        return _C.nll_loss(input, target, None, self.ignore_index, self.reduction)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """Binary cross entropy of logits."""
+
+    def __init__(self, weight=None, reduction="mean", pos_weight=None):
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input, target):
+        return _C.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)

@@ -1,0 +1,393 @@
+"""Module: the base of all layers. Attributes that are parameters, buffers or modules are found by themselves; names, the layout of a
+state dict and the hooks are PyTorch's."""
+from .. import _C
+from .._C import Tensor
+from .parameter import Parameter
+
+
+class RemovableHandle:
+    """What registering a hook returns."""
+
+    _next = 0
+
+    def __init__(self, hooks):
+        self._hooks = hooks
+        self.id = RemovableHandle._next
+        RemovableHandle._next += 1
+
+    def remove(self):
+        self._hooks.pop(self.id, None)
+
+
+class IncompatibleKeys(tuple):
+    """(missing_keys, unexpected_keys)"""
+
+    def __new__(cls, missing, unexpected):
+        return super().__new__(cls, (missing, unexpected))
+
+    missing_keys = property(lambda self: self[0])
+    unexpected_keys = property(lambda self: self[1])
+
+    def __repr__(self):
+        if not self[0] and not self[1]:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing_keys={self[0]}, unexpected_keys={self[1]})"
+
+
+class Module:
+    """Base class of layers and models: define __init__ (calling super().__init__() first) and forward."""
+
+    def __init__(self):
+        d = self.__dict__
+        d["training"] = True
+        d["_parameters"] = {}
+        d["_buffers"] = {}
+        d["_modules"] = {}
+        d["_non_persistent"] = set()
+        d["_forward_hooks"] = {}
+        d["_forward_pre_hooks"] = {}
+
+    def forward(self, *args, **kwargs):
+        raise NotImplementedError(f"{type(self).__name__}: forward is not implemented")
+
+    def __call__(self, *args, **kwargs):
+        d = self.__dict__
+        try:
+            pre, post = d["_forward_pre_hooks"], d["_forward_hooks"]
+        except KeyError:
+            raise RuntimeError(f"{type(self).__name__}: super().__init__() was not called") from None
+        if pre:
+            for hook in tuple(pre.values()):
+                r = hook(self, args)
+                if r is not None:
+                    args = r if isinstance(r, tuple) else (r,)
+        result = self.forward(*args, **kwargs)
+        if post:
+            for hook in tuple(post.values()):
+                r = hook(self, args, result)
+                if r is not None:
+                    result = r
+        return result
+
+    # ---- attributes
+
+    def __setattr__(self, name, value):
+        d = self.__dict__
+        params = d.get("_parameters")
+        if isinstance(value, (Parameter, Module)):
+            if params is None:
+                raise AttributeError(f"{type(self).__name__}: cannot assign '{name}' before super().__init__() is called")
+            for other in (d, params, d["_buffers"], d["_modules"]):
+                other.pop(name, None)
+            (params if isinstance(value, Parameter) else d["_modules"])[name] = value
+            return
+        if params is not None:
+            if name in params:
+                if value is not None:
+                    raise TypeError(f"{type(self).__name__}: cannot assign {type(value).__name__} to parameter '{name}'; expected Parameter or None")
+                params[name] = None
+                return
+            if name in d["_modules"]:
+                if value is not None:
+                    raise TypeError(f"{type(self).__name__}: cannot assign {type(value).__name__} to child '{name}'; expected Module or None")
+                d["_modules"][name] = None
+                return
+            if name in d["_buffers"]:
+                if value is not None and not isinstance(value, Tensor):
+                    raise TypeError(f"{type(self).__name__}: cannot assign {type(value).__name__} to buffer '{name}'; expected Tensor or None")
+                d["_buffers"][name] = value
+                return
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name):
+        d = self.__dict__
+        for kind in ("_parameters", "_modules", "_buffers"):
+            group = d.get(kind)
+            if group is not None and name in group:
+                return group[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __delattr__(self, name):
+        for kind in ("_parameters", "_modules", "_buffers"):
+            if name in self.__dict__[kind]:
+                del self.__dict__[kind][name]
+                self._non_persistent.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self):
+        return sorted(set(super().__dir__()) | set(self._parameters) | set(self._buffers) | set(self._modules))
+
+    def _check_name(self, what, name):
+        if not isinstance(name, str):
+            raise TypeError(f"{what}: the name is not a string; got {type(name).__name__}")
+        if "." in name or name == "":
+            raise KeyError(f"{what}: a name must not be empty or contain a dot; got '{name}'")
+
+    def register_parameter(self, name, param):
+        """Adds a parameter (or None, which keeps the name free for one)."""
+        self._check_name("register_parameter", name)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(f"register_parameter: not a Parameter; got {type(param).__name__} for '{name}'")
+        if hasattr(self, name) and name not in self._parameters:
+            raise KeyError(f"register_parameter: attribute '{name}' already exists")
+        self._parameters[name] = param
+
+    def register_buffer(self, name, tensor, persistent=True):
+        """Adds a tensor that is no parameter but belongs to the module's state (unless not persistent)."""
+        self._check_name("register_buffer", name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"register_buffer: not a tensor; got {type(tensor).__name__} for '{name}'")
+        if hasattr(self, name) and name not in self._buffers:
+            raise KeyError(f"register_buffer: attribute '{name}' already exists")
+        self._buffers[name] = tensor
+        if persistent:
+            self._non_persistent.discard(name)
+        else:
+            self._non_persistent.add(name)
+
+    def add_module(self, name, module):
+        """Adds a child."""
+        self._check_name("add_module", name)
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"add_module: not a Module; got {type(module).__name__} for '{name}'")
+        if hasattr(self, name) and name not in self._modules:
+            raise KeyError(f"add_module: attribute '{name}' already exists")
+        self._modules[name] = module
+
+    register_module = add_module
+
+    # ---- walks
+
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        memo = set() if memo is None else memo
+        if id(self) in memo:
+            return
+        if remove_duplicate:
+            memo.add(id(self))
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self):
+        for _, m in self.named_modules():
+            yield m
+
+    def named_children(self):
+        seen = set()
+        for name, m in self._modules.items():
+            if m is not None and id(m) not in seen:
+                seen.add(id(m))
+                yield name, m
+
+    def children(self):
+        for _, m in self.named_children():
+            yield m
+
+    def _named(self, kind, prefix, recurse, remove_duplicate):
+        seen = set()
+        pairs = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in pairs:
+            for name, value in getattr(module, kind).items():
+                if value is None or (remove_duplicate and id(value) in seen):
+                    continue
+                seen.add(id(value))
+                yield (f"{path}.{name}" if path else name), value
+
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        """(name, parameter) of this module and, with recurse, of all below it; shared ones once."""
+        yield from self._named("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse=True):
+        for _, p in self.named_parameters(recurse=recurse):
+            yield p
+
+    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+        yield from self._named("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse=True):
+        for _, b in self.named_buffers(recurse=recurse):
+            yield b
+
+    def get_submodule(self, target):
+        """The module under a dotted name. AttributeError when there is none."""
+        module = self
+        for part in target.split(".") if target else ():
+            child = module._modules.get(part)
+            if child is None:
+                raise AttributeError(f"{type(module).__name__} has no child '{part}' (looking for '{target}')")
+            module = child
+        return module
+
+    def get_parameter(self, target):
+        path, _, name = target.rpartition(".")
+        p = self.get_submodule(path)._parameters.get(name)
+        if p is None:
+            raise AttributeError(f"there is no parameter '{target}'")
+        return p
+
+    def apply(self, fn):
+        """Calls fn(module) for every module, children first."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    # ---- modes and moves
+
+    def train(self, mode=True):
+        if not isinstance(mode, bool):
+            raise ValueError(f"train: the mode is not a bool; got {type(mode).__name__}")
+        for m in self.modules():
+            m.training = mode
+        return self
+
+    def eval(self):
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad=True):
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none=True):
+        for p in self.parameters():
+            p._drop_grad(set_to_none)
+
+    def _apply(self, fn):
+        # Parameters keep their identity: optimizers hold on to them.
+        for p in self.parameters():
+            grad = p.grad
+            p._become(fn(p.detach()), p.requires_grad)
+            if grad is not None:
+                p.grad = fn(grad.detach())
+        for m in self.modules():
+            for name, b in m._buffers.items():
+                if b is not None:
+                    m._buffers[name] = fn(b)
+        return self
+
+    def to(self, *args, **kwargs):
+        """Moves parameters and buffers to a device and/or a floating dtype (integers keep theirs)."""
+        device, dtype = None, kwargs.pop("dtype", None)
+        args = args + tuple(v for k, v in kwargs.items() if k in ("device", "other"))
+        for a in args:
+            if isinstance(a, Tensor):
+                device, dtype = a.device, a.dtype
+            elif isinstance(a, _C.dtype):
+                dtype = a
+            elif a is not None and not isinstance(a, bool):
+                device = a
+        if dtype is not None:
+            dtype = _C.empty(0, dtype=dtype).dtype
+            if not dtype.is_floating_point:
+                raise TypeError(f"to: a module takes only floating dtypes; got {dtype}")
+
+        def move(t):
+            if device is not None:
+                t = t.to(device=device)
+            return t.to(dtype=dtype) if dtype is not None and t.is_floating_point() else t
+
+        return self._apply(move)
+
+    def _cast(self, dtype):
+        return self._apply(lambda t: t.to(dtype=dtype) if t.is_floating_point() else t)
+
+    def float(self):
+        return self._cast(_C.float32)
+
+    def double(self):
+        return self._cast(_C.float64)
+
+    def half(self):
+        return self._cast(_C.float16)
+
+    def bfloat16(self):
+        return self._cast(_C.bfloat16)
+
+    def cpu(self):
+        return self.to("cpu")
+
+    # ---- hooks
+
+    def register_forward_pre_hook(self, hook):
+        """hook(module, args) before forward; what it returns (if not None) replaces args."""
+        h = RemovableHandle(self._forward_pre_hooks)
+        self._forward_pre_hooks[h.id] = hook
+        return h
+
+    def register_forward_hook(self, hook):
+        """hook(module, args, output) after forward; what it returns (if not None) replaces output."""
+        h = RemovableHandle(self._forward_hooks)
+        self._forward_hooks[h.id] = hook
+        return h
+
+    # ---- state
+
+    def _state(self):
+        for path, m in self.named_modules(remove_duplicate=False):
+            dot = path + "." if path else ""
+            for name, p in m._parameters.items():
+                if p is not None:
+                    yield dot + name, p
+            for name, b in m._buffers.items():
+                if b is not None and name not in m._non_persistent:
+                    yield dot + name, b
+
+    def state_dict(self, prefix="", keep_vars=False):
+        """A dict from dotted names to the tensors of all parameters and persistent buffers. They share memory with the module."""
+        return {prefix + name: (t if keep_vars else t.detach()) for name, t in self._state()}
+
+    def load_state_dict(self, state_dict, strict=True):
+        """Copies the tensors of a state dict into the module. All wrong keys (missing, unexpected, misshapen) are listed in one
+        RuntimeError, and then nothing was changed. strict=False ignores missing and unexpected ones."""
+        if not isinstance(state_dict, dict):
+            raise TypeError(f"load_state_dict: not a dict; got {type(state_dict).__name__}")
+        mine = dict(self._state())
+        missing = [k for k in mine if k not in state_dict]
+        unexpected = [k for k in state_dict if k not in mine]
+        wrong = []
+        for k, t in mine.items():
+            if k not in state_dict:
+                continue
+            v = state_dict[k]
+            if not isinstance(v, Tensor):
+                wrong.append(f"{k}: got {type(v).__name__}; expected a tensor")
+            elif v.shape != t.shape:
+                wrong.append(f"{k}: got shape {v.shape}; expected {t.shape}")
+        errors = []
+        if strict and missing:
+            errors.append("missing keys: " + ", ".join(missing))
+        if strict and unexpected:
+            errors.append("unexpected keys: " + ", ".join(map(str, unexpected)))
+        if wrong:
+            errors.append("misshapen: " + "; ".join(wrong))
+        if errors:
+            raise RuntimeError(f"load_state_dict: the state does not fit {type(self).__name__}:\n  " + "\n  ".join(errors))
+        from .._grad_mode import no_grad
+
+        with no_grad():
+            for k, t in mine.items():
+                if k in state_dict:
+                    t.detach().copy_(state_dict[k].detach().to(device=t.device))
+        return IncompatibleKeys(missing, unexpected)
+
+    # ---- printing
+
+    def extra_repr(self):
+        """What stands in the parentheses when the module is printed."""
+        return ""
+
+    def _get_name(self):
+        return type(self).__name__
+
+    def __repr__(self):
+        extra = self.extra_repr()
+        lines = []
+        for name, child in self._modules.items():
+            lines.append(f"({name}): " + repr(child).replace("\n", "\n  "))
+        if not lines:
+            return f"{self._get_name()}({extra})"
+        body = ([extra] if extra else []) + lines
+        return f"{self._get_name()}(\n  " + "\n  ".join(body) + "\n)"

@@ -1,0 +1,214 @@
+"""Learning-rate schedules, each by its closed formula: the rate is a function of the number of steps, so that a schedule that is loaded
+from a checkpoint continues exactly."""
+import math
+
+
+class LRScheduler:
+    """Sets group['lr'] at once and at every step(). Subclasses give _rate(group index, step)."""
+
+    def __init__(self, optimizer, last_epoch=-1):
+        self.optimizer = optimizer
+        if last_epoch == -1:
+            for g in optimizer.param_groups:
+                g["initial_lr"] = g["lr"]
+        for i, g in enumerate(optimizer.param_groups):
+            if "initial_lr" not in g:
+                raise KeyError(f"{type(self).__name__}: group {i} has no 'initial_lr'; expected one when last_epoch is {last_epoch}")
+        self.base_lrs = [g["initial_lr"] for g in optimizer.param_groups]
+        self.last_epoch = last_epoch + 1
+        self._apply()
+
+    def _rate(self, i, step):
+        raise NotImplementedError(f"{type(self).__name__}: _rate is not implemented")
+
+    def _apply(self):
+        for i, g in enumerate(self.optimizer.param_groups):
+            g["lr"] = self._rate(i, self.last_epoch)
+        self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
+
+    def step(self):
+        """Goes on by one step; call it after optimizer.step()."""
+        self.last_epoch += 1
+        self._apply()
+
+    def get_last_lr(self):
+        """The rates that are set now."""
+        return list(self._last_lr)
+
+    def state_dict(self):
+        return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
+
+    def load_state_dict(self, state_dict):
+        self.__dict__.update(state_dict)
+        for g, lr in zip(self.optimizer.param_groups, self._last_lr):
+            g["lr"] = lr
+
+
+def _positive(owner, name, value):
+    if not (isinstance(value, int) and value > 0):
+        raise ValueError(f"{owner}: {name} must be a positive integer; got {value}")
+
+
+class StepLR(LRScheduler):
+    """base * gamma ^ (step // step_size)."""
+
+    def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
+        _positive("StepLR", "step_size", step_size)
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * self.gamma ** (step // self.step_size)
+
+
+class CosineAnnealingLR(LRScheduler):
+    """eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2."""
+
+    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
+        _positive("CosineAnnealingLR", "T_max", T_max)
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.eta_min + (self.base_lrs[i] - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
+
+
+class LinearLR(LRScheduler):
+    """base times a factor that goes in a line from start_factor to end_factor within total_iters steps."""
+
+    def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
+        if not 0 < start_factor <= 1:
+            raise ValueError(f"LinearLR: start_factor is out of range; got {start_factor}; expected 0 < start_factor <= 1")
+        if not 0 <= end_factor <= 1:
+            raise ValueError(f"LinearLR: end_factor is out of range; got {end_factor}; expected 0 to 1")
+        _positive("LinearLR", "total_iters", total_iters)
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        at = min(step, self.total_iters) / self.total_iters
+        return self.base_lrs[i] * (self.start_factor + (self.end_factor - self.start_factor) * at)
+
+
+class LambdaLR(LRScheduler):
+    """base * lr_lambda(step); one function, or one for each group."""
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        n = len(optimizer.param_groups)
+        self._lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        if len(self._lambdas) != n:
+            raise ValueError(f"LambdaLR: got {len(self._lambdas)} functions; expected {n}, one for each group")
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * self._lambdas[i](step)
+
+    def state_dict(self):
+        return {k: v for k, v in super().state_dict().items() if k != "_lambdas"}
+
+
+class OneCycleLR(LRScheduler):
+    """From max_lr / div_factor up to max_lr, then down to that start divided by final_div_factor; with cycle_momentum the momentum (or
+    beta1) moves the other way."""
+
+    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
+                 cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False, last_epoch=-1):
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ValueError("OneCycleLR: the length is missing; expected total_steps, or epochs and steps_per_epoch")
+            total_steps = epochs * steps_per_epoch
+        _positive("OneCycleLR", "total_steps", total_steps)
+        if not 0 <= pct_start <= 1:
+            raise ValueError(f"OneCycleLR: pct_start is out of range; got {pct_start}; expected 0 to 1")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"OneCycleLR: unknown anneal_strategy; got '{anneal_strategy}'; expected 'cos' or 'linear'")
+        n = len(optimizer.param_groups)
+        max_lrs = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * n
+        if len(max_lrs) != n:
+            raise ValueError(f"OneCycleLR: got {len(max_lrs)} values of max_lr; expected {n}, one for each group")
+        self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
+        self.max_lrs = max_lrs
+        self.initial_lrs = [m / div_factor for m in max_lrs]
+        self.min_lrs = [m / final_div_factor for m in self.initial_lrs]
+        up = float(pct_start * total_steps) - 1
+        if three_phase:
+            self.phases = [(up, "initial", "max", "max_m", "base_m"), (2 * up + 1, "max", "initial", "base_m", "max_m"),
+                           (total_steps - 1, "initial", "min", "max_m", "max_m")]
+        else:
+            self.phases = [(up, "initial", "max", "max_m", "base_m"), (total_steps - 1, "max", "min", "base_m", "max_m")]
+        self.base_momentum, self.max_momentum = base_momentum, max_momentum
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum and not all("momentum" in g or "betas" in g for g in optimizer.param_groups):
+            raise ValueError("OneCycleLR: the optimizer has no momentum; hint: cycle_momentum=False")
+        if last_epoch == -1:
+            for g, lr in zip(optimizer.param_groups, self.initial_lrs):
+                g["lr"] = lr
+        super().__init__(optimizer, last_epoch)
+
+    def _between(self, a, b, at):
+        if self.anneal_strategy == "linear":
+            return (b - a) * at + a
+        return b + (a - b) / 2.0 * (1 + math.cos(math.pi * at))
+
+    def _phase(self, step):
+        start = 0.0
+        for k, phase in enumerate(self.phases):
+            if step <= phase[0] or k == len(self.phases) - 1:
+                length = phase[0] - start
+                return phase, (step - start) / length if length else 1.0
+            start = phase[0]
+
+    def _rate(self, i, step):
+        if step > self.total_steps:
+            raise ValueError(f"OneCycleLR: step {step} is beyond the end; expected at most {self.total_steps} steps")
+        phase, at = self._phase(step)
+        rates = {"initial": self.initial_lrs[i], "max": self.max_lrs[i], "min": self.min_lrs[i]}
+        return self._between(rates[phase[1]], rates[phase[2]], at)
+
+    def _apply(self):
+        super()._apply()
+        if not self.cycle_momentum:
+            return
+        phase, at = self._phase(self.last_epoch)
+        momenta = {"max_m": self.max_momentum, "base_m": self.base_momentum}
+        m = self._between(momenta[phase[3]], momenta[phase[4]], at)
+        for g in self.optimizer.param_groups:
+            if "betas" in g:
+                g["betas"] = (m, *tuple(g["betas"])[1:])
+            else:
+                g["momentum"] = m
+
+
+class SequentialLR(LRScheduler):
+    """Schedules one after the other: scheduler k + 1 starts anew at milestones[k]."""
+
+    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
+        if len(schedulers) != len(milestones) + 1:
+            raise ValueError(f"SequentialLR: got {len(schedulers)} schedulers and {len(milestones)} milestones; expected one milestone less than schedulers")
+        for s in schedulers:
+            if s.optimizer is not optimizer:
+                raise ValueError("SequentialLR: a scheduler belongs to another optimizer")
+        self._schedulers = list(schedulers)
+        self.milestones = list(milestones)
+        self.optimizer = optimizer
+        self.last_epoch = last_epoch + 1
+        self._apply()
+
+    def _apply(self):
+        k = sum(self.last_epoch >= m for m in self.milestones)
+        s = self._schedulers[k]
+        s.last_epoch = self.last_epoch - (self.milestones[k - 1] if k else 0)
+        s._apply()
+        self._last_lr = s.get_last_lr()
+
+    def state_dict(self):
+        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
+        return {**state, "schedulers": [s.state_dict() for s in self._schedulers]}
+
+    def load_state_dict(self, state_dict):
+        state = dict(state_dict)
+        for s, d in zip(self._schedulers, state.pop("schedulers")):
+            s.load_state_dict(d)
+        self.__dict__.update(state)
+        for g, lr in zip(self.optimizer.param_groups, self._last_lr):
+            g["lr"] = lr

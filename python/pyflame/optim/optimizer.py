@@ -1,0 +1,184 @@
+"""Optimizers. A step is one fused update of all tensors of a group (split where they differ in dtype or step count), and it ends the
+window: what was recorded starts to run."""
+from .. import _C
+from .._C import Tensor
+from .._grad_mode import no_grad
+
+
+class Optimizer:
+    """Base class: parameter groups, state, state dicts."""
+
+    def __init__(self, params, defaults):
+        self.defaults = defaults
+        self.state = {}
+        self.param_groups = []
+        if isinstance(params, Tensor):
+            raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts")
+        params = list(params)
+        if not params:
+            raise ValueError("optimizer: the list of parameters is empty")
+        groups = params if isinstance(params[0], dict) else [{"params": params}]
+        for g in groups:
+            self.add_param_group(g)
+
+    def add_param_group(self, param_group):
+        """Adds {'params': [...], 'lr': ...}; what is not given is the optimizer's default."""
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise TypeError("add_param_group: not a group; expected a dict with 'params'")
+        group = dict(param_group)
+        params = group["params"]
+        group["params"] = params = [params] if isinstance(params, Tensor) else list(params)
+        params[:] = [p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in params]  # named_parameters() is fine too
+        taken = {id(p) for g in self.param_groups for p in g["params"]}
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"optimizer: not a tensor; got {type(p).__name__}")
+            if not p.is_leaf:
+                raise ValueError("optimizer: can only optimize leaf tensors; hint: use .detach().requires_grad_()")
+            if id(p) in taken:
+                raise ValueError("optimizer: a parameter appears twice")
+            taken.add(id(p))
+        for k, v in self.defaults.items():
+            group.setdefault(k, v)
+        self._check(group)
+        self.param_groups.append(group)
+
+    def _check(self, group):
+        for key in ("lr", "weight_decay", "eps", "momentum"):
+            if key in group and not group[key] >= 0:
+                raise ValueError(f"{type(self).__name__}: {key} must not be negative; got {group[key]}")
+
+    def zero_grad(self, set_to_none=True):
+        """Forgets the gradients of all parameters (or zeroes them)."""
+        for g in self.param_groups:
+            for p in g["params"]:
+                p._drop_grad(set_to_none)
+
+    def step(self, closure=None):
+        """One update; closure() computes the loss anew first and is returned."""
+        loss = None
+        if closure is not None:
+            loss = closure()
+        with no_grad():
+            for g in self.param_groups:
+                self._update(g)
+        _C.cut()
+        return loss
+
+    def _update(self, group):
+        raise NotImplementedError(f"{type(self).__name__}: _update is not implemented")
+
+    # ---- state
+
+    def state_dict(self):
+        """{'state': {index: {...}}, 'param_groups': [...]}, in which parameters are numbers."""
+        index = {}
+        groups = []
+        for g in self.param_groups:
+            for p in g["params"]:
+                index[id(p)] = len(index)
+            groups.append({**{k: v for k, v in g.items() if k != "params"}, "params": [index[id(p)] for p in g["params"]]})
+        state = {index[id(p)]: dict(self.state[p]) for g in self.param_groups for p in g["params"] if p in self.state}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict):
+        """Continues from a state dict. ValueError when groups or shapes differ; then nothing was changed."""
+        if not isinstance(state_dict, dict) or "state" not in state_dict or "param_groups" not in state_dict:
+            raise ValueError("load_state_dict: not an optimizer's state; expected a dict with 'state' and 'param_groups'")
+        groups = state_dict["param_groups"]
+        if len(groups) != len(self.param_groups):
+            raise ValueError(f"load_state_dict: the number of groups differs; got {len(groups)}; expected {len(self.param_groups)}")
+        params = {}
+        for i, (saved, mine) in enumerate(zip(groups, self.param_groups)):
+            if len(saved["params"]) != len(mine["params"]):
+                raise ValueError(f"load_state_dict: group {i} has {len(saved['params'])} parameters; expected {len(mine['params'])}")
+            params.update(zip(saved["params"], mine["params"]))
+        new = {}
+        for key, entry in state_dict["state"].items():
+            p = params[int(key)]
+            for name, v in entry.items():
+                if isinstance(v, Tensor) and v.ndim > 0 and v.shape != p.shape:
+                    raise ValueError(f"load_state_dict: '{name}' of parameter {key} has shape {v.shape}; expected {p.shape}")
+            new[p] = {k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
+        self.state = new
+        for saved, mine in zip(groups, self.param_groups):
+            mine.update({k: v for k, v in saved.items() if k != "params"})
+
+    def __repr__(self):
+        lines = [f"{type(self).__name__} ("]
+        for i, g in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {k}: {v}" for k, v in sorted(g.items()) if k != "params"]
+        return "\n".join(lines) + "\n)"
+
+    def _buckets(self, group, key):
+        """Parameters that have a gradient, grouped by what one fused update needs to be equal."""
+        out = {}
+        for p in group["params"]:
+            g = p.grad
+            if g is not None:
+                out.setdefault((p.dtype, key(self.state.get(p))), []).append((p, g))
+        return out
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum (Nesterov's if asked), dampening and weight decay:
+    g += wd p; b = momentum b + (1 - dampening) g; p -= lr (g + momentum b if nesterov else b)."""
+
+    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, *, maximize=False):
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(f"SGD: nesterov needs a momentum and no dampening; got momentum {momentum}, dampening {dampening}")
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize))
+
+    def _update(self, group):
+        momentum = group["momentum"]
+        for (_, known), pairs in self._buckets(group, lambda s: s is not None and s.get("momentum_buffer") is not None).items():
+            params, grads = [p for p, _ in pairs], [g for _, g in pairs]
+            first = bool(momentum) and not known
+            if first:
+                for p in params:
+                    self.state[p] = {"momentum_buffer": _C.zeros_like(p)}
+            buffers = [self.state[p]["momentum_buffer"] for p in params] if momentum else []
+            _C.sgd_step(params, grads, buffers, lr=float(group["lr"]), momentum=momentum, dampening=group["dampening"],
+                        weight_decay=group["weight_decay"], nesterov=group["nesterov"], maximize=group["maximize"], first=first)
+
+
+class Adam(Optimizer):
+    """Adam: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr m' / (sqrt(v') + eps), with bias-corrected m', v'.
+    weight_decay is added to the gradient (AdamW shrinks the parameter instead)."""
+
+    _decoupled = False
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, *, maximize=False, fused=None):
+        if amsgrad:
+            raise NotImplementedError(f"{type(self).__name__}: amsgrad is not available; expected False")
+        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize))
+
+    def _check(self, group):
+        super()._check(group)
+        for i, b in enumerate(group["betas"]):
+            if not 0 <= b < 1:
+                raise ValueError(f"{type(self).__name__}: beta{i + 1} is out of range; got {b}; expected 0 <= beta < 1")
+
+    def _update(self, group):
+        beta1, beta2 = group["betas"]
+        for (_, step), pairs in self._buckets(group, lambda s: 0 if s is None else int(s["step"])).items():
+            params, grads = [p for p, _ in pairs], [g for _, g in pairs]
+            for p in params:
+                if p not in self.state:
+                    self.state[p] = {"step": 0, "exp_avg": _C.zeros_like(p), "exp_avg_sq": _C.zeros_like(p)}
+            states = [self.state[p] for p in params]
+            _C.adam_step(params, grads, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], lr=float(group["lr"]), beta1=beta1,
+                         beta2=beta2, eps=group["eps"], weight_decay=group["weight_decay"], step=step + 1, decoupled=self._decoupled,
+                         maximize=group["maximize"])
+            for s in states:
+                s["step"] = step + 1
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p *= 1 - lr weight_decay before the update."""
+
+    _decoupled = True
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, fused=None):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, fused=fused)

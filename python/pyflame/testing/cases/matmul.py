@@ -1,0 +1,33 @@
+"""Matrix products: vectors, matrices, batches that broadcast, a matrix as weight."""
+
+import numpy as np
+
+from . import FLOATS, Case, Spec, away_from_zero, integers, label
+
+PRODUCTS = (((7,), (7,)), ((5, 7), (7,)), ((7,), (7, 5)), ((1, 1), (1, 1)), ((63, 64), (64, 65)), ((31, 33), (33, 101)), ((2, 3, 5), (5, 7)), ((2, 4, 3, 5), (5, 7)), ((3, 5), (2, 5, 7)), ((2, 3, 5), (5,)),
+            ((2, 1, 3, 5), (4, 5, 7)), ((5,), (2, 5, 7)), ((0, 5), (5, 3)), ((3, 0), (0, 5)), ((2, 0, 5), (5, 3)), ((1, 64), (64, 65)), ((65, 64), (64, 1)))
+
+
+def _product(name, s, t, dtype):
+    flops = lambda a, b: 2 * int(np.prod(a)) * (b[-1] if len(b) > 1 else 1)  # noqa: E731
+    return Case(f"matmul-{dtype}-{label(s)}-{label(t)}", ("matmul",), ("matmul",), (Spec(s, dtype), Spec(t, dtype)), lambda pf, a, b: pf.matmul(a, b), lambda a, b: np.asarray(np.matmul(a, b)), grad=(0, 1), c=2,
+                length=s[-1], magnitude=lambda a, b: np.asarray(np.matmul(np.abs(a), np.abs(b))), fused_exact=False, flops=flops, bytes=lambda a, b: int(np.prod(a)) + int(np.prod(b)))
+
+
+def cases():
+    out = []
+    for dtype in FLOATS:
+        out += [_product("matmul", s, t, dtype) for s, t in (PRODUCTS if dtype in ("float32", "float64") else PRODUCTS[:8])]
+        out.append(Case(f"bmm-{dtype}", ("bmm",), ("matmul",), (Spec((3, 5, 7), dtype), Spec((3, 7, 4), dtype)), lambda pf, a, b: pf.bmm(a, b), np.matmul, grad=(0, 1), c=2, length=7,
+                        magnitude=lambda a, b: np.abs(a) @ np.abs(b), fused_exact=False))
+        x, w, b = Spec((2, 5, 7), dtype), Spec((4, 7), dtype), Spec((4,), dtype)
+        out.append(Case(f"linear-{dtype}", ("linear",), ("matmul", "add"), (x, w, b), lambda pf, x, w, b: pf.linear(x, w, b), lambda x, w, b: x @ w.T + b, grad=(0, 1, 2), c=2, length=8, composed=True,
+                        magnitude=lambda x, w, b: np.abs(x) @ np.abs(w).T + np.abs(b), fused_exact=False))
+        out.append(Case(f"linear-no-bias-{dtype}", ("linear",), ("matmul",), (x, w), lambda pf, x, w: pf.linear(x, w), lambda x, w: x @ w.T, grad=(0, 1), c=2, length=7,
+                        magnitude=lambda x, w: np.abs(x) @ np.abs(w).T, fused_exact=False))
+        out.append(Case(f"linear-gelu-{dtype}", ("linear", "relu"), ("matmul", "add", "relu"), (Spec((33, 31), dtype), Spec((17, 31), dtype), Spec((17,), dtype, away_from_zero)),
+                        lambda pf, x, w, b: pf.relu(pf.linear(x, w, b)), lambda x, w, b: np.maximum(x @ w.T + b, 0), grad=(0, 1, 2), c=2, length=32, composed=True,
+                        magnitude=lambda x, w, b: np.abs(x) @ np.abs(w).T + np.abs(b), fused_exact=False))
+    for dtype in ("int64", "int32"):
+        out.append(Case(f"matmul-{dtype}", ("matmul",), ("matmul",), (Spec((5, 7), dtype, integers(-9, 9)), Spec((7, 3), dtype, integers(-9, 9))), lambda pf, a, b: pf.matmul(a, b), lambda a, b: (a @ b).astype(a.dtype)))
+    return out

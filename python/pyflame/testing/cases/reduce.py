@@ -1,0 +1,125 @@
+"""Reductions: each over everything, over the last, the first and several dims."""
+
+import numpy as np
+
+from . import FLOATS, SHAPES, Case, Spec, away_from_zero, distinct, integers, label, literal, smooth
+
+AXES = (((31, 33), (-1,)), ((31, 33), (0,)), ((3, 5, 7), (0, 2)), ((3, 5, 7), (1,)), ((2, 65, 64), (1, 2)))
+NONEMPTY = tuple(s for s in SHAPES if 0 not in s)
+
+
+def _variance(correction):
+    def run(x, axis, keepdims):
+        n = x.size if axis is None else int(np.prod([x.shape[a] for a in axis]))
+        d = x - x.mean(axis=axis, keepdims=True)
+        return (d * d).sum(axis=axis, keepdims=keepdims) / max(n - correction, 0)
+
+    return run
+
+
+def _logsumexp(x, axis, keepdims):
+    top = x.max(axis=axis, keepdims=True)
+    y = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
+    return y if keepdims else np.squeeze(y, axis=axis)
+
+
+def _numpy(f):
+    return lambda x, axis, keepdims: f(x, axis=axis, keepdims=keepdims)
+
+
+# name: (primitive, reference(x, axis, keepdims), values, factor, magnitude's element, takes empty)
+FLOAT = {
+    "sum": ("sum", _numpy(np.sum), None, 2, np.abs, True),
+    "mean": ("sum", _numpy(np.mean), None, 2, None, False),
+    "prod": ("prod", _numpy(np.prod), lambda rng, s: 1 + 0.05 * rng.standard_normal(s), 2, None, True),
+    "amax": ("amax", _numpy(np.max), None, 0, None, False),
+    "amin": ("amin", _numpy(np.min), None, 0, None, False),
+    "var": ("sum", _variance(1), None, 6, None, False),
+    "std": ("sum", lambda x, a, k: np.sqrt(_variance(1)(x, a, k)), None, 6, None, False),
+}
+
+
+def _length(shape, axis):
+    return int(np.prod([shape[a] for a in axis])) if axis is not None else int(np.prod(shape))
+
+
+def _magnitude(name, x, axis, keepdims):
+    if name == "sum":
+        return np.abs(x).sum(axis=axis, keepdims=keepdims)
+    if name == "mean":
+        return np.abs(x).mean(axis=axis, keepdims=keepdims)
+    if name in ("var", "std"):
+        m = (x * x).mean(axis=axis, keepdims=keepdims)
+        return m if name == "var" else np.sqrt(m)
+    return np.abs(FLOAT[name][1](x, axis, keepdims))
+
+
+def _one(name, dtype, shape, axis, keepdims, tag):
+    op, reference, values, c, _, _ = FLOAT[name]
+    extreme = name in ("amax", "amin")
+
+    def call(pf, x):
+        return getattr(pf, name)(x) if axis is None else getattr(pf, name)(x, dim=axis if len(axis) > 1 else axis[0], keepdim=keepdims)
+
+    return Case(f"{name}-{dtype}-{tag}", (name,), (op,), (Spec(shape, dtype, distinct if extreme else values),), call, lambda x: np.asarray(reference(x, axis, keepdims)), grad=(0,), c=c,
+                length=_length(shape, axis), magnitude=lambda x: _magnitude(name, x, axis, keepdims), composed=name in ("mean", "var", "std", "prod"),
+                flops=lambda s: int(np.prod(s)), bytes=lambda s: int(np.prod(s)))
+
+
+def _floats():
+    for name, (_, _, _, _, _, empty) in FLOAT.items():
+        for dtype in FLOATS:
+            for shape in (SHAPES if empty else NONEMPTY) if dtype == "float32" else ((65,),):
+                if name in ("var", "std") and int(np.prod(shape)) < 2:
+                    continue
+                yield _one(name, dtype, shape, None, False, label(shape))
+            for i, (shape, axis) in enumerate(AXES):
+                yield _one(name, dtype, shape, axis, i % 2 == 0, f"{label(shape)}-over-{'-'.join(map(str, axis))}")
+    for dtype in FLOATS:
+        for shape, axis in AXES:
+            for keep in (False, True):
+                yield Case(f"logsumexp-{dtype}-{label(shape)}-{axis}-{keep}", ("logsumexp",), ("amax", "exp", "sum", "log"), (Spec(shape, dtype),),
+                           lambda pf, x, a=axis, k=keep: pf.logsumexp(x, dim=a, keepdim=k), lambda x, a=axis, k=keep: _logsumexp(x, a, k), grad=(0,), c=6, length=_length(shape, axis), composed=True,
+                           magnitude=lambda x, a=axis, k=keep: np.abs(_logsumexp(x, a, k)) + np.abs(x).max())
+        yield Case(f"norm-{dtype}", ("norm",), ("sum", "sqrt"), (Spec((31, 33), dtype),), lambda pf, x: pf.norm(x), lambda x: np.asarray(np.sqrt((x * x).sum())), grad=(0,), c=3, length=31 * 33, composed=True)
+        yield Case(f"var-correction-{dtype}", ("var",), ("sum",), (Spec((31, 33), dtype),), lambda pf, x: pf.var(x, dim=1, correction=0), lambda x: _variance(0)(x, (1,), False), grad=(0,), c=6, length=33,
+                   magnitude=lambda x: (x * x).mean(1), composed=True)
+        yield Case(f"sum_to-{dtype}", ("sum_to_size",), ("sum",), (Spec((3, 5, 7), dtype),), lambda pf, x: pf.sum_to_size(x, (5, 1)), lambda x: x.sum(axis=(0, 2)).reshape(5, 1), grad=(0,), c=2, length=21,
+                   magnitude=lambda x: np.abs(x).sum(axis=(0, 2)).reshape(5, 1))
+        for name in ("argmax", "argmin"):
+            f = getattr(np, name)
+            for shape in NONEMPTY if dtype == "float32" else ((65,),):
+                yield Case(f"{name}-{dtype}-{label(shape)}", (name,), (name,), (Spec(shape, dtype, integers(-9, 9)),), lambda pf, x, n=name: getattr(pf, n)(x), lambda x, f=f: np.asarray(f(x)), out="int64")
+            for dim in (0, 1, -1):
+                yield Case(f"{name}-{dtype}-dim{dim}", (name,), (name,), (Spec((31, 33, 5), dtype, integers(-9, 9)),), lambda pf, x, n=name, d=dim: getattr(pf, n)(x, dim=d, keepdim=True),
+                           lambda x, f=f, d=dim: np.expand_dims(f(x, axis=d), d), out="int64")
+        for name, f, arg in (("max", np.max, np.argmax), ("min", np.min, np.argmin)):
+            yield Case(f"{name}-{dtype}", (name,), ("a" + name,), (Spec((31, 33), dtype, distinct),), lambda pf, x, n=name: getattr(pf, n)(x), lambda x, f=f: np.asarray(f(x)), grad=(0,))
+            yield Case(f"{name}-{dtype}-dim", (name,), ("a" + name, "arg" + name), (Spec((31, 33), dtype, distinct),), lambda pf, x, n=name: tuple(getattr(pf, n)(x, 1)),
+                       lambda x, f=f, a=arg: (f(x, axis=1), a(x, axis=1)), grad=(0,), out=(dtype, "int64"))
+
+
+def _others():
+    for dtype in ("int64", "int32", "uint8", "bool"):
+        x = Spec((31, 33), dtype, None if dtype == "bool" else integers(0, 100))
+        yield Case(f"sum-{dtype}", ("sum",), ("sum",), (x,), lambda pf, x: pf.sum(x, dim=0), lambda x: x.astype(np.int64).sum(0), out="int64")
+        yield Case(f"prod-{dtype}", ("prod",), ("prod",), (Spec((7, 3), dtype, integers(0, 2) if dtype == "bool" else integers(1, 4)),), lambda pf, x: pf.prod(x, dim=0), lambda x: x.astype(np.int64).prod(0), out="int64")
+        yield Case(f"sum-dtype-{dtype}", ("sum",), ("cast", "sum"), (x,), lambda pf, x: pf.sum(x, dtype="float32"), lambda x: np.asarray(x.astype(np.float64).sum()), out="float32", c=2, length=1023)
+        if dtype != "bool":
+            yield Case(f"amax-{dtype}", ("amax",), ("amax",), (x,), lambda pf, x: pf.amax(x, dim=1), lambda x: x.max(1))
+            yield Case(f"amin-{dtype}", ("amin",), ("amin",), (x,), lambda pf, x: pf.amin(x, dim=1), lambda x: x.min(1))
+    for name in ("any", "all"):
+        f = getattr(np, name)
+        for shape in SHAPES:
+            yield Case(f"{name}-{label(shape)}", (name,), (name,), (Spec(shape, "bool", lambda rng, s, n=name: rng.random(s) < (0.02 if n == "any" else 0.98)),), lambda pf, x, n=name: getattr(pf, n)(x),
+                       lambda x, f=f: np.asarray(f(x)), out="bool")
+        yield Case(f"{name}-dim", (name,), (name,), (Spec((31, 33), "float32", integers(0, 2)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, f=f: f(x, axis=1), out="bool")
+    nan = np.array([[1.0, np.nan, 3.0], [2.0, 5.0, 4.0]])
+    for name, expected in (("amax", [np.nan, 5.0]), ("amin", [np.nan, 2.0])):
+        yield Case(f"{name}-nan", (name,), (name,), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, e=expected: np.array(e))
+    for name, expected in (("argmax", [1, 1]), ("argmin", [1, 0])):
+        yield Case(f"{name}-nan", (name,), (name,), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, e=expected: np.array(e), out="int64")
+
+
+def cases():
+    return [*_floats(), *_others()]
