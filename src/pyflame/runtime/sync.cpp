@@ -71,4 +71,11 @@ bool Tensor::item<bool>() const {
   return item_f64() != 0;
 }
 
+std::string Tensor::str() const {
+  std::string text = fmt::format("tensor({}", format_tensor(data(), shape(), strides(), dtype(), 7));
+  if (dtype() != DType::float32 && dtype() != DType::int64 && dtype() != DType::bool_) text += fmt::format(", dtype={}", dtype_name(dtype()));
+  if (device() != Device{}) text += fmt::format(", device='{}'", device().str());
+  return text + ")";
+}
+
 }  // namespace pyflame
