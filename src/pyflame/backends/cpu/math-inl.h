@@ -1,0 +1,300 @@
+// The transcendental functions of the CPU's vector code, for float and double. One source for every kernel, so that a value
+// does not depend on where it is computed. Errors are a few ulp over the whole range, special values are IEEE's; the
+// tests hold them to it. FMA is used explicitly (MulAdd), where the target has it.
+#if defined(PYFLAME_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PYFLAME_CPU_MATH_INL_H_
+#undef PYFLAME_CPU_MATH_INL_H_
+#else
+#define PYFLAME_CPU_MATH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+
+#include <cmath>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace pyflame::cpu::math {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D>
+HWY_INLINE hn::Vec<D> num(D d, double v) {
+  return hn::Set(d, static_cast<hn::TFromD<D>>(v));
+}
+template <class D>
+constexpr bool kIsFloat = sizeof(hn::TFromD<D>) == 4;
+
+// 2^n for integral n within the exponent range of normal numbers. Adding 1.5 * 2^mantissa puts n into the low bits.
+template <class D, class V>
+HWY_INLINE V pow2(D d, V n) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToSigned<D> di;
+  constexpr int kMantissa = sizeof(T) == 4 ? 23 : 52;
+  constexpr int kBias = sizeof(T) == 4 ? 127 : 1023;
+  const V shifted = hn::Add(n, num(d, 1.5 * static_cast<double>(int64_t{1} << kMantissa) + kBias));
+  return hn::BitCast(d, hn::ShiftLeft<kMantissa>(hn::BitCast(di, shifted)));
+}
+
+// Nearest integer for |x| < 2^(mantissa - 2).
+template <class D, class V>
+HWY_INLINE V nearest(D d, V x) {
+  const V magic = num(d, 1.5 * static_cast<double>(int64_t{1} << (kIsFloat<D> ? 23 : 52)));
+  return hn::Sub(hn::Add(x, magic), magic);
+}
+
+// x = n ln2 + r with |r| <= ln2 / 2; returns expm1(r).
+template <class D, class V>
+HWY_INLINE V expm1_reduced(D d, V x, V& n) {
+  n = nearest(d, hn::Mul(x, num(d, 1.44269504088896340736)));
+  const double hi = kIsFloat<D> ? 0.693359375 : 6.93147180369123816490e-01;
+  const double lo = kIsFloat<D> ? -2.12194440054690583e-4 : 1.90821492927058770002e-10;
+  const V r = hn::NegMulAdd(n, num(d, lo), hn::NegMulAdd(n, num(d, hi), x));
+  V p;
+  if constexpr (kIsFloat<D>) {
+    p = num(d, 1.0 / 5040);
+    p = hn::MulAdd(p, r, num(d, 1.0 / 720));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 120));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 24));
+  } else {
+    p = num(d, 1.0 / 6227020800.0);
+    p = hn::MulAdd(p, r, num(d, 1.0 / 479001600.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 39916800.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 3628800.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 362880.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 40320.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 5040.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 720.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 120.0));
+    p = hn::MulAdd(p, r, num(d, 1.0 / 24.0));
+  }
+  p = hn::MulAdd(p, r, num(d, 1.0 / 6));
+  p = hn::MulAdd(p, r, num(d, 0.5));
+  return hn::MulAdd(hn::Mul(r, r), p, r);
+}
+
+// Operand order keeps NaN: a comparison with NaN is false.
+template <class D, class V>
+HWY_INLINE V clamp(D d, V x, double low, double high) {
+  const V lo = num(d, low), hi = num(d, high);
+  x = hn::IfThenElse(hn::Lt(x, lo), lo, x);
+  return hn::IfThenElse(hn::Gt(x, hi), hi, x);
+}
+
+template <class D, class V>
+HWY_INLINE V exp(D d, V x) {
+  // Beyond these the result is 0 or inf; up to them 2^n is made in two steps, which also gives subnormal results.
+  x = kIsFloat<D> ? clamp(d, x, -105.0, 90.0) : clamp(d, x, -747.0, 711.0);
+  V n;
+  const V p = expm1_reduced(d, x, n);
+  const V half = nearest(d, hn::Mul(n, num(d, 0.5)));
+  const V first = pow2(d, half);
+  return hn::Mul(hn::MulAdd(p, first, first), pow2(d, hn::Sub(n, half)));
+}
+
+template <class D, class V>
+HWY_INLINE V expm1(D d, V x) {
+  const V c = kIsFloat<D> ? clamp(d, x, -40.0, 90.0) : clamp(d, x, -60.0, 711.0);
+  V n;
+  const V p = expm1_reduced(d, c, n);
+  // Half the scale, because 2^n alone may overflow where the result does not.
+  const V s = pow2(d, hn::Sub(n, num(d, 1)));
+  const V y = hn::MulAdd(p, s, hn::Sub(s, num(d, 0.5)));
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, hn::Add(y, y));
+}
+
+// expm1 for x in [-60, 0] with no care for -0.
+template <class D, class V>
+HWY_INLINE V expm1_negative(D d, V x) {
+  V n;
+  const V p = expm1_reduced(d, x, n);
+  const V s = pow2(d, n);
+  return hn::MulAdd(p, s, hn::Sub(s, num(d, 1)));
+}
+
+template <class D, class V>
+HWY_INLINE V log(D d, V x) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  V y = hwy::HWY_NAMESPACE::Log(d, x);
+  y = hn::IfThenElse(hn::Eq(x, num(d, inf)), x, y);
+  y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), num(d, -inf), y);
+  return hn::IfThenElse(hn::Ge(x, hn::Zero(d)), y, num(d, std::numeric_limits<double>::quiet_NaN()));
+}
+
+template <class D, class V>
+HWY_INLINE V log1p(D d, V x) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const V one = num(d, 1);
+  // log(1 + x) plus what the rounding of 1 + x lost.
+  const V y = hn::Add(one, x);
+  const V lost = hn::IfThenElse(hn::Gt(x, one), hn::Sub(one, hn::Sub(y, x)), hn::Sub(x, hn::Sub(y, one)));
+  V r = hn::Add(hwy::HWY_NAMESPACE::Log(d, y), hn::Div(lost, y));
+  r = hn::IfThenElse(hn::Lt(hn::Abs(x), num(d, kIsFloat<D> ? 0x1p-24 : 0x1p-53)), x, r);
+  r = hn::IfThenElse(hn::Eq(x, num(d, inf)), x, r);
+  r = hn::IfThenElse(hn::Eq(x, num(d, -1)), num(d, -inf), r);
+  return hn::IfThenElse(hn::Ge(x, num(d, -1)), r, num(d, std::numeric_limits<double>::quiet_NaN()));
+}
+
+// Lanes for which `scalar` holds are computed one by one by f.
+template <class D, class V, class M, class F>
+HWY_INLINE V patch(D d, V x, V y, M scalar, F f) {
+  if (HWY_LIKELY(hn::AllFalse(d, scalar))) return y;
+  HWY_ALIGN hn::TFromD<D> in[64 / sizeof(hn::TFromD<D>)], out[64 / sizeof(hn::TFromD<D>)];
+  hn::Store(x, d, in);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) out[i] = f(in[i]);
+  return hn::IfThenElse(scalar, hn::Load(d, out), y);
+}
+template <class D, class V, class F>
+HWY_INLINE V per_lane(D d, V x, F f) {
+  HWY_ALIGN hn::TFromD<D> lanes[64 / sizeof(hn::TFromD<D>)];
+  hn::Store(x, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f(lanes[i]);
+  return hn::Load(d, lanes);
+}
+
+// Large arguments, and those near a zero of the function in float, need more digits of pi than the vector code has.
+template <class D, class V>
+HWY_INLINE V sin(D d, V x) {
+  const V bounded = hn::IfThenElse(hn::Lt(hn::Abs(x), num(d, 30000)), x, hn::Zero(d));
+  const V y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, hwy::HWY_NAMESPACE::Sin(d, bounded));
+  return patch(d, x, y, hn::Not(hn::Lt(hn::Abs(x), num(d, 30000))), [](auto v) { return std::sin(v); });
+}
+template <class D, class V>
+HWY_INLINE V cos(D d, V x) {
+  const V bounded = hn::IfThenElse(hn::Lt(hn::Abs(x), num(d, 30000)), x, hn::Zero(d));
+  const V y = hwy::HWY_NAMESPACE::Cos(d, bounded);
+  return patch(d, x, y, hn::Not(hn::Lt(hn::Abs(x), num(d, 30000))), [](auto v) { return std::cos(v); });
+}
+
+template <class D, class V>
+HWY_INLINE V sigmoid(D d, V x) {
+  const V one = num(d, 1);
+  const V e = exp(d, hn::Neg(hn::Abs(x)));
+  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+template <class D, class V>
+HWY_INLINE V tanh(D d, V x) {
+  const V a = hn::Abs(x);
+  const V bounded = hn::IfThenElse(hn::Gt(a, num(d, 20)), num(d, 20), a);
+  const V t = expm1_negative(d, hn::Mul(bounded, num(d, -2)));
+  return hn::CopySign(hn::Div(t, hn::Add(t, num(d, 2))), x);
+}
+
+// u Q(u) = Phi(-a) exp(a^2 / 2) with u = 1 / (1 + 0.3 a), Phi the normal distribution; fitted for 0 <= a <= 14.6.
+template <class D, class V>
+HWY_INLINE V normal_tail_scaled(D d, V a) {
+  const V u = hn::Div(num(d, 1), hn::MulAdd(a, num(d, 0.3), num(d, 1)));
+  V q = num(d, -0.02096273236);
+  q = hn::MulAdd(q, u, num(d, 0.1142918206));
+  q = hn::MulAdd(q, u, num(d, -0.232599679));
+  q = hn::MulAdd(q, u, num(d, 0.197642555));
+  q = hn::MulAdd(q, u, num(d, -0.08428206915));
+  q = hn::MulAdd(q, u, num(d, 0.09874345139));
+  q = hn::MulAdd(q, u, num(d, 0.07750862386));
+  q = hn::MulAdd(q, u, num(d, 0.1104199801));
+  q = hn::MulAdd(q, u, num(d, 0.1195502957));
+  q = hn::MulAdd(q, u, num(d, 0.1196877519));
+  return hn::Mul(q, u);
+}
+
+template <class D, class V>
+HWY_INLINE V erf(D d, V x) {
+  if constexpr (!kIsFloat<D>) {
+    return per_lane(d, x, [](auto v) { return std::erf(v); });
+  } else {
+    const V a = hn::Abs(x);
+    const V z = hn::Mul(x, x);
+    V p = num(d, -0.0006102687037);
+    p = hn::MulAdd(p, z, num(d, 0.005014484151));
+    p = hn::MulAdd(p, z, num(d, -0.02678071913));
+    p = hn::MulAdd(p, z, num(d, 0.1128219409));
+    p = hn::MulAdd(p, z, num(d, -0.376125288));
+    p = hn::MulAdd(p, z, num(d, 0.1283791547));
+    const V small = hn::MulAdd(p, x, x);
+    const V c = hn::IfThenElse(hn::Gt(a, num(d, 5)), num(d, 5), a);  // NaN passes
+    const V tail = hn::Mul(normal_tail_scaled(d, hn::Mul(c, num(d, 1.41421356237309505))), exp(d, hn::NegMulAdd(c, c, hn::Zero(d))));
+    const V large = hn::CopySign(hn::NegMulAdd(num(d, 2), tail, num(d, 1)), x);
+    return hn::IfThenElse(hn::Lt(a, num(d, 0.9)), small, large);
+  }
+}
+
+// Phi(x), the normal distribution, with small relative error in the lower tail; `gauss` is exp(-x^2 / 2).
+template <class D, class V>
+HWY_INLINE V normal_cdf(D d, V x, V& gauss) {
+  const V a = hn::Abs(x);
+  const V c = hn::IfThenElse(hn::Gt(a, num(d, 40)), num(d, 40), a);
+  const V hi = hn::Mul(c, c);
+  const V lo = hn::MulSub(c, c, hi);  // what the square lost (0 where the target has no FMA)
+  const V e = exp(d, hn::Mul(hi, num(d, -0.5)));
+  gauss = hn::NegMulAdd(e, hn::Mul(lo, num(d, 0.5)), e);
+  if constexpr (kIsFloat<D>) {
+    const V tail = hn::Mul(gauss, normal_tail_scaled(d, c));
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(num(d, 1), tail));
+  } else {
+    return per_lane(d, x, [](auto v) { return 0.5 * std::erfc(v * -0.70710678118654752440); });
+  }
+}
+
+// Far below, where a gate has reached 0, x times the gate is 0 for -inf as well.
+template <class D, class V>
+HWY_INLINE V above(D d, V x) {
+  const V low = num(d, -1e4);
+  return hn::IfThenElse(hn::Lt(x, low), low, x);
+}
+
+template <class D, class V>
+HWY_INLINE V gelu(D d, V x) {
+  V gauss;
+  return hn::Mul(above(d, x), normal_cdf(d, x, gauss));
+}
+template <class D, class V>
+HWY_INLINE V gelu_grad(D d, V x, V g) {
+  V gauss;
+  const V phi = normal_cdf(d, x, gauss);
+  return hn::Mul(g, hn::MulAdd(hn::Mul(clamp(d, x, -1e4, 1e4), num(d, 0.39894228040143267794)), gauss, phi));
+}
+
+// 0.5 x (1 + tanh(t)) = x sigmoid(2 t)
+template <class D, class V>
+HWY_INLINE V gelu_tanh(D d, V x) {
+  const V t = hn::Mul(x, hn::MulAdd(hn::Mul(x, x), num(d, 2 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588)));
+  return hn::Mul(above(d, x), sigmoid(d, t));
+}
+template <class D, class V>
+HWY_INLINE V gelu_tanh_grad(D d, V x, V g) {
+  const V c = clamp(d, x, -100.0, 100.0);  // flat beyond, and inf * 0 would be NaN
+  const V xx = hn::Mul(c, c);
+  const V t = hn::Mul(c, hn::MulAdd(xx, num(d, 2 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588)));
+  const V dt = hn::MulAdd(xx, num(d, 6 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588));
+  const V s = sigmoid(d, t);
+  const V rest = sigmoid(d, hn::Neg(t));
+  return hn::Mul(g, hn::MulAdd(hn::Mul(c, hn::Mul(s, rest)), dt, s));
+}
+
+template <class D, class V>
+HWY_INLINE V silu(D d, V x) {
+  return hn::Mul(above(d, x), sigmoid(d, x));
+}
+template <class D, class V>
+HWY_INLINE V silu_grad(D d, V x, V g) {
+  const V c = clamp(d, x, -800.0, 800.0);
+  const V s = sigmoid(d, c);
+  const V rest = sigmoid(d, hn::Neg(c));
+  return hn::Mul(g, hn::Mul(s, hn::MulAdd(c, rest, num(d, 1))));
+}
+
+// log(1 + exp(beta x)) / beta; x itself where beta x > threshold
+template <class D, class V>
+HWY_INLINE V softplus(D d, V x, V beta, V threshold) {
+  const V z = hn::Mul(x, beta);
+  const V positive = hn::IfThenElse(hn::Lt(z, hn::Zero(d)), hn::Zero(d), z);
+  const V y = hn::Div(hn::Add(positive, log1p(d, exp(d, hn::Neg(hn::Abs(z))))), beta);
+  return hn::IfThenElse(hn::Gt(z, threshold), x, y);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pyflame::cpu::math
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,653 @@
+// From nodes to a tile program: values instead of bindings, instructions chosen by type, passes, and places in the arena.
+#include <algorithm>
+#include <utility>
+
+#include "pyflame/backends/cpu/tile.h"
+#include "pyflame/backends/cpu/tile_program.h"
+
+namespace pyflame::cpu::tile {
+
+bool Access::same_layout(const Access& o) const {
+  return kind == o.kind && size_of == o.size_of && rank == o.rank && std::equal(size, size + rank, o.size) &&
+         std::equal(stride, stride + rank, o.stride);
+}
+
+namespace {
+
+struct Refused {
+  std::string reason;
+};
+[[noreturn]] void refuse(std::string reason) { throw Refused{std::move(reason)}; }
+
+// Aims of the memory layout.
+constexpr int64_t kTileBytes = 24 * 1024;     // of all values of a tile: leaves room in a 32 KiB L1
+constexpr int64_t kRowTileBytes = 192 * 1024; // rows are kept whole up to this (L2)
+constexpr int64_t kMaxRow = 16384;
+static_assert(kMaxRow <= kChunk);
+
+constexpr int64_t round64(int64_t v) { return (v + 63) / 64 * 64; }
+
+enum class Span : uint8_t { All, Outer, Inner };
+
+int64_t op_weight(OpId op, DType d) {
+  const int64_t wide = d == DType::float64 ? 3 : 1;
+  switch (op) {
+    case OpId::exp:
+    case OpId::expm1:
+    case OpId::log:
+    case OpId::log1p:
+    case OpId::tanh:
+    case OpId::sigmoid:
+    case OpId::silu:
+    case OpId::gelu_tanh:
+    case OpId::rand_uniform:
+    case OpId::rand_int: return 6 * wide;
+    case OpId::sin:
+    case OpId::cos:
+    case OpId::erf:
+    case OpId::gelu:
+    case OpId::gelu_grad:
+    case OpId::gelu_tanh_grad:
+    case OpId::silu_grad:
+    case OpId::softplus: return 10 * wide;
+    case OpId::pow:
+    case OpId::rand_normal:
+    case OpId::floor_divide:
+    case OpId::remainder: return 40;
+    default: return 1;
+  }
+}
+
+// Values of these are among their operands', or come rounded: no rounding to a 16-bit type is needed.
+bool is_exact(OpId op) {
+  switch (op) {
+    case OpId::neg:
+    case OpId::abs:
+    case OpId::sign:
+    case OpId::relu:
+    case OpId::floor:
+    case OpId::ceil:
+    case OpId::maximum:
+    case OpId::minimum:
+    case OpId::where:
+    case OpId::arange:
+    case OpId::rand_uniform:
+    case OpId::rand_normal:
+    case OpId::full: return true;
+    default: return false;
+  }
+}
+
+class Lowering {
+ public:
+  Lowering(const Problem& p, Program& out) : p_(p), g_(p.graph), prog_(out) {}
+
+  void run() {
+    const bool epilogue = p_.group.kind == GroupKind::Epilogue;
+    if (!epilogue && p_.group.kind != GroupKind::Loop) refuse("takes Loop groups only");
+    space_ = epilogue ? p_.root().outs.at(0).shape : p_.group.space;
+    split_ = epilogue ? space_.size() : p_.group.split;
+    if (split_ < 0 || split_ > space_.size()) refuse("split outside the space");
+    if (!epilogue && p_.group.roles.size() != p_.size()) refuse("a role is missing");
+    for (int i = 0; i < space_.size(); ++i) (i < split_ ? prog_.rows : prog_.cols) *= space_[i];
+    if (epilogue) declare_root(p_.root().outs.at(0));
+    for (size_t i = epilogue ? 1 : 0; i < p_.size(); ++i) lower_node(p_.node(i), epilogue ? Role::Map : p_.group.roles[i]);
+    finish();
+  }
+
+ private:
+  struct Written {
+    int32_t binding;
+    int32_t value;  // -1: a column reduction's
+    Dims strides;   // aligned to S
+  };
+  struct Loaded {
+    int32_t binding;
+    bool row;
+    DType dtype;
+    Dims strides;
+    int32_t value;
+  };
+
+  // --- values and instructions
+  int32_t new_value(Reg reg, bool row, DType dtype) {
+    Value v;
+    v.reg = reg;
+    v.row = row;
+    v.dtype = dtype;
+    prog_.values.push_back(v);
+    return static_cast<int32_t>(prog_.values.size()) - 1;
+  }
+  Instr& emit(Step step, bool row) {
+    Instr in;
+    in.step = step;
+    in.row = row;
+    code_.push_back(in);
+    return code_.back();
+  }
+  int32_t compute(Fn fn, std::initializer_list<int32_t> src, Reg reg, bool row, DType dtype) {
+    const int32_t dst = new_value(reg, row, dtype);
+    Instr& in = emit(Step::Compute, row);
+    in.fn = fn;
+    in.dst = dst;
+    std::copy(src.begin(), src.end(), in.src);
+    return dst;
+  }
+
+  // --- operands
+  // Strides over S, 0 where the operand is broadcast.
+  Dims align(const Operand& o, Span span) const {
+    Dims strides = Dims::filled(space_.size(), 0);
+    const int shift = space_.size() - o.shape.size();
+    for (int i = 0; i < o.shape.size(); ++i) {
+      if (o.shape[i] == 1) continue;
+      const int at = i + shift;
+      const bool inside = at >= 0 && (span != Span::Outer || at < split_) && (span != Span::Inner || at >= split_);
+      if (!inside || o.shape[i] != space_[at]) refuse("an operand's shape " + o.shape.str() + " does not fit the space " + space_.str());
+      strides[at] = o.strides[i];
+    }
+    return strides;
+  }
+  void check_covers(const Operand& o, Span span) const {
+    int64_t n = 1;
+    for (int i = span == Span::Inner ? split_ : 0; i < (span == Span::Outer ? split_ : space_.size()); ++i) n *= space_[i];
+    if (o.numel() != n) refuse("an output does not cover the space");
+  }
+  int32_t add_access(const Operand& o, const Dims& strides, Span span, bool output) {
+    Access a;
+    a.output = output;
+    a.dtype = o.dtype;
+    a.binding = o.index;
+    a.size_of = static_cast<int32_t>(dtype_size(o.dtype));
+    a.reach = a.size_of;
+    const int first = span == Span::Inner ? split_ : 0, last = span == Span::Outer ? split_ : space_.size();
+    for (int i = first; i < last; ++i) {
+      const int64_t size = space_[i], stride = strides[i] * a.size_of;
+      if (stride < 0) refuse("a stride is negative");
+      if (size == 1) continue;
+      a.reach += (size - 1) * stride;
+      if (a.rank > 0 && a.stride[a.rank - 1] == stride * size) {
+        a.size[a.rank - 1] *= size;
+        a.stride[a.rank - 1] = stride;
+      } else {
+        a.size[a.rank] = size;
+        a.stride[a.rank++] = stride;
+      }
+    }
+    if (a.rank == 0 || (a.rank == 1 && a.stride[0] == 0)) a.kind = Access::Kind::Scalar;
+    else if (a.rank == 1 && a.stride[0] == a.size_of) a.kind = Access::Kind::Contiguous;
+    else a.kind = Access::Kind::General;
+    if (output && a.kind == Access::Kind::Scalar) a.kind = Access::Kind::Contiguous;  // one element
+    prog_.accesses.push_back(a);
+    return static_cast<int32_t>(prog_.accesses.size()) - 1;
+  }
+  const Written* find_written(int32_t binding) const {
+    for (const Written& w : written_)
+      if (w.binding == binding) return &w;
+    return nullptr;
+  }
+  int32_t slot(int32_t binding) const { return g_.bindings[static_cast<size_t>(binding)].slot; }
+
+  int32_t constant(const Operand& o, bool row) {
+    for (size_t v = 0; v < prog_.values.size(); ++v) {
+      const Value& x = prog_.values[v];
+      if (x.constant && x.param == o.index && x.row == row && x.dtype == o.dtype) return static_cast<int32_t>(v);
+    }
+    const int32_t v = new_value(reg_of(o.dtype), row, o.dtype);
+    prog_.values.back().constant = true;
+    prog_.values.back().param = o.index;
+    return v;
+  }
+
+  int32_t read(const Operand& o, bool row) {
+    if (o.is_param) return constant(o, row);
+    const Dims strides = align(o, row ? Span::Outer : Span::All);
+    if (const Written* w = find_written(o.index)) {
+      if (w->value < 0) refuse("a column reduction's result is read in its group");
+      for (int i = 0; i < space_.size(); ++i)
+        if (space_[i] > 1 && strides[i] != w->strides[i]) refuse("a value of the group is read in another layout than it was written");
+      const Value v = prog_.values[static_cast<size_t>(w->value)];
+      if (v.dtype != o.dtype) refuse("a value of the group is read as another dtype");
+      if (v.row == row) return w->value;
+      if (row) refuse("a row value depends on an element value");
+      return expand(w->value);
+    }
+    for (const Written& w : written_)
+      if (slot(w.binding) == slot(o.index)) refuse("memory written in the group is read through another view");
+    for (const Loaded& l : loads_)
+      if (l.binding == o.index && l.row == row && l.dtype == o.dtype && l.strides == strides) return l.value;
+    const int32_t access = add_access(o, strides, row ? Span::Outer : Span::All, false);
+    const int32_t v = new_value(reg_of(o.dtype), row, o.dtype);
+    if (prog_.accesses[static_cast<size_t>(access)].kind == Access::Kind::Scalar) {
+      prog_.values.back().constant = true;
+      prog_.values.back().access = access;
+    } else {
+      Instr& in = emit(Step::Load, row);
+      in.dst = v;
+      in.access = access;
+    }
+    loads_.push_back({o.index, row, o.dtype, strides, v});
+    return v;
+  }
+
+  int32_t expand(int32_t row_value) {
+    for (const auto& [from, to] : expanded_)
+      if (from == row_value) return to;
+    const Value v = prog_.values[static_cast<size_t>(row_value)];
+    const int32_t dst = new_value(v.reg, false, v.dtype);
+    Instr& in = emit(Step::Expand, false);
+    in.dst = dst;
+    in.src[0] = row_value;
+    expanded_.emplace_back(row_value, dst);
+    return dst;
+  }
+
+  void declare_root(const Operand& o) {
+    const Dims strides = align(o, Span::All);
+    const int32_t access = add_access(o, contiguous_strides(space_), Span::All, false);
+    Access& a = prog_.accesses[static_cast<size_t>(access)];
+    a.root = true;
+    a.kind = Access::Kind::Contiguous;
+    const int32_t v = new_value(reg_of(o.dtype), false, o.dtype);
+    Instr& in = emit(Step::Load, false);
+    in.dst = v;
+    in.access = access;
+    written_.push_back({o.index, v, strides});
+  }
+
+  void write(const Operand& o, int32_t value, Span span) {
+    check_covers(o, span);
+    const Dims strides = align(o, span);
+    std::erase_if(written_, [&](const Written& w) { return w.binding == o.index; });
+    for (const Written& w : written_)
+      if (slot(w.binding) == slot(o.index) && !p_.group.elided[static_cast<size_t>(o.index)])
+        refuse("two views of the same memory are written in one group");
+    written_.push_back({o.index, value, strides});
+    if (p_.group.elided[static_cast<size_t>(o.index)]) return;
+    const int32_t access = add_access(o, strides, span, true);
+    if (span == Span::Inner) {
+      prog_.reductions.back().access = access;
+      return;
+    }
+    Instr& in = emit(Step::Store, span == Span::Outer);
+    in.src[0] = value;
+    in.access = access;
+  }
+
+  // --- nodes
+  void lower_node(const Node& n, Role role) {
+    if (n.outs.size() != 1) refuse("a node has several outputs");
+    const OpInfo& info = n.info();
+    if (role == Role::RowReduce || role == Role::ColReduce) {
+      if (info.cls != OpClass::Reduce) refuse(std::string(info.name) + " is not a reduction");
+      return lower_reduce(n, role == Role::ColReduce);
+    }
+    if (!is_elementwise(info.cls)) refuse(std::string(info.name) + " is not elementwise");
+    if (n.ins.size() < static_cast<size_t>(info.arity)) refuse(std::string(info.name) + ": an input is missing");
+    const bool row = role == Role::RowMap;
+    prog_.weight += row ? 0 : op_weight(n.op, n.outs[0].dtype);
+    write(n.outs[0], lower_elementwise(n, row), row ? Span::Outer : Span::All);
+  }
+
+  int32_t to_bool(int32_t v, bool row) {
+    const Value x = prog_.values[static_cast<size_t>(v)];
+    if (x.dtype == DType::bool_) return v;
+    return compute(find_to_bool(x.reg), {v}, Reg::u8, row, DType::bool_);
+  }
+  int32_t round_to(int32_t v, DType dtype, bool row) {
+    return is_half(dtype) ? compute(find_round(dtype), {v}, Reg::f32, row, dtype) : v;
+  }
+
+  int32_t lower_cast(int32_t v, DType to, bool row) {
+    const Value x = prog_.values[static_cast<size_t>(v)];
+    if (x.dtype == to) return v;
+    if (to == DType::bool_) return to_bool(v, row);
+    if (x.reg == reg_of(to) && !is_half(to)) return retype(v, to, row);
+    if (x.reg != reg_of(to)) {
+      const Fn odd = is_half(to) ? find_cast_odd(x.reg) : nullptr;
+      v = compute(odd ? odd : find_cast(x.reg, reg_of(to)), {v}, reg_of(to), row, is_half(to) ? DType::float32 : to);
+    }
+    return round_to(v, to, row);
+  }
+  // The same bytes under another dtype (half -> float32, bool -> uint8).
+  int32_t retype(int32_t v, DType to, bool row) {
+    const Reg r = reg_of(to);
+    return compute(find_cast(r, r), {v}, r, row, to);
+  }
+
+  int32_t lower_elementwise(const Node& n, bool row) {
+    const auto arity = static_cast<size_t>(n.info().arity);
+    const DType out = n.outs[0].dtype;
+    int32_t v[3] = {-1, -1, -1};
+    for (size_t i = 0; i < arity; ++i) v[i] = read(n.ins[i], row);
+    if (n.op == OpId::cast) return lower_cast(v[0], out, row);
+    if (n.op == OpId::full) {
+      Operand value = n.ins.at(0);
+      value.dtype = out;
+      return constant(value, row);
+    }
+    if (n.op == OpId::where) return lower_where(n, v, row);
+    const DType d = arity ? n.ins[0].dtype : out;
+    if (arity > 1 && n.ins[1].dtype != d) refuse(std::string(n.info().name) + ": inputs of different dtypes");
+    switch (n.op) {
+      case OpId::logical_not:
+      case OpId::logical_and:
+      case OpId::logical_or:
+      case OpId::logical_xor: {
+        if (out != DType::bool_) refuse(std::string(n.info().name) + ": the output is not bool");
+        for (size_t i = 0; i < arity; ++i) v[i] = to_bool(v[i], row);
+        return compute(find_bool_arith(n.op), {v[0], v[1]}, Reg::u8, row, out);
+      }
+      default: break;
+    }
+    return lower_kernel(n, d, v, row);
+  }
+
+  int32_t lower_where(const Node& n, int32_t* v, bool row) {
+    if (n.ins[1].dtype != n.outs[0].dtype || n.ins[2].dtype != n.outs[0].dtype) refuse("where: inputs of different dtypes");
+    return compute(find_where(reg_of(n.outs[0].dtype)), {to_bool(v[0], row), v[1], v[2]}, reg_of(n.outs[0].dtype), row,
+                   n.outs[0].dtype);
+  }
+
+  Fn find_kernel(OpId op, OpClass cls, DType d, DType out) const {
+    if (cls == OpClass::Source) return find_source(op, out);
+    if (d == DType::bool_) return find_bool_arith(op);
+    const Reg r = reg_of(d);
+    if (r != Reg::f32 && r != Reg::f64) return find_int_arith(op, r);
+    if (Fn f = find_float_arith(op, r)) return f;
+    return r == Reg::f32 ? find_math_f32(op) : find_math_f64(op);
+  }
+
+  int32_t lower_kernel(const Node& n, DType d, const int32_t* v, bool row) {
+    const DType out = n.outs[0].dtype;
+    const bool gives_bool = (n.op >= OpId::eq && n.op <= OpId::ge) || n.op == OpId::isnan || n.op == OpId::isinf;
+    if (out != (gives_bool ? DType::bool_ : d))
+      refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(d)) + " to " + std::string(dtype_name(out)));
+    const Fn fn = find_kernel(n.op, n.info().cls, d, out);
+    if (!fn) refuse(std::string(n.info().name) + ": no version for " + std::string(dtype_name(d)));
+    const bool exact = gives_bool || is_exact(n.op);
+    const int32_t r = compute(fn, {v[0], v[1], v[2]}, reg_of(out), row, exact || !is_half(out) ? out : DType::float32);
+    Instr& in = code_.back();
+    const auto arity = static_cast<size_t>(n.info().arity);
+    if (n.ins.size() - arity > 4) refuse(std::string(n.info().name) + ": too many parameters");
+    for (size_t i = arity; i < n.ins.size(); ++i) {
+      if (!n.ins[i].is_param) refuse(std::string(n.info().name) + ": a tensor where a number is expected");
+      in.param[i - arity] = n.ins[i].index;
+      in.param_type[i - arity] = n.ins[i].dtype;
+    }
+    return exact ? r : round_to(r, out, row);
+  }
+
+  void lower_reduce(const Node& n, bool col) {
+    const Operand& x = n.ins.at(0);
+    const Operand& y = n.outs[0];
+    check_covers(x, Span::All);
+    const int32_t v = read(x, false);
+    ReductionUse use;
+    use.col = col;
+    use.out = reg_of(y.dtype);
+    use.dtype = y.dtype;
+    if (!find_reduction(n.op, reg_of(x.dtype), use.out, &use.fn))
+      refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(x.dtype)) + " to " + std::string(dtype_name(y.dtype)));
+    const auto index = static_cast<int32_t>(prog_.reductions.size());
+    (col ? prog_.col_reductions : prog_.row_reductions).push_back(index);
+    prog_.weight += 1;
+    if (col) {
+      prog_.reductions.push_back(use);
+      write(y, -1, Span::Inner);
+      if (prog_.reductions.back().access < 0) refuse("a column reduction's result is elided");
+      Instr& in = emit(Step::ColReduce, false);
+      in.src[0] = v;
+      in.reduction = index;
+      return;
+    }
+    use.dst = new_value(use.out, true, is_half(y.dtype) ? DType::float32 : y.dtype);
+    prog_.reductions.push_back(use);
+    Instr& in = emit(Step::RowReduce, false);
+    in.src[0] = v;
+    in.dst = use.dst;
+    in.reduction = index;
+    write(y, round_to(use.dst, y.dtype, true), Span::Outer);
+  }
+
+  // --- after all nodes
+  void finish() {
+    bool has_rows = !prog_.row_reductions.empty();
+    for (const Value& v : prog_.values) has_rows |= v.row;
+    prog_.mode = has_rows ? Mode::Rows : !prog_.col_reductions.empty() ? Mode::Columns : Mode::Map;
+    if (prog_.mode == Mode::Rows) {
+      prog_.rows_per_tile = std::clamp<int64_t>(1024 / std::max<int64_t>(prog_.cols, 1), 1, kRowBlock);
+      prog_.tile = std::max<int64_t>(prog_.rows_per_tile * prog_.cols, 1);
+      if (prog_.cols > kMaxRow) prog_.mode = Mode::LongRows;
+    }
+    if (prog_.mode != Mode::LongRows) {
+      point_stores();
+      find_hazards();
+      one_stage();
+      if (prog_.mode == Mode::Rows && prog_.cols > 1024 && prog_.stages[0].arena > kRowTileBytes) {
+        unpoint_stores();
+        prog_.stages.clear();
+        prog_.hazards.clear();
+        prog_.mode = Mode::LongRows;
+      }
+    }
+    if (prog_.mode == Mode::LongRows) {
+      prog_.rows_per_tile = 1;
+      find_hazards();
+      split_stages();
+    }
+    place_rows();
+    choose_natural_row();
+  }
+
+  // A value that is stored as it lies in a tile is computed in place.
+  void point_stores() {
+    for (size_t i = 0; i < code_.size(); ++i) {
+      if (code_[i].step != Step::Store || code_[i].row) continue;
+      const int32_t v = code_[i].src[0];
+      const Access& a = prog_.accesses[static_cast<size_t>(code_[i].access)];
+      if (a.kind != Access::Kind::Contiguous || !is_native(a.dtype)) continue;
+      size_t def = 0;
+      while (def < i && code_[def].dst != v) ++def;
+      if (def == i || (code_[def].step != Step::Compute && code_[def].step != Step::Expand)) continue;
+      if (def > 0 && code_[def - 1].step == Step::Point) continue;  // lies in another output already
+      Instr point = code_[i];
+      point.step = Step::Point;
+      point.dst = v;
+      point.src[0] = -1;
+      code_.erase(code_.begin() + static_cast<std::ptrdiff_t>(i));
+      code_.insert(code_.begin() + static_cast<std::ptrdiff_t>(def), point);
+    }
+  }
+  void unpoint_stores() {
+    for (size_t i = 0; i + 1 < code_.size(); ++i) {
+      if (code_[i].step != Step::Point) continue;
+      code_[i].step = Step::Store;
+      code_[i].src[0] = code_[i].dst;
+      code_[i].dst = -1;
+      std::swap(code_[i], code_[i + 1]);
+      ++i;
+    }
+  }
+
+  // The compiler may give an output the memory of an input (in-place ops, donated buffers).
+  void find_hazards() {
+    std::vector<int32_t> hoist;
+    for (size_t i = 0; i < prog_.accesses.size(); ++i) {
+      if (prog_.accesses[i].output) continue;
+      for (size_t o = 0; o < prog_.accesses.size(); ++o) {
+        if (!prog_.accesses[o].output) continue;
+        Hazard h{static_cast<int32_t>(i), static_cast<int32_t>(o), false, false};
+        const bool aligned = prog_.mode != Mode::LongRows && prog_.accesses[i].same_layout(prog_.accesses[o]) &&
+                             load_and_store_are_alike(h);
+        h.same_place_ok = aligned && last_use(h.input) <= store_of(h.output);
+        h.same_place_copy = aligned && !h.same_place_ok;
+        if (h.same_place_copy) hoist.push_back(h.input);
+        prog_.hazards.push_back(h);
+      }
+    }
+    // Loads that may have to be copied come before all stores.
+    std::stable_partition(code_.begin(), code_.end(), [&](const Instr& in) {
+      return in.step == Step::Load && std::find(hoist.begin(), hoist.end(), in.access) != hoist.end();
+    });
+  }
+  bool load_and_store_are_alike(const Hazard& h) const {
+    const Instr* load = nullptr;
+    const Instr* store = nullptr;
+    for (const Instr& in : code_) {
+      if (in.access == h.input) load = &in;
+      if (in.access == h.output) store = &in;
+    }
+    return load && store && !load->row && !store->row;
+  }
+  int64_t last_use(int32_t access) const {
+    int32_t value = -1;
+    int64_t last = -1;
+    for (size_t i = 0; i < code_.size(); ++i) {
+      if (code_[i].access == access && code_[i].step == Step::Load) value = code_[i].dst;
+      for (int32_t s : code_[i].src)
+        if (s >= 0 && s == value) last = static_cast<int64_t>(i);
+    }
+    return last;
+  }
+  int64_t store_of(int32_t access) const {
+    for (size_t i = 0; i < code_.size(); ++i) {
+      if (code_[i].access != access) continue;
+      return static_cast<int64_t>(code_[i].step == Step::Point ? i + 1 : i);  // written by the next instruction
+    }
+    return -1;
+  }
+
+  // Places by liveness. Freed before the destination is placed: instructions may work in place.
+  void place(Stage& stage, int64_t tile) {
+    const size_t count = prog_.values.size();
+    std::vector<int64_t> last(count, -1);
+    for (size_t i = 0; i < stage.code.size(); ++i)
+      for (int32_t s : stage.code[i].src)
+        if (s >= 0) last[static_cast<size_t>(s)] = static_cast<int64_t>(i);
+    stage.place.assign(count, -1);
+    stage.arena = 0;
+    std::vector<int64_t> unused[9];
+    const auto take = [&](int32_t v) {
+      const int size = reg_size(prog_.values[static_cast<size_t>(v)].reg);
+      auto& list = unused[size];
+      int64_t at = stage.arena;
+      if (list.empty()) {
+        stage.arena += round64(tile * size);
+      } else {
+        at = list.back();
+        list.pop_back();
+      }
+      stage.place[static_cast<size_t>(v)] = at;
+    };
+    for (size_t v = 0; v < count; ++v)
+      if (prog_.values[v].constant && !prog_.values[v].row && last[v] >= 0) take(static_cast<int32_t>(v));
+    for (size_t i = 0; i < stage.code.size(); ++i) {
+      const Instr& in = stage.code[i];
+      for (int k = 0; k < 3; ++k) {
+        const int32_t s = in.src[k];
+        if (s < 0 || last[static_cast<size_t>(s)] != static_cast<int64_t>(i) || std::find(in.src, in.src + k, s) != in.src + k) continue;
+        const Value& v = prog_.values[static_cast<size_t>(s)];
+        if (!v.row && !v.constant && stage.place[static_cast<size_t>(s)] >= 0)
+          unused[reg_size(v.reg)].push_back(stage.place[static_cast<size_t>(s)]);
+      }
+      const bool pointed = i > 0 && stage.code[i - 1].step == Step::Point && stage.code[i - 1].dst == in.dst;
+      if (in.dst < 0 || in.step == Step::Point || pointed || prog_.values[static_cast<size_t>(in.dst)].row) continue;
+      take(in.dst);
+      if (last[static_cast<size_t>(in.dst)] < 0)  // computed but never read
+        unused[reg_size(prog_.values[static_cast<size_t>(in.dst)].reg)].push_back(stage.place[static_cast<size_t>(in.dst)]);
+    }
+  }
+
+  void one_stage() {
+    prog_.stages.emplace_back();
+    Stage& stage = prog_.stages[0];
+    stage.code = code_;
+    if (prog_.mode != Mode::Rows) shrink_tile(stage);
+    place(stage, prog_.tile);
+  }
+  void shrink_tile(Stage& stage) {
+    prog_.tile = 1024;
+    place(stage, prog_.tile);
+    while (prog_.tile > 256 && stage.arena > kTileBytes) {
+      prog_.tile /= 2;
+      place(stage, prog_.tile);
+    }
+  }
+
+  // Long rows: pass k computes what depends on reductions of the passes before it; what is needed again is computed again.
+  void split_stages() {
+    std::vector<int> level(prog_.values.size(), 0);
+    std::vector<int> at(code_.size(), 0);
+    int stages = 1;
+    for (size_t i = 0; i < code_.size(); ++i) {
+      int l = 0;
+      for (int32_t s : code_[i].src)
+        if (s >= 0) l = std::max(l, level[static_cast<size_t>(s)]);
+      at[i] = l;
+      if (code_[i].dst >= 0) level[static_cast<size_t>(code_[i].dst)] = code_[i].step == Step::RowReduce ? l + 1 : l;
+      stages = std::max(stages, code_[i].step == Step::RowReduce ? l + 2 : l + 1);
+    }
+    prog_.tile = 4 * kBlock;
+    for (int k = 0; k < stages; ++k) {
+      Stage stage;
+      std::vector<bool> wanted(prog_.values.size(), false), keep(code_.size(), false);
+      for (size_t i = code_.size(); i-- > 0;) {
+        const Instr& in = code_[i];
+        if (in.row) continue;
+        const bool sink = in.step == Step::Store || in.step == Step::RowReduce || in.step == Step::ColReduce;
+        keep[i] = sink ? at[i] == k : in.dst >= 0 && wanted[static_cast<size_t>(in.dst)];
+        if (!keep[i]) continue;
+        for (int32_t s : in.src)
+          if (s >= 0) wanted[static_cast<size_t>(s)] = true;
+      }
+      for (size_t i = 0; i < code_.size(); ++i) {
+        if (code_[i].row && at[i] == k) stage.row_code.push_back(code_[i]);
+        if (keep[i]) stage.code.push_back(code_[i]);
+      }
+      place(stage, prog_.tile);
+      if (stage.arena > 4 * kTileBytes) prog_.tile = kBlock;
+      prog_.stages.push_back(std::move(stage));
+    }
+    for (Stage& s : prog_.stages) place(s, prog_.tile);
+  }
+
+  void place_rows() {
+    prog_.row_place.assign(prog_.values.size(), -1);
+    for (size_t v = 0; v < prog_.values.size(); ++v) {
+      if (!prog_.values[v].row) continue;
+      prog_.row_place[v] = prog_.row_arena;
+      prog_.row_arena += round64(prog_.rows_per_tile * 8);
+    }
+  }
+
+  // Tiles that end with the rows of a broadcast operand can use it where it lies.
+  void choose_natural_row() {
+    for (const Access& a : prog_.accesses)
+      if (a.kind == Access::Kind::General && a.size[a.rank - 1] >= 256)
+        prog_.natural_row = prog_.natural_row ? std::min(prog_.natural_row, a.size[a.rank - 1]) : a.size[a.rank - 1];
+  }
+
+  const Problem& p_;
+  const Graph& g_;
+  Program& prog_;
+  Dims space_;
+  int split_ = 0;
+  std::vector<Instr> code_;
+  std::vector<Written> written_;
+  std::vector<Loaded> loads_;
+  std::vector<std::pair<int32_t, int32_t>> expanded_;  // (row value, element value)
+};
+
+}  // namespace
+
+Refusal lower(const Problem& p, Program* program) {
+  try {
+    Lowering(p, *program).run();
+  } catch (const Refused& r) {
+    return r.reason;
+  }
+  return {};
+}
+
+}  // namespace pyflame::cpu::tile

@@ -1,0 +1,231 @@
+// How values come into tiles and leave them: splatting, strided copies, 16-bit floats; and the instructions whose values
+// come from an element's index.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "pyflame/backends/cpu/tile_kernels.h"
+#include "pyflame/backends/cpu/vec.h"
+#include "pyflame/base/error.h"
+#include "pyflame/base/philox.h"
+
+namespace pyflame::cpu::tile {
+
+float round_to_odd(double v) {
+  const auto f = static_cast<float>(v);
+  if (static_cast<double>(f) == v || v != v) return f;
+  if (std::isinf(f)) return std::copysign(std::numeric_limits<float>::max(), f);  // odd already
+  const auto bits = std::bit_cast<uint32_t>(f);
+  if (bits & 1u) return f;
+  return std::bit_cast<float>(std::fabs(v) > std::fabs(static_cast<double>(f)) ? bits + 1 : bits - 1);
+}
+
+double round_param(double v, DType dtype) {
+  switch (dtype) {
+    case DType::float32: return static_cast<double>(static_cast<float>(v));
+    case DType::float16: return static_cast<double>(static_cast<float>(float16(round_to_odd(v))));
+    case DType::bfloat16: return static_cast<double>(static_cast<float>(bfloat16(round_to_odd(v))));
+    default: return v;
+  }
+}
+
+double Args::f64(int i) const { return round_param(params[param[i]].as_f64(), param_type[i]); }
+
+void fill(Reg r, void* dst, const Param& value, DType dtype, int64_t n) {
+  const auto put = [&]<class T>(T v) { std::fill_n(static_cast<T*>(dst), n, v); };
+  if (dtype == DType::bool_) return put(static_cast<uint8_t>(value.kind == Category::Float ? value.f != 0 : value.i != 0));
+  switch (r) {
+    case Reg::f64: return put(value.as_f64());
+    case Reg::f32: {
+      const double v = value.kind == Category::Float ? value.f : static_cast<double>(value.i);
+      return put(static_cast<float>(round_param(v, dtype)));
+    }
+    case Reg::i64: return put(value.as_i64());
+    case Reg::i32: return put(static_cast<int32_t>(value.as_i64()));
+    case Reg::i16: return put(static_cast<int16_t>(value.as_i64()));
+    case Reg::i8: return put(static_cast<int8_t>(value.as_i64()));
+    case Reg::u8: return put(static_cast<uint8_t>(value.as_i64()));
+  }
+}
+
+void load_convert(DType half, const void* src, float* dst, int64_t n) {
+  if (half == DType::float16) vec::from_f16(static_cast<const float16*>(src), dst, n);
+  else vec::from_bf16(static_cast<const bfloat16*>(src), dst, n);
+}
+
+void store_convert(DType half, const float* src, void* dst, int64_t n) {
+  if (half == DType::float16) vec::to_f16(src, static_cast<float16*>(dst), n);
+  else vec::to_bf16(src, static_cast<bfloat16*>(dst), n);
+}
+
+namespace {
+
+template <class T>
+void copy_elements(void* dst, int64_t dst_stride, const void* src, int64_t src_stride, int64_t n) {
+  const char* s = static_cast<const char*>(src);
+  char* d = static_cast<char*>(dst);
+  if (src_stride == 0 && dst_stride == sizeof(T)) {
+    T v;
+    std::memcpy(&v, s, sizeof(T));
+    std::fill_n(static_cast<T*>(dst), n, v);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) std::memcpy(d + i * dst_stride, s + i * src_stride, sizeof(T));
+}
+
+template <DType kHalf>
+void round_loop(const Args& a) {
+  constexpr int64_t kPart = 256;
+  uint16_t bits[kPart];
+  const float* x = static_cast<const float*>(a.src[0]);
+  float* out = static_cast<float*>(a.dst);
+  for (int64_t i = 0; i < a.n; i += kPart) {
+    const int64_t n = std::min(kPart, a.n - i);
+    store_convert(kHalf, x + i, bits, n);
+    load_convert(kHalf, bits, out + i, n);
+  }
+}
+
+// Computed in double for the floats, so that long ranges stay exact as far as the type can hold them.
+template <DType kOut>
+void arange_float(const Args& a) {
+  const double start = a.f64(0), step = a.f64(1);
+  for (int64_t i = 0; i < a.n; ++i) {
+    const double v = start + static_cast<double>(a.index + i) * step;
+    if constexpr (kOut == DType::float64) static_cast<double*>(a.dst)[i] = v;
+    else if constexpr (kOut == DType::float32) static_cast<float*>(a.dst)[i] = static_cast<float>(v);
+    else static_cast<float*>(a.dst)[i] = static_cast<float>(round_param(v, kOut));
+  }
+}
+template <class T>
+void arange_int(const Args& a) {
+  const auto start = static_cast<uint64_t>(a.i64(0)), step = static_cast<uint64_t>(a.i64(1));
+  T* out = static_cast<T*>(a.dst);
+  for (int64_t i = 0; i < a.n; ++i) out[i] = static_cast<T>(start + static_cast<uint64_t>(a.index + i) * step);
+}
+
+// Calls f(words of a block, first element's position in the tile, lane range) for the blocks of `per` elements.
+template <class F>
+void for_blocks(const Args& a, int64_t per, F f) {
+  const auto seed = static_cast<uint64_t>(a.i64(0)), offset = static_cast<uint64_t>(a.i64(1));
+  int64_t i = 0;
+  while (i < a.n) {
+    const int64_t at = a.index + i, lane = at % per;
+    const int64_t count = std::min(per - lane, a.n - i);
+    f(philox(seed, offset, static_cast<uint64_t>(at / per)), i, lane, count);
+    i += count;
+  }
+}
+template <DType kOut>
+void uniform_f32(const Args& a) {
+  float* out = static_cast<float*>(a.dst);
+  for_blocks(a, 4, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) {
+      const uint32_t word = w[static_cast<size_t>(lane + k)];
+      out[i + k] = kOut == DType::float16    ? philox_uniform_f16(word)
+                   : kOut == DType::bfloat16 ? philox_uniform_bf16(word)
+                                             : philox_uniform_f32(word);
+    }
+  });
+}
+void uniform_f64(const Args& a) {
+  double* out = static_cast<double*>(a.dst);
+  for_blocks(a, 2, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) out[i + k] = philox_uniform_f64(philox_word64(w, static_cast<int>(lane + k)));
+  });
+}
+template <DType kOut>
+void normal_f32(const Args& a) {
+  float* out = static_cast<float*>(a.dst);
+  for_blocks(a, 4, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
+    float v[4];
+    for (size_t p = 0; p < 2; ++p) {
+      const double u = static_cast<double>(philox_open_uniform_f32(w[2 * p]));
+      const double t = 6.283185307179586477 * static_cast<double>(philox_uniform_f32(w[2 * p + 1]));
+      const double r = std::sqrt(-2 * std::log(u));
+      v[2 * p] = static_cast<float>(r * std::cos(t));
+      v[2 * p + 1] = static_cast<float>(r * std::sin(t));
+    }
+    for (int64_t k = 0; k < count; ++k) {
+      const float x = v[lane + k];
+      out[i + k] = kOut == DType::float16    ? static_cast<float>(float16(x))
+                   : kOut == DType::bfloat16 ? static_cast<float>(bfloat16(x))
+                                             : x;
+    }
+  });
+}
+void normal_f64(const Args& a) {
+  double* out = static_cast<double*>(a.dst);
+  for_blocks(a, 2, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
+    const double r = std::sqrt(-2 * std::log(philox_open_uniform_f64(philox_word64(w, 0))));
+    const double t = 6.283185307179586477 * philox_uniform_f64(philox_word64(w, 1));
+    for (int64_t k = 0; k < count; ++k) out[i + k] = r * (lane + k == 0 ? std::cos(t) : std::sin(t));
+  });
+}
+template <class T>
+void rand_int(const Args& a) {
+  T* out = static_cast<T*>(a.dst);
+  const int64_t low = a.i64(2), high = a.i64(3);
+  PF_CHECK(low < high, Value, "rand_int: empty range; got low {} and high {}; expected low < high", low, high);
+  for_blocks(a, 2, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
+    for (int64_t k = 0; k < count; ++k)
+      out[i + k] = static_cast<T>(philox_int(philox_word64(w, static_cast<int>(lane + k)), low, high));
+  });
+}
+
+template <class T>
+Fn int_source(OpId op) {
+  return op == OpId::arange ? arange_int<T> : op == OpId::rand_int ? rand_int<T> : nullptr;
+}
+template <DType kOut>
+Fn float_source(OpId op) {
+  switch (op) {
+    case OpId::arange: return arange_float<kOut>;
+    case OpId::rand_uniform:
+      if constexpr (kOut == DType::float64) return uniform_f64;
+      else return uniform_f32<kOut>;
+    case OpId::rand_normal:
+      if constexpr (kOut == DType::float64) return normal_f64;
+      else return normal_f32<kOut>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+void copy_strided(void* dst, int64_t dst_stride, const void* src, int64_t src_stride, int size, int64_t n) {
+  if (dst_stride == size && src_stride == size) {
+    std::memcpy(dst, src, static_cast<size_t>(n * size));
+    return;
+  }
+  switch (size) {
+    case 1: return copy_elements<uint8_t>(dst, dst_stride, src, src_stride, n);
+    case 2: return copy_elements<uint16_t>(dst, dst_stride, src, src_stride, n);
+    case 4: return copy_elements<uint32_t>(dst, dst_stride, src, src_stride, n);
+    default: return copy_elements<uint64_t>(dst, dst_stride, src, src_stride, n);
+  }
+}
+
+Fn find_round(DType half) {
+  return half == DType::float16 ? round_loop<DType::float16> : round_loop<DType::bfloat16>;
+}
+
+Fn find_source(OpId op, DType out) {
+  switch (out) {
+    case DType::float64: return float_source<DType::float64>(op);
+    case DType::float32: return float_source<DType::float32>(op);
+    case DType::float16: return float_source<DType::float16>(op);
+    case DType::bfloat16: return float_source<DType::bfloat16>(op);
+    case DType::int64: return int_source<int64_t>(op);
+    case DType::int32: return int_source<int32_t>(op);
+    case DType::int16: return int_source<int16_t>(op);
+    case DType::int8: return int_source<int8_t>(op);
+    case DType::uint8: return int_source<uint8_t>(op);
+    case DType::bool_: return op == OpId::rand_int ? rand_int<uint8_t> : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace pyflame::cpu::tile

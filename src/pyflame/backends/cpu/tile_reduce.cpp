@@ -1,0 +1,211 @@
+// Reductions over tiles. The order (tile_kernels.h) is written out in lanes, so that every instruction set adds the same
+// numbers in the same order. float32 sums go in float32 within a block of 512 and in float64 beyond.
+#include "pyflame/backends/cpu/tile_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pyflame/backends/cpu/tile_reduce.cpp"
+#include <hwy/foreach_target.h>  // before highway.h
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "pyflame/backends/cpu/tile_loop-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pyflame::cpu::tile {
+namespace HWY_NAMESPACE {
+
+struct SumOp {
+  template <class S>
+  static constexpr S identity() { return 0; }
+  template <class S>
+  static HWY_INLINE S apply(S a, S b) {
+    if constexpr (std::is_same_v<S, int64_t>) return static_cast<S>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    else return a + b;
+  }
+  template <class V>
+  static HWY_INLINE V vector(V a, V b) { return hn::Add(a, b); }
+};
+struct ProdOp {
+  template <class S>
+  static constexpr S identity() { return 1; }
+  template <class S>
+  static HWY_INLINE S apply(S a, S b) {
+    if constexpr (std::is_same_v<S, int64_t>) return static_cast<S>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else return a * b;
+  }
+  template <class V>
+  static HWY_INLINE V vector(V a, V b) { return hn::Mul(a, b); }
+};
+struct MaxOp {
+  template <class S>
+  static constexpr S identity() {
+    return std::is_floating_point_v<S> ? -std::numeric_limits<S>::infinity() : std::numeric_limits<S>::lowest();
+  }
+  template <class S>
+  static HWY_INLINE S apply(S a, S b) { return (a > b) | (a != a) ? a : b; }
+  template <class V>
+  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::Ne(a, a)), a, b); }
+};
+struct MinOp {
+  template <class S>
+  static constexpr S identity() {
+    return std::is_floating_point_v<S> ? std::numeric_limits<S>::infinity() : std::numeric_limits<S>::max();
+  }
+  template <class S>
+  static HWY_INLINE S apply(S a, S b) { return (a < b) | (a != a) ? a : b; }
+  template <class V>
+  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Ne(a, a)), a, b); }
+};
+struct AnyOp {
+  template <class S>
+  static constexpr S identity() { return 0; }
+  template <class S>
+  static HWY_INLINE S apply(S a, S b) { return a | b; }
+};
+struct AllOp {
+  template <class S>
+  static constexpr S identity() { return 1; }
+  template <class S>
+  static HWY_INLINE S apply(S a, S b) { return a & b; }
+};
+
+template <class T>
+using State = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
+
+template <class Op, class T>
+HWY_INLINE T tree(T* lane) {
+  for (int64_t width = kLanes / 2; width > 0; width /= 2)
+    for (int64_t j = 0; j < width; ++j) lane[j] = Op::apply(lane[j], lane[j + width]);
+  return lane[0];
+}
+
+// One block of floats: kLanes accumulators in as many vectors as that takes.
+template <class Op, class T>
+T float_block(const T* x, int64_t n) {
+  const hn::CappedTag<T, kLanes> d;
+  constexpr auto kN = static_cast<int64_t>(hn::MaxLanes(d));
+  constexpr int64_t kVectors = kLanes / kN;
+  const auto identity = hn::Set(d, Op::template identity<T>());
+  hn::Vec<decltype(d)> acc[kVectors];
+  for (int64_t v = 0; v < kVectors; ++v) acc[v] = identity;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#if HWY_COMPILER_GCC_ACTUAL
+#pragma GCC unroll 32
+#endif
+    for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::vector(acc[v], hn::LoadU(d, x + i + v * kN));
+  }
+  HWY_ALIGN T lane[kLanes];
+  for (int64_t v = 0; v < kVectors; ++v) hn::Store(acc[v], d, lane + v * kN);
+  for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::apply(lane[j], x[i + j]);
+  return tree<Op>(lane);
+}
+
+template <class Op, class T>
+void row(void* state, const void* src, int64_t n) {
+  using S = State<T>;
+  S total = *static_cast<S*>(state);
+  const T* x = static_cast<const T*>(src);
+  if constexpr (std::is_floating_point_v<T> && !std::is_same_v<Op, ProdOp>) {
+    for (int64_t i = 0; i < n; i += kBlock)
+      total = Op::apply(total, static_cast<S>(float_block<Op>(x + i, std::min(kBlock, n - i))));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    // Products leave float32's range easily, hence double throughout.
+    for (int64_t b = 0; b < n; b += kBlock) {
+      const int64_t end = std::min(kBlock, n - b);
+      S lane[kLanes];
+      std::fill_n(lane, kLanes, Op::template identity<S>());
+      for (int64_t i = 0; i < end; ++i) lane[i % kLanes] = Op::apply(lane[i % kLanes], static_cast<S>(x[b + i]));
+      total = Op::apply(total, tree<Op>(lane));
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) total = Op::apply(total, static_cast<S>(x[i]));
+  }
+  *static_cast<S*>(state) = total;
+}
+
+template <class Op, class T>
+void col(void* states, const void* src, int64_t n) {
+  using S = State<T>;
+  S* s = static_cast<S*>(states);
+  const T* x = static_cast<const T*>(src);
+  PF_NO_ALIAS_LOOP
+  for (int64_t i = 0; i < n; ++i) s[i] = Op::apply(s[i], static_cast<S>(x[i]));
+}
+template <class Op, class S>
+void init(void* states, int64_t n) {
+  std::fill_n(static_cast<S*>(states), n, Op::template identity<S>());
+}
+template <class Op, class S>
+void combine(void* states, const void* with, int64_t n) {
+  S* s = static_cast<S*>(states);
+  const S* w = static_cast<const S*>(with);
+  PF_NO_ALIAS_LOOP
+  for (int64_t i = 0; i < n; ++i) s[i] = Op::apply(s[i], w[i]);
+}
+template <class S, class Out>
+void finish(const void* states, void* dst, int64_t n) {
+  const S* s = static_cast<const S*>(states);
+  Out* out = static_cast<Out*>(dst);
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Out>(s[i]);
+}
+
+template <class Op, class T>
+bool fill_in(Reg out, Reduction* r) {
+  using S = State<T>;
+  r->init = init<Op, S>;
+  r->row = row<Op, T>;
+  r->col = col<Op, T>;
+  r->combine = combine<Op, S>;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (out == Reg::f32) r->finish = finish<S, float>;
+    else if (out == Reg::f64) r->finish = finish<S, double>;
+    else return false;
+  } else {
+    switch (out) {
+      case Reg::i64: r->finish = finish<S, int64_t>; break;
+      case Reg::i32: r->finish = finish<S, int32_t>; break;
+      case Reg::i16: r->finish = finish<S, int16_t>; break;
+      case Reg::i8: r->finish = finish<S, int8_t>; break;
+      case Reg::u8: r->finish = finish<S, uint8_t>; break;
+      default: return false;
+    }
+  }
+  return true;
+}
+template <class Op>
+bool by_type(Reg in, Reg out, Reduction* r) {
+  switch (in) {
+    case Reg::f32: return fill_in<Op, float>(out, r);
+    case Reg::f64: return fill_in<Op, double>(out, r);
+    case Reg::i64: return fill_in<Op, int64_t>(out, r);
+    case Reg::i32: return fill_in<Op, int32_t>(out, r);
+    case Reg::i16: return fill_in<Op, int16_t>(out, r);
+    case Reg::i8: return fill_in<Op, int8_t>(out, r);
+    case Reg::u8: return fill_in<Op, uint8_t>(out, r);
+  }
+  return false;
+}
+bool pick_reduction(OpId op, Reg in, Reg out, Reduction* r) {
+  switch (op) {
+    case OpId::sum: return by_type<SumOp>(in, out, r);
+    case OpId::prod: return by_type<ProdOp>(in, out, r);
+    case OpId::amax: return by_type<MaxOp>(in, out, r);
+    case OpId::amin: return by_type<MinOp>(in, out, r);
+    case OpId::any: return in == Reg::u8 && fill_in<AnyOp, uint8_t>(out, r);
+    case OpId::all: return in == Reg::u8 && fill_in<AllOp, uint8_t>(out, r);
+    default: return false;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pyflame::cpu::tile
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pyflame::cpu::tile {
+HWY_EXPORT(pick_reduction);
+bool find_reduction(OpId op, Reg in, Reg out, Reduction* r) { return HWY_DYNAMIC_DISPATCH(pick_reduction)(op, in, out, r); }
+}  // namespace pyflame::cpu::tile
+#endif
