@@ -81,8 +81,8 @@ class Optimizer:
         state = {index[id(p)]: dict(self.state[p]) for g in self.param_groups for p in g["params"] if p in self.state}
         return {"state": state, "param_groups": groups}
 
-    def load_state_dict(self, state_dict):
-        """Continues from a state dict. ValueError when groups or shapes differ; then nothing was changed."""
+    def _match(self, state_dict):
+        """Which parameter each number of a state dict means. ValueError when they do not fit."""
         if not isinstance(state_dict, dict) or "state" not in state_dict or "param_groups" not in state_dict:
             raise ValueError("load_state_dict: not an optimizer's state; expected a dict with 'state' and 'param_groups'")
         groups = state_dict["param_groups"]
@@ -93,15 +93,23 @@ class Optimizer:
             if len(saved["params"]) != len(mine["params"]):
                 raise ValueError(f"load_state_dict: group {i} has {len(saved['params'])} parameters; expected {len(mine['params'])}")
             params.update(zip(saved["params"], mine["params"]))
-        new = {}
         for key, entry in state_dict["state"].items():
-            p = params[int(key)]
+            p = params.get(int(key))
+            if p is None:
+                raise ValueError(f"load_state_dict: there is no parameter {key}; expected one of {len(params)}")
             for name, v in entry.items():
                 if isinstance(v, Tensor) and v.ndim > 0 and v.shape != p.shape:
                     raise ValueError(f"load_state_dict: '{name}' of parameter {key} has shape {v.shape}; expected {p.shape}")
-            new[p] = {k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
-        self.state = new
-        for saved, mine in zip(groups, self.param_groups):
+        return params
+
+    def load_state_dict(self, state_dict):
+        """Continues from a state dict. ValueError when groups or shapes differ; then nothing was changed."""
+        params = self._match(state_dict)
+        self.state = {
+            params[int(key)]: {k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
+            for key, entry in state_dict["state"].items()
+        }
+        for saved, mine in zip(state_dict["param_groups"], self.param_groups):
             mine.update({k: v for k, v in saved.items() if k != "params"})
 
     def __repr__(self):

@@ -1,0 +1,131 @@
+"""Files. pf.save writes the tensors of a nested structure as one safetensors file (other programs can read it) and the structure around them
+as JSON in its metadata. Saves are atomic: the new file is there as a whole, or the old one is as it was."""
+import json
+import math
+import os
+
+from . import _C
+from ._C import Tensor
+
+_FORMAT = "pyflame-1"
+
+
+def _path(op, f):
+    try:
+        return os.fspath(f)
+    except TypeError:
+        raise TypeError(f"{op}: not a path; got {type(f).__name__}; expected a string or path; hint: files are replaced as a whole, so an open file does not do") from None
+
+
+class _Writer:
+    def __init__(self):
+        self.tensors = {}
+
+    def encode(self, obj, path):
+        if isinstance(obj, Tensor):
+            name = base = ".".join(path) or "tensor"
+            k = 1
+            while name in self.tensors or name == "__metadata__":
+                name = f"{base}#{k}"
+                k += 1
+            self.tensors[name] = obj.detach()
+            return {"$": "tensor", "name": name}
+        if obj is None or isinstance(obj, (bool, str)):
+            return obj
+        if type(obj) is int:
+            return obj
+        if isinstance(obj, float):
+            return float(obj) if math.isfinite(obj) else {"$": "float", "value": repr(float(obj))}
+        if isinstance(obj, dict):
+            if all(isinstance(k, str) for k in obj) and "$" not in obj:
+                return {k: self.encode(v, path + [k]) for k, v in obj.items()}
+            return {"$": "dict", "items": [[self.encode(k, path + ["key"]), self.encode(v, path + [str(k)])] for k, v in obj.items()]}
+        if isinstance(obj, list):
+            return [self.encode(v, path + [str(i)]) for i, v in enumerate(obj)]
+        if isinstance(obj, tuple):
+            return {"$": "tuple", "items": [self.encode(v, path + [str(i)]) for i, v in enumerate(obj)]}
+        if isinstance(obj, _C.dtype):
+            return {"$": "dtype", "name": obj.name}
+        if type(obj).__module__ == "numpy" and hasattr(obj, "item") and getattr(obj, "ndim", 1) == 0:
+            return self.encode(obj.item(), path)
+        where = ".".join(path) or "the object itself"
+        raise TypeError(f"save: cannot save {type(obj).__name__} at {where}; expected tensors, numbers, strings, None, and dicts, lists and tuples of them")
+
+
+def _decode(node, tensors):
+    if isinstance(node, list):
+        return [_decode(v, tensors) for v in node]
+    if not isinstance(node, dict):
+        return node
+    kind = node.get("$")
+    if kind is None:
+        return {k: _decode(v, tensors) for k, v in node.items()}
+    if kind == "tensor":
+        return tensors[node["name"]]
+    if kind == "tuple":
+        return tuple(_decode(v, tensors) for v in node["items"])
+    if kind == "dict":
+        return {_decode(k, tensors): _decode(v, tensors) for k, v in node["items"]}
+    if kind == "float":
+        return float(node["value"])
+    if kind == "dtype":
+        return getattr(_C, node["name"])
+    raise ValueError(f"unknown kind '{kind}'")
+
+
+def save(obj, f):
+    """Writes a nested structure of tensors, numbers, strings, dicts, lists and tuples to a file, atomically.
+
+    TypeError that names the place for anything else; OSError when the disk does not take it: the previous file is intact then."""
+    path = _path("save", f)
+    writer = _Writer()
+    structure = writer.encode(obj, [])
+    flat = isinstance(obj, dict) and all(isinstance(v, Tensor) for v in obj.values()) and list(writer.tensors) == list(obj)
+    metadata = {"format": _FORMAT} if flat else {"format": _FORMAT, "structure": json.dumps(structure, allow_nan=False)}
+    _C.save_safetensors(path, writer.tensors, metadata)
+
+
+def load(f, map_location=None):
+    """Reads what save wrote, or any safetensors file (a dict of tensors).
+
+    OSError when the file cannot be read, ValueError when it is damaged or of another kind."""
+    path = _path("load", f)
+    tensors, metadata = _C.load_safetensors(path, map_location)
+    if "structure" not in metadata:
+        return dict(tensors)
+    if metadata.get("format") != _FORMAT:
+        raise ValueError(f"load: '{path}' has another format; got '{metadata.get('format')}'; expected '{_FORMAT}'")
+    try:
+        return _decode(json.loads(metadata["structure"]), tensors)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+        raise ValueError(f"load: '{path}' is damaged: its structure cannot be read ({type(e).__name__}: {e})") from None
+
+
+def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None, extra=None):
+    """Everything that a run needs to continue exactly: the states of model, optimizer, scheduler and loader, and the random state."""
+    state = {"checkpoint": 1, "rng": _C.get_rng_state(), "extra": extra}
+    for name, part in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler), ("dataloader", dataloader)):
+        if part is not None:
+            state[name] = part.state_dict()
+    save(state, path)
+
+
+def load_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None):
+    """Puts everything back as save_checkpoint saw it and returns its `extra`. ValueError or RuntimeError when a part is missing or does
+    not fit; then nothing was changed."""
+    state = load(path)
+    if not isinstance(state, dict) or state.get("checkpoint") != 1:
+        raise ValueError(f"load_checkpoint: '{os.fspath(path)}' is not a checkpoint; hint: read it with pyflame.load")
+    parts = [(n, p) for n, p in (("optimizer", optimizer), ("model", model), ("scheduler", scheduler), ("dataloader", dataloader)) if p is not None]
+    missing = [n for n, _ in parts if n not in state]
+    if missing:
+        raise ValueError(f"load_checkpoint: '{os.fspath(path)}' has no {', '.join(missing)}")
+    if optimizer is not None:
+        optimizer._match(state["optimizer"])  # refuses before the model is touched
+    if model is not None:
+        model.load_state_dict(state["model"])
+    for name, part in parts:
+        if name != "model":
+            part.load_state_dict(state[name])
+    _C.set_rng_state(state["rng"])
+    return state["extra"]
