@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame {
@@ -121,13 +121,8 @@ int affinity_count() {
 }
 
 int initial_threads() {
-  if (const char* text = std::getenv("PYFLAME_NUM_THREADS"); text && *text) {
-    char* end = nullptr;
-    const long v = std::strtol(text, &end, 10);
-    PF_CHECK(*end == '\0' && v >= 1 && v <= kMaxThreads, Value,
-             "PYFLAME_NUM_THREADS: not a number of threads; got '{}'; expected 1 to {}", text, kMaxThreads);
-    return static_cast<int>(v);
-  }
+  const int64_t wanted = env::num_threads();
+  if (wanted > 0) return static_cast<int>(wanted);
   return affinity_count();
 }
 
