@@ -203,15 +203,15 @@ TEST(ReferenceConv, ForwardAndGradientsAgreeWithHandCounting) {
   EXPECT_EQ(one(OpId::conv2d_grad_input, {g, w}, float32, {1, 1, 3, 3}, attrs),
             (std::vector<double>{1000, 200, 2000, 30, 4, 40, 3000, 400, 4000}));
   EXPECT_EQ(one(OpId::conv2d_grad_weight, {g, x}, float32, {1, 1, 2, 2}, attrs), (std::vector<double>{20, 36, 36, 64}));
-  // Two groups of one channel, kernel 1x2 with dilation 2.
+  // Two groups of one input and two output channels, kernel 1x2 with dilation 2.
   const HostTensor x2 = host(float32, {1, 2, 1, 3}, {1, 2, 3, 4, 5, 6});
-  const HostTensor w2 = host(float32, {2, 1, 1, 2}, {1, 10, 2, 20});
-  EXPECT_EQ(one(OpId::conv2d, {x2, w2}, float32, {1, 2, 1, 1}, ConvAttrs{1, 1, 0, 0, 1, 2, 2}),
-            (std::vector<double>{31, 128}));
+  const HostTensor w2 = host(float32, {4, 1, 1, 2}, {1, 10, 2, 20, 3, 30, 4, 40});
+  EXPECT_EQ(one(OpId::conv2d, {x2, w2}, float32, {1, 4, 1, 1}, ConvAttrs{1, 1, 0, 0, 1, 2, 2}),
+            (std::vector<double>{31, 62, 192, 256}));
 }
 
 TEST(ReferencePool, MaxWithPaddingAndAverages) {
-  const HostTensor x = host(float32, {1, 1, 3, 3}, {-1, -2, -3, -4, -4, kNan, -7, -8, -9});
+  const HostTensor x = host(float32, {1, 1, 3, 3}, {-1, -2, -2, -4, -4, kNan, -7, -8, -9});
   const PoolAttrs attrs{2, 2, 2, 2, 1, 1, 1, 1, 0};
   const HostTensor y = host_zeros(float32, {1, 1, 2, 2}), index = host_zeros(int64, {1, 1, 2, 2});
   run(OpId::max_pool2d, {x}, {y, index}, attrs);
@@ -265,6 +265,14 @@ TEST(ReferenceAttention, CausalGroupedMaskedAndEmptyRows) {
   const HostTensor bias = host(float32, {1, 1, 1, 3}, {0, std::log(3), -kInf}).view({1, 2, 2, 3}, {0, 0, 0, 1});
   run(OpId::attention, {q, k, v, bias, HostParam{1.0}, HostParam{3}}, {out, lse}, AttentionAttrs{0, 1});
   expect_near(values(out), {4.5, 4.5, 4.5, 4.5}, 1e-6);
+}
+
+TEST(ReferenceAttention, NeighbouringHeadsShareAKeyHead) {
+  const HostTensor q = host_zeros(float32, {1, 4, 1, 1}), k = host_zeros(float32, {1, 2, 1, 1});
+  const HostTensor v = host(float32, {1, 2, 1, 1}, {3, 5}), out = host_zeros(float32, {1, 4, 1, 1});
+  run(OpId::attention, {q, k, v, HostParam{1.0}, HostParam{1}}, {out, host_zeros(float32, {1, 4, 1})},
+      AttentionAttrs{0, 0});
+  EXPECT_EQ(values(out), (std::vector<double>{3, 3, 5, 5}));
 }
 
 TEST(ReferenceAttention, GradientIsTheDerivative) {
@@ -420,11 +428,15 @@ TEST(ReferenceGroups, OutputThatTookOverAnInputsBytes) {
 }
 
 TEST(ReferenceGroups, OverlappingInPlaceWritesReadOldValues) {
-  const HostTensor x = host(float32, {4}, {1, 2, 3, 4});
-  run(OpId::add, {x.view({3}, {1}), HostParam{10.0}}, {x.view({3}, {1}, 1)});  // x[1:] = x[:-1] + 10
-  EXPECT_EQ(values(x), (std::vector<double>{1, 11, 12, 13}));
-  run(OpId::neg, {x}, {x});
-  EXPECT_EQ(values(x), (std::vector<double>{-1, -11, -12, -13}));
+  constexpr int64_t n = 1000;  // longer than any block that a kernel may load ahead
+  const HostTensor x = host_zeros(float32, {n});
+  run(OpId::add, {x.view({n - 1}, {1}), HostParam{1.0}}, {x.view({n - 1}, {1}, 1)});  // x[1:] = x[:-1] + 1
+  std::vector<double> want(n, 1.0);
+  want[0] = 0;
+  EXPECT_EQ(values(x), want);
+  const HostTensor y = host(float32, {2}, {1, 2});
+  run(OpId::neg, {y}, {y});
+  EXPECT_EQ(values(y), (std::vector<double>{-1, -2}));
   const HostTensor w = host(float32, {2, 2}, {1, 1, 0, 1});
   run(OpId::matmul, {w, w}, {w});
   EXPECT_EQ(values(w), (std::vector<double>{1, 2, 0, 1}));

@@ -18,8 +18,8 @@ T combine(OpId op, T acc, T x, bool first) {
     case OpId::prod: return mul(acc, x);
     case OpId::any: return static_cast<T>(acc != 0 || x != 0);
     case OpId::all: return static_cast<T>(acc != 0 && x != 0);
-    case OpId::amax: return first || (!is_nan(acc) && (is_nan(x) || x > acc)) ? x : acc;
-    case OpId::amin: return first || (!is_nan(acc) && (is_nan(x) || x < acc)) ? x : acc;
+    case OpId::amax: return first || is_nan(x) || x > acc ? x : acc;
+    case OpId::amin: return first || is_nan(x) || x < acc ? x : acc;
     default: PF_FAIL(NotImplemented, "{}: the reference has no kernel for it", op_name(op));
   }
 }
