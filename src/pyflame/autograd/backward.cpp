@@ -144,7 +144,7 @@ class Walk {
         leaf(e.leaf, result[i].dtype() == e.leaf.dtype() ? result[i] : cast(result[i], e.leaf.dtype()));
       }
     }
-    if (!retain_) node.release();
+    if (!retain_) node.free_saved();
   }
 
   static void check(const GradNode& node, const Tensor& g, const Dims& shape) {

@@ -81,7 +81,7 @@ Tensor SavedTensor::unpack(GradNode& node) const {
 GradNode::GradNode(std::string op)
     : name(std::move(op)), loc(current_location()), sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
 
-void GradNode::release() {
+void GradNode::free_saved() {
   saved_tensors.clear();
   released = true;
 }

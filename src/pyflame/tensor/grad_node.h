@@ -49,7 +49,7 @@ class GradNode : public RefCounted {
   explicit GradNode(std::string name);
   // grads: one per output, undefined where no gradient arrived. Returns one per input (edge), undefined for "none".
   virtual Tensors apply(const Tensors& grads) = 0;
-  virtual void release();  // frees what was saved; a later apply() is an error
+  virtual void free_saved();  // frees what was saved; a later apply() is an error
 
   bool needs(size_t input) const { return input < edges.size() && edges[input].needed(); }
   Tensor saved(size_t i);  // unpacks; RuntimeError after release
