@@ -622,6 +622,100 @@ TEST(CpuOptim, SumSquaresAndScale) {
   }
 }
 
+// A root with elementwise nodes behind it: out = relu(root + bias), the root itself elided or kept.
+struct Fused {
+  Graph graph;
+  Group group;
+  std::vector<std::vector<char>> memory;
+  Operand bind(const Array& a) {
+    Operand o;
+    o.dtype = a.dtype, o.shape = a.shape, o.strides = a.strides;
+    o.contiguous = is_contiguous(a.shape, a.strides);
+    o.index = static_cast<int32_t>(memory.size());
+    memory.push_back(encode(a.dtype, a.memory));
+    graph.slots.push_back({memory.back().size(), true, true, false});
+    graph.bindings.push_back({o.index});
+    return o;
+  }
+};
+
+std::vector<std::vector<double>> run_fused(const Case& root, const Array& bias, bool elide, bool reference) {
+  Fused f;
+  Node node, add, relu;
+  node.op = root.op, node.attrs = root.attrs;
+  for (const Array& a : root.ins) node.ins.push_back(f.bind(a));
+  node.outs = {f.bind(root.outs[0])};
+  add.op = OpId::add;
+  Operand b = f.bind(bias);
+  b.strides = broadcast_strides(bias.shape, bias.strides, root.outs[0].shape);
+  b.shape = root.outs[0].shape;
+  b.contiguous = false;
+  add.ins = {node.outs[0], b};
+  add.outs = {f.bind(root.outs[0])};
+  relu.op = OpId::relu;
+  relu.ins = {add.outs[0]};
+  relu.outs = {f.bind(root.outs[0])};
+  f.graph.nodes = {node, add, relu};
+  f.group.kind = GroupKind::Epilogue;
+  f.group.nodes = {0, 1, 2};
+  f.group.elided.assign(f.memory.size(), false);
+  f.group.elided[static_cast<size_t>(add.outs[0].index)] = true;
+  f.group.elided[static_cast<size_t>(node.outs[0].index)] = elide;
+  std::vector<void*> bindings;
+  for (size_t i = 0; i < f.memory.size(); ++i) bindings.push_back(f.group.elided[i] ? nullptr : f.memory[i].data());
+  const Problem problem{f.graph, f.group};
+  const Impl* impl = &kReferenceImpl;
+  if (!reference)
+    for (const Impl& i : cpu_backend().impls(problem))
+      if (!i.accepts(problem)) {
+        impl = &i;
+        break;
+      }
+  EXPECT_EQ(reference, impl->name == std::string("reference"));
+  const auto executable = impl->make(problem);
+  std::vector<char> workspace(executable->workspace() + 64);
+  void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+  executable->run({bindings.data(), nullptr, aligned});
+  std::vector<std::vector<double>> outs;
+  for (const Operand& o : {relu.outs[0], node.outs[0]})
+    if (!f.group.elided[static_cast<size_t>(o.index)]) outs.push_back(decode(o.dtype, f.memory[static_cast<size_t>(o.index)]));
+  return outs;
+}
+
+void check_fused(const Case& root, const Array& bias) {
+  for (bool elide : {true, false}) {
+    const auto want = run_fused(root, bias, elide, true), got = run_fused(root, bias, elide, false);
+    ASSERT_EQ(want.size(), got.size());
+    const double tolerance = 16 * eps_of(root.outs[0].dtype) * (1 + std::log2(1 + root.growth));
+    for (size_t o = 0; o < want.size(); ++o)
+      for (size_t i = 0; i < want[o].size(); ++i)
+        ASSERT_NEAR(got[o][i], want[o][i], tolerance * (1 + std::fabs(want[o][i]))) << op_name(root.op) << " output " << o << " at " << i;
+  }
+}
+
+TEST(CpuEpilogue, MatmulBiasRelu) {
+  for (DType d : kFloats)
+    for (int64_t m : {0, 1, 17, 300})
+      for (int64_t n : {1, 16, 65, 512}) {
+        SCOPED_TRACE(fmt::format("{} {}x{}", static_cast<int>(d), m, n));
+        check_fused(matmul(in(d, {m, 40}), in(d, {40, n}, 1)), in(d, {n}, 2));
+        check_fused(matmul(in(d, {2, m, 40}), Array::strided(d, {2, 40, n}, {0, n, 1}, 0, noise)), in(d, {n}, 2));
+        check_fused(matmul(in(d, {2, m, 40}), in(d, {2, 40, n}, 1)), in(d, {2, m, n}, 2));
+      }
+}
+
+TEST(CpuEpilogue, ConvBiasRelu) {
+  for (DType d : kFloats) {
+    Case t;
+    t.op = OpId::conv2d;
+    t.attrs = {1, 1, 1, 1, 1, 1, 2};
+    t.growth = 18;
+    t.ins = {in(d, {3, 4, 9, 8}), in(d, {6, 2, 3, 3}, 1)};
+    t.outs = {out(d, {3, 6, 9, 8})};
+    check_fused(t, in(d, {6, 1, 1}, 2));
+  }
+}
+
 // Our own kernels give the same bits with any number of threads.
 TEST(CpuThreads, ResultsDoNotDependOnThem) {
   Case t;

@@ -161,9 +161,10 @@ class Attention : public Exec {
     const int64_t rows = t1 - t0, dv = s_.value_dim;
     const int64_t reach = s_.visible(t1 - 1, now.kv);
     T* s = scratch<T>(0, rows * std::min(kKeyBlock, std::max<int64_t>(1, reach)));
-    T* acc = scratch<T>(1, rows * (dv + 2));
+    T* acc = scratch<T>(1, rows * (dv + 3));
     T* top = acc + rows * dv;
-    T* sum = top + rows;
+    T *sum = top + rows, *shrink = sum + rows;
+    int64_t seen[kQueryBlock];
     std::fill_n(top, rows, kMinusInf<T>);
     std::fill_n(sum, rows, T(0));
     std::fill_n(acc, rows * dv, T(0));
@@ -171,25 +172,12 @@ class Attention : public Exec {
       const int64_t n = std::min(kKeyBlock, reach - s0);
       scores(q + t0 * q_.ld(), k + s0 * k_.ld(), rows, n, now.scale, s);
       for (int64_t r = 0; r < rows; ++r) {
-        T* row = s + r * n;
-        const int64_t seen = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
-        std::fill(row + seen, row + n, T(0));
-        if (seen == 0) continue;
-        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen, row);
-        const T high = std::max(top[r], vec::max(row, seen));
-        if (high == kMinusInf<T>) {
-          std::fill(row, row + seen, T(0));
-          continue;
-        }
-        const T block_sum = vec::exp_shifted(row, high, row, seen);
-        if (s0 > 0 && high != top[r]) {
-          const T shrink = std::exp(top[r] - high);
-          sum[r] *= shrink;
-          vec::scale(acc + r * dv, shrink, dv);
-        }
-        sum[r] += block_sum;
-        top[r] = high;
+        seen[r] = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
+        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen[r], s + r * n);
       }
+      vec::softmax_block(s, rows, n, seen, top, sum, shrink);
+      for (int64_t r = 0; r < rows && s0 > 0; ++r)
+        if (shrink[r] != T(1)) vec::scale(acc + r * dv, shrink[r], dv);
       if (rows == 1 && s0 == 0) vec::gemv_rows(s, v, v_.ld(), n, dv, acc);
       else gemm(false, false, rows, dv, n, T(1), s, n, v + s0 * v_.ld(), v_.ld(), s0 == 0 ? T(0) : T(1), acc, dv);
     }
@@ -265,6 +253,7 @@ class AttentionGrad : public Exec {
     T* ds = p + rows * block;
     T* dq = scratch<T>(1, rows * (d + 2));
     T* delta = dq + rows * d;
+    int64_t seen[kQueryBlock];
     const T* lse = ptr.lse + (b * s_.heads + h) * s_.queries + t0;
     if (lse_.operand().dtype != compute_dtype<T>()) {  // a float32 lse would spoil float64 gradients
       recompute_lse(now, ptr, b, h, hk, t0, rows, p, delta + rows);
@@ -279,16 +268,10 @@ class AttentionGrad : public Exec {
       gemm(false, true, rows, n, d, now.scale, q, q_.ld(), k, k_.ld(), T(0), p, n);
       gemm(false, true, rows, n, e, T(1), g, g_.ld(), v, v_.ld(), T(0), ds, n);
       for (int64_t r = 0; r < rows; ++r) {
-        T *row = p + r * n, *ds_row = ds + r * n;
-        const int64_t limit = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
-        const int64_t seen = lse[r] == kMinusInf<T> ? 0 : limit;
-        std::fill(row + seen, row + n, T(0));
-        std::fill(ds_row + seen, ds_row + n, T(0));
-        if (seen == 0) continue;
-        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen, row);
-        vec::exp_shifted(row, lse[r], row, seen);
-        vec::softmax_grad(row, ds_row, delta[r], now.scale, ds_row, seen);
+        seen[r] = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
+        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen[r], p + r * n);
       }
+      vec::softmax_grad_block(p, ds, rows, n, seen, lse, delta, now.scale);
       gemm(true, false, n, e, rows, T(1), p, n, g, g_.ld(), T(1), dv + s0 * e, e);
       gemm(true, false, n, d, rows, T(1), ds, n, q, q_.ld(), T(1), dk + s0 * d, d);
       gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), s0 == 0 ? T(0) : T(1), dq, d);

@@ -33,8 +33,7 @@ class Softmax : public Exec {
     const T top = vec::max(x, n_);
     if (log_) {
       const T sum = vec::sum_exp_shifted(x, top, n_);
-      vec::shift(x, top, y, n_);
-      vec::shift(y, std::log(sum), y, n_);
+      vec::shift(x, top, std::log(sum), y, n_);
     } else {
       const T sum = vec::exp_shifted(x, top, y, n_);
       vec::scale(y, T(1) / sum, n_);

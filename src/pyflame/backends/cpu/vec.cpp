@@ -34,18 +34,30 @@ int64_t lanes() {
   return static_cast<int64_t>(hn::Lanes(Wide<T>()));
 }
 
-// The last, incomplete vector goes through a buffer: masked memory access is not safe in every version.
+// The last, incomplete vector. Masked access neither faults nor touches what is masked out, but only from AVX2 on; the baseline
+// goes through a buffer.
 template <class T>
 HWY_INLINE hn::Vec<Wide<T>> load_tail(const T* p, int64_t n, T fill) {
+  const Wide<T> d;
+#if HWY_TARGET <= HWY_AVX2
+  const auto mask = hn::FirstN(d, static_cast<size_t>(n));
+  return hn::IfThenElse(mask, hn::MaskedLoad(mask, d, p), hn::Set(d, fill));
+#else
   alignas(64) T buffer[kMaxLanes];
   for (int64_t i = 0; i < lanes<T>(); ++i) buffer[i] = i < n ? p[i] : fill;
-  return hn::Load(Wide<T>(), buffer);
+  return hn::Load(d, buffer);
+#endif
 }
 template <class T>
 HWY_INLINE void store_tail(hn::Vec<Wide<T>> v, T* p, int64_t n) {
+  const Wide<T> d;
+#if HWY_TARGET <= HWY_AVX2
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, p);
+#else
   alignas(64) T buffer[kMaxLanes];
-  hn::Store(v, Wide<T>(), buffer);
+  hn::Store(v, d, buffer);
   std::memcpy(p, buffer, static_cast<size_t>(n) * sizeof(T));
+#endif
 }
 
 // Sum over i of term(vector of x, i): four accumulators, so that additions do not wait for each other.
@@ -140,9 +152,10 @@ void ScaleT(T* x, T factor, int64_t n) {
   map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Mul(load(x + i, c), hn::Set(d, factor)), x + i, c); });
 }
 template <class T>
-void ShiftT(const T* x, T offset, T* y, int64_t n) {
+void ShiftT(const T* x, T a, T b, T* y, int64_t n) {
   const Wide<T> d;
-  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Sub(load(x + i, c), hn::Set(d, offset)), y + i, c); });
+  map<T>(n, [&](int64_t i, int64_t c)
+                HWY_ATTR { store(hn::Sub(hn::Sub(load(x + i, c), hn::Set(d, a)), hn::Set(d, b)), y + i, c); });
 }
 template <class T>
 void AddT(T* y, const T* x, int64_t n) {
@@ -234,6 +247,47 @@ void SoftmaxGradT(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {
   map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR {
     store(hn::Mul(hn::Mul(load(p + i, c), hn::Sub(load(dp + i, c), hn::Set(d, delta))), hn::Set(d, scale)), ds + i, c);
   });
+}
+
+// Rows of a causal block all differ in length. Filled up with -inf to whole groups they take the same path for many rows in
+// turn, which the branch predictor learns.
+template <class T>
+HWY_INLINE int64_t pad_row(T* row, int64_t seen, int64_t n) {
+  const int64_t padded = (seen + 15) / 16 * 16 < n ? (seen + 15) / 16 * 16 : n;
+  for (int64_t i = seen; i < padded; ++i) row[i] = -std::numeric_limits<T>::infinity();
+  return padded;
+}
+
+template <class T>
+void SoftmaxBlockT(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {
+  const T low = -std::numeric_limits<T>::infinity();
+  for (int64_t r = 0; r < rows; ++r) {
+    T* row = s + r * n;
+    const int64_t count = pad_row(row, seen[r], n);
+    const T highest = MaxT(row, count), high = highest > top[r] ? highest : top[r];
+    shrink[r] = T(1);
+    if (high == low) {  // nothing seen so far
+      for (int64_t i = 0; i < n; ++i) row[i] = T(0);
+      continue;
+    }
+    const T block = ExpShiftedT(row, high, row, count);
+    for (int64_t i = count; i < n; ++i) row[i] = T(0);
+    if (high != top[r]) shrink[r] = std::exp(top[r] - high);
+    sum[r] = sum[r] * shrink[r] + block;
+    top[r] = high;
+  }
+}
+
+template <class T>
+void SoftmaxGradBlockT(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta, T scale) {
+  const T low = -std::numeric_limits<T>::infinity();
+  for (int64_t r = 0; r < rows; ++r) {
+    T *prow = p + r * n, *drow = ds + r * n;
+    const int64_t count = lse[r] == low ? 0 : pad_row(prow, seen[r], n);
+    ExpShiftedT(prow, lse[r], prow, count);
+    SoftmaxGradT(prow, drow, delta[r], scale, drow, count);
+    for (int64_t i = count; i < n; ++i) prow[i] = drow[i] = T(0);
+  }
 }
 
 template <class T>
@@ -361,7 +415,7 @@ void ToF16(const float* x, float16* y, int64_t n) {
   T ExpShifted##S(const T* x, T shift, T* y, int64_t n) { return ExpShiftedT<T>(x, shift, y, n); }                       \
   T SumExpShifted##S(const T* x, T shift, int64_t n) { return SumExpShiftedT<T>(x, shift, n); }                          \
   void Scale##S(T* x, T factor, int64_t n) { ScaleT<T>(x, factor, n); }                                                  \
-  void Shift##S(const T* x, T offset, T* y, int64_t n) { ShiftT<T>(x, offset, y, n); }                                   \
+  void Shift##S(const T* x, T a, T b, T* y, int64_t n) { ShiftT<T>(x, a, b, y, n); }                                     \
   void Add##S(T* y, const T* x, int64_t n) { AddT<T>(y, x, n); }                                                         \
   void Axpy##S(T* y, T a, const T* x, int64_t n) { AxpyT<T>(y, a, x, n); }                                               \
   void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) { GemvRowsT<T>(x, w, ld, k, n, y); }  \
@@ -372,8 +426,12 @@ void ToF16(const float* x, float16* y, int64_t n) {
                         int64_t n) {                                                                                     \
     NormalizeGradT<T>(g, x, mean, rstd, w, centered, dx, dw, db, n);                                                     \
   }                                                                                                                      \
-  void SoftmaxGrad##S(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {                                     \
-    SoftmaxGradT<T>(p, dp, delta, scale, ds, n);                                                                         \
+  void SoftmaxBlock##S(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {                  \
+    SoftmaxBlockT<T>(s, rows, n, seen, top, sum, shrink);                                                                \
+  }                                                                                                                      \
+  void SoftmaxGradBlock##S(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,      \
+                           T scale) {                                                                                    \
+    SoftmaxGradBlockT<T>(p, ds, rows, n, seen, lse, delta, scale);                                                       \
   }                                                                                                                      \
   void Adam##S(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {   \
     AdamT<T>(c, p, g, m, v, po, mo, vo, n);                                                                              \
@@ -408,7 +466,8 @@ PF_ENTRY(Axpy);
 PF_ENTRY(GemvRows);
 PF_ENTRY(Normalize);
 PF_ENTRY(NormalizeGrad);
-PF_ENTRY(SoftmaxGrad);
+PF_ENTRY(SoftmaxBlock);
+PF_ENTRY(SoftmaxGradBlock);
 PF_ENTRY(Adam);
 PF_ENTRY(Sgd);
 PF_ENTRY(SumSquares);
@@ -433,7 +492,7 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   T exp_shifted(const T* x, T shift, T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(ExpShifted##S)(x, shift, y, n); }    \
   T sum_exp_shifted(const T* x, T shift, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumExpShifted##S)(x, shift, n); }      \
   void scale(T* x, T factor, int64_t n) { HWY_DYNAMIC_DISPATCH(Scale##S)(x, factor, n); }                                \
-  void shift(const T* x, T offset, T* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Shift##S)(x, offset, y, n); }                 \
+  void shift(const T* x, T a, T b, T* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Shift##S)(x, a, b, y, n); }                   \
   void add(T* y, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Add##S)(y, x, n); }                                       \
   void axpy(T* y, T a, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Axpy##S)(y, a, x, n); }                             \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                       \
@@ -446,8 +505,12 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
                       int64_t n) {                                                                                       \
     HWY_DYNAMIC_DISPATCH(NormalizeGrad##S)(g, x, mean, rstd, w, centered, dx, dw, db, n);                                \
   }                                                                                                                      \
-  void softmax_grad(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {                                       \
-    HWY_DYNAMIC_DISPATCH(SoftmaxGrad##S)(p, dp, delta, scale, ds, n);                                                    \
+  void softmax_block(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {                    \
+    HWY_DYNAMIC_DISPATCH(SoftmaxBlock##S)(s, rows, n, seen, top, sum, shrink);                                           \
+  }                                                                                                                      \
+  void softmax_grad_block(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,       \
+                          T scale) {                                                                                     \
+    HWY_DYNAMIC_DISPATCH(SoftmaxGradBlock##S)(p, ds, rows, n, seen, lse, delta, scale);                                  \
   }                                                                                                                      \
   void adam(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {      \
     HWY_DYNAMIC_DISPATCH(Adam##S)(c, p, g, m, v, po, mo, vo, n);                                                         \

@@ -33,7 +33,7 @@ struct SgdNumbers {
   T exp_shifted(const T* x, T shift, T* y, int64_t n);      /* y = exp(x - shift), returns the sum of y */               \
   T sum_exp_shifted(const T* x, T shift, int64_t n);                                                                     \
   void scale(T* x, T factor, int64_t n);                    /* x *= factor */                                            \
-  void shift(const T* x, T offset, T* y, int64_t n);        /* y = x - offset */                                         \
+  void shift(const T* x, T a, T b, T* y, int64_t n);        /* y = (x - a) - b */                                          \
   void add(T* y, const T* x, int64_t n);                    /* y += x */                                                 \
   void axpy(T* y, T a, const T* x, int64_t n);              /* y += a x */                                               \
   /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                        \
@@ -44,8 +44,12 @@ struct SgdNumbers {
      centered: the mean was a function of x (layer_norm; not rms_norm) */                                                \
   void normalize_grad(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,            \
                       int64_t n);                                                                                        \
-  /* ds = p * (dp - delta) * scale */                                                                                    \
-  void softmax_grad(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n);                                        \
+  /* One block of scores [rows, n] becomes exp(score - running maximum), of which seen[r] count in row r; top and sum are     \
+     the running numbers of each row, shrink what was summed before is to be multiplied with */                          \
+  void softmax_block(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink);                     \
+  /* p: scores -> probabilities exp(p - lse); ds: gradient of the probabilities -> p * (ds - delta) * scale */           \
+  void softmax_grad_block(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,       \
+                          T scale);                                                                                      \
   void adam(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n);       \
   void sgd(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) /* m may be null */;
 
