@@ -43,6 +43,8 @@ LAYERS = [
     ("src/pyflame/kernels/", TENSOR + CONTRACT + ["ops/", "kernels/", "backends/gpu/"]),
     ("src/pyflame/io/", ENGINE + ["io/"]),
     ("src/pyflame/data/", ENGINE + ["io/", "data/"]),
+    # The training loop of the main job ties model, optimizer and data together; it lives beside its model.
+    ("src/pyflame/nn/gpt_trainer.", ABOVE),
     ("src/pyflame/nn/", ENGINE + ["io/", "nn/"]),
     ("src/pyflame/optim/", ENGINE + ["io/", "nn/", "optim/"]),
     ("src/pyflame/tune/", ABOVE + ["tune/"]),
@@ -64,6 +66,9 @@ EXCEPTIONS = {
     ("src/pyflame/tensor/grad_node.cpp", "record/location.h"): "and prints it in its errors",
     ("src/pyflame/tensor/grad_node.cpp", "ops/helpers.h"): "gradients are summed with public ops, so that they are recorded",
     ("src/pyflame/tensor/tensor.cpp", "ops/helpers.h"): "methods of Tensor are ops",
+    ("src/pyflame/autograd/backward.cpp", "record/recorder.h"): "the end of backward() is a structural cut of the window",
+    ("src/pyflame/autograd/backward.cpp", "record/location.h"): "errors name the line of the op whose gradient failed",
+    ("src/pyflame/ops/creation.cpp", "runtime/allocator.h"): "a tensor made from host values has its memory at once",
     ("src/pyflame/record/recorder.cpp", "runtime/executor.h"): "a cut hands its window to the executor: one call, in this file only",
 }
 
