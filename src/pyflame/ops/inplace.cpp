@@ -125,6 +125,10 @@ void record_write(const char* op, const Tensor& x, const Tensor& value) {
   adopt_history(x, out);
 }
 
+// The operand that op reads. Its gradient may need the value that is about to be overwritten; a copy that nothing saves costs no
+// memory, because it is fused away.
+Tensor before_write(const Tensor& x, const Tensor& other) { return any_requires_grad({x, other}) ? clone(x) : x; }
+
 Tensor assign(const char* name, const Tensor& x, const Tensor& result) {
   PF_CHECK(result.shape() == x.shape(), Value,
            "{}: the result has a larger shape than the tensor; got {} for a tensor of shape {}; expected operands that "
@@ -175,12 +179,14 @@ Tensor fill_(const Tensor& x, Scalar value) {
 
 Tensor binary_(Tensor (*op)(const Value&, const Value&), const char* name, const Tensor& x, const Value& b) {
   check_target(name, x);
-  return assign(name, x, op(x, b));
+  const Tensor self = before_write(x, b.is_tensor ? b.tensor : Tensor());
+  const bool with_itself = b.is_tensor && b.tensor.same(x);
+  return assign(name, x, op(self, with_itself ? Value(self) : b));
 }
 
 Tensor unary_(Tensor (*op)(const Tensor&), const char* name, const Tensor& x) {
   check_target(name, x);
-  return assign(name, x, op(x));
+  return assign(name, x, op(before_write(x, Tensor())));
 }
 
 }  // namespace pyflame
