@@ -44,12 +44,42 @@ class Heads {
   int64_t ld_ = 1;
 };
 
+// Where results of [B, H, T, D] go: straight to the operand where its rows are dense, else to a buffer that finish() stores.
 template <class T>
-void store_row(const T* src, const Operand& o, char* base, int64_t b, int64_t h, int64_t t) {
-  const int64_t esize = dtype_size(o.dtype);
-  const int64_t at = b * o.strides[0] + h * o.strides[1] + t * o.strides[2];
-  if (o.shape[3] <= 1 || o.strides[3] == 1) return store_run(src, base + at * esize, o.dtype, o.shape[3]);
-  for (int64_t i = 0; i < o.shape[3]; ++i) store_run(src + i, base + (at + i * o.strides[3]) * esize, o.dtype, 1);
+class HeadsOut {
+ public:
+  explicit HeadsOut(const Operand& o) : o_(o) {
+    direct_ = o.dtype == compute_dtype<T>() && (o.shape[3] <= 1 || o.strides[3] == 1) &&
+              (o.shape[2] <= 1 || o.strides[2] >= o.shape[3]);
+    ld_ = std::max<int64_t>(1, direct_ && o.shape[2] > 1 ? o.strides[2] : o.shape[3]);
+  }
+  int64_t ld() const { return ld_; }
+  bool direct() const { return direct_; }
+  int64_t numel() const { return o_.numel(); }
+  T* rows(const RunContext& ctx, int64_t b, int64_t h, int64_t t, T* buffer) const {
+    return direct_ ? ctx.ptr<T>(o_) + offset(b, h, t) : buffer;
+  }
+  void finish(const RunContext& ctx, int64_t b, int64_t h, int64_t t, int64_t count, const T* buffer) const {
+    if (direct_) return;
+    const int64_t esize = dtype_size(o_.dtype), n = o_.shape[3];
+    for (int64_t r = 0; r < count; ++r) {
+      char* to = ctx.ptr<char>(o_) + offset(b, h, t + r) * esize;
+      if (n <= 1 || o_.strides[3] == 1) store_run(buffer + r * n, to, o_.dtype, n);
+      else
+        for (int64_t i = 0; i < n; ++i) store_run(buffer + r * n + i, to + i * o_.strides[3] * esize, o_.dtype, 1);
+    }
+  }
+
+ private:
+  int64_t offset(int64_t b, int64_t h, int64_t t) const { return b * o_.strides[0] + h * o_.strides[1] + t * o_.strides[2]; }
+  Operand o_;
+  bool direct_ = true;
+  int64_t ld_ = 1;
+};
+
+template <class T>
+void clear_rows(T* p, int64_t ld, int64_t rows, int64_t n) {
+  for (int64_t r = 0; r < rows; ++r) std::fill_n(p + r * ld, n, T(0));
 }
 
 // The mask with its strides broadcast to [B, H, T, S]; null when there is none.
@@ -161,13 +191,15 @@ class Attention : public Exec {
     const int64_t rows = t1 - t0, dv = s_.value_dim;
     const int64_t reach = s_.visible(t1 - 1, now.kv);
     T* s = scratch<T>(0, rows * std::min(kKeyBlock, std::max<int64_t>(1, reach)));
-    T* acc = scratch<T>(1, rows * (dv + 3));
-    T* top = acc + rows * dv;
+    T* buffer = scratch<T>(1, rows * (dv + 3));
+    T* acc = out_.rows(ctx, b, h, t0, buffer);
+    T* top = buffer + rows * dv;
+    const int64_t ld = out_.ld();
     T *sum = top + rows, *shrink = sum + rows;
     int64_t seen[kQueryBlock];
     std::fill_n(top, rows, kMinusInf<T>);
     std::fill_n(sum, rows, T(0));
-    std::fill_n(acc, rows * dv, T(0));
+    if (reach == 0) clear_rows(acc, ld, rows, dv);
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, reach - s0);
       scores(q + t0 * q_.ld(), k + s0 * k_.ld(), rows, n, now.scale, s);
@@ -177,21 +209,20 @@ class Attention : public Exec {
       }
       vec::softmax_block(s, rows, n, seen, top, sum, shrink);
       for (int64_t r = 0; r < rows && s0 > 0; ++r)
-        if (shrink[r] != T(1)) vec::scale(acc + r * dv, shrink[r], dv);
+        if (shrink[r] != T(1)) vec::scale(acc + r * ld, shrink[r], dv);
       if (rows == 1 && s0 == 0) vec::gemv_rows(s, v, v_.ld(), n, dv, acc);
-      else gemm(false, false, rows, dv, n, T(1), s, n, v + s0 * v_.ld(), v_.ld(), s0 == 0 ? T(0) : T(1), acc, dv);
+      else gemm(false, false, rows, dv, n, T(1), s, n, v + s0 * v_.ld(), v_.ld(), s0 == 0 ? T(0) : T(1), acc, ld);
     }
     finish(ctx, b, h, t0, rows, acc, top, sum);
+    out_.finish(ctx, b, h, t0, rows, buffer);
   }
 
   void finish(const RunContext& ctx, int64_t b, int64_t h, int64_t t0, int64_t rows, T* acc, const T* top, const T* sum) const {
-    char* out = ctx.ptr<char>(out_);
     char* lse = ctx.ptr<char>(lse_);
     for (int64_t r = 0; r < rows; ++r) {
-      T* row = acc + r * s_.value_dim;
+      T* row = acc + r * out_.ld();
       if (sum[r] == T(0)) std::fill_n(row, s_.value_dim, T(0));
       else vec::scale(row, T(1) / sum[r], s_.value_dim);
-      store_row(row, out_, out, b, h, t0 + r);
       const T value = sum[r] == T(0) ? kMinusInf<T> : top[r] + std::log(sum[r]);
       const int64_t at = b * lse_.strides[0] + h * lse_.strides[1] + (t0 + r) * lse_.strides[2];
       store_run(&value, lse + at * dtype_size(lse_.dtype), lse_.dtype, 1);
@@ -200,7 +231,8 @@ class Attention : public Exec {
 
   Setup<T> s_;
   Heads<T> q_, k_, v_;
-  Operand out_, lse_;
+  HeadsOut<T> out_;
+  Operand lse_;
 };
 
 // (grad, q, k, v, out, lse, mask?) -> dq, dk, dv
@@ -210,8 +242,8 @@ class AttentionGrad : public Exec {
   explicit AttentionGrad(const Node& node)
       : s_(node, 1, 6), g_(node.ins[0], ws_), q_(node.ins[1], ws_), k_(node.ins[2], ws_), v_(node.ins[3], ws_),
         out_(node.ins[4], ws_), lse_(node.ins[5], ws_), dq_(node.outs[0]), dk_(node.outs[1]), dv_(node.outs[2]) {
-    // One pair of accumulators for each key/value head.
-    sums_ = ws_.take(static_cast<size_t>(s_.batch * s_.kv_heads * s_.keys * (s_.dim + s_.value_dim)) * sizeof(T));
+    if (!dk_.direct()) dk_sums_ = ws_.take(static_cast<size_t>(dk_.numel()) * sizeof(T));
+    if (!dv_.direct()) dv_sums_ = ws_.take(static_cast<size_t>(dv_.numel()) * sizeof(T));
   }
 
   void run(const RunContext& ctx) override {
@@ -229,17 +261,18 @@ class AttentionGrad : public Exec {
   };
 
   void kv_head(const RunContext& ctx, const Now& now, const Pointers& p, int64_t b, int64_t hk) const {
-    const int64_t head = s_.keys * (s_.dim + s_.value_dim);
-    T* dk = at<T>(ctx, sums_) + (b * s_.kv_heads + hk) * head;
-    T* dv = dk + s_.keys * s_.dim;
-    std::fill_n(dk, head, T(0));
+    const int64_t item = (b * s_.kv_heads + hk) * s_.keys;
+    T* dk_buffer = at<T>(ctx, dk_sums_) + (dk_.direct() ? 0 : item * s_.dim);
+    T* dv_buffer = at<T>(ctx, dv_sums_) + (dv_.direct() ? 0 : item * s_.value_dim);
+    T* dk = dk_.rows(ctx, b, hk, 0, dk_buffer);
+    T* dv = dv_.rows(ctx, b, hk, 0, dv_buffer);
+    clear_rows(dk, dk_.ld(), s_.keys, s_.dim);
+    clear_rows(dv, dv_.ld(), s_.keys, s_.value_dim);
     for (int64_t h = hk * s_.group(); h < (hk + 1) * s_.group(); ++h)
       for (int64_t t0 = 0; t0 < s_.queries; t0 += kQueryBlock)
         queries(ctx, now, p, b, h, hk, t0, std::min(s_.queries, t0 + kQueryBlock), dk, dv);
-    for (int64_t s = 0; s < s_.keys; ++s) {
-      store_row(dk + s * s_.dim, dk_, ctx.ptr<char>(dk_), b, hk, s);
-      store_row(dv + s * s_.value_dim, dv_, ctx.ptr<char>(dv_), b, hk, s);
-    }
+    dk_.finish(ctx, b, hk, 0, s_.keys, dk_buffer);
+    dv_.finish(ctx, b, hk, 0, s_.keys, dv_buffer);
   }
 
   void queries(const RunContext& ctx, const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0,
@@ -251,15 +284,16 @@ class AttentionGrad : public Exec {
     const T* out = ptr.out + out_.offset(b, h, t0);
     T* p = scratch<T>(0, 2 * rows * block);
     T* ds = p + rows * block;
-    T* dq = scratch<T>(1, rows * (d + 2));
-    T* delta = dq + rows * d;
+    T* buffer = scratch<T>(1, rows * (d + 2));
+    T* dq = dq_.rows(ctx, b, h, t0, buffer);
+    T* delta = buffer + rows * d;
     int64_t seen[kQueryBlock];
     const T* lse = ptr.lse + (b * s_.heads + h) * s_.queries + t0;
     if (lse_.operand().dtype != compute_dtype<T>()) {  // a float32 lse would spoil float64 gradients
       recompute_lse(now, ptr, b, h, hk, t0, rows, p, delta + rows);
       lse = delta + rows;
     }
-    std::fill_n(dq, rows * d, T(0));
+    if (reach == 0) clear_rows(dq, dq_.ld(), rows, d);
     for (int64_t r = 0; r < rows; ++r) delta[r] = vec::dot(g + r * g_.ld(), out + r * out_.ld(), e);
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, reach - s0);
@@ -272,11 +306,11 @@ class AttentionGrad : public Exec {
         s_.mask.apply(now.mask, b, h, t0 + r, s0, seen[r], p + r * n);
       }
       vec::softmax_grad_block(p, ds, rows, n, seen, lse, delta, now.scale);
-      gemm(true, false, n, e, rows, T(1), p, n, g, g_.ld(), T(1), dv + s0 * e, e);
-      gemm(true, false, n, d, rows, T(1), ds, n, q, q_.ld(), T(1), dk + s0 * d, d);
-      gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), s0 == 0 ? T(0) : T(1), dq, d);
+      gemm(true, false, n, e, rows, T(1), p, n, g, g_.ld(), T(1), dv + s0 * dv_.ld(), dv_.ld());
+      gemm(true, false, n, d, rows, T(1), ds, n, q, q_.ld(), T(1), dk + s0 * dk_.ld(), dk_.ld());
+      gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), s0 == 0 ? T(0) : T(1), dq, dq_.ld());
     }
-    for (int64_t r = 0; r < rows; ++r) store_row(dq + r * d, dq_, ctx.ptr<char>(dq_), b, h, t0 + r);
+    dq_.finish(ctx, b, h, t0, rows, buffer);
   }
 
   void recompute_lse(const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0, int64_t rows, T* s,
@@ -301,8 +335,8 @@ class AttentionGrad : public Exec {
   Setup<T> s_;
   Heads<T> g_, q_, k_, v_, out_;
   In<T> lse_;
-  Operand dq_, dk_, dv_;
-  size_t sums_ = 0;
+  HeadsOut<T> dq_, dk_, dv_;
+  size_t dk_sums_ = 0, dv_sums_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "pyflame/backends/cpu/common.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -32,6 +33,10 @@ void* scratch_bytes(int slot, size_t nbytes) {
 
 template <class T>
 void load_run(const void* src, DType dtype, int64_t n, T* dst) {
+  if (dtype == compute_dtype<T>()) {
+    std::copy_n(static_cast<const T*>(src), n, dst);
+    return;
+  }
   if constexpr (std::is_same_v<T, float>) {
     if (dtype == DType::bfloat16) return vec::from_bf16(static_cast<const bfloat16*>(src), dst, n);
     if (dtype == DType::float16) return vec::from_f16(static_cast<const float16*>(src), dst, n);
@@ -49,6 +54,10 @@ void load_run(const void* src, DType dtype, int64_t n, T* dst) {
 
 template <class T>
 void store_run(const T* src, void* dst, DType dtype, int64_t n) {
+  if (dtype == compute_dtype<T>()) {
+    std::copy_n(src, n, static_cast<T*>(dst));
+    return;
+  }
   if constexpr (std::is_same_v<T, float>) {
     if (dtype == DType::bfloat16) return vec::to_bf16(src, static_cast<bfloat16*>(dst), n);
     if (dtype == DType::float16) return vec::to_f16(src, static_cast<float16*>(dst), n);
