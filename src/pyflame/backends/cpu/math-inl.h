@@ -95,7 +95,7 @@ HWY_INLINE V exp(D d, V x) {
 
 template <class D, class V>
 HWY_INLINE V expm1(D d, V x) {
-  const V c = kIsFloat<D> ? clamp(d, x, -40.0, 90.0) : clamp(d, x, -60.0, 711.0);
+  const V c = kIsFloat<D> ? clamp(d, x, -40.0, 88.9) : clamp(d, x, -60.0, 709.9);
   V n;
   const V p = expm1_reduced(d, c, n);
   // Half the scale, because 2^n alone may overflow where the result does not.
@@ -233,7 +233,13 @@ HWY_INLINE V normal_cdf(D d, V x, V& gauss) {
     const V tail = hn::Mul(gauss, normal_tail_scaled(d, c));
     return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(num(d, 1), tail));
   } else {
-    return per_lane(d, x, [](auto v) { return 0.5 * std::erfc(v * -0.70710678118654752440); });
+    return per_lane(d, x, [](double v) {
+      // What the argument's rounding lost matters where erfc is steep.
+      constexpr double s = -0.70710678118654752440, s_low = 4.833646656726456e-17;
+      const double t = v * s, lost = std::fma(v, s, -t) + v * s_low;
+      const double y = std::erfc(t);
+      return std::abs(lost) < 1 ? 0.5 * (y - lost * 1.1283791670955125739 * std::exp(-t * t)) : 0.5 * y;
+    });
   }
 }
 

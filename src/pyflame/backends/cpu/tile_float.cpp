@@ -47,8 +47,8 @@ PF_OP2(Add, hn::Add(x, y))
 PF_OP2(Sub, hn::Sub(x, y))
 PF_OP2(Mul, hn::Mul(x, y))
 PF_OP2(Div, hn::Div(x, y))
-PF_OP2(Maximum, hn::IfThenElse(hn::Or(hn::Gt(x, y), hn::Ne(x, x)), x, y))
-PF_OP2(Minimum, hn::IfThenElse(hn::Or(hn::Lt(x, y), hn::Ne(x, x)), x, y))
+PF_OP2(Maximum, hn::IfThenElse(hn::Or(hn::Gt(x, y), hn::IsNaN(x)), x, y))
+PF_OP2(Minimum, hn::IfThenElse(hn::Or(hn::Lt(x, y), hn::IsNaN(x)), x, y))
 
 // The slope is used in the computation's type.
 struct LeakyRelu {

@@ -327,6 +327,11 @@ class Lowering {
       return constant(value, row);
     }
     if (n.op == OpId::where) return lower_where(n, v, row);
+    if (n.op == OpId::rand_int && (is_float(out) || out == DType::bool_)) {
+      Node exact = n;
+      exact.outs[0].dtype = DType::int64;
+      return lower_cast(lower_kernel(exact, DType::int64, v, row), out, row);
+    }
     const DType d = arity ? n.ins[0].dtype : out;
     if (arity > 1 && n.ins[1].dtype != d) refuse(std::string(n.info().name) + ": inputs of different dtypes");
     switch (n.op) {

@@ -223,7 +223,7 @@ Fn find_source(OpId op, DType out) {
     case DType::int16: return int_source<int16_t>(op);
     case DType::int8: return int_source<int8_t>(op);
     case DType::uint8: return int_source<uint8_t>(op);
-    case DType::bool_: return op == OpId::rand_int ? rand_int<uint8_t> : nullptr;
+    case DType::bool_: return nullptr;
   }
   return nullptr;
 }

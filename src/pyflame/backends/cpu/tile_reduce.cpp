@@ -45,7 +45,7 @@ struct MaxOp {
   template <class S>
   static HWY_INLINE S apply(S a, S b) { return (a > b) | (a != a) ? a : b; }
   template <class V>
-  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::Ne(a, a)), a, b); }
+  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b); }
 };
 struct MinOp {
   template <class S>
@@ -55,7 +55,7 @@ struct MinOp {
   template <class S>
   static HWY_INLINE S apply(S a, S b) { return (a < b) | (a != a) ? a : b; }
   template <class V>
-  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Ne(a, a)), a, b); }
+  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b); }
 };
 struct AnyOp {
   template <class S>
