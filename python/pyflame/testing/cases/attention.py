@@ -1,0 +1,77 @@
+"""Attention: causal, masks, grouped heads, a filling cache, unequal lengths."""
+
+import numpy as np
+
+from . import FLOATS, Case, Spec, booleans
+
+
+def attention(q, k, v, mask=None, scale=None, causal=False, kv_length=None):
+    """By rows, in the shape [..., H, T, D]; keys' heads are repeated for groups."""
+    if q.ndim > 2 and k.shape[-3] != q.shape[-3]:
+        k, v = (np.repeat(t, q.shape[-3] // t.shape[-3], axis=-3) for t in (k, v))
+    t, s = q.shape[-2], k.shape[-2]
+    scores = (q @ np.swapaxes(k, -1, -2)) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    seen = np.ones((t, s), bool)
+    shift = 0
+    if kv_length is not None:
+        seen &= np.arange(s)[None] < kv_length
+        shift = kv_length - t
+    if causal:
+        seen &= np.arange(s)[None] <= np.arange(t)[:, None] + shift
+    if mask is not None and mask.dtype == bool:
+        seen = seen & mask
+    elif mask is not None:
+        scores = scores + mask
+    scores = np.where(seen, scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True)
+    e = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    total = e.sum(axis=-1, keepdims=True)
+    return np.where(total > 0, e / np.where(total > 0, total, 1), 0) @ v
+
+
+def _mask(rng, shape):
+    m = rng.random(shape) < 0.7
+    m[..., 0] = True  # every row sees something
+    return m
+
+
+SHAPES = (((2, 3, 7, 5), (2, 3, 7, 5)), ((1, 2, 33, 16), (1, 2, 65, 16)), ((2, 1, 1, 8), (2, 1, 31, 8)), ((3, 4, 8), (3, 4, 8)), ((2, 2, 3, 5, 4), (2, 2, 3, 5, 4)), ((1, 1, 1, 1), (1, 1, 1, 1)))
+
+
+def _case(name, dtype, qs, ks, call, reference, extra=(), twice=True, **more):
+    q, k, v = Spec(qs, dtype), Spec(ks, dtype), Spec(ks, dtype)
+    magnitude = lambda q, k, v, *m: (1 + np.abs(q).max() * np.abs(k).max() * np.sqrt(q.shape[-1])) * np.abs(v).max()  # noqa: E731
+    # The scores' rounding error, not the result's, sets the size: exp turns it into a relative one.
+    return Case(f"sdpa-{name}-{dtype}", ("scaled_dot_product_attention",), ("attention", "attention_grad"), (q, k, v, *extra), call, reference, grad=(0, 1, 2), c=4, length=ks[-2], magnitude=magnitude,
+                fused_exact=False, twice=twice, flops=lambda q, k, *_: 4 * int(np.prod(q)) * k[-2], **more)
+
+
+def cases():
+    out = []
+    for dtype in FLOATS:
+        for i, (qs, ks) in enumerate(SHAPES if dtype in ("float32", "float64") else SHAPES[:2]):
+            for causal in (False, True):
+                out.append(_case(f"{i}-{'causal' if causal else 'full'}", dtype, qs, ks, lambda pf, q, k, v, c=causal: pf.scaled_dot_product_attention(q, k, v, is_causal=c),
+                                 lambda q, k, v, c=causal: attention(q, k, v, causal=c)))
+        qs, ks = (2, 4, 7, 8), (2, 4, 9, 8)
+        bools, floats = Spec((7, 9), "bool", _mask), Spec((2, 1, 7, 9), dtype)
+        masked = lambda pf, q, k, v, m: pf.scaled_dot_product_attention(q, k, v, m)  # noqa: E731
+        out.append(_case("bool-mask", dtype, qs, ks, masked, attention, (bools,)))
+        out.append(_case("float-mask", dtype, qs, ks, masked, attention, (floats,)))
+        out.append(_case("scale", dtype, qs, ks, lambda pf, q, k, v: pf.scaled_dot_product_attention(q, k, v, scale=0.3), lambda q, k, v: attention(q, k, v, scale=0.3)))
+        grouped = (2, 2, 9, 8)
+        out.append(_case("grouped", dtype, qs, grouped, lambda pf, q, k, v: pf.scaled_dot_product_attention(q, k, v, enable_gqa=True), attention))
+        out.append(_case("grouped-causal", dtype, (2, 4, 9, 8), grouped, lambda pf, q, k, v: pf.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+                         lambda q, k, v: attention(q, k, v, causal=True)))
+        for length in (1, 5, 9):
+            out.append(_case(f"cache-{length}", dtype, (2, 4, 1, 8), (2, 4, 9, 8), lambda pf, q, k, v, n=length: pf.scaled_dot_product_attention(q, k, v, is_causal=True, kv_length=n),
+                             lambda q, k, v, n=length: attention(q, k, v, causal=True, kv_length=n)))
+        out.append(_case("cache-full", dtype, (1, 2, 3, 8), (1, 2, 9, 8), lambda pf, q, k, v: pf.scaled_dot_product_attention(q, k, v, kv_length=6), lambda q, k, v: attention(q, k, v, kv_length=6)))
+    # A mask that learns, and values of another width, take the composed path.
+    q, k = Spec((2, 3, 5, 4)), Spec((2, 3, 6, 4))
+    composed = dict(c=4, length=6, fused_exact=False, magnitude=lambda q, k, v, *m: (1 + np.abs(q).max() * np.abs(k).max() * 2) * np.abs(v).max())
+    out.append(Case("sdpa-learned-mask", ("scaled_dot_product_attention",), (), (q, k, k, Spec((5, 6))), lambda pf, q, k, v, m: pf.scaled_dot_product_attention(q, k, v, m), attention, grad=(0, 1, 2, 3), **composed))
+    out.append(Case("sdpa-wide-values", ("scaled_dot_product_attention",), (), (q, k, Spec((2, 3, 6, 9))), lambda pf, q, k, v: pf.scaled_dot_product_attention(q, k, v), attention, grad=(0, 1, 2), **composed))
+    out.append(Case("sdpa-blind-rows", ("scaled_dot_product_attention",), ("attention",), (q, k, k, Spec((5, 6), "bool", lambda rng, s: booleans(rng, s) & (np.arange(5) != 2)[:, None])),
+                    lambda pf, q, k, v, m: pf.scaled_dot_product_attention(q, k, v, m), attention, grad=(0, 1, 2), **composed))
+    return out

@@ -1,0 +1,126 @@
+"""Convolution and pooling against sums over explicit windows."""
+
+import numpy as np
+
+from . import FLOATS, Case, Spec, distinct, label
+
+
+def _pad(x, padding, value=0.0):
+    ph, pw = padding
+    return np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=value)
+
+
+def _windows(x, kernel, stride, dilation):
+    """[N, C, OH, OW, KH, KW]"""
+    (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
+    oh = (x.shape[2] - dh * (kh - 1) - 1) // sh + 1
+    ow = (x.shape[3] - dw * (kw - 1) - 1) // sw + 1
+    rows = (np.arange(oh) * sh)[:, None] + (np.arange(kh) * dh)[None]
+    cols = (np.arange(ow) * sw)[:, None] + (np.arange(kw) * dw)[None]
+    return x[:, :, rows[:, None, :, None], cols[None, :, None, :]]
+
+
+def conv2d(x, w, b=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+    if x.ndim == 3:
+        return conv2d(x[None], w, b, stride, padding, dilation, groups)[0]
+    v = _windows(_pad(x, padding), w.shape[2:], stride, dilation)
+    n, o = x.shape[0], w.shape[0]
+    v = v.reshape(n, groups, w.shape[1], *v.shape[2:])
+    y = np.einsum("ngcijkl,gockl->ngoij", v, w.reshape(groups, o // groups, *w.shape[1:]))
+    y = y.reshape(n, o, *y.shape[3:])
+    return y if b is None else y + b[:, None, None]
+
+
+def max_pool2d(x, kernel, stride, padding=(0, 0), dilation=(1, 1)):
+    v = _windows(_pad(x, padding, -np.inf), kernel, stride, dilation)
+    return v.max(axis=(4, 5))
+
+
+def max_pool2d_indices(x, kernel, stride, padding=(0, 0), dilation=(1, 1)):
+    v = _windows(_pad(x, padding, -np.inf), kernel, stride, dilation)
+    at = v.reshape(*v.shape[:4], -1).argmax(-1)
+    kh, kw = at // kernel[1], at % kernel[1]
+    h = np.arange(v.shape[2])[:, None] * stride[0] + kh * dilation[0] - padding[0]
+    w = np.arange(v.shape[3])[None, :] * stride[1] + kw * dilation[1] - padding[1]
+    return h * x.shape[3] + w
+
+
+def avg_pool2d(x, kernel, stride, padding=(0, 0), count_include_pad=True):
+    one = (1, 1)
+    s = _windows(_pad(x, padding), kernel, stride, one).sum(axis=(4, 5))
+    if count_include_pad:
+        return s / (kernel[0] * kernel[1])
+    return s / _windows(_pad(np.ones_like(x), padding), kernel, stride, one).sum(axis=(4, 5))
+
+
+CONVS = (
+    ((2, 3, 9, 8), (4, 3, 3, 3), {}),
+    ((2, 3, 9, 8), (4, 3, 3, 3), {"padding": 1}),
+    ((2, 4, 9, 8), (6, 2, 3, 2), {"stride": 2, "padding": (1, 0), "groups": 2}),
+    ((1, 4, 11, 10), (4, 1, 3, 3), {"groups": 4, "padding": 2, "dilation": 2}),
+    ((1, 3, 7, 7), (5, 3, 1, 1), {"stride": (2, 1)}),
+    ((3, 8, 8), (2, 3, 3, 3), None),
+    ((1, 1, 1, 1), (1, 1, 1, 1), {}),
+    ((0, 3, 5, 5), (4, 3, 3, 3), {}),
+    ((3, 5, 5), (4, 3, 5, 5), {}),
+)
+POOLS = (
+    ((2, 3, 8, 9), {"kernel_size": 2}),
+    ((2, 3, 9, 9), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    ((1, 2, 7, 8), {"kernel_size": (3, 2), "stride": 1}),
+    ((3, 6, 6), {"kernel_size": 2}),
+    ((1, 1, 1, 1), {"kernel_size": 1}),
+)
+
+
+def _pair(v):
+    return (v, v) if isinstance(v, int) else v
+
+
+def _settings(kw):
+    return {k: v if k in ("groups", "count_include_pad") else _pair(v) for k, v in kw.items()}
+
+
+def _pool_settings(kw):
+    kernel = _pair(kw["kernel_size"])
+    return kernel, _pair(kw.get("stride", kernel)), _pair(kw.get("padding", 0))
+
+
+def _batched(f):
+    return lambda x, *a, **k: f(x, *a, **k) if x.ndim == 4 else f(x[None], *a, **k)[0]
+
+
+def _convolutions(dtype):
+    ops = ("conv2d", "conv2d_grad_input", "conv2d_grad_weight")
+    for i, (s, t, kw) in enumerate(CONVS if dtype in ("float32", "float64") else CONVS[:3]):
+        if kw is None:
+            continue
+        terms = int(np.prod(t[1:]))
+
+        def magnitude(x, w, b, k=kw):
+            return conv2d(np.abs(x), np.abs(w), np.abs(b), **_settings(k))
+
+        yield Case(f"conv2d-{dtype}-{i}", ("conv2d",), (*ops, "add"), (Spec(s, dtype), Spec(t, dtype), Spec((t[0],), dtype)), lambda pf, x, w, b, k=kw: pf.conv2d(x, w, b, **k),
+                   lambda x, w, b, k=kw: conv2d(x, w, b, **_settings(k)), grad=(0, 1, 2), c=3, length=terms + 1, magnitude=magnitude, composed=True, fused_exact=False,
+                   flops=lambda x, w, b: 2 * int(np.prod(x)) * int(np.prod(w[2:])) * w[0])
+    yield Case(f"conv2d-no-bias-{dtype}", ("conv2d",), ops, (Spec((1, 2, 6, 6), dtype), Spec((3, 2, 3, 3), dtype)), lambda pf, x, w: pf.conv2d(x, w), conv2d, grad=(0, 1), c=3, length=18,
+               magnitude=lambda x, w: conv2d(np.abs(x), np.abs(w)), fused_exact=False)
+
+
+def _pools(dtype):
+    for i, (s, kw) in enumerate(POOLS):
+        yield Case(f"max_pool2d-{dtype}-{i}", ("max_pool2d",), ("max_pool2d", "scatter_add", "gather"), (Spec(s, dtype, distinct),),
+                   lambda pf, x, k=kw: pf.max_pool2d(x, **k), lambda x, k=kw: _batched(max_pool2d)(x, *_pool_settings(k)), grad=(0,))
+        yield Case(f"max_pool2d_with_indices-{dtype}-{i}", ("max_pool2d_with_indices",), ("max_pool2d",), (Spec(s, dtype, distinct),),
+                   lambda pf, x, k=kw: tuple(pf.max_pool2d(x, return_indices=True, **k)),
+                   lambda x, k=kw: (_batched(max_pool2d)(x, *_pool_settings(k)), _batched(max_pool2d_indices)(x, *_pool_settings(k))), grad=(0,), out=(dtype, "int64"))
+        for include in (True, False):
+            yield Case(f"avg_pool2d-{dtype}-{i}-{include}", ("avg_pool2d",), ("avg_pool2d", "avg_pool2d_grad"), (Spec(s, dtype),),
+                       lambda pf, x, k=kw, c=include: pf.avg_pool2d(x, count_include_pad=c, **k), lambda x, k=kw, c=include: _batched(avg_pool2d)(x, *_pool_settings(k), c), grad=(0,), c=2, length=9,
+                       magnitude=lambda x, k=kw, c=include: _batched(avg_pool2d)(np.abs(x), *_pool_settings(k), c), fused_exact=False)
+    yield Case(f"max_pool2d-dilated-{dtype}", ("max_pool2d",), ("max_pool2d",), (Spec((1, 2, 9, 9), dtype, distinct),), lambda pf, x: pf.max_pool2d(x, 2, 2, 0, 2),
+               lambda x: max_pool2d(x, (2, 2), (2, 2), (0, 0), (2, 2)), grad=(0,))
+
+
+def cases():
+    return [case for dtype in FLOATS for make in (_convolutions, _pools) for case in make(dtype)]

@@ -1,0 +1,100 @@
+"""Reading and adding by index, triangles, selection in order."""
+
+import numpy as np
+
+from . import FLOATS, Case, Spec, distinct, integers, label
+
+
+def _scatter_add(x, dim, index, src):
+    y = x.copy()
+    it = np.ndindex(*index.shape)
+    for at in it:
+        to = list(at)
+        to[dim] = index[at]
+        y[tuple(to)] += src[at]
+    return y
+
+
+def _gather(x, dim, index):
+    y = np.zeros(index.shape, x.dtype)
+    for at in np.ndindex(*index.shape):
+        to = list(at)
+        to[dim] = index[at]
+        y[at] = x[tuple(to)]
+    return y
+
+
+def _index_add(x, dim, index, src):
+    y = x.copy()
+    np.add.at(y, (slice(None),) * dim + (index,), src)
+    return y
+
+
+def _topk(x, k, dim, largest):
+    order = np.argsort(-x if largest else x, axis=dim, kind="stable").take(np.arange(k), axis=dim)
+    return np.take_along_axis(x, order, dim), order
+
+
+def _sort(x, dim, descending):
+    order = np.argsort(-x if descending else x, axis=dim, kind="stable")
+    return np.take_along_axis(x, order, dim), order
+
+
+def _per_dtype(dtype):
+    g = (0,) if dtype != "int64" else ()
+    sums = dict(c=2, length=8, composed=True) if dtype != "int64" else {}
+    for dim in (0, 1):
+        x, i = Spec((31, 33), dtype), Spec((5, 7), "int64", integers(0, 31))
+        yield Case(f"gather-{dtype}-{dim}", ("gather",), ("gather", "scatter_add"), (x, i), lambda pf, x, i, d=dim: pf.gather(x, d, i), lambda x, i, d=dim: _gather(x, d, i), grad=g)
+        few = Spec((5, 7), "int64", integers(0, 4))
+        yield Case(f"scatter_add-{dtype}-{dim}", ("scatter_add",), ("scatter_add", "gather", "add"), (Spec((9, 10), dtype), few, Spec((5, 7), dtype)), lambda pf, x, i, s, d=dim: pf.scatter_add(x, d, i, s),
+                   lambda x, i, s, d=dim: _scatter_add(x, d, i, s), grad=(0, 2) if g else (), magnitude=lambda x, i, s, d=dim: _scatter_add(np.abs(x), d, i, np.abs(s)), **sums)
+        v = Spec((6,), "int64", integers(0, 9))
+        yield Case(f"index_select-{dtype}-{dim}", ("index_select",), ("index_select", "index_add"), (Spec((9, 11), dtype), v), lambda pf, x, i, d=dim: pf.index_select(x, d, i),
+                   lambda x, i, d=dim: np.take(x, i, axis=d), grad=g)
+        src = Spec((6, 11) if dim == 0 else (9, 6), dtype)
+        yield Case(f"index_add-{dtype}-{dim}", ("index_add",), ("index_add", "index_select", "add"), (Spec((9, 11), dtype), v, src), lambda pf, x, i, s, d=dim: pf.index_add(x, d, i, s),
+                   lambda x, i, s, d=dim: _index_add(x, d, i, s), grad=(0, 2) if g else (), magnitude=lambda x, i, s, d=dim: _index_add(np.abs(x), d, i, np.abs(s)), **sums)
+        yield Case(f"take_along_dim-{dtype}-{dim}", ("take_along_dim",), ("gather",), (Spec((9, 11), dtype), Spec((9, 4) if dim else (4, 11), "int64", integers(0, 9))),
+                   lambda pf, x, i, d=dim: pf.take_along_dim(x, i, d), lambda x, i, d=dim: np.take_along_axis(x, i, d), grad=g)
+        for flag in (True, False):
+            yield Case(f"topk-{dtype}-{dim}-{flag}", ("topk",), ("topk",), (Spec((31, 33), dtype, distinct),), lambda pf, x, d=dim, f=flag: tuple(pf.topk(x, 5, dim=d, largest=f)),
+                       lambda x, d=dim, f=flag: _topk(x, 5, d, f), grad=g, out=(dtype, "int64"))
+            yield Case(f"sort-{dtype}-{dim}-{flag}", ("sort",), ("sort",), (Spec((31, 33), dtype, distinct),), lambda pf, x, d=dim, f=flag: tuple(pf.sort(x, dim=d, descending=f)),
+                       lambda x, d=dim, f=flag: _sort(x, d, f), grad=g, out=(dtype, "int64"))
+    for shape in ((), (1,), (0,), (63,), (64,), (65,), (2, 3, 4)):
+        rows = Spec((17, 9), dtype)
+        i = Spec(shape, "int64", integers(0, 17))
+        yield Case(f"embedding-{dtype}-{label(shape)}", ("embedding",), ("index_select", "index_add"), (i, rows), lambda pf, i, w: pf.embedding(i, w), lambda i, w: w[i], grad=(1,) if g else (), out=dtype)
+        yield Case(f"sort-stable-{dtype}-{label(shape)}", ("sort",), ("sort",), (Spec(shape, dtype, integers(0, 4)),), lambda pf, x: tuple(pf.sort(x)),
+                   lambda x: _sort(x, -1, False) if x.ndim else (x, np.zeros((), np.int64)), out=(dtype, "int64"))
+    yield Case(f"embedding-int32-{dtype}", ("embedding",), ("index_select", "cast"), (Spec((5,), "int32", integers(0, 17)), Spec((17, 9), dtype)), lambda pf, i, w: pf.embedding(i, w), lambda i, w: w[i], grad=(1,) if g else (),
+               out=dtype)
+    yield Case(f"take_along_dim-flat-{dtype}", ("take_along_dim",), ("gather",), (Spec((9, 11), dtype), Spec((3, 4), "int64", integers(0, 99))), lambda pf, x, i: pf.take_along_dim(x, i),
+               lambda x, i: x.reshape(-1)[i.reshape(-1)], grad=g)
+    yield Case(f"take_along_dim-broadcast-{dtype}", ("take_along_dim",), ("gather",), (Spec((9, 11), dtype), Spec((1, 4), "int64", integers(0, 11))), lambda pf, x, i: pf.take_along_dim(x, i, 1), lambda x, i: x[:, i[0]], grad=g)
+    for name in ("tril", "triu"):
+        f = getattr(np, name)
+        for shape in ((31, 33), (2, 5, 4), (1, 1), (3, 0)):
+            for k in (0, 2, -3):
+                yield Case(f"{name}-{dtype}-{label(shape)}-{k}", (name,), ("arange", "where"), (Spec(shape, dtype),), lambda pf, x, n=name, k=k: getattr(pf, n)(x, k), lambda x, f=f, k=k: f(x, k), grad=g)
+
+
+def _others():
+    yield Case("tril-bool", ("tril",), ("arange", "where"), (Spec((5, 6), "bool"),), lambda pf, x: pf.tril(x), lambda x: np.tril(x))
+    yield Case("one_hot", ("one_hot",), ("eq",), (Spec((5, 7), "int64", integers(0, 9)),), lambda pf, i: pf.one_hot(i, 9), lambda i: (i[..., None] == np.arange(9)).astype(np.int64))
+    yield Case("one_hot-read", ("one_hot",), ("eq",), (Spec((65,), "int64", integers(0, 9)),), lambda pf, i: pf.one_hot(i), lambda i: (i[..., None] == np.arange(i.max() + 1)).astype(np.int64))
+    yield Case("embedding-padding", ("embedding",), ("index_select", "index_add", "where"), (Spec((31,), "int64", integers(0, 4)), Spec((4, 3))), lambda pf, i, w: pf.embedding(i, w, padding_idx=2), lambda i, w: w[i],
+               out="float32", check=_padding_has_no_gradient)
+
+
+def _padding_has_no_gradient(pf, outputs, arrays):
+    i, w = pf.tensor(arrays[0]), pf.tensor(arrays[1], dtype="float32", requires_grad=True)
+    pf.embedding(i, w, padding_idx=-2).sum().backward()
+    counts = np.bincount(arrays[0], minlength=4)
+    counts[2] = 0
+    np.testing.assert_array_equal(w.grad.numpy(), np.repeat(counts[:, None], 3, axis=1))
+
+
+def cases():
+    return [case for dtype in (*FLOATS, "int64") for case in _per_dtype(dtype)] + list(_others())

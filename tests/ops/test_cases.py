@@ -1,0 +1,149 @@
+"""Every op of the table against NumPy in float64: values on the cpu and on the reference device, layouts, gradients of first and
+second order by finite differences, and the same bits fused or not."""
+
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.testing import harness
+from pyflame.testing.cases import all_cases
+from pyflame.testing.tolerance import EPS, differences, growth, is_float
+
+CASES = all_cases()
+OPS_HEADER = pathlib.Path(__file__).resolve().parents[2] / "src" / "pyflame" / "ops" / "ops.h"
+STEP = 1e-5  # of the central differences: their error is about STEP^2 relative to the third derivative
+
+
+def named(cases):
+    return [pytest.param(c, id=c.name) for c in cases]
+
+
+def differentiable(dtype):
+    return [c for c in CASES if c.grad and c.inputs[c.grad[0]].dtype == dtype]
+
+
+@pytest.mark.parametrize("case", named(CASES))
+def test_values(case):
+    arrays = case.arrays()
+    with np.errstate(all="ignore"):
+        for device in ("cpu", "reference"):
+            outputs = harness.run(case, arrays, device)
+            wrong = harness.check_outputs(case, outputs, arrays)
+            assert not wrong, f"on {device}: {wrong}"
+    if case.check:
+        case.check(pf, outputs, arrays)
+
+
+@pytest.mark.parametrize("case", named(c for c in CASES if c.inputs and c.layouts))
+def test_layouts(case):
+    arrays = case.arrays()
+    for layout in harness.LAYOUTS:
+        bases = []
+        with np.errstate(all="ignore"):
+            wrong = harness.check_outputs(case, harness.run(case, arrays, "cpu", layout, bases), arrays)
+        assert not wrong, f"{layout} inputs: {wrong}"
+        for base, before in bases:
+            np.testing.assert_array_equal(harness.to_array(base), before, err_msg=f"{layout} inputs: the op wrote to what lies around its input")
+
+
+@pytest.mark.parametrize("case", named(differentiable("float32")))
+def test_gradient(case):
+    f = harness.Differentiated(harness.in_float64(case), harness.in_float64(case).arrays())
+    x = f.arrays
+    gradient = f.gradient_arrays(x)
+    for g, i in zip(gradient, case.grad):
+        assert g.shape == x[i].shape
+        assert np.isfinite(g).all()
+    for _ in range(2):
+        v = f.direction()
+        slope = (f.value(f.at(v, STEP)) - f.value(f.at(v, -STEP))) / (2 * STEP)
+        limit = 1e-6 * absolute_scale(gradient, v) + 1e-9 * (1 + abs(f.value(x)))
+        assert abs(slope - harness.dot(gradient, v)) <= limit, f"along a direction: got {harness.dot(gradient, v)}, finite differences say {slope}, allowed {limit}"
+    recorded = f.gradient_arrays(x, create_graph=True)
+    for a, b in zip(gradient, recorded):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9 * (1 + np.abs(a).max(initial=0)), err_msg="with create_graph")
+
+
+@pytest.mark.parametrize("case", named(c for c in differentiable("float32") if c.twice))
+def test_second_gradient(case):
+    f = harness.Differentiated(harness.in_float64(case), harness.in_float64(case).arrays())
+    u, v = f.direction(), f.direction()
+    second = f.second(f.arrays, u)
+    ahead, behind = (harness.dot(f.gradient_arrays(f.at(v, s)), u) for s in (STEP, -STEP))
+    slope = (ahead - behind) / (2 * STEP)
+    limit = 1e-5 * absolute_scale(second, v) + 1e-8 * (1 + abs(ahead))
+    assert abs(slope - harness.dot(second, v)) <= limit, f"got {harness.dot(second, v)}, finite differences say {slope}, allowed {limit}"
+
+
+def absolute_scale(gradient, direction):
+    return harness.absolute_dot(gradient, direction)
+
+
+@pytest.mark.parametrize("case", named(c for d in ("float32", "float16", "bfloat16") for c in differentiable(d)))
+def test_gradient_in_own_dtype(case):
+    """Against the reference device in float64, at the same (rounded) inputs."""
+    arrays = case.arrays()
+    exact = harness.Differentiated(harness.in_float64(case), arrays, "reference")
+    own = harness.Differentiated(case, arrays)
+    own.weights = exact.weights = [w if w is None else np.round(w * 8) / 8 for w in exact.weights]  # the same in every dtype
+    for i, (g, r) in enumerate(zip(own.gradient_arrays(arrays), exact.gradient_arrays(arrays))):
+        dtype = case.inputs[case.grad[i]].dtype
+        # A gradient passes the op's own roundings on the way there and back, each with its factor c.
+        limit = (8 + 8 * case.c) * (EPS[dtype] + EPS["float32"] * growth(case.length)) * max(np.abs(r).max(initial=0), 1.0)
+        np.testing.assert_allclose(g, r, rtol=0, atol=limit, err_msg=f"input {case.grad[i]}")
+
+
+@pytest.mark.parametrize("case", named(c for c in CASES if any(is_float(s.dtype) for s in c.inputs)))
+def test_fused_in_context(case):
+    """x * 2 -> op -> + 1 in one window, and with a synchronisation after every step."""
+    arrays = case.arrays()
+
+    def context(pause):
+        xs = harness.tensors(case, arrays)
+        pause()
+        xs = [x * 2 if is_float(s.dtype) else x for x, s in zip(xs, case.inputs)]
+        pause()
+        ys = harness.as_tuple(case.call(pf, *xs))
+        pause()
+        ys = [y if harness.dtype_name(y) == "bool" else y + 1 for y in ys]
+        pause()
+        return [(harness.to_array(y), harness.dtype_name(y)) for y in ys]
+
+    with pf.no_grad(), np.errstate(all="ignore"):
+        pf.synchronize()
+        fused, single = context(lambda: None), context(pf.synchronize)
+        magnitude = case.magnitude(*[a * 2 if is_float(s.dtype) else a for a, s in zip(arrays, case.inputs)]) if case.magnitude and not case.fused_exact else None
+    for (a, dtype), (b, _) in zip(fused, single):
+        if case.fused_exact or not is_float(dtype):
+            np.testing.assert_array_equal(a, b)
+        else:
+            # Two results of the op, each within its tolerance, and the addition's own rounding.
+            size = None if magnitude is None else harness._fitting(magnitude, b) + 1
+            wrong = differences(a, b, dtype, 2 * case.c + 1, size, case.length, case.composed)
+            assert not wrong, wrong
+
+
+def test_every_primitive_has_a_case():
+    covered = {op for c in CASES for op in c.ops}
+    names = set(pf._C.op_names())
+    assert not names - covered, f"primitives without a case: {sorted(names - covered)}"
+    assert not covered - names, f"cases name primitives that do not exist: {sorted(covered - names)}"
+
+
+def public_functions():
+    text = re.sub(r"//.*", "", OPS_HEADER.read_text())
+    names = set(re.findall(r"^(?:Tensors?|void|RngState|std::pair<Tensor, Tensor>) (\w+)\(", text, re.M))
+    names |= {n for block in re.findall(r"#define PF_PUBLIC_\w+\(X\)(.*?)\n(?!\s)", text, re.S) for n in re.findall(r"X\((\w+)\)", block)}
+    return names - {"name"}
+
+
+def test_every_public_function_has_a_case():
+    python_names = {"std_dev": "std", "sum_to": "sum_to_size"}
+    covered = {f for c in CASES for f in c.functions}
+    names = {python_names.get(n, n) for n in public_functions()}
+    assert len(names) > 120
+    assert not names - covered, f"public functions without a case: {sorted(names - covered)}"
+    assert not covered - names, f"cases name functions that do not exist: {sorted(covered - names)}"
