@@ -119,11 +119,20 @@ T SquareDeviationT(const T* x, T mean, int64_t n) {
     return hn::MulAdd(v, v, s);
   });
 }
+// exp(x) for softmax, with 0 where the result would be subnormal: those are slow to make and to use, and a masked score is
+// exactly such a case.
+template <class D, class V>
+HWY_INLINE V exp_normal(D d, V x) {
+  const auto low = hn::Set(d, sizeof(hn::TFromD<D>) == 4 ? hn::TFromD<D>(-87) : hn::TFromD<D>(-708));
+  const auto tiny = hn::Lt(x, low);
+  return hn::IfThenElse(tiny, hn::Zero(d), math::HWY_NAMESPACE::exp(d, hn::IfThenElse(tiny, low, x)));
+}
+
 template <class T>
 T ExpShiftedT(const T* x, T shift, T* y, int64_t n) {
   const Wide<T> d;
   return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
-    const auto e = math::HWY_NAMESPACE::exp(d, 
+    const auto e = exp_normal(d,
         hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift)));
     store(e, y + i, c);
     return hn::Add(s, e);
@@ -133,7 +142,7 @@ template <class T>
 T SumExpShiftedT(const T* x, T shift, int64_t n) {
   const Wide<T> d;
   return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
-    return hn::Add(s, math::HWY_NAMESPACE::exp(d, 
+    return hn::Add(s, exp_normal(d,
                           hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift))));
   });
 }
@@ -249,29 +258,39 @@ void SoftmaxGradT(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {
   });
 }
 
-// Rows of a causal block all differ in length. Filled up with -inf to whole groups they take the same path for many rows in
-// turn, which the branch predictor learns.
+// Rows of a causal block all differ in length. Filling the rest with -inf, whose exponential is 0, costs less than the branches
+// that are mispredicted when every row ends elsewhere. Columns before `from`, a multiple of the vector, are seen by every row.
 template <class T>
-HWY_INLINE int64_t pad_row(T* row, int64_t seen, int64_t n) {
-  const int64_t padded = (seen + 15) / 16 * 16 < n ? (seen + 15) / 16 * 16 : n;
-  for (int64_t i = seen; i < padded; ++i) row[i] = -std::numeric_limits<T>::infinity();
-  return padded;
+HWY_INLINE void hide_unseen(T* row, int64_t seen, int64_t from, int64_t n) {
+  const Wide<T> d;
+  const int64_t w = lanes<T>();
+  const auto low = hn::Set(d, -std::numeric_limits<T>::infinity());
+  for (int64_t i = from; i < n; i += w) {
+    const int64_t open = seen - i < 0 ? 0 : seen - i > w ? w : seen - i;
+    const auto v = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(open)), load(row + i, n - i), low);
+    store(v, row + i, n - i);
+  }
+}
+HWY_INLINE int64_t fewest(const int64_t* seen, int64_t rows, int64_t n) {
+  int64_t least = n;
+  for (int64_t r = 0; r < rows; ++r) least = seen[r] < least ? seen[r] : least;
+  return least;
 }
 
 template <class T>
 void SoftmaxBlockT(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {
   const T low = -std::numeric_limits<T>::infinity();
+  const int64_t least = fewest(seen, rows, n), from = least / lanes<T>() * lanes<T>();
   for (int64_t r = 0; r < rows; ++r) {
     T* row = s + r * n;
-    const int64_t count = pad_row(row, seen[r], n);
-    const T highest = MaxT(row, count), high = highest > top[r] ? highest : top[r];
+    if (least < n) hide_unseen(row, seen[r], from, n);
+    const T highest = MaxT(row, n), high = highest > top[r] ? highest : top[r];
     shrink[r] = T(1);
     if (high == low) {  // nothing seen so far
       for (int64_t i = 0; i < n; ++i) row[i] = T(0);
       continue;
     }
-    const T block = ExpShiftedT(row, high, row, count);
-    for (int64_t i = count; i < n; ++i) row[i] = T(0);
+    const T block = ExpShiftedT(row, high, row, n);
     if (high != top[r]) shrink[r] = std::exp(top[r] - high);
     sum[r] = sum[r] * shrink[r] + block;
     top[r] = high;
@@ -281,12 +300,16 @@ void SoftmaxBlockT(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T
 template <class T>
 void SoftmaxGradBlockT(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta, T scale) {
   const T low = -std::numeric_limits<T>::infinity();
+  const int64_t least = fewest(seen, rows, n), from = least / lanes<T>() * lanes<T>();
   for (int64_t r = 0; r < rows; ++r) {
     T *prow = p + r * n, *drow = ds + r * n;
-    const int64_t count = lse[r] == low ? 0 : pad_row(prow, seen[r], n);
-    ExpShiftedT(prow, lse[r], prow, count);
-    SoftmaxGradT(prow, drow, delta[r], scale, drow, count);
-    for (int64_t i = count; i < n; ++i) prow[i] = drow[i] = T(0);
+    if (lse[r] == low) {
+      for (int64_t i = 0; i < n; ++i) prow[i] = drow[i] = T(0);
+      continue;
+    }
+    if (least < n) hide_unseen(prow, seen[r], from, n);
+    ExpShiftedT(prow, lse[r], prow, n);
+    SoftmaxGradT(prow, drow, delta[r], scale, drow, n);
   }
 }
 
