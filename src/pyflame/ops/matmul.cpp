@@ -77,6 +77,37 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   return matmul_nd("bmm", a, b);
 }
 
+namespace {
+
+// One node for the usual case, because its weight gradient must come out in the weight's own layout: dW = Gᵀ X, where the gradient of
+// matmul(x, Wᵀ) would be a transposed view and every optimizer step would copy it.
+Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  Dims shape = x.shape();
+  shape.back() = weight.size(0);
+  const int64_t rows = batch_dims(x).numel() * x.size(-2);
+  Tensor out;
+  {
+    grad_mode::Guard off(false, grad_mode::inference());
+    out = emit(OpId::matmul, {reshape(x, {rows, x.size(-1)}), transpose(weight, 0, 1)}, {rows, weight.size(0)}, x.dtype());
+    if (bias) out = add(out, bias);
+    out = Tensor(out.storage(), shape, contiguous_strides(shape), 0, x.dtype());
+  }
+  attach("linear", {out}, {x, weight, bias}, {x, weight}, [](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor folded = reshape(g[0], {batch_dims(g[0]).numel() * g[0].size(-2), g[0].size(-1)});
+    Tensors r(3);
+    if (n.needs(0)) r[0] = matmul(g[0], n.saved(1));
+    if (n.needs(1)) {
+      const Tensor input = n.saved(0);
+      r[1] = matmul(transpose(folded, 0, 1), reshape(input, {folded.size(0), input.size(-1)}));
+    }
+    if (n.needs(2)) r[2] = sum(folded, {0});
+    return r;
+  });
+  return out;
+}
+
+}  // namespace
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_operands("linear", x, weight);
   PF_CHECK(x.dim() >= 1 && (weight.dim() == 2 || weight.dim() == 1) && weight.size(-1) == x.size(-1), Value,
@@ -91,6 +122,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
              "linear: the bias does not fit; got bias {} for weight {}; expected one number per row of the weight",
              bias.shape().str(), weight.shape().str());
   }
+  if (weight.dim() == 2 && x.dim() >= 2 && (!bias || (bias.dim() == 1 && bias.size(0) == weight.size(0))))
+    return linear_op(x, weight, bias);
   const Tensor out = matmul(x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);
   return bias ? add(out, bias) : out;
 }
