@@ -22,7 +22,7 @@ PYTEST_ARGS ?=
 PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns)
 PYTEST      := $(PY) tools/run_pytest.py
 
-.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check bench clean distclean
+.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check compare-torch clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -90,6 +90,18 @@ docs: $(STAMP)/bootstrap  ## regenerate the generated pages of docs/
 docs-check: install-venv  ## generated pages are up to date, and the code blocks of README and docs run
 	$(PY) tools/gen_env_docs.py --check
 	$(PY) tools/run_doc_blocks.py
+
+BENCH_VENV := .bench-venv
+BENCH_PY   := $(abspath $(BENCH_VENV)/bin/python)
+COMPARE_ARGS ?=
+$(STAMP)/bench-venv: $(STAMP)/bootstrap
+	$(PY) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/pip install --quiet 'torch>=2.6' numpy
+	@touch $@
+
+compare-torch: $(STAMP)/bench-venv build  ## benchmarks against PyTorch, in an environment of its own
+	@tools/install_venv.sh $(BUILD) $(BENCH_VENV)
+	$(BENCH_PY) benchmarks/compare_torch.py $(COMPARE_ARGS)
 
 clean:  ## remove what was built
 	rm -rf build dist *.egg-info compile_commands.json
