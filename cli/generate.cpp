@@ -1,0 +1,78 @@
+// `pyflame generate`: text from a trained model, as it comes.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "pyflame/base/philox.h"
+#include "pyflame/nn/gpt_trainer.h"
+
+namespace pyflame::cli {
+
+namespace {
+
+struct Settings {
+  std::string checkpoint, prompt = "\n";
+  int64_t max_tokens = 500;
+  nn::Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
+};
+
+// Offsets of the sampling stream: out of reach of the global generator's and of the batches'.
+constexpr uint64_t kStream = uint64_t{3} << 62;
+
+void put(const std::string& text) {
+  PF_CHECK(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0, OS,
+           "generate: cannot write the text to the output");
+}
+
+int generate(const Settings& s) {
+  s.sampling.check();
+  PF_CHECK(s.max_tokens >= 0, Value, "generate: max_tokens must not be negative; got {}", s.max_tokens);
+  PF_CHECK(!s.prompt.empty(), Value, "generate: the prompt is empty; expected at least one character");
+  const nn::TrainedGpt trained = nn::load_trained_gpt(checkpoint_path(s.checkpoint));
+  const std::vector<data::Token> prompt = trained.tokenizer.encode(s.prompt);
+  nn::Generator generator(*trained.model);
+  if (static_cast<int64_t>(prompt.size()) > trained.model->config.block_size) {
+    fmt::print(stderr, "pyflame: the prompt has {} tokens; the context holds {}: only the last {} count\n", prompt.size(),
+               trained.model->config.block_size, std::max<int64_t>(1, trained.model->config.block_size / 2));
+  }
+  catch_interrupts();
+  put(s.prompt);
+  data::Utf8Stream stream;
+  std::vector<int64_t> next(prompt.begin(), prompt.end());
+  const auto start = std::chrono::steady_clock::now();
+  int64_t made = 0;
+  for (; made < s.max_tokens && !interrupted(); ++made) {
+    const std::vector<float> logits = generator.feed(next);
+    const double u = philox_uniform_f64(philox_element64(s.sampling.seed, kStream, made));
+    const int64_t token = nn::sample_token(logits, s.sampling, u);
+    put(stream.push(trained.tokenizer.decode(static_cast<data::Token>(token))));
+    next = {token};
+  }
+  put(stream.finish() + "\n");
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  fmt::print(stderr, "{} tokens, {:.0f} tokens/s\n", made, seconds > 0 ? static_cast<double>(made) / seconds : 0.0);
+  return interrupted() ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Run& run) {
+  CLI::App* sub = app.add_subcommand("generate", "Write text with a trained model");
+  auto s = std::make_shared<Settings>();
+  const auto option = [&](const char* name, auto& target, const char* text) {
+    return sub->add_option(names(name), target, text)->capture_default_str();
+  };
+  option("checkpoint", s->checkpoint, "A run's folder, or a checkpoint file")->required();
+  sub->add_option("--prompt", s->prompt, "Text to continue (default: an empty line)");
+  option("max_tokens", s->max_tokens, "Tokens to write");
+  option("temperature", s->sampling.temperature, "0 always takes the most likely token; higher is more varied");
+  option("top_k", s->sampling.top_k, "Only the k most likely tokens; 0: all");
+  option("top_p", s->sampling.top_p, "Only the most likely tokens that reach this probability together");
+  option("seed", s->sampling.seed, "Seed of the choices: the same seed, the same text");
+  sub->callback([&run, s] { run = [s] { return generate(*s); }; });
+}
+
+}  // namespace pyflame::cli

@@ -1,0 +1,39 @@
+// metrics.jsonl of a run: one JSON object a line, appended as the run goes on; and the loss curve drawn from it.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pyflame::cli {
+
+struct Metric {
+  int64_t step = 0;  // updates done
+  double loss = 0;
+  std::optional<double> val_loss;
+  double lr = 0, tokens_per_s = 0;
+};
+
+class MetricsFile {
+ public:
+  // Continues the file up to and including `keep_until` (later lines are from updates that a resumed run does again), or begins it
+  // anew with keep_until = 0.
+  MetricsFile(const std::string& path, int64_t keep_until);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  void append(const std::vector<Metric>& lines);  // OSError when the disk does not take it
+  const std::vector<Metric>& all() const { return all_; }
+
+ private:
+  std::string path_;
+  std::FILE* file_ = nullptr;
+  std::vector<Metric> all_;
+};
+
+std::string metric_line(const Metric& m);
+// A self-contained SVG picture: the training loss (thin as measured, thick as a running mean) and the validation loss.
+std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string& title);
+
+}  // namespace pyflame::cli

@@ -1,0 +1,385 @@
+// `pyflame train gpt`: one run in one folder. The loss is read only every --log_interval steps, because reading it waits for the
+// work in flight; the losses of the steps between are kept as tensors and written together.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "metrics.h"
+#include "progress.h"
+#include "pyflame/io/atomic_file.h"
+#include "pyflame/nn/gpt_trainer.h"
+
+namespace pyflame::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+struct Settings {
+  nn::GptConfig model;
+  nn::GptTrainOptions train;
+  std::string data, out, tokenizer = "chars";
+  int64_t max_bytes = int64_t{64} << 20;
+  int64_t eval_interval = 250, checkpoint_interval = 250, log_interval = 10;
+  bool resume = false, overwrite = false;
+  CLI::App* app = nullptr;
+
+  bool given(const char* name) const { return app->get_option(std::string("--") + name)->count() > 0; }
+  std::string run_json() const {
+    const nlohmann::ordered_json j = {{"data", data},
+                                      {"max_bytes", max_bytes},
+                                      {"eval_interval", eval_interval},
+                                      {"checkpoint_interval", checkpoint_interval},
+                                      {"log_interval", log_interval}};
+    return j.dump();
+  }
+};
+
+void check(const Settings& s) {
+  PF_CHECK(s.max_bytes > 0 && s.eval_interval > 0 && s.checkpoint_interval > 0 && s.log_interval > 0, Value,
+           "train gpt: intervals and max_bytes must be positive; got eval_interval {}, checkpoint_interval {}, log_interval {}, "
+           "max_bytes {}",
+           s.eval_interval, s.checkpoint_interval, s.log_interval, s.max_bytes);
+  s.train.check();
+  nn::GptConfig with_any_vocabulary = s.model;
+  with_any_vocabulary.vocabulary = 1;
+  with_any_vocabulary.check();
+}
+
+// Values from the checkpoint stand; an option given with --resume overrides one that a run can change, and must agree otherwise.
+class Merger {
+ public:
+  explicit Merger(const Settings& given) : given_(given) {}
+  template <class T>
+  void fixed(const char* name, const T& checkpoint, const T& given) const {
+    PF_CHECK(!given_.given(name) || given == checkpoint, Value,
+             "train gpt: --{} cannot change when a run is resumed; got {}; expected {} or nothing", name, given, checkpoint);
+  }
+  template <class T>
+  void changeable(const char* name, T& checkpoint, const T& given) {
+    if (!given_.given(name) || given == checkpoint) return;
+    notes += fmt::format("{}{} {} instead of {}", notes.empty() ? "" : ", ", name, given, checkpoint);
+    checkpoint = given;
+  }
+  std::string notes;
+
+ private:
+  const Settings& given_;
+};
+
+Settings merge(const Checkpoint& c, const Settings& given, std::string& notes) {
+  Settings s = given;
+  s.model = nn::GptConfig::from_json(c.at("model"));
+  s.train = nn::GptTrainOptions::from_json(c.at("options"));
+  try {
+    const nlohmann::json j = nlohmann::json::parse(c.at("run"));
+    s.data = j.at("data");
+    s.max_bytes = j.at("max_bytes");
+    s.eval_interval = j.at("eval_interval");
+    s.checkpoint_interval = j.at("checkpoint_interval");
+    s.log_interval = j.at("log_interval");
+  } catch (const nlohmann::json::exception&) {
+    PF_FAIL(Value, "train gpt: the checkpoint's description of the run is not valid");
+  }
+  s.tokenizer = data::Tokenizer::from_json(c.at("tokenizer")).is_bytes() ? "bytes" : "chars";
+  Merger m(given);
+  m.fixed("n_layer", s.model.n_layer, given.model.n_layer);
+  m.fixed("n_head", s.model.n_head, given.model.n_head);
+  m.fixed("n_embd", s.model.n_embd, given.model.n_embd);
+  m.fixed("block_size", s.model.block_size, given.model.block_size);
+  m.fixed("dropout", s.model.dropout, given.model.dropout);
+  m.fixed("seed", s.train.seed, given.train.seed);
+  m.fixed("tokenizer", s.tokenizer, given.tokenizer);
+  m.fixed("max_bytes", s.max_bytes, given.max_bytes);
+  m.fixed("batch_size", s.train.batch_size, given.train.batch_size);
+  m.fixed("gradient_accumulation_steps", s.train.gradient_accumulation_steps, given.train.gradient_accumulation_steps);
+  m.changeable("data", s.data, given.data);  // moved elsewhere; the trainer compares the contents
+  m.changeable("steps", s.train.steps, given.train.steps);
+  m.changeable("lr", s.train.lr, given.train.lr);
+  m.changeable("min_lr_ratio", s.train.min_lr_ratio, given.train.min_lr_ratio);
+  m.changeable("warmup_steps", s.train.warmup_steps, given.train.warmup_steps);
+  m.changeable("weight_decay", s.train.weight_decay, given.train.weight_decay);
+  m.changeable("clip", s.train.clip, given.train.clip);
+  m.changeable("eval_batches", s.train.eval_batches, given.train.eval_batches);
+  m.changeable("eval_interval", s.eval_interval, given.eval_interval);
+  m.changeable("checkpoint_interval", s.checkpoint_interval, given.checkpoint_interval);
+  m.changeable("log_interval", s.log_interval, given.log_interval);
+  notes = m.notes;
+  return s;
+}
+
+struct Loaded {
+  data::Tokenizer tokenizer;
+  data::TokenDataset dataset;
+};
+
+// A character that is rarer than one in a million is not worth a place in the vocabulary: it is left out of the text.
+constexpr int64_t kRare = 1'000'000;
+
+Loaded load_data(const Settings& s, const data::Tokenizer* known) {
+  const bool bytes = s.tokenizer == "bytes";
+  const auto start = Clock::now();
+  const data::TextSource source = data::read_text(s.data, s.max_bytes, bytes);
+  fmt::print("data        {}: {} file{}, {} bytes{}{}\n", s.data, source.files, source.files == 1 ? "" : "s",
+             format_count(static_cast<double>(source.text.size())),
+             source.skipped ? fmt::format(", {} not UTF-8 or empty left out", source.skipped) : "",
+             source.truncated ? ", the rest left out (--max_bytes)" : "");
+  int64_t dropped = 0;
+  std::vector<data::Token> tokens;
+  data::Tokenizer tokenizer = data::Tokenizer::bytes();
+  if (bytes) {
+    tokens = tokenizer.encode(source.text);
+  } else {
+    const std::u32string points = data::decode_utf8("train gpt", source.text);
+    tokenizer = known ? *known : data::Tokenizer::chars(points, static_cast<int64_t>(points.size()) / kRare);
+    tokens = tokenizer.encode_lossy(points, dropped);
+  }
+  data::TokenDataset dataset(std::move(tokens), s.model.block_size);
+  fmt::print("tokens      {} for training, {} held out; {} {}{} ({:.1f} s)\n",
+             format_count(static_cast<double>(dataset.train_tokens())), format_count(static_cast<double>(dataset.eval_tokens())),
+             tokenizer.vocabulary(), bytes ? "bytes" : "characters",
+             dropped ? fmt::format(", rarer ones left out ({} times)", dropped) : "", seconds_since(start));
+  std::fflush(stdout);
+  return {std::move(tokenizer), std::move(dataset)};
+}
+
+// ---- the run
+
+class TrainingRun {
+ public:
+  TrainingRun(const Settings& s, std::unique_ptr<nn::GptTrainer> trainer)
+      : s_(s),
+        trainer_(std::move(trainer)),
+        metrics_((fs::path(s.out) / "metrics.jsonl").string(), trainer_->steps_done()),
+        progress_(s.train.steps),
+        first_step_(trainer_->steps_done()) {
+    for (const Metric& m : metrics_.all()) {
+      if (m.val_loss) val_loss_ = *m.val_loss;
+    }
+  }
+
+  int run() {
+    start_ = interval_start_ = Clock::now();
+    while (trainer_->steps_done() < s_.train.steps && !interrupted()) {
+      const Tensor loss = trainer_->step();
+      const int64_t step = trainer_->steps_done();
+      Metric metric;
+      metric.step = step;
+      metric.lr = trainer_->lr();
+      pending_.push_back({loss, metric});
+      const bool last = step == s_.train.steps;
+      const bool evaluate = last || step % s_.eval_interval == 0;
+      const bool save = last || step % s_.checkpoint_interval == 0;
+      if (evaluate || save || step % s_.log_interval == 0) read_losses();
+      if (evaluate) {
+        val_loss_ = trainer_->evaluate();
+        ready_.back().val_loss = val_loss_;
+        progress_.note(fmt::format("step {:>6}  loss {:.4f}  validation loss {:.4f}", step, shown_loss_, val_loss_));
+      }
+      write_metrics();
+      if (save) save_checkpoint();
+      interval_start_ = evaluate || save ? Clock::now() : interval_start_;
+      progress_.update(step, status(), last);
+    }
+    return finish();
+  }
+
+ private:
+  struct Pending {
+    Tensor loss;
+    Metric metric;
+  };
+
+  void read_losses() {
+    if (pending_.empty()) return;
+    std::vector<Metric> lines;
+    double sum = 0;
+    for (Pending& p : pending_) {
+      p.metric.loss = p.loss.item_f64();
+      sum += p.metric.loss;
+      lines.push_back(p.metric);
+    }
+    const double elapsed = seconds_since(interval_start_);
+    interval_start_ = Clock::now();
+    const auto n = static_cast<double>(pending_.size());
+    tokens_per_s_ = n * static_cast<double>(trainer_->tokens_per_step()) / std::max(elapsed, 1e-9);
+    for (Metric& m : lines) m.tokens_per_s = tokens_per_s_;
+    shown_loss_ = sum / n;
+    pending_.clear();
+    ready_.insert(ready_.end(), lines.begin(), lines.end());
+    for (const Metric& m : lines) {
+      if (std::isfinite(m.loss)) continue;
+      write_metrics();
+      PF_FAIL(Runtime, "train gpt: the loss is no longer a number at step {}; expected a finite one; try a smaller --lr (it is {}); {}",
+              m.step, s_.train.lr, saved_ > 0 ? fmt::format("the checkpoint is of step {}", saved_) : "there is no checkpoint yet");
+    }
+  }
+
+  void write_metrics() {
+    metrics_.append(ready_);
+    ready_.clear();
+  }
+
+  void save_checkpoint() {
+    read_losses();
+    write_metrics();
+    Checkpoint c = trainer_->checkpoint();
+    c.state["run"] = s_.run_json();
+    pyflame::save_checkpoint((fs::path(s_.out) / kCheckpointName).string(), c);
+    saved_ = trainer_->steps_done();
+    const nn::GptConfig& m = trainer_->model().config;
+    write_file_atomically("loss curve", (fs::path(s_.out) / "loss.svg").string(),
+                          loss_curve_svg(metrics_.all(), fmt::format("GPT: {} layers, {} heads, width {}, context {}", m.n_layer,
+                                                                     m.n_head, m.n_embd, m.block_size)));
+  }
+
+  std::string status() const {
+    const int64_t done = trainer_->steps_done() - first_step_;
+    const double left = seconds_since(start_) / static_cast<double>(std::max<int64_t>(done, 1)) *
+                        static_cast<double>(s_.train.steps - trainer_->steps_done());
+    std::string text = std::isnan(shown_loss_) ? "loss -" : fmt::format("loss {:.3f}", shown_loss_);
+    if (!std::isnan(val_loss_)) text += fmt::format("  val {:.3f}", val_loss_);
+    return text + fmt::format("  {} tokens/s  ETA {}", format_count(tokens_per_s_), format_duration(left));
+  }
+
+  int finish() {
+    const bool stopped = trainer_->steps_done() < s_.train.steps;
+    if (stopped && saved_ != trainer_->steps_done()) save_checkpoint();
+    progress_.finish();
+    const std::string out = s_.out;
+    if (stopped) {
+      fmt::print(stderr, "pyflame: interrupted at step {}; the checkpoint is saved; to go on: pyflame train gpt --out {} --resume\n",
+                 trainer_->steps_done(), out);
+      return kInterrupted;
+    }
+    fmt::print("done        {} steps in {}; validation loss {:.4f}\n", trainer_->steps_done() - first_step_,
+               format_duration(seconds_since(start_)), val_loss_);
+    fmt::print("written     {0}/{1}, {0}/metrics.jsonl, {0}/loss.svg\n", out, kCheckpointName);
+    return kOk;
+  }
+
+  const Settings& s_;
+  std::unique_ptr<nn::GptTrainer> trainer_;
+  MetricsFile metrics_;
+  Progress progress_;
+  std::vector<Pending> pending_;
+  std::vector<Metric> ready_;
+  Clock::time_point start_, interval_start_;
+  int64_t first_step_, saved_ = 0;
+  double shown_loss_ = NAN, val_loss_ = NAN, tokens_per_s_ = 0;
+};
+
+void prepare_folder(const Settings& s) {
+  const fs::path out(s.out);
+  std::error_code ec;
+  PF_CHECK(!fs::exists(out, ec) || fs::is_directory(out, ec), OS, "train gpt: --out '{}' is a file; expected a folder or a new name",
+           s.out);
+  const bool used = fs::exists(out / kCheckpointName, ec) || fs::exists(out / "metrics.jsonl", ec);
+  PF_CHECK(!used || s.overwrite, Value,
+           "train gpt: '{}' already holds a run; add --resume to continue it, --overwrite to replace it, or choose another --out",
+           s.out);
+}
+
+void create_folder(const Settings& s) {
+  std::error_code ec;
+  fs::create_directories(s.out, ec);
+  PF_CHECK(!ec, OS, "train gpt: cannot create the folder '{}': {}", s.out, ec.message());
+  // The old run's checkpoint must not outlive the start of a new one: they would be taken for one run.
+  if (s.overwrite) {
+    fs::remove(fs::path(s.out) / kCheckpointName, ec);
+    PF_CHECK(!ec, OS, "train gpt: cannot remove the old checkpoint in '{}': {}", s.out, ec.message());
+  }
+}
+
+std::unique_ptr<nn::GptTrainer> start_run(Settings& s) {
+  PF_CHECK(!s.data.empty(), Value, "train gpt: --data is missing; expected a text file or a folder");
+  check(s);
+  prepare_folder(s);
+  Loaded d = load_data(s, nullptr);
+  s.model.vocabulary = d.tokenizer.vocabulary();
+  auto trainer = std::make_unique<nn::GptTrainer>(s.model, s.train, std::move(d.tokenizer), std::move(d.dataset));
+  create_folder(s);
+  return trainer;
+}
+
+std::unique_ptr<nn::GptTrainer> resume_run(Settings& s) {
+  PF_CHECK(!s.overwrite, Value, "train gpt: --resume and --overwrite exclude each other");
+  const std::string path = (fs::path(s.out) / kCheckpointName).string();
+  std::error_code ec;
+  PF_CHECK(fs::exists(path, ec), OS, "train gpt: there is no checkpoint to resume; expected '{}'; leave out --resume to start", path);
+  const Checkpoint c = load_checkpoint(path);
+  std::string notes;
+  s = merge(c, s, notes);
+  check(s);
+  const data::Tokenizer tokenizer = data::Tokenizer::from_json(c.at("tokenizer"));
+  Loaded d = load_data(s, &tokenizer);
+  auto trainer = std::make_unique<nn::GptTrainer>(c, s.train, std::move(d.dataset));
+  if (!notes.empty()) fmt::print("changed     {}\n", notes);
+  fmt::print("resumed     at step {} of {}\n", trainer->steps_done(), s.train.steps);
+  return trainer;
+}
+
+int train_gpt(Settings s) {
+  std::unique_ptr<nn::GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
+  const nn::GptConfig& m = trainer->model().config;
+  fmt::print("model       {} parameters: {} layers, {} heads, width {}, context {}; {} tokens a step\n",
+             format_count(static_cast<double>(nn::count_parameters(trainer->model()))), m.n_layer, m.n_head, m.n_embd, m.block_size,
+             trainer->tokens_per_step());
+  if (trainer->steps_done() >= s.train.steps) {
+    fmt::print("done        the run has all of its {} steps; give more --steps to go on\n", s.train.steps);
+    return kOk;
+  }
+  catch_interrupts();
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe must not lose the run
+  return TrainingRun(s, std::move(trainer)).run();
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Run& run) {
+  CLI::App* train = app.add_subcommand("train", "Train a model");
+  train->require_subcommand(1);
+  CLI::App* sub = train->add_subcommand("gpt", "Train a small GPT on a text file or a folder of sources");
+  auto s = std::make_shared<Settings>();
+  s->app = sub;
+  const auto option = [&](const char* name, auto& target, const char* text) {
+    return sub->add_option(names(name), target, text)->capture_default_str();
+  };
+  option("data", s->data, "Text: a file, or a folder of source and text files");
+  option("out", s->out, "Folder of the run: checkpoint, metrics.jsonl, loss.svg")->required();
+  option("steps", s->train.steps, "Updates in all");
+  option("batch_size", s->train.batch_size, "Rows a batch");
+  option("block_size", s->model.block_size, "Tokens a row: the context's length");
+  option("n_layer", s->model.n_layer, "Blocks");
+  option("n_head", s->model.n_head, "Attention heads");
+  option("n_embd", s->model.n_embd, "Width");
+  option("dropout", s->model.dropout, "Dropout");
+  option("lr", s->train.lr, "Peak learning rate: linear warm-up, then a cosine");
+  option("min_lr_ratio", s->train.min_lr_ratio, "Where the cosine ends, as a part of --lr");
+  option("warmup_steps", s->train.warmup_steps, "Updates of warm-up, at most a tenth of --steps");
+  option("weight_decay", s->train.weight_decay, "Weight decay of the matrices");
+  option("clip", s->train.clip, "Greatest norm of the gradient");
+  option("gradient_accumulation_steps", s->train.gradient_accumulation_steps, "Batches an update");
+  option("seed", s->train.seed, "Seed of initial values, batches and dropout");
+  option("tokenizer", s->tokenizer, "chars or bytes")->check(CLI::IsMember({"chars", "bytes"}));
+  option("max_bytes", s->max_bytes, "Most bytes of text to read");
+  option("eval_interval", s->eval_interval, "Updates between measurements of the validation loss");
+  option("eval_batches", s->train.eval_batches, "Batches of a measurement");
+  option("checkpoint_interval", s->checkpoint_interval, "Updates between checkpoints");
+  option("log_interval", s->log_interval, "Updates between readings of the loss");
+  sub->add_flag("--resume", s->resume, "Continue the run in --out from its checkpoint, bit for bit");
+  sub->add_flag("--overwrite", s->overwrite, "Replace a run that --out already holds");
+  sub->callback([&run, s] { run = [s] { return train_gpt(*s); }; });
+}
+
+}  // namespace pyflame::cli
