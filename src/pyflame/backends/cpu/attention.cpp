@@ -44,7 +44,8 @@ class Heads {
   int64_t ld_ = 1;
 };
 
-// Where results of [B, H, T, D] go: straight to the operand where its rows are dense, else to a buffer that finish() stores.
+// Where results of [B, H, T, D] go: straight to the operand where its rows are dense, else to a buffer that finish()
+// stores.
 template <class T>
 class HeadsOut {
  public:
@@ -71,7 +72,9 @@ class HeadsOut {
   }
 
  private:
-  int64_t offset(int64_t b, int64_t h, int64_t t) const { return b * o_.strides[0] + h * o_.strides[1] + t * o_.strides[2]; }
+  int64_t offset(int64_t b, int64_t h, int64_t t) const {
+    return b * o_.strides[0] + h * o_.strides[1] + t * o_.strides[2];
+  }
   Operand o_;
   bool direct_ = true;
   int64_t ld_ = 1;
@@ -155,7 +158,11 @@ template <class T>
 class Attention : public Exec {
  public:
   explicit Attention(const Node& node)
-      : s_(node, 0, 3), q_(node.ins[0], ws_), k_(node.ins[1], ws_), v_(node.ins[2], ws_), out_(node.outs[0]),
+      : s_(node, 0, 3),
+        q_(node.ins[0], ws_),
+        k_(node.ins[1], ws_),
+        v_(node.ins[2], ws_),
+        out_(node.outs[0]),
         lse_(node.outs[1]) {}
 
   void run(const RunContext& ctx) override {
@@ -186,8 +193,8 @@ class Attention : public Exec {
     gemm(false, true, rows, n, s_.dim, scale, q, q_.ld(), k, k_.ld(), T(0), s, n);
   }
 
-  void queries(const RunContext& ctx, const Now& now, const T* q, const T* k, const T* v, int64_t b, int64_t h, int64_t t0,
-               int64_t t1) const {
+  void queries(const RunContext& ctx, const Now& now, const T* q, const T* k, const T* v, int64_t b, int64_t h,
+               int64_t t0, int64_t t1) const {
     const int64_t rows = t1 - t0, dv = s_.value_dim;
     const int64_t reach = s_.visible(t1 - 1, now.kv);
     T* s = scratch<T>(0, rows * std::min(kKeyBlock, std::max<int64_t>(1, reach)));
@@ -217,7 +224,8 @@ class Attention : public Exec {
     out_.finish(ctx, b, h, t0, rows, buffer);
   }
 
-  void finish(const RunContext& ctx, int64_t b, int64_t h, int64_t t0, int64_t rows, T* acc, const T* top, const T* sum) const {
+  void finish(const RunContext& ctx, int64_t b, int64_t h, int64_t t0, int64_t rows, T* acc, const T* top,
+              const T* sum) const {
     char* lse = ctx.ptr<char>(lse_);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = acc + r * out_.ld();
@@ -240,8 +248,16 @@ template <class T>
 class AttentionGrad : public Exec {
  public:
   explicit AttentionGrad(const Node& node)
-      : s_(node, 1, 6), g_(node.ins[0], ws_), q_(node.ins[1], ws_), k_(node.ins[2], ws_), v_(node.ins[3], ws_),
-        out_(node.ins[4], ws_), lse_(node.ins[5], ws_), dq_(node.outs[0]), dk_(node.outs[1]), dv_(node.outs[2]) {
+      : s_(node, 1, 6),
+        g_(node.ins[0], ws_),
+        q_(node.ins[1], ws_),
+        k_(node.ins[2], ws_),
+        v_(node.ins[3], ws_),
+        out_(node.ins[4], ws_),
+        lse_(node.ins[5], ws_),
+        dq_(node.outs[0]),
+        dk_(node.outs[1]),
+        dv_(node.outs[2]) {
     if (!dk_.direct()) dk_sums_ = ws_.take(static_cast<size_t>(dk_.numel()) * sizeof(T));
     if (!dv_.direct()) dv_sums_ = ws_.take(static_cast<size_t>(dv_.numel()) * sizeof(T));
   }
@@ -313,14 +329,14 @@ class AttentionGrad : public Exec {
     dq_.finish(ctx, b, h, t0, rows, buffer);
   }
 
-  void recompute_lse(const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0, int64_t rows, T* s,
-                     T* lse) const {
+  void recompute_lse(const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0, int64_t rows,
+                     T* s, T* lse) const {
     std::fill_n(lse, rows, kMinusInf<T>);
     const int64_t reach = s_.visible(t0 + rows - 1, now.kv);
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, reach - s0);
-      gemm(false, true, rows, n, s_.dim, now.scale, ptr.q + q_.offset(b, h, t0), q_.ld(), ptr.k + k_.offset(b, hk, s0), k_.ld(),
-           T(0), s, n);
+      gemm(false, true, rows, n, s_.dim, now.scale, ptr.q + q_.offset(b, h, t0), q_.ld(), ptr.k + k_.offset(b, hk, s0),
+           k_.ld(), T(0), s, n);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t seen = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
         if (seen == 0) continue;

@@ -26,7 +26,8 @@ void* scratch_bytes(int slot, size_t nbytes) {
     const size_t want = (nbytes + nbytes / 4 + 4095) / 4096 * 4096;
     s.data[slot] = std::aligned_alloc(64, want);
     s.size[slot] = s.data[slot] ? want : 0;
-    PF_CHECK(s.data[slot], OutOfMemory, "scratch: no memory for a kernel's scratch; got {} bytes; expected them free", want);
+    PF_CHECK(s.data[slot], OutOfMemory, "scratch: no memory for a kernel's scratch; got {} bytes; expected them free",
+             want);
   }
   return s.data[slot];
 }
@@ -46,8 +47,7 @@ void load_run(const void* src, DType dtype, int64_t n, T* dst) {
     for (int64_t i = 0; i < n; ++i) {
       if constexpr (std::is_same_v<S, float16> || std::is_same_v<S, bfloat16>)
         dst[i] = static_cast<T>(static_cast<float>(s[i]));
-      else
-        dst[i] = static_cast<T>(s[i]);
+      else dst[i] = static_cast<T>(s[i]);
     }
   });
 }
@@ -65,10 +65,8 @@ void store_run(const T* src, void* dst, DType dtype, int64_t n) {
   dispatch(dtype, [&]<class S>() {
     S* d = static_cast<S*>(dst);
     for (int64_t i = 0; i < n; ++i) {
-      if constexpr (std::is_same_v<S, float16> || std::is_same_v<S, bfloat16>)
-        d[i] = S(static_cast<float>(src[i]));
-      else
-        d[i] = static_cast<S>(src[i]);
+      if constexpr (std::is_same_v<S, float16> || std::is_same_v<S, bfloat16>) d[i] = S(static_cast<float>(src[i]));
+      else d[i] = static_cast<S>(src[i]);
     }
   });
 }

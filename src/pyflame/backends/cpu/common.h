@@ -1,6 +1,7 @@
-// What every CPU kernel of this folder needs around its arithmetic. The decision: kernels see contiguous arrays of their
-// computation type (float, or double for float64) and nothing else. In<T> and Out<T> make that true for any dtype and any
-// strides; they cost nothing when the operand is already so, and a pass through the workspace when it is not.
+// What every CPU kernel of this folder needs around its arithmetic. The decision: kernels see contiguous arrays of
+// their computation type (float, or double for float64) and nothing else. In<T> and Out<T> make that true for any
+// dtype and any strides; they cost nothing when the operand is already so, and a pass through the workspace when it
+// is not.
 #pragma once
 #include <cstddef>
 #include <cstdint>

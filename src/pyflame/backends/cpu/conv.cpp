@@ -25,7 +25,9 @@ struct Shape {
     return kh == 1 && kw == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_h == 0 && a.pad_w == 0;
   }
   // Output rows whose unfolded input fits half of a usual L2 cache.
-  int64_t row_block() const { return std::clamp<int64_t>(131072 / std::max<int64_t>(1, taps() * ow), 1, std::max<int64_t>(1, oh)); }
+  int64_t row_block() const {
+    return std::clamp<int64_t>(131072 / std::max<int64_t>(1, taps() * ow), 1, std::max<int64_t>(1, oh));
+  }
   int64_t grain(int64_t rows) const {
     const double flops = 2.0 * static_cast<double>(taps() * oc) * static_cast<double>(rows * ow);
     return std::max<int64_t>(1, static_cast<int64_t>(1e6 / std::max(1.0, flops)));
@@ -90,7 +92,9 @@ class Conv : public Exec {
  public:
   explicit Conv(const Problem& p)
       : s_(p.root().attr<ConvAttrs>(), p.root().ins[0].shape, p.root().ins[1].shape, p.root().outs[0].shape),
-        x_(p.root().ins[0], ws_), w_(p.root().ins[1], ws_), out_(p.root().outs[0]) {
+        x_(p.root().ins[0], ws_),
+        w_(p.root().ins[1], ws_),
+        out_(p.root().outs[0]) {
     const auto root = static_cast<size_t>(out_.index);
     elided_ = root < p.group.elided.size() && p.group.elided[root];
     if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.pixels());
@@ -129,8 +133,8 @@ class Conv : public Exec {
       unfold(s_, x, y0, y1, unfolded);
       col = unfolded, ld = pixels;
     }
-    gemm(false, false, s_.oc, pixels, s_.taps(), T(1), w, std::max<int64_t>(1, s_.taps()), col, ld, T(0), plane + y0 * s_.ow,
-         s_.pixels());
+    gemm(false, false, s_.oc, pixels, s_.taps(), T(1), w, std::max<int64_t>(1, s_.taps()), col, ld, T(0),
+         plane + y0 * s_.ow, s_.pixels());
   }
   const void* rounded(const T* plane) const {
     if (out_.dtype == compute_dtype<T>()) return plane;
@@ -150,8 +154,10 @@ template <class T>
 class ConvGradInput : public Exec {
  public:
   explicit ConvGradInput(const Node& node)
-      : s_(node.attr<ConvAttrs>(), node.outs[0].shape, node.ins[1].shape, node.ins[0].shape), g_(node.ins[0], ws_),
-        w_(node.ins[1], ws_), dx_(node.outs[0], ws_) {}
+      : s_(node.attr<ConvAttrs>(), node.outs[0].shape, node.ins[1].shape, node.ins[0].shape),
+        g_(node.ins[0], ws_),
+        w_(node.ins[1], ws_),
+        dx_(node.outs[0], ws_) {}
 
   void run(const RunContext& ctx) override {
     const T* g = g_.get(ctx);
@@ -171,8 +177,8 @@ class ConvGradInput : public Exec {
     for (int64_t y0 = 0; y0 < s_.oh; y0 += step) {
       const int64_t y1 = std::min(s_.oh, y0 + step), pixels = (y1 - y0) * s_.ow;
       T* col = scratch<T>(0, s_.taps() * pixels);
-      gemm(true, false, s_.taps(), pixels, s_.oc, T(1), w, std::max<int64_t>(1, s_.taps()), g + y0 * s_.ow, s_.pixels(), T(0),
-           col, std::max<int64_t>(1, pixels));
+      gemm(true, false, s_.taps(), pixels, s_.oc, T(1), w, std::max<int64_t>(1, s_.taps()), g + y0 * s_.ow, s_.pixels(),
+           T(0), col, std::max<int64_t>(1, pixels));
       fold(s_, col, y0, y1, dx);
     }
   }
@@ -185,8 +191,11 @@ template <class T>
 class ConvGradWeight : public Exec {
  public:
   explicit ConvGradWeight(const Node& node)
-      : s_(node.attr<ConvAttrs>(), node.ins[1].shape, node.outs[0].shape, node.ins[0].shape), g_(node.ins[0], ws_),
-        x_(node.ins[1], ws_), dw_(node.outs[0], ws_), parts_(std::clamp<int64_t>(s_.n, 1, 16)) {
+      : s_(node.attr<ConvAttrs>(), node.ins[1].shape, node.outs[0].shape, node.ins[0].shape),
+        g_(node.ins[0], ws_),
+        x_(node.ins[1], ws_),
+        dw_(node.outs[0], ws_),
+        parts_(std::clamp<int64_t>(s_.n, 1, 16)) {
     partial_ = ws_.take(static_cast<size_t>(parts_ * dw_.numel()) * sizeof(T));
   }
 
@@ -235,7 +244,8 @@ class ConvGradWeight : public Exec {
 
 Refusal accept_conv(const Problem& p) {
   if (!is_float(p.root().outs[0].dtype)) return "takes floating point data only";
-  if (p.root().ins[0].shape.size() != 4 || p.root().ins[1].shape.size() != 4) return "takes operands of four dimensions";
+  if (p.root().ins[0].shape.size() != 4 || p.root().ins[1].shape.size() != 4)
+    return "takes operands of four dimensions";
   if (p.group.kind == GroupKind::Epilogue) return TileEpilogue::accepts(p);
   return accept_single(p);
 }

@@ -1,6 +1,7 @@
-// Convolution as a matrix product over unfolded input (im2col), one image and group at a time, so that the unfolded block stays
-// in the L2 cache and the product runs at the speed of matmul. Work is split over images, groups and, for large images, blocks
-// of output rows. Gradients of weights are partial sums over chunks of images, added in a fixed order.
+// Convolution as a matrix product over unfolded input (im2col), one image and group at a time, so that the unfolded
+// block stays in the L2 cache and the product runs at the speed of matmul. Work is split over images, groups and, for
+// large images, blocks of output rows. Gradients of weights are partial sums over chunks of images, added in a fixed
+// order.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 

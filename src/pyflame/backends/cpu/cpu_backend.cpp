@@ -1,4 +1,5 @@
-// The CPU backend: for every kind of group the implementations, best first. The reference takes what nobody else accepts.
+// The CPU backend: for every kind of group the implementations, best first. The reference takes what nobody else
+// accepts.
 #include <array>
 #include <vector>
 

@@ -15,8 +15,9 @@ namespace pyflame::cpu {
 
 namespace {
 
-// omp_set_num_threads of the very OpenMP runtime that oneDNN uses, whatever it is called; null when it uses none. A lookup
-// through oneDNN's own handle also searches its dependencies, so nothing depends on how the libraries were loaded or renamed.
+// omp_set_num_threads of the very OpenMP runtime that oneDNN uses, whatever it is called; null when it uses none. A
+// lookup through oneDNN's own handle also searches its dependencies, so nothing depends on how the libraries were
+// loaded or renamed.
 void (*openmp_setter())(int) {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&dnnl_sgemm), &info) || !info.dli_fname) return nullptr;
@@ -46,8 +47,8 @@ void scale_rows(int64_t m, int64_t n, T beta, T* c, int64_t ldc) {
 }
 }  // namespace
 
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
-          float beta, float* c, int64_t ldc) {
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b,
+          int64_t ldb, float beta, float* c, int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (k == 0) return scale_rows(m, n, beta, c, ldc);
   use_one_library_thread();
@@ -56,15 +57,15 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const 
            static_cast<int>(status));
 }
 
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, const double* b, int64_t ldb,
-          double beta, double* c, int64_t ldc) {
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
+          const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (k == 0) return scale_rows(m, n, beta, c, ldc);
   use_one_library_thread();
   constexpr int64_t kLimit = std::numeric_limits<blasint>::max();
   PF_CHECK(std::max({m, n, k, lda, ldb, ldc}) <= kLimit, Runtime,
-           "matmul: a dimension is too large for the BLAS; got {}; expected at most {}", std::max({m, n, k, lda, ldb, ldc}),
-           kLimit);
+           "matmul: a dimension is too large for the BLAS; got {}; expected at most {}",
+           std::max({m, n, k, lda, ldb, ldc}), kLimit);
   const auto i = [](int64_t v) { return static_cast<blasint>(v); };
   cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, i(m), i(n), i(k), alpha, a,
               i(lda), b, i(ldb), beta, c, i(ldc));

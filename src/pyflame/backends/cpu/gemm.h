@@ -1,6 +1,6 @@
-// One matrix product on the calling thread. The libraries behind it are held to one thread each: work is split by our own
-// code, by shape. float32 goes to oneDNN's sgemm (it reaches 85 to 95 % of an AVX-512 core's peak already at 64x64x64 and
-// has no set-up cost), float64 to the BLAS; docs/decisions/0003-cpu-gemm.md has the measurements.
+// One matrix product on the calling thread. The libraries behind it are held to one thread each: work is split by our
+// own code, by shape. float32 goes to oneDNN's sgemm (it reaches 85 to 95 % of an AVX-512 core's peak already at
+// 64x64x64 and has no set-up cost), float64 to the BLAS; docs/decisions/0003-cpu-gemm.md has the measurements.
 #pragma once
 #include <cstdint>
 
@@ -10,9 +10,9 @@ namespace pyflame::cpu {
 void use_one_library_thread();
 
 // C[m,n] = alpha op(A) op(B) + beta C, row-major. ta: A is stored [k,m].
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
-          float beta, float* c, int64_t ldc);
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, const double* b, int64_t ldb,
-          double beta, double* c, int64_t ldc);
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b,
+          int64_t ldb, float beta, float* c, int64_t ldc);
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
+          const double* b, int64_t ldb, double beta, double* c, int64_t ldc);
 
 }  // namespace pyflame::cpu

@@ -38,17 +38,18 @@ class InBytes {
     const int rank = o_.shape.size();
     const int64_t inner = o_.shape.back(), step = o_.strides.back();
     const int64_t rows = inner ? o_.numel() / inner : 0;
-    parallel_for(rows, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, inner)), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const W* s = src;
-        int64_t rest = r;
-        for (int d = rank - 2; d >= 0; --d) {
-          s += rest % o_.shape[d] * o_.strides[d];
-          rest /= o_.shape[d];
-        }
-        for (int64_t i = 0; i < inner; ++i) dst[r * inner + i] = s[i * step];
-      }
-    });
+    parallel_for(rows, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, inner)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t r = begin; r < end; ++r) {
+                     const W* s = src;
+                     int64_t rest = r;
+                     for (int d = rank - 2; d >= 0; --d) {
+                       s += rest % o_.shape[d] * o_.strides[d];
+                       rest /= o_.shape[d];
+                     }
+                     for (int64_t i = 0; i < inner; ++i) dst[r * inner + i] = s[i * step];
+                   }
+                 });
   }
   Operand o_;
   size_t offset_ = 0;
@@ -64,9 +65,11 @@ class Index {
     parallel_for(in_.numel(), 4 * kGrainElements, [&](int64_t begin, int64_t end) {
       uint64_t bad = 0;
       for (int64_t i = begin; i < end; ++i) bad |= static_cast<uint64_t>(p[i]) >= static_cast<uint64_t>(limit_);
-      if (!bad) [[likely]] return;
+      if (!bad) [[likely]]
+        return;
       for (int64_t i = begin; i < end; ++i)
-        PF_CHECK(p[i] >= 0 && p[i] < limit_, Index, "{}: index out of range; got {}; expected 0 <= index < {}", op, p[i], limit_);
+        PF_CHECK(p[i] >= 0 && p[i] < limit_, Index, "{}: index out of range; got {}; expected 0 <= index < {}", op,
+                 p[i], limit_);
     });
     return p;
   }
@@ -165,7 +168,8 @@ class IndexSelect : public Exec {
     const int64_t bytes = around_.inner * dtype_size(out_.dtype);
     parallel_for(around_.outer * count_, grain_for(around_.inner), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        std::memcpy(y + i * bytes, x + (i / count_ * around_.size + index[i % count_]) * bytes, static_cast<size_t>(bytes));
+        std::memcpy(y + i * bytes, x + (i / count_ * around_.size + index[i % count_]) * bytes,
+                    static_cast<size_t>(bytes));
     });
   }
 
@@ -209,7 +213,8 @@ class ScatterAdd : public Exec {
     parallel_for(around_.outer * strips, grain_for(around_.size * std::min(strip, around_.inner)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t i = begin; i < end; ++i)
-                     lines(i / strips, i % strips * strip, std::min(around_.inner, (i % strips + 1) * strip), index, src, y);
+                     lines(i / strips, i % strips * strip, std::min(around_.inner, (i % strips + 1) * strip), index,
+                           src, y);
                  });
     out_.finish(ctx);
   }
@@ -221,7 +226,8 @@ class ScatterAdd : public Exec {
     for (int64_t d = 0; d < around_.size; ++d) {
       const int64_t* at = index + (o * around_.size + d) * around_.inner;
       for (int64_t j = j0; j < j1; ++j)
-        base[at[j] * stride_ + inner_[static_cast<size_t>(j)]] += from[d * src_stride_ + src_inner_[static_cast<size_t>(j)]];
+        base[at[j] * stride_ + inner_[static_cast<size_t>(j)]] +=
+            from[d * src_stride_ + src_inner_[static_cast<size_t>(j)]];
     }
   }
   In<T> src_;

@@ -1,5 +1,6 @@
-// Reading and adding by index. Indices are checked before anything is written. Adding is deterministic: whoever owns a part of
-// the output walks over all of its sources in order, so that the work is split over the output and never over the sources.
+// Reading and adding by index. Indices are checked before anything is written. Adding is deterministic: whoever owns
+// a part of the output walks over all of its sources in order, so that the work is split over the output and never
+// over the sources.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 

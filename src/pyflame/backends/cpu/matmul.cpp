@@ -21,8 +21,12 @@ struct MatrixView {
     rows = batch.back(), row_stride = batch_strides.back();
     batch.erase(batch.size() - 1), batch_strides.erase(batch_strides.size() - 1);
   }
-  bool row_major() const { return (col_stride == 1 || cols <= 1) && (row_stride >= std::max<int64_t>(1, cols) || rows <= 1); }
-  bool col_major() const { return (row_stride == 1 || rows <= 1) && (col_stride >= std::max<int64_t>(1, rows) || cols <= 1); }
+  bool row_major() const {
+    return (col_stride == 1 || cols <= 1) && (row_stride >= std::max<int64_t>(1, cols) || rows <= 1);
+  }
+  bool col_major() const {
+    return (row_stride == 1 || rows <= 1) && (col_stride >= std::max<int64_t>(1, rows) || cols <= 1);
+  }
   int64_t ld() const {  // strides of dims of size 1 mean nothing
     return row_major() ? (rows <= 1 ? std::max<int64_t>(1, cols) : row_stride)
                        : (cols <= 1 ? std::max<int64_t>(1, rows) : col_stride);
@@ -73,8 +77,9 @@ struct Side {
   }
 };
 
-// Blocks of the output of one product. About 16 MFLOP are a task worth handing over; rows are cut first because the packing of
-// B is then shared by the whole block. With an epilogue a block is whole rows, few enough to stay in the L2 cache.
+// Blocks of the output of one product. About 16 MFLOP are a task worth handing over; rows are cut first because the
+// packing of B is then shared by the whole block. With an epilogue a block is whole rows, few enough to stay in the
+// L2 cache.
 struct Blocking {
   int64_t row_block, col_block, row_blocks, col_blocks;
   Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool whole_rows) {
@@ -113,7 +118,8 @@ class Matmul : public Exec {
     const T* b = b_.get(ctx);
     const int64_t blocks = count_ * blocking_.row_blocks * blocking_.col_blocks;
     const double work = 2.0 * static_cast<double>(std::min(m_, blocking_.row_block)) *
-                        static_cast<double>(std::min(n_, blocking_.col_block)) * static_cast<double>(std::max<int64_t>(k_, 1));
+                        static_cast<double>(std::min(n_, blocking_.col_block)) *
+                        static_cast<double>(std::max<int64_t>(k_, 1));
     if (blocks == 1) return block(ctx, a, b, 0);
     parallel_for(blocks, std::max<int64_t>(1, static_cast<int64_t>(2e6 / work)), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) block(ctx, a, b, i);

@@ -72,8 +72,8 @@ class Adam : public Update {
  public:
   using Update::Update;
   void run(const RunContext& ctx) override {
-    const vec::AdamNumbers a{param(ctx, 0), param(ctx, 1), param(ctx, 2), param(ctx, 3), param(ctx, 4), param(ctx, 5),
-                             param(ctx, 6), attrs_.decoupled != 0, attrs_.maximize != 0};
+    const vec::AdamNumbers a{param(ctx, 0), param(ctx, 1), param(ctx, 2),         param(ctx, 3),       param(ctx, 4),
+                             param(ctx, 5), param(ctx, 6), attrs_.decoupled != 0, attrs_.maximize != 0};
     for_chunks(chunks_, [&](const Chunk& c, int64_t) {
       T* s = scratch<T>(0, 4 * kChunk);
       const int32_t t = c.tensor;
@@ -97,8 +97,8 @@ class Sgd : public Update {
  public:
   explicit Sgd(const Node& node) : Update(node), with_momentum_(ins_.size() == 3 * count_ && count_ > 0) {}
   void run(const RunContext& ctx) override {
-    const vec::SgdNumbers a{param(ctx, 0),      param(ctx, 1), param(ctx, 2), param(ctx, 3), param(ctx, 4) != 0,
-                            attrs_.nesterov != 0, attrs_.maximize != 0};
+    const vec::SgdNumbers a{param(ctx, 0),      param(ctx, 1),        param(ctx, 2),       param(ctx, 3),
+                            param(ctx, 4) != 0, attrs_.nesterov != 0, attrs_.maximize != 0};
     for_chunks(chunks_, [&](const Chunk& c, int64_t) {
       T* s = scratch<T>(0, 3 * kChunk);
       const int32_t t = c.tensor;
@@ -128,8 +128,9 @@ class SumSquares : public Exec {
     double* totals = at<double>(ctx, totals_);
     for_chunks(chunks_, [&](const Chunk& c, int64_t i) {
       const Operand& o = ins_[static_cast<size_t>(c.tensor)];
-      totals[i] = o.dtype == DType::float64 ? vec::sum_squares(ctx.ptr<const double>(o) + c.begin, c.count)
-                                            : vec::sum_squares(read<float>(ctx, o, c, scratch<float>(0, kChunk)), c.count);
+      totals[i] = o.dtype == DType::float64
+                      ? vec::sum_squares(ctx.ptr<const double>(o) + c.begin, c.count)
+                      : vec::sum_squares(read<float>(ctx, o, c, scratch<float>(0, kChunk)), c.count);
     });
     double total = 0;
     for (size_t i = 0; i < chunks_.size(); ++i) total += totals[i];

@@ -1,5 +1,5 @@
-// Multi-tensor updates: all tensors of a step are one list of equal chunks, so that many small parameters cost one pass over
-// the threads and a large one is shared between them.
+// Multi-tensor updates: all tensors of a step are one list of equal chunks, so that many small parameters cost one
+// pass over the threads and a large one is shared between them.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 

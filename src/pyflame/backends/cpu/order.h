@@ -1,5 +1,5 @@
-// Ops that compare along a line: argmax, argmin, topk, sort. NaN counts as the largest value; equal values keep the order of
-// their indices.
+// Ops that compare along a line: argmax, argmin, topk, sort. NaN counts as the largest value; equal values keep the
+// order of their indices.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 

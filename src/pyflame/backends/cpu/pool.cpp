@@ -38,9 +38,10 @@ struct Geometry {
   template <class F>
   void for_planes(const F& f) const {
     const int64_t work = std::max(h * w, oh * ow * a.kernel_h * a.kernel_w);
-    parallel_for(planes, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p) f(p);
-    });
+    parallel_for(planes, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, work)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t p = begin; p < end; ++p) f(p);
+                 });
   }
 };
 
@@ -72,8 +73,8 @@ class MaxPool : public Exec {
   int64_t best(const T* x, int64_t oy, int64_t ox) const {
     const auto rows = g_.rows(oy), cols = g_.cols(ox);
     PF_CHECK(rows.count() > 0 && cols.count() > 0, Runtime,
-             "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})", g_.a.pad_h,
-             g_.a.pad_w, g_.a.kernel_h, g_.a.kernel_w);
+             "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
+             g_.a.pad_h, g_.a.pad_w, g_.a.kernel_h, g_.a.kernel_w);
     int64_t at = -1;
     T value{};
     for (int64_t i = rows.first; i < rows.last; ++i) {
@@ -97,7 +98,9 @@ template <class T>
 class AvgPool : public Exec {
  public:
   explicit AvgPool(const Node& node)
-      : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape), x_(node.ins[0], ws_), y_(node.outs[0], ws_) {}
+      : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape),
+        x_(node.ins[0], ws_),
+        y_(node.outs[0], ws_) {}
   void run(const RunContext& ctx) override {
     const T* x = x_.get(ctx);
     T* y = y_.begin(ctx);
@@ -126,7 +129,9 @@ template <class T>
 class AvgPoolGrad : public Exec {
  public:
   explicit AvgPoolGrad(const Node& node)
-      : g_(node.attr<PoolAttrs>(), node.outs[0].shape, node.ins[0].shape), dy_(node.ins[0], ws_), dx_(node.outs[0], ws_) {}
+      : g_(node.attr<PoolAttrs>(), node.outs[0].shape, node.ins[0].shape),
+        dy_(node.ins[0], ws_),
+        dx_(node.outs[0], ws_) {}
   void run(const RunContext& ctx) override {
     const T* dy = dy_.get(ctx);
     T* dx = dx_.begin(ctx);

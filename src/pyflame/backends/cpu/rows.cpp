@@ -14,8 +14,7 @@ int64_t row_grain(int64_t n) { return std::max<int64_t>(1, kGrainElements / std:
 template <class T>
 class Softmax : public Exec {
  public:
-  explicit Softmax(const Node& node)
-      : x_(node.ins[0], ws_), y_(node.outs[0], ws_), log_(node.op == OpId::log_softmax) {
+  explicit Softmax(const Node& node) : x_(node.ins[0], ws_), y_(node.outs[0], ws_), log_(node.op == OpId::log_softmax) {
     n_ = node.ins[0].shape.empty() ? 1 : node.ins[0].shape.back();
     rows_ = n_ == 0 ? 0 : x_.numel() / n_;
   }
@@ -96,7 +95,8 @@ class Norm : public Exec {
   int64_t rows_ = 0, n_ = 0;
 };
 
-// layer_norm_grad (grad, x, mean, rstd, weight) -> dx, dweight, dbias; rms_norm_grad (grad, x, rstd, weight) -> dx, dweight.
+// layer_norm_grad (grad, x, mean, rstd, weight) -> dx, dweight, dbias; rms_norm_grad (grad, x, rstd, weight) -> dx,
+// dweight.
 template <class T>
 class NormGrad : public Exec {
  public:
@@ -125,15 +125,17 @@ class NormGrad : public Exec {
     T* dx = dx_.begin(ctx);
     T* partial = at<T>(ctx, partial_);
     const int64_t per = ceil_div(rows_, parts_);
-    parallel_for(parts_, std::max<int64_t>(1, row_grain(n_) / std::max<int64_t>(1, per)), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        T* dw = partial + c * 2 * n_;
-        T* db = centered_ ? dw + n_ : nullptr;
-        std::fill_n(dw, 2 * n_, T(0));
-        for (int64_t r = c * per; r < std::min(rows_, (c + 1) * per); ++r)
-          vec::normalize_grad(g + r * n_, x + r * n_, mean ? mean[r] : T(0), rstd[r], w, centered_, dx + r * n_, dw, db, n_);
-      }
-    });
+    parallel_for(parts_, std::max<int64_t>(1, row_grain(n_) / std::max<int64_t>(1, per)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t c = begin; c < end; ++c) {
+                     T* dw = partial + c * 2 * n_;
+                     T* db = centered_ ? dw + n_ : nullptr;
+                     std::fill_n(dw, 2 * n_, T(0));
+                     for (int64_t r = c * per; r < std::min(rows_, (c + 1) * per); ++r)
+                       vec::normalize_grad(g + r * n_, x + r * n_, mean ? mean[r] : T(0), rstd[r], w, centered_,
+                                           dx + r * n_, dw, db, n_);
+                   }
+                 });
     T* dw = dw_.begin(ctx);
     T* db = centered_ ? db_.begin(ctx) : nullptr;
     std::copy_n(partial, n_, dw);
@@ -171,8 +173,7 @@ struct Targets {
 template <class T>
 class Nll : public Exec {
  public:
-  explicit Nll(const Node& node)
-      : x_(node.ins[0], ws_), y_(node.outs[0], ws_), smoothing_(node.ins[2].index) {
+  explicit Nll(const Node& node) : x_(node.ins[0], ws_), y_(node.outs[0], ws_), smoothing_(node.ins[2].index) {
     t_ = {node.ins[1], node.ins[0].shape[1], node.attr<NllAttrs>().ignore_index};
   }
   void run(const RunContext& ctx) override {
@@ -204,8 +205,7 @@ class Nll : public Exec {
 template <class T>
 class NllGrad : public Exec {
  public:
-  explicit NllGrad(const Node& node)
-      : g_(node.ins[0], ws_), dx_(node.outs[0], ws_), smoothing_(node.ins[3].index) {
+  explicit NllGrad(const Node& node) : g_(node.ins[0], ws_), dx_(node.outs[0], ws_), smoothing_(node.ins[3].index) {
     t_ = {node.ins[2], node.outs[0].shape[1], node.attr<NllAttrs>().ignore_index};
   }
   void run(const RunContext& ctx) override {

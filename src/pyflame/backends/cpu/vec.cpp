@@ -1,6 +1,7 @@
 #include "pyflame/backends/cpu/vec.h"
 
-// Three versions are enough: the baseline, AVX2 and AVX-512. Each more costs build time and gains nothing measurable here.
+// Three versions are enough: the baseline, AVX2 and AVX-512. Each more costs build time and gains nothing measurable
+// here.
 #include <hwy/detect_targets.h>
 #undef HWY_DISABLED_TARGETS
 #ifdef HWY_AVX3_ZEN4
@@ -34,8 +35,8 @@ int64_t lanes() {
   return static_cast<int64_t>(hn::Lanes(Wide<T>()));
 }
 
-// The last, incomplete vector. Masked access neither faults nor touches what is masked out, but only from AVX2 on; the baseline
-// goes through a buffer.
+// The last, incomplete vector. Masked access neither faults nor touches what is masked out, but only from AVX2 on;
+// the baseline goes through a buffer.
 template <class T>
 HWY_INLINE hn::Vec<Wide<T>> load_tail(const T* p, int64_t n, T fill) {
   const Wide<T> d;
@@ -119,8 +120,8 @@ T SquareDeviationT(const T* x, T mean, int64_t n) {
     return hn::MulAdd(v, v, s);
   });
 }
-// exp(x) for softmax, with 0 where the result would be subnormal: those are slow to make and to use, and a masked score is
-// exactly such a case.
+// exp(x) for softmax, with 0 where the result would be subnormal: those are slow to make and to use, and a masked
+// score is exactly such a case.
 template <class D, class V>
 HWY_INLINE V exp_normal(D d, V x) {
   const auto low = hn::Set(d, sizeof(hn::TFromD<D>) == 4 ? hn::TFromD<D>(-87) : hn::TFromD<D>(-708));
@@ -132,8 +133,7 @@ template <class T>
 T ExpShiftedT(const T* x, T shift, T* y, int64_t n) {
   const Wide<T> d;
   return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
-    const auto e = exp_normal(d,
-        hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift)));
+    const auto e = exp_normal(d, hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift)));
     store(e, y + i, c);
     return hn::Add(s, e);
   });
@@ -142,8 +142,7 @@ template <class T>
 T SumExpShiftedT(const T* x, T shift, int64_t n) {
   const Wide<T> d;
   return reduce_sum<T>(n, [&](auto s, int64_t i, int64_t c) HWY_ATTR {
-    return hn::Add(s, exp_normal(d,
-                          hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift))));
+    return hn::Add(s, exp_normal(d, hn::Sub(load(x + i, c, -std::numeric_limits<T>::infinity()), hn::Set(d, shift))));
   });
 }
 
@@ -258,8 +257,9 @@ void SoftmaxGradT(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {
   });
 }
 
-// Rows of a causal block all differ in length. Filling the rest with -inf, whose exponential is 0, costs less than the branches
-// that are mispredicted when every row ends elsewhere. Columns before `from`, a multiple of the vector, are seen by every row.
+// Rows of a causal block all differ in length. Filling the rest with -inf, whose exponential is 0, costs less than
+// the branches that are mispredicted when every row ends elsewhere. Columns before `from`, a multiple of the vector,
+// are seen by every row.
 template <class T>
 HWY_INLINE void hide_unseen(T* row, int64_t seen, int64_t from, int64_t n) {
   const Wide<T> d;
@@ -298,7 +298,8 @@ void SoftmaxBlockT(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T
 }
 
 template <class T>
-void SoftmaxGradBlockT(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta, T scale) {
+void SoftmaxGradBlockT(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,
+                       T scale) {
   const T low = -std::numeric_limits<T>::infinity();
   const int64_t least = fewest(seen, rows, n), from = least / lanes<T>() * lanes<T>();
   for (int64_t r = 0; r < rows; ++r) {
@@ -430,37 +431,39 @@ void ToF16(const float* x, float16* y, int64_t n) {
 }
 
 // Highway exports functions by name, not templates.
-#define PF_EXPORTS(T, S)                                                                                                 \
-  T Max##S(const T* x, int64_t n) { return MaxT<T>(x, n); }                                                              \
-  T Sum##S(const T* x, int64_t n) { return SumT<T>(x, n); }                                                              \
-  T Dot##S(const T* x, const T* y, int64_t n) { return DotT<T>(x, y, n); }                                               \
-  T SquareDeviation##S(const T* x, T mean, int64_t n) { return SquareDeviationT<T>(x, mean, n); }                        \
-  T ExpShifted##S(const T* x, T shift, T* y, int64_t n) { return ExpShiftedT<T>(x, shift, y, n); }                       \
-  T SumExpShifted##S(const T* x, T shift, int64_t n) { return SumExpShiftedT<T>(x, shift, n); }                          \
-  void Scale##S(T* x, T factor, int64_t n) { ScaleT<T>(x, factor, n); }                                                  \
-  void Shift##S(const T* x, T a, T b, T* y, int64_t n) { ShiftT<T>(x, a, b, y, n); }                                     \
-  void Add##S(T* y, const T* x, int64_t n) { AddT<T>(y, x, n); }                                                         \
-  void Axpy##S(T* y, T a, const T* x, int64_t n) { AxpyT<T>(y, a, x, n); }                                               \
-  void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) { GemvRowsT<T>(x, w, ld, k, n, y); }  \
-  void Normalize##S(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                               \
-    NormalizeT<T>(x, mean, rstd, w, b, y, n);                                                                            \
-  }                                                                                                                      \
-  void NormalizeGrad##S(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,          \
-                        int64_t n) {                                                                                     \
-    NormalizeGradT<T>(g, x, mean, rstd, w, centered, dx, dw, db, n);                                                     \
-  }                                                                                                                      \
-  void SoftmaxBlock##S(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {                  \
-    SoftmaxBlockT<T>(s, rows, n, seen, top, sum, shrink);                                                                \
-  }                                                                                                                      \
-  void SoftmaxGradBlock##S(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,      \
-                           T scale) {                                                                                    \
-    SoftmaxGradBlockT<T>(p, ds, rows, n, seen, lse, delta, scale);                                                       \
-  }                                                                                                                      \
-  void Adam##S(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {   \
-    AdamT<T>(c, p, g, m, v, po, mo, vo, n);                                                                              \
-  }                                                                                                                      \
-  void Sgd##S(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) {                        \
-    SgdT<T>(c, p, g, m, po, mo, n);                                                                                      \
+#define PF_EXPORTS(T, S)                                                                                               \
+  T Max##S(const T* x, int64_t n) { return MaxT<T>(x, n); }                                                            \
+  T Sum##S(const T* x, int64_t n) { return SumT<T>(x, n); }                                                            \
+  T Dot##S(const T* x, const T* y, int64_t n) { return DotT<T>(x, y, n); }                                             \
+  T SquareDeviation##S(const T* x, T mean, int64_t n) { return SquareDeviationT<T>(x, mean, n); }                      \
+  T ExpShifted##S(const T* x, T shift, T* y, int64_t n) { return ExpShiftedT<T>(x, shift, y, n); }                     \
+  T SumExpShifted##S(const T* x, T shift, int64_t n) { return SumExpShiftedT<T>(x, shift, n); }                        \
+  void Scale##S(T* x, T factor, int64_t n) { ScaleT<T>(x, factor, n); }                                                \
+  void Shift##S(const T* x, T a, T b, T* y, int64_t n) { ShiftT<T>(x, a, b, y, n); }                                   \
+  void Add##S(T* y, const T* x, int64_t n) { AddT<T>(y, x, n); }                                                       \
+  void Axpy##S(T* y, T a, const T* x, int64_t n) { AxpyT<T>(y, a, x, n); }                                             \
+  void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                   \
+    GemvRowsT<T>(x, w, ld, k, n, y);                                                                                   \
+  }                                                                                                                    \
+  void Normalize##S(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                             \
+    NormalizeT<T>(x, mean, rstd, w, b, y, n);                                                                          \
+  }                                                                                                                    \
+  void NormalizeGrad##S(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,        \
+                        int64_t n) {                                                                                   \
+    NormalizeGradT<T>(g, x, mean, rstd, w, centered, dx, dw, db, n);                                                   \
+  }                                                                                                                    \
+  void SoftmaxBlock##S(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {                \
+    SoftmaxBlockT<T>(s, rows, n, seen, top, sum, shrink);                                                              \
+  }                                                                                                                    \
+  void SoftmaxGradBlock##S(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,    \
+                           T scale) {                                                                                  \
+    SoftmaxGradBlockT<T>(p, ds, rows, n, seen, lse, delta, scale);                                                     \
+  }                                                                                                                    \
+  void Adam##S(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) { \
+    AdamT<T>(c, p, g, m, v, po, mo, vo, n);                                                                            \
+  }                                                                                                                    \
+  void Sgd##S(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) {                      \
+    SgdT<T>(c, p, g, m, po, mo, n);                                                                                    \
   }
 PF_EXPORTS(float, F32)
 PF_EXPORTS(double, F64)
@@ -473,7 +476,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pyflame::cpu::vec {
 
-#define PF_ENTRY(Name)    \
+#define PF_ENTRY(Name)   \
   HWY_EXPORT(Name##F32); \
   HWY_EXPORT(Name##F64)
 PF_ENTRY(Max);
@@ -507,39 +510,39 @@ void to_f16(const float* x, float16* y, int64_t n) { HWY_DYNAMIC_DISPATCH(ToF16)
 double sum_squares(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumSquaresF32)(x, n); }
 double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumSquaresF64)(x, n); }
 
-#define PF_WRAP(T, S)                                                                                                    \
-  T max(const T* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Max##S)(x, n); }                                            \
-  T sum(const T* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum##S)(x, n); }                                            \
-  T dot(const T* x, const T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(Dot##S)(x, y, n); }                             \
-  T square_deviation(const T* x, T mean, int64_t n) { return HWY_DYNAMIC_DISPATCH(SquareDeviation##S)(x, mean, n); }     \
-  T exp_shifted(const T* x, T shift, T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(ExpShifted##S)(x, shift, y, n); }    \
-  T sum_exp_shifted(const T* x, T shift, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumExpShifted##S)(x, shift, n); }      \
-  void scale(T* x, T factor, int64_t n) { HWY_DYNAMIC_DISPATCH(Scale##S)(x, factor, n); }                                \
-  void shift(const T* x, T a, T b, T* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Shift##S)(x, a, b, y, n); }                   \
-  void add(T* y, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Add##S)(y, x, n); }                                       \
-  void axpy(T* y, T a, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Axpy##S)(y, a, x, n); }                             \
-  void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                       \
-    HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                                \
-  }                                                                                                                      \
-  void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                                  \
-    HWY_DYNAMIC_DISPATCH(Normalize##S)(x, mean, rstd, w, b, y, n);                                                       \
-  }                                                                                                                      \
-  void normalize_grad(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,            \
-                      int64_t n) {                                                                                       \
-    HWY_DYNAMIC_DISPATCH(NormalizeGrad##S)(g, x, mean, rstd, w, centered, dx, dw, db, n);                                \
-  }                                                                                                                      \
-  void softmax_block(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {                    \
-    HWY_DYNAMIC_DISPATCH(SoftmaxBlock##S)(s, rows, n, seen, top, sum, shrink);                                           \
-  }                                                                                                                      \
-  void softmax_grad_block(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,       \
-                          T scale) {                                                                                     \
-    HWY_DYNAMIC_DISPATCH(SoftmaxGradBlock##S)(p, ds, rows, n, seen, lse, delta, scale);                                  \
-  }                                                                                                                      \
-  void adam(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {      \
-    HWY_DYNAMIC_DISPATCH(Adam##S)(c, p, g, m, v, po, mo, vo, n);                                                         \
-  }                                                                                                                      \
-  void sgd(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) {                           \
-    HWY_DYNAMIC_DISPATCH(Sgd##S)(c, p, g, m, po, mo, n);                                                                 \
+#define PF_WRAP(T, S)                                                                                                 \
+  T max(const T* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Max##S)(x, n); }                                         \
+  T sum(const T* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum##S)(x, n); }                                         \
+  T dot(const T* x, const T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(Dot##S)(x, y, n); }                          \
+  T square_deviation(const T* x, T mean, int64_t n) { return HWY_DYNAMIC_DISPATCH(SquareDeviation##S)(x, mean, n); }  \
+  T exp_shifted(const T* x, T shift, T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(ExpShifted##S)(x, shift, y, n); } \
+  T sum_exp_shifted(const T* x, T shift, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumExpShifted##S)(x, shift, n); }   \
+  void scale(T* x, T factor, int64_t n) { HWY_DYNAMIC_DISPATCH(Scale##S)(x, factor, n); }                             \
+  void shift(const T* x, T a, T b, T* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Shift##S)(x, a, b, y, n); }                \
+  void add(T* y, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Add##S)(y, x, n); }                                    \
+  void axpy(T* y, T a, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Axpy##S)(y, a, x, n); }                          \
+  void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                    \
+    HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                             \
+  }                                                                                                                   \
+  void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                               \
+    HWY_DYNAMIC_DISPATCH(Normalize##S)(x, mean, rstd, w, b, y, n);                                                    \
+  }                                                                                                                   \
+  void normalize_grad(const T* g, const T* x, T mean, T rstd, const T* w, bool centered, T* dx, T* dw, T* db,         \
+                      int64_t n) {                                                                                    \
+    HWY_DYNAMIC_DISPATCH(NormalizeGrad##S)(g, x, mean, rstd, w, centered, dx, dw, db, n);                             \
+  }                                                                                                                   \
+  void softmax_block(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T* sum, T* shrink) {                 \
+    HWY_DYNAMIC_DISPATCH(SoftmaxBlock##S)(s, rows, n, seen, top, sum, shrink);                                        \
+  }                                                                                                                   \
+  void softmax_grad_block(T* p, T* ds, int64_t rows, int64_t n, const int64_t* seen, const T* lse, const T* delta,    \
+                          T scale) {                                                                                  \
+    HWY_DYNAMIC_DISPATCH(SoftmaxGradBlock##S)(p, ds, rows, n, seen, lse, delta, scale);                               \
+  }                                                                                                                   \
+  void adam(const AdamNumbers& c, const T* p, const T* g, const T* m, const T* v, T* po, T* mo, T* vo, int64_t n) {   \
+    HWY_DYNAMIC_DISPATCH(Adam##S)(c, p, g, m, v, po, mo, vo, n);                                                      \
+  }                                                                                                                   \
+  void sgd(const SgdNumbers& c, const T* p, const T* g, const T* m, T* po, T* mo, int64_t n) {                        \
+    HWY_DYNAMIC_DISPATCH(Sgd##S)(c, p, g, m, po, mo, n);                                                              \
   }
 PF_WRAP(float, F32)
 PF_WRAP(double, F64)
