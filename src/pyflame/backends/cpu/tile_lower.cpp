@@ -445,6 +445,14 @@ class Lowering {
     choose_natural_row();
   }
 
+  // Stores into a slot; more than one when an in-place op follows in the same group.
+  int64_t writes_to(int32_t of_slot) const {
+    return std::count_if(code_.begin(), code_.end(), [&](const Instr& in) {
+      if (in.step != Step::Store && in.step != Step::Point) return false;
+      return slot(prog_.accesses[static_cast<size_t>(in.access)].binding) == of_slot;
+    });
+  }
+
   // A value that is stored as it lies in a tile is computed in place.
   void point_stores() {
     for (size_t i = 0; i < code_.size(); ++i) {
@@ -452,6 +460,7 @@ class Lowering {
       const int32_t v = code_[i].src[0];
       const Access& a = prog_.accesses[static_cast<size_t>(code_[i].access)];
       if (a.kind != Access::Kind::Contiguous || !is_native(a.dtype)) continue;
+      if (writes_to(slot(a.binding)) > 1) continue;  // another value lies there before or after
       size_t def = 0;
       while (def < i && code_[def].dst != v) ++def;
       if (def == i || (code_[def].step != Step::Compute && code_[def].step != Step::Expand)) continue;
