@@ -160,11 +160,13 @@ class Lowering {
     a.binding = o.index;
     a.size_of = static_cast<int32_t>(dtype_size(o.dtype));
     a.reach = a.size_of;
+    bool empty = false;
     const int first = span == Span::Inner ? split_ : 0, last = span == Span::Outer ? split_ : space_.size();
     for (int i = first; i < last; ++i) {
       const int64_t size = space_[i], stride = strides[i] * a.size_of;
       if (stride < 0) refuse("a stride is negative");
       if (size == 1) continue;
+      empty = empty || size == 0;
       a.reach += (size - 1) * stride;
       if (a.rank > 0 && a.stride[a.rank - 1] == stride * size) {
         a.size[a.rank - 1] *= size;
@@ -174,6 +176,7 @@ class Lowering {
         a.stride[a.rank++] = stride;
       }
     }
+    if (empty) a.reach = 0;
     if (a.rank == 0 || (a.rank == 1 && a.stride[0] == 0)) a.kind = Access::Kind::Scalar;
     else if (a.rank == 1 && a.stride[0] == a.size_of) a.kind = Access::Kind::Contiguous;
     else a.kind = Access::Kind::General;
@@ -581,7 +584,7 @@ class Lowering {
     place(stage, prog_.tile);
   }
   void shrink_tile(Stage& stage) {
-    prog_.tile = 1024;
+    prog_.tile = 512;
     place(stage, prog_.tile);
     while (prog_.tile > 256 && stage.arena > kTileBytes) {
       prog_.tile /= 2;

@@ -215,6 +215,14 @@ void col_reduce(const Frame& f, const Instr& in) {
   for (int64_t at = 0; at < f.n; at += length) use.fn.col(states, src + at * size, length);
 }
 
+// Of operands that are not in a cache, the next tile is asked for while this one is worked on: a tile is too short for the
+// processor's own prefetching.
+constexpr int64_t kPrefetchFrom = 1 << 20;
+void prefetch(const void* at, int64_t nbytes) {
+  const char* p = static_cast<const char*>(at) + nbytes;
+  for (int64_t i = 0; i < nbytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
 void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<int64_t>& place, char* arena) {
   const Run& run = f.run;
   for (const Instr& in : code) {
@@ -237,6 +245,8 @@ void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<i
         char* own = in.row ? static_cast<char*>(f.ptr[in.dst]) : arena + place[static_cast<size_t>(in.dst)];
         void* at = load(run.program.accesses[i], run.base[i], run.copy[i] != 0 || in.row, start, n, own);
         if (!in.row) f.ptr[in.dst] = at;
+        if (run.program.mode == Mode::Map && run.program.accesses[i].reach >= kPrefetchFrom && at != own)
+          prefetch(at, n * run.program.accesses[i].size_of);
         break;
       }
       case Step::Point:
