@@ -366,19 +366,20 @@ class Fuser {
     at(from).group.nodes.clear();
     at(from).group.roles.clear();
     at(from).open = false;
+    const int size = static_cast<int>(groups_.size());
     for (int32_t m : moving) {
       const Node& n = g_.nodes[static_cast<size_t>(m)];
       for (const Operand& o : n.ins)
-        if (!o.is_param && reader_[static_cast<size_t>(slot(o))] == from) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false);
+        if (!o.is_param && reader_[static_cast<size_t>(slot(o))] == from) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
       for (const Operand& o : n.outs)
-        if (writer_[static_cast<size_t>(slot(o))] == from) writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true);
+        if (writer_[static_cast<size_t>(slot(o))] == from) writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true, size);
     }
     return true;
   }
 
-  // Latest group with a node that reads (writes) the slot.
-  int latest(int32_t s, bool writes) const {
-    for (int k = static_cast<int>(groups_.size()) - 1; k >= 0; --k)
+  // Latest group before `end` with a node that reads (writes) the slot.
+  int latest(int32_t s, bool writes, int end) const {
+    for (int k = end - 1; k >= 0; --k)
       for (int32_t m : groups_[static_cast<size_t>(k)].group.nodes) {
         const Node& n = g_.nodes[static_cast<size_t>(m)];
         for (const Operand& o : writes ? n.outs : n.ins)
@@ -410,6 +411,9 @@ class Fuser {
       }
       const auto [last, second] = dependencies(n);
       trial.dep = std::max(trial.dep, last == grp ? second : last);
+      // Its own reads may hide those of an earlier group, which must stay before this write.
+      for (const Operand& o : n.outs)
+        if (reader_[static_cast<size_t>(slot(o))] == grp) trial.dep = std::max(trial.dep, latest(slot(o), false, grp));
       b = std::move(trial);
       touch(n, grp);
       g_.nodes[static_cast<size_t>(index)] = std::move(n);
