@@ -43,7 +43,7 @@ struct MaxOp {
     return std::is_floating_point_v<S> ? -std::numeric_limits<S>::infinity() : std::numeric_limits<S>::lowest();
   }
   template <class S>
-  static HWY_INLINE S apply(S a, S b) { return (a > b) | (a != a) ? a : b; }
+  static HWY_INLINE S apply(S a, S b) { return ((a > b) | (a != a)) ? a : b; }
   template <class V>
   static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b); }
 };
@@ -53,7 +53,7 @@ struct MinOp {
     return std::is_floating_point_v<S> ? std::numeric_limits<S>::infinity() : std::numeric_limits<S>::max();
   }
   template <class S>
-  static HWY_INLINE S apply(S a, S b) { return (a < b) | (a != a) ? a : b; }
+  static HWY_INLINE S apply(S a, S b) { return ((a < b) | (a != a)) ? a : b; }
   template <class V>
   static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b); }
 };
