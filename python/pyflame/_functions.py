@@ -3,6 +3,11 @@ from . import _C
 from ._C import Tensor
 
 
+def _rebuild_tensor(data, shape, dtype, device, requires_grad):
+    """What a pickled tensor calls: a Python function, because compiled ones cannot be pickled."""
+    return _C._rebuild_tensor(data, shape, dtype, device, requires_grad)
+
+
 def is_tensor(obj):
     """Whether obj is a tensor."""
     return isinstance(obj, Tensor)

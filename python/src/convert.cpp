@@ -468,7 +468,7 @@ nb::object reduce(nb::handle_t<Tensor> self) {
     }
     data = nb::bytes(p ? p : "", static_cast<size_t>(flat.nbytes()));
   }
-  return nb::make_tuple(nb::module_::import_("pyflame._C").attr("_rebuild_tensor"),
+  return nb::make_tuple(nb::module_::import_("pyflame._functions").attr("_rebuild_tensor"),
                         nb::make_tuple(data, dims_tuple(x.shape()), std::string(dtype_name(x.dtype())), x.device().str(), x.requires_grad()));
 }
 

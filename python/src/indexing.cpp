@@ -13,7 +13,9 @@ bool is_bool_index(nb::handle h) {
   const Tensor* t = as_tensor(h);
   if (t) return t->dtype() == DType::bool_;
   if (!is_numpy_array(h)) return false;
-  return nb::cast<std::string>(nb::str(h.attr("dtype"))) == "bool";
+  nb::object dtype = h.attr("dtype");
+  DType d;
+  return dtype_from(dtype, &d) && d == DType::bool_;
 }
 
 // How many dims of x an index item stands for.

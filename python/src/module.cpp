@@ -3,6 +3,7 @@
 
 NB_MODULE(_C, m) {
   using namespace pyflame::python;
+  nanobind::set_leak_warnings(false);  // dtypes and code objects are kept for good on purpose
   m.doc() = "The core of PyFlame.";
   bind_types(m);
   TensorClass tensor(m, "Tensor", nb::type_slots(buffer_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),

@@ -59,11 +59,8 @@ std::string repr(const Tensor& x) {
     Unlocked u;
     body = x.str();
   }
-  std::string out = "tensor(";
-  for (char c : body) {
-    out += c;
-    if (c == '\n') out += "       ";
-  }
+  // "tensor(…)", with room for more before the last bracket.
+  std::string out = body.substr(0, body.size() - 1);
   out += fmt::format(", dtype=pyflame.{}", dtype_name(x.dtype()));
   if (x.device().type != DeviceType::cpu) out += fmt::format(", device='{}'", x.device().str());
   if (Ref<GradNode> fn = x.grad_fn()) out += fmt::format(", grad_fn=<{}>", fn->name);

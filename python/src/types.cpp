@@ -59,10 +59,7 @@ void bind_types(nb::module_& m) {
              DType d;
              return !(dtype_from(b, &d) && d == a.value);
            }, "other"_a.none())
-      .def("__reduce__", [](const PyDType& d) {
-        return nb::make_tuple(nb::module_::import_("pyflame._C").attr("_dtype"), nb::make_tuple(std::string(dtype_name(d.value))));
-      });
-  m.def("_dtype", [](const std::string& name) { return dtype_from_name(name); });
+      .def("__reduce__", [](const PyDType& d) { return std::string(dtype_name(d.value)); });  // a global of the module
   for (int i = 0; i < kNumDTypes; ++i) {
     const DType d = static_cast<DType>(i);
     m.attr(std::string(dtype_name(d)).c_str()) = dtype_object(d);

@@ -19,6 +19,11 @@ def softplus(x, beta=1.0, threshold=20.0):
     return np.where(z > threshold, x, (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))) / beta)
 
 
+def at_minus_infinity(f):
+    """The limit there, 0, where the formula says 0 times infinity."""
+    return lambda x: np.where(np.isneginf(x), 0.0, f(x))
+
+
 def gelu(x):
     return 0.5 * x * _erfc(-x / math.sqrt(2))
 
@@ -49,13 +54,13 @@ UNARY = {
     "erf": (_erf, normal, 4, None, True),
     "sigmoid": (sigmoid, normal, 4, None, True),
     "relu": (lambda x: np.where(np.isnan(x), x, np.maximum(x, 0)), away_from_zero, 0, None, True),
-    "silu": (lambda x: x * sigmoid(x), normal, 6, None, True),
+    "silu": (at_minus_infinity(lambda x: x * sigmoid(x)), normal, 6, None, True),
     "floor": (np.floor, smooth, 0, None, True),
     "ceil": (np.ceil, smooth, 0, None, True),
     "round": (np.round, smooth, 0, None, True),
     "square": (np.square, normal, 0, None, True),
     # 1 + erf loses what erf has below -1, so the error counts against x.
-    "gelu": (gelu, normal, 4, np.abs, True),
+    "gelu": (at_minus_infinity(gelu), normal, 4, np.abs, True),
     "softplus": (softplus, normal, 4, None, True),
     "leaky_relu": (lambda x: np.where(x > 0, x, x * 0.01), away_from_zero, 1, None, True),
     "isnan": (np.isnan, normal, 0, None, False),
@@ -113,7 +118,7 @@ BINARY = {
     "div": (np.divide, normal, away_from_zero, 0),
     "floor_divide": (np.floor_divide, smooth, away_from_zero, 0),
     "remainder": (np.remainder, smooth, away_from_zero, 0),
-    "pow": (np.power, positive, normal, 8),
+    "pow": (np.power, positive, lambda rng, shape: 1.5 * rng.standard_normal(shape), 8),
     "maximum": (_maximum(np.maximum), normal, normal, 0),
     "minimum": (_maximum(np.minimum), normal, normal, 0),
     "eq": (np.equal, integers(0, 3), integers(0, 3), 0),

@@ -3,6 +3,7 @@
 import numpy as np
 
 from . import FLOATS, Case, Spec, positive
+from ..tolerance import EPS, accumulator
 
 SHAPES = ((31, 33), (65,), (), (0,), (1,))
 
@@ -94,5 +95,8 @@ def cases():
         out.append(Case(f"total_norm-{dtype}", ("total_norm",), ("sum_squares", "sqrt"), tensors, lambda pf, *xs: pf.total_norm(xs), total, out="float32", c=3, length=1000, layouts=False))
         for max_norm in (1.0, 1e6):
             call, reference = _clip(max_norm)
-            out.append(Case(f"clip_grad_norm_-{dtype}-{max_norm}", ("clip_grad_norm_",), ("scale_all", "sum_squares"), tensors, call, reference, out=("float32", *[dtype] * len(SHAPES)), c=3, length=1000, layouts=False))
+            # The factor is a float32 whatever it scales.
+            factor_error = EPS["float32"] / EPS[accumulator(dtype)]
+            size = lambda *xs, f=factor_error: f * max(np.abs(x).max(initial=0) for x in xs)  # noqa: E731
+            out.append(Case(f"clip_grad_norm_-{dtype}-{max_norm}", ("clip_grad_norm_",), ("scale_all", "sum_squares"), tensors, call, reference, out=("float32", *[dtype] * len(SHAPES)), c=3, magnitude=size, layouts=False))
     return out
