@@ -180,7 +180,8 @@ class TrainingRun {
       const bool last = step == s_.train.steps;
       const bool evaluate = last || step % s_.eval_interval == 0;
       const bool save = last || step % s_.checkpoint_interval == 0;
-      if (evaluate || save || step % s_.log_interval == 0) read_losses();
+      const bool read = evaluate || save || step % s_.log_interval == 0;
+      if (read) read_losses();
       if (evaluate) {
         val_loss_ = trainer_->evaluate();
         ready_.back().val_loss = val_loss_;
@@ -189,7 +190,7 @@ class TrainingRun {
       write_metrics();
       if (save) save_checkpoint();
       interval_start_ = evaluate || save ? Clock::now() : interval_start_;
-      progress_.update(step, status(), last);
+      if (read || progress_.is_terminal()) progress_.update(step, status(), last);
     }
     return finish();
   }

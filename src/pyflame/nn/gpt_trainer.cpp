@@ -69,6 +69,25 @@ GptTrainOptions GptTrainOptions::from_json(const std::string& text) {
 
 // ---- trainer
 
+namespace {
+
+// The description stands in the same file as the tensors and may lie: nothing is built that the tensors do not back.
+GptConfig checked_config(const Checkpoint& c) {
+  const GptConfig config = GptConfig::from_json(c.at("model"));
+  int64_t held = 0;
+  for (const auto& [name, t] : c.model) held += t.numel();
+  const auto times = [](double a, int64_t b) { return a * static_cast<double>(b); };
+  const double per_layer = times(12.0 * static_cast<double>(config.n_embd), config.n_embd);
+  const double needed = times(per_layer, config.n_layer) + times(2.0 * static_cast<double>(config.vocabulary), config.n_embd) +
+                        times(static_cast<double>(config.block_size), config.n_embd);
+  PF_CHECK(needed <= static_cast<double>(held), Value,
+           "load_checkpoint: the model's description does not fit its tensors; got {} numbers; expected at least {:.0f}", held,
+           needed);
+  return config;
+}
+
+}  // namespace
+
 GptTrainer::GptTrainer(const GptConfig& config, const GptTrainOptions& options, data::Tokenizer tokenizer,
                        data::TokenDataset dataset)
     : options_(options), tokenizer_(std::move(tokenizer)), dataset_(std::move(dataset)) {
@@ -80,7 +99,7 @@ GptTrainer::GptTrainer(const Checkpoint& checkpoint, const GptTrainOptions& opti
     : options_(options),
       tokenizer_(data::Tokenizer::from_json(checkpoint.at("tokenizer"))),
       dataset_(std::move(dataset)) {
-  build(GptConfig::from_json(checkpoint.at("model")));
+  build(checked_config(checkpoint));
   load_state_dict(*model_, checkpoint.model);
   optimizer_->load_state_dict(checkpoint.optimizer);
   try {
@@ -173,7 +192,7 @@ Checkpoint GptTrainer::checkpoint() {
 
 TrainedGpt load_trained_gpt(const std::string& path) {
   const Checkpoint c = load_checkpoint(path);
-  TrainedGpt r{std::make_unique<Gpt>(GptConfig::from_json(c.at("model"))), data::Tokenizer::from_json(c.at("tokenizer")), 0};
+  TrainedGpt r{std::make_unique<Gpt>(checked_config(c)), data::Tokenizer::from_json(c.at("tokenizer")), 0};
   PF_CHECK(r.model->config.vocabulary == r.tokenizer.vocabulary(), Value,
            "load_trained_gpt: '{}': the model's vocabulary is {}; the tokenizer's is {}", path, r.model->config.vocabulary,
            r.tokenizer.vocabulary());
