@@ -51,7 +51,7 @@ def _classes(dtype):
     for s, t in SHAPES:
         x, at = Spec(s, dtype), Spec(t, "int64", _targets)
         for how in ("mean", "sum", "none"):
-            common = dict(grad=(0,), c=4, length=max(int(np.prod(t)), 7), composed=True, magnitude=total if how == "sum" else size)
+            common = dict(grad=(0,), c=2, composed=True, magnitude=total if how == "sum" else size)
             tag = f"{dtype}-{'x'.join(map(str, s))}-{how}"
             yield Case(f"nll_loss-{tag}", ("nll_loss",), ("nll_loss", "nll_loss_grad"), (x, at), lambda pf, x, t, h=how: pf.nll_loss(x, t, ignore_index=3, reduction=h), lambda x, t, h=how: nll(x, t, 3, h), **common)
             yield Case(f"cross_entropy-{tag}", ("cross_entropy",), ("log_softmax", "nll_loss", "nll_loss_grad"), (x, at), lambda pf, x, t, h=how: pf.cross_entropy(x, t, reduction=h),
@@ -60,7 +60,7 @@ def _classes(dtype):
                        lambda pf, x, t, h=how: pf.cross_entropy(x, t, ignore_index=3, reduction=h, label_smoothing=0.1), lambda x, t, h=how: cross_entropy(x, t, 3, h, 0.1), **common)
     for how in ("mean", "sum", "none"):
         yield Case(f"cross_entropy-probabilities-{dtype}-{how}", ("cross_entropy",), ("log_softmax",), (Spec((5, 7, 3), dtype), Spec((5, 7, 3), dtype, unit)),
-                   lambda pf, x, t, h=how: pf.cross_entropy(x, t, reduction=h, label_smoothing=0.1), lambda x, t, h=how: cross_entropy(x, t, how=h, smoothing=0.1), grad=(0, 1), c=4, length=15, composed=True,
+                   lambda pf, x, t, h=how: pf.cross_entropy(x, t, reduction=h, label_smoothing=0.1), lambda x, t, h=how: cross_entropy(x, t, how=h, smoothing=0.1), grad=(0, 1), c=2, composed=True,
                    magnitude=lambda x, t, h=how: 7 * np.abs(log_softmax(x, 1)).max() * (15 if h == "sum" else 1))
 
 
@@ -70,7 +70,7 @@ def _elementwise(dtype):
         n = int(np.prod(shape))
         for how in ("mean", "sum", "none"):
             tag = f"{dtype}-{n}-{how}"
-            common = dict(c=4, length=n if how != "none" else 1, composed=True)
+            common = dict(c=4, composed=True)
             scale = n if how == "sum" else 1
             yield Case(f"mse_loss-{tag}", ("mse_loss",), ("sub", "mul"), (x, x), lambda pf, x, t, h=how: pf.mse_loss(x, t, reduction=h), lambda x, t, h=how: _reduce((x - t) ** 2, h), grad=(0, 1),
                        magnitude=(lambda x, t, h=how: _reduce((x - t) ** 2, h)), **common)

@@ -53,23 +53,22 @@ def _softmaxes(dtype):
             else:
                 magnitude_here = magnitude
             yield Case(f"{name}-{dtype}-{label(shape)}", (name,), (name,), (Spec(shape, dtype),), lambda pf, x, n=name: getattr(pf, n)(x, -1),
-                       lambda x, f=f: f(x, -1) if x.ndim else f(x.reshape(1), 0).reshape(()), grad=(0,), c=c, magnitude=magnitude_here, length=shape[-1] if shape else 1,
+                       lambda x, f=f: f(x, -1) if x.ndim else f(x.reshape(1), 0).reshape(()), grad=(0,), c=c, magnitude=magnitude_here,
                        flops=lambda s: 5 * int(np.prod(s)), bytes=lambda s: 2 * int(np.prod(s)))
         for dim in (0, 1, 2):
-            yield Case(f"{name}-{dtype}-dim{dim}", (name,), (name,), (Spec((5, 31, 7), dtype),), lambda pf, x, n=name, d=dim: getattr(pf, n)(x, d), lambda x, f=f, d=dim: f(x, d), grad=(0,), c=c, length=31,
+            yield Case(f"{name}-{dtype}-dim{dim}", (name,), (name,), (Spec((5, 31, 7), dtype),), lambda pf, x, n=name, d=dim: getattr(pf, n)(x, d), lambda x, f=f, d=dim: f(x, d), grad=(0,), c=c,
                        magnitude=magnitude)
-        yield Case(f"{name}-dtype-{dtype}", (name,), (name, "cast"), (Spec((31, 33), dtype),), lambda pf, x, n=name: getattr(pf, n)(x, -1, dtype="float64"), lambda x, f=f: f(x, -1), out="float64", c=6,
-                   magnitude=magnitude, length=33)
+        yield Case(f"{name}-dtype-{dtype}", (name,), (name, "cast"), (Spec((31, 33), dtype),), lambda pf, x, n=name: getattr(pf, n)(x, -1, dtype="float64"), lambda x, f=f: f(x, -1), out="float64", c=4,
+                   magnitude=magnitude)
 
 
 def _rows(dtype):
     for shape, n in (((31, 33), 1), ((2, 5, 64), 1), ((3, 4, 5, 7), 2), ((1,), 1), ((65,), 1), ((7, 1), 1), ((0, 5), 1)):
         tail = shape[len(shape) - n:]
         x, w, b = Spec(shape, dtype), Spec(tail, dtype), Spec(tail, dtype)
-        many = int(np.prod(tail))
-        # A mean near the values' size cancels in x - mean: errors count against the largest normalised value.
+            # A mean near the values' size cancels in x - mean: errors count against the largest normalised value.
         size = lambda x, n=n: np.abs(x).max() / np.sqrt(x.var(axis=tuple(range(x.ndim - n, x.ndim)), keepdims=True) + 1e-5) if x.size else x  # noqa: E731
-        common = dict(c=6, length=many, flops=lambda *s: 8 * int(np.prod(s[0])), bytes=lambda *s: 2 * int(np.prod(s[0])))
+        common = dict(c=4, flops=lambda *s: 8 * int(np.prod(s[0])), bytes=lambda *s: 2 * int(np.prod(s[0])))
         yield Case(f"layer_norm-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x, w, b), lambda pf, x, w, b, t=tail: pf.layer_norm(x, t, w, b),
                    lambda x, w, b, n=n: layer_norm(x, n, w, b), grad=(0, 1, 2), magnitude=lambda x, w, b, s=size: s(x) * np.abs(w) + np.abs(b), **common)
         yield Case(f"layer_norm-plain-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x,), lambda pf, x, t=tail: pf.layer_norm(x, t), lambda x, n=n: layer_norm(x, n), grad=(0,),
@@ -98,13 +97,13 @@ def _batches(dtype):
     for shape in ((4, 3, 5, 7), (65, 3), (2, 3, 9)):
         c = Spec((shape[1],), dtype)
         p = Spec((shape[1],), dtype, positive)
-        size = lambda *a: np.abs(a[0]).max() / np.sqrt(min(batch_statistics(a[0])[1].min(), a[2].min() if len(a) > 2 else 1) + 1e-5) * (1 + np.abs(a[3]).max() if len(a) > 3 else 1) + 10  # noqa: E731
-        yield Case(f"batch_norm-eval-{dtype}-{label(shape)}", ("batch_norm",), (), (Spec(shape, dtype), c, p, c, c), lambda pf, x, m, v, w, b: pf.batch_norm(x, m, v, w, b), batch_norm, grad=(0, 3, 4), c=4,
+        size = lambda *a: np.abs(a[0]).max() / np.sqrt(min(batch_statistics(a[0])[1].min(), a[2].min() if len(a) > 2 else 1) + 1e-5) * np.abs(a[3]).max() + np.abs(a[4]).max()  # noqa: E731
+        yield Case(f"batch_norm-eval-{dtype}-{label(shape)}", ("batch_norm",), (), (Spec(shape, dtype), c, p, c, c), lambda pf, x, m, v, w, b: pf.batch_norm(x, m, v, w, b), batch_norm, grad=(0, 3, 4), c=2, composed=True,
                    magnitude=size)
-        yield Case(f"batch_norm-train-{dtype}-{label(shape)}", ("batch_norm",), (), (Spec(shape, dtype), c, p, c, c), _batch_training, _batch_training_reference, grad=(0, 3, 4), c=4,
-                   length=int(np.prod(shape)) // shape[1], magnitude=size, composed=True)
-    yield Case(f"batch_norm-plain-{dtype}", ("batch_norm",), (), (Spec((4, 3, 5), dtype),), lambda pf, x: pf.batch_norm(x, None, None, training=True), lambda x: batch_norm(x, *batch_statistics(x)), grad=(0,), c=6,
-               length=20, magnitude=lambda x: np.abs(x).max() / np.sqrt(batch_statistics(x)[1].min()))
+        yield Case(f"batch_norm-train-{dtype}-{label(shape)}", ("batch_norm",), (), (Spec(shape, dtype), c, p, c, c), _batch_training, _batch_training_reference, grad=(0, 3, 4), c=2,
+                   magnitude=size, composed=True)
+    yield Case(f"batch_norm-plain-{dtype}", ("batch_norm",), (), (Spec((4, 3, 5), dtype),), lambda pf, x: pf.batch_norm(x, None, None, training=True), lambda x: batch_norm(x, *batch_statistics(x)), grad=(0,), c=2,
+               magnitude=lambda x: np.abs(x).max() / np.sqrt(batch_statistics(x)[1].min()))
 
 
 def cases():

@@ -1,0 +1,298 @@
+"""Gradients from Python: modes, accumulation, hooks, Function, double backward, recomputation, gradcheck."""
+import threading
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.autograd import Function, gradcheck
+
+
+def leaf(*shape, seed=0, dtype=np.float64):
+    return pf.tensor(np.random.default_rng(seed).standard_normal(shape).astype(dtype), requires_grad=True)
+
+
+def test_backward_of_a_product():
+    x, y = leaf(3), leaf(3, seed=1)
+    (x * y + x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), y.detach().numpy() + 1)
+    np.testing.assert_allclose(y.grad.numpy(), x.detach().numpy())
+    assert x.is_leaf and not (x * y).is_leaf and (x * y).grad_fn.name == "mul" and x.grad_fn is None
+
+
+def test_gradients_accumulate_and_clear():
+    x = leaf(2)
+    for k in range(1, 4):
+        (3 * x).sum().backward()
+        assert x.grad.tolist() == [3.0 * k] * 2
+    x.grad.zero_()
+    assert x.grad.tolist() == [0, 0]
+    x.grad = None
+    assert x.grad is None
+
+
+def test_backward_with_a_gradient_and_broadcasting():
+    x, b = leaf(2, 3), leaf(3, seed=1)
+    g = np.arange(6.0).reshape(2, 3)
+    (x + b).backward(pf.tensor(g))
+    np.testing.assert_allclose(b.grad.numpy(), g.sum(0))
+    np.testing.assert_allclose(x.grad.numpy(), g)
+
+
+def test_modes():
+    x = leaf(2)
+    assert pf.is_grad_enabled()
+    with pf.no_grad():
+        assert not pf.is_grad_enabled() and not (x * 2).requires_grad
+        with pf.enable_grad():
+            assert (x * 2).requires_grad
+    assert (x * 2).requires_grad
+
+    @pf.no_grad()
+    def f():
+        return x * 2
+
+    @pf.no_grad
+    def g():
+        return x * 2
+
+    assert not f().requires_grad and not g().requires_grad and not f().requires_grad
+    with pf.set_grad_enabled(False):
+        assert not (x * 2).requires_grad
+    pf.set_grad_enabled(False)
+    assert not pf.is_grad_enabled()
+    pf.set_grad_enabled(True)
+    with pf.inference_mode():
+        assert pf.is_inference_mode_enabled() and not (x * 2).requires_grad
+    with pytest.raises(ZeroDivisionError):
+        with pf.no_grad():
+            1 / 0
+    assert pf.is_grad_enabled()
+
+
+def test_modes_are_per_thread():
+    seen = []
+    with pf.no_grad():
+        t = threading.Thread(target=lambda: seen.append(pf.is_grad_enabled()))
+        t.start()
+        t.join()
+    assert seen == [True]
+
+
+def test_detach_shares_without_history():
+    x = leaf(2)
+    d = (x * 2).detach()
+    assert not d.requires_grad and d.is_leaf
+    y = x.detach()
+    with pf.no_grad():
+        y += 1
+    assert x.tolist() == y.tolist()
+
+
+def test_grad_function():
+    x, y = leaf(2), leaf(2, seed=1)
+    gx, gy = pf.autograd.grad((x * y).sum(), [x, y])
+    np.testing.assert_allclose(gx.numpy(), y.detach().numpy())
+    np.testing.assert_allclose(gy.numpy(), x.detach().numpy())
+    assert x.grad is None
+    assert pf.autograd.grad(x.sum(), [x, y], allow_unused=True)[1] is None
+    h = x * 2  # not a leaf
+    assert pf.autograd.grad((h * h).sum(), h)[0].tolist() == (2 * h).tolist()
+
+
+def test_double_backward():
+    x = leaf(3)
+    (g,) = pf.autograd.grad((x**3).sum(), x, create_graph=True)
+    (gg,) = pf.autograd.grad(g.sum(), x)
+    np.testing.assert_allclose(gg.numpy(), 6 * x.detach().numpy())
+
+
+def test_retain_graph():
+    x = leaf(2)
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    np.testing.assert_allclose(x.grad.numpy(), 4 * x.detach().numpy())
+
+
+def test_hooks():
+    x = leaf(2)
+    seen = []
+    h = x.register_hook(lambda g: seen.append(g.tolist()))
+    double = x.register_hook(lambda g: g * 2)
+    (x * 3).sum().backward()
+    assert seen == [[3, 3]] and x.grad.tolist() == [6, 6]
+    h.remove()
+    double.remove()
+    x.grad = None
+    (x * 3).sum().backward()
+    assert len(seen) == 1 and x.grad.tolist() == [3, 3]
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    y.retain_grad()
+    x.grad = None
+    y.sum().backward()
+    assert x.grad.tolist() == [20, 20] and y.grad.tolist() == [10, 10]
+
+
+def test_exception_in_a_hook_arrives():
+    x = leaf(2)
+    x.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        x.sum().backward()
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 * x * x
+
+
+class ScaleAndShift(Function):
+    """Two outputs, an argument that is no tensor, a saved output."""
+
+    @staticmethod
+    def forward(ctx, x, factor, y):
+        out = x * factor
+        ctx.factor = factor
+        ctx.save_for_backward(out, None)
+        ctx.needs = ctx.needs_input_grad
+        where = out > 0
+        ctx.mark_non_differentiable(where)
+        return out, y + 1, where
+
+    @staticmethod
+    def backward(ctx, g_out, g_y, g_where):
+        out, nothing = ctx.saved_tensors
+        assert nothing is None and g_where.shape == out.shape
+        return g_out * ctx.factor, None, g_y
+
+
+def test_function():
+    x = leaf(3)
+    y = Cube.apply(x)
+    assert y.requires_grad and y.grad_fn.name == "Cube"
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 3 * x.detach().numpy() ** 2)
+    assert gradcheck(Cube.apply, [leaf(2, 2)])
+    assert not Cube.apply(x.detach()).requires_grad
+
+
+def test_function_with_several_outputs():
+    x, y = leaf(2), leaf(2, seed=1)
+    a, b, where = ScaleAndShift.apply(x, 3.0, y)
+    assert not where.requires_grad and where.dtype == pf.bool
+    (a + 2 * b).sum().backward()
+    assert x.grad.tolist() == [3, 3] and y.grad.tolist() == [2, 2]
+    a, b, _ = ScaleAndShift.apply(x, 3.0, y.detach())
+    x.grad = None
+    a.sum().backward()  # b got no gradient
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_function_that_returns_its_input():
+    class Pass(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 5
+
+    x = leaf(2)
+    Pass.apply(x).sum().backward()
+    assert x.grad.tolist() == [5, 5]
+
+
+def test_function_double_backward():
+    x = leaf(2)
+    (g,) = pf.autograd.grad(Cube.apply(x).sum(), x, create_graph=True)
+    (gg,) = pf.autograd.grad(g.sum(), x)
+    np.testing.assert_allclose(gg.numpy(), 6 * x.detach().numpy())
+
+
+def test_saved_tensor_overwritten():
+    x = leaf(2)
+    y = x * 2
+    z = Cube.apply(y)
+    with pf.no_grad():
+        y += 1
+    with pytest.raises(RuntimeError, match="Cube"):
+        z.sum().backward()
+
+
+def test_checkpoint_gives_the_same_gradients():
+    x, w = leaf(4, 3), leaf(3, 3, seed=1)
+
+    def f(a, factor):
+        return (a @ w).tanh() * factor
+
+    f(x, 2.0).sum().backward()
+    gx, gw = x.grad.numpy().copy(), w.grad.numpy().copy()
+    x.grad = w.grad = None
+    pf.checkpoint(f, x, 2.0).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), gx)
+    np.testing.assert_allclose(w.grad.numpy(), gw)
+
+
+def test_checkpoint_repeats_random_numbers():
+    x = pf.ones(1000, requires_grad=True)
+    pf.manual_seed(3)
+    y = pf.checkpoint(lambda a: pf.dropout(a, 0.5), x)
+    y.sum().backward()
+    assert x.grad.tolist() == y.tolist()
+
+
+def test_gradcheck_finds_a_wrong_gradient():
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 3
+
+    with pytest.raises(RuntimeError, match=r"gradcheck: a gradient is wrong; got d output 0\[0\] / d input 0\[0\] = 3; expected 2"):
+        gradcheck(Wrong.apply, [leaf(2)])
+    assert gradcheck(Wrong.apply, [leaf(2)], raise_exception=False) is False
+
+
+@pytest.mark.parametrize("f", [
+    lambda a, b: a @ b, lambda a, b: pf.softmax(a, -1) @ b, lambda a, b: (a.exp() * b.T).sum(0), lambda a, b: pf.cat([a, b.T], 0)[1:3], lambda a, b: a[:, 1] * b[1, :2].sum(),
+])
+def test_gradcheck_of_compositions(f):
+    assert gradcheck(f, [leaf(3, 2), leaf(2, 3, seed=1)])
+
+
+def test_backward_from_a_thread():
+    x = leaf(10)
+    errors = []
+
+    def work():
+        try:
+            (x * x).sum().backward()
+        except Exception as e:  # noqa: BLE001
+            errors.append(e)
+
+    t = threading.Thread(target=work)
+    t.start()
+    t.join()
+    assert not errors
+    np.testing.assert_allclose(x.grad.numpy(), 2 * x.detach().numpy())
+
+
+def test_in_place_ops_are_differentiated():
+    x = leaf(3)
+    y = x * 1
+    y[1:] *= 3
+    y.add_(x)
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 4, 4]
