@@ -70,7 +70,7 @@ def _elementwise(dtype):
         n = int(np.prod(shape))
         for how in ("mean", "sum", "none"):
             tag = f"{dtype}-{n}-{how}"
-            common = dict(c=4, composed=True)
+            common = dict(c=2, length=n if how != "none" else 1, composed=True)
             scale = n if how == "sum" else 1
             yield Case(f"mse_loss-{tag}", ("mse_loss",), ("sub", "mul"), (x, x), lambda pf, x, t, h=how: pf.mse_loss(x, t, reduction=h), lambda x, t, h=how: _reduce((x - t) ** 2, h), grad=(0, 1),
                        magnitude=(lambda x, t, h=how: _reduce((x - t) ** 2, h)), **common)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import FLOATS, SHAPES, Case, Spec, label, positive
+from . import FLOATS, SHAPES, Case, Spec, away_from_zero, label, positive
 from ..tolerance import EPS
 
 
@@ -44,20 +44,23 @@ def batch_statistics(x):
     return x.mean(axis=axes), x.var(axis=axes)
 
 
+def _size(name, axis):
+    """x - max is rounded, and exp makes of that a relative error."""
+    if name == "log_softmax":
+        return lambda x: 1 + np.abs(x)
+    return lambda x: softmax(x, axis) * (1 + x.max() - x)
+
+
 def _softmaxes(dtype):
     for name, f, c in (("softmax", softmax, 6), ("log_softmax", log_softmax, 4)):
-        magnitude = (lambda x: 1 + np.abs(x) + np.abs(x).max()) if name == "log_softmax" else None
+        magnitude = _size(name, -1)
         for shape in SHAPES if dtype == "float32" else ((65,), (31, 33)):
-            if shape == (0,) or 0 in shape:
-                magnitude_here = None
-            else:
-                magnitude_here = magnitude
             yield Case(f"{name}-{dtype}-{label(shape)}", (name,), (name,), (Spec(shape, dtype),), lambda pf, x, n=name: getattr(pf, n)(x, -1),
-                       lambda x, f=f: f(x, -1) if x.ndim else f(x.reshape(1), 0).reshape(()), grad=(0,), c=c, magnitude=magnitude_here,
+                       lambda x, f=f: f(x, -1) if x.ndim else f(x.reshape(1), 0).reshape(()), grad=(0,), c=c, magnitude=None if 0 in shape else magnitude,
                        flops=lambda s: 5 * int(np.prod(s)), bytes=lambda s: 2 * int(np.prod(s)))
         for dim in (0, 1, 2):
             yield Case(f"{name}-{dtype}-dim{dim}", (name,), (name,), (Spec((5, 31, 7), dtype),), lambda pf, x, n=name, d=dim: getattr(pf, n)(x, d), lambda x, f=f, d=dim: f(x, d), grad=(0,), c=c,
-                       magnitude=magnitude)
+                       magnitude=_size(name, dim))
         yield Case(f"{name}-dtype-{dtype}", (name,), (name, "cast"), (Spec((31, 33), dtype),), lambda pf, x, n=name: getattr(pf, n)(x, -1, dtype="float64"), lambda x, f=f: f(x, -1), out="float64", c=4,
                    magnitude=magnitude)
 
@@ -79,6 +82,7 @@ def _rows(dtype):
                    grad=(0, 1), **common)
         # Without eps: the machine epsilon of the dtype in which the statistics are taken.
         eps = EPS["float64" if dtype == "float64" else "float32"]
+        x = Spec(shape, dtype, away_from_zero)  # the gradient of a single number's sign is a difference of 1 / |x|
         yield Case(f"rms_norm-plain-{dtype}-{label(shape)}", ("rms_norm",), ("rms_norm", "rms_norm_grad"), (x,), lambda pf, x, t=tail: pf.rms_norm(x, t), lambda x, n=n, e=eps: rms_norm(x, n, eps=e), grad=(0,), **common)
 
 

@@ -34,8 +34,8 @@ FLOAT = {
     "prod": ("prod", _numpy(np.prod), lambda rng, s: 1 + 0.05 * rng.standard_normal(s), 2, None, True),
     "amax": ("amax", _numpy(np.max), None, 0, None, False),
     "amin": ("amin", _numpy(np.min), None, 0, None, False),
-    "var": ("sum", _variance(1), None, 4, None, False),
-    "std": ("sum", lambda x, a, k: np.sqrt(_variance(1)(x, a, k)), None, 4, None, False),
+    "var": ("sum", _variance(1), None, 2, None, False),
+    "std": ("sum", lambda x, a, k: np.sqrt(_variance(1)(x, a, k)), None, 2, None, False),
 }
 
 
@@ -62,7 +62,7 @@ def _one(name, dtype, shape, axis, keepdims, tag):
         return getattr(pf, name)(x) if axis is None else getattr(pf, name)(x, dim=axis if len(axis) > 1 else axis[0], keepdim=keepdims)
 
     return Case(f"{name}-{dtype}-{tag}", (name,), (op,), (Spec(shape, dtype, distinct if extreme else values),), call, lambda x: np.asarray(reference(x, axis, keepdims)), grad=(0,), c=c,
-                length=1 if name in ("var", "std") else _length(shape, axis), magnitude=lambda x: _magnitude(name, x, axis, keepdims), composed=name in ("mean", "var", "std", "prod"),
+                length=_length(shape, axis), magnitude=lambda x: _magnitude(name, x, axis, keepdims), composed=name in ("mean", "var", "std", "prod"),
                 flops=lambda s: int(np.prod(s)), bytes=lambda s: int(np.prod(s)))
 
 
