@@ -35,8 +35,9 @@ int generate(const Settings& s) {
   const std::vector<data::Token> prompt = trained.tokenizer.encode(s.prompt);
   nn::Generator generator(*trained.model);
   if (static_cast<int64_t>(prompt.size()) > trained.model->config.block_size) {
-    fmt::print(stderr, "pyflame: the prompt has {} tokens; the context holds {}: only the last {} count\n", prompt.size(),
-               trained.model->config.block_size, std::max<int64_t>(1, trained.model->config.block_size / 2));
+    fmt::print(stderr, "pyflame: the prompt has {} tokens; the context holds {}: only the last {} count\n",
+               prompt.size(), trained.model->config.block_size,
+               std::max<int64_t>(1, trained.model->config.block_size / 2));
   }
   catch_interrupts();
   put(s.prompt);

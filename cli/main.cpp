@@ -18,7 +18,7 @@ volatile std::sig_atomic_t g_interrupted = 0;
 }
 
 void catch_interrupts() {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted = 1; };
   sigemptyset(&action.sa_mask);
   action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
@@ -37,8 +37,8 @@ std::string checkpoint_path(const std::string& file_or_folder) {
     return file_or_folder;
   }
   const std::string file = (p / kCheckpointName).string();
-  PF_CHECK(std::filesystem::exists(file, ec), OS, "the folder '{}' has no {}; expected the folder of a run", file_or_folder,
-           kCheckpointName);
+  PF_CHECK(std::filesystem::exists(file, ec), OS, "the folder '{}' has no {}; expected the folder of a run",
+           file_or_folder, kCheckpointName);
   return file;
 }
 

@@ -27,7 +27,9 @@ std::vector<Metric> read_metrics(const std::string& path, int64_t keep_until) {
     Metric m;
     m.step = j["step"];
     if (m.step > keep_until) break;
-    const auto number = [&](const char* key) { return j.contains(key) && j[key].is_number() ? j[key].get<double>() : NAN; };
+    const auto number = [&](const char* key) {
+      return j.contains(key) && j[key].is_number() ? j[key].get<double>() : NAN;
+    };
     m.loss = number("loss");
     m.lr = number("lr");
     m.tokens_per_s = number("tokens_per_s");
@@ -64,7 +66,8 @@ void MetricsFile::append(const std::vector<Metric>& lines) {
   std::string text;
   for (const Metric& m : lines) text += metric_line(m);
   const bool ok = std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0;
-  PF_CHECK(ok, OS, "metrics: cannot write {} bytes to '{}': {}", text.size(), path_, std::generic_category().message(errno));
+  PF_CHECK(ok, OS, "metrics: cannot write {} bytes to '{}': {}", text.size(), path_,
+           std::generic_category().message(errno));
   all_.insert(all_.end(), lines.begin(), lines.end());
 }
 
@@ -122,11 +125,13 @@ std::string axes_svg(const Axes& a, const std::string& title) {
   const double dy = tick_step(a.y1 - a.y0, 6), dx = tick_step(a.x1 - a.x0, 8);
   const int digits = std::max(0, static_cast<int>(std::ceil(-std::log10(dy))));
   for (double v = std::ceil(a.y0 / dy) * dy; v <= a.y1; v += dy) {
-    s += fmt::format("<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' stroke='#e4e4e4'/>\n", kLeft, right, a.y(v), a.y(v));
+    s +=
+        fmt::format("<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' stroke='#e4e4e4'/>\n", kLeft, right, a.y(v), a.y(v));
     s += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{:.{}f}</text>\n", kLeft - 8, a.y(v) + 4, v, digits);
   }
   for (double v = 0; v <= a.x1 * (1 + 1e-9); v += std::max(dx, 1.0)) {
-    s += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{}' y2='{}' stroke='#999'/>\n", a.x(v), a.x(v), bottom, bottom + 5);
+    s += fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{}' y2='{}' stroke='#999'/>\n", a.x(v), a.x(v), bottom,
+                     bottom + 5);
     s += fmt::format("<text x='{:.1f}' y='{}' text-anchor='middle'>{:.0f}</text>\n", a.x(v), bottom + 20, v);
   }
   s += fmt::format("<path d='M{} {} V{} H{}' fill='none' stroke='#999'/>\n", kLeft, kTop, bottom, right);
@@ -161,7 +166,8 @@ std::string validation_svg(const Axes& a, const std::vector<Metric>& metrics) {
   for (const Metric& m : metrics) {
     if (m.val_loss && std::isfinite(*m.val_loss)) points.push_back(m);
   }
-  s += path_svg(a, points, [](const Metric& m) { return *m.val_loss; }, "stroke='#d1495b' stroke-width='2'");
+  s += path_svg(
+      a, points, [](const Metric& m) { return *m.val_loss; }, "stroke='#d1495b' stroke-width='2'");
   for (const Metric& m : points) {
     s += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='#d1495b'/>\n", a.x(static_cast<double>(m.step)),
                      a.y(*m.val_loss));
@@ -192,10 +198,12 @@ std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string
   const Axes a = fit(metrics);
   std::string s = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
-      "font-family='system-ui, sans-serif' font-size='13' fill='#555'>\n<rect width='{0}' height='{1}' fill='white'/>\n",
+      "font-family='system-ui, sans-serif' font-size='13' fill='#555'>\n<rect width='{0}' height='{1}' "
+      "fill='white'/>\n",
       kWidth, kHeight);
   s += axes_svg(a, title);
-  s += path_svg(a, metrics, [](const Metric& m) { return m.loss; }, "stroke='#2b6cb0' stroke-opacity='0.25'");
+  s += path_svg(
+      a, metrics, [](const Metric& m) { return m.loss; }, "stroke='#2b6cb0' stroke-opacity='0.25'");
   // Running mean over about a fiftieth of the run, begun with the first value.
   const double keep = 1 - 1 / std::max(1.0, static_cast<double>(metrics.size()) / 50);
   std::vector<Metric> smooth = metrics;
@@ -204,7 +212,8 @@ std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string
     if (std::isfinite(m.loss)) mean = std::isfinite(mean) ? keep * mean + (1 - keep) * m.loss : m.loss;
     m.loss = mean;
   }
-  s += path_svg(a, smooth, [](const Metric& m) { return m.loss; }, "stroke='#2b6cb0' stroke-width='2.2'");
+  s += path_svg(
+      a, smooth, [](const Metric& m) { return m.loss; }, "stroke='#2b6cb0' stroke-width='2.2'");
   s += validation_svg(a, metrics);
   return s + legend_svg() + "</svg>\n";
 }

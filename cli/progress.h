@@ -7,8 +7,8 @@
 
 namespace pyflame::cli {
 
-std::string format_duration(double seconds);   // "0:07", "2:41", "1:02:03"
-std::string format_count(double n);            // "812", "31.2k", "4.1M"
+std::string format_duration(double seconds);  // "0:07", "2:41", "1:02:03"
+std::string format_count(double n);           // "812", "31.2k", "4.1M"
 
 class Progress {
  public:

@@ -47,7 +47,8 @@ struct Settings {
 
 void check(const Settings& s) {
   PF_CHECK(s.max_bytes > 0 && s.eval_interval > 0 && s.checkpoint_interval > 0 && s.log_interval > 0, Value,
-           "train gpt: intervals and max_bytes must be positive; got eval_interval {}, checkpoint_interval {}, log_interval {}, "
+           "train gpt: intervals and max_bytes must be positive; got eval_interval {}, checkpoint_interval {}, "
+           "log_interval {}, "
            "max_bytes {}",
            s.eval_interval, s.checkpoint_interval, s.log_interval, s.max_bytes);
   s.train.check();
@@ -63,7 +64,8 @@ class Merger {
   template <class T>
   void fixed(const char* name, const T& checkpoint, const T& given) const {
     PF_CHECK(!given_.given(name) || given == checkpoint, Value,
-             "train gpt: --{} cannot change when a run is resumed; got {}; expected {} or nothing", name, given, checkpoint);
+             "train gpt: --{} cannot change when a run is resumed; got {}; expected {} or nothing", name, given,
+             checkpoint);
   }
   template <class T>
   void changeable(const char* name, T& checkpoint, const T& given) {
@@ -146,9 +148,10 @@ Loaded load_data(const Settings& s, const data::Tokenizer* known) {
   }
   data::TokenDataset dataset(std::move(tokens), s.model.block_size);
   fmt::print("tokens      {} for training, {} held out; {} {}{} ({:.1f} s)\n",
-             format_count(static_cast<double>(dataset.train_tokens())), format_count(static_cast<double>(dataset.eval_tokens())),
-             tokenizer.vocabulary(), bytes ? "bytes" : "characters",
-             dropped ? fmt::format(", rarer ones left out ({} times)", dropped) : "", seconds_since(start));
+             format_count(static_cast<double>(dataset.train_tokens())),
+             format_count(static_cast<double>(dataset.eval_tokens())), tokenizer.vocabulary(),
+             bytes ? "bytes" : "characters", dropped ? fmt::format(", rarer ones left out ({} times)", dropped) : "",
+             seconds_since(start));
   std::fflush(stdout);
   return {std::move(tokenizer), std::move(dataset)};
 }
@@ -221,8 +224,11 @@ class TrainingRun {
     for (const Metric& m : lines) {
       if (std::isfinite(m.loss)) continue;
       write_metrics();
-      PF_FAIL(Runtime, "train gpt: the loss is no longer a number at step {}; expected a finite one; try a smaller --lr (it is {}); {}",
-              m.step, s_.train.lr, saved_ > 0 ? fmt::format("the checkpoint is of step {}", saved_) : "there is no checkpoint yet");
+      PF_FAIL(Runtime,
+              "train gpt: the loss is no longer a number at step {}; expected a finite one; try a smaller --lr (it is "
+              "{}); {}",
+              m.step, s_.train.lr,
+              saved_ > 0 ? fmt::format("the checkpoint is of step {}", saved_) : "there is no checkpoint yet");
     }
   }
 
@@ -240,8 +246,8 @@ class TrainingRun {
     saved_ = trainer_->steps_done();
     const nn::GptConfig& m = trainer_->model().config;
     write_file_atomically("loss curve", (fs::path(s_.out) / "loss.svg").string(),
-                          loss_curve_svg(metrics_.all(), fmt::format("GPT: {} layers, {} heads, width {}, context {}", m.n_layer,
-                                                                     m.n_head, m.n_embd, m.block_size)));
+                          loss_curve_svg(metrics_.all(), fmt::format("GPT: {} layers, {} heads, width {}, context {}",
+                                                                     m.n_layer, m.n_head, m.n_embd, m.block_size)));
   }
 
   std::string status() const {
@@ -259,8 +265,10 @@ class TrainingRun {
     progress_.finish();
     const std::string out = s_.out;
     if (stopped) {
-      fmt::print(stderr, "pyflame: interrupted at step {}; the checkpoint is saved; to go on: pyflame train gpt --out {} --resume\n",
-                 trainer_->steps_done(), out);
+      fmt::print(
+          stderr,
+          "pyflame: interrupted at step {}; the checkpoint is saved; to go on: pyflame train gpt --out {} --resume\n",
+          trainer_->steps_done(), out);
       return kInterrupted;
     }
     fmt::print("done        {} steps in {}; validation loss {:.4f}\n", trainer_->steps_done() - first_step_,
@@ -283,11 +291,12 @@ class TrainingRun {
 void prepare_folder(const Settings& s) {
   const fs::path out(s.out);
   std::error_code ec;
-  PF_CHECK(!fs::exists(out, ec) || fs::is_directory(out, ec), OS, "train gpt: --out '{}' is a file; expected a folder or a new name",
-           s.out);
+  PF_CHECK(!fs::exists(out, ec) || fs::is_directory(out, ec), OS,
+           "train gpt: --out '{}' is a file; expected a folder or a new name", s.out);
   const bool used = fs::exists(out / kCheckpointName, ec) || fs::exists(out / "metrics.jsonl", ec);
   PF_CHECK(!used || s.overwrite, Value,
-           "train gpt: '{}' already holds a run; add --resume to continue it, --overwrite to replace it, or choose another --out",
+           "train gpt: '{}' already holds a run; add --resume to continue it, --overwrite to replace it, or choose "
+           "another --out",
            s.out);
 }
 
@@ -317,7 +326,8 @@ std::unique_ptr<nn::GptTrainer> resume_run(Settings& s) {
   PF_CHECK(!s.overwrite, Value, "train gpt: --resume and --overwrite exclude each other");
   const std::string path = (fs::path(s.out) / kCheckpointName).string();
   std::error_code ec;
-  PF_CHECK(fs::exists(path, ec), OS, "train gpt: there is no checkpoint to resume; expected '{}'; leave out --resume to start", path);
+  PF_CHECK(fs::exists(path, ec), OS,
+           "train gpt: there is no checkpoint to resume; expected '{}'; leave out --resume to start", path);
   const Checkpoint c = load_checkpoint(path);
   std::string notes;
   s = merge(c, s, notes);
@@ -334,8 +344,8 @@ int train_gpt(Settings s) {
   std::unique_ptr<nn::GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
   const nn::GptConfig& m = trainer->model().config;
   fmt::print("model       {} parameters: {} layers, {} heads, width {}, context {}; {} tokens a step\n",
-             format_count(static_cast<double>(nn::count_parameters(trainer->model()))), m.n_layer, m.n_head, m.n_embd, m.block_size,
-             trainer->tokens_per_step());
+             format_count(static_cast<double>(nn::count_parameters(trainer->model()))), m.n_layer, m.n_head, m.n_embd,
+             m.block_size, trainer->tokens_per_step());
   if (trainer->steps_done() >= s.train.steps) {
     fmt::print("done        the run has all of its {} steps; give more --steps to go on\n", s.train.steps);
     return kOk;

@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::array kExtensions = {".py",  ".pyi", ".pyx", ".txt", ".md",   ".rst",  ".tex", ".c",    ".h",    ".cc",
-                                    ".cpp", ".cxx", ".hpp", ".hh",  ".cu",   ".hip",  ".rs",  ".go",   ".java", ".js",
-                                    ".ts",  ".jsx", ".tsx", ".rb",  ".php",  ".pl",   ".sh",  ".lua",  ".swift", ".kt",
-                                    ".cs",  ".hs",  ".ml",  ".el",  ".lisp", ".scm",  ".r",   ".jl",   ".sql",  ".html",
-                                    ".css", ".xml", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg",  ".cmake"};
+constexpr std::array kExtensions = {
+    ".py",   ".pyi", ".pyx",   ".txt",  ".md",   ".rst",  ".tex",  ".c",   ".h",    ".cc",   ".cpp", ".cxx", ".hpp",
+    ".hh",   ".cu",  ".hip",   ".rs",   ".go",   ".java", ".js",   ".ts",  ".jsx",  ".tsx",  ".rb",  ".php", ".pl",
+    ".sh",   ".lua", ".swift", ".kt",   ".cs",   ".hs",   ".ml",   ".el",  ".lisp", ".scm",  ".r",   ".jl",  ".sql",
+    ".html", ".css", ".xml",   ".json", ".yaml", ".yml",  ".toml", ".ini", ".cfg",  ".cmake"};
 constexpr std::array kSkippedFolders = {"__pycache__", "site-packages", "dist-packages", "node_modules"};
 
 template <class List>
@@ -35,7 +35,8 @@ bool read_file(const fs::path& path, int64_t limit, std::string& out, bool& trun
   if (!in) return false;
   std::array<char, 1 << 16> buffer;
   while (in && static_cast<int64_t>(out.size()) < limit) {
-    in.read(buffer.data(), std::min<int64_t>(static_cast<int64_t>(buffer.size()), limit - static_cast<int64_t>(out.size())));
+    in.read(buffer.data(),
+            std::min<int64_t>(static_cast<int64_t>(buffer.size()), limit - static_cast<int64_t>(out.size())));
     out.append(buffer.data(), static_cast<size_t>(in.gcount()));
   }
   truncated = in && in.peek() != std::ifstream::traits_type::eof();
@@ -59,9 +60,8 @@ std::vector<fs::path> list_files(const fs::path& folder) {
     }
   }
   // By the relative path's text, so that the order does not depend on the file system.
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
-    return a.generic_string() < b.generic_string();
-  });
+  std::sort(files.begin(), files.end(),
+            [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
   return files;
 }
 
@@ -86,8 +86,10 @@ TextSource read_folder(const std::string& path, int64_t max_bytes) {
     r.text += '\n';
     ++r.files;
   }
-  PF_CHECK(r.files > 0, OS, "read_text: no text found in the folder '{}'; got {} files that are not UTF-8 text; expected "
-           "source or text files such as .py or .txt", path, r.skipped);
+  PF_CHECK(r.files > 0, OS,
+           "read_text: no text found in the folder '{}'; got {} files that are not UTF-8 text; expected "
+           "source or text files such as .py or .txt",
+           path, r.skipped);
   return r;
 }
 
@@ -111,14 +113,16 @@ TextSource read_text(const std::string& path, int64_t max_bytes, bool any_bytes)
   PF_CHECK(!r.text.empty(), Value, "read_text: '{}' is empty; expected text", path);
   if (!any_bytes) {
     // The limit may have cut a character in two.
-    while (r.truncated && !r.text.empty() && (static_cast<unsigned char>(r.text.back()) & 0xC0) == 0x80) r.text.pop_back();
+    while (r.truncated && !r.text.empty() && (static_cast<unsigned char>(r.text.back()) & 0xC0) == 0x80)
+      r.text.pop_back();
     if (r.truncated && !r.text.empty() && static_cast<unsigned char>(r.text.back()) >= 0xC0) r.text.pop_back();
     PF_CHECK(is_utf8(r.text), Value, "read_text: '{}' is not valid UTF-8; use the bytes tokenizer for such data", path);
   }
   return r;
 }
 
-std::vector<int64_t> batch_starts(uint64_t seed, Stream stream, int64_t index, int64_t batch, int64_t tokens, int64_t block) {
+std::vector<int64_t> batch_starts(uint64_t seed, Stream stream, int64_t index, int64_t batch, int64_t tokens,
+                                  int64_t block) {
   const uint64_t offset = static_cast<uint64_t>(stream) + static_cast<uint64_t>(index);
   const uint64_t choices = static_cast<uint64_t>(tokens - block);
   std::vector<int64_t> starts(static_cast<size_t>(batch));
@@ -134,10 +138,11 @@ TokenDataset::TokenDataset(std::vector<Token> tokens, int64_t block)
       split_(static_cast<int64_t>(tokens_.size()) * 9 / 10),
       fingerprint_(fnv1a(tokens_)) {
   PF_CHECK(block > 0, Value, "dataset: block_size must be positive; got {}", block);
-  PF_CHECK(std::min(train_tokens(), eval_tokens()) > block, Value,
-           "dataset: the text is too short; got {} tokens for training and {} held out; expected more than block_size {} in "
-           "each; use more text or a smaller block_size",
-           train_tokens(), eval_tokens(), block);
+  PF_CHECK(
+      std::min(train_tokens(), eval_tokens()) > block, Value,
+      "dataset: the text is too short; got {} tokens for training and {} held out; expected more than block_size {} in "
+      "each; use more text or a smaller block_size",
+      train_tokens(), eval_tokens(), block);
 }
 
 std::pair<Tensor, Tensor> TokenDataset::batch(uint64_t seed, Stream stream, int64_t index, int64_t batch_size) const {
@@ -153,7 +158,8 @@ std::pair<Tensor, Tensor> TokenDataset::batch(uint64_t seed, Stream stream, int6
     x.insert(x.end(), from, from + block_);
     y.insert(y.end(), from + 1, from + block_ + 1);
   }
-  return {from_host(x.data(), {batch_size, block_}, DType::int64), from_host(y.data(), {batch_size, block_}, DType::int64)};
+  return {from_host(x.data(), {batch_size, block_}, DType::int64),
+          from_host(y.data(), {batch_size, block_}, DType::int64)};
 }
 
 }  // namespace pyflame::data

@@ -27,7 +27,8 @@ TextSource read_text(const std::string& path, int64_t max_bytes, bool any_bytes)
 // The start of each row of batch `index`: philox_element64(seed, stream_offset + index, row) mod (tokens - block).
 // stream_offset is 2^63 for training and 2^63 + 2^62 for evaluation, out of reach of the global generator's offsets.
 enum class Stream : uint64_t { train = uint64_t{1} << 63, eval = (uint64_t{1} << 63) + (uint64_t{1} << 62) };
-std::vector<int64_t> batch_starts(uint64_t seed, Stream stream, int64_t index, int64_t batch, int64_t tokens, int64_t block);
+std::vector<int64_t> batch_starts(uint64_t seed, Stream stream, int64_t index, int64_t batch, int64_t tokens,
+                                  int64_t block);
 
 class TokenDataset {
  public:

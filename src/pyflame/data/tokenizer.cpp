@@ -65,8 +65,9 @@ std::u32string decode_utf8(const char* op, std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     char32_t c = 0;
     const int n = read_char(text, at, c);
-    PF_CHECK(n > 0, Value, "{}: the text is not valid UTF-8 at byte {}; got 0x{:02x}; expected UTF-8, or the bytes tokenizer",
-             op, at, static_cast<unsigned>(static_cast<unsigned char>(text[at])));
+    PF_CHECK(n > 0, Value,
+             "{}: the text is not valid UTF-8 at byte {}; got 0x{:02x}; expected UTF-8, or the bytes tokenizer", op, at,
+             static_cast<unsigned>(static_cast<unsigned char>(text[at])));
     out += c;
     at += static_cast<size_t>(n);
   }
@@ -107,8 +108,8 @@ Tokenizer Tokenizer::chars(std::u32string_view text, int64_t min_count) {
   }
   PF_CHECK(!t.alphabet_.empty(), Value, "tokenizer: the text has no characters to learn");
   PF_CHECK(t.vocabulary() <= kMaxVocabulary, Value,
-           "tokenizer: too many different characters; got {}; expected at most {}; use the bytes tokenizer", t.vocabulary(),
-           kMaxVocabulary);
+           "tokenizer: too many different characters; got {}; expected at most {}; use the bytes tokenizer",
+           t.vocabulary(), kMaxVocabulary);
   return t;
 }
 
@@ -178,7 +179,8 @@ std::vector<Token> Tokenizer::encode(std::string_view text) const {
     }
     std::string names;
     for (char32_t c : missing) names += (names.empty() ? "" : ", ") + describe_char(c);
-    PF_FAIL(Value, "encode: the vocabulary lacks {}; it has the {} characters of the training text", names, vocabulary());
+    PF_FAIL(Value, "encode: the vocabulary lacks {}; it has the {} characters of the training text", names,
+            vocabulary());
   }
   return out;
 }

@@ -38,7 +38,7 @@ std::string folder_of(const std::string& path) {
 AtomicFile::AtomicFile(std::string op, const std::string& path, uint64_t total_bytes)
     : op_(std::move(op)), path_(resolve(path)), total_(total_bytes) {
   PF_CHECK(!path.empty(), Value, "{}: the path is empty; expected the name of a file", op_);
-  struct stat st{};
+  struct stat st {};
   if (::stat(path_.c_str(), &st) == 0 && !S_ISREG(st.st_mode)) {
     PF_FAIL(OS, "{}: '{}' is {}; expected a regular file or a new name", op_, path_,
             S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");

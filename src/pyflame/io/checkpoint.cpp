@@ -11,7 +11,8 @@ constexpr std::string_view kOptimizer = "optimizer.";
 
 const std::string& Checkpoint::at(const std::string& name) const {
   const auto it = state.find(name);
-  PF_CHECK(it != state.end(), Value, "load_checkpoint: the checkpoint has no '{}'; it was not written by this kind of run", name);
+  PF_CHECK(it != state.end(), Value,
+           "load_checkpoint: the checkpoint has no '{}'; it was not written by this kind of run", name);
   return it->second;
 }
 
@@ -21,7 +22,8 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   for (const auto& [name, t] : checkpoint.model) all.emplace_back(std::string(kModel) + name, t);
   for (const auto& [name, t] : checkpoint.optimizer) all.emplace_back(std::string(kOptimizer) + name, t);
   Metadata metadata = checkpoint.state;
-  PF_CHECK(metadata.emplace(kFormatKey, kFormat).second, Value, "save_checkpoint: the state name '{}' is reserved", kFormatKey);
+  PF_CHECK(metadata.emplace(kFormatKey, kFormat).second, Value, "save_checkpoint: the state name '{}' is reserved",
+           kFormatKey);
   save_safetensors(path, all, metadata);
 }
 
@@ -40,7 +42,8 @@ Checkpoint load_checkpoint(const std::string& path, DeviceOpt device) {
     } else if (name.starts_with(kOptimizer)) {
       result.optimizer.emplace_back(name.substr(kOptimizer.size()), t);
     } else {
-      PF_FAIL(Value, "load_checkpoint: '{}' has a tensor outside of model.* and optimizer.*; got '{}'", path, name.substr(0, 80));
+      PF_FAIL(Value, "load_checkpoint: '{}' has a tensor outside of model.* and optimizer.*; got '{}'", path,
+              name.substr(0, 80));
     }
   }
   return result;

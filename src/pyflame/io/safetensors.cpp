@@ -109,9 +109,10 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
         if (n.name == s) entries.back().dtype = n.dtype;
       }
       if (entries.back().dtype) return true;
-      return set(fmt::format("{} has a dtype that is not supported; got {}; expected one of F64, F32, F16, BF16, I64, "
-                             "I32, I16, I8, U8, BOOL",
-                             cite(entries.back().name), cite(s)));
+      return set(
+          fmt::format("{} has a dtype that is not supported; got {}; expected one of F64, F32, F16, BF16, I64, "
+                      "I32, I16, I8, U8, BOOL",
+                      cite(entries.back().name), cite(s)));
     }
     return bad("the text " + cite(s));
   }
@@ -131,14 +132,9 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override {
     fields_.clear();
     switch (state_) {
-      case State::Begin:
-        state_ = State::Top;
-        return true;
-      case State::Top:
-        state_ = key_ == kMetadataKey ? State::Metadata : State::Tensor;
-        return true;
-      default:
-        return bad("an object");
+      case State::Begin: state_ = State::Top; return true;
+      case State::Top: state_ = key_ == kMetadataKey ? State::Metadata : State::Tensor; return true;
+      default: return bad("an object");
     }
   }
   bool end_object() override {
@@ -186,7 +182,7 @@ class InputFile {
   explicit InputFile(const std::string& path) : path_(path) {
     fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) fail_errno(errno);
-    struct stat st{};
+    struct stat st {};
     if (::fstat(fd_, &st) != 0) fail_errno(errno);
     if (!S_ISREG(st.st_mode)) {
       ::close(fd_);
@@ -207,8 +203,8 @@ class InputFile {
       const ssize_t n = ::pread(fd_, p, static_cast<size_t>(std::min(bytes, kChunk)), static_cast<off_t>(at));
       if (n < 0 && errno == EINTR) continue;
       PF_CHECK(n >= 0, OS, "load_safetensors: cannot read '{}': {}", path_, std::generic_category().message(errno));
-      PF_CHECK(n > 0, OS, "load_safetensors: '{}' became shorter while it was read; got {} bytes; expected {}", path_, at,
-               at + bytes);
+      PF_CHECK(n > 0, OS, "load_safetensors: '{}' became shorter while it was read; got {} bytes; expected {}", path_,
+               at, at + bytes);
       p += n;
       at += static_cast<uint64_t>(n);
       bytes -= static_cast<uint64_t>(n);
@@ -262,8 +258,8 @@ void check_entries(const std::string& path, const std::vector<Entry>& entries, u
     end = entries[i].offsets[1];
   }
   PF_CHECK(end == data_bytes, Value,
-           "load_safetensors: '{}': the tensors do not cover the file; got {} bytes of data; expected {}", path, data_bytes,
-           end);
+           "load_safetensors: '{}': the tensors do not cover the file; got {} bytes of data; expected {}", path,
+           data_bytes, end);
 }
 
 std::unique_ptr<char[]> allocate(const std::string& name, uint64_t bytes) {
@@ -332,8 +328,8 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
     data_bytes += static_cast<uint64_t>(tensors[i].second.nbytes());
   }
   const std::string header = make_header(tensors, begin, metadata);
-  PF_CHECK(header.size() <= kMaxHeader, Value, "save_safetensors: the header is too long; got {} bytes; expected at most {}",
-           header.size(), kMaxHeader);
+  PF_CHECK(header.size() <= kMaxHeader, Value,
+           "save_safetensors: the header is too long; got {} bytes; expected at most {}", header.size(), kMaxHeader);
 
   AtomicFile file("save_safetensors", path, sizeof(uint64_t) + header.size() + data_bytes);
   const uint64_t length = header.size();
@@ -358,8 +354,8 @@ SafetensorsFile load_safetensors(const std::string& path, DeviceOpt device) {
            std::min(room, kMaxHeader));
   std::string header(length, '\0');
   file.read(header.data(), length, sizeof length);
-  PF_CHECK(header[0] == '{', Value, "load_safetensors: '{}' is not a safetensors file: its header does not begin with '{{'",
-           path);
+  PF_CHECK(header[0] == '{', Value,
+           "load_safetensors: '{}' is not a safetensors file: its header does not begin with '{{'", path);
 
   HeaderHandler handler;
   const bool ok = nlohmann::json::sax_parse(header, &handler);

@@ -17,10 +17,11 @@ constexpr double kInitStd = 0.02;
 
 void GptConfig::check() const {
   PF_CHECK(vocabulary > 0 && block_size > 0 && n_layer > 0 && n_head > 0 && n_embd > 0, Value,
-           "gpt: sizes must be positive; got vocabulary {}, block_size {}, n_layer {}, n_head {}, n_embd {}", vocabulary,
-           block_size, n_layer, n_head, n_embd);
+           "gpt: sizes must be positive; got vocabulary {}, block_size {}, n_layer {}, n_head {}, n_embd {}",
+           vocabulary, block_size, n_layer, n_head, n_embd);
   PF_CHECK(n_embd % n_head == 0, Value, "gpt: n_head must divide n_embd; got n_embd {}, n_head {}", n_embd, n_head);
-  PF_CHECK(dropout >= 0 && dropout < 1, Value, "gpt: dropout is out of range; got {}; expected 0 <= dropout < 1", dropout);
+  PF_CHECK(dropout >= 0 && dropout < 1, Value, "gpt: dropout is out of range; got {}; expected 0 <= dropout < 1",
+           dropout);
 }
 
 std::string GptConfig::to_json() const {
@@ -144,9 +145,9 @@ std::vector<KvCache> Gpt::make_caches() const {
 
 Tensor Gpt::with_cache(const Tensor& index, std::vector<KvCache>& caches, int64_t position) const {
   const int64_t t = index.size(1);
-  PF_CHECK(index.dim() == 2 && index.size(0) == 1 && position >= 0 && t >= 1 && position + t <= config.block_size, Value,
-           "gpt: the tokens do not fit the cache; got {} at position {}; expected [1, T] within {}", index.shape().str(),
-           position, config.block_size);
+  PF_CHECK(index.dim() == 2 && index.size(0) == 1 && position >= 0 && t >= 1 && position + t <= config.block_size,
+           Value, "gpt: the tokens do not fit the cache; got {} at position {}; expected [1, T] within {}",
+           index.shape().str(), position, config.block_size);
   Tensor x = add(wte(index), narrow(wpe.weight, 0, position, t));
   for (size_t i = 0; i < blocks.layers.size(); ++i) x = blocks.layers[i].with_cache(x, caches[i], position);
   return head(ln_f(select(x, 1, t - 1)));

@@ -22,8 +22,8 @@ void GptTrainOptions::check() const {
   positive("eval_batches", eval_batches);
   PF_CHECK(lr > 0 && std::isfinite(lr), Value, "train: lr must be a positive number; got {}", lr);
   positive("clip", clip);
-  PF_CHECK(min_lr_ratio >= 0 && min_lr_ratio <= 1, Value, "train: min_lr_ratio is out of range; got {}; expected 0 to 1",
-           min_lr_ratio);
+  PF_CHECK(min_lr_ratio >= 0 && min_lr_ratio <= 1, Value,
+           "train: min_lr_ratio is out of range; got {}; expected 0 to 1", min_lr_ratio);
   PF_CHECK(warmup_steps >= 0, Value, "train: warmup_steps must not be negative; got {}", warmup_steps);
   PF_CHECK(weight_decay >= 0, Value, "train: weight_decay must not be negative; got {}", weight_decay);
 }
@@ -78,11 +78,13 @@ GptConfig checked_config(const Checkpoint& c) {
   for (const auto& [name, t] : c.model) held += t.numel();
   const auto times = [](double a, int64_t b) { return a * static_cast<double>(b); };
   const double per_layer = times(12.0 * static_cast<double>(config.n_embd), config.n_embd);
-  const double needed = times(per_layer, config.n_layer) + times(2.0 * static_cast<double>(config.vocabulary), config.n_embd) +
+  const double needed = times(per_layer, config.n_layer) +
+                        times(2.0 * static_cast<double>(config.vocabulary), config.n_embd) +
                         times(static_cast<double>(config.block_size), config.n_embd);
-  PF_CHECK(needed <= static_cast<double>(held), Value,
-           "load_checkpoint: the model's description does not fit its tensors; got {} numbers; expected at least {:.0f}", held,
-           needed);
+  PF_CHECK(
+      needed <= static_cast<double>(held), Value,
+      "load_checkpoint: the model's description does not fit its tensors; got {} numbers; expected at least {:.0f}",
+      held, needed);
   return config;
 }
 
@@ -106,7 +108,8 @@ GptTrainer::GptTrainer(const Checkpoint& checkpoint, const GptTrainOptions& opti
     const json progress = json::parse(checkpoint.at("progress"));
     const uint64_t fingerprint = progress.at("data_fingerprint");
     PF_CHECK(fingerprint == dataset_.fingerprint(), Value,
-             "train: the data is not the data of the checkpoint; got fingerprint {:016x}; expected {:016x}; continue with the "
+             "train: the data is not the data of the checkpoint; got fingerprint {:016x}; expected {:016x}; continue "
+             "with the "
              "same text and tokenizer",
              dataset_.fingerprint(), fingerprint);
     progress.at("step").get_to(step_);
@@ -118,8 +121,8 @@ GptTrainer::GptTrainer(const Checkpoint& checkpoint, const GptTrainOptions& opti
 
 void GptTrainer::build(const GptConfig& config) {
   options_.check();
-  PF_CHECK(config.vocabulary == tokenizer_.vocabulary(), Value, "train: the model's vocabulary is {}; the tokenizer's is {}",
-           config.vocabulary, tokenizer_.vocabulary());
+  PF_CHECK(config.vocabulary == tokenizer_.vocabulary(), Value,
+           "train: the model's vocabulary is {}; the tokenizer's is {}", config.vocabulary, tokenizer_.vocabulary());
   model_ = std::make_unique<Gpt>(config);
   NamedTensors decayed, others;
   for (auto& [name, t] : named_parameters(*model_)) (t.dim() >= 2 ? decayed : others).emplace_back(name, t);
@@ -194,8 +197,8 @@ TrainedGpt load_trained_gpt(const std::string& path) {
   const Checkpoint c = load_checkpoint(path);
   TrainedGpt r{std::make_unique<Gpt>(checked_config(c)), data::Tokenizer::from_json(c.at("tokenizer")), 0};
   PF_CHECK(r.model->config.vocabulary == r.tokenizer.vocabulary(), Value,
-           "load_trained_gpt: '{}': the model's vocabulary is {}; the tokenizer's is {}", path, r.model->config.vocabulary,
-           r.tokenizer.vocabulary());
+           "load_trained_gpt: '{}': the model's vocabulary is {}; the tokenizer's is {}", path,
+           r.model->config.vocabulary, r.tokenizer.vocabulary());
   load_state_dict(*r.model, c.model);
   train(*r.model, false);
   try {

@@ -15,7 +15,7 @@ namespace pyflame::nn {
 
 struct GptTrainOptions {
   int64_t steps = 2000, batch_size = 12, gradient_accumulation_steps = 1;
-  double lr = 1e-3;        // peak; a cosine takes it down to lr * min_lr_ratio
+  double lr = 1e-3;  // peak; a cosine takes it down to lr * min_lr_ratio
   double min_lr_ratio = 0.1;
   int64_t warmup_steps = 100;  // at most a tenth of `steps`
   double weight_decay = 0.1;   // of matrices only
@@ -30,13 +30,14 @@ struct GptTrainOptions {
 class GptTrainer {
  public:
   // A new run. Seeds the global random generator.
-  GptTrainer(const GptConfig& config, const GptTrainOptions& options, data::Tokenizer tokenizer, data::TokenDataset dataset);
+  GptTrainer(const GptConfig& config, const GptTrainOptions& options, data::Tokenizer tokenizer,
+             data::TokenDataset dataset);
   // Continues one. Sets the global random generator. ValueError when the data is not the data of the checkpoint.
   GptTrainer(const Checkpoint& checkpoint, const GptTrainOptions& options, data::TokenDataset dataset);
 
   // One update. The loss (0-d, the mean over the accumulated batches, before the update) is not read: reading it waits.
   Tensor step();
-  double lr() const { return lr_; }             // of the last update
+  double lr() const { return lr_; }  // of the last update
   int64_t steps_done() const { return step_; }
   int64_t tokens_per_step() const;
   // Mean loss over a fixed set of held-out batches, without dropout. Leaves the random state alone.

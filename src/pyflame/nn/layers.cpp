@@ -5,8 +5,8 @@
 namespace pyflame::nn {
 
 Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
-  PF_CHECK(in_features >= 0 && out_features >= 0, Value, "Linear: sizes must not be negative; got in {}, out {}", in_features,
-           out_features);
+  PF_CHECK(in_features >= 0 && out_features >= 0, Value, "Linear: sizes must not be negative; got in {}, out {}",
+           in_features, out_features);
   weight = init::kaiming_uniform({out_features, in_features});
   if (with_bias) bias = init::fan_in_bias(weight.shape(), out_features);
 }
@@ -61,7 +61,8 @@ Embedding::Embedding(int64_t count, int64_t dim, std::optional<int64_t> padding_
   }
 }
 
-MultiheadAttention::MultiheadAttention(int64_t embed_dim_, int64_t num_heads_, double dropout, bool bias, bool batch_first_)
+MultiheadAttention::MultiheadAttention(int64_t embed_dim_, int64_t num_heads_, double dropout, bool bias,
+                                       bool batch_first_)
     : embed_dim(embed_dim_), num_heads(num_heads_), dropout_p(dropout), batch_first(batch_first_) {
   PF_CHECK(num_heads > 0 && embed_dim % num_heads == 0, Value,
            "MultiheadAttention: num_heads must divide embed_dim; got embed_dim {}, num_heads {}", embed_dim, num_heads);
@@ -76,13 +77,13 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim_, int64_t num_heads_, d
   }
 }
 
-Tensor MultiheadAttention::operator()(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                                      bool is_causal) const {
+Tensor MultiheadAttention::operator()(const Tensor& query, const Tensor& key, const Tensor& value,
+                                      const Tensor& attn_mask, bool is_causal) const {
   PF_CHECK(query.dim() == 3 && key.dim() == 3 && value.dim() == 3, Value,
            "MultiheadAttention: query, key and value must have 3 dimensions; got {}, {} and {}", query.shape().str(),
            key.shape().str(), value.shape().str());
-  PF_CHECK(query.size(2) == embed_dim, Value, "MultiheadAttention: the last size of query does not fit; got {}; expected {}",
-           query.size(2), embed_dim);
+  PF_CHECK(query.size(2) == embed_dim, Value,
+           "MultiheadAttention: the last size of query does not fit; got {}; expected {}", query.size(2), embed_dim);
   const int64_t e = embed_dim, d = e / num_heads;
   // [B, T, E] -> [B, H, T, D], whichever of the first two dims is the batch.
   const auto heads = [&](const Tensor& x) {
@@ -104,10 +105,10 @@ Tensor MultiheadAttention::operator()(const Tensor& query, const Tensor& key, co
     k = project(key, 1);
     v = project(value, 2);
   }
-  const Tensor a = scaled_dot_product_attention(heads(q), heads(k), heads(v), attn_mask, is_training ? dropout_p : 0.0,
-                                                is_causal);
-  const Tensor merged = reshape(batch_first ? permute(a, {0, 2, 1, 3}) : permute(a, {2, 0, 1, 3}),
-                                {query.size(0), query.size(1), e});
+  const Tensor a =
+      scaled_dot_product_attention(heads(q), heads(k), heads(v), attn_mask, is_training ? dropout_p : 0.0, is_causal);
+  const Tensor merged =
+      reshape(batch_first ? permute(a, {0, 2, 1, 3}) : permute(a, {2, 0, 1, 3}), {query.size(0), query.size(1), e});
   return linear(merged, out_proj.weight, out_proj.bias);
 }
 

@@ -29,8 +29,8 @@ struct Conv2d {
   Tensor bias;
   Pair stride, padding, dilation;
   int64_t groups;
-  Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Pair stride_ = 1, Pair padding_ = 0, Pair dilation_ = 1,
-         int64_t groups_ = 1, bool with_bias = true);
+  Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Pair stride_ = 1, Pair padding_ = 0,
+         Pair dilation_ = 1, int64_t groups_ = 1, bool with_bias = true);
   Tensor operator()(const Tensor& x) const { return conv2d(x, weight, bias, stride, padding, dilation, groups); }
   template <class V>
   void visit(V& v) {
@@ -122,11 +122,11 @@ struct Flatten {
   void visit(V&) {}
 };
 
-#define PF_NN_ACTIVATION(Name, expression)                      \
-  struct Name {                                                 \
+#define PF_NN_ACTIVATION(Name, expression)                          \
+  struct Name {                                                     \
     Tensor operator()(const Tensor& x) const { return expression; } \
-    template <class V>                                          \
-    void visit(V&) {}                                           \
+    template <class V>                                              \
+    void visit(V&) {}                                               \
   };
 PF_NN_ACTIVATION(ReLU, relu(x))
 PF_NN_ACTIVATION(SiLU, silu(x))

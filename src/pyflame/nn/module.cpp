@@ -14,7 +14,8 @@ void load_tensors(const NamedTensors& own, const NamedTensors& given, bool stric
     if (it == source.end()) {
       if (strict) problems += fmt::format("\n  missing: {}", name);
     } else if (!(it->second.shape() == t.shape())) {
-      problems += fmt::format("\n  misshapen: {}; got {}; expected {}", name, it->second.shape().str(), t.shape().str());
+      problems +=
+          fmt::format("\n  misshapen: {}; got {}; expected {}", name, it->second.shape().str(), t.shape().str());
     }
   }
   if (strict) {

@@ -61,15 +61,17 @@ TEST(Tokenizer, RareCharactersAreDroppedAndCounted) {
 }
 
 TEST(Tokenizer, BadDescriptions) {
-  for (const char* json : {"", "{}", "[]", "{\"kind\":\"words\"}", "{\"kind\":\"chars\"}", "{\"kind\":\"chars\",\"alphabet\":\"\"}",
-                           "{\"kind\":\"chars\",\"alphabet\":\"ba\"}", "{\"kind\":\"chars\",\"alphabet\":\"aa\"}"}) {
+  for (const char* json :
+       {"", "{}", "[]", "{\"kind\":\"words\"}", "{\"kind\":\"chars\"}", "{\"kind\":\"chars\",\"alphabet\":\"\"}",
+        "{\"kind\":\"chars\",\"alphabet\":\"ba\"}", "{\"kind\":\"chars\",\"alphabet\":\"aa\"}"}) {
     EXPECT_NE(error_of([&] { Tokenizer::from_json(json); }), "no error") << json;
   }
 }
 
 TEST(Utf8, RejectsWhatIsNotUtf8) {
   EXPECT_TRUE(is_utf8("aé€😀"));
-  for (const char* bad : {"\x80", "\xC0\x80", "\xC3", "\xE2\x82", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "a\xC3(", "\xE0\x80\x80"}) {
+  for (const char* bad :
+       {"\x80", "\xC0\x80", "\xC3", "\xE2\x82", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "a\xC3(", "\xE0\x80\x80"}) {
     EXPECT_FALSE(is_utf8(bad));
     EXPECT_NE(error_of([&] { decode_utf8("test", bad); }), "no error");
   }
@@ -88,7 +90,8 @@ TEST(Utf8, StreamKeepsCharactersWhole) {
 
 TEST(ReadText, FolderInOrderOfPaths) {
   const TempFolder folder;
-  for (const char* d : {"/b", "/.hidden", "/__pycache__", "/site-packages"}) std::filesystem::create_directory(folder.str() + d);
+  for (const char* d : {"/b", "/.hidden", "/__pycache__", "/site-packages"})
+    std::filesystem::create_directory(folder.str() + d);
   write_all(folder / "z.py", "Z");
   write_all(folder / "a.txt", "A");
   write_all(folder / "b/x.py", "BX");

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <sys/stat.h>
 #include <csignal>
 #include <cstring>
 #include <functional>
-#include <sys/stat.h>
 
 #include "support/temp_folder.h"
 
@@ -83,8 +83,9 @@ TEST(Safetensors, ViewsAreSavedAsTheyLook) {
 TEST(Safetensors, ReadsAFileWrittenByHandAndAligns) {
   const TempFolder folder;
   const float values[2] = {1.5f, -2.0f};
-  write_all(folder / "h", file_bytes(R"({"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"x":"y"}}   )",
-                                     std::string(reinterpret_cast<const char*>(values), 8)));
+  write_all(folder / "h",
+            file_bytes(R"({"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"x":"y"}}   )",
+                       std::string(reinterpret_cast<const char*>(values), 8)));
   const SafetensorsFile f = load_safetensors(folder / "h");
   ASSERT_EQ(f.tensors.size(), 1u);
   EXPECT_EQ(static_cast<const float*>(f.tensors[0].second.data())[1], -2.0f);
@@ -105,7 +106,9 @@ struct Hostile {
 
 std::vector<Hostile> hostile_files() {
   const std::string eight(8, '\0');
-  const auto one = [&](const std::string& entry, const std::string& data) { return file_bytes("{\"a\":" + entry + "}", data); };
+  const auto one = [&](const std::string& entry, const std::string& data) {
+    return file_bytes("{\"a\":" + entry + "}", data);
+  };
   std::string huge_length = file_bytes("{}");
   std::memset(huge_length.data(), 0xFF, 8);
   std::string too_long = file_bytes("{}");

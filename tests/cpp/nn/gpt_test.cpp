@@ -248,7 +248,8 @@ TEST(Sampling, PicksByProbability) {
   EXPECT_EQ(sample_token(logits, {.temperature = 1, .top_p = 0.5}, 0.999), 1);
   EXPECT_EQ(sample_token(logits, {.temperature = 1}, 0.999), 3);
   std::vector<int> counts(4);
-  for (int i = 0; i < 1000; ++i) ++counts[static_cast<size_t>(sample_token(logits, {.temperature = 1}, (i + 0.5) / 1000))];
+  for (int i = 0; i < 1000; ++i)
+    ++counts[static_cast<size_t>(sample_token(logits, {.temperature = 1}, (i + 0.5) / 1000))];
   EXPECT_NEAR(counts[1], 644, 2);
   EXPECT_NEAR(counts[2], 237, 2);
   EXPECT_NEAR(counts[0], 87, 2);

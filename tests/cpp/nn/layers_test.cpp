@@ -34,10 +34,10 @@ TEST(Layers, LinearDrawsWeightThenBias) {
 }
 
 TEST(Layers, SequentialNamesModesAndCounts) {
-  Sequential net(Conv2d(3, 8, 3, 1, 1), BatchNorm2d(8), ReLU{}, MaxPool2d(2), Flatten{}, Dropout(0.5), Linear(8 * 4 * 4, 10));
-  EXPECT_EQ(names_of(net),
-            (std::vector<std::string>{"0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
-                                      "1.num_batches_tracked", "6.weight", "6.bias"}));
+  Sequential net(Conv2d(3, 8, 3, 1, 1), BatchNorm2d(8), ReLU{}, MaxPool2d(2), Flatten{}, Dropout(0.5),
+                 Linear(8 * 4 * 4, 10));
+  EXPECT_EQ(names_of(net), (std::vector<std::string>{"0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean",
+                                                     "1.running_var", "1.num_batches_tracked", "6.weight", "6.bias"}));
   EXPECT_EQ(count_parameters(net), 3 * 8 * 9 + 8 + 16 + 128 * 10 + 10);
   EXPECT_EQ(parameters(net).size(), 6u);
   const Tensor x = randn({2, 3, 8, 8});
@@ -61,7 +61,8 @@ TEST(Layers, EmbeddingPadding) {
 TEST(Layers, MultiheadAttentionEqualsItsDefinition) {
   manual_seed(2);
   MultiheadAttention m(8, 2, 0.0, true, true);
-  EXPECT_EQ(names_of(m), (std::vector<std::string>{"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}));
+  EXPECT_EQ(names_of(m),
+            (std::vector<std::string>{"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}));
   grad_mode::Guard no_grad(false);
   init::normal_(m.in_proj_bias, 0, 1);
   const Tensor x = randn({2, 5, 8}), y = randn({2, 3, 8});

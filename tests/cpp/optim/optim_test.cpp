@@ -21,7 +21,9 @@ std::vector<double> gradient(int step) { return {0.5 * step, -0.25, 1.0 / step};
 TEST(Sgd, MomentumNesterovAndDecay) {
   for (const bool nesterov : {false, true}) {
     const Tensor p = leaf(kStart);
-    SGD opt({{"p", p}}, {.lr = 0.1, .momentum = 0.9, .dampening = nesterov ? 0.0 : 0.5, .weight_decay = 0.01, .nesterov = nesterov});
+    SGD opt(
+        {{"p", p}},
+        {.lr = 0.1, .momentum = 0.9, .dampening = nesterov ? 0.0 : 0.5, .weight_decay = 0.01, .nesterov = nesterov});
     std::vector<double> x = kStart, buffer(3);
     for (int step = 1; step <= 4; ++step) {
       const std::vector<double> g = gradient(step);
@@ -37,8 +39,8 @@ TEST(Sgd, MomentumNesterovAndDecay) {
   }
 }
 
-void adam_reference(std::vector<double>& x, std::vector<double>& m, std::vector<double>& v, const std::vector<double>& g, int step,
-                    const AdamOptions& o) {
+void adam_reference(std::vector<double>& x, std::vector<double>& m, std::vector<double>& v,
+                    const std::vector<double>& g, int step, const AdamOptions& o) {
   for (size_t i = 0; i < x.size(); ++i) {
     double d = g[i];
     if (o.decoupled) x[i] -= o.lr * o.weight_decay * x[i];
