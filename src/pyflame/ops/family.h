@@ -1,6 +1,7 @@
 // What several op families share behind their public functions: the checks that are worded alike everywhere, and the halves of
 // the indexing ops that exist only as each other's gradients.
 #pragma once
+#include <optional>
 #include <span>
 
 #include "pyflame/ops/emit.h"
@@ -31,6 +32,9 @@ inline Scalar zero_of(DType d) {
 
 // int64 index tensor; int32 is cast, everything else is a TypeError.
 Tensor as_index(const char* op, const Tensor& index);
+// IndexError at the caller's line when a value lies outside [0, size) and is not `ignore`; looks only at values that are at hand (a
+// host tensor without pending writes) and not too many. The kernels check again.
+void check_index_values(const char* op, const Tensor& index, int64_t size, std::optional<int64_t> ignore = {});
 // Zeros of `shape` plus src at index along dim; the dual of gather. index and src have the same shape. Differentiable.
 Tensor scatter_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim);
 // Zeros of `shape` plus the slices of src; the dual of index_select. Differentiable.

@@ -1,5 +1,5 @@
 // Reading and adding by index. gather and scatter_add, index_select and index_add are linear in their values and each other's
-// gradients. Shapes are checked here; the values of an index are checked by the kernel that reads them, which names the bad one.
+// gradients. The values of an index are checked at the caller's line where they are at hand, and always by the kernel that reads them.
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -8,6 +8,18 @@ Tensor as_index(const char* op, const Tensor& index) {
   PF_CHECK(index.dtype() == DType::int64 || index.dtype() == DType::int32, Type,
            "{}: the index has the wrong dtype; got {}; expected int64 or int32", op, dtype_name(index.dtype()));
   return cast(index, DType::int64);
+}
+
+void check_index_values(const char* op, const Tensor& index, int64_t size, std::optional<int64_t> ignore) {
+  constexpr int64_t kMost = 65536;  // a longer look would cost more than a step of a small model
+  const Storage& s = *index.storage();
+  const bool on_host = s.device.type == DeviceType::cpu || s.device.type == DeviceType::reference;
+  if (!on_host || !s.data || s.poison || s.writer.load(std::memory_order_acquire)) return;
+  if (index.dtype() != DType::int64 || !index.is_contiguous() || index.numel() > kMost) return;
+  const int64_t* v = static_cast<const int64_t*>(s.data) + index.offset();
+  for (int64_t i = 0; i < index.numel(); ++i)
+    PF_CHECK((v[i] >= 0 && v[i] < size) || v[i] == ignore, Index, "{}: index out of range; got {} at position {}; expected 0 <= index < {}",
+             op, v[i], i, size);
 }
 
 namespace {
@@ -42,11 +54,13 @@ void check_gather_index(const char* op, const Tensor& x, int dim, const Tensor& 
     PF_CHECK(d == dim || index.size(d) <= x.size(d), Value,
              "{}: the index is larger than the input; got input {} and index {}; expected at most {} in dim {}", op,
              x.shape().str(), index.shape().str(), x.size(d), d);
+  check_index_values(op, index, x.dim() == 0 ? 1 : x.size(dim));
 }
 
-Tensor index_vector(const char* op, const Tensor& index) {
+Tensor index_vector(const char* op, const Tensor& index, int64_t size) {
   PF_CHECK(index.dim() <= 1, Value, "{}: the index is not a vector; got {}; expected one dimension", op,
            index.shape().str());
+  check_index_values(op, index, size);
   return at_least_1d(as_index(op, index));
 }
 
@@ -76,6 +90,7 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_
   PF_CHECK(!padding_idx || (padding >= 0 && padding < rows), Index,
            "embedding: padding_idx is out of range; got {}; expected {} <= padding_idx < {}", *padding_idx, -rows,
            rows);
+  check_index_values("embedding", index, rows);
   const Tensor flat = reshape(as_index("embedding", index), {index.numel()});
   Dims shape = index.shape();
   shape.push_back(weight.size(1));
@@ -125,7 +140,7 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   check_same_device("index_select", {x, index});
   const int d = normalize_dim("index_select", dim, x.dim());
-  const Tensor at = index_vector("index_select", index);
+  const Tensor at = index_vector("index_select", index, x.dim() == 0 ? 1 : x.size(d));
   if (x.dim() > 0) return index_select_op(x, d, at);
   PF_CHECK(at.size(0) == 1, Value, "index_select: a 0-d input has one element; got an index of {}; expected one index",
            at.size(0));
@@ -135,7 +150,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
   check_same_device("index_add", {x, index, src});
   const int d = normalize_dim("index_add", dim, x.dim());
-  const Tensor at = index_vector("index_add", index);
+  const Tensor at = index_vector("index_add", index, x.dim() == 0 ? 1 : x.size(d));
   check_same_dtype("index_add", x, src);
   Dims expected = at_least_1d(x).shape();
   expected[d] = at.size(0);

@@ -53,7 +53,7 @@ Tensor classes_last(const Tensor& x) {
   return permute(x, order);
 }
 
-void check_class_targets(const char* op, const Tensor& input, const Tensor& target) {
+void check_class_targets(const char* op, const Tensor& input, const Tensor& target, int64_t ignore_index) {
   check_same_device(op, {input, target});
   PF_CHECK(input.dim() >= 1, Value, "{}: the input has no dimensions; got (); expected (C,) or (N, C, ...)", op);
   Dims expected = input.shape();
@@ -61,6 +61,7 @@ void check_class_targets(const char* op, const Tensor& input, const Tensor& targ
   PF_CHECK(target.shape() == expected, Value,
            "{}: input and target do not fit; got input {} and target {}; expected target {}", op, input.shape().str(),
            target.shape().str(), expected.str());
+  check_index_values(op, target, input.size(input.dim() == 1 ? 0 : 1), ignore_index);
 }
 
 // x has the classes last; target the other dims.
@@ -99,7 +100,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
   const Reduction r = parse_reduction("nll_loss", reduction);
   check_float("nll_loss", log_probs);
   const Tensor at = as_index("nll_loss", target);
-  check_class_targets("nll_loss", log_probs, at);
+  check_class_targets("nll_loss", log_probs, at, ignore_index);
   return class_loss(classes_last(log_probs), at, ignore_index, r, 0);
 }
 
@@ -131,7 +132,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_i
     return div(loss, static_cast<double>(rows));
   }
   const Tensor at = as_index("cross_entropy", target);
-  check_class_targets("cross_entropy", input, at);
+  check_class_targets("cross_entropy", input, at, ignore_index);
   return class_loss(log_softmax(classes_last(input), -1), at, ignore_index, r, label_smoothing);
 }
 
