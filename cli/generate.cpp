@@ -16,7 +16,7 @@ namespace {
 struct Settings {
   std::string checkpoint, prompt = "\n";
   int64_t max_tokens = 500;
-  nn::Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
+  nn::Sampling sampling{.temperature = 0.7, .top_k = 0, .top_p = 0.9, .seed = 1337};
 };
 
 // Offsets of the sampling stream: out of reach of the global generator's and of the batches'.
@@ -64,7 +64,9 @@ void add_generate(CLI::App& app, Run& run) {
   CLI::App* sub = app.add_subcommand("generate", "Write text with a trained model");
   auto s = std::make_shared<Settings>();
   const auto option = [&](const char* name, auto& target, const char* text) {
-    return sub->add_option(names(name), target, text)->capture_default_str();
+    return sub->add_option(names(name), target, text)
+        ->capture_default_str()
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   option("checkpoint", s->checkpoint, "A run's folder, or a checkpoint file")->required();
   sub->add_option("--prompt", s->prompt, "Text to continue (default: an empty line)");

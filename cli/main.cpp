@@ -64,7 +64,11 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::Success& e) {  // --help and --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    fmt::print(stderr, "pyflame: {}; --help shows what there is\n", e.what());
+    // What was not understood is the better explanation of what then seems to be missing.
+    std::string unknown;
+    for (const std::string& arg : app.remaining(true)) unknown += (unknown.empty() ? "'" : ", '") + arg + "'";
+    const std::string message = unknown.empty() ? e.what() : "not understood: " + unknown;
+    fmt::print(stderr, "pyflame: {}; --help shows what there is\n", message);
     return kUsage;
   }
   return run();

@@ -364,7 +364,9 @@ void add_train(CLI::App& app, Run& run) {
   auto s = std::make_shared<Settings>();
   s->app = sub;
   const auto option = [&](const char* name, auto& target, const char* text) {
-    return sub->add_option(names(name), target, text)->capture_default_str();
+    return sub->add_option(names(name), target, text)
+        ->capture_default_str()
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   option("data", s->data, "Text: a file, or a folder of source and text files");
   option("out", s->out, "Folder of the run: checkpoint, metrics.jsonl, loss.svg")->required();

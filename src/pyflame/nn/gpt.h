@@ -14,7 +14,7 @@
 namespace pyflame::nn {
 
 struct GptConfig {
-  int64_t vocabulary = 0, block_size = 64, n_layer = 4, n_head = 4, n_embd = 128;
+  int64_t vocabulary = 0, block_size = 128, n_layer = 4, n_head = 4, n_embd = 128;
   double dropout = 0.0;
   void check() const;  // ValueError
   std::string to_json() const;
