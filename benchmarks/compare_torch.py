@@ -2,7 +2,8 @@
 """PyFlame against PyTorch on the same work: same model source, same threads, interleaved, medians and spread.
 
 Each framework lives in a process of its own that waits for commands, so that neither one's thread pool or allocator disturbs the other;
-the parent gives them short turns alternately. Memory is warm on both sides: every workload runs `warmup` turns before the first timed one.
+the parent gives them short turns alternately. Memory is warm on both sides: every workload runs `warmup` turns before the first timed one,
+and the C library is told to keep freed memory (MALLOC_* below), so that page faults are nobody's gain.
 
     make compare-torch                  # makes the environment and runs everything
     python benchmarks/compare_torch.py --only mlp gpt_train --turns 15 --json results.json
@@ -232,7 +233,8 @@ def worker(kind, threads):
 
 class Peer:
     def __init__(self, kind, threads):
-        env = dict(os.environ, OMP_NUM_THREADS=str(threads), PYFLAME_NUM_THREADS=str(threads))
+        env = dict(os.environ, OMP_NUM_THREADS=str(threads), PYFLAME_NUM_THREADS=str(threads), MALLOC_MMAP_MAX_="0",
+                   MALLOC_TRIM_THRESHOLD_=str(8 << 30), MALLOC_TOP_PAD_=str(64 << 20))
         self.p = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", kind, "--threads", str(threads)],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.version = self.ask(None)["version"]
