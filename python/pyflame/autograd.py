@@ -120,6 +120,8 @@ def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
         for i, t in zip(tensor_at, tensors):
             full[i] = t
         result = function(*full)
+        if not isinstance(result, (Tensor, tuple, list)):
+            raise TypeError(f"checkpoint: the function returned {type(result).__name__}; expected a tensor or a tuple of tensors")
         single.append(isinstance(result, Tensor))
         return [result] if single[-1] else list(result)
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "pyflame/runtime/device.h"
+
 namespace pyflame::python {
 
 PyTypeObject* tensor_type = nullptr;
@@ -127,6 +129,14 @@ Device device_from(nb::handle h) {
   if (nb::isinstance<Device>(h)) return nb::cast<Device>(h);
   PF_CHECK(PyUnicode_Check(h.ptr()), Type, "device: not a device; got {}; expected a string such as 'cpu' or 'rocm:0'", short_repr(h));
   return parse_device(nb::cast<std::string>(h));
+}
+
+Device usable_device(nb::handle h) {
+  const Device d = device_from(h);
+  if (d.type != DeviceType::rocm && d.type != DeviceType::cuda) return d;
+  PF_CHECK(device_available(d.type) && d.index < device_count(d.type), Device, "device: '{}' is not available; {}", d.str(),
+           device_available(d.type) ? fmt::format("there are {}", device_count(d.type)) : unavailable_reason(d.type));
+  return d;
 }
 
 static bool index_from(PyObject* o, int64_t* out) noexcept {

@@ -60,11 +60,12 @@ struct DTypeArg {
 };
 
 Device device_from(nb::handle h);  // a str or a device object; TypeError, ValueError
+Device usable_device(nb::handle h);  // also DeviceError with the reason when it is not there
 struct DeviceArg {
   nb::handle raw;
   operator DeviceOpt() const {
     if (!raw || raw.is_none()) return {};
-    return device_from(raw);
+    return usable_device(raw);
   }
 };
 
@@ -208,7 +209,7 @@ struct type_caster<pyflame::DType> {
 
 template <>
 struct type_caster<pyflame::python::DTypeArg> {
-  NB_TYPE_CASTER(pyflame::python::DTypeArg, const_name("pyflame.dtype | str | None"))
+  NB_TYPE_CASTER(pyflame::python::DTypeArg, const_name("pyflame.dtype | str"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
     value.raw = src;
     return true;
@@ -218,7 +219,7 @@ struct type_caster<pyflame::python::DTypeArg> {
 
 template <>
 struct type_caster<pyflame::python::DeviceArg> {
-  NB_TYPE_CASTER(pyflame::python::DeviceArg, const_name("pyflame.device | str | None"))
+  NB_TYPE_CASTER(pyflame::python::DeviceArg, const_name("pyflame.device | str"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
     value.raw = src;
     return true;
@@ -228,7 +229,7 @@ struct type_caster<pyflame::python::DeviceArg> {
 
 template <>
 struct type_caster<pyflame::python::DimsArg> {
-  NB_TYPE_CASTER(pyflame::python::DimsArg, const_name("int | Sequence[int] | None"))
+  NB_TYPE_CASTER(pyflame::python::DimsArg, const_name("int | Sequence[int]"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return pyflame::python::dims_from(src, &value); }
   static handle from_cpp(const pyflame::python::DimsArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
 };

@@ -188,6 +188,7 @@ Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt de
     const DType d = dtype.value_or(g.any ? default_dtype(g.kind) : DType::float32);
     return from_values(op, g.values, shape, d, device);
   }
+  PF_CHECK(!PyLong_Check(data.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op, short_repr(data));
   View v;
   PF_CHECK(!PyUnicode_Check(data.ptr()) && v.open(data, PyBUF_FULL_RO), Type,
            "{}: cannot make a tensor of this; got {}; expected numbers, nested sequences, arrays or tensors", op, kind_name(data));

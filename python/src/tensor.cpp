@@ -6,6 +6,7 @@
 #include "casters.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/print.h"
 
 namespace pyflame::python {
 
@@ -54,13 +55,12 @@ nb::object to_list(const Tensor& x) {
 }
 
 std::string repr(const Tensor& x) {
-  std::string body;
+  std::string out = "tensor(";
   {
     Unlocked u;
-    body = x.str();
+    out += format_tensor(x.data(), x.shape(), x.strides(), x.dtype(), 7);
   }
-  // "tensor(…)", with room for more before the last bracket.
-  std::string out = body.substr(0, body.size() - 1);
+  if (x.numel() == 0 && x.dim() > 1) out += ", shape=" + x.shape().str();
   out += fmt::format(", dtype=pyflame.{}", dtype_name(x.dtype()));
   if (x.device().type != DeviceType::cpu) out += fmt::format(", device='{}'", x.device().str());
   if (Ref<GradNode> fn = x.grad_fn()) out += fmt::format(", grad_fn=<{}>", fn->name);
@@ -96,7 +96,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
     } else if (PyBool_Check(a.ptr())) {
       return;  // non_blocking: copies are ordered like ops, there is nothing to wait for
     } else if (nb::isinstance<Device>(a) || PyUnicode_Check(a.ptr())) {
-      device = device_from(a);
+      device = usable_device(a);
     } else {
       PF_FAIL(Type, "to: not a device, dtype or tensor; got {}", short_repr(a));
     }

@@ -10,7 +10,7 @@ class LRScheduler:
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:
-                g["initial_lr"] = g["lr"]
+                g.setdefault("initial_lr", g["lr"])  # a second schedule starts from the same rate
         for i, g in enumerate(optimizer.param_groups):
             if "initial_lr" not in g:
                 raise KeyError(f"{type(self).__name__}: group {i} has no 'initial_lr'; expected one when last_epoch is {last_epoch}")
@@ -142,7 +142,7 @@ class OneCycleLR(LRScheduler):
             raise ValueError("OneCycleLR: the optimizer has no momentum; hint: cycle_momentum=False")
         if last_epoch == -1:
             for g, lr in zip(optimizer.param_groups, self.initial_lrs):
-                g["lr"] = lr
+                g["lr"] = g["initial_lr"] = lr
         super().__init__(optimizer, last_epoch)
 
     def _between(self, a, b, at):

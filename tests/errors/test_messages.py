@@ -1,0 +1,263 @@
+"""One test per user-visible error: the type, and a text that says the op, what it got and what it expected. Every case also checks that
+the tensors involved are what they were."""
+import os
+import re
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+import pyflame.nn as nn
+from pyflame.data import DataLoader, TensorDataset
+from pyflame.optim import SGD, Adam, lr_scheduler
+
+
+def ones(*shape):
+    return pf.ones(*shape)
+
+
+def setitem(x, key, value):
+    x[key] = value
+
+
+# name: (exception, words of the text in order, what is wrong). Called with x [2, 3], y [4, 5], r [2] that requires a gradient.
+CASES = {
+    # making tensors
+    "ragged lists": (ValueError, "tensor: ragged data; got a sequence of length 1 at depth 1; expected length 2", lambda x, y, r: pf.tensor([[1, 2], [3]])),
+    "a list among numbers": (ValueError, "tensor: ragged data", lambda x, y, r: pf.tensor([1, [2]])),
+    "a number among lists": (ValueError, "tensor: ragged data; a number stands at depth 1", lambda x, y, r: pf.tensor([[1], 2])),
+    "text": (TypeError, "tensor: cannot make a tensor of this; got str", lambda x, y, r: pf.tensor("abc")),
+    "text among numbers": (TypeError, "tensor: not a number; got 'a' .str.", lambda x, y, r: pf.tensor([1, "a"])),
+    "None among numbers": (TypeError, "tensor: not a number; got None", lambda x, y, r: pf.tensor([None])),
+    "integer beyond the dtype": (ValueError, "tensor: 300 does not fit into uint8", lambda x, y, r: pf.tensor([300], dtype=pf.uint8)),
+    "integer beyond 64 bits": (ValueError, "tensor: integer out of range", lambda x, y, r: pf.tensor(2**70)),
+    "integers beyond 64 bits in a list": (ValueError, "tensor: integer out of range", lambda x, y, r: pf.tensor([2**70])),
+    "NaN as integer": (ValueError, "tensor: nan does not fit into int64", lambda x, y, r: pf.tensor([float("nan")], dtype=pf.int64)),
+    "unknown dtype": (TypeError, "dtype: not a dtype of PyFlame; got 'flot'; expected float64", lambda x, y, r: pf.tensor(1, dtype="flot")),
+    "dtype of the wrong type": (TypeError, "dtype: not a dtype of PyFlame; got 3", lambda x, y, r: pf.zeros(2, dtype=3)),
+    "complex array": (TypeError, "tensor: unsupported element type", lambda x, y, r: pf.tensor(np.ones(2, complex))),
+    "negative size": (ValueError, "negative size; got shape .-1,.", lambda x, y, r: pf.zeros(-1)),
+    "fractional size": (TypeError, "zeros: not sizes; got .1.5,.; expected integers", lambda x, y, r: pf.zeros(1.5)),
+    "too many dims": (ValueError, "too many dimensions; .*expected at most 8", lambda x, y, r: pf.zeros(*[1] * 9)),
+    "too many elements": (ValueError, "too many elements", lambda x, y, r: pf.zeros(1 << 62, 1 << 62)),
+    "arange step 0": (ValueError, "arange: the step is 0", lambda x, y, r: pf.arange(0, 1, 0)),
+    "randint of nothing": (ValueError, "randint: empty range; got low 5 and high 5", lambda x, y, r: pf.randint(5, 5, (2,))),
+    "linspace": (ValueError, "linspace: negative number of steps; got -1", lambda x, y, r: pf.linspace(0, 1, -1)),
+    "eye": (ValueError, "eye: negative size", lambda x, y, r: pf.eye(-1)),
+    "seed": (TypeError, "manual_seed", lambda x, y, r: pf.manual_seed("a")),
+    # devices
+    "unknown device": (ValueError, "device: no such device; got 'gpu'; expected cpu, rocm", lambda x, y, r: pf.zeros(2, device="gpu")),
+    "device of the wrong type": (TypeError, "device: not a device; got 3", lambda x, y, r: pf.zeros(2, device=3)),
+    "bad device index": (ValueError, "device: bad device index; got 'rocm:x'", lambda x, y, r: pf.set_device("rocm:x")),
+    "mixed devices": (ValueError, "add: tensors are on different devices; got cpu and reference", lambda x, y, r: x + x.to("reference")),
+    "numpy of another device": (TypeError, "numpy: the tensor is on device 'null'", lambda x, y, r: pf.empty(2, device="null").numpy()),
+    # arithmetic
+    "broadcast": (ValueError, r"add: shapes do not broadcast; got \(2, 3\) and \(4, 5\)", lambda x, y, r: x + y),
+    "matmul": (ValueError, r"matmul: inner dimensions differ; got \(2, 3\) @ \(4, 5\)", lambda x, y, r: x @ y),
+    "mm": (ValueError, "mm: needs two matrices", lambda x, y, r: x.mm(ones(3))),
+    "bmm": (ValueError, "bmm: not two batches of matrices", lambda x, y, r: pf.bmm(x, x)),
+    "dot": (ValueError, "dot: needs two vectors", lambda x, y, r: x.dot(x)),
+    "operator with text": (TypeError, "unsupported operand", lambda x, y, r: x + "a"),
+    "function with text": (TypeError, r"add\(\): incompatible function arguments", lambda x, y, r: pf.add(x, "a")),
+    "missing argument": (TypeError, r"add\(\): incompatible function arguments", lambda x, y, r: pf.add(x)),
+    "unknown keyword": (TypeError, r"sum\(\): incompatible function arguments", lambda x, y, r: pf.sum(x, dims=1)),
+    "bitwise on floats": (TypeError, "only for bool; got float32", lambda x, y, r: x & x),
+    "invert floats": (TypeError, "~: only for bool; got float32", lambda x, y, r: ~x),
+    "negative of bool": (TypeError, "neg: not defined for bool", lambda x, y, r: -(x > 0)),
+    "clamp without bounds": (ValueError, "clamp: no bounds", lambda x, y, r: pf.clamp(x)),
+    "gelu": (ValueError, "gelu: unknown approximation; got 'fast'", lambda x, y, r: pf.gelu(x, approximate="fast")),
+    "mask of floats": (TypeError, "masked_fill: the mask is not bool; got float32", lambda x, y, r: pf.masked_fill(x, x, 0)),
+    "condition of floats": (TypeError, "where: the condition is not bool; got float32", lambda x, y, r: pf.where(x, x, x)),
+    "dropout": (ValueError, "dropout: the probability is out of range; got 1.5", lambda x, y, r: pf.dropout(x, 1.5)),
+    # reductions
+    "sum dim": (IndexError, "sum: dim out of range; got 5; expected -2 <= dim < 2", lambda x, y, r: x.sum(5)),
+    "sum dim twice": (ValueError, "sum: a dim appears twice", lambda x, y, r: x.sum((0, 0))),
+    "mean of integers": (TypeError, "mean: needs a float dtype; got int64", lambda x, y, r: pf.arange(3).mean()),
+    "max of nothing": (IndexError, "max: no elements to choose from", lambda x, y, r: pf.zeros(0).max()),
+    "max of two dims": (TypeError, "max: not a dim; got .0, 1.", lambda x, y, r: x.max((0, 1))),
+    "max keepdim": (TypeError, "max: keepdim needs a dim", lambda x, y, r: pf.max(x, keepdim=True)),
+    "argmax dim": (IndexError, "argmax: dim out of range; got 4", lambda x, y, r: x.argmax(4)),
+    "topk": (ValueError, "topk: k is out of range; got k 9", lambda x, y, r: x.topk(9)),
+    "softmax dim": (IndexError, "softmax: dim out of range; got 3", lambda x, y, r: pf.softmax(x, 3)),
+    # shapes
+    "view size": (ValueError, r"view: the shape does not fit; got \(7,\)", lambda x, y, r: x.view(7)),
+    "view strides": (ValueError, "view: the strides do not allow this shape.*reshape", lambda x, y, r: x.T.view(6)),
+    "two -1": (ValueError, "view: more than one size is -1", lambda x, y, r: x.view(-1, -1)),
+    "reshape": (ValueError, "reshape: the shape does not fit", lambda x, y, r: x.reshape(4)),
+    "expand": (ValueError, "expand: a size does not match", lambda x, y, r: x.expand(3, 3)),
+    "permute count": (ValueError, "permute: the number of dims differs", lambda x, y, r: x.permute(0)),
+    "permute twice": (ValueError, "permute: a dim appears twice", lambda x, y, r: x.permute(0, 0)),
+    "transpose": (IndexError, "transpose: dim out of range; got 5", lambda x, y, r: x.transpose(0, 5)),
+    "squeeze": (IndexError, "squeeze: dim out of range; got 9", lambda x, y, r: x.squeeze(9)),
+    "unsqueeze": (IndexError, "unsqueeze: dim out of range; got 7", lambda x, y, r: x.unsqueeze(7)),
+    "T of 3 dims": (ValueError, "T: only for up to 2 dimensions", lambda x, y, r: pf.ones(2, 2, 2).T),
+    "mT of a vector": (ValueError, "mT: needs 2 dimensions", lambda x, y, r: r.mT),
+    "narrow": (ValueError, "narrow: the length does not fit", lambda x, y, r: x.narrow(0, 1, 5)),
+    "split": (ValueError, "split: the size is not positive", lambda x, y, r: x.split(0)),
+    "chunk": (ValueError, "chunk: the number of chunks is not positive", lambda x, y, r: x.chunk(0)),
+    "unbind": (IndexError, "unbind: dim out of range; got 4", lambda x, y, r: x.unbind(4)),
+    "as_strided": (ValueError, "as_strided: reaches beyond the storage", lambda x, y, r: pf.as_strided(x, (5,), (3,), 0)),
+    "cat of nothing": (ValueError, "cat: no tensors", lambda x, y, r: pf.cat([])),
+    "cat": (ValueError, r"cat: the shapes do not fit; got \(2, 3\) and \(4, 5\)", lambda x, y, r: pf.cat([x, y])),
+    "stack": (ValueError, "stack: the shapes differ", lambda x, y, r: pf.stack([x, y])),
+    "pad count": (ValueError, "pad: the padding does not fit the shape", lambda x, y, r: pf.pad(x, (1,))),
+    "pad mode": (NotImplementedError, "pad: this mode is not supported; got 'reflect'", lambda x, y, r: pf.pad(x, (1, 1), mode="reflect")),
+    "tril": (ValueError, "tril: not a matrix", lambda x, y, r: pf.tril(ones(3))),
+    # indexing
+    "index": (IndexError, "index out of range; got 5; expected -2 <= index < 2", lambda x, y, r: x[5]),
+    "too many indices": (IndexError, "index: too many indices; got 3", lambda x, y, r: x[0, 0, 0]),
+    "negative step": (ValueError, "index: the step of a slice must be positive; got -1", lambda x, y, r: x[::-1]),
+    "mask": (NotImplementedError, "index: a bool mask.*masked_fill", lambda x, y, r: x[x > 0]),
+    "float index": (TypeError, "index: not an index; got 1.5", lambda x, y, r: x[1.5]),
+    "float tensor index": (IndexError, "index: indices must be integers; got dtype float32", lambda x, y, r: x[r]),
+    "two Ellipsis": (IndexError, "index: only one Ellipsis", lambda x, y, r: x[..., ...]),
+    "index of a scalar": (IndexError, "index: a 0-d tensor cannot be indexed", lambda x, y, r: ones(())[0]),
+    "tensor index": (IndexError, "index_select: index out of range; got 5.*expected 0 <= index < 2", lambda x, y, r: x[pf.tensor([5])].tolist()),
+    "two tensor indices": (NotImplementedError, "index: only one tensor index.*gather", lambda x, y, r: x[pf.tensor([0]), pf.tensor([0])]),
+    "tensor index assignment": (NotImplementedError, "index: assignment through a tensor index", lambda x, y, r: setitem(x, pf.tensor([0]), 1)),
+    "assignment shape": (ValueError, "shapes do not broadcast", lambda x, y, r: setitem(x, 0, ones(7))),
+    "mask shape": (IndexError, "index: the mask does not fit", lambda x, y, r: setitem(x, ones(3) > 0, 1)),
+    "mask value": (NotImplementedError, "index: assigning a tensor through a mask", lambda x, y, r: setitem(x, x > 0, ones(6))),
+    "gather dtype": (TypeError, "gather: the index has the wrong dtype", lambda x, y, r: pf.gather(x, 0, ones(1, 1))),
+    "gather range": (IndexError, "gather: index out of range; got 9", lambda x, y, r: pf.gather(x, 0, pf.tensor([[9]])).tolist()),
+    "index_select rank": (ValueError, "index_select: the index is not a vector", lambda x, y, r: pf.index_select(x, 0, pf.tensor([[1]]))),
+    "embedding range": (IndexError, "index out of range; got 7", lambda x, y, r: pf.embedding(pf.tensor([7]), x).tolist()),
+    "embedding dtype": (TypeError, "embedding: the index has the wrong dtype", lambda x, y, r: pf.embedding(ones(1), x)),
+    "index_add": (ValueError, "index_add: src does not fit", lambda x, y, r: x.index_add(0, pf.tensor([0]), y)),
+    # Python's protocols
+    "bool": (RuntimeError, "bool: the truth of a tensor with 6 elements is ambiguous", lambda x, y, r: bool(x)),
+    "item": (ValueError, r"item: not one element; got a tensor of shape \(2, 3\)", lambda x, y, r: x.item()),
+    "float": (ValueError, "item: not one element", lambda x, y, r: float(x)),
+    "len": (TypeError, "len: a 0-d tensor has no length", lambda x, y, r: len(ones(()))),
+    "iter": (TypeError, "iter: a 0-d tensor cannot be iterated", lambda x, y, r: iter(ones(()))),
+    "index of a list": (TypeError, "index: only integer tensors", lambda x, y, r: [1][pf.tensor(0.5)]),
+    "format": (TypeError, "format: only a 0-d tensor takes a format", lambda x, y, r: format(x, ".2f")),
+    "to": (TypeError, "to: not a device, dtype or tensor; got 3", lambda x, y, r: x.to(3)),
+    "to keyword": (TypeError, "to: unexpected keyword; got 'foo'", lambda x, y, r: x.to(foo=1)),
+    # exchange
+    "numpy with gradient": (RuntimeError, "numpy: the tensor requires a gradient.*detach", lambda x, y, r: r.numpy()),
+    "numpy bfloat16": (TypeError, r"numpy: NumPy has no bfloat16.*float\(\)", lambda x, y, r: x.bfloat16().numpy()),
+    "from_numpy list": (TypeError, "from_numpy: not an array; got list", lambda x, y, r: pf.from_numpy([1])),
+    "from_numpy negative": (ValueError, "from_numpy: negative strides", lambda x, y, r: pf.from_numpy(np.ones(3)[::-1])),
+    "from_numpy read-only": (ValueError, "from_numpy: the array is read-only", lambda x, y, r: pf.from_numpy(np.frombuffer(b"12345678", np.float64))),
+    "from_numpy complex": (TypeError, "from_numpy: unsupported element type", lambda x, y, r: pf.from_numpy(np.ones(2, complex))),
+    "frombuffer size": (ValueError, "frombuffer: 3 bytes are no whole number", lambda x, y, r: pf.frombuffer(b"123", dtype=pf.float32)),
+    "frombuffer count": (ValueError, "frombuffer: too few bytes", lambda x, y, r: pf.frombuffer(b"1234", dtype=pf.float32, count=2)),
+    "from_dlpack": (TypeError, "from_dlpack: no __dlpack__ method; got int", lambda x, y, r: pf.from_dlpack(3)),
+    "memoryview with gradient": (BufferError, "buffer: the tensor requires a gradient", lambda x, y, r: memoryview(r)),
+    "memoryview bfloat16": (BufferError, "buffer: there is no buffer format for bfloat16", lambda x, y, r: memoryview(x.bfloat16())),
+    "pickle of a result": (RuntimeError, "only leaves can be pickled.*detach", lambda x, y, r: (r * 2).__reduce__()),
+    # gradients
+    "leaf in place": (RuntimeError, "a leaf tensor that requires grad", lambda x, y, r: r.add_(1)),
+    "leaf filled": (RuntimeError, "fill_: a leaf tensor that requires grad", lambda x, y, r: r.fill_(0)),
+    "gradient of integers": (ValueError, "requires_grad: only floating point tensors", lambda x, y, r: pf.arange(3).requires_grad_()),
+    "result without gradient": (ValueError, "requires_grad: cannot be switched off", lambda x, y, r: (r * 2).requires_grad_(False)),
+    "backward without gradient": (RuntimeError, "backward: the output does not require grad", lambda x, y, r: x.sum().backward()),
+    "backward of many": (RuntimeError, "backward: a gradient can be made up for one element only", lambda x, y, r: (r * 2).backward()),
+    "backward shape": (RuntimeError, "backward: the gradient's shape is not the output's", lambda x, y, r: (r * 2).backward(ones(3))),
+    "backward twice": (RuntimeError, r"a second time.*test_messages.py:\d+.*retain_graph", lambda x, y, r: (lambda s: (s.backward(), s.backward()))((r * r).sum())),
+    "grad of unrelated": (RuntimeError, "grad: input 0 does not require grad", lambda x, y, r: pf.autograd.grad(r.sum(), x)),
+    "hook": (TypeError, "register_hook: not callable", lambda x, y, r: r.register_hook(3)),
+    "setting grad": (ValueError, "grad: does not fit", lambda x, y, r: setattr(r, "grad", ones(3))),
+    "gradcheck dtype": (ValueError, "gradcheck: input 0 is pyflame.float32; expected pyflame.float64", lambda x, y, r: pf.autograd.gradcheck(lambda a: a, [r])),
+    "checkpoint": (TypeError, "checkpoint: the function returned int", lambda x, y, r: pf.checkpoint(lambda a: 3, r)),
+    "Function": (NotImplementedError, "Function: forward is not implemented", lambda x, y, r: pf.autograd.Function.apply(r)),
+    # layers and losses
+    "linear": (ValueError, "linear: input and weight do not fit", lambda x, y, r: nn.Linear(3, 2)(ones(2, 4))),
+    "conv2d rank": (ValueError, "conv2d: wrong rank", lambda x, y, r: pf.conv2d(x, x)),
+    "conv2d channels": (ValueError, "conv2d: input channels do not fit", lambda x, y, r: pf.conv2d(ones(1, 3, 4, 4), ones(2, 4, 3, 3))),
+    "pool kernel": (ValueError, "max_pool2d: the kernel is larger", lambda x, y, r: pf.max_pool2d(ones(1, 1, 2, 2), 5)),
+    "pool ceil_mode": (NotImplementedError, "max_pool2d: ceil_mode", lambda x, y, r: pf.max_pool2d(ones(1, 1, 4, 4), 2, ceil_mode=True)),
+    "layer_norm": (ValueError, "layer_norm: normalized_shape is not the end", lambda x, y, r: pf.layer_norm(x, 4)),
+    "batch_norm": (ValueError, "batch_norm: no statistics", lambda x, y, r: pf.batch_norm(x, None, None, training=False)),
+    "BatchNorm2d": (ValueError, "BatchNorm2d: the input has 2 dimensions; expected 4", lambda x, y, r: nn.BatchNorm2d(3)(x)),
+    "attention": (ValueError, "scaled_dot_product_attention: keys and values differ", lambda x, y, r: pf.scaled_dot_product_attention(x, x, y)),
+    "cross_entropy shapes": (ValueError, "cross_entropy: input and target do not fit", lambda x, y, r: pf.cross_entropy(x, pf.tensor([0]))),
+    "cross_entropy class": (IndexError, "out of range; got 7.*expected 0 <= .* < 3", lambda x, y, r: pf.cross_entropy(x, pf.tensor([0, 7])).item()),
+    "cross_entropy weight": (NotImplementedError, "class weights are not available", lambda x, y, r: nn.CrossEntropyLoss(weight=ones(3))),
+    "reduction": (ValueError, "mse_loss: no such reduction; got 'avg'", lambda x, y, r: pf.mse_loss(x, x, reduction="avg")),
+    "loss reduction": (ValueError, "MSELoss: unknown reduction; got 'avg'", lambda x, y, r: nn.MSELoss("avg")),
+    "mse_loss": (ValueError, "mse_loss: shapes differ", lambda x, y, r: pf.mse_loss(x, y)),
+    "Linear sizes": (ValueError, "Linear: sizes must not be negative", lambda x, y, r: nn.Linear(-1, 2)),
+    "Conv2d groups": (ValueError, "Conv2d: groups must divide the channels", lambda x, y, r: nn.Conv2d(3, 4, 3, groups=2)),
+    "Dropout": (ValueError, "Dropout: the probability is out of range; got 2", lambda x, y, r: nn.Dropout(2)),
+    "heads": (ValueError, "MultiheadAttention: num_heads must divide embed_dim", lambda x, y, r: nn.MultiheadAttention(5, 2)),
+    "attention mask": (ValueError, "MultiheadAttention: attn_mask does not fit", lambda x, y, r: nn.MultiheadAttention(4, 2)(*[ones(3, 1, 4)] * 3, attn_mask=ones(2, 2))),
+    "padding_idx": (IndexError, "Embedding: padding_idx is out of range; got 7", lambda x, y, r: nn.Embedding(3, 2, padding_idx=7)),
+    "forward missing": (NotImplementedError, "Module: forward is not implemented", lambda x, y, r: nn.Module()(x)),
+    "parameter replaced by a tensor": (TypeError, "Linear: cannot assign Tensor to parameter 'weight'", lambda x, y, r: setattr(nn.Linear(1, 1), "weight", x)),
+    "dotted name": (KeyError, "must not be empty or contain a dot", lambda x, y, r: nn.Module().register_buffer("a.b", x)),
+    "no such child": (AttributeError, "has no child 'q'", lambda x, y, r: nn.Module().get_submodule("q")),
+    "integer module": (TypeError, "to: a module takes only floating dtypes", lambda x, y, r: nn.Linear(1, 1).to(pf.int64)),
+    "container index": (IndexError, "Sequential: index out of range; got 3", lambda x, y, r: nn.Sequential(nn.ReLU())[3]),
+    "fans": (ValueError, "init: fans need two dimensions", lambda x, y, r: nn.init.kaiming_uniform_(r)),
+    "gain": (ValueError, "calculate_gain: unknown nonlinearity", lambda x, y, r: nn.init.calculate_gain("x")),
+    # optimizers and schedules
+    "no parameters": (ValueError, "optimizer: the list of parameters is empty", lambda x, y, r: SGD([], 0.1)),
+    "a tensor as parameters": (TypeError, "optimizer: params is a tensor", lambda x, y, r: SGD(r, 0.1)),
+    "negative lr": (ValueError, "SGD: lr must not be negative; got -1", lambda x, y, r: SGD([r], -1)),
+    "no leaf": (ValueError, "can only optimize leaf tensors", lambda x, y, r: SGD([r * 2], 1)),
+    "parameter twice": (ValueError, "a parameter appears twice", lambda x, y, r: SGD([r, r])),
+    "betas": (ValueError, "Adam: beta1 is out of range; got 1", lambda x, y, r: Adam([r], betas=(1, 2))),
+    "nesterov": (ValueError, "SGD: nesterov needs a momentum", lambda x, y, r: SGD([r], nesterov=True)),
+    "amsgrad": (NotImplementedError, "Adam: amsgrad is not available", lambda x, y, r: Adam([r], amsgrad=True)),
+    "optimizer state": (ValueError, "group 0 has 2 parameters; expected 1", lambda x, y, r: SGD([r]).load_state_dict(SGD([ones(1), ones(1)]).state_dict())),
+    "step_size": (ValueError, "StepLR: step_size must be a positive integer; got 0", lambda x, y, r: lr_scheduler.StepLR(SGD([r]), 0)),
+    "OneCycleLR": (ValueError, "OneCycleLR: the length is missing", lambda x, y, r: lr_scheduler.OneCycleLR(SGD([r], momentum=0.9), 1.0)),
+    "milestones": (ValueError, "SequentialLR: got 1 schedulers and 1 milestones", lambda x, y, r: lr_scheduler.SequentialLR(SGD([r]), [lr_scheduler.StepLR(SGD([r]), 1)], [1])),
+    "clip norm type": (NotImplementedError, "clip_grad_norm_: only the 2-norm", lambda x, y, r: nn.utils.clip_grad_norm_([r], 1.0, norm_type=1)),
+    # data
+    "workers": (NotImplementedError, "DataLoader: worker processes.*background thread", lambda x, y, r: DataLoader([1], num_workers=2)),
+    "batch size": (ValueError, "DataLoader: batch_size must be a positive integer; got 0", lambda x, y, r: DataLoader([1], batch_size=0)),
+    "shuffle and sampler": (ValueError, "sampler and shuffle exclude", lambda x, y, r: DataLoader([1], shuffle=True, sampler=[0])),
+    "TensorDataset": (ValueError, "TensorDataset: first sizes differ", lambda x, y, r: TensorDataset(x, y)),
+    "random_split": (ValueError, "random_split: the lengths do not sum", lambda x, y, r: pf.data.random_split([1, 2], [3])),
+    "collate": (TypeError, "collate: cannot make a batch of object", lambda x, y, r: pf.data.default_collate([object()])),
+    # files
+    "load nothing": (OSError, "cannot open '/nonexistent/x'", lambda x, y, r: pf.load("/nonexistent/x")),
+    "save nowhere": (OSError, "cannot create a file in '/nonexistent'", lambda x, y, r: pf.save(x, "/nonexistent/x")),
+    "save to no path": (TypeError, "save: not a path; got int", lambda x, y, r: pf.save(x, 3)),
+    "save an object": (TypeError, "save: cannot save object at a.1", lambda x, y, r: pf.save({"a": [1, object()]}, os.devnull)),
+    # the rest
+    "threads": (ValueError, "set_num_threads: bad number of threads; got 0", lambda x, y, r: pf.set_num_threads(0)),
+    "unknown name": (AttributeError, "module 'pyflame' has no attribute 'nosuch'", lambda x, y, r: pf.nosuch),
+    "out of memory": (pf.OutOfMemoryError, "out of memory; got a request for 4398046511104 bytes", lambda x, y, r: pf.zeros(1 << 40).sum().item()),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_message(name):
+    kind, text, do = CASES[name]
+    x, y, r = pf.arange(6).float().view(2, 3) - 2, pf.ones(4, 5), pf.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(kind) as e:
+        do(x, y, r)
+    assert re.search(text, str(e.value), re.S), str(e.value)
+    assert x.tolist() == [[-2, -1, 0], [1, 2, 3]] and y.tolist() == [[1.0] * 5] * 4 and r.tolist() == [1, 2] and r.requires_grad
+    assert (x + 1).sum().item() == 9  # the process goes on
+
+
+def test_hierarchy():
+    assert issubclass(pf.OutOfMemoryError, MemoryError) and issubclass(pf.DeviceError, RuntimeError)
+
+
+def test_errors_in_a_window_name_the_line_and_poison_only_the_result():
+    x = pf.ones(2, 3)
+    good = x * 2
+    bad = pf.index_select(x, 0, pf.tensor([4]) + 5)  # the index is not known yet when the op is recorded
+    later = x * 3
+    with pytest.raises(IndexError, match=r"test_messages.py:\d+"):
+        bad.tolist()
+    with pytest.raises(IndexError):
+        bad.tolist()
+    assert good.tolist() == [[2] * 3] * 2 and later.tolist() == [[3] * 3] * 2
+
+
+def test_memory_limit():
+    used = pf.memory_stats()["allocated"]
+    pf.set_memory_limit(used + (64 << 20))
+    try:
+        with pytest.raises(pf.OutOfMemoryError):
+            pf.zeros(256 << 20).sum().item()
+        assert pf.ones(10).sum().item() == 10
+    finally:
+        pf.set_memory_limit(0)

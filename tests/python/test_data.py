@@ -1,0 +1,180 @@
+"""Datasets and the loader: order, batches, prefetch, resuming."""
+import collections
+import threading
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate, random_split
+
+
+class Squares(Dataset):
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        if i >= self.n:
+            raise IndexError(i)
+        return i, float(i * i)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(7))
+
+
+def firsts(loader):
+    return [b[0].tolist() for b in loader]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("dataset", [Squares(10), TensorDataset(pf.arange(10), pf.arange(10).float() ** 2)], ids=["plain", "tensors"])
+def test_order_and_drop_last(dataset, prefetch):
+    loader = DataLoader(dataset, batch_size=4, prefetch_factor=prefetch)
+    assert len(loader) == 3 and firsts(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    x, y = next(iter(loader))
+    assert x.dtype == pf.int64 and y.dtype == pf.float32 and y.tolist() == [0, 1, 4, 9]
+    loader = DataLoader(dataset, batch_size=4, drop_last=True, prefetch_factor=prefetch)
+    assert len(loader) == 2 and len(firsts(loader)) == 2
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_shuffle_is_a_function_of_seed_and_epoch(prefetch):
+    def epochs(seed):
+        loader = DataLoader(Squares(20), batch_size=6, shuffle=True, seed=seed, prefetch_factor=prefetch)
+        return [firsts(loader) for _ in range(3)]
+
+    a = epochs(1)
+    assert a == epochs(1) and a != epochs(2) and a[0] != a[1]
+    for e in a:
+        assert sorted(sum(e, [])) == list(range(20))
+
+
+def test_shuffle_follows_manual_seed_and_leaves_it_alone():
+    def order():
+        pf.manual_seed(4)
+        state = pf.get_rng_state()
+        out = firsts(DataLoader(Squares(9), 3, shuffle=True))
+        assert pf.get_rng_state() == state
+        return out
+
+    assert order() == order()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("at", [0, 1, 3, 5])
+def test_resume(prefetch, at):
+    def make():
+        return DataLoader(Squares(11), batch_size=4, shuffle=True, seed=3, prefetch_factor=prefetch)
+
+    whole = make()
+    stream = [b for _ in range(3) for b in firsts(whole)]  # 3 batches an epoch
+    first = make()
+    got, state = [], first.state_dict()
+    while len(got) < at:
+        for b in first:
+            got.append(b[0].tolist())
+            state = first.state_dict()
+            if len(got) == at:
+                break
+    second = make()
+    second.load_state_dict(state)
+    rest = []
+    while len(got) + len(rest) < len(stream):
+        rest += firsts(second)
+    assert got + rest == stream
+
+
+def test_an_epoch_left_early_is_over():
+    loader = DataLoader(Squares(8), 2, shuffle=True, seed=0)
+    next(iter(loader))
+    second = firsts(loader)
+    reference = DataLoader(Squares(8), 2, shuffle=True, seed=0)
+    firsts(reference)
+    assert second == firsts(reference) and len(second) == 4
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_iterable(prefetch):
+    loader = DataLoader(Stream(), batch_size=3, prefetch_factor=prefetch)
+    assert [b.tolist() for b in loader] == [[0, 1, 2], [3, 4, 5], [6]]
+    it = DataLoader(Stream(), batch_size=3, prefetch_factor=prefetch)
+    it.load_state_dict({"seed": 0, "epoch": 0, "position": 1})
+    assert [b.tolist() for b in it] == [[3, 4, 5], [6]]
+
+
+def test_errors_of_the_dataset_arrive_and_threads_end():
+    class Bad(Squares):
+        def __getitem__(self, i):
+            if i == 5:
+                raise KeyError("sample 5")
+            return i
+
+    before = threading.active_count()
+    got = []
+    with pytest.raises(KeyError, match="sample 5"):
+        for b in DataLoader(Bad(10), 2):
+            got.append(b.tolist())
+    assert got == [[0, 1], [2, 3]]
+    it = iter(DataLoader(Squares(1000), 2))
+    next(it)
+    it.close()
+    assert threading.active_count() == before
+
+
+def test_prefetch_runs_ahead():
+    made = []
+
+    class Seen(Squares):
+        def __getitem__(self, i):
+            made.append(i)
+            return i
+
+    ready = threading.Event()
+
+    class Waiting(Seen):
+        def __getitem__(self, i):
+            if i == 2:
+                ready.set()
+            return super().__getitem__(i)
+
+    it = iter(DataLoader(Waiting(6), 1))
+    next(it)
+    assert ready.wait(30)  # sample 2 is made although only sample 0 was asked for
+    it.close()
+
+
+def test_collate():
+    P = collections.namedtuple("P", "x y")
+    out = default_collate([P(1, "a"), P(2, "b")])
+    assert isinstance(out, P) and out.x.tolist() == [1, 2] and out.y == ["a", "b"]
+    d = default_collate([{"a": np.ones(2, np.float64), "b": (True, pf.zeros(1))}] * 3)
+    assert d["a"].shape == (3, 2) and d["a"].dtype == pf.float64 and d["b"][0].dtype == pf.bool and d["b"][1].shape == (3, 1)
+    assert default_collate([np.float32(1), np.float32(2)]).tolist() == [1, 2]
+    assert list(DataLoader([1, 2, 3], 2, collate_fn=lambda b: b)) == [[1, 2], [3]]
+
+
+def test_datasets():
+    t = TensorDataset(pf.arange(5), pf.arange(5) * 2)
+    assert [v.item() for v in t[3]] == [3, 6] and len(t) == 5
+    s = Subset(t, [4, 0])
+    assert s[0][0].item() == 4 and firsts(DataLoader(s, 2)) == [[4, 0]]
+    c = ConcatDataset([Squares(2), Squares(3)])
+    assert len(c) == 5 and c[2] == (0, 0.0) and c[-1] == (2, 4.0) and len(Squares(2) + Squares(1)) == 3
+    a, b = random_split(range(10), [0.7, 0.3], seed=1)
+    assert len(a) == 7 and sorted([a[i] for i in range(7)] + [b[i] for i in range(3)]) == list(range(10))
+    assert random_split(range(10), [4, 6], seed=1)[0].indices == random_split(range(10), [4, 6], seed=1)[0].indices
+
+
+def test_sampler():
+    assert firsts(DataLoader(Squares(5), 2, sampler=[4, 3, 0])) == [[4, 3], [0]]
+
+
+def test_names_of_pytorch():
+    import pyflame.utils.data as u
+
+    assert u.DataLoader is DataLoader and pf.utils.data.TensorDataset is TensorDataset

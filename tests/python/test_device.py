@@ -1,0 +1,127 @@
+"""Devices, synchronisation, explain, counters: complete for the CPU, and honest about what is not there."""
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import pyflame as pf
+
+
+def test_cpu_is_the_default():
+    assert pf.get_device() == "cpu" and pf.zeros(1).device == "cpu"
+    pf.set_device("cpu")
+    info = pf.device_info()
+    assert info["device"] == "cpu" and info["total_memory"] > 0 and info["compute_units"] >= 1 and info["name"]
+    assert pf.device_info("cpu")["name"] == info["name"]
+
+
+def test_other_devices_of_this_build():
+    x = pf.tensor([1.0, 2.0]).to("reference")
+    assert x.device == "reference" and (x * 2).tolist() == [2, 4] and (x * 2).cpu().device == "cpu"
+    pf.set_device("reference")
+    try:
+        assert pf.get_device() == "reference" and pf.ones(2).device == "reference" and pf.ones(2).sum().item() == 2
+    finally:
+        pf.set_device("cpu")
+
+
+def test_the_default_device_is_per_thread():
+    seen = []
+    pf.set_device("reference")
+    try:
+        t = threading.Thread(target=lambda: seen.append(pf.get_device()))
+        t.start()
+        t.join()
+    finally:
+        pf.set_device("cpu")
+    assert seen == ["cpu"]
+
+
+@pytest.mark.skipif(pf.rocm_is_available(), reason="there is an AMD GPU here")
+def test_rocm_is_absent_with_a_reason():
+    assert pf.rocm_device_count() == 0
+    reason = pf.rocm_unavailable_reason()
+    assert len(reason) > 10
+    for use in (lambda: pf.set_device("rocm"), lambda: pf.set_device("rocm:1"), lambda: pf.rocm_get_device_info(0), lambda: pf.zeros(2, device="rocm"),
+                lambda: pf.ones(2).to("rocm")):
+        with pytest.raises(pf.DeviceError) as e:
+            use()
+        assert "rocm" in str(e.value).lower()
+    assert pf.get_device() == "cpu"
+
+
+def test_synchronize_and_explain():
+    x = pf.ones(64, 64)
+    pf.synchronize()
+    text = pf.explain(lambda: (x @ x).relu() + 1)
+    assert "matmul" in text and "window" in text.lower()
+    with pytest.raises(ZeroDivisionError):
+        pf.explain(lambda: 1 / 0)
+    assert "matmul" in pf.explain(lambda: x @ x)
+
+
+def test_counters():
+    x = pf.ones(8)
+    for _ in range(5):
+        (x * 3).sum().item()
+    before = pf.program_cache_stats()
+    for _ in range(5):
+        (x * 3).sum().item()
+    after = pf.program_cache_stats()
+    assert after["hits"] > before["hits"] and after["programs"] == before["programs"]
+    m = pf.memory_stats()
+    assert m["allocated"] > 0 and m["peak_allocated"] >= m["allocated"]
+    big = pf.zeros(1 << 20)
+    pf.synchronize()
+    assert pf.memory_stats()["allocated"] >= m["allocated"] + (4 << 20)
+    del big
+
+
+def test_threads_setting():
+    n = pf.get_num_threads()
+    x = pf.randn(300, 300)
+    want = (x @ x).sum().item()
+    try:
+        pf.set_num_threads(1)
+        assert pf.get_num_threads() == 1 and (x @ x).sum().item() == want
+    finally:
+        pf.set_num_threads(n)
+
+
+def test_op_names():
+    names = pf.op_names()
+    assert {"add", "matmul", "softmax", "adam_step"} <= set(names) and len(names) == len(set(names))
+
+
+def test_recording_from_several_threads():
+    x = pf.arange(1000).float()
+    results = [None] * 4
+
+    def work(i):
+        y = x
+        for _ in range(50):
+            y = y * 1.01 + i
+        results[i] = y.sum().item()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    again = []
+    for i in range(4):
+        work(i)
+        again.append(results[i])
+    assert results == again
+
+
+def test_import_is_light():
+    code = "import sys; before = set(sys.modules); import pyflame; new = set(sys.modules) - before; print(any(m == 'numpy' or m.startswith('numpy.') for m in new))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_exit_with_pending_work_is_clean():
+    code = "import pyflame as pf, numpy as np; a = np.ones(3, np.float32); x = pf.from_numpy(a) * 2; y = pf.randn(100, 100) @ pf.randn(100, 100); b = x.numpy()"
+    r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert r.returncode == 0 and r.stderr == ""
