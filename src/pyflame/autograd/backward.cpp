@@ -66,7 +66,13 @@ class Walk {
       buffers_.erase(it);
       step(*node, grads);
     }
-    // Only now: a failure above leaves every .grad as it was.
+    // Only now, and after the last hook: a failure above leaves every .grad as it was.
+    for (Tensor& t : leaf_order_) {
+      const AutogradMeta& m = autograd_meta(t);
+      Tensor& g = (only_wanted_ ? wanted_leaves_ : leaves_).at(t.impl());
+      if (m.hooks) g = call_hooks(*m.hooks, g);
+    }
+    for (auto& [t, g] : retained_) t.set_grad(g);
     if (only_wanted_) return;
     for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
   }
@@ -90,7 +96,9 @@ class Walk {
   void leaf(const Tensor& t, const Tensor& g) {
     if (only_wanted_) {
       auto it = wanted_leaves_.find(t.impl());
-      if (it != wanted_leaves_.end()) accumulate(it->second, g);
+      if (it == wanted_leaves_.end()) return;
+      if (!it->second) leaf_order_.push_back(t);
+      accumulate(it->second, g);
       return;
     }
     auto [it, added] = leaves_.try_emplace(t.impl());
@@ -100,7 +108,6 @@ class Walk {
 
   void deposit(const Tensor& t, Tensor g) {
     AutogradMeta& m = autograd_meta(t);
-    if (m.hooks) g = run_hooks(*m.hooks, g);
     if (!create_ && g.requires_grad()) g = g.detach();
     if (!m.grad) {
       // The gradient must be the leaf's own: not a view of something else, nor shared with another leaf or with a node.
@@ -114,11 +121,22 @@ class Walk {
     }
   }
 
+  // A hook may keep what it saw or gave: such a tensor is not handed out as a .grad that later steps add to.
+  Tensor call_hooks(const std::vector<TensorHook>& hooks, const Tensor& g) {
+    seeds_.insert(g.storage().get());
+    Tensor r = run_hooks(hooks, g);
+    seeds_.insert(r.storage().get());
+    return r;
+  }
+
   void step(GradNode& node, Tensors& grads) {
     for (auto& [index, hooks] : node.hooks)
-      if (grads[index]) grads[index] = run_hooks(*hooks, grads[index]);
+      if (grads[index]) grads[index] = call_hooks(*hooks, grads[index]);
     for (size_t i = 0; i < node.retained.size(); ++i)
-      if (const Tensor& g = grads[node.retained[i]]) node.retained_tensors[i].set_grad(create_ ? g : g.detach());
+      if (const Tensor& g = grads[node.retained[i]]) {
+        seeds_.insert(g.storage().get());
+        retained_.emplace_back(node.retained_tensors[i], create_ ? g : g.detach());
+      }
     if (!retain_) {  // they own the node in turn
       node.retained.clear();
       node.retained_tensors.clear();
@@ -162,6 +180,7 @@ class Walk {
   std::unordered_map<const TensorImpl*, Tensor> leaves_, wanted_leaves_;
   std::unordered_map<const GradNode*, std::unordered_map<uint32_t, Tensor>> wanted_nodes_;
   Tensors leaf_order_;
+  std::vector<std::pair<Tensor, Tensor>> retained_;
   std::unordered_set<const Storage*> given_;
 };
 
@@ -240,7 +259,12 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
     grad_mode::Guard off(false, false);
     outputs = fn(inputs);
   }
+  // Handles of their own: what fn merely passed on (an input, a parameter) keeps its history.
+  for (Tensor& t : outputs)
+    if (t) t = t.detach();
   auto again = [fn, rng](GradNode& node, const Tensors& grads) -> Tensors {
+    PF_CHECK(!grad_mode::enabled(), NotImplemented,
+             "checkpoint: its gradient cannot be differentiated again; got create_graph=True; hint: call the function without checkpoint");
     Tensors detached;
     for (size_t i = 0; i < node.saved_tensors.size(); ++i) {
       const Tensor saved = node.saved(i);
@@ -252,13 +276,15 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
       if (node.needs(i)) d.set_requires_grad(true);
       detached.push_back(d);
     }
-    const RngState now = get_rng_state();
     Tensors outs;
     {
+      struct Restore {
+        RngState now = get_rng_state();
+        ~Restore() { set_rng_state(now); }
+      } restore;
       grad_mode::Guard on(true, false);
       set_rng_state(rng);
       outs = fn(detached);
-      set_rng_state(now);
     }
     Tensors used, used_grads;
     for (size_t i = 0; i < outs.size(); ++i)

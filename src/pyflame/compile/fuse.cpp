@@ -44,6 +44,11 @@ bool may_join(GroupKind kind, OpClass c) {
   return false;
 }
 
+// Division by zero and negative powers of integers are errors: alone, so that they spoil and name nothing but themselves.
+bool may_fail(const Node& n) {
+  return (n.op == OpId::floor_divide || n.op == OpId::remainder || n.op == OpId::pow) && !is_float(n.outs[0].dtype);
+}
+
 bool depends_on_index(OpId op) { return op_info(op).cls == OpClass::Source && op != OpId::full; }
 
 // Strides that read a tensor of (shape, strides) as `to` without copying; stride 0 dims may merge and split as well.
@@ -181,7 +186,7 @@ class Fuser {
     drop_trivial_reduce(n);
     const OpClass c = n.info().cls;
     auto [last, before] = dependencies(n);
-    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)];
+    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)] && !may_fail(n);
     if (fusible && may_join(GroupKind::Loop, c) && n.outs[0].numel() > 0 && space_of(n).numel() > 0) {
       // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it.
       if (last > 0 && before >= 0 && is_elementwise(c)) try_merge(last, before), std::tie(last, before) = dependencies(n);
@@ -221,7 +226,7 @@ class Fuser {
     Building b;
     b.dep = dep;
     b.group.nodes = {index};
-    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)];
+    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)] && !may_fail(n);
     const bool empty = space_of(n).numel() == 0 || n.outs[0].numel() == 0;
     if (may_open(GroupKind::Loop, n.op, c)) {
       b.group.kind = GroupKind::Loop;

@@ -38,21 +38,32 @@ struct ThreadRecorder {
   Recorder* recorder;
   ThreadRecorder() {
     Registry& r = registry();
-    std::lock_guard lock(r.mutex);
-    if (r.free.empty()) {
-      recorder = &r.all.emplace_back();
-    } else {
+    {
+      std::lock_guard lock(r.mutex);
+      if (r.free.empty()) {
+        recorder = &r.all.emplace_back();
+        return;
+      }
       recorder = r.free.back();
       r.free.pop_back();
     }
-  }
-  ~ThreadRecorder() {
     recorder->cut(CutReason::Sync);
+  }
+  // What an ended thread has recorded stays pending until somebody needs it, synchronises, or takes the recorder over. It cannot
+  // run here: the kernels' own thread-local memory may be gone already.
+  ~ThreadRecorder() {
     Registry& r = registry();
     std::lock_guard lock(r.mutex);
     r.free.push_back(recorder);
   }
 };
+
+// Notes a pending read. Two threads may read the same storage at once: neither may be forgotten.
+void add_reader(Storage& s, Recorder* self) {
+  Recorder* r = s.reader.load(std::memory_order_acquire);
+  while (r != self && r != kShared && !s.reader.compare_exchange_weak(r, r ? kShared : self)) {
+  }
+}
 
 void cut_all(CutReason reason) {
   std::vector<Recorder*> all;
@@ -99,6 +110,11 @@ struct SlotTable {
     ++count;
     *added = true;
     return &entries[i].slot;
+  }
+  bool contains(const Storage* s) const {
+    for (size_t i = hash(s) & (entries.size() - 1); entries[i].generation == generation; i = (i + 1) & (entries.size() - 1))
+      if (entries[i].key == s) return true;
+    return false;
   }
   void grow() {
     std::vector<Entry> old(entries.size() * 2);
@@ -209,7 +225,10 @@ void copy_ops(const Window& from, size_t first, size_t last, Window& to, SlotTab
 Window single_op_window(const Window& w, size_t op) {
   Window one;
   SlotTable table;
-  copy_ops(w, op, op + 1, one, table, [&](size_t slot) { return !w.slots[slot].external && !w.slots[slot].storage->data; });
+  copy_ops(w, op, op + 1, one, table, [&](size_t slot) {
+    const Window::Slot& s = w.slots[slot];
+    return !s.external && !s.storage->data && !s.storage->poison;  // poisoned: a write of a part must not heal the rest
+  });
   return one;
 }
 
@@ -251,8 +270,8 @@ void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* con
     if (w && w != this) w->cut(CutReason::OtherThread);
     Recorder* r = s.reader.load(std::memory_order_acquire);
     if (r == kShared) {
+      s.reader.store(nullptr, std::memory_order_release);  // first: a read that is recorded meanwhile must not be forgotten
       cut_all(CutReason::OtherThread);
-      s.reader.store(nullptr, std::memory_order_release);
     } else if (r && r != this) {
       r->cut(CutReason::OtherThread);
     }
@@ -284,8 +303,7 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
     Storage* s = t->storage.get();
     append_operand(window_, *table_, s, t->shape, t->strides, t->contiguous, t->offset * dtype_size(t->dtype), t->dtype, false);
     for (int64_t d : t->shape) h = mix(h, static_cast<uint64_t>(d));
-    Recorder* r = s->reader.load(std::memory_order_relaxed);
-    if (r != this) s->reader.store(r ? kShared : this, std::memory_order_release);
+    add_reader(*s, this);
     escaped |= s->escaped();
   }
   for (TensorImpl* t : outs) {
@@ -346,11 +364,6 @@ void Recorder::cut_at_limit() {
   rest.bindings.resize(bindings);
   rest.params.resize(params);
   run(rest, CutReason::Limit);
-  for (const Window::Slot& s : window_.slots) {  // still pending
-    s.storage->writer.store(this, std::memory_order_release);
-    Recorder* r = s.storage->reader.load(std::memory_order_relaxed);
-    if (r != this) s.storage->reader.store(r ? kShared : this, std::memory_order_release);
-  }
 }
 
 void Recorder::run(Window& w, CutReason reason) {
@@ -358,6 +371,8 @@ void Recorder::run(Window& w, CutReason reason) {
   execute_window(w, reason);  // never throws: failures poison what was not written
   running_ = false;
   for (const Window::Slot& s : w.slots) {
+    // What was carried over into the next window stays ours without a gap: other threads look at these without our lock.
+    if (&w != &window_ && table_->contains(s.storage.get())) continue;
     Recorder* self = this;
     s.storage->writer.compare_exchange_strong(self, nullptr);
     self = this;
@@ -445,8 +460,8 @@ void sync_storage(Storage& s) {
   if (w) w->cut(CutReason::Sync);
   Recorder* r = s.reader.load(std::memory_order_acquire);
   if (r == kShared) {
-    cut_all(CutReason::Sync);
     s.reader.store(nullptr, std::memory_order_release);
+    cut_all(CutReason::Sync);
   } else if (r) {
     r->cut(CutReason::Sync);
   }

@@ -73,7 +73,8 @@ char* obtain_memory(Window& w, const Program& p) {
   for (size_t s = 0; s < w.slots.size(); ++s) {
     const Placement& at = p.placements[s];
     Storage& st = *w.slots[s].storage;
-    if (at.kind == Placement::Allocate && !st.data) allocate_data(st);
+    // External without bytes: poisoned because its own memory could not be had. Somebody may write it anew.
+    if ((at.kind == Placement::Allocate || at.kind == Placement::External) && !st.data) allocate_data(st);
     if (at.kind == Placement::Donated && !st.data) {
       Storage& donor = *w.slots[static_cast<size_t>(at.donor)].storage;
       if (donor.data && donor.owned_by_allocator && donor.nbytes == st.nbytes) continue;  // taken over when the first step runs
@@ -117,7 +118,9 @@ class Run {
       if (level >= 3) timed(step, arena);
       else run_step(step, arena);
     }
-    for (size_t s = 0; s < w_.slots.size(); ++s) w_.slots[s].storage->poison = poison_[s];
+    // Only what was written: other threads may be looking at what was merely read.
+    for (const Step& step : p_.steps)
+      for (int32_t s : step.writes) w_.slots[static_cast<size_t>(s)].storage->poison = poison_[static_cast<size_t>(s)];
   }
 
  private:
@@ -134,23 +137,40 @@ class Run {
   }
 
   void run_step(Step& step, char* arena) {
-    for (int32_t s : step.reads)
-      if (const auto& bad = poison_[static_cast<size_t>(s)]) {
-        for (int32_t out : step.writes) poison_[static_cast<size_t>(out)] = bad;
-        return;
-      }
+    bool bad = false;
+    for (int32_t s : step.reads) bad |= poison_[static_cast<size_t>(s)] != nullptr;
+    if (bad && !spread(step)) return;
     try {
       if (step.executable) {
         const RunContext ctx{pointers_.data(), w_.params.data(), arena + step.workspace_offset};
         step.executable->run(ctx);
       }
-      for (size_t i = 0; i < step.writes.size(); ++i)
+      for (size_t i = 0; i < step.writes.size() && !bad; ++i)
         if (step.covers[i]) poison_[static_cast<size_t>(step.writes[i])] = nullptr;
     } catch (const Error& e) {
       failed(step, e.kind(), e.what());
     } catch (const std::exception& e) {
       failed(step, ErrorKind::Runtime, e.what());
     }
+  }
+
+  // Poison goes from node to node. False when nothing sound is left to compute; otherwise the step runs, and what it computes from
+  // poisoned inputs stays poisoned.
+  bool spread(const Step& step) {
+    auto slot = [&](const Operand& o) { return static_cast<size_t>(p_.graph.bindings[static_cast<size_t>(o.index)].slot); };
+    for (int32_t m : step.group.nodes) {
+      const Node& n = p_.graph.nodes[static_cast<size_t>(m)];
+      std::shared_ptr<const Poison> poison;
+      for (const Operand& o : n.ins)
+        if (!o.is_param && !poison) poison = poison_[slot(o)];
+      for (const Operand& o : n.outs) {
+        const bool whole = static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == p_.graph.slots[slot(o)].nbytes;
+        if (poison || whole) poison_[slot(o)] = poison;
+      }
+    }
+    for (int32_t s : step.writes)
+      if (!poison_[static_cast<size_t>(s)]) return true;
+    return false;
   }
 
   void failed(const Step& step, ErrorKind kind, const char* what) {
@@ -199,9 +219,20 @@ void run_window(Window& w, CutReason reason, bool all_live) {
   if (program->backend->executes()) Run(w, *program).run();
 }
 
-// The window as one-op windows: the last try when its memory cannot be had at once.
+// The window as one-op windows: the last try when its memory cannot be had at once, or when one of its ops cannot be compiled.
 void run_one_by_one(const Window& w) {
+  const Graph g = build_graph(w);
+  std::vector<size_t> last(w.slots.size(), 0);
+  for (size_t op = 0; op < g.nodes.size(); ++op)
+    for (const auto* operands : {&g.nodes[op].ins, &g.nodes[op].outs})
+      for (const Operand& o : *operands)
+        if (!o.is_param) last[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)] = op;
   for (size_t op = 0; op < w.ops.size(); ++op) {
+    // What nobody will look at again makes room.
+    for (size_t s = 0; s < w.slots.size(); ++s) {
+      Storage& st = *w.slots[s].storage;
+      if (op > 0 && last[s] == op - 1 && st.use_count() == 1 && st.owned_by_allocator) st.free_data();
+    }
     Window one = single_op_window(w, op);
     const SourceLoc& loc = w.ops[op].loc;
     try {
@@ -229,9 +260,7 @@ void execute_window(Window& w, CutReason reason) noexcept {
     try {
       run_window(w, reason, false);
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::OutOfMemory) throw;
-      release_arena();
-      empty_cache();
+      if (e.kind() == ErrorKind::OutOfMemory) release_arena();
       run_one_by_one(w);
     }
   } catch (const Error& e) {

@@ -81,6 +81,24 @@ Tensor SavedTensor::unpack(GradNode& node) const {
 GradNode::GradNode(std::string op)
     : name(std::move(op)), loc(current_location()), sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
 
+// A chain of nodes would release itself recursively, one stack frame a node: the outermost destructor does it in a loop.
+GradNode::~GradNode() {
+  thread_local std::vector<Ref<GradNode>>* t_dying = nullptr;
+  std::vector<Ref<GradNode>> mine;
+  const bool outermost = t_dying == nullptr;
+  if (outermost) t_dying = &mine;
+  for (Edge& e : edges)
+    if (e.node) t_dying->push_back(std::move(e.node));
+  for (SavedTensor& s : saved_tensors)
+    if (s.grad_fn_) t_dying->push_back(std::move(s.grad_fn_));
+  if (!outermost) return;
+  while (!mine.empty()) {
+    const Ref<GradNode> last = std::move(mine.back());
+    mine.pop_back();
+  }
+  t_dying = nullptr;
+}
+
 void GradNode::free_saved() {
   saved_tensors.clear();
   released = true;

@@ -34,6 +34,7 @@ class SavedTensor {
   bool defined() const { return static_cast<bool>(tensor_); }
 
  private:
+  friend class GradNode;
   Tensor tensor_;
   Ref<GradNode> grad_fn_;  // of an input that is not a leaf; only needed when the gradient is differentiated again
   uint32_t version_ = 0;
@@ -47,6 +48,7 @@ using TensorHook = std::function<Tensor(const Tensor&)>;  // may return an undef
 class GradNode : public RefCounted {
  public:
   explicit GradNode(std::string name);
+  ~GradNode() override;
   // grads: one per output, undefined where no gradient arrived. Returns one per input (edge), undefined for "none".
   virtual Tensors apply(const Tensors& grads) = 0;
   virtual void free_saved();  // frees what was saved; a later apply() is an error
