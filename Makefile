@@ -84,11 +84,13 @@ tsan: $(STAMP)/bootstrap  ## the C++ tests of recorder and executor under Thread
 	cmake --build --preset tsan --target $(patsubst %,pyflame_%_test,$(TSAN_FOLDERS))
 	$(NO_ASLR) ctest --preset tsan -j $$(nproc) -R '^($(subst $(eval) ,|,$(strip $(TSAN_FOLDERS))))/'
 
-docs: $(STAMP)/bootstrap  ## regenerate the generated pages of docs/
+docs: install-venv  ## regenerate the generated pages of docs/
 	$(PY) tools/gen_env_docs.py
+	$(PY) tools/gen_support.py
 
 docs-check: install-venv  ## generated pages are up to date, and the code blocks of README and docs run
 	$(PY) tools/gen_env_docs.py --check
+	$(PY) tools/gen_support.py --check
 	$(PY) tools/run_doc_blocks.py
 
 BENCH_VENV := .bench-venv

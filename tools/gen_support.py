@@ -1,0 +1,168 @@
+"""docs/support.md: which implementation runs each op, for each class of dtypes. With --check: fails when the page is not what would be
+written.
+
+The ops come from the op table and the implementations from what the engine says: every case of pyflame.testing.cases runs forward and
+backward under pf.explain(). Nothing is listed that was not seen to run. On the null device, which computes nothing, ops are planned.
+"""
+import pathlib
+import re
+import sys
+
+import numpy as np
+
+import pyflame as pf
+from pyflame.testing import harness
+from pyflame.testing.cases import all_cases
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "support.md"
+TABLE = ROOT / "src" / "pyflame" / "ops" / "ops.def"
+CLASSES = ("float32", "float64", "float16, bfloat16", "integers, bool")
+HALF = ("float16", "bfloat16")
+REFERENCE = "reference"
+SLOW = "reference loops (slow)"
+
+STEP = re.compile(r"^  step \d+: ([\w.]+)")
+NODE = re.compile(r"^    (\w+)\((.*)$")
+TYPED = re.compile(r"(?<!param )\b(float64|float32|float16|bfloat16|int64|int32|int16|int8|uint8|bool)\(")
+
+
+def class_of(op, ins, outs):
+    """The dtypes that the op computes in: a half type or float64 wins over float32 (statistics, factors), floats over indices and masks."""
+    seen = outs if op == "cast" else ins + outs
+    if any(d in seen for d in HALF):
+        return CLASSES[2]
+    return next((d for d in ("float64", "float32") if d in seen), CLASSES[3])
+
+
+def implementations(text):
+    """(op, class of dtypes, implementation) of every node of an explanation. What is fused behind a matrix product or a convolution
+    is not listed: it is elementwise and runs anywhere."""
+    impl, listed = None, True
+    for line in text.split("\n"):
+        step, node = STEP.match(line), NODE.match(line)
+        if step:
+            impl, listed, epilogue = step.group(1), True, "with epilogue" in line
+        elif node and listed:
+            listed = not epilogue
+            ins, _, outs = node.group(2).partition(" -> ")
+            yield node.group(1), class_of(node.group(1), TYPED.findall(ins), TYPED.findall(outs)), impl
+
+
+def forward_and_backward(case, device):
+    arrays = case.arrays()
+    harness.run(case, arrays, device)
+    if case.grad:
+        harness.Differentiated(case, arrays, device).gradients(arrays)
+
+
+def beyond_the_cases(device):
+    """What the tables have no case for, and does run."""
+    whole = pf.tensor([1, 3, 2], device=device)
+    pf.argmax(whole).item()
+    pf.argmin(whole).item()
+
+
+def plan(case):
+    """Forward only, without reading anything: there are no values on the null device."""
+    pf.set_device("null")
+    try:
+        with pf.no_grad():
+            case.call(pf, *[pf.empty(*s.shape, dtype=getattr(pf, s.dtype)) for s in case.inputs])
+    finally:
+        pf.set_device("cpu")
+
+
+def collect(cases, run):
+    seen = {}
+    for case in cases:
+        with np.errstate(all="ignore"):
+            for op, dtypes, impl in implementations(pf.explain(run, case)):
+                seen.setdefault((op, dtypes), set()).add(impl)
+    return seen
+
+
+def collect_computed(cases, device):
+    seen = collect(cases, lambda c: forward_and_backward(c, device))
+    for op, dtypes, impl in implementations(pf.explain(beyond_the_cases, device)):
+        seen.setdefault((op, dtypes), set()).add(impl)
+    return seen
+
+
+def groups(names):
+    """[(heading, ops)] of the op table, which is divided by comments of the form `// --- heading`."""
+    result = []
+    for line in TABLE.read_text(encoding="utf-8").split("\n"):
+        heading, op = re.match(r"// --- (.*)", line), re.match(r"OP\((\w+),", line)
+        if heading:
+            result.append((re.split(r"[:;,(]", heading.group(1))[0].strip(), []))
+        elif op:
+            result[-1][1].append(op.group(1))
+    listed = [op for _, ops in result for op in ops]
+    if listed != names:
+        raise SystemExit("gen_support: the op table and the installed module differ; build and install first (make build install-venv)")
+    return result
+
+
+def cell(impls):
+    if not impls:
+        return ""
+    return ", ".join([f"`{i}`" for i in sorted(impls) if i != REFERENCE] + [SLOW] * (REFERENCE in impls))
+
+
+def check_all(device, seen, names, allowed):
+    """What the first table says: every op, with nothing but these implementations."""
+    others = {i for impls in seen.values() for i in impls} - allowed
+    missing = [op for op in names if not any((op, d) in seen for d in CLASSES)]
+    if others or missing:
+        raise SystemExit(f"gen_support: on the {device} device: other implementations {sorted(others)}, ops that did not run {missing}")
+
+
+def page():
+    names = list(pf._C.op_names())
+    cases = all_cases()
+    # A case without elements shows nothing about kernels.
+    sized = [c for c in cases if not c.inputs or any(np.prod(s.shape) for s in c.inputs)]
+    cpu = collect_computed(sized, "cpu")
+    oracle = collect_computed(sized, "reference")
+    planned = collect(sized, plan)
+    check_all("reference", oracle, names, {REFERENCE})
+    check_all("null", planned, [n for n in names if not n.endswith("_grad") and "_grad_" not in n], {"null"})
+    rows = []
+    for heading, ops in groups(names):
+        rows += ["", f"## {heading[0].upper()}{heading[1:]}", "", "| op | " + " | ".join(CLASSES) + " |", "|---" * (1 + len(CLASSES)) + "|"]
+        rows += [f"| `{op}` | " + " | ".join(cell(cpu.get((op, d))) for d in CLASSES) + " |" for op in ops]
+    return "\n".join([
+        "<!-- Generated by tools/gen_support.py from the op table and from what the engine chose. -->",
+        "# What runs where",
+        "",
+        "| device | ops |",
+        "|---|---|",
+        f"| `cpu` | all {len(names)}; the tables below name the implementations |",
+        f"| `reference` | all {len(names)}, as plain loops that compute in float64: slow, for comparison |",
+        "| `null` | all, planned only: shapes, dtypes and memory, no values |",
+        "| `rocm` | not in this version |",
+        "| `cuda` | not in this version |",
+        "",
+        "The columns are the dtypes in which an op computes. Which of several implementations runs depends on shapes and strides;",
+        "`pf.explain(fn, *args)` says which one did, and why others refused. An empty cell: no test computes the op in these dtypes,",
+        f"because it is not defined there or casts first (integer division gives floats). *{SLOW}*: correct, but many times",
+        "slower than a kernel would be; the first use is announced on stderr.",
+        *rows,
+        "",
+    ])
+
+
+def main(arguments):
+    wanted = page()
+    if "--check" in arguments:
+        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != wanted:
+            print(f"{PAGE.relative_to(ROOT)} is not up to date; run `make docs`", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
