@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -16,7 +17,8 @@ namespace {
 struct Settings {
   std::string checkpoint, prompt = "\n";
   int64_t max_tokens = 500;
-  nn::Sampling sampling{.temperature = 0.7, .top_k = 0, .top_p = 0.9, .seed = 1337};
+  int64_t max_repeat = 40;
+  nn::Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
 };
 
 // Offsets of the sampling stream: out of reach of the global generator's and of the batches'.
@@ -27,9 +29,28 @@ void put(const std::string& text) {
            "generate: cannot write the text to the output");
 }
 
+// Small models fall into runs of one character (indentation above all) that temperatures below 1 never leave: once the context is
+// nothing but blanks, a blank is the most likely next one. A limit on the length of a run is the way out.
+class RunLimit {
+ public:
+  explicit RunLimit(int64_t limit) : limit_(limit) {}
+  void see(int64_t token) {
+    length_ = token == last_ ? length_ + 1 : 1;
+    last_ = token;
+  }
+  void apply(std::vector<float>& logits) const {
+    if (limit_ > 0 && length_ >= limit_ && logits.size() > 1) logits[static_cast<size_t>(last_)] = -INFINITY;
+  }
+
+ private:
+  int64_t limit_, last_ = -1, length_ = 0;
+};
+
 int generate(const Settings& s) {
   s.sampling.check();
   PF_CHECK(s.max_tokens >= 0, Value, "generate: max_tokens must not be negative; got {}", s.max_tokens);
+  PF_CHECK(s.max_repeat >= 0, Value, "generate: max_repeat must not be negative; got {}; 0 switches it off",
+           s.max_repeat);
   PF_CHECK(!s.prompt.empty(), Value, "generate: the prompt is empty; expected at least one character");
   const nn::TrainedGpt trained = nn::load_trained_gpt(checkpoint_path(s.checkpoint));
   const std::vector<data::Token> prompt = trained.tokenizer.encode(s.prompt);
@@ -43,14 +64,18 @@ int generate(const Settings& s) {
   put(s.prompt);
   data::Utf8Stream stream;
   std::vector<int64_t> next(prompt.begin(), prompt.end());
+  RunLimit runs(s.max_repeat);
+  for (int64_t token : next) runs.see(token);
   const auto start = std::chrono::steady_clock::now();
   int64_t made = 0;
   for (; made < s.max_tokens && !interrupted(); ++made) {
-    const std::vector<float> logits = generator.feed(next);
+    std::vector<float> logits = generator.feed(next);
+    runs.apply(logits);
     const double u = philox_uniform_f64(philox_element64(s.sampling.seed, kStream, made));
     const int64_t token = nn::sample_token(logits, s.sampling, u);
     put(stream.push(trained.tokenizer.decode(static_cast<data::Token>(token))));
     next = {token};
+    runs.see(token);
   }
   put(stream.finish() + "\n");
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -74,6 +99,7 @@ void add_generate(CLI::App& app, Run& run) {
   option("temperature", s->sampling.temperature, "0 always takes the most likely token; higher is more varied");
   option("top_k", s->sampling.top_k, "Only the k most likely tokens; 0: all");
   option("top_p", s->sampling.top_p, "Only the most likely tokens that reach this probability together");
+  option("max_repeat", s->max_repeat, "Most times in a row that one token may come; 0: no limit");
   option("seed", s->sampling.seed, "Seed of the choices: the same seed, the same text");
   sub->callback([&run, s] { run = [s] { return generate(*s); }; });
 }

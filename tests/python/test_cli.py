@@ -146,10 +146,14 @@ def test_train_and_generate(run, text, tmp_path):
               for s in (1, 2) for o in (["--temperature", 0], ["--top_k", 1])]
     assert len(set(greedy)) == 1
 
+    for limit in (1, 3):
+        limited = run("generate", "--checkpoint", out, "--prompt", "line", "--max_tokens", 60, "--temperature", 0, "--max_repeat", limit).stdout
+        assert not re.search(r"(.)\1{%d}" % limit, limited[3:-1], re.DOTALL)
+
     missing = one_line(run("generate", "--checkpoint", out, "--prompt", "Ünicode€", code=1).stderr)
     assert "'Ü' (U+00DC)" in missing and "'€' (U+20AC)" in missing and "'n'" not in missing
     for args, word in [(["--prompt", ""], "prompt is empty"), (["--temperature", -1], "temperature"), (["--top_p", 0], "top_p"),
-                       (["--top_k", -3], "top_k"), (["--max_tokens", -1], "max_tokens")]:
+                       (["--top_k", -3], "top_k"), (["--max_tokens", -1], "max_tokens"), (["--max_repeat", -1], "max_repeat")]:
         assert word in one_line(run("generate", "--checkpoint", out, *args, code=1).stderr)
 
 
