@@ -22,7 +22,7 @@ PYTEST_ARGS ?=
 PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns)
 PYTEST      := $(PY) tools/run_pytest.py
 
-.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check compare-torch clean distclean
+.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check bench compare-torch clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -92,6 +92,12 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 	$(PY) tools/gen_env_docs.py --check
 	$(PY) tools/gen_support.py --check
 	$(PY) tools/run_doc_blocks.py
+
+BENCH_ARGS ?= --benchmark_min_time=0.2
+bench: $(BUILD)/build.ninja  ## what the engine itself costs per op; kept in benchmarks/results
+	cmake -DPYFLAME_BUILD_BENCHMARKS=ON $(BUILD) >/dev/null
+	cmake --build $(BUILD) --target pyflame_overhead
+	$(PY) benchmarks/overhead/run.py $(BUILD)/benchmarks/overhead/pyflame_overhead $(BENCH_ARGS)
 
 BENCH_VENV := .bench-venv
 BENCH_PY   := $(abspath $(BENCH_VENV)/bin/python)
