@@ -85,7 +85,10 @@ class Function:
             for i, t in zip(saved_at, saved):
                 unpacked[i] = t
             ctx._saved = tuple(unpacked)
-            result = cls.backward(ctx, *full)
+            try:
+                result = cls.backward(ctx, *full)
+            finally:
+                ctx._saved = None  # an output among them would keep itself alive
             if not isinstance(result, (tuple, list)):
                 result = (result,)
             if len(result) != len(args):

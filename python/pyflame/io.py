@@ -69,7 +69,7 @@ def _decode(node, tensors):
     if kind == "float":
         return float(node["value"])
     if kind == "dtype":
-        return getattr(_C, node["name"])
+        return getattr(_C, "bool_" if node["name"] == "bool" else node["name"])
     raise ValueError(f"unknown kind '{kind}'")
 
 

@@ -25,7 +25,8 @@ nb::object object_or_none(const Tensor& t) { return t ? nb::cast(t) : nb::none()
 Tensors tensor_list(const char* op, nb::handle h) {
   if (h.is_none()) return {};
   if (as_tensor(h)) return {*as_tensor(h)};
-  PF_CHECK(PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()), Type, "{}: not tensors; got {}; expected a tensor or a sequence of tensors", op, kind_name(h));
+  PF_CHECK(PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()), Type,
+           "{}: not tensors; got {}; expected a tensor or a sequence of tensors", op, kind_name(h));
   Tensors out;
   for (nb::handle e : h) out.push_back(tensor_or_none(op, e));
   return out;
@@ -49,7 +50,9 @@ class PythonNode final : public GradNode {
     for (const Tensor& s : saved_now) ss.append(nb::cast(s));
     nb::object result = fn_->handle()(gs, ss);
     Tensors out = tensor_list("Function.backward", result);
-    PF_CHECK(out.size() == edges.size(), Runtime, "{}: backward returned {} gradients; expected {}, one per tensor input of forward", name, out.size(), edges.size());
+    PF_CHECK(out.size() == edges.size(), Runtime,
+             "{}: backward returned {} gradients; expected {}, one per tensor input of forward", name, out.size(),
+             edges.size());
     for (size_t i = 0; i < out.size(); ++i) {
       if (!needs(i)) out[i] = {};
     }
@@ -61,13 +64,15 @@ class PythonNode final : public GradNode {
 };
 
 // Wires outputs of a Python forward to its backward. Returns the outputs (fresh handles where forward returned an input).
-nb::list attach_python(const std::string& name, nb::handle backward, const Tensors& inputs, Tensors outputs, const Tensors& saved) {
+nb::list attach_python(const std::string& name, nb::handle backward, const Tensors& inputs, Tensors outputs,
+                       const Tensors& saved) {
   for (Tensor& o : outputs) {
     if (o.grad_fn() || o.requires_grad()) o = o.detach();
     for (const Tensor& i : inputs)
       if (o.same(i)) o = o.detach();
   }
-  std::vector<std::reference_wrapper<const Tensor>> ins(inputs.begin(), inputs.end()), outs(outputs.begin(), outputs.end()), keep(saved.begin(), saved.end());
+  std::vector<std::reference_wrapper<const Tensor>> ins(inputs.begin(), inputs.end()),
+      outs(outputs.begin(), outputs.end()), keep(saved.begin(), saved.end());
   attach_node(Ref<GradNode>(new PythonNode(name, backward)), ins, outs, keep);
   nb::list result;
   for (const Tensor& o : outputs) result.append(nb::cast(o));
@@ -107,50 +112,68 @@ HookHandle register_hook(const Tensor& x, nb::handle hook) {
 }
 
 void bind_modes(nb::module_& m) {
-  m.def("is_grad_enabled", [] { return grad_mode::enabled(); }, "Whether ops on this thread are recorded for gradients.");
+  m.def(
+      "is_grad_enabled", [] { return grad_mode::enabled(); }, "Whether ops on this thread are recorded for gradients.");
   m.def("is_inference_mode_enabled", [] { return grad_mode::inference(); });
   m.def("_grad_mode", [] { return nb::make_tuple(grad_mode::enabled(), grad_mode::inference()); });
   m.def("_set_grad_mode", [](bool on, bool inference) { grad_mode::set(on, inference); });
 }
 
 void bind_walks(nb::module_& m, TensorClass& c) {
-  c.def("backward", [](const Tensor& x, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
-    const Tensor g = tensor_or_none("backward", gradient);
-    const bool keep = flag_or(retain_graph, create_graph);
-    Unlocked u;
-    autograd::backward({x}, {g}, keep, create_graph);
-  }, "gradient"_a.none() = nb::none(), "retain_graph"_a.none() = nb::none(), "create_graph"_a = false,
-  "Adds the gradient of this tensor with respect to every leaf to the leaf's .grad. Only a one-element tensor needs no `gradient`.");
-  m.def("_backward", [](nb::handle tensors, nb::handle grads, nb::handle retain_graph, bool create_graph) {
-    const Tensors outs = tensor_list("backward", tensors);
-    const Tensors gs = tensor_list("backward", grads);
-    PF_CHECK(gs.empty() || gs.size() == outs.size(), Value, "backward: got {} gradients for {} tensors", gs.size(), outs.size());
-    const bool keep = flag_or(retain_graph, create_graph);
-    Unlocked u;
-    autograd::backward(outs, gs, keep, create_graph);
-  }, "tensors"_a, "grad_tensors"_a.none(), "retain_graph"_a.none(), "create_graph"_a);
-  m.def("_grad", [](nb::handle outputs, nb::handle inputs, nb::handle grad_outputs, nb::handle retain_graph, bool create_graph, bool allow_unused) {
-    const Tensors outs = tensor_list("grad", outputs), ins = tensor_list("grad", inputs), gs = tensor_list("grad", grad_outputs);
-    PF_CHECK(gs.empty() || gs.size() == outs.size(), Value, "grad: got {} gradients for {} outputs", gs.size(), outs.size());
-    const bool keep = flag_or(retain_graph, create_graph);
-    Tensors r;
-    {
-      Unlocked u;
-      r = autograd::grad(outs, ins, gs, keep, create_graph, allow_unused);
-    }
-    nb::list l;
-    for (const Tensor& t : r) l.append(object_or_none(t));
-    return nb::tuple(l);
-  }, "outputs"_a, "inputs"_a, "grad_outputs"_a.none(), "retain_graph"_a.none(), "create_graph"_a, "allow_unused"_a);
-  m.def("_checkpoint", [](nb::handle fn, const Tensors& inputs) {
-    auto f = python_function(fn);
-    Tensors r;
-    {
-      Unlocked u;
-      r = autograd::checkpoint(f, inputs);
-    }
-    return r;
-  }, "fn"_a, "inputs"_a);
+  c.def(
+      "backward",
+      [](const Tensor& x, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
+        const Tensor g = tensor_or_none("backward", gradient);
+        const bool keep = flag_or(retain_graph, create_graph);
+        Unlocked u;
+        autograd::backward({x}, {g}, keep, create_graph);
+      },
+      "gradient"_a.none() = nb::none(), "retain_graph"_a.none() = nb::none(), "create_graph"_a = false,
+      "Adds the gradient of this tensor with respect to every leaf to the leaf's .grad. Only a one-element tensor "
+      "needs no `gradient`.");
+  m.def(
+      "_backward",
+      [](nb::handle tensors, nb::handle grads, nb::handle retain_graph, bool create_graph) {
+        const Tensors outs = tensor_list("backward", tensors);
+        const Tensors gs = tensor_list("backward", grads);
+        PF_CHECK(gs.empty() || gs.size() == outs.size(), Value, "backward: got {} gradients for {} tensors", gs.size(),
+                 outs.size());
+        const bool keep = flag_or(retain_graph, create_graph);
+        Unlocked u;
+        autograd::backward(outs, gs, keep, create_graph);
+      },
+      "tensors"_a, "grad_tensors"_a.none(), "retain_graph"_a.none(), "create_graph"_a);
+  m.def(
+      "_grad",
+      [](nb::handle outputs, nb::handle inputs, nb::handle grad_outputs, nb::handle retain_graph, bool create_graph,
+         bool allow_unused) {
+        const Tensors outs = tensor_list("grad", outputs), ins = tensor_list("grad", inputs),
+                      gs = tensor_list("grad", grad_outputs);
+        PF_CHECK(gs.empty() || gs.size() == outs.size(), Value, "grad: got {} gradients for {} outputs", gs.size(),
+                 outs.size());
+        const bool keep = flag_or(retain_graph, create_graph);
+        Tensors r;
+        {
+          Unlocked u;
+          r = autograd::grad(outs, ins, gs, keep, create_graph, allow_unused);
+        }
+        nb::list l;
+        for (const Tensor& t : r) l.append(object_or_none(t));
+        return nb::tuple(l);
+      },
+      "outputs"_a, "inputs"_a, "grad_outputs"_a.none(), "retain_graph"_a.none(), "create_graph"_a, "allow_unused"_a);
+  m.def(
+      "_checkpoint",
+      [](nb::handle fn, const Tensors& inputs) {
+        auto f = python_function(fn);
+        Tensors r;
+        {
+          Unlocked u;
+          r = autograd::checkpoint(f, inputs);
+        }
+        return r;
+      },
+      "fn"_a, "inputs"_a);
   m.def("_attach", &attach_python, "name"_a, "backward"_a, "inputs"_a, "outputs"_a, "saved"_a);
 }
 
@@ -165,23 +188,32 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
         for (const Edge& e : n->edges) l.append(nb::make_tuple(e.node ? nb::cast(e.node) : nb::none(), e.index));
         return nb::tuple(l);
       });
-  nb::class_<HookHandle>(m, "HookHandle", "What registering a hook returns.").def("remove", &HookHandle::remove, "The hook is called no more.");
+  nb::class_<HookHandle>(m, "HookHandle", "What registering a hook returns.")
+      .def("remove", &HookHandle::remove, "The hook is called no more.");
   bind_modes(m);
   bind_walks(m, c);
-  c.def("register_hook", &register_hook, "hook"_a, "hook(grad) is called when the gradient of this tensor is known; what it returns (if not None) replaces it.");
-  c.def("retain_grad", [](const Tensor& x) { autograd::retain_grad(x); }, "Keeps .grad of a tensor that is no leaf.");
-  c.def("requires_grad_", [](nb::handle_t<Tensor> self, bool on) {
-    self_tensor(self).set_requires_grad(on);
-    return nb::borrow(self);
-  }, "requires_grad"_a = true, "Sets requires_grad; returns self.");
-  c.def("_drop_grad", [](const Tensor& x, bool set_to_none) {
-    const Tensor g = x.grad();
-    if (!g) return;
-    if (set_to_none) return x.set_grad(Tensor());
-    grad_mode::Guard off(false);
-    x.set_grad(g.grad_fn() ? g.detach() : g);
-    fill_(x.grad(), Scalar(0));
-  }, "set_to_none"_a);
+  c.def("register_hook", &register_hook, "hook"_a,
+        "hook(grad) is called when the gradient of this tensor is known; what it returns (if not None) replaces it.");
+  c.def(
+      "retain_grad", [](const Tensor& x) { autograd::retain_grad(x); }, "Keeps .grad of a tensor that is no leaf.");
+  c.def(
+      "requires_grad_",
+      [](nb::handle_t<Tensor> self, bool on) {
+        self_tensor(self).set_requires_grad(on);
+        return nb::borrow(self);
+      },
+      "requires_grad"_a = true, "Sets requires_grad; returns self.");
+  c.def(
+      "_drop_grad",
+      [](const Tensor& x, bool set_to_none) {
+        const Tensor g = x.grad();
+        if (!g) return;
+        if (set_to_none) return x.set_grad(Tensor());
+        grad_mode::Guard off(false);
+        x.set_grad(g.grad_fn() ? g.detach() : g);
+        fill_(x.grad(), Scalar(0));
+      },
+      "set_to_none"_a);
 }
 
 }  // namespace pyflame::python

@@ -92,7 +92,8 @@ bool dtype_from(nb::handle h, DType* out) noexcept {
   if (PyUnicode_Check(o)) return text_of(o);
   // numpy.dtype('float32') has .name; numpy.float32 is a type of that name.
   const bool numpy_dtype = std::strncmp(Py_TYPE(o)->tp_name, "numpy.", 6) == 0;
-  const bool numpy_type = PyType_Check(o) && std::strncmp(reinterpret_cast<PyTypeObject*>(o)->tp_name, "numpy.", 6) == 0;
+  const bool numpy_type =
+      PyType_Check(o) && std::strncmp(reinterpret_cast<PyTypeObject*>(o)->tp_name, "numpy.", 6) == 0;
   if (!numpy_dtype && !numpy_type) return false;
   PyObject* name = PyObject_GetAttrString(o, numpy_type ? "__name__" : "name");
   if (!name) {
@@ -106,7 +107,8 @@ bool dtype_from(nb::handle h, DType* out) noexcept {
 
 void DTypeArg::refuse() const {
   PF_FAIL(Type,
-          "dtype: not a dtype of PyFlame; got {}; expected float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool",
+          "dtype: not a dtype of PyFlame; got {}; expected float64, float32, float16, bfloat16, int64, int32, int16, "
+          "int8, uint8 or bool",
           short_repr(raw));
 }
 
@@ -127,14 +129,16 @@ bool scalar_from(nb::handle h, Scalar* out) noexcept {
 
 Device device_from(nb::handle h) {
   if (nb::isinstance<Device>(h)) return nb::cast<Device>(h);
-  PF_CHECK(PyUnicode_Check(h.ptr()), Type, "device: not a device; got {}; expected a string such as 'cpu' or 'rocm:0'", short_repr(h));
+  PF_CHECK(PyUnicode_Check(h.ptr()), Type, "device: not a device; got {}; expected a string such as 'cpu' or 'rocm:0'",
+           short_repr(h));
   return parse_device(nb::cast<std::string>(h));
 }
 
 Device usable_device(nb::handle h) {
   const Device d = device_from(h);
   if (d.type != DeviceType::rocm && d.type != DeviceType::cuda) return d;
-  PF_CHECK(device_available(d.type) && d.index < device_count(d.type), Device, "device: '{}' is not available; {}", d.str(),
+  PF_CHECK(device_available(d.type) && d.index < device_count(d.type), Device, "device: '{}' is not available; {}",
+           d.str(),
            device_available(d.type) ? fmt::format("there are {}", device_count(d.type)) : unavailable_reason(d.type));
   return d;
 }

@@ -59,7 +59,7 @@ struct DTypeArg {
   [[noreturn]] void refuse() const;
 };
 
-Device device_from(nb::handle h);  // a str or a device object; TypeError, ValueError
+Device device_from(nb::handle h);    // a str or a device object; TypeError, ValueError
 Device usable_device(nb::handle h);  // also DeviceError with the reason when it is not there
 struct DeviceArg {
   nb::handle raw;
@@ -134,7 +134,7 @@ inline const Tensor& or_undefined(const Tensor* t) {
 }
 
 using TensorClass = nb::class_<Tensor>;
-void bind_types(nb::module_& m);        // dtype, device, errors
+void bind_types(nb::module_& m);  // dtype, device, errors
 void bind_tensor(nb::module_& m, TensorClass& c);
 void bind_convert(nb::module_& m, TensorClass& c);
 void bind_indexing(TensorClass& c);
@@ -214,7 +214,9 @@ struct type_caster<pyflame::python::DTypeArg> {
     value.raw = src;
     return true;
   }
-  static handle from_cpp(const pyflame::python::DTypeArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+  static handle from_cpp(const pyflame::python::DTypeArg&, rv_policy, cleanup_list*) noexcept {
+    return none().release();
+  }
 };
 
 template <>
@@ -224,14 +226,18 @@ struct type_caster<pyflame::python::DeviceArg> {
     value.raw = src;
     return true;
   }
-  static handle from_cpp(const pyflame::python::DeviceArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+  static handle from_cpp(const pyflame::python::DeviceArg&, rv_policy, cleanup_list*) noexcept {
+    return none().release();
+  }
 };
 
 template <>
 struct type_caster<pyflame::python::DimsArg> {
   NB_TYPE_CASTER(pyflame::python::DimsArg, const_name("int | Sequence[int]"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return pyflame::python::dims_from(src, &value); }
-  static handle from_cpp(const pyflame::python::DimsArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+  static handle from_cpp(const pyflame::python::DimsArg&, rv_policy, cleanup_list*) noexcept {
+    return none().release();
+  }
 };
 
 template <>
@@ -245,7 +251,9 @@ struct type_caster<pyflame::python::PairArg> {
     else return false;
     return true;
   }
-  static handle from_cpp(const pyflame::python::PairArg&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+  static handle from_cpp(const pyflame::python::PairArg&, rv_policy, cleanup_list*) noexcept {
+    return none().release();
+  }
 };
 
 }  // namespace nanobind::detail

@@ -68,18 +68,24 @@ struct View {
   }
   DType dtype(const char* op) const {
     const std::optional<DType> d = dtype_of_format(b.format, b.itemsize);
-    PF_CHECK(d, Type, "{}: unsupported element type; got format '{}' with {} bytes; expected float64/32/16, int64/32/16/8, uint8 or bool in "
-             "native byte order; hint: convert with .astype()", op, b.format ? b.format : "", b.itemsize);
+    PF_CHECK(d, Type,
+             "{}: unsupported element type; got format '{}' with {} bytes; expected float64/32/16, int64/32/16/8, "
+             "uint8 or bool in "
+             "native byte order; hint: convert with .astype()",
+             op, b.format ? b.format : "", b.itemsize);
     return *d;
   }
-  Dims shape() const { return Dims(std::span<const int64_t>(reinterpret_cast<const int64_t*>(b.shape), static_cast<size_t>(b.ndim))); }
+  Dims shape() const {
+    return Dims(std::span<const int64_t>(reinterpret_cast<const int64_t*>(b.shape), static_cast<size_t>(b.ndim)));
+  }
 };
 static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
 
 Tensor from_buffer_copy(const char* op, const View& v, DTypeOpt dtype, DeviceOpt device) {
   const DType d = v.dtype(op);
   std::vector<char> bytes(static_cast<size_t>(v.b.len) + 1);
-  PF_CHECK(PyBuffer_ToContiguous(bytes.data(), const_cast<Py_buffer*>(&v.b), v.b.len, 'C') == 0, Runtime, "{}: the buffer cannot be read", op);
+  PF_CHECK(PyBuffer_ToContiguous(bytes.data(), const_cast<Py_buffer*>(&v.b), v.b.len, 'C') == 0, Runtime,
+           "{}: the buffer cannot be read", op);
   Tensor t = from_host(bytes.data(), v.shape(), d, device);
   return dtype ? cast(t, *dtype) : t;
 }
@@ -100,10 +106,14 @@ struct Gather {
       const Py_ssize_t n = PySequence_Size(h.ptr());
       if (n < 0) throw nb::python_error();
       if (depth == shape.size()) {
-        PF_CHECK(!any, Value, "{}: ragged data; a sequence of length {} stands where a number was before; expected nested sequences of equal lengths", op, n);
+        PF_CHECK(!any, Value,
+                 "{}: ragged data; a sequence of length {} stands where a number was before; expected nested sequences "
+                 "of equal lengths",
+                 op, n);
         shape.push_back(n);
       }
-      PF_CHECK(shape[depth] == n, Value, "{}: ragged data; got a sequence of length {} at depth {}; expected length {}", op, n, depth, shape[depth]);
+      PF_CHECK(shape[depth] == n, Value, "{}: ragged data; got a sequence of length {} at depth {}; expected length {}",
+               op, n, depth, shape[depth]);
       for (Py_ssize_t i = 0; i < n; ++i) {
         nb::object e = nb::steal(PySequence_GetItem(h.ptr(), i));
         add(e, depth + 1);
@@ -115,13 +125,18 @@ struct Gather {
       const Tensor* t = as_tensor(h);
       if (t && t->dim() == 0) {
         const Category c = dtype_category(t->dtype());
-        s = c == Category::Float ? Scalar(t->item_f64()) : c == Category::Bool ? Scalar(t->item_i64() != 0) : Scalar(t->item_i64());
+        s = c == Category::Float  ? Scalar(t->item_f64())
+            : c == Category::Bool ? Scalar(t->item_i64() != 0)
+                                  : Scalar(t->item_i64());
       } else {
-        PF_CHECK(!PyLong_Check(h.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op, short_repr(h));
-        PF_FAIL(Type, "{}: not a number; got {} ({}); expected numbers, nested sequences, arrays or tensors", op, short_repr(h), kind_name(h));
+        PF_CHECK(!PyLong_Check(h.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op,
+                 short_repr(h));
+        PF_FAIL(Type, "{}: not a number; got {} ({}); expected numbers, nested sequences, arrays or tensors", op,
+                short_repr(h), kind_name(h));
       }
     }
-    PF_CHECK(depth == shape.size(), Value, "{}: ragged data; a number stands at depth {}; expected a sequence of length {}", op, depth, shape[depth]);
+    PF_CHECK(depth == shape.size(), Value,
+             "{}: ragged data; a number stands at depth {}; expected a sequence of length {}", op, depth, shape[depth]);
     any = true;
     kind = std::max(kind, s.kind);
     values.push_back(s);
@@ -134,7 +149,8 @@ T element(const char* op, const Scalar& s, DType d) {
     return s.kind == Category::Float ? s.f != 0 : s.i != 0;
   } else if constexpr (std::is_integral_v<T>) {
     if (s.kind == Category::Float) {
-      PF_CHECK(std::isfinite(s.f) && s.f >= -0x1p63 && s.f < 0x1p63, Value, "{}: {} does not fit into {}", op, s.f, dtype_name(d));
+      PF_CHECK(std::isfinite(s.f) && s.f >= -0x1p63 && s.f < 0x1p63, Value, "{}: {} does not fit into {}", op, s.f,
+               dtype_name(d));
     }
     const int64_t v = s.kind == Category::Float ? static_cast<int64_t>(s.f) : s.i;
     PF_CHECK(static_cast<int64_t>(static_cast<T>(v)) == v, Value, "{}: {} does not fit into {}", op, v, dtype_name(d));
@@ -154,9 +170,7 @@ Tensor from_values(const char* op, const std::vector<Scalar>& values, const Dims
   });
 }
 
-bool is_array_like(nb::handle h) {
-  return as_tensor(h) || is_numpy_array(h);
-}
+bool is_array_like(nb::handle h) { return as_tensor(h) || is_numpy_array(h); }
 
 DType default_dtype(Category kind) {
   return kind == Category::Float ? DType::float32 : kind == Category::Integer ? DType::int64 : DType::bool_;
@@ -188,10 +202,12 @@ Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt de
     const DType d = dtype.value_or(g.any ? default_dtype(g.kind) : DType::float32);
     return from_values(op, g.values, shape, d, device);
   }
-  PF_CHECK(!PyLong_Check(data.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op, short_repr(data));
+  PF_CHECK(!PyLong_Check(data.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op,
+           short_repr(data));
   View v;
   PF_CHECK(!PyUnicode_Check(data.ptr()) && v.open(data, PyBUF_FULL_RO), Type,
-           "{}: cannot make a tensor of this; got {}; expected numbers, nested sequences, arrays or tensors", op, kind_name(data));
+           "{}: cannot make a tensor of this; got {}; expected numbers, nested sequences, arrays or tensors", op,
+           kind_name(data));
   PF_CHECK(v.b.ndim <= kMaxDims, Value, "{}: too many dimensions; got {}; expected at most {}", op, v.b.ndim, kMaxDims);
   return from_buffer_copy(op, v, dtype, device);
 }
@@ -222,14 +238,17 @@ Tensor share_buffer(const char* op, nb::handle array) {
   if (!view.is_valid()) throw nb::python_error();
   const bool writable = v.open(array, PyBUF_FULL);
   PF_CHECK(writable || v.open(array, PyBUF_FULL_RO), Type, "{}: not a buffer; got {}", op, kind_name(array));
-  PF_CHECK(writable, Value, "{}: the array is read-only and a tensor is not; hint: use pyflame.tensor(array), which copies", op);
+  PF_CHECK(writable, Value,
+           "{}: the array is read-only and a tensor is not; hint: use pyflame.tensor(array), which copies", op);
   PF_CHECK(v.b.ndim <= kMaxDims, Value, "{}: too many dimensions; got {}; expected at most {}", op, v.b.ndim, kMaxDims);
   const DType d = v.dtype(op);
   Dims shape = v.shape(), strides;
   for (int i = 0; i < shape.size(); ++i) {
     const int64_t bytes = v.b.strides ? v.b.strides[i] : 0;
-    PF_CHECK(shape[i] <= 1 || bytes >= 0, Value, "{}: negative strides are not supported; got {} bytes along dim {}; hint: use array.copy()", op, bytes, i);
-    PF_CHECK(shape[i] <= 1 || bytes % dtype_size(d) == 0, Value, "{}: strides are no multiple of the element size; hint: use array.copy()", op);
+    PF_CHECK(shape[i] <= 1 || bytes >= 0, Value,
+             "{}: negative strides are not supported; got {} bytes along dim {}; hint: use array.copy()", op, bytes, i);
+    PF_CHECK(shape[i] <= 1 || bytes % dtype_size(d) == 0, Value,
+             "{}: strides are no multiple of the element size; hint: use array.copy()", op);
     strides.push_back(shape[i] <= 1 ? 1 : bytes / dtype_size(d));
   }
   if (shape.numel() == 0) strides = contiguous_strides(shape);
@@ -251,22 +270,27 @@ Tensor frombuffer(nb::handle buffer, DTypeArg dtype, int64_t count, int64_t offs
   const bool writable = v.open(buffer, PyBUF_WRITABLE);
   PF_CHECK(writable || v.open(buffer, PyBUF_SIMPLE), Type, "frombuffer: not a buffer; got {}", kind_name(buffer));
   const int64_t size = dtype_size(d), len = v.b.len;
-  PF_CHECK(offset >= 0 && offset <= len, Value, "frombuffer: offset out of range; got {}; expected 0 to {}", offset, len);
+  PF_CHECK(offset >= 0 && offset <= len, Value, "frombuffer: offset out of range; got {}; expected 0 to {}", offset,
+           len);
   if (count < 0) {
-    PF_CHECK((len - offset) % size == 0, Value, "frombuffer: {} bytes are no whole number of {} elements", len - offset, dtype_name(d));
+    PF_CHECK((len - offset) % size == 0, Value, "frombuffer: {} bytes are no whole number of {} elements", len - offset,
+             dtype_name(d));
     count = (len - offset) / size;
   }
-  PF_CHECK(count <= (len - offset) / size, Value, "frombuffer: too few bytes; got {} after the offset; expected {} for {} elements", len - offset,
+  PF_CHECK(count <= (len - offset) / size, Value,
+           "frombuffer: too few bytes; got {} after the offset; expected {} for {} elements", len - offset,
            count * size, count);
   char* p = static_cast<char*>(v.b.buf) + offset;
   if (!writable) return leaf(from_host(p, {count}, d), requires_grad);
-  PF_CHECK(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(size) == 0, Value, "frombuffer: the offset is not aligned to the elements; got {}", offset);
+  PF_CHECK(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(size) == 0, Value,
+           "frombuffer: the offset is not aligned to the elements; got {}", offset);
   auto held = std::make_shared<Held>(nb::steal(PyMemoryView_FromObject(buffer.ptr())));
   return leaf(share(p, {count}, {1}, d, [held] {}), requires_grad);
 }
 
 void check_exportable(const char* op, const Tensor& x) {
-  PF_CHECK(!x.requires_grad(), Runtime, "{}: the tensor requires a gradient, which NumPy cannot track; hint: use tensor.detach().numpy()", op);
+  PF_CHECK(!x.requires_grad(), Runtime,
+           "{}: the tensor requires a gradient, which NumPy cannot track; hint: use tensor.detach().numpy()", op);
   PF_CHECK(x.device().type == DeviceType::cpu || x.device().type == DeviceType::reference, Type,
            "{}: the tensor is on device '{}'; expected 'cpu'; hint: use tensor.cpu()", op, x.device().str());
 }
@@ -288,7 +312,8 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     PF_CHECK(format, Type, "buffer: there is no buffer format for {}; hint: use .float()", dtype_name(x->dtype()));
     const bool strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
     PF_CHECK(x->is_contiguous() || strided, Value, "buffer: the tensor is not contiguous; hint: use .contiguous()");
-    const bool fortran = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS, c_order = (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS;
+    const bool fortran = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS,
+               c_order = (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS;
     PF_CHECK(!c_order || x->is_contiguous(), Value, "buffer: the tensor is not contiguous; hint: use .contiguous()");
     PF_CHECK(!fortran || x->dim() <= 1, Value, "buffer: the tensor is not in column-major order");
     void* data = nullptr;
@@ -348,7 +373,8 @@ nb::object array_protocol(nb::handle_t<Tensor> self, nb::handle dtype, nb::handl
   if (!dtype.is_none()) {
     nb::object want = nb::module_::import_("numpy").attr("dtype")(dtype);
     if (!want.equal(a.attr("dtype"))) {
-      PF_CHECK(copy.ptr() != Py_False, Value, "array: a conversion to {} needs a copy and copy=False was asked", short_repr(want));
+      PF_CHECK(copy.ptr() != Py_False, Value, "array: a conversion to {} needs a copy and copy=False was asked",
+               short_repr(want));
       return a.attr("astype")(want);
     }
   }
@@ -410,7 +436,8 @@ DType dtype_of_dl(const DLDataType& t) {
     const DLDataType u = dl_type(d);
     if (u.code == t.code && u.bits == t.bits && t.lanes == 1) return d;
   }
-  PF_FAIL(Type, "from_dlpack: unsupported element type; got DLPack code {} with {} bits and {} lanes", t.code, t.bits, t.lanes);
+  PF_FAIL(Type, "from_dlpack: unsupported element type; got DLPack code {} with {} bits and {} lanes", t.code, t.bits,
+          t.lanes);
 }
 
 Tensor from_dlpack(nb::handle source) {
@@ -428,19 +455,24 @@ Tensor from_dlpack(nb::handle source) {
   PF_CHECK(PyCapsule_IsValid(capsule.ptr(), "dltensor"), Value, "from_dlpack: not an unused DLPack capsule");
   auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   const DLTensor& t = managed->dl_tensor;
-  PF_CHECK(t.device.device_type == kDLCPU, Device, "from_dlpack: the data is on DLPack device type {}; expected 1 (CPU)",
+  PF_CHECK(t.device.device_type == kDLCPU, Device,
+           "from_dlpack: the data is on DLPack device type {}; expected 1 (CPU)",
            static_cast<int>(t.device.device_type));
-  PF_CHECK(t.ndim <= kMaxDims, Value, "from_dlpack: too many dimensions; got {}; expected at most {}", t.ndim, kMaxDims);
+  PF_CHECK(t.ndim <= kMaxDims, Value, "from_dlpack: too many dimensions; got {}; expected at most {}", t.ndim,
+           kMaxDims);
   const DType d = dtype_of_dl(t.dtype);
   const Dims shape(std::span<const int64_t>(t.shape, static_cast<size_t>(t.ndim)));
-  Dims strides = t.strides ? Dims(std::span<const int64_t>(t.strides, static_cast<size_t>(t.ndim))) : contiguous_strides(shape);
+  Dims strides =
+      t.strides ? Dims(std::span<const int64_t>(t.strides, static_cast<size_t>(t.ndim))) : contiguous_strides(shape);
   for (int i = 0; i < shape.size(); ++i) {
     if (shape[i] <= 1) strides[i] = 1;
-    PF_CHECK(strides[i] >= 0, Value, "from_dlpack: negative strides are not supported; got {} along dim {}", strides[i], i);
+    PF_CHECK(strides[i] >= 0, Value, "from_dlpack: negative strides are not supported; got {} along dim {}", strides[i],
+             i);
   }
   if (shape.numel() == 0 || is_contiguous(shape, strides)) strides = contiguous_strides(shape);
   char* p = static_cast<char*>(t.data) + t.byte_offset;
-  PF_CHECK(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(dtype_size(d)) == 0, Value, "from_dlpack: the data is not aligned to its elements");
+  PF_CHECK(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(dtype_size(d)) == 0, Value,
+           "from_dlpack: the data is not aligned to its elements");
   // The producer's deleter may need the GIL, so it runs where a reference dies: in the destructor of a capsule of ours.
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
   nb::object owner = nb::steal(PyCapsule_New(managed, "pyflame_dlpack", [](PyObject* c) {
@@ -455,7 +487,8 @@ Tensor from_dlpack(nb::handle source) {
 
 nb::object reduce(nb::handle_t<Tensor> self) {
   const Tensor& x = *nb::inst_ptr<Tensor>(self);
-  PF_CHECK(x.is_leaf() || !x.requires_grad(), Runtime, "pickle: only leaves can be pickled or deep-copied; got a result of {}; hint: use .detach()",
+  PF_CHECK(x.is_leaf() || !x.requires_grad(), Runtime,
+           "pickle: only leaves can be pickled or deep-copied; got a result of {}; hint: use .detach()",
            x.grad_fn() ? x.grad_fn()->name : "an op");
   nb::object data;
   {
@@ -470,13 +503,16 @@ nb::object reduce(nb::handle_t<Tensor> self) {
     data = nb::bytes(p ? p : "", static_cast<size_t>(flat.nbytes()));
   }
   return nb::make_tuple(nb::module_::import_("pyflame._functions").attr("_rebuild_tensor"),
-                        nb::make_tuple(data, dims_tuple(x.shape()), std::string(dtype_name(x.dtype())), x.device().str(), x.requires_grad()));
+                        nb::make_tuple(data, dims_tuple(x.shape()), std::string(dtype_name(x.dtype())),
+                                       x.device().str(), x.requires_grad()));
 }
 
-Tensor rebuild(nb::bytes data, const DimsArg& shape, const std::string& dtype, const std::string& device, bool requires_grad) {
+Tensor rebuild(nb::bytes data, const DimsArg& shape, const std::string& dtype, const std::string& device,
+               bool requires_grad) {
   const DType d = dtype_from_name(dtype);
   const int64_t want = checked_numel("unpickle", shape.get()) * dtype_size(d);
-  PF_CHECK(static_cast<int64_t>(data.size()) == want, Value, "unpickle: wrong size; got {} bytes; expected {}", data.size(), want);
+  PF_CHECK(static_cast<int64_t>(data.size()) == want, Value, "unpickle: wrong size; got {} bytes; expected {}",
+           data.size(), want);
   return leaf(from_host(data.c_str(), shape.get(), d, parse_device(device)), requires_grad);
 }
 
@@ -485,11 +521,15 @@ Tensor rebuild(nb::bytes data, const DimsArg& shape, const std::string& dtype, c
 PyType_Slot* buffer_slots() { return g_slots; }
 
 void bind_convert(nb::module_& m, TensorClass& c) {
-  m.def("tensor", [](nb::handle data, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-    return leaf(make_tensor("tensor", data, dtype, device), requires_grad);
-  }, "data"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false,
-  "A new tensor with a copy of data (numbers, nested sequences, arrays, tensors). Python floats become float32, ints int64, bools bool;\n"
-  "arrays keep their dtype. ValueError for ragged sequences, TypeError for what is not a number.");
+  m.def(
+      "tensor",
+      [](nb::handle data, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        return leaf(make_tensor("tensor", data, dtype, device), requires_grad);
+      },
+      "data"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false,
+      "A new tensor with a copy of data (numbers, nested sequences, arrays, tensors). Python floats become float32, "
+      "ints int64, bools bool;\n"
+      "arrays keep their dtype. ValueError for ragged sequences, TypeError for what is not a number.");
   auto as = [](nb::handle data, DTypeArg dtype, DeviceArg device) -> nb::object {
     const DTypeOpt d = dtype;
     const DeviceOpt where = device;
@@ -506,33 +546,41 @@ void bind_convert(nb::module_& m, TensorClass& c) {
     return nb::cast(make_tensor("as_tensor", data, d, where));
   };
   m.def("as_tensor", as, "data"_a, "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
-        "data as a tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is copied.");
-  m.def("asarray", as, "obj"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "The same as as_tensor.");
+        "data as a tensor: a tensor or writable NumPy array is shared when dtype and device allow, anything else is "
+        "copied.");
+  m.def("asarray", as, "obj"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
+        "The same as as_tensor.");
   m.def("from_numpy", &from_numpy, "ndarray"_a,
-        "A tensor that shares a NumPy array's memory: writes on either side are seen on the other. ValueError for read-only arrays\n"
+        "A tensor that shares a NumPy array's memory: writes on either side are seen on the other. ValueError for "
+        "read-only arrays\n"
         "and negative strides.");
-  m.def("frombuffer", &frombuffer, "buffer"_a, nb::kw_only(), "dtype"_a, "count"_a = -1, "offset"_a = 0, "requires_grad"_a = false,
+  m.def("frombuffer", &frombuffer, "buffer"_a, nb::kw_only(), "dtype"_a, "count"_a = -1, "offset"_a = 0,
+        "requires_grad"_a = false,
         "A 1-D tensor over a buffer's bytes: shared when the buffer is writable, copied when it is read-only (bytes).");
   m.def("from_dlpack", &from_dlpack, "ext_tensor"_a, "A tensor that shares memory with a DLPack exporter on the CPU.");
   m.def("_rebuild_tensor", &rebuild);
 
-  c.def("numpy", [](nb::handle_t<Tensor> self, bool force) { return numpy(self, force); }, nb::kw_only(), "force"_a = false,
-        "A NumPy array that shares the memory; a sync point. RuntimeError when a gradient is required (use detach()), TypeError for bfloat16\n"
-        "(use float()). force=True detaches and copies to the CPU as needed.");
+  c.def(
+      "numpy", [](nb::handle_t<Tensor> self, bool force) { return numpy(self, force); }, nb::kw_only(),
+      "force"_a = false,
+      "A NumPy array that shares the memory; a sync point. RuntimeError when a gradient is required (use detach()), "
+      "TypeError for bfloat16\n"
+      "(use float()). force=True detaches and copies to the CPU as needed.");
   c.def("__array__", &array_protocol, "dtype"_a.none() = nb::none(), "copy"_a.none() = nb::none());
   c.attr("__array_priority__") = 1000;  // numpy_array * tensor is ours to refuse, not an array of objects
   c.def("__dlpack__", &to_dlpack, nb::kw_only(), "stream"_a.none() = nb::none(), "max_version"_a.none() = nb::none(),
         "dl_device"_a.none() = nb::none(), "copy"_a.none() = nb::none());
   c.def("__dlpack_device__", [](const Tensor& x) {
-    PF_CHECK(x.device().type == DeviceType::cpu || x.device().type == DeviceType::reference, Device, "__dlpack_device__: no DLPack export from '{}'",
-             x.device().str());
+    PF_CHECK(x.device().type == DeviceType::cpu || x.device().type == DeviceType::reference, Device,
+             "__dlpack_device__: no DLPack export from '{}'", x.device().str());
     return nb::make_tuple(static_cast<int>(kDLCPU), 0);
   });
   c.def("__reduce__", &reduce);
   c.def("__reduce_ex__", [](nb::handle_t<Tensor> self, int) { return self.attr("__reduce__")(); });
   c.def("__copy__", [](const Tensor& x) { return x; });
   c.def("__deepcopy__", [](const Tensor& x, nb::dict memo) -> nb::object {
-    PF_CHECK(x.is_leaf() || !x.requires_grad(), Runtime, "deepcopy: only leaves can be pickled or deep-copied; got a result of {}; hint: use .detach()",
+    PF_CHECK(x.is_leaf() || !x.requires_grad(), Runtime,
+             "deepcopy: only leaves can be pickled or deep-copied; got a result of {}; hint: use .detach()",
              x.grad_fn() ? x.grad_fn()->name : "an op");
     grad_mode::Guard off(false);
     Tensor y = clone(x.detach());

@@ -6,100 +6,167 @@ namespace pyflame::python {
 namespace {
 
 #define OPTIONS nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false
-#define OPTIONS_DOC "\nsize: integers or one sequence. dtype: float32 unless given. device: the current one unless given."
+#define OPTIONS_DOC \
+  "\nsize: integers or one sequence. dtype: float32 unless given. device: the current one unless given."
 
 using Maker = Tensor (*)(const Dims&, DTypeOpt, DeviceOpt);
 
 void bind_constants(nb::module_& m) {
   auto sized = [&](const char* name, Maker make, const char* text) {
-    m.def(name, [make, name](nb::args size, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-      return leaf(make(dims_from_args(name, size), dtype, device), requires_grad);
-    }, "size"_a, "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false, text);
+    m.def(
+        name,
+        [make, name](nb::args size, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+          return leaf(make(dims_from_args(name, size), dtype, device), requires_grad);
+        },
+        "size"_a, "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false, text);
   };
   sized("empty", &empty, "A tensor with arbitrary contents." OPTIONS_DOC);
   sized("zeros", &zeros, "A tensor of zeros." OPTIONS_DOC);
   sized("ones", &ones, "A tensor of ones." OPTIONS_DOC);
   sized("rand", &rand, "Uniform numbers in [0, 1)." OPTIONS_DOC);
   sized("randn", &randn, "Numbers of the standard normal distribution." OPTIONS_DOC);
-  m.def("full", [](const DimsArg& size, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-    return leaf(full(size, v, dtype, device), requires_grad);
-  }, "size"_a, "fill_value"_a, OPTIONS, "A tensor in which every element is fill_value; its dtype follows the value unless given.");
+  m.def(
+      "full",
+      [](const DimsArg& size, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        return leaf(full(size, v, dtype, device), requires_grad);
+      },
+      "size"_a, "fill_value"_a, OPTIONS,
+      "A tensor in which every element is fill_value; its dtype follows the value unless given.");
 }
 
 using Like = Tensor (*)(const Tensor&, DTypeOpt);
 
 void bind_likes(nb::module_& m, TensorClass& c) {
   auto like = [&](const char* name, Like make, const char* text) {
-    m.def(name, [make](const Tensor& x, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-      Tensor y = make(x, dtype);
-      const DeviceOpt where = device;
-      return leaf(where ? to_device(y, *where) : y, requires_grad);
-    }, "input"_a, OPTIONS, text);
+    m.def(
+        name,
+        [make](const Tensor& x, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+          Tensor y = make(x, dtype);
+          const DeviceOpt where = device;
+          return leaf(where ? to_device(y, *where) : y, requires_grad);
+        },
+        "input"_a, OPTIONS, text);
   };
   like("empty_like", &empty_like, "A tensor of the input's shape and dtype with arbitrary contents.");
   like("zeros_like", &zeros_like, "Zeros of the input's shape and dtype.");
   like("ones_like", &ones_like, "Ones of the input's shape and dtype.");
-  like("rand_like", [](const Tensor& x, DTypeOpt d) { return rand(x.shape(), d.value_or(x.dtype()), x.device()); }, "Uniform numbers in [0, 1) of the input's shape.");
-  like("randn_like", [](const Tensor& x, DTypeOpt d) { return randn(x.shape(), d.value_or(x.dtype()), x.device()); }, "Standard normal numbers of the input's shape.");
-  m.def("full_like", [](const Tensor& x, Scalar v, DTypeArg dtype, bool requires_grad) { return leaf(full_like(x, v, dtype), requires_grad); }, "input"_a,
-        "fill_value"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "requires_grad"_a = false, "fill_value in the input's shape and dtype.");
+  like(
+      "rand_like", [](const Tensor& x, DTypeOpt d) { return rand(x.shape(), d.value_or(x.dtype()), x.device()); },
+      "Uniform numbers in [0, 1) of the input's shape.");
+  like(
+      "randn_like", [](const Tensor& x, DTypeOpt d) { return randn(x.shape(), d.value_or(x.dtype()), x.device()); },
+      "Standard normal numbers of the input's shape.");
+  m.def(
+      "full_like",
+      [](const Tensor& x, Scalar v, DTypeArg dtype, bool requires_grad) {
+        return leaf(full_like(x, v, dtype), requires_grad);
+      },
+      "input"_a, "fill_value"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "requires_grad"_a = false,
+      "fill_value in the input's shape and dtype.");
   struct New {
     const char* name;
     Maker make;
   };
   static constexpr New news[] = {{"new_empty", &empty}, {"new_zeros", &zeros}, {"new_ones", &ones}};
   for (const New& n : news)
-    c.def(n.name, [&n](const Tensor& x, nb::args size, DTypeArg dtype) {
-      const DTypeOpt d = dtype;
-      return n.make(dims_from_args(n.name, size), d.value_or(x.dtype()), x.device());
-    }, "size"_a, "dtype"_a.none() = nb::none(), "A tensor of this size with the dtype and device of self.");
-  c.def("new_full", [](const Tensor& x, const DimsArg& size, Scalar v, DTypeArg dtype) {
-    const DTypeOpt d = dtype;
-    return full(size, v, d.value_or(x.dtype()), x.device());
-  }, "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a.none() = nb::none());
-  c.def("new_tensor", [](const Tensor& x, nb::handle data) { return make_tensor("new_tensor", data, x.dtype(), x.device()); }, "data"_a);
+    c.def(
+        n.name,
+        [&n](const Tensor& x, nb::args size, DTypeArg dtype) {
+          const DTypeOpt d = dtype;
+          return n.make(dims_from_args(n.name, size), d.value_or(x.dtype()), x.device());
+        },
+        "size"_a, "dtype"_a.none() = nb::none(), "A tensor of this size with the dtype and device of self.");
+  c.def(
+      "new_full",
+      [](const Tensor& x, const DimsArg& size, Scalar v, DTypeArg dtype) {
+        const DTypeOpt d = dtype;
+        return full(size, v, d.value_or(x.dtype()), x.device());
+      },
+      "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a.none() = nb::none());
+  c.def(
+      "new_tensor",
+      [](const Tensor& x, nb::handle data) { return make_tensor("new_tensor", data, x.dtype(), x.device()); },
+      "data"_a);
 }
 
 void bind_ranges(nb::module_& m) {
   constexpr const char* text =
-      "start, start + step, ... below end (above it for a negative step), 1-D. int64 when all numbers are integers, otherwise float32.\nValueError for step 0.";
-  m.def("arange", [](Scalar end, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-    return leaf(arange(Scalar(0), end, Scalar(1), dtype, device), requires_grad);
-  }, "end"_a, OPTIONS, text);
-  m.def("arange", [](Scalar start, Scalar end, Scalar step, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-    return leaf(arange(start, end, step, dtype, device), requires_grad);
-  }, "start"_a, "end"_a, "step"_a = 1, OPTIONS, text);
-  m.def("linspace", [](double start, double end, int64_t steps, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-    return leaf(linspace(start, end, steps, dtype, device), requires_grad);
-  }, "start"_a, "end"_a, "steps"_a, OPTIONS, "`steps` numbers at equal distances from start to end, both included.");
-  m.def("eye", [](int64_t n, std::optional<int64_t> cols, DTypeArg dtype, DeviceArg device, bool requires_grad) {
-    return leaf(eye(n, cols, dtype, device), requires_grad);
-  }, "n"_a, "m"_a.none() = nb::none(), OPTIONS, "Ones on the diagonal of an n by m matrix, zeros elsewhere.");
+      "start, start + step, ... below end (above it for a negative step), 1-D. int64 when all numbers are integers, "
+      "otherwise float32.\nValueError for step 0.";
+  m.def(
+      "arange",
+      [](Scalar end, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        return leaf(arange(Scalar(0), end, Scalar(1), dtype, device), requires_grad);
+      },
+      "end"_a, OPTIONS, text);
+  m.def(
+      "arange",
+      [](Scalar start, Scalar end, Scalar step, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        return leaf(arange(start, end, step, dtype, device), requires_grad);
+      },
+      "start"_a, "end"_a, "step"_a = 1, OPTIONS, text);
+  m.def(
+      "linspace",
+      [](double start, double end, int64_t steps, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        return leaf(linspace(start, end, steps, dtype, device), requires_grad);
+      },
+      "start"_a, "end"_a, "steps"_a, OPTIONS, "`steps` numbers at equal distances from start to end, both included.");
+  m.def(
+      "eye",
+      [](int64_t n, std::optional<int64_t> cols, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        return leaf(eye(n, cols, dtype, device), requires_grad);
+      },
+      "n"_a, "m"_a.none() = nb::none(), OPTIONS, "Ones on the diagonal of an n by m matrix, zeros elsewhere.");
 }
 
 void bind_random(nb::module_& m) {
-  constexpr const char* text = "Uniform integers in [low, high), int64 unless dtype is given. ValueError when low >= high.";
-  auto integers = [](int64_t low, int64_t high, const DimsArg& size, DTypeArg dtype, DeviceArg device) { return randint(low, high, size, dtype, device); };
-  m.def("randint", [integers](int64_t low, int64_t high, const DimsArg& size, DTypeArg dtype, DeviceArg device) { return integers(low, high, size, dtype, device); },
-        "low"_a, "high"_a, "size"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), text);
-  m.def("randint", [integers](int64_t high, const DimsArg& size, DTypeArg dtype, DeviceArg device) { return integers(0, high, size, dtype, device); }, "high"_a,
-        "size"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), text);
-  m.def("randperm", [](int64_t n, DTypeArg dtype, DeviceArg device) { return randperm(n, dtype, device); }, "n"_a, nb::kw_only(), "dtype"_a.none() = nb::none(),
-        "device"_a.none() = nb::none(), "The integers from 0 to n - 1 in random order, int64.");
-  m.def("bernoulli", [](const Tensor& p) { return bernoulli(p); }, "input"_a, "1 with the probability that each element of input gives, otherwise 0.");
-  m.def("manual_seed", [](nb::int_ seed) {
-    int overflow = 0;
-    const long long v = PyLong_AsLongLongAndOverflow(seed.ptr(), &overflow);
-    const uint64_t u = overflow == 0 ? static_cast<uint64_t>(v) : PyLong_AsUnsignedLongLong(seed.ptr());
-    if (PyErr_Occurred()) throw nb::python_error();
-    manual_seed(u);
-  }, "seed"_a, "Starts the random numbers anew from this seed, on all devices.");
-  m.def("get_rng_state", [] {
-    const RngState s = get_rng_state();
-    return nb::make_tuple(s.seed, s.offset);
-  }, "The state of the random numbers: (seed, offset).");
-  m.def("set_rng_state", [](std::pair<uint64_t, uint64_t> state) { set_rng_state({state.first, state.second}); }, "state"_a,
-        "Continues from a state that get_rng_state returned.");
+  constexpr const char* text =
+      "Uniform integers in [low, high), int64 unless dtype is given. ValueError when low >= high.";
+  auto integers = [](int64_t low, int64_t high, const DimsArg& size, DTypeArg dtype, DeviceArg device) {
+    return randint(low, high, size, dtype, device);
+  };
+  m.def(
+      "randint",
+      [integers](int64_t low, int64_t high, const DimsArg& size, DTypeArg dtype, DeviceArg device) {
+        return integers(low, high, size, dtype, device);
+      },
+      "low"_a, "high"_a, "size"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), text);
+  m.def(
+      "randint",
+      [integers](int64_t high, const DimsArg& size, DTypeArg dtype, DeviceArg device) {
+        return integers(0, high, size, dtype, device);
+      },
+      "high"_a, "size"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), text);
+  m.def(
+      "randperm", [](int64_t n, DTypeArg dtype, DeviceArg device) { return randperm(n, dtype, device); }, "n"_a,
+      nb::kw_only(), "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(),
+      "The integers from 0 to n - 1 in random order, int64.");
+  m.def(
+      "bernoulli", [](const Tensor& p) { return bernoulli(p); }, "input"_a,
+      "1 with the probability that each element of input gives, otherwise 0.");
+  m.def(
+      "manual_seed",
+      [](nb::int_ seed) {
+        int overflow = 0;
+        const long long v = PyLong_AsLongLongAndOverflow(seed.ptr(), &overflow);
+        const uint64_t u = overflow == 0 ? static_cast<uint64_t>(v) : PyLong_AsUnsignedLongLong(seed.ptr());
+        if (PyErr_Occurred()) throw nb::python_error();
+        manual_seed(u);
+      },
+      "seed"_a, "Starts the random numbers anew from this seed, on all devices.");
+  m.def(
+      "get_rng_state",
+      [] {
+        const RngState s = get_rng_state();
+        return nb::make_tuple(s.seed, s.offset);
+      },
+      "The state of the random numbers: (seed, offset).");
+  m.def(
+      "set_rng_state",
+      [](std::pair<uint64_t, uint64_t> state) {
+        set_rng_state({state.first, state.second});
+      },
+      "state"_a, "Continues from a state that get_rng_state returned.");
 }
 
 }  // namespace

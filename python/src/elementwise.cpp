@@ -73,7 +73,9 @@ using UnaryFn = Tensor (*)(const Tensor&);
 const Tensor& self_tensor(nb::handle h) { return *nb::inst_ptr<Tensor>(h); }
 
 std::string binary_doc(const char* text) {
-  return std::string(text) + "\nElementwise; tensors or numbers; shapes broadcast, dtypes promote as PyTorch's. ValueError when shapes do not broadcast.";
+  return std::string(text) +
+         "\nElementwise; tensors or numbers; shapes broadcast, dtypes promote as PyTorch's. ValueError when shapes do "
+         "not broadcast.";
 }
 
 void bind_unary(nb::module_& m, TensorClass& c) {
@@ -89,33 +91,47 @@ void bind_unary(nb::module_& m, TensorClass& c) {
 #define X(name) {#name, #name "_", static_cast<UnaryFn>(&pyflame::name)},
       PF_PUBLIC_UNARY(X)
 #undef X
-      {"square", "square_", static_cast<UnaryFn>(&pyflame::square)}};
+          {"square", "square_", static_cast<UnaryFn>(&pyflame::square)}};
   for (const InPlace& e : in_place) {
     const std::string_view n = e.name;
     if (n == "isnan" || n == "isinf") continue;
-    c.def(e.method, [&e](nb::handle_t<Tensor> self) {
-      unary_(e.fn, e.name, self_tensor(self));
-      return nb::borrow(self);
-    }, "In place.");
+    c.def(
+        e.method,
+        [&e](nb::handle_t<Tensor> self) {
+          unary_(e.fn, e.name, self_tensor(self));
+          return nb::borrow(self);
+        },
+        "In place.");
   }
   both(m, c, "square", &square, "x * x, elementwise.\nShape and dtype: those of the input.");
-  both(m, c, "isfinite", [](const Tensor& x) { return logical_not(logical_or(isnan(x), isinf(x))); }, "Whether neither NaN nor infinite, elementwise.\nDtype: bool.");
+  both(
+      m, c, "isfinite", [](const Tensor& x) { return logical_not(logical_or(isnan(x), isinf(x))); },
+      "Whether neither NaN nor infinite, elementwise.\nDtype: bool.");
   both(m, c, "negative", &neg, "The same as neg.");
   both(m, c, "absolute", static_cast<UnaryFn>(&pyflame::abs), "The same as abs.");
-  both(m, c, "gelu", [](const Tensor& x, const std::string& approximate) { return gelu(x, approximate); }, nb::kw_only(), "approximate"_a = "none",
-       "x * P(Z <= x) for a standard normal Z, elementwise: 0.5 x (1 + erf(x / sqrt 2)), or with approximate='tanh' its tanh form.\n"
-       "Floating dtypes. ValueError for another approximate.");
-  both(m, c, "softplus", &softplus, "beta"_a = 1.0, "threshold"_a = 20.0, "log(1 + exp(beta x)) / beta, elementwise; x itself where beta x > threshold.");
+  both(
+      m, c, "gelu", [](const Tensor& x, const std::string& approximate) { return gelu(x, approximate); }, nb::kw_only(),
+      "approximate"_a = "none",
+      "x * P(Z <= x) for a standard normal Z, elementwise: 0.5 x (1 + erf(x / sqrt 2)), or with approximate='tanh' its "
+      "tanh form.\n"
+      "Floating dtypes. ValueError for another approximate.");
+  both(m, c, "softplus", &softplus, "beta"_a = 1.0, "threshold"_a = 20.0,
+       "log(1 + exp(beta x)) / beta, elementwise; x itself where beta x > threshold.");
   both(m, c, "leaky_relu", &leaky_relu, "negative_slope"_a = 0.01, "x where x > 0, otherwise negative_slope * x.");
-  auto clamp_fn = [](const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) { return clamp(x, min, max); };
+  auto clamp_fn = [](const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
+    return clamp(x, min, max);
+  };
   for (const char* name : {"clamp", "clip"})
     both(m, c, name, clamp_fn, "min"_a.none() = nb::none(), "max"_a.none() = nb::none(),
          "Values below min become min, above max become max. ValueError when neither is given.");
-  c.def("clamp_", [](nb::handle_t<Tensor> self, std::optional<Scalar> min, std::optional<Scalar> max) {
-    const Tensor& x = self_tensor(self);
-    copy_(x, clamp(x, min, max));
-    return nb::borrow(self);
-  }, "min"_a.none() = nb::none(), "max"_a.none() = nb::none(), "clamp in place.");
+  c.def(
+      "clamp_",
+      [](nb::handle_t<Tensor> self, std::optional<Scalar> min, std::optional<Scalar> max) {
+        const Tensor& x = self_tensor(self);
+        copy_(x, clamp(x, min, max));
+        return nb::borrow(self);
+      },
+      "min"_a.none() = nb::none(), "max"_a.none() = nb::none(), "clamp in place.");
 }
 
 template <auto Fn>
@@ -132,22 +148,26 @@ nb::object in_place_operator(nb::handle_t<Tensor> self, const Value& other) {
 template <auto Fn>
 void arithmetic(TensorClass& c, const char* name) {
   const std::string n = name;
-  c.def(("__" + n + "__").c_str(), [](const Tensor& x, const Value& other) { return Fn(x, other); }, "other"_a, nb::is_operator());
+  c.def(("__" + n + "__").c_str(), [](const Tensor& x, const Value& other) { return Fn(x, other); }, "other"_a,
+        nb::is_operator());
   c.def(("__r" + n + "__").c_str(), &reversed<Fn>, "other"_a, nb::is_operator());
   c.def(("__i" + n + "__").c_str(), &in_place_operator<Fn>, "other"_a, nb::is_operator());
 }
 
 template <auto Fn>
 void comparison(TensorClass& c, const char* name) {
-  c.def(name, [](const Tensor& x, const Value& other) { return Fn(x, other); }, "other"_a, nb::is_operator());
+  c.def(
+      name, [](const Tensor& x, const Value& other) { return Fn(x, other); }, "other"_a, nb::is_operator());
 }
 
 // & | ^ are logical on bools; on integers they would be bitwise, which there is no op for.
 template <auto Fn>
 Tensor bits(const Tensor& x, const Value& other) {
-  const bool bools = x.dtype() == DType::bool_ && (other.is_tensor ? other.tensor.dtype() == DType::bool_ : other.scalar.kind == Category::Bool);
-  PF_CHECK(bools, Type, "bitwise operator: only for bool; got {} and {}; hint: compare first, or use logical_and / logical_or", dtype_name(x.dtype()),
-           other.is_tensor ? dtype_name(other.tensor.dtype()) : std::string_view("a number"));
+  const bool bools = x.dtype() == DType::bool_ &&
+                     (other.is_tensor ? other.tensor.dtype() == DType::bool_ : other.scalar.kind == Category::Bool);
+  PF_CHECK(bools, Type,
+           "bitwise operator: only for bool; got {} and {}; hint: compare first, or use logical_and / logical_or",
+           dtype_name(x.dtype()), other.is_tensor ? dtype_name(other.tensor.dtype()) : std::string_view("a number"));
   return Fn(x, other);
 }
 
@@ -156,10 +176,12 @@ void bitwise(TensorClass& c, const char* name) {
   const std::string n = name;
   c.def(("__" + n + "__").c_str(), &bits<Fn>, "other"_a, nb::is_operator());
   c.def(("__r" + n + "__").c_str(), &bits<Fn>, "other"_a, nb::is_operator());
-  c.def(("__i" + n + "__").c_str(), [](nb::handle_t<Tensor> self, const Value& other) {
-    copy_(self_tensor(self), bits<Fn>(self_tensor(self), other));
-    return nb::borrow(self);
-  }, "other"_a, nb::is_operator());
+  c.def(("__i" + n + "__").c_str(),
+        [](nb::handle_t<Tensor> self, const Value& other) {
+          copy_(self_tensor(self), bits<Fn>(self_tensor(self), other));
+          return nb::borrow(self);
+        },
+        "other"_a, nb::is_operator());
 }
 
 void bind_operators(TensorClass& c) {
@@ -169,12 +191,19 @@ void bind_operators(TensorClass& c) {
   arithmetic<static_cast<BinaryFn>(&pyflame::div)>(c, "truediv");
   arithmetic<static_cast<BinaryFn>(&pyflame::floor_divide)>(c, "floordiv");
   arithmetic<static_cast<BinaryFn>(&pyflame::remainder)>(c, "mod");
-  c.def("__pow__", [](const Tensor& x, const Value& e, nb::handle) { return pyflame::pow(x, e); }, "exponent"_a, "modulo"_a.none() = nb::none(), nb::is_operator());
-  c.def("__rpow__", [](const Tensor& x, const Value& b, nb::handle) { return pyflame::pow(b, x); }, "base"_a, "modulo"_a.none() = nb::none(), nb::is_operator());
-  c.def("__ipow__", [](nb::handle_t<Tensor> self, const Value& e, nb::handle) {
-    binary_(&pyflame::pow, "pow_", self_tensor(self), e);
-    return nb::borrow(self);
-  }, "exponent"_a, "modulo"_a.none() = nb::none(), nb::is_operator());
+  c.def(
+      "__pow__", [](const Tensor& x, const Value& e, nb::handle) { return pyflame::pow(x, e); }, "exponent"_a,
+      "modulo"_a.none() = nb::none(), nb::is_operator());
+  c.def(
+      "__rpow__", [](const Tensor& x, const Value& b, nb::handle) { return pyflame::pow(b, x); }, "base"_a,
+      "modulo"_a.none() = nb::none(), nb::is_operator());
+  c.def(
+      "__ipow__",
+      [](nb::handle_t<Tensor> self, const Value& e, nb::handle) {
+        binary_(&pyflame::pow, "pow_", self_tensor(self), e);
+        return nb::borrow(self);
+      },
+      "exponent"_a, "modulo"_a.none() = nb::none(), nb::is_operator());
   comparison<static_cast<BinaryFn>(&pyflame::eq)>(c, "__eq__");
   comparison<static_cast<BinaryFn>(&pyflame::ne)>(c, "__ne__");
   comparison<static_cast<BinaryFn>(&pyflame::lt)>(c, "__lt__");
@@ -191,39 +220,54 @@ void bind_operators(TensorClass& c) {
   c.def("__neg__", static_cast<UnaryFn>(&pyflame::neg));
   c.def("__pos__", [](const Tensor& x) { return x; });
   c.def("__abs__", static_cast<UnaryFn>(&pyflame::abs));
-  c.def("__matmul__", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }, "other"_a, nb::is_operator());
+  c.def(
+      "__matmul__", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }, "other"_a, nb::is_operator());
 }
 
 void bind_binary(nb::module_& m, TensorClass& c) {
   auto define = [&](const char* name, BinaryFn fn, const std::string& text) {
-    m.def(name, [fn](const Value& a, const Value& b) { return fn(a, b); }, "input"_a, "other"_a, text.c_str());
-    c.def(name, [fn](const Tensor& a, const Value& b) { return fn(a, b); }, "other"_a, text.c_str());
+    m.def(
+        name, [fn](const Value& a, const Value& b) { return fn(a, b); }, "input"_a, "other"_a, text.c_str());
+    c.def(
+        name, [fn](const Tensor& a, const Value& b) { return fn(a, b); }, "other"_a, text.c_str());
   };
   auto define_in_place = [&](const char* method, const char* name, BinaryFn fn) {
-    c.def(method, [fn, name](nb::handle_t<Tensor> self, const Value& other) {
-      binary_(fn, name, self_tensor(self), other);
-      return nb::borrow(self);
-    }, "other"_a, "In place.");
+    c.def(
+        method,
+        [fn, name](nb::handle_t<Tensor> self, const Value& other) {
+          binary_(fn, name, self_tensor(self), other);
+          return nb::borrow(self);
+        },
+        "other"_a, "In place.");
   };
-#define X(name)                                                                        \
-  if (std::string_view(#name) != "add" && std::string_view(#name) != "sub") {          \
-    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(doc(#name)));      \
-    define_in_place(#name "_", #name, static_cast<BinaryFn>(&pyflame::name));          \
+#define X(name)                                                                   \
+  if (std::string_view(#name) != "add" && std::string_view(#name) != "sub") {     \
+    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(doc(#name))); \
+    define_in_place(#name "_", #name, static_cast<BinaryFn>(&pyflame::name));     \
   }
   PF_PUBLIC_BINARY(X)
 #undef X
   // add and sub scale the second operand.
   auto scaled = [&](const char* name, const char* method, BinaryFn fn, const char* text) {
     const std::string t = binary_doc(text) + "\nalpha: a factor of other.";
-    auto value = [](const Value& b, const std::optional<Scalar>& alpha) { return alpha ? Value(mul(b, Value(*alpha))) : b; };
-    m.def(name, [fn, value](const Value& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(b, alpha)); }, "input"_a, "other"_a,
-          nb::kw_only(), "alpha"_a.none() = nb::none(), t.c_str());
-    c.def(name, [fn, value](const Tensor& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(b, alpha)); }, "other"_a, nb::kw_only(),
-          "alpha"_a.none() = nb::none(), t.c_str());
-    c.def(method, [fn, name, value](nb::handle_t<Tensor> self, const Value& b, std::optional<Scalar> alpha) {
-      binary_(fn, name, self_tensor(self), value(b, alpha));
-      return nb::borrow(self);
-    }, "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), "In place.");
+    auto value = [](const Value& b, const std::optional<Scalar>& alpha) {
+      return alpha ? Value(mul(b, Value(*alpha))) : b;
+    };
+    m.def(
+        name,
+        [fn, value](const Value& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(b, alpha)); },
+        "input"_a, "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), t.c_str());
+    c.def(
+        name,
+        [fn, value](const Tensor& a, const Value& b, std::optional<Scalar> alpha) { return fn(a, value(b, alpha)); },
+        "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), t.c_str());
+    c.def(
+        method,
+        [fn, name, value](nb::handle_t<Tensor> self, const Value& b, std::optional<Scalar> alpha) {
+          binary_(fn, name, self_tensor(self), value(b, alpha));
+          return nb::borrow(self);
+        },
+        "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), "In place.");
   };
   scaled("add", "add_", static_cast<BinaryFn>(&pyflame::add), doc("add"));
   scaled("sub", "sub_", static_cast<BinaryFn>(&pyflame::sub), doc("sub"));
@@ -234,41 +278,64 @@ void bind_binary(nb::module_& m, TensorClass& c) {
 }
 
 void bind_choice(nb::module_& m, TensorClass& c) {
-  m.def("where", [](const Tensor& cond, const Value& a, const Value& b) { return where(cond, a, b); }, "condition"_a, "input"_a, "other"_a,
-        "input where the bool condition holds, otherwise other; all three broadcast.");
-  c.def("where", [](const Tensor& x, const Tensor& cond, const Value& b) { return where(cond, x, b); }, "condition"_a, "other"_a,
-        "self where condition holds, otherwise other.");
-  both(m, c, "masked_fill", [](const Tensor& x, const Tensor& mask, const Value& v) {
-    if (v.is_tensor) return where(mask, v, x);
-    return masked_fill(x, mask, v.scalar);
-  }, "mask"_a, "value"_a, "value where the bool mask (broadcast to input) holds, otherwise input.");
-  c.def("masked_fill_", [](nb::handle_t<Tensor> self, const Tensor& mask, Scalar value) {
-    copy_(self_tensor(self), masked_fill(self_tensor(self), mask, value));
-    return nb::borrow(self);
-  }, "mask"_a, "value"_a, "masked_fill in place.");
-  c.def("fill_", [](nb::handle_t<Tensor> self, const Value& v) {
-    if (v.is_tensor) copy_(self_tensor(self), v);
-    else fill_(self_tensor(self), v.scalar);
-    return nb::borrow(self);
-  }, "value"_a, "Every element becomes value.");
-  c.def("zero_", [](nb::handle_t<Tensor> self) {
-    fill_(self_tensor(self), Scalar(0));
-    return nb::borrow(self);
-  }, "Every element becomes zero.");
-  c.def("copy_", [](nb::handle_t<Tensor> self, nb::handle src, bool) {
-    copy_(self_tensor(self), make_value("copy_", src, self_tensor(self)));
-    return nb::borrow(self);
-  }, "src"_a, "non_blocking"_a = false, "The elements become src's, broadcast and cast.");
-  c.def("uniform_", [](nb::handle_t<Tensor> self, double from, double to) {
-    const Tensor& x = self_tensor(self);
-    copy_(x, add(mul(rand(x.shape(), x.dtype(), x.device()), to - from), from));
-    return nb::borrow(self);
-  }, "from_"_a = 0.0, "to"_a = 1.0, "Uniform numbers in [from, to).");
-  c.def("normal_", [](nb::handle_t<Tensor> self, double mean, double std) {
-    const Tensor& x = self_tensor(self);
-    copy_(x, add(mul(randn(x.shape(), x.dtype(), x.device()), std), mean));
-    return nb::borrow(self);
-  }, "mean"_a = 0.0, "std"_a = 1.0, "Normal numbers of this mean and standard deviation.");
+  m.def(
+      "where", [](const Tensor& cond, const Value& a, const Value& b) { return where(cond, a, b); }, "condition"_a,
+      "input"_a, "other"_a, "input where the bool condition holds, otherwise other; all three broadcast.");
+  c.def(
+      "where", [](const Tensor& x, const Tensor& cond, const Value& b) { return where(cond, x, b); }, "condition"_a,
+      "other"_a, "self where condition holds, otherwise other.");
+  both(
+      m, c, "masked_fill",
+      [](const Tensor& x, const Tensor& mask, const Value& v) {
+        if (v.is_tensor) return where(mask, v, x);
+        return masked_fill(x, mask, v.scalar);
+      },
+      "mask"_a, "value"_a, "value where the bool mask (broadcast to input) holds, otherwise input.");
+  c.def(
+      "masked_fill_",
+      [](nb::handle_t<Tensor> self, const Tensor& mask, Scalar value) {
+        copy_(self_tensor(self), masked_fill(self_tensor(self), mask, value));
+        return nb::borrow(self);
+      },
+      "mask"_a, "value"_a, "masked_fill in place.");
+  c.def(
+      "fill_",
+      [](nb::handle_t<Tensor> self, const Value& v) {
+        if (v.is_tensor) copy_(self_tensor(self), v);
+        else fill_(self_tensor(self), v.scalar);
+        return nb::borrow(self);
+      },
+      "value"_a, "Every element becomes value.");
+  c.def(
+      "zero_",
+      [](nb::handle_t<Tensor> self) {
+        fill_(self_tensor(self), Scalar(0));
+        return nb::borrow(self);
+      },
+      "Every element becomes zero.");
+  c.def(
+      "copy_",
+      [](nb::handle_t<Tensor> self, nb::handle src, bool) {
+        copy_(self_tensor(self), make_value("copy_", src, self_tensor(self)));
+        return nb::borrow(self);
+      },
+      "src"_a, "non_blocking"_a = false, "The elements become src's, broadcast and cast.");
+  c.def(
+      "uniform_",
+      [](nb::handle_t<Tensor> self, double from, double to) {
+        const Tensor& x = self_tensor(self);
+        copy_(x, add(mul(rand(x.shape(), x.dtype(), x.device()), to - from), from));
+        return nb::borrow(self);
+      },
+      "from_"_a = 0.0, "to"_a = 1.0, "Uniform numbers in [from, to).");
+  c.def(
+      "normal_",
+      [](nb::handle_t<Tensor> self, double mean, double std) {
+        const Tensor& x = self_tensor(self);
+        copy_(x, add(mul(randn(x.shape(), x.dtype(), x.device()), std), mean));
+        return nb::borrow(self);
+      },
+      "mean"_a = 0.0, "std"_a = 1.0, "Normal numbers of this mean and standard deviation.");
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ Tensor index_tensor(nb::handle h, const Tensor& x) {
   else t = make_tensor("index", h, {}, x.device());
   if (t.numel() == 0 && !as_tensor(h)) t = cast(t, DType::int64);
   PF_CHECK(!is_float(t.dtype()), Index, "index: indices must be integers; got dtype {}", dtype_name(t.dtype()));
-  PF_CHECK(t.dtype() != DType::bool_, NotImplemented, "index: a list of bools is a mask; hint: use where() or masked_fill()");
+  PF_CHECK(t.dtype() != DType::bool_, NotImplemented,
+           "index: a list of bools is a mask; hint: use where() or masked_fill()");
   return cast(t, DType::int64);
 }
 
@@ -72,14 +73,17 @@ void apply_item(nb::handle h, Indexed* at, int* dim) {
     ++*dim;
   } else if (is_bool_index(h)) {
     PF_FAIL(NotImplemented,
-            "index: a bool mask gives a result whose size depends on the data, which is not available; hint: use where(mask, x, other), "
+            "index: a bool mask gives a result whose size depends on the data, which is not available; hint: use "
+            "where(mask, x, other), "
             "masked_fill(x, mask, value) or (x * mask).sum()");
   } else if (as_tensor(h) || PyList_Check(h.ptr()) || is_numpy_array(h) || PyRange_Check(h.ptr())) {
-    PF_CHECK(at->dim < 0, NotImplemented, "index: only one tensor index is available; hint: use gather() or take_along_dim()");
+    PF_CHECK(at->dim < 0, NotImplemented,
+             "index: only one tensor index is available; hint: use gather() or take_along_dim()");
     at->index = index_tensor(h, x);
     at->dim = (*dim)++;
   } else {
-    PF_FAIL(Type, "index: not an index; got {} ({}); expected integers, slices, None, Ellipsis or integer tensors", short_repr(h), kind_name(h));
+    PF_FAIL(Type, "index: not an index; got {} ({}); expected integers, slices, None, Ellipsis or integer tensors",
+            short_repr(h), kind_name(h));
   }
 }
 
@@ -88,7 +92,8 @@ Indexed locate(const Tensor& x, nb::handle key) {
   int dim = 0;
   if (!PyTuple_Check(key.ptr())) {
     if (key.ptr() == Py_Ellipsis) return at;
-    PF_CHECK(key.is_none() || x.dim() > 0 || is_bool_index(key), Index, "index: a 0-d tensor cannot be indexed; hint: use item()");
+    PF_CHECK(key.is_none() || x.dim() > 0 || is_bool_index(key), Index,
+             "index: a 0-d tensor cannot be indexed; hint: use item()");
     apply_item(key, &at, &dim);
     return at;
   }
@@ -99,7 +104,8 @@ Indexed locate(const Tensor& x, nb::handle key) {
     ellipses += h.ptr() == Py_Ellipsis;
   }
   PF_CHECK(ellipses <= 1, Index, "index: only one Ellipsis is allowed; got {}", ellipses);
-  PF_CHECK(used <= x.dim(), Index, "index: too many indices; got {} for a tensor of shape {}; expected at most {}", used, x.shape().str(), x.dim());
+  PF_CHECK(used <= x.dim(), Index, "index: too many indices; got {} for a tensor of shape {}; expected at most {}",
+           used, x.shape().str(), x.dim());
   for (nb::handle h : items) {
     if (h.ptr() == Py_Ellipsis) dim += x.dim() - used;
     else apply_item(h, &at, &dim);
@@ -129,10 +135,12 @@ void set_masked(const Tensor& x, nb::handle key, const Value& value) {
   const Tensor* given = as_tensor(key);
   Tensor mask = given ? *given : make_tensor("index", key, DType::bool_, x.device());
   PF_CHECK(mask.dim() <= x.dim() && std::equal(mask.shape().begin(), mask.shape().end(), x.shape().begin()), Index,
-           "index: the mask does not fit; got mask shape {}; expected the leading sizes of {}", mask.shape().str(), x.shape().str());
+           "index: the mask does not fit; got mask shape {}; expected the leading sizes of {}", mask.shape().str(),
+           x.shape().str());
   for (int i = mask.dim(); i < x.dim(); ++i) mask = unsqueeze(mask, i);
   PF_CHECK(!value.is_tensor || value.tensor.numel() == 1, NotImplemented,
-           "index: assigning a tensor through a mask is not available; got shape {}; expected a number; hint: x.copy_(where(mask, value, x))",
+           "index: assigning a tensor through a mask is not available; got shape {}; expected a number; hint: "
+           "x.copy_(where(mask, value, x))",
            value.tensor.shape().str());
   copy_(x, value.is_tensor ? where(mask, value, x) : masked_fill(x, mask, value.scalar));
 }
@@ -142,14 +150,17 @@ void set_item(nb::handle_t<Tensor> self, nb::handle key, nb::handle value) {
   const Value v = make_value("index assignment", value, x);
   if (!PyTuple_Check(key.ptr()) && !PyBool_Check(key.ptr()) && is_bool_index(key)) return set_masked(x, key, v);
   Indexed at = locate(x, key);
-  PF_CHECK(at.dim < 0, NotImplemented, "index: assignment through a tensor index is not available; hint: use index_add or scatter_add, or assign slices");
+  PF_CHECK(at.dim < 0, NotImplemented,
+           "index: assignment through a tensor index is not available; hint: use index_add or scatter_add, or assign "
+           "slices");
   copy_(at.view, v);
 }
 
 }  // namespace
 
 void bind_indexing(TensorClass& c) {
-  c.def("__getitem__", [](const Tensor& x, nb::handle key) { return get_item(x, key); }, "key"_a.none());
+  c.def(
+      "__getitem__", [](const Tensor& x, nb::handle key) { return get_item(x, key); }, "key"_a.none());
   c.def("__setitem__", &set_item, "key"_a.none(), "value"_a);
 }
 

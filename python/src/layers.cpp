@@ -12,111 +12,195 @@ namespace {
 void bind_products(nb::module_& m, TensorClass& c) {
   auto matrix_product = [](const Tensor& a, const Tensor& b) { return matmul(a, b); };
   both(m, c, "matmul", matrix_product, "other"_a,
-       "The matrix product of [..., M, K] and [..., K, N]; a 1-D operand is a vector. Batch dims broadcast.\nValueError when the inner sizes differ.");
-  both(m, c, "mm", [](const Tensor& a, const Tensor& b) {
-    PF_CHECK(a.dim() == 2 && b.dim() == 2, Value, "mm: needs two matrices; got shapes {} and {}", a.shape().str(), b.shape().str());
-    return matmul(a, b);
-  }, "mat2"_a, "The product of two matrices.");
+       "The matrix product of [..., M, K] and [..., K, N]; a 1-D operand is a vector. Batch dims "
+       "broadcast.\nValueError when the inner sizes differ.");
+  both(
+      m, c, "mm",
+      [](const Tensor& a, const Tensor& b) {
+        PF_CHECK(a.dim() == 2 && b.dim() == 2, Value, "mm: needs two matrices; got shapes {} and {}", a.shape().str(),
+                 b.shape().str());
+        return matmul(a, b);
+      },
+      "mat2"_a, "The product of two matrices.");
   both(m, c, "bmm", &bmm, "mat2"_a, "The matrix products of [B, M, K] and [B, K, N].");
   both(m, c, "batch_matmul", &bmm, "mat2"_a, "The same as bmm.");
-  both(m, c, "dot", [](const Tensor& a, const Tensor& b) {
-    PF_CHECK(a.dim() == 1 && b.dim() == 1, Value, "dot: needs two vectors; got shapes {} and {}", a.shape().str(), b.shape().str());
-    return matmul(a, b);
-  }, "tensor"_a, "The inner product of two vectors.");
-  m.def("linear", [](const Tensor& x, const Tensor& w, const Tensor* b) { return linear(x, w, or_undefined(b)); }, "input"_a, "weight"_a, OPTIONAL("bias"),
-        "input @ weight.T + bias. input [..., K], weight [N, K], bias [N] -> [..., N].");
+  both(
+      m, c, "dot",
+      [](const Tensor& a, const Tensor& b) {
+        PF_CHECK(a.dim() == 1 && b.dim() == 1, Value, "dot: needs two vectors; got shapes {} and {}", a.shape().str(),
+                 b.shape().str());
+        return matmul(a, b);
+      },
+      "tensor"_a, "The inner product of two vectors.");
+  m.def(
+      "linear", [](const Tensor& x, const Tensor& w, const Tensor* b) { return linear(x, w, or_undefined(b)); },
+      "input"_a, "weight"_a, OPTIONAL("bias"),
+      "input @ weight.T + bias. input [..., K], weight [N, K], bias [N] -> [..., N].");
 }
 
 void bind_conv(nb::module_& m) {
-  m.def("conv2d", [](const Tensor& x, const Tensor& w, const Tensor* b, PairArg stride, PairArg padding, PairArg dilation, int64_t groups) {
-    return conv2d(x, w, or_undefined(b), stride, padding, dilation, groups);
-  }, "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
-  "2-D cross-correlation. input [N, C, H, W], weight [O, C / groups, kH, kW], bias [O] -> [N, O, H', W'],\n"
-  "H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1.");
-  m.def("max_pool2d", [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, PairArg dilation, bool ceil_mode, bool return_indices) -> nb::object {
-    PF_CHECK(!ceil_mode, NotImplemented, "max_pool2d: ceil_mode=True is not available; expected False");
-    const std::optional<Pair> s = stride ? std::optional<Pair>(*stride) : std::nullopt;
-    if (return_indices) return nb::cast(max_pool2d_with_indices(x, kernel, s, padding, dilation));
-    return nb::cast(max_pool2d(x, kernel, s, padding, dilation));
-  }, "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "dilation"_a = 1, "ceil_mode"_a = false, "return_indices"_a = false,
-  "The maximum of each window of [N, C, H, W]; stride is kernel_size unless given.");
-  m.def("avg_pool2d", [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, bool ceil_mode, bool count_include_pad) {
-    PF_CHECK(!ceil_mode, NotImplemented, "avg_pool2d: ceil_mode=True is not available; expected False");
-    return avg_pool2d(x, kernel, stride ? std::optional<Pair>(*stride) : std::nullopt, padding, count_include_pad);
-  }, "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "ceil_mode"_a = false, "count_include_pad"_a = true,
-  "The mean of each window of [N, C, H, W]; stride is kernel_size unless given.");
+  m.def(
+      "conv2d",
+      [](const Tensor& x, const Tensor& w, const Tensor* b, PairArg stride, PairArg padding, PairArg dilation,
+         int64_t groups) { return conv2d(x, w, or_undefined(b), stride, padding, dilation, groups); },
+      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      "2-D cross-correlation. input [N, C, H, W], weight [O, C / groups, kH, kW], bias [O] -> [N, O, H', W'],\n"
+      "H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1.");
+  m.def(
+      "max_pool2d",
+      [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, PairArg dilation,
+         bool ceil_mode, bool return_indices) -> nb::object {
+        PF_CHECK(!ceil_mode, NotImplemented, "max_pool2d: ceil_mode=True is not available; expected False");
+        const std::optional<Pair> s = stride ? std::optional<Pair>(*stride) : std::nullopt;
+        if (return_indices) return nb::cast(max_pool2d_with_indices(x, kernel, s, padding, dilation));
+        return nb::cast(max_pool2d(x, kernel, s, padding, dilation));
+      },
+      "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "dilation"_a = 1, "ceil_mode"_a = false,
+      "return_indices"_a = false, "The maximum of each window of [N, C, H, W]; stride is kernel_size unless given.");
+  m.def(
+      "avg_pool2d",
+      [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, bool ceil_mode,
+         bool count_include_pad) {
+        PF_CHECK(!ceil_mode, NotImplemented, "avg_pool2d: ceil_mode=True is not available; expected False");
+        return avg_pool2d(x, kernel, stride ? std::optional<Pair>(*stride) : std::nullopt, padding, count_include_pad);
+      },
+      "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "ceil_mode"_a = false,
+      "count_include_pad"_a = true, "The mean of each window of [N, C, H, W]; stride is kernel_size unless given.");
 }
 
 void bind_norms(nb::module_& m, TensorClass& c) {
-  both(m, c, "softmax", [](const Tensor& x, int64_t dim, DTypeArg dtype) { return softmax(x, dim, dtype); }, "dim"_a, OPTIONAL("dtype"),
-       "exp(x - max) / sum(exp(x - max)) along a dim.");
-  both(m, c, "log_softmax", [](const Tensor& x, int64_t dim, DTypeArg dtype) { return log_softmax(x, dim, dtype); }, "dim"_a, OPTIONAL("dtype"),
-       "x - logsumexp(x) along a dim.");
-  m.def("layer_norm", [](const Tensor& x, const DimsArg& shape, const Tensor* w, const Tensor* b, double eps) {
-    return layer_norm(x, shape, or_undefined(w), or_undefined(b), eps);
-  }, "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("bias"), "eps"_a = 1e-5,
-  "(x - mean) / sqrt(var + eps) * weight + bias over the last dims, whose sizes are normalized_shape.");
-  m.def("rms_norm", [](const Tensor& x, const DimsArg& shape, const Tensor* w, std::optional<double> eps) { return rms_norm(x, shape, or_undefined(w), eps); },
-        "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("eps"), "x / sqrt(mean(x * x) + eps) * weight over the last dims.");
-  m.def("batch_norm", [](const Tensor& x, const Tensor* mean, const Tensor* variance, const Tensor* w, const Tensor* b, bool training, double momentum, double eps) {
-    return batch_norm(x, or_undefined(mean), or_undefined(variance), or_undefined(w), or_undefined(b), training, momentum, eps);
-  }, "input"_a, "running_mean"_a.none(), "running_var"_a.none(), OPTIONAL("weight"), OPTIONAL("bias"), "training"_a = false, "momentum"_a = 0.1, "eps"_a = 1e-5,
-  "Normalises every channel of [N, C, ...] over all other dims. training=True uses the batch's statistics and updates the running ones in place.");
-  m.def("scaled_dot_product_attention", [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask, double dropout_p, bool is_causal,
-                                           std::optional<double> scale, bool enable_gqa, std::optional<int64_t> kv_length) {
-    return scaled_dot_product_attention(q, k, v, or_undefined(mask), dropout_p, is_causal, scale, enable_gqa, kv_length);
-  }, "query"_a, "key"_a, "value"_a, OPTIONAL("attn_mask"), "dropout_p"_a = 0.0, "is_causal"_a = false, nb::kw_only(), OPTIONAL("scale"), "enable_gqa"_a = false,
-  OPTIONAL("kv_length"),
-  "softmax(q k^T * scale + mask) v. query [..., H, T, D], key and value [..., Hk, S, D]; a bool mask says what is seen, a float mask is added.\n"
-  "scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk; kv_length counts only the first keys (a cache that is filling).");
+  both(
+      m, c, "softmax", [](const Tensor& x, int64_t dim, DTypeArg dtype) { return softmax(x, dim, dtype); }, "dim"_a,
+      OPTIONAL("dtype"), "exp(x - max) / sum(exp(x - max)) along a dim.");
+  both(
+      m, c, "log_softmax", [](const Tensor& x, int64_t dim, DTypeArg dtype) { return log_softmax(x, dim, dtype); },
+      "dim"_a, OPTIONAL("dtype"), "x - logsumexp(x) along a dim.");
+  m.def(
+      "layer_norm",
+      [](const Tensor& x, const DimsArg& shape, const Tensor* w, const Tensor* b, double eps) {
+        return layer_norm(x, shape, or_undefined(w), or_undefined(b), eps);
+      },
+      "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("bias"), "eps"_a = 1e-5,
+      "(x - mean) / sqrt(var + eps) * weight + bias over the last dims, whose sizes are normalized_shape.");
+  m.def(
+      "rms_norm",
+      [](const Tensor& x, const DimsArg& shape, const Tensor* w, std::optional<double> eps) {
+        return rms_norm(x, shape, or_undefined(w), eps);
+      },
+      "input"_a, "normalized_shape"_a, OPTIONAL("weight"), OPTIONAL("eps"),
+      "x / sqrt(mean(x * x) + eps) * weight over the last dims.");
+  m.def(
+      "batch_norm",
+      [](const Tensor& x, const Tensor* mean, const Tensor* variance, const Tensor* w, const Tensor* b, bool training,
+         double momentum, double eps) {
+        return batch_norm(x, or_undefined(mean), or_undefined(variance), or_undefined(w), or_undefined(b), training,
+                          momentum, eps);
+      },
+      "input"_a, "running_mean"_a.none(), "running_var"_a.none(), OPTIONAL("weight"), OPTIONAL("bias"),
+      "training"_a = false, "momentum"_a = 0.1, "eps"_a = 1e-5,
+      "Normalises every channel of [N, C, ...] over all other dims. training=True uses the batch's statistics and "
+      "updates the running ones in place.");
+  m.def(
+      "scaled_dot_product_attention",
+      [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask, double dropout_p, bool is_causal,
+         std::optional<double> scale, bool enable_gqa, std::optional<int64_t> kv_length) {
+        return scaled_dot_product_attention(q, k, v, or_undefined(mask), dropout_p, is_causal, scale, enable_gqa,
+                                            kv_length);
+      },
+      "query"_a, "key"_a, "value"_a, OPTIONAL("attn_mask"), "dropout_p"_a = 0.0, "is_causal"_a = false, nb::kw_only(),
+      OPTIONAL("scale"), "enable_gqa"_a = false, OPTIONAL("kv_length"),
+      "softmax(q k^T * scale + mask) v. query [..., H, T, D], key and value [..., Hk, S, D]; a bool mask says what is "
+      "seen, a float mask is added.\n"
+      "scale is 1 / sqrt(D) unless given; enable_gqa lets H be a multiple of Hk; kv_length counts only the first keys "
+      "(a cache that is filling).");
 }
 
 void bind_embedding(nb::module_& m) {
-  m.def("embedding", [](const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx) { return embedding(index, weight, padding_idx); },
-        "input"_a, "weight"_a, OPTIONAL("padding_idx"), "The rows of weight [V, E] that an int64 tensor names: [...] -> [..., E]. padding_idx gets no gradient.");
-  m.def("one_hot", [](const Tensor& index, int64_t num_classes) { return one_hot(index, num_classes); }, "input"_a, "num_classes"_a = -1,
-        "1 at the index and 0 elsewhere, int64: [...] -> [..., num_classes]. -1 reads the largest index.");
-  m.def("dropout", [](const Tensor& x, double p, bool training) { return dropout(x, p, training); }, "input"_a, "p"_a = 0.5, "training"_a = true,
-        "Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input itself when not training.");
+  m.def(
+      "embedding",
+      [](const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx) {
+        return embedding(index, weight, padding_idx);
+      },
+      "input"_a, "weight"_a, OPTIONAL("padding_idx"),
+      "The rows of weight [V, E] that an int64 tensor names: [...] -> [..., E]. padding_idx gets no gradient.");
+  m.def(
+      "one_hot", [](const Tensor& index, int64_t num_classes) { return one_hot(index, num_classes); }, "input"_a,
+      "num_classes"_a = -1,
+      "1 at the index and 0 elsewhere, int64: [...] -> [..., num_classes]. -1 reads the largest index.");
+  m.def(
+      "dropout", [](const Tensor& x, double p, bool training) { return dropout(x, p, training); }, "input"_a,
+      "p"_a = 0.5, "training"_a = true,
+      "Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input itself when not training.");
 }
 
 void bind_losses(nb::module_& m) {
-  m.def("mse_loss", &mse_loss, "input"_a, "target"_a, REDUCTION, "(input - target)^2, reduced: 'mean', 'sum' or 'none'.");
-  m.def("l1_loss", [](const Tensor& a, const Tensor& b, const std::string& reduction) {
-    PF_CHECK(a.shape() == b.shape(), Value, "l1_loss: shapes differ; got {} and {}", a.shape().str(), b.shape().str());
-    Tensor d = abs(sub(a, b));
-    PF_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", Value, "l1_loss: unknown reduction; got '{}'; expected 'none', 'mean' or 'sum'", reduction);
-    return reduction == "mean" ? mean(d) : reduction == "sum" ? sum(d) : d;
-  }, "input"_a, "target"_a, REDUCTION, "|input - target|, reduced: 'mean', 'sum' or 'none'.");
-  m.def("nll_loss", [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index, const std::string& reduction) {
-    PF_CHECK(!weight, NotImplemented, "nll_loss: class weights are not available; expected weight=None");
-    return nll_loss(x, target, ignore_index, reduction);
-  }, "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION,
-  "-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.");
-  m.def("cross_entropy", [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index, const std::string& reduction, double label_smoothing) {
-    PF_CHECK(!weight, NotImplemented, "cross_entropy: class weights are not available; expected weight=None");
-    return cross_entropy(x, target, ignore_index, reduction, label_smoothing);
-  }, "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION, "label_smoothing"_a = 0.0,
-  "nll_loss(log_softmax(input), target) for logits [N, C] and int64 classes [N].");
-  m.def("binary_cross_entropy_with_logits", [](const Tensor& x, const Tensor& target, const Tensor* weight, const std::string& reduction, const Tensor* pos_weight) {
-    return binary_cross_entropy_with_logits(x, target, or_undefined(weight), reduction, or_undefined(pos_weight));
-  }, "input"_a, "target"_a, OPTIONAL("weight"), REDUCTION, OPTIONAL("pos_weight"), "-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow.");
+  m.def("mse_loss", &mse_loss, "input"_a, "target"_a, REDUCTION,
+        "(input - target)^2, reduced: 'mean', 'sum' or 'none'.");
+  m.def(
+      "l1_loss",
+      [](const Tensor& a, const Tensor& b, const std::string& reduction) {
+        PF_CHECK(a.shape() == b.shape(), Value, "l1_loss: shapes differ; got {} and {}", a.shape().str(),
+                 b.shape().str());
+        Tensor d = abs(sub(a, b));
+        PF_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", Value,
+                 "l1_loss: unknown reduction; got '{}'; expected 'none', 'mean' or 'sum'", reduction);
+        return reduction == "mean" ? mean(d) : reduction == "sum" ? sum(d) : d;
+      },
+      "input"_a, "target"_a, REDUCTION, "|input - target|, reduced: 'mean', 'sum' or 'none'.");
+  m.def(
+      "nll_loss",
+      [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index,
+         const std::string& reduction) {
+        PF_CHECK(!weight, NotImplemented, "nll_loss: class weights are not available; expected weight=None");
+        return nll_loss(x, target, ignore_index, reduction);
+      },
+      "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION,
+      "-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.");
+  m.def(
+      "cross_entropy",
+      [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index,
+         const std::string& reduction, double label_smoothing) {
+        PF_CHECK(!weight, NotImplemented, "cross_entropy: class weights are not available; expected weight=None");
+        return cross_entropy(x, target, ignore_index, reduction, label_smoothing);
+      },
+      "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION, "label_smoothing"_a = 0.0,
+      "nll_loss(log_softmax(input), target) for logits [N, C] and int64 classes [N].");
+  m.def(
+      "binary_cross_entropy_with_logits",
+      [](const Tensor& x, const Tensor& target, const Tensor* weight, const std::string& reduction,
+         const Tensor* pos_weight) {
+        return binary_cross_entropy_with_logits(x, target, or_undefined(weight), reduction, or_undefined(pos_weight));
+      },
+      "input"_a, "target"_a, OPTIONAL("weight"), REDUCTION, OPTIONAL("pos_weight"),
+      "-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow.");
 }
 
 void bind_updates(nb::module_& m) {
-  m.def("sgd_step", [](const Tensors& params, const Tensors& grads, const Tensors& buffers, double lr, double momentum, double dampening, double weight_decay,
-                       bool nesterov, bool maximize, bool first) {
-    sgd_step(params, grads, buffers, {lr, momentum, dampening, weight_decay, nesterov, maximize, first});
-  }, "params"_a, "grads"_a, "momentum_buffers"_a, nb::kw_only(), "lr"_a, "momentum"_a, "dampening"_a, "weight_decay"_a, "nesterov"_a, "maximize"_a, "first"_a,
-  "One SGD update of all tensors in place. first: the momentum buffers become the gradients.");
-  m.def("adam_step", [](const Tensors& params, const Tensors& grads, const Tensors& m1, const Tensors& m2, double lr, double beta1, double beta2, double eps,
-                        double weight_decay, int64_t step, bool decoupled, bool maximize) {
-    adam_step(params, grads, m1, m2, {lr, beta1, beta2, eps, weight_decay, step, decoupled, maximize});
-  }, "params"_a, "grads"_a, "exp_avg"_a, "exp_avg_sq"_a, nb::kw_only(), "lr"_a, "beta1"_a, "beta2"_a, "eps"_a, "weight_decay"_a, "step"_a, "decoupled"_a,
-  "maximize"_a, "One Adam (decoupled: AdamW) update of all tensors in place; step is 1 at the first.");
-  m.def("total_norm", [](const Tensors& xs) { return total_norm(xs); }, "tensors"_a, "The 2-norm over the elements of all tensors, 0-d float32.");
-  m.def("clip_grad_norm_", [](const Tensors& params, double max_norm) { return clip_grad_norm_(params, max_norm); }, "parameters"_a, "max_norm"_a,
-        "Scales all gradients in place so that their joint 2-norm is at most max_norm; returns the norm before.");
+  m.def(
+      "sgd_step",
+      [](const Tensors& params, const Tensors& grads, const Tensors& buffers, double lr, double momentum,
+         double dampening, double weight_decay, bool nesterov, bool maximize, bool first) {
+        sgd_step(params, grads, buffers, {lr, momentum, dampening, weight_decay, nesterov, maximize, first});
+      },
+      "params"_a, "grads"_a, "momentum_buffers"_a, nb::kw_only(), "lr"_a, "momentum"_a, "dampening"_a, "weight_decay"_a,
+      "nesterov"_a, "maximize"_a, "first"_a,
+      "One SGD update of all tensors in place. first: the momentum buffers become the gradients.");
+  m.def(
+      "adam_step",
+      [](const Tensors& params, const Tensors& grads, const Tensors& m1, const Tensors& m2, double lr, double beta1,
+         double beta2, double eps, double weight_decay, int64_t step, bool decoupled, bool maximize) {
+        adam_step(params, grads, m1, m2, {lr, beta1, beta2, eps, weight_decay, step, decoupled, maximize});
+      },
+      "params"_a, "grads"_a, "exp_avg"_a, "exp_avg_sq"_a, nb::kw_only(), "lr"_a, "beta1"_a, "beta2"_a, "eps"_a,
+      "weight_decay"_a, "step"_a, "decoupled"_a, "maximize"_a,
+      "One Adam (decoupled: AdamW) update of all tensors in place; step is 1 at the first.");
+  m.def(
+      "total_norm", [](const Tensors& xs) { return total_norm(xs); }, "tensors"_a,
+      "The 2-norm over the elements of all tensors, 0-d float32.");
+  m.def(
+      "clip_grad_norm_", [](const Tensors& params, double max_norm) { return clip_grad_norm_(params, max_norm); },
+      "parameters"_a, "max_norm"_a,
+      "Scales all gradients in place so that their joint 2-norm is at most max_norm; returns the norm before.");
 }
 
 }  // namespace

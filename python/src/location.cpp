@@ -48,7 +48,8 @@ const CodeInfo& info_of(PyCodeObject* code) {
 #else
     info.name = text_of(code->co_name);
 #endif
-    info.internal = !g_package.empty() && info.file.starts_with(g_package) && !info.file.starts_with(g_package + "testing/");
+    info.internal =
+        !g_package.empty() && info.file.starts_with(g_package) && !info.file.starts_with(g_package + "testing/");
     Py_INCREF(code);
     it = g_codes.emplace(code, std::move(info)).first;
   }
@@ -83,7 +84,8 @@ std::string describe(const SourceLoc& loc) {
   if (it == g_codes.end()) return "unknown place";
   const std::string& f = it->second.file;
   const size_t slash = f.rfind('/');
-  return fmt::format("{}:{} in {}", slash == std::string::npos ? f : f.substr(slash + 1), PyCode_Addr2Line(code, loc.where), it->second.name);
+  return fmt::format("{}:{} in {}", slash == std::string::npos ? f : f.substr(slash + 1),
+                     PyCode_Addr2Line(code, loc.where), it->second.name);
 }
 }  // namespace
 

@@ -6,8 +6,9 @@ NB_MODULE(_C, m) {
   nanobind::set_leak_warnings(false);  // dtypes and code objects are kept for good on purpose
   m.doc() = "The core of PyFlame.";
   bind_types(m);
-  TensorClass tensor(m, "Tensor", nb::type_slots(buffer_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),
-                     "An n-dimensional array of one dtype on one device, with gradients. Made by pyflame.tensor() and its siblings.");
+  TensorClass tensor(
+      m, "Tensor", nb::type_slots(buffer_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),
+      "An n-dimensional array of one dtype on one device, with gradients. Made by pyflame.tensor() and its siblings.");
   tensor_type = reinterpret_cast<PyTypeObject*>(tensor.ptr());
   bind_tensor(m, tensor);
   bind_convert(m, tensor);

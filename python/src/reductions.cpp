@@ -14,7 +14,8 @@ struct PairType {
 
 // A named tuple made in C: its fields are found without importing collections.
 PyTypeObject* pair_type(const char* qualified) {
-  static PyStructSequence_Field fields[] = {{"values", "The values."}, {"indices", "Where they were, int64."}, {nullptr, nullptr}};
+  static PyStructSequence_Field fields[] = {
+      {"values", "The values."}, {"indices", "Where they were, int64."}, {nullptr, nullptr}};
   PyStructSequence_Desc desc{qualified, "values and indices", fields, 2};
   PyTypeObject* t = PyStructSequence_NewType(&desc);
   if (!t) throw nb::python_error();
@@ -40,10 +41,15 @@ using Plain = Tensor (*)(const Tensor&, const Dims&, bool);
 
 void bind_plain(nb::module_& m, TensorClass& c) {
   auto typed = [&](const char* name, Typed fn, const char* text) {
-    both(m, c, name, [fn](const Tensor& x, const DimsArg& dim, bool keepdim, DTypeArg dtype) { return fn(x, dim, keepdim, dtype); }, DIM, KEEP, DTYPE, text);
+    both(
+        m, c, name,
+        [fn](const Tensor& x, const DimsArg& dim, bool keepdim, DTypeArg dtype) { return fn(x, dim, keepdim, dtype); },
+        DIM, KEEP, DTYPE, text);
   };
   auto plain = [&](const char* name, Plain fn, const char* text) {
-    both(m, c, name, [fn](const Tensor& x, const DimsArg& dim, bool keepdim) { return fn(x, dim, keepdim); }, DIM, KEEP, text);
+    both(
+        m, c, name, [fn](const Tensor& x, const DimsArg& dim, bool keepdim) { return fn(x, dim, keepdim); }, DIM, KEEP,
+        text);
   };
   typed("sum", &sum, "The sum." OVER "Integers and bools sum to int64; dtype casts first.");
   typed("mean", &mean, "The arithmetic mean." OVER "Floating dtypes (or give dtype).");
@@ -52,16 +58,23 @@ void bind_plain(nb::module_& m, TensorClass& c) {
   plain("amin", &amin, "The minimum; NaN wins." OVER "ValueError over nothing.");
   plain("any", &any, "Whether any element is not zero, as bool." OVER);
   plain("all", &all, "Whether all elements are not zero, as bool." OVER);
-  both(m, c, "logsumexp", [](const Tensor& x, const DimsArg& dim, bool keepdim) { return logsumexp(x, dim, keepdim); }, "dim"_a, KEEP,
-       "log(sum(exp(x))) without overflow." OVER);
+  both(
+      m, c, "logsumexp", [](const Tensor& x, const DimsArg& dim, bool keepdim) { return logsumexp(x, dim, keepdim); },
+      "dim"_a, KEEP, "log(sum(exp(x))) without overflow." OVER);
   auto moment = [&](const char* name, Tensor (*fn)(const Tensor&, const Dims&, double, bool), const char* text) {
-    both(m, c, name, [fn](const Tensor& x, const DimsArg& dim, std::optional<bool> unbiased, std::optional<double> correction, bool keepdim) {
-      return fn(x, dim, correction ? *correction : unbiased.value_or(true) ? 1.0 : 0.0, keepdim);
-    }, DIM, nb::kw_only(), "unbiased"_a.none() = nb::none(), "correction"_a.none() = nb::none(), KEEP, text);
+    both(
+        m, c, name,
+        [fn](const Tensor& x, const DimsArg& dim, std::optional<bool> unbiased, std::optional<double> correction,
+             bool keepdim) {
+          return fn(x, dim, correction ? *correction : unbiased.value_or(true) ? 1.0 : 0.0, keepdim);
+        },
+        DIM, nb::kw_only(), "unbiased"_a.none() = nb::none(), "correction"_a.none() = nb::none(), KEEP, text);
   };
-  moment("var", &var, "The variance: squared deviations over n - correction (1 unless given; unbiased=False is 0)." OVER);
+  moment("var", &var,
+         "The variance: squared deviations over n - correction (1 unless given; unbiased=False is 0)." OVER);
   moment("std", &std_dev, "The standard deviation: the root of var." OVER);
-  both(m, c, "norm", [](const Tensor& x) { return norm(x); }, "The 2-norm of all elements.\nReturns a 0-d tensor.");
+  both(
+      m, c, "norm", [](const Tensor& x) { return norm(x); }, "The 2-norm of all elements.\nReturns a 0-d tensor.");
 }
 
 // max(x), max(x, dim, keepdim) and max(x, other) are one name in PyTorch.
@@ -74,19 +87,25 @@ void bind_extreme(nb::module_& m, TensorClass& c, const char* name, PyTypeObject
     }
     if (const Tensor* other = as_tensor(dim)) return nb::cast(Elementwise(Value(x), Value(*other)));
     DimsArg d;
-    PF_CHECK(dims_from(dim, &d) && d.dims.size() == 1 && PyIndex_Check(dim.ptr()), Type, "{}: not a dim; got {}; expected an integer, or a tensor to compare with; hint: a{} takes several dims", name,
-             short_repr(dim), name);
+    PF_CHECK(dims_from(dim, &d) && d.dims.size() == 1 && PyIndex_Check(dim.ptr()), Type,
+             "{}: not a dim; got {}; expected an integer, or a tensor to compare with; hint: a{} takes several dims",
+             name, short_repr(dim), name);
     return named(*type, Along(x, d.dims[0], keepdim));
   };
   m.def(name, fn, "input"_a, "dim"_a.none() = nb::none(), KEEP, text);
   c.def(name, fn, "dim"_a.none() = nb::none(), KEEP, text);
-  m.def(name, [fn](const Tensor& x, const Tensor& other) { return fn(x, nb::cast(other), false); }, "input"_a, "other"_a, text);
-  c.def(name, [fn](const Tensor& x, const Tensor& other) { return fn(x, nb::cast(other), false); }, "other"_a, text);
+  m.def(
+      name, [fn](const Tensor& x, const Tensor& other) { return fn(x, nb::cast(other), false); }, "input"_a, "other"_a,
+      text);
+  c.def(
+      name, [fn](const Tensor& x, const Tensor& other) { return fn(x, nb::cast(other), false); }, "other"_a, text);
 }
 
 template <class F>
 void bind_arg(nb::module_& m, TensorClass& c, const char* name, F fn, const char* text) {
-  both(m, c, name, [fn](const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return fn(x, dim, keepdim); }, DIM, KEEP, text);
+  both(
+      m, c, name, [fn](const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return fn(x, dim, keepdim); }, DIM,
+      KEEP, text);
 }
 
 }  // namespace
@@ -100,18 +119,36 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
   using One = Tensor (*)(const Tensor&);
   using Two = std::pair<Tensor, Tensor> (*)(const Tensor&, int64_t, bool);
   bind_extreme<static_cast<One>(&pyflame::max), static_cast<Two>(&pyflame::max), &pyflame::maximum>(
-      m, c, "max", &g_max, "max(input): the maximum of all. max(input, dim, keepdim): (values, indices) along a dim. max(input, other): maximum().");
+      m, c, "max", &g_max,
+      "max(input): the maximum of all. max(input, dim, keepdim): (values, indices) along a dim. max(input, other): "
+      "maximum().");
   bind_extreme<static_cast<One>(&pyflame::min), static_cast<Two>(&pyflame::min), &pyflame::minimum>(
-      m, c, "min", &g_min, "min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): minimum().");
-  bind_arg(m, c, "argmax", &argmax, "Where the maximum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
-  bind_arg(m, c, "argmin", &argmin, "Where the minimum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
-  both(m, c, "topk", [](const Tensor& x, int64_t k, int64_t dim, bool largest, bool) { return named(g_topk, topk(x, k, dim, largest)); }, "k"_a, "dim"_a = -1,
-       "largest"_a = true, "sorted"_a = true, "The k largest (smallest) entries along a dim, in order: (values, indices). ValueError when k is too large.");
-  auto sort_fn = [](const Tensor& x, int64_t dim, bool descending, bool) { return named(g_sort, sort(x, dim, descending)); };
-  both(m, c, "sort", sort_fn, "dim"_a = -1, "descending"_a = false, "stable"_a = true, "The entries along a dim in order, stable: (values, indices).");
-  both(m, c, "argsort", [](const Tensor& x, int64_t dim, bool descending, bool) { return sort(x, dim, descending).second; }, "dim"_a = -1, "descending"_a = false,
-       "stable"_a = true, "The indices that sort along a dim.");
-  both(m, c, "sum_to_size", [](const Tensor& x, const DimsArg& size) { return sum_to(x, size); }, "size"_a, "Sums over what broadcasting `size` to the shape repeated.");
+      m, c, "min", &g_min,
+      "min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): "
+      "minimum().");
+  bind_arg(m, c, "argmax", &argmax,
+           "Where the maximum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
+  bind_arg(m, c, "argmin", &argmin,
+           "Where the minimum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
+  both(
+      m, c, "topk",
+      [](const Tensor& x, int64_t k, int64_t dim, bool largest, bool) {
+        return named(g_topk, topk(x, k, dim, largest));
+      },
+      "k"_a, "dim"_a = -1, "largest"_a = true, "sorted"_a = true,
+      "The k largest (smallest) entries along a dim, in order: (values, indices). ValueError when k is too large.");
+  auto sort_fn = [](const Tensor& x, int64_t dim, bool descending, bool) {
+    return named(g_sort, sort(x, dim, descending));
+  };
+  both(m, c, "sort", sort_fn, "dim"_a = -1, "descending"_a = false, "stable"_a = true,
+       "The entries along a dim in order, stable: (values, indices).");
+  both(
+      m, c, "argsort",
+      [](const Tensor& x, int64_t dim, bool descending, bool) { return sort(x, dim, descending).second; }, "dim"_a = -1,
+      "descending"_a = false, "stable"_a = true, "The indices that sort along a dim.");
+  both(
+      m, c, "sum_to_size", [](const Tensor& x, const DimsArg& size) { return sum_to(x, size); }, "size"_a,
+      "Sums over what broadcasting `size` to the shape repeated.");
 }
 
 }  // namespace pyflame::python

@@ -32,23 +32,39 @@ nb::dict info_dict(Device d) {
 }
 
 void bind_devices(nb::module_& m) {
-  m.def("set_device", [](nb::handle device) {
-    const Device d = device_from(device);
-    {
-      Unlocked u;
-      synchronize();
-    }
-    set_current_device(d);
-  }, "device"_a, "Where new tensors are made: 'cpu', 'rocm', 'rocm:1', ... ValueError for an unknown name, DeviceError with the reason and what to do when it is not there.");
-  m.def("get_device", [] { return current_device().str(); }, "The name of the device on which new tensors are made.");
-  m.def("device_info", [](nb::handle device) { return info_dict(device.is_none() ? current_device() : device_from(device)); }, "device"_a.none() = nb::none(),
-        "Facts about a device (the current one unless given) as a dict: name, architecture, total_memory in bytes, compute_units, ...");
-  m.def("rocm_is_available", [] { return device_available(DeviceType::rocm); }, "Whether an AMD GPU can be used.");
-  m.def("rocm_device_count", [] { return device_count(DeviceType::rocm); }, "How many AMD GPUs can be used.");
-  m.def("rocm_get_device_info", [](int index) { return info_dict(parse_device(fmt::format("rocm:{}", index))); }, "device_id"_a = 0,
-        "Facts about an AMD GPU as a dict. DeviceError with the reason when it is not there.");
-  m.def("rocm_unavailable_reason", [] { return unavailable_reason(DeviceType::rocm); }, "Why no AMD GPU can be used and what mends it; empty when one can.");
-  m.def("cuda_is_available", [] { return device_available(DeviceType::cuda); }, "Whether an NVIDIA GPU can be used.");
+  m.def(
+      "set_device",
+      [](nb::handle device) {
+        const Device d = device_from(device);
+        {
+          Unlocked u;
+          synchronize();
+        }
+        set_current_device(d);
+      },
+      "device"_a,
+      "Where new tensors are made: 'cpu', 'rocm', 'rocm:1', ... ValueError for an unknown name, DeviceError with the "
+      "reason and what to do when it is not there.");
+  m.def(
+      "get_device", [] { return current_device().str(); }, "The name of the device on which new tensors are made.");
+  m.def(
+      "device_info",
+      [](nb::handle device) { return info_dict(device.is_none() ? current_device() : device_from(device)); },
+      "device"_a.none() = nb::none(),
+      "Facts about a device (the current one unless given) as a dict: name, architecture, total_memory in bytes, "
+      "compute_units, ...");
+  m.def(
+      "rocm_is_available", [] { return device_available(DeviceType::rocm); }, "Whether an AMD GPU can be used.");
+  m.def(
+      "rocm_device_count", [] { return device_count(DeviceType::rocm); }, "How many AMD GPUs can be used.");
+  m.def(
+      "rocm_get_device_info", [](int index) { return info_dict(parse_device(fmt::format("rocm:{}", index))); },
+      "device_id"_a = 0, "Facts about an AMD GPU as a dict. DeviceError with the reason when it is not there.");
+  m.def(
+      "rocm_unavailable_reason", [] { return unavailable_reason(DeviceType::rocm); },
+      "Why no AMD GPU can be used and what mends it; empty when one can.");
+  m.def(
+      "cuda_is_available", [] { return device_available(DeviceType::cuda); }, "Whether an NVIDIA GPU can be used.");
 }
 
 nb::dict cache_dict() {
@@ -78,30 +94,43 @@ nb::dict memory_dict() {
 
 void bind_runtime(nb::module_& m) {
   bind_devices(m);
-  m.def("synchronize", [] {
-    Unlocked u;
-    synchronize();
-  }, "Returns when everything that was recorded is complete; raises what failed.");
-  m.def("cut", [] {
-    Unlocked u;
-    cut_window();
-  }, "Ends the window of this thread: what was recorded starts to run.");
+  m.def(
+      "synchronize",
+      [] {
+        Unlocked u;
+        synchronize();
+      },
+      "Returns when everything that was recorded is complete; raises what failed.");
+  m.def(
+      "cut",
+      [] {
+        Unlocked u;
+        cut_window();
+      },
+      "Ends the window of this thread: what was recorded starts to run.");
   m.def("explain_begin", &explain_start);
   m.def("explain_end", &explain_stop);
-  m.def("op_names", [] {
-    nb::list l;
-    for (int i = 0; i < kNumOps; ++i) l.append(op_name(static_cast<OpId>(i)));
-    return l;
-  }, "The names of all primitives.");
+  m.def(
+      "op_names",
+      [] {
+        nb::list l;
+        for (int i = 0; i < kNumOps; ++i) l.append(op_name(static_cast<OpId>(i)));
+        return l;
+      },
+      "The names of all primitives.");
   m.def("get_num_threads", &num_threads, "How many threads compute.");
-  m.def("set_num_threads", [](int n) {
-    Unlocked u;
-    synchronize();
-    set_num_threads(n);
-  }, "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
+  m.def(
+      "set_num_threads",
+      [](int n) {
+        Unlocked u;
+        synchronize();
+        set_num_threads(n);
+      },
+      "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
-  m.def("memory_stats", &memory_dict, "Bytes allocated now and at the peak, bytes cached for reuse, bytes of the arena, the limit.");
+  m.def("memory_stats", &memory_dict,
+        "Bytes allocated now and at the peak, bytes cached for reuse, bytes of the arena, the limit.");
   m.def("reset_peak_memory", &reset_peak_memory, "The peak starts from what is allocated now.");
   m.def("empty_cache", &empty_cache, "Gives cached memory back to the operating system.");
   m.def("set_memory_limit", &set_memory_limit, "bytes"_a, "At most this many bytes; 0: no limit.");

@@ -6,94 +6,163 @@ namespace pyflame::python {
 namespace {
 
 void bind_views(nb::module_& m, TensorClass& c) {
-  c.def("view", [](const Tensor& x, nb::args size) { return view(x, dims_from_args("view", size)); }, "size"_a,
-        "The same elements in another shape, sharing memory; one size may be -1. ValueError when the strides do not allow it (use reshape).");
-  c.def("reshape", [](const Tensor& x, nb::args size) { return reshape(x, dims_from_args("reshape", size)); }, "shape"_a,
-        "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");
-  m.def("reshape", [](const Tensor& x, const DimsArg& shape) { return reshape(x, shape); }, "input"_a, "shape"_a,
-        "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");
-  c.def("permute", [](const Tensor& x, nb::args dims) { return permute(x, dims_from_args("permute", dims)); }, "dims"_a, "A view with the dims in this order.");
-  m.def("permute", [](const Tensor& x, const DimsArg& dims) { return permute(x, dims); }, "input"_a, "dims"_a, "A view with the dims in this order.");
-  c.def("expand", [](const Tensor& x, nb::args size) { return expand(x, dims_from_args("expand", size)); }, "size"_a,
-        "A view in which dims of size 1 are repeated; -1 keeps a size. New dims may come first.");
-  c.def("expand_as", [](const Tensor& x, const Tensor& other) { return expand(x, other.shape()); }, "other"_a);
-  c.def("view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.shape()); }, "other"_a);
-  c.def("reshape_as", [](const Tensor& x, const Tensor& other) { return reshape(x, other.shape()); }, "other"_a);
-  m.def("broadcast_to", [](const Tensor& x, const DimsArg& size) { return expand(x, size); }, "input"_a, "size"_a, "The same as expand.");
+  c.def(
+      "view", [](const Tensor& x, nb::args size) { return view(x, dims_from_args("view", size)); }, "size"_a,
+      "The same elements in another shape, sharing memory; one size may be -1. ValueError when the strides do not "
+      "allow it (use reshape).");
+  c.def(
+      "reshape", [](const Tensor& x, nb::args size) { return reshape(x, dims_from_args("reshape", size)); }, "shape"_a,
+      "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");
+  m.def(
+      "reshape", [](const Tensor& x, const DimsArg& shape) { return reshape(x, shape); }, "input"_a, "shape"_a,
+      "The same elements in another shape; a view where possible, otherwise a copy. One size may be -1.");
+  c.def(
+      "permute", [](const Tensor& x, nb::args dims) { return permute(x, dims_from_args("permute", dims)); }, "dims"_a,
+      "A view with the dims in this order.");
+  m.def(
+      "permute", [](const Tensor& x, const DimsArg& dims) { return permute(x, dims); }, "input"_a, "dims"_a,
+      "A view with the dims in this order.");
+  c.def(
+      "expand", [](const Tensor& x, nb::args size) { return expand(x, dims_from_args("expand", size)); }, "size"_a,
+      "A view in which dims of size 1 are repeated; -1 keeps a size. New dims may come first.");
+  c.def(
+      "expand_as", [](const Tensor& x, const Tensor& other) { return expand(x, other.shape()); }, "other"_a);
+  c.def(
+      "view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.shape()); }, "other"_a);
+  c.def(
+      "reshape_as", [](const Tensor& x, const Tensor& other) { return reshape(x, other.shape()); }, "other"_a);
+  m.def(
+      "broadcast_to", [](const Tensor& x, const DimsArg& size) { return expand(x, size); }, "input"_a, "size"_a,
+      "The same as expand.");
   both(m, c, "flatten", &flatten, "start_dim"_a = 0, "end_dim"_a = -1, "The dims from start_dim to end_dim as one.");
-  for (const char* name : {"transpose", "swapaxes"}) both(m, c, name, &transpose, "dim0"_a, "dim1"_a, "A view with two dims swapped.");
-  both(m, c, "t", [](const Tensor& x) {
-    PF_CHECK(x.dim() <= 2, Value, "t: only for up to 2 dimensions; got shape {}", x.shape().str());
-    return x.dim() == 2 ? transpose(x, 0, 1) : x;
-  }, "The transpose of a matrix.");
-  both(m, c, "squeeze", [](const Tensor& x, const DimsArg& dim) {
-    if (!dim.given) return squeeze(x);
-    Dims d = dim.get();
-    for (int64_t& v : d) v = normalize_dim("squeeze", v, x.dim());
-    std::sort(d.begin(), d.end());
-    Tensor y = x;
-    for (int i = d.size() - 1; i >= 0; --i) y = squeeze(y, d[i]);
-    return y;
-  }, "dim"_a.none() = nb::none(), "A view without the dims of size 1 (or without those of `dim` that have size 1).");
+  for (const char* name : {"transpose", "swapaxes"})
+    both(m, c, name, &transpose, "dim0"_a, "dim1"_a, "A view with two dims swapped.");
+  both(
+      m, c, "t",
+      [](const Tensor& x) {
+        PF_CHECK(x.dim() <= 2, Value, "t: only for up to 2 dimensions; got shape {}", x.shape().str());
+        return x.dim() == 2 ? transpose(x, 0, 1) : x;
+      },
+      "The transpose of a matrix.");
+  both(
+      m, c, "squeeze",
+      [](const Tensor& x, const DimsArg& dim) {
+        if (!dim.given) return squeeze(x);
+        Dims d = dim.get();
+        for (int64_t& v : d) v = normalize_dim("squeeze", v, x.dim());
+        std::sort(d.begin(), d.end());
+        Tensor y = x;
+        for (int i = d.size() - 1; i >= 0; --i) y = squeeze(y, d[i]);
+        return y;
+      },
+      "dim"_a.none() = nb::none(), "A view without the dims of size 1 (or without those of `dim` that have size 1).");
   both(m, c, "unsqueeze", &unsqueeze, "dim"_a, "A view with a new dim of size 1 at `dim`.");
   both(m, c, "narrow", &narrow, "dim"_a, "start"_a, "length"_a, "A view of `length` entries of a dim from `start` on.");
-  both(m, c, "select", [](const Tensor& x, int64_t dim, int64_t index) { return select(x, dim, index); }, "dim"_a, "index"_a, "A view of one entry of a dim, without the dim.");
-  both(m, c, "as_strided", [](const Tensor& x, const DimsArg& size, const DimsArg& stride, int64_t offset) { return as_strided(x, size, stride, offset); },
-       "size"_a, "stride"_a, "storage_offset"_a = 0, "A view with this shape, strides and offset in elements. ValueError beyond the storage.");
-  auto split_fn = [](const Tensor& x, const DimsArg& size, int64_t dim, bool one) { return one ? split(x, size.get()[0], dim) : split(x, size.get(), dim); };
-  m.def("split", [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
-    DimsArg d;
-    PF_CHECK(dims_from(size, &d) && d.given, Type, "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(size));
-    return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
-  }, "tensor"_a, "split_size_or_sections"_a, "dim"_a = 0, "Views of `size` entries each (the last may be smaller), or of these sizes.");
-  c.def("split", [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
-    DimsArg d;
-    PF_CHECK(dims_from(size, &d) && d.given, Type, "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(size));
-    return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
-  }, "split_size"_a, "dim"_a = 0, "Views of `split_size` entries each (the last may be smaller), or of these sizes.");
-  both(m, c, "chunk", [](const Tensor& x, int64_t chunks, int64_t dim) { return chunk(x, chunks, dim); }, "chunks"_a, "dim"_a = 0, "At most this many views of equal size (the last may be smaller).");
-  both(m, c, "unbind", [](const Tensor& x, int64_t dim) {
-    const int d = normalize_dim("unbind", dim, x.dim());
-    nb::list parts;
-    for (int64_t i = 0; i < x.shape()[d]; ++i) parts.append(select(x, d, i));
-    return nb::tuple(parts);
-  }, "dim"_a = 0, "Every entry of a dim as a view.");
+  both(
+      m, c, "select", [](const Tensor& x, int64_t dim, int64_t index) { return select(x, dim, index); }, "dim"_a,
+      "index"_a, "A view of one entry of a dim, without the dim.");
+  both(
+      m, c, "as_strided",
+      [](const Tensor& x, const DimsArg& size, const DimsArg& stride, int64_t offset) {
+        return as_strided(x, size, stride, offset);
+      },
+      "size"_a, "stride"_a, "storage_offset"_a = 0,
+      "A view with this shape, strides and offset in elements. ValueError beyond the storage.");
+  auto split_fn = [](const Tensor& x, const DimsArg& size, int64_t dim, bool one) {
+    return one ? split(x, size.get()[0], dim) : split(x, size.get(), dim);
+  };
+  m.def(
+      "split",
+      [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
+        DimsArg d;
+        PF_CHECK(dims_from(size, &d) && d.given, Type,
+                 "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(size));
+        return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
+      },
+      "tensor"_a, "split_size_or_sections"_a, "dim"_a = 0,
+      "Views of `size` entries each (the last may be smaller), or of these sizes.");
+  c.def(
+      "split",
+      [split_fn](const Tensor& x, nb::handle size, int64_t dim) {
+        DimsArg d;
+        PF_CHECK(dims_from(size, &d) && d.given, Type,
+                 "split: not a size; got {}; expected an integer or a sequence of integers", short_repr(size));
+        return split_fn(x, d, dim, PyIndex_Check(size.ptr()));
+      },
+      "split_size"_a, "dim"_a = 0, "Views of `split_size` entries each (the last may be smaller), or of these sizes.");
+  both(
+      m, c, "chunk", [](const Tensor& x, int64_t chunks, int64_t dim) { return chunk(x, chunks, dim); }, "chunks"_a,
+      "dim"_a = 0, "At most this many views of equal size (the last may be smaller).");
+  both(
+      m, c, "unbind",
+      [](const Tensor& x, int64_t dim) {
+        const int d = normalize_dim("unbind", dim, x.dim());
+        nb::list parts;
+        for (int64_t i = 0; i < x.shape()[d]; ++i) parts.append(select(x, d, i));
+        return nb::tuple(parts);
+      },
+      "dim"_a = 0, "Every entry of a dim as a view.");
 }
 
 void bind_join(nb::module_& m) {
   for (const char* name : {"cat", "concat", "concatenate"})
-    m.def(name, [](const Tensors& xs, int64_t dim) { return cat(xs, dim); }, "tensors"_a, "dim"_a = 0,
-          "The tensors one after the other along a dim; all other sizes must agree. ValueError otherwise and for an empty list.");
-  m.def("stack", [](const Tensors& xs, int64_t dim) { return stack(xs, dim); }, "tensors"_a, "dim"_a = 0, "The tensors side by side along a new dim; all shapes must agree.");
-  m.def("pad", [](const Tensor& x, const DimsArg& pads, const std::string& mode, std::optional<Scalar> value) {
-    return pad(x, pads, mode, value.value_or(Scalar(0.0)));
-  }, "input"_a, "pad"_a, "mode"_a = "constant", "value"_a.none() = nb::none(),
-  "The tensor with a border: (before, after) pairs from the last dim on; negative numbers crop. mode: 'constant'.");
-  m.def("broadcast_tensors", [](nb::args tensors) {
-    Dims shape;
-    Tensors xs;
-    for (nb::handle h : tensors) {
-      const Tensor* t = as_tensor(h);
-      PF_CHECK(t, Type, "broadcast_tensors: not a tensor; got {}", kind_name(h));
-      xs.push_back(*t);
-      shape = broadcast_shapes("broadcast_tensors", shape, t->shape());
-    }
-    for (Tensor& x : xs) x = expand(x, shape);
-    return nb::tuple(nb::cast(xs));
-  }, "tensors"_a, "Views of all of them in their common shape.");
+    m.def(
+        name, [](const Tensors& xs, int64_t dim) { return cat(xs, dim); }, "tensors"_a, "dim"_a = 0,
+        "The tensors one after the other along a dim; all other sizes must agree. ValueError otherwise and for an "
+        "empty list.");
+  m.def(
+      "stack", [](const Tensors& xs, int64_t dim) { return stack(xs, dim); }, "tensors"_a, "dim"_a = 0,
+      "The tensors side by side along a new dim; all shapes must agree.");
+  m.def(
+      "pad",
+      [](const Tensor& x, const DimsArg& pads, const std::string& mode, std::optional<Scalar> value) {
+        return pad(x, pads, mode, value.value_or(Scalar(0.0)));
+      },
+      "input"_a, "pad"_a, "mode"_a = "constant", "value"_a.none() = nb::none(),
+      "The tensor with a border: (before, after) pairs from the last dim on; negative numbers crop. mode: 'constant'.");
+  m.def(
+      "broadcast_tensors",
+      [](nb::args tensors) {
+        Dims shape;
+        Tensors xs;
+        for (nb::handle h : tensors) {
+          const Tensor* t = as_tensor(h);
+          PF_CHECK(t, Type, "broadcast_tensors: not a tensor; got {}", kind_name(h));
+          xs.push_back(*t);
+          shape = broadcast_shapes("broadcast_tensors", shape, t->shape());
+        }
+        for (Tensor& x : xs) x = expand(x, shape);
+        return nb::tuple(nb::cast(xs));
+      },
+      "tensors"_a, "Views of all of them in their common shape.");
 }
 
 void bind_indices(nb::module_& m, TensorClass& c) {
-  both(m, c, "gather", [](const Tensor& x, int64_t dim, const Tensor& index) { return gather(x, dim, index); }, "dim"_a, "index"_a,
-       "out[i][j] = input[index[i][j]][j] for dim 0, likewise for others. index: int64, as many dims as input. IndexError out of range.");
-  both(m, c, "scatter_add", [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) { return scatter_add(x, dim, index, src); }, "dim"_a,
-       "index"_a, "src"_a, "input plus src at index along dim (the opposite of gather).");
-  both(m, c, "index_select", [](const Tensor& x, int64_t dim, const Tensor& index) { return index_select(x, dim, index); }, "dim"_a, "index"_a,
-       "The entries of a dim that a 1-D int64 index names, in its order. IndexError out of range.");
-  both(m, c, "index_add", [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) { return index_add(x, dim, index, src); }, "dim"_a,
-       "index"_a, "source"_a, "input plus the slices of source at the entries of dim that index names.");
-  both(m, c, "take_along_dim", [](const Tensor& x, const Tensor& index, std::optional<int64_t> dim) { return take_along_dim(x, index, dim); }, "indices"_a,
-       "dim"_a.none() = nb::none(), "gather with broadcasting; without dim over the flattened input.");
+  both(
+      m, c, "gather", [](const Tensor& x, int64_t dim, const Tensor& index) { return gather(x, dim, index); }, "dim"_a,
+      "index"_a,
+      "out[i][j] = input[index[i][j]][j] for dim 0, likewise for others. index: int64, as many dims as input. "
+      "IndexError out of range.");
+  both(
+      m, c, "scatter_add",
+      [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
+        return scatter_add(x, dim, index, src);
+      },
+      "dim"_a, "index"_a, "src"_a, "input plus src at index along dim (the opposite of gather).");
+  both(
+      m, c, "index_select",
+      [](const Tensor& x, int64_t dim, const Tensor& index) { return index_select(x, dim, index); }, "dim"_a, "index"_a,
+      "The entries of a dim that a 1-D int64 index names, in its order. IndexError out of range.");
+  both(
+      m, c, "index_add",
+      [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
+        return index_add(x, dim, index, src);
+      },
+      "dim"_a, "index"_a, "source"_a, "input plus the slices of source at the entries of dim that index names.");
+  both(
+      m, c, "take_along_dim",
+      [](const Tensor& x, const Tensor& index, std::optional<int64_t> dim) { return take_along_dim(x, index, dim); },
+      "indices"_a, "dim"_a.none() = nb::none(), "gather with broadcasting; without dim over the flattened input.");
   both(m, c, "tril", &tril, "diagonal"_a = 0, "The lower triangle of the last two dims; zero above the diagonal.");
   both(m, c, "triu", &triu, "diagonal"_a = 0, "The upper triangle of the last two dims; zero below the diagonal.");
 }

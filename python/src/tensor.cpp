@@ -14,8 +14,10 @@ namespace {
 
 // The value of a one-element tensor as Python's float, int or bool.
 nb::object item_object(const Tensor& x) {
-  PF_CHECK(x.numel() == 1, Value, "item: not one element; got a tensor of shape {}; expected exactly one element; hint: use tolist() or numpy()",
-           x.shape().str());
+  PF_CHECK(
+      x.numel() == 1, Value,
+      "item: not one element; got a tensor of shape {}; expected exactly one element; hint: use tolist() or numpy()",
+      x.shape().str());
   {
     Unlocked u;
     x.data();
@@ -70,8 +72,9 @@ std::string repr(const Tensor& x) {
 
 bool truth(const Tensor& x) {
   PF_CHECK(x.numel() == 1, Runtime,
-           "bool: the truth of a tensor with {} elements is ambiguous; got shape {}; expected one element; hint: use any() or all()", x.numel(),
-           x.shape().str());
+           "bool: the truth of a tensor with {} elements is ambiguous; got shape {}; expected one element; hint: use "
+           "any() or all()",
+           x.numel(), x.shape().str());
   {
     Unlocked u;
     x.data();
@@ -107,7 +110,8 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
     if (key == "dtype") dtype = static_cast<DTypeOpt>(DTypeArg{v});
     else if (key == "device" || key == "other") take(v);
     else if (key == "copy") copy = nb::cast<bool>(v);
-    else if (key != "non_blocking") PF_FAIL(Type, "to: unexpected keyword; got '{}'; expected dtype, device, other or copy", key);
+    else if (key != "non_blocking")
+      PF_FAIL(Type, "to: unexpected keyword; got '{}'; expected dtype, device, other or copy", key);
   }
   Tensor y = device ? to_device(x, *device) : x;
   if (dtype) y = cast(y, *dtype);
@@ -122,14 +126,19 @@ nb::object to_dtype(nb::handle_t<Tensor> self) {
 }
 
 void bind_properties(TensorClass& c) {
-  c.def_prop_ro("shape", [](const Tensor& x) { return dims_tuple(x.shape()); }, "Sizes, as a tuple.");
-  c.def_prop_ro("dtype", [](const Tensor& x) { return dtype_object(x.dtype()); }, "Element type.");
-  c.def_prop_ro("device", [](const Tensor& x) { return x.device(); }, "Where the elements are.");
-  c.def_prop_ro("ndim", [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
+  c.def_prop_ro(
+      "shape", [](const Tensor& x) { return dims_tuple(x.shape()); }, "Sizes, as a tuple.");
+  c.def_prop_ro(
+      "dtype", [](const Tensor& x) { return dtype_object(x.dtype()); }, "Element type.");
+  c.def_prop_ro(
+      "device", [](const Tensor& x) { return x.device(); }, "Where the elements are.");
+  c.def_prop_ro(
+      "ndim", [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
   c.def_prop_ro("nbytes", [](const Tensor& x) { return x.nbytes(); });
   c.def_prop_ro("itemsize", [](const Tensor& x) { return x.itemsize(); });
-  c.def_prop_rw("requires_grad", [](const Tensor& x) { return x.requires_grad(); },
-                [](const Tensor& x, bool on) { x.set_requires_grad(on); }, "Whether gradients are computed for it.");
+  c.def_prop_rw(
+      "requires_grad", [](const Tensor& x) { return x.requires_grad(); },
+      [](const Tensor& x, bool on) { x.set_requires_grad(on); }, "Whether gradients are computed for it.");
   c.def_prop_rw(
       "grad",
       [](const Tensor& x) -> nb::object {
@@ -140,69 +149,104 @@ void bind_properties(TensorClass& c) {
         if (g.is_none()) return x.set_grad(Tensor());
         const Tensor* t = as_tensor(g);
         PF_CHECK(t, Type, "grad: not a tensor; got {}; expected a tensor or None", kind_name(g));
-        PF_CHECK(t->shape() == x.shape() && t->dtype() == x.dtype(), Value, "grad: does not fit; got shape {} and dtype {}; expected {} and {}",
-                 t->shape().str(), dtype_name(t->dtype()), x.shape().str(), dtype_name(x.dtype()));
+        PF_CHECK(t->shape() == x.shape() && t->dtype() == x.dtype(), Value,
+                 "grad: does not fit; got shape {} and dtype {}; expected {} and {}", t->shape().str(),
+                 dtype_name(t->dtype()), x.shape().str(), dtype_name(x.dtype()));
         x.set_grad(*t);
       },
       nb::for_setter("grad"_a.none()), "The accumulated gradient, or None.");
-  c.def_prop_ro("is_leaf", [](const Tensor& x) { return x.is_leaf(); }, "Whether no recorded op made it.");
-  c.def_prop_ro("grad_fn", [](const Tensor& x) -> nb::object {
-    Ref<GradNode> fn = x.grad_fn();
-    return fn ? nb::cast(fn) : nb::none();
-  }, "The step of the tape that made it, or None.");
+  c.def_prop_ro(
+      "is_leaf", [](const Tensor& x) { return x.is_leaf(); }, "Whether no recorded op made it.");
+  c.def_prop_ro(
+      "grad_fn",
+      [](const Tensor& x) -> nb::object {
+        Ref<GradNode> fn = x.grad_fn();
+        return fn ? nb::cast(fn) : nb::none();
+      },
+      "The step of the tape that made it, or None.");
   c.def_prop_rw(
       "data", [](const Tensor& x) { return x.detach(); },
       [](const Tensor& x, const Tensor& value) {
-        PF_CHECK(value.shape() == x.shape(), Value, "data: shapes differ; got {}; expected {}", value.shape().str(), x.shape().str());
+        PF_CHECK(value.shape() == x.shape(), Value, "data: shapes differ; got {}; expected {}", value.shape().str(),
+                 x.shape().str());
         grad_mode::Guard off(false);
         copy_(x, value);
       },
       "The same elements without history. Assigning copies into them.");
-  c.def_prop_ro("T", [](const Tensor& x) {
-    PF_CHECK(x.dim() <= 2, Value, "T: only for up to 2 dimensions; got shape {}; hint: use mT or permute", x.shape().str());
-    return x.dim() == 2 ? transpose(x, 0, 1) : x;
-  }, "The transpose of a matrix.");
-  c.def_prop_ro("mT", [](const Tensor& x) {
-    PF_CHECK(x.dim() >= 2, Value, "mT: needs 2 dimensions; got shape {}", x.shape().str());
-    return transpose(x, -2, -1);
-  }, "The last two dimensions swapped.");
+  c.def_prop_ro(
+      "T",
+      [](const Tensor& x) {
+        PF_CHECK(x.dim() <= 2, Value, "T: only for up to 2 dimensions; got shape {}; hint: use mT or permute",
+                 x.shape().str());
+        return x.dim() == 2 ? transpose(x, 0, 1) : x;
+      },
+      "The transpose of a matrix.");
+  c.def_prop_ro(
+      "mT",
+      [](const Tensor& x) {
+        PF_CHECK(x.dim() >= 2, Value, "mT: needs 2 dimensions; got shape {}", x.shape().str());
+        return transpose(x, -2, -1);
+      },
+      "The last two dimensions swapped.");
   c.def_prop_ro("_version", [](const Tensor& x) { return x.storage()->version.load(); });
 }
 
 void bind_queries(TensorClass& c) {
   // nn.Module.to(): the Python object stays (optimizers hold it), what it names changes.
-  c.def("_become", [](Tensor& x, const Tensor& value, bool requires_grad) {
-    x = value.detach();
-    if (requires_grad) x.set_requires_grad(true);
-  }, "value"_a, "requires_grad"_a);
-  c.def("size", [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
-    if (dim) return nb::int_(x.size(*dim));
-    return dims_tuple(x.shape());
-  }, "dim"_a.none() = nb::none(), "All sizes, or that of one dim.");
-  c.def("stride", [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
-    if (dim) return nb::int_(x.strides()[normalize_dim("stride", *dim, x.dim())]);
-    return dims_tuple(x.strides());
-  }, "dim"_a.none() = nb::none(), "Strides in elements.");
+  c.def(
+      "_become",
+      [](Tensor& x, const Tensor& value, bool requires_grad) {
+        x = value.detach();
+        if (requires_grad) x.set_requires_grad(true);
+      },
+      "value"_a, "requires_grad"_a);
+  c.def(
+      "size",
+      [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
+        if (dim) return nb::int_(x.size(*dim));
+        return dims_tuple(x.shape());
+      },
+      "dim"_a.none() = nb::none(), "All sizes, or that of one dim.");
+  c.def(
+      "stride",
+      [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
+        if (dim) return nb::int_(x.strides()[normalize_dim("stride", *dim, x.dim())]);
+        return dims_tuple(x.strides());
+      },
+      "dim"_a.none() = nb::none(), "Strides in elements.");
   c.def("storage_offset", [](const Tensor& x) { return x.offset(); });
-  c.def("data_ptr", [](const Tensor& x) {
-    Unlocked u;
-    return reinterpret_cast<uintptr_t>(x.data());
-  }, "Address of the first element; a sync point. Writing through it is not seen by anything.");
-  for (const char* name : {"numel", "nelement"}) c.def(name, [](const Tensor& x) { return x.numel(); }, "Number of elements.");
-  for (const char* name : {"dim", "ndimension"}) c.def(name, [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
-  c.def("element_size", [](const Tensor& x) { return x.itemsize(); }, "Bytes per element.");
+  c.def(
+      "data_ptr",
+      [](const Tensor& x) {
+        Unlocked u;
+        return reinterpret_cast<uintptr_t>(x.data());
+      },
+      "Address of the first element; a sync point. Writing through it is not seen by anything.");
+  for (const char* name : {"numel", "nelement"})
+    c.def(
+        name, [](const Tensor& x) { return x.numel(); }, "Number of elements.");
+  for (const char* name : {"dim", "ndimension"})
+    c.def(
+        name, [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
+  c.def(
+      "element_size", [](const Tensor& x) { return x.itemsize(); }, "Bytes per element.");
   c.def("is_contiguous", [](const Tensor& x) { return x.is_contiguous(); });
   c.def("is_floating_point", [](const Tensor& x) { return x.is_floating_point(); });
-  c.def("is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a, "Whether both names mean the same tensor.");
+  c.def(
+      "is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a,
+      "Whether both names mean the same tensor.");
   c.def("item", &item_object, "The only element as a Python number; ValueError when there is not exactly one.");
   c.def("tolist", &to_list, "Nested lists of Python numbers (a number for a 0-d tensor).");
 }
 
 void bind_protocols(TensorClass& c) {
-  c.def("__init__", [](Tensor* self, nb::handle data) {
-    if (const Tensor* t = as_tensor(data)) new (self) Tensor(*t);
-    else new (self) Tensor(make_tensor("Tensor", data, {}, {}));
-  }, "data"_a, "A further name for a tensor, or a copy of data. Use pyflame.tensor().");
+  c.def(
+      "__init__",
+      [](Tensor* self, nb::handle data) {
+        if (const Tensor* t = as_tensor(data)) new (self) Tensor(*t);
+        else new (self) Tensor(make_tensor("Tensor", data, {}, {}));
+      },
+      "data"_a, "A further name for a tensor, or a copy of data. Use pyflame.tensor().");
   c.def("__len__", [](const Tensor& x) {
     PF_CHECK(x.dim() > 0, Type, "len: a 0-d tensor has no length");
     return x.shape()[0];
@@ -217,8 +261,9 @@ void bind_protocols(TensorClass& c) {
   c.def("__float__", [](const Tensor& x) { return nb::cast<double>(nb::float_(item_object(x))); });
   c.def("__int__", [](const Tensor& x) { return nb::int_(item_object(x)); });
   c.def("__index__", [](const Tensor& x) {
-    PF_CHECK(!is_float(x.dtype()) && x.numel() == 1, Type, "index: only integer tensors of one element are indices; got dtype {} and shape {}",
-             dtype_name(x.dtype()), x.shape().str());
+    PF_CHECK(!is_float(x.dtype()) && x.numel() == 1, Type,
+             "index: only integer tensors of one element are indices; got dtype {} and shape {}", dtype_name(x.dtype()),
+             x.shape().str());
     return nb::int_(item_object(x));
   });
   c.def("__repr__", &repr);
@@ -245,23 +290,35 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
   c.def("int", &to_dtype<DType::int32>, "int32.");
   c.def("short", &to_dtype<DType::int16>, "int16.");
   c.def("bool", &to_dtype<DType::bool_>, "bool: whether not zero.");
-  c.def("type", [](nb::handle_t<Tensor> self, DTypeArg dtype) -> nb::object {
-    const Tensor& x = *nb::inst_ptr<Tensor>(self);
-    if (dtype.raw.is_none()) return nb::str(fmt::format("pyflame.{}", dtype_name(x.dtype())).c_str());
-    return same_or_new(self, x, cast(x, dtype.require("type")));
-  }, "dtype"_a.none() = nb::none(), "The name of the dtype, or a cast to another.");
-  c.def("type_as", [](const Tensor& x, const Tensor& other) { return cast(x, other.dtype()); }, "other"_a);
-  c.def("cpu", [](nb::handle_t<Tensor> self) {
-    const Tensor& x = *nb::inst_ptr<Tensor>(self);
-    return same_or_new(self, x, to_device(x, Device{}));
-  }, "On the CPU.");
-  c.def("contiguous", [](nb::handle_t<Tensor> self) {
-    const Tensor& x = *nb::inst_ptr<Tensor>(self);
-    return same_or_new(self, x, contiguous(x));
-  }, "Itself when it lies in memory in row-major order, otherwise a copy that does.");
+  c.def(
+      "type",
+      [](nb::handle_t<Tensor> self, DTypeArg dtype) -> nb::object {
+        const Tensor& x = *nb::inst_ptr<Tensor>(self);
+        if (dtype.raw.is_none()) return nb::str(fmt::format("pyflame.{}", dtype_name(x.dtype())).c_str());
+        return same_or_new(self, x, cast(x, dtype.require("type")));
+      },
+      "dtype"_a.none() = nb::none(), "The name of the dtype, or a cast to another.");
+  c.def(
+      "type_as", [](const Tensor& x, const Tensor& other) { return cast(x, other.dtype()); }, "other"_a);
+  c.def(
+      "cpu",
+      [](nb::handle_t<Tensor> self) {
+        const Tensor& x = *nb::inst_ptr<Tensor>(self);
+        return same_or_new(self, x, to_device(x, Device{}));
+      },
+      "On the CPU.");
+  c.def(
+      "contiguous",
+      [](nb::handle_t<Tensor> self) {
+        const Tensor& x = *nb::inst_ptr<Tensor>(self);
+        return same_or_new(self, x, contiguous(x));
+      },
+      "Itself when it lies in memory in row-major order, otherwise a copy that does.");
   c.def("detach", &Tensor::detach, "The same elements without history; shares storage.");
-  m.def("clone", [](const Tensor& x) { return clone(x); }, "input"_a, "A copy.");
-  c.def("clone", [](const Tensor& x) { return clone(x); }, "A copy; gradients flow through it.");
+  m.def(
+      "clone", [](const Tensor& x) { return clone(x); }, "input"_a, "A copy.");
+  c.def(
+      "clone", [](const Tensor& x) { return clone(x); }, "A copy; gradients flow through it.");
 }
 
 }  // namespace

@@ -404,7 +404,7 @@ class MultiheadAttention(Module):
             parts.append(_C.triu(_C.ones(t, s), 1).bool())
         total = None
         for m in parts:
-            if m.dtype == _C.bool:
+            if m.dtype == _C.bool_:
                 m = _C.zeros(m.shape, dtype=dtype).masked_fill(m, float("-inf"))
             total = m if total is None else total + m
         return total
