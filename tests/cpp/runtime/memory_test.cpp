@@ -1,0 +1,225 @@
+// Where bytes lie: intervals of the arena never overlap, storage that died is taken over, and nothing grows in a loop.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "pyflame/autograd/autograd.h"
+#include "pyflame/compile/program.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/record/recorder.h"
+#include "pyflame/runtime/allocator.h"
+#include "support/plan.h"
+#include "support/random_program.h"
+
+namespace pyflame {
+namespace {
+
+using testing::Plan;
+using testing::plan_of;
+
+constexpr size_t kMiB = 1 << 20;
+
+// ---- the planner by itself
+
+// Steps that touch random slots; what is not live after the window shares the arena.
+Program random_program(uint32_t seed) {
+  std::mt19937 rng(seed);
+  auto below = [&](int n) { return static_cast<int>(rng() % static_cast<uint32_t>(n)); };
+  Program p;
+  const int slots = 2 + below(30), steps = 1 + below(40);
+  for (int s = 0; s < slots; ++s) {
+    SlotInfo slot;
+    slot.nbytes = static_cast<size_t>(below(5) ? 1 + below(5000) : 0);
+    slot.external = below(4) == 0;
+    slot.live = below(4) == 0;
+    slot.donatable = slot.external && !slot.live && below(2);
+    p.graph.slots.push_back(slot);
+    p.graph.bindings.push_back({s});
+  }
+  for (int k = 0; k < steps; ++k) {
+    Node n;
+    n.op = OpId::add;
+    for (int i = 0; i < 3; ++i) {
+      Operand o;
+      o.index = below(slots);
+      (i < 2 ? n.ins : n.outs).push_back(o);
+    }
+    p.graph.nodes.push_back(n);
+    Step step;
+    step.group.nodes = {k};
+    step.group.elided.assign(p.graph.bindings.size(), false);
+    p.steps.push_back(std::move(step));
+  }
+  return p;
+}
+
+TEST(PlanMemory, LiveIntervalsNeverOverlap) {
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    Program p = random_program(seed);
+    plan_memory(p, true);
+    const size_t n = p.graph.slots.size();
+    std::vector<int> first(n, -1), last(n, -1);
+    for (int k = 0; k < static_cast<int>(p.steps.size()); ++k) {
+      const Node& node = p.graph.nodes[static_cast<size_t>(k)];
+      for (const auto* ops : {&node.ins, &node.outs})
+        for (const Operand& o : *ops) {
+          const auto s = static_cast<size_t>(o.index);
+          if (first[s] < 0) first[s] = k;
+          last[s] = k;
+        }
+    }
+    std::vector<bool> donated(n, false);
+    for (size_t a = 0; a < n; ++a) {
+      const Placement& pa = p.placements[a];
+      if (first[a] < 0) continue;
+      if (pa.kind == Placement::Donated) {
+        const auto d = static_cast<size_t>(pa.donor);
+        EXPECT_TRUE(p.graph.slots[d].donatable && !donated[d]) << "seed " << seed;
+        EXPECT_LT(last[d], first[a]) << "seed " << seed;
+        EXPECT_EQ(p.graph.slots[d].nbytes, p.graph.slots[a].nbytes);
+        donated[d] = true;
+      }
+      const bool own = pa.kind == Placement::Allocate || pa.kind == Placement::Donated;
+      EXPECT_EQ(pa.kind == Placement::External, p.graph.slots[a].external);
+      EXPECT_TRUE(own || p.graph.slots[a].external || !p.graph.slots[a].live);
+      if (pa.kind != Placement::Arena) continue;
+      EXPECT_EQ(pa.offset % 64, 0u);
+      EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.arena_bytes);
+      for (size_t b = 0; b < a; ++b) {
+        const Placement& pb = p.placements[b];
+        if (pb.kind != Placement::Arena || first[b] < 0 || last[a] < first[b] || last[b] < first[a]) continue;
+        const bool apart = pa.offset + p.graph.slots[a].nbytes <= pb.offset || pb.offset + p.graph.slots[b].nbytes <= pa.offset;
+        EXPECT_TRUE(apart) << "seed " << seed << ", slots " << a << " and " << b;
+      }
+    }
+  }
+}
+
+// ---- with real tensors
+
+class Memory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_UNLESS_DEFAULT_SETTINGS();
+    synchronize();
+    empty_cache();
+    reset_peak_memory();
+    base_ = memory_stats().allocated;
+  }
+  size_t peak() const { return memory_stats().peak_allocated - base_; }
+  uint64_t base_ = 0;
+};
+
+TEST_F(Memory, AChainAllocatesOneOutput) {
+  const Tensor x = ones({4 * static_cast<int64_t>(kMiB)});  // 16 MiB
+  synchronize();
+  base_ = memory_stats().allocated;
+  reset_peak_memory();
+  Tensor y = x;
+  for (int i = 0; i < 10; ++i) y = add(mul(y, 0.5), 1.0);
+  synchronize();
+  EXPECT_LE(peak(), 16 * kMiB + 65536);
+  EXPECT_EQ(memory_stats().allocated - base_, 16 * kMiB);
+}
+
+TEST_F(Memory, RepeatedUpdatesNeedFewCopies) {
+  Tensor x = ones({static_cast<int64_t>(kMiB)});  // 4 MiB
+  synchronize();
+  base_ = memory_stats().allocated - 4 * kMiB - memory_stats().arena;
+  reset_peak_memory();
+  for (int i = 0; i < 300; ++i) {
+    x = mul(x, 1.0001);
+    synchronize();
+  }
+  EXPECT_LE(peak() - memory_stats().arena, 8 * kMiB + 65536);  // the old value and the new one
+  for (int i = 0; i < 300; ++i) x = mul(x, 1.0001);  // in one window the old value's bytes become the new one's
+  synchronize();
+  EXPECT_LE(peak(), 16 * kMiB + 65536);
+  EXPECT_LE(memory_stats().allocated - base_ - memory_stats().arena, 4 * kMiB + 65536);
+}
+
+TEST_F(Memory, StorageThatDiedIsTakenOver) {
+  const Device null{DeviceType::null};
+  Tensor x = zeros({256, 256}, DType::float32, null);
+  const Tensor w = zeros({256, 256}, DType::float32, null);
+  synchronize();
+  x.storage()->owned_by_allocator = true;  // as if it had been run
+  Tensor y;
+  const Plan p = plan_of([&] {
+    y = matmul(matmul(x, w), w);  // x is last read before y is made
+    x = Tensor();
+    return y;
+  });
+  EXPECT_EQ(p.new_bytes, 0u) << p.text;
+}
+
+TEST_F(Memory, StatsAddUp) {
+  const uint64_t before = memory_stats().allocated;
+  {
+    const Tensor x = empty({1000});
+    EXPECT_EQ(memory_stats().allocated - before, 4096u);  // a size class
+    EXPECT_GE(memory_stats().peak_allocated, memory_stats().allocated);
+  }
+  EXPECT_EQ(memory_stats().allocated, before);
+  EXPECT_GE(memory_stats().cached, 4096u);
+  const uint64_t calls = memory_stats().allocations;
+  { const Tensor y = empty({1000}); }
+  EXPECT_EQ(memory_stats().allocations, calls);  // kept for reuse
+  empty_cache();
+  EXPECT_EQ(memory_stats().cached, 0u);
+}
+
+TEST_F(Memory, ATrainingLoopDoesNotGrow) {
+  Tensor w = mul(randn({32, 32}), 0.1), b = zeros({32});
+  w.set_requires_grad(true);
+  b.set_requires_grad(true);
+  Tensors m{zeros_like(w), zeros_like(b)}, v{zeros_like(w), zeros_like(b)};
+  const Tensor x = randn({16, 32});
+  synchronize();
+  uint64_t early = 0, programs = 0;
+  for (int i = 1; i <= 1000; ++i) {
+    w.set_grad(Tensor());
+    b.set_grad(Tensor());
+    const Tensor loss = mean(square(dropout(relu(linear(x, w, b)), 0.2)));
+    autograd::backward({loss});
+    adam_step({w, b}, {w.grad(), b.grad()}, m, v, {1e-3 / i, 0.9, 0.999, 1e-8, 0, i, false, false});
+    cut_window();
+    if (i % 100 == 0) loss.item<float>();
+    if (i == 200) {
+      reset_peak_memory();
+      early = memory_stats().allocated;
+      programs = cache_stats().misses;
+    }
+  }
+  synchronize();
+  EXPECT_LE(memory_stats().allocated, early + 65536);
+  EXPECT_LE(memory_stats().peak_allocated, early + (1 << 20));
+  EXPECT_EQ(cache_stats().misses, programs);
+}
+
+TEST_F(Memory, PlannedBytes) {
+  const Device null{DeviceType::null};
+  const Tensor x = zeros({256, 256}, DType::float32, null), w = zeros({256, 256}, DType::float32, null);
+  synchronize();
+  constexpr size_t kOne = 256 * 256 * 4;
+  Plan p = plan_of([&] { return softmax(matmul(x, w), -1); });
+  EXPECT_EQ(p.new_bytes, kOne) << p.text;
+  EXPECT_EQ(p.arena, kOne) << p.text;
+  p = plan_of([&] { return Tensors{matmul(x, w), matmul(w, x)}; });
+  EXPECT_EQ(p.new_bytes, 2 * kOne);
+  EXPECT_EQ(p.arena, 0u);
+}
+
+TEST_F(Memory, RandomProgramsGiveEverythingBack) {
+  const uint64_t before = memory_stats().allocated - memory_stats().arena;
+  for (uint64_t seed = 1; seed < 60; ++seed) {
+    testing::RandomProgram program(seed, {});
+    program.run();
+  }
+  synchronize();
+  // A finished program owns nothing: only the arena may have grown.
+  EXPECT_LE(memory_stats().allocated - memory_stats().arena, before + memory_stats().arena / 4);
+}
+
+}  // namespace
+}  // namespace pyflame
