@@ -192,6 +192,25 @@ std::string legend_svg() {
   return s;
 }
 
+// Centred, over about a fortieth of the run; the window shrinks at both ends so that the curve neither lags nor stops short.
+std::vector<Metric> running_mean(const std::vector<Metric>& metrics) {
+  std::vector<double> sums{0};
+  std::vector<size_t> counts{0};
+  for (const Metric& m : metrics) {
+    const bool finite = std::isfinite(m.loss);
+    sums.push_back(sums.back() + (finite ? m.loss : 0));
+    counts.push_back(counts.back() + (finite ? 1 : 0));
+  }
+  std::vector<Metric> smooth = metrics;
+  const size_t n = metrics.size();
+  for (size_t i = 0; i < n; ++i) {
+    const size_t half = std::min({n / 80, i, n - 1 - i}), from = i - half, to = i + half + 1;
+    const size_t count = counts[to] - counts[from];
+    smooth[i].loss = count > 0 ? (sums[to] - sums[from]) / static_cast<double>(count) : NAN;
+  }
+  return smooth;
+}
+
 }  // namespace
 
 std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string& title) {
@@ -204,16 +223,8 @@ std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string
   s += axes_svg(a, title);
   s += path_svg(
       a, metrics, [](const Metric& m) { return m.loss; }, "stroke='#2b6cb0' stroke-opacity='0.25'");
-  // Running mean over about a fiftieth of the run, begun with the first value.
-  const double keep = 1 - 1 / std::max(1.0, static_cast<double>(metrics.size()) / 50);
-  std::vector<Metric> smooth = metrics;
-  double mean = NAN;
-  for (Metric& m : smooth) {
-    if (std::isfinite(m.loss)) mean = std::isfinite(mean) ? keep * mean + (1 - keep) * m.loss : m.loss;
-    m.loss = mean;
-  }
   s += path_svg(
-      a, smooth, [](const Metric& m) { return m.loss; }, "stroke='#2b6cb0' stroke-width='2.2'");
+      a, running_mean(metrics), [](const Metric& m) { return m.loss; }, "stroke='#2b6cb0' stroke-width='2.2'");
   s += validation_svg(a, metrics);
   return s + legend_svg() + "</svg>\n";
 }

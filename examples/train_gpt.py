@@ -134,7 +134,7 @@ def main(argv=None):
     for name, default in dict(steps=200, batch_size=16, block_size=128, n_layer=4, n_head=4, n_embd=128, seed=1337, warmup_steps=100,
                               eval_batches=40, eval_interval=250, gradient_accumulation_steps=1).items():
         p.add_argument("--" + name, type=int, default=default)
-    for name, default in dict(dropout=0.0, lr=1e-3, min_lr_ratio=0.1, weight_decay=0.1, clip=1.0).items():
+    for name, default in dict(dropout=0.0, lr=2e-3, min_lr_ratio=0.1, weight_decay=0.1, clip=1.0).items():
         p.add_argument("--" + name, type=float, default=default)
     a = p.parse_args(argv)
 
