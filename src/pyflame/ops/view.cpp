@@ -342,15 +342,37 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index) {
   return v;
 }
 
+namespace {
+
+// One node for all parts: the gradient of the whole is written once, where a node for each part would fill and add it n times.
+Tensors parts_of(const Tensor& x, int d, const std::vector<int64_t>& sizes) {
+  Tensors parts;
+  int64_t at = 0;
+  for (int64_t s : sizes) {
+    parts.push_back(narrow(x, d, at, s));
+    at += s;
+  }
+  if (!any_requires_grad({x})) return parts;
+  auto backward = [d](GradNode& n, const Tensors& g) -> Tensors {
+    Tensors all;
+    for (size_t i = 0; i < g.size(); ++i)
+      all.push_back(g[i] ? g[i] : zeros(n.outputs[i].shape, n.outputs[i].dtype, n.outputs[i].device));
+    return {cat(all, d)};
+  };
+  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("split", std::move(backward))), {x}, {parts.begin(), parts.end()}, {});
+  return parts;
+}
+
+}  // namespace
+
 Tensors split(const Tensor& x, int64_t size, int64_t dim) {
   const int d = rank_dim("split", x, dim);
   const int64_t total = x.shape()[d];
   PF_CHECK(size > 0 || (size == 0 && total == 0), Value, "split: the size is not positive; got {}; expected > 0", size);
-  Tensors parts;
-  for (int64_t at = 0; at < total; at += std::min(size, total - at))
-    parts.push_back(narrow(x, d, at, std::min(size, total - at)));
-  if (total == 0) parts.push_back(narrow(x, d, 0, 0));
-  return parts;
+  std::vector<int64_t> sizes;
+  for (int64_t at = 0; at < total; at += size) sizes.push_back(std::min(size, total - at));
+  if (total == 0) sizes.push_back(0);
+  return parts_of(x, d, sizes);
 }
 
 Tensors split(const Tensor& x, const Dims& sizes, int64_t dim) {
@@ -363,13 +385,7 @@ Tensors split(const Tensor& x, const Dims& sizes, int64_t dim) {
   PF_CHECK(total == x.shape()[d], Value,
            "split: the sizes do not add up; got {}; expected a total of {} for dim {} of shape {}", sizes.str(),
            x.shape()[d], d, x.shape().str());
-  Tensors parts;
-  int64_t at = 0;
-  for (int64_t s : sizes) {
-    parts.push_back(narrow(x, d, at, s));
-    at += s;
-  }
-  return parts;
+  return parts_of(x, d, {sizes.begin(), sizes.end()});
 }
 
 Tensors chunk(const Tensor& x, int64_t chunks, int64_t dim) {
