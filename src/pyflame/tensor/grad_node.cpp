@@ -148,6 +148,8 @@ void attach_node(Ref<GradNode> node, const std::vector<std::reference_wrapper<co
     }
     n.saved_tensors.emplace_back(t, is_output, output_nr);
   }
+  // Now, not when the node was made: looking at the inputs may have given a view a new history, which must count as older.
+  n.sequence = g_sequence.fetch_add(1, std::memory_order_relaxed);
   n.outputs.reserve(outputs.size());
   for (size_t k = 0; k < outputs.size(); ++k) {
     const Tensor& t = outputs[k];

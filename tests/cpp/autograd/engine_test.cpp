@@ -122,6 +122,18 @@ TEST(Backward, InPlaceOnViewsGoesThroughTheBase) {
   expect_values(x.grad(), {1, 10, 10, 1});
 }
 
+TEST(Backward, AViewWhoseBaseWasRewrittenCountsAsOlderThanItsUser) {
+  const Tensor x = leaf({1, 2, 3});
+  const Tensor base = mul(x, 1.0);
+  const Tensor view = slice(base, 0, 0, 2);
+  binary_(mul, "mul_", base, Value(2.0));
+  const Tensor other = leaf({1, 1});
+  const Tensor y = mul(other, view);  // the view gets its new history here, as the second input
+  backward({add(sum(y), sum(view))});
+  expect_values(x.grad(), {4, 4, 0});
+  expect_values(other.grad(), {2, 4});
+}
+
 // ---- hooks
 
 TEST(Hooks, ReplaceAndAreRemoved) {

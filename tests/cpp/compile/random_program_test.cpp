@@ -119,6 +119,33 @@ TEST(RandomPrograms, AgreeWithTheReference) {
   }
 }
 
+TEST(RandomPrograms, GradientsDoNotDependOnWindows) {
+  int with_gradients = 0;
+  for (uint64_t seed = 4000; seed <= 4200; ++seed) {
+    RandomOptions o = options_for(seed);
+    o.ops = std::min(o.ops, 40);
+    o.gradients = true;
+    const Result fused = execute(seed, o);
+    with_gradients += fused.values.size() > 12;
+    o.after_op = synchronize;
+    ASSERT_EQ(difference(fused, execute(seed, o), 0), "") << "seed " << seed << "\n" << fused.log;
+  }
+  EXPECT_GT(with_gradients, 20);
+}
+
+TEST(RandomPrograms, GradientsAgreeWithTheReference) {
+  for (uint64_t seed = 4500; seed <= 4600; ++seed) {
+    RandomOptions o = options_for(seed);
+    o.ops = std::min(o.ops, 25);
+    o.dtype = DType::float64;
+    o.gradients = true;
+    o.jumps = o.other_dtypes = false;
+    const Result cpu = execute(seed, o);
+    o.device = Device{DeviceType::reference};
+    ASSERT_EQ(difference(cpu, execute(seed, o), 1e-6), "") << "seed " << seed << "\n" << cpu.log;
+  }
+}
+
 // Settings are read once a process: the other settings run in a child that prints its values.
 constexpr uint64_t kFirst = 5000, kLast = 5040;
 

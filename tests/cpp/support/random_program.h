@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pyflame/autograd/autograd.h"
 #include "pyflame/ops/ops.h"
 
 namespace pyflame::testing {
@@ -18,6 +19,7 @@ struct RandomOptions {
   bool matmul = false;         // library products: not bit for bit the same when fused
   bool other_dtypes = true;    // casts to 16 bits and to integers
   bool jumps = true;           // comparisons and rounding: a small error upstream may flip them
+  bool gradients = false;      // the results are followed by the gradients of the first inputs
   double scale = 1;            // enters scalars: the same program with other params
   std::function<void()> after_op;
 };
@@ -32,14 +34,30 @@ class RandomProgram {
 
   Tensors run() {
     manual_seed(state_);
-    for (int i = 0; i < 4; ++i) keep(host_tensor());
+    for (int i = 0; i < 4; ++i) {
+      Tensor t = host_tensor();
+      if (o_.gradients) {
+        leaves_.push_back(t.set_requires_grad(true));
+        t = mul(t, 1.5);
+      }
+      keep(t);
+    }
     for (int i = 0; i < o_.ops; ++i) {
       one_op();
       if (o_.after_op) o_.after_op();
       if (pool_.size() > 3 && chance(35)) pool_.erase(pool_.begin() + at(pool_.size()));
       while (pool_.size() > 12) pool_.erase(pool_.begin() + at(pool_.size()));
     }
-    return pool_;
+    if (!o_.gradients) return pool_;
+    Tensor loss = zeros({}, DType::float64, o_.device);
+    for (const Tensor& t : pool_)
+      if (is_float(t.dtype())) loss = add(loss, cast(sum(mul(tame(t), 0.3)), DType::float64));
+    if (loss.requires_grad()) autograd::backward({loss});
+    Tensors out;
+    for (const Tensor& t : pool_) out.push_back(t.detach());
+    for (const Tensor& t : leaves_)
+      if (t.grad()) out.push_back(t.grad());
+    return out;
   }
   const std::string& log() const { return log_; }
 
@@ -158,6 +176,7 @@ class RandomProgram {
   }
   Tensor target() {
     Tensor x = any();
+    if (o_.gradients) keep(x = clone(x), "clone");  // what a gradient needs is not written
     if (chance(60)) x = some_view(x);
     for (int d = 0; d < x.dim(); ++d)
       if (x.shape()[d] > 1 && x.strides()[d] == 0) x = clone(x);
@@ -289,7 +308,7 @@ class RandomProgram {
   uint64_t state_;
   int64_t base_[3];
   int64_t most_;
-  Tensors pool_;
+  Tensors pool_, leaves_;
   std::string log_;
 };
 
