@@ -14,7 +14,7 @@
 namespace pyflame::nn {
 
 struct GptTrainOptions {
-  int64_t steps = 3000, batch_size = 16, gradient_accumulation_steps = 1;
+  int64_t steps = 2500, batch_size = 16, gradient_accumulation_steps = 1;
   double lr = 2e-3;  // peak; a cosine takes it down to lr * min_lr_ratio
   double min_lr_ratio = 0.1;
   int64_t warmup_steps = 100;  // at most a tenth of `steps`
