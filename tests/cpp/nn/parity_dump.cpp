@@ -21,7 +21,7 @@ class Dump {
  public:
   // `call` is given the layer and the input.
   template <class Make, class Call>
-  void add(const std::string& name, Make make, const Tensor& input, Call call) {
+  void add(const std::string& name, const Tensor& input, Make make, Call call) {
     manual_seed(kLayerSeed);
     auto layer = make();
     for (const auto& [key, t] : state_dict(layer)) put(name + "/before/" + key, t);
@@ -39,8 +39,8 @@ class Dump {
     if (x.grad()) put(name + "/input_grad", x.grad());
   }
   template <class Make>
-  void add(const std::string& name, Make make, const Tensor& input) {
-    add(name, make, input, [](const auto& layer, const Tensor& x) { return layer(x); });
+  void add(const std::string& name, const Tensor& input, Make make) {
+    add(name, input, make, [](const auto& layer, const Tensor& x) { return layer(x); });
   }
   void write(const std::string& path) const { save_safetensors(path, tensors_); }
 
@@ -50,72 +50,47 @@ class Dump {
   NamedTensors tensors_;
 };
 
+void dump_activations(Dump& d) {
+  manual_seed(kInputSeed);
+  const Tensor rows = randn({6, 5});
+  d.add("relu", rows, [] { return ReLU{}; });
+  d.add("silu", rows, [] { return SiLU{}; });
+  d.add("tanh", rows, [] { return Tanh{}; });
+  d.add("sigmoid", rows, [] { return Sigmoid{}; });
+  d.add("softplus", rows, [] { return Softplus{}; });
+  d.add("identity", rows, [] { return Identity{}; });
+  d.add("gelu", rows, [] { return GELU{}; });
+  d.add("gelu_tanh", rows, [] { return GELU{"tanh"}; });
+  d.add("leaky_relu", rows, [] { return LeakyReLU{0.1}; });
+  d.add("softmax", rows, [] { return Softmax{1}; });
+}
+
 void dump_layers(Dump& d) {
   manual_seed(kInputSeed);
   const Tensor rows = randn({6, 5}), image = randn({2, 4, 7, 6}), sequence = randn({3, 4, 8});
   const Tensor words = randint(0, 9, {3, 4}, DType::int64);
-  d.add(
-      "linear", [] { return Linear(5, 7); }, rows);
-  d.add(
-      "linear_without_bias", [] { return Linear(5, 7, false); }, rows);
-  d.add(
-      "conv2d",
-      [] {
-        return Conv2d(4, 6, {3, 2}, {2, 1}, {1, 0}, 1, 2);
-      },
-      image);
-  d.add(
-      "batch_norm2d", [] { return BatchNorm2d(4); }, image);
-  d.add(
-      "layer_norm", [] { return LayerNorm({8}); }, sequence);
-  d.add(
-      "layer_norm_two_dims",
-      [] {
-        return LayerNorm({4, 8}, 1e-3, false);
-      },
-      sequence);
-  d.add(
-      "rms_norm", [] { return RMSNorm({8}); }, sequence);
-  d.add(
-      "max_pool2d", [] { return MaxPool2d(3, 2, 1); }, image);
-  d.add(
-      "dropout", [] { return Dropout(0.3); }, sequence);
-  d.add(
-      "embedding", [] { return Embedding(9, 5, -1); }, words);
-  d.add(
-      "flatten", [] { return Flatten{}; }, image);
-  d.add(
-      "relu", [] { return ReLU{}; }, rows);
-  d.add(
-      "silu", [] { return SiLU{}; }, rows);
-  d.add(
-      "tanh", [] { return Tanh{}; }, rows);
-  d.add(
-      "sigmoid", [] { return Sigmoid{}; }, rows);
-  d.add(
-      "softplus", [] { return Softplus{}; }, rows);
-  d.add(
-      "identity", [] { return Identity{}; }, rows);
-  d.add(
-      "gelu", [] { return GELU{}; }, rows);
-  d.add(
-      "gelu_tanh", [] { return GELU{"tanh"}; }, rows);
-  d.add(
-      "leaky_relu", [] { return LeakyReLU{0.1}; }, rows);
-  d.add(
-      "softmax", [] { return Softmax{1}; }, rows);
+  d.add("linear", rows, [] { return Linear(5, 7); });
+  d.add("linear_without_bias", rows, [] { return Linear(5, 7, false); });
+  d.add("conv2d", image, [] { return Conv2d(4, 6, Pair(3, 2), Pair(2, 1), Pair(1, 0), 1, 2); });
+  d.add("batch_norm2d", image, [] { return BatchNorm2d(4); });
+  d.add("layer_norm", sequence, [] { return LayerNorm({8}); });
+  d.add("layer_norm_two_dims", sequence, [] { return LayerNorm(Dims{4, 8}, 1e-3, false); });
+  d.add("rms_norm", sequence, [] { return RMSNorm({8}); });
+  d.add("max_pool2d", image, [] { return MaxPool2d(3, 2, 1); });
+  d.add("dropout", sequence, [] { return Dropout(0.3); });
+  d.add("embedding", words, [] { return Embedding(9, 5, -1); });
+  d.add("flatten", image, [] { return Flatten{}; });
   const auto attend = [](bool causal) {
     return [causal](const MultiheadAttention& layer, const Tensor& x) { return layer(x, x, x, {}, causal); };
   };
-  d.add(
-      "attention", [] { return MultiheadAttention(8, 2, 0.0, true, true); }, sequence, attend(true));
-  d.add(
-      "attention_sequence_first", [] { return MultiheadAttention(8, 4, 0.0, false); }, sequence, attend(false));
+  const auto sequence_first = [] { return MultiheadAttention(8, 4, 0.0, false); };
+  const auto batch_first = [] { return MultiheadAttention(8, 2, 0.0, true, true); };
+  d.add("attention", sequence, batch_first, attend(true));
+  d.add("attention_sequence_first", sequence, sequence_first, attend(false));
   // Braces: they are evaluated from left to right, parentheses in any order, and the layers draw random numbers.
-  d.add(
-      "sequential",
-      [] { return Sequential{Conv2d(4, 3, 3, 1, 1), BatchNorm2d(3), ReLU{}, MaxPool2d(2), Flatten{}, Linear(27, 4)}; },
-      image);
+  d.add("sequential", image, [] {
+    return Sequential{Conv2d(4, 3, 3, 1, 1), BatchNorm2d(3), ReLU{}, MaxPool2d(2), Flatten{}, Linear(27, 4)};
+  });
 }
 
 void dump_gpt(Dump& d) {
@@ -127,11 +102,9 @@ void dump_gpt(Dump& d) {
   config.n_layer = 2;
   config.n_head = 2;
   config.n_embd = 16;
-  d.add(
-      "gpt", [&] { return Gpt(config); }, index);
+  d.add("gpt", index, [&] { return Gpt(config); });
   config.dropout = 0.25;
-  d.add(
-      "gpt_with_dropout", [&] { return Gpt(config); }, index);
+  d.add("gpt_with_dropout", index, [&] { return Gpt(config); });
 }
 
 }  // namespace
@@ -144,6 +117,7 @@ int main(int argc, char** argv) {
   }
   try {
     pyflame::nn::Dump dump;
+    pyflame::nn::dump_activations(dump);
     pyflame::nn::dump_layers(dump);
     pyflame::nn::dump_gpt(dump);
     dump.write(argv[1]);
