@@ -3,7 +3,9 @@
 
 #include <cstring>
 
+#include "pyflame/compile/program.h"
 #include "pyflame/nn/gpt_trainer.h"
+#include "pyflame/record/recorder.h"
 #include "support/temp_folder.h"
 #include "support/tensor_values.h"
 
@@ -113,6 +115,35 @@ TEST(Gpt, CachedGenerationEqualsRecomputation) {
     context.push_back(a);
     EXPECT_LE(generator.context_length(), 8);
   }
+}
+
+// Positions, lengths and learning rates are run-time numbers: neither a token nor a step may need a program of its own.
+TEST(Gpt, GenerationAndTrainingPlanNothingNewInALoop) {
+  manual_seed(8);
+  Gpt model(tiny());
+  train(model, false);
+  Generator generator(model);
+  std::vector<int64_t> next{1, 2};
+  const auto make = [&](int tokens) {
+    for (int i = 0; i < tokens; ++i) next = {sample_token(generator.feed(next), {}, 0.3)};
+  };
+  make(16);  // the first token, the ones that follow, and a context started anew
+  const uint64_t before = cache_stats().misses;
+  make(40);
+  EXPECT_EQ(cache_stats().misses, before);
+
+  Data d = make_data();
+  GptConfig c = tiny(0.1);
+  c.vocabulary = d.tokenizer.vocabulary();
+  GptTrainOptions o = options();
+  o.steps = 40;
+  GptTrainer trainer(c, o, d.tokenizer, d.dataset);
+  for (int i = 0; i < 10; ++i) trainer.step();
+  synchronize();
+  const uint64_t after_ten = cache_stats().misses;
+  for (int i = 0; i < 20; ++i) trainer.step();
+  synchronize();
+  EXPECT_EQ(cache_stats().misses, after_ten);
 }
 
 TEST(Gpt, PromptsInPiecesAndLongPrompts) {
