@@ -57,15 +57,8 @@ class Walk {
   }
 
   void run() {
+    collect();
     grad_mode::Guard mode(create_, false);
-    while (!ready_.empty()) {
-      const Ref<GradNode> node(ready_.top());
-      ready_.pop();
-      auto it = buffers_.find(node.get());
-      Tensors grads = std::move(it->second.grads);
-      buffers_.erase(it);
-      step(*node, grads);
-    }
     // Only now, and after the last hook: a failure above leaves every .grad as it was.
     for (Tensor& t : leaf_order_) {
       const AutogradMeta& m = autograd_meta(t);
@@ -77,7 +70,46 @@ class Walk {
     for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
   }
 
+  // The walk that runs on this thread: what a checkpoint finds inside belongs to it.
+  static Walk*& current() {
+    thread_local Walk* t_current = nullptr;
+    return t_current;
+  }
+
+  // As a part of another walk: the gradients of `own` are returned, all others are the outer walk's.
+  Tensors run_within(Walk& outer, const Tensors& own) {
+    collect();
+    outer.retained_.insert(outer.retained_.end(), retained_.begin(), retained_.end());
+    outer.seeds_.insert(seeds_.begin(), seeds_.end());
+    Tensors result;
+    for (const Tensor& t : own) {
+      auto it = t ? leaves_.find(t.impl()) : leaves_.end();
+      result.push_back(it == leaves_.end() ? Tensor() : std::move(it->second));
+      if (it != leaves_.end()) leaves_.erase(it);
+    }
+    for (const Tensor& t : leaf_order_)
+      if (auto it = leaves_.find(t.impl()); it != leaves_.end()) outer.leaf(t, it->second);
+    return result;
+  }
+
  private:
+  void collect() {
+    struct Current {
+      Walk* before;
+      explicit Current(Walk* now) : before(std::exchange(current(), now)) {}
+      ~Current() { current() = before; }
+    } here(this);
+    grad_mode::Guard mode(create_, false);
+    while (!ready_.empty()) {
+      const Ref<GradNode> node(ready_.top());
+      ready_.pop();
+      auto it = buffers_.find(node.get());
+      Tensors grads = std::move(it->second.grads);
+      buffers_.erase(it);
+      step(*node, grads);
+    }
+  }
+
   struct Buffer {
     Ref<GradNode> keep;
     Tensors grads;
@@ -292,16 +324,13 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
         used.push_back(outs[i]);
         used_grads.push_back(grads[i]);
       }
-    // Into .grad of the detached inputs and of the parameters used inside.
     Walk walk(false, false);
     {
       grad_mode::Guard off(false, false);
       seed_all("checkpoint", walk, used, used_grads);
     }
-    walk.run();
-    Tensors result;
-    for (size_t i = 0; i < detached.size(); ++i) result.push_back(detached[i] && node.needs(i) ? detached[i].grad() : Tensor());
-    return result;
+    PF_CHECK(Walk::current(), Runtime, "checkpoint: its node is run outside of a backward pass");
+    return walk.run_within(*Walk::current(), detached);
   };
   std::vector<std::reference_wrapper<const Tensor>> ins(inputs.begin(), inputs.end()), outs;
   for (const Tensor& t : outputs)

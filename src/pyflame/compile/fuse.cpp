@@ -253,7 +253,8 @@ class Fuser {
       b.group.kind = GroupKind::Single;
       b.natural = b.group.space = n.outs[0].shape;
       b.group.split = b.natural.size();
-      b.open = fusible && !empty && may_open(GroupKind::Epilogue, n.op, c);
+      // One element is not worth it, and a kernel may take an input of one element for a constant that nobody overwrites.
+      b.open = fusible && n.outs[0].numel() > 1 && space_of(n).numel() > 0 && may_open(GroupKind::Epilogue, n.op, c);
     }
     b.in_place = writes_own_input(n);
     groups_.push_back(std::move(b));

@@ -266,6 +266,33 @@ TEST(Checkpoint, WhatIsPassedThroughKeepsItsHistory) {
   expect_values(x.grad(), {3, 3});
 }
 
+TEST(Checkpoint, ParametersInsideBelongToTheOuterWalk) {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4}), other = leaf({1, 1});
+  auto block = [&](const Tensors& in) -> Tensors {
+    return autograd::checkpoint([&](const Tensors& deep) -> Tensors { return {mul(mul(deep[0], w), w)}; }, {mul(in[0], 2.0)});
+  };
+  auto loss = [&] { return sum(mul(autograd::checkpoint(block, {x})[0], w)); };  // 2 x w^3, w inside and outside
+  int calls = 0;
+  autograd::register_hook(w, [&](const Tensor&) {
+    ++calls;
+    return Tensor();
+  });
+  const Tensors g = grad({loss()}, {x, w});  // accumulates nothing, and finds what is used inside
+  expect_values(g[0], {2 * 27, 2 * 64});
+  expect_values(g[1], {6 * 9, 12 * 16});
+  EXPECT_FALSE(static_cast<bool>(w.grad()));
+  EXPECT_EQ(calls, 1);
+  backward({loss()});
+  expect_values(w.grad(), {6 * 9, 12 * 16});
+  EXPECT_EQ(calls, 2);
+  // A failure behind the checkpoint leaves the parameters inside as they were.
+  const Tensor broken = mul(x, 1.0);
+  autograd::register_hook(broken, [](const Tensor&) -> Tensor { PF_FAIL(Runtime, "hook: on purpose"); });
+  const Tensor y = sum(autograd::checkpoint(block, {broken})[0]);
+  EXPECT_ERROR(Runtime, "on purpose", backward({y}));
+  expect_values(w.grad(), {6 * 9, 12 * 16});
+}
+
 TEST(Checkpoint, SecondDerivativesAreRefused) {
   const Tensor x = leaf({1, 2});
   const Tensor y = sum(autograd::checkpoint([](const Tensors& in) -> Tensors { return {square(in[0])}; }, {x})[0]);

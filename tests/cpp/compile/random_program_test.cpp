@@ -105,6 +105,17 @@ TEST(RandomPrograms, ProductsAreWithinToleranceOfOneByOne) {
   }
 }
 
+TEST(Products, OfOneElementNextToAWriteOfTheirOperand) {
+  const Tensor x = full({1, 1}, 2.0, DType::float32), r = full({1, 1}, 3.0, DType::float32);
+  synchronize();
+  const Tensor y = add(matmul(x, x), r);
+  copy_(r, mul(y, 10.0));  // r is read and written next to the product
+  const Tensor z = add(y, r);
+  EXPECT_EQ(y.item_f64(), 7.0);
+  EXPECT_EQ(r.item_f64(), 70.0);
+  EXPECT_EQ(z.item_f64(), 77.0);
+}
+
 TEST(RandomPrograms, AgreeWithTheReference) {
   for (uint64_t seed = 3000; seed <= 3080; ++seed) {
     RandomOptions o = options_for(seed);

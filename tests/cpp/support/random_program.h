@@ -176,7 +176,7 @@ class RandomProgram {
   }
   Tensor target() {
     Tensor x = any();
-    if (o_.gradients) keep(x = clone(x), "clone");  // what a gradient needs is not written
+    if (o_.gradients) written_ = x = clone(x);  // what a gradient needs is not written
     if (chance(60)) x = some_view(x);
     for (int d = 0; d < x.dim(); ++d)
       if (x.shape()[d] > 1 && x.strides()[d] == 0) x = clone(x);
@@ -196,6 +196,8 @@ class RandomProgram {
       case 3: binary_(mul, "mul_", x, b); break;
       default: unary_(tanh, "tanh_", x); break;
     }
+    if (written_) keep(written_, "written");
+    written_ = Tensor();
     if (chance(50)) keep(x, "in place");
   }
   Tensor some_view(const Tensor& x) {
@@ -309,6 +311,7 @@ class RandomProgram {
   int64_t base_[3];
   int64_t most_;
   Tensors pool_, leaves_;
+  Tensor written_;  // the tensor whose part is being written
   std::string log_;
 };
 
