@@ -4,6 +4,7 @@
 
 prints one line a step, as `metrics.jsonl` of the program has them for the same options and seed.
 """
+# ci: --data README.md --steps 4 --n_layer 1 --n_head 2 --n_embd 32 --batch_size 4 --block_size 16
 import argparse
 import json
 import math
