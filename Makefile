@@ -25,7 +25,7 @@ PYTEST      := $(PY) tools/run_pytest.py
 .PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check bench compare-torch clean distclean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP)/bootstrap: tools/bootstrap.sh tools/requirements.txt
 	@tools/bootstrap.sh
