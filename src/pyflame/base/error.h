@@ -26,10 +26,10 @@ class Error : public std::exception {
 }  // namespace pyflame
 
 // PF_CHECK(x > 0, Value, "op: x is not positive; got {}; expected > 0", x);
-#define PF_CHECK(condition, kind, ...)                                                  \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
-      ::pyflame::fail(::pyflame::ErrorKind::kind, ::fmt::format(__VA_ARGS__));          \
+#define PF_CHECK(condition, kind, ...)                                         \
+  do {                                                                         \
+    if (!(condition)) [[unlikely]]                                             \
+      ::pyflame::fail(::pyflame::ErrorKind::kind, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 
 #define PF_FAIL(kind, ...) ::pyflame::fail(::pyflame::ErrorKind::kind, ::fmt::format(__VA_ARGS__))

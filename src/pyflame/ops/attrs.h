@@ -12,7 +12,8 @@ struct NoAttrs {
   PF_FIELDS("")
 };
 struct ReduceAttrs {
-  int64_t axes;  // bit mask of the reduced axes of the input; the output has them with size 1 (strides of the view differ only)
+  int64_t
+      axes;  // bit mask of the reduced axes of the input; the output has them with size 1 (strides of the view differ only)
   PF_FIELDS("axes")
 };
 struct ArgAttrs {

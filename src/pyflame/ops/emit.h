@@ -26,7 +26,8 @@ struct OutSpec {
 };
 
 namespace detail {
-Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out, const Device* device);
+Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out,
+            const Device* device);
 std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
                               std::span<const OutSpec> outs, const Device* device);
 void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const Tensor> outs);
@@ -44,7 +45,8 @@ Tensor emit(OpId op, std::initializer_list<Arg> ins, const Dims& shape, DType dt
 }
 // For ops without tensor inputs.
 template <class A = NoAttrs>
-Tensor emit_on(Device device, OpId op, std::initializer_list<Arg> ins, const Dims& shape, DType dtype, const A& attrs = {}) {
+Tensor emit_on(Device device, OpId op, std::initializer_list<Arg> ins, const Dims& shape, DType dtype,
+               const A& attrs = {}) {
   return detail::emit(op, detail::words(attrs), {ins.begin(), ins.size()}, {shape, dtype}, &device);
 }
 template <class A>
@@ -60,7 +62,7 @@ void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, 
 // Value error naming op and both devices. Undefined tensors are skipped. (emit() checks too; this is for checks before it.)
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
 
-Device current_device();           // runtime/device.cpp; thread-local default set by set_device
-void set_current_device(Device d); // DeviceError with the reason when it is not there
+Device current_device();            // runtime/device.cpp; thread-local default set by set_device
+void set_current_device(Device d);  // DeviceError with the reason when it is not there
 
 }  // namespace pyflame

@@ -18,8 +18,8 @@ void check_index_values(const char* op, const Tensor& index, int64_t size, std::
   if (index.dtype() != DType::int64 || !index.is_contiguous() || index.numel() > kMost) return;
   const int64_t* v = static_cast<const int64_t*>(s.data) + index.offset();
   for (int64_t i = 0; i < index.numel(); ++i)
-    PF_CHECK((v[i] >= 0 && v[i] < size) || v[i] == ignore, Index, "{}: index out of range; got {} at position {}; expected 0 <= index < {}",
-             op, v[i], i, size);
+    PF_CHECK((v[i] >= 0 && v[i] < size) || v[i] == ignore, Index,
+             "{}: index out of range; got {} at position {}; expected 0 <= index < {}", op, v[i], i, size);
 }
 
 namespace {

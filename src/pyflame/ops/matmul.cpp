@@ -88,7 +88,8 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor out;
   {
     grad_mode::Guard off(false, grad_mode::inference());
-    out = emit(OpId::matmul, {reshape(x, {rows, x.size(-1)}), transpose(weight, 0, 1)}, {rows, weight.size(0)}, x.dtype());
+    out = emit(OpId::matmul, {reshape(x, {rows, x.size(-1)}), transpose(weight, 0, 1)}, {rows, weight.size(0)},
+               x.dtype());
     if (bias) out = add(out, bias);
     out = Tensor(out.storage(), shape, contiguous_strides(shape), 0, x.dtype());
   }

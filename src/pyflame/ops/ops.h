@@ -62,15 +62,19 @@ Tensor bernoulli(const Tensor& p);
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
 // ---- elementwise (elementwise.cpp)
+// clang-format off
 #define PF_PUBLIC_UNARY(X)                                                                                             \
   X(neg) X(abs) X(sign) X(sqrt) X(rsqrt) X(reciprocal) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf)    \
   X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(round) X(isnan) X(isinf) X(logical_not)
+// clang-format on
 #define X(name) Tensor name(const Tensor& x);
 PF_PUBLIC_UNARY(X)
 #undef X
+// clang-format off
 #define PF_PUBLIC_BINARY(X)                                                                                        \
   X(add) X(sub) X(mul) X(div) X(floor_divide) X(remainder) X(pow) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le)    \
   X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor)
+// clang-format on
 #define X(name) Tensor name(const Value& a, const Value& b);
 PF_PUBLIC_BINARY(X)
 #undef X
@@ -87,7 +91,7 @@ Tensor contiguous(const Tensor& x);  // the same handle when it is
 Tensor to_device(const Tensor& x, Device device);
 
 // ---- in place (inplace.cpp): x becomes the value, cast to its dtype; value broadcasts to x. Returns x.
-// ValueError on a leaf that requires grad while gradients are recorded.
+// RuntimeError on a leaf that requires grad while gradients are recorded.
 Tensor copy_(const Tensor& x, const Value& value);
 Tensor fill_(const Tensor& x, Scalar value);
 // x.op_(b): op is evaluated out of place, then assigned; fusion makes it in place again.
@@ -100,7 +104,7 @@ Tensor reshape(const Tensor& x, const Dims& shape);  // copies when it must
 Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
 Tensor permute(const Tensor& x, const Dims& dims);
-Tensor expand(const Tensor& x, const Dims& shape);   // -1 keeps a size
+Tensor expand(const Tensor& x, const Dims& shape);  // -1 keeps a size
 Tensor squeeze(const Tensor& x);
 Tensor squeeze(const Tensor& x, int64_t dim);
 Tensor unsqueeze(const Tensor& x, int64_t dim);
@@ -115,7 +119,8 @@ Tensor as_strided(const Tensor& x, const Dims& shape, const Dims& strides, int64
 // ---- joining (join.cpp)
 Tensor cat(const Tensors& xs, int64_t dim = 0);
 Tensor stack(const Tensors& xs, int64_t dim = 0);
-Tensor pad(const Tensor& x, const Dims& padding, const std::string& mode = "constant", Scalar value = 0.0);  // last dim first
+Tensor pad(const Tensor& x, const Dims& padding, const std::string& mode = "constant",
+           Scalar value = 0.0);  // last dim first
 
 // ---- reductions (reduce.cpp). Empty dims: all.
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false, DTypeOpt dtype = {});
@@ -168,7 +173,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                   const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5);
 
 // ---- attention (attention.cpp): q [..., H, T, D], k and v [..., Hk, S, D]
-// kv_length (a run-time value, never part of a cache key): only the first kv_length keys count; default S.
+// kv_length (a run-time value, never part of a cache key): only the first kv_length keys count; default S. With is_causal, query t sees
+// keys s <= t as in PyTorch; when kv_length is given (decoding), the last query sees them all: s <= t + kv_length - T.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& attn_mask = {},
                                     double dropout_p = 0.0, bool is_causal = false, std::optional<double> scale = {},
                                     bool enable_gqa = false, std::optional<int64_t> kv_length = {});
@@ -207,7 +213,7 @@ struct AdamStep {
 };
 void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_avg, const Tensors& exp_avg_sq,
                const AdamStep& s);
-Tensor total_norm(const Tensors& xs);                                     // 0-d float32, 2-norm over all
-Tensor clip_grad_norm_(const Tensors& parameters, double max_norm);       // returns the norm before; scales .grad in place
+Tensor total_norm(const Tensors& xs);                                // 0-d float32, 2-norm over all
+Tensor clip_grad_norm_(const Tensors& parameters, double max_norm);  // returns the norm before; scales .grad in place
 
 }  // namespace pyflame

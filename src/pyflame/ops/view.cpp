@@ -359,7 +359,8 @@ Tensors parts_of(const Tensor& x, int d, const std::vector<int64_t>& sizes) {
       all.push_back(g[i] ? g[i] : zeros(n.outputs[i].shape, n.outputs[i].dtype, n.outputs[i].device));
     return {cat(all, d)};
   };
-  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("split", std::move(backward))), {x}, {parts.begin(), parts.end()}, {});
+  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("split", std::move(backward))), {x},
+              {parts.begin(), parts.end()}, {});
   return parts;
 }
 

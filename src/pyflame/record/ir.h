@@ -66,9 +66,9 @@ struct Node {
 
 struct SlotInfo {
   size_t nbytes = 0;
-  bool external = true;   // had its bytes before the window began
-  bool live = true;       // somebody outside can still see it after the window
-  bool donatable = false; // external, not live, our own memory: its bytes may be taken over
+  bool external = true;    // had its bytes before the window began
+  bool live = true;        // somebody outside can still see it after the window
+  bool donatable = false;  // external, not live, our own memory: its bytes may be taken over
 };
 
 struct BindingInfo {

@@ -18,12 +18,12 @@ void* allocate_raw(size_t nbytes);
 void free_raw(void* p, size_t nbytes);
 
 struct MemoryStats {
-  uint64_t allocated;       // bytes that somebody holds now
+  uint64_t allocated;  // bytes that somebody holds now
   uint64_t peak_allocated;
-  uint64_t cached;          // bytes kept for reuse
-  uint64_t arena;           // bytes of the window arena (part of allocated)
-  uint64_t limit;           // 0: none
-  uint64_t allocations;     // calls that reached the operating system
+  uint64_t cached;       // bytes kept for reuse
+  uint64_t arena;        // bytes of the window arena (part of allocated)
+  uint64_t limit;        // 0: none
+  uint64_t allocations;  // calls that reached the operating system
 };
 MemoryStats memory_stats();
 void reset_peak_memory();

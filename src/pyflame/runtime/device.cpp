@@ -43,19 +43,28 @@ int kfd_gpus() {
   return n;
 }
 
-constexpr const char* kNotBuilt = "this build of PyFlame has no GPU backend yet: its devices are 'cpu', 'reference' and 'null'";
+constexpr const char* kNotBuilt =
+    "this build of PyFlame has no GPU backend yet: its devices are 'cpu', 'reference' and 'null'";
 
 std::string rocm_reason() {
   std::error_code ec;
   if (!fs::exists("/sys/module/amdgpu", ec) && !fs::exists("/dev/kfd", ec))
-    return std::string("no AMD GPU driver: the amdgpu kernel module is not loaded and /dev/kfd is missing; try: sudo modprobe amdgpu "
-                       "(in a container: --device /dev/kfd --device /dev/dri); and ") + kNotBuilt;
+    return std::string(
+               "no AMD GPU driver: the amdgpu kernel module is not loaded and /dev/kfd is missing; try: sudo modprobe "
+               "amdgpu "
+               "(in a container: --device /dev/kfd --device /dev/dri); and ") +
+           kNotBuilt;
   if (!fs::exists("/dev/kfd", ec))
-    return std::string("the amdgpu module is loaded but /dev/kfd is missing here; in a container add: --device /dev/kfd --device "
-                       "/dev/dri; and ") + kNotBuilt;
+    return std::string(
+               "the amdgpu module is loaded but /dev/kfd is missing here; in a container add: --device /dev/kfd "
+               "--device "
+               "/dev/dri; and ") +
+           kNotBuilt;
   if (access("/dev/kfd", R_OK | W_OK) != 0)
-    return std::string("no permission for /dev/kfd; try: sudo usermod -aG render,video $USER and log in again; and ") + kNotBuilt;
-  if (kfd_gpus() == 0) return std::string("the AMD driver runs but lists no GPU (/sys/class/kfd/kfd/topology/nodes); and ") + kNotBuilt;
+    return std::string("no permission for /dev/kfd; try: sudo usermod -aG render,video $USER and log in again; and ") +
+           kNotBuilt;
+  if (kfd_gpus() == 0)
+    return std::string("the AMD driver runs but lists no GPU (/sys/class/kfd/kfd/topology/nodes); and ") + kNotBuilt;
   return kNotBuilt;
 }
 
@@ -81,10 +90,11 @@ Device current_device() { return t_current; }
 
 void set_current_device(Device d) {
   const std::string why = unavailable_reason(d.type);
-  PF_CHECK(why.empty(), Device, "set_device: the device is not available; got '{}'; expected one of 'cpu', 'reference', 'null'; {}", d.str(),
+  PF_CHECK(why.empty(), Device,
+           "set_device: the device is not available; got '{}'; expected one of 'cpu', 'reference', 'null'; {}", d.str(),
            why);
-  PF_CHECK(d.index < device_count(d.type), Device, "set_device: no such device; got '{}'; expected an index below {}", d.str(),
-           device_count(d.type));
+  PF_CHECK(d.index < device_count(d.type), Device, "set_device: no such device; got '{}'; expected an index below {}",
+           d.str(), device_count(d.type));
   t_current = d;
 }
 

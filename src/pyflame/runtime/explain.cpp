@@ -31,7 +31,8 @@ void explain_log(const Program& p, const char* reason, bool cached, double plan_
   if (!t_log.on) return;
   ++t_log.windows;
   t_log.text += fmt::format("window {} (cut by {}; {}): {}", t_log.windows, reason,
-                            cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us), describe_program(p));
+                            cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us),
+                            describe_program(p));
 }
 
 }  // namespace pyflame

@@ -7,15 +7,11 @@ namespace pyflame {
 
 const Backend* find_backend(DeviceType type) {
   switch (type) {
-    case DeviceType::cpu:
-      return &cpu_backend();
-    case DeviceType::reference:
-      return &reference_backend();
-    case DeviceType::null:
-      return &null_backend();
+    case DeviceType::cpu: return &cpu_backend();
+    case DeviceType::reference: return &reference_backend();
+    case DeviceType::null: return &null_backend();
     case DeviceType::rocm:
-    case DeviceType::cuda:
-      return nullptr;
+    case DeviceType::cuda: return nullptr;
   }
   return nullptr;
 }

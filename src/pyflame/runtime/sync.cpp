@@ -25,7 +25,8 @@ void* Tensor::mutable_data() const {
 
 namespace {
 void check_one(const Tensor& t) {
-  PF_CHECK(t.numel() == 1, Value, "item: the tensor does not have exactly one element; got shape {}; expected one element; hint: tolist()",
+  PF_CHECK(t.numel() == 1, Value,
+           "item: the tensor does not have exactly one element; got shape {}; expected one element; hint: tolist()",
            t.shape().str());
 }
 }  // namespace
@@ -45,7 +46,8 @@ int64_t Tensor::item_i64() const {
   const void* p = data();
   return dispatch(dtype(), [&]<class T>() -> int64_t {
     const T v = *static_cast<const T*>(p);
-    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<int64_t>(static_cast<float>(v));
+    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+      return static_cast<int64_t>(static_cast<float>(v));
     else return static_cast<int64_t>(v);
   });
 }
@@ -73,7 +75,8 @@ bool Tensor::item<bool>() const {
 
 std::string Tensor::str() const {
   std::string text = fmt::format("tensor({}", format_tensor(data(), shape(), strides(), dtype(), 7));
-  if (dtype() != DType::float32 && dtype() != DType::int64 && dtype() != DType::bool_) text += fmt::format(", dtype={}", dtype_name(dtype()));
+  if (dtype() != DType::float32 && dtype() != DType::int64 && dtype() != DType::bool_)
+    text += fmt::format(", dtype={}", dtype_name(dtype()));
   if (device() != Device{}) text += fmt::format(", device='{}'", device().str());
   return text + ")";
 }

@@ -18,7 +18,8 @@ class Dims {
   Dims() = default;
   Dims(std::initializer_list<int64_t> v) : Dims(std::span<const int64_t>(v.begin(), v.size())) {}
   explicit Dims(std::span<const int64_t> v) {
-    PF_CHECK(v.size() <= kMaxDims, Value, "shape: too many dimensions; got {}; expected at most {}", v.size(), kMaxDims);
+    PF_CHECK(v.size() <= kMaxDims, Value, "shape: too many dimensions; got {}; expected at most {}", v.size(),
+             kMaxDims);
     n_ = static_cast<int8_t>(v.size());
     std::copy(v.begin(), v.end(), d_.begin());
   }

@@ -9,6 +9,7 @@
 namespace pyflame {
 
 // name, C++ type, category: bool 0, integer 1, float 2. The order is the wire order: only append.
+// clang-format off
 #define PF_DTYPES(X)          \
   X(float64, double, 2)       \
   X(float32, float, 2)        \
@@ -20,6 +21,7 @@ namespace pyflame {
   X(int8, int8_t, 1)          \
   X(uint8, uint8_t, 1)        \
   X(bool_, bool, 0)
+// clang-format on
 
 enum class DType : uint8_t {
 #define X(name, type, category) name,
@@ -30,7 +32,7 @@ constexpr int kNumDTypes = 10;
 
 enum class Category : uint8_t { Bool = 0, Integer = 1, Float = 2 };
 
-std::string_view dtype_name(DType d);  // "float32"; bool_ is "bool"
+std::string_view dtype_name(DType d);          // "float32"; bool_ is "bool"
 DType dtype_from_name(std::string_view name);  // ValueError lists the names
 
 constexpr int64_t dtype_size(DType d) {
@@ -60,8 +62,7 @@ template <class Fn>
 decltype(auto) dispatch(DType d, Fn&& fn) {
   switch (d) {
 #define X(name, type, category) \
-  case DType::name:             \
-    return fn.template operator()<type>();
+  case DType::name: return fn.template operator()<type>();
     PF_DTYPES(X)
 #undef X
   }

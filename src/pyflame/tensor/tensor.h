@@ -57,23 +57,23 @@ class Tensor {
   bool same(const Tensor& o) const { return impl_.get() == o.impl_.get(); }
 
   // Autograd (autograd/grad_node.cpp)
-  bool requires_grad() const;               // leaf flag or has a grad_fn
+  bool requires_grad() const;                      // leaf flag or has a grad_fn
   const Tensor& set_requires_grad(bool on) const;  // ValueError on non-leaf or non-float
   bool is_leaf() const;
-  Tensor grad() const;                      // undefined Tensor when there is none
+  Tensor grad() const;  // undefined Tensor when there is none
   void set_grad(const Tensor& g) const;
   Ref<GradNode> grad_fn() const;
-  Tensor detach() const;                    // shares storage and version, no history
+  Tensor detach() const;  // shares storage and version, no history
 
   // Synchronisation points (runtime/sync.cpp): complete all pending work on this tensor, raise if it is poisoned.
   // The pointer is to the first element, of host-visible memory.
   const void* data() const;
   void* mutable_data() const;  // also bumps the version
   template <class T>
-  T item() const;              // ValueError when numel() != 1; converts the dtype
+  T item() const;  // ValueError when numel() != 1; converts the dtype
   double item_f64() const;
   int64_t item_i64() const;
-  std::string str() const;     // readable printing, NumPy style
+  std::string str() const;  // readable printing, NumPy style
 
  private:
   Ref<TensorImpl> impl_;

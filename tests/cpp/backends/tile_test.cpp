@@ -51,7 +51,8 @@ HostTensor random_tensor(DType d, const Dims& shape, uint32_t seed, double low =
   std::vector<double> v(static_cast<size_t>(shape.numel()));
   for (double& x : v) {
     x = u(gen);
-    if (!is_float(d)) x = d == DType::bool_ ? (x > 0) : d == DType::uint8 ? std::abs(std::round(x * 20)) : std::round(x * 20);
+    if (!is_float(d))
+      x = d == DType::bool_ ? (x > 0) : d == DType::uint8 ? std::abs(std::round(x * 20)) : std::round(x * 20);
   }
   return host(d, shape, v);
 }
@@ -86,7 +87,8 @@ void expect_close(const HostTensor& got, const HostTensor& want, double ulps, co
     if (w[i] != w[i]) {
       ASSERT_NE(g[i], g[i]) << what << " element " << i;
     } else if (g[i] != w[i]) {
-      ASSERT_LE(std::abs(g[i] - w[i]), ulps * (eps * std::abs(w[i]) + tiny)) << what << " element " << i << ": " << g[i] << " for " << w[i];
+      ASSERT_LE(std::abs(g[i] - w[i]), ulps * (eps * std::abs(w[i]) + tiny))
+          << what << " element " << i << ": " << g[i] << " for " << w[i];
     }
   }
 }
@@ -99,10 +101,10 @@ struct ThreadsGuard {
 
 // --- every op
 
-const std::vector<OpId> kUnary = {OpId::neg,   OpId::abs,   OpId::sign, OpId::sqrt,    OpId::rsqrt,     OpId::reciprocal, OpId::exp,
-                                  OpId::expm1, OpId::log,   OpId::log1p, OpId::sin,    OpId::cos,       OpId::tanh,       OpId::erf,
-                                  OpId::sigmoid, OpId::relu, OpId::gelu, OpId::gelu_tanh, OpId::silu,   OpId::floor,      OpId::ceil,
-                                  OpId::round};
+const std::vector<OpId> kUnary = {OpId::neg,  OpId::abs,   OpId::sign,    OpId::sqrt,  OpId::rsqrt, OpId::reciprocal,
+                                  OpId::exp,  OpId::expm1, OpId::log,     OpId::log1p, OpId::sin,   OpId::cos,
+                                  OpId::tanh, OpId::erf,   OpId::sigmoid, OpId::relu,  OpId::gelu,  OpId::gelu_tanh,
+                                  OpId::silu, OpId::floor, OpId::ceil,    OpId::round};
 
 TEST(TileOps, UnaryFloats) {
   for (const DType d : kFloats)
@@ -112,7 +114,8 @@ TEST(TileOps, UnaryFloats) {
         run_op(kTile, op, {x}, {y});
         run_op(kReference, op, {x}, {want});
         // The reference's gelu rounds its argument once more than ours.
-        expect_close(y, want, op == OpId::gelu_tanh || op == OpId::gelu ? 12 : 5, std::string(op_name(op)) + " " + std::string(dtype_name(d)));
+        expect_close(y, want, op == OpId::gelu_tanh || op == OpId::gelu ? 12 : 5,
+                     std::string(op_name(op)) + " " + std::string(dtype_name(d)));
         if (HasFatalFailure()) return;
       }
 }
@@ -142,9 +145,10 @@ TEST(TileOps, Predicates) {
 
 TEST(TileOps, Binary) {
   for (const DType d : kAll)
-    for (const OpId op : {OpId::add, OpId::sub, OpId::mul, OpId::div, OpId::floor_divide, OpId::remainder, OpId::pow, OpId::maximum,
-                          OpId::minimum, OpId::gelu_grad, OpId::gelu_tanh_grad, OpId::silu_grad}) {
-      const bool float_only = op == OpId::div || op == OpId::gelu_grad || op == OpId::gelu_tanh_grad || op == OpId::silu_grad;
+    for (const OpId op : {OpId::add, OpId::sub, OpId::mul, OpId::div, OpId::floor_divide, OpId::remainder, OpId::pow,
+                          OpId::maximum, OpId::minimum, OpId::gelu_grad, OpId::gelu_tanh_grad, OpId::silu_grad}) {
+      const bool float_only =
+          op == OpId::div || op == OpId::gelu_grad || op == OpId::gelu_tanh_grad || op == OpId::silu_grad;
       if (float_only && !is_float(d)) continue;
       if (d == DType::bool_ && (op == OpId::floor_divide || op == OpId::remainder || op == OpId::pow)) continue;
       for (const int64_t n : kSizes) {
@@ -184,8 +188,8 @@ TEST(TileOps, NaNPassesMaximumAndMinimum) {
 
 TEST(TileOps, ComparisonsAndLogic) {
   for (const DType d : kAll)
-    for (const OpId op : {OpId::eq, OpId::ne, OpId::lt, OpId::le, OpId::gt, OpId::ge, OpId::logical_and, OpId::logical_or,
-                          OpId::logical_xor})
+    for (const OpId op : {OpId::eq, OpId::ne, OpId::lt, OpId::le, OpId::gt, OpId::ge, OpId::logical_and,
+                          OpId::logical_or, OpId::logical_xor})
       for (const int64_t n : kSizes) {
         const HostTensor x = random_tensor(d, {n}, 5, -0.1, 0.1), z = random_tensor(d, {n}, 6, -0.1, 0.1);
         const HostTensor y = host_zeros(DType::bool_, {n}), want = host_zeros(DType::bool_, {n});
@@ -201,20 +205,26 @@ TEST(TileOps, Casts) {
     for (const DType to : kAll) {
       std::vector<double> v = {0, 1, 2, 100, 127, 65, 3, 1, 0};
       if (from != DType::uint8 && from != DType::bool_) v.insert(v.end(), {-1, -128, -7, -100});
-      if (from == DType::int64 || from == DType::int32) v.insert(v.end(), {300, 70000, 2049, 16777217, -40000, 2147483647});
-      if (is_float(from)) v.insert(v.end(), {0.5, -0.5, 1e-3, 1 + 0x1p-11 + 0x1p-30, 1 + 0x1p-8 + 0x1p-30, 300, -300, 1e10, -1e10, 1e30, inf, -inf, std::nan("")});
+      if (from == DType::int64 || from == DType::int32)
+        v.insert(v.end(), {300, 70000, 2049, 16777217, -40000, 2147483647});
+      if (is_float(from))
+        v.insert(v.end(), {0.5, -0.5, 1e-3, 1 + 0x1p-11 + 0x1p-30, 1 + 0x1p-8 + 0x1p-30, 300, -300, 1e10, -1e10, 1e30,
+                           inf, -inf, std::nan("")});
       const auto n = static_cast<int64_t>(v.size());
       const HostTensor x = from == DType::bool_ ? random_tensor(from, {n}, 3) : host(from, {n}, v);
       const HostTensor y = host_zeros(to, {n}), want = host_zeros(to, {n});
       run_op(kTile, OpId::cast, {x}, {y});
       run_op(kReference, OpId::cast, {x}, {want});
-      ASSERT_TRUE(same_bits(y, want)) << dtype_name(from) << " to " << dtype_name(to) << ": " << ::testing::PrintToString(values(y)) << " for " << ::testing::PrintToString(values(want));
+      ASSERT_TRUE(same_bits(y, want)) << dtype_name(from) << " to " << dtype_name(to) << ": "
+                                      << ::testing::PrintToString(values(y)) << " for "
+                                      << ::testing::PrintToString(values(want));
     }
 }
 
 TEST(TileOps, WhereAndParams) {
   for (const DType d : kAll) {
-    const HostTensor c = random_tensor(DType::bool_, {37}, 7), a = random_tensor(d, {37}, 8), b = random_tensor(d, {37}, 9);
+    const HostTensor c = random_tensor(DType::bool_, {37}, 7), a = random_tensor(d, {37}, 8),
+                     b = random_tensor(d, {37}, 9);
     const HostTensor y = host_zeros(d, {37}), want = host_zeros(d, {37});
     run_op(kTile, OpId::where, {c, a, b}, {y});
     run_op(kReference, OpId::where, {c, a, b}, {want});
@@ -253,7 +263,8 @@ TEST(TileOps, Sources) {
       both(OpId::full, {HostParam{1, d}});
       ASSERT_TRUE(same_bits(y, want)) << "full " << dtype_name(d);
       if (d != DType::bool_) {
-        both(OpId::rand_int, {HostParam{7, DType::int64}, HostParam{9, DType::int64}, HostParam{3, DType::int64}, HostParam{100, DType::int64}});
+        both(OpId::rand_int, {HostParam{7, DType::int64}, HostParam{9, DType::int64}, HostParam{3, DType::int64},
+                              HostParam{100, DType::int64}});
         ASSERT_TRUE(same_bits(y, want)) << "rand_int " << dtype_name(d);
         if (is_float(d)) both(OpId::arange, {HostParam{0.25, DType::float64}, HostParam{0.1, DType::float64}});
         else both(OpId::arange, {HostParam{3, DType::int64}, HostParam{-2, DType::int64}});
@@ -268,11 +279,13 @@ TEST(TileOps, Sources) {
 }
 
 TEST(TileOps, IntegerErrors) {
-  const HostTensor x = host(DType::int32, {3}, {1, 2, 3}), zero = host(DType::int32, {3}, {1, 0, 1}), y = host_zeros(DType::int32, {3});
+  const HostTensor x = host(DType::int32, {3}, {1, 2, 3}), zero = host(DType::int32, {3}, {1, 0, 1}),
+                   y = host_zeros(DType::int32, {3});
   EXPECT_THROW(run_op(kTile, OpId::floor_divide, {x, zero}, {y}), Error);
   EXPECT_THROW(run_op(kTile, OpId::remainder, {x, zero}, {y}), Error);
   EXPECT_THROW(run_op(kTile, OpId::pow, {x, HostParam{-1, DType::int32}}, {y}), Error);
-  const HostTensor most = host_of<int64_t>(DType::int32, {1}, {std::numeric_limits<int32_t>::min()}), q = host_zeros(DType::int32, {1});
+  const HostTensor most = host_of<int64_t>(DType::int32, {1}, {std::numeric_limits<int32_t>::min()}),
+                   q = host_zeros(DType::int32, {1});
   run_op(kTile, OpId::floor_divide, {most, HostParam{-1, DType::int32}}, {q});
   EXPECT_EQ(values(q)[0], static_cast<double>(std::numeric_limits<int32_t>::min()));
 }
@@ -285,18 +298,29 @@ double ulps(T got, long double want, bool gated) {
   const T nearest = static_cast<T>(want);
   if (std::isinf(nearest) || std::isinf(got)) return got == nearest ? 0 : 1e30;
   // A gate that is subnormal has few digits, and x <= 110 (f32), 750 (f64) multiplies it.
-  const long double loss = (sizeof(T) == 4 ? 110 : 750) * static_cast<long double>(std::numeric_limits<T>::denorm_min());
+  const long double loss =
+      (sizeof(T) == 4 ? 110 : 750) * static_cast<long double>(std::numeric_limits<T>::denorm_min());
   if (gated && std::abs(static_cast<long double>(got) - want) <= loss) return 0;
   const T next = std::nextafter(std::abs(nearest), std::numeric_limits<T>::infinity());
-  return static_cast<double>(std::abs(static_cast<long double>(got) - want) / (static_cast<long double>(next) - std::abs(static_cast<long double>(nearest))));
+  return static_cast<double>(std::abs(static_cast<long double>(got) - want) /
+                             (static_cast<long double>(next) - std::abs(static_cast<long double>(nearest))));
 }
 template <class T>
 std::vector<T> test_points(double low_exponent, double high_exponent) {
   std::mt19937 gen(11);
   std::uniform_real_distribution<double> u(low_exponent, high_exponent), lin(-20, 20), near(-1.5, 1.5);
-  std::vector<T> v = {T{0}, -T{0}, T{1}, T{-1}, std::numeric_limits<T>::infinity(), -std::numeric_limits<T>::infinity(),
-                      std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::max(), std::numeric_limits<T>::lowest(),
-                      std::numeric_limits<T>::min(), std::numeric_limits<T>::denorm_min(), -std::numeric_limits<T>::denorm_min()};
+  std::vector<T> v = {T{0},
+                      -T{0},
+                      T{1},
+                      T{-1},
+                      std::numeric_limits<T>::infinity(),
+                      -std::numeric_limits<T>::infinity(),
+                      std::numeric_limits<T>::quiet_NaN(),
+                      std::numeric_limits<T>::max(),
+                      std::numeric_limits<T>::lowest(),
+                      std::numeric_limits<T>::min(),
+                      std::numeric_limits<T>::denorm_min(),
+                      -std::numeric_limits<T>::denorm_min()};
   for (int i = 0; i < 20000; ++i) {
     v.push_back(static_cast<T>(std::exp2(u(gen))));
     v.push_back(-v.back());
@@ -325,7 +349,12 @@ const Function kFunctions[] = {
     {OpId::tanh, [](long double x) { return std::tanh(x); }, 4, 4},
     {OpId::erf, [](long double x) { return std::erf(x); }, 3, 3},
     {OpId::sigmoid, exact_sigmoid, 3, 3},
-    {OpId::silu, [](long double x) { const long double s = exact_sigmoid(x); return s == 0 ? 0 : x * s; }, 4, 4},
+    {OpId::silu,
+     [](long double x) {
+       const long double s = exact_sigmoid(x);
+       return s == 0 ? 0 : x * s;
+     },
+     4, 4},
     {OpId::gelu, exact_gelu, 6, 6},
     {OpId::sqrt, [](long double x) { return std::sqrt(x); }, 0.5001, 0.5001},
 };
@@ -343,8 +372,11 @@ void check_functions(DType d, double low_exponent, double high_exponent) {
       const double e = ulps(y[i], f.exact(static_cast<long double>(x[i])), f.op == OpId::silu || f.op == OpId::gelu);
       if (e > worst) worst = e, at = x[i];
     }
-    EXPECT_LE(worst, sizeof(T) == 4 ? f.float_ulps : f.double_ulps) << op_name(f.op) << " " << dtype_name(d) << " at " << at;
-    if (std::getenv("PYFLAME_TEST_SHOW_ULPS")) std::printf("%s %s %.3f ulp at %.9g\n", op_name(f.op), std::string(dtype_name(d)).c_str(), worst, static_cast<double>(at));
+    EXPECT_LE(worst, sizeof(T) == 4 ? f.float_ulps : f.double_ulps)
+        << op_name(f.op) << " " << dtype_name(d) << " at " << at;
+    if (std::getenv("PYFLAME_TEST_SHOW_ULPS"))
+      std::printf("%s %s %.3f ulp at %.9g\n", op_name(f.op), std::string(dtype_name(d)).c_str(), worst,
+                  static_cast<double>(at));
   }
 }
 TEST(TileMath, Float32) { check_functions<float>(DType::float32, -149, 128); }
@@ -383,7 +415,9 @@ TEST(TileLayout, NothingAroundTheOutputIsTouched) {
     run_op(kTile, OpId::exp, {random_tensor(DType::float32, {n}, 6)}, {y});
     const std::vector<double> after = values(big);
     for (int64_t i = 0; i < n + 40; ++i) {
-      if (i < 20 || i >= 20 + n) { ASSERT_EQ(before[static_cast<size_t>(i)], after[static_cast<size_t>(i)]); }
+      if (i < 20 || i >= 20 + n) {
+        ASSERT_EQ(before[static_cast<size_t>(i)], after[static_cast<size_t>(i)]);
+      }
     }
   }
 }
@@ -401,7 +435,9 @@ TEST(TileLayout, OverlapIsReadBeforeItIsWritten) {
     run_op(kTile, OpId::add, {m.view({n}, {1}, 0), HostParam{1.0, DType::float32}}, {m.view({n}, {1}, 1)});
     const auto now = values(m);
     for (int64_t i = 0; i < n; ++i)
-      ASSERT_EQ(now[static_cast<size_t>(i) + 1], static_cast<double>(static_cast<float>(old[static_cast<size_t>(i)]) + 1.0f)) << i;
+      ASSERT_EQ(now[static_cast<size_t>(i) + 1],
+                static_cast<double>(static_cast<float>(old[static_cast<size_t>(i)]) + 1.0f))
+          << i;
     const HostTensor x = random_tensor(DType::float32, {n}, 5);
     const auto x0 = static_cast<float>(values(x)[0]), x1 = static_cast<float>(values(x)[1]);
     run_op(kTile, OpId::sub, {x, x.view({1}, {1}, 0)}, {x});  // in place, by its own first element
@@ -439,14 +475,23 @@ struct Chain {
 void run_chain(const Chain& c, bool fused) {
   const DType d = c.x.dtype;
   const Dims s = c.x.shape;
-  const HostTensor t1 = host_zeros(d, s), t2 = host_zeros(d, s), t3 = host_zeros(d, s), t4 = host_zeros(d, s), m = host_zeros(DType::bool_, s);
+  const HostTensor t1 = host_zeros(d, s), t2 = host_zeros(d, s), t3 = host_zeros(d, s), t4 = host_zeros(d, s),
+                   m = host_zeros(DType::bool_, s);
   GraphBuilder g(GroupKind::Loop);
   g.space(s, s.size());
   const auto at = [&](const HostTensor& t) { return fused ? g.elided(t.dtype, t.shape) : g.bind(t); };
   const Operand o1 = at(t1), o2 = at(t2), o3 = at(t3), o4 = at(t4), om = at(m), x = g.bind(c.x), oxw = g.bind(c.xw);
-  struct N { OpId op; std::vector<Operand> in; Operand out; };
-  const std::vector<N> nodes = {{OpId::mul, {x, g.bind(c.w)}, oxw}, {OpId::add, {oxw, g.bind(c.b)}, o1}, {OpId::gelu, {o1}, o2},
-                                {OpId::add, {o2, g.bind(c.r)}, o3}, {OpId::tanh, {x}, o4}, {OpId::gt, {x, g.param(0.0, d)}, om},
+  struct N {
+    OpId op;
+    std::vector<Operand> in;
+    Operand out;
+  };
+  const std::vector<N> nodes = {{OpId::mul, {x, g.bind(c.w)}, oxw},
+                                {OpId::add, {oxw, g.bind(c.b)}, o1},
+                                {OpId::gelu, {o1}, o2},
+                                {OpId::add, {o2, g.bind(c.r)}, o3},
+                                {OpId::tanh, {x}, o4},
+                                {OpId::gt, {x, g.param(0.0, d)}, om},
                                 {OpId::where, {om, o3, o4}, g.bind(c.y)}};
   for (const N& n : nodes) g.node(n.op, n.in, {n.out});
   if (fused) return g.run(kTile);
@@ -462,7 +507,8 @@ TEST(TileFusion, SameBitsAsOneNodeAtATime) {
   for (const DType d : kFloats)
     for (const auto& shape : {Dims{1}, Dims{7}, Dims{3, 65}, Dims{5, 1009}, Dims{300, 10}, Dims{2, 3, 700}}) {
       Dims row = Dims::filled(1, shape.back());
-      Chain a{random_tensor(d, shape, 1), random_tensor(d, row, 2), random_tensor(d, row, 3), random_tensor(d, shape, 4), host_zeros(d, shape), host_zeros(d, shape)};
+      Chain a{random_tensor(d, shape, 1), random_tensor(d, row, 2), random_tensor(d, row, 3),
+              random_tensor(d, shape, 4), host_zeros(d, shape),     host_zeros(d, shape)};
       Chain b = a;
       b.xw = host_zeros(d, shape), b.y = host_zeros(d, shape);
       run_chain(a, true);
@@ -479,7 +525,9 @@ TEST(TileFusion, SameBitsAsOneNodeAtATime) {
 
 // --- reductions
 
-DType reduced_dtype(OpId op, DType d) { return (op == OpId::sum || op == OpId::prod) && !is_float(d) ? DType::int64 : d; }
+DType reduced_dtype(OpId op, DType d) {
+  return (op == OpId::sum || op == OpId::prod) && !is_float(d) ? DType::int64 : d;
+}
 
 TEST(TileReduce, EveryOpAndType) {
   for (const DType d : kAll)
@@ -488,14 +536,20 @@ TEST(TileReduce, EveryOpAndType) {
       for (const int64_t n : kSizes) {
         if (n == 0 && (op == OpId::amax || op == OpId::amin)) continue;
         const bool prod = op == OpId::prod;
-        const HostTensor x = random_tensor(d, {3, n}, 1, prod && is_float(d) ? 0.99 : -3, prod && is_float(d) ? 1.01 : 3);
+        const HostTensor x =
+            random_tensor(d, {3, n}, 1, prod && is_float(d) ? 0.99 : -3, prod && is_float(d) ? 1.01 : 3);
         const DType out = reduced_dtype(op, d);
         const HostTensor y = host_zeros(out, {3, 1}), want = host_zeros(out, {3, 1});
         run_op(kTile, op, {x}, {y}, ReduceAttrs{2});
         run_op(kReference, op, {x}, {want}, ReduceAttrs{2});
         if (is_float(d) && (op == OpId::sum || prod)) {
           const auto g = values(y), w = values(want);
-          for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], eps_of(d) * (2 * std::abs(w[i]) + (d == DType::float64 ? static_cast<double>(n) : 2 * std::sqrt(static_cast<double>(n))))) << op_name(op) << " " << dtype_name(d) << " " << n;
+          for (size_t i = 0; i < g.size(); ++i)
+            ASSERT_NEAR(
+                g[i], w[i],
+                eps_of(d) * (2 * std::abs(w[i]) +
+                             (d == DType::float64 ? static_cast<double>(n) : 2 * std::sqrt(static_cast<double>(n)))))
+                << op_name(op) << " " << dtype_name(d) << " " << n;
         } else {
           ASSERT_TRUE(same_bits(y, want)) << op_name(op) << " " << dtype_name(d) << " " << n;
         }
@@ -503,11 +557,14 @@ TEST(TileReduce, EveryOpAndType) {
         run_op(kTile, op, {strided(x)}, {ys}, ReduceAttrs{2});
         ASSERT_TRUE(same_bits(y, ys)) << op_name(op) << " " << dtype_name(d) << " strided";
         const HostTensor yc = host_zeros(out, {1, 3}), wc = host_zeros(out, {1, 3});
-        const HostTensor xt = random_tensor(d, {n, 3}, 2, prod && is_float(d) ? 0.99 : -3, prod && is_float(d) ? 1.01 : 3);
+        const HostTensor xt =
+            random_tensor(d, {n, 3}, 2, prod && is_float(d) ? 0.99 : -3, prod && is_float(d) ? 1.01 : 3);
         run_op(kTile, op, {xt}, {yc}, ReduceAttrs{1});
         run_op(kReference, op, {xt}, {wc}, ReduceAttrs{1});
         const auto g = values(yc), w = values(wc);
-        for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], eps_of(d) * (std::abs(w[i]) + (d == DType::float64 ? static_cast<double>(n) : 1))) << op_name(op) << " cols " << dtype_name(d) << " " << n;
+        for (size_t i = 0; i < g.size(); ++i)
+          ASSERT_NEAR(g[i], w[i], eps_of(d) * (std::abs(w[i]) + (d == DType::float64 ? static_cast<double>(n) : 1)))
+              << op_name(op) << " cols " << dtype_name(d) << " " << n;
       }
     }
 }
@@ -524,7 +581,8 @@ TEST(TileReduce, NaNWins) {
 }
 
 TEST(TileReduce, OrderDependsOnShapeOnly) {
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 200003}, {2, 70000}, {7, 20000}, {300, 1009}, {5000, 3}, {70000, 1}}) {
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 200003}, {2, 70000}, {7, 20000}, {300, 1009}, {5000, 3}, {70000, 1}}) {
     const HostTensor x = random_tensor(DType::float32, {rows, cols}, 1);
     std::vector<HostTensor> row, col;
     for (const int threads : {1, 2, 3}) {
@@ -542,7 +600,8 @@ TEST(TileReduce, OrderDependsOnShapeOnly) {
     run_op(kReference, OpId::sum, {x}, {want}, ReduceAttrs{2});
     run_op(kReference, OpId::sum, {x}, {want_col}, ReduceAttrs{1});
     const auto g = values(row[0]), w = values(want), gc = values(col[0]), wc = values(want_col);
-    for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], 0x1p-23 * (std::abs(w[i]) + 6 * std::sqrt(static_cast<double>(cols))));
+    for (size_t i = 0; i < g.size(); ++i)
+      ASSERT_NEAR(g[i], w[i], 0x1p-23 * (std::abs(w[i]) + 6 * std::sqrt(static_cast<double>(cols))));
     for (size_t i = 0; i < gc.size(); ++i) ASSERT_NEAR(gc[i], wc[i], 0x1p-23 * (std::abs(wc[i]) + 1));
   }
 }
@@ -551,7 +610,8 @@ TEST(TileReduce, OrderDependsOnShapeOnly) {
 void run_softmax(const HostTensor& x, const HostTensor& y, const HostTensor& cols, bool fused) {
   const DType d = x.dtype;
   const Dims s = x.shape, r{s[0], 1};
-  const HostTensor m = host_zeros(d, r), t = host_zeros(d, s), e = host_zeros(d, s), sum = host_zeros(d, r), rs = host_zeros(d, r);
+  const HostTensor m = host_zeros(d, r), t = host_zeros(d, s), e = host_zeros(d, s), sum = host_zeros(d, r),
+                   rs = host_zeros(d, r);
   GraphBuilder g(GroupKind::Loop);
   g.space(s, 1);
   const auto at = [&](const HostTensor& v) { return fused ? g.elided(v.dtype, v.shape) : g.bind(v); };
@@ -575,9 +635,11 @@ void run_softmax(const HostTensor& x, const HostTensor& y, const HostTensor& col
 
 TEST(TileReduce, SoftmaxFusedAndNot) {
   for (const DType d : kFloats)
-    for (const auto& s : {Dims{1, 1}, Dims{5, 7}, Dims{300, 10}, Dims{130, 65}, Dims{3, 1009}, Dims{4, 5003}, Dims{3, 40000}, Dims{150, 17000}, Dims{0, 5}, Dims{4, 0}}) {
+    for (const auto& s : {Dims{1, 1}, Dims{5, 7}, Dims{300, 10}, Dims{130, 65}, Dims{3, 1009}, Dims{4, 5003},
+                          Dims{3, 40000}, Dims{150, 17000}, Dims{0, 5}, Dims{4, 0}}) {
       if (s[0] == 150 && d != DType::float32) continue;
-      const HostTensor x = random_tensor(d, s, 1, -8, 8), a = host_zeros(d, s), b = host_zeros(d, s), c = host_zeros(d, s);
+      const HostTensor x = random_tensor(d, s, 1, -8, 8), a = host_zeros(d, s), b = host_zeros(d, s),
+                       c = host_zeros(d, s);
       const HostTensor ca = host_zeros(d, {1, s[1]}), cb = host_zeros(d, {1, s[1]}), cc = host_zeros(d, {1, s[1]});
       run_softmax(x, a, ca, true);
       run_softmax(x, b, cb, false);
@@ -621,7 +683,8 @@ TEST(TileEpilogue, BlocksOfRowsInPlaceAndNot) {
       run_op(kTile, OpId::add, {t2, r}, {want});
       GraphBuilder g(GroupKind::Epilogue);
       const HostTensor y = host_zeros(d, s);
-      const Operand o0 = g.elided(d, s), o1 = g.elided(d, s), o2 = g.elided(d, s), oy = g.bind(y), ob = g.bind(bias), orr = g.bind(r);
+      const Operand o0 = g.elided(d, s), o1 = g.elided(d, s), o2 = g.elided(d, s), oy = g.bind(y), ob = g.bind(bias),
+                    orr = g.bind(r);
       g.node(OpId::matmul, {}, {o0});
       g.node(OpId::add, {o0, ob}, {o1});
       g.node(OpId::gelu, {o1}, {o2});
@@ -632,10 +695,12 @@ TEST(TileEpilogue, BlocksOfRowsInPlaceAndNot) {
       pointers[static_cast<size_t>(orr.index)] = r.data();
       const RunContext ctx{pointers.data(), nullptr, nullptr};
       const auto e = cpu::TileEpilogue::make(g.problem(), n);
-      for (int64_t row = 0; row < rows; row += 4) e->run(ctx, root.data() + row * n * dtype_size(d), row, std::min<int64_t>(4, rows - row));
+      for (int64_t row = 0; row < rows; row += 4)
+        e->run(ctx, root.data() + row * n * dtype_size(d), row, std::min<int64_t>(4, rows - row));
       ASSERT_TRUE(same_bits(y, want)) << dtype_name(d) << s.str();
       run_op(kReference, OpId::cast, {root}, {y});
-      for (int64_t row = 0; row < rows; row += 4) e->run(ctx, y.data() + row * n * dtype_size(d), row, std::min<int64_t>(4, rows - row));
+      for (int64_t row = 0; row < rows; row += 4)
+        e->run(ctx, y.data() + row * n * dtype_size(d), row, std::min<int64_t>(4, rows - row));
       ASSERT_TRUE(same_bits(y, want)) << dtype_name(d) << s.str() << " in place";
     }
 }
