@@ -37,7 +37,7 @@ struct Group {
   Dims space;                  // Loop: S. Operand shapes are aligned to S from the right, as broadcasting does
   int split = 0;               // Loop: number of outer dims (== rank when there is no reduction)
   // Values that nobody reads outside this group: their bindings have no memory and must not be stored.
-  std::vector<bool> elided;    // by graph binding index
+  std::vector<bool> elided;  // by graph binding index
 };
 
 // A group as an implementation sees it.
@@ -79,7 +79,7 @@ struct Impl {
 };
 
 struct Limits {
-  int first_ops, max_ops;        // window limits: at first after a sync point, and at most
+  int first_ops, max_ops;  // window limits: at first after a sync point, and at most
   int64_t first_bytes, max_bytes;
 };
 
@@ -89,7 +89,7 @@ class Backend {
   virtual const char* name() const = 0;
   // Implementations for a group, best first; the last one takes everything.
   virtual std::span<const Impl> impls(const Problem& p) const = 0;
-  virtual bool fuses() const { return true; }   // false: every node is a group of its own (reference)
+  virtual bool fuses() const { return true; }     // false: every node is a group of its own (reference)
   virtual bool executes() const { return true; }  // false: plans only (null)
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
 };

@@ -36,8 +36,8 @@ size_t select(const Problem& p, std::span<const Impl> impls, std::vector<Refused
   }
   std::string why;
   for (const Refused& r : refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
-  PF_FAIL(NotImplemented, "{}: no implementation on {}; got {}; refusals: {}", op_name(p.root().op), p.graph.device.str(),
-          describe_node(p.graph, p.root()), why);
+  PF_FAIL(NotImplemented, "{}: no implementation on {}; got {}; refusals: {}", op_name(p.root().op),
+          p.graph.device.str(), describe_node(p.graph, p.root()), why);
 }
 
 void find_effects(const Graph& g, Step& step) {
@@ -59,7 +59,8 @@ void find_effects(const Graph& g, Step& step) {
     bool covers = false;
     for (int32_t m : step.group.nodes)
       for (const Operand& o : g.nodes[static_cast<size_t>(m)].outs)
-        covers |= slot(o) == s && static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == g.slots[static_cast<size_t>(s)].nbytes;
+        covers |= slot(o) == s &&
+                  static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == g.slots[static_cast<size_t>(s)].nbytes;
     for (int32_t r : step.reads) covers &= r != s;
     step.covers.push_back(covers);
   }

@@ -6,7 +6,8 @@ namespace pyflame {
 
 std::string describe_operand(const Operand& o) {
   if (o.is_param) return fmt::format("param {}", dtype_name(o.dtype));
-  return fmt::format("{}{}{}", dtype_name(o.dtype), o.shape.str(), o.contiguous ? "" : fmt::format(" strides {}", o.strides.str()));
+  return fmt::format("{}{}{}", dtype_name(o.dtype), o.shape.str(),
+                     o.contiguous ? "" : fmt::format(" strides {}", o.strides.str()));
 }
 
 std::string describe_node(const Graph& g, const Node& n) {
@@ -30,18 +31,20 @@ std::string describe_node(const Graph& g, const Node& n) {
 std::string describe_program(const Program& p) {
   static const char* roles[] = {"map", "row reduce", "row map", "column reduce"};
   const Graph& g = p.graph;
-  std::string text = fmt::format("{} ops in {} steps on {}; arena {} bytes, new memory {} bytes\n", g.nodes.size(), p.steps.size(),
-                                 g.device.str(), p.arena_bytes, p.new_bytes);
+  std::string text = fmt::format("{} ops in {} steps on {}; arena {} bytes, new memory {} bytes\n", g.nodes.size(),
+                                 p.steps.size(), g.device.str(), p.arena_bytes, p.new_bytes);
   for (size_t k = 0; k < p.steps.size(); ++k) {
     const Step& s = p.steps[k];
     text += fmt::format("  step {}: {}", k, s.impl);
     if (s.group.kind == GroupKind::Loop) text += fmt::format(", loop over {}", s.group.space.str());
-    if (s.group.kind == GroupKind::Epilogue) text += fmt::format(", {} with epilogue", op_name(g.nodes[static_cast<size_t>(s.group.nodes[0])].op));
+    if (s.group.kind == GroupKind::Epilogue)
+      text += fmt::format(", {} with epilogue", op_name(g.nodes[static_cast<size_t>(s.group.nodes[0])].op));
     text += s.group.nodes.size() > 1 ? fmt::format(", {} ops fused\n", s.group.nodes.size()) : "\n";
     for (size_t i = 0; i < s.group.nodes.size(); ++i) {
       const Node& n = g.nodes[static_cast<size_t>(s.group.nodes[i])];
       text += fmt::format("    {}", describe_node(g, n));
-      if (!s.group.roles.empty() && s.group.roles[i] != Role::Map) text += fmt::format(" [{}]", roles[static_cast<int>(s.group.roles[i])]);
+      if (!s.group.roles.empty() && s.group.roles[i] != Role::Map)
+        text += fmt::format(" [{}]", roles[static_cast<int>(s.group.roles[i])]);
       for (const Operand& o : n.outs)
         if (s.group.elided[static_cast<size_t>(o.index)]) text += " [not stored]";
       if (n.loc.code) text += fmt::format("  {}", describe_location(n.loc));

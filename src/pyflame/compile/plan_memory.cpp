@@ -36,7 +36,9 @@ size_t place(std::vector<Interval>& items) {
     }
     it.offset = at;
     total = std::max(total, at + aligned(it.bytes));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), at, [](size_t o, const Interval* p) { return o < p->offset; }), &it);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), at, [](size_t o, const Interval* p) { return o < p->offset; }),
+        &it);
   }
   return total;
 }
@@ -77,7 +79,9 @@ void plan_memory(Program& p, bool enabled) {
     } else {
       place_of.kind = Placement::Allocate;
       for (size_t d = 0; d < n && enabled; ++d) {
-        if (!g.slots[d].donatable || taken[d] || g.slots[d].nbytes != slot.nbytes || slot.nbytes == 0 || last[d] >= first[s]) continue;
+        if (!g.slots[d].donatable || taken[d] || g.slots[d].nbytes != slot.nbytes || slot.nbytes == 0 ||
+            last[d] >= first[s])
+          continue;
         taken[d] = true;
         place_of.kind = Placement::Donated;
         place_of.donor = static_cast<int32_t>(d);

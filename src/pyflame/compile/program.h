@@ -33,20 +33,20 @@ struct Step {
   const char* impl = "";
   std::vector<Refused> refused;
   std::unique_ptr<Executable> executable;
-  std::vector<int32_t> reads, writes;   // slots
-  std::vector<bool> covers;             // per write: the whole slot is written and the step does not read it
-  size_t workspace_offset = 0;          // in the arena
+  std::vector<int32_t> reads, writes;  // slots
+  std::vector<bool> covers;            // per write: the whole slot is written and the step does not read it
+  size_t workspace_offset = 0;         // in the arena
 };
 
 struct Program {
   const Backend* backend = nullptr;
-  std::vector<uint64_t> key;       // the window's words
-  std::vector<uint8_t> liveness;   // per slot: 1 live, 2 donatable
-  Graph graph;                     // as fused: operands of Loop groups are aligned to the group's space
+  std::vector<uint64_t> key;      // the window's words
+  std::vector<uint8_t> liveness;  // per slot: 1 live, 2 donatable
+  Graph graph;                    // as fused: operands of Loop groups are aligned to the group's space
   std::vector<Step> steps;
   std::vector<Placement> placements;
   size_t arena_bytes = 0;
-  size_t new_bytes = 0;            // bytes of Allocate placements
+  size_t new_bytes = 0;  // bytes of Allocate placements
   uint64_t runs = 0;
 };
 

@@ -497,7 +497,10 @@ Tensor logical(const char* name, OpId op, const Value& a, const Value& b) {
   Tensor name(const Value& a, const Value& b) { return compare(#name, OpId::name, a, b); }
 X(eq)
 X(ne)
-X(lt) X(le) X(gt) X(ge)
+X(lt)
+X(le)
+X(gt)
+X(ge)
 #undef X
 #define X(name) \
   Tensor name(const Value& a, const Value& b) { return logical(#name, OpId::name, a, b); }

@@ -1,3 +1,4 @@
+// The log behind pf.explain(): per thread, filled by the executor while it is on.
 #include "pyflame/compile/explain.h"
 
 #include "pyflame/runtime/explain_log.h"

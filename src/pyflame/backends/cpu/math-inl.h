@@ -8,8 +8,8 @@
 #define PYFLAME_CPU_MATH_INL_H_
 #endif
 
-#include <hwy/highway.h>
 #include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
 
 #include <cmath>
 #include <limits>
@@ -214,7 +214,8 @@ HWY_INLINE V erf(D d, V x) {
     p = hn::MulAdd(p, z, num(d, 0.1283791547));
     const V small = hn::MulAdd(p, x, x);
     const V c = hn::IfThenElse(hn::Gt(a, num(d, 5)), num(d, 5), a);  // NaN passes
-    const V tail = hn::Mul(normal_tail_scaled(d, hn::Mul(c, num(d, 1.41421356237309505))), exp(d, hn::NegMulAdd(c, c, hn::Zero(d))));
+    const V tail = hn::Mul(normal_tail_scaled(d, hn::Mul(c, num(d, 1.41421356237309505))),
+                           exp(d, hn::NegMulAdd(c, c, hn::Zero(d))));
     const V large = hn::CopySign(hn::NegMulAdd(num(d, 2), tail, num(d, 1)), x);
     return hn::IfThenElse(hn::Lt(a, num(d, 0.9)), small, large);
   }
@@ -265,14 +266,16 @@ HWY_INLINE V gelu_grad(D d, V x, V g) {
 // 0.5 x (1 + tanh(t)) = x sigmoid(2 t)
 template <class D, class V>
 HWY_INLINE V gelu_tanh(D d, V x) {
-  const V t = hn::Mul(x, hn::MulAdd(hn::Mul(x, x), num(d, 2 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588)));
+  const V t = hn::Mul(
+      x, hn::MulAdd(hn::Mul(x, x), num(d, 2 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588)));
   return hn::Mul(above(d, x), sigmoid(d, t));
 }
 template <class D, class V>
 HWY_INLINE V gelu_tanh_grad(D d, V x, V g) {
   const V c = clamp(d, x, -100.0, 100.0);  // flat beyond, and inf * 0 would be NaN
   const V xx = hn::Mul(c, c);
-  const V t = hn::Mul(c, hn::MulAdd(xx, num(d, 2 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588)));
+  const V t =
+      hn::Mul(c, hn::MulAdd(xx, num(d, 2 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588)));
   const V dt = hn::MulAdd(xx, num(d, 6 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588));
   const V s = sigmoid(d, t);
   const V rest = sigmoid(d, hn::Neg(t));

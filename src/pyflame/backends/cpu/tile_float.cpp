@@ -13,25 +13,25 @@ HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::tile {
 namespace HWY_NAMESPACE {
 
-#define PF_OP1(Name, expression)                          \
-  struct Name {                                           \
-    template <class D>                                    \
-    HWY_INLINE Name(const Args&, D) {}                    \
-    template <class D, class V>                           \
-    HWY_INLINE V operator()(D d, V x) const {             \
-      (void)d;                                            \
-      return expression;                                  \
-    }                                                     \
+#define PF_OP1(Name, expression)              \
+  struct Name {                               \
+    template <class D>                        \
+    HWY_INLINE Name(const Args&, D) {}        \
+    template <class D, class V>               \
+    HWY_INLINE V operator()(D d, V x) const { \
+      (void)d;                                \
+      return expression;                      \
+    }                                         \
   };
-#define PF_OP2(Name, expression)                          \
-  struct Name {                                           \
-    template <class D>                                    \
-    HWY_INLINE Name(const Args&, D) {}                    \
-    template <class D, class V>                           \
-    HWY_INLINE V operator()(D d, V x, V y) const {        \
-      (void)d;                                            \
-      return expression;                                  \
-    }                                                     \
+#define PF_OP2(Name, expression)                   \
+  struct Name {                                    \
+    template <class D>                             \
+    HWY_INLINE Name(const Args&, D) {}             \
+    template <class D, class V>                    \
+    HWY_INLINE V operator()(D d, V x, V y) const { \
+      (void)d;                                     \
+      return expression;                           \
+    }                                              \
   };
 
 PF_OP1(Neg, hn::Neg(x))
@@ -83,10 +83,10 @@ void isinf_loop(const Args& a) {
   constexpr T inf = std::numeric_limits<T>::infinity();
   plain_loop1<uint8_t, T>(a, [](T x) HWY_ATTR { return static_cast<uint8_t>((x == inf) | (x == -inf)); });
 }
-#define PF_COMPARE(name, op)                                                                             \
-  template <class T>                                                                                     \
-  void name##_loop(const Args& a) {                                                                      \
-    plain_loop2<uint8_t, T>(a, [](T x, T y) HWY_ATTR { return static_cast<uint8_t>(x op y); });          \
+#define PF_COMPARE(name, op)                                                                    \
+  template <class T>                                                                            \
+  void name##_loop(const Args& a) {                                                             \
+    plain_loop2<uint8_t, T>(a, [](T x, T y) HWY_ATTR { return static_cast<uint8_t>(x op y); }); \
   }
 PF_COMPARE(eq, ==)
 PF_COMPARE(ne, !=)

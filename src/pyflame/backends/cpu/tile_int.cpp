@@ -24,22 +24,28 @@ HWY_INLINE T wrap(Wrap<T> v) {
   return static_cast<T>(v);
 }
 
-#define PF_INT1(name, expression)                                              \
-  template <class T>                                                           \
-  void name##_int(const Args& a) {                                             \
-    using W = Wrap<T>;                                                         \
-    plain_loop1<T, T>(a, [](T x) HWY_ATTR { (void)sizeof(W); return static_cast<T>(expression); }); \
+#define PF_INT1(name, expression)           \
+  template <class T>                        \
+  void name##_int(const Args& a) {          \
+    using W = Wrap<T>;                      \
+    plain_loop1<T, T>(a, [](T x) HWY_ATTR { \
+      (void)sizeof(W);                      \
+      return static_cast<T>(expression);    \
+    });                                     \
   }
-#define PF_INT2(name, expression)                                              \
-  template <class T>                                                           \
-  void name##_int(const Args& a) {                                             \
-    using W = Wrap<T>;                                                         \
-    plain_loop2<T, T>(a, [](T x, T y) HWY_ATTR { (void)sizeof(W); return static_cast<T>(expression); }); \
+#define PF_INT2(name, expression)                \
+  template <class T>                             \
+  void name##_int(const Args& a) {               \
+    using W = Wrap<T>;                           \
+    plain_loop2<T, T>(a, [](T x, T y) HWY_ATTR { \
+      (void)sizeof(W);                           \
+      return static_cast<T>(expression);         \
+    });                                          \
   }
-#define PF_INT_COMPARE(name, op)                                                                    \
-  template <class T>                                                                                \
-  void name##_int(const Args& a) {                                                                  \
-    plain_loop2<uint8_t, T>(a, [](T x, T y) HWY_ATTR { return static_cast<uint8_t>(x op y); });     \
+#define PF_INT_COMPARE(name, op)                                                                \
+  template <class T>                                                                            \
+  void name##_int(const Args& a) {                                                              \
+    plain_loop2<uint8_t, T>(a, [](T x, T y) HWY_ATTR { return static_cast<uint8_t>(x op y); }); \
   }
 
 PF_INT1(neg, W{0} - static_cast<W>(x))
@@ -64,7 +70,8 @@ void check_divisor(const Args& a, const char* op) {
   const T* y = static_cast<const T*>(a.src[1]);
   for (int64_t i = 0; i < a.n; ++i)
     PF_CHECK(y[i] != 0, Runtime,
-             "{}: division by zero; got a divisor of 0; expected integers other than 0; cast to a float type for inf", op);
+             "{}: division by zero; got a divisor of 0; expected integers other than 0; cast to a float type for inf",
+             op);
 }
 template <class T>
 void floor_divide_int(const Args& a) {
@@ -94,7 +101,8 @@ void pow_int(const Args& a) {
   plain_loop2<T, T>(a, [](T x, T y) {
     using W = Wrap<T>;
     PF_CHECK(!(y < 0), Value,
-             "pow: integers to a negative power; got exponent {}; expected >= 0; cast to a float type first", static_cast<int64_t>(y));
+             "pow: integers to a negative power; got exponent {}; expected >= 0; cast to a float type first",
+             static_cast<int64_t>(y));
     W base = static_cast<W>(x), result = 1;
     for (auto e = static_cast<std::make_unsigned_t<T>>(y); e != 0; e = static_cast<std::make_unsigned_t<T>>(e >> 1)) {
       if (e & 1) result *= base;
@@ -144,11 +152,11 @@ Fn pick_int(OpId op, Reg in) {
 }
 
 // --- bool
-#define PF_BOOL2(name, expression)                                                                              \
-  void name##_bool(const Args& a) {                                                                             \
+#define PF_BOOL2(name, expression)                                                                                    \
+  void name##_bool(const Args& a) {                                                                                   \
     plain_loop2<uint8_t, uint8_t>(a, [](uint8_t x, uint8_t y) HWY_ATTR { return static_cast<uint8_t>(expression); }); \
   }
-PF_BOOL2(and, x & y)
+PF_BOOL2(and, x& y)
 PF_BOOL2(or, x | y)
 PF_BOOL2(xor, x ^ y)
 void not_bool(const Args& a) {

@@ -13,7 +13,8 @@ namespace pyflame::cpu::tile {
 enum class Reg : uint8_t { f32, f64, i64, i32, i16, i8, u8 };
 
 constexpr Reg reg_of(DType d) {
-  constexpr Reg regs[] = {Reg::f64, Reg::f32, Reg::f32, Reg::f32, Reg::i64, Reg::i32, Reg::i16, Reg::i8, Reg::u8, Reg::u8};
+  constexpr Reg regs[] = {Reg::f64, Reg::f32, Reg::f32, Reg::f32, Reg::i64,
+                          Reg::i32, Reg::i16, Reg::i8,  Reg::u8,  Reg::u8};
   return regs[static_cast<int>(d)];
 }
 constexpr int reg_size(Reg r) {
@@ -26,9 +27,9 @@ struct Args {
   void* dst;
   const void* src[3];
   int64_t n;
-  int64_t index;          // row-major index of the first element
-  const Param* params;    // the run's parameters,
-  const int32_t* param;   // which of them this instruction takes,
+  int64_t index;            // row-major index of the first element
+  const Param* params;      // the run's parameters,
+  const int32_t* param;     // which of them this instruction takes,
   const DType* param_type;  // and the dtypes in which it uses them
   double f64(int i) const;
   int64_t i64(int i) const { return params[param[i]].as_i64(); }
@@ -39,29 +40,29 @@ using Fn = void (*)(const Args&);
 Fn find_float_arith(OpId op, Reg in);  // f32 and f64: arithmetic and comparisons
 Fn find_math_f32(OpId op);
 Fn find_math_f64(OpId op);
-Fn find_int_arith(OpId op, Reg in);    // the other types
-Fn find_bool_arith(OpId op);           // u8 that holds bool
+Fn find_int_arith(OpId op, Reg in);  // the other types
+Fn find_bool_arith(OpId op);         // u8 that holds bool
 Fn find_where(Reg value);
-Fn find_cast(Reg from, Reg to);        // ints wrap; floats to ints saturate, NaN is 0
+Fn find_cast(Reg from, Reg to);  // ints wrap; floats to ints saturate, NaN is 0
 // To f32 on the way to a 16-bit type: rounded to odd, so that the second rounding gives what a single one would. Null where
 // the plain cast is exact.
 Fn find_cast_odd(Reg from);
 Fn find_to_bool(Reg from);
-Fn find_round(DType half);             // f32 to the nearest value of the 16-bit type
-Fn find_source(OpId op, DType out);    // arange, rand_*; params as ops.def lists them
+Fn find_round(DType half);           // f32 to the nearest value of the 16-bit type
+Fn find_source(OpId op, DType out);  // arange, rand_*; params as ops.def lists them
 
 // --- reductions. The accumulator ("state") is 8 bytes a row or column: double for floats, int64 for the rest.
 // A row is cut into blocks of kBlock elements; within a block lane i takes the elements i, i + kLanes, ...; lanes combine as
 // a tree, blocks of a chunk in order, chunks of a row in order. Nothing of this depends on the instruction set.
 constexpr int64_t kLanes = 32;
 constexpr int64_t kBlock = 512;
-constexpr int64_t kChunk = 32768;      // elements of a row that one thread takes at a time
-constexpr int64_t kRowBlock = 128;     // rows that accumulate in order before their sums are combined (ColReduce)
+constexpr int64_t kChunk = 32768;   // elements of a row that one thread takes at a time
+constexpr int64_t kRowBlock = 128;  // rows that accumulate in order before their sums are combined (ColReduce)
 
 struct Reduction {
   void (*init)(void* state, int64_t n);
-  void (*row)(void* state, const void* src, int64_t n);      // whole blocks, but for the last call of a row
-  void (*col)(void* states, const void* src, int64_t n);     // one row into n states
+  void (*row)(void* state, const void* src, int64_t n);   // whole blocks, but for the last call of a row
+  void (*col)(void* states, const void* src, int64_t n);  // one row into n states
   void (*combine)(void* states, const void* with, int64_t n);
   void (*finish)(const void* states, void* dst, int64_t n);  // to the output's register type
 };

@@ -20,8 +20,8 @@ struct Refused {
 [[noreturn]] void refuse(std::string reason) { throw Refused{std::move(reason)}; }
 
 // Aims of the memory layout.
-constexpr int64_t kTileBytes = 24 * 1024;     // of all values of a tile: leaves room in a 32 KiB L1
-constexpr int64_t kRowTileBytes = 192 * 1024; // rows are kept whole up to this (L2)
+constexpr int64_t kTileBytes = 24 * 1024;      // of all values of a tile: leaves room in a 32 KiB L1
+constexpr int64_t kRowTileBytes = 192 * 1024;  // rows are kept whole up to this (L2)
 constexpr int64_t kMaxRow = 16384;
 static_assert(kMaxRow <= kChunk);
 
@@ -91,7 +91,8 @@ class Lowering {
     if (!epilogue && p_.group.roles.size() != p_.size()) refuse("a role is missing");
     for (int i = 0; i < space_.size(); ++i) (i < split_ ? prog_.rows : prog_.cols) *= space_[i];
     if (epilogue) declare_root(p_.root().outs.at(0));
-    for (size_t i = epilogue ? 1 : 0; i < p_.size(); ++i) lower_node(p_.node(i), epilogue ? Role::Map : p_.group.roles[i]);
+    for (size_t i = epilogue ? 1 : 0; i < p_.size(); ++i)
+      lower_node(p_.node(i), epilogue ? Role::Map : p_.group.roles[i]);
     finish();
   }
 
@@ -143,14 +144,16 @@ class Lowering {
       if (o.shape[i] == 1) continue;
       const int at = i + shift;
       const bool inside = at >= 0 && (span != Span::Outer || at < split_) && (span != Span::Inner || at >= split_);
-      if (!inside || o.shape[i] != space_[at]) refuse("an operand's shape " + o.shape.str() + " does not fit the space " + space_.str());
+      if (!inside || o.shape[i] != space_[at])
+        refuse("an operand's shape " + o.shape.str() + " does not fit the space " + space_.str());
       strides[at] = o.strides[i];
     }
     return strides;
   }
   void check_covers(const Operand& o, Span span) const {
     int64_t n = 1;
-    for (int i = span == Span::Inner ? split_ : 0; i < (span == Span::Outer ? split_ : space_.size()); ++i) n *= space_[i];
+    for (int i = span == Span::Inner ? split_ : 0; i < (span == Span::Outer ? split_ : space_.size()); ++i)
+      n *= space_[i];
     if (o.numel() != n) refuse("an output does not cover the space");
   }
   int32_t add_access(const Operand& o, const Dims& strides, Span span, bool output) {
@@ -208,7 +211,8 @@ class Lowering {
     if (const Written* w = find_written(o.index)) {
       if (w->value < 0) refuse("a column reduction's result is read in its group");
       for (int i = 0; i < space_.size(); ++i)
-        if (space_[i] > 1 && strides[i] != w->strides[i]) refuse("a value of the group is read in another layout than it was written");
+        if (space_[i] > 1 && strides[i] != w->strides[i])
+          refuse("a value of the group is read in another layout than it was written");
       const Value v = prog_.values[static_cast<size_t>(w->value)];
       if (v.dtype != o.dtype) refuse("a value of the group is read as another dtype");
       if (v.row == row) return w->value;
@@ -352,7 +356,8 @@ class Lowering {
   }
 
   int32_t lower_where(const Node& n, int32_t* v, bool row) {
-    if (n.ins[1].dtype != n.outs[0].dtype || n.ins[2].dtype != n.outs[0].dtype) refuse("where: inputs of different dtypes");
+    if (n.ins[1].dtype != n.outs[0].dtype || n.ins[2].dtype != n.outs[0].dtype)
+      refuse("where: inputs of different dtypes");
     return compute(find_where(reg_of(n.outs[0].dtype)), {to_bool(v[0], row), v[1], v[2]}, reg_of(n.outs[0].dtype), row,
                    n.outs[0].dtype);
   }
@@ -370,7 +375,8 @@ class Lowering {
     const DType out = n.outs[0].dtype;
     const bool gives_bool = (n.op >= OpId::eq && n.op <= OpId::ge) || n.op == OpId::isnan || n.op == OpId::isinf;
     if (out != (gives_bool ? DType::bool_ : d))
-      refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(d)) + " to " + std::string(dtype_name(out)));
+      refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(d)) + " to " +
+             std::string(dtype_name(out)));
     const Fn fn = find_kernel(n.op, n.info().cls, d, out);
     if (!fn) refuse(std::string(n.info().name) + ": no version for " + std::string(dtype_name(d)));
     const bool exact = gives_bool || is_exact(n.op);
@@ -396,7 +402,8 @@ class Lowering {
     use.out = reg_of(y.dtype);
     use.dtype = y.dtype;
     if (!find_reduction(n.op, reg_of(x.dtype), use.out, &use.fn))
-      refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(x.dtype)) + " to " + std::string(dtype_name(y.dtype)));
+      refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(x.dtype)) + " to " +
+             std::string(dtype_name(y.dtype)));
     const auto index = static_cast<int32_t>(prog_.reductions.size());
     (col ? prog_.col_reductions : prog_.row_reductions).push_back(index);
     prog_.weight += 1;
@@ -563,7 +570,9 @@ class Lowering {
       const Instr& in = stage.code[i];
       for (int k = 0; k < 3; ++k) {
         const int32_t s = in.src[k];
-        if (s < 0 || last[static_cast<size_t>(s)] != static_cast<int64_t>(i) || std::find(in.src, in.src + k, s) != in.src + k) continue;
+        if (s < 0 || last[static_cast<size_t>(s)] != static_cast<int64_t>(i) ||
+            std::find(in.src, in.src + k, s) != in.src + k)
+          continue;
         const Value& v = prog_.values[static_cast<size_t>(s)];
         if (!v.row && !v.constant && stage.place[static_cast<size_t>(s)] >= 0)
           unused[reg_size(v.reg)].push_back(stage.place[static_cast<size_t>(s)]);
@@ -572,7 +581,8 @@ class Lowering {
       if (in.dst < 0 || in.step == Step::Point || pointed || prog_.values[static_cast<size_t>(in.dst)].row) continue;
       take(in.dst);
       if (last[static_cast<size_t>(in.dst)] < 0)  // computed but never read
-        unused[reg_size(prog_.values[static_cast<size_t>(in.dst)].reg)].push_back(stage.place[static_cast<size_t>(in.dst)]);
+        unused[reg_size(prog_.values[static_cast<size_t>(in.dst)].reg)].push_back(
+            stage.place[static_cast<size_t>(in.dst)]);
     }
   }
 

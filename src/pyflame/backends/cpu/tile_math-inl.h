@@ -13,23 +13,23 @@ HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::tile {
 namespace HWY_NAMESPACE {
 
-#define PF_MATH1(Name, function)                          \
-  struct Name {                                           \
-    template <class D>                                    \
-    HWY_INLINE Name(const Args&, D) {}                    \
-    template <class D, class V>                           \
-    HWY_INLINE V operator()(D d, V x) const {             \
-      return math::HWY_NAMESPACE::function(d, x);         \
-    }                                                     \
+#define PF_MATH1(Name, function)                  \
+  struct Name {                                   \
+    template <class D>                            \
+    HWY_INLINE Name(const Args&, D) {}            \
+    template <class D, class V>                   \
+    HWY_INLINE V operator()(D d, V x) const {     \
+      return math::HWY_NAMESPACE::function(d, x); \
+    }                                             \
   };
-#define PF_MATH2(Name, function)                          \
-  struct Name {                                           \
-    template <class D>                                    \
-    HWY_INLINE Name(const Args&, D) {}                    \
-    template <class D, class V>                           \
-    HWY_INLINE V operator()(D d, V x, V y) const {        \
-      return math::HWY_NAMESPACE::function(d, x, y);      \
-    }                                                     \
+#define PF_MATH2(Name, function)                     \
+  struct Name {                                      \
+    template <class D>                               \
+    HWY_INLINE Name(const Args&, D) {}               \
+    template <class D, class V>                      \
+    HWY_INLINE V operator()(D d, V x, V y) const {   \
+      return math::HWY_NAMESPACE::function(d, x, y); \
+    }                                                \
   };
 PF_MATH1(Exp, exp)
 PF_MATH1(Expm1, expm1)

@@ -35,7 +35,8 @@ double Args::f64(int i) const { return round_param(params[param[i]].as_f64(), pa
 
 void fill(Reg r, void* dst, const Param& value, DType dtype, int64_t n) {
   const auto put = [&]<class T>(T v) { std::fill_n(static_cast<T*>(dst), n, v); };
-  if (dtype == DType::bool_) return put(static_cast<uint8_t>(value.kind == Category::Float ? value.f != 0 : value.i != 0));
+  if (dtype == DType::bool_)
+    return put(static_cast<uint8_t>(value.kind == Category::Float ? value.f != 0 : value.i != 0));
   switch (r) {
     case Reg::f64: return put(value.as_f64());
     case Reg::f32: {
@@ -208,9 +209,7 @@ void copy_strided(void* dst, int64_t dst_stride, const void* src, int64_t src_st
   }
 }
 
-Fn find_round(DType half) {
-  return half == DType::float16 ? round_loop<DType::float16> : round_loop<DType::bfloat16>;
-}
+Fn find_round(DType half) { return half == DType::float16 ? round_loop<DType::float16> : round_loop<DType::bfloat16>; }
 
 Fn find_source(OpId op, DType out) {
   switch (out) {

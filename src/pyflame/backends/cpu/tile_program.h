@@ -88,8 +88,8 @@ struct Program {
   int64_t rows = 1, cols = 1;  // S cut at split; elements = rows * cols
   int64_t tile = 1024;         // elements
   int64_t rows_per_tile = 1;
-  int64_t natural_row = 0;     // Map: tiles do not cross multiples of this (0: they may)
-  int64_t weight = 1;          // cost of an element, in simple instructions
+  int64_t natural_row = 0;  // Map: tiles do not cross multiples of this (0: they may)
+  int64_t weight = 1;       // cost of an element, in simple instructions
   std::vector<Access> accesses;
   std::vector<Value> values;
   std::vector<ReductionUse> reductions;

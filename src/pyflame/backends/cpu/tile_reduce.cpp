@@ -17,25 +17,35 @@ namespace HWY_NAMESPACE {
 
 struct SumOp {
   template <class S>
-  static constexpr S identity() { return 0; }
+  static constexpr S identity() {
+    return 0;
+  }
   template <class S>
   static HWY_INLINE S apply(S a, S b) {
-    if constexpr (std::is_same_v<S, int64_t>) return static_cast<S>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    if constexpr (std::is_same_v<S, int64_t>)
+      return static_cast<S>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     else return a + b;
   }
   template <class V>
-  static HWY_INLINE V vector(V a, V b) { return hn::Add(a, b); }
+  static HWY_INLINE V vector(V a, V b) {
+    return hn::Add(a, b);
+  }
 };
 struct ProdOp {
   template <class S>
-  static constexpr S identity() { return 1; }
+  static constexpr S identity() {
+    return 1;
+  }
   template <class S>
   static HWY_INLINE S apply(S a, S b) {
-    if constexpr (std::is_same_v<S, int64_t>) return static_cast<S>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    if constexpr (std::is_same_v<S, int64_t>)
+      return static_cast<S>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     else return a * b;
   }
   template <class V>
-  static HWY_INLINE V vector(V a, V b) { return hn::Mul(a, b); }
+  static HWY_INLINE V vector(V a, V b) {
+    return hn::Mul(a, b);
+  }
 };
 struct MaxOp {
   template <class S>
@@ -43,9 +53,13 @@ struct MaxOp {
     return std::is_floating_point_v<S> ? -std::numeric_limits<S>::infinity() : std::numeric_limits<S>::lowest();
   }
   template <class S>
-  static HWY_INLINE S apply(S a, S b) { return ((a > b) | (a != a)) ? a : b; }
+  static HWY_INLINE S apply(S a, S b) {
+    return ((a > b) | (a != a)) ? a : b;
+  }
   template <class V>
-  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b); }
+  static HWY_INLINE V vector(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
+  }
 };
 struct MinOp {
   template <class S>
@@ -53,21 +67,33 @@ struct MinOp {
     return std::is_floating_point_v<S> ? std::numeric_limits<S>::infinity() : std::numeric_limits<S>::max();
   }
   template <class S>
-  static HWY_INLINE S apply(S a, S b) { return ((a < b) | (a != a)) ? a : b; }
+  static HWY_INLINE S apply(S a, S b) {
+    return ((a < b) | (a != a)) ? a : b;
+  }
   template <class V>
-  static HWY_INLINE V vector(V a, V b) { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b); }
+  static HWY_INLINE V vector(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
+  }
 };
 struct AnyOp {
   template <class S>
-  static constexpr S identity() { return 0; }
+  static constexpr S identity() {
+    return 0;
+  }
   template <class S>
-  static HWY_INLINE S apply(S a, S b) { return a | b; }
+  static HWY_INLINE S apply(S a, S b) {
+    return a | b;
+  }
 };
 struct AllOp {
   template <class S>
-  static constexpr S identity() { return 1; }
+  static constexpr S identity() {
+    return 1;
+  }
   template <class S>
-  static HWY_INLINE S apply(S a, S b) { return a & b; }
+  static HWY_INLINE S apply(S a, S b) {
+    return a & b;
+  }
 };
 
 template <class T>
@@ -206,6 +232,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pyflame::cpu::tile {
 HWY_EXPORT(pick_reduction);
-bool find_reduction(OpId op, Reg in, Reg out, Reduction* r) { return HWY_DYNAMIC_DISPATCH(pick_reduction)(op, in, out, r); }
+bool find_reduction(OpId op, Reg in, Reg out, Reduction* r) {
+  return HWY_DYNAMIC_DISPATCH(pick_reduction)(op, in, out, r);
+}
 }  // namespace pyflame::cpu::tile
 #endif

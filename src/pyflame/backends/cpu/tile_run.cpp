@@ -14,7 +14,8 @@
 namespace pyflame::cpu::tile {
 namespace {
 
-constexpr int64_t kInlineWork = 32768;  // simple instructions x elements below which a hand-over to a thread does not pay
+constexpr int64_t kInlineWork =
+    32768;  // simple instructions x elements below which a hand-over to a thread does not pay
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -62,7 +63,7 @@ class Small {
 struct Run {
   const Program& program;
   const RunContext& ctx;
-  char** base;     // by access
+  char** base;       // by access
   const char* copy;  // by access: the tile is copied before anything is stored
   char* column(size_t reduction, int64_t block) const {
     return static_cast<char*>(ctx.workspace) +
@@ -74,11 +75,11 @@ struct Run {
 struct Frame {
   const Run& run;
   void** ptr;
-  int64_t start = 0, n = 0;          // elements
-  int64_t row = 0, rows = 0;         // rows
-  char* row_states = nullptr;        // long rows: accumulators by reduction
-  char* const* columns = nullptr;    // accumulators by column reduction
-  int64_t column = 0;                // first column of the tile
+  int64_t start = 0, n = 0;        // elements
+  int64_t row = 0, rows = 0;       // rows
+  char* row_states = nullptr;      // long rows: accumulators by reduction
+  char* const* columns = nullptr;  // accumulators by column reduction
+  int64_t column = 0;              // first column of the tile
 };
 
 // --- memory <-> tile
@@ -282,7 +283,8 @@ class Task {
         continue;
       }
       frame_.ptr[v] = stage.place[v] < 0 ? nullptr : arena_ + stage.place[v];
-      if (value.constant && stage.place[v] >= 0) fill_constant(run, value, frame_.ptr[v], std::min(elements, run.program.tile));
+      if (value.constant && stage.place[v] >= 0)
+        fill_constant(run, value, frame_.ptr[v], std::min(elements, run.program.tile));
     }
   }
   Frame& frame() { return frame_; }
@@ -303,7 +305,8 @@ class Task {
 void fill_row_constants(const Run& run, char* rows) {
   for (size_t v = 0; v < run.program.values.size(); ++v) {
     const Value& value = run.program.values[v];
-    if (value.row && value.constant) fill_constant(run, value, rows + run.program.row_place[v], run.program.rows_per_tile);
+    if (value.row && value.constant)
+      fill_constant(run, value, rows + run.program.row_place[v], run.program.rows_per_tile);
   }
 }
 
@@ -349,20 +352,22 @@ void finish_columns(const Run& run) {
   if (p.col_reductions.empty() || p.cols == 0) return;
   constexpr int64_t kPart = 256;
   const int64_t blocks = p.row_blocks();
-  parallel_for((p.cols + kPart - 1) / kPart, std::max<int64_t>(1, 64 / std::max<int64_t>(blocks, 1)), [&](int64_t b, int64_t e) {
-    alignas(64) char states[kPart * 8], out[kPart * 8];
-    for (size_t k = 0; k < p.col_reductions.size(); ++k) {
-      const ReductionUse& use = p.reductions[static_cast<size_t>(p.col_reductions[k])];
-      for (int64_t part = b; part < e; ++part) {
-        const int64_t c = part * kPart, n = std::min(kPart, p.cols - c);
-        if (blocks == 0) use.fn.init(states, n);
-        else std::memcpy(states, run.column(k, 0) + c * 8, static_cast<size_t>(n) * 8);
-        for (int64_t block = 1; block < blocks; ++block) use.fn.combine(states, run.column(k, block) + c * 8, n);
-        use.fn.finish(states, out, n);
-        store(p.accesses[static_cast<size_t>(use.access)], run.base[use.access], c, n, out);
-      }
-    }
-  });
+  parallel_for((p.cols + kPart - 1) / kPart, std::max<int64_t>(1, 64 / std::max<int64_t>(blocks, 1)),
+               [&](int64_t b, int64_t e) {
+                 alignas(64) char states[kPart * 8], out[kPart * 8];
+                 for (size_t k = 0; k < p.col_reductions.size(); ++k) {
+                   const ReductionUse& use = p.reductions[static_cast<size_t>(p.col_reductions[k])];
+                   for (int64_t part = b; part < e; ++part) {
+                     const int64_t c = part * kPart, n = std::min(kPart, p.cols - c);
+                     if (blocks == 0) use.fn.init(states, n);
+                     else std::memcpy(states, run.column(k, 0) + c * 8, static_cast<size_t>(n) * 8);
+                     for (int64_t block = 1; block < blocks; ++block)
+                       use.fn.combine(states, run.column(k, block) + c * 8, n);
+                     use.fn.finish(states, out, n);
+                     store(p.accesses[static_cast<size_t>(use.access)], run.base[use.access], c, n, out);
+                   }
+                 }
+               });
 }
 
 // Whole rows in a tile. With column reductions a thread takes whole blocks of rows.
@@ -420,7 +425,8 @@ void long_row_pass(const Run& run, const Stage& stage, int64_t row, char* rows, 
     if (in.step != Step::RowReduce) continue;
     const ReductionUse& use = p.reductions[static_cast<size_t>(in.reduction)];
     char* total = all + in.reduction * 8;
-    for (int64_t chunk = 1; chunk < chunks; ++chunk) use.fn.combine(total, total + static_cast<size_t>(chunk) * stride, 1);
+    for (int64_t chunk = 1; chunk < chunks; ++chunk)
+      use.fn.combine(total, total + static_cast<size_t>(chunk) * stride, 1);
     use.fn.finish(total, rows + p.row_place[static_cast<size_t>(in.dst)], 1);
   }
 }
@@ -503,7 +509,8 @@ void resolve_hazards(const Program& p, char** base, char* copy, std::vector<Byte
       copy[i] = 1;
       continue;
     }
-    PF_CHECK(saved, Runtime, "tile: an output of a fused epilogue overlaps one of its inputs; this is an error in the planner");
+    PF_CHECK(saved, Runtime,
+             "tile: an output of a fused epilogue overlaps one of its inputs; this is an error in the planner");
     Bytes bytes = allocate(static_cast<size_t>(in.reach));
     std::memcpy(bytes.get(), base[i], static_cast<size_t>(in.reach));
     base[i] = bytes.get();
@@ -512,8 +519,8 @@ void resolve_hazards(const Program& p, char** base, char* copy, std::vector<Byte
 }
 
 template <class F>
-void with_run(const Program& p, const RunContext& ctx, const void* root, std::vector<Bytes>* saved, int64_t begin, int64_t end,
-              F f) {
+void with_run(const Program& p, const RunContext& ctx, const void* root, std::vector<Bytes>* saved, int64_t begin,
+              int64_t end, F f) {
   Small<char*, 32> base(p.accesses.size() + 1);
   Small<char, 32> copy(p.accesses.size() + 1);
   for (size_t i = 0; i < p.accesses.size(); ++i) {

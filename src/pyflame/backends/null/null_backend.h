@@ -1,3 +1,4 @@
+// The backend that only plans.
 #pragma once
 #include "pyflame/backends/backend.h"
 
