@@ -26,8 +26,8 @@ Tensor run_hooks(const std::vector<TensorHook>& hooks, Tensor g) {
     if (!h) continue;
     const Tensor r = h(g);
     if (!r) continue;
-    PF_CHECK(r.shape() == g.shape(), Runtime, "hook: the returned gradient has another shape; got {}; expected {}", r.shape().str(),
-             g.shape().str());
+    PF_CHECK(r.shape() == g.shape(), Runtime, "hook: the returned gradient has another shape; got {}; expected {}",
+             r.shape().str(), g.shape().str());
     g = r;
   }
   return g;
@@ -143,7 +143,8 @@ class Walk {
     if (!create_ && g.requires_grad()) g = g.detach();
     if (!m.grad) {
       // The gradient must be the leaf's own: not a view of something else, nor shared with another leaf or with a node.
-      const bool own = !create_ && g.is_contiguous() && g.offset() == 0 && g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
+      const bool own = !create_ && g.is_contiguous() && g.offset() == 0 &&
+                       g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
                        given_.insert(g.storage().get()).second && !seeds_.count(g.storage().get());
       m.grad = own || create_ ? g : clone(g);
     } else if (create_) {
@@ -180,8 +181,9 @@ class Walk {
     for (const Edge& e : node.edges) goes_on |= e.needed();
     if (!goes_on) return;
     Tensors result = node.apply(grads);
-    PF_CHECK(result.size() <= node.edges.size(), Runtime, "{}: backward returned too many gradients; got {}; expected at most {}; recorded at {}",
-             node.name, result.size(), node.edges.size(), describe_location(node.loc));
+    PF_CHECK(result.size() <= node.edges.size(), Runtime,
+             "{}: backward returned too many gradients; got {}; expected at most {}; recorded at {}", node.name,
+             result.size(), node.edges.size(), describe_location(node.loc));
     for (size_t i = 0; i < result.size(); ++i) {
       const Edge& e = node.edges[i];
       if (!result[i] || !e.needed()) continue;
@@ -198,8 +200,9 @@ class Walk {
   }
 
   static void check(const GradNode& node, const Tensor& g, const Dims& shape) {
-    PF_CHECK(g.shape() == shape, Runtime, "{}: backward returned a gradient of the wrong shape; got {}; expected {}; recorded at {}",
-             node.name, g.shape().str(), shape.str(), describe_location(node.loc));
+    PF_CHECK(g.shape() == shape, Runtime,
+             "{}: backward returned a gradient of the wrong shape; got {}; expected {}; recorded at {}", node.name,
+             g.shape().str(), shape.str(), describe_location(node.loc));
   }
 
  public:
@@ -218,26 +221,29 @@ class Walk {
 
 Tensor seed_gradient(const char* op, const Tensor& output, const Tensor& given) {
   PF_CHECK(output.requires_grad(), Runtime,
-           "{}: the output does not require grad; got a tensor of shape {} without history; hint: requires_grad=True on what it was "
+           "{}: the output does not require grad; got a tensor of shape {} without history; hint: requires_grad=True "
+           "on what it was "
            "computed from, and no no_grad() around it",
            op, output.shape().str());
   if (given) {
-    PF_CHECK(given.shape() == output.shape(), Runtime, "{}: the gradient's shape is not the output's; got {}; expected {}", op,
-             given.shape().str(), output.shape().str());
+    PF_CHECK(given.shape() == output.shape(), Runtime,
+             "{}: the gradient's shape is not the output's; got {}; expected {}", op, given.shape().str(),
+             output.shape().str());
     PF_CHECK(given.device() == output.device(), Value, "{}: the gradient is on another device; got {}; expected {}", op,
              given.device().str(), output.device().str());
     return given.dtype() == output.dtype() ? given : cast(given, output.dtype());
   }
   PF_CHECK(output.numel() == 1, Runtime,
-           "{}: a gradient can be made up for one element only; got an output of shape {}; expected one element; hint: pass gradient=, or "
+           "{}: a gradient can be made up for one element only; got an output of shape {}; expected one element; hint: "
+           "pass gradient=, or "
            "take .sum() first",
            op, output.shape().str());
   return ones_like(output);
 }
 
 void seed_all(const char* op, Walk& walk, const Tensors& outputs, const Tensors& grads) {
-  PF_CHECK(grads.empty() || grads.size() == outputs.size(), Value, "{}: numbers of outputs and gradients differ; got {} and {}", op,
-           outputs.size(), grads.size());
+  PF_CHECK(grads.empty() || grads.size() == outputs.size(), Value,
+           "{}: numbers of outputs and gradients differ; got {} and {}", op, outputs.size(), grads.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor given = grads.empty() ? Tensor() : grads[i];
     const Tensor g = seed_gradient(op, outputs[i], given);
@@ -258,12 +264,13 @@ void backward(const Tensors& outputs, const Tensors& grads, bool retain_graph, b
   cut_window();
 }
 
-Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_outputs, bool retain_graph, bool create_graph,
-             bool allow_unused) {
+Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_outputs, bool retain_graph,
+             bool create_graph, bool allow_unused) {
   Walk walk(retain_graph || create_graph, create_graph);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    PF_CHECK(inputs[i].requires_grad(), Runtime, "grad: input {} does not require grad; got a tensor of shape {}; hint: requires_grad=True",
-             i, inputs[i].shape().str());
+    PF_CHECK(inputs[i].requires_grad(), Runtime,
+             "grad: input {} does not require grad; got a tensor of shape {}; hint: requires_grad=True", i,
+             inputs[i].shape().str());
     walk.want(inputs[i]);
   }
   {
@@ -275,8 +282,9 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
   for (size_t i = 0; i < inputs.size(); ++i) {
     result.push_back(walk.result(inputs[i]));
     PF_CHECK(result.back() || allow_unused, Runtime,
-             "grad: input {} was not used to compute the outputs; got a tensor of shape {}; hint: allow_unused=True gives None for it", i,
-             inputs[i].shape().str());
+             "grad: input {} was not used to compute the outputs; got a tensor of shape {}; hint: allow_unused=True "
+             "gives None for it",
+             i, inputs[i].shape().str());
   }
   return result;
 }
@@ -296,7 +304,8 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
     if (t) t = t.detach();
   auto again = [fn, rng](GradNode& node, const Tensors& grads) -> Tensors {
     PF_CHECK(!grad_mode::enabled(), NotImplemented,
-             "checkpoint: its gradient cannot be differentiated again; got create_graph=True; hint: call the function without checkpoint");
+             "checkpoint: its gradient cannot be differentiated again; got create_graph=True; hint: call the function "
+             "without checkpoint");
     Tensors detached;
     for (size_t i = 0; i < node.saved_tensors.size(); ++i) {
       const Tensor saved = node.saved(i);
@@ -344,8 +353,8 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
 // ---- hooks
 
 size_t register_hook(const Tensor& t, TensorHook hook) {
-  PF_CHECK(t.requires_grad(), Runtime, "register_hook: the tensor does not require grad; got shape {}; hint: requires_grad=True",
-           t.shape().str());
+  PF_CHECK(t.requires_grad(), Runtime,
+           "register_hook: the tensor does not require grad; got shape {}; hint: requires_grad=True", t.shape().str());
   AutogradMeta& m = autograd_meta(t);
   std::shared_ptr<std::vector<TensorHook>> list;
   if (const Ref<GradNode> fn = t.grad_fn()) {

@@ -16,8 +16,8 @@ namespace pyflame {
 
 namespace {
 
-constexpr size_t kMaxNodes = 48;             // keeps a tile program's registers and operands bounded
-constexpr int64_t kMaxSingleRow = 8192;      // a full reduction read back within its group: not worth parallel threads
+constexpr size_t kMaxNodes = 48;         // keeps a tile program's registers and operands bounded
+constexpr int64_t kMaxSingleRow = 8192;  // a full reduction read back within its group: not worth parallel threads
 constexpr int kNeighbours = 6;
 
 bool may_open(GroupKind kind, OpId op, OpClass c) {
@@ -178,7 +178,8 @@ class Fuser {
   void touch(const Node& n, int grp) {
     for (const Operand& o : n.ins)
       if (!o.is_param) reader_[static_cast<size_t>(slot(o))] = std::max(reader_[static_cast<size_t>(slot(o))], grp);
-    for (const Operand& o : n.outs) writer_[static_cast<size_t>(slot(o))] = std::max(writer_[static_cast<size_t>(slot(o))], grp);
+    for (const Operand& o : n.outs)
+      writer_[static_cast<size_t>(slot(o))] = std::max(writer_[static_cast<size_t>(slot(o))], grp);
   }
 
   void place(int32_t index) {
@@ -189,7 +190,8 @@ class Fuser {
     const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)] && !may_fail(n);
     if (fusible && may_join(GroupKind::Loop, c) && n.outs[0].numel() > 0 && space_of(n).numel() > 0) {
       // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it.
-      if (last > 0 && before >= 0 && is_elementwise(c)) try_merge(last, before), std::tie(last, before) = dependencies(n);
+      if (last > 0 && before >= 0 && is_elementwise(c))
+        try_merge(last, before), std::tie(last, before) = dependencies(n);
       if (last >= 0 && join(index, last)) return;
       const int newest = static_cast<int>(groups_.size()) - 1;
       for (int k = newest; k > last && k > newest - kNeighbours; --k)
@@ -355,7 +357,9 @@ class Fuser {
 
   bool try_merge(int from, int into) {
     Building &src = at(from), &dst = at(into);
-    if (src.dep > into || !src.open || !dst.open || src.group.kind != GroupKind::Loop || dst.group.kind != GroupKind::Loop) return false;
+    if (src.dep > into || !src.open || !dst.open || src.group.kind != GroupKind::Loop ||
+        dst.group.kind != GroupKind::Loop)
+      return false;
     if (src.fixed() || !src.perm.empty() || src.group.nodes.size() + dst.group.nodes.size() > kMaxNodes) return false;
     // All or nothing: a copy of the target and of the nodes that change.
     const Building saved = dst;
@@ -376,9 +380,11 @@ class Fuser {
     for (int32_t m : moving) {
       const Node& n = g_.nodes[static_cast<size_t>(m)];
       for (const Operand& o : n.ins)
-        if (!o.is_param && reader_[static_cast<size_t>(slot(o))] == from) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
+        if (!o.is_param && reader_[static_cast<size_t>(slot(o))] == from)
+          reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
       for (const Operand& o : n.outs)
-        if (writer_[static_cast<size_t>(slot(o))] == from) writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true, size);
+        if (writer_[static_cast<size_t>(slot(o))] == from)
+          writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true, size);
     }
     return true;
   }

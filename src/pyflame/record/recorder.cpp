@@ -78,7 +78,7 @@ void cut_all(CutReason reason) {
 }  // namespace
 
 const char* cut_reason_name(CutReason r) {
-  constexpr const char* names[] = {"sync point",   "structural mark", "size limit", "escaped storage",
+  constexpr const char* names[] = {"sync point",   "structural mark",  "size limit", "escaped storage",
                                    "other thread", "PYFLAME_WINDOW=1", "retry"};
   return names[static_cast<int>(r)];
 }
@@ -112,7 +112,8 @@ struct SlotTable {
     return &entries[i].slot;
   }
   bool contains(const Storage* s) const {
-    for (size_t i = hash(s) & (entries.size() - 1); entries[i].generation == generation; i = (i + 1) & (entries.size() - 1))
+    for (size_t i = hash(s) & (entries.size() - 1); entries[i].generation == generation;
+         i = (i + 1) & (entries.size() - 1))
       if (entries[i].key == s) return true;
     return false;
   }
@@ -166,9 +167,10 @@ void append_operand(Window& w, SlotTable& table, Storage* s, const Dims& shape, 
   const int32_t index = bind(w, table, s, byte_offset, is_new);
   const auto slot = static_cast<uint64_t>(w.bindings[static_cast<size_t>(index)].slot);
   const bool new_slot = w.slots.size() != slots_before;
-  w.key.push_back(slot << kSlotShift | static_cast<uint64_t>(index) << kIndexShift | static_cast<uint64_t>(new_slot) << kNewSlotBit |
-                  static_cast<uint64_t>(!is_new) << kExternalBit | static_cast<uint64_t>(shape.size()) << kNdimShift |
-                  static_cast<uint64_t>(dtype) << kDtypeShift | static_cast<uint64_t>(contiguous) << 1);
+  w.key.push_back(slot << kSlotShift | static_cast<uint64_t>(index) << kIndexShift |
+                  static_cast<uint64_t>(new_slot) << kNewSlotBit | static_cast<uint64_t>(!is_new) << kExternalBit |
+                  static_cast<uint64_t>(shape.size()) << kNdimShift | static_cast<uint64_t>(dtype) << kDtypeShift |
+                  static_cast<uint64_t>(contiguous) << 1);
   if (new_slot) w.key.push_back(s->nbytes);
   for (int64_t d : shape) w.key.push_back(static_cast<uint64_t>(d));
   if (!contiguous)
@@ -214,8 +216,8 @@ void copy_ops(const Window& from, size_t first, size_t last, Window& to, SlotTab
       if (!contiguous)
         for (int64_t& d : strides) d = static_cast<int64_t>(from.key[at++]);
       const size_t slot = word >> kSlotShift & kMask24;
-      append_operand(to, table, from.slots[slot].storage.get(), shape, strides, contiguous, from.bindings[index].byte_offset, dtype,
-                     i >= ins && is_new(slot));
+      append_operand(to, table, from.slots[slot].storage.get(), shape, strides, contiguous,
+                     from.bindings[index].byte_offset, dtype, i >= ins && is_new(slot));
     }
   }
 }
@@ -232,7 +234,8 @@ Window single_op_window(const Window& w, size_t op) {
   return one;
 }
 
-Recorder::Recorder() : table_(std::make_unique<SlotTable>()), max_ops_(0), limit_ops_(0), max_bytes_(0), limit_bytes_(0) {}
+Recorder::Recorder()
+    : table_(std::make_unique<SlotTable>()), max_ops_(0), limit_ops_(0), max_bytes_(0), limit_bytes_(0) {}
 Recorder::~Recorder() = default;
 
 Recorder& Recorder::current() {
@@ -242,8 +245,9 @@ Recorder& Recorder::current() {
 
 void Recorder::begin(Device device) {
   const Backend* backend = find_backend(device.type);
-  PF_CHECK(backend, Device, "record: no backend for this device in this build; got {}; hint: pf.{}_unavailable_reason()",
-           device.str(), device.type == DeviceType::cuda ? "cuda" : "rocm");
+  PF_CHECK(backend, Device,
+           "record: no backend for this device in this build; got {}; hint: pf.{}_unavailable_reason()", device.str(),
+           device.type == DeviceType::cuda ? "cuda" : "rocm");
   const Limits l = backend->limits();
   if (max_ops_ != l.max_ops || max_bytes_ != l.max_bytes) {
     limit_ops_ = l.first_ops;
@@ -270,7 +274,8 @@ void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* con
     if (w && w != this) w->cut(CutReason::OtherThread);
     Recorder* r = s.reader.load(std::memory_order_acquire);
     if (r == kShared) {
-      s.reader.store(nullptr, std::memory_order_release);  // first: a read that is recorded meanwhile must not be forgotten
+      s.reader.store(nullptr,
+                     std::memory_order_release);  // first: a read that is recorded meanwhile must not be forgotten
       cut_all(CutReason::OtherThread);
     } else if (r && r != this) {
       r->cut(CutReason::OtherThread);
@@ -278,8 +283,8 @@ void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* con
   }
 }
 
-void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs,
-                      bool outs_are_new) {
+void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
+                      std::span<TensorImpl* const> outs, bool outs_are_new) {
   settle_others(ins, outs, outs_are_new);
   std::lock_guard lock(mutex_);
   const Device device = outs[0]->storage->device;
@@ -289,8 +294,8 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
   std::vector<uint64_t>& key = window_.key;
   const size_t first = key.size();
   bool escaped = false;
-  key.push_back(static_cast<uint64_t>(op) | static_cast<uint64_t>(attrs.size()) << 16 | static_cast<uint64_t>(ins.size()) << 24 |
-                static_cast<uint64_t>(outs.size()) << 40);
+  key.push_back(static_cast<uint64_t>(op) | static_cast<uint64_t>(attrs.size()) << 16 |
+                static_cast<uint64_t>(ins.size()) << 24 | static_cast<uint64_t>(outs.size()) << 40);
   for (int64_t a : attrs) key.push_back(static_cast<uint64_t>(a));
   uint64_t h = mix(0, key[first]);
   for (const Arg& a : ins) {
@@ -301,7 +306,8 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
     }
     TensorImpl* t = a.tensor->impl();
     Storage* s = t->storage.get();
-    append_operand(window_, *table_, s, t->shape, t->strides, t->contiguous, t->offset * dtype_size(t->dtype), t->dtype, false);
+    append_operand(window_, *table_, s, t->shape, t->strides, t->contiguous, t->offset * dtype_size(t->dtype), t->dtype,
+                   false);
     for (int64_t d : t->shape) h = mix(h, static_cast<uint64_t>(d));
     add_reader(*s, this);
     escaped |= s->escaped();
@@ -320,7 +326,8 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
   for (int64_t a : attrs) h = mix(h, static_cast<uint64_t>(a));
   // The content hash covers the last four ops: older ones are shifted out.
   const uint32_t before = window_.ops.empty() ? 0 : window_.ops.back().hash;
-  window_.ops.push_back({static_cast<uint32_t>(first), before << 8 ^ static_cast<uint32_t>(h >> 32), current_location()});
+  window_.ops.push_back(
+      {static_cast<uint32_t>(first), before << 8 ^ static_cast<uint32_t>(h >> 32), current_location()});
 
   const int fixed = static_cast<int>(env::window());
   if (escaped) {
@@ -485,8 +492,8 @@ Device device_of(OpId op, std::span<const Arg> ins, const Device* given) {
       first = a.tensor;
     } else {
       PF_CHECK(first->device() == a.tensor->device(), Value,
-               "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()", op_name(op),
-               first->device().str(), a.tensor->device().str());
+               "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
+               op_name(op), first->device().str(), a.tensor->device().str());
     }
   }
   return first ? first->device() : current_device();
@@ -499,15 +506,16 @@ Tensor promise(Device device, const OutSpec& out) {
 }
 }  // namespace
 
-Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out, const Device* device) {
+Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out,
+            const Device* device) {
   Tensor t = promise(device_of(op, ins, device), out);
   TensorImpl* impl = t.impl();
   Recorder::current().record(op, attrs, ins, {&impl, 1}, true);
   return t;
 }
 
-std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const OutSpec> outs,
-                              const Device* device) {
+std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
+                              std::span<const OutSpec> outs, const Device* device) {
   const Device d = device_of(op, ins, device);
   std::vector<Tensor> ts;
   std::vector<TensorImpl*> impls;
@@ -524,12 +532,12 @@ void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins
   for (const Tensor& t : outs) impls.push_back(t.impl());
   const Device d = outs[0].device();
   for (const Tensor& t : outs)
-    PF_CHECK(t.device() == d, Value, "{}: tensors are on different devices; got {} and {}; expected one device", op_name(op),
-             d.str(), t.device().str());
+    PF_CHECK(t.device() == d, Value, "{}: tensors are on different devices; got {} and {}; expected one device",
+             op_name(op), d.str(), t.device().str());
   for (const Arg& a : ins)
     PF_CHECK(!a.tensor || a.tensor->device() == d, Value,
-             "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()", op_name(op),
-             d.str(), a.tensor->device().str());
+             "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
+             op_name(op), d.str(), a.tensor->device().str());
   Recorder::current().record(op, attrs, ins, impls, false);
 }
 

@@ -59,7 +59,8 @@ struct Allocator {
     }
     if (stats.limit && stats.allocated + size > stats.limit)
       PF_FAIL(OutOfMemory,
-              "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected at most {} bytes (the memory limit); "
+              "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected at most {} bytes "
+              "(the memory limit); "
               "hint: a smaller batch, pf.checkpoint, or a higher PYFLAME_MEMORY_LIMIT",
               nbytes, stats.allocated, stats.limit);
     void* p = nullptr;
@@ -76,7 +77,8 @@ struct Allocator {
         p = from_system(size);
       }
       PF_CHECK(p, OutOfMemory,
-               "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected the system to have them; hint: a "
+               "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected the system to have "
+               "them; hint: a "
                "smaller batch or pf.checkpoint",
                nbytes, stats.allocated);
     }

@@ -77,7 +77,8 @@ char* obtain_memory(Window& w, const Program& p) {
     if ((at.kind == Placement::Allocate || at.kind == Placement::External) && !st.data) allocate_data(st);
     if (at.kind == Placement::Donated && !st.data) {
       Storage& donor = *w.slots[static_cast<size_t>(at.donor)].storage;
-      if (donor.data && donor.owned_by_allocator && donor.nbytes == st.nbytes) continue;  // taken over when the first step runs
+      if (donor.data && donor.owned_by_allocator && donor.nbytes == st.nbytes)
+        continue;  // taken over when the first step runs
       allocate_data(st);
     }
   }
@@ -110,7 +111,8 @@ class Run {
       if (at.kind == Placement::Elided) base = nullptr;
       // A donor's bytes now belong to the slot that took them over, but its readers come first and need the address.
       for (int32_t d : donated_)
-        if (p_.placements[static_cast<size_t>(d)].donor == static_cast<int32_t>(s)) base = static_cast<char*>(w_.slots[static_cast<size_t>(d)].storage->data);
+        if (p_.placements[static_cast<size_t>(d)].donor == static_cast<int32_t>(s))
+          base = static_cast<char*>(w_.slots[static_cast<size_t>(d)].storage->data);
       pointers_[b] = base ? base + w_.bindings[b].byte_offset : nullptr;
     }
     const int64_t level = env::debug();
@@ -131,7 +133,8 @@ class Run {
     double bytes = 0;
     for (int32_t s : step.reads) bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
     for (int32_t s : step.writes)
-      if (p_.placements[static_cast<size_t>(s)].kind != Placement::Elided) bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
+      if (p_.placements[static_cast<size_t>(s)].kind != Placement::Elided)
+        bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
     fmt::print(stderr, "pyflame: {:10.1f} us {:8.2f} GB/s  {} {}\n", us, bytes / us * 1e-3, step.impl,
                describe_node(p_.graph, p_.graph.nodes[static_cast<size_t>(step.group.nodes[0])]));
   }
@@ -157,7 +160,9 @@ class Run {
   // Poison goes from node to node. False when nothing sound is left to compute; otherwise the step runs, and what it computes from
   // poisoned inputs stays poisoned.
   bool spread(const Step& step) {
-    auto slot = [&](const Operand& o) { return static_cast<size_t>(p_.graph.bindings[static_cast<size_t>(o.index)].slot); };
+    auto slot = [&](const Operand& o) {
+      return static_cast<size_t>(p_.graph.bindings[static_cast<size_t>(o.index)].slot);
+    };
     for (int32_t m : step.group.nodes) {
       const Node& n = p_.graph.nodes[static_cast<size_t>(m)];
       std::shared_ptr<const Poison> poison;
@@ -190,7 +195,8 @@ std::vector<uint8_t> liveness_of(const Window& w, bool all_live) {
   for (size_t s = 0; s < v.size(); ++s) {
     const Storage& st = *w.slots[s].storage;
     const bool live = all_live || st.use_count() > 1;
-    const bool donatable = !live && w.slots[s].external && st.owned_by_allocator && !st.foreign && !st.escaped() && !st.poison;
+    const bool donatable =
+        !live && w.slots[s].external && st.owned_by_allocator && !st.foreign && !st.escaped() && !st.poison;
     v[s] = static_cast<uint8_t>(live ? 1 : donatable ? 2 : 0);
   }
   return v;
@@ -200,7 +206,8 @@ void poison_outputs(Window& w, ErrorKind kind, const std::string& message) {
   const auto poison = make_poison(kind, message);
   const Graph g = build_graph(w);
   for (const Node& n : g.nodes)
-    for (const Operand& o : n.outs) w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage->poison = poison;
+    for (const Operand& o : n.outs)
+      w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage->poison = poison;
 }
 
 void run_window(Window& w, CutReason reason, bool all_live) {
@@ -210,9 +217,10 @@ void run_window(Window& w, CutReason reason, bool all_live) {
   const double plan_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   const int64_t level = env::debug();
   if (level >= 2)
-    fmt::print(stderr, "pyflame: window of {} ops, cut by {}; {}; {} steps, arena {} bytes\n", w.ops.size(), cut_reason_name(reason),
-               cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us), program->steps.size(),
-               program->arena_bytes);
+    fmt::print(stderr, "pyflame: window of {} ops, cut by {}; {}; {} steps, arena {} bytes\n", w.ops.size(),
+               cut_reason_name(reason),
+               cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us),
+               program->steps.size(), program->arena_bytes);
   if (level >= 4 && !cached) fmt::print(stderr, "{}", describe_program(*program));
   explain_log(*program, cut_reason_name(reason), cached, plan_us);
   ++program->runs;
@@ -239,7 +247,8 @@ void run_one_by_one(const Window& w) {
       empty_cache();
       run_window(one, CutReason::Retry, true);
     } catch (const Error& e) {
-      poison_outputs(one, e.kind(), e.what() + (loc.code ? "\n  recorded at " + describe_location(loc) : std::string()));
+      poison_outputs(one, e.kind(),
+                     e.what() + (loc.code ? "\n  recorded at " + describe_location(loc) : std::string()));
     }
   }
 }

@@ -87,7 +87,7 @@ struct AutogradMeta {
   // Views made while gradients were recorded: when `base` was written in place since, grad_fn is made anew.
   Tensor view_base;
   uint32_t view_epoch = 0;
-  uint32_t epoch = 0;  // counts in-place rewrites of this tensor's history
+  uint32_t epoch = 0;      // counts in-place rewrites of this tensor's history
   bool inference = false;  // made under inference_mode: can never be part of a tape
 };
 

@@ -221,15 +221,17 @@ TEST(Grad, TwiceAndThrice) {
 }
 
 TEST(Grad, SecondDerivativesAgreeWithDifferences) {
-  testing::check_gradient([](const Tensors& x) { return tanh(matmul(x[0], x[1])); },
-                          {make({0.1, -0.4, 0.7, 0.2, 0.5, -0.3}, {2, 3}), make({0.3, -0.2, 0.6, 0.4, -0.5, 0.8}, {3, 2})});
-  testing::check_gradient([](const Tensors& x) { return softmax(mul(x[0], sigmoid(x[0])), -1); }, {make({0.1, -0.4, 0.7, 0.2}, {2, 2})});
+  testing::check_gradient(
+      [](const Tensors& x) { return tanh(matmul(x[0], x[1])); },
+      {make({0.1, -0.4, 0.7, 0.2, 0.5, -0.3}, {2, 3}), make({0.3, -0.2, 0.6, 0.4, -0.5, 0.8}, {3, 2})});
+  testing::check_gradient([](const Tensors& x) { return softmax(mul(x[0], sigmoid(x[0])), -1); },
+                          {make({0.1, -0.4, 0.7, 0.2}, {2, 2})});
 }
 
 TEST(Grad, APenaltyOnTheGradientReachesTheLeaves) {
   const Tensor x = make({1, 2}), w = leaf({3, 4});
   const Tensor g = grad({sum(square(mul(x, w)))}, {w}, {}, true, true)[0];  // 2 x^2 w
-  backward({sum(square(g))});                                              // 8 x^4 w
+  backward({sum(square(g))});                                               // 8 x^4 w
   expect_values(w.grad(), {24, 512});
 }
 
@@ -253,7 +255,8 @@ TEST(Checkpoint, EqualsPlainBitForBit) {
     const Tensor after = dropout(y, 0.5);  // the generator goes on where it was
     backward({sum(square(after))});
     const Tensor next = rand({4});
-    return std::vector<std::vector<double>>{values(after), values(x.grad()), values(w.grad()), values(b.grad()), values(next)};
+    return std::vector<std::vector<double>>{values(after), values(x.grad()), values(w.grad()), values(b.grad()),
+                                            values(next)};
   };
   EXPECT_EQ(run(true), run(false));
 }
@@ -269,7 +272,8 @@ TEST(Checkpoint, WhatIsPassedThroughKeepsItsHistory) {
 TEST(Checkpoint, ParametersInsideBelongToTheOuterWalk) {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4}), other = leaf({1, 1});
   auto block = [&](const Tensors& in) -> Tensors {
-    return autograd::checkpoint([&](const Tensors& deep) -> Tensors { return {mul(mul(deep[0], w), w)}; }, {mul(in[0], 2.0)});
+    return autograd::checkpoint([&](const Tensors& deep) -> Tensors { return {mul(mul(deep[0], w), w)}; },
+                                {mul(in[0], 2.0)});
   };
   auto loss = [&] { return sum(mul(autograd::checkpoint(block, {x})[0], w)); };  // 2 x w^3, w inside and outside
   int calls = 0;

@@ -87,7 +87,8 @@ TEST(RandomPrograms, RepeatedProgramsGiveTheSameBits) {
   for (uint64_t seed = 1000; seed <= 1040; ++seed) {
     const RandomOptions o = options_for(seed);
     const Result first = execute(seed, o);
-    for (int again = 0; again < 3; ++again) ASSERT_EQ(difference(first, execute(seed, o), 0), "") << "seed " << seed << "\n" << first.log;
+    for (int again = 0; again < 3; ++again)
+      ASSERT_EQ(difference(first, execute(seed, o), 0), "") << "seed " << seed << "\n" << first.log;
   }
 }
 
@@ -201,8 +202,8 @@ TEST(RandomPrograms, NoSettingChangesABit) {
   std::ostringstream here;
   write_digest(here);
   ASSERT_GT(here.str().size(), 100u);
-  for (const char* setting : {"PYFLAME_FUSE=0", "PYFLAME_PLAN_MEMORY=0", "PYFLAME_WINDOW=1", "PYFLAME_WINDOW=7", "PYFLAME_NUM_THREADS=1",
-                              "PYFLAME_CACHE_SIZE=1"})
+  for (const char* setting : {"PYFLAME_FUSE=0", "PYFLAME_PLAN_MEMORY=0", "PYFLAME_WINDOW=1", "PYFLAME_WINDOW=7",
+                              "PYFLAME_NUM_THREADS=1", "PYFLAME_CACHE_SIZE=1"})
     EXPECT_EQ(digest_with(setting), here.str()) << setting;
 }
 

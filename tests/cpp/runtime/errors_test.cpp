@@ -59,8 +59,9 @@ TEST_F(Errors, PoisonExactlyWhatDependsOnThem) {
   expect_values(beside, {4, 4});
   EXPECT_NEAR(beside_too.item<float>(), 2 * std::exp(4.0f), 1e-3);
   for (const Tensor& t : {bad, below, deeper}) EXPECT_ERROR(Runtime, "floor_divide", t.data());
-  for (const Tensor& t : {bad, below, deeper}) EXPECT_ERROR(Runtime, "floor_divide", t.data());  // every read, not only the first
-  EXPECT_NO_THROW(synchronize());  // it was told
+  for (const Tensor& t : {bad, below, deeper})
+    EXPECT_ERROR(Runtime, "floor_divide", t.data());  // every read, not only the first
+  EXPECT_NO_THROW(synchronize());                     // it was told
 }
 
 TEST_F(Errors, AreCarriedIntoLaterWindows) {
@@ -149,7 +150,8 @@ TEST_F(Errors, OutOfMemoryTellsSizesAndLeavesEverythingIntact) {
   const Tensor big = add(zeros({1 << 20}), 1.0);
   const Tensor ok = mul(small, 3.0);
   const std::string text = error_of(ErrorKind::OutOfMemory, [&] { big.data(); });
-  for (const char* part : {"out of memory", "4194304", "limit"}) EXPECT_NE(text.find(part), std::string::npos) << part << ": " << text;
+  for (const char* part : {"out of memory", "4194304", "limit"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << ": " << text;
   EXPECT_EQ(values(ok)[999], 6.0);
   set_memory_limit(0);
   fill_(big, 4.0);  // it gets its bytes now
@@ -176,7 +178,8 @@ TEST_F(Errors, PendingWorkMakesRoomForAnEmptyTensor) {
   set_memory_limit(memory_stats().allocated + (5 << 20));
   Tensor y = ones({1 << 18});
   synchronize();
-  for (int i = 0; i < 40; ++i) y = cat({slice(y, 0, 1, 1 << 18), slice(y, 0, 0, 1)});  // cat() takes its memory at the call
+  for (int i = 0; i < 40; ++i)
+    y = cat({slice(y, 0, 1, 1 << 18), slice(y, 0, 0, 1)});  // cat() takes its memory at the call
   EXPECT_EQ(sum(y).item<float>(), static_cast<float>(1 << 18));
 }
 

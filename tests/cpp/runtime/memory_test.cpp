@@ -88,7 +88,8 @@ TEST(PlanMemory, LiveIntervalsNeverOverlap) {
       for (size_t b = 0; b < a; ++b) {
         const Placement& pb = p.placements[b];
         if (pb.kind != Placement::Arena || first[b] < 0 || last[a] < first[b] || last[b] < first[a]) continue;
-        const bool apart = pa.offset + p.graph.slots[a].nbytes <= pb.offset || pb.offset + p.graph.slots[b].nbytes <= pa.offset;
+        const bool apart =
+            pa.offset + p.graph.slots[a].nbytes <= pb.offset || pb.offset + p.graph.slots[b].nbytes <= pa.offset;
         EXPECT_TRUE(apart) << "seed " << seed << ", slots " << a << " and " << b;
       }
     }

@@ -28,7 +28,8 @@ Plan plan_of(F&& fn) {
     int ops = 0, steps = 0;
     size_t arena = 0, bytes = 0;
     at += 3;
-    if (std::sscanf(p.text.c_str() + at, "%d ops in %d steps on %*[^;]; arena %zu bytes, new memory %zu bytes", &ops, &steps, &arena, &bytes) != 4)
+    if (std::sscanf(p.text.c_str() + at, "%d ops in %d steps on %*[^;]; arena %zu bytes, new memory %zu bytes", &ops,
+                    &steps, &arena, &bytes) != 4)
       continue;
     ++p.windows;
     p.ops += ops;
@@ -41,7 +42,8 @@ Plan plan_of(F&& fn) {
 
 // Plans are those of the default settings.
 inline bool default_settings() { return env::window() == 0 && env::fuse() && env::plan_memory(); }
-#define SKIP_UNLESS_DEFAULT_SETTINGS() \
-  if (!::pyflame::testing::default_settings()) GTEST_SKIP() << "PYFLAME_WINDOW, PYFLAME_FUSE or PYFLAME_PLAN_MEMORY is set"
+#define SKIP_UNLESS_DEFAULT_SETTINGS()         \
+  if (!::pyflame::testing::default_settings()) \
+  GTEST_SKIP() << "PYFLAME_WINDOW, PYFLAME_FUSE or PYFLAME_PLAN_MEMORY is set"
 
 }  // namespace pyflame::testing

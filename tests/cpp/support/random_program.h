@@ -16,11 +16,11 @@ struct RandomOptions {
   Device device{};
   int ops = 40;
   DType dtype = DType::float32;
-  bool matmul = false;         // library products: not bit for bit the same when fused
-  bool other_dtypes = true;    // casts to 16 bits and to integers
-  bool jumps = true;           // comparisons and rounding: a small error upstream may flip them
-  bool gradients = false;      // the results are followed by the gradients of the first inputs
-  double scale = 1;            // enters scalars: the same program with other params
+  bool matmul = false;       // library products: not bit for bit the same when fused
+  bool other_dtypes = true;  // casts to 16 bits and to integers
+  bool jumps = true;         // comparisons and rounding: a small error upstream may flip them
+  bool gradients = false;    // the results are followed by the gradients of the first inputs
+  double scale = 1;          // enters scalars: the same program with other params
   std::function<void()> after_op;
 };
 
@@ -79,8 +79,8 @@ class RandomProgram {
   const Tensor& any() { return pool_[static_cast<size_t>(at(pool_.size()))]; }
 
   void note(const char* what, const Tensor& t) {
-    log_ += std::string(what) + " -> " + t.shape().str() + " strides " + t.strides().str() + " +" + std::to_string(t.offset()) + " " +
-            std::string(dtype_name(t.dtype())) + "\n";
+    log_ += std::string(what) + " -> " + t.shape().str() + " strides " + t.strides().str() + " +" +
+            std::to_string(t.offset()) + " " + std::string(dtype_name(t.dtype())) + "\n";
   }
   void keep(const Tensor& t, const char* what = "input") {
     note(what, t);
@@ -103,7 +103,9 @@ class RandomProgram {
   // Values stay near one, so that long programs neither overflow nor lose all digits.
   Tensor tame(const Tensor& t) { return is_float(t.dtype()) ? tanh(t) : remainder(t, 97); }
   Tensor as_float(const Tensor& t) { return is_float(t.dtype()) ? t : cast(t, o_.dtype); }
-  Tensor integer(const Tensor& t) { return dtype_category(t.dtype()) == Category::Integer ? t : cast(round(mul(as_float(t), 8.0)), DType::int32); }
+  Tensor integer(const Tensor& t) {
+    return dtype_category(t.dtype()) == Category::Integer ? t : cast(round(mul(as_float(t), 8.0)), DType::int32);
+  }
 
   static bool broadcasts(const Dims& a, const Dims& b) {
     for (int i = 1; i <= std::min(a.size(), b.size()); ++i) {
@@ -119,7 +121,8 @@ class RandomProgram {
     if (chance(30)) return Value(number());
     for (int tries = 0; tries < 6; ++tries) {
       const Tensor& b = any();
-      if (broadcasts(a.shape(), b.shape()) && broadcast_shapes("test", a.shape(), b.shape()).numel() <= most_) return Value(b);
+      if (broadcasts(a.shape(), b.shape()) && broadcast_shapes("test", a.shape(), b.shape()).numel() <= most_)
+        return Value(b);
     }
     return Value(number());
   }
