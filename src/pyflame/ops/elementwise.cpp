@@ -493,19 +493,14 @@ Tensor logical(const char* name, OpId op, const Value& a, const Value& b) {
 
 }  // namespace
 
-#define X(name) \
-  Tensor name(const Value& a, const Value& b) { return compare(#name, OpId::name, a, b); }
-X(eq)
-X(ne)
-X(lt)
-X(le)
-X(gt)
-X(ge)
+// clang-format off
+#define X(name) Tensor name(const Value& a, const Value& b) { return compare(#name, OpId::name, a, b); }
+X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 #undef X
-#define X(name) \
-  Tensor name(const Value& a, const Value& b) { return logical(#name, OpId::name, a, b); }
-    X(logical_and) X(logical_or) X(logical_xor)
+#define X(name) Tensor name(const Value& a, const Value& b) { return logical(#name, OpId::name, a, b); }
+X(logical_and) X(logical_or) X(logical_xor)
 #undef X
+    // clang-format on
 
     // ---- selection
 
