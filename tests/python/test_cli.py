@@ -19,7 +19,8 @@ TINY = ["--n_layer", "2", "--n_head", "2", "--n_embd", "16", "--block_size", "8"
 
 @pytest.fixture(scope="session")
 def program():
-    path = os.environ.get("PYFLAME_BIN") or shutil.which("pyflame")
+    beside = os.path.dirname(sys.executable)  # of the environment that runs the tests, whether it was activated or not
+    path = os.environ.get("PYFLAME_BIN") or shutil.which("pyflame", path=beside) or shutil.which("pyflame")
     assert path, "the pyflame program was not found; set PYFLAME_BIN or put it on PATH"
     return path
 
