@@ -65,7 +65,7 @@ class Walk {
       Tensor& g = (only_wanted_ ? wanted_leaves_ : leaves_).at(t.impl());
       if (m.hooks) g = call_hooks(*m.hooks, g);
     }
-    for (auto& [t, g] : retained_) t.set_grad(g);
+    for (auto& [to, g] : retained_) *to = g;
     if (only_wanted_) return;
     for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
   }
@@ -168,11 +168,11 @@ class Walk {
     for (size_t i = 0; i < node.retained.size(); ++i)
       if (const Tensor& g = grads[node.retained[i]]) {
         seeds_.insert(g.storage().get());
-        retained_.emplace_back(node.retained_tensors[i], create_ ? g : g.detach());
+        retained_.emplace_back(node.retained_grads[i], create_ ? g : g.detach());
       }
-    if (!retain_) {  // they own the node in turn
+    if (!retain_) {
       node.retained.clear();
-      node.retained_tensors.clear();
+      node.retained_grads.clear();
     }
     auto wanted = wanted_nodes_.find(&node);
     if (wanted != wanted_nodes_.end())
@@ -215,7 +215,7 @@ class Walk {
   std::unordered_map<const TensorImpl*, Tensor> leaves_, wanted_leaves_;
   std::unordered_map<const GradNode*, std::unordered_map<uint32_t, Tensor>> wanted_nodes_;
   Tensors leaf_order_;
-  std::vector<std::pair<Tensor, Tensor>> retained_;
+  std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>> retained_;
   std::unordered_set<const Storage*> given_;
 };
 
@@ -381,10 +381,12 @@ void remove_hook(const Tensor& t, size_t id) {
 void retain_grad(const Tensor& t) {
   const Ref<GradNode> fn = t.grad_fn();
   if (!fn) return;  // a leaf keeps its gradient anyway
-  const uint32_t nr = autograd_meta(t).output_nr;
-  if (std::find(fn->retained.begin(), fn->retained.end(), nr) != fn->retained.end()) return;
-  fn->retained.push_back(nr);
-  fn->retained_tensors.push_back(t);
+  AutogradMeta& m = autograd_meta(t);
+  if (!m.retained_grad) m.retained_grad = std::make_shared<Tensor>(m.grad);
+  for (size_t i = 0; i < fn->retained.size(); ++i)
+    if (fn->retained[i] == m.output_nr && fn->retained_grads[i] == m.retained_grad) return;
+  fn->retained.push_back(m.output_nr);
+  fn->retained_grads.push_back(m.retained_grad);
 }
 
 }  // namespace pyflame::autograd

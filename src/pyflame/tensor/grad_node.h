@@ -69,8 +69,8 @@ class GradNode : public RefCounted {
   };
   std::vector<OutputMeta> outputs;
   std::vector<std::pair<uint32_t, std::shared_ptr<std::vector<TensorHook>>>> hooks;  // (output, hooks)
-  std::vector<uint32_t> retained;  // outputs whose grad is to be kept (retain_grad)
-  std::vector<Tensor> retained_tensors;
+  std::vector<uint32_t> retained;                       // outputs whose grad is to be kept (retain_grad)
+  std::vector<std::shared_ptr<Tensor>> retained_grads;  // where they go: not the tensors, which own this node
   bool released = false;
   bool run_always = false;  // has effects beyond its edges (checkpoint: parameters used inside)
 };
@@ -83,6 +83,7 @@ struct AutogradMeta {
   Ref<GradNode> grad_fn;
   uint32_t output_nr = 0;
   Tensor grad;
+  std::shared_ptr<Tensor> retained_grad;           // instead of grad, after retain_grad
   std::shared_ptr<std::vector<TensorHook>> hooks;  // of a leaf
   // Views made while gradients were recorded: when `base` was written in place since, grad_fn is made anew.
   Tensor view_base;

@@ -71,12 +71,14 @@ bool Tensor::is_leaf() const {
 
 Tensor Tensor::grad() const {
   const AutogradMeta* m = impl_->autograd.get();
+  if (m && m->retained_grad) return *m->retained_grad;
   return m ? m->grad : Tensor();
 }
 
 void Tensor::set_grad(const Tensor& g) const {
   if (!g) {
     if (impl_->autograd) impl_->autograd->grad = Tensor();
+    if (impl_->autograd && impl_->autograd->retained_grad) *impl_->autograd->retained_grad = Tensor();
     return;
   }
   PF_CHECK(!g.same(*this), Value, "grad: a tensor cannot be its own gradient");
@@ -86,7 +88,8 @@ void Tensor::set_grad(const Tensor& g) const {
            dtype_name(g.dtype()), dtype_name(dtype()));
   PF_CHECK(g.device() == device(), Value, "grad: the device is not the tensor's; got {}; expected {}", g.device().str(),
            device().str());
-  autograd_meta(*this).grad = g;
+  AutogradMeta& m = autograd_meta(*this);
+  (m.retained_grad ? *m.retained_grad : m.grad) = g;
 }
 
 Ref<GradNode> Tensor::grad_fn() const {

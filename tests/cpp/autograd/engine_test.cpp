@@ -184,6 +184,23 @@ TEST(RetainGrad, KeepsWhatIsNotALeaf) {
   EXPECT_FALSE(static_cast<bool>(z.grad()));
 }
 
+TEST(RetainGrad, KeepsNoGraphAlive) {
+  const Tensor x = leaf({1, 2});
+  std::weak_ptr<int> alive;
+  {
+    const Tensor y = mul(x, 3.0);
+    auto token = std::make_shared<int>(1);
+    alive = token;
+    autograd::register_hook(y, [token](const Tensor&) { return Tensor(); });
+    autograd::retain_grad(y);
+    backward({sum(y)}, {}, true);
+    expect_values(y.grad(), {1, 1});
+    y.set_grad(Tensor());
+    EXPECT_FALSE(static_cast<bool>(y.grad()));
+  }
+  EXPECT_TRUE(alive.expired());
+}
+
 // ---- grad()
 
 TEST(Grad, AccumulatesNothing) {
