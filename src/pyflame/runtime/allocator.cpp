@@ -22,7 +22,7 @@ constexpr size_t kAlign = 64;
 
 size_t size_class(size_t n) {
   if (n <= 1024) return (n + kAlign - 1) / kAlign * kAlign;
-  const size_t quarter = std::bit_floor(n) / 4;
+  const size_t quarter = size_t{1} << (std::bit_width(n) - 3);
   return (n + quarter - 1) / quarter * quarter;
 }
 

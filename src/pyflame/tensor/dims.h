@@ -20,12 +20,12 @@ class Dims {
   explicit Dims(std::span<const int64_t> v) {
     PF_CHECK(v.size() <= kMaxDims, Value, "shape: too many dimensions; got {}; expected at most {}", v.size(),
              kMaxDims);
-    n_ = static_cast<int8_t>(v.size());
+    n_ = static_cast<int>(v.size());
     std::copy(v.begin(), v.end(), d_.begin());
   }
   static Dims filled(int n, int64_t value) {
     Dims r;
-    r.n_ = static_cast<int8_t>(n);
+    r.n_ = n;
     std::fill_n(r.d_.begin(), n, value);
     return r;
   }
@@ -64,7 +64,7 @@ class Dims {
 
  private:
   std::array<int64_t, kMaxDims> d_{};
-  int8_t n_ = 0;
+  int n_ = 0;
 };
 
 Dims contiguous_strides(const Dims& shape);
