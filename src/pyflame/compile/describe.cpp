@@ -4,6 +4,19 @@
 
 namespace pyflame {
 
+namespace {
+
+std::string counted(size_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
+std::string axes_of(int64_t mask) {
+  std::string text;
+  for (int d = 0; d < kMaxDims; ++d)
+    if (mask >> d & 1) text += fmt::format("{}{}", text.empty() ? "" : ",", d);
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
 std::string describe_operand(const Operand& o) {
   if (o.is_param) return fmt::format("param {}", dtype_name(o.dtype));
   return fmt::format("{}{}{}", dtype_name(o.dtype), o.shape.str(),
@@ -19,7 +32,8 @@ std::string describe_node(const Graph& g, const Node& n) {
   std::string_view names = n.info().attr_names;
   for (size_t i = 0; i < n.attrs.size(); ++i) {
     const size_t comma = names.find(',');
-    text += fmt::format(" {}={}", names.substr(0, comma), n.attrs[i]);
+    const std::string_view field = names.substr(0, comma);
+    text += fmt::format(" {}={}", field, field == "axes" ? axes_of(n.attrs[i]) : std::to_string(n.attrs[i]));
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
   }
   text += " -> ";
@@ -31,8 +45,8 @@ std::string describe_node(const Graph& g, const Node& n) {
 std::string describe_program(const Program& p) {
   static const char* roles[] = {"map", "row reduce", "row map", "column reduce"};
   const Graph& g = p.graph;
-  std::string text = fmt::format("{} ops in {} steps on {}; arena {} bytes, new memory {} bytes\n", g.nodes.size(),
-                                 p.steps.size(), g.device.str(), p.arena_bytes, p.new_bytes);
+  std::string text = fmt::format("{} in {} on {}; arena {} bytes, new memory {} bytes\n", counted(g.nodes.size(), "op"),
+                                 counted(p.steps.size(), "step"), g.device.str(), p.arena_bytes, p.new_bytes);
   for (size_t k = 0; k < p.steps.size(); ++k) {
     const Step& s = p.steps[k];
     text += fmt::format("  step {}: {}", k, s.impl);

@@ -5,11 +5,14 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <set>
 
 #include "pyflame/base/env.h"
+#include "pyflame/base/threads.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/allocator.h"
+#include "pyflame/runtime/device.h"
 #include "pyflame/runtime/explain_log.h"
 
 namespace pyflame {
@@ -210,12 +213,20 @@ void poison_outputs(Window& w, ErrorKind kind, const std::string& message) {
       w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage->poison = poison;
 }
 
+void print_device_once(Device d) {
+  static std::set<DeviceType> seen;  // under the engine's lock
+  if (!seen.insert(d.type).second) return;
+  const DeviceInfo info = device_info(d);
+  fmt::print(stderr, "pyflame: device {}: {}, {}, {} threads\n", d.str(), info.name, info.architecture, num_threads());
+}
+
 void run_window(Window& w, CutReason reason, bool all_live) {
   bool cached = false;
   const auto start = std::chrono::steady_clock::now();
   auto program = get_program(w, liveness_of(w, all_live), &cached);
   const double plan_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   const int64_t level = env::debug();
+  if (level >= 1) print_device_once(w.device);
   if (level >= 2)
     fmt::print(stderr, "pyflame: window of {} ops, cut by {}; {}; {} steps, arena {} bytes\n", w.ops.size(),
                cut_reason_name(reason),
@@ -225,6 +236,19 @@ void run_window(Window& w, CutReason reason, bool all_live) {
   explain_log(*program, cut_reason_name(reason), cached, plan_us);
   ++program->runs;
   if (program->backend->executes()) Run(w, *program).run();
+}
+
+// True when an input is poisoned; then the outputs are as well.
+bool pass_on_poison(const Window& w, const Graph& g, const Node& n) {
+  auto storage = [&](const Operand& o) -> Storage& {
+    return *w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage;
+  };
+  for (const Operand& in : n.ins) {
+    if (in.is_param || !storage(in).poison) continue;
+    for (const Operand& out : n.outs) storage(out).poison = storage(in).poison;
+    return true;
+  }
+  return false;
 }
 
 // The window as one-op windows: the last try when its memory cannot be had at once, or when one of its ops cannot be compiled.
@@ -241,6 +265,8 @@ void run_one_by_one(const Window& w) {
       Storage& st = *w.slots[s].storage;
       if (op > 0 && last[s] == op - 1 && st.use_count() == 1 && st.owned_by_allocator) st.free_data();
     }
+    if (pass_on_poison(w, g, g.nodes[op]))
+      continue;  // before it asks for the memory that could not be had: that is the same failure
     Window one = single_op_window(w, op);
     const SourceLoc& loc = w.ops[op].loc;
     try {

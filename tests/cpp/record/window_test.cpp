@@ -63,7 +63,7 @@ TEST(Window, TheSameStreamIsCutAtTheSamePlaces) {
     std::string cuts;
     const std::string text = plan_of(stream).text;
     for (size_t at = 0; (at = text.find("window ", at)) != std::string::npos; ++at) {
-      const size_t by = text.find("(cut by", at), ops = text.find(" ops in", at);
+      const size_t by = text.find("(cut by", at), ops = text.find(" op", at);
       if (by == std::string::npos || ops == std::string::npos) break;
       cuts += text.substr(by, text.find(';', by) - by) + text.substr(ops - 4, 4) + "\n";
     }
