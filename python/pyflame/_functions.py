@@ -30,13 +30,20 @@ def outer(input, vec2):
     return input.unsqueeze(1) * vec2
 
 
+def _two_tensors(op, input, other):
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        raise TypeError(f"{op}: not two tensors; got {type(input).__name__} and {type(other).__name__}")
+
+
 def equal(input, other):
     """Whether two tensors have the same shape and equal elements (a Python bool)."""
+    _two_tensors("equal", input, other)
     return input.shape == other.shape and bool(_C.all(_C.eq(input, other)))
 
 
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other| everywhere (a Python bool); equal infinities are close."""
+    _two_tensors("allclose", input, other)
     if not input.is_floating_point() and not other.is_floating_point():
         input, other = input.double(), other.double()
     close = _C.logical_or(_C.eq(input, other), _C.le(_C.abs(input - other), atol + rtol * _C.abs(other)))

@@ -147,6 +147,7 @@ void bind_autograd(nb::module_& m, TensorClass& c);
 void bind_runtime(nb::module_& m);
 void bind_io(nb::module_& m);
 void install_location_provider();
+void explain_argument_errors(nb::module_& m, TensorClass& c);  // after everything is bound
 PyType_Slot* buffer_slots();
 SourceLoc current_python_location() noexcept;
 

@@ -33,7 +33,7 @@ std::optional<int64_t> bound(PyObject* o) {
 }
 
 // An int64 tensor from an index that is a list, an array or a tensor of integers.
-Tensor index_tensor(nb::handle h, const Tensor& x) {
+Tensor index_tensor(nb::handle h, const Tensor& x, int dim) {
   Tensor t;
   if (const Tensor* given = as_tensor(h)) t = *given;
   else t = make_tensor("index", h, {}, x.device());
@@ -41,7 +41,10 @@ Tensor index_tensor(nb::handle h, const Tensor& x) {
   PF_CHECK(!is_float(t.dtype()), Index, "index: indices must be integers; got dtype {}", dtype_name(t.dtype()));
   PF_CHECK(t.dtype() != DType::bool_, NotImplemented,
            "index: a list of bools is a mask; hint: use where() or masked_fill()");
-  return cast(t, DType::int64);
+  t = cast(t, DType::int64);
+  if (t.numel() == 0) return t;
+  // Negative entries count from the end; what is still out of range afterwards is refused by the op, with its position.
+  return where(lt(t, Scalar(0)), add(t, Scalar(x.size(dim))), t);
 }
 
 struct Indexed {
@@ -79,7 +82,8 @@ void apply_item(nb::handle h, Indexed* at, int* dim) {
   } else if (as_tensor(h) || PyList_Check(h.ptr()) || is_numpy_array(h) || PyRange_Check(h.ptr())) {
     PF_CHECK(at->dim < 0, NotImplemented,
              "index: only one tensor index is available; hint: use gather() or take_along_dim()");
-    at->index = index_tensor(h, x);
+    PF_CHECK(*dim < x.dim(), Index, "index: too many indices; got shape {}", x.shape().str());
+    at->index = index_tensor(h, x, *dim);
     at->dim = (*dim)++;
   } else {
     PF_FAIL(Type, "index: not an index; got {} ({}); expected integers, slices, None, Ellipsis or integer tensors",

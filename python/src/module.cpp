@@ -22,4 +22,5 @@ NB_MODULE(_C, m) {
   bind_runtime(m);
   bind_io(m);
   install_location_provider();
+  explain_argument_errors(m, tensor);
 }

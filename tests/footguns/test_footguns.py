@@ -49,9 +49,12 @@ def test_index_errors_of_computed_values_come_at_the_read():
             y.tolist()
 
 
-def test_negative_values_in_an_index_tensor_are_errors():
-    with pytest.raises(IndexError):
-        pf.ones(2, 2)[pf.tensor([-1])].tolist()
+def test_negative_entries_count_from_the_end_in_brackets_only():
+    x = pf.arange(4).reshape(2, 2)
+    assert x[pf.tensor([-1])].tolist() == [[2, 3]]
+    for wrong in (lambda: x[pf.tensor([-3])], lambda: pf.index_select(x, 0, pf.tensor([-1])), lambda: pf.gather(x, 0, pf.tensor([[-1]]))):
+        with pytest.raises(IndexError):
+            wrong().tolist()
 
 
 def test_multihead_masks_are_the_opposite_of_attention_masks():

@@ -364,3 +364,13 @@ def test_split_and_chunk():
 def test_public_functions_are_documented():
     missing = [n for n in dir(pf) if not n.startswith("_") and callable(getattr(pf, n)) and not isinstance(getattr(pf, n), type) and not getattr(pf, n).__doc__]
     assert missing == []
+
+
+def test_negative_entries_of_a_tensor_index_count_from_the_end():
+    x = pf.arange(6).reshape(3, 2)
+    assert x[pf.tensor([2, -1, 0, -3])].tolist() == [[4, 5], [4, 5], [0, 1], [0, 1]]
+    assert x[:, [-1]].tolist() == [[1], [3], [5]]
+    assert x[pf.tensor([[-1], [0]], dtype=pf.int32)].shape == (2, 1, 2)
+    w = pf.ones(3, requires_grad=True)
+    (w[[-1, -1, 0]] * pf.tensor([1.0, 2.0, 4.0])).sum().backward()
+    assert w.grad.tolist() == [4, 0, 3]

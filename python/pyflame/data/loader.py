@@ -55,6 +55,8 @@ class DataLoader:
         if prefetch_factor < 0:
             raise ValueError(f"DataLoader: prefetch_factor must not be negative; got {prefetch_factor}")
         self._iterable = isinstance(dataset, IterableDataset)
+        if not self._iterable and not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+            raise TypeError(f"DataLoader: not a dataset; got {type(dataset).__name__}; expected __getitem__ and __len__, or an IterableDataset")
         if self._iterable and (shuffle or sampler is not None):
             raise ValueError("DataLoader: an IterableDataset has its own order; expected shuffle=False and no sampler")
         if shuffle and sampler is not None:

@@ -8,12 +8,19 @@ from .parameter import Parameter
 
 
 def _pair(v, what):
-    if isinstance(v, int):
+    if hasattr(v, "__index__"):
         return (v, v)
-    v = tuple(v)
+    if not isinstance(v, (tuple, list)) or not all(hasattr(n, "__index__") for n in v):
+        raise TypeError(f"{what}: not sizes; got {v!r}; expected an integer or two")
     if len(v) != 2:
         raise ValueError(f"{what}: needs one number or two; got {v}")
-    return v
+    return tuple(v)
+
+
+def _integers(layer, **sizes):
+    for name, v in sizes.items():
+        if not hasattr(v, "__index__"):
+            raise TypeError(f"{layer}: {name} is not an integer; got {v!r}")
 
 
 def _fan_in(weight):
@@ -38,6 +45,7 @@ class Linear(Module):
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
+        _integers("Linear", in_features=in_features, out_features=out_features)
         if in_features < 0 or out_features < 0:
             raise ValueError(f"Linear: sizes must not be negative; got in_features {in_features}, out_features {out_features}")
         self.in_features, self.out_features = in_features, out_features
@@ -63,12 +71,15 @@ class Conv2d(Module):
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
                  device=None, dtype=None):
         super().__init__()
+        _integers("Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups)
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(f"Conv2d: groups must divide the channels; got in_channels {in_channels}, out_channels {out_channels}, groups {groups}")
         if padding_mode != "zeros":
             raise NotImplementedError(f"Conv2d: only padding_mode 'zeros' is available; got '{padding_mode}'")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.dilation = _pair(kernel_size, "kernel_size"), _pair(stride, "stride"), _pair(dilation, "dilation")
+        if min(self.kernel_size + self.stride + self.dilation) < 1:
+            raise ValueError(f"Conv2d: sizes must be positive; got kernel_size {self.kernel_size}, stride {self.stride}, dilation {self.dilation}")
         if isinstance(padding, str):
             if padding == "valid":
                 padding = 0
@@ -168,6 +179,8 @@ class MaxPool2d(Module):
 
     def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
         super().__init__()
+        for name, size in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride), ("padding", padding)):
+            _pair(size, f"MaxPool2d: {name}")
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
@@ -183,6 +196,8 @@ class AvgPool2d(Module):
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
         super().__init__()
+        for name, size in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride), ("padding", padding)):
+            _pair(size, f"AvgPool2d: {name}")
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
@@ -198,6 +213,8 @@ class Dropout(Module):
 
     def __init__(self, p=0.5, inplace=False):
         super().__init__()
+        if not isinstance(p, (int, float)):
+            raise TypeError(f"Dropout: the probability is not a number; got {p!r}; expected 0 to 1")
         if not 0 <= p <= 1:
             raise ValueError(f"Dropout: the probability is out of range; got {p}; expected 0 to 1")
         self.p, self.inplace = p, inplace
@@ -242,6 +259,7 @@ class Flatten(Module):
 
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()
+        _integers("Flatten", start_dim=start_dim, end_dim=end_dim)
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, input):
@@ -362,6 +380,7 @@ class MultiheadAttention(Module):
 
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, batch_first=False, device=None, dtype=None):
         super().__init__()
+        _integers("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"MultiheadAttention: num_heads must divide embed_dim; got embed_dim {embed_dim}, num_heads {num_heads}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first

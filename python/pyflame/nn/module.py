@@ -313,12 +313,16 @@ class Module:
 
     def register_forward_pre_hook(self, hook):
         """hook(module, args) before forward; what it returns (if not None) replaces args."""
+        if not callable(hook):
+            raise TypeError(f"register_forward_pre_hook: not callable; got {type(hook).__name__}")
         h = RemovableHandle(self._forward_pre_hooks)
         self._forward_pre_hooks[h.id] = hook
         return h
 
     def register_forward_hook(self, hook):
         """hook(module, args, output) after forward; what it returns (if not None) replaces output."""
+        if not callable(hook):
+            raise TypeError(f"register_forward_hook: not callable; got {type(hook).__name__}")
         h = RemovableHandle(self._forward_hooks)
         self._forward_hooks[h.id] = hook
         return h

@@ -7,6 +7,8 @@ class LRScheduler:
     """Sets group['lr'] at once and at every step(). Subclasses give _rate(group index, step)."""
 
     def __init__(self, optimizer, last_epoch=-1):
+        if not hasattr(optimizer, "param_groups"):
+            raise TypeError(f"{type(self).__name__}: not an optimizer; got {type(optimizer).__name__}")
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:

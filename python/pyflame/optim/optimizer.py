@@ -5,6 +5,10 @@ from .._C import Tensor
 from .._grad_mode import no_grad
 
 
+def _is_number(v):
+    return hasattr(v, "__float__") and not isinstance(v, (str, bytes))
+
+
 class Optimizer:
     """Base class: parameter groups, state, state dicts."""
 
@@ -14,6 +18,8 @@ class Optimizer:
         self.param_groups = []
         if isinstance(params, Tensor):
             raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts")
+        if not hasattr(params, "__iter__"):
+            raise TypeError(f"optimizer: params cannot be iterated; got {type(params).__name__}; expected an iterable of tensors or of dicts")
         params = list(params)
         if not params:
             raise ValueError("optimizer: the list of parameters is empty")
@@ -45,6 +51,8 @@ class Optimizer:
 
     def _check(self, group):
         for key in ("lr", "weight_decay", "eps", "momentum"):
+            if key in group and not _is_number(group[key]):
+                raise TypeError(f"{type(self).__name__}: {key} is not a number; got {group[key]!r}")
             if key in group and not group[key] >= 0:
                 raise ValueError(f"{type(self).__name__}: {key} must not be negative; got {group[key]}")
 
@@ -134,6 +142,8 @@ class SGD(Optimizer):
     g += wd p; b = momentum b + (1 - dampening) g; p -= lr (g + momentum b if nesterov else b)."""
 
     def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, *, maximize=False):
+        if not _is_number(momentum) or not _is_number(dampening):
+            raise TypeError(f"SGD: momentum and dampening must be numbers; got {momentum!r} and {dampening!r}")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(f"SGD: nesterov needs a momentum and no dampening; got momentum {momentum}, dampening {dampening}")
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize))
@@ -160,11 +170,14 @@ class Adam(Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, *, maximize=False, fused=None):
         if amsgrad:
             raise NotImplementedError(f"{type(self).__name__}: amsgrad is not available; expected False")
-        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize))
+        super().__init__(params, dict(lr=lr, betas=tuple(betas) if isinstance(betas, (tuple, list)) else betas, eps=eps, weight_decay=weight_decay, maximize=maximize))
 
     def _check(self, group):
         super()._check(group)
-        for i, b in enumerate(group["betas"]):
+        betas = group["betas"]
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(map(_is_number, betas)):
+            raise TypeError(f"{type(self).__name__}: betas are not two numbers; got {betas!r}")
+        for i, b in enumerate(betas):
             if not 0 <= b < 1:
                 raise ValueError(f"{type(self).__name__}: beta{i + 1} is out of range; got {b}; expected 0 <= beta < 1")
 

@@ -1,0 +1,117 @@
+// What a call with arguments of the wrong type says. nanobind's own text lists overloads and names no cause, so every function of the module
+// is entered through a wrapper that puts it into the form of all other messages. A call that succeeds pays one indirect jump.
+#include <array>
+#include <utility>
+
+#include "casters.h"
+
+namespace pyflame::python {
+
+namespace {
+
+constexpr size_t kEntries = 16;  // nanobind has a handful of ways to enter a function; one wrapper for each
+std::array<vectorcallfunc, kEntries> entries{};
+
+void replace_all(std::string* s, const std::string& from, const std::string& to) {
+  for (size_t at = s->find(from); at != std::string::npos; at = s->find(from, at + to.size()))
+    s->replace(at, from.size(), to);
+}
+
+std::string without_module(std::string s) {
+  replace_all(&s, "pyflame._C.", "");
+  return s;
+}
+
+// `add(input: Tensor, other: Tensor) -> Tensor`, one after the other, from nanobind's numbered lines.
+std::string signatures(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t dot = line.find(". ");
+    if (dot == std::string::npos) continue;
+    out += (out.empty() ? "" : " or ") + line.substr(dot + 2);
+  }
+  return out;
+}
+
+// The message in our form; empty when it is another error.
+std::string rewritten(const std::string& text) {
+  const std::string cut = "(): incompatible function arguments.", invoked = "Invoked with types: ";
+  const size_t name = text.find(cut), types = text.find(invoked);
+  if (name == std::string::npos || types == std::string::npos) return {};
+  const size_t list = text.find('\n', name);
+  const std::string got = without_module(text.substr(types + invoked.size()));
+  std::string out = text.substr(0, name) + ": wrong arguments; got (" + got + "); expected " +
+                    without_module(signatures(text.substr(list, types - list)));
+  if (got.find("ndarray") != std::string::npos || got.find("list") != std::string::npos)
+    out += "; hint: pyflame.tensor() makes tensors of arrays and lists";
+  return out;
+}
+
+PyObject* explain_failure() noexcept {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  try {
+    const std::string text = value ? nb::str(nb::handle(value)).c_str() : "";
+    const std::string better = rewritten(text);
+    if (!better.empty()) {
+      PyErr_SetString(PyExc_TypeError, better.c_str());
+      Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+      return nullptr;
+    }
+  } catch (...) {
+    PyErr_Clear();  // an exception that cannot be printed stays as it is
+  }
+  PyErr_Restore(type, value, trace);
+  return nullptr;
+}
+
+template <size_t I>
+PyObject* enter(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
+  PyObject* result = entries[I](f, args, n, names);
+  if (!result && PyErr_ExceptionMatches(PyExc_TypeError)) return explain_failure();
+  return result;
+}
+
+template <size_t... I>
+constexpr std::array<vectorcallfunc, kEntries> make_wrappers(std::index_sequence<I...>) {
+  return {&enter<I>...};
+}
+constexpr std::array<vectorcallfunc, kEntries> wrappers = make_wrappers(std::make_index_sequence<kEntries>());
+
+void wrap(nb::handle f) {
+  const std::string type = Py_TYPE(f.ptr())->tp_name;
+  if (type != "nanobind.nb_func" && type != "nanobind.nb_method") return;
+  auto* slot =
+      reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(f.ptr()) + Py_TYPE(f.ptr())->tp_vectorcall_offset);
+  for (size_t i = 0; i < kEntries; ++i) {
+    if (*slot == wrappers[i]) return;  // an alias that was met before
+    if (!entries[i]) entries[i] = *slot;
+    if (entries[i] != *slot) continue;
+    *slot = wrappers[i];
+    return;
+  }
+}
+
+void wrap_all(nb::handle holder) {
+  nb::object names = nb::borrow(holder.attr("__dict__")).attr("copy")();
+  for (nb::handle f : names.attr("values")()) {
+    if (!Py_IS_TYPE(f.ptr(), &PyProperty_Type)) {
+      wrap(f);
+      continue;
+    }
+    for (const char* part : {"fget", "fset"}) wrap(nb::object(f.attr(part)));
+  }
+}
+
+}  // namespace
+
+void explain_argument_errors(nb::module_& m, TensorClass& c) {
+  wrap_all(m);
+  wrap_all(c);
+}
+
+}  // namespace pyflame::python
