@@ -62,7 +62,7 @@ class Function:
         with no_grad():
             result = cls.forward(ctx, *args)
         single = isinstance(result, Tensor)
-        outs = (result,) if single else tuple(result)
+        outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         for o in outs:
             if not isinstance(o, Tensor):
                 raise TypeError(f"{cls.__name__}: forward returned {type(o).__name__}; expected a tensor or a tuple of tensors")

@@ -43,7 +43,7 @@ std::string rewritten(const std::string& text) {
   if (name == std::string::npos || types == std::string::npos) return {};
   const size_t list = text.find('\n', name);
   const std::string got = without_module(text.substr(types + invoked.size()));
-  std::string out = text.substr(0, name) + ": wrong arguments; got (" + got + "); expected " +
+  std::string out = (name ? text.substr(0, name) : "attribute") + ": wrong arguments; got (" + got + "); expected " +
                     without_module(signatures(text.substr(list, types - list)));
   if (got.find("ndarray") != std::string::npos || got.find("list") != std::string::npos)
     out += "; hint: pyflame.tensor() makes tensors of arrays and lists";

@@ -17,18 +17,27 @@ Tensor tensor_or_none(const char* op, nb::handle h) {
   return *t;
 }
 
-bool flag_or(nb::handle h, bool otherwise) { return h.is_none() ? otherwise : nb::cast<bool>(h); }
+bool flag_or(const char* op, nb::handle h, bool otherwise) {
+  PF_CHECK(h.is_none() || PyBool_Check(h.ptr()), Type,
+           "{}: retain_graph is not a bool; got {}; expected a bool or None", op, kind_name(h));
+  return h.is_none() ? otherwise : h.ptr() == Py_True;
+}
 
 nb::object object_or_none(const Tensor& t) { return t ? nb::cast(t) : nb::none(); }
 
-// One tensor, a sequence of tensors (with None where allowed), or None.
-Tensors tensor_list(const char* op, nb::handle h) {
-  if (h.is_none()) return {};
+// One tensor, or a sequence of them. With `optional`, None too, for all or for single ones: they are undefined tensors then, which only
+// callers that look for them may be handed.
+Tensors tensor_list(const char* op, nb::handle h, bool optional = false) {
+  if (h.is_none() && optional) return {};
   if (as_tensor(h)) return {*as_tensor(h)};
   PF_CHECK(PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()), Type,
            "{}: not tensors; got {}; expected a tensor or a sequence of tensors", op, kind_name(h));
   Tensors out;
-  for (nb::handle e : h) out.push_back(tensor_or_none(op, e));
+  for (nb::handle e : h) {
+    PF_CHECK(optional || as_tensor(e), Type, "{}: not a tensor; got {}; expected a sequence of tensors", op,
+             kind_name(e));
+    out.push_back(tensor_or_none(op, e));
+  }
   return out;
 }
 
@@ -49,7 +58,7 @@ class PythonNode final : public GradNode {
     }
     for (const Tensor& s : saved_now) ss.append(nb::cast(s));
     nb::object result = fn_->handle()(gs, ss);
-    Tensors out = tensor_list("Function.backward", result);
+    Tensors out = tensor_list("Function.backward", result, true);
     PF_CHECK(out.size() == edges.size(), Runtime,
              "{}: backward returned {} gradients; expected {}, one per tensor input of forward", name, out.size(),
              edges.size());
@@ -124,7 +133,7 @@ void bind_walks(nb::module_& m, TensorClass& c) {
       "backward",
       [](const Tensor& x, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
         const Tensor g = tensor_or_none("backward", gradient);
-        const bool keep = flag_or(retain_graph, create_graph);
+        const bool keep = flag_or("backward", retain_graph, create_graph);
         Unlocked u;
         autograd::backward({x}, {g}, keep, create_graph);
       },
@@ -135,23 +144,23 @@ void bind_walks(nb::module_& m, TensorClass& c) {
       "_backward",
       [](nb::handle tensors, nb::handle grads, nb::handle retain_graph, bool create_graph) {
         const Tensors outs = tensor_list("backward", tensors);
-        const Tensors gs = tensor_list("backward", grads);
+        const Tensors gs = tensor_list("backward", grads, true);
         PF_CHECK(gs.empty() || gs.size() == outs.size(), Value, "backward: got {} gradients for {} tensors", gs.size(),
                  outs.size());
-        const bool keep = flag_or(retain_graph, create_graph);
+        const bool keep = flag_or("backward", retain_graph, create_graph);
         Unlocked u;
         autograd::backward(outs, gs, keep, create_graph);
       },
-      "tensors"_a, "grad_tensors"_a.none(), "retain_graph"_a.none(), "create_graph"_a);
+      "tensors"_a.none(), "grad_tensors"_a.none(), "retain_graph"_a.none(), "create_graph"_a);
   m.def(
       "_grad",
       [](nb::handle outputs, nb::handle inputs, nb::handle grad_outputs, nb::handle retain_graph, bool create_graph,
          bool allow_unused) {
         const Tensors outs = tensor_list("grad", outputs), ins = tensor_list("grad", inputs),
-                      gs = tensor_list("grad", grad_outputs);
+                      gs = tensor_list("grad", grad_outputs, true);
         PF_CHECK(gs.empty() || gs.size() == outs.size(), Value, "grad: got {} gradients for {} outputs", gs.size(),
                  outs.size());
-        const bool keep = flag_or(retain_graph, create_graph);
+        const bool keep = flag_or("grad", retain_graph, create_graph);
         Tensors r;
         {
           Unlocked u;
@@ -161,7 +170,8 @@ void bind_walks(nb::module_& m, TensorClass& c) {
         for (const Tensor& t : r) l.append(object_or_none(t));
         return nb::tuple(l);
       },
-      "outputs"_a, "inputs"_a, "grad_outputs"_a.none(), "retain_graph"_a.none(), "create_graph"_a, "allow_unused"_a);
+      "outputs"_a.none(), "inputs"_a.none(), "grad_outputs"_a.none(), "retain_graph"_a.none(), "create_graph"_a,
+      "allow_unused"_a);
   m.def(
       "_checkpoint",
       [](nb::handle fn, const Tensors& inputs) {

@@ -63,7 +63,7 @@ CASES = {
     "unknown keyword": (TypeError, r"sum: wrong arguments; got \(Tensor, kwargs = \{ dims: int \}\)", lambda x, y, r: pf.sum(x, dims=1)),
     "array for a tensor": (TypeError, r"tanh: wrong arguments; got \(ndarray\).*hint: pyflame.tensor", lambda x, y, r: pf.tanh(np.ones(3))),
     "method with text": (TypeError, r"sum: wrong arguments; got \(Tensor, str\)", lambda x, y, r: x.sum("a")),
-    "property": (TypeError, r"wrong arguments; got \(Tensor, str\)", lambda x, y, r: setattr(x, "requires_grad", "a")),
+    "property": (TypeError, r"^attribute: wrong arguments; got \(Tensor, str\)", lambda x, y, r: setattr(x, "requires_grad", "a")),
     "layer with an array": (TypeError, r"linear: wrong arguments; got \(ndarray, ", lambda x, y, r: pf.nn.Linear(3, 2)(np.ones(3))),
     "negative index far out": (IndexError, r"index out of range", lambda x, y, r: x[pf.tensor([0, -3])].tolist()),
     "sizes of Linear": (TypeError, "Linear: in_features is not an integer; got 'a'", lambda x, y, r: pf.nn.Linear("a", 2)),
@@ -81,6 +81,12 @@ CASES = {
     "max_norm": (TypeError, "clip_grad_norm_: max_norm is not a number; got 'a'", lambda x, y, r: pf.nn.utils.clip_grad_norm_([r], "a")),
     "max_norm of NaN": (ValueError, "clip_grad_norm_: max_norm is out of range", lambda x, y, r: pf.nn.utils.clip_grad_norm_([r], float("nan"))),
     "dataset of None": (TypeError, "DataLoader: not a dataset; got NoneType", lambda x, y, r: pf.data.DataLoader(None)),
+    "backward of None in a list": (TypeError, "backward: not a tensor; got NoneType", lambda x, y, r: pf.autograd.backward([None])),
+    "backward of None": (TypeError, "backward: not tensors; got NoneType", lambda x, y, r: pf.autograd.backward(None)),
+    "grad for None": (TypeError, "grad: not a tensor; got NoneType", lambda x, y, r: pf.autograd.grad(r.sum(), [r, None])),
+    "retain_graph": (TypeError, "backward: retain_graph is not a bool; got str", lambda x, y, r: r.sum().backward(retain_graph="a")),
+    "checkpoint of None": (TypeError, "checkpoint: ", lambda x, y, r: pf.checkpoint(lambda a: None, r)),
+    "checkpoint of Nones": (TypeError, "checkpoint: ", lambda x, y, r: pf.checkpoint(lambda a: (a, None), r)),
     "equal to None": (TypeError, "equal: not two tensors; got Tensor and NoneType", lambda x, y, r: pf.equal(x, None)),
     "bitwise on floats": (TypeError, "only for bool; got float32", lambda x, y, r: x & x),
     "invert floats": (TypeError, "~: only for bool; got float32", lambda x, y, r: ~x),
@@ -261,6 +267,16 @@ def test_an_error_is_raised_once():
     with pytest.raises(pf.OutOfMemoryError):
         (pf.zeros(1 << 40) + 1).sum().item()
     pf.synchronize()
+
+
+def test_forward_that_returns_nothing():
+    class Nothing(pf.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            a * 2
+
+    with pytest.raises(TypeError, match="Nothing: forward returned NoneType; expected a tensor"):
+        Nothing.apply(pf.ones(2, requires_grad=True))
 
 
 def test_hierarchy():
