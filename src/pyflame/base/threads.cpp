@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -24,6 +25,9 @@ namespace pyflame {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+// Waking a sleeping thread takes tens of microseconds, as long as a matrix product of a small model. A worker therefore looks out
+// for the next job for this long before it sleeps: steps of one window follow each other within it.
+constexpr std::chrono::microseconds kSpin{100};
 constexpr int64_t kChunksPerThread = 4;  // so that a thread that was descheduled does not hold up the rest
 
 thread_local bool t_inside = false;
@@ -65,6 +69,7 @@ class Pool {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
+      posted_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
     for (std::thread& t : threads_) t.join();
@@ -72,36 +77,66 @@ class Pool {
 
   void run(Job& job) {
     const int helpers = static_cast<int>(std::min<int64_t>(static_cast<int64_t>(threads_.size()), job.chunks - 1));
+    int asleep;
     {
       const std::lock_guard lock(mutex_);
       job_ = &job;
       wanted_ = helpers;
+      posted_.fetch_add(1, std::memory_order_release);
+      asleep = helpers - awake_;
     }
-    for (int i = 0; i < helpers; ++i) wake_.notify_one();
+    for (int i = 0; i < asleep; ++i) wake_.notify_one();
     t_inside = true;
     job.work();
     t_inside = false;
     // No chunk is left: whoever has not begun need not. Only those inside the job are waited for.
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = nullptr;
+      wanted_ = 0;
+    }
+    if (spin([this] { return busy_.load(std::memory_order_acquire) == 0; })) return;
     std::unique_lock lock(mutex_);
-    job_ = nullptr;
-    wanted_ = 0;
-    done_.wait(lock, [this] { return busy_ == 0; });
+    done_.wait(lock, [this] { return busy_.load(std::memory_order_relaxed) == 0; });
   }
 
  private:
+  // Waits actively, but not for long; false when nothing happened.
+  template <class Ready>
+  static bool spin(Ready ready) {
+    const auto end = std::chrono::steady_clock::now() + kSpin;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (ready()) return true;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+      }
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
+  }
+
   void loop() {
     t_inside = true;
     std::unique_lock lock(mutex_);
-    for (;;) {
-      wake_.wait(lock, [this] { return stop_ || wanted_ > 0; });
-      if (stop_) return;
-      --wanted_;
-      ++busy_;
-      Job* job = job_;
+    while (!stop_) {
+      if (wanted_ > 0) {
+        --wanted_;
+        busy_.fetch_add(1, std::memory_order_relaxed);
+        Job* job = job_;
+        lock.unlock();
+        job->work();
+        lock.lock();
+        if (busy_.fetch_sub(1, std::memory_order_release) == 1 && job_ == nullptr) done_.notify_one();
+        continue;
+      }
+      const uint32_t seen = posted_.load(std::memory_order_relaxed);
+      ++awake_;
       lock.unlock();
-      job->work();
+      const bool posted = spin([&] { return posted_.load(std::memory_order_acquire) != seen; });
       lock.lock();
-      if (--busy_ == 0 && job_ == nullptr) done_.notify_one();
+      --awake_;
+      if (!posted && wanted_ == 0 && !stop_) wake_.wait(lock);
     }
   }
 
@@ -109,7 +144,9 @@ class Pool {
   std::condition_variable wake_, done_;
   Job* job_ = nullptr;
   int wanted_ = 0;
-  int busy_ = 0;
+  int awake_ = 0;  // workers that will see a new job without being notified
+  std::atomic<int> busy_{0};
+  std::atomic<uint32_t> posted_{0};  // counts jobs
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
