@@ -74,12 +74,26 @@ HWY_INLINE V expm1_reduced(D d, V x, V& n) {
   return hn::MulAdd(hn::Mul(r, r), p, r);
 }
 
-// Operand order keeps NaN: a comparison with NaN is false.
+// Bounds that keep NaN. x86's minimum and maximum give their second operand when one is NaN; elsewhere a comparison decides.
+template <class D, class V>
+HWY_INLINE V at_most(D d, V x, double high) {
+#if HWY_ARCH_X86
+  return hn::Min(num(d, high), x);
+#else
+  return hn::IfThenElse(hn::Gt(x, num(d, high)), num(d, high), x);
+#endif
+}
+template <class D, class V>
+HWY_INLINE V at_least(D d, V x, double low) {
+#if HWY_ARCH_X86
+  return hn::Max(num(d, low), x);
+#else
+  return hn::IfThenElse(hn::Lt(x, num(d, low)), num(d, low), x);
+#endif
+}
 template <class D, class V>
 HWY_INLINE V clamp(D d, V x, double low, double high) {
-  const V lo = num(d, low), hi = num(d, high);
-  x = hn::IfThenElse(hn::Lt(x, lo), lo, x);
-  return hn::IfThenElse(hn::Gt(x, hi), hi, x);
+  return at_most(d, at_least(d, x, low), high);
 }
 
 template <class D, class V>
@@ -225,15 +239,23 @@ HWY_INLINE V erf(D d, V x) {
 template <class D, class V>
 HWY_INLINE V normal_cdf(D d, V x, V& gauss) {
   const V a = hn::Abs(x);
-  const V c = hn::IfThenElse(hn::Gt(a, num(d, 40)), num(d, 40), a);
+  const V c = at_most(d, a, kIsFloat<D> ? 16 : 40);
   const V hi = hn::Mul(c, c);
   const V lo = hn::MulSub(c, c, hi);  // what the square lost (0 where the target has no FMA)
-  const V e = exp(d, hn::Mul(hi, num(d, -0.5)));
-  gauss = hn::NegMulAdd(e, hn::Mul(lo, num(d, 0.5)), e);
+  const V exponent = hn::Mul(hi, num(d, -0.5));
   if constexpr (kIsFloat<D>) {
-    const V tail = hn::Mul(gauss, normal_tail_scaled(d, c));
+    // exp() times 2^64, so that one scale is enough and what is subnormal is rounded once; at 16 the rest is 0.
+    V n;
+    const V p = expm1_reduced(d, exponent, n);
+    const V s = pow2(d, hn::Add(n, num(d, 64)));
+    const V e = hn::MulAdd(p, s, s);
+    const V scaled = hn::NegMulAdd(e, hn::Mul(lo, num(d, 0.5)), e);
+    gauss = hn::Mul(scaled, num(d, 0x1p-64));
+    const V tail = hn::Mul(hn::Mul(scaled, normal_tail_scaled(d, c)), num(d, 0x1p-64));
     return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(num(d, 1), tail));
   } else {
+    const V e = exp(d, exponent);
+    gauss = hn::NegMulAdd(e, hn::Mul(lo, num(d, 0.5)), e);
     return per_lane(d, x, [](double v) {
       // What the argument's rounding lost matters where erfc is steep.
       constexpr double s = -0.70710678118654752440, s_low = 4.833646656726456e-17;
@@ -247,8 +269,7 @@ HWY_INLINE V normal_cdf(D d, V x, V& gauss) {
 // Far below, where a gate has reached 0, x times the gate is 0 for -inf as well.
 template <class D, class V>
 HWY_INLINE V above(D d, V x) {
-  const V low = num(d, -1e4);
-  return hn::IfThenElse(hn::Lt(x, low), low, x);
+  return at_least(d, x, -1e4);
 }
 
 template <class D, class V>
