@@ -282,6 +282,7 @@ def main():
         for turn in range(args.warmup + args.turns):
             order = list(peers) if turn % 2 == 0 else list(peers)[::-1]
             for k in order:
+                time.sleep(0.05)  # idle threads of the other side's pool have gone to sleep by then
                 t = peers[k].ask([name, calls])
                 if turn >= args.warmup:
                     times[k].append(t * 1e3)
