@@ -594,7 +594,7 @@ class Lowering {
     place(stage, prog_.tile);
   }
   void shrink_tile(Stage& stage) {
-    prog_.tile = 512;
+    prog_.tile = 1024;
     place(stage, prog_.tile);
     while (prog_.tile > 256 && stage.arena > kTileBytes) {
       prog_.tile /= 2;

@@ -221,7 +221,7 @@ void col_reduce(const Frame& f, const Instr& in) {
 constexpr int64_t kPrefetchFrom = 1 << 20;
 void prefetch(const void* at, int64_t nbytes) {
   const char* p = static_cast<const char*>(at) + nbytes;
-  for (int64_t i = 0; i < nbytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+  for (int64_t i = 0; i < nbytes; i += 64) __builtin_prefetch(p + i, 0, 3);
 }
 
 void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<int64_t>& place, char* arena) {
