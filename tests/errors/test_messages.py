@@ -248,6 +248,10 @@ CASES = {
     # the rest
     "threads": (ValueError, "set_num_threads: bad number of threads; got 0", lambda x, y, r: pf.set_num_threads(0)),
     "unknown name": (AttributeError, "module 'pyflame' has no attribute 'nosuch'", lambda x, y, r: pf.nosuch),
+    "full that does not fit": (ValueError, "full: the number does not fit the dtype; got 300; expected -128 to 127 for int8",
+                               lambda x, y, r: pf.full((2,), 300, dtype=pf.int8)),
+    "fill_ that does not fit": (ValueError, "fill_: the number does not fit the dtype; got -1; expected 0 to 255 for uint8",
+                                lambda x, y, r: pf.zeros(2, dtype=pf.uint8).fill_(-1)),
     "out of memory": (pf.OutOfMemoryError, "out of memory; got a request for 4398046511104 bytes", lambda x, y, r: pf.zeros(1 << 40).sum().item()),
 }
 

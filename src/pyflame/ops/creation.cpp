@@ -26,9 +26,25 @@ Tensor empty(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
   return allocated("empty", shape, dtype.value_or(DType::float32), device);
 }
 
+void ops::check_fits(const char* op, const Scalar& value, DType dtype) {
+  if (dtype_category(dtype) != Category::Integer || dtype == DType::int64) {
+    PF_CHECK(dtype != DType::int64 || value.kind != Category::Float || (value.f >= -0x1p63 && value.f < 0x1p63), Value,
+             "{}: the number does not fit the dtype; got {}; expected a number that int64 can hold", op, value.f);
+    return;
+  }
+  const int bits = static_cast<int>(dtype_size(dtype)) * 8;
+  const bool is_unsigned = dtype == DType::uint8;
+  const double low = is_unsigned ? 0 : -std::ldexp(1.0, bits - 1),
+               high = std::ldexp(1.0, is_unsigned ? bits : bits - 1) - 1;
+  const double v = value.kind == Category::Float ? std::trunc(value.f) : static_cast<double>(value.i);
+  PF_CHECK(v >= low && v <= high, Value, "{}: the number does not fit the dtype; got {}; expected {} to {} for {}", op,
+           value.f, low, high, dtype_name(dtype));
+}
+
 Tensor full(const Dims& shape, Scalar value, DTypeOpt dtype, DeviceOpt device) {
   checked_numel("full", shape);
   const DType d = dtype.value_or(number_dtype(value));
+  ops::check_fits("full", value, d);
   return emit_on(device.value_or(current_device()), OpId::full, {Arg(value, d)}, shape, d);
 }
 

@@ -13,6 +13,9 @@ inline void check_defined(const char* op, const Tensor& t) {
   PF_CHECK(static_cast<bool>(t), Type, "{}: an undefined tensor; got none; expected a tensor", op);
 }
 
+// A number that an integer dtype cannot hold is refused, not wrapped. (ops/creation.cpp)
+void check_fits(const char* op, const Scalar& value, DType dtype);
+
 // Shape and dtype of the input that an edge leads to. Only for inputs that need a gradient.
 inline const Dims& edge_shape(const GradNode& n, size_t i) {
   const Edge& e = n.edges[i];

@@ -169,6 +169,7 @@ Tensor copy_(const Tensor& x, const Value& value) {
 
 Tensor fill_(const Tensor& x, Scalar value) {
   check_target("fill_", x);
+  ops::check_fits("fill_", value, x.dtype());
   if (x.numel() > 0) {
     const Arg in[] = {Arg(value, x.dtype())};
     emit_into(OpId::full, in, {&x, 1}, NoAttrs{});

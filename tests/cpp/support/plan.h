@@ -28,8 +28,8 @@ Plan plan_of(F&& fn) {
     int ops = 0, steps = 0;
     size_t arena = 0, bytes = 0;
     at += 3;
-    if (std::sscanf(p.text.c_str() + at, "%d ops in %d steps on %*[^;]; arena %zu bytes, new memory %zu bytes", &ops,
-                    &steps, &arena, &bytes) != 4)
+    if (std::sscanf(p.text.c_str() + at, "%d %*[ops] in %d %*[steps] on %*[^;]; arena %zu bytes, new memory %zu bytes",
+                    &ops, &steps, &arena, &bytes) != 4)
       continue;
     ++p.windows;
     p.ops += ops;
