@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "pyflame/compile/program.h"
+#include "pyflame/ops/helpers.h"
 
 namespace pyflame {
 
@@ -51,50 +52,10 @@ bool may_fail(const Node& n) {
 
 bool depends_on_index(OpId op) { return op_info(op).cls == OpClass::Source && op != OpId::full; }
 
-// Strides that read a tensor of (shape, strides) as `to` without copying; stride 0 dims may merge and split as well.
-std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const Dims& to) {
-  Dims from, st;
-  for (int i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 1) continue;
-    from.push_back(shape[i]);
-    st.push_back(strides[i]);
-  }
-  Dims out = Dims::filled(to.size(), 0);
-  int i = 0, j = 0;
-  while (i < from.size()) {
-    while (j < to.size() && to[j] == 1) ++j;
-    if (j == to.size()) return std::nullopt;
-    int i_end = i + 1, j_end = j + 1;
-    int64_t a = from[i], b = to[j];
-    while (a != b) {
-      if (a < b) {
-        if (i_end == from.size()) return std::nullopt;
-        a *= from[i_end++];
-      } else {
-        if (j_end == to.size()) return std::nullopt;
-        b *= to[j_end++];
-      }
-    }
-    for (int k = i; k + 1 < i_end; ++k)
-      if (st[k] != from[k + 1] * st[k + 1]) return std::nullopt;
-    int64_t s = st[i_end - 1];
-    for (int k = j_end - 1; k >= j; --k) {
-      if (to[k] == 1) continue;
-      out[k] = s;
-      s *= to[k];
-    }
-    i = i_end;
-    j = j_end;
-  }
-  while (j < to.size())
-    if (to[j++] != 1) return std::nullopt;
-  return out;
-}
-
 // The operand, which broadcasts to `from`, as an operand over `to` (same number of elements, same order).
 bool restride(Operand& o, const Dims& from, const Dims& to) {
   if (o.is_param) return true;
-  const auto strides = view_strides(from, broadcast_strides(o.shape, o.strides, from), to);
+  const auto strides = ops::view_strides(from, broadcast_strides(o.shape, o.strides, from), to);
   if (!strides) return false;
   o.shape = to;
   o.strides = *strides;
