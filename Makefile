@@ -16,7 +16,7 @@ DEMO_OUT    := runs/demo
 DEMO_DATA   ?= $(shell $(PY) -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')
 DEMO_ARGS   ?= --overwrite
 DEMO_PROMPT ?= def 
-DEMO_GENERATE_ARGS ?=
+DEMO_GENERATE_ARGS ?= --seed 5 --temperature 0.9
 
 PYTEST_ARGS ?=
 PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns)
