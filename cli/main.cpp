@@ -36,7 +36,7 @@ std::string checkpoint_path(const std::string& file_or_folder) {
              file_or_folder);
     return file_or_folder;
   }
-  const std::string file = (p / kCheckpointName).string();
+  std::string file = (p / kCheckpointName).string();
   PF_CHECK(std::filesystem::exists(file, ec), OS, "the folder '{}' has no {}; expected the folder of a run",
            file_or_folder, kCheckpointName);
   return file;

@@ -21,7 +21,8 @@ struct Later {
 void accumulate(Tensor& into, const Tensor& g) { into = into ? add(into, g) : g; }
 
 Tensor run_hooks(const std::vector<TensorHook>& hooks, Tensor g) {
-  const std::vector<TensorHook> now = hooks;  // a hook may remove itself
+  // A hook may remove itself while the list is walked. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const std::vector<TensorHook> now = hooks;
   for (const TensorHook& h : now) {
     if (!h) continue;
     const Tensor r = h(g);

@@ -18,7 +18,8 @@ struct StepLR {
   double gamma = 0.1;
   double operator()(int64_t step) const {
     PF_CHECK(step_size > 0, Value, "StepLR: step_size must be positive; got {}", step_size);
-    return base * std::pow(gamma, static_cast<double>(step / step_size));
+    const int64_t drops = step / step_size;
+    return base * std::pow(gamma, static_cast<double>(drops));
   }
 };
 

@@ -308,6 +308,7 @@ class IntegerMatmul : public Exec {
                      U* acc = scratch<U>(0, vc.cols);
                      std::fill_n(acc, vc.cols, U(0));
                      for (int64_t k = 0; k < va.cols; ++k) {
+                       // NOLINTNEXTLINE(bugprone-signed-char-misuse): sign extension is what two's complement wants
                        const uint64_t x = static_cast<uint64_t>(a[k * va.col_stride]);
                        const T* bk = b + k * vb.row_stride;
                        for (int64_t j = 0; j < vc.cols; ++j)

@@ -39,8 +39,8 @@ class ArgReduce : public Exec {
     T value = x[0];
     for (int64_t i = 1; i < size_ && value == value; ++i) {
       const T v = x[i * inner_];
-      if (max_ ? v > value : v < value) value = v, best = i;
-      else if (v != v) value = v, best = i;
+      const bool better = max_ ? v > value : v < value;
+      if (better || v != v) value = v, best = i;
     }
     return best;
   }
