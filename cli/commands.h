@@ -15,6 +15,11 @@ using Run = std::function<int()>;
 void add_info(CLI::App& app, Run& run);
 void add_train(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
+void add_doctor(CLI::App& app, Run& run);
+void add_env(CLI::App& app, Run& run);
+void add_inspect(CLI::App& app, Run& run);
+void add_occupancy(CLI::App& app, Run& run);
+void add_report(CLI::App& app, Run& run);
 
 // "--batch_size,--batch-size": options are spelt with underscores, dashes are understood as well.
 inline std::string names(const std::string& name) {

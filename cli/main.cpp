@@ -59,6 +59,11 @@ int run_program(int argc, char** argv) {
   add_info(app, run);
   add_train(app, run);
   add_generate(app, run);
+  add_doctor(app, run);
+  add_env(app, run);
+  add_inspect(app, run);
+  add_occupancy(app, run);
+  add_report(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help and --version

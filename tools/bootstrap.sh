@@ -33,6 +33,10 @@ need_file libhwy-dev '/usr/include/hwy/highway.h' '/usr/local/include/hwy/highwa
 need_file libfmt-dev '/usr/include/fmt/format.h' '/usr/local/include/fmt/format.h'
 need_file nlohmann-json3-dev '/usr/include/nlohmann/json.hpp' '/usr/local/include/nlohmann/json.hpp'
 need_file libcli11-dev '/usr/include/CLI/CLI.hpp' '/usr/local/include/CLI/CLI.hpp'
+need_file libsqlite3-dev '/usr/include/sqlite3.h' '/usr/local/include/sqlite3.h'
+need_file zlib1g-dev '/usr/include/zlib.h' '/usr/local/include/zlib.h'
+need_file libzstd-dev '/usr/include/zstd.h' '/usr/local/include/zstd.h'
+need_file libbz2-dev '/usr/include/bzlib.h' '/usr/local/include/bzlib.h'
 need_file libgtest-dev '/usr/include/gtest/gtest.h' '/usr/local/include/gtest/gtest.h'
 need_file libbenchmark-dev '/usr/include/benchmark/benchmark.h' '/usr/local/include/benchmark/benchmark.h'
 

@@ -12,7 +12,7 @@ TENSOR = BASE + ["tensor/"]
 # The names of ops, their attributes and the form of a recorded graph: read by everything from ops up.
 CONTRACT = ["ops/op.h", "ops/attrs.h", "ops/ops.def", "record/ir.h", "backends/backend.h"]
 OPS = TENSOR + CONTRACT + ["ops/"]
-ENGINE = OPS + ["autograd/", "record/", "compile/", "runtime/"]
+ENGINE = OPS + ["autograd/", "record/", "compile/", "runtime/", "system/"]
 BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/"]
 ABOVE = ENGINE + ["io/", "data/", "nn/", "optim/"]
 TOP = [""]
@@ -48,13 +48,16 @@ LAYERS = [
     ("src/pyflame/nn/", ENGINE + ["io/", "nn/"]),
     ("src/pyflame/optim/", ENGINE + ["io/", "nn/", "optim/"]),
     ("src/pyflame/tune/", ABOVE + ["tune/"]),
-    ("src/pyflame/profile/", ABOVE + ["profile/"]),
-    ("src/pyflame/inspect/", ABOVE + ["inspect/"]),
-    ("src/pyflame/doctor/", ABOVE + ["doctor/"]),
+    # The tools read files and machines, not tensors: they need no engine.
+    ("src/pyflame/system/", BASE + ["system/"]),
+    ("src/pyflame/view/", BASE + ["view/"]),
+    ("src/pyflame/profile/", BASE + ["view/", "profile/"]),
+    ("src/pyflame/inspect/", BASE + ["view/", "inspect/"]),
+    ("src/pyflame/doctor/", BASE + ["system/", "view/", "doctor/"]),
     ("src/pyflame/dist/", ABOVE + ["dist/"]),
     ("src/pyflame/llm/", ABOVE + ["llm/"]),
-    ("cli/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "dist/", "llm/"]),
-    ("python/src/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "dist/", "llm/"]),
+    ("cli/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "view/", "dist/", "llm/"]),
+    ("python/src/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "view/", "dist/", "llm/"]),
     ("tests/", TOP),
     ("benchmarks/", TOP),
     ("examples/", TOP),

@@ -1,0 +1,20 @@
+# Files that the program carries inside itself: pyflame_embed(TARGET FILE...), names relative to src/pyflame. base/embedded.h reads
+# them by that name. Written when CMake configures, and again when one of the files changes.
+function(pyflame_embed target)
+  set(_out "${PROJECT_BINARY_DIR}/embedded/${target}_embedded.cpp")
+  set(_text "#include \"pyflame/base/embedded.h\"\n\nnamespace pyflame {\n\nnamespace {\nstruct File {\n  std::string_view name, text;\n};\nconstexpr File kFiles[] = {\n")
+  foreach(_file IN LISTS ARGN)
+    set(_path "${PROJECT_SOURCE_DIR}/src/pyflame/${_file}")
+    set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_path}")
+    # As numbers: a string literal would have to know which delimiter the text does not hold. A piece per line of the file.
+    file(READ "${_path}" _hex HEX)
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" _hex "${_hex}")
+    string(REPLACE "\\x0a" "\\x0a\"\n    \"" _hex "${_hex}")
+    file(SIZE "${_path}" _size)
+    string(APPEND _text "    {\"${_file}\", std::string_view(\n    \"${_hex}\", ${_size})},\n")
+  endforeach()
+  string(APPEND _text "};\n}  // namespace\n\nstd::string_view embedded(std::string_view name) {\n  for (const File& f : kFiles)\n    if (f.name == name) return f.text;\n  return {};\n}\n\n}  // namespace pyflame\n")
+  file(WRITE "${_out}.new" "${_text}")
+  configure_file("${_out}.new" "${_out}" COPYONLY)
+  target_sources(${target} PRIVATE "${_out}")
+endfunction()

@@ -1,0 +1,2 @@
+// See gpu_arch.h.
+#include "pyflame/base/gpu_arch.h"

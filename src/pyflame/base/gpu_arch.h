@@ -1,0 +1,58 @@
+// The GPU architectures and products that PyFlame knows: one table for the tools (occupancy, doctor, roofline) and for the backends.
+// Figures are of the compiler's own tables (LLVM AMDGPU target) and of the vendors' data sheets; gpu_arch.cpp names the source of each.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace pyflame {
+
+// How fp8 numbers are coded in the matrix units.
+enum class Fp8Kind { none, fnuz, ocp };
+enum class MatrixKind { none, mfma, wmma, mma };
+
+struct GpuArch {
+  std::string_view gfx;      // "gfx942", "sm_90"
+  std::string_view family;   // "CDNA 3", "RDNA 3", "Hopper"
+  std::string_view generic;  // LLVM's generic target that runs on it, "gfx11-generic"; empty where there is none
+  bool amd = true;
+  bool apu = false;  // exists as an integrated GPU
+  int default_wave = 64;
+  bool wave32 = false, wave64 = true;
+  // Registers of one lane of one SIMD, for the default wave size; a 64-wide wave of RDNA has half of both (total and granule).
+  int vgprs = 512, vgpr_granule = 8, addressable_vgprs = 512;
+  int max_waves_per_simd = 8;
+  int simds_per_cu = 4;  // RDNA: 2 per CU, a WGP has two CUs
+  bool has_wgp = false;
+  int sgpr_limit = 0;  // SGPRs shared by the waves of a SIMD; 0 where they limit nothing
+  int addressable_sgprs = 102;
+  int64_t lds_bytes = 65536;  // of a CU (of a WGP: twice)
+  int64_t max_lds_per_workgroup = 65536;
+  int lds_granule = 512;  // allocation granule
+  int instruction_cache_bytes = 0, icache_shared_by_cus = 1;
+  MatrixKind matrix = MatrixKind::none;
+  Fp8Kind fp8 = Fp8Kind::none;
+  bool unified_agprs = false;  // gfx90a and later: AGPRs are of the same pool
+};
+
+// A card or module. Rates are peaks (dense) in TFLOP/s, bandwidth in GB/s; 0 where unknown.
+struct GpuProduct {
+  std::string_view name;  // "AMD Instinct MI300X"
+  std::string_view gfx;
+  uint16_t device_id = 0;  // PCI; 0 where several share the entry
+  int cus = 0, xccs = 1;
+  int64_t memory_gib = 0;
+  double bandwidth_gbs = 0, fp32_tflops = 0, fp16_tflops = 0, bf16_tflops = 0, fp8_tflops = 0, fp64_tflops = 0;
+};
+
+std::span<const GpuArch> gpu_archs();
+const GpuArch* find_gpu_arch(
+    std::string_view gfx);  // features are ignored: "gfx942:sramecc+:xnack-" is gfx942; nullptr: not known
+
+std::span<const GpuProduct> gpu_products();
+// By PCI device id (AMD's), or nullptr.
+const GpuProduct* find_gpu_product(uint16_t device_id);
+// The product of that architecture whose name or CU count fits best; the first one of the architecture when neither is given.
+const GpuProduct* find_gpu_product(std::string_view gfx, std::string_view name = {}, int cus = 0);
+
+}  // namespace pyflame

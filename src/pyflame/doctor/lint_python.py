@@ -1,0 +1,1 @@
+"""Findings of the LINT rules in one Python file."""
