@@ -19,7 +19,7 @@ DEMO_PROMPT ?= def
 DEMO_GENERATE_ARGS ?= --seed 5 --temperature 0.9
 
 PYTEST_ARGS ?=
-PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns)
+PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns tests/doctor tests/inspect tests/profile)
 PYTEST      := $(PY) tools/run_pytest.py
 
 .PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check bench compare-torch clean distclean

@@ -17,24 +17,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = ["--n_layer", "2", "--n_head", "2", "--n_embd", "16", "--block_size", "8", "--batch_size", "4", "--eval_batches", "2"]
 
 
-@pytest.fixture(scope="session")
-def program():
-    beside = os.path.dirname(sys.executable)  # of the environment that runs the tests, whether it was activated or not
-    path = os.environ.get("PYFLAME_BIN") or shutil.which("pyflame", path=beside) or shutil.which("pyflame")
-    assert path, "the pyflame program was not found; set PYFLAME_BIN or put it on PATH"
-    return path
-
-
-@pytest.fixture
-def run(program):
-    def call(*args, code=0, **kwargs):
-        r = subprocess.run([program, *map(str, args)], capture_output=True, text=True, encoding="utf-8", timeout=300, **kwargs)
-        assert r.returncode == code, f"exit code {r.returncode}\nstdout: {r.stdout}\nstderr: {r.stderr}"
-        return r
-
-    return call
-
-
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "text.txt"

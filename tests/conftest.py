@@ -1,0 +1,28 @@
+"""What all tests of the program share."""
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def program():
+    beside = os.path.dirname(sys.executable)  # of the environment that runs the tests, whether it was activated or not
+    path = os.environ.get("PYFLAME_BIN") or shutil.which("pyflame", path=beside) or shutil.which("pyflame")
+    assert path, "the pyflame program was not found; set PYFLAME_BIN or put it on PATH"
+    return path
+
+
+@pytest.fixture
+def run(program):
+    """run(*arguments, code=0, **subprocess options): the finished process, whose exit code was `code` (None: any)."""
+
+    def call(*args, code=0, **kwargs):
+        kwargs.setdefault("timeout", 300)
+        r = subprocess.run([program, *map(str, args)], capture_output=True, text=True, encoding="utf-8", errors="replace", **kwargs)
+        assert code is None or r.returncode == code, f"exit code {r.returncode}\nstdout: {r.stdout}\nstderr: {r.stderr}"
+        return r
+
+    return call
