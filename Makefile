@@ -22,6 +22,10 @@ PYTEST_ARGS ?=
 PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns tests/doctor tests/inspect tests/profile)
 PYTEST      := $(PY) tools/run_pytest.py
 
+# make -s print-NAME: the value of a variable, for scripts.
+print-%:
+	@echo '$($*)'
+
 .PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check bench compare-torch clean distclean
 
 help:  ## this list
