@@ -1,6 +1,7 @@
-// How many waves of a kernel fit on a SIMD, what limits them, and what would let one more workgroup in. Two figures are kept
-// apart: what the hardware does (whole workgroups, LDS in allocation granules) and what LLVM prints as "; Occupancy: N" beside the
-// assembly (registers without whole workgroups, LDS as written). tests/inspect/test_occupancy.py compares the second with LLVM.
+// How many waves of a kernel fit on a SIMD, what limits them, and what would let one more workgroup in. Two figures are
+// kept apart: what the hardware does (whole workgroups, LDS in allocation granules) and what LLVM prints as ";
+// Occupancy: N" beside the assembly (registers without whole workgroups, LDS as written).
+// tests/inspect/test_occupancy.py compares the second with LLVM.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -61,11 +62,12 @@ struct Occupancy {
   std::optional<NextStep> next;
 };
 
-// Throws Error(Value) for what cannot be on that architecture: a block of more than 1024 threads, a wave size that it does not
-// have, more registers than a wave can address, more LDS than a workgroup can have.
+// Throws Error(Value) for what cannot be on that architecture: a block of more than 1024 threads, a wave size that it
+// does not have, more registers than a wave can address, more LDS than a workgroup can have.
 Occupancy occupancy(const GpuArch& arch, const KernelResources& kernel);
 
-// For each number of waves that registers allow: the most VGPRs of a wave that still allow it; rising waves, falling VGPRs.
+// For each number of waves that registers allow: the most VGPRs of a wave that still allow it; rising waves, falling
+// VGPRs.
 struct VgprStep {
   int waves, max_vgprs;
 };
@@ -74,7 +76,8 @@ std::vector<VgprStep> vgpr_steps(const GpuArch& arch, int wave);
 // The same kernel with other block sizes, one wave to the most that a workgroup can have. Dynamic LDS stays as it is.
 std::vector<Occupancy> over_block_sizes(const GpuArch& arch, const KernelResources& kernel);
 
-// The formula that the MI300X workload guide tells to compute by hand; for gfx90a, gfx942 and gfx950 with 64-wide waves only.
+// The formula that the MI300X workload guide tells to compute by hand; for gfx90a, gfx942 and gfx950 with 64-wide waves
+// only.
 struct GuideFigure {
   double waves_per_simd;
   std::vector<std::string> why_wrong;  // empty: it agrees
