@@ -20,4 +20,7 @@ struct CollectOptions {
 
 nlohmann::json collect(const Host& host, const CollectOptions& options = {});
 
+// The part of it that decides whether the kernel offers a GPU to this process. Milliseconds: a few files per GPU.
+nlohmann::json device_facts(const Host& host);
+
 }  // namespace pyflame::system

@@ -77,8 +77,8 @@ std::string KfdNode::pci() const {
 }
 
 std::string KfdNode::uuid() const {
-  const uint64_t id = get("unique_id");
-  return id == 0 ? "" : fmt::format("GPU-{:016x}", id);
+  const uint64_t unique = get("unique_id");
+  return unique == 0 ? "" : fmt::format("GPU-{:016x}", unique);
 }
 
 std::vector<const KfdNode*> Kfd::gpus() const {

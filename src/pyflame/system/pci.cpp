@@ -95,9 +95,9 @@ json pci_gpu_facts(const Host& host, const Kfd& kfd) {
 
 namespace {
 
-// The control word of Access Control Services in a configuration space; nullopt when the bridge has none. Only root may read beyond the
+// The control word of Access Control Services in a configuration space; -1 when the bridge has none. Only root may read beyond the
 // first 64 bytes: then `space` is short and nothing can be said.
-std::optional<unsigned> acs_control(const std::string& space) {
+int acs_control(const std::string& space) {
   const auto word = [&](size_t at, int bytes) {
     unsigned v = 0;
     for (int i = bytes - 1; i >= 0; --i) v = v << 8 | static_cast<unsigned char>(space[at + static_cast<size_t>(i)]);
@@ -106,10 +106,10 @@ std::optional<unsigned> acs_control(const std::string& space) {
   size_t at = 0x100;
   for (int hops = 0; hops < 64 && at >= 0x100 && at + 8 <= space.size(); ++hops) {
     const unsigned header = word(at, 4);
-    if ((header & 0xFFFF) == 0x000D) return word(at + 6, 2);
+    if ((header & 0xFFFF) == 0x000D) return static_cast<int>(word(at + 6, 2));
     at = header >> 20 & 0xFFC;
   }
-  return std::nullopt;
+  return -1;
 }
 
 }  // namespace
@@ -124,11 +124,11 @@ json acs_facts(const Host& host, const std::vector<std::string>& gpu_addresses) 
       seen.push_back(address);
       const Reading config = host.read(pci_folder(address) + "/config", 4096);
       const bool whole = config && config.text.size() > 256;
-      const std::optional<unsigned> control = whole ? acs_control(config.text) : std::nullopt;
+      const int control = whole ? acs_control(config.text) : -1;
       known |= whole;
       on |=
-          control && (*control & 0x1D) != 0;  // source validation, request and completion redirect, upstream forwarding
-      bridges.push_back({{"pci", address}, {"control", control ? json(fmt::format("0x{:x}", *control)) : json()}});
+          control > 0 && (control & 0x1D) != 0;  // source validation, request and completion redirect, upstream forwarding
+      bridges.push_back({{"pci", address}, {"control", control < 0 ? json() : json(fmt::format("0x{:x}", control))}});
     }
   return {{"state", !known ? "unknown" : on ? "on" : "off"}, {"bridges", std::move(bridges)}};
 }

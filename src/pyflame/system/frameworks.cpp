@@ -1,0 +1,183 @@
+// Python frameworks, found without running Python: the names of *.dist-info folders say package and version, and torch/version.py says
+// for which HIP it was built. Looked at is what the python on PATH (or the active environment) would import.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "pyflame/system/probes.h"
+
+namespace pyflame::system {
+
+using nlohmann::json;
+
+namespace {
+
+struct Package {
+  std::string_view distribution;  // normalised: lower case, _ for - and .
+  std::string_view name, folder;  // how the facts call it; where its files are
+};
+
+constexpr Package kPackages[] = {
+    {"torch", "torch", "torch"},
+    {"jax", "jax", "jax"},
+    {"jaxlib", "jaxlib", "jaxlib"},
+    {"jax_rocm60_plugin", "jax-rocm", "jax_rocm60_plugin"},
+    {"jax_rocm7_plugin", "jax-rocm", "jax_rocm7_plugin"},
+    {"tensorflow", "tensorflow", "tensorflow"},
+    {"tensorflow_rocm", "tensorflow", "tensorflow"},
+    {"triton", "triton", "triton"},
+    {"pytorch_triton_rocm", "triton", "triton"},
+    {"triton_rocm", "triton", "triton"},
+    {"vllm", "vllm", "vllm"},
+    {"sglang", "sglang", "sglang"},
+    {"aiter", "aiter", "aiter"},
+    {"amd_aiter", "aiter", "aiter"},
+    {"onnxruntime", "onnxruntime", "onnxruntime"},
+    {"onnxruntime_rocm", "onnxruntime", "onnxruntime"},
+    {"onnxruntime_migraphx", "onnxruntime", "onnxruntime"},
+    {"flash_attn", "flash-attn", "flash_attn"},
+    {"bitsandbytes", "bitsandbytes", "bitsandbytes"},
+    {"deepspeed", "deepspeed", "deepspeed"},
+    {"xformers", "xformers", "xformers"},
+    {"cupy", "cupy", "cupy"},
+    {"cupy_rocm_5_0", "cupy", "cupy"},
+    {"rocm", "rocm-sdk", "rocm_sdk"},
+    {"rocm_sdk_core", "rocm-sdk", "_rocm_sdk_core"},
+    {"pyflame", "pyflame", "pyflame"},
+};
+
+std::string normalised(std::string_view name) {
+  std::string out(name);
+  for (char& c : out) c = c == '-' || c == '.' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
+
+const std::string* find(const Environment& environment, const char* name) {
+  const auto it = environment.find(name);
+  return it == environment.end() || it->second.empty() ? nullptr : &it->second;
+}
+
+// <prefix>/lib/python3.11/{site,dist}-packages
+void add_prefix(const Host& host, const std::string& prefix, std::vector<std::string>& out) {
+  for (const char* lib : {"/lib", "/lib64"})
+    for (const std::string& name : host.list(prefix + lib))
+      if (name.rfind("python3", 0) == 0)
+        for (const char* packages : {"site-packages", "dist-packages"}) {
+          std::string folder = prefix + lib + "/" + name + "/" + packages;
+          if (!host.list(folder).empty()) out.push_back(std::move(folder));
+        }
+}
+
+// The prefix of the first python on PATH; of a shim of pyenv, that of its versions.
+void add_python_on_path(const Host& host, const Environment& environment, std::vector<std::string>& out) {
+  const std::string* path = find(environment, "PATH");
+  const std::string everywhere = path ? *path : "/usr/local/bin:/usr/bin";
+  for (std::string_view entry : split(everywhere, ':')) {
+    const std::string folder(entry);
+    if (folder.empty() || folder[0] != '/' || (!host.exists(folder + "/python3") && !host.exists(folder + "/python")))
+      continue;
+    const std::string prefix = folder.substr(0, folder.rfind('/'));
+    if (folder.size() > 6 && folder.compare(folder.size() - 6, 6, "/shims") == 0) {
+      for (const std::string& version : host.list(prefix + "/versions"))
+        add_prefix(host, prefix + "/versions/" + version, out);
+      return;
+    }
+    add_prefix(host, prefix, out);
+    if (prefix == "/usr") add_prefix(host, "/usr/local", out);
+    return;
+  }
+}
+
+std::vector<std::string> site_folders(const Host& host, const Environment& environment) {
+  std::vector<std::string> out;
+  if (const std::string* paths = find(environment, "PYTHONPATH"))
+    for (std::string_view p : split(*paths, ':'))
+      if (!p.empty() && p[0] == '/') out.emplace_back(p);
+  bool isolated = false;
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const std::string* prefix = find(environment, name); prefix && !isolated) {
+      add_prefix(host, *prefix, out);
+      isolated = true;
+    }
+  if (!isolated) {
+    if (const std::string* base = find(environment, "PYTHONUSERBASE")) add_prefix(host, *base, out);
+    else if (const std::string* home = find(environment, "HOME")) add_prefix(host, *home + "/.local", out);
+    add_python_on_path(host, environment, out);
+  }
+  std::set<std::string> seen;
+  std::vector<std::string> unique;
+  for (std::string& folder : out)
+    if (seen.insert(host.real_path(folder).value_or(folder)).second) unique.push_back(std::move(folder));
+  return unique;
+}
+
+// The value of `name = '…'` or `name: … = '…'` in torch/version.py; empty for None.
+std::string assigned(std::string_view source, std::string_view name) {
+  for (std::string_view line : split(source, '\n')) {
+    line = trim(line);
+    if (line.rfind(name, 0) != 0) continue;
+    const char next = line.size() > name.size() ? line[name.size()] : '\0';
+    const size_t equals = line.find('=');
+    if ((next != ' ' && next != ':' && next != '=') || equals == line.npos) continue;
+    const std::string_view value = trim(line.substr(equals + 1));
+    if (value.size() >= 2 && (value[0] == '\'' || value[0] == '"'))
+      return std::string(value.substr(1, value.find(value[0], 1) - 1));
+    return "";
+  }
+  return "";
+}
+
+json torch_facts(const Host& host, const std::string& folder, json entry) {
+  const Reading source = host.read(folder + "/version.py", 16384);
+  const std::string version = assigned(source.text, "__version__"), hip = assigned(source.text, "hip"),
+                    cuda = assigned(source.text, "cuda");
+  if (!version.empty()) entry["version"] = version;
+  entry["hip"] = or_null(hip);
+  entry["cuda"] = or_null(cuda);
+  const std::vector<std::string> libraries = host.list(folder + "/lib");
+  entry["bundled_rocm"] = std::any_of(libraries.begin(), libraries.end(),
+                                      [](const std::string& name) { return name.rfind("libamdhip64.so", 0) == 0; });
+  return entry;
+}
+
+}  // namespace
+
+json framework_facts(const Host& host, const Environment& environment) {
+  json out = json::array();
+  std::set<std::string> seen;
+  for (const std::string& site : site_folders(host, environment)) {
+    const std::vector<std::string> names = host.list(site);
+    // Two distributions may own one folder (triton); the first one of the list is named.
+    std::map<std::string, std::string> versions;
+    for (const std::string& name : names) {
+      const size_t end =
+          name.size() > 10 && name.compare(name.size() - 10, 10, ".dist-info") == 0 ? name.size() - 10 : name.npos;
+      const size_t dash = end == name.npos ? name.npos : name.rfind('-', end);
+      if (dash != name.npos && dash > 0)
+        versions[normalised(name.substr(0, dash))] = name.substr(dash + 1, end - dash - 1);
+    }
+    for (const Package& package : kPackages) {
+      const auto version = versions.find(std::string(package.distribution));
+      const bool folder = std::find(names.begin(), names.end(), package.folder) != names.end();
+      // torch built from source has no dist-info, but a version of its own.
+      if (version == versions.end() && !(package.name == "torch" && folder)) continue;
+      if (!seen.insert(std::string(package.name)).second) continue;  // an earlier folder hides it
+      const std::string path = site + "/" + std::string(package.folder);
+      json entry = {{"name", package.name},
+                    {"path", path},
+                    {"version", version == versions.end() ? json() : json(version->second)},
+                    {"hip", nullptr},
+                    {"bundled_rocm", false}};
+      if (package.name == "torch") entry = torch_facts(host, path, std::move(entry));
+      if (package.name == "rocm-sdk") {
+        entry["bundled_rocm"] = true;
+        entry["hip"] = entry["version"];
+      }
+      if (version != versions.end()) entry["distribution"] = package.distribution;
+      out.push_back(std::move(entry));
+    }
+  }
+  return out;
+}
+
+}  // namespace pyflame::system
