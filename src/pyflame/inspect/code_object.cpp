@@ -293,10 +293,7 @@ void read_kernels(CodeObject& object, const Elf& elf) {
                any_note ? "the metadata names no kernel: figures are of the kernel descriptors"
                         : "there is no metadata note: figures are of the kernel descriptors, registers as allocated");
   }
-  for (Kernel& k : object.kernels) {
-    symbols.locate(k);
-    k.name = demangle(k.symbol);
-  }
+  for (Kernel& k : object.kernels) symbols.locate(k);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct KernelArgument {
 using Count = std::optional<uint64_t>;
 
 struct Kernel {
-  std::string symbol, name;  // as in the file; demangled
+  std::string symbol;  // as in the file
   Count wave, vgpr, agpr, sgpr, vgpr_spill, sgpr_spill, lds, scratch, kernarg, max_workgroup;
   std::optional<std::array<uint64_t, 3>> required_workgroup;
   std::optional<bool> wgp_mode, dynamic_stack;
@@ -45,8 +45,5 @@ CodeObject parse_code_object(Bytes data);
 
 // The architecture that the flags of an ELF header name; empty for an unknown one.
 std::string_view gfx_of_machine(uint32_t elf_flags);
-
-// C++ names as a person writes them; other names as they are.
-std::string demangle(const std::string& symbol);
 
 }  // namespace pyflame::inspect

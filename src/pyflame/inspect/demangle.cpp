@@ -1,14 +1,49 @@
-// libstdc++'s demangler refuses symbols beyond about 1,000 characters, and template libraries of GPU kernels have longer ones: of those
-// the qualified name is read here, which is what a person looks for.
+#include "pyflame/inspect/demangle.h"
+
 #include <cxxabi.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
-
-#include "pyflame/inspect/code_object.h"
+#include <string_view>
 
 namespace pyflame::inspect {
 
 namespace {
+
+constexpr rlim_t kMostMemory = rlim_t{256} << 20;
+constexpr int kMostFailures = 3;                // each may take a second
+constexpr size_t kHarmlessBackReferences = 24;  // three to a level multiply by 3^8 at most
+constexpr size_t kLongestName = 1 << 20;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kMayLimit = false;  // it ends the program where memory is short
+#else
+constexpr bool kMayLimit = true;
+#endif
+
+// Data of the process in bytes, as RLIMIT_DATA counts it; 0 when unknown.
+rlim_t data_size() {
+  std::FILE* f = std::fopen("/proc/self/statm", "r");
+  if (!f) return 0;
+  unsigned long pages = 0;
+  const int n = std::fscanf(f, "%*u %*u %*u %*u %*u %lu", &pages);
+  std::fclose(f);
+  return n == 1 ? static_cast<rlim_t>(pages) * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+// "S_", "S1_", "T_", "T0_": what stands for something earlier.
+size_t back_references(std::string_view symbol) {
+  size_t n = 0;
+  for (size_t i = 0; i + 1 < symbol.size(); ++i) {
+    if (symbol[i] != 'S' && symbol[i] != 'T') continue;
+    size_t at = i + 1;
+    while (at < symbol.size() && ((symbol[at] >= '0' && symbol[at] <= '9') || (symbol[at] >= 'A' && symbol[at] <= 'Z')))
+      ++at;
+    n += at < symbol.size() && symbol[at] == '_';
+  }
+  return n;
+}
 
 // "_ZN2ck16kernel_gemm_xdlsINS_…" -> "ck::kernel_gemm_xdls<…>"; empty where the symbol starts otherwise.
 std::string qualified_name(std::string_view symbol) {
@@ -34,16 +69,31 @@ std::string qualified_name(std::string_view symbol) {
 
 }  // namespace
 
-std::string demangle(const std::string& symbol) {
+Demangler::Demangler() {
+  const rlim_t now = data_size();
+  if (!kMayLimit || now == 0 || ::getrlimit(RLIMIT_DATA, &before_) != 0) return;
+  rlimit limit = before_;
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > now + kMostMemory) limit.rlim_cur = now + kMostMemory;
+  limited_ = ::setrlimit(RLIMIT_DATA, &limit) == 0;
+}
+
+Demangler::~Demangler() {
+  if (limited_) ::setrlimit(RLIMIT_DATA, &before_);
+}
+
+std::string Demangler::operator()(const std::string& symbol) {
   if (!symbol.starts_with("_Z")) return symbol;
-  int status = 0;
-  char* text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
-  if (status == 0 && text) {
-    std::string out(text);
+  const bool harmless = back_references(symbol) <= kHarmlessBackReferences;
+  if (harmless || (limited_ && failures_ < kMostFailures)) {
+    int status = 0;
+    char* text = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+    std::string out;
+    const std::string_view name = text ? text : "";
+    if (status == 0 && name.size() <= kLongestName) out = name;
+    failures_ += status == -1 || name.size() > kLongestName;
     std::free(text);
-    return out;
+    if (!out.empty()) return out;
   }
-  std::free(text);
   const std::string name = qualified_name(symbol);
   return name.empty() ? symbol : name;
 }
