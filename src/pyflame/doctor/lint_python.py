@@ -47,6 +47,7 @@ VIEWS = {"size", "dim", "view", "reshape", "t", "transpose", "numel", "data_ptr"
 QUIET = ("amp", "Event", "Stream", "CUDAGraph", "is_initialized", "manual_seed", "manual_seed_all", "nvtx", "empty_cache", "device",
          "is_bf16_supported_doc", "graphs", "profiler", "jiterator", "OutOfMemoryError", "CUDAGraphs", "random")
 MODELISH = re.compile(r"(^|_)(model|net|network|module|layer|encoder|decoder|unet|vae|transformer|llm|fn|func|kernel|op|forward|generate)\d*$", re.I)
+MAKER = re.compile(r"_*(pre)?(compile|load|get|make|build|create|init|save|read|write|parse|check|is|has|set|add|register|find)(_|$)", re.I)
 STEPISH = re.compile(r"(^|_)(step|steps|batch|batches|iter|iteration|it|idx|i|batch_idx|batch_index|global_step)$", re.I)
 LOADERISH = re.compile(r"load|batch|data|(^|_)dl$|samples|sampler", re.I)
 SYNCISH = re.compile(r"sync|barrier|block_until_ready|wait", re.I)
@@ -100,7 +101,7 @@ class Loop:
         self.node, self.count, self.ranged, self.loader, self.step = node, count, ranged, loader, step
         self.works = self.trains = False  # calls a module; takes a step of training
         self.elements = None              # the name of the tensor it goes through, an element at a time
-        self.waits = False                # and waits for each
+        self.launches = self.waits = False  # gives work to the GPU; waits for it
 
 
 class Frame:
@@ -117,8 +118,8 @@ class Frame:
 
 
 class Summary:
-    def __init__(self, launches=False, waits=False, trains=False, timed=False, empties=False, operands=(), returned=UNKNOWN, trace=()):
-        self.launches, self.waits, self.trains, self.timed, self.empties = launches, waits, trains, timed, empties
+    def __init__(self, launches=False, certain=False, waits=False, trains=False, timed=False, empties=False, operands=(), returned=UNKNOWN, trace=()):
+        self.launches, self.certain, self.waits, self.trains, self.timed, self.empties = launches, certain, waits, trains, timed, empties
         self.operands, self.returned, self.trace = operands, returned, trace
 
 
@@ -254,7 +255,7 @@ class Lint:
         kernel = any("triton" in (d.dotted or "") or (d.base is not None and "triton" in (getattr(d.base, "dotted", "") or "")) for d in decorators)
         f.names[n.name] = V("kernel" if kernel else "def", node=n, base=f)
         if kernel:
-            self.summaries[id(n)] = Summary(launches=True)
+            self.summaries[id(n)] = Summary(launches=True, certain=True)
         elif f is not self.module:
             f.nested[n.name] = n
 
@@ -445,9 +446,9 @@ class Lint:
     def loop_ends(self, f, loop):
         """LINT-09: a loop in Python through the elements of a tensor of the GPU."""
         small = loop.count is not None and loop.count <= 16
-        if loop.elements is None or loop.works or loop.trains or small or any(o.elements for o in f.loops):
+        # A loop that runs a module or a product in each turn goes over batches, images or time steps, not over elements.
+        if loop.elements is None or loop.works or small or not (loop.launches or loop.waits) or any(o.elements for o in f.loops):
             return
-        # a loop over whole batches, images or time steps that does real work in each is no loop over elements
         waits = ", and waits for the GPU each time" if loop.waits else ""
         self.report("LINT-09", loop.node, f"goes through {loop.elements} in Python, one element at a time: a kernel launch for each{waits}",
                     "do it for the whole tensor at once (index_add_, scatter_add_, bincount, a mask), or bring it to the CPU with .tolist() first")
@@ -460,7 +461,7 @@ class Lint:
 
     def wait(self, f, node):
         f.trace.append(Entry("wait", node, tuple(f.loops)))
-        for loop in f.loops[-1:]:
+        for loop in f.loops:
             loop.waits = True
 
     def launch(self, f, node, key, value, operands=(), deep=False):
@@ -471,6 +472,8 @@ class Lint:
         if value.gpu:
             self.moment("gpu", node)
             self.moment("launch", node)
+        for loop in f.loops:
+            loop.launches = True
         f.trace.append(Entry("launch", node, tuple(f.loops), key, operands, maybe=value.gpu is None, deep=deep))
 
     def module_call(self, f, node, key, value, operands):
@@ -684,7 +687,7 @@ class Lint:
                 v.base.elements = text_of(n.value)
             if v.kind == "bins" and v.count is not None and base.shape and base.shape[0] == v.count:
                 self.bins(v, n.value, base)
-        if any(v.kind in ("index", "bins") for v in values) or isinstance(n.ctx, ast.Store):
+        if any(v.kind == "bins" for v in values) or isinstance(n.ctx, ast.Store):
             self.launch(f, n, "index", base, (base,))
         return V("tensor", gpu=base.gpu, dtype=base.dtype)
 
@@ -744,7 +747,8 @@ class Lint:
         last = name.split(".")[-1]
         if SYNCISH.search(last):
             self.wait(f, n)
-        elif MODELISH.search(last) and not name.startswith(("os.", "np.", "numpy.")):
+        elif MODELISH.search(last) and not MAKER.match(last) and not name.startswith(("os.", "np.", "numpy.")) and not any(isinstance(a, ast.Starred) for a in n.args):
+            # (what passes on *args is a decorator, which times anything)
             self.module_call(f, n, name, UNKNOWN, tuple(args))
             return V("tensor")
         else:
@@ -756,7 +760,8 @@ class Lint:
         parameters = function.node.args
         known = {p.arg for p in parameters.args + parameters.kwonlyargs}
         names = [p.arg for p in parameters.posonlyargs + parameters.args][1 if function.attr else 0:]
-        given = dict(zip(names, args), **{k: v for k, v in kw.items() if k in known})
+        starred = any(isinstance(a, ast.Starred) for a in n.args)
+        given = dict(() if starred else zip(names, args), **{k: v for k, v in kw.items() if k in known})
         summary = self.follow(function.node, function.base, f.methods if function.attr else None, f.fields if function.attr else None, given)
         if summary.empties:
             self.emptied(f, n)
@@ -766,10 +771,10 @@ class Lint:
                 inner = self.follow(a.node, a.base, None, None)
                 self.flattering(inner.trace)
                 operands += inner.operands
-        if summary.launches:
-            for loop in f.loops:
-                loop.works = True
-            self.launch(f, n, name, V(gpu=None), tuple(operands), deep=True)
+        for loop in f.loops:
+            loop.works |= summary.launches
+        if summary.certain:
+            self.launch(f, n, name, V(gpu=True), tuple(operands), deep=True)
         else:
             f.trace.append(Entry("call", n, tuple(f.loops), name))
         if summary.trains and self.grad_off is not None:
@@ -808,7 +813,7 @@ class Lint:
         launches = [i for i, e in enumerate(f.trace) if e.kind == "launch"]
         waits = bool(launches) and self.waited(f.trace, launches[-1], len(f.trace)) or not launches and any(e.kind == "wait" for e in f.trace)
         operands = tuple(o for i in launches for o in f.trace[i].operands)[:64]
-        summary = Summary(bool(launches), waits, any(e.key == "backward" for e in f.trace), f.timed,
+        summary = Summary(bool(launches), any(not f.trace[i].maybe for i in launches), waits, any(e.key == "backward" for e in f.trace), f.timed,
                           any(e.kind == "empty" and not e.loops for e in f.trace), operands, f.returned, f.trace)
         self.walking.pop()
         self.summaries[key] = summary
