@@ -42,15 +42,16 @@ json module_file(const Host& host) {
   for (const char* folder : {"updates/dkms", "extra", "extra/amdgpu", "updates", "weak-updates/amdgpu",
                              "kernel/drivers/gpu/drm/amd/amdgpu"}) {
     const std::string path = fmt::format("/lib/modules/{}/{}", *kernel, folder);
-    for (const std::string& name : host.list(path))
-      if (name.rfind("amdgpu.ko", 0) == 0) return path + "/" + name;
+    for (const std::string& name : host.list_if(path, [](std::string_view n) { return n.rfind("amdgpu.ko", 0) == 0; }))
+      return path + "/" + name;
   }
   return nullptr;
 }
 
 json dkms_version(const Host& host) {
-  for (const std::string& name : host.list("/usr/src"))
-    if (name.rfind("amdgpu-", 0) == 0 && name.size() > 7 && name[7] >= '0' && name[7] <= '9') return name.substr(7);
+  for (const std::string& name :
+       host.list_if("/usr/src", [](std::string_view n) { return n.rfind("amdgpu-", 0) == 0; }))
+    if (name.size() > 7 && name[7] >= '0' && name[7] <= '9') return name.substr(7);
   return nullptr;
 }
 

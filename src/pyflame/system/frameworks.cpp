@@ -52,6 +52,23 @@ std::string normalised(std::string_view name) {
   return out;
 }
 
+// "torch-2.5.1+rocm6.2.dist-info" → {"torch", "2.5.1+rocm6.2"}.
+std::optional<std::pair<std::string, std::string>> distribution_of(std::string_view name) {
+  constexpr std::string_view suffix = ".dist-info";
+  if (name.size() <= suffix.size() || name.substr(name.size() - suffix.size()) != suffix) return std::nullopt;
+  name.remove_suffix(suffix.size());
+  const size_t dash = name.rfind('-');
+  if (dash == name.npos || dash == 0) return std::nullopt;
+  return std::pair(normalised(name.substr(0, dash)), std::string(name.substr(dash + 1)));
+}
+
+bool is_known(std::string_view name) {
+  const auto distribution = distribution_of(name);
+  return std::any_of(std::begin(kPackages), std::end(kPackages), [&](const Package& p) {
+    return p.folder == name || (distribution && distribution->first == p.distribution);
+  });
+}
+
 const std::string* find(const Environment& environment, const char* name) {
   const auto it = environment.find(name);
   return it == environment.end() || it->second.empty() ? nullptr : &it->second;
@@ -60,12 +77,12 @@ const std::string* find(const Environment& environment, const char* name) {
 // <prefix>/lib/python3.11/{site,dist}-packages
 void add_prefix(const Host& host, const std::string& prefix, std::vector<std::string>& out) {
   for (const char* lib : {"/lib", "/lib64"})
-    for (const std::string& name : host.list(prefix + lib))
-      if (name.rfind("python3", 0) == 0)
-        for (const char* packages : {"site-packages", "dist-packages"}) {
-          std::string folder = prefix + lib + "/" + name + "/" + packages;
-          if (!host.list(folder).empty()) out.push_back(std::move(folder));
-        }
+    for (const std::string& name :
+         host.list_if(prefix + lib, [](std::string_view n) { return n.rfind("python3", 0) == 0; }))
+      for (const char* packages : {"site-packages", "dist-packages"}) {
+        std::string folder = prefix + lib + "/" + name + "/" + packages;
+        if (host.exists(folder)) out.push_back(std::move(folder));
+      }
 }
 
 // The prefix of the first python on PATH; of a shim of pyenv, that of its versions.
@@ -134,9 +151,8 @@ json torch_facts(const Host& host, const std::string& folder, json entry) {
   if (!version.empty()) entry["version"] = version;
   entry["hip"] = or_null(hip);
   entry["cuda"] = or_null(cuda);
-  const std::vector<std::string> libraries = host.list(folder + "/lib");
-  entry["bundled_rocm"] = std::any_of(libraries.begin(), libraries.end(),
-                                      [](const std::string& name) { return name.rfind("libamdhip64.so", 0) == 0; });
+  entry["bundled_rocm"] =
+      !host.list_if(folder + "/lib", [](std::string_view n) { return n.rfind("libamdhip64.so", 0) == 0; }).empty();
   return entry;
 }
 
@@ -146,16 +162,11 @@ json framework_facts(const Host& host, const Environment& environment) {
   json out = json::array();
   std::set<std::string> seen;
   for (const std::string& site : site_folders(host, environment)) {
-    const std::vector<std::string> names = host.list(site);
+    const std::vector<std::string> names = host.list_if(site, is_known);
     // Two distributions may own one folder (triton); the first one of the list is named.
     std::map<std::string, std::string> versions;
-    for (const std::string& name : names) {
-      const size_t end =
-          name.size() > 10 && name.compare(name.size() - 10, 10, ".dist-info") == 0 ? name.size() - 10 : name.npos;
-      const size_t dash = end == name.npos ? name.npos : name.rfind('-', end);
-      if (dash != name.npos && dash > 0)
-        versions[normalised(name.substr(0, dash))] = name.substr(dash + 1, end - dash - 1);
-    }
+    for (const std::string& name : names)
+      if (auto distribution = distribution_of(name)) versions.insert(std::move(*distribution));
     for (const Package& package : kPackages) {
       const auto version = versions.find(std::string(package.distribution));
       const bool folder = std::find(names.begin(), names.end(), package.folder) != names.end();

@@ -13,14 +13,15 @@ namespace pyflame::system {
 namespace {
 
 constexpr auto kPrefixes = std::to_array<std::string_view>({
-    "ACCELERATE_", "AITER_",        "AMD_",       "AMDGPU_",      "AOTRITON_",   "BNB_",     "CK_",        "CUDA_",
-    "DEBUG_CLR_",  "DEBUG_HIP_",    "DS_",        "FLASH_",       "FSDP_",       "GLOO_",    "GPU_",       "GGML_",
-    "HCC_",        "HIP_",          "HIPBLASLT_", "HIPBLAS_",     "HIPCC_",      "HSA_",     "HSAKMT_",    "JAX_",
-    "KINETO_",     "LIBOMPTARGET_", "LLAMA_",     "MIGRAPHX_",    "MIOPEN_",     "MSCCLPP_", "NCCL_",      "NVTE_",
-    "OLLAMA_",     "OMNITRACE_",    "ORT_",       "PYFLAME_",     "PYTORCH_",    "RAY_",     "RCCL_",      "ROC_",
-    "ROCBLAS_",    "ROCFFT_",       "ROCM_",      "ROCPROF",      "ROCPROFILER", "ROCR_",    "ROCTRACER_", "ROCTX_",
-    "SGLANG_",     "TENSILE_",      "TF_",        "TOKENIZERS_",  "TORCH",       "TRITON_",  "UCC_",       "UCX_",
-    "VLLM_",       "XLA_",          "HF_HUB_",    "SAFETENSORS_",
+    "ACCELERATE_",  "AITER_",        "AMD_",        "AMDGPU_",   "AOTRITON_",   "BNB_",     "CK_",        "CUDA_",
+    "DEBUG_CLR_",   "DEBUG_HIP_",    "DS_",         "FLASH_",    "FSDP_",       "GLOO_",    "GPU_",       "GGML_",
+    "HCC_",         "HIP_",          "HIPBLASLT_",  "HIPBLAS_",  "HIPCC_",      "HSA_",     "HSAKMT_",    "JAX_",
+    "KINETO_",      "LIBOMPTARGET_", "LLAMA_",      "MIGRAPHX_", "MIOPEN_",     "MSCCLPP_", "NCCL_",      "NVTE_",
+    "OLLAMA_",      "OMNITRACE_",    "ORT_",        "PYFLAME_",  "PYTORCH_",    "RAY_",     "RCCL_",      "ROC_",
+    "ROCBLAS_",     "ROCFFT_",       "ROCM_",       "ROCPROF",   "ROCPROFILER", "ROCR_",    "ROCTRACER_", "ROCTX_",
+    "SGLANG_",      "TENSILE_",      "TOKENIZERS_", "TORCH",     "TRITON_",     "UCC_",     "UCX_",       "VLLM_",
+    "TF_CPP_",      "TF_ENABLE_",    "TF_FORCE_",   "TF_GPU_",   "TF_ROCM_",    "TF_XLA_",  "XLA_",       "HF_HUB_",
+    "SAFETENSORS_",
 });
 
 constexpr auto kNames = std::to_array<std::string_view>({
@@ -40,8 +41,7 @@ constexpr auto kPlaces = std::to_array<std::string_view>({
     "PYTHONHOME",
     "PYTHONPATH",
     "PYTHONUSERBASE",
-    "PYENV_ROOT",
-    "SHELL",
+    "PYENV_VERSION",
     "VIRTUAL_ENV",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",

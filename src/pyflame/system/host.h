@@ -41,10 +41,12 @@
 //     /usr, site-packages of VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, the python on PATH and ~/.local
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pyflame::system {
@@ -87,8 +89,11 @@ class Host {
   virtual ~Host() = default;
 
   virtual Reading read(const std::string& path, size_t limit = kReadLimit) const = 0;
-  // Names in a folder, in natural order (card2 before card10), without . and ..; empty when there is none. At most 65,536.
-  virtual std::vector<std::string> list(const std::string& path) const = 0;
+  // Names in a folder that `keep` wants (all without one), in natural order (card2 before card10), without . and ..; empty when there
+  // is no folder. Of at most 65,536. A record holds the names that were wanted, so ask for no more than is needed.
+  using Keep = std::function<bool(std::string_view)>;
+  virtual std::vector<std::string> list_if(const std::string& path, const Keep& keep) const = 0;
+  std::vector<std::string> list(const std::string& path) const { return list_if(path, nullptr); }
   virtual Status status(const std::string& path) const = 0;
   virtual std::optional<std::string> real_path(const std::string& path) const = 0;
   virtual std::optional<Space> space(const std::string& path) const = 0;

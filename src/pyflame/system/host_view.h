@@ -8,7 +8,9 @@ class HostView : public Host {
  public:
   explicit HostView(const Host& host) : host_(host) {}
   Reading read(const std::string& path, size_t limit) const override { return host_.read(path, limit); }
-  std::vector<std::string> list(const std::string& path) const override { return host_.list(path); }
+  std::vector<std::string> list_if(const std::string& path, const Keep& keep) const override {
+    return host_.list_if(path, keep);
+  }
   Status status(const std::string& path) const override { return host_.status(path); }
   std::optional<std::string> real_path(const std::string& path) const override { return host_.real_path(path); }
   std::optional<Space> space(const std::string& path) const override { return host_.space(path); }

@@ -111,7 +111,11 @@ std::string file_system_name(unsigned long type) {
 class LiveHost final : public Host {
  public:
   Reading read(const std::string& path, size_t limit) const override { return read_regular_file(path, limit); }
-  std::vector<std::string> list(const std::string& path) const override { return list_folder(path); }
+  std::vector<std::string> list_if(const std::string& path, const Keep& keep) const override {
+    std::vector<std::string> names = list_folder(path);
+    if (keep) std::erase_if(names, [&](const std::string& name) { return !keep(name); });
+    return names;
+  }
 
   Status status(const std::string& path) const override {
     Status s;

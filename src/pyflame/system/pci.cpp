@@ -126,8 +126,8 @@ json acs_facts(const Host& host, const std::vector<std::string>& gpu_addresses) 
       const bool whole = config && config.text.size() > 256;
       const int control = whole ? acs_control(config.text) : -1;
       known |= whole;
-      on |=
-          control > 0 && (control & 0x1D) != 0;  // source validation, request and completion redirect, upstream forwarding
+      on |= control > 0 &&
+            (control & 0x1D) != 0;  // source validation, request and completion redirect, upstream forwarding
       bridges.push_back({{"pci", address}, {"control", control < 0 ? json() : json(fmt::format("0x{:x}", control))}});
     }
   return {{"state", !known ? "unknown" : on ? "on" : "off"}, {"bridges", std::move(bridges)}};

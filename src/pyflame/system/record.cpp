@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "pyflame/base/error.h"
 #include "pyflame/system/facts.h"
@@ -38,9 +39,10 @@ class Recorder final : public HostView {
     return r;
   }
 
-  std::vector<std::string> list(const std::string& path) const override {
-    std::vector<std::string> names = host().list(path);
-    if (!names.empty() || host().exists(path)) listed_[host().real_path(path).value_or(path)] = names;
+  std::vector<std::string> list_if(const std::string& path, const Keep& keep) const override {
+    std::vector<std::string> names = host().list_if(path, keep);
+    if (!names.empty() || host().exists(path))
+      listed_[host().real_path(path).value_or(path)].insert(names.begin(), names.end());
     note_link(path);
     return names;
   }
@@ -114,6 +116,7 @@ class Recorder final : public HostView {
 
  private:
   void note_link(const std::string& path) const {
+    if (path.rfind("/proc/", 0) == 0) return;  // /proc/self is another number each time
     const std::optional<std::string> real = host().real_path(path);
     if (real && *real != path) links_[path] = *real;
   }
@@ -126,12 +129,13 @@ class Recorder final : public HostView {
     const auto known = folders_.find(folder);
     if (known != folders_.end()) return known->second + path.substr(slash);
     note_link(folder);
-    const std::string real = folders_[folder] = host().real_path(folder).value_or(folder);
+    const bool process = folder.rfind("/proc/", 0) == 0;
+    const std::string real = folders_[folder] = process ? folder : host().real_path(folder).value_or(folder);
     return real + path.substr(slash);
   }
 
   mutable std::map<std::string, std::string> files_, unreadable_, links_, folders_;
-  mutable std::map<std::string, std::vector<std::string>> listed_;
+  mutable std::map<std::string, std::set<std::string>> listed_;
   mutable std::map<std::string, json> nodes_, spaces_;
   mutable std::map<std::string, Environment> processes_;
   mutable Environment environment_;

@@ -109,7 +109,7 @@ class RecordedHost final : public Host {
     return {};
   }
 
-  std::vector<std::string> list(const std::string& path) const override {
+  std::vector<std::string> list_if(const std::string& path, const Keep& keep) const override {
     std::set<std::string> names;
     for (const std::string& p : places(path)) {
       if (is_plain(p))
@@ -117,6 +117,7 @@ class RecordedHost final : public Host {
           if (is_plain(p == "/" ? "/" + name : p + "/" + name)) names.insert(std::move(name));
       if (const auto it = names_.find(p); it != names_.end()) names.insert(it->second.begin(), it->second.end());
     }
+    if (keep) std::erase_if(names, [&](const std::string& name) { return !keep(name); });
     std::vector<std::string> out(names.begin(), names.end());
     std::sort(out.begin(), out.end(), natural_less);
     if (out.size() > kListLimit) out.resize(kListLimit);

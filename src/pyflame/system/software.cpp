@@ -35,14 +35,43 @@ struct Library {
   std::string path, version;
 };
 
+// How the facts call a library, and its file's name between lib and .so.
+constexpr std::pair<const char*, const char*> kLibraries[] = {
+    {"hip", "amdhip64"},
+    {"hsa", "hsa-runtime64"},
+    {"rocblas", "rocblas"},
+    {"hipblaslt", "hipblaslt"},
+    {"miopen", "MIOpen"},
+    {"rccl", "rccl"},
+    {"hiprtc", "hiprtc"},
+    {"comgr", "amd_comgr"},
+    {"rocfft", "rocfft"},
+    {"hipblas", "hipblas"},
+    {"roctracer", "roctracer64"},
+    {"rocprofiler", "rocprofiler64"},
+    {"rocprofiler-sdk", "rocprofiler-sdk"},
+};
+
+bool is_library(std::string_view name, std::string_view stem) {
+  return name.rfind("lib", 0) == 0 && name.compare(3, stem.size(), stem) == 0 &&
+         name.compare(3 + stem.size(), 3, ".so") == 0;
+}
+
+std::vector<std::string> library_names(const Host& host, const std::string& folder) {
+  return host.list_if(folder, [](std::string_view name) {
+    return std::any_of(std::begin(kLibraries), std::end(kLibraries),
+                       [&](const auto& l) { return is_library(name, l.second); });
+  });
+}
+
 // libamdhip64.so, libamdhip64.so.6, libamdhip64.so.6.3.60300: the longest name says the version.
 std::optional<Library> find_library(const std::string& folder, const std::vector<std::string>& names,
                                     const std::string& stem) {
   std::optional<Library> best;
-  const std::string file = "lib" + stem + ".so";
+  const size_t end = 3 + stem.size() + 3;  // of lib….so
   for (const std::string& name : names) {
-    if (name.rfind(file, 0) != 0 || (name.size() > file.size() && name[file.size()] != '.')) continue;
-    std::string version = name.size() > file.size() + 1 ? name.substr(file.size() + 1) : "";
+    if (!is_library(name, stem)) continue;
+    std::string version = name.size() > end + 1 && name[end] == '.' ? name.substr(end + 1) : "";
     if (!best || version.size() > best->version.size()) best = Library{folder + "/" + name, std::move(version)};
   }
   return best;
@@ -59,7 +88,7 @@ std::vector<Install> find_installs(const Host& host, const Environment& environm
     const bool has_library = [&] {
       for (const char* lib : {"/lib", "/lib64"})
         for (const char* stem : {"amdhip64", "hsa-runtime64"})
-          if (find_library(real + lib, host.list(real + lib), stem)) return true;
+          if (find_library(real + lib, library_names(host, real + lib), stem)) return true;
       return false;
     }();
     if (has_library || (!version.empty() && host.exists(real + "/.info"))) out.push_back({real, version});
@@ -68,13 +97,14 @@ std::vector<Install> find_installs(const Host& host, const Environment& environm
     if (const auto it = environment.find(name); it != environment.end() && it->second.rfind('/', 0) == 0)
       add(it->second);
   if (host.exists("/opt/rocm")) add("/opt/rocm");
-  for (const std::string& name : host.list("/opt"))
-    if (name.rfind("rocm-", 0) == 0) add("/opt/" + name);
-  for (const std::string& name : host.list("/opt/rocm"))
-    if (name == "core" || name.rfind("core-", 0) == 0) add("/opt/rocm/" + name);
+  for (const std::string& name : host.list_if("/opt", [](std::string_view n) { return n.rfind("rocm-", 0) == 0; }))
+    add("/opt/" + name);
+  for (const std::string& name :
+       host.list_if("/opt/rocm", [](std::string_view n) { return n == "core" || n.rfind("core-", 0) == 0; }))
+    add("/opt/rocm/" + name);
   // Packages of the distributions.
   for (const char* folder : kSystemFolders)
-    if (const auto hip = find_library(folder, host.list(folder), "amdhip64")) {
+    if (const auto hip = find_library(folder, library_names(host, folder), "amdhip64")) {
       out.push_back({"/usr", hip->version});
       break;
     }
@@ -105,21 +135,6 @@ json rocm_facts(const Host& host, const Environment& environment) {
   json list = json::array(), libraries = json::object(), databases;
   for (const Install& install : installs)
     list.push_back({{"path", install.path}, {"version", or_null(install.version)}});
-  static constexpr std::pair<const char*, const char*> kLibraries[] = {
-      {"hip", "amdhip64"},
-      {"hsa", "hsa-runtime64"},
-      {"rocblas", "rocblas"},
-      {"hipblaslt", "hipblaslt"},
-      {"miopen", "MIOpen"},
-      {"rccl", "rccl"},
-      {"hiprtc", "hiprtc"},
-      {"comgr", "amd_comgr"},
-      {"rocfft", "rocfft"},
-      {"hipblas", "hipblas"},
-      {"roctracer", "roctracer64"},
-      {"rocprofiler", "rocprofiler64"},
-      {"rocprofiler-sdk", "rocprofiler-sdk"},
-  };
   for (const auto& [key, stem] : kLibraries) libraries[key] = nullptr;
   std::vector<std::string> rocblas, hipblaslt, miopen;
   std::string version;
@@ -127,7 +142,7 @@ json rocm_facts(const Host& host, const Environment& environment) {
     const Install& first = installs.front();
     version = first.version;
     for (const std::string& folder : library_folders(first)) {
-      const std::vector<std::string> names = host.list(folder);
+      const std::vector<std::string> names = library_names(host, folder);
       for (const auto& [key, stem] : kLibraries) {
         if (!libraries[key].is_null()) continue;
         if (const auto library = find_library(folder, names, stem))
@@ -141,8 +156,8 @@ json rocm_facts(const Host& host, const Environment& environment) {
   // "gfx942130.HIP.fdb.txt": architecture and number of compute units, as MIOpen writes them
   std::set<std::string> shipped;
   for (const std::string& folder : miopen)
-    for (const std::string& name : host.list(folder))
-      if (name.rfind("gfx", 0) == 0) shipped.insert(name.substr(0, name.find('.')));
+    for (const std::string& name : host.list_if(folder, [](std::string_view n) { return n.rfind("gfx", 0) == 0; }))
+      shipped.insert(name.substr(0, name.find('.')));
   return {{"version", or_null(version.substr(0, version.find('-')))},
           {"installs", std::move(list)},
           {"libraries", std::move(libraries)},
