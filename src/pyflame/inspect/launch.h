@@ -20,7 +20,8 @@ struct Machine {
 // has as many of them as its CUs fill. Throws Error(Value) where no product is known and no CUs are given.
 Machine machine_of(const GpuArch& arch, int cus = 0);
 
-// Workgroups are dealt evenly: to the XCDs in turn, on each XCD to the CU with the most room. All are taken to last equally long.
+// Workgroups are dealt evenly: to the XCDs in turn, on each XCD to the CU with the most room. All are taken to
+// last equally long.
 struct Launch {
   Machine machine;
   std::array<int64_t, 3> grid;  // workgroups

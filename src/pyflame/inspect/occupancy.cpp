@@ -246,6 +246,18 @@ std::optional<GuideFigure> guide_formula(const Occupancy& o) {
   return guide;
 }
 
+std::vector<std::pair<int, int>> guide_wrong_vgprs(const GpuArch& arch) {
+  std::vector<std::pair<int, int>> ranges;
+  KernelResources k;
+  for (k.vgpr = 1; k.vgpr <= arch.addressable_vgprs; ++k.vgpr) {
+    const std::optional<GuideFigure> guide = guide_formula(without_next(arch, k));
+    if (!guide || guide->why_wrong.empty()) continue;
+    if (ranges.empty() || ranges.back().second != k.vgpr - 1) ranges.emplace_back(k.vgpr, k.vgpr);
+    ranges.back().second = k.vgpr;
+  }
+  return ranges;
+}
+
 std::string compiler_hint(int block, int waves_per_simd) {
   return fmt::format("__launch_bounds__({}, {}) in HIP, waves_per_eu={} in Triton", block, waves_per_simd,
                      waves_per_simd);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pyflame/base/gpu_arch.h"
@@ -83,6 +84,8 @@ struct GuideFigure {
   std::vector<std::string> why_wrong;  // empty: it agrees
 };
 std::optional<GuideFigure> guide_formula(const Occupancy& o);
+// The VGPR counts, as ranges, for which that formula is wrong about registers alone.
+std::vector<std::pair<int, int>> guide_wrong_vgprs(const GpuArch& arch);
 
 // What asks a compiler for `waves_per_simd` waves, "__launch_bounds__(256, 3) in HIP, waves_per_eu=3 in Triton".
 std::string compiler_hint(int block, int waves_per_simd);
