@@ -1,11 +1,218 @@
-// `pyflame inspect`
+// `pyflame inspect`: what is in AMD GPU code objects. One document (inspect/document.h), as text, JSON or a page; two of them for a
+// comparison; against a committed budget for CI.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/Error.hpp>
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
 #include "commands.h"
+#include "pyflame/base/error.h"
+#include "pyflame/inspect/compare.h"
+#include "pyflame/inspect/document.h"
+#include "pyflame/inspect/scan.h"
+#include "pyflame/inspect/text.h"
+#include "pyflame/view/page.h"
+#include "pyflame/view/text.h"
 
 namespace pyflame::cli {
 
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kGotWorse = 3;
+
+struct Settings {
+  std::vector<std::string> paths;
+  inspect::ScanOptions scan;
+  inspect::DocumentOptions document;
+  std::string sort = "worst", launch, html, gate, write_gate;
+  size_t top = 40;
+  bool all = false, no_isa = false, as_json = false;
+};
+
+// On a terminal one line that rewrites itself; elsewhere a line every ten seconds, so that only long work says anything.
+class ScanLine {
+ public:
+  void update(const inspect::ScanProgress& p) {
+    const auto now = Clock::now();
+    if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10'000))) return;
+    last_ = now;
+    std::string text = fmt::format("inspect: {} of {} files, {} kernels", p.files_done, p.files, p.kernels);
+    if (p.kernels_read > 0) text += fmt::format(", machine code of {}", p.kernels_read);
+    if (!terminal_) {
+      fmt::print(stderr, "{}\n", text);
+      return;
+    }
+    const double done = p.kernels_read > 0 && p.kernels > 0
+                            ? static_cast<double>(p.kernels_read) / static_cast<double>(p.kernels)
+                        : p.files > 0 ? static_cast<double>(p.files_done) / static_cast<double>(p.files)
+                                      : 0.0;
+    fmt::print(stderr, "\r\x1b[K{} {}", view::bar(std::min(done, 1.0), 20), text);
+    std::fflush(stderr);
+    open_ = true;
+  }
+  ~ScanLine() {
+    if (open_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_ = ::isatty(2) == 1, open_ = false;
+  Clock::time_point last_ = Clock::now();
+};
+
+Json read_document(const Settings& s, const std::vector<std::string>& paths) {
+  inspect::ScanOptions options = s.scan;
+  options.isa = !s.no_isa;
+  ScanLine line;
+  options.progress = [&line](const inspect::ScanProgress& p) { line.update(p); };
+  return inspect::document(inspect::scan(paths, options), s.document);
+}
+
+// "GRID,BLOCK": one to three sizes of the grid in workgroups, then the threads of a workgroup.
+void parse_launch(Settings& s) {
+  std::vector<int64_t> numbers;
+  std::stringstream parts(s.launch);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int64_t n = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
+    const bool whole = error == std::errc() && end == part.data() + part.size() && n > 0;
+    if (!whole)
+      throw CLI::ValidationError(
+          "--launch",
+          fmt::format("'{}' is no size; expected GRID,BLOCK such as 608,256 or 64,8,1,256", view::clean(part, 40)));
+    numbers.push_back(n);
+  }
+  if (numbers.size() < 2 || numbers.size() > 4 || numbers.back() > 1024)
+    throw CLI::ValidationError(
+        "--launch", "expected GRID,BLOCK such as 608,256 or 64,8,1,256, with at most 1024 threads in a block");
+  s.document.block = static_cast<int>(numbers.back());
+  std::array<int64_t, 3> grid = {1, 1, 1};
+  std::copy(numbers.begin(), numbers.end() - 1, grid.begin());
+  s.document.grid = grid;
+}
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  PF_CHECK(in.good() || in.eof(), OS, "inspect: '{}' cannot be read", path);
+  return text;
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.flush();
+  PF_CHECK(out.good(), OS, "inspect: '{}' cannot be written", path);
+}
+
+std::string dumped(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+inspect::TextOptions text_options(const Settings& s) { return {s.all ? SIZE_MAX : s.top}; }
+
+int run_inspect(const Settings& s) {
+  Json d = read_document(s, s.paths);
+  if (!s.gate.empty()) d["gate"] = inspect::check_gate(d, read_text_file(s.gate), s.gate);
+  const bool worse = d.contains("gate") && !d["gate"]["worse"].empty();
+  const view::Style style = view::Style::of(1);
+  if (s.as_json) print(dumped(d));
+  else if (d.contains("gate")) print(inspect::gate_text(d["gate"], style, text_options(s)));
+  else print(inspect::document_text(d, style, text_options(s)));
+  if (!s.html.empty()) write_text_file(s.html, view::inspect_page(d));
+  if (!s.write_gate.empty()) {
+    PF_CHECK(!d["kernels"].empty(), Value, "inspect: no kernel was found, so there is nothing to make a budget of");
+    write_text_file(s.write_gate, dumped(inspect::make_gate(d)));
+    fmt::print(stderr, "pyflame: the budget of {} kernels is in {}\n", d["kernels"].size(), s.write_gate);
+  }
+  // Nothing found is an answer for a folder with other things in it, but not for what could not be read.
+  const bool nothing = d["objects"].empty() && !d["problems"].empty();
+  return worse ? kGotWorse : nothing ? kFailure : kOk;
+}
+
+int run_diff(const Settings& s, const std::string& a, const std::string& b) {
+  const Json before = read_document(s, {a}), after = read_document(s, {b});
+  const Json d = inspect::diff(before, after);
+  if (s.as_json) print(dumped(d));
+  else print(inspect::diff_text(d, view::Style::of(1), text_options(s)));
+  const bool nothing = before["objects"].empty() || after["objects"].empty();
+  if (nothing && !s.as_json)
+    fmt::print(stderr, "pyflame: inspect: no code object was found in {}\n", before["objects"].empty() ? a : b);
+  return nothing ? kFailure : kOk;
+}
+
+void add_choices(CLI::App* cmd, Settings& s) {
+  cmd->add_option(names("kernel"), s.scan.kernel,
+                  "Only kernels whose name or symbol this extended regular expression finds");
+  cmd->add_option(names("arch"), s.scan.arch, "Only code for this GPU: gfx942, gfx942:xnack-");
+  cmd->add_option(names("block"), s.document.block,
+                  "Threads of a workgroup, for occupancy; default: what the kernel requires, else 256")
+      ->check(CLI::Range(1, 1024));
+  cmd->add_option(names("dynamic_lds"), s.document.dynamic_lds, "Bytes of LDS that a launch adds")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+  cmd->add_option(names("top"), s.top, "Rows of a table in text")->capture_default_str();
+  cmd->add_flag(names("all"), s.all, "All rows");
+  cmd->add_flag(names("no_isa"), s.no_isa, "Registers and occupancy only: do not read the machine code");
+  cmd->add_option(names("llvm"), s.scan.llvm, "Folder, library or tool of the LLVM that disassembles");
+  cmd->add_option(names("threads"), s.scan.threads, "Threads; default: as many as the machine has")
+      ->check(CLI::Range(1, 256));
+  cmd->add_flag(names("json"), s.as_json, "As one JSON document");
+}
+
+}  // namespace
+
 void add_inspect(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("inspect", "What is in AMD GPU code objects: registers, occupancy, machine code");
-  cmd->final_callback([&run] { run = [] { return kFailure; }; });
+  cmd->footer(
+      "PATH is a code object (.co, .hsaco), a program, library, object file or archive with GPU code, a bundle, a "
+      "kernel database, or a\n"
+      "folder of them, such as ~/.triton/cache, ~/.cache/comgr or the library folder of rocBLAS. Exit status: 3 when "
+      "--gate found\n"
+      "that a kernel got worse.");
+  auto s = std::make_shared<Settings>();
+  cmd->add_option("path", s->paths, "Files and folders")->type_name("PATH");
+  add_choices(cmd, *s);
+  cmd->add_option(names("sort"), s->sort, "Which kernels come first")
+      ->check(CLI::IsMember({"worst", "vgpr", "scratch", "spills", "occupancy", "name", "code"}))
+      ->capture_default_str();
+  cmd->add_option(names("launch"), s->launch,
+                  "GRID,BLOCK: how a launch of so many workgroups (1 to 3 sizes) fills the GPU");
+  cmd->add_option(names("cus"), s->document.cus,
+                  "Compute units of that GPU; default: of the architecture's first product")
+      ->check(CLI::Range(1, 4096));
+  cmd->add_option(names("html"), s->html, "Write a page with charts to this file");
+  cmd->add_option(names("gate"), s->gate, "Compare with this budget and fail when a kernel got worse")
+      ->check(CLI::ExistingFile);
+  cmd->add_option(names("write_gate"), s->write_gate,
+                  "Write a budget: what each kernel has now is the most that it may have");
+
+  CLI::App* sub = cmd->add_subcommand("diff", "Compare two builds, kernel by kernel");
+  auto ds = std::make_shared<Settings>();
+  auto a = std::make_shared<std::string>(), b = std::make_shared<std::string>();
+  sub->add_option("before", *a, "File or folder of the first build")->required();
+  sub->add_option("after", *b, "File or folder of the second build")->required();
+  add_choices(sub, *ds);
+
+  cmd->final_callback([&run, s, ds, a, b, sub] {
+    if (sub->parsed()) {
+      run = [ds, a, b] { return run_diff(*ds, *a, *b); };
+      return;
+    }
+    if (s->paths.empty()) throw CLI::RequiredError("PATH");
+    if (!s->launch.empty()) parse_launch(*s);
+    s->document.sort = inspect::sort_by(s->sort).value_or(inspect::SortBy::worst);
+    run = [s] { return run_inspect(*s); };
+  });
 }
 
 }  // namespace pyflame::cli
