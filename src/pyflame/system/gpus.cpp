@@ -44,7 +44,12 @@ json override_facts(const KfdNode& node, const Environment& environment) {
 }
 
 std::string gpu_name(const Host& host, const KfdNode& node, const std::string& folder) {
-  if (const GpuProduct* product = find_gpu_product(static_cast<uint16_t>(node.get("device_id"))))
+  // One device id is sold with several numbers of units; the revision tells them apart.
+  const uint64_t simd_per_cu = node.get("simd_per_cu");
+  if (const GpuProduct* product =
+          find_gpu_product(static_cast<uint16_t>(node.get("device_id")),
+                           static_cast<int>(host.number(folder + "/revision").value_or(-1)),
+                           simd_per_cu ? static_cast<int>(node.get("simd_count") / simd_per_cu) : 0))
     return std::string(product->name);
   if (const auto name = host.line(folder + "/product_name"); name && !name->empty()) return *name;
   const std::string gfx = node.gfx();

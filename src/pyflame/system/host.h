@@ -25,7 +25,7 @@
 // What the probes read (a synthetic tree needs no more; everything is optional):
 //   /sys/class/kfd/kfd/topology/nodes/<n>/{properties,gpu_id,name}, …/{mem_banks,io_links,p2p_links,caches}/<m>/properties
 //   /sys/class/kfd/kfd/proc/<pid>/vram_<gpu_id>
-//   /sys/bus/pci/devices/<address>/{class,vendor,device,subsystem_vendor,subsystem_device,numa_node,resource,current_link_speed,
+//   /sys/bus/pci/devices/<address>/{class,vendor,device,revision,subsystem_vendor,subsystem_device,numa_node,resource,current_link_speed,
 //     current_link_width,max_link_speed,max_link_width,mem_info_{vram_total,vram_used,vis_vram_total,gtt_total,gtt_used},
 //     gpu_busy_percent,power_dpm_force_performance_level,current_compute_partition,current_memory_partition,unique_id,product_name,
 //     ras/*_err_count,drm/{card,renderD}<n>,hwmon/hwmon<n>/{power1_cap,power1_cap_default,power1_cap_max,temp<i>_{label,input,crit}}}

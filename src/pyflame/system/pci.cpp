@@ -79,7 +79,8 @@ json pci_gpu_facts(const Host& host, const Kfd& kfd) {
     const int64_t kind = host.number(folder + "/class").value_or(0) >> 8;
     if (kind != 0x0300 && kind != 0x0380 && kind != 0x1200) continue;  // VGA, display, processing accelerator
     const int64_t device = host.number(folder + "/device").value_or(0);
-    const GpuProduct* product = find_gpu_product(static_cast<uint16_t>(device));
+    const GpuProduct* product = find_gpu_product(static_cast<uint16_t>(device),
+                                                 static_cast<int>(host.number(folder + "/revision").value_or(-1)));
     std::string driver;
     if (const auto path = host.real_path(folder + "/driver")) driver = path->substr(path->rfind('/') + 1);
     bool in_kfd = false;

@@ -140,9 +140,10 @@ class RecordedHost final : public Host {
   }
 
   std::optional<std::string> real_path(const std::string& path) const override {
-    std::string p = normal(path);
-    const std::string resolved = resolve(p);
-    if (resolved != p || exists(p)) return resolved;
+    const std::string p = normal(path);
+    bool is_link = false;
+    std::string resolved = resolve(p, &is_link);
+    if (is_link || exists(p)) return resolved;
     return std::nullopt;
   }
 
@@ -203,19 +204,20 @@ class RecordedHost final : public Host {
     }
   }
 
-  std::string resolve(std::string path) const {
+  // `is_link`: whether the path as a whole is a link, so that it exists without a target.
+  std::string resolve(std::string path, bool* is_link = nullptr) const {
     if (links_.empty()) return path;
     for (int hops = 0; hops < kLinkLimit && path.size() < kPathLimit; ++hops) {
       bool changed = false;
-      for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+      // The longest first: the record names a link by the path that was asked for, which may lead through another link.
+      for (size_t end = path.size(); end > 0 && end != path.npos; end = path.rfind('/', end - 1)) {
         const auto it = links_.find(path.substr(0, end));
-        if (it != links_.end()) {
-          const std::string next = normal(it->second + (end == path.npos ? "" : path.substr(end)));
-          changed = next != path;
-          path = next;
-          break;
-        }
-        if (end == path.npos) break;
+        if (it == links_.end()) continue;
+        const std::string next = normal(it->second + path.substr(end));
+        changed = next != path;
+        if (is_link && end == path.size()) *is_link = true;
+        path = next;
+        break;
       }
       if (!changed) return path;
     }
