@@ -1,17 +1,17 @@
-// See device.h. The reasons come from the file system alone (the kernel driver's nodes), so they are right without any GPU library.
+// See device.h. Why there is no AMD GPU is decided in system/ (from the kernel's files alone, so it is right without any GPU library);
+// `pyflame doctor` says the same.
 #include "pyflame/runtime/device.h"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/error.h"
+#include "pyflame/system/absence.h"
 
 namespace pyflame {
 
@@ -19,10 +19,8 @@ namespace {
 
 thread_local Device t_current{};
 
-namespace fs = std::filesystem;
-
-std::string read_line(const fs::path& p, const std::string& key) {
-  std::ifstream in(p);
+std::string read_line(const char* path, const std::string& key) {
+  std::ifstream in(path);
   std::string line;
   while (std::getline(in, line))
     if (line.rfind(key, 0) == 0) {
@@ -32,45 +30,17 @@ std::string read_line(const fs::path& p, const std::string& key) {
   return "";
 }
 
-// Compute nodes of AMD's kernel driver that have SIMDs, i.e. GPUs.
-int kfd_gpus() {
-  int n = 0;
-  std::error_code ec;
-  for (const auto& node : fs::directory_iterator("/sys/class/kfd/kfd/topology/nodes", ec)) {
-    const std::string simds = read_line(node.path() / "properties", "simd_count");
-    if (!simds.empty() && simds != "0") ++n;
-  }
-  return n;
-}
-
 constexpr const char* kNotBuilt =
     "this build of PyFlame has no GPU backend yet: its devices are 'cpu', 'reference' and 'null'";
 
+// The doctor's answer, so that there is one.
 std::string rocm_reason() {
-  std::error_code ec;
-  if (!fs::exists("/sys/module/amdgpu", ec) && !fs::exists("/dev/kfd", ec))
-    return std::string(
-               "no AMD GPU driver: the amdgpu kernel module is not loaded and /dev/kfd is missing; try: sudo modprobe "
-               "amdgpu "
-               "(in a container: --device /dev/kfd --device /dev/dri); and ") +
-           kNotBuilt;
-  if (!fs::exists("/dev/kfd", ec))
-    return std::string(
-               "the amdgpu module is loaded but /dev/kfd is missing here; in a container add: --device /dev/kfd "
-               "--device "
-               "/dev/dri; and ") +
-           kNotBuilt;
-  if (access("/dev/kfd", R_OK | W_OK) != 0)
-    return std::string("no permission for /dev/kfd; try: sudo usermod -aG render,video $USER and log in again; and ") +
-           kNotBuilt;
-  if (kfd_gpus() == 0)
-    return std::string("the AMD driver runs but lists no GPU (/sys/class/kfd/kfd/topology/nodes); and ") + kNotBuilt;
-  return kNotBuilt;
+  const std::optional<system::Absence> absence = system::why_no_gpu(*system::this_machine());
+  return absence ? fmt::format("{}; try: {}; and {}", absence->what, absence->fix, kNotBuilt) : kNotBuilt;
 }
 
 std::string cuda_reason() {
-  std::error_code ec;
-  if (!fs::exists("/dev/nvidiactl", ec))
+  if (access("/dev/nvidiactl", F_OK) != 0)
     return std::string("no NVIDIA driver: /dev/nvidiactl is missing; and ") + kNotBuilt;
   return kNotBuilt;
 }

@@ -95,8 +95,11 @@ void add_python_on_path(const Host& host, const Environment& environment, std::v
       continue;
     const std::string prefix = folder.substr(0, folder.rfind('/'));
     if (folder.size() > 6 && folder.compare(folder.size() - 6, 6, "/shims") == 0) {
-      for (const std::string& version : host.list(prefix + "/versions"))
-        add_prefix(host, prefix + "/versions/" + version, out);
+      const std::string* chosen = find(environment, "PYENV_VERSION");
+      const std::string versions = chosen ? *chosen : host.read(prefix + "/version", 4096).text;
+      for (std::string_view version : split(trim(versions), chosen ? ':' : '\n'))
+        if (!version.empty() && !contains(version, "/"))
+          add_prefix(host, prefix + "/versions/" + std::string(version), out);
       return;
     }
     add_prefix(host, prefix, out);
