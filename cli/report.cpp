@@ -1,12 +1,96 @@
-// `pyflame report`
+// `pyflame report`: one report for what profilers and tuners of other programs wrote.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "commands.h"
+#include "pyflame/base/error.h"
+#include "pyflame/profile/document.h"
+#include "pyflame/view/page.h"
 
 namespace pyflame::cli {
+
+namespace {
+
+struct Arguments {
+  std::vector<std::string> paths;
+  bool json = false;
+  std::string html_file, steps;
+  profile::Options options;
+};
+
+// "3:7", "3:", ":7" or "3".
+void parse_steps(const std::string& text, profile::Options& o) {
+  if (text.empty()) return;
+  const size_t colon = text.find(':');
+  const std::string first = text.substr(0, colon), last = colon == std::string::npos ? first : text.substr(colon + 1);
+  const auto number = [&](const std::string& part, int64_t otherwise) -> int64_t {
+    if (part.empty()) return otherwise;
+    const bool digits = part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
+    PF_CHECK(digits, Value, "report: --steps is not understood; got '{}'; expected FIRST:LAST, such as 3:7", text);
+    return std::stoll(part);
+  };
+  o.first_step = number(first, 0);
+  o.last_step = number(last, -1);
+  PF_CHECK(o.last_step < 0 || o.first_step <= o.last_step, Value, "report: --steps ends before it begins; got '{}'",
+           text);
+}
+
+// On a terminal only, and not beside the report itself.
+profile::Progress progress() {
+  if (isatty(2) == 0) return {};
+  return [last = -1](const std::string& path, double fraction) mutable {
+    const int percent = static_cast<int>(std::lround(fraction * 100));
+    if (percent == last) return;
+    last = percent;
+    fmt::print(stderr, "\r\033[Kreading {} {} %", view::clean(path, 60), percent);
+    std::fflush(stderr);
+  };
+}
+
+int report(const Arguments& a) {
+  const profile::Profile profile = profile::load(a.paths, progress());
+  if (isatty(2) != 0) fmt::print(stderr, "\r\033[K");
+  const nlohmann::json document = profile::make_document(profile, a.options);
+  if (!a.html_file.empty()) {
+    std::ofstream out(a.html_file, std::ios::binary);
+    out << view::report_page(document);
+    out.close();
+    PF_CHECK(!out.fail(), OS, "report: '{}' cannot be written", a.html_file);
+    if (!a.json) fmt::print("{}\n\n", "written: " + a.html_file);
+  }
+  // Names are of the profile: bytes that are no UTF-8 are replaced.
+  if (a.json) fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else fmt::print("{}", profile::to_text(document, view::Style::of(1)));
+  return kOk;
+}
+
+}  // namespace
 
 void add_report(CLI::App& app, Run& run) {
   CLI::App* cmd =
       app.add_subcommand("report", "Where the GPU time went, from the traces and tuning files of other tools");
-  cmd->final_callback([&run] { run = [] { return kFailure; }; });
+  auto a = std::make_shared<Arguments>();
+  cmd->add_option(
+         "paths", a->paths,
+         "Traces of PyTorch (.json, .json.gz), files or folders of rocprofv3 (CSV, rocpd .db), tuning files and logs")
+      ->required();
+  cmd->add_flag("--json", a->json, "As one JSON object");
+  cmd->add_option(names("html_file") + ",--html", a->html_file, "Also write a page that opens offline");
+  cmd->add_option("--top", a->options.top, "Rows of the tables")->check(CLI::Range(1, 10000));
+  cmd->add_option("--steps", a->steps, "Only these steps, FIRST:LAST");
+  cmd->add_option("--device", a->options.device, "This device, instead of the busiest")->check(CLI::NonNegativeNumber);
+  cmd->add_option("--gfx", a->options.gfx, "Architecture of the device (gfx942), where the profile does not say");
+  cmd->add_option("--product", a->options.product, "Name of the device (MI300X), for its peaks");
+  cmd->callback([&run, a] {
+    run = [a] {
+      parse_steps(a->steps, a->options);
+      return report(*a);
+    };
+  });
 }
 
 }  // namespace pyflame::cli
