@@ -119,7 +119,9 @@ Html meter(double fraction, std::string_view tone) {
 }
 
 Html gauge(std::string_view label, double fraction, std::string_view value, std::string_view tone) {
-  return el("div", "gauge", el("span", "label", label) + el("span", "value", value) + meter(fraction, tone));
+  return el("div", "gauge",
+            el("span", "label", label) + el("span", "value", value) +
+                (std::isfinite(fraction) ? meter(fraction, tone) : Html()));
 }
 
 Html swatch(int color) {

@@ -44,7 +44,7 @@ Html fold(const Html& summary, const Html& body, bool open = false);
 
 // `fraction` of 0..1 as a bar; the number itself stands beside it.
 Html meter(double fraction, std::string_view tone = "");
-// A labelled meter: "VRAM", 0.4, "77 of 192 GiB".
+// A labelled meter: "VRAM", 0.4, "77 of 192 GiB"; without the bar where the fraction is not finite.
 Html gauge(std::string_view label, double fraction, std::string_view value, std::string_view tone = "");
 // One bar of several shares with a legend below. `color` is one of 0..9.
 struct Share {

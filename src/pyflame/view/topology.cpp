@@ -33,12 +33,12 @@ Layout place(const Topology& t, const std::vector<size_t>& order) {
   Layout l;
   l.width = t.gpus.size() > 16 ? 62 : 100;
   l.height = t.gpus.size() > 16 ? 24 : 52;
-  l.ring = t.gpus.size() <= 2 ? 130 : std::max(150.0, n * (t.gpus.size() > 16 ? 12.5 : 20.5) + 30);
-  l.arc = l.ring + 104;
-  l.middle = {l.arc + 60, l.arc + 44};
+  l.ring = t.gpus.size() <= 2 ? 112 : std::max(150.0, n * (t.gpus.size() > 16 ? 12.5 : 20.5) + 30);
+  l.arc = l.ring + (t.gpus.size() <= 2 ? 84 : 104);
+  l.middle = {l.arc + 96, l.arc + 44};
   l.angle.resize(t.gpus.size());
-  // Two GPUs stand side by side; with more, the first half is on the right, the second on the left.
-  for (size_t i = 0; i < order.size(); ++i) l.angle[order[i]] = -kPi / 2 + (static_cast<double>(i) + 0.5) * 2 * kPi / n;
+  // Counter-clockwise from the top: the first half is on the left, read downwards.
+  for (size_t i = 0; i < order.size(); ++i) l.angle[order[i]] = -kPi / 2 - (static_cast<double>(i) + 0.5) * 2 * kPi / n;
   return l;
 }
 
@@ -61,7 +61,7 @@ Html numa_arcs(const Topology& t, const Layout& l, const std::vector<size_t>& or
     size_t end = i;
     const int numa = t.gpus[order[i]].numa;
     while (end < order.size() && t.gpus[order[end]].numa == numa) ++end;
-    const double from = l.angle[order[i]] - half + 0.03, to = l.angle[order[end - 1]] + half - 0.03;
+    const double from = l.angle[order[end - 1]] - half + 0.03, to = l.angle[order[i]] + half - 0.03;
     out += tag("path", {{"class", "numa"}, {"d", arc_path(l, from, std::min(to, from + 2 * kPi - 0.06))}});
     // The name stands outside of the arc's middle; the only arc's at the top.
     const double a = end - i == order.size() ? -kPi / 2 : (from + to) / 2;
