@@ -168,7 +168,6 @@ class Scanner {
     if (options_.isa && !code.empty()) read_code(code, numbers);
   }
 
-  // Apart from take(): the bound that a Demangler sets is gone before instructions are read.
   void take_kernels(std::vector<FileContents>& batch, std::vector<IsaObject>& code,
                     std::vector<std::vector<size_t>>& numbers) {
     Demangler demangle;

@@ -38,8 +38,9 @@ std::string findings_cell(const Style& style, const Json& k) {
 
 std::string spill_cell(const Style& style, const Json& k) {
   if (k["vgpr_spill"].is_null()) return "–";
-  const std::string text = fmt::format("{}/{}", integer(k, "vgpr_spill"), integer(k, "sgpr_spill"));
-  return integer(k, "vgpr_spill") > 0 ? view::paint(style, Tone::red, text) : text;
+  const int64_t vgprs = integer(k, "vgpr_spill"), sgprs = integer(k, "sgpr_spill");
+  const std::string text = sgprs > 0 ? fmt::format("{} + {} s", vgprs, sgprs) : fmt::format("{}", vgprs);
+  return vgprs > 0 ? view::paint(style, Tone::red, text) : text;
 }
 
 std::string waves_cell(const Style& style, const Json& k) {
@@ -60,13 +61,11 @@ std::string kernel_table(const Json& d, const Style& style, size_t top) {
         {view::clean(short_name(k["name"].get<std::string>())),
          k["target"].get<std::string>().substr(0, k["target"].get<std::string>().find(':')),
          integer(k, "agpr") > 0 ? fmt::format("{} ({} acc)", shown(k, "vgpr"), integer(k, "agpr")) : shown(k, "vgpr"),
-         shown(k, "sgpr"), spill_cell(style, k), size_cell(k, "lds"), size_cell(k, "scratch"),
-         size_cell(k, "code_bytes"), waves_cell(style, k), o == k.end() ? "–" : (*o)["limiter"].get<std::string>(),
-         findings_cell(style, k)});
+         spill_cell(style, k), size_cell(k, "lds"), size_cell(k, "scratch"), size_cell(k, "code_bytes"),
+         waves_cell(style, k), o == k.end() ? "–" : (*o)["limiter"].get<std::string>(), findings_cell(style, k)});
   }
   return view::table(style,
-                     {"kernel", "gfx", ">VGPR", ">SGPR", ">spills v/s", ">LDS", ">scratch", ">code", ">waves",
-                      "limited by", "findings"},
+                     {"kernel", "gfx", ">VGPR", ">spills", ">LDS", ">scratch", ">code", ">waves", "limit", "findings"},
                      rows) +
          more(style, kernels.size() - rows.size(), "kernels");
 }
@@ -145,7 +144,14 @@ std::string short_name(const std::string& name) {
       }
     }
   }
-  return std::string(s);
+  // Without its namespaces: what stands before the last "::" that is in no bracket.
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i + 1 < s.size(); ++i) {
+    depth += s[i] == '<' || s[i] == '(' ? 1 : s[i] == '>' || s[i] == ')' ? -1 : 0;
+    if (depth == 0 && s[i] == ':' && s[i + 1] == ':' && i + 2 < s.size()) begin = i + 2;
+  }
+  return std::string(s.substr(begin));
 }
 
 std::string document_text(const Json& d, const Style& style, const TextOptions& options) {
