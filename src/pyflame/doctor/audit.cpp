@@ -1,0 +1,280 @@
+// Runs the rules over the facts. A variable that nothing reads and one that equals its default are judged here, in one place, for all
+// rules.
+#include "pyflame/doctor/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "pyflame/doctor/probes.h"
+
+namespace pyflame::doctor {
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string capital(std::string s) {
+  if (!s.empty() && s[0] >= 'a' && s[0] <= 'z' && s.substr(0, 8) != "pyflame ")
+    s[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(s[0])));
+  return s;
+}
+// Facts end their sentences as they like.
+std::string sentence(std::string s) {
+  for (size_t p; (p = s.find("..")) != std::string::npos && s.find("...") != p;) s.erase(p, 1);
+  return capital(std::move(s));
+}
+Json or_null(const std::string& s) { return s.empty() ? Json() : Json(s); }
+
+// "GPU 0, 1 (gfx1100) and GPU 2 (gfx1036)" of the items that a condition matched, when they are GPUs.
+std::string gpu_names(const std::vector<const Json*>& matched) {
+  std::map<std::string, std::string> by_gfx;
+  for (const Json* g : matched) {
+    if (!g->is_object() || !g->contains("gfx") || !g->contains("index") || !(*g)["gfx"].is_string()) continue;
+    std::string& numbers = by_gfx[(*g)["gfx"].get<std::string>()];
+    numbers += (numbers.empty() ? "" : ", ") + (*g)["index"].dump();
+  }
+  std::string out;
+  for (const auto& [gfx, numbers] : by_gfx)
+    out += fmt::format("{}GPU {} ({})", out.empty() ? "" : " and ", numbers, gfx);
+  return out;
+}
+
+class Audit {
+ public:
+  Audit(Json facts, const AuditOptions& options, const RuleBase& base)
+      : facts_(std::move(facts)), options_(options), base_(base) {
+    if (!facts_.is_object()) facts_ = Json::object();
+    facts_["workload"] = or_null(options.workload);
+    if (!facts_.contains("failed_probes") || !facts_["failed_probes"].is_array())
+      facts_["failed_probes"] = Json::array();
+    facts_["probe"] = probe(facts_, options.host, base);
+  }
+
+  Json run() {
+    int checked = 0;
+    for (const Rule& rule : base_.rules) {
+      try {
+        checked += judge(rule);
+      } catch (const std::exception& e) {  // facts of an unexpected form: the others are judged all the same
+        facts_["failed_probes"].push_back({{"probe", rule.id}, {"why", e.what()}});
+      }
+    }
+    group();
+    sort();
+    Json document = {{"schema", "pyflame.doctor/1"}, {"checked", checked}, {"findings", std::move(findings_)}};
+    for (int i = 0; i < kSeverities; ++i) document["counts"][name_of(static_cast<Severity>(i))] = 0;
+    for (const Json& f : document["findings"]) {
+      Json& n = document["counts"][f["severity"].get<std::string>()];
+      n = n.get<int>() + 1;
+    }
+    document["verdict"] = verdict(document);
+    facts_.erase("probe");
+    facts_.erase("lint");
+    document["facts"] = std::move(facts_);
+    return document;
+  }
+
+ private:
+  Scope scope(const Json* locals = nullptr) const {
+    Scope s;
+    s.facts = &facts_;
+    s.locals = locals;
+    return s;
+  }
+
+  // Whether the rule was looked at.
+  bool judge(const Rule& rule) {
+    if (rule.lint) return linted(rule);
+    if (rule.variables.empty()) {
+      if (options_.settings_only && !rule.settings) return false;
+      if (rule.applies.test(scope()) == Truth::yes) first_of(rule, rule.cases, Json::object());
+      return true;
+    }
+    bool any = false;
+    if (const auto env = facts_.find("env"); env != facts_.end() && env->is_object())
+      for (const auto& [name, value] : env->items())
+        for (const Variable& v : rule.variables)
+          if (value.is_string() && v.is(name)) {
+            any = true;
+            judge_setting(rule, v, name, value.get<std::string>());
+          }
+    if (!any && !options_.settings_only && rule.applies.test(scope()) == Truth::yes)
+      first_of(rule, rule.unset_cases, Json::object());
+    return any || !options_.settings_only;
+  }
+
+  void judge_setting(const Rule& rule, const Variable& v, const std::string& name, const std::string& value) {
+    if (value.empty()) return;  // set to nothing is as good as not set
+    Json locals = {{"name", name}, {"judged", name}, {"value", value}, {"note", or_null(v.note)}};
+    if (v.default_value) locals["default"] = *v.default_value;
+    Case generic;
+    generic.severity = Severity::info;
+    generic.no_op = true;
+    generic.command = "unset {name}";
+    generic.fix = "Remove it.";
+    if (rule.reads == "nothing") {
+      generic.title = rule.title;
+      generic.what = "{name}={value} is read by nothing.";
+      generic.why = rule.why;
+      add(rule, generic, locals, {});
+    } else if (v.default_value && same_setting(value, *v.default_value)) {
+      generic.title = rule.title;
+      generic.what = "{name}={value} is the default.";
+      generic.why = "It changes nothing for " + rule.reads + ", and hides what the other lines do.";
+      add(rule, generic, locals, {});
+    } else if (rule.applies.test(scope(&locals)) == Truth::yes) {
+      first_of(rule, rule.cases, std::move(locals));
+    }
+  }
+
+  void first_of(const Rule& rule, const std::vector<Case>& cases, Json locals) {
+    for (const Case& c : cases) {
+      if (!c.only.empty() && std::find(c.only.begin(), c.only.end(), locals.value("name", "")) == c.only.end())
+        continue;
+      std::vector<const Json*> matched;
+      if (c.when.test(scope(&locals), &matched) != Truth::yes) continue;
+      add(rule, c, std::move(locals), matched);
+      return;
+    }
+  }
+
+  bool linted(const Rule& rule) {
+    const auto lint = facts_.find("lint");
+    if (lint == facts_.end() || !lint->is_array()) return false;
+    for (const Json& l : *lint)
+      if (l.is_object() && l.value("id", "") == rule.id) {
+        Json locals = l;
+        if (locals.value("mend", "").empty())
+          locals["mend"] = rule.cases.front().fix == "{mend}" ? "See above." : rule.cases.front().fix;
+        add(rule, rule.cases.front(), locals, {}, l.value("where", ""));
+        if (const std::string mend = l.value("mend", ""); !mend.empty()) findings_.back()["fix"] = mend;
+      }
+    return true;
+  }
+
+  void add(const Rule& rule, const Case& c, Json locals, const std::vector<const Json*>& matched,
+           std::string where = "") {
+    locals["gpus"] = gpu_names(matched);
+    if (!c.each.empty()) {
+      std::string joined;
+      for (const Json* item : matched) {
+        Scope s = scope(&locals);
+        s.item = item;
+        joined += (joined.empty() ? "" : "; ") + fill(c.each, s);
+      }
+      locals["each"] = joined;
+    }
+    const Scope s = scope(&locals);
+    const std::string name = locals.value("judged", ""), value = locals.value("value", "");
+    if (where.empty() && !name.empty())
+      where = facts_["env_lines"].is_object() ? facts_["env_lines"].value(name, "") : "";
+    findings_.push_back({{"id", rule.id},
+                         {"severity", name_of(c.severity)},
+                         {"title", fill(c.title, s)},
+                         {"what", sentence(fill(c.what, s))},
+                         {"why", sentence(fill(c.why, s))},
+                         {"fix", or_null(sentence(fill(c.fix, s)))},
+                         {"command", or_null(fill(c.command, s, true))},
+                         {"names", name.empty() ? Json::array() : Json{name}},
+                         {"where", or_null(where)},
+                         {"no_op", c.no_op},
+                         {"recommended_by", guides(rule, name, value, true)},
+                         {"advised_otherwise", guides(rule, name, value, false)},
+                         {"source", rule.source},
+                         {"group", nullptr},
+                         {"first", c.first}});
+  }
+
+  // Titles of the guides that advise this value of this variable; or another value, which is then told.
+  Json guides(const Rule& rule, const std::string& name, const std::string& value, bool this_value) const {
+    std::map<std::string, std::string> titles;  // of each guide, with what it advises instead
+    const auto same = [&](const Advice& a) { return !a.value || same_setting(*a.value, value); };
+    for (const Advice& a : rule.guides) {
+      if (a.name != name) continue;
+      const bool guide_says_this = std::any_of(rule.guides.begin(), rule.guides.end(), [&](const Advice& b) {
+        return b.guide == a.guide && b.name == name && same(b);
+      });
+      if (this_value && guide_says_this) titles[base_.guides.at(a.guide)];
+      if (!this_value && !guide_says_this) titles[base_.guides.at(a.guide)] = *a.value;
+    }
+    Json out = Json::array();
+    for (const auto& [title, instead] : titles)
+      out.push_back(this_value ? title : fmt::format("{}: {}", title, instead));
+    return out;
+  }
+
+  // Findings about settings that contradict each other share the name of the contradiction.
+  void group() {
+    for (const Contradiction& c : base_.contradictions) {
+      if (c.when.test(scope()) != Truth::yes) continue;
+      for (Json& f : findings_)
+        for (const Json& name : f["names"])
+          if (std::find(c.names.begin(), c.names.end(), name.get<std::string>()) != c.names.end() &&
+              f["group"].is_null())
+            f["group"] = c.group;
+    }
+  }
+
+  // Why there is no GPU first, then by severity; a group stands where its worst member does.
+  void sort() {
+    std::vector<Json> all(findings_.begin(), findings_.end());
+    const auto rank = [](const Json& f) {
+      return f["first"].get<bool>() ? -1 : static_cast<int>(*severity_of(f["severity"].get<std::string>()));
+    };
+    std::stable_sort(all.begin(), all.end(), [&](const Json& a, const Json& b) { return rank(a) < rank(b); });
+    findings_ = Json::array();
+    std::vector<bool> done(all.size());
+    for (size_t i = 0; i < all.size(); ++i)
+      for (size_t j = i; j < all.size(); ++j) {
+        if (done[j] || (j != i && (all[i]["group"].is_null() || all[j]["group"] != all[i]["group"]))) continue;
+        done[j] = true;
+        findings_.push_back(all[j]);
+      }
+    for (Json& f : findings_) f.erase("first");
+  }
+
+  std::string verdict(const Json& document) const {
+    const Json &findings = document["findings"], &counts = document["counts"];
+    const auto count = [&](const char* severity) { return counts[severity].get<int>(); };
+    const auto many = [](int n, const char* one, const char* more) {
+      return fmt::format("{} {}", n, n == 1 ? one : more);
+    };
+    const Json* absence = scope().find("absence");
+    if (absence && absence->is_object() && !options_.settings_only)
+      return fmt::format("No AMD GPU can be used: {}.", absence->value("what", "the reason is not known"));
+    if (const int n = count("CRIT"))
+      return fmt::format("{} can corrupt results or hang the program: {}.", capital(many(n, "thing", "things")),
+                         findings.front()["title"].get<std::string>());
+    const std::string more =
+        count("MED") ? fmt::format(", and {} cost speed", many(count("MED"), "more may", "more may")) : "";
+    if (const int n = count("HIGH"))
+      return fmt::format("{} a program or costs much of its speed{}.", many(n, "thing stops", "things stop"), more);
+    if (const int n = count("MED")) return fmt::format("{} speed or stability.", many(n, "thing costs", "things cost"));
+    if (findings.empty()) return "Nothing to mend was found.";
+    return "Nothing serious was found.";
+  }
+
+  Json facts_;
+  const AuditOptions& options_;
+  const RuleBase& base_;
+  Json findings_ = Json::array();
+};
+
+}  // namespace
+
+Json audit(Json facts, const AuditOptions& options, const RuleBase& base) {
+  return Audit(std::move(facts), options, base).run();
+}
+
+int exit_code(const Json& document) {
+  const Json& counts = document["counts"];
+  if (counts["CRIT"].get<int>()) return 5;
+  if (counts["HIGH"].get<int>()) return 4;
+  return counts["MED"].get<int>() ? 3 : 0;
+}
+
+}  // namespace pyflame::doctor
