@@ -20,7 +20,7 @@ constexpr size_t kMaxTimeline = 20'000, kMaxTracks = 64;
 
 // Three decimals: files stay small, and nanoseconds are what clocks give.
 double rounded(double v) { return std::isfinite(v) ? std::round(v * 1000) / 1000 : 0; }
-double fraction(double v) { return std::isfinite(v) ? std::round(v * 1e6) / 1e6 : 0; }
+double fraction(double v) { return std::isfinite(v) ? std::round(v * 1e9) / 1e9 : 0; }
 json positive(double v) { return v > 0 ? json(rounded(v)) : json(nullptr); }
 json known(int32_t v) { return v >= 0 ? json(v) : json(nullptr); }
 

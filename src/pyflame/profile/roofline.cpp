@@ -70,8 +70,9 @@ struct Inputs {
     static const std::string none;
     return i < types.size() ? types[i] : none;
   }
-  bool true_value(size_t i) const {
-    return i < values.size() && (values[i] == "True" || values[i] == "true" || values[i] == "1");
+  const std::string& value(size_t i) const {
+    static const std::string none;
+    return i < values.size() ? values[i] : none;
   }
 };
 
@@ -120,62 +121,98 @@ std::vector<double> numbers_of(const std::string& text) {
   return s.empty() ? std::vector<double>() : s[0];
 }
 
+// Where an operator's arguments stand. Forward operators have input and weight first, gradients of the output before them.
+struct ConvolutionOp {
+  std::string_view name;
+  size_t input, stride, padding, dilation;
+  int transposed;  // the flag's place; negative: there is none
+  int mask;        // of the gradients that are wanted; negative: it is no gradient
+};
+constexpr ConvolutionOp kConvolutions[] = {
+    {"aten::convolution", 0, 3, 4, 5, 6, -1},
+    {"aten::_convolution", 0, 3, 4, 5, 6, -1},
+    {"aten::convolution_overrideable", 0, 3, 4, 5, 6, -1},
+    {"aten::conv1d", 0, 3, 4, 5, -1, -1},
+    {"aten::conv2d", 0, 3, 4, 5, -1, -1},
+    {"aten::conv3d", 0, 3, 4, 5, -1, -1},
+    {"aten::cudnn_convolution", 0, 3, 2, 4, -1, -1},
+    {"aten::miopen_convolution", 0, 4, 3, 5, -1, -1},
+    {"aten::miopen_depthwise_convolution", 0, 4, 3, 5, -1, -1},
+    {"aten::convolution_backward", 1, 4, 5, 6, 7, 10},
+};
+
 Work convolution_work(std::string_view op, const Inputs& in) {
-  const bool backward = op.find("backward") != std::string_view::npos;
-  const bool transposed = op.find("transpose") != std::string_view::npos;
-  if (transposed) return {};
-  // Forward: input, weight, bias, stride, padding, dilation, …; some libraries' operators put padding before stride.
-  const size_t first = backward ? 1 : 0;
-  if (in.shapes.size() < first + 2) return {};
-  const Shape &x = in.shapes[first], &w = in.shapes[first + 1];
+  const auto* c = std::find_if(std::begin(kConvolutions), std::end(kConvolutions),
+                               [&](const ConvolutionOp& k) { return k.name == op; });
+  if (c == std::end(kConvolutions) || in.shapes.size() < c->input + 2) return {};
+  const Shape &x = in.shapes[c->input], &w = in.shapes[c->input + 1];
   if (x.size() < 3 || x.size() != w.size()) return {};
+  if (c->transposed >= 0 && in.value(static_cast<size_t>(c->transposed)) == "True") return {};
   Shape out;
-  if (backward) {
+  double passes = 1;
+  if (c->mask >= 0) {
     out = in.shapes[0];
+    const std::string& mask = in.value(static_cast<size_t>(c->mask));  // "[True, True, False]": input, weight, bias
+    passes = (mask.starts_with("[True") ? 1 : 0) + (mask.find(", True,") != std::string::npos ? 1 : 0);
   } else {
-    const bool library = op.find("miopen") != std::string_view::npos || op.find("cudnn") != std::string_view::npos;
-    const size_t stride_at = library ? 4 : 3, padding_at = library ? 3 : 4;
-    if (in.values.size() < 6) return {};
-    if (!library && in.values.size() > 6 && in.values[6] == "True") return {};  // transposed
-    const std::vector<double> stride = numbers_of(in.values[stride_at]), padding = numbers_of(in.values[padding_at]),
-                              dilation = numbers_of(in.values[5]);
+    if (in.value(c->stride).empty() || in.value(c->dilation).empty()) return {};
+    const std::vector<double> stride = numbers_of(in.value(c->stride)), padding = numbers_of(in.value(c->padding)),
+                              dilation = numbers_of(in.value(c->dilation));
     out = {x[0], w[0]};
     for (size_t d = 2; d < x.size(); ++d) {
       const auto at = [&](const std::vector<double>& v, double otherwise) {
         return v.empty() ? otherwise : v[std::min(d - 2, v.size() - 1)];
       };
-      const double step = std::max(1.0, at(stride, 1));
-      out.push_back(std::floor((x[d] + 2 * at(padding, 0) - at(dilation, 1) * (w[d] - 1) - 1) / step) + 1);
+      out.push_back(
+          std::floor((x[d] + 2 * at(padding, 0) - at(dilation, 1) * (w[d] - 1) - 1) / std::max(1.0, at(stride, 1))) +
+          1);
     }
   }
-  const auto size = static_cast<double>(std::max<int64_t>(1, type_bytes(in.type(first))));
-  // Each output element is a sum over a filter's elements; the gradients of input and weight cost as much each.
+  const auto size = static_cast<double>(std::max<int64_t>(1, type_bytes(in.type(c->input))));
+  // Each output element is a sum over a filter's elements; the gradients of input and of weight cost as much each.
   Work work;
-  work.flops = 2 * elements(out) * (elements(w) / std::max(1.0, w[0]));
-  work.bytes = size * (elements(x) + elements(w) + elements(out));
-  if (backward) {
-    work.flops *= 2;
-    work.bytes *= 2;
-  }
-  work.dtype = type_family(in.type(first));
+  work.flops = passes * 2 * elements(out) * (elements(w) / std::max(1.0, w[0]));
+  work.bytes = passes * size * (elements(x) + elements(w) + elements(out));
+  work.dtype = type_family(in.type(c->input));
   return work;
 }
 
+struct AttentionOp {
+  std::string_view name;
+  bool backward, heads_second;  // [batch, heads, length, size], not [batch, length, heads, size]
+  size_t causal;                // the flag's place
+};
+constexpr AttentionOp kAttentions[] = {
+    {"aten::scaled_dot_product_attention", false, true, 5},
+    {"aten::_scaled_dot_product_flash_attention", false, true, 4},
+    {"aten::_scaled_dot_product_efficient_attention", false, true, 6},
+    {"aten::_scaled_dot_product_cudnn_attention", false, true, 6},
+    {"aten::_cudnn_attention_forward", false, true, 10},
+    {"aten::_flash_attention_forward", false, false, 8},
+    {"aten::_efficient_attention_forward", false, false, 9},
+    {"flash_attn::_flash_attn_forward", false, false, 5},
+    {"aiter::mha_fwd", false, false, 5},
+    {"aten::_scaled_dot_product_flash_attention_backward", true, true, 11},
+    {"aten::_scaled_dot_product_efficient_attention_backward", true, true, 11},
+    {"aten::_scaled_dot_product_cudnn_attention_backward", true, true, 14},
+    {"aten::_cudnn_attention_backward", true, true, 14},
+    {"aten::_flash_attention_backward", true, false, 11},
+};
+
 Work attention_work(std::string_view op, const Inputs& in) {
-  const bool backward = op.find("backward") != std::string_view::npos;
-  const size_t first = backward ? 1 : 0;  // after the gradient of the output
-  if (!in.has(first, 4) || !in.has(first + 1, 4)) return {};
+  const auto* a =
+      std::find_if(std::begin(kAttentions), std::end(kAttentions), [&](const AttentionOp& k) { return k.name == op; });
+  const size_t first = a != std::end(kAttentions) && a->backward ? 1 : 0;  // after the gradient of the output
+  if (a == std::end(kAttentions) || !in.has(first, 4) || !in.has(first + 1, 4)) return {};
   const Shape &q = in.shapes[first], &k = in.shapes[first + 1];
-  // [batch, heads, length, size] for aten's own operators, [batch, length, heads, size] for the libraries' below them.
-  const bool heads_second = op.find("scaled_dot_product") != std::string_view::npos;
-  const double heads = heads_second ? q[1] : q[2], rows = heads_second ? q[2] : q[1], keys = heads_second ? k[2] : k[1];
+  const double heads = a->heads_second ? q[1] : q[2], rows = a->heads_second ? q[2] : q[1],
+               keys = a->heads_second ? k[2] : k[1];
   Work w;
-  w.flops = (backward ? 10 : 4) * q[0] * heads * rows * keys * q[3];
-  // Where the mask is causal half of it is not needed. The flag's place differs, and no other argument before it is a truth value
-  // except dropout's probability, which is a number.
-  if (std::find(in.values.begin(), in.values.end(), "True") != in.values.end()) w.flops /= 2;
+  w.flops = (a->backward ? 10 : 4) * q[0] * heads * rows * keys * q[3];
+  const std::string& causal = in.value(a->causal);  // a flag, or the kind of the mask
+  if (causal == "True" || causal == "1" || causal == "2") w.flops /= 2;
   const auto size = static_cast<double>(std::max<int64_t>(1, type_bytes(in.type(first))));
-  w.bytes = size * (elements(q) * 2 + elements(k) * 2) * (backward ? 2 : 1);
+  w.bytes = size * (elements(q) * 2 + elements(k) * 2) * (a->backward ? 2 : 1);
   w.dtype = type_family(in.type(first));
   return w;
 }
@@ -221,6 +258,10 @@ Work work_of(std::string_view op, std::string_view dims, std::string_view types,
     case Category::reduction:
       // Only where the operator is of this kind itself: a bias added after a GEMM is not the GEMM's inputs.
       if (asked == category) w = moving_work(in, category);
+      break;
+    case Category::memory:
+      // Both sides of a copy are among its inputs.
+      if (op == "aten::copy_") w = moving_work(in, Category::reduction);
       break;
     default: break;
   }

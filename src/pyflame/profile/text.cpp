@@ -83,24 +83,28 @@ std::string kernels(const json& d, const Style& s) {
   std::string out = heading(
       s, fmt::format("Kernels that take most ({} of {})", d["kernels"].size(), d["kernel_names"].get<size_t>()));
   std::vector<std::vector<std::string>> rows;
-  bool any_roof = false;
-  for (const json& k : d["kernels"]) any_roof = any_roof || k["roofline"].is_object();
+  bool roof = false;
+  for (const json& k : d["kernels"]) roof = roof || k["roofline"].is_object();
+  const bool wide = s.width >= 120;  // a narrow terminal is for the names
   for (const json& k : d["kernels"]) {
-    std::vector<std::string> row = {
-        text_of(k["name"], 90), k["category"],    share_of(k["share"]), view::count(k["calls"].get<double>()),
-        time_of(k["mean_us"]),  shape(k["grid"]), shape(k["block"])};
-    if (any_roof) {
-      const json& r = k["roofline"];
-      row.push_back(r.is_object() ? number_of(r["tflops"]) : "");
-      row.push_back(r.is_object() ? number_of(r["gbs"], "{:.0f}") : "");
-      row.push_back(r.is_object() && r["of_peak"].is_number()
-                        ? fmt::format("{} of {}", share_of(r["of_peak"]), text_of(r["bound"]))
+    const json& r = k["roofline"];
+    const bool sized = r.is_object();
+    std::vector<std::string> row = {text_of(k["name"], 90), k["category"], share_of(k["share"]),
+                                    view::count(k["calls"].get<double>()), time_of(k["mean_us"])};
+    if (wide) row.push_back(shape(k["grid"]));
+    if (roof) row.push_back(sized ? number_of(r["tflops"]) : "");
+    if (roof && wide) row.push_back(sized ? number_of(r["gbs"], "{:.0f}") : "");
+    if (roof)
+      row.push_back(sized && r["of_peak"].is_number()
+                        ? fmt::format("{:.0f} % {}", r["of_peak"].get<double>() * 100, text_of(r["bound"]))
                         : "");
-    }
     rows.push_back(std::move(row));
   }
-  std::vector<std::string> titles = {"kernel", "kind", ">share", ">calls", ">mean", ">grid", ">block"};
-  if (any_roof) titles.insert(titles.end(), {">TFLOP/s", ">GB/s", "roofline"});
+  std::vector<std::string> titles = {"kernel", "kind", ">share", ">calls", ">mean"};
+  if (wide) titles.emplace_back(">grid");
+  if (roof) titles.emplace_back(">TFLOP/s");
+  if (roof && wide) titles.emplace_back(">GB/s");
+  if (roof) titles.emplace_back(">roofline");
   return out + view::table(s, titles, rows);
 }
 
