@@ -1,0 +1,3 @@
+ROCM_PATH=/opt/rocm
+MIOPEN_FIND_MODE=NORMAL
+MIOPEN_USER_DB_PATH=~/.config/miopen

@@ -1,0 +1,1 @@
+export NCCL_MIN_NCHANNELS=112

@@ -1,0 +1,5 @@
+export HIP_VISIBLE_DEVICES=0,1
+export PYTORCH_ROCM_ARCH=gfx1100
+export PYTORCH_HIP_ALLOC_CONF='expandable_segments:True,max_split_size_mb:128'
+export GPU_SINGLE_ALLOC_PERCENT=90
+export GPU_MAX_ALLOC_PERCENT=100

@@ -1,0 +1,2 @@
+export PYTORCH_CUDA_ALLOC_CONF='max_split_size_mb:128,expandable_segments:True'
+export TORCH_BLAS_PREFER_HIPBLASLT=0

@@ -1,0 +1,2 @@
+export TORCH_BLAS_PREFER_HIPBLASLT=0
+export PYTORCH_HIP_ALLOC_CONF='expandable_segments:True,max_split_size_mb:128'

@@ -1,0 +1,4 @@
+export NCCL_DEBUG=INFO
+export NCCL_SOCKET_IFNAME=^lo
+export NCCL_P2P_DISABLE=0
+export NCCL_IB_DISABLE=1
