@@ -362,13 +362,16 @@ const OpInfo& Classifier::info(std::string_view mnemonic) {
 
 namespace {
 
-// Without the instructions of gfx940 and later for it, scratch is reached through a buffer: either with no address of a lane at all,
-// or with one through the descriptor in s[0:3], where the compiler keeps the one for scratch.
-bool is_scratch_buffer(const Operands& o) {
+// Without the instructions of gfx940 and later for it, scratch is reached through a buffer that the driver describes. Such accesses
+// have no address of a lane ("off": the hardware adds the lane's place), which an access to memory has no use for, as all lanes would
+// meet; or an address that is added to the same descriptor.
+bool is_scratch_buffer(const Operands& o, std::string_view& descriptor) {
   if (o.count < 4) return false;
-  const Reg descriptor = parse_reg(o.item[2]);
-  const bool first_registers = descriptor.file == 's' && descriptor.first == 0 && descriptor.count == 4;
-  return first_registers && (o.item[1] == "off" || has(o.item[3], "offen"));
+  if (o.item[1] == "off") {
+    descriptor = o.item[2];
+    return true;
+  }
+  return has(o.item[3], "offen") && o.item[2] == descriptor;
 }
 
 }  // namespace
@@ -376,6 +379,7 @@ bool is_scratch_buffer(const Operands& o) {
 void Classifier::run(const Listing& listing, int64_t scratch_bytes, std::vector<Op>& out) {
   out.clear();
   out.reserve(listing.size());
+  std::string_view scratch_descriptor = "s[0:3]";  // where it is when a kernel starts
   for (size_t i = 0; i < listing.size(); ++i) {
     Op op;
     op.address = listing.address(i);
@@ -386,7 +390,7 @@ void Classifier::run(const Listing& listing, int64_t scratch_bytes, std::vector<
     op.kind = op.info->kind;
     op.bytes = op.info->bytes;
     op.cycles = op.info->cycles;
-    if (op.info->buffer && scratch_bytes != 0 && is_scratch_buffer(split_operands(op.operands))) {
+    if (op.info->buffer && scratch_bytes != 0 && is_scratch_buffer(split_operands(op.operands), scratch_descriptor)) {
       if (op.kind == OpClass::global_load) op.kind = OpClass::scratch_load;
       if (op.kind == OpClass::global_store) op.kind = OpClass::scratch_store;
     } else if (op.kind == OpClass::nop) {

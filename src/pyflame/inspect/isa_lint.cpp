@@ -192,7 +192,11 @@ std::string IsaLinter::place(int loop) const {
   return fmt::format("the loop at {:#x}", ops[flow.blocks[l.header].first].address);
 }
 
-std::string IsaLinter::at(uint32_t op) const { return fmt::format("{} at {:#x}", ops[op].mnemonic, ops[op].address); }
+std::string IsaLinter::at(uint32_t op) const {
+  if (ops[op].kind == OpClass::wait)
+    return fmt::format("{} {} at {:#x}", ops[op].mnemonic, ops[op].operands, ops[op].address);
+  return fmt::format("{} at {:#x}", ops[op].mnemonic, ops[op].address);
+}
 
 std::vector<IsaFinding> IsaLinter::take() {
   // The worst place of a lint is the one in the deepest loop, and of those the one with most instructions.

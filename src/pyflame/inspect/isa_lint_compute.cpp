@@ -24,42 +24,60 @@ const char* name_of(FmaType t) {
   return "";
 }
 
-// A product of matrices sums into many registers that nothing else in the loop writes. (A polynomial has as many multiply-adds, but
-// starts anew; a dot product has few sums.)
-int accumulators(const IsaLinter& l, int loop) {
-  std::map<int, std::pair<bool, bool>> registers;  // register -> summed into, written otherwise
-  const auto number = [](const Reg& r) { return (r.file == 'a' ? 1024 : 0) + r.first; };
-  const auto visit = [&](std::string_view name, std::string_view operands, bool fma) {
+// A product of matrices sums into many registers: each pass adds to what the pass before left in a register, and leaves a sum there
+// again. (A polynomial has as many multiply-adds, but adds constants; a dot product has few sums.)
+class Sums {
+ public:
+  void visit(std::string_view name, std::string_view operands, bool fma) {
     const Operands o = split_operands(operands);
-    if (o.count == 0) return;
-    const Reg d = parse_reg(o.item[0]);
-    if (d.file != 'v' && d.file != 'a') return;
-    // fmac and mac sum into their result by themselves.
-    const std::string_view last = o.item[std::min(o.count - 1, 3)];
-    const Reg sum = parse_reg(last.substr(0, last.find(' ')));
-    const bool into =
-        fma && (name.find("mac") != std::string_view::npos ||
-                (name.find("dot") != std::string_view::npos && o.count == 3) || (o.count > 3 && sum.overlaps(d)));
-    for (int r = 0; r < d.count; ++r) {
-      auto& entry = registers[number(d) + r];
-      (into ? entry.first : entry.second) = true;
+    const Reg result = o.count ? parse_reg(o.item[0]) : Reg{};
+    if (result.file != 'v' && result.file != 'a') return;
+    if (fma) {
+      // fmac and mac, and some dot products, sum into their result; others name the sum as the fourth operand.
+      const bool itself = name.find("mac") != std::string_view::npos || o.count == 3;
+      const Reg sum = itself ? result : o.count > 3 ? parse_reg(o.item[3].substr(0, o.item[3].find(' '))) : Reg{};
+      for (int r = 0; r < sum.count; ++r) {
+        Register& reg = at(sum, r);
+        if (!reg.written) reg.carried = true;
+      }
     }
+    for (int r = 0; r < result.count; ++r) {
+      Register& reg = at(result, r);
+      reg.written = true;
+      reg.sum = fma;
+    }
+  }
+  int count() const {
+    return static_cast<int>(std::count_if(registers_.begin(), registers_.end(),
+                                          [](const auto& r) { return r.second.carried && r.second.sum; }));
+  }
+
+ private:
+  struct Register {
+    bool carried = false;  // added to before the pass wrote it
+    bool written = false;
+    bool sum = false;  // written last by a multiply-add
   };
+  Register& at(const Reg& r, int i) { return registers_[(r.file == 'a' ? 1024 : 0) + r.first + i]; }
+  std::map<int, Register> registers_;
+};
+
+int accumulators(const IsaLinter& l, int loop) {
+  Sums sums;
   for (const uint32_t i : l.own(loop)) {
     const Op& op = l.ops[i];
     if (op.kind == OpClass::global_store || op.kind == OpClass::lds_store || op.kind == OpClass::scratch_store)
       continue;
     const size_t second = op.operands.find("::");
-    visit(op.mnemonic, op.operands.substr(0, second), op.info->fma != FmaType::none);
+    sums.visit(op.mnemonic, op.operands.substr(0, second), op.info->fma != FmaType::none);
     if (second == std::string_view::npos) continue;
     std::string_view rest = op.operands.substr(second + 2);
     while (rest.starts_with(" ")) rest.remove_prefix(1);
     const size_t blank = rest.find(' ');
     if (blank != std::string_view::npos)
-      visit(rest.substr(0, blank), rest.substr(blank + 1), rest.starts_with("v_dual_fma"));
+      sums.visit(rest.substr(0, blank), rest.substr(blank + 1), rest.starts_with("v_dual_fma"));
   }
-  return static_cast<int>(std::count_if(registers.begin(), registers.end(),
-                                        [](const auto& r) { return r.second.first && !r.second.second; }));
+  return sums.count();
 }
 
 void matrix(IsaLinter& l, int loop) {
@@ -82,6 +100,7 @@ void matrix(IsaLinter& l, int loop) {
                          l.place(loop), most, name_of(type), sums));
     return;
   }
+  if (!l.flow.loops[static_cast<size_t>(loop)].innermost) return;
   const double share = static_cast<double>(s.matrix_cycles) / static_cast<double>(std::max<uint64_t>(s.cycles, 1));
   if (share >= 0.5) return;
   l.report("low-matrix-share", loop, l.select(loop, [](const Op& op) { return op.kind == OpClass::matrix; }),
