@@ -44,6 +44,11 @@ std::string run_in_container(const json& facts, const std::string& options) {
   return (kind == "podman" ? "podman" : "docker") + (" run " + options) + " IMAGE";
 }
 
+// Groups of the host are known in a container by their number alone; podman without root has to be told to keep the user's.
+std::string add_group(const json& facts, const json& gid) {
+  return " --group-add " + (text(facts, {"host", "container"}) == "podman" ? "keep-groups" : gid.dump());
+}
+
 bool debian_like(const json& facts) {
   const std::string id = text(facts, {"host", "os", "id"}) + " " + text(facts, {"host", "os", "like"});
   return contains(id, "debian") || contains(id, "ubuntu");
@@ -66,8 +71,9 @@ Found no_module(const json& facts, const json& gpu) {
     return Absence{
         "module_not_loaded",
         fmt::format("{} has no driver: the amdgpu module is forbidden by {}{}", where, list, on_host),
-        list == "/proc/cmdline" ? "sudo modprobe amdgpu"
-                                : fmt::format("sudo sed -i '/amdgpu/s/^/#/' {} && sudo modprobe amdgpu", list),
+        list == "/proc/cmdline"
+            ? "sudo modprobe amdgpu"
+            : fmt::format(R"(sudo sed -i -E 's/^ *(blacklist|install) +amdgpu/# &/' {} && sudo modprobe amdgpu)", list),
         "a blacklisted module is not loaded at boot; somebody (or another driver's installer) has put it there"};
   if (yes(facts, {"driver", "nomodeset"}))
     return Absence{
@@ -176,8 +182,7 @@ Found no_access(const json& facts) {
     if (container)
       return Absence{
           "no_permission", what,
-          run_in_container(facts,
-                           fmt::format("{} --group-add {}", kContainerDevices, at(facts, {"kfd", "gid"}).dump())),
+          run_in_container(facts, std::string(kContainerDevices) + add_group(facts, at(facts, {"kfd", "gid"}))),
           "groups of the host mean nothing in a container but by their number; the number is that of the host's group"};
     if (group == "root" || group.empty())
       return Absence{
@@ -210,10 +215,11 @@ Found no_access(const json& facts) {
                : Absence{"no_kfd", render + " is missing", "sudo udevadm trigger --subsystem-match=drm --action=add",
                          "the runtime opens a GPU's render node besides /dev/kfd"};
   const std::string group = text(gpu, {"render_group"});
-  return Absence{"no_permission", fmt::format("no permission for {}, which belongs to group '{}'", render, group),
-                 container ? run_in_container(facts, std::string(kContainerDevices) + " --group-add " + group)
-                           : fmt::format("sudo usermod -a -G {} $USER && newgrp {}", group, group),
-                 "the runtime opens a GPU's render node besides /dev/kfd"};
+  return Absence{
+      "no_permission", fmt::format("no permission for {}, which belongs to group '{}'", render, group),
+      container ? run_in_container(facts, std::string(kContainerDevices) + add_group(facts, at(gpu, {"render_gid"})))
+                : fmt::format("sudo usermod -a -G {} $USER && newgrp {}", group, group),
+      "the runtime opens a GPU's render node besides /dev/kfd"};
 }
 
 Found hidden(const json& facts) {
@@ -243,17 +249,41 @@ Found hidden(const json& facts) {
     guilty = text(step, {"variable"});
     if (const std::string note = text(step, {"note"}); !note.empty()) chain += " (" + note + ")";
   }
-  return Absence{"hidden",
-                 fmt::format("all {} are hidden: {}",
-                             gpus.size() == 1 ? "AMD GPUs" : fmt::format("{} AMD GPUs", gpus.size()), chain),
-                 "unset " + guilty,
-                 "ROCR_VISIBLE_DEVICES acts first; HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES then count from 0 "
-                 "among what it left"};
+  return Absence{
+      "hidden",
+      fmt::format("{} hidden: {}",
+                  gpus.size() == 1 ? "the AMD GPU is" : fmt::format("all {} AMD GPUs are", gpus.size()), chain),
+      "unset " + guilty,
+      "ROCR_VISIBLE_DEVICES acts first; HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES then count from 0 "
+      "among what it left"};
+}
+
+// The instruction set that the libraries are asked for.
+std::string effective_gfx(const json& gpu) {
+  const std::string overridden = text(gpu, {"override", "gfx"});
+  return overridden.empty() ? text(gpu, {"gfx"}) : overridden;
+}
+
+bool has(const json& list, const std::string& value) {
+  return list.is_array() && std::find(list.begin(), list.end(), json(value)) != list.end();
+}
+
+Found unsupported(const json& facts, const std::string& gfx, const std::string& what) {
+  if (const std::string advice = override_for(gfx); !advice.empty())
+    return Absence{"unsupported", what, "export HSA_OVERRIDE_GFX_VERSION=" + advice,
+                   "it executes the same instructions as the architecture that the override names"};
+  // Numbers grow with time: what is older than the oldest architecture with code will not come back.
+  const bool old = gfx.size() < 7 && gfx < "gfx906";
+  if (old)
+    return Absence{"unsupported", what, "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+                   "AMD's libraries have no code for it any more; the processor computes"};
+  return Absence{"unsupported", what,
+                 debian_like(facts) ? "sudo apt install --only-upgrade rocm" : "sudo dnf upgrade rocm",
+                 "a newer ROCm may have code for it; an override would run code that was made for other hardware"};
 }
 
 Found wrong_arch(const json& facts) {
   const json &visible = at(facts, {"visible", "gpus"}), &gpus = at(facts, {"gpus"});
-  std::string gfx, advice;
   for (const json& gpu : gpus)
     if (text(gpu, {"override", "effect"}) == "invalid")
       return Absence{"bad_override",
@@ -261,17 +291,27 @@ Found wrong_arch(const json& facts) {
                                  text(gpu, {"override", "variable"}), text(gpu, {"override", "value"})),
                      "unset " + text(gpu, {"override", "variable"}),
                      "ROCm's runtime refuses the topology when it cannot read the version"};
-  for (const json& i : visible) {
-    const json& gpu = gpus.at(i.get<size_t>());
-    if (text(gpu, {"support"}) != "unsupported") return std::nullopt;
-    gfx = text(gpu, {"gfx"});
-    advice = override_for(gfx);
-  }
-  if (gfx.empty()) return std::nullopt;
-  return Absence{"unsupported", fmt::format("the architecture {} is supported by no ROCm that is known here", gfx),
-                 advice.empty() ? "pyflame doctor --record machine" : "export HSA_OVERRIDE_GFX_VERSION=" + advice,
-                 advice.empty() ? "the libraries have no code for it"
-                                : "it executes the same instructions as the architecture that the override names"};
+  if (visible.empty()) return std::nullopt;
+  const auto each = [&](auto&& test) {
+    return std::all_of(visible.begin(), visible.end(), [&](const json& i) { return test(gpus.at(i.get<size_t>())); });
+  };
+  const json& first = gpus.at(visible.front().get<size_t>());
+  if (each([](const json& gpu) {
+        return text(gpu, {"support"}) == "unsupported" && effective_gfx(gpu) == text(gpu, {"gfx"});
+      }))
+    return unsupported(
+        facts, text(first, {"gfx"}),
+        fmt::format("the architecture {} is supported by no ROCm that is known here", text(first, {"gfx"})));
+  // rocBLAS has a file for each architecture and ends the program where there is none. Frameworks with a ROCm of their own bring theirs.
+  const json &archs = at(facts, {"rocm", "rocblas_archs"}), &frameworks = at(facts, {"frameworks"});
+  if (!archs.is_array() || archs.empty()) return std::nullopt;
+  for (const json& f : frameworks)
+    if (yes(f, {"bundled_rocm"})) return std::nullopt;
+  if (each([&](const json& gpu) { return text(gpu, {"support"}) != "official" && !has(archs, effective_gfx(gpu)); }))
+    return unsupported(facts, text(first, {"gfx"}),
+                       fmt::format("ROCm {} here has no code for {}: rocBLAS has no file for it",
+                                   text(facts, {"rocm", "version"}), effective_gfx(first)));
+  return std::nullopt;
 }
 
 Found wrong_software(const json& facts) {

@@ -73,7 +73,7 @@ class Collector {
 
   json run() {
     facts_["host"] = json::object();
-    probe("host", [&] { facts_["host"] = host_facts(host_); });
+    probe("host", [&] { facts_["host"] = host_facts(host_, true); });
     probe("process", [&] { facts_["process"] = process_facts(host_, options_.pid); });
     devices(true);
     probe("links", [&] { facts_["links"] = link_facts(kfd_); });
@@ -100,7 +100,7 @@ class Collector {
 
   json run_devices() {
     facts_["host"] = json::object();
-    probe("host", [&] { facts_["host"] = host_facts(host_); });
+    probe("host", [&] { facts_["host"] = host_facts(host_, false); });
     devices(false);
     probe("support", [&] { add_support(); });
     return facts_;
@@ -123,7 +123,16 @@ class Collector {
   void add_support() {
     const json& version = facts_.contains("rocm") ? facts_["rocm"]["version"] : json();
     const Version rocm = version.is_string() ? parse_version(version.get<std::string>()) : Version();
-    for (json& gpu : facts_["gpus"]) gpu["support"] = support_of(gpu["gfx"].get<std::string>(), rocm);
+    for (json& gpu : facts_["gpus"]) {
+      const std::string gfx = gpu["gfx"].get<std::string>();
+      std::string support = support_of(gfx, rocm);
+      // An architecture newer than our tables, for which this ROCm has code.
+      if (support == "unsupported" && facts_.contains("rocm"))
+        for (const char* key : {"rocblas_archs", "hipblaslt_archs"})
+          for (const json& arch : facts_["rocm"][key])
+            if (arch == gfx) support = "unlisted";
+      gpu["support"] = support;
+    }
   }
 
   std::vector<std::string> gpu_addresses() const {

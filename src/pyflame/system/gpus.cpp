@@ -177,6 +177,7 @@ json one_gpu(const Host& host, const Kfd& kfd, const KfdNode& node, int index, c
               {"render_exists", access.exists},
               {"render_accessible", access.readable && access.writable},
               {"render_group", or_null(access.group)},
+              {"render_gid", access.exists ? json(access.gid) : json()},
               {"integrated", is_integrated(node, arch)},
               {"override", override_facts(node, environment)}};
   if (!deep) return gpu;

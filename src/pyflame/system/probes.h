@@ -12,7 +12,8 @@
 namespace pyflame::system {
 
 // settings.cpp
-nlohmann::json host_facts(const Host& host);
+// `deep`: the settings too, not only what kind of machine this is.
+nlohmann::json host_facts(const Host& host, bool deep);
 nlohmann::json iommu_facts(const Host& host, const std::vector<std::string>& gpu_addresses);
 nlohmann::json process_facts(const Host& host, std::optional<int64_t> pid);
 

@@ -95,7 +95,7 @@ json user_facts(const Host& host) {
 
 }  // namespace
 
-json host_facts(const Host& host) {
+json host_facts(const Host& host, bool deep) {
   const std::optional<std::string> kernel = host.line("/proc/sys/kernel/osrelease");
   json out = {
       {"kernel", or_null(kernel)},
@@ -105,8 +105,9 @@ json host_facts(const Host& host) {
       {"dxg", host.exists("/dev/dxg")},
       {"vm", in_virtual_machine(host)},
       {"cmdline", or_null(host.line("/proc/cmdline"))},
-      {"memory_bytes", memory_bytes(host)},
       {"user", user_facts(host)}};
+  if (!deep) return out;
+  out["memory_bytes"] = memory_bytes(host);
   const auto count = [&](const char* file) -> json {
     const auto line = host.line(file);
     return line ? json(count_in_ranges(*line)) : json();

@@ -130,6 +130,9 @@ TEST(Absence, NoPermission) {
   EXPECT_EQ(why(m)["fix"], "newgrp render");
   m.file("/.dockerenv", "");
   EXPECT_PART(why(m)["fix"], "--group-add 109");
+  std::filesystem::remove(m.folder() + "/.dockerenv");
+  m.file("/run/.containerenv", "");
+  EXPECT_PART(why(m)["fix"], "--group-add keep-groups");
 }
 
 TEST(Absence, NodeOfRootAlone) {
@@ -193,6 +196,39 @@ TEST(Absence, UnsupportedArchitecture) {
   Machine m;
   m.driver().gpu({.target = 80003});
   EXPECT_EQ(why(m)["code"], "unsupported");
+}
+
+// Too old for any ROCm: the processor is what is left.
+TEST(Absence, ArchitectureThatIsGone) {
+  Machine m;
+  m.driver().gpu({.target = 80003});
+  EXPECT_PART(why(m)["fix"], "whl/cpu");
+}
+
+TEST(Absence, LibrariesWithoutCodeForTheGpu) {
+  Machine m;
+  m.driver().gpu({.target = 100301, .device = 0x73df}).rocm("6.3.0");
+  EXPECT_EQ(m.absence(), "");  // nothing is known of rocBLAS
+  m.file("/opt/rocm-6.3.0/lib/rocblas/library/TensileLibrary_lazy_gfx1030.dat", "");
+  const json a = m.facts()["absence"];
+  EXPECT_EQ(a["code"], "unsupported");
+  EXPECT_PART(a["what"], "no code for gfx1031");
+  EXPECT_EQ(a["fix"], "export HSA_OVERRIDE_GFX_VERSION=10.3.0");
+  EXPECT_EQ(m.env("HSA_OVERRIDE_GFX_VERSION", "10.3.0").absence(), "");
+  EXPECT_EQ(m.env("HSA_OVERRIDE_GFX_VERSION", "10.3.2").absence(), "unsupported");
+}
+
+// An architecture that came after this version of PyFlame is judged by what the installed ROCm has.
+TEST(Absence, ArchitectureThatTheLibrariesKnow) {
+  Machine m;
+  m.driver().gpu({.target = 140000}).rocm("9.1.0");
+  EXPECT_EQ(m.absence(), "unsupported");
+  m.file("/opt/rocm-9.1.0/lib/rocblas/library/TensileLibrary_lazy_gfx1030.dat", "");
+  m.file("/opt/rocm-9.1.0/lib/rocblas/library/TensileLibrary_lazy_gfx1400.dat", "");
+  const json facts = m.facts();
+  EXPECT_EQ(facts["gpus"][0]["gfx"], "gfx1400");
+  EXPECT_EQ(facts["gpus"][0]["support"], "unlisted");
+  EXPECT_EQ(facts["absence"], nullptr);
 }
 
 TEST(Absence, NoRocm) {
