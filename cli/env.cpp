@@ -1,11 +1,59 @@
-// `pyflame env`
+// `pyflame env`: exports for the shell, each with its reason. Needs no GPU when the architecture is named.
+#include <fmt/core.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
 #include "commands.h"
+#include "pyflame/base/error.h"
+#include "pyflame/doctor/env_advice.h"
+#include "pyflame/system/facts.h"
 
 namespace pyflame::cli {
 
+namespace {
+
+using Json = nlohmann::json;
+
+struct Settings {
+  std::string arch, workload, rocm, root;
+  bool json = false;
+};
+
+int run_env(const Settings& s) {
+  doctor::AdviceFor wanted{s.arch, s.workload, s.rocm};
+  Json facts;
+  if (wanted.gfx.empty() || !s.root.empty()) {
+    const auto host = s.root.empty() ? system::this_machine() : system::recorded(s.root);
+    facts = system::collect(*host);
+    if (wanted.rocm.empty() && facts["rocm"].is_object() && facts["rocm"]["version"].is_string())
+      wanted.rocm = facts["rocm"]["version"].get<std::string>();
+    if (wanted.gfx.empty())
+      for (const Json& gpu : facts["gpus"])  // a card before an integrated GPU
+        if (wanted.gfx.empty() || !gpu["integrated"].get<bool>()) {
+          wanted.gfx = gpu["gfx"].get<std::string>();
+          if (!gpu["integrated"].get<bool>()) break;
+        }
+    PF_CHECK(!wanted.gfx.empty(), Value, "env: this machine has no AMD GPU; name the architecture, --arch gfx942");
+  }
+  const Json advice = doctor::env_advice(wanted, facts);
+  if (s.json) fmt::print("{}\n", advice.dump(2));
+  else fmt::print("{}", doctor::env_text(advice));
+  return kOk;
+}
+
+}  // namespace
+
 void add_env(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("env", "The environment variables worth setting for a GPU, each with its reason");
-  cmd->final_callback([&run] { run = [] { return kFailure; }; });
+  auto s = std::make_shared<Settings>();
+  cmd->add_option("--arch", s->arch, "The GPU's architecture, such as gfx942; this machine's where it is left out");
+  cmd->add_option("--workload", s->workload, "What the GPU will do")
+      ->check(CLI::IsMember({"training", "inference", "multi-gpu"}));
+  cmd->add_option("--rocm", s->rocm, "The release of ROCm, such as 6.3");
+  cmd->add_option("--root", s->root, "A machine recorded with pyflame doctor --record, instead of this one");
+  cmd->add_flag("--json", s->json, "As one JSON document");
+  cmd->final_callback([&run, s] { run = [s] { return run_env(*s); }; });
 }
 
 }  // namespace pyflame::cli
