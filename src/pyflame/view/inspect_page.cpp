@@ -20,6 +20,7 @@ namespace {
 
 // A page stays a few megabytes whatever the library: so many kernels in full, so many in the table, names in full in so many rows.
 constexpr size_t kDetailed = 24, kOpen = 3, kRows = 10000, kLongNames = 300;
+constexpr int kChartWidth = 400, kChartHeight = 260;
 
 struct MixClass {
   const char* key;
@@ -90,7 +91,7 @@ Html resources(const Json& k) {
   const auto add = [&out](const char* label, double used, double limit, const std::string& shown) {
     if (!std::isfinite(used)) return;
     const double share = limit > 0 ? used / limit : HUGE_VAL;
-    out += gauge(label, share, shown, share > 0.999 && limit > 0 ? "high" : "");
+    out += gauge(label, share, shown);
   };
   const double vgpr = num(k, "vgpr"), sgpr = num(k, "sgpr"), lds = num(k, "lds"), agpr = num(k, "agpr");
   if (arch) {
@@ -108,8 +109,10 @@ Html resources(const Json& k) {
   for (const auto& [name, most] : object(k, "occupancy.limits").items())
     if (most.is_number()) {
       const double waves = num(most, ""), all = num(k, "occupancy.max_waves");
-      add(("Waves that " + name + " allow").c_str(), waves, all,
-          std::isfinite(all) ? fmt::format("{:g} of {:g}", waves, all) : fmt::format("{:g}", waves));
+      const bool limits = name == str(k, "occupancy.limiter") && waves < all;
+      out += gauge("Waves that " + name + " allow", all > 0 ? waves / all : HUGE_VAL,
+                   std::isfinite(all) ? fmt::format("{:g} of {:g}", waves, all) : fmt::format("{:g}", waves),
+                   limits ? "accent" : "");
     }
   return out;
 }
@@ -137,10 +140,13 @@ Html occupancy_curve(const Json& doc, const Json& k) {
   Chart c;
   const double vgpr = num(k, "vgpr"), waves = num(k, "occupancy.waves_per_simd");
   c.x = {"VGPRs of a wave", false, 0, steps.back().first};
-  c.y = {"waves per SIMD", false, 0, steps.front().second};
+  const double most = num(k, "occupancy.max_waves");
+  c.y = {"waves per SIMD", false, 0, std::isfinite(most) ? std::max(most, steps.front().second) : steps.front().second};
+  c.width = kChartWidth;
+  c.height = kChartHeight;
   c.series = {curve};
   if (std::isfinite(vgpr) && std::isfinite(waves))
-    c.marks.push_back({vgpr, waves, fmt::format("{:g} VGPRs, {:g} waves", vgpr, waves), "", "This kernel", ""});
+    c.marks.push_back({vgpr, waves, fmt::format("{:g} VGPRs", vgpr), "", "This kernel", ""});
   for (const Json& change : list(k, "occupancy.next.changes")) {
     const double to = num(change, "to"), next = num(k, "occupancy.next.waves");
     if (str(change, "resource") == "VGPRs" && std::isfinite(to) && std::isfinite(next)) {
@@ -163,7 +169,7 @@ Html block_chart(const Json& k) {
           {str(b, "block"), fmt::format("{:g}", waves), waves, num(b, "block") == num(k, "occupancy.block")});
   }
   const Html picture = uprights("Waves per SIMD by block size", "threads of a workgroup", "waves per SIMD",
-                                num(k, "occupancy.max_waves"), bars);
+                                num(k, "occupancy.max_waves"), bars, kChartWidth, kChartHeight);
   return picture.empty()
              ? Html()
              : el("figure", "",
@@ -266,7 +272,7 @@ Html details(const Json& doc, const Json& k, size_t index) {
 
   const Html left = note(facts) + resources(k) + (next_text(k).empty() ? Html() : el("p", "next", next_text(k)));
   const Html problem = has(k, "occupancy_problem") ? note(str(k, "occupancy_problem")) : Html();
-  Html body = el("div", "two", el("div", "", left + problem) + el("div", "", occupancy_curve(doc, k) + block_chart(k)));
+  Html body = el("div", "three", el("div", "", left + problem) + occupancy_curve(doc, k) + block_chart(k));
   body += finding_cards(list(k, "advice"), 10);
   const Json& isa = object(k, "isa");
   const Html mix = mix_bar(at(isa, "mix"), "Instruction mix");
@@ -316,7 +322,7 @@ Html targets(const Json& kernels) {
     body += note(fmt::format("{} kernel{}{}", t.all, t.all == 1 ? "" : "s",
                              t.spilling ? fmt::format(", {} with spills", t.spilling) : ""));
     std::vector<Share> shares;
-    constexpr std::array kNames = {"up to 1/4 of the waves", "up to 1/2", "up to 3/4", "more"};
+    constexpr std::array kNames = {"≤ 1/4 of the waves", "≤ 1/2", "≤ 3/4", "> 3/4"};
     constexpr std::array kColors = {6, 3, 7, 0};
     for (size_t i = 0; i < 4; ++i)
       shares.push_back({kNames[i], std::to_string(t.quarter[i]),

@@ -106,7 +106,7 @@
   stage.querySelector("svg").replaceWith(tools, canvas);
   stage.append(tip);
   let left = from, right = to, colors = [];
-  const time = (us) => (us < 1 ? (us * 1000).toPrecision(3) + " ns" : us < 1000 ? +us.toPrecision(4) + " us" : us < 1e6 ? +(us / 1e3).toPrecision(4) + " ms" : +(us / 1e6).toPrecision(4) + " s");
+  const time = (us) => (us === 0 ? "0 us" : us < 1 ? (us * 1000).toPrecision(3) + " ns" : us < 1000 ? +us.toPrecision(4) + " us" : us < 1e6 ? +(us / 1e3).toPrecision(4) + " ms" : +(us / 1e6).toPrecision(4) + " s");
   const palette = () => {
     const style = getComputedStyle(document.documentElement);
     colors = Array.from({ length: 12 }, (_, i) => style.getPropertyValue("--c" + i).trim());

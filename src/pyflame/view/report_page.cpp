@@ -95,7 +95,7 @@ Html categories(const Json& doc) {
                number_cell(c, "kernels")});
   }
   if (shares.empty()) return {};
-  return el("div", "card", stacked("Time by kind of work", shares)) + table.html("bars");
+  return el("div", "card", stacked("Time by kind of work", shares)) + table.html("bars short");
 }
 
 struct Drawn {
@@ -210,7 +210,7 @@ Html roofline(const Json& doc) {
   }
   if (c.marks.empty()) return {};
   const double gbs = num(doc, "device.peaks.bandwidth_gbs");
-  low = std::min(low, 0.5) / 1.5;
+  low = std::pow(10, std::floor(std::log10(std::min(low, 0.5))));
   high = std::max(high, 1000.0) * 1.5;
   double top = 0;
   for (const Roof& r : roofs(object(doc, "device.peaks"))) {
@@ -225,6 +225,7 @@ Html roofline(const Json& doc) {
     top = std::max(top, r.tflops);
     c.series.push_back(std::move(roof));
   }
+  high = std::pow(10, std::ceil(std::log10(high)));
   for (Series& s : c.series) s.points.emplace_back(high, s.points.back().second);
   c.x = {"FLOP per byte", true, low, high};
   c.y = {"TFLOP/s", true, gbs > 0 ? std::min(least, gbs / 1000 * low) : least / 2,
@@ -269,7 +270,7 @@ Html kernels(const Json& doc) {
                share_cell(k, "roofline.of_peak"),
                cell(str(k, "roofline.bound"))});
   }
-  Html out = roofline(doc) + table.html(table.rows() > 40 ? "tall bars" : "bars");
+  Html out = roofline(doc) + table.html(table.rows() > 30 ? "tall bars" : "bars");
   const double names = num(doc, "kernel_names");
   if (names > static_cast<double>(table.rows()))
     out += note(fmt::format("{:.0f} kernels have names of their own; the table has the longest.", names));
@@ -327,7 +328,7 @@ Html tuned(const Json& doc) {
                has(t, "stale") ? Cell{badge("MED", str(t, "stale"))} : cell(""),
                cell(str(t, "file") + (has(t, "line") ? ":" + str(t, "line") : ""))});
   }
-  Html out = table.html(table.rows() > 40 ? "tall" : "");
+  Html out = table.html(table.rows() > 30 ? "tall" : "");
   const size_t all = list(doc, "tuned").size();
   if (all > table.rows())
     out += note(fmt::format("{} more problems are in the document that --json prints.", all - table.rows()));

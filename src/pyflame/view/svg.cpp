@@ -116,7 +116,7 @@ Html draw(const Mark& m, const Scale& x, const Scale& y) {
              {{"cx", px(at_x)}, {"cy", px(at_y)}, {"r", m.inside.empty() ? "5" : "9"}, {"class", "dot " + m.look}});
   if (!m.inside.empty()) out += label(at_x, at_y + 4, "middle", "inside", m.inside);
   if (!m.label.empty()) {
-    const bool left = at_x > (x.from + x.to) / 2;
+    const bool left = at_x > x.from + 0.7 * (x.to - x.from);
     out += label(at_x + (left ? -11 : 11), at_y - 9, left ? "end" : "start", "tag strong", m.label);
   }
   return el("g", "", out);
@@ -156,13 +156,15 @@ Html chart(const Chart& c) {
   Html body = axes(c, *x, *y);
   for (const Series& s : c.series) body += draw(s, *x, *y);
   for (const Mark& m : c.marks) body += draw(m, *x, *y);
-  return picture(c.title, c.width, c.height, "chart", body);
+  return picture(c.title, c.width, c.height, c.width > 620 ? "chart broad" : "chart", body);
 }
 
 Html uprights(const std::string& title, const std::string& x_title, const std::string& y_title, double top,
-              const std::vector<Upright>& bars) {
+              const std::vector<Upright>& bars, int picture_width, int picture_height) {
   if (bars.empty() || !(top > 0) || !std::isfinite(top)) return {};
   Chart c;
+  c.width = picture_width;
+  c.height = picture_height;
   c.x.title = x_title;
   c.y = {y_title, false, 0, top};
   const double bottom = c.height - kBottom, right = c.width - kRight;
@@ -173,7 +175,10 @@ Html uprights(const std::string& title, const std::string& x_title, const std::s
     body += label(kLeft - 8, y(v) + 4, "end", "tick", tick_text(v));
   }
   const double slot = (right - kLeft) / static_cast<double>(bars.size()), width = std::min(slot * 0.62, 34.0);
-  const size_t every = 1 + bars.size() / 17;
+  // Room for so many labels; the chosen one's neighbours give way to it.
+  const size_t every = 1 + bars.size() / 9;
+  const auto chosen = static_cast<size_t>(
+      std::find_if(bars.begin(), bars.end(), [](const Upright& b) { return b.chosen; }) - bars.begin());
   for (size_t i = 0; i < bars.size(); ++i) {
     const Upright& b = bars[i];
     const double middle = kLeft + (static_cast<double>(i) + 0.5) * slot;
@@ -187,7 +192,7 @@ Html uprights(const std::string& title, const std::string& x_title, const std::s
                                                                     {"height", px(bottom - y(height))},
                                                                     {"rx", "2"}}));
     if (slot >= 22) body += label(middle, y(height) - 5, "middle", b.chosen ? "tag strong" : "tag", b.value);
-    if (i % every == 0 || b.chosen)
+    if (b.chosen || (i % every == 0 && (chosen == bars.size() || i + every <= chosen || i >= chosen + every)))
       body += label(middle, bottom + 18, "middle", b.chosen ? "tick strong" : "tick", b.label);
   }
   body += line(kLeft, bottom, right, bottom, "axis");

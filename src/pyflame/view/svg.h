@@ -50,7 +50,7 @@ struct Upright {
   bool chosen = false;
 };
 Html uprights(const std::string& title, const std::string& x_title, const std::string& y_title, double top,
-              const std::vector<Upright>& bars);
+              const std::vector<Upright>& bars, int width = 520, int height = 280);
 
 // GPUs on a ring inside of the NUMA nodes that they hang on.
 struct Topology {
