@@ -78,8 +78,8 @@ struct Tuned {
     }
     // Two files of different machines: the first one's key stands, the other is told.
     for (auto& [key, value] : file.out.validators) {
-      const auto same =
-          std::find_if(all.validators.begin(), all.validators.end(), [&](const auto& v) { return v.first == key; });
+      const auto same = std::find_if(all.validators.begin(), all.validators.end(),
+                                     [&k = key](const auto& v) { return v.first == k; });
       if (same == all.validators.end()) all.validators.emplace_back(key, value);
       else if (same->second != value)
         profile.problem(source.path,
