@@ -31,6 +31,10 @@ std::string text(const json& j, std::initializer_list<const char*> path) {
   return value.is_string() ? value.get<std::string>() : "";
 }
 
+bool has(const json& list, const json& value) {
+  return list.is_array() && std::find(list.begin(), list.end(), value) != list.end();
+}
+
 using Found = std::optional<Absence>;
 
 constexpr const char* kContainerDevices = "--device=/dev/kfd --device=/dev/dri";
@@ -160,66 +164,72 @@ Found nothing_in_kfd(const json& facts) {
                  "set, risers, x1 slots): another slot mends it"};
 }
 
-Found no_access(const json& facts) {
+Absence missing_kfd(const json& facts) {
+  const size_t gpus = at(facts, {"gpus"}).size();
+  if (!at(facts, {"host", "container"}).is_null())
+    return {"container",
+            fmt::format("/dev/kfd is missing in this container although the machine has {}",
+                        gpus == 1 ? "an AMD GPU" : fmt::format("{} AMD GPUs", gpus)),
+            run_in_container(facts, kContainerDevices), "a container has only the devices that it is given"};
+  return {
+      "no_kfd", "the driver runs but /dev/kfd is missing", "sudo udevadm trigger --subsystem-match=kfd --action=add",
+      "the device node is made when the driver loads; something has removed it, or this is a sandbox with a /dev of "
+      "its own"};
+}
+
+Absence closed_kfd(const json& facts) {
+  const std::string group = text(facts, {"kfd", "group"}), user = text(facts, {"host", "user", "name"}),
+                    mode = text(facts, {"kfd", "mode"});
+  const bool member = has(at(facts, {"host", "user", "group_ids"}), at(facts, {"kfd", "gid"}));
+  const std::string what = fmt::format("no permission for /dev/kfd: it belongs to group '{}' (mode {}){}", group, mode,
+                                       member ? "" : fmt::format(" and user '{}' is not in it", user));
+  if (!at(facts, {"host", "container"}).is_null())
+    return {"no_permission", what,
+            run_in_container(facts, std::string(kContainerDevices) + add_group(facts, at(facts, {"kfd", "gid"}))),
+            "groups of the host mean nothing in a container but by their number; the number is that of the host's "
+            "group"};
+  if (group == "root" || member)
+    return {
+        "no_permission", group == "root" ? "no permission for /dev/kfd: it belongs to root alone" : what,
+        R"(echo 'KERNEL=="kfd", GROUP="render", MODE="0660"' | sudo tee /etc/udev/rules.d/70-kfd.rules && sudo udevadm control --reload && sudo udevadm trigger)",
+        "a rule of udev opens the node to the group render; it comes with ROCm's packages and is missing here"};
+  if (yes(facts, {"kfd", "group_not_active"}))
+    return {"no_permission",
+            fmt::format("no permission for /dev/kfd yet: '{}' was added to group '{}' after this session began", user,
+                        group),
+            "newgrp " + group, "groups are read at login: log in again to have them everywhere"};
+  return {
+      "no_permission", what,
+      fmt::format("sudo usermod -a -G {}{} $USER && newgrp {}", group, group == "video" ? "" : ",video", group),
+      "whoever computes on the GPU opens /dev/kfd for reading and writing; the group takes effect at the next login"};
+}
+
+// All render nodes closed is as bad as /dev/kfd closed.
+Found closed_render_nodes(const json& facts) {
+  constexpr const char* kWhy = "the runtime opens a GPU's render node besides /dev/kfd";
   const bool container = !at(facts, {"host", "container"}).is_null();
   const json& gpus = at(facts, {"gpus"});
-  if (!yes(facts, {"kfd", "exists"})) {
-    if (container)
-      return Absence{"container",
-                     "/dev/kfd is missing in this container although the machine has " +
-                         std::string(gpus.size() == 1 ? "an AMD GPU" : fmt::format("{} AMD GPUs", gpus.size())),
-                     run_in_container(facts, kContainerDevices), "a container has only the devices that it is given"};
-    return Absence{"no_kfd", "the driver runs but /dev/kfd is missing",
-                   "sudo udevadm trigger --subsystem-match=kfd --action=add",
-                   "the device node is made when the driver loads; something has removed it, or this is a sandbox with "
-                   "a /dev of its own"};
-  }
-  if (!yes(facts, {"kfd", "readable"}) || !yes(facts, {"kfd", "writable"})) {
-    const std::string group = text(facts, {"kfd", "group"}), user = text(facts, {"host", "user", "name"});
-    const std::string what =
-        fmt::format("no permission for /dev/kfd: it belongs to group '{}' (mode {}) and {} is not in it", group,
-                    text(facts, {"kfd", "mode"}), user.empty() ? "this user" : "user '" + user + "'");
-    if (container)
-      return Absence{
-          "no_permission", what,
-          run_in_container(facts, std::string(kContainerDevices) + add_group(facts, at(facts, {"kfd", "gid"}))),
-          "groups of the host mean nothing in a container but by their number; the number is that of the host's group"};
-    if (group == "root" || group.empty())
-      return Absence{
-          "no_permission", "no permission for /dev/kfd: it belongs to root alone",
-          "echo 'KERNEL==\"kfd\", GROUP=\"render\", MODE=\"0660\"' | sudo tee /etc/udev/rules.d/70-kfd.rules && sudo "
-          "udevadm control --reload && sudo udevadm trigger",
-          "a rule of udev gives the node to the group render; it comes with ROCm's packages and is missing here"};
-    if (yes(facts, {"kfd", "group_not_active"}))
-      return Absence{
-          "no_permission",
-          fmt::format("no permission for /dev/kfd yet: '{}' was added to group '{}' after this session began", user,
-                      group),
-          "newgrp " + group, "groups are read at login: log in again to have them everywhere"};
-    return Absence{
-        "no_permission", what,
-        fmt::format("sudo usermod -a -G {}{} $USER && newgrp {}", group, group == "video" ? "" : ",video", group),
-        "whoever computes on the GPU opens /dev/kfd for reading and writing; the group takes effect at the next login"};
-  }
-  // All render nodes closed is as bad as /dev/kfd closed.
-  const auto usable = [](const json& gpu) { return yes(gpu, {"render_accessible"}); };
-  if (gpus.empty() || std::any_of(gpus.begin(), gpus.end(), usable)) return std::nullopt;
+  if (std::any_of(gpus.begin(), gpus.end(), [](const json& gpu) { return yes(gpu, {"render_accessible"}); }))
+    return std::nullopt;
   const json& gpu = gpus.front();
-  const std::string render = text(gpu, {"render"});
+  const std::string render = text(gpu, {"render"}), group = text(gpu, {"render_group"});
   if (render.empty()) return std::nullopt;  // an old kernel, which names none
   if (!yes(gpu, {"render_exists"}))
-    return container
-               ? Absence{"container", render + " is missing in this container",
-                         run_in_container(facts, kContainerDevices),
-                         "the runtime opens a GPU's render node besides /dev/kfd"}
-               : Absence{"no_kfd", render + " is missing", "sudo udevadm trigger --subsystem-match=drm --action=add",
-                         "the runtime opens a GPU's render node besides /dev/kfd"};
-  const std::string group = text(gpu, {"render_group"});
+    return container ? Absence{"container", render + " is missing in this container",
+                               run_in_container(facts, kContainerDevices), kWhy}
+                     : Absence{"no_kfd", render + " is missing",
+                               "sudo udevadm trigger --subsystem-match=drm --action=add", kWhy};
   return Absence{
       "no_permission", fmt::format("no permission for {}, which belongs to group '{}'", render, group),
       container ? run_in_container(facts, std::string(kContainerDevices) + add_group(facts, at(gpu, {"render_gid"})))
                 : fmt::format("sudo usermod -a -G {} $USER && newgrp {}", group, group),
-      "the runtime opens a GPU's render node besides /dev/kfd"};
+      kWhy};
+}
+
+Found no_access(const json& facts) {
+  if (!yes(facts, {"kfd", "exists"})) return missing_kfd(facts);
+  if (!yes(facts, {"kfd", "readable"}) || !yes(facts, {"kfd", "writable"})) return closed_kfd(facts);
+  return closed_render_nodes(facts);
 }
 
 Found hidden(const json& facts) {
@@ -262,10 +272,6 @@ Found hidden(const json& facts) {
 std::string effective_gfx(const json& gpu) {
   const std::string overridden = text(gpu, {"override", "gfx"});
   return overridden.empty() ? text(gpu, {"gfx"}) : overridden;
-}
-
-bool has(const json& list, const std::string& value) {
-  return list.is_array() && std::find(list.begin(), list.end(), json(value)) != list.end();
 }
 
 Found unsupported(const json& facts, const std::string& gfx, const std::string& what) {

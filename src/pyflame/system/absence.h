@@ -10,9 +10,9 @@
 namespace pyflame::system {
 
 struct Absence {
-  std::string
-      code;  // no_gpu, no_driver, driver_not_built, module_not_loaded, wrong_driver, no_kfd, container, no_permission, no_atomics,
-      // hidden, bad_override, unsupported, integrated_only, no_rocm, version_mismatch, wsl
+  // no_gpu, no_driver, driver_not_built, module_not_loaded, wrong_driver, no_kfd, container, no_permission, no_atomics,
+  // hidden, bad_override, unsupported, integrated_only, no_rocm, version_mismatch, wsl
+  std::string code;
   std::string what;  // one sentence without a full stop
   std::string fix;   // one command
   std::string why;

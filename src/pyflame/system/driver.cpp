@@ -89,13 +89,13 @@ json kfd_facts(const Host& host, const Kfd& kfd) {
   // A user who was added to the group and has not logged in again since.
   bool listed = false;
   const User user = host.user();
-  if (s.exists && !user.in_group(s.gid))
-    for (std::string_view line : split(host.read("/etc/group").text, '\n')) {
-      const std::vector<std::string_view> fields = split(line, ':');
-      if (fields.size() < 4 || fields[0] != s.group) continue;
-      const std::vector<std::string_view> members = split(trim(fields[3]), ',');
-      listed = std::find(members.begin(), members.end(), user.name) != members.end();
-    }
+  const Reading all_groups = s.exists && !user.in_group(s.gid) ? host.read("/etc/group") : Reading();
+  for (std::string_view line : split(all_groups.text, '\n')) {
+    const std::vector<std::string_view> fields = split(line, ':');
+    if (fields.size() < 4 || fields[0] != s.group) continue;
+    const std::vector<std::string_view> members = split(trim(fields[3]), ',');
+    listed = std::find(members.begin(), members.end(), user.name) != members.end();
+  }
   out["group_not_active"] = listed;
   return out;
 }

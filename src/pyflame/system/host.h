@@ -5,7 +5,7 @@
 //   DIR/sys/… DIR/proc/… DIR/etc/… DIR/opt/…   plain files with the contents they have on the machine, at the same paths
 //   DIR/pyflame-record.json                    what plain files cannot hold; every key but "schema" may be absent:
 //   {"schema": "pyflame.record/1",
-//    "env":  {"HIP_VISIBLE_DEVICES": "0", "HOME": "/home/u", …},      of the process that recorded (see keeps_variable())
+//    "env":  {"HIP_VISIBLE_DEVICES": "0", "HOME": "/home/user", …},      of the process that recorded (see keeps_variable())
 //    "process_env": {"123": {…}},                                    of other processes (doctor --pid 123)
 //    "user": {"uid": 1000, "name": "u", "groups": [{"id": 1000, "name": "u"}, {"id": 44, "name": "video"}]},
 //    "nodes": {"/dev/kfd": {"mode": "0660", "uid": 0, "gid": 109, "owner": "root", "group": "render"},
@@ -18,7 +18,7 @@
 //             /sys/bus/pci/devices/<address> and the link only for the sake of real_path().
 //    "listed": {"/opt/rocm/lib": ["libamdhip64.so.6", …]},            names of a folder whose files were not read
 //    "unreadable": {"/sys/…/power1_cap": "denied" | "Input/output error"},   exists, but reading it fails
-//    "filesystems": {"/dev/shm": {"type": "tmpfs", "bytes": 67108864, "free": 67108864}, "/home/u": {"type": "nfs"}}}
+//    "filesystems": {"/dev/shm": {"type": "tmpfs", "bytes": 67108864, "free": 67108864}, "/home/user": {"type": "nfs"}}}
 // What is in neither is missing on that machine. Symbolic links of the tree itself are never followed (they count as missing), so a
 // tree cannot read outside of itself; files are read up to a limit, links up to 32 in a row.
 //

@@ -57,7 +57,8 @@ bool in_virtual_machine(const Host& host) {
 }
 
 json memory_bytes(const Host& host) {
-  for (std::string_view line : split(host.read("/proc/meminfo").text, '\n'))
+  const Reading r = host.read("/proc/meminfo");
+  for (std::string_view line : split(r.text, '\n'))
     if (line.rfind("MemTotal:", 0) == 0)
       if (const auto kib = to_number(line.substr(9, line.rfind("kB") - 9))) return *kib * 1024;
   return nullptr;
@@ -174,7 +175,8 @@ json process_facts(const Host& host, std::optional<int64_t> pid) {
   };
   out["memlock_bytes"] = limit("Max locked memory");
   out["nofile"] = limit("Max open files");
-  for (std::string_view line : split(host.read(folder + "/status").text, '\n'))
+  const Reading status = host.read(folder + "/status");
+  for (std::string_view line : split(status.text, '\n'))
     if (line.rfind("Seccomp:", 0) == 0) out["seccomp"] = or_null(to_number(line.substr(8)));
   return out;
 }

@@ -167,9 +167,9 @@ TEST(Facts, SettingsOfTheMachine) {
             "65536                unlimited            bytes     \nMax open files            1024                 "
             "1048576              files     \n");
   m.file("/proc/self/status", "Name:\tpython\nSeccomp:\t2\nSeccomp_filters:\t1\n").file("/.dockerenv", "");
-  m.env("HOME", "/home/u");
+  m.env("HOME", "/home/user");
   m.record()["filesystems"] = {{"/dev/shm", {{"type", "tmpfs"}, {"bytes", 67108864}, {"free", 67100000}}},
-                               {"/home/u", {{"type", "nfs"}}}};
+                               {"/home/user", {{"type", "nfs"}}}};
   const json facts = m.facts();
   const json& host = facts["host"];
   EXPECT_EQ(host["os"]["name"], "Ubuntu 22.04.4 LTS");
@@ -204,13 +204,13 @@ TEST(Facts, NothingIsKnownOfAnEmptyTree) {
 
 TEST(Facts, SoftwareByItsFiles) {
   Machine m;
-  m.rocm("6.3.0").env("VIRTUAL_ENV", "/home/u/env");
+  m.rocm("6.3.0").env("VIRTUAL_ENV", "/home/user/env");
   m.file("/opt/rocm-6.3.0/lib/rocblas/library/TensileLibrary_Type_HH_gfx942.co", "")
       .file("/opt/rocm-6.3.0/lib/rocblas/library/Kernels.so-000-gfx90a-xnack-.hsaco", "");
   m.file("/opt/rocm-6.3.0/share/miopen/db/gfx942130.HIP.fdb.txt", "")
       .file("/opt/rocm-6.1.2/.info/version", "6.1.2-1\n");
   m.file("/opt/rocm-6.1.2/lib/libamdhip64.so.6", "");
-  const std::string site = "/home/u/env/lib/python3.10/site-packages/";
+  const std::string site = "/home/user/env/lib/python3.10/site-packages/";
   m.file(site + "torch/version.py",
          "from typing import Optional\n__version__ = '2.5.1+rocm6.2'\ndebug = False\ncuda: Optional[str] = None\nhip: "
          "Optional[str] = '6.2.41133-dd7f95766'\n");

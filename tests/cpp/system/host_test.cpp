@@ -59,13 +59,13 @@ TEST(Record, OfASyntheticMachineGivesTheSameFacts) {
       .gpu({.node = 1})
       .gpu({.node = 2, .bus = 4, .render = 129})
       .env("HIP_VISIBLE_DEVICES", "1")
-      .env("HOME", "/home/u");
+      .env("HOME", "/home/user");
   m.link("/sys/bus/pci/devices/0000:03:00.0", "/sys/devices/pci0000:00/0000:00:01.1/0000:03:00.0");
   m.link("/sys/bus/pci/devices/0000:03:00.0/iommu_group", "/sys/kernel/iommu_groups/14")
       .file("/sys/kernel/iommu_groups/14/type", "identity\n");
   m.user("ada", 1000, {{1000, "ada"}, {109, "render"}}).file("/sys/class/iommu/ivhd0/uevent", "");
   m.record()["unreadable"]["/sys/bus/pci/devices/0000:04:00.0/mem_info_vram_total"] = "denied";
-  m.record()["filesystems"]["/home/u"] = {{"type", "nfs"}, {"bytes", 5}, {"free", 2}};
+  m.record()["filesystems"]["/home/user"] = {{"type", "nfs"}, {"bytes", 5}, {"free", 2}};
   m.record()["process_env"]["9"] = {{"NCCL_DEBUG", "INFO"}};
   TempFolder folder;
   system::CollectOptions process;
