@@ -262,7 +262,11 @@ Html details(const Json& doc, const Json& k, size_t index) {
   };
   if (has(k, "wave")) fact("wave" + str(k, "wave"));
   if (has(k, "occupancy.block")) fact("block " + str(k, "occupancy.block"));
-  if (has(k, "required_workgroup")) fact("requires " + str(k, "required_workgroup") + " threads");
+  if (has(k, "required_workgroup")) {
+    std::string size = str(k, "required_workgroup");
+    for (size_t comma; (comma = size.find(", ")) != std::string::npos;) size.replace(comma, 2, " × ");
+    fact("requires " + size + " threads");
+  }
   if (num(k, "vgpr_spill") > 0) fact(str(k, "vgpr_spill") + " VGPRs spilled");
   if (num(k, "sgpr_spill") > 0) fact(str(k, "sgpr_spill") + " SGPRs spilled");
   if (num(k, "scratch") > 0) fact(str(k, "scratch") + " B of scratch a lane");
