@@ -66,7 +66,7 @@ Json facts_of_file(const system::Host& host, const std::string& path) {
   for (const auto& [name, list] : all) {
     if (std::all_of(list.begin(), list.end(), [&](const auto* a) { return a->value == list[0]->value; })) continue;
     std::string lines;
-    for (const auto* a : list) lines += (lines.empty() ? "" : ", ") + where(a->line);
+    for (const auto* a : list) lines += (lines.empty() ? "lines " : ", ") + std::to_string(a->line);
     facts["env_repeats"].push_back({{"name", name}, {"lines", lines}});
   }
   for (const std::string& p : file.problems) facts["failed_probes"].push_back({{"probe", path}, {"why", p}});
