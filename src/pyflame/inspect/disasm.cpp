@@ -1,12 +1,7 @@
 #include "pyflame/inspect/disasm.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <link.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +13,8 @@
 #include <set>
 
 #include "pyflame/base/error.h"
-
-extern char** environ;
+#include "pyflame/inspect/disasm_child.h"
+#include "pyflame/inspect/disasm_find.h"
 
 namespace pyflame::inspect {
 
@@ -33,114 +28,6 @@ std::string_view trim(std::string_view s) {
   while (!s.empty() && (is_blank(s.front()) || s.front() == '\r')) s.remove_prefix(1);
   while (!s.empty() && (is_blank(s.back()) || s.back() == '\r')) s.remove_suffix(1);
   return s;
-}
-
-// --- the search
-
-// "llvm-9" stands before "llvm-22": numbers inside of names compare as numbers.
-bool natural_less(std::string_view a, std::string_view b) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  size_t i = 0, j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (digit(a[i]) && digit(b[j])) {
-      const size_t start_a = i, start_b = j;
-      while (i < a.size() && digit(a[i])) ++i;
-      while (j < b.size() && digit(b[j])) ++j;
-      const std::string_view x = a.substr(start_a, i - start_a), y = b.substr(start_b, j - start_b);
-      if (x.size() != y.size()) return x.size() < y.size();
-      if (x != y) return x < y;
-    } else {
-      if (a[i] != b[j]) return a[i] < b[j];
-      ++i;
-      ++j;
-    }
-  }
-  return a.size() - i < b.size() - j;
-}
-
-std::vector<fs::path> entries(const fs::path& folder, std::string_view prefix) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().filename().string().starts_with(prefix)) found.push_back(it->path());
-  }
-  std::sort(found.begin(), found.end(),
-            [](const fs::path& a, const fs::path& b) { return natural_less(b.native(), a.native()); });
-  return found;
-}
-
-class Search {
- public:
-  std::vector<DisassemblerKind> result() {
-    std::vector<DisassemblerKind> all = libraries_;
-    all.insert(all.end(), comgrs_.begin(), comgrs_.end());
-    all.insert(all.end(), tools_.begin(), tools_.end());
-    return all;
-  }
-
-  void file(const fs::path& path) {
-    const std::string name = path.filename().string();
-    if (name.find("objdump") != std::string::npos) add(tools_, DisassemblerKind::Kind::tool, path);
-    else if (name.find("comgr") != std::string::npos) add(comgrs_, DisassemblerKind::Kind::comgr, path);
-    else if (name.find(".so") != std::string::npos) add(libraries_, DisassemblerKind::Kind::library, path);
-  }
-
-  void folder(const fs::path& path) {
-    // libLLVM.so, libLLVM-15.so.1, libLLVM.so.22.1, but not libLLVMSupport.so of a build from parts.
-    for (const fs::path& p : entries(path, "libLLVM")) {
-      const std::string rest = p.filename().string().substr(7);
-      if ((rest.starts_with(".so") || rest.starts_with("-")) && rest.find(".so") != std::string::npos) file(p);
-    }
-    for (const fs::path& p : entries(path, "libamd_comgr.so")) file(p);
-    for (const fs::path& p : entries(path, "llvm-objdump")) file(p);
-  }
-
-  // An installation of LLVM or ROCm, or the folder of the libraries or tools itself.
-  void installation(const fs::path& path) {
-    for (const char* part : {"", "lib", "lib64", "bin", "llvm/lib", "llvm/bin", "lib/llvm/lib", "lib/llvm/bin"})
-      folder(part[0] ? path / part : path);
-  }
-
- private:
-  void add(std::vector<DisassemblerKind>& list, DisassemblerKind::Kind kind, const fs::path& path) {
-    std::error_code error;
-    const fs::path real = fs::canonical(path, error);
-    if (error || !fs::is_regular_file(real, error) || !seen_.insert(real.native()).second) return;
-    // A tool keeps its own name: distributions link many tools to one program that looks at how it was called.
-    list.push_back({kind, kind == DisassemblerKind::Kind::tool ? path.native() : real.native()});
-  }
-
-  std::set<std::string> seen_;
-  std::vector<DisassemblerKind> libraries_, comgrs_, tools_;
-};
-
-std::vector<DisassemblerKind> search(const std::string& given) {
-  Search s;
-  if (!given.empty()) {
-    std::error_code error;
-    if (fs::is_directory(given, error)) s.installation(given);
-    else s.file(given);
-    return s.result();
-  }
-  for (const char* variable : {"LLVM_PATH", "ROCM_PATH", "HIP_PATH"}) {
-    const char* path = std::getenv(variable);
-    if (path && *path) s.installation(path);
-  }
-  for (const fs::path& p : entries("/opt", "rocm")) s.installation(p);
-  for (const fs::path& p : entries("/usr/lib", "llvm")) s.installation(p);
-  for (const char* p :
-       {"/usr/lib64/rocm/llvm", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib", "/usr/local/lib"})
-    s.folder(p);
-  const char* path = std::getenv("PATH");
-  for (std::string_view rest = path ? path : ""; !rest.empty();) {
-    const size_t colon = rest.find(':');
-    const std::string_view part = rest.substr(0, colon);
-    if (!part.empty() && part.front() == '/') {
-      for (const fs::path& p : entries(part, "llvm-objdump")) s.file(p);
-    }
-    rest = colon == std::string_view::npos ? std::string_view() : rest.substr(colon + 1);
-  }
-  return s.result();
 }
 
 // --- libraries
@@ -158,20 +45,6 @@ void* load(const std::string& path, std::string& why) {
 template <class F>
 F* symbol(void* library, const char* name) {
   return reinterpret_cast<F*>(dlsym(library, name));
-}
-
-void read_with(uint64_t address, Bytes code, Listing& out, const auto& one) {
-  for (size_t at = 0; at < code.size();) {
-    std::string_view text;
-    const size_t left = code.size() - at;
-    size_t size = one(address + at, code.subspan(at), text);
-    if (size == 0 || size > left) {
-      size = std::min<size_t>(4, left);
-      text = {};
-    }
-    out.add(address + at, static_cast<uint32_t>(size), text);
-    at += size;
-  }
 }
 
 // Not an instruction of the gfx, but the name of the gfx itself tells: a subtarget that LLVM does not know is replaced by a default
@@ -241,7 +114,7 @@ class LlvmLibrary {
   bool knows(const std::string& gfx) const { return has_string(reinterpret_cast<void*>(read_), gfx); }
   const std::string& name() const { return name_; }
 
-  std::unique_ptr<Disassembler> open(const std::string& gfx, int wave) const {
+  std::unique_ptr<Decoder> decoder(const std::string& gfx, int wave) const {
     void* context =
         create_("amdgcn-amd-amdhsa", gfx.c_str(), features_of(gfx, wave).c_str(), nullptr, 0, nullptr, nullptr);
     return context ? std::make_unique<Context>(*this, context) : nullptr;
@@ -251,24 +124,23 @@ class LlvmLibrary {
   using Create = void*(const char*, const char*, const char*, void*, int, void*, void*);
   using Read = size_t(void*, uint8_t*, uint64_t, uint64_t, char*, size_t);
 
-  class Context : public Disassembler {
+  class Context : public Decoder {
    public:
     Context(const LlvmLibrary& library, void* context) : library_(library), context_(context) {}
     ~Context() override { library_.dispose_(context_); }
-    void read(uint64_t address, Bytes code, Listing& out) override {
-      char buffer[512];
-      read_with(address, code, out, [&](uint64_t at, Bytes rest, std::string_view& text) {
-        // The API takes a pointer to bytes that are not const, and only reads them.
-        const size_t size =
-            library_.read_(context_, const_cast<uint8_t*>(rest.data()), rest.size(), at, buffer, sizeof buffer);
-        if (size) text = buffer;
-        return size;
-      });
+    size_t one(uint64_t address, Bytes code, std::string_view& text) override {
+      // The API takes a pointer to bytes that are not const, and only reads them. No instruction is longer than 20 bytes.
+      const size_t most = std::min<size_t>(code.size(), 32);
+      const size_t size =
+          library_.read_(context_, const_cast<uint8_t*>(code.data()), most, address, buffer_, sizeof buffer_);
+      if (size) text = buffer_;
+      return size;
     }
 
    private:
     const LlvmLibrary& library_;
     void* context_;
+    char buffer_[512];
   };
 
   Create* create_ = nullptr;
@@ -296,10 +168,10 @@ class ComgrLibrary {
     name_ = fmt::format("comgr {}.{} ({})", major, minor, path);
     return true;
   }
-  bool knows(const std::string& gfx) const { return open(gfx) != nullptr; }
+  bool knows(const std::string& gfx) const { return decoder(gfx) != nullptr; }
   const std::string& name() const { return name_; }
 
-  std::unique_ptr<Disassembler> open(const std::string& gfx) const {
+  std::unique_ptr<Decoder> decoder(const std::string& gfx) const {
     uint64_t info = 0;
     const std::string isa = "amdgcn-amd-amdhsa--" + gfx;
     if (create_(isa.c_str(), read_memory, print_instruction, print_address, &info) != 0) return nullptr;
@@ -308,7 +180,7 @@ class ComgrLibrary {
 
  private:
   struct View {
-    uint64_t address;
+    uint64_t address = 0;
     Bytes code;
     std::string text;
   };
@@ -327,24 +199,24 @@ class ComgrLibrary {
   static void print_instruction(const char* text, void* data) { static_cast<View*>(data)->text = text; }
   static void print_address(uint64_t, void*) {}
 
-  class Context : public Disassembler {
+  class Context : public Decoder {
    public:
     Context(const ComgrLibrary& library, uint64_t info) : library_(library), info_(info) {}
     ~Context() override { library_.dispose_(info_); }
-    void read(uint64_t address, Bytes code, Listing& out) override {
-      View view{address, code, {}};
-      read_with(address, code, out, [&](uint64_t at, Bytes, std::string_view& text) -> size_t {
-        uint64_t size = 0;
-        view.text.clear();
-        if (library_.read_(info_, at, &view, &size) != 0) return 0;
-        text = view.text;
-        return size;
-      });
+    size_t one(uint64_t address, Bytes code, std::string_view& text) override {
+      view_.address = address;
+      view_.code = code;
+      view_.text.clear();
+      uint64_t size = 0;
+      if (library_.read_(info_, address, &view_, &size) != 0) return 0;
+      text = view_.text;
+      return size;
     }
 
    private:
     const ComgrLibrary& library_;
     uint64_t info_;
+    View view_;
   };
 
   Create* create_ = nullptr;
@@ -378,54 +250,6 @@ class TemporaryFile {
  private:
   std::string path_;
 };
-
-constexpr int kToolSilentMs = 60'000;  // a tool that prints nothing for so long hangs
-
-// Runs a program without a shell and gives its output line by line; what it says on stderr is dropped. True: it ended with status 0.
-bool run_lines(const std::vector<std::string>& command, const std::function<void(std::string_view)>& line) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return false;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  std::vector<char*> argv;
-  for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  pid_t child = 0;
-  const bool started = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ) == 0;
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (!started) {
-    close(ends[0]);
-    return false;
-  }
-  std::string pending;
-  char buffer[1 << 16];
-  bool ok = true;
-  for (;;) {
-    pollfd wait{ends[0], POLLIN, 0};
-    if (poll(&wait, 1, kToolSilentMs) <= 0) {
-      ok = false;
-      break;
-    }
-    const ssize_t n = ::read(ends[0], buffer, sizeof buffer);
-    if (n <= 0) break;
-    pending.append(buffer, static_cast<size_t>(n));
-    size_t start = 0;
-    for (size_t end; (end = pending.find('\n', start)) != std::string::npos; start = end + 1)
-      line(std::string_view(pending).substr(start, end - start));
-    pending.erase(0, start);
-    if (pending.size() > (1 << 20)) pending.clear();  // no instruction is a line of a megabyte
-  }
-  close(ends[0]);
-  if (!ok) kill(child, SIGKILL);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return ok && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 struct ParsedLine {
   uint64_t address = 0;
@@ -524,7 +348,8 @@ struct Disassemblers::State {
   std::map<std::string, std::vector<std::string>> rejected;  // gfx -> reasons
 };
 
-Disassemblers::Disassemblers(const std::string& path) : found_(search(path)), state_(std::make_unique<State>()) {
+Disassemblers::Disassemblers(const std::string& path)
+    : found_(find_disassemblers(path)), state_(std::make_unique<State>()) {
   PF_CHECK(
       path.empty() || !found_.empty(), Value,
       "inspect: no disassembler in {}; expected a folder of LLVM or ROCm, libLLVM.so, libamd_comgr.so or llvm-objdump",
@@ -558,7 +383,8 @@ std::unique_ptr<Disassembler> Disassemblers::open(const std::string& gfx, int wa
   const bool comgr = found_[i].kind == DisassemblerKind::Kind::comgr;
   const State::Loaded& l = state_->loaded[i];
   state_->used.insert(comgr ? l.comgr.name() : l.llvm.name());
-  return comgr ? l.comgr.open(gfx) : l.llvm.open(gfx, wave);
+  return disassembler_in_child(
+      [&l, comgr, gfx, wave] { return comgr ? l.comgr.decoder(gfx) : l.llvm.decoder(gfx, wave); });
 }
 
 bool Disassemblers::run_tool(const std::string& gfx, int wave, Bytes elf,
