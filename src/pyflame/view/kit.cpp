@@ -14,8 +14,8 @@ namespace {
 // A flame, drawn for this page.
 constexpr const char* kMark =
     "<svg class=\"mark\" viewBox=\"0 0 24 24\" width=\"22\" height=\"22\" aria-hidden=\"true\" focusable=\"false\">"
-    "<path d=\"M12 2c1 4 6 6.5 6 12a6 6 0 0 1-12 0c0-2.6 1.4-4 2.4-5.6.4 1.5 1 2.3 2 2.9C10.300 8.200 10.500 5 12 "
-    "2z\"/>"
+    "<path d=\"M12 2c1 4 6 6.5 6 12a6 6 0 0 1-12 0c0-2.6 1.4-4 2.4-5.6.4 1.5 1 2.3 2 2.9C10.3 8.2 10.5 5 12 "
+    "2z\"></path>"
     "</svg>";
 
 // Nothing may be loaded: whatever slipped through the escaping could still not reach the network.
