@@ -120,9 +120,19 @@ class Collector {
     probe("visible", [&] { facts_["visible"] = visible_facts(facts_["gpus"], judged_); });
   }
 
+  // The installed ROCm, or the one that a framework brings along.
+  Version rocm_version() const {
+    if (!facts_.contains("rocm")) return {};
+    if (const json& version = facts_["rocm"]["version"]; version.is_string())
+      return parse_version(version.get<std::string>());
+    if (facts_.contains("frameworks"))
+      for (const json& f : facts_["frameworks"])
+        if (f["bundled_rocm"] == true && f["hip"].is_string()) return parse_version(f["hip"].get<std::string>());
+    return {};
+  }
+
   void add_support() {
-    const json& version = facts_.contains("rocm") ? facts_["rocm"]["version"] : json();
-    const Version rocm = version.is_string() ? parse_version(version.get<std::string>()) : Version();
+    const Version rocm = rocm_version();
     for (json& gpu : facts_["gpus"]) {
       const std::string gfx = gpu["gfx"].get<std::string>();
       std::string support = support_of(gfx, rocm);

@@ -15,8 +15,8 @@ namespace {
 
 // An integrated GPU: it shares the memory of a desktop or laptop processor. (MI300A shares memory too, but nobody runs into it by chance.)
 bool is_integrated(const KfdNode& node, const GpuArch* arch) {
-  if (node.get("cpu_cores_count") > 0) return true;
-  return arch && arch->apu && arch->family.rfind("CDNA", 0) != 0;
+  if (arch && arch->family.rfind("CDNA", 0) == 0) return false;
+  return node.get("cpu_cores_count") > 0 || (arch && arch->apu);
 }
 
 // What HSA_OVERRIDE_GFX_VERSION (or …_<node>, which goes first) does to this GPU. A malformed one makes the runtime fail as a whole.

@@ -23,22 +23,26 @@
 // tree cannot read outside of itself; files are read up to a limit, links up to 32 in a row.
 //
 // What the probes read (a synthetic tree needs no more; everything is optional):
-//   /sys/class/kfd/kfd/topology/nodes/<n>/{properties,gpu_id,name}, …/{mem_banks,io_links,p2p_links,caches}/<m>/properties
+//   /sys/class/kfd/kfd/topology/nodes/<n>/{properties,gpu_id}, …/{mem_banks,io_links,p2p_links}/<m>/properties
 //   /sys/class/kfd/kfd/proc/<pid>/vram_<gpu_id>
-//   /sys/bus/pci/devices/<address>/{class,vendor,device,revision,subsystem_vendor,subsystem_device,numa_node,resource,current_link_speed,
-//     current_link_width,max_link_speed,max_link_width,mem_info_{vram_total,vram_used,vis_vram_total,gtt_total,gtt_used},
-//     gpu_busy_percent,power_dpm_force_performance_level,current_compute_partition,current_memory_partition,unique_id,product_name,
-//     ras/*_err_count,drm/{card,renderD}<n>,hwmon/hwmon<n>/{power1_cap,power1_cap_default,power1_cap_max,temp<i>_{label,input,crit}}}
-//     (bridges on the way to a GPU: link "/sys/bus/pci/devices/<address>" to the real path that has their addresses in it)
-//   /sys/module/{amdgpu,nvidia}/{initstate,version,taint}, /proc/modules, /etc/modprobe.d/*.conf, /dev/kfd, /dev/dri/renderD<n>, /dev/dxg
-//   /lib/modules/<kernel>/{updates/dkms,extra}/amdgpu.ko*, /usr/src/amdgpu-<version>, /var/lib/dkms/amdgpu/<version>
-//   /etc/os-release, /proc/{cmdline,meminfo,version,uptime,cpuinfo}, /proc/sys/kernel/{osrelease,numa_balancing},
-//     /proc/sys/vm/{compaction_proactiveness,compact_unevictable_allowed}, /proc/self/{status,limits} (or /proc/<pid>/…),
-//     /proc/1/cgroup, /proc/self/mountinfo, /.dockerenv, /run/.containerenv, /sys/hypervisor/type, /sys/class/dmi/id/{sys_vendor,product_name}
+//   /sys/bus/pci/devices/<address>/{class,vendor,device,revision,numa_node,resource,config,current_link_speed,current_link_width,
+//     max_link_speed,max_link_width,mem_info_{vram_total,vram_used,vis_vram_total,gtt_total},gpu_busy_percent,
+//     power_dpm_force_performance_level,current_compute_partition,current_memory_partition,product_name,ras/*_err_count,
+//     hwmon/hwmon<n>/{power1_cap,power1_cap_default,power1_cap_max,temp<i>_{label,input,crit}}}
+//     and the links …/<address> (to the real path, which has the bridges above it in it), …/driver and …/iommu_group
+//   /sys/module/amdgpu/{initstate,version}, /sys/module/nvidia, /{etc,run,lib,usr/lib}/modprobe.d/*.conf, /usr/src/amdgpu-<version>,
+//     /lib/modules/<kernel>/{updates/dkms,updates,extra,kernel/drivers/gpu/drm/amd/amdgpu}/amdgpu.ko*
+//   /dev/kfd, /dev/dri/renderD<n>, /dev/dxg, /etc/group
+//   /etc/os-release, /proc/{cmdline,meminfo,cpuinfo}, /proc/sys/kernel/{osrelease,numa_balancing},
+//     /proc/sys/vm/{compaction_proactiveness,compact_unevictable_allowed}, /proc/{self,<pid>}/{status,limits}
+//   /proc/1/cgroup, /proc/self/mountinfo, /.dockerenv, /run/.containerenv, /run/systemd/container, /.singularity.d,
+//     /run/secrets/kubernetes.io, /sys/hypervisor/type
 //   /sys/devices/system/cpu/{online,smt/active,cpu<n>/cpufreq/scaling_governor}, /sys/devices/system/node/online,
 //     /sys/kernel/mm/transparent_hugepage/enabled, /sys/class/iommu/*, /sys/kernel/iommu_groups/<n>/type, /sys/class/infiniband/*
-//   /opt/rocm*/.info/version, /opt/rocm*/{lib,lib64}/lib*.so*, …/lib/rocblas/library/*, …/share/miopen/db/*, the same below ROCM_PATH and
-//     /usr, site-packages of VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, the python on PATH and ~/.local
+//   /opt/rocm, /opt/rocm-*, ROCM_PATH and the like: .info/version, lib/lib*.so*, lib/{rocblas,hipblaslt}/library/*,
+//     share/miopen/db/*; the same of a distribution's packages below /usr
+//   site-packages (names of folders and *.dist-info, torch/version.py, torch/lib) of PYTHONPATH, VIRTUAL_ENV, CONDA_PREFIX, ~/.local and
+//     the python on PATH
 #pragma once
 #include <cstdint>
 #include <functional>
