@@ -1,10 +1,7 @@
 #include "pyflame/inspect/demangle.h"
 
 #include <cxxabi.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -14,57 +11,11 @@ namespace pyflame::inspect {
 
 namespace {
 
-constexpr rlim_t kMostMemory = rlim_t{256} << 20;
-constexpr int kMostFailures = 3;                // each may take a second
-constexpr size_t kHarmlessBackReferences = 24;  // three to a level multiply by 3^8 at most
-constexpr size_t kLongestName = 1 << 20;
-constexpr size_t kLongestSymbol = 1000;  // that the library reads
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kMayLimit = false;  // it ends the program where memory is short
-#else
-constexpr bool kMayLimit = true;
-#endif
-
-// Data of the process in bytes, as RLIMIT_DATA counts it; 0 when unknown.
-rlim_t data_size() {
-  std::FILE* f = std::fopen("/proc/self/statm", "r");
-  if (!f) return 0;
-  unsigned long pages = 0;
-  const int n = std::fscanf(f, "%*u %*u %*u %*u %*u %lu", &pages);
-  std::fclose(f);
-  return n == 1 ? static_cast<rlim_t>(pages) * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) : 0;
-}
-
-class MemoryBound {
- public:
-  MemoryBound() {
-    const rlim_t now = data_size();
-    if (!kMayLimit || now == 0 || ::getrlimit(RLIMIT_DATA, &before_) != 0) return;
-    rlimit limit = before_;
-    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > now + kMostMemory) limit.rlim_cur = now + kMostMemory;
-    holds_ = ::setrlimit(RLIMIT_DATA, &limit) == 0;
-  }
-  ~MemoryBound() {
-    if (holds_) ::setrlimit(RLIMIT_DATA, &before_);
-  }
-  MemoryBound(const MemoryBound&) = delete;
-  MemoryBound& operator=(const MemoryBound&) = delete;
-  bool holds() const { return holds_; }
-
- private:
-  rlimit before_{};
-  bool holds_ = false;
-};
-
-// Empty where the library does not read it, or where the name is absurdly long.
-std::string library_demangle(const std::string& symbol) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status),
-                                                         &std::free);
-  if (status != 0 || !text || std::strlen(text.get()) > kLongestName) return {};
-  return text.get();
-}
+// 40 references, three to a level, multiply what they refer to by 3^13: less than a second and 50 MB. A file that does this often is
+// read with care from then on.
+constexpr size_t kMostReferences = 40, kFewReferences = 16;
+constexpr int kMostAbsurd = 8;
+constexpr size_t kLongestName = 64 << 10;
 
 // "S_", "S1_", "T_", "T0_": what stands for something earlier.
 size_t back_references(std::string_view symbol) {
@@ -105,16 +56,14 @@ std::string qualified_name(std::string_view symbol) {
 
 std::string Demangler::operator()(const std::string& symbol) {
   if (!symbol.starts_with("_Z")) return symbol;
-  const bool harmless = back_references(symbol) <= kHarmlessBackReferences;
-  std::string out;
-  if (harmless) {
-    out = library_demangle(symbol);
-  } else if (failures_ < kMostFailures) {
-    const MemoryBound bound;
-    if (bound.holds()) out = library_demangle(symbol);
-    failures_ += out.empty() && symbol.size() < kLongestSymbol;
+  if (back_references(symbol) <= (absurd_ < kMostAbsurd ? kMostReferences : kFewReferences)) {
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> text(
+        abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
+    const bool read = status == 0 && text;
+    if (read && std::strlen(text.get()) <= kLongestName) return text.get();
+    absurd_ += read;
   }
-  if (!out.empty()) return out;
   const std::string name = qualified_name(symbol);
   return name.empty() ? symbol : name;
 }

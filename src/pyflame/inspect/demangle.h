@@ -1,6 +1,6 @@
-// C++ names as a person writes them. A symbol of 200 characters may stand for gigabytes (each substitution doubles what came before),
-// and the C++ library's demangler has no bound. A symbol that could do that is read while the process may not take much more memory,
-// so that it fails and stays as it is; no other thread should run meanwhile.
+// C++ names as a person writes them. Where a symbol refers back to what it already said, the name repeats it, so that 200 characters may
+// stand for gigabytes, and the C++ library's demangler has no bound. Symbols with more references than real ones have (13 at most in
+// rocBLAS and rocRAND) are not given to it.
 #pragma once
 #include <string>
 
@@ -8,12 +8,12 @@ namespace pyflame::inspect {
 
 class Demangler {
  public:
-  // Symbols beyond what the library reads (about 1,000 characters) become their qualified name, "ck::kernel_gemm<…>"; what is no
+  // Symbols that the library does not read (it stops at about 1,000 characters) become their qualified name, "ck::kernel_gemm<…>"; what is no
   // C++ name stays as it is.
   std::string operator()(const std::string& symbol);
 
  private:
-  int failures_ = 0;
+  int absurd_ = 0;  // names that were far too long
 };
 
 }  // namespace pyflame::inspect
