@@ -457,6 +457,9 @@ std::string make_verdict(const json& d) {
   if (!facts.traced()) {
     if (!d["tuned"].empty())
       return fmt::format("{} problems of tuning files; no time of a program.", d["tuned"].size());
+    if (facts.flag("has_ops") || facts.flag("has_calls"))
+      return "The profile has the CPU's side only, and no work of a device. Next: record with activities=[ProfilerActivity.CPU, "
+             "ProfilerActivity.CUDA] (ROCm too is CUDA there), or with rocprofv3 --sys-trace.";
     return "There is no work of a device in this profile.";
   }
   const Bound* best = nullptr;

@@ -231,6 +231,11 @@ constexpr Pattern kPatterns[] = {
     {"subtensoropwithreduce", C::reduction, "MIOpen"},
     {"histogram", C::reduction, ""},
 
+    // --- positions: named after embeddings, which they are not
+    {"rotary", C::elementwise, ""},
+    {"rope_", C::elementwise, ""},
+    {"_rope", C::elementwise, ""},
+
     // --- layout, copies, gathers: bytes are moved, nothing is computed
     {"batched_transpose", C::memory, "MIOpen"},
     {"direct_copy_kernel", C::memory, "PyTorch"},
@@ -280,8 +285,6 @@ constexpr Pattern kPatterns[] = {
     {"op4dtensor", C::elementwise, "MIOpen"},
     {"optensorfwdbias", C::elementwise, "MIOpen"},
     {"cast_kernel", C::elementwise, ""},
-    {"rotary", C::elementwise, ""},
-    {"rope", C::elementwise, ""},
     {"silu", C::elementwise, ""},
     {"swiglu", C::elementwise, ""},
     {"gelu", C::elementwise, ""},

@@ -302,18 +302,19 @@ class Timeline {
     for (size_t k = 0; k < events.size();) {
       const GpuEvent& first = t_.gpu[static_cast<size_t>(events[k])];
       const int64_t stop = first.start + slice;
-      int64_t busy = 0, longest = -1;
+      int64_t longest = -1;
+      double busy = 0;
       int32_t stands = events[k];
       size_t n = k;
       for (; n < events.size() && t_.gpu[static_cast<size_t>(events[n])].start < stop; ++n) {
         const GpuEvent& e = t_.gpu[static_cast<size_t>(events[n])];
-        busy += e.end - e.start;
+        busy += us(e.end - e.start);
         if (e.end - e.start > longest) {
           longest = e.end - e.start;
           stands = events[n];
         }
       }
-      list.push_back({rounded(us(first.start - a_.start)), rounded(us(busy)), category(stands), name(stands)});
+      list.push_back({rounded(us(first.start - a_.start)), rounded(busy), category(stands), name(stands)});
       k = n;
     }
   }

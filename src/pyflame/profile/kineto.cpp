@@ -337,7 +337,10 @@ class Handler {
       trace_.python_calls += event_.cat == "python_function";
       return;
     }
-    if (event_.bad_time || !event_.timed || event_.dur < 0) {
+    // Relative clocks may begin a little before their zero.
+    const bool sane = event_.timed && !event_.bad_time && event_.ts >= -kMaxTime / 40 && event_.dur >= 0 &&
+                      event_.ts <= kMaxTime - event_.dur;
+    if (!sane) {
       ++bad_times_;
       return;
     }

@@ -150,6 +150,7 @@ void choose_window(const Trace& t, const Options& options, Analysis& a) {
     if (t.gpu[i].device == a.device_id) a.events.push_back(static_cast<int32_t>(i));
   annotated_steps(t, a);
   if (a.steps.empty()) repeated_steps(t, a);
+  const int64_t trace_ends = a.steps.empty() ? 0 : a.steps.back().end;
   keep_chosen_steps(options, a);
   if (a.events.empty()) return;
   a.timeline = true;
@@ -158,8 +159,10 @@ void choose_window(const Trace& t, const Options& options, Analysis& a) {
   if (a.steps.empty()) return;
   const int64_t first = a.steps.front().start, last = a.steps.back().end;
   int64_t end = last;
-  // What was launched in the last step belongs to it, although the device does it later.
+  // What was launched in the trace's last step belongs to it, although the device does it later. In the middle of a trace the next
+  // step's time begins there.
   for (int32_t i : a.events) {
+    if (last < trace_ends) break;
     const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
     if (e.call < 0) continue;
     const int64_t launched = t.calls[static_cast<size_t>(e.call)].start;

@@ -1,0 +1,353 @@
+"""`pyflame report` on synthetic runs with known answers, in each profiler's format, and on what is not a profile."""
+import gzip
+import json
+import os
+import random
+import sqlite3
+
+import pytest
+import traces
+
+
+@pytest.fixture
+def report(run):
+    def call(path, *args, **kwargs):
+        return json.loads(run("report", path, "--json", *args, **kwargs).stdout)
+
+    return call
+
+
+def write(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def shares(document):
+    return {c["name"]: c["us"] for c in document["categories"]}
+
+
+def advice(document):
+    return {a["id"] for a in document["advice"]}
+
+
+FORMATS = {
+    "kineto": lambda run_, folder: traces.write_kineto(run_, str(folder / "trace.json")),
+    "kineto gzip": lambda run_, folder: traces.write_kineto(run_, str(folder / "trace.pt.trace.json.gz")),
+    "csv": lambda run_, folder: (traces.write_csv(run_, str(folder)), str(folder))[1],
+    "rocpd": lambda run_, folder: traces.write_rocpd(run_, str(folder / "1_results.db")),
+    "rocpd 4": lambda run_, folder: traces.write_rocpd(run_, str(folder / "1_results.db"), tracks=True),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_same_run_has_the_same_answers_in_each_format(report, tmp_path, kind):
+    d = report(FORMATS[kind](traces.training(), tmp_path))
+    assert d["schema"] == "pyflame.report/1"
+    got = shares(d)
+    assert {k: got[k] for k in traces.TRAINING} == pytest.approx({k: 3 * v for k, v in traces.TRAINING.items()})
+    assert d["time"]["wall_us"] == pytest.approx(3000)
+    assert got["launch-bound"] == pytest.approx(150) and got["idle"] == pytest.approx(570)
+    assert sum(c["share"] for c in d["categories"]) == pytest.approx(1, abs=1e-6)
+    assert d["time"]["steps"] | {"first_us": 0} == {"by": "annotation", "count": 3, "first": 2, "last": 4, "first_us": 0, "median_us": 1000, "spread": 0}
+    assert d["device"]["name"] == "AMD Instinct MI300X" and d["device"]["gfx"] == "gfx942" and d["device"]["peaks"]["bandwidth_gbs"] > 5000
+    reasons = {g["code"]: g["us"] for g in d["gap_reasons"]}
+    assert reasons["synchronise"] == pytest.approx(300) and reasons["data_loading"] == pytest.approx(270)
+    # Only PyTorch's traces have operators: without them it is Python, as far as the file says.
+    assert reasons["launching" if "kineto" in kind else "python"] == pytest.approx(150)
+    assert d["communication"]["exposed_us"] == pytest.approx(300) and d["communication"]["overlapped_us"] == pytest.approx(300)
+    assert d["verdict"].startswith("Matrix products bound it: 30.0 % of the step") and d["problems"] == []
+    assert {"data-loading", "host-sync", "exposed-communication", "gemm"} <= advice(d)
+    kernel = d["kernels"][0]
+    assert kernel["name"] == "Cijk_Alik_Bljk_BBS_BH MT256x256x64 MI16x16x1" and kernel["calls"] == 3
+    assert kernel["grid"] == [2048, 1, 1] and kernel["block"] == [256, 1, 1] and kernel["mean_us"] == 300
+    copy = [c for c in d["copies"] if c["kind"] == "copy"]
+    assert len(copy) == 1 and copy[0]["direction"] == "device to host" and copy[0]["calls"] == 3
+
+
+def test_sizes_give_a_roofline(report, tmp_path):
+    d = report(traces.write_kineto(traces.training(), str(tmp_path / "t.json")))
+    kernels = {k["name"]: k["roofline"] for k in d["kernels"]}
+    gemm = kernels["Cijk_Alik_Bljk_BBS_BH MT256x256x64 MI16x16x1"]
+    assert gemm["flops"] == 3 * 2 * 4096**3 and gemm["bytes"] == 3 * 2 * 3 * 4096**2
+    assert gemm["tflops"] == pytest.approx(2 * 4096**3 / 300e-6 / 1e12, rel=1e-3) and gemm["bound"] == "compute" and gemm["dtype"] == "bf16"
+    peak = d["device"]["peaks"]["bf16_tflops"]
+    assert gemm["of_peak"] == pytest.approx(gemm["tflops"] / peak, rel=1e-3)
+    add = kernels["vectorized_elementwise_kernel [CUDAFunctor_add]"]
+    assert add["bytes"] == 3 * 3 * 4 * 4096**2 and add["bound"] == "memory"
+    attention = next(v for k, v in kernels.items() if "FmhaFwd" in k)
+    assert attention["flops"] == 3 * 4 * 4 * 16 * 1024 * 1024 * 128
+    assert kernels["ncclDevKernel_Generic_1"] is None
+
+
+def test_collectives_have_bytes_and_ranks(report, tmp_path):
+    c = report(traces.write_kineto(traces.training(), str(tmp_path / "t.json")))["communication"]["collectives"]
+    assert c == [{"name": "allreduce", "calls": 3, "us": 600, "bytes": 3 * 2 * (1 << 20), "gbs": pytest.approx(3 * 2 * (1 << 20) / 600e-6 / 1e9, abs=1e-3), "ranks": 8}]
+
+
+def test_steps_are_chosen(report, run, tmp_path):
+    path = traces.write_kineto(traces.training(steps=5), str(tmp_path / "t.json"))
+    d = report(path, "--steps", "3:4")
+    assert d["time"]["steps"]["count"] == 2 and d["time"]["wall_us"] == pytest.approx(2000)
+    assert report(path, "--steps", "6")["time"]["steps"]["count"] == 1
+    assert "numbers from 2 to 6" in run("report", path, "--steps", "20:30", code=1).stderr
+    assert "expected FIRST:LAST" in run("report", path, "--steps", "a:b", code=1).stderr
+    assert "ends before it begins" in run("report", path, "--steps", "5:3", code=1).stderr
+
+
+def test_steps_are_found_by_repetition(report, tmp_path):
+    d = report(traces.write_rocpd(traces.training(steps=6, with_steps=False), str(tmp_path / "r.db")))
+    steps = d["time"]["steps"]
+    assert steps["by"] == "repetition" and steps["count"] in (5, 6) and steps["median_us"] == pytest.approx(1000)
+
+
+def test_without_steps_the_whole_is_reported(report, tmp_path):
+    r = traces.Run(work=[traces.Work(traces.GEMM, 0, 100), traces.Work(traces.ADD, 100, 50)])
+    d = report(traces.write_kineto(r, str(tmp_path / "t.json")))
+    assert d["time"]["steps"] is None and d["time"]["wall_us"] == 150 and d["time"]["idle_us"] == 0 and d["gaps"] == []
+
+
+def test_many_small_kernels_are_launch_bound(report, tmp_path):
+    work = [traces.Work(traces.ADD, i * 12, 3, launched=i * 12 - 9, launch_length=9, op="aten::add") for i in range(500)]
+    d = report(traces.write_kineto(traces.Run(work=work), str(tmp_path / "t.json")))
+    assert d["verdict"].startswith("The CPU's launches bound it: 7") and "launch-bound" in advice(d)
+    assert d["signals"]["shorter_than_launch"] == 500
+    # The same kernels back to back are not.
+    work = [traces.Work(traces.ADD, i * 3, 3, launched=i - 600, launch_length=1, op="aten::add") for i in range(500)]
+    d = report(traces.write_kineto(traces.Run(work=work), str(tmp_path / "t.json")))
+    assert "launch-bound" not in advice(d) and d["time"]["gpu_busy_us"] == pytest.approx(1500)
+
+
+def one(name, length=1000, **kwargs):
+    """A run in which one kernel takes 90 %, and a GEMM the rest."""
+    return traces.Run(work=[traces.Work(name, 0, length, **kwargs), traces.Work(traces.GEMM, length, length / 9)])
+
+
+@pytest.mark.parametrize("rule,fires,quiet", [
+    ("naive-convolution", one("naive_conv_ab_nonpacked_fwd_nchw_half_double_half"), one("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_stride1")),
+    ("convolution", one("igemm_fwd_gtcx3_nhwc_fp16_bx0_ex1_bt256x128x32"), one(traces.ADD)),
+    ("layout", one("batched_transpose_32x32_half"), one(traces.ADD)),
+    ("gemm", one(traces.GEMM), one(traces.ADD)),
+    ("eager-kernels", one(traces.ADD), one("triton_poi_fused_add_mul_0")),
+    ("triton", one("triton_poi_fused_add_mul_0"), one(traces.ADD)),
+    ("exposed-communication", one(traces.ALL_REDUCE), one(traces.ADD)),
+    ("narrow-grids", one(traces.ADD, grid=(100, 1, 1)), one(traces.ADD, grid=(4096, 1, 1))),
+    ("fp32-gemm", one("Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN"), one(traces.GEMM)),
+    ("attention", one(traces.ATTENTION), one(traces.ADD)),
+    ("math-attention", one("void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>(float*, float const*, int)"),
+     one(traces.ATTENTION)),
+])
+def test_each_rule_fires_and_does_not(report, tmp_path, rule, fires, quiet):
+    assert rule in advice(report(traces.write_kineto(fires, str(tmp_path / "a.json"))))
+    assert rule not in advice(report(traces.write_kineto(quiet, str(tmp_path / "b.json"))))
+
+
+def test_math_attention_on_radeon_names_the_variable(report, tmp_path):
+    softmax = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>(float*, float const*, int)"
+    path = traces.write_kineto(one(softmax), str(tmp_path / "t.json"), device_properties=False)
+    d = report(path, "--gfx", "gfx1100")
+    found = [a for a in d["advice"] if a["id"] == "math-attention-rdna"]
+    assert found and "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1" in found[0]["command"] and "math-attention" not in advice(d)
+    assert "math-attention-rdna" not in advice(report(path, "--gfx", "gfx942"))
+
+
+def test_gaps_by_cause(report, tmp_path):
+    def gap_of(*cpu, call="hipLaunchKernel", launched=395, before=()):
+        work = [traces.Work(traces.ADD, 0, 100, launched=-10), *before, traces.Work(traces.ADD, 400, 100, launched=launched, call=call)]
+        d = report(traces.write_kineto(traces.Run(work=work, cpu=list(cpu)), str(tmp_path / "t.json")))
+        return d["gap_reasons"][0]["code"], advice(d)
+
+    C = traces.Cpu
+    assert gap_of(C("hipMalloc", 110, 250, "call")) == ("allocation", {"allocation"} | gap_of(C("hipMalloc", 110, 250, "call"))[1])
+    assert gap_of(C("hipModuleLoadData", 110, 250, "call"))[0] == "compilation"
+    assert gap_of(C("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 90, 290, "annotation"))[0] == "data_loading"
+    assert gap_of(C("hipDeviceSynchronize", 10, 95, "call"))[0] == "synchronise"
+    copy = traces.Work("Memcpy DtoH (Device -> Pageable)", 100, 2, kind="copy", direction="DtoH", bytes=4, launched=20, call="hipMemcpyWithStream")
+    assert gap_of(C("hipStreamSynchronize", 30, 75, "call"), before=[copy])[0] == "copy_to_host"
+    assert gap_of(C("aten::many", 90, 300))[0] == "launching"
+    assert gap_of()[0] == "python"
+    assert gap_of(launched=5)[0] == "dependency"  # it was in the queue all the time
+
+
+def test_counters_and_old_headers(report, tmp_path):
+    folder = traces.write_csv(traces.training(with_steps=False), str(tmp_path), columns=traces.OLD_KERNEL_COLUMNS, agent="{}")
+    with open(os.path.join(folder, "4242_counter_collection.csv"), "w") as f:
+        f.write('"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id","Grid_Size","Kernel_Id","Kernel_Name","Workgroup_Size",'
+                '"LDS_Block_Size","Scratch_Size","VGPR_Count","SGPR_Count","Counter_Name","Counter_Value"\n')
+        for i in range(3):
+            f.write(f'1,{i},1,1,1,1,524288,1,"{traces.GEMM}",256,0,0,64,32,"SQ_WAVES",{100 + i}.0\n')
+    d = report(folder)
+    assert shares(d)["GEMM"] == pytest.approx(900) and d["problems"] == []
+    assert d["kernels"][0]["counters"] == {"SQ_WAVES": 101.0} and d["kernels"][0]["grid"] == [2048, 1, 1]
+
+
+def test_statistics_alone(report, tmp_path):
+    path = write(tmp_path / "1_kernel_stats.csv", '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs","StdDev"\n'
+                 f'"{traces.GEMM}",10,9000000,900000.0,90.0,800000,1000000,5.0\n"{traces.ADD}",5,1000000,200000.0,10.0,1,2,3\n"hipLaunchKernel",15,100,1,1,1,1,1\n')
+    d = report(path)
+    assert shares(d) == {"GEMM": 9000, "elementwise": 1000} and d["time"]["timeline"] is False and "statistics-only" in advice(d)
+    assert d["kernels"][0]["share"] == pytest.approx(0.9) and d["verdict"].startswith("Matrix products bound it: 90.0 % of the kernels' time")
+
+
+def test_first_rocprof(report, tmp_path):
+    path = write(tmp_path / "results.csv", '"Index","KernelName","gpu-id","queue-id","queue-index","pid","tid","grd","wgr","lds","scr","arch_vgpr","accum_vgpr","sgpr",'
+                 '"wave_size","sig","obj","DispatchNs","BeginNs","EndNs","CompleteNs","DurationNs"\n'
+                 f'0,"{traces.GEMM}.kd",4,0,0,1,1,524288,256,0,0,64,0,32,64,0x0,0x1,1000,2000,302000,302500,300000\n')
+    d = report(path)
+    assert d["format"] == "rocprof CSV" and shares(d)["GEMM"] == 300 and d["kernels"][0]["grid"] == [2048, 1, 1]
+    assert d["kernels"][0]["name"] == "Cijk_Alik_Bljk_BBS_BH MT256x256x64 MI16x16x1"
+
+
+def test_a_trace_that_was_cut_off_gives_what_is_there(report, tmp_path):
+    text = json.dumps(traces.kineto(traces.training(steps=4)))
+    for cut in (len(text) - 1, len(text) // 2, len(text) * 9 // 10):
+        d = report(write(tmp_path / "cut.json", text[:cut]))
+        assert shares(d)["GEMM"] >= 300
+        assert any("before it are reported" in p["what"] for p in d["problems"])
+    packed = gzip.compress(text.encode())
+    (tmp_path / "cut.json.gz").write_bytes(packed[: len(packed) * 3 // 4])
+    d = report(tmp_path / "cut.json.gz")
+    assert any("ends early" in p["what"] for p in d["problems"]) and d["kernels"]
+
+
+def test_json_that_is_not_quite_json(report, tmp_path):
+    text = json.dumps(traces.kineto(traces.training()))
+    broken = text.replace('"memory bandwidth (GB/s)": 0.0004096', '"memory bandwidth (GB/s)": inf', 1).replace("slow_op", "slow\x01op", 1)
+    assert broken != text
+    (tmp_path / "t.json").write_bytes(broken.encode().replace(b"DataLoader", b"\xff\xfeDataLoader", 1))
+    d = report(tmp_path / "t.json")
+    assert shares(d)["GEMM"] == 900 and any("were mended" in p["what"] for p in d["problems"])
+
+
+def test_an_array_of_events_is_a_trace_too(report, tmp_path):
+    events = traces.kineto(traces.training())["traceEvents"]
+    assert shares(report(write(tmp_path / "t.json", events)))["GEMM"] == 900
+
+
+HOSTILE = [
+    '{"traceEvents": [' + "[" * 200_000,
+    '{"traceEvents": [{"ph":"X","cat":"kernel","name":"k","ts":1e300,"dur":1,"args":{}},{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":-5}]}',
+    '{"traceEvents": [{"ph":"X","cat":"kernel","name":"k","ts":"soon","dur":{}, "args":[[[1]]]}, 5, null, [], {"ph":5}]}',
+    '{"traceEvents": [{"ph":"X","cat":"kernel","name":"k","ts":4000000000000000,"dur":4000000000000000,"args":{"grid":[99999999999,-1,1.5],"block":[0,0,0,0],'
+    '"correlation":-1,"External id":-7,"stream":99999999999}},{"ph":"X","cat":"kernel","name":"k2","ts":-4000000000000000,"dur":1}]}',
+    '{"traceEvents": {}}', '{"traceEvents": 1}', '{"schemaVersion":1}', '[]', '[{"ph":"X"}]',
+    '{"deviceProperties": [' + '{"id":99999999999999999999,"name":"' + "x" * 10_000 + '"},' * 3 + '{}], "traceEvents": []}',
+    '{"traceEvents": [{"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1,"dur":1,"args":{"External id":1,"Input Dims":' + "[" * 3000 + "]" * 3000 +
+    '}},{"ph":"X","cat":"kernel","name":"Cijk_","ts":1,"dur":1,"args":{"External id":1}}]}',
+]
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_traces_are_an_answer_or_a_message(run, tmp_path, content):
+    r = run("report", write(tmp_path / "t.json", content), "--json", code=None)
+    assert r.returncode in (0, 1)
+    if r.returncode == 1:
+        assert r.stderr.startswith("pyflame: report:") and r.stderr.count("\n") == 1
+    else:
+        d = json.loads(r.stdout)
+        assert 0 <= sum(c["share"] for c in d["categories"]) <= 1.000001
+
+
+def test_terminal_codes_in_names_do_not_reach_the_terminal(run, tmp_path):
+    r = traces.Run(work=[traces.Work("evil\x1b[31mkernel\x07", 0, 10), traces.Work("after\u202egnp", 10, 5)])
+    out = run("report", traces.write_kineto(r, str(tmp_path / "t.json"))).stdout
+    assert "\x1b" not in out and "\x07" not in out
+
+
+def test_what_is_no_profile_is_told(run, tmp_path):
+    def message(name, content):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return run("report", path, code=1).stderr
+
+    assert "is not known" in message("a.txt", b"hello world\n")
+    assert "empty file" in message("b.json", b"")
+    assert "--output-format csv" in message("c.json", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}')
+    assert "ui.perfetto.dev" in message("d.pftrace", b"\x0a\x05\x00\x00\x00\x00\x01")
+    assert "OTF2" in message("e.otf2", b"OTF2xxxx")
+    assert "does not exist" in run("report", tmp_path / "none", code=1).stderr
+    (tmp_path / "folder").mkdir()
+    assert "no file of a format that is known" in run("report", tmp_path / "folder", code=1).stderr
+    db = sqlite3.connect(tmp_path / "other.db")
+    db.executescript("CREATE TABLE rocpd_nothing (id INTEGER); INSERT INTO rocpd_nothing VALUES (1);")
+    db.close()
+    assert "not of rocprofv3" in run("report", tmp_path / "other.db", code=1).stderr
+    assert "--gfx gfx12345 is not known" in run("report", traces.write_kineto(traces.training(), str(tmp_path / "t.json")), "--gfx", "gfx12345", code=1).stderr
+
+
+def test_a_second_trace_is_not_mixed_in(report, tmp_path):
+    for name in ("a.json", "b.json"):
+        traces.write_kineto(traces.training(), str(tmp_path / name))
+    d = report(tmp_path)
+    assert shares(d)["GEMM"] == 900 and any("one is reported at a time" in p["what"] for p in d["problems"])
+
+
+def test_several_devices(report, run, tmp_path):
+    r = traces.training()
+    r.work += [traces.Work(traces.ADD, 0, 30, device=1)]
+    path = traces.write_kineto(r, str(tmp_path / "t.json"))
+    assert report(path)["device"]["with_work"] == [0, 1] and shares(report(path, "--device", 1))["elementwise"] == 30
+    assert "device 7 did nothing" in run("report", path, "--device", 7, code=1).stderr
+
+
+def test_the_timeline_is_bounded(report, tmp_path):
+    work = [traces.Work(traces.ADD, i * 4, 3, stream=i % 3) for i in range(25_000)]
+    d = report(traces.write_kineto(traces.Run(work=work), str(tmp_path / "t.json")))
+    events = sum(len(t["events"]) for t in d["timeline"]["tracks"])
+    assert 100 < events <= 20_000 and d["timeline"]["merged"] and len(d["timeline"]["tracks"]) == 3
+    # Time is not lost by merging.
+    assert sum(e[1] for t in d["timeline"]["tracks"] for e in t["events"]) == pytest.approx(75_000)
+
+
+def test_text_and_page(run, tmp_path):
+    page = tmp_path / "page.html"
+    out = run("report", traces.write_kineto(traces.training(), str(tmp_path / "t.json")), "--html", page, "--top", 2).stdout
+    for expected in ("Matrix products bound it", "Where the time goes", "Why the device waits", "What to do", "PYTORCH_TUNABLEOP_ENABLED=1", "Kernels that take most (2 of 5)"):
+        assert expected in out
+    assert "<html" in page.read_text(encoding="utf-8")
+    assert "cannot be written" in run("report", tmp_path / "t.json", "--html", tmp_path / "no" / "page.html", code=1).stderr
+
+
+@pytest.mark.parametrize("kind", ["kineto", "csv", "rocpd"])
+def test_damaged_files_never_crash_the_reader(run, tmp_path, kind):
+    source = tmp_path / "source"
+    source.mkdir()
+    FORMATS[kind](traces.training(steps=2), source)
+    files = sorted(p for p in source.rglob("*") if p.is_file())
+    originals = {p: p.read_bytes() for p in files}
+    draw = random.Random(7)
+    read = 0
+    for _ in range(40):
+        for path, content in originals.items():
+            damaged = bytearray(content)
+            for _ in range(draw.randint(1, 12)):
+                at = draw.randrange(len(damaged))
+                what = draw.randrange(4)
+                if what == 0:
+                    damaged[at] = draw.randrange(256)
+                elif what == 1:
+                    del damaged[at: at + draw.randint(1, 200)]
+                elif what == 2:
+                    damaged[at:at] = damaged[at: at + draw.randint(1, 100)]
+                else:
+                    damaged[at:at] = draw.choice([b"9" * 40, b"-1", b'"', b"[[[[", b"\x00\xff", b"null", b"1e999"])
+                if not damaged:
+                    damaged = bytearray(b"x")
+            path.write_bytes(bytes(damaged))
+        r = run("report", source, "--json", code=None, timeout=60)
+        assert r.returncode in (0, 1), r.stderr
+        assert "runtime error" not in r.stderr and "Sanitizer" not in r.stderr
+        if r.returncode == 0:
+            read += 1
+            assert sum(c["share"] for c in json.loads(r.stdout)["categories"]) == pytest.approx(1, abs=1e-3) or not json.loads(r.stdout)["categories"]
+    assert read > 5  # the damage was such that something was left to read
+
+
+def test_a_trace_that_pytorch_itself_writes(report, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from torch.profiler import ProfilerActivity, profile
+    model = torch.nn.Linear(32, 8)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=True) as p:
+        model(torch.randn(4, 32)).sum().backward()
+    p.export_chrome_trace(str(tmp_path / "cpu.json"))
+    d = report(tmp_path / "cpu.json")
+    assert d["problems"] == [] and "ProfilerActivity.CUDA" in d["verdict"]
