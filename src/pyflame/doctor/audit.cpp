@@ -17,8 +17,12 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A sentence begins with a capital, unless its first word is a name that does not (hipBLASLt, amdgpu-install, /dev/kfd).
 std::string capital(std::string s) {
-  if (!s.empty() && s[0] >= 'a' && s[0] <= 'z' && s.substr(0, 8) != "pyflame ")
+  const std::string_view word = std::string_view(s).substr(0, s.find(' '));
+  const bool plain =
+      !word.empty() && std::all_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  if (plain && word != "pyflame" && word != "gloo" && word != "torchrun" && word != "vm")
     s[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(s[0])));
   return s;
 }
@@ -131,14 +135,23 @@ class Audit {
     }
   }
 
+  // Rules that speak of a list by its items say all that holds; the others, the first.
   void first_of(const Rule& rule, const std::vector<Case>& cases, Json locals) {
+    // The output of a command is not known: only what is said of any value can be said of it.
+    const std::string value = locals.value("value", "");
+    const bool computed = value.find("$(") != std::string::npos || value.find('`') != std::string::npos;
     for (const Case& c : cases) {
       if (!c.only.empty() && std::find(c.only.begin(), c.only.end(), locals.value("name", "")) == c.only.end())
         continue;
+      if (computed && cases.size() > 1) continue;
       std::vector<const Json*> matched;
       if (c.when.test(scope(&locals), &matched) != Truth::yes) continue;
-      add(rule, c, std::move(locals), matched);
-      return;
+      if (!c.split) return add(rule, c, std::move(locals), matched);
+      for (const Json* item : matched) {
+        Json named = *item;
+        named["judged"] = named["name"];
+        add(rule, c, std::move(named), {});
+      }
     }
   }
 

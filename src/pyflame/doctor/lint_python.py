@@ -214,7 +214,7 @@ class Lint:
             return
         self.seen.add(key)
         column = len(text[:getattr(node, "col_offset", 0)].decode("utf-8", "replace")) + 1
-        self.findings.append({"id": rule, "line": line, "column": column, "detail": detail, "mend": mend})
+        self.findings.append({"id": rule, "line": line, "column": column, "detail": sentence(detail), "mend": sentence(mend)})
 
     # --- statements
 
@@ -450,7 +450,7 @@ class Lint:
         if loop.elements is None or loop.works or small or not (loop.launches or loop.waits) or any(o.elements for o in f.loops):
             return
         waits = ", and waits for the GPU each time" if loop.waits else ""
-        self.report("LINT-09", loop.node, f"goes through {loop.elements} in Python, one element at a time: a kernel launch for each{waits}",
+        self.report("LINT-09", loop.node, f"the loop goes through {loop.elements} in Python, one element at a time: a kernel launch for each{waits}",
                     "do it for the whole tensor at once (index_add_, scatter_add_, bincount, a mask), or bring it to the CPU with .tolist() first")
 
     # --- what happened
@@ -645,7 +645,7 @@ class Lint:
                 return self.elapsed(f, n, a, b)
             if a.kind == "memtotal" and b.kind == "memused":
                 self.report("LINT-12", n, f"{text_of(n)} counts what this process holds alone: what other processes, the driver and the HIP context hold is taken for free",
-                            "free, total = torch.cuda.mem_get_info() asks the driver")
+                            "ask the driver: free, total = torch.cuda.mem_get_info()")
                 return V("free")
         if a.kind == "elapsed" or b.kind == "elapsed":
             return a if a.kind == "elapsed" else b
@@ -865,7 +865,7 @@ class Lint:
         if name in ("enumerate", "zip", "tqdm", "iter", "reversed") and args:
             return V("loader") if any(a.kind == "loader" for a in args) else UNKNOWN
         if name == "setattr" and len(args) == 3 and args[0].kind == "name" and args[1].const == "max_split_size_mb" and args[0].dotted.startswith("torch"):
-            self.report("ENV-63", n, f"sets {args[0].dotted}.max_split_size_mb, an attribute that nothing reads",
+            self.report("ENV-63", n, f"setattr sets {args[0].dotted}.max_split_size_mb, an attribute that nothing reads",
                         "set PYTORCH_HIP_ALLOC_CONF=max_split_size_mb:… before torch is imported, or delete the line")
             return UNKNOWN
         return self.call_unknown(f, n, name, args)
@@ -891,7 +891,7 @@ class Lint:
                 program = next((w for w in words[2:] if not re.match(r"[A-Za-z_]\w*(=|$)", w) or re.match(r"[a-z][a-z0-9_]*$", w)), None)
                 if program and not program.startswith(("#", "|", "&", ">", "\"", "'")):
                     self.report("LINT-13", n, f"`export {words[1]} {program} …` runs nothing: the shell takes {program} for a name to export",
-                                f"{words[1]} {program} … (without export), or export on a line of its own")
+                                f"write {words[1]} {program} … (without export), or export on a line of its own")
 
     def timeit(self, f, n, name, function):
         if function.kind != "def":
@@ -944,7 +944,7 @@ class Lint:
             backend = kw.get("backend", first).const
             if isinstance(backend, str) and backend.lower() == "gloo" and self.on_gpu and not self.cpu_branch(f):
                 self.report("ENV-98", n, "the gloo backend in a program that uses the GPU: its collectives go through host memory",
-                            'backend="nccl" (RCCL on AMD GPUs), or "cpu:gloo,cuda:nccl" for both')
+                            'use backend="nccl" (RCCL on AMD GPUs), or "cpu:gloo,cuda:nccl" for both')
             return UNKNOWN
         if rest in ("accelerator.synchronize", "distributed.barrier", "distributed.monitored_barrier"):
             self.wait(f, n)
@@ -1027,16 +1027,16 @@ class Lint:
             wrong = "device_type" in kw or bool(args) and isinstance(args[0].const, str)
             if wrong:
                 what = "takes no device_type: it raises TypeError" if "device_type" in kw else "takes `enabled` first: the name of the device is taken for it"
-                self.report("LINT-05", n, f"torch.cuda.amp.autocast {what}", 'torch.autocast("cuda", dtype=…)')
+                self.report("LINT-05", n, f"torch.cuda.amp.autocast {what}", 'write torch.autocast("cuda", dtype=…)')
         return UNKNOWN
 
     def data_parallel(self, n, args, kw):
         ids = kw.get("device_ids", args[1] if len(args) > 1 else UNKNOWN)
         if ids.kind == "tuple" and len(ids.users) == 1:
-            detail = f"DataParallel with the one device {text_of(next((k.value for k in n.keywords if k.arg == 'device_ids'), n.args[1] if len(n.args) > 1 else n))}: one GPU works, with the cost of the wrapper"
+            detail = f"DataParallel is given the one device {text_of(next((k.value for k in n.keywords if k.arg == 'device_ids'), n.args[1] if len(n.args) > 1 else n))}: one GPU works, with the cost of the wrapper"
         else:
             detail = "DataParallel copies the model to each GPU in every step, from one Python process"
-        self.report("LINT-06", n, detail, "torch.nn.parallel.DistributedDataParallel with a process per GPU (torchrun --nproc_per_node=…)")
+        self.report("LINT-06", n, detail, "use torch.nn.parallel.DistributedDataParallel with a process per GPU (torchrun --nproc_per_node=…)")
         return V("module", gpu=args[0].gpu if args else None)
 
     def torch_op(self, f, n, rest, last, args, kw):
@@ -1259,7 +1259,7 @@ class Lint:
             if not waits:
                 what = f.trace[last].node
                 self.report("LINT-01", f.trace[end.at].node, f"the clock is read without waiting for the GPU: line {what.lineno} ({f.trace[last].key.replace('gemm ', '')}) only queues its work, so the time of queueing is measured",
-                            "torch.cuda.synchronize() before both readings of the clock, or a pair of torch.cuda.Event(enable_timing=True)")
+                            "call torch.cuda.synchronize() before both readings of the clock, or use a pair of torch.cuda.Event(enable_timing=True)")
         return self.timed(f, n, start.at, end.at, f.trace[start.at].node)
 
     def timed(self, f, n, start, end, node):
@@ -1336,6 +1336,12 @@ class Lint:
             if kinds == {"bfloat16"} or near == {"bfloat16"}:
                 self.report("LINT-04", node, "a GradScaler with bfloat16 autocast: bfloat16 has the exponents of float32, nothing underflows, and each step pays for the check of infinities",
                             "delete the scaler: loss.backward(); optimizer.step()")
+
+
+def sentence(text):
+    """Begins with a capital (unless with code) and ends with a full stop."""
+    first = text.split(" ", 1)[0]
+    return (text[0].upper() + text[1:] if first.isalpha() else text) + "."
 
 
 class ChainNames(dict):

@@ -108,6 +108,7 @@ Case parse_case(const Json& j, const Rule& rule, const std::string& where) {
   c.command = o.text("command");
   c.each = o.text("each");
   c.no_op = o.flag("no_op");
+  c.split = o.flag("split");
   c.first = o.flag("first");
   o.done();
   if (c.title.empty()) c.title = rule.title;
@@ -278,7 +279,8 @@ std::string fill(std::string_view text, const Scope& scope, bool for_shell) {
     }
     const size_t bar = inside.find('|');
     const std::string_view filter = bar == std::string_view::npos ? "" : inside.substr(bar + 1);
-    const std::string value = view::clean(written(scope.find(inside.substr(0, bar)), filter), 400);
+    const std::string value =
+        view::clean(written(scope.find(inside.substr(0, bar)), filter), inside == "each" ? 4000 : 400);
     out += for_shell && filter != "raw" ? shell_quote(value) : value;
     text.remove_prefix(close + 1);
   }

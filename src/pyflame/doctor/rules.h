@@ -31,7 +31,8 @@ struct Case {
   std::vector<std::string> only;  // of the rule's variables; empty: all
   Severity severity = Severity::info;
   std::string title, what, why, fix, command;
-  std::string each;  // for each matched item, joined into {each}
+  std::string each;    // for each matched item, joined into {each}
+  bool split = false;  // a finding for each matched item, which has a name
   bool no_op = false;
   bool first = false;  // tells why there is no GPU: shown before everything else
 };

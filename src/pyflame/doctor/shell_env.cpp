@@ -32,7 +32,6 @@ std::string lower(std::string_view s) {
 
 struct Word {
   std::string text;
-  bool computed = false;  // holds the output of a command
   bool quoted = false;
 };
 
@@ -68,10 +67,6 @@ class Reader {
 
   void assign(const std::string& name, const Word& word, int line) {
     if (out_.assignments.size() >= kMostAssignments) return;
-    if (word.computed) {
-      problem(fmt::format("{}'s value is the output of a command", name), line);
-      return;
-    }
     Assignment a{name, word.text.substr(0, kMostValue), line};
     out_.environment[name] = a;
     out_.assignments.push_back(std::move(a));
@@ -115,14 +110,14 @@ class Reader {
   void dollar(Word& w) {
     ++at_;
     if (at_ < text_.size() && text_[at_] == '(') {
-      w.computed = true;
+      const size_t begin = at_ - 1;
       for (int depth = 0; at_ < text_.size(); ++at_) {
         if (text_[at_] == '\n') ++line_;
         depth += (text_[at_] == '(') - (text_[at_] == ')');
         if (depth == 0) break;
       }
       if (at_ < text_.size()) ++at_;
-      return;
+      return append(w.text, text_.substr(begin, at_ - begin));
     }
     const bool braces = at_ < text_.size() && text_[at_] == '{';
     if (braces) ++at_;
@@ -135,7 +130,7 @@ class Reader {
       std::string_view rest = text_.substr(at_, close - at_);
       if (rest.starts_with(":-") || rest.starts_with(":=")) fallback = rest.substr(2);
       else if (rest.starts_with("-")) fallback = rest.substr(1);
-      else if (!rest.empty()) w.computed = true;
+      else if (!rest.empty()) fallback = "$(" + name + std::string(rest) + ")";  // ${A%b}: known to a shell only
       line_ += static_cast<int>(std::count(rest.begin(), rest.end(), '\n'));
       at_ = std::min(close + 1, text_.size());
     }
@@ -225,11 +220,11 @@ class Reader {
   }
 
   void backquote(Word& w) {
-    w.computed = true;
     const size_t close = text_.find('`', at_ + 1);
     const size_t end = close == std::string_view::npos ? text_.size() : close + 1;
     const std::string_view inside = text_.substr(at_, end - at_);
     line_ += static_cast<int>(std::count(inside.begin(), inside.end(), '\n'));
+    append(w.text, inside);
     at_ = end;
   }
 
@@ -455,7 +450,7 @@ void docker(Reader& reader, const std::vector<Line>& lines) {
       t = trim(t.substr(4));
       const size_t blank = t.find_first_of(" \t"), equals = t.find('=');
       if (blank < equals && is_name(t.substr(0, blank)))
-        reader.assign(std::string(t.substr(0, blank)), {std::string(trim(t.substr(blank))), false, false}, number);
+        reader.assign(std::string(t.substr(0, blank)), {std::string(trim(t.substr(blank))), false}, number);
       else reader.pairs(t, number);
     }
   }

@@ -162,7 +162,7 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   for (const Json& f : at(document, "findings")) {
     const Severity severity = severity_of(text(f, "severity")).value_or(Severity::info);
     const std::string of_group = text(f, "group");
-    if (severity > options.least) {
+    if (severity > options.least && of_group.empty()) {
       ++below;
     } else if (severity == Severity::info && !options.verbose && options.least == Severity::info && of_group.empty()) {
       rest.push_back(&f);
