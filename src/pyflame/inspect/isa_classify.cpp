@@ -135,7 +135,9 @@ void classify_ds(std::string_view name, OpInfo& info) {
     return;
   }
   if (one_of(n, {"gws", "nop", "consume", "append", "ordered"})) return;
-  info.bytes = static_cast<uint16_t>(width_of(n));
+  // "ds_read2st64_b32": the 64 of the stride is no width.
+  const size_t type = n.rfind('_');
+  info.bytes = static_cast<uint16_t>(width_of(has(n, "st64") || has(n, "stride64") ? n.substr(type) : n));
   info.pair = one_of(n, {"read2", "write2", "load_2addr", "store_2addr"});
   if (info.pair) info.bytes = static_cast<uint16_t>(info.bytes * 2);
   if (one_of(n, {"read", "load"})) info.kind = OpClass::lds_load;
