@@ -82,10 +82,6 @@ std::string joined(const Json& counts, size_t most) {
   return out;
 }
 
-std::string line(const Style& style, const char* title, const std::string& text) {
-  return fmt::format("{:<14}{}\n", title, view::wrap(text, style.width - 14, 14));
-}
-
 std::string summary_text(const Json& d, const Style& style) {
   const Json& s = d["summary"];
   std::string out;
@@ -95,8 +91,8 @@ std::string summary_text(const Json& d, const Style& style) {
                                  integer(s, "files") == 1 ? "file" : "files");
   if (found != kernels)
     head += fmt::format("; {} others are not of the --kernel and --arch asked for", found - kernels);
-  out += line(style, "found", head);
-  if (!s["targets"].empty()) out += line(style, "targets", joined(s["targets"], 12));
+  out += titled(style, "found", head);
+  if (!s["targets"].empty()) out += titled(style, "targets", joined(s["targets"], 12));
   std::string attention;
   const auto add = [&](const char* key, const char* what) {
     if (integer(s, key) > 0) attention += fmt::format("{}{} {}", attention.empty() ? "" : ", ", integer(s, key), what);
@@ -105,23 +101,21 @@ std::string summary_text(const Json& d, const Style& style) {
   add("scratch", "use scratch memory");
   add("low_occupancy", "reach less than half of the waves");
   if (kernels > 0)
-    out += line(style, "attention",
-                attention.empty() ? "none spills, uses scratch memory or has low occupancy" : attention);
-  if (!s["findings"].empty()) out += line(style, "findings", joined(s["findings"], 10));
-  if (!s["others"].empty()) out += line(style, "passed over", joined(s["others"], 8));
+    out += titled(style, "attention",
+                  attention.empty() ? "none spills, uses scratch memory or has low occupancy" : attention);
+  if (!s["findings"].empty()) out += titled(style, "findings", joined(s["findings"], 10));
+  if (!s["others"].empty()) out += titled(style, "passed over", joined(s["others"], 8));
   return out;
 }
 
 std::string problems_text(const Json& d, const Style& style) {
   std::string out;
-  for (const Json& m : d["missing"]) out += line(style, "missing", view::clean(m.get<std::string>()));
+  for (const Json& m : d["missing"]) out += titled(style, "missing", view::clean(m.get<std::string>()));
   const Json& problems = d["problems"];
   for (size_t i = 0; i < std::min(kMostProblems, problems.size()); ++i)
-    out += view::wrap(view::paint(style, Tone::yellow, "problem") + "       " +
-                          view::clean(problems[i]["where"].get<std::string>(), 200) + ": " +
-                          view::clean(problems[i]["what"].get<std::string>(), 400),
-                      style.width, 14) +
-           "\n";
+    out += titled(style, "problem",
+                  view::clean(problems[i]["where"].get<std::string>(), 200) + ": " +
+                      view::clean(problems[i]["what"].get<std::string>(), 400));
   if (problems.size() > kMostProblems)
     out += view::paint(style, Tone::dim,
                        fmt::format("… {} more problems; --json shows them\n", problems.size() - kMostProblems));
@@ -191,10 +185,10 @@ std::string diff_text(const Json& d, const Style& style, const TextOptions& opti
   const Json& s = d["summary"];
   const Json& v = s["verdicts"];
   if (!out.empty()) out += "\n";
-  out += line(style, "summary",
-              fmt::format("{} unchanged, {} changed ({} worse, {} better, {} mixed), {} added, {} removed",
-                          integer(s, "same"), integer(s, "changed"), integer(v, "worse"), integer(v, "better"),
-                          integer(v, "mixed"), integer(s, "added"), integer(s, "removed")));
+  out += titled(style, "summary",
+                fmt::format("{} unchanged, {} changed ({} worse, {} better, {} mixed), {} added, {} removed",
+                            integer(s, "same"), integer(s, "changed"), integer(v, "worse"), integer(v, "better"),
+                            integer(v, "mixed"), integer(s, "added"), integer(s, "removed")));
   return out + problems_text(d, style);
 }
 
@@ -220,19 +214,20 @@ std::string gate_text(const Json& g, const Style& style, const TextOptions& opti
     return text + (list.size() > 5 ? ", …" : "");
   };
   if (!g["unlisted"].empty())
-    out += line(style, "not in budget",
-                plural(static_cast<int64_t>(g["unlisted"].size()), "kernel") + names(g["unlisted"], "name"));
+    out += titled(style, "not in budget",
+                  plural(static_cast<int64_t>(g["unlisted"].size()), "kernel") + names(g["unlisted"], "name"));
   if (!g["vanished"].empty())
-    out += line(style, "vanished",
-                plural(static_cast<int64_t>(g["vanished"].size()), "row") + names(g["vanished"], "kernel"));
-  for (const Json& n : g["notes"]) out += line(style, "note", n.get<std::string>());
+    out += titled(style, "vanished",
+                  plural(static_cast<int64_t>(g["vanished"].size()), "row") + names(g["vanished"], "kernel"));
+  for (const Json& n : g["notes"]) out += titled(style, "note", n.get<std::string>());
   const std::string verdict =
       worse.empty() ? view::paint(style, Tone::green, "passed") : view::paint(style, Tone::red, "got worse");
-  out += line(style, "gate",
-              fmt::format("{}: {} checked against {}, {}", verdict, plural(integer(g, "checked"), "kernel"),
-                          view::clean(g["file"].get<std::string>(), 200),
-                          worse.empty() ? "none is worse"
-                                        : plural(static_cast<int64_t>(worse.size()), "figure") + " beyond the budget"));
+  out +=
+      titled(style, "gate",
+             fmt::format("{}: {} checked against {}, {}", verdict, plural(integer(g, "checked"), "kernel"),
+                         view::clean(g["file"].get<std::string>(), 200),
+                         worse.empty() ? "none is worse"
+                                       : plural(static_cast<int64_t>(worse.size()), "figure") + " beyond the budget"));
   return out;
 }
 

@@ -15,20 +15,21 @@ using view::Tone;
 
 constexpr size_t kMostLoops = 8, kMostFindings = 25, kMostArguments = 24;
 
-// Rows of "title   text", the text wrapped behind its column.
+// Text whose first line begins at column `indent` and whose other lines do, too: wrapped behind a word of that length.
+std::string hanging(const Style& style, const std::string& text, size_t indent) {
+  const std::string stand_in = std::string(indent - 1, '.') + " ";
+  const std::string wrapped = view::wrap(stand_in + text, style.width, static_cast<int>(indent));
+  return wrapped.starts_with(stand_in) ? wrapped.substr(indent) : text;
+}
+
 class Sheet {
  public:
   explicit Sheet(const Style& style) : style_(style) {}
-  void row(const std::string& title, const std::string& text) {
-    const std::string head = title + std::string(title.size() < kColumn ? kColumn - title.size() : 1, ' ');
-    out += view::paint(style_, Tone::dim, head) + view::wrap(text, style_.width - static_cast<int>(kColumn), kColumn) +
-           "\n";
-  }
+  void row(const std::string& title, const std::string& text) { out += titled(style_, title, text); }
   void title(const std::string& text) { out += "\n" + view::paint(style_, Tone::bold, text) + "\n"; }
   std::string out;
 
  private:
-  static constexpr size_t kColumn = 14;
   const Style& style_;
 };
 
@@ -121,7 +122,20 @@ void put_occupancy(Sheet& sheet, const Json& k, const Style& style) {
     sheet.out += view::table(style, {">threads", ">workgroups", ">waves per SIMD", "", "limited by"}, rows);
 }
 
-void put_launch(Sheet& sheet, const Json& k) {
+// A finding of any kind: what, then why and what to do.
+void put_advice(Sheet& sheet, const Style& style, const Json& a, const std::string& head) {
+  const auto severity = a.value("severity", "");
+  const auto text = [&a](const char* key) {
+    const auto at = a.find(key);
+    return at != a.end() && at->is_string() ? view::clean(at->get<std::string>()) : std::string();
+  };
+  sheet.out += "\n" + view::paint(style, tone_of(severity), fmt::format("{:<5}", severity)) +
+               hanging(style, head + text("what"), 5) + "\n";
+  for (const char* key : {"why", "fix"})
+    if (const std::string t = text(key); !t.empty()) sheet.out += "     " + hanging(style, t, 5) + "\n";
+}
+
+void put_launch(Sheet& sheet, const Json& k, const Style& style) {
   const auto at = k.find("launch");
   if (at == k.end()) return;
   const Json& l = *at;
@@ -135,9 +149,7 @@ void put_launch(Sheet& sheet, const Json& k) {
   sheet.row("busy", fmt::format("{} of {} {}s have work, balance {}", integer(l, "busy_units"), integer(l, "units"),
                                 l["unit"].get<std::string>(), view::percent(l["balance"].get<double>())));
   if (!l.contains("advice")) return;
-  for (const Json& a : l["advice"])
-    sheet.row(a.value("severity", ""),
-              fmt::format("{}: {} {}", a.value("what", ""), a.value("why", ""), a.value("fix", "")));
+  for (const Json& a : l["advice"]) put_advice(sheet, style, a, "");
 }
 
 std::string mix_text(const Json& mix) {
@@ -185,19 +197,11 @@ void put_isa(Sheet& sheet, const Json& k, const Style& style) {
   const Json& findings = isa["findings"];
   for (size_t i = 0; i < std::min(kMostFindings, findings.size()); ++i) {
     const Json& f = findings[i];
-    const std::string severity = f.value("severity", "");
     std::string where =
         f.contains("address") && f["address"].is_string() ? " at " + f["address"].get<std::string>() : "";
     if (f.contains("source") && f["source"].is_string())
       where += " (" + view::clean(f["source"].get<std::string>(), 200) + ")";
-    sheet.out +=
-        "\n" + view::paint(style, tone_of(severity), fmt::format("{:<5}", severity)) +
-        view::wrap(fmt::format("{}{}: {}", view::clean(f.value("id", "")), where, view::clean(f.value("what", ""))),
-                   style.width - 5, 5) +
-        "\n";
-    for (const char* key : {"why", "fix"})
-      if (f.contains(key) && f[key].is_string() && !f[key].get_ref<const std::string&>().empty())
-        sheet.out += "     " + view::wrap(view::clean(f[key].get<std::string>()), style.width - 5, 5) + "\n";
+    put_advice(sheet, style, f, view::clean(f.value("id", "")) + where + ": ");
   }
   if (findings.size() > kMostFindings)
     sheet.row("", fmt::format("… {} more findings; --json shows them", findings.size() - kMostFindings));
@@ -226,6 +230,12 @@ std::string size_cell(const Json& j, const char* key) {
   return at->get<double>() == 0 ? "0" : view::bytes(at->get<double>());
 }
 
+std::string titled(const Style& style, const std::string& title, const std::string& text) {
+  constexpr size_t kColumn = 14;
+  const std::string head = title + std::string(title.size() < kColumn ? kColumn - title.size() : 1, ' ');
+  return view::paint(style, Tone::dim, head) + hanging(style, text, head.size()) + "\n";
+}
+
 std::string plural(int64_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 std::string kernel_text(const Json& d, const Json& k, const Style& style) {
@@ -234,11 +244,9 @@ std::string kernel_text(const Json& d, const Json& k, const Style& style) {
       view::paint(style, Tone::bold, view::wrap(view::clean(k["name"].get<std::string>(), 4000), style.width)) + "\n";
   put_resources(sheet, d, k);
   put_arguments(sheet, k);
-  for (const Json& a : k["advice"])
-    sheet.row(a["severity"].get<std::string>(), fmt::format("{}: {}. {}.", a["what"].get<std::string>(),
-                                                            a["why"].get<std::string>(), a["fix"].get<std::string>()));
+  for (const Json& a : k["advice"]) put_advice(sheet, style, a, "");
   put_occupancy(sheet, k, style);
-  put_launch(sheet, k);
+  put_launch(sheet, k, style);
   put_isa(sheet, k, style);
   return sheet.out;
 }

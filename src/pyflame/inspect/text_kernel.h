@@ -13,6 +13,9 @@ std::string shown(const nlohmann::json& j, const char* key);      // "128", "–
 std::string size_cell(const nlohmann::json& j, const char* key);  // "1.5 KiB", "0", "–"
 std::string plural(int64_t n, const char* what);                  // "1 kernel", "2 kernels"
 
+// "title   text", the text wrapped behind its column.
+std::string titled(const view::Style& style, const std::string& title, const std::string& text);
+
 std::string kernel_text(const nlohmann::json& document, const nlohmann::json& kernel, const view::Style& style);
 
 }  // namespace pyflame::inspect
