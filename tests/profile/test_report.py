@@ -289,6 +289,34 @@ def test_several_devices(report, run, tmp_path):
     assert "device 7 did nothing" in run("report", path, "--device", 7, code=1).stderr
 
 
+def test_processes_of_one_run_do_not_mix_their_numbers(report, tmp_path):
+    # Two processes with the same correlation numbers: the launches of the second come 350 us earlier relative to its kernels.
+    for pid, launched in ((1, 390), (2, 40)):
+        r = traces.Run(work=[traces.Work(traces.ADD, 0, 100, launched=-10), traces.Work(traces.ADD, 400, 100, launched=launched)])
+        traces.write_csv(r, str(tmp_path), pid=pid, agent="Agent " + str(pid))
+    assert report(tmp_path, "--device", 1)["gap_reasons"][0]["code"] == "python"
+    assert report(tmp_path, "--device", 2)["gap_reasons"][0]["code"] == "dependency"
+    assert len(report(tmp_path)["inputs"]) == 10
+
+
+def test_a_watchdog_that_waits_is_no_reason(report, tmp_path):
+    work = [traces.Work(traces.ADD, 0, 100, launched=-10), traces.Work(traces.ADD, 400, 100, launched=395)]
+    t = traces.kineto(traces.Run(work=work))
+    t["traceEvents"].append({"ph": "X", "cat": "cuda_runtime", "name": "hipEventSynchronize", "pid": 4242, "tid": 99, "ts": traces.BASE_NS / 1000 + 10,
+                             "dur": 100, "args": {"correlation": 5}})
+    assert report(write(tmp_path / "t.json", t))["gap_reasons"][0]["code"] == "python"
+
+
+def test_one_launch_of_a_graph_is_not_each_kernels(report, tmp_path):
+    t = traces.kineto(traces.Run(work=[traces.Work(traces.ADD, i * 5, 5) for i in range(20)]))
+    for e in t["traceEvents"]:
+        e["args"]["correlation"] = 77
+    t["traceEvents"].append({"ph": "X", "cat": "cuda_runtime", "name": "hipGraphLaunch", "pid": 1, "tid": 1, "ts": traces.BASE_NS / 1000 - 60, "dur": 50,
+                             "args": {"correlation": 77}})
+    d = report(write(tmp_path / "t.json", t))
+    assert d["signals"]["shorter_than_launch"] == 0 and d["time"]["idle_us"] == 0
+
+
 def test_the_timeline_is_bounded(report, tmp_path):
     work = [traces.Work(traces.ADD, i * 4, 3, stream=i % 3) for i in range(25_000)]
     d = report(traces.write_kineto(traces.Run(work=work), str(tmp_path / "t.json")))

@@ -211,12 +211,16 @@ void group_collectives(const Trace& t, Analysis& a) {
                    [](const CollectiveGroup& x, const CollectiveGroup& y) { return x.us > y.us; });
 }
 
+// Only calls that launch one kernel: a graph's launch is for all of its kernels.
 void count_short_kernels(const Trace& t, Analysis& a) {
+  std::unordered_map<int32_t, int32_t> launched;
+  for (int32_t i : a.events)
+    if (const GpuEvent& e = t.gpu[static_cast<size_t>(i)]; e.kind == GpuKind::kernel && e.call >= 0) ++launched[e.call];
   double sum = 0;
   int64_t n = 0;
   for (int32_t i : a.events) {
     const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
-    if (e.kind != GpuKind::kernel || e.call < 0) continue;
+    if (e.kind != GpuKind::kernel || e.call < 0 || launched[e.call] != 1) continue;
     const ApiCall& c = t.calls[static_cast<size_t>(e.call)];
     sum += us(c.end - c.start);
     ++n;

@@ -108,10 +108,17 @@ size_t JsonStreambuf::repair(size_t end, bool at_end) {
     }
     if (c < 0x20) {
       if (in_string_) ++repaired_;
-      b[i] = ' ';
+      b[i] = escaped_ ? 'n' : ' ';
+      escaped_ = false;
     } else if (in_string_) {
-      if (escaped_) escaped_ = false;
-      else if (c == '\\') escaped_ = true;
+      if (escaped_) {
+        escaped_ = false;
+        // Paths of Windows, written as they are.
+        if (std::string_view("\"\\/bfnrtu").find(b[i]) == std::string_view::npos) {
+          b[i] = '/';
+          ++repaired_;
+        }
+      } else if (c == '\\') escaped_ = true;
       else if (c == '"') in_string_ = false;
     } else if (c == '"') {
       in_string_ = true;

@@ -27,7 +27,7 @@ class FileInput {
 };
 
 // Profilers write JSON that is not quite JSON: inf and nan as numbers, control characters and broken UTF-8 in names. They become 0,
-// a blank and '?', each of the same length.
+// a blank and '?', escapes that JSON lacks become a slash; each of the same length.
 class JsonStreambuf : public std::streambuf {
  public:
   explicit JsonStreambuf(FileInput& input) : input_(input), buffer_(1 << 20) {}

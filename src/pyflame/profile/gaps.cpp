@@ -1,5 +1,6 @@
 // Why a device did nothing: from what the CPU did between the device's last work and the launch of the next.
 #include <algorithm>
+#include <set>
 
 #include "pyflame/profile/analyse.h"
 
@@ -21,7 +22,7 @@ bool contains(const std::string& text, std::initializer_list<const char*> words)
 bool waits(const std::string& call) {
   // hipMemcpy without Async returns when the copy is done.
   return contains(call, {"Synchronize", "hipMemcpyWithStream", "hipMemcpyDtoH"}) || call == "hipMemcpy" ||
-         call == "cudaMemcpy" || call == "hipEventQuery";
+         call == "cudaMemcpy";
 }
 bool allocates(const std::string& call) {
   return contains(call, {"hipMalloc", "cudaMalloc", "hipFree", "cudaFree", "hipHostMalloc", "cudaHostAlloc",
@@ -94,10 +95,15 @@ class Coverage {
 class Explainer {
  public:
   explicit Explainer(const Trace& t) : t_(t) {
+    // Other threads wait for the device as well (watchdogs of collectives): only those that launch hold the device up.
+    std::set<std::pair<int32_t, uint64_t>> launching;
+    for (const GpuEvent& e : t.gpu)
+      if (e.call >= 0)
+        launching.emplace(t.calls[static_cast<size_t>(e.call)].process, t.calls[static_cast<size_t>(e.call)].thread);
     for (const ApiCall& c : t.calls) {
       const std::string& name = t.names[c.name];
       const Span span{c.start, c.end, c.name};
-      if (waits(name)) waits_.add(span);
+      if (waits(name) && (launching.empty() || launching.count({c.process, c.thread}) != 0)) waits_.add(span);
       if (allocates(name)) allocations_.add(span);
       if (compiles(name)) compilations_.add(span);
       cover_.add(c.start, c.end);
@@ -175,7 +181,9 @@ const char* describe(GapCause cause) {
     case GapCause::dispatch: return "the next kernel was queued already: the time between two kernels of a queue";
     case GapCause::dependency: return "the next kernel was queued already and waited for another stream or device";
     case GapCause::launching: return "the CPU was still in operators and launches: it is slower than the device";
-    case GapCause::python: return "the CPU was between operators (Python), then launched the next kernel";
+    case GapCause::python:
+      return "the CPU was between operators and calls (Python, or the program's own code), then launched the next "
+             "kernel";
     case GapCause::synchronise: return "the CPU had waited for the device (synchronise) and launched only then";
     case GapCause::copy_to_host:
       return "a result was copied to the host and waited for (.item(), .cpu(), print, a Python condition)";

@@ -168,7 +168,7 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress) {
   }
   if (profile.trace.dropped > 0)
     profile.problem(
-        "", fmt::format("{} events beyond the limit of 8 million of a kind were left out", profile.trace.dropped));
+        "", fmt::format("{} events beyond the limit of 4 million of a kind were left out", profile.trace.dropped));
   link(profile.trace);
   return profile;
 }

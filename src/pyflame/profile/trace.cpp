@@ -8,7 +8,7 @@ namespace pyflame::profile {
 
 namespace {
 
-constexpr size_t kMaxGpuEvents = 8'000'000, kMaxOps = 8'000'000, kMaxCalls = 8'000'000;
+constexpr size_t kMaxGpuEvents = 4'000'000, kMaxOps = 4'000'000, kMaxCalls = 4'000'000;
 constexpr size_t kMaxNames = 2'000'000, kMaxNameBytes = 4096, kMaxDevices = 1024;
 
 template <class T>

@@ -29,7 +29,7 @@ const GpuProduct* product_by_name(const std::string& name) {
   return best;
 }
 
-void identify(const Options& options, Analysis& a) {
+void identify(const Trace& t, const Options& options, Analysis& a) {
   std::string name = options.product;
   if (name.empty() && a.device != nullptr) name = a.device->name;
   a.gfx = options.gfx;
@@ -44,7 +44,9 @@ void identify(const Options& options, Analysis& a) {
            "report: --product '{}' is not known; expected a name such as 'MI300X'", options.product);
   if (a.product != nullptr && a.gfx.empty()) a.gfx = a.product->gfx;
   const GpuArch* arch = find_gpu_arch(a.gfx);
-  a.amd = arch != nullptr ? arch->amd : lower(name).find("nvidia") == std::string::npos;
+  const bool cuda = std::any_of(t.calls.begin(), t.calls.end(),
+                                [&](const ApiCall& c) { return t.names[c.name].starts_with("cuda"); });
+  a.amd = arch != nullptr ? arch->amd : !cuda && lower(name).find("nvidia") == std::string::npos;
 }
 
 // The number in "ProfilerStep#12"; -1 where the name is of no step.
@@ -142,7 +144,7 @@ void choose_device(const Trace& t, const Options& options, Analysis& a) {
         std::all_of(t.devices.begin(), t.devices.end(), [&](const Device& d) { return d.name == t.devices[0].name; });
     if (same) a.device = &t.devices[0];
   }
-  identify(options, a);
+  identify(t, options, a);
 }
 
 void choose_window(const Trace& t, const Options& options, Analysis& a) {

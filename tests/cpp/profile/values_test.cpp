@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <cmath>
 #include <fstream>
 #include <istream>
 
@@ -162,13 +163,19 @@ std::string repaired(const std::string& path, const std::string& content, int64_
 
 TEST(FileInput, JsonIsMended) {
   const test::TempFolder folder;
-  const std::string path = folder.path() + "/t.json";
+  const std::string path = folder / "t.json";
   EXPECT_EQ(repaired(path, R"({"a": inf, "b": -nan, "c": NaN})"), R"({"a": 0  , "b": -0  , "c": 0  })");
   EXPECT_EQ(repaired(path, R"({"a": true, "b": [false,null], "c": 1e5, "d": 1.5E-3})"),
             R"({"a": true, "b": [false,null], "c": 1e5, "d": 1.5E-3})");
-  EXPECT_EQ(repaired(path, "{\"a\x01b\": \"inf \\\" nan\"}"), "{\"a b\": \"inf \\\" nan\"}");
+  EXPECT_EQ(repaired(path,
+                     "{\"a\x01"
+                     "b\": \"inf \\\" nan\"}"),
+            "{\"a b\": \"inf \\\" nan\"}");
   EXPECT_EQ(repaired(path, "\"\xC3\xA4 \xFF \xE2\x82\""), "\"\xC3\xA4 ? ??\"");
   EXPECT_EQ(repaired(path, ""), "");
+  EXPECT_EQ(repaired(path, R"(["C:\Users\n","a\\b","\u00e4"])"), R"(["C:\Users\n","a\\b","\u00e4"])");
+  EXPECT_EQ(repaired(path, R"(["C:\Users"])"), R"(["C:\Users"])");
+  EXPECT_EQ(repaired(path, "[\"C:\\Xy\"]"), "[\"C:\\/y\"]");  // an escape that JSON does not have
   int64_t places = 0;
   repaired(path, "[inf,inf]", &places);
   EXPECT_EQ(places, 2);
@@ -179,15 +186,14 @@ TEST(FileInput, MendingAcrossTheBuffersEdge) {
   // The pieces straddle the edge of the buffer of 1 MiB at each offset.
   for (size_t shift = 0; shift < 8; ++shift) {
     const std::string front = "[\"" + std::string((1 << 20) - 8 + shift, 'x') + "\",";
-    EXPECT_EQ(repaired(folder.path() + "/t.json", front + "inf,\"\xE2\x82\xAC\",true]"),
-              front + "0  ,\"\xE2\x82\xAC\",true]")
+    EXPECT_EQ(repaired(folder / "t.json", front + "inf,\"\xE2\x82\xAC\",true]"), front + "0  ,\"\xE2\x82\xAC\",true]")
         << shift;
   }
 }
 
 TEST(FileInput, LinesAndCompression) {
   const test::TempFolder folder;
-  const std::string path = folder.path() + "/a.csv.gz";
+  const std::string path = folder / "a.csv.gz";
   gzFile z = gzopen(path.c_str(), "wb");
   const std::string text = "one\r\ntwo\n\n" + std::string(3 << 20, 'y') + "\nlast";
   gzwrite(z, text.data(), static_cast<unsigned>(text.size()));
@@ -197,7 +203,7 @@ TEST(FileInput, LinesAndCompression) {
   std::vector<size_t> lengths;
   while (lines.next(line)) lengths.push_back(line.size());
   EXPECT_EQ(lengths, (std::vector<size_t>{3, 3, 0, 1 << 20, 4}));  // a line beyond all reason is cut
-  EXPECT_THROW(FileInput(folder.path() + "/none"), Error);
+  EXPECT_THROW(FileInput(folder / "none"), Error);
 }
 
 }  // namespace
