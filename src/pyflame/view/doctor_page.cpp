@@ -45,6 +45,8 @@ Html finding_card(const Json& f) {
   if (has(f, "where")) meta += el("span", "", "at " + str(f, "where"));
   if (has(f, "recommended_by") && !str(f, "recommended_by").empty())
     meta += el("span", "", "recommended by " + str(f, "recommended_by"));
+  if (const std::string other = str(f, "advised_otherwise"); !other.empty())
+    meta += el("span", "", "others say otherwise: " + other);
   if (has(f, "source")) meta += el("span", "", "source: " + str(f, "source"));
   if (!meta.empty()) body += el("div", "meta", meta);
   return el("article", "card finding tone-" + tone_of(severity), body);
@@ -72,8 +74,16 @@ Html clash(const std::vector<const Json*>& members) {
   return el("div", "clash", body);
 }
 
+// The rule that found the absence says the same: then one card is enough.
+bool is_among_findings(const Json& doc, const Json& absence) {
+  const std::string fix = str(absence, "fix");
+  const Json& all = list(doc, "findings");
+  return !fix.empty() && std::any_of(all.begin(), all.end(), [&](const Json& f) { return str(f, "command") == fix; });
+}
+
 Html findings(const Json& doc) {
-  Html out = absence_card(at(doc, "facts.absence"));
+  const Json& absence = at(doc, "facts.absence");
+  Html out = is_among_findings(doc, absence) ? Html() : absence_card(absence);
   std::map<std::string, std::vector<const Json*>> clashes;
   std::array<std::vector<const Json*>, kSeverities.size() + 1> by_severity;
   size_t shown = 0, all = 0;
@@ -155,9 +165,9 @@ Html gpu_gauges(const Json& gpu) {
     const double c = num(t, "c"), limit = num(t, "limit_c");
     if (!std::isfinite(c) || std::abs(c) > 1e4) continue;
     const bool hot = limit > 0 && c > limit - 10;
-    out += gauge(capital(str(t, "label", "temperature")), c / (limit > 0 ? limit : 110),
-                 limit > 0 ? fmt::format("{:.0f} of {:.0f} °C", c, limit) : fmt::format("{:.0f} °C", c),
-                 hot ? "high" : "");
+    out += gauge(
+        str(t, "label") == "mem" ? "Memory" : capital(str(t, "label", "temperature")), c / (limit > 0 ? limit : 110),
+        limit > 0 ? fmt::format("{:.0f} of {:.0f} °C", c, limit) : fmt::format("{:.0f} °C", c), hot ? "high" : "");
   }
   if (const double cap = num(gpu, "power.cap_w"), top = num(gpu, "power.max_w"); cap > 0)
     out += gauge("Power cap", cap < top ? cap / top : HUGE_VAL,
@@ -238,8 +248,11 @@ Html host_pairs(const Json& facts) {
       {{"System", value(str(host, "os.name"))},
        {"Kernel", value(str(host, "kernel"))},
        {"Processors",
-        value(
-            joined({str(host, "cpus"), has(host, "numa_nodes") ? str(host, "numa_nodes") + " NUMA nodes" : ""}, ", "))},
+        value(joined({str(host, "cpus"),
+                      has(host, "numa_nodes")
+                          ? str(host, "numa_nodes") + (num(host, "numa_nodes") == 1 ? " NUMA node" : " NUMA nodes")
+                          : ""},
+                     ", "))},
        {"Memory", value(size_text(host, "memory_bytes"))},
        {"Container", value(str(host, "container"))},
        {"Virtualised", value(flag(host, "wsl")  ? "WSL"
@@ -400,26 +413,24 @@ const Json* worst_about(const Json& doc, const std::string& name) {
 }
 
 Html environment(const Json& doc) {
-  const Json& env = object(doc, "facts.env");
-  const Json& readers = object(doc, "readers");
-  Table table("Environment variables", {"Variable", "Value", "Verdict", "Read by", "Where"});
-  std::map<std::string, const Json*> worst;
-  for (const auto& [name, value] : env.items()) {
+  const Json& lines = object(doc, "facts.env_lines");
+  const Json& readers = object(doc, "readers");  // variable -> who reads it
+  std::vector<std::string> titles = {"Variable", "Value", "Verdict"};
+  if (!readers.empty()) titles.push_back("Read by");
+  if (!lines.empty()) titles.push_back("Where");
+  Table table("Environment variables", titles);
+  for (const auto& [name, value] : object(doc, "facts.env").items()) {
     if (table.rows() == 1000) break;
     const Json* finding = worst_about(doc, name);
-    Html verdict =
+    const Html verdict =
         finding ? badge(str(*finding, "severity", "INFO")) + text(" " + str(*finding, "title", str(*finding, "what")))
                 : el("span", "muted", "nothing against it");
-    const auto reader = readers.find(name);
-    table.row({code_cell(name),
-               code_cell(str(value, "")),
-               {verdict},
-               cell(finding && flag(*finding, "no_op") ? "nothing"
-                    : reader != readers.end()          ? str(*reader, "")
-                                                       : ""),
-               cell(has(doc, "facts.env_lines") && object(doc, "facts.env_lines").contains(name)
-                        ? str(object(doc, "facts.env_lines")[name], "")
-                        : "")});
+    std::vector<Cell> cells = {code_cell(name), code_cell(str(value, "")), {verdict}};
+    // A variable's name has no dots, but a document's may.
+    const auto of = [&name](const Json& map) { return map.contains(name) ? str(map[name], "") : std::string(); };
+    if (!readers.empty()) cells.push_back(cell(of(readers)));
+    if (!lines.empty()) cells.push_back(cell(of(lines)));
+    table.row(cells);
   }
   return table.html();
 }

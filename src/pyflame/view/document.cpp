@@ -55,6 +55,13 @@ std::string str(const Json& value, std::string_view path, std::string_view other
   return out.empty() ? std::string(otherwise) : out;
 }
 
+std::string some(const Json& list, size_t most) {
+  Json first = Json::array();
+  for (size_t i = 0; i < std::min(list.size(), most); ++i) first.push_back(list[i]);
+  const std::string out = str(first, "");
+  return list.size() > most ? fmt::format("{} and {} more", out, list.size() - most) : out;
+}
+
 double num(const Json& value, std::string_view path) {
   const Json& found = at(value, path);
   return found.is_number() ? found.get<double>() : std::numeric_limits<double>::quiet_NaN();

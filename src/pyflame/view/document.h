@@ -14,6 +14,8 @@ const Json& at(const Json& value, std::string_view path);
 bool has(const Json& value, std::string_view path);  // is there and not null
 // A text as it is; a number, true or false as one writes it; a list as its items, separated by commas.
 std::string str(const Json& value, std::string_view path, std::string_view otherwise = "");
+// The first `most` items of a list, "and 6 more".
+std::string some(const Json& list, size_t most);
 double num(const Json& value, std::string_view path);  // NaN where there is no number
 bool flag(const Json& value, std::string_view path, bool otherwise = false);
 const Json& list(const Json& value, std::string_view path);    // an array, empty where there is none

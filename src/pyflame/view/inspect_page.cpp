@@ -30,13 +30,16 @@ struct MixClass {
 constexpr std::array kMix = {MixClass{"matrix", "matrix", 9},
                              MixClass{"valu", "vector ALU", 0},
                              MixClass{"salu", "scalar ALU", 8},
+                             MixClass{"smem", "scalar loads", 5},
                              MixClass{"vmem_load", "global loads", 1},
                              MixClass{"vmem_store", "global stores", 7},
+                             MixClass{"atomic", "atomics", 2},
                              MixClass{"lds", "LDS", 3},
                              MixClass{"scratch", "scratch", 6},
+                             MixClass{"barrier", "barriers", 4},
                              MixClass{"wait", "waits", 10},
-                             MixClass{"branch", "branches", 5},
-                             MixClass{"other", "other", 2}};
+                             MixClass{"branch", "branches", 11},
+                             MixClass{"other", "other", 8}};
 
 Html mix_bar(const Json& mix, std::string_view title) {
   double total = 0;
@@ -106,14 +109,14 @@ Html resources(const Json& k) {
     add("SGPRs", sgpr, 0, fmt::format("{:g}", sgpr));
     add("LDS of a workgroup", lds, 0, bytes(lds));
   }
-  for (const auto& [name, most] : object(k, "occupancy.limits").items())
-    if (most.is_number()) {
-      const double waves = num(most, ""), all = num(k, "occupancy.max_waves");
-      const bool limits = name == str(k, "occupancy.limiter") && waves < all;
-      out += gauge("Waves that " + name + " allow", all > 0 ? waves / all : HUGE_VAL,
-                   std::isfinite(all) ? fmt::format("{:g} of {:g}", waves, all) : fmt::format("{:g}", waves),
-                   limits ? "accent" : "");
-    }
+  // Limits that limit nothing are not worth a line.
+  const double all = num(k, "occupancy.max_waves");
+  for (const auto& [name, most] : object(k, "occupancy.limits").items()) {
+    const double waves = num(most, "");
+    if (waves < all)
+      out += gauge("Waves that " + name + " allow", waves / all, fmt::format("{:g} of {:g}", waves, all),
+                   name == str(k, "occupancy.limiter") ? "accent" : "");
+  }
   return out;
 }
 
@@ -187,7 +190,8 @@ Html loops(const Json& isa) {
         matrix += (matrix.empty() ? "" : ", ") + str(m, "count") + " × " +
                   str(m, "name", str(m, "shape") + " " + str(m, "type"));
     for (const auto& [name, n] : object(loop, "waits").items())
-      if (num(n, "") > 0 && waits.size() < 100) waits += (waits.empty() ? "" : ", ") + name + " × " + str(n, "");
+      if (name != "all" && num(n, "") > 0 && waits.size() < 100)
+        waits += (waits.empty() ? "" : ", ") + name + " × " + str(n, "");
     const double share = num(loop, "matrix_share");
     table.row({code_cell(str(loop, "begin") + "–" + str(loop, "end")), number_cell(loop, "depth"),
                number_cell(loop, "instructions"), std::isfinite(share) ? cell(share, percent(share)) : cell(""),
@@ -196,7 +200,7 @@ Html loops(const Json& isa) {
   }
   if (!table.rows()) return {};
   return el("h3", "", "Loops") + table.html() +
-         note("Bytes are per lane and pass; cycles are what issuing takes, without waiting.");
+         note("Bytes and cycles are of one wave and one pass; cycles are what issuing takes, without waiting.");
 }
 
 Html finding(const Json& f) {
@@ -384,7 +388,7 @@ std::string inspect_page(const Json& document) {
                              : kernels.empty() ? ""
                                                : ", none with spilled registers");
   page.tone = spilling ? "high" : low ? "med" : kernels.empty() ? "" : "good";
-  page.subline = str(document, "inputs");
+  page.subline = some(list(document, "inputs"), 3);
   page.hero = stats(stat("kernels", std::to_string(kernels.size())) +
                     stat("spilling", std::to_string(spilling), "", spilling ? "high" : "") +
                     stat("with scratch", std::to_string(scratch), "", scratch ? "med" : "") +

@@ -35,9 +35,15 @@ Html head(const Page& page) {
                 el("title", "", page.title) + el("style", "", Html::raw(std::string(embedded("view/page.css")))));
 }
 
+// A number and its percent sign stay on one line.
+std::string unbroken(std::string sentence) {
+  for (size_t at = 0; (at = sentence.find(" %", at)) != std::string::npos; ++at) sentence.replace(at, 1, "\xC2\xA0");
+  return sentence;
+}
+
 Html header(const Page& page) {
   const Html brand = el("p", "brand", Html::raw(kMark) + el("span", "", "PyFlame") + el("span", "tool", page.tool));
-  Html headline = el("h1", page.tone.empty() ? "" : "toned tone-" + page.tone, page.headline);
+  Html headline = el("h1", page.tone.empty() ? "" : "toned tone-" + page.tone, unbroken(page.headline));
   if (!page.subline.empty()) headline += el("p", "subline", page.subline);
   return el("header", "", el("div", "wide", brand + headline + page.hero));
 }

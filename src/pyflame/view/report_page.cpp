@@ -375,7 +375,7 @@ std::string report_page(const Json& document) {
   page.title = "PyFlame report: " + str(document, "inputs");
   page.headline = str(document, "verdict", "Where the GPU time went");
   std::string device = str(document, "device.name", str(document, "device.gfx"));
-  for (const std::string& part : {str(document, "format"), str(document, "inputs")})
+  for (const std::string& part : {str(document, "format"), some(list(document, "inputs"), 3)})
     if (!part.empty()) device += (device.empty() ? "" : " · ") + part;
   page.subline = device;
   page.hero = figures(document);

@@ -33,7 +33,7 @@ Layout place(const Topology& t, const std::vector<size_t>& order) {
   Layout l;
   l.width = t.gpus.size() > 16 ? 62 : 100;
   l.height = t.gpus.size() > 16 ? 24 : 52;
-  l.ring = t.gpus.size() <= 2 ? 112 : std::max(150.0, n * (t.gpus.size() > 16 ? 12.5 : 20.5) + 30);
+  l.ring = t.gpus.size() <= 2 ? 112 : std::max(116.0, n * (t.gpus.size() > 16 ? 12.5 : 20.5) + 30);
   l.arc = l.ring + (t.gpus.size() <= 2 ? 84 : 104);
   l.middle = {l.arc + 96, l.arc + 44};
   l.angle.resize(t.gpus.size());
