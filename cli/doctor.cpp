@@ -119,7 +119,13 @@ int run_doctor(const Options& o) {
     fmt::print("{}", doctor::report_text(document, style, {o.verbose, *doctor::severity_of(o.only)}));
     if (!o.html.empty()) fmt::print("The page was written to {}.\n", o.html);
   }
-  return doctor::exit_code(document);
+  // A program that could not be parsed has no findings, which must not pass for being sound.
+  const Json& failed = document["facts"]["failed_probes"];
+  const int code = doctor::exit_code(document);
+  const bool unread = !o.lint_file.empty() && std::any_of(failed.begin(), failed.end(), [&](const Json& p) {
+    return p.value("probe", "") == o.lint_file;
+  });
+  return unread && code == kOk ? kFailure : code;
 }
 
 }  // namespace
@@ -127,7 +133,8 @@ int run_doctor(const Options& o) {
 void add_doctor(CLI::App& app, Run& run) {
   CLI::App* cmd =
       app.add_subcommand("doctor", "What is wrong with this machine's GPUs, drivers and settings, and what mends it");
-  cmd->footer("Exit code: 0 nothing above LOW, 3 at worst MED, 4 HIGH, 5 CRIT.");
+  cmd->footer(
+      "Exit code: 0 nothing above LOW, 3 at worst MED, 4 HIGH, 5 CRIT; 1 when a program could not be read to its end.");
   auto o = std::make_shared<Options>();
   cmd->add_flag("--json", o->json, "As one JSON document");
   cmd->add_option("--html", o->html, "Also write a page with pictures into this file")->type_name("FILE");

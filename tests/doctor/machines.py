@@ -119,8 +119,9 @@ class Machine:
             so = so.format(major)
             names += [f"lib{stem}.so", f"lib{stem}.so.{so}", f"lib{stem}.so.{so}.{version.split('.')[1]}.{number}"]
         self.listed[root + "/lib"] = names
-        self.listed[root + "/lib/rocblas/library"] = [f"TensileLibrary_lazy_{g}.dat" for g in ROCBLAS]
-        self.listed[root + "/lib/hipblaslt/library"] = [f"TensileLibrary_lazy_{g}.dat" for g in ROCBLAS]
+        archs = ROCBLAS + (["gfx950", "gfx1150", "gfx1151"] if int(major) >= 7 else [])
+        for library in ("rocblas", "hipblaslt"):
+            self.listed[f"{root}/lib/{library}/library"] = [f"TensileLibrary_lazy_{g}.dat" for g in archs]
         self.listed[root + "/share/miopen/db"] = [f"{g}.HIP.fdb.txt" for g in MIOPEN]
         if default:
             self.links["/opt/rocm"] = root

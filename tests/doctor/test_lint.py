@@ -903,3 +903,71 @@ def test_functions_that_call_each_other(check):
     source = HEAD + "def a(x):\n    return b(x)\ndef b(x):\n    return a(x)\na(1)\nf = lambda: f()\nf()\n"
     source += "".join(f"def g{i}():\n    return g{i + 1}()\n" for i in range(200)) + "g0()\n"
     assert check(source)["problems"] == []
+
+
+# --- through the program
+
+LEVELS = {"INFO": 0, "LOW": 0, "MED": 3, "HIGH": 4, "CRIT": 5}
+
+
+@pytest.fixture
+def program_lint(run, tmp_path):
+    def call(source, *options, code):
+        path = tmp_path / "program.py"
+        path.write_bytes(source if isinstance(source, bytes) else source.encode("utf-8"))
+        return run("doctor", *options, "lint", path, code=code)
+
+    return call
+
+
+@pytest.mark.parametrize("source, code", [
+    ("import torch\nmodel = torch.nn.Linear(2, 2)\n", 0),
+    (HEAD + "torch.cuda.max_split_size_mb = 512\n", 0),
+    (HEAD + FIRES["LINT-04"][0], 0),
+    (HEAD + FIRES["LINT-06"][0], 3),
+    (HEAD + FIRES["LINT-01"][0], 4),
+    (HEAD + FIRES["ENV-64"][1], 5),
+])
+def test_exit_code_is_the_worst_finding(program_lint, source, code):
+    program_lint(source, code=code)
+
+
+def test_report_names_line_and_mend(program_lint):
+    text = program_lint(HEAD + FIRES["LINT-05"][0], code=4).stdout
+    assert "program.py:5" in text and "LINT-05" in text and 'torch.autocast("cuda"' in text
+    document = json.loads(program_lint(HEAD + FIRES["LINT-05"][0], "--json", code=4).stdout)
+    finding, = [f for f in document["findings"] if f["id"] == "LINT-05"]
+    assert finding["where"].endswith("program.py:5") and finding["severity"] == "HIGH" and finding["fix"].startswith("Write torch.autocast")
+
+
+@pytest.mark.parametrize("rule", sorted(FIRES))
+def test_each_rule_through_the_program(program_lint, rule):
+    document = json.loads(program_lint(whole(FIRES[rule][0]), "--json", code=None).stdout)
+    finding = next(f for f in document["findings"] if f["id"] == rule)
+    assert finding["title"] and finding["what"] and finding["severity"] in LEVELS and ":" in finding["where"]
+
+
+def test_settings_in_a_program_are_judged(program_lint):
+    source = "import os\nos.environ['PYTORCH_HIP_ALLOC_CONF'] = 'expandable_segments:True,max_split_size_mb:64'\nos.environ['TORCH_COMPILE_BACKEND'] = 'inductor'\nimport torch\n"
+    document = json.loads(program_lint(source, "--json", code=5).stdout)
+    where = {f["id"]: f["where"].rsplit(":", 1)[1] for f in document["findings"]}
+    assert where["ENV-50"] == "2" and where["ENV-59"] == "3" and "LINT-08" not in where
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_hostile_sources_through_the_program(program_lint, name):
+    r = program_lint(HOSTILE[name][0], code=None)
+    assert r.returncode == 1, "a program that was not read is not sound"
+    assert "Traceback" not in r.stdout + r.stderr
+    assert HOSTILE[name][1].lower() in " ".join((r.stdout + r.stderr).split()).lower()
+
+
+def test_no_file_and_no_python(run, tmp_path, program):
+    run("doctor", "lint", tmp_path / "absent.py", code=1)
+    path = tmp_path / "program.py"
+    path.write_text("import torch\n")
+    r = run("doctor", "lint", path, code=1, env={"PATH": str(tmp_path)})
+    assert "python3" in r.stderr
+    dashed = tmp_path / "-x.py"
+    dashed.write_text(HEAD + "torch.cuda.max_split_size_mb = 1\n")
+    assert "ENV-63" in run("doctor", "--json", "lint", "--", "-x.py", code=None, cwd=tmp_path).stdout

@@ -46,7 +46,7 @@ VIEWS = {"size", "dim", "view", "reshape", "t", "transpose", "numel", "data_ptr"
 # torch.cuda.*: what does not start the GPU.
 QUIET = ("amp", "Event", "Stream", "CUDAGraph", "is_initialized", "manual_seed", "manual_seed_all", "nvtx", "empty_cache", "device",
          "is_bf16_supported_doc", "graphs", "profiler", "jiterator", "OutOfMemoryError", "CUDAGraphs", "random")
-MODELISH = re.compile(r"(^|_)(model|net|network|module|layer|encoder|decoder|unet|vae|transformer|llm|fn|func|kernel|op|forward|generate)\d*$", re.I)
+MODELISH = re.compile(r"(^|_)(model|net|network|module|layer|encoder|decoder|unet|vae|transformer|llm)\d*$|^(fn|func|kernel|op|forward|generate)$", re.I)
 MAKER = re.compile(r"_*(pre)?(compile|load|get|make|build|create|init|save|read|write|parse|check|is|has|set|add|register|find)(_|$)", re.I)
 STEPISH = re.compile(r"(^|_)(step|steps|batch|batches|iter|iteration|it|idx|i|batch_idx|batch_index|global_step)$", re.I)
 LOADERISH = re.compile(r"load|batch|data|(^|_)dl$|samples|sampler", re.I)
