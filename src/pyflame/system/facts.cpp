@@ -85,7 +85,7 @@ class Collector {
     // Software is found by the environment of the process in question where there is one: a script's says little about it.
     const Environment& places = options_.pid && !judged_.empty() ? judged_ : own_;
     probe("rocm", [&] { facts_["rocm"] = rocm_facts(host_, places); });
-    probe("frameworks", [&] { facts_["frameworks"] = framework_facts(host_, places); });
+    probe("frameworks", [&] { facts_["frameworks"] = framework_facts(host_, places, options_.pid); });
     probe("support", [&] { add_support(); });
     probe("environment", [&] { facts_["env"] = audited(judged_); });
     facts_["env_source"] = options_.environment ? options_.environment_source

@@ -108,7 +108,14 @@ void add_python_on_path(const Host& host, const Environment& environment, std::v
   }
 }
 
-std::vector<std::string> site_folders(const Host& host, const Environment& environment) {
+// The prefix of a running python: /opt/conda/envs/x for /opt/conda/envs/x/bin/python3.11.
+std::string prefix_of_process(const Host& host, int64_t pid) {
+  const std::string exe = host.real_path("/proc/" + std::to_string(pid) + "/exe").value_or("");
+  const size_t bin = exe.rfind("/bin/python");
+  return bin == exe.npos ? "" : exe.substr(0, bin);
+}
+
+std::vector<std::string> site_folders(const Host& host, const Environment& environment, std::optional<int64_t> pid) {
   std::vector<std::string> out;
   if (const std::string* paths = find(environment, "PYTHONPATH"))
     for (std::string_view p : split(*paths, ':'))
@@ -122,7 +129,9 @@ std::vector<std::string> site_folders(const Host& host, const Environment& envir
   if (!isolated) {
     if (const std::string* base = find(environment, "PYTHONUSERBASE")) add_prefix(host, *base, out);
     else if (const std::string* home = find(environment, "HOME")) add_prefix(host, *home + "/.local", out);
-    add_python_on_path(host, environment, out);
+    if (const std::string prefix = pid ? prefix_of_process(host, *pid) : ""; !prefix.empty())
+      add_prefix(host, prefix, out);
+    else add_python_on_path(host, environment, out);
   }
   std::set<std::string> seen;
   std::vector<std::string> unique;
@@ -161,10 +170,10 @@ json torch_facts(const Host& host, const std::string& folder, json entry) {
 
 }  // namespace
 
-json framework_facts(const Host& host, const Environment& environment) {
+json framework_facts(const Host& host, const Environment& environment, std::optional<int64_t> pid) {
   json out = json::array();
   std::set<std::string> seen;
-  for (const std::string& site : site_folders(host, environment)) {
+  for (const std::string& site : site_folders(host, environment, pid)) {
     const std::vector<std::string> names = host.list_if(site, is_known);
     // Two distributions may own one folder (triton); the first one of the list is named.
     std::map<std::string, std::string> versions;

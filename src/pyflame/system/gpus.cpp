@@ -62,6 +62,9 @@ void add_memory(const Host& host, const std::string& folder, const KfdNode& node
   for (const char* key : {"", "local_mem_size"})
     if (const uint64_t bytes = *key ? node.get(key) : node.memory_bytes; !total && bytes > 0)
       total = static_cast<int64_t>(bytes);
+  // Of a partitioned GPU the device's files give the memory of the whole card.
+  if (total && node.memory_bytes > 0 && node.memory_bytes < static_cast<uint64_t>(std::max<int64_t>(*total, 0)))
+    total = static_cast<int64_t>(node.memory_bytes);
   gpu["vram_bytes"] = or_null(total);
   gpu["vram_used_bytes"] = or_null(number("mem_info_vram_used"));
   gpu["gtt_bytes"] = or_null(number("mem_info_gtt_total"));

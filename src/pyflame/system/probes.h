@@ -38,7 +38,7 @@ inline std::string pci_folder(const std::string& address) { return "/sys/bus/pci
 // software.cpp
 nlohmann::json rocm_facts(const Host& host, const Environment& environment);
 // frameworks.cpp
-nlohmann::json framework_facts(const Host& host, const Environment& environment);
+nlohmann::json framework_facts(const Host& host, const Environment& environment, std::optional<int64_t> pid);
 
 // support.cpp
 // "official" for this release of ROCm (of the newest known one when the release is unknown), "unlisted" or "unsupported".

@@ -116,7 +116,6 @@ class Recorder final : public HostView {
 
  private:
   void note_link(const std::string& path) const {
-    if (path.rfind("/proc/", 0) == 0) return;  // /proc/self is another number each time
     const std::optional<std::string> real = host().real_path(path);
     if (real && *real != path) links_[path] = *real;
   }
@@ -128,8 +127,8 @@ class Recorder final : public HostView {
     const std::string folder = path.substr(0, slash);
     const auto known = folders_.find(folder);
     if (known != folders_.end()) return known->second + path.substr(slash);
-    note_link(folder);
-    const bool process = folder.rfind("/proc/", 0) == 0;
+    const bool process = folder.rfind("/proc/", 0) == 0;  // /proc/self is another number each time
+    if (!process) note_link(folder);
     const std::string real = folders_[folder] = process ? folder : host().real_path(folder).value_or(folder);
     return real + path.substr(slash);
   }

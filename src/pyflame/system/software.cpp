@@ -23,12 +23,12 @@ std::string version_in(const Host& host, const std::string& folder) {
   return "";
 }
 
-constexpr const char* kSystemFolders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu",
-                                          "/usr/lib"};
-
-std::vector<std::string> library_folders(const Install& install) {
-  if (install.path == "/usr") return {std::begin(kSystemFolders), std::end(kSystemFolders)};
-  return {install.path + "/lib", install.path + "/lib64"};
+// ROCm's own packages use lib; those of distributions what the distribution uses.
+std::vector<std::string> library_folders(const std::string& prefix) {
+  std::vector<std::string> out;
+  for (const char* folder : {"/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu"})
+    out.push_back(prefix + folder);
+  return out;
 }
 
 struct Library {
@@ -77,6 +77,12 @@ std::optional<Library> find_library(const std::string& folder, const std::vector
   return best;
 }
 
+std::optional<Library> find_library(const Host& host, const std::string& prefix, const std::string& stem) {
+  for (const std::string& folder : library_folders(prefix))
+    if (auto library = find_library(folder, library_names(host, folder), stem)) return library;
+  return std::nullopt;
+}
+
 std::vector<Install> find_installs(const Host& host, const Environment& environment) {
   std::vector<Install> out;
   std::set<std::string> seen;
@@ -85,13 +91,13 @@ std::vector<Install> find_installs(const Host& host, const Environment& environm
     if (!seen.insert(real).second) return;
     std::string version = version_in(host, folder);
     if (version.empty()) version = version_in(host, real);
-    const bool has_library = [&] {
-      for (const char* lib : {"/lib", "/lib64"})
-        for (const char* stem : {"amdhip64", "hsa-runtime64"})
-          if (find_library(real + lib, library_names(host, real + lib), stem)) return true;
-      return false;
-    }();
-    if (has_library || (!version.empty() && host.exists(real + "/.info"))) out.push_back({real, version});
+    const std::optional<Library> hip = find_library(host, real, "amdhip64");
+    if (!hip && !find_library(host, real, "hsa-runtime64") && (version.empty() || !host.exists(real + "/.info")))
+      return;
+    // HIP's number begins with that of its ROCm: 5.7.31921 is of a 5.7.
+    if (const Version v = hip ? parse_version(hip->version) : Version(); version.empty() && v.minor + v.patch > 0)
+      version = std::to_string(v.major) + "." + std::to_string(v.minor);
+    out.push_back({real, std::move(version)});
   };
   for (const char* name : {"ROCM_PATH", "ROCM_HOME", "HIP_PATH"})
     if (const auto it = environment.find(name); it != environment.end() && it->second.rfind('/', 0) == 0)
@@ -102,12 +108,7 @@ std::vector<Install> find_installs(const Host& host, const Environment& environm
   for (const std::string& name :
        host.list_if("/opt/rocm", [](std::string_view n) { return n == "core" || n.rfind("core-", 0) == 0; }))
     add("/opt/rocm/" + name);
-  // Packages of the distributions.
-  for (const char* folder : kSystemFolders)
-    if (const auto hip = find_library(folder, library_names(host, folder), "amdhip64")) {
-      out.push_back({"/usr", hip->version});
-      break;
-    }
+  add("/usr");  // packages of the distributions
   return out;
 }
 
@@ -141,7 +142,7 @@ json rocm_facts(const Host& host, const Environment& environment) {
   if (!installs.empty()) {
     const Install& first = installs.front();
     version = first.version;
-    for (const std::string& folder : library_folders(first)) {
+    for (const std::string& folder : library_folders(first.path)) {
       const std::vector<std::string> names = library_names(host, folder);
       for (const auto& [key, stem] : kLibraries) {
         if (!libraries[key].is_null()) continue;

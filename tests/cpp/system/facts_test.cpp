@@ -243,7 +243,7 @@ TEST(Facts, PackagesOfADistribution) {
   m.record()["listed"]["/usr/lib/x86_64-linux-gnu"] = {"libamdhip64.so.5", "libamdhip64.so.5.7.31921",
                                                        "libhsa-runtime64.so.1"};
   const json rocm = m.facts()["rocm"];
-  EXPECT_EQ(rocm["version"], "5.7.31921");
+  EXPECT_EQ(rocm["version"], "5.7");
   EXPECT_EQ(rocm["installs"][0]["path"], "/usr");
   EXPECT_EQ(rocm["libraries"]["hsa"]["version"], "1");
 }
@@ -276,6 +276,9 @@ TEST(Facts, EnvironmentOfAScriptAndOfAProcess) {
   process.pid = 77;
   EXPECT_EQ(m.facts(process)["env"], json::parse(R"({"NCCL_DEBUG":"INFO"})"));
   EXPECT_EQ(m.facts(process)["env_source"], "process 77");
+  m.link("/proc/77/exe", "/opt/conda/envs/x/bin/python3.11");
+  m.file("/opt/conda/envs/x/lib/python3.11/site-packages/vllm-0.9.1.dist-info/METADATA", "");
+  EXPECT_EQ(m.facts(process)["frameworks"][0]["path"], "/opt/conda/envs/x/lib/python3.11/site-packages/vllm");
   process.pid = 78;
   const json gone = m.facts(process);
   ASSERT_EQ(gone["failed_probes"].size(), 1u);

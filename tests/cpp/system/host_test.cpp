@@ -67,6 +67,7 @@ TEST(Record, OfASyntheticMachineGivesTheSameFacts) {
   m.record()["unreadable"]["/sys/bus/pci/devices/0000:04:00.0/mem_info_vram_total"] = "denied";
   m.record()["filesystems"]["/home/user"] = {{"type", "nfs"}, {"bytes", 5}, {"free", 2}};
   m.record()["process_env"]["9"] = {{"NCCL_DEBUG", "INFO"}};
+  m.link("/proc/9/exe", "/c/bin/python3.11").file("/c/lib/python3.11/site-packages/vllm-1.0.dist-info/METADATA", "");
   TempFolder folder;
   system::CollectOptions process;
   process.pid = 9;
@@ -76,6 +77,7 @@ TEST(Record, OfASyntheticMachineGivesTheSameFacts) {
   system::record(*first, folder / "other", 9);
   EXPECT_EQ(system::collect(*first, process), system::collect(*system::recorded(folder / "other"), process));
   EXPECT_EQ(system::collect(*first)["host"]["iommu"]["mode"], "identity");
+  EXPECT_EQ(system::collect(*first, process)["frameworks"].size(), 1u);
 }
 
 TEST(Record, KeepsNoSecretsAndNoStrangers) {
