@@ -265,7 +265,8 @@ class Audit {
     const std::string more =
         count("MED") ? fmt::format(", and {} cost speed", many(count("MED"), "more may", "more may")) : "";
     if (const int n = count("HIGH"))
-      return fmt::format("{} a program or costs much of its speed{}.", many(n, "thing stops", "things stop"), more);
+      return fmt::format("{} much of its speed{}.",
+                         many(n, "thing stops a program or costs", "things stop a program or cost"), more);
     if (const int n = count("MED")) return fmt::format("{} speed or stability.", many(n, "thing costs", "things cost"));
     if (findings.empty()) return "Nothing to mend was found.";
     return "Nothing serious was found.";

@@ -177,7 +177,11 @@ Json lacking(const Json& gpus, const Json& shipped) {
 }
 
 void libraries(const Json& facts, const system::Host* host, Json& out) {
-  const Json visible = visible_gpus(facts);
+  // What a program should not use beside a card (ENV-08) needs no kernels.
+  Json visible = visible_gpus(facts);
+  if (std::any_of(visible.begin(), visible.end(), [](const Json& g) { return !yes(g, "integrated"); }))
+    visible.erase(std::remove_if(visible.begin(), visible.end(), [](const Json& g) { return yes(g, "integrated"); }),
+                  visible.end());
   out["rocblas_lacks"] = lacking(visible, list(facts, "rocm.rocblas_archs"));
   out["miopen_lacks"] = lacking(visible, list(facts, "rocm.miopen_db"));
   const std::string folder = text(facts, "env.ROCBLAS_TENSILE_LIBPATH");

@@ -262,7 +262,10 @@ class Reader {
           if (std::optional<Word> next = word()) here = next->text;
         continue;
       }
-      if (words.size() < 10000) words.push_back(std::move(*w));
+      // In front of a command they are carried out one after the other: A=1 B=$A.
+      if (const auto equals = words.empty() ? split_assignment(*w) : std::nullopt)
+        assign(w->text.substr(0, *equals), value_of(*w, *equals), line);
+      else if (words.size() < 10000) words.push_back(std::move(*w));
     }
     if (at_ == began) ++at_;
     if (!here.empty()) {
