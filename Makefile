@@ -26,7 +26,7 @@ PYTEST      := $(PY) tools/run_pytest.py
 print-%:
 	@echo '$($*)'
 
-.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan docs docs-check bench compare-torch clean distclean
+.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan fuzz docs docs-check bench compare-torch clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -87,6 +87,10 @@ tsan: $(STAMP)/bootstrap  ## the C++ tests of recorder and executor under Thread
 	cmake --preset tsan
 	cmake --build --preset tsan --target $(patsubst %,pyflame_%_test,$(TSAN_FOLDERS))
 	$(NO_ASLR) ctest --preset tsan -j $$(nproc) -R '^($(subst $(eval) ,|,$(strip $(TSAN_FOLDERS))))/'
+
+FUZZ_SECONDS ?= 10
+fuzz: $(STAMP)/bootstrap  ## every reader of foreign data against mutated files, FUZZ_SECONDS for each
+	tools/fuzz.sh $(FUZZ_SECONDS)
 
 docs: install-venv  ## regenerate the generated pages of docs/
 	$(PY) tools/gen_env_docs.py

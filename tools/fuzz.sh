@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Fuzzes the readers of foreign data: tools/fuzz.sh [SECONDS [TARGET...]], SECONDS for each target (default 10), all targets by default.
+# Seeds come from the tests (tests/fuzz/seeds.py); what was found in earlier runs of this machine is kept in build/fuzz. The same seed
+# each time, so that a run on a fresh folder can be repeated. A finding is written to build/fuzz/findings and ends the run with
+# status 1; made small (-minimize_crash=1) it belongs into tests/fuzz/corpus/<target>, which the C++ tests replay.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-10}
+shift || true
+build=${PYFLAME_FUZZ_BUILD:-build/fuzz}
+
+if [ -z "${CXX:-}" ]; then
+  for CXX in clang++ clang++-18 clang++-16 clang++-14 c++; do command -v "$CXX" >/dev/null && break; done
+fi
+mkdir -p "$build/findings"
+if [ ! -f "$build/build.ninja" ]; then
+  cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="$CXX" >"$build/cmake.log" 2>&1 || { cat "$build/cmake.log"; exit 1; }
+fi
+cmake --build "$build"
+program=$(realpath "$build/pyflame_fuzz")
+python3 tests/fuzz/seeds.py "$build/seeds"
+
+# Programs that are given hostile input take what they may: memory, time and addresses are bounded here.
+export ASAN_OPTIONS=allocator_may_return_null=0:detect_leaks=1:handle_abort=1 UBSAN_OPTIONS=print_stacktrace=1
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <("$program" 2>/dev/null)
+failed=()
+for target in "${targets[@]}"; do
+  folders=("$build/corpus/$target" "$build/seeds/$target")
+  [ ! -d "tests/fuzz/corpus/$target" ] || folders+=("tests/fuzz/corpus/$target")
+  mkdir -p "${folders[@]}"
+  if PYFLAME_FUZZ_TARGET=$target "$program" -seed=1 -max_total_time="$seconds" -runs=-1 -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
+      -print_final_stats=1 -artifact_prefix="$build/findings/$target-" "${folders[@]}" >"$build/$target.log" 2>&1; then
+    printf '%-14s %s\n' "$target" "$(grep -oE 'number_of_executed_units: [0-9]+|and [0-9]+ mutations' "$build/$target.log" | grep -oE '[0-9]+' | tail -1) runs, no finding"
+  else
+    printf '%-14s FINDING, see %s\n' "$target" "$build/$target.log"
+    grep -E -m3 'ERROR|SUMMARY|runtime error|terminate|what\(\)' "$build/$target.log" || tail -n 5 "$build/$target.log"
+    failed+=("$target")
+  fi
+done
+[ ${#failed[@]} -eq 0 ] || { echo "findings in: ${failed[*]}"; exit 1; }
