@@ -345,7 +345,7 @@ struct Disassemblers::State {
   std::map<std::string, int> chosen;  // gfx -> index in found_, -1: none
   std::map<std::string, std::string> chosen_tool;
   std::set<std::string> used;
-  std::map<std::string, std::vector<std::string>> rejected;  // gfx -> reasons
+  std::map<std::string, std::vector<std::string>> rejected;  // gfx -> reasons, each once
 };
 
 Disassemblers::Disassemblers(const std::string& path)
@@ -359,27 +359,34 @@ Disassemblers::Disassemblers(const std::string& path)
 
 Disassemblers::~Disassemblers() = default;
 
+int Disassemblers::choose(const std::string& gfx) {
+  auto [it, fresh] = state_->chosen.try_emplace(gfx, -1);
+  for (size_t i = 0; fresh && i < found_.size() && it->second < 0; ++i) {
+    if (found_[i].kind == DisassemblerKind::Kind::tool) continue;
+    const bool comgr = found_[i].kind == DisassemblerKind::Kind::comgr;
+    State::Loaded& l = state_->loaded[i];
+    if (!l.tried) {
+      l.tried = true;
+      l.usable = comgr ? l.comgr.load_from(found_[i].path, l.why) : l.llvm.load_from(found_[i].path, l.why);
+    }
+    if (!l.usable) state_->rejected[gfx].push_back(fmt::format("{}: {}", found_[i].path, l.why));
+    else if (comgr ? l.comgr.knows(gfx) : l.llvm.knows(gfx)) it->second = static_cast<int>(i);
+    else
+      state_->rejected[gfx].push_back(fmt::format("{} does not know {}", comgr ? l.comgr.name() : l.llvm.name(), gfx));
+  }
+  return it->second;
+}
+
+bool Disassemblers::knows(const std::string& gfx) {
+  const std::lock_guard lock(state_->mutex);
+  return choose(gfx) >= 0;
+}
+
 std::unique_ptr<Disassembler> Disassemblers::open(const std::string& gfx, int wave) {
   const std::lock_guard lock(state_->mutex);
-  auto [it, fresh] = state_->chosen.try_emplace(gfx, -1);
-  if (fresh) {
-    for (size_t i = 0; i < found_.size() && it->second < 0; ++i) {
-      if (found_[i].kind == DisassemblerKind::Kind::tool) continue;
-      const bool comgr = found_[i].kind == DisassemblerKind::Kind::comgr;
-      State::Loaded& l = state_->loaded[i];
-      if (!l.tried) {
-        l.tried = true;
-        l.usable = comgr ? l.comgr.load_from(found_[i].path, l.why) : l.llvm.load_from(found_[i].path, l.why);
-      }
-      if (!l.usable) state_->rejected[gfx].push_back(fmt::format("{}: {}", found_[i].path, l.why));
-      else if (comgr ? l.comgr.knows(gfx) : l.llvm.knows(gfx)) it->second = static_cast<int>(i);
-      else
-        state_->rejected[gfx].push_back(
-            fmt::format("{} does not know {}", comgr ? l.comgr.name() : l.llvm.name(), gfx));
-    }
-  }
-  if (it->second < 0) return nullptr;
-  const size_t i = static_cast<size_t>(it->second);
+  const int chosen = choose(gfx);
+  if (chosen < 0) return nullptr;
+  const size_t i = static_cast<size_t>(chosen);
   const bool comgr = found_[i].kind == DisassemblerKind::Kind::comgr;
   const State::Loaded& l = state_->loaded[i];
   state_->used.insert(comgr ? l.comgr.name() : l.llvm.name());
@@ -417,7 +424,9 @@ bool Disassemblers::run_tool(const std::string& gfx, int wave, Bytes elf,
       state_->used.insert(fmt::format("llvm-objdump ({})", k.path));
       return true;
     }
-    state_->rejected[gfx].push_back(fmt::format("{} does not read code of {}", k.path, gfx));
+    const std::string why = fmt::format("{} does not read code of {}", k.path, gfx);
+    auto& reasons = state_->rejected[gfx];
+    if (std::find(reasons.begin(), reasons.end(), why) == reasons.end()) reasons.push_back(why);
     if (any) return false;  // it gave up in the middle: what it printed has been used
   }
   return false;

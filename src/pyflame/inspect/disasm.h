@@ -65,7 +65,9 @@ class Disassemblers {
   explicit Disassemblers(const std::string& path = "");
   ~Disassemblers();
 
-  // For one architecture ("gfx942") and wave size (0: its default). nullptr when no library knows it; then there may be a tool.
+  // Whether a library knows an architecture ("gfx942").
+  bool knows(const std::string& gfx);
+  // For one architecture and wave size (0: its default). nullptr when no library knows it; then there may be a tool.
   // Thread-safe; what it returns is for one thread.
   std::unique_ptr<Disassembler> open(const std::string& gfx, int wave);
   // Runs an llvm-objdump over a whole code object and calls `line` for each instruction. False when there is no tool or none of
@@ -81,6 +83,7 @@ class Disassemblers {
 
  private:
   struct State;
+  int choose(const std::string& gfx);  // index into found_, -1: none; with the state locked
   std::vector<DisassemblerKind> found_;
   std::unique_ptr<State> state_;
 };

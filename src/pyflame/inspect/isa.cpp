@@ -181,10 +181,21 @@ std::string gfx_of(const IsaObject& object) { return std::string(object.gfx.subs
 
 Bytes code_of(const IsaKernel& kernel) { return kernel.code.first(std::min(kernel.code.size(), kMostCode)); }
 
+// Searching, loading and asking what a library knows takes longer than reading a small object, and loaded libraries stay loaded: one
+// set for each path that is given, as long as the program runs.
+Disassemblers& disassemblers_of(const std::string& path) {
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<Disassemblers>> all;
+  const std::lock_guard lock(mutex);
+  auto& found = all[path];
+  if (!found) found = std::make_unique<Disassemblers>(path);
+  return *found;
+}
+
 class Run {
  public:
   Run(const std::vector<IsaObject>& objects, const IsaOptions& options, const std::function<void(size_t)>& progress)
-      : objects_(objects), disassemblers_(options.llvm), progress_(progress), lines_(objects.size()) {
+      : objects_(objects), disassemblers_(disassemblers_of(options.llvm)), progress_(progress), lines_(objects.size()) {
     const unsigned machine = std::max(1u, std::thread::hardware_concurrency());
     threads_ = options.threads > 0 ? static_cast<unsigned>(options.threads) : machine;
     result_.kernels.resize(objects.size());
@@ -200,12 +211,12 @@ class Run {
       if (objects_[i].kernels.empty()) continue;
       const std::string gfx = gfx_of(objects_[i]);
       const auto [it, fresh] = readable.try_emplace(gfx, false);
-      if (fresh) it->second = disassemblers_.open(gfx, 0) != nullptr;
+      if (fresh) it->second = disassemblers_.knows(gfx);
       if (!it->second) for_tool.push_back(i);
       for (size_t k = 0; it->second && k < objects_[i].kernels.size(); ++k) kernels.emplace_back(i, k);
     }
-    parallel(kernels.size(), [&](size_t n, Workers& w) { by_library(kernels[n].first, kernels[n].second, w); });
-    parallel(for_tool.size(), [&](size_t n, Workers& w) { by_tool(for_tool[n], w); });
+    parallel(kernels.size(), 8, [&](size_t n, Workers& w) { by_library(kernels[n].first, kernels[n].second, w); });
+    parallel(for_tool.size(), 1, [&](size_t n, Workers& w) { by_tool(for_tool[n], w); });
 
     std::set<std::string> absent;
     for (const size_t i : for_tool) {
@@ -230,14 +241,16 @@ class Run {
   };
 
   template <class F>
-  void parallel(size_t count, const F& work) {
+  void parallel(size_t count, size_t for_a_thread, const F& work) {
     std::atomic<size_t> next{0};
     const auto body = [&] {
       Workers workers;
       for (size_t n; (n = next.fetch_add(1)) < count;) work(n, workers);
     };
     std::vector<std::jthread> threads;
-    for (size_t t = 1; t < std::min<size_t>(threads_, count); ++t) threads.emplace_back(body);
+    // A thread starts a process of its own, which a few kernels are not worth.
+    for (size_t t = 1; t < std::min<size_t>(threads_, (count + for_a_thread - 1) / for_a_thread); ++t)
+      threads.emplace_back(body);
     body();
   }
 
@@ -308,7 +321,7 @@ class Run {
   }
 
   const std::vector<IsaObject>& objects_;
-  Disassemblers disassemblers_;
+  Disassemblers& disassemblers_;
   const std::function<void(size_t)>& progress_;
   unsigned threads_ = 1;
   IsaResult result_;
