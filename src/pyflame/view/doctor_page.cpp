@@ -427,7 +427,7 @@ Html environment(const Json& doc) {
                 : el("span", "muted", "nothing against it");
     std::vector<Cell> cells = {code_cell(name), code_cell(str(value, "")), {verdict}};
     // A variable's name has no dots, but a document's may.
-    const auto of = [&name](const Json& map) { return map.contains(name) ? str(map[name], "") : std::string(); };
+    const auto of = [&key = name](const Json& map) { return map.contains(key) ? str(map[key], "") : std::string(); };
     if (!readers.empty()) cells.push_back(cell(of(readers)));
     if (!lines.empty()) cells.push_back(cell(of(lines)));
     table.row(cells);
