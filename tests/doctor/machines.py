@@ -159,7 +159,7 @@ class Machine:
         self.file(f"{folder}/{kind}/{number}/properties", f"type {type_}\nversion_major 0\nversion_minor 0\nnode_from {source}\nnode_to {target}\nweight {weight}\n"
                   f"min_latency 0\nmax_latency 0\nmin_bandwidth {bandwidth}\nmax_bandwidth {bandwidth}\nrecommended_transfer_size 0\nflags {flags}")
 
-    def gpu(self, gfx, cus, device, bus, vram, revision=0, function=0, xccs=1, socket=0, hive=0, path=(), speed="16.0 GT/s PCIe", width=16, slot=None, integrated=False,
+    def gpu(self, gfx, cus, device, bus, vram, revision=0, function=0, part=0, card=None, xccs=1, socket=0, hive=0, path=(), speed="16.0 GT/s PCIe", width=16, slot=None, integrated=False,
             atomics=True, level="auto", partition=None, memory=None, ue=0, pci_class="0x030000", clock=2400, power=300, own_device=True, cpu_cores=0, used=None):
         """A GPU: its KFD node, its PCI device with the bridges above it, its render node."""
         cdna = not gfx.startswith("gfx1")
@@ -169,7 +169,7 @@ class Machine:
         node, folder = self.node(gpu_id=1000 + 7 * len(self.gpus), cpu_cores_count=cpu_cores, simd_count=cus * simds, mem_banks_count=1, caches_count=100, io_links_count=1, p2p_links_count=0,
                                  cpu_core_id_base=0, simd_id_base=2147487744, max_waves_per_simd=8 if cdna else 16, lds_size_in_kb=64, gds_size_in_kb=0, num_gws=64,
                                  wave_front_size=64 if cdna else 32, array_count=32 if cdna else 12, simd_arrays_per_engine=1, cu_per_simd_array=10, simd_per_cu=simds,
-                                 max_slots_scratch_cu=32, gfx_target_version=version_number(gfx), vendor_id=4098, device_id=device, location_id=bus << 8 | function, domain=0,
+                                 max_slots_scratch_cu=32, gfx_target_version=version_number(gfx), vendor_id=4098, device_id=device, location_id=part << 28 | bus << 8 | function, domain=0,
                                  drm_render_minor=minor, hive_id=hive, num_sdma_engines=2, num_sdma_xgmi_engines=14 if hive else 0, num_sdma_queues_per_engine=8, num_cp_queues=24,
                                  max_engine_clk_fcompute=clock, local_mem_size=0, fw_version=170, capability=671588992, debug_prop=1495, sdma_fw_version=24, unique_id=unique,
                                  num_xcc=xccs, max_engine_clk_ccompute=3700)
@@ -180,7 +180,7 @@ class Machine:
         if own_device:
             self.pci(address, device, path, revision=revision, pci_class=pci_class, numa=socket if self.sockets > 1 else -1, speed=speed, width=width, slot=slot)
             base = f"/sys/bus/pci/devices/{address}"
-            total = int(vram * GIB)
+            total = int((card or vram) * GIB)
             bar = 256 << 20 if integrated else total
             for name, value in {"mem_info_vram_total": total, "mem_info_vram_used": int((used if used is not None else 0.02) * GIB), "mem_info_vis_vram_total": total, "mem_info_gtt_total": 16 * GIB,
                                 "mem_info_gtt_used": 8 << 20, "gpu_busy_percent": 0, "power_dpm_force_performance_level": level, "unique_id": f"{unique:016x}"}.items():
@@ -275,10 +275,11 @@ def mi300x(count=8, **options):
     return m.mesh()
 
 
-def mi300x_cpx():
+def mi300x_cpx(by_function=False):
+    """One card as eight devices. Kernels tell them apart by the upper bits of the location, or by the function."""
     m = instinct(sockets=1)
     for part in range(8):
-        m.gpu("gfx942", 38, 0x74A1, 0x05, 24, function=part, xccs=1, hive=0x7B1E5, pci_class="0x120000", clock=2100, power=750, path=("0000:04:01.1",), speed="32.0 GT/s PCIe",
+        m.gpu("gfx942", 38, 0x74A1, 0x05, 24, card=192, **{"function" if by_function else "part": part}, xccs=1, hive=0x7B1E5, pci_class="0x120000", clock=2100, power=750, path=("0000:04:01.1",), speed="32.0 GT/s PCIe",
               partition="CPX", memory="NPS4", own_device=part == 0)
     return m
 
@@ -402,6 +403,7 @@ def mismatch():
 MACHINES = {
     "mi300x": mi300x,
     "mi300x_cpx": mi300x_cpx,
+    "mi300x_cpx_older_kernel": lambda: mi300x_cpx(by_function=True),
     "mi250x": mi250x,
     "rx7900xt": rx7900xt,
     "rx7900xt_igpu_first": lambda: rx7900xt(1, igpu_first=True),

@@ -251,25 +251,23 @@ class Audit {
   }
 
   std::string verdict(const Json& document) const {
-    const Json &findings = document["findings"], &counts = document["counts"];
-    const auto count = [&](const char* severity) { return counts[severity].get<int>(); };
-    const auto many = [](int n, const char* one, const char* more) {
-      return fmt::format("{} {}", n, n == 1 ? one : more);
-    };
+    const Json& counts = document["counts"];
     const Json* absence = scope().find("absence");
     if (absence && absence->is_object() && !options_.settings_only)
-      return fmt::format("No AMD GPU can be used: {}.", absence->value("what", "the reason is not known"));
-    if (const int n = count("CRIT"))
-      return fmt::format("{} can corrupt results or hang the program: {}.", capital(many(n, "thing", "things")),
-                         findings.front()["title"].get<std::string>());
-    const std::string more =
-        count("MED") ? fmt::format(", and {} cost speed", many(count("MED"), "more may", "more may")) : "";
-    if (const int n = count("HIGH"))
-      return fmt::format("{} much of its speed{}.",
-                         many(n, "thing stops a program or costs", "things stop a program or cost"), more);
-    if (const int n = count("MED")) return fmt::format("{} speed or stability.", many(n, "thing costs", "things cost"));
-    if (findings.empty()) return "Nothing to mend was found.";
-    return "Nothing serious was found.";
+      return sentence(fmt::format("No AMD GPU can be used: {}.", absence->value("what", "the reason is not known")));
+    static constexpr struct {
+      const char *severity, *one, *more;
+    } kVerdicts[] = {{"CRIT", "1 thing can corrupt results or hang the program",
+                      "{} things can corrupt results or hang the program"},
+                     {"HIGH", "1 thing stops programs or costs much of their speed",
+                      "{} things stop programs or cost much of their speed"},
+                     {"MED", "1 thing costs speed or stability", "{} things cost speed or stability"}};
+    std::string out;
+    for (const auto& v : kVerdicts)
+      if (const int n = counts[v.severity].get<int>())
+        out += (out.empty() ? "" : "; ") + (n == 1 ? std::string(v.one) : fmt::format(fmt::runtime(v.more), n));
+    if (!out.empty()) return out + ".";
+    return document["findings"].empty() ? "Nothing to mend was found." : "Nothing serious was found.";
   }
 
   Json facts_;

@@ -108,8 +108,8 @@ void allocator(const Json& facts, Json& out) {
 // HIP runtimes that a program may load, and how exactly their version is known: PyTorch's own is named by two numbers only.
 void runtimes(const Json& facts, Json& out) {
   const std::string system = text(facts, "rocm.version");
-  out["hip_runtimes"] = out["bundles"] = Json::array();
-  if (!system.empty()) out["hip_runtimes"].push_back({{"where", "the system"}, {"version", system}, {"exact", true}});
+  out["runtimes"] = out["bundles"] = Json::array();
+  if (!system.empty()) out["runtimes"].push_back({{"where", "the system"}, {"version", system}, {"exact", true}});
   for (const Json& f : list(facts, "frameworks")) {
     const std::string version = text(f, "version"), name = text(f, "name");
     if (!yes(f, "bundled_rocm")) continue;
@@ -121,7 +121,7 @@ void runtimes(const Json& facts, Json& out) {
     // "7.2.53211" is a build of HIP, whose third number is not that of ROCm.
     const auto dots = std::count(rocm.begin(), rocm.end(), '.');
     const bool exact = dots >= 2 && rocm.size() - rocm.rfind('.') <= 3;
-    out["hip_runtimes"].push_back({{"where", name + " " + version}, {"version", rocm}, {"exact", exact}});
+    out["runtimes"].push_back({{"where", name + " " + version}, {"version", rocm}, {"exact", exact}});
     if (system.empty()) continue;
     const auto two = [](const std::string& v) { return v.substr(0, v.find('.', v.find('.') + 1)); };
     out["bundles"].push_back({{"name", name + " " + version},
