@@ -96,11 +96,13 @@ docs: install-venv  ## regenerate the generated pages of docs/
 	$(PY) tools/gen_env_docs.py
 	$(PY) tools/gen_support.py
 	$(PY) tools/gen_cli_docs.py
+	$(PY) tools/gen_rules_docs.py
 
 docs-check: install-venv  ## generated pages are up to date, and the code blocks of README and docs run
 	$(PY) tools/gen_env_docs.py --check
 	$(PY) tools/gen_support.py --check
 	$(PY) tools/gen_cli_docs.py --check
+	$(PY) tools/gen_rules_docs.py --check
 	$(PY) tools/run_doc_blocks.py
 
 BENCH_ARGS ?= --benchmark_min_time=0.2

@@ -87,7 +87,8 @@ Json facts_of_program(const system::Host& host, const std::string& path) {
 
 Json examine(const Options& o, const system::Host& host) {
   doctor::AuditOptions audit;
-  audit.host = &host;
+  // A recorded machine has the folders that its own settings name only if they were recorded.
+  if (o.root.empty()) audit.host = &host;
   audit.workload = o.workload;
   audit.settings_only = !o.env_file.empty() || !o.lint_file.empty();
   if (!o.lint_file.empty()) return doctor::audit(facts_of_program(host, o.lint_file), audit);

@@ -128,13 +128,14 @@ std::string remainder(const std::vector<const Json*>& rest, const Style& style) 
   std::string no_ops, others;
   for (const Json* f : rest) {
     const Json& names = at(*f, "names");
-    std::string name = names.is_array() && !names.empty() && names[0].is_string() ? clean(names[0].get<std::string>())
-                                                                                  : text(*f, "id");
+    const std::string name = names.is_array() && !names.empty() && names[0].is_string()
+                                 ? clean(names[0].get<std::string>())
+                                 : fmt::format("{} ({})", text(*f, "title"), text(*f, "id"));
     std::string& list = at(*f, "no_op") == Json(true) ? no_ops : others;
     list += (list.empty() ? "" : ", ") + name;
   }
   std::string out;
-  if (!no_ops.empty()) out += beside("INFO", 6, "Without effect, can be removed: " + no_ops + ".", style) + "\n";
+  if (!no_ops.empty()) out += beside("INFO", 6, "Without effect: " + no_ops + ".", style) + "\n";
   if (!others.empty()) out += beside("INFO", 6, "Worth knowing: " + others + ".", style) + "\n";
   return paint(style, Tone::dim, out);
 }

@@ -129,7 +129,7 @@ TEST(Audit, AFileIsJudgedByWhatItSets) {
 
 TEST(Audit, DidYouMean) {
   const Json document = audit({{"env", {{"HSA_ENABLE_SDAM", "0"}, {"MIOPEN_BLUE_MOON", "1"}, {"PYFLAME_DEBUG", "1"}}}});
-  EXPECT_NE(document["findings"][0]["what"].get<std::string>().find("HSA_ENABLE_SDMA is one"), std::string::npos);
+  EXPECT_NE(document["findings"][0]["what"].get<std::string>().find("Was HSA_ENABLE_SDMA meant?"), std::string::npos);
   EXPECT_EQ(document["findings"].size(), 2u);
   EXPECT_EQ(document["findings"][0]["names"], Json({"HSA_ENABLE_SDAM"}));
 }
@@ -171,7 +171,7 @@ TEST(Text, InfoIsShortUnlessAsked) {
   const Json document = audit({{"env", {{"AMD_LOG_LEVEL", "0"}, {"HSA_ENABLE_SDMA", "0"}}}});
   const std::string brief = report_text(document, {}), full = report_text(document, {}, {true, Severity::info}),
                     only = report_text(document, {}, {false, Severity::high});
-  EXPECT_NE(brief.find("Without effect, can be removed: AMD_LOG_LEVEL."), std::string::npos);
+  EXPECT_NE(brief.find("Without effect: AMD_LOG_LEVEL."), std::string::npos);
   EXPECT_EQ(brief.find("is the default"), std::string::npos);
   EXPECT_NE(full.find("AMD_LOG_LEVEL=0 is the default."), std::string::npos);
   EXPECT_EQ(only.find("ENV-30"), std::string::npos);

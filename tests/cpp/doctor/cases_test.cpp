@@ -42,7 +42,7 @@ class Folders : public system::Host {
  public:
   explicit Folders(const Json& c) : folders_(c.value("folders", Json::object())) {}
   system::Reading read(const std::string&, size_t) const override { return {}; }
-  std::vector<std::string> list(const std::string& path) const override {
+  std::vector<std::string> list_if(const std::string& path, const Keep&) const override {
     return folders_.value(path, std::vector<std::string>());
   }
   system::Status status(const std::string&) const override { return {}; }
@@ -113,7 +113,7 @@ TEST(RuleCases, TextsAreComplete) {
           EXPECT_EQ(text.find_first_of("{}"), std::string::npos) << id << ": " << text;
         }
         const std::string what = f["what"].get<std::string>();
-        EXPECT_TRUE(what.ends_with(".") || what.ends_with("…")) << id << ": " << what;
+        EXPECT_TRUE(what.ends_with(".") || what.ends_with("?") || what.ends_with("…")) << id << ": " << what;
         if (f["severity"] != "INFO") {
           EXPECT_FALSE(f["fix"].is_null() && f["command"].is_null()) << id << ": " << what;
         }
