@@ -2,6 +2,4 @@
 #pragma once
 #include <hip/hip_runtime.h>
 
-__device__ inline float load_one(const float* from, int i) {
-  return from[i];
-}
+__device__ inline float load_one(const float* from, int i) { return from[i]; }

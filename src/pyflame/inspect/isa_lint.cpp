@@ -66,7 +66,7 @@ constexpr IsaLint kLints[] = {
      "An instruction needs an address or descriptor that is the same in all lanes, but the compiler could not prove "
      "it: the loop "
      "repeats it for each different value.",
-     "Make the value uniform: compute it from blockIdx and kernel arguments only, or pass it through "
+     "Make the value uniform: compute it from the index of the workgroup and kernel arguments only, or pass it through "
      "__builtin_amdgcn_readfirstlane where it is known to be equal."},
     // --- LDS and synchronisation
     {"narrow-lds-access", "MED",
@@ -108,9 +108,9 @@ constexpr IsaLint kLints[] = {
      "Two buffers in LDS need one barrier a pass instead of two."},
     // --- arithmetic
     {"no-matrix-instructions", "HIGH",
-     "The loop is a matrix product made of vector multiply-adds. The matrix units of this architecture do several "
-     "times as many in "
-     "the same time.",
+     "The loop is a matrix product made of vector multiply-adds. The matrix units of this architecture do two (single "
+     "and double "
+     "precision) to sixteen times as many in the same time.",
      "Use MFMA or WMMA: rocWMMA or the compiler's builtins in HIP, tl.dot with types and tile sizes that map to them "
      "(at least "
      "16x16) in Triton, or a library."},

@@ -90,7 +90,12 @@ void matrix(IsaLinter& l, int loop) {
     for (const FmaType t : {FmaType::f16, FmaType::bf16, FmaType::i8, FmaType::f32, FmaType::f64}) {
       if (s.fma[static_cast<size_t>(t)] > most) type = t, most = s.fma[static_cast<size_t>(t)];
     }
-    const bool possible = (type != FmaType::f32 && type != FmaType::f64) || l.arch.matrix_f32;
+    // Packed single precision is as fast as the matrix units are with it, and so is double precision on gfx950.
+    bool possible = true;
+    if (type == FmaType::f32)
+      possible = l.arch.matrix_f32 &&
+                 l.select(loop, [](const Op& op) { return op.info->packed && op.info->fma == FmaType::f32; }).empty();
+    if (type == FmaType::f64) possible = l.arch.matrix_f32 && !l.arch.gfx.starts_with("gfx95");
     const uint64_t loads = s.of(OpClass::lds_load) + s.of(OpClass::global_load) + s.of(OpClass::smem);
     if (!possible || most < 16 || loads == 0) return;
     const int sums = accumulators(l, loop);

@@ -239,7 +239,7 @@ TEST(Disasm, SourceLineOfAFinding) {
   const IsaResult r = analyse_isa({o.object});
   const json& findings = r.kernels[0].at(o.index("sum_lines"))["findings"];
   EXPECT_TRUE(std::any_of(findings.begin(), findings.end(), [](const json& f) {
-    return f["source"] == "isa_lines.h:6";
+    return f["source"] == "isa_lines.h:5";
   })) << findings.dump(1);
 }
 

@@ -185,6 +185,11 @@ TEST(IsaLint, MatrixOfSinglePrecisionIsOnlyAskedForWhereThereIsOne) {
   for (int i = 0; i < 16; ++i) body += fmt::format("v_fmac_f32_e32 v{}, v100, v101\n", i);
   EXPECT_TRUE(Program("gfx942", looped(body)).find("no-matrix-instructions"));
   EXPECT_FALSE(Program("gfx1100", looped(body)).find("no-matrix-instructions"));
+  // Packed ones are as fast as the matrix units are with single precision.
+  body = "ds_read_b128 v[100:103], v99\n";
+  for (int i = 0; i < 32; i += 2)
+    body += fmt::format("v_pk_fma_f32 v[{}:{}], v[100:101], v[102:103], v[{}:{}]\n", i, i + 1, i, i + 1);
+  EXPECT_FALSE(Program("gfx942", looped(body)).find("no-matrix-instructions"));
   EXPECT_FALSE(Program("gfx1030", vector_product(16, false)).find("no-matrix-instructions"));
 }
 

@@ -246,7 +246,7 @@ TEST(IsaSourceLines, OfACodeObject) {
     for (uint64_t a = s.value; a < s.value + s.size; a += 4) seen.insert(lines.find(a));
     EXPECT_EQ(lines.find(s.value - 4), "");
   }
-  EXPECT_TRUE(seen.count("isa_lines.h:6")) << *seen.begin();
+  EXPECT_TRUE(seen.count("isa_lines.h:5")) << *seen.begin();
   EXPECT_TRUE(
       std::any_of(seen.begin(), seen.end(), [](const std::string& s) { return s.ends_with("isa_lines.hip:7"); }));
 }

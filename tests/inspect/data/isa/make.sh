@@ -9,4 +9,5 @@ for gfx in ${ARCHS:-gfx90a gfx942 gfx950 gfx1030 gfx1100 gfx1201}; do
 done
 # One with line tables.
 "${CXX:-clang++}" -x hip --rocm-path="$ROCM_PATH" -isystem "$ROCM_PATH/include" --offload-arch=gfx942 --cuda-device-only \
-  --no-gpu-bundle-output -O3 -gline-tables-only -c ../../isa_lines.hip -o isa_lines.co
+  --no-gpu-bundle-output -O3 -gline-tables-only \
+  -ffile-compilation-dir=. -c ../../isa_lines.hip -o isa_lines.co
