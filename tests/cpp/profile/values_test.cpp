@@ -173,8 +173,8 @@ TEST(FileInput, JsonIsMended) {
             "{\"a b\": \"inf \\\" nan\"}");
   EXPECT_EQ(repaired(path, "\"\xC3\xA4 \xFF \xE2\x82\""), "\"\xC3\xA4 ? ??\"");
   EXPECT_EQ(repaired(path, ""), "");
-  EXPECT_EQ(repaired(path, R"(["C:\Users\n","a\\b","\u00e4"])"), R"(["C:\Users\n","a\\b","\u00e4"])");
-  EXPECT_EQ(repaired(path, R"(["C:\Users"])"), R"(["C:\Users"])");
+  const std::string escapes = R"(["C:\\Users\n","a\\b","\u00e4"])";
+  EXPECT_EQ(repaired(path, escapes), escapes);
   EXPECT_EQ(repaired(path, "[\"C:\\Xy\"]"), "[\"C:\\/y\"]");  // an escape that JSON does not have
   int64_t places = 0;
   repaired(path, "[inf,inf]", &places);
