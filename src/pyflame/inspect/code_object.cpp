@@ -1,6 +1,7 @@
 #include "pyflame/inspect/code_object.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 #include "pyflame/base/error.h"
@@ -187,21 +188,37 @@ std::optional<Descriptor> read_descriptor(Bytes d, std::string_view gfx) {
   return out;
 }
 
-void check_against(CodeObject& object, Kernel& k, const Descriptor& d) {
-  const auto compare = [&](const char* what, const Count& said, uint64_t given) {
-    if (said && *said != given)
-      complain(object, fmt::format("kernel {}: the metadata says {} bytes of {}, its descriptor {}", k.symbol, *said,
-                                   what, given));
+// What metadata and descriptors disagree about: a sentence for each figure, with the first kernel that it is true of.
+class Contradictions {
+ public:
+  void note(const char* what, const Kernel& k, uint64_t said, uint64_t given) {
+    Found& f = found_[what];
+    if (f.kernels++ == 0) f = {k.symbol, said, given, 1};
+  }
+  void tell(CodeObject& object) const {
+    for (const auto& [what, f] : found_)
+      complain(object,
+               fmt::format("kernel {}{}: the metadata says {} {}, its descriptor {}", f.symbol,
+                           f.kernels > 1 ? fmt::format(" and {} more", f.kernels - 1) : "", f.said, what, f.given));
+  }
+
+ private:
+  struct Found {
+    std::string symbol;
+    uint64_t said = 0, given = 0;
+    size_t kernels = 0;
   };
+  std::map<std::string, Found> found_;
+};
+
+void check_against(const CodeObject& object, Kernel& k, const Descriptor& d, Contradictions& out) {
   if (!object.relocatable) {  // before linking a descriptor may wait for figures of called functions
-    compare("LDS", k.lds, d.lds);
-    compare("scratch", k.scratch, d.scratch);
+    if (k.lds && *k.lds != d.lds) out.note("bytes of LDS", k, *k.lds, d.lds);
+    if (k.scratch && *k.scratch != d.scratch) out.note("bytes of scratch", k, *k.scratch, d.scratch);
     // Compilers before LLVM 13 wrote the larger of the two parts instead of their sum.
     if (k.vgpr && unified_registers(object.gfx) && k.agpr.value_or(0) > 0 && (*k.vgpr + 7) / 8 * 8 < d.vgpr)
       k.vgpr = d.vgpr - d.agpr + *k.agpr;
-    if (k.vgpr && *k.vgpr > d.vgpr)
-      complain(object, fmt::format("kernel {}: the metadata says {} VGPRs, its descriptor allocates {}", k.symbol,
-                                   *k.vgpr, d.vgpr));
+    if (k.vgpr && *k.vgpr > d.vgpr) out.note("VGPRs", k, *k.vgpr, d.vgpr);
   }
   if (!k.wgp_mode) k.wgp_mode = d.wgp_mode;
   if (!k.dynamic_stack) k.dynamic_stack = d.dynamic_stack;
@@ -226,12 +243,24 @@ Kernel from_descriptor(std::string_view symbol, const Descriptor& d) {
 
 // --- symbols
 
+// Without the filling up to the next kernel: s_code_end, s_nop 0 or zeros.
+Bytes without_padding(Bytes code) {
+  while (code.size() >= 4) {
+    const uint32_t last = *read<uint32_t>(code, code.size() - 4);
+    if (last != 0xbf9f0000 && last != 0xbf800000 && last != 0) break;
+    code = code.first(code.size() - 4);
+  }
+  return code;
+}
+
 class Symbols {
  public:
   explicit Symbols(const Elf& elf) : elf_(elf) {
     for (const ElfSymbol& s : elf.symbols) {
       by_name_.emplace(s.name, &s);
-      if (s.section != 0 && s.section < elf.sections.size()) starts_.push_back({s.section, s.value});
+      // Labels inside of a kernel are local and of no type.
+      const bool begins = s.type == Elf::kFunction || (s.binding == Elf::kGlobal && s.type != Elf::kObject);
+      if (begins && s.section != 0 && s.section < elf.sections.size()) starts_.push_back({s.section, s.value});
     }
     std::sort(starts_.begin(), starts_.end());
   }
@@ -241,7 +270,7 @@ class Symbols {
     return at == by_name_.end() ? nullptr : at->second;
   }
 
-  // Where a symbol has no size (assembler without .size), it reaches to the next one or to the end of its section.
+  // Where a symbol has no size (assembler without .size), it reaches to the next function or to the end of its section.
   uint64_t size(const ElfSymbol& s) const {
     if (s.size != 0 || s.section >= elf_.sections.size()) return s.size;
     const ElfSection& section = elf_.sections[s.section];
@@ -256,6 +285,7 @@ class Symbols {
     if (!s) return;
     k.address = s->value;
     k.code = elf_.contents(*s, size(*s));
+    if (s->size == 0) k.code = without_padding(k.code);
     if (!k.code.empty()) k.file_offset = static_cast<uint64_t>(k.code.data() - elf_.file.data());
   }
 
@@ -273,13 +303,16 @@ void read_kernels(CodeObject& object, const Elf& elf) {
     read_metadata(object, note.description);
   }
   const Symbols symbols(elf);
+  Contradictions contradictions;
   std::string name;
   for (Kernel& k : object.kernels) {
     name.assign(k.symbol).append(".kd");
     const ElfSymbol* s = symbols.find(name);
     if (!s) continue;
-    if (const auto d = read_descriptor(elf.contents(*s, kDescriptorSize), object.gfx)) check_against(object, k, *d);
+    if (const auto d = read_descriptor(elf.contents(*s, kDescriptorSize), object.gfx))
+      check_against(object, k, *d, contradictions);
   }
+  contradictions.tell(object);
   if (object.kernels.empty()) {
     for (const ElfSymbol& s : elf.symbols) {
       if (s.type != Elf::kObject || s.size != kDescriptorSize || s.name.size() <= 3 || !s.name.ends_with(".kd"))

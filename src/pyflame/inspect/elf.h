@@ -33,6 +33,7 @@ struct Elf {
   static constexpr uint16_t kAmdGpu = 224, kCuda = 190;
   static constexpr uint8_t kOsAbiHsa = 64;
   static constexpr uint8_t kObject = 1, kFunction = 2;  // types of symbols
+  static constexpr uint8_t kGlobal = 1;                 // a binding
 
   Bytes file;
   uint8_t os_abi = 0, abi_version = 0;

@@ -165,7 +165,7 @@ class Scanner {
       for (const FoundObject& found : file.objects) out_.kernels_found += found.object.kernels.size();
     }
     take_kernels(batch, code, numbers);
-    if (options_.isa && !code.empty()) read_code(code, numbers);
+    if (!code.empty()) read_code(code, numbers);
   }
 
   void take_kernels(std::vector<FileContents>& batch, std::vector<IsaObject>& code,
@@ -191,7 +191,13 @@ class Scanner {
       kernel.code_bytes = k.code.size();
       kernel.kernel = k;
       kernel.kernel.code = {};
-      if (!k.code.empty() && !object.relocatable) {
+      const bool readable = options_.isa && !k.code.empty() && !object.relocatable;
+      if (readable && isa_chosen_ >= options_.most_isa) {
+        const std::string what = fmt::format(
+            "machine code was read of the first {} kernels only: choose with --kernel or --arch", options_.most_isa);
+        if (isa_chosen_++ == options_.most_isa) out_.missing.push_back(what);
+      } else if (readable) {
+        ++isa_chosen_;
         isa.kernels.push_back({k.address, k.code, static_cast<int>(k.wave.value_or(0)),
                                k.scratch ? static_cast<int64_t>(*k.scratch) : -1});
         of_isa.push_back(out_.kernels.size());
@@ -231,7 +237,7 @@ class Scanner {
   Expression expression_;
   unsigned threads_;
   std::vector<File> files_;
-  size_t next_ = 0;
+  size_t next_ = 0, isa_chosen_ = 0;
   Scan out_;
   std::mutex mutex_;
   ScanProgress progress_;

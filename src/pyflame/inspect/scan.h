@@ -22,8 +22,9 @@ struct ScanOptions {
   std::string kernel;  // POSIX extended regular expression, looked for in name and symbol; empty: all
   std::string arch;    // "gfx942", or with features; empty: all
   bool isa = true;
-  std::string llvm;                                   // --llvm
-  int threads = 0;                                    // 0: as many as the machine has
+  size_t most_isa = 30'000;  // kernels whose instructions are read: what is said of one takes up to 100 KB
+  std::string llvm;          // --llvm
+  int threads = 0;           // 0: as many as the machine has
   std::function<void(const ScanProgress&)> progress;  // from any thread, one at a time
 };
 

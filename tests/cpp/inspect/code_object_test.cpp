@@ -16,6 +16,7 @@
 namespace pyflame::inspect {
 namespace {
 
+using test::Buffer;
 using test::sample;
 using test::sample_path;
 
@@ -117,6 +118,25 @@ TEST(CodeObject, WithoutMetadataTheDescriptorsStandIn) {
     EXPECT_EQ(k.code.size(), real.code.size());
     EXPECT_FALSE(k.vgpr_spill.has_value());  // not known, which is not zero
     EXPECT_FALSE(k.max_workgroup.has_value());
+  }
+}
+
+TEST(CodeObject, KernelsWithoutASizeReachToTheNextOne) {
+  // Hand-written assembly (Tensile) leaves sizes out, and has labels inside of its kernels.
+  Buffer file = test::bytes_of(sample("gfx942.co"));
+  const Elf elf = parse_elf(file);
+  for (const ElfSection& s : elf.sections) {
+    if (s.type != 2) continue;  // .symtab
+    for (uint64_t at = s.offset + 24; at < s.offset + s.size; at += 24) {
+      if ((file[at + 4] & 15) == Elf::kFunction)
+        std::fill_n(file.begin() + static_cast<ptrdiff_t>(at) + 16, 8, uint8_t{0});
+    }
+  }
+  const CodeObject object = parse_code_object(file), whole = parse_code_object(sample("gfx942.co").bytes);
+  for (const Kernel& k : object.kernels) {
+    const Kernel& real = find(whole, k.symbol);
+    EXPECT_EQ(k.file_offset, real.file_offset);
+    EXPECT_EQ(k.code.size(), real.code.size()) << k.symbol;  // without what fills up to the next one
   }
 }
 
