@@ -137,6 +137,8 @@ const std::vector<Rule>& rules() {
        "After a synchronisation the queue is empty: the device idles until the CPU has launched again.",
        {"Remove .item(), .cpu(), print(tensor), `if tensor` and boolean indexing from the step; log the loss each N "
         "steps.",
+        "Copies from and to pageable memory wait as well: pin_memory=True in the DataLoader, and .to(device, "
+        "non_blocking=True).",
         "Let copies to the host run beside: pinned memory and non_blocking=True, and read the value one step later."},
        nullptr,
        kGuide},
@@ -458,7 +460,8 @@ std::string make_verdict(const json& d) {
     if (!d["tuned"].empty())
       return fmt::format("{} problems of tuning files; no time of a program.", d["tuned"].size());
     if (facts.flag("has_ops") || facts.flag("has_calls"))
-      return "The profile has the CPU's side only, and no work of a device. Next: record with activities=[ProfilerActivity.CPU, "
+      return "The profile has the CPU's side only, and no work of a device. Next: record with "
+             "activities=[ProfilerActivity.CPU, "
              "ProfilerActivity.CUDA] (ROCm too is CUDA there), or with rocprofv3 --sys-trace.";
     return "There is no work of a device in this profile.";
   }

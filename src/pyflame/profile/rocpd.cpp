@@ -149,7 +149,8 @@ class Reader {
          [&](const Query& q) {
            Symbol s;
            s.name = trace_.names.intern(q.null(1) ? q.text(2) : q.text(1));
-           if (!q.null(3)) s.vgpr = small(q.integer(3) + std::clamp<int64_t>(q.integer(4), 0, 512));
+           if (!q.null(3))
+             s.vgpr = small(std::clamp<int64_t>(q.integer(3), -1, 4096) + std::clamp<int64_t>(q.integer(4), 0, 4096));
            if (symbols_.size() < 2'000'000) symbols_[q.integer(0)] = s;
          });
     each("rocpd_event", {"id", "correlation_id"}, [&](const Query& q) {

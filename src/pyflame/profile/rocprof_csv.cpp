@@ -15,6 +15,7 @@ namespace pyflame::profile {
 namespace {
 
 constexpr size_t kMaxFields = 512;
+constexpr int32_t kMaxRegisters = 4096;  // more than any device has
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -210,8 +211,8 @@ class Reader {
     e.correlation = static_cast<uint64_t>(std::max<int64_t>(0, number(correlation_, 0)));
     e.lds = signed_small(lds_);
     e.scratch = signed_small(scratch_);
-    e.vgpr = signed_small(vgpr_);
-    if (e.vgpr >= 0 && agpr_ >= 0) e.vgpr += std::max(0, signed_small(agpr_));
+    e.vgpr = std::min(kMaxRegisters, signed_small(vgpr_));
+    if (e.vgpr >= 0 && agpr_ >= 0) e.vgpr += std::clamp(signed_small(agpr_), 0, kMaxRegisters);
     e.grid_in_threads = true;
     for (size_t i = 0; i < 3; ++i) {
       // A single number is the product of the three.
