@@ -50,9 +50,13 @@ Html header(const Page& page) {
 
 Html navigation(const Page& page) {
   Html links;
-  for (const Section& s : page.sections)
-    if (!s.body.empty()) links += el("li", "", tag("a", {{"href", "#" + s.id}}, text(s.title)));
-  if (links.empty()) return {};
+  int count = 0;
+  for (const Section& s : page.sections) {
+    if (s.body.empty()) continue;
+    links += el("li", "", tag("a", {{"href", "#" + s.id}}, text(s.title)));
+    ++count;
+  }
+  if (count < 2) return {};
   return tag("nav", {{"aria-label", "Sections"}}, el("ul", "wide", links));
 }
 

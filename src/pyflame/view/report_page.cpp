@@ -317,21 +317,24 @@ Html transfers(const Json& doc) {
 }
 
 Html tuned(const Json& doc) {
-  Table table("Tuned problems", {"Problem", "Choice", ">Time", ">TFLOP/s", ">Of its roof", "Stale", "Line"});
-  for (const Json& t : list(doc, "tuned")) {
+  const Json& all = list(doc, "tuned");
+  const bool any_stale = std::any_of(all.begin(), all.end(), [](const Json& t) { return has(t, "stale"); });
+  std::vector<std::string> titles = {"Problem", "Choice", ">Time", ">TFLOP/s", ">Of its roof", "Line"};
+  if (any_stale) titles.push_back("Stale");
+  Table table("Tuned problems", titles);
+  for (const Json& t : all) {
     if (table.rows() == kTuned) break;
     const Json& roof = at(t, "roofline");
     const double tflops = num(t, "tflops");
     table.row({cell(str(t, "problem")), code_cell(str(t, "choice", "not tuned"), 160), time_cell(t, "us"),
                std::isfinite(tflops) ? cell(tflops, fmt::format("{:.1f}", tflops)) : cell(""),
                share_cell(roof, roof.is_object() ? "of_peak" : ""),
-               has(t, "stale") ? Cell{badge("MED", str(t, "stale"))} : cell(""),
-               cell(str(t, "file") + (has(t, "line") ? ":" + str(t, "line") : ""))});
+               cell(str(t, "file") + (has(t, "line") ? ":" + str(t, "line") : "")),
+               has(t, "stale") ? Cell{badge("MED", str(t, "stale"))} : cell("")});
   }
   Html out = table.html(table.rows() > 30 ? "tall" : "");
-  const size_t all = list(doc, "tuned").size();
-  if (all > table.rows())
-    out += note(fmt::format("{} more problems are in the document that --json prints.", all - table.rows()));
+  if (all.size() > table.rows())
+    out += note(fmt::format("{} more problems are in the document that --json prints.", all.size() - table.rows()));
   std::vector<std::pair<std::string, Html>> validators;
   for (const auto& [name, value] : object(doc, "validators").items())
     if (validators.size() < 50) validators.emplace_back(name, text(str(value, ""), 200));
