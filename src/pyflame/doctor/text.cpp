@@ -189,6 +189,16 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   return out + "\n";
 }
 
+namespace {
+
+// Partitions of one module: they share its memory, and no link is reported between them.
+bool same_card(const Json& a, const Json& b) {
+  const auto device = [](const Json& gpu) { return text(gpu, "pci").substr(0, text(gpu, "pci").find('.')); };
+  return !device(a).empty() && device(a) == device(b);
+}
+
+}  // namespace
+
 std::string topology_text(const Json& facts, const Style& style) {
   const Json &gpus = at(facts, "gpus"), &links = at(facts, "links");
   if (!gpus.is_array() || gpus.empty()) return "";
@@ -209,14 +219,16 @@ std::string topology_text(const Json& facts, const Style& style) {
     std::vector<std::string> row = {std::to_string(i)};
     for (size_t j = 0; j < n; ++j) {
       const auto it = cell.find({static_cast<int64_t>(i), static_cast<int64_t>(j)});
-      row.push_back(i == j ? "." : it == cell.end() ? "-" : it->second);
+      row.push_back(i == j ? "." : it != cell.end() ? it->second : same_card(gpus[i], gpus[j]) ? "card" : "-");
     }
     row.push_back(at(gpus[i], "numa").is_number_integer() ? at(gpus[i], "numa").dump() : "?");
     row.push_back(text(gpus[i], "pci"));
     rows.push_back(row);
   }
   std::string out = view::table(style, titles, rows);
-  if (n > 1 && cell.empty()) out += "No direct links between GPUs are reported (-): data goes through the host.\n";
+  const bool separate = !same_card(gpus[0], gpus[n - 1]);
+  if (n > 1 && cell.empty() && separate)
+    out += "No direct links between GPUs are reported (-): data goes through the host.\n";
   std::string machine;
   const auto part = [&](const std::string& s) { machine += (machine.empty() ? "" : ", ") + s; };
   if (at(facts, "host.numa_nodes").is_number()) part("NUMA nodes: " + at(facts, "host.numa_nodes").dump());
