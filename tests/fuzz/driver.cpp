@@ -1,5 +1,6 @@
-// What libFuzzer does, in small, for compilers that do not have it: reads the seeds (files and folders), then mutates them in an order
-// that depends on -seed alone. Understands -runs=N, -seed=N, -max_len=N and -max_total_time=N; other options are ignored.
+// What libFuzzer does, in small, for compilers that do not have it: reads the seeds (files and folders), then mutates
+// them in an order that depends on -seed alone. Understands -runs=N, -seed=N, -max_len=N and -max_total_time=N; other
+// options are ignored.
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
-// One function for each reader of foreign data: it reads the bytes, and uses what came out as the tools do. A reader may refuse with
-// pyflame::Error; anything else that it throws, and any fault, is a finding. The fuzzer (fuzz.cpp) and the test that replays what
-// it once found (tests/cpp/fuzz) use the same table.
+// One function for each reader of foreign data: it reads the bytes, and uses what came out as the tools do. A reader
+// may refuse with pyflame::Error; anything else that it throws, and any fault, is a finding. The fuzzer (fuzz.cpp) and
+// the test that replays what it once found (tests/cpp/fuzz) use the same table.
 #pragma once
 #include <cstddef>
 #include <cstdint>
