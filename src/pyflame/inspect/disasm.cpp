@@ -63,11 +63,14 @@ bool has_string(void* address_in_library, const std::string& text) {
           return p.p_type == PT_LOAD && q.inside >= begin && q.inside < begin + p.p_memsz;
         };
         if (std::none_of(info->dlpi_phdr, info->dlpi_phdr + info->dlpi_phnum, spans)) return 0;
-        for (int i = 0; i < info->dlpi_phnum && !q.found; ++i) {
-          const ElfW(Phdr)& p = info->dlpi_phdr[i];
-          if (p.p_type != PT_LOAD || !(p.p_flags & PF_R) || (p.p_flags & PF_X)) continue;
-          q.found = memmem(reinterpret_cast<const void*>(info->dlpi_addr + p.p_vaddr), p.p_filesz, q.text.data(),
-                           q.text.size()) != nullptr;
+        // Constants are in segments that are not executed, except where an older linker made only one.
+        for (const bool executed : {false, true}) {
+          for (int i = 0; i < info->dlpi_phnum && !q.found; ++i) {
+            const ElfW(Phdr)& p = info->dlpi_phdr[i];
+            if (p.p_type != PT_LOAD || !(p.p_flags & PF_R) || ((p.p_flags & PF_X) != 0) != executed) continue;
+            q.found = memmem(reinterpret_cast<const void*>(info->dlpi_addr + p.p_vaddr), p.p_filesz, q.text.data(),
+                             q.text.size()) != nullptr;
+          }
         }
         return 1;
       },

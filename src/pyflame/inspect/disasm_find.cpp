@@ -104,6 +104,15 @@ std::vector<DisassemblerKind> find_disassemblers(const std::string& given) {
     if (path && *path) s.installation(path);
   }
   for (const fs::path& p : entries("/opt", "rocm")) s.installation(p);
+  // PyTorch for ROCm brings comgr along, and ROCm itself comes as a wheel.
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const char* path = std::getenv(variable);
+    if (!path || !*path) continue;
+    for (const fs::path& python : entries(fs::path(path) / "lib", "python3")) {
+      s.folder(python / "site-packages/torch/lib");
+      s.installation(python / "site-packages/_rocm_sdk_core");
+    }
+  }
   for (const fs::path& p : entries("/usr/lib", "llvm")) s.installation(p);
   for (const char* p :
        {"/usr/lib64/rocm/llvm", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib", "/usr/local/lib"})

@@ -245,7 +245,15 @@ class Run {
     std::atomic<size_t> next{0};
     const auto body = [&] {
       Workers workers;
-      for (size_t n; (n = next.fetch_add(1)) < count;) work(n, workers);
+      for (size_t n; (n = next.fetch_add(1)) < count;) {
+        try {
+          work(n, workers);
+        } catch (const std::exception& e) {  // no temporary file, no memory: the rest is still read
+          const std::lock_guard lock(progress_mutex_);
+          if (std::find(result_.missing.begin(), result_.missing.end(), e.what()) == result_.missing.end())
+            result_.missing.emplace_back(e.what());
+        }
+      }
     };
     std::vector<std::jthread> threads;
     // A thread starts a process of its own, which a few kernels are not worth.
@@ -303,12 +311,17 @@ class Run {
       const auto end_of = [&](size_t k) { return o.kernels[k].address + code_of(o.kernels[k]).size(); };
       const auto finish = [&] {
         const IsaKernel& kernel = o.kernels[order[at]];
+        json document;
         if (workers.listing.size() || kernel.code.empty())
-          put(object, order[at], analyser(w, setting).run(workers.listing, kernel, kernel.code.size() > kMostCode, [&] {
+          document = analyser(w, setting).run(workers.listing, kernel, kernel.code.size() > kMostCode, [&] {
             return lines_of(object);
-          }));
+          });
         workers.listing.clear();
-        ++at;
+        // Two names of the same code.
+        for (; at < order.size() && o.kernels[order[at]].address == kernel.address &&
+               o.kernels[order[at]].code.size() == kernel.code.size();
+             ++at)
+          put(object, order[at], document);
       };
       const bool ran = disassemblers_.run_tool(
           setting.first, wave, o.elf, [&](uint64_t address, uint32_t size, std::string_view text) {

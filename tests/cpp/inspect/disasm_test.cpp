@@ -10,6 +10,7 @@
 
 #include "pyflame/base/error.h"
 #include "pyflame/inspect/disasm_child.h"
+#include "pyflame/inspect/disasm_find.h"
 #include "pyflame/inspect/elf.h"
 #include "pyflame/inspect/isa.h"
 
@@ -81,6 +82,23 @@ TEST(Disasm, PathWithoutDisassembler) {
     EXPECT_EQ(e.kind(), ErrorKind::Value);
     EXPECT_NE(std::string(e.what()).find("/nonexistent"), std::string::npos);
   }
+}
+
+TEST(Disasm, NewestFirstAndLibrariesBeforeTools) {
+  const auto root = std::filesystem::temp_directory_path() / "pyflame-many-llvms";
+  std::filesystem::remove_all(root);
+  for (const char* folder : {"lib", "llvm/lib", "llvm/bin"}) std::filesystem::create_directories(root / folder);
+  for (const char* name : {"lib/libLLVM-9.so", "lib/libLLVM-15.so.1", "lib/libLLVM.so.22.1", "lib/libLLVMSupport.so",
+                           "lib/libLLVMCore.a", "lib/libamd_comgr.so.3", "llvm/bin/llvm-objdump", "llvm/bin/clang"})
+    std::ofstream(root / name) << "x";
+  std::filesystem::create_symlink("libLLVM.so.22.1", root / "lib/libLLVM.so");
+  std::string order;
+  for (const DisassemblerKind& k : find_disassemblers(root.native()))
+    order += std::filesystem::path(k.path).filename().native() + " ";
+  EXPECT_EQ(order, "libLLVM.so.22.1 libLLVM-15.so.1 libLLVM-9.so libamd_comgr.so.3 llvm-objdump ");
+  EXPECT_EQ(find_disassemblers((root / "lib/libLLVM-9.so").native()).size(), 1u);
+  EXPECT_TRUE(find_disassemblers((root / "llvm/bin/clang").native()).empty());
+  std::filesystem::remove_all(root);
 }
 
 // A file that is named like a library and is none: the sentence says so, nothing else fails.
@@ -200,7 +218,10 @@ TEST_P(DisasmOfThisMachine, LibraryAndToolAgree) {
     if (!tool.empty()) break;
   }
   if (tool.empty()) GTEST_SKIP() << "no llvm-objdump here reads " << gfx;
-  const IsaResult by_tool = analyse_isa({o.object}, {tool, 2}), by_library = analyse_isa({o.object}, {"", 2});
+  IsaObject twice = o.object;  // two names of the same code
+  twice.kernels.push_back(twice.kernels.front());
+  const IsaResult by_tool = analyse_isa({twice}, {tool, 2}), by_library = analyse_isa({o.object}, {"", 2});
+  EXPECT_EQ(by_tool.kernels[0].back(), by_tool.kernels[0].front());
   EXPECT_NE(by_tool.disassembler.find("objdump"), std::string::npos);
   for (size_t i = 0; i < o.names.size(); ++i) {
     EXPECT_EQ(by_tool.kernels[0][i]["mix"], by_library.kernels[0][i]["mix"]) << o.names[i];
