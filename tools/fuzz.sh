@@ -21,7 +21,7 @@ program=$(realpath "$build/pyflame_fuzz")
 python3 tests/fuzz/seeds.py "$build/seeds"
 
 # Programs that are given hostile input take what they may: memory, time and addresses are bounded here.
-export ASAN_OPTIONS=allocator_may_return_null=0:detect_leaks=1:handle_abort=1 UBSAN_OPTIONS=print_stacktrace=1
+export ASAN_OPTIONS=allocator_may_return_null=0:detect_leaks=1:handle_abort=1:hard_rss_limit_mb=2048 UBSAN_OPTIONS=print_stacktrace=1
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <("$program" 2>/dev/null)
 failed=()

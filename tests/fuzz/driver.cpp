@@ -1,6 +1,7 @@
 // What libFuzzer does, in small, for compilers that do not have it: reads the seeds (files and folders), then mutates
 // them in an order that depends on -seed alone. Understands -runs=N, -seed=N, -max_len=N and -max_total_time=N; other
 // options are ignored.
+#include <sanitizer/common_interface_defs.h>
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
@@ -24,13 +25,16 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 Bytes current;
-void save_and_die(int signal) {
-  if (FILE* f = std::fopen("crash-input", "wb")) {
+std::string artifact_prefix;
+
+// Called by the sanitizers before they end the process, and when an input takes too long.
+void save() {
+  const std::string path = artifact_prefix + "crash";
+  if (FILE* f = std::fopen(path.c_str(), "wb")) {
     std::fwrite(current.data(), 1, current.size(), f);
     std::fclose(f);
+    std::fprintf(stderr, "the input was written to %s\n", path.c_str());
   }
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
 }
 
 Bytes mutate(const std::vector<Bytes>& seeds, std::mt19937_64& rng, size_t max_len) {
@@ -74,7 +78,12 @@ Bytes mutate(const std::vector<Bytes>& seeds, std::mt19937_64& rng, size_t max_l
 
 int main(int argc, char** argv) {
   LLVMFuzzerInitialize(&argc, &argv);
-  for (const int signal : {SIGABRT, SIGSEGV, SIGALRM}) std::signal(signal, save_and_die);
+  __sanitizer_set_death_callback(save);
+  std::signal(SIGALRM, [](int) {
+    std::fputs("ERROR: an input takes more than 10 seconds\n", stderr);
+    save();
+    std::_Exit(1);
+  });
   long runs = 1000, seconds = 0, seed = 1, max_len = 65536;
   std::vector<Bytes> seeds;
   const auto add = [&](const std::filesystem::path& path) {
@@ -87,6 +96,7 @@ int main(int argc, char** argv) {
       if (a.rfind(name, 0) == 0) to = std::strtol(a.c_str() + name.size(), nullptr, 10);
     };
     value("-runs=", runs), value("-seed=", seed), value("-max_total_time=", seconds), value("-max_len=", max_len);
+    if (const std::string name = "-artifact_prefix="; a.rfind(name, 0) == 0) artifact_prefix = a.substr(name.size());
     if (a.rfind('-', 0) == 0) continue;
     if (std::filesystem::is_directory(a))
       for (const auto& entry : std::filesystem::directory_iterator(a)) add(entry.path());
