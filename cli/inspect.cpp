@@ -47,16 +47,18 @@ class ScanLine {
     if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10'000))) return;
     last_ = now;
     std::string text = fmt::format("inspect: {} of {} files, {} kernels", p.files_done, p.files, p.kernels);
-    if (p.kernels_read > 0) text += fmt::format(", machine code of {}", p.kernels_read);
+    if (p.to_read > 0) text += fmt::format(", machine code of {} of {}", p.kernels_read, p.to_read);
     if (!terminal_) {
       fmt::print(stderr, "{}\n", text);
       return;
     }
-    const double done = p.kernels_read > 0 && p.kernels > 0
-                            ? static_cast<double>(p.kernels_read) / static_cast<double>(p.kernels)
-                        : p.files > 0 ? static_cast<double>(p.files_done) / static_cast<double>(p.files)
-                                      : 0.0;
-    fmt::print(stderr, "\r\x1b[K{} {}", view::bar(std::min(done, 1.0), 20), text);
+    // Finding kernels is the smaller part of the work where their code is read.
+    const auto share = [](size_t part, size_t whole) {
+      return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+    };
+    const double files = share(p.files_done, p.files);
+    const double done = p.to_read > 0 ? files * share(p.kernels_read, p.to_read) : files / 2;
+    fmt::print(stderr, "\r\x1b[K{} {}", view::bar(done, 20), text);
     std::fflush(stderr);
     open_ = true;
   }

@@ -214,6 +214,7 @@ class Scanner {
 
   void read_code(const std::vector<IsaObject>& code, const std::vector<std::vector<size_t>>& numbers) {
     const size_t before = progress_.kernels_read;
+    for (const IsaObject& o : code) progress_.to_read += o.kernels.size();
     IsaResult result = analyse_isa(code, {options_.llvm, static_cast<int>(threads_)},
                                    [&](size_t done) { report([&] { progress_.kernels_read = before + done; }); });
     for (size_t i = 0; i < numbers.size() && i < result.kernels.size(); ++i)

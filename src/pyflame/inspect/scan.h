@@ -15,7 +15,8 @@ namespace pyflame::inspect {
 
 struct ScanProgress {
   size_t files_done = 0, files = 0;
-  size_t kernels = 0, kernels_read = 0;  // found so far, of which the instructions were read
+  size_t kernels = 0;                    // found so far
+  size_t to_read = 0, kernels_read = 0;  // whose instructions are wanted so far, and were read
 };
 
 struct ScanOptions {

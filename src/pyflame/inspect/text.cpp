@@ -32,7 +32,7 @@ std::string findings_cell(const Style& style, const Json& k) {
   for (const auto& [severity, tone] :
        {std::pair("HIGH", Tone::red), std::pair("MED", Tone::yellow), std::pair("LOW", Tone::plain)})
     if (counts[severity] > 0)
-      out += (out.empty() ? "" : " ") + view::paint(style, tone, fmt::format("{} {}", counts[severity], severity));
+      out += (out.empty() ? "" : " ") + view::paint(style, tone, fmt::format("{}{}", counts[severity], severity[0]));
   return out.empty() ? "none" : out;
 }
 
