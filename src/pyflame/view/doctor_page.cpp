@@ -155,9 +155,9 @@ Html gpu_gauges(const Json& gpu) {
   Html out;
   const double vram = num(gpu, "vram_bytes"), used = num(gpu, "vram_used_bytes");
   if (vram > 0) {
-    const double share = std::isfinite(used) ? used / vram : 0;
+    const double share = std::isfinite(used) ? used / vram : HUGE_VAL;
     out += gauge("VRAM", share, std::isfinite(used) ? fmt::format("{} of {}", bytes(used), bytes(vram)) : bytes(vram),
-                 share > 0.9 ? "high" : "");
+                 std::isfinite(share) && share > 0.9 ? "high" : "");
   }
   if (const double busy = num(gpu, "busy_percent"); std::isfinite(busy))
     out += gauge("Busy", busy / 100, fmt::format("{:.0f} %", std::clamp(busy, 0.0, 1e6)));

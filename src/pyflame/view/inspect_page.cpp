@@ -238,7 +238,7 @@ Html launch(const Json& k) {
                 {"At once", text(str(l, "at_once"))},
                 {"Rounds", text(str(l, "rounds"))},
                 {"Fill", share("fill")},
-                {"Fill of the last", share("tail_fill")},
+                {"Fill, last round", share("tail_fill")},
                 {"Balance", share("balance")}}) +
          finding_cards(list(l, "advice"), 10);
 }
