@@ -3,7 +3,8 @@
     ```python            runs. The python blocks of one page run one after the other in one process, like a notebook;
                          a block whose first line is `# fresh` begins a new one.
     ```python no-run     is shown only
-    ```bash run          runs with `set -e` in an empty folder with the built `pyflame` and python on PATH; plain ```bash is shown only
+    ```bash run          runs with `set -e` in an empty folder with the built `pyflame` and python on PATH, and this repository's folder
+                         in PYFLAME_SOURCE; plain ```bash is shown only
     ```cpp run           is compiled against the library of build/release and run; plain ```cpp is shown only
 
 A page passes when every block exits with 0. Output is shown only of blocks that fail.
@@ -67,7 +68,7 @@ def install_library(build, prefix):
 
 
 def run_block(page, language, code, build, folder, timeout):
-    environment = dict(os.environ, PATH=os.pathsep.join([str(build / "bin"), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]))
+    environment = dict(os.environ, PYFLAME_SOURCE=str(ROOT), PATH=os.pathsep.join([str(build / "bin"), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]))
     if language == "python":
         script = folder / (pathlib.Path(page).name + ".py")
         script.write_text(code)
