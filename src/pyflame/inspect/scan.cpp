@@ -147,6 +147,8 @@ class Scanner {
       contents.problems.push_back({file.path, e.what()});
     } catch (const std::bad_alloc&) {
       contents.problems.push_back({file.path, "there is not enough memory to read it"});
+    } catch (const std::exception& e) {  // of the standard library: a thread may not let it through
+      contents.problems.push_back({file.path, e.what()});
     }
     return contents;
   }

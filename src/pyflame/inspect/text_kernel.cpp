@@ -51,7 +51,7 @@ void put_resources(Sheet& sheet, const Json& d, const Json& k) {
                             : "",
                         k["wgp_mode"].is_boolean() ? (k["wgp_mode"].get<bool>() ? ", WGP mode" : ", CU mode") : ""));
   if (const auto t = object.find("triton"); t != object.end())
-    sheet.row("Triton", fmt::format("{}: {} warps, {} stages, {} bytes of LDS at the launch",
+    sheet.row("Triton", fmt::format("{}: num_warps {}, num_stages {}, {} bytes of LDS at the launch",
                                     view::clean((*t)["name"].get<std::string>(), 100), integer(*t, "num_warps"),
                                     integer(*t, "num_stages"), integer(*t, "shared")));
   sheet.row("registers",
