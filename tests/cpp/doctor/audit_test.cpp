@@ -202,6 +202,7 @@ TEST(EnvAdvice, OnlyWhatChangesSomething) {
   EXPECT_NE(advice("gfx1100", "training", "").find("export TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1\n"),
             std::string::npos);
   EXPECT_EQ(advice("gfx942", "inference", "").find("AOTRITON"), std::string::npos);
+  EXPECT_EQ(advice("gfx1100", "training", "").find("HIPBLASLT"), std::string::npos) << "PyTorch chooses so by itself";
   EXPECT_NE(advice("gfx950", "inference", "").find("export VLLM_ROCM_USE_AITER=1\n"), std::string::npos);
   EXPECT_EQ(advice("gfx1201", "inference", "").find("AITER"), std::string::npos);
   EXPECT_NE(advice("gfx90a", "", "").find("Nothing to set"), std::string::npos);
