@@ -129,7 +129,8 @@ int run_inspect(const Settings& s) {
   const bool worse = d.contains("gate") && !d["gate"]["worse"].empty();
   const view::Style style = view::Style::of(1);
   if (s.as_json) print(dumped(d));
-  else if (d.contains("gate")) print(inspect::gate_text(d["gate"], style, text_options(s)));
+  else if (d.contains("gate"))
+    print(inspect::gate_text(d["gate"], style, text_options(s)) + inspect::problems_text(d, style));
   else print(inspect::document_text(d, style, text_options(s)));
   if (!s.html.empty()) write_text_file(s.html, view::inspect_page(d));
   if (!s.write_gate.empty()) {

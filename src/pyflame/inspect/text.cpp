@@ -108,6 +108,8 @@ std::string summary_text(const Json& d, const Style& style) {
   return out;
 }
 
+}  // namespace
+
 std::string problems_text(const Json& d, const Style& style) {
   std::string out;
   for (const Json& m : d["missing"]) out += titled(style, "missing", view::clean(m.get<std::string>()));
@@ -121,8 +123,6 @@ std::string problems_text(const Json& d, const Style& style) {
                        fmt::format("… {} more problems; --json shows them\n", problems.size() - kMostProblems));
   return out;
 }
-
-}  // namespace
 
 std::string short_name(const std::string& name) {
   std::string_view s = name;

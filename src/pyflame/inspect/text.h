@@ -15,6 +15,8 @@ struct TextOptions {
 // One kernel: all that is known of it. Several: a table and what they have in common.
 std::string document_text(const nlohmann::json& document, const view::Style& style, const TextOptions& options);
 std::string diff_text(const nlohmann::json& diff, const view::Style& style, const TextOptions& options);
+// What could not be read, and what is missing to read more.
+std::string problems_text(const nlohmann::json& document, const view::Style& style);
 std::string gate_text(const nlohmann::json& gate, const view::Style& style, const TextOptions& options);
 
 // Without the result's type and the parameters, which a table has no room for.
