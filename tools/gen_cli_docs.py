@@ -11,15 +11,16 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cli.md"
 PLACE = re.compile(r"(<!-- options: ([a-z ]+) -->\n).*?(<!-- end -->)", re.S)
-OPTION = re.compile(r"^  (-\S*)(?: (\S.*?))?(?:\s{2,}(\S.*))?$")
+OPTION = re.compile(r"^  ([-\w]\S*)(?: (\S.*?))?(?:\s{2,}(\S.*))?$")
 
 
 def options(text):
-    """(names, type, description) of each line under "Options:"; descriptions go on in lines that are indented further."""
+    """(names, type, description) of each line under "Options:" and "Positionals:"; descriptions go on in lines that are indented further."""
     found, inside = [], False
     for line in text.split("\n"):
+        line = re.sub(r"(U?INT):INT in \[.*?\]", r"\1 ", line)  # ranges: the program says them when they are not kept
         if line and not line.startswith(" "):
-            inside = line == "Options:"
+            inside = line in ("Options:", "Positionals:")
         elif inside and (match := OPTION.match(line)):
             found.append([match.group(1).split(","), match.group(2) or "", match.group(3) or ""])
         elif inside and line.strip():
@@ -28,12 +29,14 @@ def options(text):
 
 
 def row(names, kind, description):
-    names = [n for n in names if n.startswith("--")]
+    names = [n for n in names if n.startswith("--")] or names  # a positional has one name, without dashes
+    kind = re.sub(r"\s*\b(?:Excludes|Needs): \S+", "", kind)
     kind, _, default = kind.partition("=")
     required = kind.endswith("REQUIRED")
     kind = kind.replace("REQUIRED", "").strip()
+    kind = re.sub(r"^(U?INT|FLOAT):.*", r"\1", kind)
     choices = re.match(r"\w+:\{(.*)\}$", kind)
-    value = " or ".join(choices.group(1).split(",")) if choices else {"INT": "whole number", "UINT": "whole number", "FLOAT": "number", "TEXT": "text", "": "(none)"}.get(kind, kind)
+    value = " or ".join(choices.group(1).split(",")) if choices else {"INT": "whole number", "UINT": "whole number", "FLOAT": "number", "TEXT": "text", "TEXT ...": "one or more", "TEXT:FILE": "file", "": "(none)"}.get(kind, kind)
     return f"| `{names[0]}` | {value} | {'required' if required else f'`{default}`' if default else ''} | {description} |"
 
 
