@@ -168,6 +168,53 @@ def test_gaps_by_cause(report, tmp_path):
     assert gap_of(launched=5)[0] == "dependency"  # it was in the queue all the time
 
 
+def copy_run(memory):
+    return traces.Run(work=[traces.Work(traces.ADD, 0, 900), traces.Work(f"Memcpy HtoD ({memory} -> Device)", 900, 100, kind="copy", direction="HtoD", bytes=10**6)])
+
+
+def ranks_run(n):
+    return traces.Run(work=[traces.Work(traces.ADD, 0, 500),
+                            traces.Work(traces.ALL_REDUCE, 500, 100, extra={"Collective name": "allreduce", "In msg nelems": 1024, "dtype": "Float", "Group size": n})])
+
+
+def two_kernels(gap, *cpu):
+    return traces.Run(work=[traces.Work(traces.ADD, 0, 100, launched=-10), traces.Work(traces.ADD, 100 + gap, 100, launched=95 + gap)], cpu=list(cpu))
+
+
+def uneven_steps(lengths):
+    run, at = traces.Run(), 0
+    for i, length in enumerate(lengths):
+        run.work.append(traces.Work(traces.ADD, at, length))
+        run.cpu.append(traces.Cpu(f"ProfilerStep#{i}", at, length, kind="annotation"))
+        at += length
+    return run
+
+
+@pytest.mark.parametrize("rule,fires,quiet", [
+    ("pageable-copies", copy_run("Pageable"), copy_run("Pinned")),
+    ("partial-node", ranks_run(4), ranks_run(8)),
+    ("compilation", two_kernels(300, traces.Cpu("hipModuleLoadData", 105, 280, "call")), two_kernels(300)),
+    ("allocation", two_kernels(300, traces.Cpu("hipMalloc", 105, 280, "call")), two_kernels(300)),
+    ("data-loading", two_kernels(300, traces.Cpu("enumerate(DataLoader)#_X.__next__", 105, 280, "annotation")), two_kernels(300)),
+    ("host-sync", two_kernels(300, traces.Cpu("hipDeviceSynchronize", 10, 95, "call")), two_kernels(300)),
+    ("unsteady-steps", uneven_steps([3000, 1000, 1000, 1000]), uneven_steps([1000, 1010, 1000, 990])),
+    ("idle-unknown", traces.Run(work=[traces.Work(traces.ADD, 0, 100), traces.Work(traces.ADD, 500, 100)]), two_kernels(20)),
+])
+def test_each_rule_about_time_fires_and_does_not(report, tmp_path, rule, fires, quiet):
+    assert rule in advice(report(traces.write_kineto(fires, str(tmp_path / "a.json"))))
+    assert rule not in advice(report(traces.write_kineto(quiet, str(tmp_path / "b.json"))))
+
+
+def test_rules_about_scratch_and_the_profiler_itself(report, tmp_path):
+    for scratch in (0, 64):
+        folder = traces.write_csv(traces.Run(work=[traces.Work(traces.ADD, 0, 100, scratch=scratch)]), str(tmp_path / str(scratch)))
+        assert ("scratch" in advice(report(folder))) == (scratch > 0)
+    t = traces.kineto(traces.training())
+    assert "profiler-overhead" not in advice(report(write(tmp_path / "t.json", t)))
+    t["traceEvents"].append({"ph": "X", "cat": "python_function", "name": "train.py(3): step", "pid": 1, "tid": 1, "ts": traces.BASE_NS / 1000, "dur": 5, "args": {}})
+    assert "profiler-overhead" in advice(report(write(tmp_path / "t.json", t)))
+
+
 def test_counters_and_old_headers(report, tmp_path):
     folder = traces.write_csv(traces.training(with_steps=False), str(tmp_path), columns=traces.OLD_KERNEL_COLUMNS, agent="{}")
     with open(os.path.join(folder, "4242_counter_collection.csv"), "w") as f:

@@ -33,6 +33,7 @@ class Work:
     grid: tuple = (2048, 1, 1)  # workgroups
     block: tuple = (256, 1, 1)
     bytes: int = 0
+    scratch: int = 0
     device: int = 0
     launched: float = None  # by a call that began then
     launch_length: float = 5
@@ -188,7 +189,7 @@ def write_csv(run, folder, pid=4242, columns=KERNEL_COLUMNS, agent="Agent {}"):
             continue
         value = {"Kind": "KERNEL_DISPATCH", "Agent_Id": node, "Queue_Id": 1 + w.stream, "Stream_Id": w.stream, "Thread_Id": pid, "Dispatch_Id": number,
                  "Kernel_Id": number, "Kernel_Name": w.name, "Correlation_Id": number, "Start_Timestamp": ns(w.at), "End_Timestamp": ns(w.at + w.length),
-                 "LDS_Block_Size": 0, "Scratch_Size": 0, "VGPR_Count": 64, "Accum_VGPR_Count": 4, "SGPR_Count": 32, "Private_Segment_Size": 0, "Group_Segment_Size": 0}
+                 "LDS_Block_Size": 0, "Scratch_Size": w.scratch, "VGPR_Count": 64, "Accum_VGPR_Count": 4, "SGPR_Count": 32, "Private_Segment_Size": 0, "Group_Segment_Size": 0}
         for k, axis in enumerate("XYZ"):
             value[f"Workgroup_Size_{axis}"] = w.block[k]
             value[f"Grid_Size_{axis}"] = w.block[k] * w.grid[k]
