@@ -217,7 +217,8 @@ TEST(EnvAdvice, OnlyWhatChangesSomething) {
       AuditOptions options;
       options.settings_only = true;
       options.workload = workload;
-      for (const Json& f : audit(facts, options)["findings"]) {
+      const Json report = audit(facts, options);
+      for (const Json& f : report["findings"]) {
         EXPECT_TRUE(f["severity"] == "LOW" || f["severity"] == "INFO") << gfx << " " << workload << " " << f;
         EXPECT_EQ(f["no_op"], false) << gfx << " " << workload << " " << f;
       }
