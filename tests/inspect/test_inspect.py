@@ -169,7 +169,8 @@ def test_triton_cache(inspect, tmp_path):
     assert k["lds"] == 0 and k["occupancy"]["allocated_lds"] == 16384 and k["occupancy"]["block"] == 1024
 
 
-@pytest.mark.parametrize("broken", ["", "[", "[1]", "{\"num_warps\": \"x\"}", "{\"a\":" * 100000])
+@pytest.mark.parametrize("broken", ["", "[", "[1]", "{\"num_warps\": \"x\"}", "{\"a\":" * 100000],
+                         ids=["empty", "cut", "list", "text", "deep"])
 def test_triton_metadata_that_is_broken(inspect, tmp_path, broken):
     shutil.copy(data("gfx942.co"), tmp_path / "k.hsaco")
     (tmp_path / "k.json").write_text(broken)
@@ -227,7 +228,7 @@ def test_other_databases(inspect, tmp_path):
     (b"BC\xc0\xde" + bytes(100), "LLVM bitcode"),
     (bytes(10000), "all of its 10000 bytes are zero"),
     (gzip.compress(b"x" * 1000), "is of no kind that is known"),
-])
+], ids=["empty", "script", "ELF", "bitcode", "zeros", "gzip"])
 def test_foreign_files(inspect, tmp_path, content, says):
     (tmp_path / "file").write_bytes(content)
     d = inspect(tmp_path / "file", code=1)
