@@ -107,6 +107,12 @@ def test_vendor_words_where_they_are_at_home(tree):
     assert vendor.check(root) == []
 
 
+def test_vendor_words_in_tools_but_no_vendor_builds(tree):
+    assert vendor.check(tree("src/pyflame/profile/a.cpp", 'const char* names[] = {"hipMalloc"};  \nint wave = 32;\n')) == []
+    (finding,) = vendor.check(tree("src/pyflame/profile/a.cpp", "#ifdef __HIPCC__\n#endif\n"))
+    assert "__HIPCC__" in str(finding)
+
+
 def test_vendor_folder_may_not_fix_the_wave(tree):
     (finding,) = vendor.check(tree("src/pyflame/backends/rocm/a.cpp", "int lanes = 32;\n"))
     assert "wave" in finding.text
