@@ -64,7 +64,8 @@ Json facts_of_file(const system::Host& host, const std::string& path) {
   for (const doctor::Assignment& a : file.assignments)
     if (system::audited_variable(a.name)) all[a.name].push_back(&a);
   for (const auto& [name, list] : all) {
-    if (std::all_of(list.begin(), list.end(), [&](const auto* a) { return a->value == list[0]->value; })) continue;
+    if (std::all_of(list.begin(), list.end(), [first = list[0]](const auto* a) { return a->value == first->value; }))
+      continue;
     std::string lines;
     for (const auto* a : list) lines += (lines.empty() ? "lines " : ", ") + std::to_string(a->line);
     facts["env_repeats"].push_back({{"name", name}, {"lines", lines}});
