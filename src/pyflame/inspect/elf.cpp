@@ -152,30 +152,6 @@ Elf parse_elf(Bytes data) {
   return elf;
 }
 
-uint64_t elf_extent(Bytes data) {
-  if (elf_machine(data) == 0) return 0;
-  const uint64_t segments_at = *read<uint64_t>(data, 32), sections_at = *read<uint64_t>(data, 40);
-  uint64_t end = kHeaderSize;
-  const auto reach = [&](uint64_t offset, uint64_t size) {
-    if (slice(data, offset, size)) end = std::max(end, offset + size);
-  };
-  const uint16_t segments = *read<uint16_t>(data, 56), sections = *read<uint16_t>(data, 60);
-  reach(segments_at, segments * kSegmentSize);
-  reach(sections_at, sections * kSectionSize);
-  for (uint64_t i = 0; i < segments; ++i) {
-    const auto h = slice(data, segments_at, (i + 1) * kSegmentSize);
-    if (!h) break;
-    reach(*read<uint64_t>(*h, i * kSegmentSize + 8), *read<uint64_t>(*h, i * kSegmentSize + 32));
-  }
-  for (uint64_t i = 0; i < sections; ++i) {
-    const auto h = slice(data, sections_at, (i + 1) * kSectionSize);
-    if (!h) break;
-    if (*read<uint32_t>(*h, i * kSectionSize + 4) == kNoBits) continue;
-    reach(*read<uint64_t>(*h, i * kSectionSize + 24), *read<uint64_t>(*h, i * kSectionSize + 32));
-  }
-  return end;
-}
-
 const ElfSection* Elf::find(std::string_view name) const {
   for (const ElfSection& s : sections)
     if (s.name == name) return &s;

@@ -54,7 +54,5 @@ bool is_elf(Bytes data);
 uint16_t elf_machine(Bytes data);
 // Error(Value) where not even the header can be read.
 Elf parse_elf(Bytes data);
-// How many bytes the file has according to its headers: an ELF file that stands inside of something without a length.
-uint64_t elf_extent(Bytes data);
 
 }  // namespace pyflame::inspect
