@@ -457,8 +457,6 @@ json make_advice(const json& document) {
 std::string make_verdict(const json& d) {
   const Facts facts{d};
   if (!facts.traced()) {
-    if (!d["tuned"].empty())
-      return fmt::format("{} problems of tuning files; no time of a program.", d["tuned"].size());
     if (facts.flag("has_ops") || facts.flag("has_calls"))
       return "The profile has the CPU's side only, and no work of a device. Next: record with "
              "activities=[ProfilerActivity.CPU, "

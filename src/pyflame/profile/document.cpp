@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/profile/text_values.h"
+#include "pyflame/profile/tuned_read.h"
 
 namespace pyflame::profile {
 
@@ -386,23 +387,20 @@ json signals_of(const Profile& p, const Analysis& a) {
 }
 
 json tuned_of(const Profile& p, const Analysis& a) {
-  json out = json::array();
   const GpuProduct* product = a.product;
-  if (product == nullptr && !p.tuned.gfx.empty()) product = find_gpu_product(p.tuned.gfx);
-  for (const TunedEntry& e : p.tuned.entries) {
-    const Roof r = roof_of({std::max(0.0, e.flops), std::max(0.0, e.bytes), e.dtype}, e.us, e.us, product);
-    out.push_back({{"problem", e.problem},
-                   {"kind", e.kind},
-                   {"choice", e.choice.empty() ? json(nullptr) : json(e.choice)},
-                   {"us", e.us >= 0 ? json(rounded(e.us)) : json(nullptr)},
-                   {"tflops", e.us > 0 && e.flops > 0 ? json(rounded(e.flops / e.us / 1e6)) : json(nullptr)},
-                   {"roofline", r.of_peak >= 0 ? json(fraction(r.of_peak)) : json(nullptr)},
-                   {"bound", *r.bound != 0 ? json(r.bound) : json(nullptr)},
-                   {"stale", e.stale.empty() ? json(nullptr) : json(e.stale)},
-                   {"file", e.file},
-                   {"line", e.line}});
+  if (product == nullptr && !p.tuned.gfx.empty()) product = find_gpu_product(p.tuned.gfx, {}, p.tuned.cus);
+  return tuned_rows(p.tuned, product);
+}
+
+json advice_of(const Profile& p, const json& document) {
+  json advice = make_advice(document);
+  if (p.tuned.empty()) return advice;
+  for (json& a : tuned_advice(p.tuned, document["tuned"], p.formats)) {
+    a["id"] = "tuning";
+    if (!a.contains("source")) a["source"] = nullptr;
+    advice.push_back(std::move(a));
   }
-  return out;
+  return advice;
 }
 
 }  // namespace
@@ -429,8 +427,8 @@ json make_document(const Profile& p, const Options& options) {
   d["signals"] = signals_of(p, a);
   d["problems"] = json::array();
   for (const Problem& problem : p.problems) d["problems"].push_back({{"where", problem.where}, {"what", problem.what}});
-  d["advice"] = make_advice(d);
-  d["verdict"] = make_verdict(d);
+  d["advice"] = advice_of(p, d);
+  d["verdict"] = p.trace.empty() && !p.tuned.empty() ? tuned_verdict(p.tuned, p.formats) : make_verdict(d);
   return d;
 }
 

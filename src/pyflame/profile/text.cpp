@@ -164,11 +164,13 @@ std::string tuned(const json& d, const Style& s) {
   for (const json& t : d["tuned"]) stale = stale || t["stale"].is_string();
   for (const json& t : d["tuned"]) {
     if (rows.size() >= kTunedRows) break;
+    const json& r = t["roofline"];
+    const bool sized = r.is_object() && r.contains("of_peak");
     rows.push_back({text_of(t["problem"], 70), text_of(t["choice"], 50), time_of(t["us"]), number_of(t["tflops"]),
-                    share_of(t["roofline"]), text_of(t["bound"])});
+                    sized ? fmt::format("{:.0f} % {}", r["of_peak"].get<double>() * 100, text_of(r["bound"])) : ""});
     if (stale) rows.back().push_back(t["stale"].is_string() ? text_of(t["stale"], 60) : "");
   }
-  std::vector<std::string> titles = {"problem", "choice", ">time", ">TFLOP/s", ">of roofline", "bound"};
+  std::vector<std::string> titles = {"problem", "choice", ">time", ">TFLOP/s", ">roofline"};
   if (stale) titles.emplace_back("stale");
   out += view::table(s, titles, rows);
   if (d["tuned"].size() > kTunedRows)
@@ -189,7 +191,8 @@ std::string advice(const json& d, const Style& s) {
     out += "     " + view::wrap(text_of(a["why"], 1000), s.width - 5, 5) + "\n";
     for (const json& action : a["do"]) out += "     - " + view::wrap(text_of(action, 1000), s.width - 7, 7) + "\n";
     if (a["command"].is_string()) out += "     $ " + view::paint(s, Tone::cyan, text_of(a["command"], 300)) + "\n";
-    out += view::paint(s, Tone::dim, fmt::format("     ({})", text_of(a["source"]))) + "\n";
+    if (a["source"].is_string())
+      out += view::paint(s, Tone::dim, fmt::format("     ({})", text_of(a["source"]))) + "\n";
   }
   return out;
 }
