@@ -124,6 +124,9 @@ Launch analyse_launch(const Occupancy& o, const Machine& machine, const std::arr
   l.xcd_least = l.workgroups / machine.xccs;
   advise_on_size(l);
   advise_on_shape(l, o);
+  const auto rank = [](const Launch::Advice& a) { return std::string_view("HML").find(a.severity[0]); };
+  std::stable_sort(l.advice.begin(), l.advice.end(),
+                   [&](const Launch::Advice& a, const Launch::Advice& b) { return rank(a) < rank(b); });
   return l;
 }
 
