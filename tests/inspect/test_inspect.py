@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import struct
+import subprocess
 
 import pytest
 
@@ -251,6 +252,22 @@ def test_names_cannot_steer_the_terminal(run, inspect, tmp_path):
     out = run("inspect", tmp_path / "k.co", "--no_isa").stdout
     assert "\x1b" not in out and "\r" not in out
     assert len(inspect(tmp_path / "k.co")["kernels"]) == 5  # valid JSON
+
+
+def test_a_block_that_the_kernel_cannot_have_is_told(inspect, run):
+    path = os.path.join(os.path.dirname(DATA), "isa", "isa_gfx942.co")  # matrix_gemm: __launch_bounds__(64)
+    kernel = inspect(path, "--kernel", "^matrix_gemm$", "--block", 256)["kernels"][0]
+    assert "occupancy" not in kernel and "at most 64" in kernel["occupancy_problem"]
+    assert "at most 64" in run("inspect", path, "--kernel", "^matrix_gemm$", "--launch", "304,256").stdout
+    kernel = inspect(path, "--kernel", "^matrix_gemm$")["kernels"][0]
+    assert kernel["occupancy"]["block"] == 64 and [b["block"] for b in kernel["occupancy"]["blocks"]] == [64]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_output_that_cannot_be_written_is_a_failure(program):
+    with open("/dev/full", "w") as full:
+        r = subprocess.run([program, "inspect", os.path.join(DATA, "gfx942.co")], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert r.returncode == 1 and "cannot be written" in r.stderr
 
 
 def test_missing_file_and_missing_argument(run):

@@ -133,8 +133,16 @@ Json kernel_json(const Scan& scan, const ScannedKernel& k, const DocumentOptions
   const GpuArch* arch = arch_of(object.gfx);
   if (!arch || !k.kernel.vgpr) return j;
   try {
-    const Occupancy o = occupancy(*arch, resources(k, object, options));
+    const KernelResources r = resources(k, object, options);
+    const uint64_t most = k.kernel.max_workgroup.value_or(1024);
+    PF_CHECK(static_cast<uint64_t>(r.block) <= most, Value,
+             "occupancy: a workgroup of {} threads cannot be launched: the kernel was compiled for at most {}", r.block,
+             most);
+    const Occupancy o = occupancy(*arch, r);
     j["occupancy"] = inspect::to_json(o);
+    Json& blocks = j["occupancy"]["blocks"];
+    blocks.erase(std::remove_if(blocks.begin(), blocks.end(), [&](const Json& b) { return b["block"] > most; }),
+                 blocks.end());
     if (options.grid) j["launch"] = inspect::to_json(analyse_launch(o, machine_of(*arch, options.cus), *options.grid));
   } catch (const Error& e) {
     j["occupancy_problem"] = e.what();

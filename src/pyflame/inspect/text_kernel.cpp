@@ -96,7 +96,7 @@ void put_arguments(Sheet& sheet, const Json& k) {
 
 void put_occupancy(Sheet& sheet, const Json& k, const Style& style) {
   const auto problem = k.find("occupancy_problem");
-  if (problem != k.end()) sheet.row("occupancy", view::clean(problem->get<std::string>()));
+  if (problem != k.end()) sheet.row("problem", view::clean(problem->get<std::string>()));
   const auto at = k.find("occupancy");
   if (at == k.end()) return;
   const Json& o = *at;
