@@ -163,7 +163,7 @@ void add_choices(CLI::App* cmd, Settings& s) {
       ->check(CLI::Range(1, 1024));
   cmd->add_option(names("dynamic_lds"), s.document.dynamic_lds, "Bytes of LDS that a launch adds")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
-  cmd->add_option(names("top"), s.top, "Rows of a table in text")->capture_default_str();
+  cmd->add_option(names("top"), s.top, "Rows of a table in text")->check(CLI::Range(0, 1 << 30))->capture_default_str();
   cmd->add_flag(names("all"), s.all, "All rows");
   cmd->add_flag(names("no_isa"), s.no_isa, "Registers and occupancy only: do not read the machine code");
   cmd->add_option(names("llvm"), s.scan.llvm, "Folder, library or tool of the LLVM that disassembles");

@@ -76,7 +76,10 @@ int run_program(int argc, char** argv) {
     fmt::print(stderr, "pyflame: {}; --help shows what there is\n", message);
     return kUsage;
   }
-  return run();
+  const int code = run();
+  // A full disk behind a redirection shows only here.
+  PF_CHECK(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, OS, "the output cannot be written completely");
+  return code;
 }
 
 }  // namespace
