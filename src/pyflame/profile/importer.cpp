@@ -43,13 +43,13 @@ constexpr char kNsys[] = "an Nsight Systems report; record with torch.profiler a
 
 const Importer kImporters[] = {
     {"rocpd database", is_rocpd, read_rocpd},
-    {"rocprofv3 JSON", is_rocprof_json, refuse<kRocprofJson>},
+    {"rocprofv3 JSON", is_rocprof_json, refuse<kRocprofJson>, true},
     {"Kineto trace", is_kineto, read_kineto},
     {"rocprofv3 CSV", is_rocprof_csv, read_rocprof_csv},
     {"rocprof CSV", is_rocprof_v1_csv, read_rocprof_v1_csv},
-    {"Perfetto trace", is_perfetto, refuse<kPerfetto>},
-    {"OTF2 archive", is_otf2, refuse<kOtf2>},
-    {"Nsight Systems report", is_nsys, refuse<kNsys>},
+    {"Perfetto trace", is_perfetto, refuse<kPerfetto>, true},
+    {"OTF2 archive", is_otf2, refuse<kOtf2>, true},
+    {"Nsight Systems report", is_nsys, refuse<kNsys>, true},
 };
 
 Source peek(const std::string& path) {
@@ -92,10 +92,11 @@ void load_file(const std::string& path, bool asked, Profile& profile, const Prog
     return;
   }
   if (!asked) return;
+  PF_CHECK(!source.head.empty(), Value, "report: '{}' is an empty file", path);
   std::string known;
-  for (const Importer& importer : importers()) known += (known.empty() ? "" : ", ") + std::string(importer.name);
-  PF_FAIL(Value, "report: the format of '{}' is not known; known are {}", path,
-          source.head.empty() ? "none for an empty file" : known);
+  for (const Importer& importer : importers())
+    if (!importer.refuses) known += (known.empty() ? "" : ", ") + std::string(importer.name);
+  PF_FAIL(Value, "report: the format of '{}' is not known; known are {}", path, known);
 }
 
 }  // namespace

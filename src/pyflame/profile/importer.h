@@ -45,6 +45,7 @@ struct Importer {
   const char* name;  // what the report calls the format
   bool (*recognise)(const Source& source);
   void (*read)(const Source& source, Profile& profile, const Progress& progress);
+  bool refuses = false;  // told from others only to say what to do instead
 };
 
 // In the order in which they are asked. A format that is known but not read has a reader that fails with what to do instead.
