@@ -47,7 +47,7 @@ TunedEntry row_of(const Convolution& conv) {
                           : conv.direction == 'B' ? "backward data"
                                                   : "backward weights";
   row.problem =
-      fmt::format("{} {}x{}x{} -> {}, filter {}{}{}{}", direction, conv.n, conv.c, joined(conv.in), conv.k,
+      fmt::format("conv {} {}x{}x{} -> {}, filter {}{}{}{}", direction, conv.n, conv.c, joined(conv.in), conv.k,
                   joined(conv.filter), conv.extra, conv.groups > 1 ? fmt::format(", {} groups", conv.groups) : "",
                   conv.layout.empty() ? "" : ", " + conv.layout);
   const double groups = std::max(1.0, conv.groups);
