@@ -189,7 +189,8 @@ void IsaLinter::report(const char* id, int loop, std::vector<uint32_t> where, st
 std::string IsaLinter::place(int loop) const {
   if (loop < 0) return flow.loops.empty() ? "the kernel, which has no loop," : "the kernel outside of its loops";
   const Loop& l = flow.loops[static_cast<size_t>(loop)];
-  return fmt::format("the loop at {:#x}", ops[flow.blocks[l.header].first].address);
+  // Its lowest address, by which the list of loops calls it; the header may lie behind that.
+  return fmt::format("the loop at {:#x}", ops[flow.blocks[l.blocks.front()].first].address);
 }
 
 std::string IsaLinter::at(uint32_t op) const {
