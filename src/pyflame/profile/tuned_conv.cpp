@@ -144,6 +144,7 @@ std::pair<std::string, int> miopen_device(std::string_view file_name) {
     if (rest.rfind(feature, 0) == 0) rest.remove_prefix(feature.size());
   const bool decimal = !rest.empty() && rest[0] == '_';
   if (decimal) rest.remove_prefix(1);
+  rest = rest.substr(0, rest.find('_'));  // a user's perf-db goes on with the version of its form
   int cus = 0;
   for (const char c : rest) {
     const int digit = std::isdigit(static_cast<unsigned char>(c)) ? c - '0'

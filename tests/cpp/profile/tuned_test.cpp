@@ -122,6 +122,8 @@ TEST(Tuned, NamesOfMiopenDatabases) {
                                                              {"gfx942zz.db", "gfx942", 0},
                                                              {"gfx942ffffffffffff.db", "gfx942", 0},
                                                              {"results.csv", "", 0},
+                                                             {"gfx90a68_1.1.0.udb", "gfx90a", 104},
+                                                             {"gfx1030_36_1.1.0.udb", "gfx1030", 72},
                                                              {"gfx9999_4.db", "", 0}};
   for (const auto& [name, gfx, cus] : cases) {
     EXPECT_EQ(miopen_device(name).first, gfx) << name;
