@@ -1,10 +1,9 @@
 // `pyflame env`: exports for the shell, each with its reason. Needs no GPU when the architecture is named.
-#include <fmt/core.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "output.h"
 #include "pyflame/base/error.h"
 #include "pyflame/doctor/env_advice.h"
 #include "pyflame/system/facts.h"
@@ -37,8 +36,8 @@ int run_env(const Settings& s) {
     PF_CHECK(!wanted.gfx.empty(), Value, "env: this machine has no AMD GPU; name the architecture, --arch gfx942");
   }
   const Json advice = doctor::env_advice(wanted, facts);
-  if (s.json) fmt::print("{}\n", advice.dump(2));
-  else fmt::print("{}", doctor::env_text(advice));
+  if (s.json) print_json(advice);
+  else print(doctor::env_text(advice));
   return kOk;
 }
 

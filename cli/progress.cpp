@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "pyflame/view/text.h"
+
 namespace pyflame::cli {
 
 namespace {
@@ -88,6 +90,29 @@ void Progress::finish() {
   if (line_open_) fmt::print("\n");
   line_open_ = false;
   std::fflush(stdout);
+}
+
+StatusLine::~StatusLine() {
+  if (open_) fmt::print(stderr, "\r\x1b[K");
+}
+
+bool StatusLine::is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+bool StatusLine::is_due() {
+  const auto now = Clock::now();
+  if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10'000))) return false;
+  last_ = now;
+  return true;
+}
+
+void StatusLine::show(double fraction, std::string_view text) {
+  if (!terminal_) {
+    fmt::print(stderr, "{}\n", text);
+    return;
+  }
+  fmt::print(stderr, "\r\x1b[K{} {}", view::bar(fraction, 20), text);
+  std::fflush(stderr);
+  open_ = true;
 }
 
 }  // namespace pyflame::cli

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace pyflame::cli {
 
@@ -27,6 +28,22 @@ class Progress {
   int64_t total_, next_plain_ = 0;
   bool terminal_, color_, line_open_ = false;
   std::chrono::steady_clock::time_point last_{};
+};
+
+// What a tool does while one waits for its report: a line on stderr that rewrites itself and goes when this ends. Where stderr is no
+// terminal, a line each ten seconds, so that only long work says anything.
+class StatusLine {
+ public:
+  ~StatusLine();
+  // Whether there is something to show now: composing the text of each step would cost more than the step.
+  bool is_due();
+  void show(double fraction, std::string_view text);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_ = is_terminal(), open_ = false;
+  Clock::time_point last_ = Clock::now();
+  static bool is_terminal();
 };
 
 }  // namespace pyflame::cli

@@ -2,11 +2,11 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "output.h"
+#include "progress.h"
 #include "pyflame/base/error.h"
 #include "pyflame/profile/document.h"
 #include "pyflame/view/page.h"
@@ -18,7 +18,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> paths;
   bool json = false;
-  std::string html_file, steps;
+  std::string html, steps;
   profile::Options options;
 };
 
@@ -39,32 +39,19 @@ void parse_steps(const std::string& text, profile::Options& o) {
            text);
 }
 
-// On a terminal only, and not beside the report itself.
-profile::Progress progress() {
-  if (isatty(2) == 0) return {};
-  return [last = -1](const std::string& path, double fraction) mutable {
-    const int percent = static_cast<int>(std::lround(fraction * 100));
-    if (percent == last) return;
-    last = percent;
-    fmt::print(stderr, "\r\033[Kreading {} {} %", view::clean(path, 60), percent);
-    std::fflush(stderr);
-  };
+profile::Profile load(const std::vector<std::string>& paths) {
+  StatusLine line;
+  return profile::load(paths, [&line](const std::string& path, double fraction) {
+    if (line.is_due())
+      line.show(fraction, fmt::format("report: reading {}, {:.0f} %", view::clean(path, 60), fraction * 100));
+  });
 }
 
 int report(const Arguments& a) {
-  const profile::Profile profile = profile::load(a.paths, progress());
-  if (isatty(2) != 0) fmt::print(stderr, "\r\033[K");
-  const nlohmann::json document = profile::make_document(profile, a.options);
-  if (!a.html_file.empty()) {
-    std::ofstream out(a.html_file, std::ios::binary);
-    out << view::report_page(document);
-    out.close();
-    PF_CHECK(!out.fail(), OS, "report: '{}' cannot be written", a.html_file);
-    if (!a.json) fmt::print("{}\n\n", "written: " + a.html_file);
-  }
-  // Names are of the profile: bytes that are no UTF-8 are replaced.
-  if (a.json) fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  else fmt::print("{}", profile::to_text(document, view::Style::of(1)));
+  const nlohmann::json document = profile::make_document(load(a.paths), a.options);
+  if (!a.html.empty()) write_page("report", a.html, view::report_page(document));
+  if (a.json) print_json(document);
+  else print(profile::to_text(document, view::Style::of(STDOUT_FILENO)));
   return kOk;
 }
 
@@ -78,8 +65,8 @@ void add_report(CLI::App& app, Run& run) {
          "paths", a->paths,
          "Traces of PyTorch (.json, .json.gz), files or folders of rocprofv3 (CSV, rocpd .db), tuning files and logs")
       ->required();
-  cmd->add_flag("--json", a->json, "As one JSON object");
-  cmd->add_option(names("html_file") + ",--html", a->html_file, "Also write a page that opens offline");
+  cmd->add_flag("--json", a->json, "As one JSON document");
+  cmd->add_option("--html", a->html, "Also write a page with pictures into this file")->type_name("FILE");
   cmd->add_option("--top", a->options.top, "Rows of the tables")->check(CLI::Range(1, 10000));
   cmd->add_option("--steps", a->steps, "Only these steps, FIRST:LAST");
   cmd->add_option("--device", a->options.device, "This device, instead of the busiest")->check(CLI::NonNegativeNumber);

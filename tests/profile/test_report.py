@@ -379,7 +379,7 @@ def test_text_and_page(run, tmp_path):
     for expected in ("Matrix products bound it", "Where the time goes", "Why the device waits", "What to do", "PYTORCH_TUNABLEOP_ENABLED=1", "Kernels that take most (2 of 5)"):
         assert expected in out
     assert "<html" in page.read_text(encoding="utf-8")
-    assert "cannot be written" in run("report", tmp_path / "t.json", "--html", tmp_path / "no" / "page.html", code=1).stderr
+    assert "cannot create a file" in run("report", tmp_path / "t.json", "--html", tmp_path / "no" / "page.html", code=1).stderr
 
 
 @pytest.mark.parametrize("kind", ["kineto", "csv", "rocpd"])
