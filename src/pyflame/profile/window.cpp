@@ -24,7 +24,11 @@ const GpuProduct* product_by_name(const std::string& name) {
     const std::string known = lower(p.name);
     if (known.empty() || given.empty()) continue;
     const bool fits = given.find(known) != std::string::npos || known.find(given) != std::string::npos;
-    if (fits && (best == nullptr || p.name.size() > best->name.size())) best = &p;
+    // "MI300X" is no MI300X VF, and an RX 7900 XTX no RX 7900 XT: the nearest in length.
+    const auto apart = [&](const GpuProduct& of) {
+      return std::max(of.name.size(), given.size()) - std::min(of.name.size(), given.size());
+    };
+    if (fits && (best == nullptr || apart(p) < apart(*best))) best = &p;
   }
   return best;
 }
