@@ -4,6 +4,7 @@
 #include <map>
 
 #include "pyflame/base/error.h"
+#include "pyflame/view/severity.h"
 
 namespace pyflame::inspect {
 
@@ -223,7 +224,7 @@ std::vector<IsaFinding> IsaLinter::take() {
     }
     findings.push_back(std::move(f));
   }
-  const auto rank = [](const IsaFinding& f) { return std::string_view("HML").find(f.lint->severity[0]); };
+  const auto rank = [](const IsaFinding& f) { return view::severity_rank(f.lint->severity); };
   std::stable_sort(findings.begin(), findings.end(), [&](const IsaFinding& a, const IsaFinding& b) {
     return rank(a) != rank(b) ? rank(a) < rank(b) : a.address < b.address;
   });

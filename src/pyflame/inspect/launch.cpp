@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/error.h"
+#include "pyflame/view/severity.h"
 
 namespace pyflame::inspect {
 
@@ -124,7 +125,7 @@ Launch analyse_launch(const Occupancy& o, const Machine& machine, const std::arr
   l.xcd_least = l.workgroups / machine.xccs;
   advise_on_size(l);
   advise_on_shape(l, o);
-  const auto rank = [](const Launch::Advice& a) { return std::string_view("HML").find(a.severity[0]); };
+  const auto rank = [](const Launch::Advice& a) { return view::severity_rank(a.severity); };
   std::stable_sort(l.advice.begin(), l.advice.end(),
                    [&](const Launch::Advice& a, const Launch::Advice& b) { return rank(a) < rank(b); });
   return l;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/inspect/text_kernel.h"
+#include "pyflame/view/severity.h"
 
 namespace pyflame::inspect {
 
@@ -26,13 +27,13 @@ std::string more(const Style& style, size_t n, const char* what) {
 std::string findings_cell(const Style& style, const Json& k) {
   const auto isa = k.find("isa");
   if (isa == k.end() || !isa->contains("findings")) return "–";
-  std::map<std::string, int> counts;
+  std::map<std::string, int, std::less<>> counts;
   for (const Json& f : (*isa)["findings"]) ++counts[f.value("severity", "")];
   std::string out;
-  for (const auto& [severity, tone] :
-       {std::pair("HIGH", Tone::red), std::pair("MED", Tone::yellow), std::pair("LOW", Tone::plain)})
-    if (counts[severity] > 0)
-      out += (out.empty() ? "" : " ") + view::paint(style, tone, fmt::format("{}{}", counts[severity], severity[0]));
+  for (const std::string_view severity : view::kSeverities)
+    if (const auto n = counts.find(severity); n != counts.end() && severity != "INFO")
+      out += (out.empty() ? "" : " ") +
+             view::paint(style, view::severity_tone(severity), fmt::format("{}{}", n->second, severity[0]));
   return out.empty() ? "none" : out;
 }
 

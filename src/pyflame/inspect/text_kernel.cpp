@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "pyflame/view/severity.h"
+
 namespace pyflame::inspect {
 
 namespace {
@@ -32,11 +34,6 @@ class Sheet {
  private:
   const Style& style_;
 };
-
-Tone tone_of(const std::string& severity) {
-  if (severity == "HIGH" || severity == "CRIT") return Tone::red;
-  return severity == "MED" ? Tone::yellow : Tone::plain;
-}
 
 void put_resources(Sheet& sheet, const Json& d, const Json& k) {
   const Json& object = d["objects"][k["object"].get<size_t>()];
@@ -129,7 +126,7 @@ void put_advice(Sheet& sheet, const Style& style, const Json& a, const std::stri
     const auto at = a.find(key);
     return at != a.end() && at->is_string() ? view::clean(at->get<std::string>()) : std::string();
   };
-  sheet.out += "\n" + view::paint(style, tone_of(severity), fmt::format("{:<5}", severity)) +
+  sheet.out += "\n" + view::paint(style, view::severity_tone(severity), fmt::format("{:<5}", severity)) +
                hanging(style, head + text("what"), 5) + "\n";
   for (const char* key : {"why", "fix"})
     if (const std::string t = text(key); !t.empty()) sheet.out += "     " + hanging(style, t, 5) + "\n";

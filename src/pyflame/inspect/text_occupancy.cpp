@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/inspect/text_kernel.h"
+#include "pyflame/view/severity.h"
 
 namespace pyflame::inspect {
 
@@ -130,8 +131,8 @@ void put_launch(std::string& out, const Style& style, const Json& l) {
                          {"balance of the " + unit + "s", view::percent(l["balance"])}}));
   for (const Json& a : l["advice"]) {
     const std::string severity = text_of(a["severity"]);
-    const Tone tone = severity == "HIGH" ? Tone::red : severity == "MED" ? Tone::yellow : Tone::plain;
-    out += fmt::format("{} {}\n", view::paint(style, tone, fmt::format("{:<4}", severity)), text_of(a["what"]));
+    out += fmt::format("{} {}\n", view::paint(style, view::severity_tone(severity), fmt::format("{:<4}", severity)),
+                       text_of(a["what"]));
     out += fmt::format("     {}\n", view::wrap(text_of(a["why"]) + " Do: " + text_of(a["fix"]) + ".", style.width, 5));
   }
 }

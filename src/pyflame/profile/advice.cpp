@@ -405,13 +405,6 @@ const std::vector<Rule>& rules() {
   return table;
 }
 
-int rank_of(const std::string& severity) {
-  static constexpr const char* order[] = {"CRIT", "HIGH", "MED", "LOW", "INFO"};
-  for (int i = 0; i < 5; ++i)
-    if (severity == order[i]) return i;
-  return 5;
-}
-
 // What stands for a category in a sentence, and what to do about it when no rule has said more.
 struct Bound {
   const char* category;
@@ -449,8 +442,6 @@ json make_advice(const json& document) {
                    {"command", r.command == nullptr ? json(nullptr) : json(r.command)},
                    {"source", r.source}});
   }
-  std::stable_sort(out.begin(), out.end(),
-                   [](const json& a, const json& b) { return rank_of(a["severity"]) < rank_of(b["severity"]); });
   return out;
 }
 

@@ -10,6 +10,7 @@
 
 #include "pyflame/profile/text_values.h"
 #include "pyflame/profile/tuned_read.h"
+#include "pyflame/view/severity.h"
 
 namespace pyflame::profile {
 
@@ -394,12 +395,13 @@ json tuned_of(const Profile& p, const Analysis& a) {
 
 json advice_of(const Profile& p, const json& document) {
   json advice = make_advice(document);
-  if (p.tuned.empty()) return advice;
   for (json& a : tuned_advice(p.tuned, document["tuned"], p.formats)) {
     a["id"] = "tuning";
     if (!a.contains("source")) a["source"] = nullptr;
     advice.push_back(std::move(a));
   }
+  const auto rank = [](const json& a) { return view::severity_rank(a["severity"].get_ref<const std::string&>()); };
+  std::stable_sort(advice.begin(), advice.end(), [&](const json& a, const json& b) { return rank(a) < rank(b); });
   return advice;
 }
 

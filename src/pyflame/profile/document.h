@@ -11,7 +11,7 @@ namespace pyflame::profile {
 
 nlohmann::json make_document(const Profile& profile, const Options& options);
 
-// In advice.cpp: what to do next, by rules over the document; most severe first.
+// In advice.cpp: what to do next, by rules over the document.
 nlohmann::json make_advice(const nlohmann::json& document);
 std::string make_verdict(const nlohmann::json& document);
 

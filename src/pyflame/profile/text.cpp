@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/profile/document.h"
+#include "pyflame/view/severity.h"
 
 namespace pyflame::profile {
 
@@ -183,10 +184,7 @@ std::string advice(const json& d, const Style& s) {
   std::string out = heading(s, "What to do");
   for (const json& a : d["advice"]) {
     const std::string severity = a["severity"];
-    const Tone tone = severity == "HIGH" || severity == "CRIT" ? Tone::red
-                      : severity == "MED"                      ? Tone::yellow
-                                                               : Tone::dim;
-    out += fmt::format("{} {}\n", view::paint(s, tone, fmt::format("{:<4}", severity)),
+    out += fmt::format("{} {}\n", view::paint(s, view::severity_tone(severity), fmt::format("{:<4}", severity)),
                        view::wrap(text_of(a["what"], 1000), s.width - 5, 5));
     out += "     " + view::wrap(text_of(a["why"], 1000), s.width - 5, 5) + "\n";
     for (const json& action : a["do"]) out += "     - " + view::wrap(text_of(action, 1000), s.width - 7, 7) + "\n";

@@ -11,18 +11,14 @@
 #include "pyflame/view/document.h"
 #include "pyflame/view/kit.h"
 #include "pyflame/view/page.h"
+#include "pyflame/view/severity.h"
 #include "pyflame/view/svg.h"
 #include "pyflame/view/text.h"
 
 namespace pyflame::view {
 namespace {
 
-constexpr std::array kSeverities = {"CRIT", "HIGH", "MED", "LOW", "INFO"};
 constexpr size_t kMostFindings = 400, kMostCards = 16;
-
-size_t rank_of(const std::string& severity) {
-  return static_cast<size_t>(std::find(kSeverities.begin(), kSeverities.end(), severity) - kSeverities.begin());
-}
 
 Html paragraph(std::string_view classes, const std::string& untrusted) {
   return untrusted.empty() ? Html() : el("p", classes, untrusted);
@@ -64,7 +60,7 @@ Html absence_card(const Json& absence) {
 
 size_t worst(const std::vector<const Json*>& members) {
   size_t least = kSeverities.size();
-  for (const Json* f : members) least = std::min(least, rank_of(str(*f, "severity")));
+  for (const Json* f : members) least = std::min(least, severity_rank(str(*f, "severity")));
   return least;
 }
 
@@ -93,7 +89,7 @@ Html findings(const Json& doc) {
     ++shown;
     const std::string group = str(f, "group");
     if (!group.empty()) clashes[group].push_back(&f);
-    else by_severity[rank_of(str(f, "severity"))].push_back(&f);
+    else by_severity[severity_rank(str(f, "severity"))].push_back(&f);
   }
   for (auto it = clashes.begin(); it != clashes.end();) {
     // One alone contradicts nothing.
@@ -101,7 +97,7 @@ Html findings(const Json& doc) {
       ++it;
       continue;
     }
-    by_severity[rank_of(str(*it->second[0], "severity"))].push_back(it->second[0]);
+    by_severity[severity_rank(str(*it->second[0], "severity"))].push_back(it->second[0]);
     it = clashes.erase(it);
   }
   for (size_t i = 0; i < by_severity.size(); ++i) {
@@ -408,7 +404,8 @@ const Json* worst_about(const Json& doc, const std::string& name) {
   const Json* worst = nullptr;
   for (const Json& f : list(doc, "findings"))
     for (const Json& n : list(f, "names"))
-      if (str(n, "") == name && (!worst || rank_of(str(f, "severity")) < rank_of(str(*worst, "severity")))) worst = &f;
+      if (str(n, "") == name && (!worst || severity_rank(str(f, "severity")) < severity_rank(str(*worst, "severity"))))
+        worst = &f;
   return worst;
 }
 
