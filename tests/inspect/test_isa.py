@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -110,3 +111,11 @@ def test_fresh_code(run, tmp_path, gfx):
         assert "no-matrix-instructions" not in ids(found["matrix_gemm"])
     source = [f["source"] for f in found["scalar_copy"]["findings"] if f["id"] == "narrow-global-load"][0]
     assert "isa_kernels.hip:" in source
+
+
+def test_the_docs_list_each_finding_with_its_severity():
+    root = HERE.parents[1]
+    source = (root / "src/pyflame/inspect/isa_lint.cpp").read_text(encoding="utf-8")
+    lints = re.findall(r'\{"([a-z0-9-]+)",\s*"(HIGH|MED|LOW)"', source)
+    listed = re.findall(r"^\| `([a-z0-9-]+)` \| (HIGH|MED|LOW) \|", (root / "docs/inspect.md").read_text(encoding="utf-8"), re.M)
+    assert len(lints) > 25 and listed == lints

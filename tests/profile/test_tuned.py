@@ -29,6 +29,13 @@ def test_tunableop_text_and_json(run, tmp_path):
     assert "Gemm_Hipblaslt_1219" in text and "2 problems" in text
 
 
+@pytest.mark.parametrize("given, name", [("MI300X", "AMD Instinct MI300X"), ("7900 XT", "AMD Radeon RX 7900 XT"), ("7900 XTX", "AMD Radeon RX 7900 XTX")])
+def test_a_product_is_the_nearest_name(run, tmp_path, given, name):
+    path = tmp_path / "tunableop_results0.csv"
+    path.write_text(TUNABLE)
+    assert json.loads(run("report", path, "--product", given, "--json").stdout)["device"]["name"] == name
+
+
 def test_miopen_find_db(run, tmp_path):
     path = tmp_path / "gfx1100_48.HIP.3_2_0.ufdb.txt"
     path.write_text(MIOPEN)
