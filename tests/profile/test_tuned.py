@@ -97,3 +97,16 @@ def test_hostile_texts_end_in_problems(run, tmp_path):
             assert r.returncode in (0, 1), (name, r)
             if not options:  # nothing in the file may move the cursor or set a title
                 assert "\x1b" not in r.stdout + r.stderr and "\x07" not in r.stdout + r.stderr, name
+
+
+def test_endless_view(run, tmp_path):
+    """A database can make SQLite work for ever without a row: that ends, and is said."""
+    path = tmp_path / "gfx90a68.db"
+    db = sqlite3.connect(path)
+    columns = "spatial_dim in_channels in_d in_h in_w fil_d fil_h fil_w out_channels batchsize pad_h pad_w conv_stride_h conv_stride_w dilation_h dilation_w group_count layout data_type direction"
+    db.execute(f"CREATE TABLE config (id INTEGER PRIMARY KEY, {columns.replace(' ', ', ')})")
+    db.execute("CREATE VIEW perf_db AS WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS id, x AS config, '' AS solver, '' AS params FROM n WHERE x < 0")
+    db.commit()
+    db.close()
+    problems = json.loads(run("report", path, "--json").stdout)["problems"]
+    assert "interrupted" in problems[0]["what"]

@@ -1,13 +1,12 @@
 // rocprofv3's database (rocpd, SQLite). Its tables carry a suffix per process, and their columns differ between versions of the
 // schema: they are found by what the file says of itself, and its views, which need functions that not each SQLite has, are not used.
 // The file may be hostile: it is opened read-only, without triggers or views being trusted, and each text is bounded.
-#include <sqlite3.h>
-
 #include <algorithm>
 #include <memory>
 #include <set>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/sqlite.h"
 #include "pyflame/profile/importer.h"
 #include "pyflame/profile/text_values.h"
 
@@ -15,24 +14,16 @@ namespace pyflame::profile {
 
 namespace {
 
-struct Close {
-  void operator()(sqlite3* db) const { sqlite3_close(db); }
-  void operator()(sqlite3_stmt* s) const { sqlite3_finalize(s); }
-};
-using Database = std::unique_ptr<sqlite3, Close>;
-
 class Query {
  public:
-  Query(sqlite3* db, const std::string& sql) : db_(db) {
-    sqlite3_stmt* s = nullptr;
-    if (sqlite3_prepare_v2(db, sql.c_str(), -1, &s, nullptr) != SQLITE_OK) error_ = sqlite3_errmsg(db);
-    statement_.reset(s);
+  Query(ForeignDatabase& db, const std::string& sql) : db_(db), statement_(db.prepare(sql)) {
+    if (!statement_) error_ = db.error();
   }
   bool next() {
     if (!error_.empty()) return false;
-    const int code = sqlite3_step(statement_.get());
+    const int code = db_.step(statement_.get());
     if (code == SQLITE_ROW) return true;
-    if (code != SQLITE_DONE) error_ = sqlite3_errmsg(db_);
+    if (code != SQLITE_DONE) error_ = db_.error();
     return false;
   }
   bool null(int i) const { return sqlite3_column_type(statement_.get(), i) == SQLITE_NULL; }
@@ -47,8 +38,8 @@ class Query {
   const std::string& error() const { return error_; }
 
  private:
-  sqlite3* db_;
-  std::unique_ptr<sqlite3_stmt, Close> statement_;
+  ForeignDatabase& db_;
+  SqliteStatement statement_;
   std::string error_;
 };
 
@@ -61,18 +52,11 @@ std::string quoted(const std::string& name) {
 class Reader {
  public:
   Reader(const Source& source, Profile& profile, const Progress& progress)
-      : source_(source), profile_(profile), trace_(profile.trace), progress_(progress) {}
+      : source_(source), profile_(profile), trace_(profile.trace), progress_(progress), db_(source.path, 64 << 20) {}
 
   void read() {
-    sqlite3* raw = nullptr;
-    const int code = sqlite3_open_v2(source_.path.c_str(), &raw, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, nullptr);
-    db_.reset(raw);
-    PF_CHECK(code == SQLITE_OK, Value, "report: '{}' cannot be opened as a database: {}", source_.path,
-             raw == nullptr ? "out of memory" : sqlite3_errmsg(raw));
-    sqlite3_db_config(raw, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-    sqlite3_db_config(raw, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
-    sqlite3_limit(raw, SQLITE_LIMIT_LENGTH, 64 << 20);
-    sqlite3_limit(raw, SQLITE_LIMIT_SQL_LENGTH, 1 << 20);
+    PF_CHECK(db_.problem().empty(), Value, "report: '{}' cannot be opened as a database: {}", source_.path,
+             db_.problem());
     list_tables();
     PF_CHECK(!suffixes_.empty(), Value,
              "report: '{}' is a database, but not of rocprofv3; expected a table rocpd_kernel_dispatch{}", source_.path,
@@ -82,7 +66,7 @@ class Reader {
 
  private:
   void list_tables() {
-    Query q(db_.get(), "SELECT name FROM sqlite_master WHERE type = 'table'");
+    Query q(db_, "SELECT name FROM sqlite_master WHERE type = 'table'");
     while (q.next() && tables_.size() < 10'000) tables_.insert(q.text(0));
     list_error_ = q.error();
     constexpr std::string_view dispatch = "rocpd_kernel_dispatch", copy = "rocpd_memory_copy";
@@ -93,7 +77,7 @@ class Reader {
 
   std::set<std::string> columns(const std::string& table) const {
     std::set<std::string> out;
-    Query q(db_.get(), "PRAGMA table_info(" + quoted(table) + ")");
+    Query q(db_, "PRAGMA table_info(" + quoted(table) + ")");
     while (q.next() && out.size() < 1000) out.insert(q.text(1));
     return out;
   }
@@ -107,7 +91,7 @@ class Reader {
     std::string sql = "SELECT ";
     for (size_t i = 0; i < wanted.size(); ++i)
       sql += (i == 0 ? "" : ", ") + (have.count(wanted[i]) != 0 ? quoted(wanted[i]) : "NULL");
-    Query q(db_.get(), sql + " FROM " + quoted(table));
+    Query q(db_, sql + " FROM " + quoted(table));
     int64_t n = 0;
     while (q.next()) {
       row(q);
@@ -325,7 +309,7 @@ class Reader {
   Profile& profile_;
   Trace& trace_;
   const Progress& progress_;
-  Database db_;
+  mutable ForeignDatabase db_;  // reading counts its work
   std::set<std::string> tables_, suffixes_;
   std::string list_error_, suffix_;
   int32_t process_ = 0;

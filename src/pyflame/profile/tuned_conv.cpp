@@ -1,6 +1,5 @@
 // MIOpen: find-db and perf-db, as text and SQLite, and the driver lines that it logs. See tuned_read.h.
 #include <fmt/core.h>
-#include <sqlite3.h>
 
 #include <algorithm>
 #include <cctype>
@@ -8,6 +7,7 @@
 
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
+#include "pyflame/base/sqlite.h"
 #include "pyflame/profile/tuned_read.h"
 
 namespace pyflame::profile {
@@ -252,27 +252,23 @@ bool read_miopen_driver(const std::vector<std::string_view>& words, TunedEntry& 
 }  // namespace detail
 
 TunedFile read_miopen_sqlite(const std::string& path) {
-  sqlite3* raw = nullptr;
-  const int opened = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READONLY, nullptr);
-  const std::unique_ptr<sqlite3, int (*)(sqlite3*)> db(raw, sqlite3_close);
-  PF_CHECK(opened == SQLITE_OK, Value, "report: '{}' is not a readable SQLite database: {}", path, sqlite3_errmsg(raw));
-  sqlite3_limit(raw, SQLITE_LIMIT_LENGTH, 1 << 20);
-  sqlite3_stmt* prepared = nullptr;
+  ForeignDatabase db(path, 1 << 20);
+  PF_CHECK(db.problem().empty(), Value, "report: '{}' is not a readable SQLite database: {}", path, db.problem());
   const char* sql =
       "SELECT c.spatial_dim, c.in_channels, c.in_d, c.in_h, c.in_w, c.fil_d, c.fil_h, c.fil_w, c.out_channels, "
       "c.batchsize, c.pad_h, "
       "c.pad_w, c.conv_stride_h, c.conv_stride_w, c.dilation_h, c.dilation_w, c.group_count, c.layout, c.data_type, "
       "c.direction, "
       "p.solver, p.params, p.id FROM perf_db p JOIN config c ON p.config = c.id ORDER BY p.id";
-  const int rc = sqlite3_prepare_v2(raw, sql, -1, &prepared, nullptr);
-  const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(prepared, sqlite3_finalize);
-  PF_CHECK(rc == SQLITE_OK, Value,
+  const SqliteStatement statement = db.prepare(sql);
+  sqlite3_stmt* const prepared = statement.get();
+  PF_CHECK(prepared != nullptr, Value,
            "report: '{}' is not a MIOpen performance database: {}; expected its tables config and perf_db", path,
-           sqlite3_errmsg(raw));
+           db.error());
   TunedFile file;
   std::tie(file.out.gfx, file.out.cus) = miopen_device(path);
   int step = 0;
-  while ((step = sqlite3_step(prepared)) == SQLITE_ROW && file.out.entries.size() < kMostEntries) {
+  while ((step = db.step(prepared)) == SQLITE_ROW && file.out.entries.size() < kMostEntries) {
     const auto value = [&](int column) { return sqlite3_column_double(prepared, column); };
     const auto words = [&](int column) {
       const unsigned char* text = sqlite3_column_text(prepared, column);
@@ -312,8 +308,8 @@ TunedFile read_miopen_sqlite(const std::string& path) {
     file.out.entries.push_back(std::move(row));
   }
   if (step != SQLITE_DONE && step != SQLITE_ROW)
-    file.problems.emplace_back(
-        "database", fmt::format("reading stopped after {} rows: {}", file.out.entries.size(), sqlite3_errmsg(raw)));
+    file.problems.emplace_back("database",
+                               fmt::format("reading stopped after {} rows: {}", file.out.entries.size(), db.error()));
   if (step == SQLITE_ROW) file.problems.emplace_back("database", "there are more rows than are read");
   return file;
 }
