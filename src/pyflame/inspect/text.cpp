@@ -95,12 +95,13 @@ std::string summary_text(const Json& d, const Style& style) {
   out += titled(style, "found", head);
   if (!s["targets"].empty()) out += titled(style, "targets", joined(s["targets"], 12));
   std::string attention;
-  const auto add = [&](const char* key, const char* what) {
-    if (integer(s, key) > 0) attention += fmt::format("{}{} {}", attention.empty() ? "" : ", ", integer(s, key), what);
+  const auto add = [&](const char* key, const char* one, const char* many) {
+    const int64_t n = integer(s, key);
+    if (n > 0) attention += fmt::format("{}{} {}", attention.empty() ? "" : ", ", n, n == 1 ? one : many);
   };
-  add("spilling", "spill VGPRs");
-  add("scratch", "use scratch memory");
-  add("low_occupancy", "reach less than half of the waves");
+  add("spilling", "spills VGPRs", "spill VGPRs");
+  add("scratch", "uses scratch memory", "use scratch memory");
+  add("low_occupancy", "reaches less than half of the waves", "reach less than half of the waves");
   if (kernels > 0)
     out += titled(style, "attention",
                   attention.empty() ? "none spills, uses scratch memory or has low occupancy" : attention);

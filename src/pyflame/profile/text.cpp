@@ -36,6 +36,14 @@ std::string shape(const json& d) {
   return out;
 }
 
+// Tuning files name their device in other ways than a trace: peaks are known then, or bytes are not.
+bool device_would_help(const json& d) {
+  const json& tuned = d["tuned"];
+  return d["time"]["wall_us"] > 0 || tuned.empty() || std::any_of(tuned.begin(), tuned.end(), [](const json& t) {
+           return t["roofline"].is_object() && t["roofline"].contains("bytes") && !t["roofline"].contains("of_peak");
+         });
+}
+
 std::string head(const json& d, const Style& s) {
   std::string out =
       view::paint(s, Tone::bold, view::wrap(view::clean(d["verdict"].get<std::string>()), s.width)) + "\n\n";
@@ -50,7 +58,7 @@ std::string head(const json& d, const Style& s) {
       value += fmt::format(", device {} of {} with work; --device chooses another", device["id"].get<int>(),
                            device["with_work"].size());
     line("device", value);
-  } else {
+  } else if (device_would_help(d)) {
     line("device", "not named in the profile; --gfx or --product names it, for the roofline");
   }
   const json& t = d["time"];
