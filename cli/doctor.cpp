@@ -121,12 +121,9 @@ int run_doctor(const Options& o) {
     fmt::print("{}", doctor::report_text(document, style, {o.verbose, *doctor::severity_of(o.only)}));
     if (!o.html.empty()) fmt::print("The page was written to {}.\n", o.html);
   }
-  // A program that could not be parsed has no findings, which must not pass for being sound.
-  const Json& failed = document["facts"]["failed_probes"];
+  // A program that could not be parsed and a process that is not there have no findings, which must not pass for being sound.
   const int code = doctor::exit_code(document);
-  const bool unread = !o.lint_file.empty() && std::any_of(failed.begin(), failed.end(), [&](const Json& p) {
-    return p.value("probe", "") == o.lint_file;
-  });
+  const bool unread = o.env_file.empty() && document["unread"].is_string();
   return unread && code == kOk ? kFailure : code;
 }
 
@@ -136,7 +133,8 @@ void add_doctor(CLI::App& app, Run& run) {
   CLI::App* cmd =
       app.add_subcommand("doctor", "What is wrong with this machine's GPUs, drivers and settings, and what mends it");
   cmd->footer(
-      "Exit code: 0 nothing above LOW, 3 at worst MED, 4 HIGH, 5 CRIT; 1 when a program could not be read to its end.");
+      "Exit code: 0 nothing above LOW, 3 at worst MED, 4 HIGH, 5 CRIT; 1 when a program or the settings of a process "
+      "could not be read.");
   auto o = std::make_shared<Options>();
   cmd->add_flag("--json", o->json, "As one JSON document");
   cmd->add_option("--html", o->html, "Also write a page with pictures into this file")->type_name("FILE");

@@ -1,6 +1,7 @@
 """`pyflame doctor --root TREE` on each of the synthetic machines: the facts, why there is no GPU, what is found and what is not."""
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -193,3 +194,19 @@ def test_secrets_are_not_recorded(run, tmp_path):
     for secret in ("hf_verysecret", "abcdefghij", "pk_hidden"):
         assert secret not in everything
     assert '"HIP_VISIBLE_DEVICES": "0"' in everything
+
+
+def test_the_script_of_mends_is_safe_to_run(run, tmp_path):
+    """Nothing that is merely worth knowing changes a machine (clocks, partitions), and nothing with a word to fill in is run."""
+    for name in ("mi300x_cpx", "graphs_corrupt", "container_without_group", "memory_errors"):
+        MACHINES[name]().write(tmp_path / name)
+        script = run("doctor", "--root", tmp_path / name, "--fix", code=None).stdout
+        assert subprocess.run(["sh", "-n"], input=script, text=True).returncode == 0
+        commands = [line for line in script.splitlines() if line and not line.startswith("#")]
+        assert not [c for c in commands if re.search(r"IMAGE|COMMAND|--setperfdeterminism|--compute-partition|reboot", c)], name
+        assert max(map(len, script.splitlines())) <= 140
+
+
+def test_a_process_that_is_not_there_is_no_sound_one(run):
+    r = run("doctor", "--pid", 2**22 + 1, code=None)
+    assert r.returncode != 0 and "Not everything was read: the environment of process 4194305 cannot be read" in " ".join(r.stdout.split())

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "pyflame/doctor/probes.h"
 
@@ -19,11 +20,12 @@ using Json = nlohmann::json;
 
 // A sentence begins with a capital, unless its first word is a name that does not (hipBLASLt, amdgpu-install, /dev/kfd).
 std::string capital(std::string s) {
+  static const std::set<std::string_view> kNames = {"pyflame", "gloo",   "torch",  "torchrun", "vllm",    "triton",
+                                                    "jax",     "amdgpu", "export", "rocprof",  "rocblas", "rocprofv"};
   const std::string_view word = std::string_view(s).substr(0, s.find(' '));
   const bool plain =
       !word.empty() && std::all_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
-  if (plain && word != "pyflame" && word != "gloo" && word != "torchrun" && word != "vm")
-    s[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(s[0])));
+  if (plain && !kNames.count(word)) s[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(s[0])));
   return s;
 }
 // Facts end their sentences as they like.
@@ -76,6 +78,8 @@ class Audit {
       n = n.get<int>() + 1;
     }
     document["verdict"] = verdict(document);
+    document["unread"] = or_null(unread());
+    document["readers"] = readers();
     facts_.erase("probe");
     facts_.erase("lint");
     document["facts"] = std::move(facts_);
@@ -212,7 +216,10 @@ class Audit {
         return b.guide == a.guide && b.name == name && same(b);
       });
       if (this_value && guide_says_this) titles[base_.guides.at(a.guide)];
-      if (!this_value && !guide_says_this) titles[base_.guides.at(a.guide)] = *a.value;
+      if (!this_value && !guide_says_this) {
+        std::string& instead = titles[base_.guides.at(a.guide)];
+        instead += (instead.empty() ? "" : " or ") + *a.value;
+      }
     }
     Json out = Json::array();
     for (const auto& [title, instead] : titles)
@@ -250,7 +257,38 @@ class Audit {
     for (Json& f : findings_) f.erase("first");
   }
 
+  // Why the settings, or the program, that was to be judged is not known to its end. Findings, or none, then say little.
+  std::string unread() const {
+    const std::string source =
+        facts_.value("env_source", Json()).is_string() ? facts_["env_source"].get<std::string>() : "";
+    for (const Json& p : facts_["failed_probes"]) {
+      if (!p.is_object() || !p.value("probe", Json()).is_string() || !p.value("why", Json()).is_string()) continue;
+      const std::string probe = p["probe"];
+      if (probe == "environment") return p["why"];
+      if (options_.settings_only && probe == source) return source + ": " + p["why"].get<std::string>();
+    }
+    return "";
+  }
+
+  // Of each setting, the component that reads it.
+  Json readers() const {
+    Json out = Json::object();
+    if (const auto env = facts_.find("env"); env != facts_.end() && env->is_object())
+      for (const auto& [name, value] : env->items())
+        if (const Rule* rule = base_.of_variable(name); rule && !rule->reads.empty()) out[name] = rule->reads;
+    return out;
+  }
+
   std::string verdict(const Json& document) const {
+    const std::string why = unread();
+    const std::string judged = judgement(document);
+    if (why.empty()) return judged;
+    // "Nothing was found" of what was not read would be a false comfort.
+    const std::string missing = fmt::format("Not everything was read: {}.", why);
+    return document["findings"].empty() ? missing : judged + " " + missing;
+  }
+
+  std::string judgement(const Json& document) const {
     const Json& counts = document["counts"];
     const Json* absence = scope().find("absence");
     if (absence && absence->is_object() && !options_.settings_only)

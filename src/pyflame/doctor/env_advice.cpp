@@ -7,6 +7,8 @@
 
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
+#include "pyflame/doctor/text.h"
+#include "pyflame/system/text.h"
 #include "pyflame/view/text.h"
 
 namespace pyflame::doctor {
@@ -17,20 +19,21 @@ using Json = nlohmann::json;
 // Advice that depends on the release is given for this one when none is named.
 constexpr const char* kCurrentRocm = "7.2";
 
-std::string comment_lines(const std::string& text) {
-  std::string out = view::wrap(text, 110);
-  while (!out.empty() && out.back() == '\n') out.pop_back();
-  for (size_t p = 0; (p = out.find('\n', p)) != std::string::npos; p += 3) out.insert(p + 1, "# ");
-  return "# " + out + "\n";
-}
-
 }  // namespace
 
 Json env_advice(const AdviceFor& wanted, const Json& facts, const RuleBase& base) {
   const GpuArch* arch = find_gpu_arch(wanted.gfx);
-  PF_CHECK(arch && arch->amd, Value,
-           "env: the architecture '{}' is not known; expected one like gfx942, gfx1100 or gfx1201",
-           view::clean(wanted.gfx, 60));
+  if (!arch || !arch->amd) {
+    std::string meant;  // a product's name: MI300X, "RX 7900 XT"
+    for (const GpuProduct& product : gpu_products())
+      if (meant.empty() && wanted.gfx.size() > 3 && product.name.starts_with("AMD") &&
+          product.name.ends_with(wanted.gfx))
+        meant = fmt::format("; {} is {}", product.name, product.gfx);
+    PF_FAIL(Value, "env: the architecture '{}' is not known; expected one like gfx942, gfx1100 or gfx1201{}",
+            view::clean(wanted.gfx, 60), meant);
+  }
+  PF_CHECK(wanted.rocm.empty() || system::parse_version(wanted.rocm), Value,
+           "env: '{}' is no release of ROCm; expected one like 6.3", view::clean(wanted.rocm, 60));
   Json context = {{"gfx", std::string(arch->gfx)},
                   {"rocm", {{"version", wanted.rocm.empty() ? kCurrentRocm : wanted.rocm}}}};
   if (!wanted.workload.empty()) context["workload"] = wanted.workload;
@@ -67,8 +70,8 @@ std::string env_text(const Json& advice) {
     const std::string value = e["value"].get<std::string>();
     // A value with a variable in it is meant to be expanded.
     const std::string written = value.find('$') == std::string::npos ? shell_quote(value) : "\"" + value + "\"";
-    out += "\n" + comment_lines(e["why"].get<std::string>()) +
-           comment_lines("Source: " + e["source"].get<std::string>()) +
+    out += "\n" + shell_comment(e["why"].get<std::string>()) +
+           shell_comment("Source: " + e["source"].get<std::string>()) +
            fmt::format("export {}={}\n", e["name"].get<std::string>(), written);
   }
   if (advice["exports"].empty()) out += "# Nothing to set: the defaults are right.\n";

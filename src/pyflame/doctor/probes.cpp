@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -226,7 +227,8 @@ void programs(const Json& facts, Json& out) {
   out["old_profilers"] = Json::array();
   const auto old = [&](std::string name, const std::string& where) {
     name = name.substr(name.rfind('/') + 1);
-    if (name == "rocprof" || name == "rocprofv2" || name == "roctracer")
+    static constexpr std::array kOld = {"rocprof", "rocprofv2", "roctracer", "omniperf", "omnitrace"};
+    if (std::find(kOld.begin(), kOld.end(), name) != kOld.end())
       out["old_profilers"].push_back({{"name", name}, {"where", where}});
   };
   for (const Json& p : list(facts, "env_programs")) old(text(p, "name"), text(p, "where"));

@@ -344,13 +344,14 @@ class Reader {
 
 // --- which parts of a file are settings
 
-enum class Form { shell, docker, systemd, markdown, rst };
+enum class Form { shell, docker, systemd, markdown, rst, yaml };
 
 Form form_of(const std::vector<Line>& lines, std::string_view name) {
   const std::string base = lower(name.substr(name.rfind('/') + 1));
   if (base.find("dockerfile") != std::string::npos || base.find("containerfile") != std::string::npos)
     return Form::docker;
   if (base.ends_with(".service") || base.ends_with(".conf")) return Form::systemd;
+  if (base.ends_with(".yml") || base.ends_with(".yaml")) return Form::yaml;
   if (base.ends_with(".md")) return Form::markdown;
   if (base.ends_with(".rst")) return Form::rst;
   if (base.ends_with(".sh") || base.ends_with(".env") || base == ".env" || base.ends_with(".bash")) return Form::shell;
@@ -464,11 +465,42 @@ void systemd(Reader& reader, const std::vector<Line>& lines) {
     const int number = lines[i].number;
     const std::string line = joined(lines, i);
     const std::string_view t = trim(line);
+    if (t.starts_with("EnvironmentFile="))
+      reader.problem(fmt::format("the settings in {} are not looked at: name that file itself", t.substr(16)), number);
     if (!t.starts_with("Environment=")) continue;
     // Quotes hold whole assignments here: "A=1" "B=2".
     std::string plain;
     for (const char c : t.substr(12)) plain += c == '$' ? std::string("\\$") : std::string(1, c);
     reader.pairs(plain, number);
+  }
+}
+
+// Compose files and manifests of Kubernetes: "- NAME=value", "NAME: value", and "- name: NAME" before "value: …". Names of variables
+// are told from keys by their capitals.
+void yaml(Reader& reader, const std::vector<Line>& lines) {
+  const auto variable = [](std::string_view s) {
+    return s.size() > 1 && is_name(s) && std::none_of(s.begin(), s.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  };
+  const auto plain = [](std::string_view s) {
+    s = trim(s);
+    if (s.size() > 1 && (s.front() == '"' || s.front() == '\'') && s.find(s.front(), 1) != std::string_view::npos)
+      return s.substr(1, s.find(s.front(), 1) - 1);
+    return trim(s.substr(0, s.find(" #")));
+  };
+  std::string named;
+  for (const Line& line : lines) {
+    std::string_view t = trim(line.text);
+    if (t.starts_with("- ")) t = trim(t.substr(2));
+    const std::string_view item = plain(t);
+    const size_t equals = item.find('='), colon = t.find(':');
+    if (equals != std::string_view::npos && variable(item.substr(0, equals))) {
+      reader.assign(std::string(item.substr(0, equals)), {std::string(item.substr(equals + 1)), false}, line.number);
+    } else if (colon != std::string_view::npos) {
+      const std::string_view key = plain(t.substr(0, colon)), value = plain(t.substr(colon + 1));
+      if (variable(key) && !value.empty()) reader.assign(std::string(key), {std::string(value), false}, line.number);
+      if (key == "value" && !named.empty()) reader.assign(named, {std::string(value), false}, line.number);
+      named = key == "name" && variable(value) ? std::string(value) : "";
+    }
   }
 }
 
@@ -483,6 +515,7 @@ SettingsFile read_settings(std::string_view text, std::string_view name) {
     case Form::rst: restructured(reader, text, lines); break;
     case Form::docker: docker(reader, lines); break;
     case Form::systemd: systemd(reader, lines); break;
+    case Form::yaml: yaml(reader, lines); break;
     case Form::shell: reader.shell(text, 1); break;
   }
   return reader.take();

@@ -1,5 +1,5 @@
-// The environment that a file of settings makes: shell scripts, .env files, Dockerfiles, systemd units, and guides with code blocks
-// (Markdown, reStructuredText). Lines are read, never executed: the output of a command stays in a value as "$(command)".
+// The environment that a file of settings makes: shell scripts, .env files, Dockerfiles, systemd units, compose files and manifests
+// (YAML), and guides with code blocks (Markdown, reStructuredText). Lines are read, never executed: the output of a command stays in a value as "$(command)".
 #pragma once
 #include <cstddef>
 #include <map>

@@ -65,17 +65,28 @@ void header(std::string& out, const Json& facts, const Style& style) {
   line("System", system);
   const Json& gpus = at(facts, "gpus");
   if (gpus.is_array() && gpus.empty()) line("GPUs", "none that ROCm sees");
-  if (gpus.is_array())
+  if (gpus.is_array()) {
+    std::string last;  // equal GPUs that follow each other share a line
+    size_t first = 0;
+    const auto write = [&](size_t end) {
+      if (last.empty()) return;
+      const std::string numbers = end - first == 1 ? std::to_string(first) : fmt::format("{}-{}", first, end - 1);
+      line(first == 0 ? "GPUs" : "", numbers + "  " + last);
+    };
     for (size_t i = 0; i < gpus.size(); ++i) {
       const Json& g = gpus[i];
-      std::string body = fmt::format("{}  {}, {}", i, text(g, "name"), text(g, "gfx"));
+      std::string body = fmt::format("{}, {}", text(g, "name"), text(g, "gfx"));
       if (at(g, "cus").is_number()) body += fmt::format(", {} CUs", at(g, "cus").dump());
       if (at(g, "vram_bytes").is_number()) body += ", " + view::bytes(at(g, "vram_bytes").get<double>());
       if (yes(g, "integrated")) body += ", integrated";
       const Json& seen = at(facts, "visible.gpus");
       if (seen.is_array() && std::find(seen.begin(), seen.end(), Json(i)) == seen.end()) body += ", hidden";
-      line(i == 0 ? "GPUs" : "", body);
+      if (body == last) continue;
+      write(i);
+      last = body, first = i;
     }
+    write(gpus.size());
+  }
   if (at(facts, "driver.loaded").is_boolean()) {
     const std::string version = text(facts, "driver.version");
     line("Driver", !yes(facts, "driver.loaded") ? "amdgpu is not loaded"
@@ -152,9 +163,9 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   const bool bad = at(counts, "CRIT") != Json(0) || at(counts, "HIGH") != Json(0);
   out += "\n" +
          paint(style,
-               bad                            ? Tone::red
-               : at(counts, "MED") != Json(0) ? Tone::yellow
-                                              : Tone::green,
+               bad                                                                  ? Tone::red
+               : at(counts, "MED") != Json(0) || at(document, "unread").is_string() ? Tone::yellow
+                                                                                    : Tone::green,
                view::wrap(clean(at(document, "verdict").get<std::string>(), 2000), style.width)) +
          "\n";
   std::vector<const Json*> rest;

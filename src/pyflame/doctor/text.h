@@ -2,6 +2,7 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "pyflame/doctor/rules.h"
 #include "pyflame/view/text.h"
@@ -20,5 +21,7 @@ std::string topology_text(const nlohmann::json& facts, const view::Style& style)
 
 // A shell script with the commands of all findings, each behind the reason for it. Nothing runs it but the user.
 std::string fix_script(const nlohmann::json& document);
+// `text`, which has one line, as lines of comment.
+std::string shell_comment(std::string_view text);
 
 }  // namespace pyflame::doctor

@@ -53,9 +53,13 @@ std::string add_group(const json& facts, const json& gid) {
   return " --group-add " + (text(facts, {"host", "container"}) == "podman" ? "keep-groups" : gid.dump());
 }
 
-bool debian_like(const json& facts) {
-  const std::string id = text(facts, {"host", "os", "id"}) + " " + text(facts, {"host", "os", "like"});
-  return contains(id, "debian") || contains(id, "ubuntu");
+bool os_like(const json& facts, std::string_view family) {
+  return contains(text(facts, {"host", "os", "id"}) + " " + text(facts, {"host", "os", "like"}), family);
+}
+bool debian_like(const json& facts) { return os_like(facts, "debian") || os_like(facts, "ubuntu"); }
+
+std::string install(const json& facts) {
+  return debian_like(facts) ? "sudo apt install" : os_like(facts, "suse") ? "sudo zypper install" : "sudo dnf install";
 }
 
 Found no_module(const json& facts, const json& gpu) {
@@ -83,8 +87,10 @@ Found no_module(const json& facts, const json& gpu) {
     return Absence{
         "module_not_loaded",
         where + " has no driver: the kernel was started with nomodeset, with which amdgpu refuses to load" + on_host,
-        "sudo sed -i 's/ nomodeset//' /etc/default/grub && sudo update-grub && sudo reboot",
-        "nomodeset is for rescue starts; without mode setting there is no amdgpu and no compute"};
+        debian_like(facts) ? R"(sudo sed -i 's/\bnomodeset\b *//' /etc/default/grub && sudo update-grub)"
+                           : "sudo grubby --update-kernel=ALL --remove-args=nomodeset",
+        "nomodeset is for rescue starts; without mode setting there is no amdgpu and no compute; it is gone after the "
+        "next restart"};
   if (!at(facts, {"driver", "module"}).is_null())
     return Absence{"module_not_loaded",
                    fmt::format("{} has no driver: the amdgpu module is installed but not loaded{}", where, on_host),
@@ -130,9 +136,8 @@ Found nothing_in_kfd(const json& facts) {
   if (!pci.is_array() || pci.empty()) {
     const bool vm = yes(facts, {"host", "vm"}), nvidia = yes(facts, {"driver", "nvidia_loaded"});
     return Absence{"no_gpu",
-                   vm ? "no AMD GPU: this virtual machine has none on its PCI bus"
-                      : fmt::format("no AMD GPU: there is none on the PCI bus{}",
-                                    nvidia ? " (the machine has an NVIDIA GPU)" : ""),
+                   vm ? "this virtual machine has no AMD GPU on its PCI bus"
+                      : fmt::format("there is no AMD GPU on the PCI bus{}", nvidia ? " (the machine has an NVIDIA GPU)" : ""),
                    "lspci -nn -d 1002:",
                    vm ? "a GPU has to be passed through to the virtual machine by whoever runs its host"
                       : "a GPU that is in the machine and not on the bus is switched off in the firmware, badly "
@@ -284,7 +289,9 @@ Found unsupported(const json& facts, const std::string& gfx, const std::string& 
     return Absence{"unsupported", what, "pip install torch --index-url https://download.pytorch.org/whl/cpu",
                    "AMD's libraries have no code for it any more; the processor computes"};
   return Absence{"unsupported", what,
-                 debian_like(facts) ? "sudo apt install --only-upgrade rocm" : "sudo dnf upgrade rocm",
+                 debian_like(facts)       ? "sudo apt install --only-upgrade rocm"
+                 : os_like(facts, "suse") ? "sudo zypper update rocm"
+                                          : "sudo dnf upgrade rocm",
                  "a newer ROCm may have code for it; an override would run code that was made for other hardware"};
 }
 
@@ -327,9 +334,9 @@ Found wrong_software(const json& facts) {
   const auto bundled = [](const json& f) { return yes(f, {"bundled_rocm"}); };
   const bool any_bundled = frameworks.is_array() && std::any_of(frameworks.begin(), frameworks.end(), bundled);
   if (at(rocm, {"installs"}).empty() && !any_bundled)
-    return Absence{"no_rocm", "the GPU is there, but no ROCm is installed",
-                   debian_like(facts) ? "sudo apt install rocm" : "sudo dnf install rocm",
-                   "programs need ROCm's libraries (/opt/rocm, or those that PyTorch's wheels for ROCm bring along)"};
+    return Absence{"no_rocm", "the GPU is there, but no ROCm is installed", install(facts) + " rocm",
+                   "programs need ROCm's libraries: those in /opt/rocm, whose packages are in AMD's repository "
+                   "(repo.radeon.com), or those that PyTorch's wheels for ROCm bring along"};
   if (!frameworks.is_array()) return std::nullopt;
   const std::string hip = text(rocm, {"libraries", "hip", "version"}), version = text(rocm, {"version"});
   for (const json& f : frameworks) {

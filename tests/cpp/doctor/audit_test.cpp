@@ -127,6 +127,27 @@ TEST(Audit, AFileIsJudgedByWhatItSets) {
   EXPECT_TRUE(find(all, "SYS-08") && find(all, "ENV-10"));
 }
 
+TEST(Audit, WhatWasNotReadIsInTheVerdict) {
+  AuditOptions of_file;
+  of_file.settings_only = true;
+  Json facts = {{"env", Json::object()},
+                {"env_source", "train.py"},
+                {"failed_probes", {{{"probe", "train.py"}, {"why", "line 2: invalid syntax"}}}}};
+  EXPECT_EQ(audit(facts, of_file)["verdict"], "Not everything was read: train.py: line 2: invalid syntax.");
+  EXPECT_EQ(audit(facts, of_file)["unread"], "train.py: line 2: invalid syntax");
+  facts["env"] = {{"HIP_LAUNCH_BLOCKING", "1"}};
+  EXPECT_EQ(audit(facts, of_file)["verdict"],
+            "1 thing stops programs or costs much of their speed. Not everything was read: train.py: line 2: invalid syntax.");
+  facts["failed_probes"][0]["probe"] = "topology";  // of the machine, not of what is judged
+  EXPECT_TRUE(audit(facts, of_file)["unread"].is_null());
+}
+
+TEST(Audit, ReadersOfSettings) {
+  const Json env = {{"HIP_VISIBLE_DEVICES", "0"}, {"TORCH_COMPILE_BACKEND", "inductor"}, {"NCCL_ALGO", "Ring"}};
+  const Json readers = audit({{"env", env}})["readers"];
+  EXPECT_EQ(readers, (Json{{"HIP_VISIBLE_DEVICES", "the HIP runtime"}, {"TORCH_COMPILE_BACKEND", "nothing"}}));
+}
+
 TEST(Audit, DidYouMean) {
   const Json document = audit({{"env", {{"HSA_ENABLE_SDAM", "0"}, {"MIOPEN_BLUE_MOON", "1"}, {"PYFLAME_DEBUG", "1"}}}});
   EXPECT_NE(document["findings"][0]["what"].get<std::string>().find("Was HSA_ENABLE_SDMA meant?"), std::string::npos);

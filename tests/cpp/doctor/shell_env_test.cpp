@@ -68,6 +68,21 @@ TEST(Forms, Systemd) {
   EXPECT_EQ(all(read_settings(text, "x.service")), "A=1@2 B=x y@2 C=3@2 D=$x@3 ");
 }
 
+TEST(Forms, ComposeFilesAndManifests) {
+  const std::string text =
+      "services:\n  a:\n    environment:\n      - HSA_ENABLE_SDMA=0\n      - \"NCCL_DEBUG=INFO\"\n  b:\n    "
+      "environment:\n"
+      "      AMD_SERIALIZE_KERNEL: 3  # for now\n      EMPTY:\n    image: rocm/pytorch:latest\n"
+      "    env:\n    - name: MIOPEN_FIND_MODE\n      value: \"FAST\"\n    - name: web\n      value: x\n";
+  const SettingsFile file = read_settings(text, "compose.yaml");
+  ASSERT_EQ(file.assignments.size(), 4u);
+  EXPECT_EQ(file.environment.at("HSA_ENABLE_SDMA").value, "0");
+  EXPECT_EQ(file.environment.at("NCCL_DEBUG").value, "INFO");
+  EXPECT_EQ(file.environment.at("AMD_SERIALIZE_KERNEL").value, "3");
+  EXPECT_EQ(file.environment.at("MIOPEN_FIND_MODE").value, "FAST");
+  EXPECT_EQ(file.environment.at("MIOPEN_FIND_MODE").line, 13);
+}
+
 TEST(Forms, GuidesAreReadByTheirCodeBlocks) {
   const char* markdown =
       "# Title\nSet `A=1`, `export B=2` and `x=1`.\nexport NO=1\n```bash\nexport "
