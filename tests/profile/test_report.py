@@ -1,6 +1,7 @@
 """`pyflame report` on synthetic runs with known answers, in each profiler's format, and on what is not a profile."""
 import gzip
 import json
+import re
 import os
 import random
 import sqlite3
@@ -148,6 +149,15 @@ def test_math_attention_on_radeon_names_the_variable(report, tmp_path):
     found = [a for a in d["advice"] if a["id"] == "math-attention-rdna"]
     assert found and "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1" in found[0]["command"] and "math-attention" not in advice(d)
     assert "math-attention-rdna" not in advice(report(path, "--gfx", "gfx942"))
+
+
+def test_advice_for_another_vendor_names_no_software_of_amd(report, tmp_path):
+    amd = re.compile(r"ROCm|rocprof|MIOPEN|MI300X node|waves_per_eu|aiter|pyflame (doctor|inspect)")
+    for kernel in (traces.ALL_REDUCE, "triton_poi_fused_add_mul_0", traces.ADD):
+        path = traces.write_kineto(one(kernel), str(tmp_path / "t.json"), device_properties=False)
+        texts = {gfx: [text for a in report(path, "--gfx", gfx)["advice"] for text in (*a["do"], a["command"] or "")] for gfx in ("gfx942", "sm_90")}
+        assert texts["sm_90"] and not [t for t in texts["sm_90"] if amd.search(t)]
+        assert kernel == traces.ADD or [t for t in texts["gfx942"] if amd.search(t)]
 
 
 def test_gaps_by_cause(report, tmp_path):

@@ -52,13 +52,21 @@ struct Facts {
   bool traced() const { return wall() > 0; }
 };
 
+// A remedy; one that speaks of AMD's software is not given for another vendor's device.
+struct Action {
+  const char* text;
+  bool amd_only = false;
+  Action(const char* t, bool amd = false) : text(t), amd_only(amd) {}  // NOLINT: a text is a remedy
+};
+Action on_amd(const char* text) { return {text, true}; }
+
 struct Rule {
   const char* id;
   const char* severity;
   std::string (*what)(const Facts&);  // what was found, with the values; empty: does not apply
   const char* why;
-  std::vector<const char*> actions;
-  const char* command;  // nullptr: none
+  std::vector<Action> actions;
+  Action command;  // nullptr: none
   const char* source;
 };
 
@@ -84,10 +92,11 @@ const std::vector<Rule>& rules() {
          if (f.gap("compilation") < 0.03) return "";
          return fmt::format("Code is compiled or loaded in {} of the recorded time.", percent(f.gap("compilation")));
        },
-       "The first runs of a shape compile kernels and, in MIOpen, search for them: that is not the steady state.",
+       "The first runs of a shape compile kernels, and libraries such as MIOpen search for them: that is not the "
+       "steady state.",
        {"Record after a warm-up of several steps (torch.profiler.schedule(wait=1, warmup=3, active=3)).",
-        "Keep the caches between runs: MIOPEN_USER_DB_PATH on a local disk (a home on a network file system is "
-        "replaced by a temporary folder), and Triton's cache folder."},
+        on_amd("Keep the caches between runs: MIOPEN_USER_DB_PATH on a local disk (a home on a network file system is "
+               "replaced by a temporary folder), and Triton's cache folder.")},
        nullptr,
        kSkill},
       {"launch-bound",
@@ -107,7 +116,8 @@ const std::vector<Rule>& rules() {
         "Give each launch more work: larger batches, sequences packed together, fused optimizers (fused=True).",
         "Where it is compiled already: TORCHINDUCTOR_CPP_WRAPPER=1, or one graph for the whole step. ROCm 7.2.0 to "
         "7.2.3 on MI300X can corrupt results in graph replay: compare the outputs with eager ones first.",
-        "On ROCm before 6.2 set HIP_FORCE_DEV_KERNARG=1 (2 to 3 us a kernel); later versions do it by themselves."},
+        on_amd("On ROCm before 6.2 set HIP_FORCE_DEV_KERNARG=1 (2 to 3 us a kernel); later versions do it by "
+               "themselves.")},
        "TORCH_LOGS=graph_breaks python your_script.py",
        kSkill},
       {"profiler-overhead",
@@ -149,7 +159,7 @@ const std::vector<Rule>& rules() {
          return fmt::format("Device memory is allocated or freed in {} of the time ({:.0f} gaps).",
                             percent(f.gap("allocation")), f.gap("allocation", "count"));
        },
-       "hipMalloc and hipFree wait for the whole device.",
+       "Allocating and freeing device memory waits for the whole device.",
        {"Warm the allocator up; keep shapes constant or padded to a few sizes.",
         "Do not call torch.cuda.empty_cache() in the loop: it returns memory that is asked for again at once.",
         "Do not combine expandable_segments:True with max_split_size_mb: live tensors were seen to read zeros."},
@@ -224,7 +234,7 @@ const std::vector<Rule>& rules() {
        "The scores of all pairs go through memory; a fused kernel keeps them on the chip.",
        {"Use torch.nn.functional.scaled_dot_product_attention with a mask that flash attention understands "
         "(is_causal=True rather than a matrix).",
-        "On MI200 and MI300 series flash attention of aiter or CK is faster still."},
+        on_amd("On MI200 and MI300 series flash attention of aiter or CK is faster still.")},
        nullptr,
        kSkill},
       {"attention",
@@ -253,7 +263,7 @@ const std::vector<Rule>& rules() {
        {"Tune once with TunableOp, then run with tuning off: new sizes would otherwise be tuned in production.",
         "Versions of PyTorch and ROCm are written into the results file: after an update it is discarded as a whole, "
         "so keep the file of each version.",
-        "pyflame report tunableop_results0.csv shows what was chosen and how near to the roofline it is.",
+        on_amd("pyflame report tunableop_results0.csv shows what was chosen and how near to the roofline it is."),
         "For sizes whose rows are a multiple of 512 bytes apart (K % 256 == 0 in fp16, MI300X), pad the leading "
         "dimension by 128 elements."},
        "PYTORCH_TUNABLEOP_ENABLED=1 python your_script.py   # then:  PYTORCH_TUNABLEOP_ENABLED=1 "
@@ -267,7 +277,8 @@ const std::vector<Rule>& rules() {
        },
        "Matrix units are several times faster in 16 bits; on RDNA they do not do float32 at all.",
        {"Run the model in bf16: torch.autocast(\"cuda\", dtype=torch.bfloat16). bf16 needs no GradScaler.",
-        "torch.set_float32_matmul_precision(\"high\") uses xf32 on MI300X (gfx942) and TF32 on NVIDIA; it changes "
+        "torch.set_float32_matmul_precision(\"high\") uses xf32 on MI300X (gfx942, there with HIPBLASLT_ALLOW_TF32=1) "
+        "and TF32 on NVIDIA; it changes "
         "results slightly and has no effect on MI350 (gfx950) and Radeon."},
        nullptr,
        kSkill},
@@ -291,11 +302,12 @@ const std::vector<Rule>& rules() {
          return fmt::format("Triton kernels take {} of the time.", percent(f.signal("triton_share")));
        },
        "Their tile sizes, warps and stages decide how many waves a compute unit holds.",
-       {"Let pyflame inspect ~/.triton/cache show registers, spills and what would reach the next wave.",
-        "Autotune BLOCK sizes, num_warps and waves_per_eu; num_stages=2 for kernels with one matrix product, 1 where "
-        "two are fused (since Triton 3.2; before it 0 and 1).",
-        "matrix_instr_nonkdim=16 is mostly the better one for products on MI300X."},
-       "pyflame inspect ~/.triton/cache",
+       {on_amd("Let pyflame inspect ~/.triton/cache show registers, spills and what would reach the next wave."),
+        "Autotune BLOCK sizes, num_warps and num_stages.",
+        on_amd("Autotune waves_per_eu too; num_stages=2 for kernels with one matrix product, 1 where two are fused "
+               "(since Triton 3.2; before it 0 and 1)."),
+        on_amd("matrix_instr_nonkdim=16 is mostly the better one for products on MI300X.")},
+       on_amd("pyflame inspect ~/.triton/cache"),
        kGuide},
       {"exposed-communication",
        "HIGH",
@@ -309,11 +321,11 @@ const std::vector<Rule>& rules() {
        "While ranks exchange data the compute units wait.",
        {"Overlap: gradient buckets (DDP bucket_cap_mb), prefetch in FSDP; check that each rank reaches the collective "
         "at the same time: a slow rank shows as communication on all others.",
-        "TORCH_NCCL_HIGH_PRIORITY=1 with GPU_MAX_HW_QUEUES=2 helped FSDP on MI300X; measure, programs with many "
-        "streams lose.",
-        "One process per device; /proc/sys/kernel/numa_balancing 0; iommu=pt (pyflame doctor looks at these).",
-        "NCCL_MIN_NCHANNELS=112 only with all 8 devices of an MI300X node: with fewer ranks it is ignored."},
-       "pyflame doctor",
+        on_amd("TORCH_NCCL_HIGH_PRIORITY=1 with GPU_MAX_HW_QUEUES=2 helped FSDP on MI300X; measure, programs with many "
+               "streams lose."),
+        on_amd("One process per device; /proc/sys/kernel/numa_balancing 0; iommu=pt (pyflame doctor looks at these)."),
+        on_amd("NCCL_MIN_NCHANNELS=112 only with all 8 devices of an MI300X node: with fewer ranks it is ignored.")},
+       on_amd("pyflame doctor"),
        kGuide},
       {"partial-node",
        "MED",
@@ -350,8 +362,8 @@ const std::vector<Rule>& rules() {
                             percent(f.signal("scratch_share")));
        },
        "Scratch is device memory: a spill in a loop costs as much as a load.",
-       {"pyflame inspect on the program or the cache shows registers, spills and where they are."},
-       "pyflame inspect FILE",
+       {on_amd("pyflame inspect on the program or the cache shows registers, spills and where they are.")},
+       on_amd("pyflame inspect FILE"),
        kGuide},
       {"pageable-copies",
        "MED",
@@ -377,7 +389,7 @@ const std::vector<Rule>& rules() {
        "Without the CPU's side the reason cannot be told: data, Python, another process.",
        {"PyTorch: record with ProfilerActivity.CPU and ProfilerActivity.CUDA. Other programs: rocprofv3 --sys-trace "
         "--output-format csv."},
-       "rocprofv3 --sys-trace --output-format csv -- python your_script.py",
+       on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
        kGuide},
       {"unsteady-steps",
        "INFO",
@@ -399,7 +411,7 @@ const std::vector<Rule>& rules() {
        },
        "Shares are of the kernels' time, not of the step.",
        {"Record a trace: rocprofv3 --sys-trace --output-format csv, or torch.profiler."},
-       "rocprofv3 --sys-trace --output-format csv -- python your_script.py",
+       on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
        kGuide},
   };
   return table;
@@ -434,12 +446,16 @@ json make_advice(const json& document) {
   for (const Rule& r : rules()) {
     const std::string what = r.what(facts);
     if (what.empty()) continue;
+    const auto given = [&](const Action& a) { return a.text != nullptr && (facts.amd() || !a.amd_only); };
+    json actions = json::array();
+    for (const Action& a : r.actions)
+      if (given(a)) actions.push_back(a.text);
     out.push_back({{"id", r.id},
                    {"severity", r.severity},
                    {"what", what},
                    {"why", r.why},
-                   {"do", r.actions},
-                   {"command", r.command == nullptr ? json(nullptr) : json(r.command)},
+                   {"do", std::move(actions)},
+                   {"command", given(r.command) ? json(r.command.text) : json(nullptr)},
                    {"source", r.source}});
   }
   return out;
