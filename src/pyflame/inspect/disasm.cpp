@@ -13,6 +13,7 @@
 #include <set>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/text.h"
 #include "pyflame/inspect/disasm_child.h"
 #include "pyflame/inspect/disasm_find.h"
 
@@ -23,12 +24,6 @@ namespace fs = std::filesystem;
 namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
-
-std::string_view trim(std::string_view s) {
-  while (!s.empty() && (is_blank(s.front()) || s.front() == '\r')) s.remove_prefix(1);
-  while (!s.empty() && (is_blank(s.back()) || s.back() == '\r')) s.remove_suffix(1);
-  return s;
-}
 
 // --- libraries
 

@@ -1,5 +1,6 @@
 // See classify.h.
 #include "pyflame/profile/classify.h"
+#include "pyflame/base/text.h"
 
 #include <algorithm>
 #include <cctype>
@@ -393,11 +394,7 @@ constexpr Pattern kOperators[] = {
     {"::neg", C::elementwise, ""},
 };
 
-std::string lower(std::string_view text) {
-  std::string out(text.substr(0, 4096));
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return out;
-}
+constexpr size_t kMostName = 4096;  // of a name is looked at
 
 template <size_t N>
 const Pattern* match(const Pattern (&patterns)[N], std::string_view lower_name) {
@@ -528,12 +525,12 @@ const char* name_of(Category c) {
 }
 
 Category classify_op(std::string_view op) {
-  const Pattern* p = match(kOperators, lower(op));
+  const Pattern* p = match(kOperators, lower(op.substr(0, kMostName)));
   return p == nullptr ? Category::other : p->category;
 }
 
 KernelClass classify_kernel(std::string_view name, std::string_view op) {
-  const std::string text = lower(name);
+  const std::string text = lower(name.substr(0, kMostName));
   const Pattern* p = match(kPatterns, text);
   const Category asked = op.empty() ? Category::other : classify_op(op);
   KernelClass k;

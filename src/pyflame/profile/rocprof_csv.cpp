@@ -6,6 +6,7 @@
 #include <map>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/text.h"
 #include "pyflame/profile/file_input.h"
 #include "pyflame/profile/importer.h"
 #include "pyflame/profile/text_values.h"
@@ -16,12 +17,6 @@ namespace {
 
 constexpr size_t kMaxFields = 512;
 constexpr int32_t kMaxRegisters = 4096;  // more than any device has
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return out;
-}
 
 // Fields of a line; quotes may hold commas, and doubled quotes mean one.
 void split(const std::string& line, std::vector<std::string>& fields) {

@@ -1,5 +1,6 @@
 // See text_values.h.
 #include "pyflame/profile/text_values.h"
+#include "pyflame/base/text.h"
 
 #include <algorithm>
 #include <charconv>
@@ -51,14 +52,11 @@ constexpr Type kTypes[] = {
 };
 
 const Type* find_type(std::string_view type) {
-  std::string lower(type.substr(0, 64));
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
+  const std::string name = lower(type.substr(0, 64));
   for (const Type& t : kTypes)
-    if (lower == t.name) return &t;
+    if (name == t.name) return &t;
   static constexpr Type fp8 = {"float8", "fp8", 1};
-  if (lower.find("float8") != std::string::npos || lower.starts_with("f8_") || lower.starts_with("bf8_") ||
-      lower == "fp8")
+  if (name.find("float8") != std::string::npos || name.starts_with("f8_") || name.starts_with("bf8_") || name == "fp8")
     return &fp8;
   return nullptr;
 }

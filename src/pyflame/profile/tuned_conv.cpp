@@ -8,6 +8,7 @@
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
 #include "pyflame/base/sqlite.h"
+#include "pyflame/base/text.h"
 #include "pyflame/profile/tuned_read.h"
 
 namespace pyflame::profile {
@@ -15,7 +16,6 @@ namespace pyflame::profile {
 namespace {
 
 using detail::number;
-using detail::split;
 
 // Of the forward convolution, whatever the direction.
 struct Convolution {

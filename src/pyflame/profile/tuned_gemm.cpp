@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "pyflame/base/gpu_arch.h"
+#include "pyflame/base/text.h"
 #include "pyflame/profile/tuned_read.h"
 
 namespace pyflame::profile {
@@ -16,13 +17,6 @@ namespace {
 
 using detail::dtype_of;
 using detail::number;
-using detail::split;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
@@ -282,16 +276,6 @@ void detail::read_table(std::string_view text, TunedFile& file) {
 }
 
 namespace detail {
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t end = text.find(at);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
 
 DtypeFact dtype_of(std::string_view any) {
   static const std::unordered_map<std::string, DtypeFact> facts = {{"float", {"f32", 4}},

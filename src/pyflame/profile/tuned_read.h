@@ -53,7 +53,6 @@ struct DtypeFact {
 DtypeFact dtype_of(std::string_view any_spelling);  // {"", 0} when unknown
 TunedEntry gemm_entry(double m, double n, double k, double batch, std::string_view layout,
                       const std::vector<std::string>& types);
-std::vector<std::string_view> split(std::string_view text, char at);
 bool number(std::string_view text, double& value);  // the whole text, finite
 bool is_gemm_header(std::string_view line);         // columns m, n and k
 void read_tunableop(std::string_view text, TunedFile& file);

@@ -3,18 +3,13 @@
 #include <map>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/text.h"
 #include "pyflame/profile/analyse.h"
 #include "pyflame/profile/text_values.h"
 
 namespace pyflame::profile {
 
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return out;
-}
 
 // The product whose name stands in what the trace calls the device.
 const GpuProduct* product_by_name(const std::string& name) {

@@ -26,23 +26,6 @@ std::optional<T> parse(std::string_view s) {
 
 }  // namespace
 
-std::string_view trim(std::string_view s) {
-  const auto blank = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == '\0'; };
-  while (!s.empty() && blank(s.front())) s.remove_prefix(1);
-  while (!s.empty() && blank(s.back())) s.remove_suffix(1);
-  return s;
-}
-
-std::vector<std::string_view> split(std::string_view s, char separator) {
-  std::vector<std::string_view> out;
-  for (size_t begin = 0; begin <= s.size();) {
-    const size_t end = std::min(s.find(separator, begin), s.size());
-    out.push_back(s.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
 std::optional<int64_t> to_number(std::string_view s) { return parse<int64_t>(s); }
 std::optional<uint64_t> to_unsigned(std::string_view s) { return parse<uint64_t>(s); }
 

@@ -1,20 +1,14 @@
 // Small functions on text that the probes share.
 #pragma once
-#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "pyflame/base/text.h"
 
 namespace pyflame::system {
 
-std::string_view trim(std::string_view s);
-std::vector<std::string_view> split(std::string_view s, char separator);
-// The parts point into the text: one that ends with the expression (`host.read(path).text` in a for loop) is no text to split.
-template <class S>
-requires std::same_as<S, std::string> std::vector<std::string_view> split(S&& s, char separator)
-= delete;
 // Decimal, or hexadecimal with 0x; nullopt unless the whole text is a number that fits.
 std::optional<int64_t> to_number(std::string_view s);
 // The same for the full range of 64 bits.
