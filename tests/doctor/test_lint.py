@@ -302,6 +302,11 @@ def batch_size(per_sample):
     return int(free * 0.8 / per_sample)
 """,
     ],
+    "LINT-14": [
+        "\npool = torch.cuda.memory.MemoryPool()  # here\ntorch.cuda.memory.set_allocator(pool)  # here\n",
+        "\nimport torch._inductor.config\ntorch._inductor.config.max_autotune.pointwise = True  # here\n",
+        "\nimport onnxruntime\ns = onnxruntime.InferenceSession('m.onnx', providers=['ROCMExecutionProvider', 'CPUExecutionProvider'])  # here\n",
+    ],
     "LINT-13": [
         """
 os.system("export HIP_FORCE_DEV_KERNARG=1  hipblaslt-bench --alpha 1 --beta 0")  # here
@@ -640,6 +645,11 @@ def train(model, loader, optimizer):
         "\ndef batch_size():\n    free, total = torch.cuda.mem_get_info()\n    return int(free * 0.8)\n",
         "\ndef used():\n    return torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()\n",
     ],
+    "LINT-14": [
+        "\npool = torch.cuda.MemPool()\nwith torch.cuda.use_mem_pool(pool):\n    x = torch.empty(4, device='cuda')\n",
+        "\nimport torch._inductor.config\ntorch._inductor.config.max_autotune_pointwise = True\ntorch._inductor.config.max_autotune = True\n",
+        "\nimport onnxruntime\ns = onnxruntime.InferenceSession('m.onnx', providers=['MIGraphXExecutionProvider'])\n",
+    ],
     "LINT-13": [
         "\nos.system('export A=1; python3 train.py')\n",
         "\nos.system('A=1 python3 train.py')\n",
@@ -684,7 +694,7 @@ def table(cases):
 
 
 def test_every_rule_has_both():
-    assert set(FIRES) == set(SILENT) == {f"LINT-{i:02d}" for i in range(1, 14)} | {"ENV-63", "ENV-64", "ENV-65", "ENV-98"}
+    assert set(FIRES) == set(SILENT) == {f"LINT-{i:02d}" for i in range(1, 15)} | {"ENV-63", "ENV-64", "ENV-65", "ENV-98"}
 
 
 @pytest.mark.parametrize("rule, source", table(FIRES))

@@ -314,6 +314,9 @@ class Lint:
             base = self.ev(f, target.value)
             if base.kind == "self" and f.fields is not None:
                 f.fields[target.attr] = value
+            if base.dotted == "torch._inductor.config.max_autotune":
+                self.report("LINT-14", target, f"torch._inductor.config.max_autotune is True or False and has no {target.attr}",
+                            f"write torch._inductor.config.max_autotune_{target.attr}")
             if base.kind == "name" and target.attr == "max_split_size_mb" and base.dotted.split(".")[0] == "torch":
                 self.report("ENV-63", target, f"{base.dotted}.{target.attr} = {text_of(n.value) if hasattr(n, 'value') else '…'} sets an attribute that nothing reads",
                             "set PYTORCH_HIP_ALLOC_CONF=max_split_size_mb:… before torch is imported, or delete the line")
@@ -538,6 +541,9 @@ class Lint:
         return UNKNOWN
 
     def ev_Constant(self, f, n):
+        if n.value == "ROCMExecutionProvider":
+            self.report("LINT-14", n, "ONNX Runtime has removed ROCMExecutionProvider: without a message the processor computes",
+                        'use "MIGraphXExecutionProvider", and look at session.get_providers()')
         return V("const", const=n.value)
 
     def ev_Name(self, f, n):
@@ -971,6 +977,10 @@ class Lint:
 
     def call_cuda(self, f, n, rest, args, kw):
         """torch.cuda.*; None for what is no special case."""
+        if rest in ("memory.MemoryPool", "MemoryPool", "memory.set_allocator", "set_allocator"):
+            self.report("LINT-14", n, f"PyTorch has no torch.cuda.{rest}",
+                        "use torch.cuda.MemPool with torch.cuda.use_mem_pool, or torch.cuda.memory.change_current_allocator")
+            return UNKNOWN
         if rest == "Event":
             return V("event")
         if rest == "synchronize":
