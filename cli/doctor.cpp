@@ -2,19 +2,15 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <fstream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "pyflame/base/error.h"
+#include "output.h"
 #include "pyflame/doctor/audit.h"
-#include "pyflame/doctor/lint.h"
 #include "pyflame/doctor/shell_env.h"
+#include "pyflame/doctor/subject.h"
 #include "pyflame/doctor/text.h"
-#include "pyflame/io/atomic_file.h"
 #include "pyflame/system/facts.h"
 #include "pyflame/view/page.h"
 
@@ -30,70 +26,17 @@ struct Options {
   int64_t pid = 0;
 };
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(doctor::kSettingsLimit, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  PF_CHECK(in.is_open() && !in.bad() && (in.gcount() > 0 || in.eof()), OS, "doctor: '{}' cannot be read", path);
-  text.resize(static_cast<size_t>(in.gcount()));
-  return text;
-}
-
-// The facts of the machine with the settings of a file in place of the shell's.
-Json facts_of_file(const system::Host& host, const std::string& path) {
-  const doctor::SettingsFile file = doctor::read_settings(read_file(path), path);
-  const auto where = [&](int line) { return fmt::format("{}:{}", path, line); };
-  system::CollectOptions collect;
-  collect.environment.emplace();
-  collect.environment_source = path;
-  for (const auto& [name, a] : file.environment) {
-    collect.environment->emplace(name, a.value);
-    collect.environment_lines[name] = where(a.line);
-  }
-  Json facts = system::collect(host, collect);
-  facts["env_programs"] = facts["env_repeats"] = facts["lint"] = Json::array();
-  for (const doctor::Started& p : file.programs) {
-    if (!p.lost) facts["env_programs"].push_back({{"name", p.name}, {"where", where(p.line)}});
-    else
-      facts["lint"].push_back({{"id", "LINT-13"},
-                               {"detail", fmt::format("'{}' stands behind export and is never started.", p.name)},
-                               {"mend", "Leave out the word export, or put the program on a line of its own."},
-                               {"where", where(p.line)}});
-  }
-  std::map<std::string, std::vector<const doctor::Assignment*>> all;
-  for (const doctor::Assignment& a : file.assignments)
-    if (system::audited_variable(a.name)) all[a.name].push_back(&a);
-  for (const auto& [name, list] : all) {
-    if (std::all_of(list.begin(), list.end(), [first = list[0]](const auto* a) { return a->value == first->value; }))
-      continue;
-    std::string lines;
-    for (const auto* a : list) lines += (lines.empty() ? "lines " : ", ") + std::to_string(a->line);
-    facts["env_repeats"].push_back({{"name", name}, {"lines", lines}});
-  }
-  for (const std::string& p : file.problems) facts["failed_probes"].push_back({{"probe", path}, {"why", p}});
-  return facts;
-}
-
-Json facts_of_program(const system::Host& host, const std::string& path) {
-  const Json lint = doctor::lint(path);
-  system::CollectOptions collect;
-  collect.environment = lint["env"].get<system::Environment>();
-  collect.environment_source = path;
-  collect.environment_lines = lint["env_lines"].get<std::map<std::string, std::string>>();
-  Json facts = system::collect(host, collect);
-  facts["lint"] = lint["lint"];
-  for (const Json& p : lint["failed_probes"]) facts["failed_probes"].push_back(p);
-  return facts;
-}
-
 Json examine(const Options& o, const system::Host& host) {
   doctor::AuditOptions audit;
   // A recorded machine has the folders that its own settings name only if they were recorded.
   if (o.root.empty()) audit.host = &host;
   audit.workload = o.workload;
   audit.settings_only = !o.env_file.empty() || !o.lint_file.empty();
-  if (!o.lint_file.empty()) return doctor::audit(facts_of_program(host, o.lint_file), audit);
-  if (!o.env_file.empty()) return doctor::audit(facts_of_file(host, o.env_file), audit);
+  if (!o.lint_file.empty()) return doctor::audit(doctor::facts_of_program(host, o.lint_file), audit);
+  if (!o.env_file.empty()) {
+    const std::string text = read_text_file("doctor", o.env_file, doctor::kSettingsLimit);
+    return doctor::audit(doctor::facts_of_settings(host, text, o.env_file), audit);
+  }
   system::CollectOptions collect;
   if (o.pid) collect.pid = o.pid;
   return doctor::audit(system::collect(host, collect), audit);
@@ -109,17 +52,16 @@ int run_doctor(const Options& o) {
   }
   const Json document = examine(o, *host);
   const view::Style style = view::Style::of(STDOUT_FILENO);
-  if (!o.html.empty()) write_file_atomically("doctor", o.html, view::doctor_page(document));
+  if (!o.html.empty()) write_page("doctor", o.html, view::doctor_page(document));
   if (o.json) {
-    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    print_json(document);
   } else if (o.fix) {
-    fmt::print("{}", doctor::fix_script(document));
+    print(doctor::fix_script(document));
   } else if (o.topology) {
     const std::string text = doctor::topology_text(document["facts"], style);
-    fmt::print("{}", text.empty() ? "There is no AMD GPU.\n" : text);
+    print(text.empty() ? "There is no AMD GPU.\n" : text);
   } else {
-    fmt::print("{}", doctor::report_text(document, style, {o.verbose, *doctor::severity_of(o.only)}));
-    if (!o.html.empty()) fmt::print("The page was written to {}.\n", o.html);
+    print(doctor::report_text(document, style, {o.verbose, *doctor::severity_of(o.only)}));
   }
   // A program that could not be parsed and a process that is not there have no findings, which must not pass for being sound.
   const int code = doctor::exit_code(document);

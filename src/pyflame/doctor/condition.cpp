@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/text.h"
 
 namespace pyflame::doctor {
 
@@ -17,12 +18,12 @@ using Json = nlohmann::json;
 enum class Op { always, literal, version, path, list, compare, and_, or_, not_, any, all, exists, set, on, off, count };
 enum class Cmp { eq, ne, lt, le, gt, ge, in, contains, starts };
 
-bool is_on(std::string s) {
-  for (char& c : s) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+bool is_on(std::string_view value) {
+  const std::string s = lower(value);
   return s == "1" || s == "true" || s == "on" || s == "yes";
 }
-bool is_off(std::string s) {
-  for (char& c : s) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+bool is_off(std::string_view value) {
+  const std::string s = lower(value);
   return s == "0" || s == "false" || s == "off" || s == "no";
 }
 

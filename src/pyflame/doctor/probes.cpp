@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/env.h"
+#include "pyflame/base/text.h"
 #include "pyflame/system/probes.h"
 
 namespace pyflame::doctor {
@@ -99,7 +100,7 @@ void allocator(const Json& facts, Json& out) {
     std::string value = text(facts, std::string("env.") + name);
     if (value.empty()) continue;
     std::erase_if(value, [](char c) { return c == ' '; });
-    for (char& c : value) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    value = lower(value);
     out["alloc_conf"].push_back({{"name", name},
                                  {"expandable", contains(value, "expandable_segments:true")},
                                  {"split", contains(value, "max_split_size_mb:")}});

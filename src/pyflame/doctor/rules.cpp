@@ -8,9 +8,12 @@
 #include "pyflame/base/embedded.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
+#include "pyflame/view/severity.h"
 #include "pyflame/view/text.h"
 
 namespace pyflame::doctor {
+
+static_assert(view::kSeverities.size() == kSeverities);
 
 namespace {
 
@@ -157,10 +160,7 @@ Rule parse_rule(const Json& j, const RuleBase& base) {
 
 }  // namespace
 
-const char* name_of(Severity s) {
-  static constexpr const char* kNames[kSeverities] = {"CRIT", "HIGH", "MED", "LOW", "INFO"};
-  return kNames[static_cast<int>(s)];
-}
+const char* name_of(Severity s) { return view::kSeverities[static_cast<size_t>(s)].data(); }
 
 std::optional<Severity> severity_of(std::string_view any_case) {
   std::string upper(any_case);

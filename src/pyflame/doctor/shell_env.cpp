@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "pyflame/base/text.h"
+
 namespace pyflame::doctor {
 
 namespace {
@@ -18,16 +20,6 @@ bool name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || 
 bool name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 bool is_name(std::string_view s) {
   return !s.empty() && s.size() <= 256 && name_start(s[0]) && std::all_of(s.begin(), s.end(), name_char);
-}
-std::string_view trim(std::string_view s) {
-  while (!s.empty() && std::isspace(static_cast<unsigned char>(s.front()))) s.remove_prefix(1);
-  while (!s.empty() && std::isspace(static_cast<unsigned char>(s.back()))) s.remove_suffix(1);
-  return s;
-}
-std::string lower(std::string_view s) {
-  std::string out(s);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
 }
 
 struct Word {
