@@ -171,10 +171,15 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   std::vector<const Json*> rest;
   int below = 0;
   std::string group;
+  std::map<std::string, Severity> worst;  // of each group: its members stand and fall together
+  for (const Json& f : at(document, "findings")) {
+    Severity& s = worst.emplace(text(f, "group"), Severity::info).first->second;
+    s = std::min(s, severity_of(text(f, "severity")).value_or(Severity::info));
+  }
   for (const Json& f : at(document, "findings")) {
     const Severity severity = severity_of(text(f, "severity")).value_or(Severity::info);
     const std::string of_group = text(f, "group");
-    if (severity > options.least && of_group.empty()) {
+    if ((of_group.empty() ? severity : worst[of_group]) > options.least) {
       ++below;
     } else if (severity == Severity::info && !options.verbose && options.least == Severity::info && of_group.empty()) {
       rest.push_back(&f);
