@@ -7,18 +7,19 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <charconv>
-#include <chrono>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "commands.h"
+#include "output.h"
+#include "progress.h"
 #include "pyflame/base/error.h"
 #include "pyflame/inspect/compare.h"
 #include "pyflame/inspect/document.h"
 #include "pyflame/inspect/scan.h"
 #include "pyflame/inspect/text.h"
+#include "pyflame/io/atomic_file.h"
 #include "pyflame/view/page.h"
 #include "pyflame/view/text.h"
 
@@ -29,6 +30,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kGotWorse = 3;
+constexpr size_t kBudgetLimit = 64 << 20;
 
 struct Settings {
   std::vector<std::string> paths;
@@ -39,44 +41,23 @@ struct Settings {
   bool all = false, no_isa = false, as_json = false;
 };
 
-// On a terminal one line that rewrites itself; elsewhere a line every ten seconds, so that only long work says anything.
-class ScanLine {
- public:
-  void update(const inspect::ScanProgress& p) {
-    const auto now = Clock::now();
-    if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10'000))) return;
-    last_ = now;
-    std::string text = fmt::format("inspect: {} of {} files, {} kernels", p.files_done, p.files, p.kernels);
-    if (p.to_read > 0) text += fmt::format(", machine code of {} of {}", p.kernels_read, p.to_read);
-    if (!terminal_) {
-      fmt::print(stderr, "{}\n", text);
-      return;
-    }
-    // Finding kernels is the smaller part of the work where their code is read.
-    const auto share = [](size_t part, size_t whole) {
-      return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
-    };
-    const double files = share(p.files_done, p.files);
-    const double done = p.to_read > 0 ? files * share(p.kernels_read, p.to_read) : files / 2;
-    fmt::print(stderr, "\r\x1b[K{} {}", view::bar(done, 20), text);
-    std::fflush(stderr);
-    open_ = true;
-  }
-  ~ScanLine() {
-    if (open_) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool terminal_ = ::isatty(2) == 1, open_ = false;
-  Clock::time_point last_ = Clock::now();
-};
+void show(StatusLine& line, const inspect::ScanProgress& p) {
+  if (!line.is_due()) return;
+  std::string text = fmt::format("inspect: {} of {} files, {} kernels", p.files_done, p.files, p.kernels);
+  if (p.to_read > 0) text += fmt::format(", machine code of {} of {}", p.kernels_read, p.to_read);
+  // Finding kernels is the smaller part of the work where their code is read.
+  const auto share = [](size_t part, size_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  const double files = share(p.files_done, p.files);
+  line.show(p.to_read > 0 ? files * share(p.kernels_read, p.to_read) : files / 2, text);
+}
 
 Json read_document(const Settings& s, const std::vector<std::string>& paths) {
   inspect::ScanOptions options = s.scan;
   options.isa = !s.no_isa;
-  ScanLine line;
-  options.progress = [&line](const inspect::ScanProgress& p) { line.update(p); };
+  StatusLine line;
+  options.progress = [&line](const inspect::ScanProgress& p) { show(line, p); };
   return inspect::document(inspect::scan(paths, options), s.document);
 }
 
@@ -103,39 +84,21 @@ void parse_launch(Settings& s) {
   s.document.grid = grid;
 }
 
-std::string read_text_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  PF_CHECK(in.good() || in.eof(), OS, "inspect: '{}' cannot be read", path);
-  return text;
-}
-
-void write_text_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.flush();
-  PF_CHECK(out.good(), OS, "inspect: '{}' cannot be written", path);
-}
-
-std::string dumped(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
-
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
 inspect::TextOptions text_options(const Settings& s) { return {s.all ? SIZE_MAX : s.top}; }
 
 int run_inspect(const Settings& s) {
   Json d = read_document(s, s.paths);
-  if (!s.gate.empty()) d["gate"] = inspect::check_gate(d, read_text_file(s.gate), s.gate);
+  if (!s.gate.empty()) d["gate"] = inspect::check_gate(d, read_text_file("inspect", s.gate, kBudgetLimit), s.gate);
   const bool worse = d.contains("gate") && !d["gate"]["worse"].empty();
-  const view::Style style = view::Style::of(1);
-  if (s.as_json) print(dumped(d));
+  const view::Style style = view::Style::of(STDOUT_FILENO);
+  if (s.as_json) print_json(d);
   else if (d.contains("gate"))
     print(inspect::gate_text(d["gate"], style, text_options(s)) + inspect::problems_text(d, style));
   else print(inspect::document_text(d, style, text_options(s)));
-  if (!s.html.empty()) write_text_file(s.html, view::inspect_page(d));
+  if (!s.html.empty()) write_page("inspect", s.html, view::inspect_page(d));
   if (!s.write_gate.empty()) {
     PF_CHECK(!d["kernels"].empty(), Value, "inspect: no kernel was found, so there is nothing to make a budget of");
-    write_text_file(s.write_gate, dumped(inspect::make_gate(d)));
+    write_file_atomically("inspect", s.write_gate, json_text(inspect::make_gate(d)));
     fmt::print(stderr, "pyflame: the budget of {} kernels is in {}\n", d["kernels"].size(), s.write_gate);
   }
   // Nothing found is an answer for a folder with other things in it, but not for what could not be read.
@@ -146,8 +109,8 @@ int run_inspect(const Settings& s) {
 int run_diff(const Settings& s, const std::string& a, const std::string& b) {
   const Json before = read_document(s, {a}), after = read_document(s, {b});
   const Json d = inspect::diff(before, after);
-  if (s.as_json) print(dumped(d));
-  else print(inspect::diff_text(d, view::Style::of(1), text_options(s)));
+  if (s.as_json) print_json(d);
+  else print(inspect::diff_text(d, view::Style::of(STDOUT_FILENO), text_options(s)));
   const bool nothing = before["objects"].empty() || after["objects"].empty();
   if (nothing && !s.as_json)
     fmt::print(stderr, "pyflame: inspect: no code object was found in {}\n", before["objects"].empty() ? a : b);
@@ -193,7 +156,7 @@ void add_inspect(CLI::App& app, Run& run) {
   cmd->add_option(names("cus"), s->document.cus,
                   "Compute units of that GPU; default: of the architecture's first product")
       ->check(CLI::Range(1, 4096));
-  cmd->add_option(names("html"), s->html, "Write a page with charts to this file");
+  cmd->add_option(names("html"), s->html, "Also write a page with pictures into this file")->type_name("FILE");
   cmd->add_option(names("gate"), s->gate, "Compare with this budget and fail when a kernel got worse")
       ->check(CLI::ExistingFile);
   cmd->add_option(names("write_gate"), s->write_gate,
