@@ -7,37 +7,24 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "pyflame/view/document.h"
+#include "pyflame/view/severity.h"
+
 namespace pyflame::doctor {
 
 namespace {
 
 using Json = nlohmann::json;
+using view::at;
 using view::clean;
 using view::Style;
 using view::Tone;
 
-const Json& at(const Json& j, std::string_view path) {
-  static const Json kNone;
-  Scope s;
-  s.facts = &j;
-  const Json* found = s.find(path);
-  return found ? *found : kNone;
-}
 std::string text(const Json& j, std::string_view path) {
   const Json& found = at(j, path);
   return found.is_string() ? clean(found.get<std::string>(), 400) : "";
 }
 bool yes(const Json& j, std::string_view path) { return at(j, path) == Json(true); }
-
-Tone tone_of(Severity s) {
-  switch (s) {
-    case Severity::crit:
-    case Severity::high: return Tone::red;
-    case Severity::med: return Tone::yellow;
-    case Severity::low: return Tone::cyan;
-    default: return Tone::dim;
-  }
-}
 
 // A label, and the text in lines beside it.
 std::string beside(std::string_view label, int column, std::string_view body, const Style& style) {
@@ -108,7 +95,7 @@ void finding(std::string& out, const Json& f, const Style& style) {
   const Severity severity = severity_of(text(f, "severity")).value_or(Severity::info);
   std::string title = text(f, "title");
   if (const std::string where = text(f, "where"); !where.empty()) title += " (" + where + ")";
-  out += paint(style, tone_of(severity), fmt::format("{:<5}", text(f, "severity"))) + " " +
+  out += paint(style, view::severity_tone(name_of(severity)), fmt::format("{:<5}", text(f, "severity"))) + " " +
          paint(style, Tone::bold, fmt::format("{:<8} ", text(f, "id")) + title) + "\n";
   const auto body = [&](std::string_view label, std::string_view key, Tone tone) {
     std::string words;
