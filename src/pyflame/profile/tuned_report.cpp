@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "pyflame/base/gpu_arch.h"
+#include "pyflame/profile/roofline.h"
+#include "pyflame/profile/text_values.h"
 #include "pyflame/profile/tuned_read.h"
 #include "pyflame/view/text.h"
 
@@ -14,30 +15,21 @@ namespace {
 
 using nlohmann::json;
 
-double peak_tflops(const GpuProduct& product, const std::string& dtype) {
-  if (dtype.rfind("bf16", 0) == 0) return product.bf16_tflops;
-  if (dtype.rfind("f16", 0) == 0) return product.fp16_tflops;
-  if (dtype.rfind("fp8", 0) == 0) return product.fp8_tflops;
-  if (dtype.rfind("f32", 0) == 0) return product.fp32_tflops;
-  if (dtype.rfind("f64", 0) == 0) return product.fp64_tflops;
-  return 0;
-}
+// Inputs of two types, "bf16 x fp8 -> f32", run at the pace of the first.
+std::string_view peak_type(std::string_view dtype) { return type_family(dtype.substr(0, dtype.find(' '))); }
 
 json roofline(const TunedEntry& row, const GpuProduct* product) {
   if (row.us <= 0 || row.flops <= 0) return nullptr;
-  json r = {{"flops", row.flops}, {"tflops", row.flops / row.us * 1e-6}};
+  const Roof roof =
+      roof_of({row.flops, std::max(0.0, row.bytes), std::string(peak_type(row.dtype))}, row.us, row.us, product);
+  json r = {{"flops", row.flops}, {"tflops", roof.tflops}};
   if (row.bytes <= 0) return r;
   r["bytes"] = row.bytes;
-  r["gbs"] = row.bytes / row.us * 1e-3;
-  r["intensity"] = row.flops / row.bytes;
-  if (product == nullptr || product->bandwidth_gbs <= 0) return r;
-  const double peak = peak_tflops(*product, row.dtype);
-  if (peak <= 0) return r;
-  const double compute_us = row.flops / peak * 1e-6, memory_us = row.bytes / product->bandwidth_gbs * 1e-3;
-  const double floor_us = std::max(compute_us, memory_us);
-  r["of_peak"] = floor_us / row.us;
-  // A kernel of a few microseconds is as long as what starts and ends it.
-  r["bound"] = row.us < 10 && floor_us < row.us / 4 ? "latency" : compute_us >= memory_us ? "compute" : "memory";
+  r["gbs"] = roof.gbs;
+  r["intensity"] = roof.intensity;
+  if (roof.of_peak < 0) return r;
+  r["of_peak"] = roof.of_peak;
+  r["bound"] = roof.bound;
   return r;
 }
 
