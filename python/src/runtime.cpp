@@ -78,8 +78,10 @@ nb::dict cache_dict() {
   return d;
 }
 
-nb::dict memory_dict() {
-  const MemoryStats s = memory_stats();
+Device asked(const std::optional<std::string>& device) { return device ? parse_device(*device) : current_device(); }
+
+nb::dict memory_dict(const std::optional<std::string>& device) {
+  const MemoryStats s = memory_stats(asked(device));
   nb::dict d;
   d["allocated"] = s.allocated;
   d["peak_allocated"] = s.peak_allocated;
@@ -129,11 +131,17 @@ void bind_runtime(nb::module_& m) {
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
-  m.def("memory_stats", &memory_dict,
-        "Bytes allocated now and at the peak, bytes cached for reuse, bytes of the arena, the limit.");
-  m.def("reset_peak_memory", &reset_peak_memory, "The peak starts from what is allocated now.");
+  m.def("memory_stats", &memory_dict, "device"_a = nb::none(),
+        "Of a device (default: the current one): bytes allocated now and at the peak, bytes cached for reuse, bytes of "
+        "the arena, the limit.");
+  m.def(
+      "reset_peak_memory", [](const std::optional<std::string>& device) { reset_peak_memory(asked(device)); },
+      "device"_a = nb::none(), "The peak starts from what is allocated now.");
   m.def("empty_cache", &empty_cache, "Gives cached memory back to the operating system.");
-  m.def("set_memory_limit", &set_memory_limit, "bytes"_a, "At most this many bytes; 0: no limit.");
+  m.def(
+      "set_memory_limit",
+      [](uint64_t bytes, const std::optional<std::string>& device) { set_memory_limit(bytes, asked(device)); },
+      "bytes"_a, "device"_a = nb::none(), "At most this many bytes; 0: no limit.");
   m.attr("__version__") = PYFLAME_VERSION;
 }
 

@@ -49,18 +49,21 @@ nb::object list_from(const Tensor& x, const void* base, int dim, int64_t at) {
 
 nb::object to_list(const Tensor& x) {
   const void* base = nullptr;
+  Tensor host;
   {
     Unlocked u;
-    base = x.data();
+    host = x.on_host();
+    base = host.data();
   }
-  return list_from(x, base, 0, 0);
+  return list_from(host, base, 0, 0);
 }
 
 std::string repr(const Tensor& x) {
   std::string out = "tensor(";
   {
     Unlocked u;
-    out += format_tensor(x.data(), x.shape(), x.strides(), x.dtype(), 7);
+    const Tensor host = x.on_host();
+    out += format_tensor(host.data(), host.shape(), host.strides(), host.dtype(), 7);
   }
   if (x.numel() == 0 && x.dim() > 1) out += ", shape=" + x.shape().str();
   out += fmt::format(", dtype=pyflame.{}", dtype_name(x.dtype()));

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pyflame/record/ir.h"
@@ -53,6 +54,7 @@ struct RunContext {
   void* const* bindings;  // by graph binding index: pointer to the operand's first element (null when elided)
   const Param* params;    // by param index
   void* workspace;        // workspace() bytes, 64-byte aligned
+  int device = 0;         // index of the device
   template <class T>
   T* ptr(const Operand& o) const {
     return static_cast<T*>(bindings[o.index]);
@@ -83,10 +85,35 @@ struct Limits {
   int64_t first_bytes, max_bytes;
 };
 
+// The memory of a device that the host cannot address. Everything on a device happens in the order in which it was asked for (one
+// stream), so memory that is given back may be handed out again at once. Any thread may call; failures are Errors.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void* allocate(size_t nbytes) = 0;                              // null when there is no more
+  virtual void release(void* p) = 0;                                      // waits for what may still use it
+  virtual void from_host(void* to, const void* from, size_t nbytes) = 0;  // `from` may be changed when it returns
+  virtual void to_host(void* to, const void* from, size_t nbytes) = 0;    // complete when it returns
+  virtual void copy(void* to, const void* from, size_t nbytes) = 0;       // within the device, in order
+  virtual void wait() = 0;                                                // until the device has nothing left to do
+};
+
+// Facts about a device in the order to print them.
+struct DeviceInfo {
+  std::string name, architecture;
+  uint64_t total_memory = 0, free_memory = 0;  // bytes
+  int64_t compute_units = 0, wave_size = 0;
+  std::vector<std::pair<std::string, std::string>> extra;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
+  virtual int device_count() const { return 1; }
+  virtual std::string absence() const { return ""; }  // why there is no device, where device_count() is 0
+  virtual DeviceMemory* memory(int /*index*/) const { return nullptr; }  // null: the host's own
+  virtual DeviceInfo info(int index) const;                              // of the host, unless overridden
   // Implementations for a group, best first; the last one takes everything.
   virtual std::span<const Impl> impls(const Problem& p) const = 0;
   virtual bool fuses() const { return true; }     // false: every node is a group of its own (reference)

@@ -4,7 +4,8 @@
 
 namespace pyflame {
 
-// Empty when there is no such file. Defined where the tools are linked (pyflame_tools), not in the core library.
-std::string_view embedded(std::string_view name);
+// Both are empty when there is no such file.
+std::string_view embedded(std::string_view name);       // what the tools carry (library pyflame_tools)
+std::string_view device_source(std::string_view name);  // sources of kernels, for the run-time compilers
 
 }  // namespace pyflame

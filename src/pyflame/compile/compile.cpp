@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -27,13 +28,18 @@ void note_fallback(const Problem& p, const Step& step) {
              p.graph.device.str(), why);
 }
 
-// The index of the implementation that takes the group. The list's last entry takes everything.
-size_t select(const Problem& p, std::span<const Impl> impls, std::vector<Refused>& refused) {
+// The index of the implementation that takes the group, if one does.
+std::optional<size_t> find_impl(const Problem& p, std::span<const Impl> impls, std::vector<Refused>& refused) {
   for (size_t i = 0; i < impls.size(); ++i) {
     Refusal no = impls[i].accepts(p);
     if (!no) return i;
     refused.push_back({impls[i].name, std::move(*no)});
   }
+  return std::nullopt;
+}
+
+size_t select(const Problem& p, std::span<const Impl> impls, std::vector<Refused>& refused) {
+  if (const auto chosen = find_impl(p, impls, refused)) return *chosen;
   std::string why;
   for (const Refused& r : refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
   PF_FAIL(NotImplemented, "{}: no implementation on {}; got {}; refusals: {}", op_name(p.root().op),
@@ -91,7 +97,8 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
       const auto impls = p->backend->impls(problem);
       std::vector<Refused> refused;
       // What only the general loops would take is split, so that no more than the node in question is slow.
-      if (select(problem, impls, refused) + 1 < impls.size() || impls.size() == 1) continue;
+      const auto chosen = find_impl(problem, impls, refused);
+      if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1)) continue;
       again = true;
       if (group.kind == GroupKind::Epilogue) {
         alone[static_cast<size_t>(group.nodes[0])] = true;

@@ -337,7 +337,7 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
   file.write(header.data(), header.size());
   for (size_t i : order) {
     const Tensor t = contiguous(tensors[i].second.detach());
-    if (t.nbytes() > 0) file.write(t.data(), static_cast<uint64_t>(t.nbytes()));
+    if (t.nbytes() > 0) file.write(t.on_host().data(), static_cast<uint64_t>(t.nbytes()));
   }
   file.commit();
 }

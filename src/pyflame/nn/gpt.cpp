@@ -159,7 +159,8 @@ std::vector<float> Generator::run(const std::vector<int64_t>& tokens, int64_t po
   grad_mode::Guard no_grad(false);
   const Tensor index = from_host(tokens.data(), {1, static_cast<int64_t>(tokens.size())}, DType::int64);
   const Tensor logits = contiguous(model_.with_cache(index, caches_, position));
-  const float* p = static_cast<const float*>(logits.data());
+  const Tensor host = logits.on_host();
+  const float* p = static_cast<const float*>(host.data());
   return {p, p + logits.numel()};
 }
 

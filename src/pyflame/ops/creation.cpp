@@ -1,6 +1,5 @@
 // Tensors out of nothing or out of host memory. Everything with a value is recorded; empty() and from_host() own bytes at once.
 #include <cmath>
-#include <cstring>
 
 #include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
@@ -114,8 +113,18 @@ Tensor eye(int64_t n, std::optional<int64_t> m, DTypeOpt dtype, DeviceOpt device
 
 Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt device) {
   Tensor t = allocated("from_host", shape, dtype, device);
-  if (t.nbytes() > 0 && t.storage()->data) std::memcpy(t.storage()->data, data, static_cast<size_t>(t.nbytes()));
+  if (t.nbytes() > 0) copy_from_host(*t.storage(), data, static_cast<size_t>(t.nbytes()));
   return t;
+}
+
+Tensor ops::copied_to(const Tensor& dense, Device device) {
+  if (!has_own_memory(dense.device().type)) return from_host(dense.data(), dense.shape(), dense.dtype(), device);
+  // Between two devices by way of the host: right everywhere, and peer access is often broken.
+  const Tensor host = empty(dense.shape(), dense.dtype(), Device{});
+  dense.data();  // pending work is asked of the device before the copy is
+  copy_to_host(host.storage()->data, *dense.storage(), static_cast<size_t>(dense.offset() * dense.itemsize()),
+               static_cast<size_t>(dense.nbytes()));
+  return device == Device{} ? host : copied_to(host, device);
 }
 
 Tensor one_hot(const Tensor& index, int64_t num_classes) {

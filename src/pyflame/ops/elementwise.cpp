@@ -276,7 +276,7 @@ Tensor to_device(const Tensor& x, Device device) {
   check_defined("to_device", x);
   if (x.device() == device) return x;
   const Tensor dense = contiguous(x.detach());
-  Tensor out = from_host(dense.data(), dense.shape(), dense.dtype(), device);
+  Tensor out = ops::copied_to(dense, device);
   attach("to_device", {out}, {x}, {},
          [from = x.device()](GradNode&, const Tensors& g) -> Tensors { return {to_device(g[0], from)}; });
   return out;

@@ -36,6 +36,8 @@ DType result_type(const Value& a, const Value& b);
 Tensor as_float(const Tensor& x);
 
 // A view: an alias that autograd knows of. The caller attaches the gradient.
+// A contiguous tensor's values on another device, without history.
+Tensor copied_to(const Tensor& dense, Device device);
 Tensor make_view(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset);
 // Strides that read the same elements in another shape; none when that needs a copy.
 std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const Dims& to);

@@ -6,6 +6,8 @@
 
 #include <bit>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/runtime/device.h"
 
 namespace pyflame {
 
@@ -38,14 +41,21 @@ void* from_system(size_t size) {
 }
 
 struct Allocator {
+  DeviceMemory* device = nullptr;  // null: the host's memory
   std::mutex mutex;
   std::unordered_map<size_t, std::vector<void*>> free;
   MemoryStats stats{};
   bool limit_read = false;
 
+  void* take(size_t size) { return device ? device->allocate(size) : from_system(size); }
+  void give_back(void* p) {
+    if (device) device->release(p);
+    else std::free(p);
+  }
+
   void trim() {
     for (auto& [size, blocks] : free)
-      for (void* p : blocks) std::free(p);
+      for (void* p : blocks) give_back(p);
     free.clear();
     stats.cached = 0;
   }
@@ -53,7 +63,7 @@ struct Allocator {
   void* get(size_t nbytes) {
     const size_t size = size_class(nbytes);
     std::lock_guard lock(mutex);
-    if (!limit_read) {
+    if (!limit_read && !device) {
       stats.limit = static_cast<uint64_t>(env::memory_limit());
       limit_read = true;
     }
@@ -71,10 +81,10 @@ struct Allocator {
       stats.cached -= size;
     } else {
       ++stats.allocations;
-      p = from_system(size);
+      p = take(size);
       if (!p) {
         trim();
-        p = from_system(size);
+        p = take(size);
       }
       PF_CHECK(p, OutOfMemory,
                "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected the system to have "
@@ -97,20 +107,49 @@ struct Allocator {
   }
 };
 
-Allocator& allocator() {
-  static Allocator* a = new Allocator;  // leaked: storages may outlive static destruction
+struct Allocators {
+  std::mutex mutex;
+  Allocator host;
+  std::vector<std::pair<Device, std::unique_ptr<Allocator>>> devices;
+};
+Allocators& allocators() {
+  static Allocators* a = new Allocators;  // leaked: storages may outlive static destruction
   return *a;
+}
+
+Allocator& allocator(Device device) {
+  Allocators& all = allocators();
+  if (!has_own_memory(device.type)) return all.host;
+  std::lock_guard lock(all.mutex);
+  for (auto& [d, a] : all.devices)
+    if (d == device) return *a;
+  auto a = std::make_unique<Allocator>();
+  a->device = device_memory(device);
+  return *all.devices.emplace_back(device, std::move(a)).second;
 }
 
 }  // namespace
 
-void* allocate_raw(size_t nbytes) { return nbytes ? allocator().get(nbytes) : nullptr; }
-void free_raw(void* p, size_t nbytes) { allocator().put(p, nbytes); }
+void* allocate_raw(Device device, size_t nbytes) { return nbytes ? allocator(device).get(nbytes) : nullptr; }
+void free_raw(Device device, void* p, size_t nbytes) {
+  if (p) allocator(device).put(p, nbytes);
+}
 
 void allocate_data(Storage& s) {
   // Zero-sized storages get an address as well, so that "has bytes" and "is promised" stay apart.
-  s.data = allocator().get(s.nbytes ? s.nbytes : 1);
+  s.data = allocator(s.device).get(s.nbytes ? s.nbytes : 1);
   s.owned_by_allocator = true;
+}
+
+void copy_from_host(Storage& to, const void* from, size_t nbytes) {
+  if (DeviceMemory* memory = device_memory(to.device)) memory->from_host(to.data, from, nbytes);
+  else if (nbytes > 0) std::memcpy(to.data, from, nbytes);
+}
+
+void copy_to_host(void* to, const Storage& from, size_t offset, size_t nbytes) {
+  const char* bytes = static_cast<const char*>(from.data) + offset;
+  if (DeviceMemory* memory = device_memory(from.device)) memory->to_host(to, bytes, nbytes);
+  else if (nbytes > 0) std::memcpy(to, bytes, nbytes);
 }
 
 Ref<Storage> allocate_storage(Device device, size_t nbytes) {
@@ -127,39 +166,46 @@ Ref<Storage> allocate_storage(Device device, size_t nbytes) {
 
 void Storage::free_data() {
   if (deleter) deleter();
-  else if (owned_by_allocator && data) allocator().put(data, nbytes ? nbytes : 1);
+  else if (owned_by_allocator && data) allocator(device).put(data, nbytes ? nbytes : 1);
   deleter = nullptr;
   owned_by_allocator = false;
   data = nullptr;
 }
 
-MemoryStats memory_stats() {
-  Allocator& a = allocator();
+MemoryStats memory_stats(Device device) {
+  Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
   return a.stats;
 }
 
-void reset_peak_memory() {
-  Allocator& a = allocator();
+void reset_peak_memory(Device device) {
+  Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
   a.stats.peak_allocated = a.stats.allocated;
 }
 
 void empty_cache() {
-  Allocator& a = allocator();
-  std::lock_guard lock(a.mutex);
-  a.trim();
+  Allocators& all = allocators();
+  {
+    std::lock_guard lock(all.host.mutex);
+    all.host.trim();
+  }
+  std::lock_guard lock(all.mutex);
+  for (auto& [d, a] : all.devices) {
+    std::lock_guard one(a->mutex);
+    a->trim();
+  }
 }
 
-void set_memory_limit(uint64_t bytes) {
-  Allocator& a = allocator();
+void set_memory_limit(uint64_t bytes, Device device) {
+  Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
   a.stats.limit = bytes;
   a.limit_read = true;
 }
 
-void note_arena(uint64_t bytes) {
-  Allocator& a = allocator();
+void note_arena(Device device, uint64_t bytes) {
+  Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
   a.stats.arena = bytes;
 }

@@ -30,26 +30,30 @@ std::string read_line(const char* path, const std::string& key) {
   return "";
 }
 
-constexpr const char* kNotBuilt =
-    "this build of PyFlame has no GPU backend yet: its devices are 'cpu', 'reference' and 'null'";
-
-// The doctor's answer, so that there is one.
+// The doctor's answer, so that there is one; then what the runtime says, which only it can know.
 std::string rocm_reason() {
   const std::optional<system::Absence> absence = system::why_no_gpu(*system::this_machine());
-  return absence ? fmt::format("{}; try: {}; and {}", absence->what, absence->fix, kNotBuilt) : kNotBuilt;
+  return absence ? fmt::format("{}; try: {}", absence->what, absence->fix) : find_backend(DeviceType::rocm)->absence();
 }
 
 std::string cuda_reason() {
-  if (access("/dev/nvidiactl", F_OK) != 0)
-    return std::string("no NVIDIA driver: /dev/nvidiactl is missing; and ") + kNotBuilt;
-  return kNotBuilt;
+  if (access("/dev/nvidiactl", F_OK) != 0) return "no NVIDIA driver: /dev/nvidiactl is missing";
+  return find_backend(DeviceType::cuda)->absence();
 }
 
 }  // namespace
 
-bool device_available(DeviceType type) { return find_backend(type) != nullptr; }
+bool device_available(DeviceType type) { return device_count(type) > 0; }
 
-int device_count(DeviceType type) { return device_available(type) ? 1 : 0; }
+int device_count(DeviceType type) {
+  const Backend* backend = find_backend(type);
+  return backend ? backend->device_count() : 0;
+}
+
+DeviceMemory* device_memory(Device d) {
+  const Backend* backend = has_own_memory(d.type) ? find_backend(d.type) : nullptr;
+  return backend ? backend->memory(d.index) : nullptr;
+}
 
 std::string unavailable_reason(DeviceType type) {
   if (device_available(type)) return "";
@@ -68,13 +72,10 @@ void set_current_device(Device d) {
   t_current = d;
 }
 
-DeviceInfo device_info(Device d) {
-  const std::string why = unavailable_reason(d.type);
-  PF_CHECK(why.empty(), Device, "device_info: the device is not available; got '{}'; {}", d.str(), why);
+DeviceInfo Backend::info(int) const {
   DeviceInfo info;
   info.name = read_line("/proc/cpuinfo", "model name");
   if (info.name.empty()) info.name = "CPU";
-  if (d.type != DeviceType::cpu) info.name = d.str() + " on " + info.name;
 #if defined(__x86_64__)
   info.architecture = "x86_64";
 #elif defined(__aarch64__)
@@ -86,6 +87,14 @@ DeviceInfo device_info(Device d) {
   info.total_memory = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page);
   info.free_memory = static_cast<uint64_t>(free_pages) * static_cast<uint64_t>(page);
   info.compute_units = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  return info;
+}
+
+DeviceInfo device_info(Device d) {
+  const std::string why = unavailable_reason(d.type);
+  PF_CHECK(why.empty(), Device, "device_info: the device is not available; got '{}'; {}", d.str(), why);
+  DeviceInfo info = find_backend(d.type)->info(d.index);
+  if (d.type == DeviceType::reference || d.type == DeviceType::null) info.name = d.str() + " on " + info.name;
   return info;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "pyflame/backends/backend.h"
 #include "pyflame/tensor/device.h"
 
 namespace pyflame {
@@ -17,13 +18,8 @@ int device_count(DeviceType type);
 // Empty when the device is there; otherwise one sentence with the reason and what mends it.
 std::string unavailable_reason(DeviceType type);
 
-// Facts about a device in the order to print them: name, architecture, total_memory (bytes), compute_units, …
-struct DeviceInfo {
-  std::string name, architecture;
-  uint64_t total_memory = 0, free_memory = 0;
-  int64_t compute_units = 0, wave_size = 0;
-  std::vector<std::pair<std::string, std::string>> extra;
-};
+// Null where the host can address the device's memory.
+DeviceMemory* device_memory(Device d);
 DeviceInfo device_info(Device d);  // Device error when it is not there
 
 }  // namespace pyflame

@@ -1,6 +1,7 @@
 // See executor.h. One program runs at a time: the thread pool and the arena are shared by all threads.
 #include "pyflame/runtime/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -21,8 +22,12 @@ namespace {
 
 struct Engine {
   std::mutex mutex;
-  void* arena = nullptr;
-  size_t arena_bytes = 0;
+  struct Arena {
+    Device device;
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  std::vector<Arena> arenas;  // one per device
   std::mutex error_mutex;
   std::shared_ptr<const Poison> pending;  // oldest failure that nobody has seen
   ~Engine() = default;
@@ -32,19 +37,25 @@ Engine& engine() {
   return *e;
 }
 
-// The arena grows to the largest program and stays, unless memory is short.
-void* arena_for(size_t bytes) {
+void release_arena(Engine::Arena& a) {
+  free_raw(a.device, a.data, a.bytes);
+  a.data = nullptr;
+  a.bytes = 0;
+  note_arena(a.device, 0);
+}
+
+// A device's arena grows to the largest program and stays, unless memory is short.
+void* arena_for(Device device, size_t bytes) {
   Engine& e = engine();
-  if (bytes > e.arena_bytes) {
-    free_raw(e.arena, e.arena_bytes);
-    e.arena = nullptr;
-    e.arena_bytes = 0;
-    note_arena(0);
-    e.arena = allocate_raw(bytes);
-    e.arena_bytes = bytes;
-    note_arena(bytes);
+  auto a = std::find_if(e.arenas.begin(), e.arenas.end(), [&](const auto& x) { return x.device == device; });
+  if (a == e.arenas.end()) a = e.arenas.insert(a, {device});
+  if (bytes > a->bytes) {
+    release_arena(*a);
+    a->data = allocate_raw(device, bytes);
+    a->bytes = bytes;
+    note_arena(device, bytes);
   }
-  return e.arena;
+  return a->data;
 }
 
 std::shared_ptr<const Poison> make_poison(ErrorKind kind, std::string message) {
@@ -85,7 +96,7 @@ char* obtain_memory(Window& w, const Program& p) {
       allocate_data(st);
     }
   }
-  return static_cast<char*>(p.arena_bytes ? arena_for(p.arena_bytes) : nullptr);
+  return static_cast<char*>(p.arena_bytes ? arena_for(w.device, p.arena_bytes) : nullptr);
 }
 
 class Run {
@@ -132,6 +143,7 @@ class Run {
   void timed(Step& step, char* arena) {
     const auto start = std::chrono::steady_clock::now();
     run_step(step, arena);
+    if (DeviceMemory* memory = device_memory(w_.device)) memory->wait();
     const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
     double bytes = 0;
     for (int32_t s : step.reads) bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
@@ -148,7 +160,7 @@ class Run {
     if (bad && !spread(step)) return;
     try {
       if (step.executable) {
-        const RunContext ctx{pointers_.data(), w_.params.data(), arena + step.workspace_offset};
+        const RunContext ctx{pointers_.data(), w_.params.data(), arena + step.workspace_offset, w_.device.index};
         step.executable->run(ctx);
       }
       for (size_t i = 0; i < step.writes.size() && !bad; ++i)
@@ -279,14 +291,6 @@ void run_one_by_one(const Window& w) {
   }
 }
 
-void release_arena() {
-  Engine& e = engine();
-  free_raw(e.arena, e.arena_bytes);
-  e.arena = nullptr;
-  e.arena_bytes = 0;
-  note_arena(0);
-}
-
 }  // namespace
 
 void execute_window(Window& w, CutReason reason) noexcept {
@@ -295,7 +299,8 @@ void execute_window(Window& w, CutReason reason) noexcept {
     try {
       run_window(w, reason, false);
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::OutOfMemory) release_arena();
+      if (e.kind() == ErrorKind::OutOfMemory)
+        for (auto& a : engine().arenas) release_arena(a);
       run_one_by_one(w);
     }
   } catch (const Error& e) {

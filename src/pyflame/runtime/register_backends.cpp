@@ -1,5 +1,6 @@
 // The one place that knows which backends this build has.
 #include "pyflame/backends/cpu/cpu_backend.h"
+#include "pyflame/backends/gpu/gpu_backend.h"
 #include "pyflame/backends/null/null_backend.h"
 #include "pyflame/backends/reference/reference.h"
 
@@ -10,8 +11,8 @@ const Backend* find_backend(DeviceType type) {
     case DeviceType::cpu: return &cpu_backend();
     case DeviceType::reference: return &reference_backend();
     case DeviceType::null: return &null_backend();
-    case DeviceType::rocm:
-    case DeviceType::cuda: return nullptr;
+    case DeviceType::rocm: return &rocm_backend();
+    case DeviceType::cuda: return &cuda_backend();
   }
   return nullptr;
 }

@@ -1,6 +1,7 @@
 // Reading values: the points at which pending work is completed.
 #include <cstring>
 
+#include "pyflame/ops/helpers.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/tensor/print.h"
@@ -12,10 +13,13 @@ const void* Tensor::data() const {
   sync_storage(s);
   if (!s.data) {  // nothing ever wrote it (the null device plans only): zeros
     allocate_data(s);
-    std::memset(s.data, 0, s.nbytes);
+    if (!has_own_memory(s.device.type)) std::memset(s.data, 0, s.nbytes);
+    else copy_from_host(s, std::vector<char>(s.nbytes).data(), s.nbytes);
   }
   return static_cast<const char*>(s.data) + offset() * itemsize();
 }
+
+Tensor Tensor::on_host() const { return has_own_memory(device().type) ? to_device(detach(), Device{}) : *this; }
 
 void* Tensor::mutable_data() const {
   const void* p = data();
@@ -33,7 +37,8 @@ void check_one(const Tensor& t) {
 
 double Tensor::item_f64() const {
   check_one(*this);
-  const void* p = data();
+  const Tensor host = on_host();
+  const void* p = host.data();
   return dispatch(dtype(), [&]<class T>() -> double {
     const T v = *static_cast<const T*>(p);
     if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<float>(v);
@@ -43,7 +48,8 @@ double Tensor::item_f64() const {
 
 int64_t Tensor::item_i64() const {
   check_one(*this);
-  const void* p = data();
+  const Tensor host = on_host();
+  const void* p = host.data();
   return dispatch(dtype(), [&]<class T>() -> int64_t {
     const T v = *static_cast<const T*>(p);
     if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
@@ -74,7 +80,8 @@ bool Tensor::item<bool>() const {
 }
 
 std::string Tensor::str() const {
-  std::string text = fmt::format("tensor({}", format_tensor(data(), shape(), strides(), dtype(), 7));
+  const Tensor host = on_host();
+  std::string text = fmt::format("tensor({}", format_tensor(host.data(), shape(), host.strides(), dtype(), 7));
   if (dtype() != DType::float32 && dtype() != DType::int64 && dtype() != DType::bool_)
     text += fmt::format(", dtype={}", dtype_name(dtype()));
   if (device() != Device{}) text += fmt::format(", device='{}'", device().str());

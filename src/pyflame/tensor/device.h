@@ -16,6 +16,9 @@ struct Device {
   std::string str() const;  // "cpu", "rocm:0"
 };
 
+// Whether its memory is beyond the host's reach: tensors are copied before the host can read them.
+constexpr bool has_own_memory(DeviceType t) { return t == DeviceType::rocm || t == DeviceType::cuda; }
+
 // Parses "cpu", "rocm", "rocm:1", "cuda:0", "reference", "null". ValueError for anything else. Does not check presence.
 Device parse_device(std::string_view text);
 

@@ -1,0 +1,54 @@
+// See kernel.h.
+#include "pyflame/backends/gpu/kernel.h"
+
+#include "pyflame/base/embedded.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+const char* stored_type(DType d) {
+  switch (d) {
+    case DType::float32: return "float";
+    case DType::float64: return "double";
+    case DType::float16: return "pf::f16";
+    case DType::bfloat16: return "pf::bf16";
+    case DType::int64: return "pf::i64";
+    case DType::int32: return "pf::i32";
+    case DType::int16: return "pf::i16";
+    case DType::int8: return "pf::i8";
+    case DType::uint8: return "pf::u8";
+    case DType::bool_: return "pf::bool8";
+  }
+  return "?";
+}
+
+std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body) {
+  std::string source;
+  const auto add = [&](const std::string& name) {
+    const std::string_view text = device_source("kernels/" + name);
+    PF_CHECK(!text.empty(), Runtime, "kernel: a source is not part of this build; got '{}'", name);
+    source += text;
+  };
+  for (const char* file : {"device/launch.h", "device/scalar.h", "device/view.h"}) add(file);
+  for (const char* file : files) add(file);
+  return source + fmt::format("\nPF_KERNEL({}) pf_kernel{}\n", threads, body);
+}
+
+void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** parameters) {
+  GpuDevice& d = device(type_, device_index);
+  if (!function_ || device_ != device_index) {
+    function_ = compile(d, source_, "pf_kernel");
+    device_ = device_index;
+  }
+  d.launch(function_, grid, threads_, 0, parameters);
+}
+
+View view_of(const Dims& shape, const Dims& strides) {
+  PF_CHECK(shape.size() <= 8, NotImplemented, "kernel: too many dimensions; got {}; expected at most 8", shape.size());
+  View v;
+  v.rank = shape.size();
+  for (int d = 0; d < shape.size(); ++d) v.shape[d] = shape[d], v.strides[d] = strides[d];
+  return v;
+}
+
+}  // namespace pyflame::gpu

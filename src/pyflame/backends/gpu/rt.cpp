@@ -1,0 +1,98 @@
+// See rt.h.
+#include "pyflame/backends/gpu/rt.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr const char* kHip[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so",
+                                "/opt/rocm/lib/libamdhip64.so", nullptr};
+constexpr const char* kCuda[] = {"libcuda.so.1", "libcuda.so", nullptr};
+
+struct Loaded {
+  std::once_flag once;
+  Rt rt;
+  bool ok = false;
+  std::string why;
+};
+
+void load(DeviceType type, Loaded& out) {
+  const bool hip = type == DeviceType::rocm;
+  void* library = open_library(hip ? kHip : kCuda);
+  if (!library) {
+    out.why = hip ? "the HIP runtime (libamdhip64.so) was not found; install ROCm's runtime packages"
+                  : "the CUDA driver library (libcuda.so.1) was not found; install NVIDIA's driver";
+    return;
+  }
+  out.rt.type = type;
+  out.rt.library = library;
+  std::string missing;
+#define PYFLAME_RT_LOAD(member, hip_name, cuda_name, parameters)                                            \
+  out.rt.member = reinterpret_cast<Result(*) parameters>(find_symbol(library, hip ? hip_name : cuda_name)); \
+  if (!out.rt.member) missing += (missing.empty() ? "" : ", ") + std::string(hip ? hip_name : cuda_name);
+  PYFLAME_RT_FUNCTIONS(PYFLAME_RT_LOAD)
+#undef PYFLAME_RT_LOAD
+  if (!missing.empty()) {
+    out.why = fmt::format("the {} is too old: it lacks {}", hip ? "HIP runtime" : "CUDA driver", missing);
+    return;
+  }
+  int count = 0;
+  Result result = out.rt.init(0);
+  if (result == 0) result = out.rt.device_count(&count);
+  if (result != 0 || count == 0) {
+    const char* text = nullptr;
+    if (result != 0) out.rt.error_string(result, &text);
+    out.why = fmt::format("the {} sees no device{}{}", hip ? "HIP runtime" : "CUDA driver", text ? ": " : "",
+                          text ? text : "");
+    return;
+  }
+  out.ok = true;
+}
+
+}  // namespace
+
+void* open_library(const char* const* names) {
+  for (; *names; ++names)
+    if (void* library = dlopen(*names, RTLD_NOW | RTLD_LOCAL)) return library;
+  return nullptr;
+}
+
+void* find_symbol(void* library, const char* name) { return library ? dlsym(library, name) : nullptr; }
+
+const Rt* runtime(DeviceType type, std::string* why) {
+  static Loaded* loaded = new Loaded[2];  // leaked: threads may outlive static destruction
+  PF_CHECK(has_own_memory(type), Value, "runtime: not a GPU; got '{}'", Device{type}.str());
+  Loaded& l = loaded[type == DeviceType::rocm ? 0 : 1];
+  std::call_once(l.once, [&] { load(type, l); });
+  if (!l.ok && why) *why = l.why;
+  return l.ok ? &l.rt : nullptr;
+}
+
+int Rt::attribute(Attribute which, int device) const {
+  // hipDeviceAttribute_t (ROCm 6 and 7) and CUdevice_attribute.
+  struct Numbers {
+    int hip, cuda;
+  };
+  constexpr Numbers kNumbers[] = {{63, 16}, {87, 10}, {74, 8}, {56, 1}, {19, 38}, {23, 75}, {61, 76}, {16, 18}};
+  const Numbers n = kNumbers[static_cast<size_t>(which)];
+  int value = 0;
+  return device_attribute(&value, type == DeviceType::rocm ? n.hip : n.cuda, device) == 0 ? value : 0;
+}
+
+void Rt::check(Result result, const char* what) const {
+  if (result == 0) return;
+  const char* text = nullptr;
+  error_string(result, &text);
+  const std::string words = fmt::format("{}: {} failed with error {}{}{}", type == DeviceType::rocm ? "rocm" : "cuda",
+                                        what, result, text ? ": " : "", text ? text : "");
+  if (result == 2) fail(ErrorKind::OutOfMemory, words);  // the same number on both sides
+  fail(ErrorKind::Runtime, words);
+}
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,43 @@
+// Where a kernel runs: its thread, its workgroup, and what both vendors' languages call these. The first of the device sources; the
+// only place that tests for a compiler.
+#pragma once
+
+#if defined(__HIPCC_RTC__) || defined(__HIPCC__) || defined(__CUDACC__)
+#define PF_ON_DEVICE 1
+#define PF_DEVICE __device__ __forceinline__
+#define PF_SHARED __shared__
+#define PF_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+
+namespace pf {
+struct Index {
+  unsigned x, y, z;
+};
+PF_DEVICE unsigned thread() { return threadIdx.x; }
+PF_DEVICE unsigned threads() { return blockDim.x; }
+PF_DEVICE Index group() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+PF_DEVICE Index groups() { return {gridDim.x, gridDim.y, gridDim.z}; }
+// All threads of the workgroup have come here, and see what the others wrote to shared memory.
+PF_DEVICE void barrier() { __syncthreads(); }
+PF_DEVICE float float_of_bits(unsigned x) { return __uint_as_float(x); }
+PF_DEVICE unsigned bits_of_float(float x) { return __float_as_uint(x); }
+}  // namespace pf
+#else
+// The host: what needs no thread can be tested there.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#define PF_DEVICE inline
+
+namespace pf {
+PF_DEVICE float float_of_bits(unsigned x) {
+  float y;
+  std::memcpy(&y, &x, sizeof y);
+  return y;
+}
+PF_DEVICE unsigned bits_of_float(float x) {
+  unsigned y;
+  std::memcpy(&y, &x, sizeof y);
+  return y;
+}
+}  // namespace pf
+#endif

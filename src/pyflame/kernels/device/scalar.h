@@ -1,0 +1,449 @@
+// Scalars of a kernel: half types, conversions, and the mathematics of elementwise ops under the ops' own names, so that generated
+// code is a list of calls. Comes after launch.h; includes nothing, because run-time compilers see only this text.
+#pragma once
+
+namespace pf {
+
+using i8 = signed char;
+using u8 = unsigned char;
+using i16 = short;
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+// --- storage types: f16 and bf16 are stored as 16 bits and computed as float
+struct f16 {
+  u16 v;
+};
+struct bf16 {
+  u16 v;
+};
+struct bool8 {
+  u8 v;
+};
+
+PF_DEVICE float half_to_float(u16 h) {
+  const u32 sign = (u32)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 1023u;
+  if (exponent == 31u) return float_of_bits(sign | 0x7f800000u | (fraction << 13));
+  if (exponent != 0u) return float_of_bits(sign | ((exponent + 112u) << 23) | (fraction << 13));
+  const float tiny = (float)fraction * 5.9604644775390625e-08f;  // 2^-24
+  return sign ? -tiny : tiny;
+}
+// To the nearest, ties to even.
+PF_DEVICE u16 float_to_half(float x) {
+  const u32 u = bits_of_float(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
+  if (a > 0x7f800000u) return (u16)(sign | 0x7e00u);
+  if (a >= 0x477ff000u) return (u16)(sign | 0x7c00u);  // 65520 and more
+  if (a >= 0x38800000u) return (u16)(sign | ((a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13));
+  const float scaled = float_of_bits(a) * 16777216.0f;  // 2^24: a subnormal's fraction
+  u32 n = (u32)scaled;
+  const float rest = scaled - (float)n;
+  if (rest > 0.5f || (rest == 0.5f && (n & 1u))) ++n;
+  return (u16)(sign | n);
+}
+PF_DEVICE float bfloat_to_float(u16 b) { return float_of_bits((u32)b << 16); }
+PF_DEVICE u16 float_to_bfloat(float x) {
+  const u32 u = bits_of_float(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return (u16)((u >> 16) | 0x40u);
+  return (u16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+// The type in which a stored type is computed.
+template <class S>
+struct compute {
+  using type = S;
+};
+template <>
+struct compute<f16> {
+  using type = float;
+};
+template <>
+struct compute<bf16> {
+  using type = float;
+};
+template <>
+struct compute<bool8> {
+  using type = u8;
+};
+template <class S>
+using C = typename compute<S>::type;
+
+template <class S>
+PF_DEVICE C<S> load(const S* p) {
+  return *p;
+}
+PF_DEVICE float load(const f16* p) { return half_to_float(p->v); }
+PF_DEVICE float load(const bf16* p) { return bfloat_to_float(p->v); }
+PF_DEVICE u8 load(const bool8* p) { return p->v; }
+
+template <class S>
+PF_DEVICE void store(S* p, C<S> x) {
+  *p = x;
+}
+PF_DEVICE void store(f16* p, float x) { p->v = float_to_half(x); }
+PF_DEVICE void store(bf16* p, float x) { p->v = float_to_bfloat(x); }
+PF_DEVICE void store(bool8* p, u8 x) { p->v = x; }
+
+// A value as the storage type S can hold it.
+template <class S, class T>
+struct Convert {
+  static PF_DEVICE C<S> to(T x) { return (C<S>)x; }
+};
+template <class T>
+struct Convert<f16, T> {
+  static PF_DEVICE float to(T x) { return half_to_float(float_to_half((float)x)); }
+};
+template <class T>
+struct Convert<bf16, T> {
+  static PF_DEVICE float to(T x) { return bfloat_to_float(float_to_bfloat((float)x)); }
+};
+template <class T>
+struct Convert<bool8, T> {
+  static PF_DEVICE u8 to(T x) { return x != (T)0 ? 1 : 0; }
+};
+template <class S, class T>
+PF_DEVICE C<S> as(T x) {
+  return Convert<S, T>::to(x);
+}
+
+// --- elementwise mathematics; T is a compute type
+template <class T>
+struct is_floating {
+  static constexpr bool value = false;
+};
+template <>
+struct is_floating<float> {
+  static constexpr bool value = true;
+};
+template <>
+struct is_floating<double> {
+  static constexpr bool value = true;
+};
+
+PF_DEVICE float m_exp(float x) { return expf(x); }
+PF_DEVICE double m_exp(double x) { return ::exp(x); }
+PF_DEVICE float m_expm1(float x) { return expm1f(x); }
+PF_DEVICE double m_expm1(double x) { return ::expm1(x); }
+PF_DEVICE float m_log(float x) { return logf(x); }
+PF_DEVICE double m_log(double x) { return ::log(x); }
+PF_DEVICE float m_log1p(float x) { return log1pf(x); }
+PF_DEVICE double m_log1p(double x) { return ::log1p(x); }
+PF_DEVICE float m_sin(float x) { return sinf(x); }
+PF_DEVICE double m_sin(double x) { return ::sin(x); }
+PF_DEVICE float m_cos(float x) { return cosf(x); }
+PF_DEVICE double m_cos(double x) { return ::cos(x); }
+PF_DEVICE float m_tanh(float x) { return tanhf(x); }
+PF_DEVICE double m_tanh(double x) { return ::tanh(x); }
+PF_DEVICE float m_erf(float x) { return erff(x); }
+PF_DEVICE double m_erf(double x) { return ::erf(x); }
+PF_DEVICE float m_erfc(float x) { return erfcf(x); }
+PF_DEVICE double m_erfc(double x) { return ::erfc(x); }
+PF_DEVICE float m_sqrt(float x) { return sqrtf(x); }
+PF_DEVICE double m_sqrt(double x) { return ::sqrt(x); }
+PF_DEVICE float m_pow(float x, float y) { return powf(x, y); }
+PF_DEVICE double m_pow(double x, double y) { return ::pow(x, y); }
+PF_DEVICE float m_mod(float x, float y) { return fmodf(x, y); }
+PF_DEVICE double m_mod(double x, double y) { return ::fmod(x, y); }
+PF_DEVICE float m_floor(float x) { return floorf(x); }
+PF_DEVICE double m_floor(double x) { return ::floor(x); }
+PF_DEVICE float m_ceil(float x) { return ceilf(x); }
+PF_DEVICE double m_ceil(double x) { return ::ceil(x); }
+PF_DEVICE float m_rint(float x) { return rintf(x); }
+PF_DEVICE double m_rint(double x) { return ::rint(x); }
+PF_DEVICE float m_copysign(float x, float y) { return copysignf(x, y); }
+PF_DEVICE double m_copysign(double x, double y) { return ::copysign(x, y); }
+template <class T>
+PF_DEVICE bool m_nan(T x) {
+  return x != x;
+}
+
+// Wrapping arithmetic of integers, by way of the unsigned type.
+#define PF_WRAP(name, sign)                                            \
+  template <class T>                                                   \
+  PF_DEVICE T name(T a, T b) {                                         \
+    if constexpr (is_floating<T>::value) return a sign b;              \
+    else if constexpr (sizeof(T) == 8) return (T)((u64)a sign(u64) b); \
+    else return (T)((u32)a sign(u32) b);                               \
+  }
+PF_WRAP(add, +)
+PF_WRAP(sub, -)
+PF_WRAP(mul, *)
+#undef PF_WRAP
+template <class T>
+PF_DEVICE T cast(T x) {
+  return x;
+}
+template <class T>
+PF_DEVICE T neg(T x) {
+  if constexpr (is_floating<T>::value) return -x;
+  else return sub<T>((T)0, x);
+}
+template <class T>
+PF_DEVICE T abs(T x) {
+  if constexpr (is_floating<T>::value) return x < 0 ? -x : x == 0 ? (T)0 : x;
+  else return x < 0 ? sub<T>((T)0, x) : x;
+}
+template <class T>
+PF_DEVICE T sign(T x) {
+  return m_nan(x) ? x : (T)((x > 0) - (x < 0));
+}
+template <class T>
+PF_DEVICE T sqrt(T x) {
+  return m_sqrt(x);
+}
+template <class T>
+PF_DEVICE T rsqrt(T x) {
+  return 1 / m_sqrt(x);
+}
+template <class T>
+PF_DEVICE T reciprocal(T x) {
+  return 1 / x;
+}
+#define PF_UNARY(name)    \
+  template <class T>      \
+  PF_DEVICE T name(T x) { \
+    return m_##name(x);   \
+  }
+PF_UNARY(exp)
+PF_UNARY(expm1)
+PF_UNARY(log)
+PF_UNARY(log1p)
+PF_UNARY(sin)
+PF_UNARY(cos)
+PF_UNARY(tanh)
+PF_UNARY(erf)
+#undef PF_UNARY
+template <class T>
+PF_DEVICE T sigmoid(T x) {
+  if (x >= 0) return 1 / (1 + m_exp(-x));
+  const T e = m_exp(x);
+  return e / (1 + e);
+}
+template <class T>
+PF_DEVICE T relu(T x) {
+  return x <= 0 ? (T)0 : x;
+}
+// x times a factor that has reached 0 on the far left: -inf gives 0, not NaN.
+template <class T>
+PF_DEVICE T gate(T x, T factor) {
+  return factor == 0 ? (T)0 : x * factor;
+}
+template <class T>
+PF_DEVICE T gelu(T x) {
+  return gate(x, (T)0.5 * m_erfc(-x * (T)0.70710678118654752440));
+}
+// (1 + tanh u) / 2 as sigmoid(2u): nothing cancels on the far left.
+template <class T>
+PF_DEVICE T gelu_tanh_argument(T x) {
+  return (T)1.59576912160573071176 * (x + (T)0.044715 * x * x * x);
+}
+template <class T>
+PF_DEVICE T gelu_tanh(T x) {
+  return gate(x, sigmoid(gelu_tanh_argument(x)));
+}
+template <class T>
+PF_DEVICE T silu(T x) {
+  return gate(x, sigmoid(x));
+}
+template <class T>
+PF_DEVICE T softplus(T x, T beta, T threshold) {
+  return x * beta > threshold ? x : m_log1p(m_exp(x * beta)) / beta;
+}
+template <class T>
+PF_DEVICE T leaky_relu(T x, T slope) {
+  return x < 0 ? x * slope : x;
+}
+template <class T>
+PF_DEVICE T floor(T x) {
+  if constexpr (is_floating<T>::value) return m_floor(x);
+  else return x;
+}
+template <class T>
+PF_DEVICE T ceil(T x) {
+  if constexpr (is_floating<T>::value) return m_ceil(x);
+  else return x;
+}
+template <class T>
+PF_DEVICE T round(T x) {
+  if constexpr (is_floating<T>::value) return m_rint(x);
+  else return x;
+}
+template <class T>
+PF_DEVICE u8 isnan(T x) {
+  return m_nan(x);
+}
+template <class T>
+PF_DEVICE u8 isinf(T x) {
+  if constexpr (is_floating<T>::value) return !m_nan(x) && m_nan(x - x);
+  else return 0;
+}
+template <class T>
+PF_DEVICE u8 logical_not(T x) {
+  return x == 0;
+}
+template <class T>
+PF_DEVICE T div(T a, T b) {
+  return a / b;
+}
+template <class T>
+PF_DEVICE T floor_divide(T a, T b) {
+  if constexpr (is_floating<T>::value) {
+    if (b == 0) return a / b;
+    const T m = m_mod(a, b);
+    T q = (a - m) / b;
+    if (m != 0 && (b < 0) != (m < 0)) q -= 1;
+    if (q == 0) return m_copysign((T)0, a / b);
+    const T f = m_floor(q);
+    return q - f > (T)0.5 ? f + 1 : f;
+  } else {
+    if (b == (T)-1) return sub<T>((T)0, a);
+    const T q = a / b;
+    return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+  }
+}
+template <class T>
+PF_DEVICE T remainder(T a, T b) {
+  if constexpr (is_floating<T>::value) {
+    const T m = m_mod(a, b);
+    return m != 0 && (b < 0) != (m < 0) ? m + b : m;
+  } else {
+    if (b == (T)-1) return 0;
+    const T m = a % b;
+    return m != 0 && (m < 0) != (b < 0) ? m + b : m;
+  }
+}
+template <class T>
+PF_DEVICE T pow(T a, T b) {
+  if constexpr (is_floating<T>::value) return m_pow(a, b);
+  else {
+    T r = 1;
+    for (; b > 0; b >>= 1, a = mul<T>(a, a))
+      if (b & 1) r = mul<T>(r, a);
+    return r;
+  }
+}
+template <class T>
+PF_DEVICE T maximum(T a, T b) {
+  return m_nan(a) || a > b ? a : b;
+}
+template <class T>
+PF_DEVICE T minimum(T a, T b) {
+  return m_nan(a) || a < b ? a : b;
+}
+#define PF_COMPARE(name, sign)  \
+  template <class T>            \
+  PF_DEVICE u8 name(T a, T b) { \
+    return a sign b;            \
+  }
+PF_COMPARE(eq, ==)
+PF_COMPARE(ne, !=)
+PF_COMPARE(lt, <)
+PF_COMPARE(le, <=)
+PF_COMPARE(gt, >)
+PF_COMPARE(ge, >=)
+#undef PF_COMPARE
+template <class T>
+PF_DEVICE u8 logical_and(T a, T b) {
+  return a != 0 && b != 0;
+}
+template <class T>
+PF_DEVICE u8 logical_or(T a, T b) {
+  return a != 0 || b != 0;
+}
+template <class T>
+PF_DEVICE u8 logical_xor(T a, T b) {
+  return (a != 0) != (b != 0);
+}
+template <class T>
+PF_DEVICE T gelu_grad(T x, T g) {
+  const T cdf = (T)0.5 * m_erfc(-x * (T)0.70710678118654752440);
+  return g * (cdf + gate(x, (T)0.39894228040143267794 * m_exp((T)-0.5 * x * x)));
+}
+template <class T>
+PF_DEVICE T gelu_tanh_grad(T x, T g) {
+  const T u = gelu_tanh_argument(x);
+  const T slope = (T)1.59576912160573071176 * (1 + 3 * (T)0.044715 * x * x);
+  return g * (sigmoid(u) + gate(x * slope, sigmoid(u) * sigmoid(-u)));
+}
+template <class T>
+PF_DEVICE T silu_grad(T x, T g) {
+  return g * (sigmoid(x) + gate(x, sigmoid(x) * sigmoid(-x)));
+}
+template <class T>
+PF_DEVICE T where(u8 condition, T a, T b) {
+  return condition ? a : b;
+}
+
+// --- random numbers: Philox4x32-10, the mapping of base/philox.h
+struct Words {
+  u32 w[4];
+};
+PF_DEVICE Words philox(u64 seed, u64 offset, u64 block) {
+  u32 c0 = (u32)offset, c1 = (u32)(offset >> 32), c2 = (u32)block, c3 = (u32)(block >> 32), k0 = (u32)seed,
+      k1 = (u32)(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const u64 p0 = (u64)0xD2511F53u * c0, p1 = (u64)0xCD9E8D57u * c2;
+    const u32 n0 = (u32)(p1 >> 32) ^ c1 ^ k0, n2 = (u32)(p0 >> 32) ^ c3 ^ k1;
+    c0 = n0, c1 = (u32)p1, c2 = n2, c3 = (u32)p0;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+PF_DEVICE u64 philox64(u64 seed, u64 offset, u64 i) {
+  const Words w = philox(seed, offset, i / 2);
+  return i % 2 ? w.w[2] | (u64)w.w[3] << 32 : w.w[0] | (u64)w.w[1] << 32;
+}
+template <class S>
+struct Uniform {  // float32
+  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
+    return (float)(philox(seed, offset, i / 4).w[i % 4] >> 8) * 5.9604644775390625e-08f;
+  }
+};
+template <>
+struct Uniform<f16> {
+  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
+    return (float)(philox(seed, offset, i / 4).w[i % 4] >> 21) * 4.8828125e-04f;
+  }
+};
+template <>
+struct Uniform<bf16> {
+  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
+    return (float)(philox(seed, offset, i / 4).w[i % 4] >> 24) * 3.90625e-03f;
+  }
+};
+template <>
+struct Uniform<double> {
+  static PF_DEVICE double at(u64 seed, u64 offset, u64 i) {
+    return (double)(philox64(seed, offset, i) >> 11) * 1.1102230246251565e-16;
+  }
+};
+template <class S>
+struct Normal {
+  static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
+    const u64 pair = i / 2;
+    const Words w = philox(seed, offset, pair / 2);
+    const u32 a = w.w[2 * (pair % 2)], b = w.w[2 * (pair % 2) + 1];
+    const float u = (float)((a >> 8) + 1) * 5.9604644775390625e-08f,
+                t = 6.283185307179586f * ((float)(b >> 8) * 5.9604644775390625e-08f);
+    const float r = m_sqrt(-2 * m_log(u));
+    return r * (i % 2 ? m_sin(t) : m_cos(t));
+  }
+};
+template <>
+struct Normal<double> {
+  static PF_DEVICE double at(u64 seed, u64 offset, u64 i) {
+    const Words w = philox(seed, offset, i / 2);
+    const u64 a = w.w[0] | (u64)w.w[1] << 32, b = w.w[2] | (u64)w.w[3] << 32;
+    const double u = (double)((a >> 11) + 1) * 1.1102230246251565e-16,
+                 t = 6.283185307179586476925 * ((double)(b >> 11) * 1.1102230246251565e-16);
+    const double r = m_sqrt(-2 * m_log(u));
+    return r * (i % 2 ? m_sin(t) : m_cos(t));
+  }
+};
+PF_DEVICE i64 random_int(u64 seed, u64 offset, u64 i, i64 low, i64 high) {
+  return (i64)((u64)low + philox64(seed, offset, i) % ((u64)high - (u64)low));
+}
+
+}  // namespace pf
