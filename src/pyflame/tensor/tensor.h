@@ -68,7 +68,7 @@ class Tensor {
   // Synchronisation points (runtime/sync.cpp): complete all pending work on this tensor, raise if it is poisoned.
   // Address of the first element, on the tensor's device; a sync point.
   const void* data() const;
-  Tensor on_host() const;  // itself where the host can read it, otherwise a copy on the CPU
+  Tensor on_host() const;      // itself where the host can read it, otherwise a copy on the CPU
   void* mutable_data() const;  // also bumps the version
   template <class T>
   T item() const;  // ValueError when numel() != 1; converts the dtype
