@@ -135,13 +135,14 @@ Found nothing_in_kfd(const json& facts) {
                    "under WSL the driver is that of Windows; it has to be a recent AMD Software: Adrenalin Edition"};
   if (!pci.is_array() || pci.empty()) {
     const bool vm = yes(facts, {"host", "vm"}), nvidia = yes(facts, {"driver", "nvidia_loaded"});
-    return Absence{"no_gpu",
-                   vm ? "this virtual machine has no AMD GPU on its PCI bus"
-                      : fmt::format("there is no AMD GPU on the PCI bus{}", nvidia ? " (the machine has an NVIDIA GPU)" : ""),
-                   "lspci -nn -d 1002:",
-                   vm ? "a GPU has to be passed through to the virtual machine by whoever runs its host"
-                      : "a GPU that is in the machine and not on the bus is switched off in the firmware, badly "
-                        "seated, or without power"};
+    return Absence{
+        "no_gpu",
+        vm ? "this virtual machine has no AMD GPU on its PCI bus"
+           : fmt::format("there is no AMD GPU on the PCI bus{}", nvidia ? " (the machine has an NVIDIA GPU)" : ""),
+        "lspci -nn -d 1002:",
+        vm ? "a GPU has to be passed through to the virtual machine by whoever runs its host"
+           : "a GPU that is in the machine and not on the bus is switched off in the firmware, badly "
+             "seated, or without power"};
   }
   const json& gpu = pci.front();
   if (!loaded) return no_module(facts, gpu);

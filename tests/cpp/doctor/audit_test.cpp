@@ -137,7 +137,8 @@ TEST(Audit, WhatWasNotReadIsInTheVerdict) {
   EXPECT_EQ(audit(facts, of_file)["unread"], "train.py: line 2: invalid syntax");
   facts["env"] = {{"HIP_LAUNCH_BLOCKING", "1"}};
   EXPECT_EQ(audit(facts, of_file)["verdict"],
-            "1 thing stops programs or costs much of their speed. Not everything was read: train.py: line 2: invalid syntax.");
+            "1 thing stops programs or costs much of their speed. Not everything was read: train.py: line 2: invalid "
+            "syntax.");
   facts["failed_probes"][0]["probe"] = "topology";  // of the machine, not of what is judged
   EXPECT_TRUE(audit(facts, of_file)["unread"].is_null());
 }
