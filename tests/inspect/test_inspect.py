@@ -80,6 +80,16 @@ def test_choice_of_kernels(run, inspect):
     assert "no regular expression" in run("inspect", data("gfx942.co"), "--kernel", "(", "--no_isa", code=1).stderr
 
 
+def test_waves_that_registers_allow(run, inspect, tmp_path):
+    """The steps of the chart: on gfx942 128 VGPRs leave four waves, 129 three (LLVM's figures)."""
+    steps = dict(map(tuple, inspect(data("gfx942.co"), "--no_isa")["summary"]["curve"]["gfx942"]["64"]))
+    assert steps[128] == 4 and steps[168] == 3 and max(steps) == 512
+    assert set(inspect(data("gfx1100.co"), "--no_isa")["summary"]["curve"]) == {"gfx1100"}
+    page = tmp_path / "page.html"
+    run("inspect", data("gfx942.co"), "--no_isa", "--html", page)
+    assert "VGPRs of a wave" in page.read_text(encoding="utf-8")
+
+
 def test_text_of_one_kernel(run):
     out = run("inspect", data("gfx942.co"), "--kernel", "accumulators", "--no_isa").stdout
     assert "36 VGPRs (32 of them accumulators)" in out and "wave64, code object V6" in out

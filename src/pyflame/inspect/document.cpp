@@ -191,6 +191,22 @@ Json sorted(std::vector<Json> kernels, SortBy by) {
   return out;
 }
 
+// For the charts: by architecture and wave size, how many waves registers allow, as [most VGPRs, waves].
+Json curves(const Json& kernels) {
+  Json out = Json::object();
+  for (const Json& k : kernels) {
+    const std::string gfx = k.value("gfx", "");
+    const auto wave = static_cast<int>(number(k, "wave"));
+    const GpuArch* arch = find_gpu_arch(gfx);
+    if (arch == nullptr || !(wave == 32 ? arch->wave32 : wave == 64 && arch->wave64)) continue;
+    Json& steps = out[gfx][std::to_string(wave)];
+    if (!steps.is_null()) continue;
+    steps = Json::array();
+    for (const VgprStep& step : vgpr_steps(*arch, wave)) steps.push_back({step.max_vgprs, step.waves});
+  }
+  return out;
+}
+
 Json summary(const Scan& scan, const Json& kernels) {
   std::map<std::string, int64_t> by_gfx, findings, limiters;
   int64_t spilling = 0, scratch = 0, low = 0, without_isa = 0;
@@ -212,7 +228,8 @@ Json summary(const Scan& scan, const Json& kernels) {
           {"targets", by_gfx},          {"spilling", spilling},
           {"scratch", scratch},         {"low_occupancy", low},
           {"limiters", limiters},       {"findings", findings},
-          {"without_isa", without_isa}, {"others", scan.others}};
+          {"without_isa", without_isa}, {"others", scan.others},
+          {"curve", curves(kernels)}};
 }
 
 Json objects(const Scan& scan) {
