@@ -245,9 +245,10 @@ Recorder& Recorder::current() {
 
 void Recorder::begin(Device device) {
   const Backend* backend = find_backend(device.type);
-  PF_CHECK(backend, Device,
-           "record: no backend for this device in this build; got {}; hint: pf.{}_unavailable_reason()", device.str(),
-           device.type == DeviceType::cuda ? "cuda" : "rocm");
+  const int count = backend ? backend->device_count() : 0;
+  PF_CHECK(device.index < count, Device, "record: there is no such device; got {}; expected an index below {}; {}",
+           device.str(), count,
+           backend && count == 0 ? backend->absence() : "hint: pf.set_device names a device for all that follows");
   const Limits l = backend->limits();
   if (max_ops_ != l.max_ops || max_bytes_ != l.max_bytes) {
     limit_ops_ = l.first_ops;

@@ -204,7 +204,7 @@ TEST_F(OnGpu, GradientsAreTheHosts) {
 TEST_F(OnGpu, AnOpWithoutAKernelRefusesByName) {
   const Tensor x = rand({8}, DType::float32, gpu_);
   try {
-    sort(x).first.item<float>();
+    sort(x).first.data();
     FAIL() << "sort has no kernel yet";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("sort"), std::string::npos);
