@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes the readers of foreign data: tools/fuzz.sh [SECONDS [TARGET...]], SECONDS for each target (default 10), all targets by default.
+# PYFLAME_FUZZ_RUNS=N: so many inputs for each target instead, the same ones each time on a fresh folder, whatever the machine's speed.
 # Seeds come from the tests (tests/fuzz/seeds.py); what was found in earlier runs of this machine is kept in build/fuzz. The same seed
 # each time, so that a run on a fresh folder can be repeated. A finding is written to build/fuzz/findings and ends the run with
 # status 1; made small (-minimize_crash=1) it belongs into tests/fuzz/corpus/<target>, which the C++ tests replay.
@@ -8,6 +9,8 @@ cd "$(dirname "$0")/.."
 seconds=${1:-10}
 shift || true
 build=${PYFLAME_FUZZ_BUILD:-build/fuzz}
+budget=(-max_total_time="$seconds" -runs=-1)
+[ -z "${PYFLAME_FUZZ_RUNS:-}" ] || budget=(-runs="$PYFLAME_FUZZ_RUNS")
 
 if [ -z "${CXX:-}" ]; then
   for CXX in clang++ clang++-18 clang++-16 clang++-14 c++; do command -v "$CXX" >/dev/null && break; done
@@ -29,7 +32,7 @@ for target in "${targets[@]}"; do
   folders=("$build/corpus/$target" "$build/seeds/$target")
   [ ! -d "tests/fuzz/corpus/$target" ] || folders+=("tests/fuzz/corpus/$target")
   mkdir -p "${folders[@]}"
-  if PYFLAME_FUZZ_TARGET=$target "$program" -seed=1 -max_total_time="$seconds" -runs=-1 -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
+  if PYFLAME_FUZZ_TARGET=$target "$program" -seed=1 "${budget[@]}" -timeout=60 -rss_limit_mb=2048 -max_len=65536 \
       -print_final_stats=1 -artifact_prefix="$build/findings/$target-" "${folders[@]}" >"$build/$target.log" 2>&1; then
     printf '%-14s %s\n' "$target" "$(grep -oE 'number_of_executed_units: [0-9]+|and [0-9]+ mutations' "$build/$target.log" | grep -oE '[0-9]+' | tail -1) runs, no finding"
   else

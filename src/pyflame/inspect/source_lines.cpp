@@ -239,6 +239,11 @@ class LineReader {
     }
   }
 
+  // Lines of a damaged program may leave every range: they wrap.
+  static int64_t advanced(int64_t line, int64_t by) {
+    return static_cast<int64_t>(static_cast<uint64_t>(line) + static_cast<uint64_t>(by));
+  }
+
   void run(Bytes code, const Header& h) {
     Cursor c(code);
     State s;
@@ -251,7 +256,7 @@ class LineReader {
       const int opcode = static_cast<int>(c.fixed(1));
       if (opcode >= h.opcode_base) {
         s.address += special(opcode);
-        s.line += h.line_base + (opcode - h.opcode_base) % h.line_range;
+        s.line = advanced(s.line, h.line_base + (opcode - h.opcode_base) % h.line_range);
         row(h, s, false);
         continue;
       }
@@ -259,7 +264,7 @@ class LineReader {
         case 0: extended(c, h, s, first); break;
         case 1: row(h, s, false); break;
         case 2: s.address += c.uleb() * step; break;
-        case 3: s.line = static_cast<int64_t>(static_cast<uint64_t>(s.line) + static_cast<uint64_t>(c.sleb())); break;
+        case 3: s.line = advanced(s.line, c.sleb()); break;
         case 4: s.file = c.uleb(); break;
         case 8: s.address += special(255); break;
         case 9: s.address += c.fixed(2); break;
