@@ -19,6 +19,19 @@ using nlohmann::json;
 
 namespace {
 
+// Disassemblers run in forked children. AddressSanitizer's allocator does not survive a fork beside other threads.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kOneThread = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kOneThread = true;
+#else
+constexpr bool kOneThread = false;
+#endif
+#else
+constexpr bool kOneThread = false;
+#endif
+
 // A kernel of a library has some KiB of code, the largest known ones some hundred. What is beyond is no kernel, or is said to be cut.
 constexpr size_t kMostCode = size_t{2} << 20;
 
@@ -198,6 +211,7 @@ class Run {
       : objects_(objects), disassemblers_(disassemblers_of(options.llvm)), progress_(progress), lines_(objects.size()) {
     const unsigned machine = std::max(1u, std::thread::hardware_concurrency());
     threads_ = options.threads > 0 ? static_cast<unsigned>(options.threads) : machine;
+    if (kOneThread) threads_ = 1;
     result_.kernels.resize(objects.size());
     for (size_t i = 0; i < objects.size(); ++i) result_.kernels[i].resize(objects[i].kernels.size());
   }

@@ -229,7 +229,7 @@ TEST(RecordedHost, WhatIsNoRecord) {
     return "";
   };
   EXPECT_NE(message().find("expected a pyflame-record.json in it (there is none)"), std::string::npos) << message();
-  for (const std::string bad : {"", "{", "[]", "null", std::string("\0\xff", 2).c_str()}) {
+  for (const std::string& bad : std::vector<std::string>{"", "{", "[]", "null", std::string("\0\xff", 2)}) {
     test::write_all(folder / "pyflame-record.json", bad);
     EXPECT_NE(message().find("damaged"), std::string::npos) << bad;
   }
