@@ -55,6 +55,8 @@ struct RunContext {
   const Param* params;    // by param index
   void* workspace;        // workspace() bytes, 64-byte aligned
   int device = 0;         // index of the device
+  void* fault = nullptr;  // where kernels of the device report a value that they cannot use (kernels/device/fault.h),
+  int32_t site = 0;       // with this as the step's name
   template <class T>
   T* ptr(const Operand& o) const {
     return static_cast<T*>(bindings[o.index]);

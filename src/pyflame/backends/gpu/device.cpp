@@ -34,6 +34,13 @@ void GpuDevice::enter() const {
   current = this;
 }
 
+void GpuDevice::allow_shared(Function f, unsigned shared_bytes) const {
+  constexpr int kMaxDynamicSharedBytes = 8;  // the attribute's number
+  if (rt_.type == DeviceType::cuda && shared_bytes > 48 * 1024)
+    rt_.check(rt_.function_attribute(f, kMaxDynamicSharedBytes, static_cast<int>(shared_bytes)),
+              "asking for shared memory");
+}
+
 void GpuDevice::launch(Function f, std::array<unsigned, 3> grid, unsigned block, unsigned shared_bytes,
                        void** parameters) {
   enter();

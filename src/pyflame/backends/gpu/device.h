@@ -26,6 +26,8 @@ class GpuDevice final : public DeviceMemory {
   Stream stream() const { return stream_; }
   // Makes this device the calling thread's.
   void enter() const;
+  // Some devices want to be asked before a kernel may have more than 48 KiB of dynamic shared memory.
+  void allow_shared(Function f, unsigned shared_bytes) const;
   void launch(Function f, std::array<unsigned, 3> grid, unsigned block, unsigned shared_bytes, void** parameters);
 
   void* allocate(size_t nbytes) override;

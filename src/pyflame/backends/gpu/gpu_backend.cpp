@@ -2,8 +2,8 @@
 #include "pyflame/backends/gpu/gpu_backend.h"
 
 #include "pyflame/backends/gpu/device.h"
+#include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/loop.h"
-#include "pyflame/backends/gpu/ops.h"
 
 namespace pyflame {
 
@@ -22,9 +22,13 @@ class GpuBackend final : public Backend {
   DeviceMemory* memory(int index) const override { return &gpu::device(type_, index); }
   DeviceInfo info(int index) const override { return gpu::device(type_, index).info(); }
   std::span<const Impl> impls(const Problem& p) const override {
-    if (p.group.kind == GroupKind::Loop) return {type_ == DeviceType::rocm ? &gpu::kLoopRocm : &gpu::kLoopCuda, 1};
-    // An epilogue is not fused yet: no implementation takes the group, and it is split.
-    return p.size() == 1 ? gpu::op_impls(type_, p.root().op) : std::span<const Impl>();
+    switch (p.group.kind) {
+      case GroupKind::Loop: return {&gpu::kLoop, 1};
+      // Where no implementation takes an epilogue, the group is split.
+      case GroupKind::Epilogue: return gpu::epilogue_impls(p.root().op);
+      case GroupKind::Single: return gpu::op_impls(p.root().op);
+    }
+    return {};
   }
 
  private:

@@ -29,7 +29,9 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
     PF_CHECK(!text.empty(), Runtime, "kernel: a source is not part of this build; got '{}'", name);
     source += text;
   };
-  for (const char* file : {"device/launch.h", "device/scalar.h", "device/view.h"}) add(file);
+  for (const char* file :
+       {"device/launch.h", "device/scalar.h", "device/wave.h", "device/vec.h", "device/fault.h", "device/view.h"})
+    add(file);
   for (const char* file : files) add(file);
   return source + fmt::format("\nPF_KERNEL({}) pf_kernel{}\n", threads, body);
 }
@@ -39,8 +41,9 @@ void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** paramete
   if (!function_ || device_ != device_index) {
     function_ = compile(d, source_, "pf_kernel");
     device_ = device_index;
+    d.allow_shared(function_, shared_bytes_);
   }
-  d.launch(function_, grid, threads_, 0, parameters);
+  d.launch(function_, grid, threads_, shared_bytes_, parameters);
 }
 
 View view_of(const Dims& shape, const Dims& strides) {

@@ -15,8 +15,9 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
 
 class Kernel {
  public:
-  Kernel(DeviceType type, unsigned threads, std::string source)
-      : type_(type), threads_(threads), source_(std::move(source)) {}
+  // `shared_bytes`: what dynamic_shared() gives.
+  Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes = 0)
+      : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {}
   // Parameters by value, in the order of the kernel's.
   template <class... Args>
   void launch(int device_index, std::array<unsigned, 3> grid, const Args&... args) {
@@ -27,7 +28,7 @@ class Kernel {
 
  private:
   DeviceType type_;
-  unsigned threads_;
+  unsigned threads_, shared_bytes_;
   std::string source_;
   Function function_ = nullptr;  // of the device that ran it last
   int device_ = -1;

@@ -416,17 +416,14 @@ Refusal accepts(const Problem& p) {
   return std::nullopt;
 }
 
-template <DeviceType kType>
 std::unique_ptr<Executable> make(const Problem& p) {
-  // A single column reduction is a row reduction with the dims in another order.
-  return std::make_unique<Loop>(kType, Builder(p).build());
+  return std::make_unique<Loop>(p.graph.device.type, Builder(p).build());
 }
 
 }  // namespace
 
 std::string loop_source(const Problem& p) { return Builder(p).build().source; }
 
-const Impl kLoopRocm{"gpu.loop", accepts, make<DeviceType::rocm>};
-const Impl kLoopCuda{"gpu.loop", accepts, make<DeviceType::cuda>};
+const Impl kLoop{"gpu.loop", accepts, make};
 
 }  // namespace pyflame::gpu

@@ -5,7 +5,7 @@
 
 namespace pyflame::gpu {
 
-extern const Impl kLoopRocm, kLoopCuda;
+extern const Impl kLoop;
 
 // The text of the kernel of a group that they accept.
 std::string loop_source(const Problem& p);

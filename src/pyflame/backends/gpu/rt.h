@@ -46,6 +46,7 @@ using Result = int;  // 0: success on both sides
   F(module_load, "hipModuleLoadData", "cuModuleLoadData", (Module * module, const void* image))                        \
   F(module_function, "hipModuleGetFunction", "cuModuleGetFunction",                                                    \
     (Function * function, Module module, const char* name))                                                            \
+  F(function_attribute, "hipFuncSetAttribute", "cuFuncSetAttribute", (Function function, int attribute, int value))    \
   F(launch, "hipModuleLaunchKernel", "cuLaunchKernel",                                                                 \
     (Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                  \
      unsigned shared_bytes, Stream stream, void** parameters, void** extra))

@@ -18,6 +18,19 @@ PF_DEVICE Index group() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
 PF_DEVICE Index groups() { return {gridDim.x, gridDim.y, gridDim.z}; }
 // All threads of the workgroup have come here, and see what the others wrote to shared memory.
 PF_DEVICE void barrier() { __syncthreads(); }
+// What this thread wrote before is seen by who sees what it writes afterwards, in the whole device.
+PF_DEVICE void fence() { __threadfence(); }
+// Shared memory whose size the launch says.
+template <class T>
+PF_DEVICE T* dynamic_shared() {
+  extern __shared__ __align__(16) char pf_dynamic_shared[];
+  return (T*)pf_dynamic_shared;
+}
+// The value before; one step for all threads of the device. Integers only: float sums would depend on the order.
+PF_DEVICE int atomic_add(int* p, int x) { return atomicAdd(p, x); }
+PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return atomicAdd(p, x); }
+PF_DEVICE unsigned atomic_max(unsigned* p, unsigned x) { return atomicMax(p, x); }
+PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return atomicCAS(p, expected, x); }
 PF_DEVICE float float_of_bits(unsigned x) { return __uint_as_float(x); }
 PF_DEVICE unsigned bits_of_float(float x) { return __float_as_uint(x); }
 }  // namespace pf

@@ -1,0 +1,93 @@
+// A wave: the lanes that execute together. Its width is a constant of the target, 32 or 64, and no result depends on it: reductions
+// pair elements by distance (half of the workgroup, a quarter, ... 1), whether a step goes through shared memory or between lanes.
+#pragma once
+
+namespace pf {
+
+#ifdef PF_ON_DEVICE
+
+#if defined(__HIPCC_RTC__) || defined(__HIPCC__)
+#if defined(__GFX8__) || defined(__GFX9__)
+constexpr int kWave = 64;
+#else
+constexpr int kWave = 32;
+#endif
+PF_DEVICE int lane() { return (int)__lane_id(); }
+PF_DEVICE u32 word_of_lane(u32 x, int from) { return (u32)__builtin_amdgcn_ds_bpermute(from * 4, (int)x); }
+// One bit for each lane of the wave.
+PF_DEVICE u64 ballot(bool x) { return __ballot(x); }
+#else
+constexpr int kWave = 32;
+PF_DEVICE int lane() { return (int)(threadIdx.x % kWave); }
+PF_DEVICE u32 word_of_lane(u32 x, int from) { return __shfl_sync(0xffffffffu, x, from); }
+PF_DEVICE u64 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
+#endif
+
+PF_DEVICE int wave() { return (int)thread() / kWave; }
+
+// x of another lane. All lanes of the wave take part, and the lane named is one of them.
+template <class T>
+PF_DEVICE T from_lane(T x, int from) {
+  union Words {
+    PF_DEVICE Words() {}
+    u32 w[sizeof(T) > 4 ? sizeof(T) / 4 : 1];
+    T x;
+  } words;
+  words.w[0] = 0;
+  words.x = x;
+  for (u32& w : words.w) w = word_of_lane(w, from);
+  return words.x;
+}
+template <class T>
+PF_DEVICE T xor_lane(T x, int mask) {
+  return from_lane(x, lane() ^ mask);
+}
+// Of the lane `by` further on; the last ones get their own.
+template <class T>
+PF_DEVICE T down_lane(T x, int by) {
+  return from_lane(x, lane() + by < kWave ? lane() + by : lane());
+}
+
+struct Sum {
+  template <class T>
+  static PF_DEVICE T of(T a, T b) {
+    return a + b;
+  }
+};
+struct Largest {
+  template <class T>
+  static PF_DEVICE T of(T a, T b) {
+    return maximum<T>(a, b);
+  }
+};
+
+// The value over kLanes neighbouring lanes (a power of two, at most kWave), given to each of them.
+template <class Op, int kLanes, class T>
+PF_DEVICE T over_lanes(T x) {
+  static_assert(kLanes <= kWave);
+  for (int step = kLanes / 2; step > 0; step >>= 1) {
+    const T other = xor_lane(x, step);
+    x = lane() & step ? Op::of(other, x) : Op::of(x, other);  // the same order of operands in every lane: the same bits
+  }
+  return x;
+}
+
+// The value over all kThreads threads of the workgroup, given to each of them. `shared` has kThreads elements (one wave needs none of
+// them) and may be used again afterwards.
+template <class Op, int kThreads, class T>
+PF_DEVICE T over_group(T x, T* shared) {
+  if constexpr (kThreads > kWave) {
+    shared[thread()] = x;
+    barrier();
+    for (int step = kThreads / 2; step >= kWave; step >>= 1) {
+      if ((int)thread() < step) shared[thread()] = Op::of(shared[thread()], shared[thread() + step]);
+      barrier();
+    }
+    x = shared[lane()];
+    barrier();
+  }
+  return over_lanes<Op, (kThreads < kWave ? kThreads : kWave)>(x);
+}
+#endif
+
+}  // namespace pf
