@@ -1,6 +1,7 @@
-"""Every op of the table against NumPy in float64: values on the cpu and on the reference device, layouts, gradients of first and
-second order by finite differences, and the same bits fused or not."""
+"""Every op of the table against NumPy in float64: values on a device (PYFLAME_TEST_DEVICE, otherwise the cpu) and on the reference
+device, layouts, gradients of first and second order by finite differences, and the same bits fused or not."""
 
+import os
 import pathlib
 import re
 
@@ -13,6 +14,7 @@ from pyflame.testing.cases import all_cases
 from pyflame.testing.tolerance import EPS, LARGEST, differences, growth, is_float
 
 CASES = all_cases()
+DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 OPS_HEADER = pathlib.Path(__file__).resolve().parents[2] / "src" / "pyflame" / "ops" / "ops.h"
 STEP = 1e-5  # of the central differences: their error is about STEP^2 relative to the third derivative
 
@@ -29,7 +31,7 @@ def differentiable(dtype):
 def test_values(case):
     arrays = case.arrays()
     with np.errstate(all="ignore"):
-        for device in ("cpu", "reference"):
+        for device in (DEVICE, "reference"):
             outputs = harness.run(case, arrays, device)
             wrong = harness.check_outputs(case, outputs, arrays)
             assert not wrong, f"on {device}: {wrong}"
@@ -43,7 +45,7 @@ def test_layouts(case):
     for layout in harness.LAYOUTS:
         bases = []
         with np.errstate(all="ignore"):
-            wrong = harness.check_outputs(case, harness.run(case, arrays, "cpu", layout, bases), arrays)
+            wrong = harness.check_outputs(case, harness.run(case, arrays, DEVICE, layout, bases), arrays)
         assert not wrong, f"{layout} inputs: {wrong}"
         for base, before in bases:
             np.testing.assert_array_equal(harness.to_array(base), before, err_msg=f"{layout} inputs: the op wrote to what lies around its input")
@@ -51,7 +53,7 @@ def test_layouts(case):
 
 @pytest.mark.parametrize("case", named(differentiable("float32")))
 def test_gradient(case):
-    f = harness.Differentiated(harness.in_float64(case), harness.in_float64(case).arrays())
+    f = harness.Differentiated(harness.in_float64(case), harness.in_float64(case).arrays(), DEVICE)
     x = f.arrays
     gradient = f.gradient_arrays(x)
     for g, i in zip(gradient, case.grad):
@@ -69,7 +71,7 @@ def test_gradient(case):
 
 @pytest.mark.parametrize("case", named(c for c in differentiable("float32") if c.twice))
 def test_second_gradient(case):
-    f = harness.Differentiated(harness.in_float64(case), harness.in_float64(case).arrays())
+    f = harness.Differentiated(harness.in_float64(case), harness.in_float64(case).arrays(), DEVICE)
     u, v = f.direction(), f.direction()
     second = f.second(f.arrays, u)
     ahead, behind = (harness.dot(f.gradient_arrays(f.at(v, s)), u) for s in (STEP, -STEP))
@@ -83,10 +85,10 @@ def test_gradient_in_own_dtype(case):
     """Against the reference device in float64, at the same (rounded) inputs."""
     arrays = case.arrays()
     exact = harness.Differentiated(harness.in_float64(case), arrays, "reference")
-    own = harness.Differentiated(case, arrays)
+    own = harness.Differentiated(case, arrays, DEVICE)
     weights = [w if w is None else np.round(w * 8) / 8 for w in own.weights]  # numbers of every dtype
     own.weights = exact.weights = weights
-    overflows = any(np.isinf(harness.to_array(y)).any() for y in harness.run(case, arrays))
+    overflows = any(np.isinf(harness.to_array(y)).any() for y in harness.run(case, arrays, DEVICE))
     for i, (g, r) in enumerate(zip(own.gradient_arrays(arrays), exact.gradient_arrays(arrays))):
         dtype = case.inputs[case.grad[i]].dtype
         # Where the op overflows its dtype there is nothing to compare.
@@ -103,11 +105,11 @@ def test_fused_in_context(case):
     arrays = case.arrays()
 
     def context(pause):
-        xs = harness.tensors(case, arrays)
+        xs = harness.tensors(case, arrays, DEVICE)
         pause()
         xs = [x * 2 if is_float(s.dtype) else x for x, s in zip(xs, case.inputs)]
         pause()
-        ys = harness.as_tuple(case.call(pf, *xs))
+        ys = harness.call(case, xs, DEVICE)
         pause()
         ys = [y if harness.dtype_name(y) == "bool" else y + 1 for y in ys]
         pause()
@@ -147,9 +149,9 @@ def test_cases_run_the_primitives_that_they_name(op):
 
 def forward_and_backward(case):
     arrays = case.arrays()
-    harness.run(case, arrays)
+    harness.run(case, arrays, DEVICE)
     if case.grad:
-        harness.Differentiated(case, arrays).gradients(arrays)
+        harness.Differentiated(case, arrays, DEVICE).gradients(arrays)
 
 
 def public_functions():

@@ -62,14 +62,19 @@ def tensors(case, arrays, device="cpu", layout=None, bases=None):
     return [to_tensor(a, s.dtype, device, layout or s.layout, bases) for a, s in zip(arrays, case.inputs)]
 
 
-def run(case, arrays, device="cpu", layout=None, bases=None):
+def call(case, xs, device):
+    """What the case makes of these tensors, with its device as the current one for what it creates itself."""
     before = pf.get_device()
     pf.set_device(device)
     try:
-        with pf.no_grad():
-            return as_tuple(case.call(pf, *tensors(case, arrays, device, layout, bases)))
+        return as_tuple(case.call(pf, *xs))
     finally:
         pf.set_device(before)
+
+
+def run(case, arrays, device="cpu", layout=None, bases=None):
+    with pf.no_grad():
+        return call(case, tensors(case, arrays, device, layout, bases), device)
 
 
 def check_outputs(case, outputs, arrays):
@@ -112,7 +117,7 @@ class Differentiated:
         xs = tensors(case, arrays, device)
         for i in case.grad:
             xs[i].requires_grad_()
-        self.weights = [self.rng.standard_normal(y.shape) if y.requires_grad and not self._coarse(y) else None for y in as_tuple(case.call(pf, *xs))]
+        self.weights = [self.rng.standard_normal(y.shape) if y.requires_grad and not self._coarse(y) else None for y in call(case, xs, device)]
 
     def _coarse(self, output):
         """Cast to a smaller dtype: differences along a small step are only rounding."""
@@ -136,7 +141,7 @@ class Differentiated:
         xs = tensors(self.case, arrays, self.device)
         for i in self.case.grad:
             xs[i].requires_grad_()
-        outputs = as_tuple(self.case.call(pf, *xs))
+        outputs = call(self.case, xs, self.device)
         pairs = [(y, to_tensor(w, dtype_name(y), self.device)) for y, w in zip(outputs, self.weights) if w is not None and y.requires_grad]
         leaves = [xs[i] for i in self.case.grad]
         if not pairs:
