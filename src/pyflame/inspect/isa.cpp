@@ -168,6 +168,8 @@ class Analyser {
                 {"wave", arch.wave},
                 {"mix", mix_of(regions.total)},
                 {"matrix", matrix_of(regions.total)},
+                {"widest_load", regions.total.widest_load},
+                {"widest_store", regions.total.widest_store},
                 {"blocks", flow.blocks.size()},
                 {"loops", json::array()},
                 {"findings", json::array()},

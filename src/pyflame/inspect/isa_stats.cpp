@@ -17,9 +17,13 @@ void Stats::add(const Op& op) {
   switch (op.kind) {
     case OpClass::global_load:
       load_bytes += op.bytes;
+      widest_load = std::max(widest_load, op.bytes);
       if (info.to_lds) lds_bytes += op.bytes;
       break;
-    case OpClass::global_store: store_bytes += op.bytes; break;
+    case OpClass::global_store:
+      store_bytes += op.bytes;
+      widest_store = std::max(widest_store, op.bytes);
+      break;
     case OpClass::global_atomic:
       load_bytes += op.bytes;
       store_bytes += op.bytes;
@@ -62,6 +66,8 @@ void Stats::add(const Stats& o) {
   store_bytes += o.store_bytes;
   lds_bytes += o.lds_bytes;
   scratch_bytes += o.scratch_bytes;
+  widest_load = std::max(widest_load, o.widest_load);
+  widest_store = std::max(widest_store, o.widest_store);
   wait_load0 += o.wait_load0;
   wait_lds0 += o.wait_lds0;
   wait_store0 += o.wait_store0;

@@ -19,6 +19,7 @@ struct Stats {
   uint64_t instructions = 0, code_bytes = 0;
   uint64_t cycles = 0, matrix_cycles = 0, trans = 0, dual = 0, nop_cycles = 0;
   uint64_t load_bytes = 0, store_bytes = 0, lds_bytes = 0, scratch_bytes = 0;  // of a lane
+  uint16_t widest_load = 0, widest_store = 0;                                  // of a lane, global memory
   std::array<uint64_t, 6> fma{};                                               // by FmaType
   uint64_t wait_load0 = 0, wait_lds0 = 0, wait_store0 = 0;
   std::vector<MatrixUse> matrix;

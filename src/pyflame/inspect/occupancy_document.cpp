@@ -29,11 +29,22 @@ Json arch_json(const GpuArch& a) {
             {"instruction_cache_cus", a.icache_shared_by_cus},
             {"matrix", to_string(a.matrix)},
             {"fp8", to_string(a.fp8)},
-            {"products", Json::array()}};
+            {"products", Json::array()},
+            {"peaks", Json::array()}};
   if (a.wave32) j["waves"].push_back(32);
   if (a.wave64) j["waves"].push_back(64);
   for (const GpuProduct& p : gpu_products())
-    if (p.gfx == a.gfx) j["products"].push_back(p.name);
+    if (p.gfx == a.gfx) {
+      j["products"].push_back(p.name);
+      j["peaks"].push_back({{"product", p.name},
+                            {"cus", p.cus},
+                            {"bandwidth_gbs", p.bandwidth_gbs},
+                            {"fp64_tflops", p.fp64_tflops},
+                            {"fp32_tflops", p.fp32_tflops},
+                            {"fp16_tflops", p.fp16_tflops},
+                            {"bf16_tflops", p.bf16_tflops},
+                            {"fp8_tflops", p.fp8_tflops}});
+    }
   return j;
 }
 

@@ -184,6 +184,9 @@ void put_isa(Sheet& sheet, const Json& k, const Style& style) {
   const Json& isa = *at;
   sheet.title(fmt::format("Machine code: {}", plural(integer(isa, "instructions"), "instruction")));
   if (isa.contains("mix")) sheet.row("mix", mix_text(isa["mix"]));
+  if (integer(isa, "widest_load") > 0 || integer(isa, "widest_store") > 0)
+    sheet.row("widest access", fmt::format("load {} bytes, store {} bytes of global memory in one lane",
+                                           integer(isa, "widest_load"), integer(isa, "widest_store")));
   if (isa.contains("loops")) {
     const Json& loops = isa["loops"];
     for (size_t i = 0; i < std::min(kMostLoops, loops.size()); ++i) put_loop(sheet, loops[i]);

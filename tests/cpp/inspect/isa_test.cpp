@@ -186,6 +186,8 @@ TEST(IsaLoops, NestedLoops) {
   EXPECT_EQ(p.regions.loop_stats[0].load_bytes, 16u);
   EXPECT_EQ(p.regions.loop_stats[0].lds_bytes, 8u);
   EXPECT_EQ(p.regions.total.instructions, 8u);
+  EXPECT_EQ(p.regions.total.widest_load, 16u);
+  EXPECT_EQ(p.regions.total.widest_store, 0u);
 }
 
 TEST(IsaLoops, BlockOutOfLineBelongsToItsLoop) {
