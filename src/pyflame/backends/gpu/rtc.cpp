@@ -85,37 +85,10 @@ uint64_t hash(const std::string& text, uint64_t seed) {
   return h ^ (h >> 29);
 }
 
-std::vector<std::string> flags(const GpuDevice& device) {
+std::vector<std::string> flags(DeviceType type, const std::string& arch) {
   // Nothing is contracted, so that a fused group has the bits of its parts; divisions and roots are correctly rounded.
-  if (device.rt().type == DeviceType::rocm)
-    return {"--offload-arch=" + device.arch().name, "-O3", "-std=c++17", "-ffp-contract=off"};
-  return {"--gpu-architecture=" + device.arch().name, "--std=c++17", "--fmad=false"};
-}
-
-std::string build(GpuDevice& device, const std::string& source, const std::vector<std::string>& options) {
-  const Rtc& r = rtc(device.rt().type);
-  void* program = nullptr;
-  PF_CHECK(r.create(&program, source.c_str(), "pyflame.cpp", 0, nullptr, nullptr) == 0, Runtime,
-           "compile: the compiler did not start");
-  std::vector<const char*> raw;
-  for (const std::string& o : options) raw.push_back(o.c_str());
-  const Result result = r.compile(program, static_cast<int>(raw.size()), raw.data());
-  std::string code;
-  if (result == 0) {
-    size_t size = 0;
-    r.code_size(program, &size);
-    code.resize(size);
-    r.code(program, code.data());
-    r.destroy(&program);
-    return code;
-  }
-  size_t size = 0;
-  r.log_size(program, &size);
-  std::string log(size, '\0');
-  if (size > 0) r.log(program, log.data());
-  r.destroy(&program);
-  PF_FAIL(Runtime, "compile: {} refused a kernel for {} (error {}); its log:\n{}\n{}", r.name, device.arch().name,
-          result, log, source);
+  if (type == DeviceType::rocm) return {"--offload-arch=" + arch, "-O3", "-std=c++17", "-ffp-contract=off"};
+  return {"--gpu-architecture=" + arch, "--std=c++17", "--fmad=false"};
 }
 
 // A file that is there is whole: written beside and renamed. A folder that cannot be written only costs time.
@@ -137,12 +110,39 @@ void store(const std::filesystem::path& path, const std::string& code) {
 
 }  // namespace
 
+std::string compile_for(DeviceType type, const std::string& arch, const std::string& source) {
+  const Rtc& r = rtc(type);
+  const std::vector<std::string> options = flags(type, arch);
+  void* program = nullptr;
+  PF_CHECK(r.create(&program, source.c_str(), "pyflame.cpp", 0, nullptr, nullptr) == 0, Runtime,
+           "compile: the compiler did not start");
+  std::vector<const char*> raw;
+  for (const std::string& o : options) raw.push_back(o.c_str());
+  const Result result = r.compile(program, static_cast<int>(raw.size()), raw.data());
+  std::string code;
+  if (result == 0) {
+    size_t size = 0;
+    r.code_size(program, &size);
+    code.resize(size);
+    r.code(program, code.data());
+    r.destroy(&program);
+    return code;
+  }
+  size_t size = 0;
+  r.log_size(program, &size);
+  std::string log(size, '\0');
+  if (size > 0) r.log(program, log.data());
+  r.destroy(&program);
+  PF_FAIL(Runtime, "compile: {} refused a kernel for {} (error {}); its log:\n{}\n{}", r.name, arch, result, log,
+          source);
+}
+
 Function compile(GpuDevice& device, const std::string& source, const std::string& name) {
   State& s = state();
   const std::string key = fmt::format("{}:{}:{}", device.arch().name, device.index(), source);
   std::lock_guard lock(s.mutex);
   if (const auto it = s.functions.find(key); it != s.functions.end()) return it->second;
-  const std::vector<std::string> options = flags(device);
+  const std::vector<std::string> options = flags(device.rt().type, device.arch().name);
   std::string identity = rtc(device.rt().type).name;
   for (const std::string& o : options) identity += " " + o;
   identity += "\n" + source;
@@ -161,7 +161,7 @@ Function compile(GpuDevice& device, const std::string& source, const std::string
   }
   if (!module) {
     const auto start = std::chrono::steady_clock::now();
-    const std::string code = build(device, source, options);
+    const std::string code = compile_for(device.rt().type, device.arch().name, source);
     s.stats.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     ++s.stats.compiled;
     device.rt().check(device.rt().module_load(&module, code.data()), "loading a kernel");

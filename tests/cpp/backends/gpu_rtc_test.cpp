@@ -1,0 +1,51 @@
+// The run-time compiler without a device. hipRTC needs none, so the build that has ROCm lets it compile every kernel for GPUs that are not
+// there: PYFLAME_COMPILE_KERNELS names a folder of sources (SourcesForOtherCompilers wrote them), PYFLAME_COMPILE_ARCHS the
+// architectures. The code objects are left beside the sources, for `pyflame inspect`.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "pyflame/backends/gpu/rtc.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame {
+namespace {
+
+TEST(GpuRtc, CompilesForGpusThatAreNotThere) {
+  const char *folder = std::getenv("PYFLAME_COMPILE_KERNELS"), *archs = std::getenv("PYFLAME_COMPILE_ARCHS");
+  if (!folder || !archs) GTEST_SKIP() << "PYFLAME_COMPILE_KERNELS and PYFLAME_COMPILE_ARCHS are not set";
+  int compiled = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".hip") continue;
+    std::ifstream in(entry.path());
+    const std::string source((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    std::istringstream list(archs);
+    for (std::string arch; std::getline(list, arch, ',');) {
+      SCOPED_TRACE(arch + " " + entry.path().stem().string());
+      std::string code;
+      ASSERT_NO_THROW(code = gpu::compile_for(DeviceType::rocm, arch, source));
+      EXPECT_EQ(code.substr(1, 3), "ELF");
+      std::ofstream(std::filesystem::path(entry.path()).replace_extension(arch + ".co"), std::ios::binary) << code;
+      ++compiled;
+    }
+  }
+  EXPECT_GT(compiled, 0);
+}
+
+TEST(GpuRtc, ARefusalCarriesTheCompilersWords) {
+  const char* archs = std::getenv("PYFLAME_COMPILE_ARCHS");
+  if (!archs) GTEST_SKIP() << "PYFLAME_COMPILE_ARCHS is not set";
+  try {
+    gpu::compile_for(DeviceType::rocm, std::string(archs, std::string(archs).find(',')), "this is no kernel;");
+    FAIL() << "compiled";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("error"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("this is no kernel"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace pyflame
