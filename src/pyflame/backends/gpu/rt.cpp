@@ -74,6 +74,14 @@ const Rt* runtime(DeviceType type, std::string* why) {
   return l.ok ? &l.rt : nullptr;
 }
 
+bool is_fatal(Result result) {
+  // Uncorrectable memory error, illegal address, timeout, assert, hardware stack, illegal instruction, misaligned address, address
+  // space, program counter, launch failure: the same numbers on both sides.
+  for (const Result r : {46, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+    if (result == r) return true;
+  return false;
+}
+
 int Rt::attribute(Attribute which, int device) const {
   // hipDeviceAttribute_t (ROCm 6 and 7) and CUdevice_attribute.
   struct Numbers {
@@ -91,8 +99,8 @@ void Rt::check(Result result, const char* what) const {
   error_string(result, &text);
   const std::string words = fmt::format("{}: {} failed with error {}{}{}", type == DeviceType::rocm ? "rocm" : "cuda",
                                         what, result, text ? ": " : "", text ? text : "");
-  if (result == 2) fail(ErrorKind::OutOfMemory, words);  // the same number on both sides
-  fail(ErrorKind::Runtime, words);
+  if (result == kOutOfMemory) fail(ErrorKind::OutOfMemory, words);  // the same number on both sides
+  fail(is_fatal(result) ? ErrorKind::Device : ErrorKind::Runtime, words);
 }
 
 }  // namespace pyflame::gpu

@@ -14,6 +14,9 @@ using Stream = void*;
 using Event = void*;
 using Module = void*;
 using Function = void*;
+using Graph = void*;
+using GraphNode = void*;
+using GraphExec = void*;
 using Result = int;  // 0: success on both sides
 
 //   member, HIP's name, CUDA's name, parameters
@@ -38,9 +41,12 @@ using Result = int;  // 0: success on both sides
   F(copy_out, "hipMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", (void* to, const void* from, size_t bytes, Stream stream)) \
   F(copy, "hipMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2", (void* to, const void* from, size_t bytes, Stream stream))     \
   F(stream_create, "hipStreamCreateWithFlags", "cuStreamCreate", (Stream * stream, unsigned flags))                    \
+  F(fill, "hipMemsetD8Async", "cuMemsetD8Async", (void* to, unsigned char value, size_t bytes, Stream stream))         \
+  F(stream_after, "hipStreamWaitEvent", "cuStreamWaitEvent", (Stream stream, Event event, unsigned flags))             \
   F(stream_wait, "hipStreamSynchronize", "cuStreamSynchronize", (Stream stream))                                       \
   F(event_create, "hipEventCreateWithFlags", "cuEventCreate", (Event * event, unsigned flags))                         \
   F(event_record, "hipEventRecord", "cuEventRecord", (Event event, Stream stream))                                     \
+  F(event_query, "hipEventQuery", "cuEventQuery", (Event event))                                                       \
   F(event_wait, "hipEventSynchronize", "cuEventSynchronize", (Event event))                                            \
   F(event_elapsed, "hipEventElapsedTime", "cuEventElapsedTime", (float* ms, Event begin, Event end))                   \
   F(module_load, "hipModuleLoadData", "cuModuleLoadData", (Module * module, const void* image))                        \
@@ -49,11 +55,51 @@ using Result = int;  // 0: success on both sides
   F(function_attribute, "hipFuncSetAttribute", "cuFuncSetAttribute", (Function function, int attribute, int value))    \
   F(launch, "hipModuleLaunchKernel", "cuLaunchKernel",                                                                 \
     (Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                  \
-     unsigned shared_bytes, Stream stream, void** parameters, void** extra))
+     unsigned shared_bytes, Stream stream, void** parameters, void** extra))                                           \
+  F(capture_begin, "hipStreamBeginCapture", "cuStreamBeginCapture_v2", (Stream stream, int mode))                      \
+  F(capture_end, "hipStreamEndCapture", "cuStreamEndCapture", (Stream stream, Graph * graph))                          \
+  F(graph_create, "hipGraphCreate", "cuGraphCreate", (Graph * graph, unsigned flags))                                  \
+  F(graph_destroy, "hipGraphDestroy", "cuGraphDestroy", (Graph graph))                                                 \
+  F(graph_add_kernel, "hipGraphAddKernelNode", "cuGraphAddKernelNode_v2",                                              \
+    (GraphNode * node, Graph graph, const GraphNode* after, size_t count, const void* kernel))                         \
+  F(graph_add_child, "hipGraphAddChildGraphNode", "cuGraphAddChildGraphNode",                                          \
+    (GraphNode * node, Graph graph, const GraphNode* after, size_t count, Graph child))                                \
+  F(graph_instantiate, "hipGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags",                                  \
+    (GraphExec * exec, Graph graph, unsigned long long flags))                                                         \
+  F(graph_set_kernel, "hipGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2",                          \
+    (GraphExec exec, GraphNode node, const void* kernel))                                                              \
+  F(graph_launch, "hipGraphLaunch", "cuGraphLaunch", (GraphExec exec, Stream stream))                                  \
+  F(graph_exec_destroy, "hipGraphExecDestroy", "cuGraphExecDestroy", (GraphExec exec))
 
 // HIP says an architecture's name only in its properties, a struct that is versioned by the function's name.
 constexpr const char* kHipProperties = "hipGetDevicePropertiesR0600";
 constexpr size_t kHipPropertiesNameAt = 1160, kHipPropertiesNameBytes = 256;
+
+// The kernel of a graph's node: the one struct that differs.
+struct HipKernelNode {  // hipKernelNodeParams
+  unsigned block[3];
+  void** extra;
+  Function function;
+  unsigned grid[3];
+  void** parameters;
+  unsigned shared_bytes;
+};
+struct CudaKernelNode {  // CUDA_KERNEL_NODE_PARAMS_v2
+  Function function;
+  unsigned grid[3], block[3], shared_bytes;
+  void** parameters;
+  void** extra;
+  void* kernel;   // looked at when there is no function
+  void* context;  // not looked at when there is one
+};
+static_assert(sizeof(HipKernelNode) == 64 && sizeof(CudaKernelNode) == 72);
+
+constexpr unsigned kPortable = 1;   // pinned memory: every device may read it
+constexpr unsigned kNoTiming = 2;   // of an event
+constexpr int kCaptureRelaxed = 2;  // what other threads ask of other streams meanwhile is not our business
+constexpr Result kOutOfMemory = 2, kNotReady = 600;
+// The device is gone for this process: every later call fails the same way.
+bool is_fatal(Result result);
 
 // Numbers that the two sides give different names to.
 enum class Attribute {
