@@ -36,14 +36,30 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
   return source + fmt::format("\nPF_KERNEL({}) pf_kernel{}\n", threads, body);
 }
 
-void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** parameters) {
+Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)
+    : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {
+  const auto all = devices(type);
+  if (all.empty()) return;
+  arch_ = all.front()->arch().name;  // the others of a machine are as a rule like it
+  compilation_ = compile_later(type_, arch_, source_);
+}
+
+bool Kernel::ready(int device_index) const {
+  return device_ == device_index || (compilation_ && compilation_->ready());
+}
+
+void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** parameters, std::span<const uint32_t> sizes) {
   GpuDevice& d = device(type_, device_index);
-  if (!function_ || device_ != device_index) {
-    function_ = compile(d, source_, "pf_kernel");
-    device_ = device_index;
+  if (device_ != device_index) {
+    if (!compilation_ || arch_ != d.arch().name) {
+      arch_ = d.arch().name;
+      compilation_ = compile_later(type_, arch_, source_);
+    }
+    function_ = compilation_->on(d, "pf_kernel");
     d.allow_shared(function_, shared_bytes_);
+    device_ = device_index;
   }
-  d.launch(function_, grid, threads_, shared_bytes_, parameters);
+  d.launch(function_, grid, threads_, shared_bytes_, parameters, sizes);
 }
 
 View view_of(const Dims& shape, const Dims& strides) {

@@ -1,4 +1,4 @@
-// A hand-written kernel: sources of src/pyflame/kernels with one instantiation, compiled when it is first run.
+// A kernel from its source: compiled in the background from the moment it is made, waited for when it is first run.
 #pragma once
 #include <initializer_list>
 
@@ -16,21 +16,24 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
 class Kernel {
  public:
   // `shared_bytes`: what dynamic_shared() gives.
-  Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes = 0)
-      : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {}
+  Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes = 0);
   // Parameters by value, in the order of the kernel's.
   template <class... Args>
   void launch(int device_index, std::array<unsigned, 3> grid, const Args&... args) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))...};
-    run(device_index, grid, pointers);
+    static constexpr uint32_t kSizes[] = {sizeof(Args)...};
+    run(device_index, grid, pointers, kSizes);
   }
-  void run(int device_index, std::array<unsigned, 3> grid, void** parameters);
+  // `sizes`: bytes of each parameter. Without them a replay passes all parameters again each time.
+  void run(int device_index, std::array<unsigned, 3> grid, void** parameters, std::span<const uint32_t> sizes = {});
+  bool ready(int device_index) const;  // run() would not wait for a compiler
 
  private:
   DeviceType type_;
   unsigned threads_, shared_bytes_;
-  std::string source_;
-  Function function_ = nullptr;  // of the device that ran it last
+  std::string source_, arch_;
+  std::shared_ptr<Compilation> compilation_;  // for arch_
+  Function function_ = nullptr;               // of the device that ran it last
   int device_ = -1;
 };
 

@@ -3,11 +3,18 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -69,17 +76,7 @@ const Rtc& rtc(DeviceType type) {
   return all[at];
 }
 
-struct State {
-  std::mutex mutex;
-  std::unordered_map<std::string, Function> functions;  // by device and source
-  CompileStats stats;
-};
-State& state() {
-  static State* s = new State;
-  return *s;
-}
-
-uint64_t hash(const std::string& text, uint64_t seed) {
+uint64_t hash(std::string_view text, uint64_t seed) {
   uint64_t h = seed;
   for (const unsigned char c : text) h = (h ^ c) * 0x100000001b3ull;
   return h ^ (h >> 29);
@@ -91,21 +88,219 @@ std::vector<std::string> flags(DeviceType type, const std::string& arch) {
   return {"--gpu-architecture=" + arch, "--std=c++17", "--fmad=false"};
 }
 
-// A file that is there is whole: written beside and renamed. A folder that cannot be written only costs time.
-void store(const std::filesystem::path& path, const std::string& code) {
-  std::error_code ec;
-  std::filesystem::create_directories(path.parent_path(), ec);
-  const std::filesystem::path part = path.string() + fmt::format(".{}", getpid());
-  {
-    std::ofstream out(part, std::ios::binary);
-    out << code;
-    if (!out.flush()) {
-      std::filesystem::remove(part, ec);
-      return;
-    }
+// --- the cache on disk. A file is what it was made from, what was made, and a check of both: what is damaged, cut short or from
+// somewhere else is compiled anew and replaced. It is written beside and renamed, so two processes never see half of one. A folder that
+// cannot be written only costs time.
+struct CacheFile {
+  std::filesystem::path path;
+  std::string identity;  // compiler, flags and source
+
+  CacheFile(DeviceType type, const std::string& arch, const std::string& source) : identity(rtc(type).name) {
+    for (const std::string& o : flags(type, arch)) identity += " " + o;
+    identity += "\n" + source;
+    path = std::filesystem::path(env::cache_dir()) / "kernels" / arch /
+           fmt::format("{:016x}{:016x}.bin", hash(identity, 0xcbf29ce484222325ull), hash(identity, kSecondSeed));
   }
-  std::filesystem::rename(part, path, ec);
-  if (ec) std::filesystem::remove(part, ec);
+
+  std::optional<std::string> read() const {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return std::nullopt;
+    std::string file((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    const size_t head = identity.size() + 1 + sizeof(uint64_t);
+    if (in.bad() || file.size() <= head || file.compare(0, identity.size() + 1, identity + '\0') != 0)
+      return std::nullopt;
+    uint64_t check = 0;
+    std::memcpy(&check, file.data() + identity.size() + 1, sizeof check);
+    file.erase(0, head);
+    if (check != hash(file, kSecondSeed)) return std::nullopt;
+    return file;
+  }
+
+  void write(const std::string& code) const {
+    static std::atomic<unsigned> count{0};
+    std::error_code ec;
+    std::filesystem::create_directories(path.parent_path(), ec);
+    const std::filesystem::path part = path.string() + fmt::format(".{}.{}", getpid(), count++);
+    const uint64_t check = hash(code, kSecondSeed);
+    std::ofstream out(part, std::ios::binary);
+    out << identity << '\0';
+    out.write(reinterpret_cast<const char*>(&check), sizeof check);
+    out << code;
+    out.close();
+    bool ok = !out.fail();
+    if (ok) {
+      std::filesystem::rename(part, path, ec);
+      ok = !ec;
+    }
+    if (ok) return;
+    std::filesystem::remove(part, ec);
+    static std::once_flag once;
+    std::call_once(once, [&] {
+      if (env::debug() >= 1)
+        fmt::print(stderr, "pyflame: kernels cannot be kept in {}; each process compiles them again\n",
+                   path.parent_path().string());
+    });
+  }
+
+ private:
+  static constexpr uint64_t kSecondSeed = 0x9e3779b97f4a7c15ull;
+};
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+class Job;
+struct State {
+  std::mutex mutex;
+  std::condition_variable work, done;
+  std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // by type, architecture and source
+  std::deque<std::shared_ptr<Job>> queue;
+  std::vector<std::thread> threads;
+  pid_t owner = 0;  // of the threads: a fork has none of them
+  bool stopping = false;
+  CompileStats stats;
+};
+State& state() {
+  static State* s = new State;
+  return *s;
+}
+
+class Job final : public Compilation {
+ public:
+  Job(std::string key, DeviceType type, std::string arch, std::string source)
+      : key_(std::move(key)), type_(type), arch_(std::move(arch)), source_(std::move(source)) {}
+
+  bool ready() const override { return done_.load(std::memory_order_acquire); }
+
+  // True for the one who is to make it.
+  bool claim() {
+    bool no = false;
+    return begun_.compare_exchange_strong(no, true);
+  }
+
+  void make() noexcept {
+    try {
+      const CacheFile file(type_, arch_, source_);
+      if (auto code = file.read()) {
+        code_ = std::move(*code);
+        from_disk_ = true;
+      } else {
+        build(file);
+      }
+    } catch (const Error& e) {
+      error_ = e;
+    } catch (const std::exception& e) {
+      error_ = Error(ErrorKind::Runtime, fmt::format("compile: {}", e.what()));
+    }
+    State& s = state();
+    std::lock_guard lock(s.mutex);
+    if (from_disk_) ++s.stats.from_disk;
+    if (error_) s.jobs.erase(key_);  // a later program may try again
+    done_.store(true, std::memory_order_release);
+    s.done.notify_all();
+  }
+
+  Function on(GpuDevice& device, const char* name) override {
+    wait();
+    if (error_) throw *error_;
+    std::lock_guard lock(mutex_);
+    for (const Loaded& l : loaded_)
+      if (l.device == device.index()) return l.function;
+    device.enter();
+    Module module = nullptr;
+    Result result = device.rt().module_load(&module, code_.data());
+    if (result != 0 && from_disk_) {  // whole, but not for this driver
+      from_disk_ = false;
+      build(CacheFile(type_, arch_, source_));
+      result = device.rt().module_load(&module, code_.data());
+    }
+    device.rt().check(result, "loading a kernel");
+    Function f = nullptr;
+    device.rt().check(device.rt().module_function(&f, module, name), "finding a kernel in its module");
+    loaded_.push_back({device.index(), f});
+    return f;
+  }
+
+ private:
+  void build(const CacheFile& file) {
+    const auto start = Clock::now();
+    code_ = compile_for(type_, arch_, source_);
+    {
+      State& s = state();
+      std::lock_guard lock(s.mutex);
+      s.stats.seconds += since(start);
+      ++s.stats.compiled;
+    }
+    file.write(code_);
+  }
+
+  void wait() {
+    if (ready()) return;
+    const auto start = Clock::now();
+    State& s = state();
+    // Nobody has begun, or who has was left behind by a fork.
+    if (claim() || s.owner != getpid()) {
+      make();
+    } else {
+      std::unique_lock lock(s.mutex);
+      s.done.wait(lock, [&] { return ready(); });
+    }
+    std::lock_guard lock(s.mutex);
+    ++s.stats.waited;
+    s.stats.wait_seconds += since(start);
+  }
+
+  const std::string key_;
+  const DeviceType type_;
+  const std::string arch_, source_;
+  std::atomic<bool> begun_{false}, done_{false};
+  std::string code_;
+  bool from_disk_ = false;
+  std::optional<Error> error_;
+  struct Loaded {
+    int device;
+    Function function;
+  };
+  std::mutex mutex_;
+  std::vector<Loaded> loaded_;
+};
+
+void work() {
+  State& s = state();
+  while (true) {
+    std::shared_ptr<Job> job;
+    {
+      std::unique_lock lock(s.mutex);
+      s.work.wait(lock, [&] { return s.stopping || !s.queue.empty(); });
+      if (s.stopping) return;
+      job = std::move(s.queue.front());
+      s.queue.pop_front();
+    }
+    if (job->claim()) job->make();
+  }
+}
+
+// What the compiler is at when the process ends is finished first: its library must not be taken down under it.
+void stop() {
+  State& s = state();
+  if (s.owner != getpid()) return;
+  {
+    std::lock_guard lock(s.mutex);
+    s.stopping = true;
+    s.queue.clear();
+  }
+  s.work.notify_all();
+  for (std::thread& t : s.threads) t.join();
+  s.threads.clear();
+}
+
+void start_threads(State& s) {
+  if (s.owner != 0 || s.stopping) return;
+  constexpr unsigned kMostThreads = 16;
+  s.owner = getpid();
+  std::atexit(stop);
+  const unsigned n = std::min(kMostThreads, std::max(1u, std::thread::hardware_concurrency()));
+  for (unsigned i = 0; i < n; ++i) s.threads.emplace_back(work);
 }
 
 }  // namespace
@@ -137,40 +332,28 @@ std::string compile_for(DeviceType type, const std::string& arch, const std::str
           source);
 }
 
-Function compile(GpuDevice& device, const std::string& source, const std::string& name) {
+std::shared_ptr<Compilation> compile_later(DeviceType type, const std::string& arch, std::string source) {
   State& s = state();
-  const std::string key = fmt::format("{}:{}:{}", device.arch().name, device.index(), source);
+  const std::string key = fmt::format("{}:{}:{}", static_cast<int>(type), arch, source);
   std::lock_guard lock(s.mutex);
-  if (const auto it = s.functions.find(key); it != s.functions.end()) return it->second;
-  const std::vector<std::string> options = flags(device.rt().type, device.arch().name);
-  std::string identity = rtc(device.rt().type).name;
-  for (const std::string& o : options) identity += " " + o;
-  identity += "\n" + source;
-  const std::filesystem::path path =
-      std::filesystem::path(env::cache_dir()) / "kernels" / device.arch().name /
-      fmt::format("{:016x}{:016x}.bin", hash(identity, 0xcbf29ce484222325ull), hash(identity, 0x9e3779b97f4a7c15ull));
-  Module module = nullptr;
-  device.enter();
-  // The file begins with what it was made from: a hash that meets by chance, or a file that was damaged, is compiled anew.
-  if (std::ifstream in(path, std::ios::binary); in) {
-    std::string file((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    if (file.size() > identity.size() + 1 && file.compare(0, identity.size() + 1, identity + '\0') == 0 &&
-        device.rt().module_load(&module, file.data() + identity.size() + 1) == 0)
-      ++s.stats.from_disk;
-    else module = nullptr;
+  if (const auto it = s.jobs.find(key); it != s.jobs.end()) return it->second;
+  auto job = std::make_shared<Job>(key, type, arch, std::move(source));
+  s.jobs.emplace(key, job);
+  try {
+    rtc(type);  // before the threads: what is opened first is closed last
+  } catch (const Error&) {
+    return job;  // it will say so to who runs it
   }
-  if (!module) {
-    const auto start = std::chrono::steady_clock::now();
-    const std::string code = compile_for(device.rt().type, device.arch().name, source);
-    s.stats.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    ++s.stats.compiled;
-    device.rt().check(device.rt().module_load(&module, code.data()), "loading a kernel");
-    store(path, identity + '\0' + code);
+  start_threads(s);
+  if (s.owner == getpid() && !s.stopping) {
+    s.queue.push_back(job);
+    s.work.notify_one();
   }
-  Function f = nullptr;
-  device.rt().check(device.rt().module_function(&f, module, name.c_str()), "finding a kernel in its module");
-  s.functions.emplace(key, f);
-  return f;
+  return job;
+}
+
+Function compile(GpuDevice& device, const std::string& source, const std::string& name) {
+  return compile_later(device.rt().type, device.arch().name, source)->on(device, name.c_str());
 }
 
 CompileStats compile_stats() {

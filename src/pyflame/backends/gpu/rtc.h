@@ -1,13 +1,25 @@
-// Kernels from source at run time: hipRTC or NVRTC behind one function, with a cache on disk keyed by source, architecture, compiler
-// and flags.
+// Kernels from source at run time: hipRTC or NVRTC behind one function, in background threads, with a cache on disk keyed by source,
+// architecture, compiler and flags. A program asks for all of its kernels when it is made; who runs one waits for that one alone.
 #pragma once
+#include <memory>
 #include <string>
 
 #include "pyflame/backends/gpu/device.h"
 
 namespace pyflame::gpu {
 
-// The function `name` (extern "C") of `source`, compiled for the device. Runtime error with the compiler's log when it fails.
+// A source on its way to be code. The same source is compiled once, whoever asks.
+class Compilation {
+ public:
+  virtual ~Compilation() = default;
+  virtual bool ready() const = 0;  // on() would not wait for a compiler
+  // The function `name` (extern "C") on the device. Waits, or compiles in this thread when nobody has begun to. Runtime error with the
+  // compiler's log when it fails.
+  virtual Function on(GpuDevice& device, const char* name) = 0;
+};
+std::shared_ptr<Compilation> compile_later(DeviceType type, const std::string& arch, std::string source);
+
+// The function, waited for.
 Function compile(GpuDevice& device, const std::string& source, const std::string& name);
 
 // The code object that the run-time compiler makes of `source` for an architecture ("gfx942"), past all caches. Needs no
@@ -16,7 +28,9 @@ std::string compile_for(DeviceType type, const std::string& arch, const std::str
 
 struct CompileStats {
   uint64_t compiled = 0, from_disk = 0;
-  double seconds = 0;
+  uint64_t waited = 0;      // launches that had to wait for a compiler
+  double seconds = 0;       // spent by compilers, in all threads
+  double wait_seconds = 0;  // spent by launches
 };
 CompileStats compile_stats();
 
