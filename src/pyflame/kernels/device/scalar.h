@@ -24,15 +24,32 @@ struct bool8 {
   u8 v;
 };
 
+// The hardware's conversions where there are some: the same results, in one instruction.
 PF_DEVICE float half_to_float(u16 h) {
+#if defined(__HIPCC_RTC__) || defined(__HIPCC__)
+  return (float)__builtin_bit_cast(_Float16, h);
+#elif defined(__CUDACC__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+#else
   const u32 sign = (u32)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 1023u;
   if (exponent == 31u) return float_of_bits(sign | 0x7f800000u | (fraction << 13));
   if (exponent != 0u) return float_of_bits(sign | ((exponent + 112u) << 23) | (fraction << 13));
   const float tiny = (float)fraction * 5.9604644775390625e-08f;  // 2^-24
   return sign ? -tiny : tiny;
+#endif
 }
 // To the nearest, ties to even.
 PF_DEVICE u16 float_to_half(float x) {
+#if defined(__HIPCC_RTC__) || defined(__HIPCC__)
+  const _Float16 h = (_Float16)x;
+  return __builtin_bit_cast(u16, h);
+#elif defined(__CUDACC__)
+  u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+#else
   const u32 u = bits_of_float(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   if (a > 0x7f800000u) return (u16)(sign | 0x7e00u);
   if (a >= 0x477ff000u) return (u16)(sign | 0x7c00u);  // 65520 and more
@@ -42,12 +59,22 @@ PF_DEVICE u16 float_to_half(float x) {
   const float rest = scaled - (float)n;
   if (rest > 0.5f || (rest == 0.5f && (n & 1u))) ++n;
   return (u16)(sign | n);
+#endif
 }
 PF_DEVICE float bfloat_to_float(u16 b) { return float_of_bits((u32)b << 16); }
 PF_DEVICE u16 float_to_bfloat(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  u16 b;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(x));
+  return b;
+#elif defined(__gfx950__)
+  const __bf16 b = (__bf16)x;
+  return __builtin_bit_cast(u16, b);
+#else
   const u32 u = bits_of_float(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return (u16)((u >> 16) | 0x40u);
   return (u16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+#endif
 }
 
 // The type in which a stored type is computed.

@@ -1,0 +1,369 @@
+// Matrix tiles: a wave computes D[16x16] += A[16x16] * B[16x16] of 16-bit numbers into float32, by whatever the architecture has: MFMA, WMMA,
+// mma.sync, or plain multiply-adds. Kernels know positions through row() and col() alone.
+//
+// On AMD the instruction computes the transposed product, D^T = B^T * A^T. A lane's results are then neighbours in one row of D, and lie where
+// an A operand wants them: as_a() turns a result into the next product's operand within the lane, which is what attention lives on.
+#pragma once
+
+namespace pf {
+
+#ifdef PF_ON_DEVICE
+
+// Arrays of registers are indexed by constants alone: their loops must unroll.
+#if defined(PF_EMULATED_WAVE)
+#define PF_UNROLL
+#else
+#define PF_UNROLL _Pragma("unroll")
+#endif
+
+// --- what the target has
+#if defined(PF_EMULATED_WAVE)
+constexpr int kLineDepth = kWave == 64 ? 4 : 16;  // the layouts of MFMA and of gfx11's WMMA
+#define PF_MATRIX_LINES 1
+#elif defined(__HIPCC_RTC__) || defined(__HIPCC__)
+#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \
+    defined(__gfx950__) || defined(__gfx9_4_generic__)
+constexpr int kLineDepth = 4;
+#define PF_MATRIX_LINES 1
+#elif defined(__GFX11__)
+constexpr int kLineDepth = 16;
+#define PF_MATRIX_LINES 1
+#elif defined(__GFX12__) && !defined(__gfx1250__) && !defined(__gfx1251__)
+constexpr int kLineDepth = 8;
+#define PF_MATRIX_LINES 1
+#endif
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define PF_MATRIX_SYNC 1
+#endif
+
+// --- two neighbours in a word, the first one low
+template <class T>
+PF_DEVICE u32 pair(T low, T high) {
+  return low.v | (u32)high.v << 16;
+}
+template <class T>
+PF_DEVICE u32 pack(float low, float high) {
+  T a, b;
+  store(&a, low);
+  store(&b, high);
+  return pair(a, b);
+}
+#if defined(PF_MATRIX_SYNC)
+template <>
+PF_DEVICE u32 pack<f16>(float low, float high) {
+  u32 w;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
+  return w;
+}
+template <>
+PF_DEVICE u32 pack<bf16>(float low, float high) {
+  u32 w;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
+  return w;
+}
+#endif
+// 2 to the power x by the hardware's own instruction: good to about 2 ulp, small results may be 0.
+PF_DEVICE float fast_exp2(float x) {
+#if defined(PF_EMULATED_WAVE)
+  return exp2f(x);
+#elif defined(__HIPCC_RTC__) || defined(__HIPCC__)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+#if defined(PF_MATRIX_LINES)
+// --- AMD's layouts. X is 16 x 16 with rows over lanes: lane l holds X[l % 16][k] for kLineDepth consecutive k (gfx11: all of them, twice).
+// Y is the same with columns. The instruction gives lane l, element i: row 4 (l / 16) + i (MFMA), 2 i + l / 16 (gfx11) or
+// 8 (l / 16) + i (gfx12), column l % 16.
+constexpr int kLineWords = kLineDepth / 2, kLineResults = 256 / kWave;
+struct Line {
+  u32 w[kLineWords];
+};
+#if defined(PF_EMULATED_WAVE)
+template <class T>
+PF_DEVICE void multiply_lines(float* c, const Line& x, const Line& y) {
+  struct Both {
+    Line x, y;
+  };
+  const Both mine = {x, y};
+  const Both* all = (const Both*)emulated_exchange(&mine, sizeof mine, 0, __builtin_LINE());
+  for (int i = 0; i < kLineResults; ++i) {
+    const int row = kWave == 64 ? 4 * (lane() / 16) + i : 2 * i + lane() / 16, col = lane() % 16;
+    for (int k = 0; k < 16; ++k) {
+      // gfx11 wants the same in both halves of the wave: whoever gave it to one half only is found out.
+      const int from = kWave == 64 ? 16 * (k / 4) : 16 * (k / 8), at = k % kLineDepth;
+      const T a = {(u16)(all[from + row].x.w[at / 2] >> 16 * (at % 2))},
+              b = {(u16)(all[from + col].y.w[at / 2] >> 16 * (at % 2))};
+      c[i] = fmaf(load(&a), load(&b), c[i]);
+    }
+  }
+}
+#else
+template <class T>
+struct LineInstruction;
+typedef float LineResult __attribute__((ext_vector_type(kLineResults)));
+typedef _Float16 LineHalves __attribute__((ext_vector_type(kLineDepth)));
+typedef short LineBits __attribute__((ext_vector_type(kLineDepth)));
+template <>
+struct LineInstruction<f16> {
+  static PF_DEVICE LineResult of(Line x, Line y, LineResult c) {
+    const LineHalves a = __builtin_bit_cast(LineHalves, x), b = __builtin_bit_cast(LineHalves, y);
+#if defined(__GFX11__)
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c);
+#elif defined(__GFX12__)
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
+#else
+    return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
+#endif
+  }
+};
+template <>
+struct LineInstruction<bf16> {
+  static PF_DEVICE LineResult of(Line x, Line y, LineResult c) {
+#if defined(__gfx908__)  // half the depth in an instruction; which k meet in one does not matter
+    typedef short Short2 __attribute__((ext_vector_type(2)));
+    for (int i = 0; i < 2; ++i)
+      c = __builtin_amdgcn_mfma_f32_16x16x8bf16(__builtin_bit_cast(Short2, x.w[i]), __builtin_bit_cast(Short2, y.w[i]),
+                                                c, 0, 0, 0);
+    return c;
+#else
+    const LineBits a = __builtin_bit_cast(LineBits, x), b = __builtin_bit_cast(LineBits, y);
+#if defined(__GFX11__)
+    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c);
+#elif defined(__GFX12__)
+    return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c);
+#else
+    return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
+#endif
+#endif
+  }
+};
+template <class T>
+PF_DEVICE void multiply_lines(float* c, const Line& x, const Line& y) {
+  LineResult r;
+  for (int i = 0; i < kLineResults; ++i) r[i] = c[i];
+  r = LineInstruction<T>::of(x, y, r);
+  for (int i = 0; i < kLineResults; ++i) c[i] = r[i];
+}
+#endif
+
+template <class T>
+struct Mma {
+  using A = Line;
+  using B = Line;
+  static constexpr int kC = kLineResults;
+  static constexpr int kRows = 1;  // rows of the result in which a lane has elements
+  struct C {
+    float v[kC];
+  };
+  static PF_DEVICE int row(int) { return lane() % 16; }
+  static PF_DEVICE int col(int i) { return kLineDepth == 16 ? 2 * i + lane() / 16 : lane() / 16 * kLineDepth + i; }
+  static PF_DEVICE int slot(int) { return 0; }  // which of the lane's rows an element is in
+  static PF_DEVICE A load_a(const T* s, int stride) { return along(s, stride); }
+  static PF_DEVICE A load_a_t(const T* s, int stride) { return across(s, stride); }
+  static PF_DEVICE B load_b(const T* s, int stride) { return across(s, stride); }
+  static PF_DEVICE B load_b_t(const T* s, int stride) { return along(s, stride); }
+  static PF_DEVICE void fma(C& c, const A& a, const B& b) { multiply_lines<T>(c.v, b, a); }
+  // The result, rounded, as the operand of a next product.
+  static PF_DEVICE A as_a(const C& c) {
+    A a;
+    if constexpr (kLineDepth == 16) {
+      for (int i = 0; i < kLineWords; i += 2) {
+        const u32 mine = pack<T>(c.v[i], c.v[i + 1]), other = xor_lane(mine, 16);
+        const u32 even = lane() < 16 ? mine : other, odd = lane() < 16 ? other : mine;
+        a.w[i] = (even & 0xffffu) | odd << 16;
+        a.w[i + 1] = even >> 16 | (odd & 0xffff0000u);
+      }
+    } else {
+      for (int i = 0; i < kLineWords; ++i) a.w[i] = pack<T>(c.v[2 * i], c.v[2 * i + 1]);
+    }
+    return a;
+  }
+  // Over all lanes that share this lane's rows; each gets the value.
+  template <class Op, class X>
+  static PF_DEVICE X over_row(X x) {
+    for (int step = 16; step < kWave; step *= 2) x = Op::of(x, xor_lane(x, step));
+    return x;
+  }
+
+ private:
+  static PF_DEVICE int first() { return lane() / 16 * kLineDepth % 16; }
+  static PF_DEVICE Line along(const T* s, int stride) {
+    s += lane() % 16 * stride + first();
+    Line x;
+    constexpr int kEach = kLineDepth < 8 ? kLineDepth : 8;
+    for (int i = 0; i < kLineDepth; i += kEach) {
+      const Vec<T, kEach> v = load_vec<kEach>(s + i);
+      for (int j = 0; j < kEach; j += 2) x.w[(i + j) / 2] = pair(v[j], v[j + 1]);
+    }
+    return x;
+  }
+  static PF_DEVICE Line across(const T* s, int stride) {
+    s += first() * stride + lane() % 16;
+    Line x;
+    for (int i = 0; i < kLineWords; ++i) x.w[i] = pair(s[2 * i * stride], s[(2 * i + 1) * stride]);
+    return x;
+  }
+};
+
+#elif defined(PF_MATRIX_SYNC)
+// --- NVIDIA's m16n8k16, two for a tile. Lane l holds of A rows l / 4 and l / 4 + 8, of B columns l / 4 and l / 4 + 8; columns of the result
+// and k are 2 (l % 4) + {0, 1} and the same + 8.
+struct Fragment {
+  u32 w[4];
+};
+template <class T>
+struct SyncInstruction;
+#define PF_SYNC_INSTRUCTION(T, type)                                                      \
+  template <>                                                                             \
+  struct SyncInstruction<T> {                                                             \
+    static PF_DEVICE void of(float* c, const u32* a, u32 b0, u32 b1) {                    \
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
+                   ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                   : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                       \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));       \
+    }                                                                                     \
+  };
+PF_SYNC_INSTRUCTION(f16, "f16")
+PF_SYNC_INSTRUCTION(bf16, "bf16")
+#undef PF_SYNC_INSTRUCTION
+
+template <class T>
+struct Mma {
+  using A = Fragment;
+  using B = Fragment;
+  static constexpr int kC = 8, kRows = 2;
+  struct C {
+    float v[kC];
+  };
+  static PF_DEVICE int row(int i) { return lane() / 4 + slot(i) * 8; }
+  static PF_DEVICE int col(int i) { return lane() % 4 * 2 + (i & 1) + (i & 4) * 2; }
+  static PF_DEVICE int slot(int i) { return i >> 1 & 1; }
+  // The four 8 x 8 blocks of a fragment, in its order, at (line, place) in memory: A has its second block further down the rows,
+  // B further along k.
+  static PF_DEVICE A load_a(const T* s, int stride) { return blocks<false>(s, stride, true); }
+  static PF_DEVICE A load_a_t(const T* s, int stride) { return blocks<true>(s, stride, false); }
+  static PF_DEVICE B load_b(const T* s, int stride) { return blocks<true>(s, stride, true); }
+  static PF_DEVICE B load_b_t(const T* s, int stride) { return blocks<false>(s, stride, false); }
+  static PF_DEVICE void fma(C& c, const A& a, const B& b) {
+    SyncInstruction<T>::of(c.v, a.w, b.w[0], b.w[1]);
+    SyncInstruction<T>::of(c.v + 4, a.w, b.w[2], b.w[3]);
+  }
+  static PF_DEVICE A as_a(const C& c) {
+    A a;
+    for (int i = 0; i < 4; ++i) a.w[i] = pack<T>(c.v[2 * i], c.v[2 * i + 1]);
+    return a;
+  }
+  template <class Op, class X>
+  static PF_DEVICE X over_row(X x) {
+    x = Op::of(x, xor_lane(x, 1));
+    return Op::of(x, xor_lane(x, 2));
+  }
+
+ private:
+  // Block i lies (i % 2) * 8 lines down and (i / 2) * 8 places along, or the other way round. Turned: the blocks' lines become columns.
+  template <bool kTurned>
+  static PF_DEVICE Fragment blocks(const T* s, int stride, bool down_first) {
+    Fragment f;
+    const int l = lane();
+    if (__isShared(s)) {
+      const int i = l / 8, line = down_first ? i % 2 : i / 2, place = down_first ? i / 2 : i % 2;
+      const u32 at = (u32)__cvta_generic_to_shared(s + (line * 8 + l % 8) * stride + place * 8);
+      if constexpr (kTurned)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(f.w[0]), "=r"(f.w[1]), "=r"(f.w[2]), "=r"(f.w[3])
+                     : "r"(at)
+                     : "memory");
+      else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(f.w[0]), "=r"(f.w[1]), "=r"(f.w[2]), "=r"(f.w[3])
+                     : "r"(at)
+                     : "memory");
+      return f;
+    }
+    for (int i = 0; i < 4; ++i) {
+      const int line = (down_first ? i % 2 : i / 2) * 8, place = (down_first ? i / 2 : i % 2) * 8;
+      if constexpr (kTurned) {
+        const T* p = s + (line + l % 4 * 2) * stride + place + l / 4;
+        f.w[i] = pair(p[0], p[stride]);
+      } else {
+        const Vec<T, 2> v = load_vec<2>(s + (line + l / 4) * stride + place + l % 4 * 2);
+        f.w[i] = pair(v[0], v[1]);
+      }
+    }
+    return f;
+  }
+};
+
+#else
+// --- no matrix unit: eight neighbouring lanes share 128 / kWave rows, each with two columns.
+template <class T>
+struct Mma {
+  static constexpr int kC = 256 / kWave, kRows = kC / 2;
+  struct A {
+    u32 w[kRows][8];
+  };
+  struct B {
+    u32 w[2][8];
+  };
+  struct C {
+    float v[kC];
+  };
+  static PF_DEVICE int row(int i) { return lane() / 8 * kRows + slot(i); }
+  static PF_DEVICE int col(int i) { return lane() % 8 * 2 + i % 2; }
+  static PF_DEVICE int slot(int i) { return i / 2; }
+  static PF_DEVICE A load_a(const T* s, int stride) { return along<A, kRows>(s + row(0) * stride, stride); }
+  static PF_DEVICE A load_a_t(const T* s, int stride) { return across<A, kRows>(s + row(0), stride); }
+  static PF_DEVICE B load_b(const T* s, int stride) { return across<B, 2>(s + col(0), stride); }
+  static PF_DEVICE B load_b_t(const T* s, int stride) { return along<B, 2>(s + col(0) * stride, stride); }
+  static PF_DEVICE void fma(C& c, const A& a, const B& b) {
+    PF_UNROLL
+    for (int k = 0; k < 16; ++k) PF_UNROLL
+    for (int i = 0; i < kC; ++i) c.v[i] = fmaf(number(a.w[i / 2], k), number(b.w[i % 2], k), c.v[i]);
+  }
+  static PF_DEVICE A as_a(const C& c) {
+    A a;
+    PF_UNROLL
+    for (int r = 0; r < kRows; ++r) PF_UNROLL
+    for (int i = 0; i < 8; ++i) a.w[r][i] = from_lane(pack<T>(c.v[2 * r], c.v[2 * r + 1]), lane() / 8 * 8 + i);
+    return a;
+  }
+  template <class Op, class X>
+  static PF_DEVICE X over_row(X x) {
+    return over_lanes<Op, 8>(x);
+  }
+
+ private:
+  static PF_DEVICE float number(const u32* line, int k) {
+    const T x = {(u16)(line[k / 2] >> 16 * (k % 2))};
+    return load(&x);
+  }
+  template <class Operand, int kLines>
+  static PF_DEVICE Operand along(const T* s, int stride) {
+    Operand x;
+    PF_UNROLL
+    for (int r = 0; r < kLines; ++r) PF_UNROLL
+    for (int i = 0; i < 16; i += 8) {
+      const Vec<T, 8> v = load_vec<8>(s + r * stride + i);
+      for (int j = 0; j < 8; j += 2) x.w[r][(i + j) / 2] = pair(v[j], v[j + 1]);
+    }
+    return x;
+  }
+  template <class Operand, int kLines>
+  static PF_DEVICE Operand across(const T* s, int stride) {
+    Operand x;
+    PF_UNROLL
+    for (int r = 0; r < kLines; ++r) PF_UNROLL
+    for (int i = 0; i < 8; ++i) x.w[r][i] = pair(s[2 * i * stride + r], s[(2 * i + 1) * stride + r]);
+    return x;
+  }
+};
+#endif
+
+#endif
+
+}  // namespace pf
