@@ -87,8 +87,28 @@ struct Limits {
   int64_t first_bytes, max_bytes;
 };
 
+// What a kernel reported (kernels/device/fault.h); kind 0: nothing.
+struct FaultReport {
+  int32_t kind = 0, site = 0;
+  int64_t value = 0, limit = 0;
+};
+
+// The launches of several steps as one. Steps are added in order; afterwards each can be brought up to date with other pointers and
+// params. Nothing runs before launch().
+class Replay {
+ public:
+  virtual ~Replay() = default;
+  virtual void add(Executable& e, const RunContext& ctx) = 0;  // Error when it cannot be in a replay
+  virtual void finish() = 0;
+  virtual bool update(size_t step, Executable& e, const RunContext& ctx) = 0;  // false: it has to be built anew
+  virtual bool may_update() = 0;  // false: it is still running, and this device reads arguments late
+  virtual void launch() = 0;
+  virtual size_t nodes() const = 0;
+};
+
 // The memory of a device that the host cannot address. Everything on a device happens in the order in which it was asked for (one
-// stream), so memory that is given back may be handed out again at once. Any thread may call; failures are Errors.
+// stream), so memory that is given back may be handed out again at once. Any thread may call; failures are Errors, of kind Device when
+// the device is gone for good.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -97,7 +117,18 @@ class DeviceMemory {
   virtual void from_host(void* to, const void* from, size_t nbytes) = 0;  // `from` may be changed when it returns
   virtual void to_host(void* to, const void* from, size_t nbytes) = 0;    // complete when it returns
   virtual void copy(void* to, const void* from, size_t nbytes) = 0;       // within the device, in order
-  virtual void wait() = 0;                                                // until the device has nothing left to do
+  virtual void fill(void* to, uint8_t value, size_t nbytes) = 0;          // in order
+  // From another device of the same type, in the order of both; false: there is no way but through the host.
+  virtual bool copy_from(void* to, DeviceMemory& other, const void* from, size_t nbytes) = 0;
+  virtual void wait() = 0;                             // until the device has nothing left to do
+  virtual void room(size_t* free, size_t* total) = 0;  // bytes, of all processes
+  virtual void* fault() = 0;                           // a FaultReport of the device, zero at first; RunContext::fault
+  virtual void read_fault(FaultReport* pinned) = 0;    // asks for a copy; there once a later mark has passed
+  virtual FaultReport* pinned_report() = 0;            // memory for that, never freed
+  virtual uint64_t mark() = 0;                         // names what was asked so far
+  virtual bool passed(uint64_t mark) = 0;              // whether that is done; does not wait
+  virtual std::unique_ptr<Replay> make_replay() = 0;
+  virtual std::string replay_unsafe() const = 0;  // why replays are known to be wrong here; empty: they are not
 };
 
 // Facts about a device in the order to print them.

@@ -1,22 +1,37 @@
 // See device.h.
 #include "pyflame/backends/gpu/device.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "pyflame/backends/gpu/arch.h"
+#include "pyflame/backends/gpu/graph.h"
+#include "pyflame/backends/gpu/pinned.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
 
 namespace {
-constexpr size_t kStagingBytes = size_t{8} << 20;
+
 constexpr unsigned kNonBlocking = 1;
+
+// A driver's context does not survive a fork: the child must not touch it, not even to give something back.
+std::atomic<bool> g_forked{false};
+void watch_forks() {
+  static const int once = pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
+  (void)once;
+}
+
 }  // namespace
 
-GpuDevice::GpuDevice(const Rt& rt, int index) : rt_(rt), index_(index) {
-  rt_.check(rt_.device_get(&ordinal_, index), "finding the device");
+thread_local LaunchSink* GpuDevice::t_sink_ = nullptr;
+
+GpuDevice::GpuDevice(const Rt& rt, int index, int ordinal) : rt_(rt), index_(index) {
+  watch_forks();
+  rt_.check(rt_.device_get(&ordinal_, ordinal), "finding the device");
   rt_.check(rt_.context_retain(&context_, ordinal_), "opening the device");
   enter();
   rt_.check(rt_.stream_create(&stream_, kNonBlocking), "making a stream");
@@ -25,86 +40,186 @@ GpuDevice::GpuDevice(const Rt& rt, int index) : rt_(rt), index_(index) {
   arch_.compute_units = rt_.attribute(Attribute::compute_units, ordinal_);
   arch_.shared_bytes = rt_.attribute(Attribute::shared_per_block, ordinal_);
   arch_.max_threads = rt_.attribute(Attribute::threads_per_block, ordinal_);
+  rt_.check(rt_.allocate(&fault_, sizeof(FaultReport)), "allocating memory");
+  rt_.check(rt_.fill(fault_, 0, sizeof(FaultReport), stream_), "clearing memory");
+  transfers_ = std::make_unique<Transfers>(*this);
 }
+
+GpuDevice::~GpuDevice() = default;
 
 void GpuDevice::enter() const {
   thread_local const GpuDevice* current = nullptr;
+  PF_CHECK(
+      !g_forked.load(std::memory_order_relaxed), Device,
+      "{}: this process was forked from one that had opened the device; expected the device to be opened after the "
+      "fork; hint: multiprocessing.set_start_method('spawn'), or do not use the device before workers are started",
+      Device{rt_.type, static_cast<int8_t>(index_)}.str());
+  if (lost_.load(std::memory_order_acquire)) [[unlikely]] {
+    std::lock_guard lock(lost_mutex_);
+    fail(ErrorKind::Device, lost_why_);
+  }
   if (current == this) return;
   rt_.check(rt_.context_set(context_), "selecting the device");
   current = this;
 }
 
+void GpuDevice::failed(Result result, const char* what) const {
+  if (is_fatal(result)) {
+    std::lock_guard lock(lost_mutex_);
+    if (!lost_) {
+      const char* text = nullptr;
+      rt_.error_string(result, &text);
+      lost_why_ = fmt::format(
+          "{}: the device stopped working; got error {}{}{} while {}; expected success; hint: what was on it is lost, "
+          "and this process cannot use it again; tensors on other devices are sound",
+          Device{rt_.type, static_cast<int8_t>(index_)}.str(), result, text ? ", " : "", text ? text : "", what);
+      lost_.store(true, std::memory_order_release);
+    }
+    fail(ErrorKind::Device, lost_why_);
+  }
+  rt_.check(result, what);
+  fail(ErrorKind::Runtime, what);  // not reached: the result was not success
+}
+
 void GpuDevice::allow_shared(Function f, unsigned shared_bytes) const {
   constexpr int kMaxDynamicSharedBytes = 8;  // the attribute's number
   if (rt_.type == DeviceType::cuda && shared_bytes > 48 * 1024)
-    rt_.check(rt_.function_attribute(f, kMaxDynamicSharedBytes, static_cast<int>(shared_bytes)),
-              "asking for shared memory");
+    check(rt_.function_attribute(f, kMaxDynamicSharedBytes, static_cast<int>(shared_bytes)),
+          "asking for shared memory");
 }
 
 void GpuDevice::launch(Function f, std::array<unsigned, 3> grid, unsigned block, unsigned shared_bytes,
-                       void** parameters) {
+                       void** parameters, std::span<const uint32_t> sizes) {
+  if (LaunchSink* s = sink()) [[unlikely]] {
+    s->kernel({f, grid, block, shared_bytes, parameters, sizes});
+    return;
+  }
   enter();
-  rt_.check(rt_.launch(f, grid[0], grid[1], grid[2], block, 1, 1, shared_bytes, stream_, parameters, nullptr),
-            "launching a kernel");
+  check(rt_.launch(f, grid[0], grid[1], grid[2], block, 1, 1, shared_bytes, stream_, parameters, nullptr),
+        "launching a kernel");
 }
 
 void* GpuDevice::allocate(size_t nbytes) {
   enter();
   void* p = nullptr;
   const Result r = rt_.allocate(&p, nbytes);
-  if (r == 2) return nullptr;
-  rt_.check(r, "allocating memory");
+  if (r == kOutOfMemory) return nullptr;
+  check(r, "allocating memory");
   return p;
 }
 
 void GpuDevice::release(void* p) {
   enter();
-  rt_.stream_wait(stream_);
-  rt_.release(p);
-}
-
-void* GpuDevice::staging(size_t nbytes) {
-  if (nbytes > staging_bytes_) {
-    if (staging_) rt_.host_release(staging_);
-    staging_ = nullptr, staging_bytes_ = 0;
-    rt_.check(rt_.host_allocate(&staging_, kStagingBytes, 0), "allocating pinned memory");
-    staging_bytes_ = kStagingBytes;
-  }
-  return staging_;
+  check(rt_.stream_wait(stream_), "waiting for the device");
+  check(rt_.release(p), "releasing memory");
 }
 
 void GpuDevice::from_host(void* to, const void* from, size_t nbytes) {
   enter();
-  std::lock_guard lock(staging_mutex_);
-  for (size_t at = 0; at < nbytes; at += kStagingBytes) {
-    const size_t n = std::min(kStagingBytes, nbytes - at);
-    void* pinned = staging(n);
-    rt_.check(rt_.stream_wait(stream_), "waiting for the device");
-    std::memcpy(pinned, static_cast<const char*>(from) + at, n);
-    rt_.check(rt_.copy_in(static_cast<char*>(to) + at, pinned, n, stream_), "copying to the device");
-  }
+  transfers_->upload(to, from, nbytes);
 }
 
 void GpuDevice::to_host(void* to, const void* from, size_t nbytes) {
   enter();
-  std::lock_guard lock(staging_mutex_);
-  for (size_t at = 0; at < nbytes || at == 0; at += kStagingBytes) {
-    const size_t n = std::min(kStagingBytes, nbytes - at);
-    if (n > 0)
-      rt_.check(rt_.copy_out(staging(n), static_cast<const char*>(from) + at, n, stream_), "copying from the device");
-    rt_.check(rt_.stream_wait(stream_), "waiting for the device");
-    if (n > 0) std::memcpy(static_cast<char*>(to) + at, staging_, n);
-  }
+  transfers_->download(to, from, nbytes);
 }
 
 void GpuDevice::copy(void* to, const void* from, size_t nbytes) {
   enter();
-  if (nbytes > 0) rt_.check(rt_.copy(to, from, nbytes, stream_), "copying on the device");
+  if (nbytes > 0) check(rt_.copy(to, from, nbytes, stream()), "copying on the device");
+}
+
+void GpuDevice::fill(void* to, uint8_t value, size_t nbytes) {
+  enter();
+  if (nbytes > 0) check(rt_.fill(to, value, nbytes, stream()), "filling memory");
+}
+
+bool GpuDevice::copy_from(void* to, DeviceMemory& other, const void* from, size_t nbytes) {
+  auto* source = dynamic_cast<GpuDevice*>(&other);
+  if (!source || source->rt_.type != rt_.type) return false;
+  // The copy waits for what the source was asked before, and what the source is asked later waits for the copy.
+  const Event ready = source->take_event(), done = take_event();
+  source->enter();
+  check(rt_.event_record(ready, source->stream_), "marking the stream");
+  enter();
+  check(rt_.stream_after(stream_, ready, 0), "ordering two streams");
+  const Result r = nbytes > 0 ? rt_.copy(to, from, nbytes, stream_) : 0;
+  if (is_fatal(r)) failed(r, "copying between devices");
+  if (r == 0) {
+    check(rt_.event_record(done, stream_), "marking the stream");
+    source->enter();
+    check(rt_.stream_after(source->stream_, done, 0), "ordering two streams");
+  }
+  rt_.event_destroy(ready);
+  rt_.event_destroy(done);
+  return r == 0;
 }
 
 void GpuDevice::wait() {
   enter();
-  rt_.check(rt_.stream_wait(stream_), "waiting for the device");
+  check(rt_.stream_wait(stream_), "waiting for the device");
+}
+
+void GpuDevice::room(size_t* free, size_t* total) {
+  enter();
+  check(rt_.memory_info(free, total), "asking for free memory");
+}
+
+void GpuDevice::read_fault(FaultReport* pinned) {
+  enter();
+  check(rt_.copy_out(pinned, fault_, sizeof(FaultReport), stream_), "copying from the device");
+}
+
+FaultReport* GpuDevice::pinned_report() {
+  enter();
+  void* p = nullptr;
+  check(rt_.host_allocate(&p, sizeof(FaultReport), kPortable), "allocating pinned memory");
+  return new (p) FaultReport;
+}
+
+Event GpuDevice::take_event() const {
+  enter();
+  Event e = nullptr;
+  check(rt_.event_create(&e, kNoTiming), "making an event");
+  return e;
+}
+
+uint64_t GpuDevice::mark() {
+  enter();
+  std::lock_guard lock(mark_mutex_);
+  Event e = nullptr;
+  if (spare_events_.empty()) {
+    e = take_event();
+  } else {
+    e = spare_events_.back();
+    spare_events_.pop_back();
+  }
+  check(rt_.event_record(e, stream_), "marking the stream");
+  marks_.push_back(e);
+  return ++last_mark_;
+}
+
+bool GpuDevice::passed(uint64_t mark) {
+  std::lock_guard lock(mark_mutex_);
+  if (mark <= last_passed_) return true;
+  enter();
+  while (last_passed_ < last_mark_) {
+    const Result r = rt_.event_query(marks_.front());
+    if (r == kNotReady) break;
+    check(r, "waiting for the device");
+    spare_events_.push_back(marks_.front());
+    marks_.pop_front();
+    ++last_passed_;
+  }
+  return mark <= last_passed_;
+}
+
+std::unique_ptr<Replay> GpuDevice::make_replay() { return std::make_unique<GpuReplay>(*this); }
+
+std::string GpuDevice::replay_unsafe() const {
+  int version = 0;
+  rt_.driver_version(&version);
+  return graphs_corrupt(rt_.type, arch_.name, version);
 }
 
 DeviceInfo GpuDevice::info() const {
@@ -123,21 +238,47 @@ DeviceInfo GpuDevice::info() const {
   return info;
 }
 
-std::span<const std::unique_ptr<GpuDevice>> devices(DeviceType type) {
-  static std::mutex mutex;
-  static auto* all = new std::vector<std::unique_ptr<GpuDevice>>[2];
-  static bool looked[2] = {};
-  const size_t at = type == DeviceType::rocm ? 0 : 1;
-  std::lock_guard lock(mutex);
-  if (!looked[at]) {
-    looked[at] = true;
-    if (const Rt* rt = runtime(type)) {
-      int count = 0;
-      rt->device_count(&count);
-      for (int i = 0; i < count; ++i) all[at].push_back(std::make_unique<GpuDevice>(*rt, i));
+namespace {
+
+// A GPU inside of the processor is slower and has less memory: it is never the first where there is another.
+std::vector<int> discrete_first(const Rt& rt, int count) {
+  std::vector<int> order;
+  for (const int integrated : {0, 1})
+    for (int i = 0; i < count; ++i) {
+      int device = 0;
+      if (rt.device_get(&device, i) == 0 && (rt.attribute(Attribute::integrated, device) != 0) == (integrated == 1))
+        order.push_back(i);
     }
+  return order;
+}
+
+struct Devices {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<GpuDevice>> all;
+  std::atomic<bool> looked{false};
+};
+Devices& devices_of(DeviceType type) {
+  static auto* both = new Devices[2];
+  return both[type == DeviceType::rocm ? 0 : 1];
+}
+
+}  // namespace
+
+std::span<const std::unique_ptr<GpuDevice>> devices(DeviceType type) {
+  Devices& d = devices_of(type);
+  if (d.looked.load(std::memory_order_acquire)) return d.all;
+  std::lock_guard lock(d.mutex);
+  if (d.looked) return d.all;
+  if (const Rt* rt = runtime(type)) {
+    int count = 0;
+    rt->check(rt->device_count(&count), "counting the devices");
+    std::vector<std::unique_ptr<GpuDevice>> found;
+    for (const int ordinal : discrete_first(*rt, count))
+      found.push_back(std::make_unique<GpuDevice>(*rt, static_cast<int>(found.size()), ordinal));
+    d.all = std::move(found);
   }
-  return all[at];
+  d.looked.store(true, std::memory_order_release);
+  return d.all;
 }
 
 GpuDevice& device(DeviceType type, int index) {

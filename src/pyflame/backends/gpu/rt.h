@@ -43,9 +43,11 @@ using Result = int;  // 0: success on both sides
   F(stream_create, "hipStreamCreateWithFlags", "cuStreamCreate", (Stream * stream, unsigned flags))                    \
   F(fill, "hipMemsetD8Async", "cuMemsetD8Async", (void* to, unsigned char value, size_t bytes, Stream stream))         \
   F(stream_after, "hipStreamWaitEvent", "cuStreamWaitEvent", (Stream stream, Event event, unsigned flags))             \
+  F(stream_destroy, "hipStreamDestroy", "cuStreamDestroy_v2", (Stream stream))                                         \
   F(stream_wait, "hipStreamSynchronize", "cuStreamSynchronize", (Stream stream))                                       \
   F(event_create, "hipEventCreateWithFlags", "cuEventCreate", (Event * event, unsigned flags))                         \
   F(event_record, "hipEventRecord", "cuEventRecord", (Event event, Stream stream))                                     \
+  F(event_destroy, "hipEventDestroy", "cuEventDestroy_v2", (Event event))                                              \
   F(event_query, "hipEventQuery", "cuEventQuery", (Event event))                                                       \
   F(event_wait, "hipEventSynchronize", "cuEventSynchronize", (Event event))                                            \
   F(event_elapsed, "hipEventElapsedTime", "cuEventElapsedTime", (float* ms, Event begin, Event end))                   \
