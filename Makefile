@@ -105,6 +105,16 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 	$(PY) tools/gen_rules_docs.py --check
 	$(PY) tools/run_doc_blocks.py
 
+# Kernels as AMD code, with a real ROCm and no GPU. ROCM_ROOT: ROCm's folder, or that of a script that unpacks one (with env.sh).
+ROCM_ROOT ?= $(or $(ROCM_PATH),/opt/rocm)
+KERNEL_TESTS = PYFLAME_BIN=$(abspath $(BUILD)/bin/pyflame) PYFLAME_TEST_ROCM_ROOT=$(ROCM_ROOT) PYFLAME_TEST_KERNELS=$(abspath $(BUILD)/tests/cpp/pyflame_backends_test)
+.PHONY: kernel-budgets rocm-full test-rocjitsu
+kernel-budgets: build  ## what each GPU kernel may have of registers and memory becomes what it has now; a reviewer reads the difference
+	$(PY) tools/kernel_code.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame
+
+rocm-full: build  ## every GPU kernel compiled by ROCm for every AMD architecture that is known
+	$(KERNEL_TESTS) PYFLAME_TEST_KERNEL_ARCHS=all $(PYTEST) tests/kernels
+
 BENCH_ARGS ?= --benchmark_min_time=0.2
 bench: $(BUILD)/build.ninja  ## what the engine itself costs per op; kept in benchmarks/results
 	cmake -DPYFLAME_BUILD_BENCHMARKS=ON $(BUILD) >/dev/null

@@ -1,0 +1,168 @@
+"""The GPU backend's kernels as AMD code, without an AMD GPU: the C++ test program writes their sources, the clang of a real ROCm compiles
+them, `pyflame inspect` reads the code objects. Used by the budget gate (tests/kernels), by `make kernel-budgets`, which is this file run as
+a program, and by the generator of docs/amd-model.md.
+
+    python tools/kernel_code.py --rocm ROOT --program pyflame_backends_test --pyflame pyflame    rewrites tests/kernels/budgets.json
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUDGETS = ROOT / "tests" / "kernels" / "budgets.json"
+# The architectures with a budget. Others that LLVM knows are compiled by `make rocm-full`.
+ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-pragma-once-outside-header")
+# What may not grow, and what may not shrink. Accesses are bytes of one lane.
+AT_MOST = ("vgpr", "agpr", "lds")
+AT_LEAST = ("waves_per_simd", "load", "store", "matrix")
+
+
+class Rocm:
+    """A ROCm installation: the folder with env.sh of tools that set one up, or one as AMD's packages make it (/opt/rocm)."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        if (self.root / "env.sh").is_file():
+            text = subprocess.run(["bash", "-c", f". '{self.root}/env.sh' && printf '%s\\n%s' \"$ROCM_CXX\" \"$ROCM_PATH\""], check=True,
+                                  capture_output=True, text=True).stdout
+            self.cxx, self.path = text.split("\n")
+        else:
+            self.cxx, self.path = str(self.root / "lib/llvm/bin/clang++"), str(self.root)
+
+    def version(self):
+        return subprocess.run([self.cxx, "--version"], check=True, capture_output=True, text=True).stdout.split("\n")[0]
+
+    def command(self, gfx):
+        return [self.cxx, "-x", "hip", f"--rocm-path={self.path}", "-isystem", f"{self.path}/include", f"--offload-arch={gfx}",
+                "--cuda-device-only", "--no-gpu-bundle-output", *FLAGS]
+
+    def header(self, gfx, folder):
+        """HIP's own header, read once for an architecture: it is most of the work of a small kernel."""
+        folder = pathlib.Path(folder)
+        source = folder / "hip.hip"
+        source.write_text('#include "hip/hip_runtime.h"\n')
+        r = subprocess.run([*self.command(gfx), "-fsyntax-only", "-Xclang", "-emit-pch", source], capture_output=True)
+        if r.returncode != 0:
+            raise RuntimeError(f"{gfx}: HIP's header does not compile:\n{r.stderr.decode(errors='replace')}")
+        header = folder / f"{gfx}.pch"
+        header.write_bytes(r.stdout)
+        return header
+
+    def compile(self, gfx, header, source, target):
+        """None, or what the compiler said."""
+        r = subprocess.run([*self.command(gfx), "-Xclang", "-include-pch", "-Xclang", header, "-c", source, "-o", target], capture_output=True,
+                           text=True)
+        return None if r.returncode == 0 else f"{gfx} {pathlib.Path(source).stem}:\n{r.stderr[:4000]}"
+
+
+def sources(program, folder):
+    """Every kernel's text, one file for each, written by the C++ test program."""
+    environment = dict(os.environ, PYFLAME_DUMP_KERNELS=str(folder))
+    subprocess.run([program, "--gtest_filter=*SourcesForOtherCompilers*"], env=environment, check=True, capture_output=True)
+    return sorted(pathlib.Path(folder).glob("*.hip"))
+
+
+def compile_all(rocm, files, archs, folder, jobs=None):
+    """folder/GFX/KERNEL.co for each of `files` and `archs`; the list of failures."""
+    folder = pathlib.Path(folder)
+    with concurrent.futures.ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
+        for gfx in archs:
+            (folder / gfx).mkdir(parents=True, exist_ok=True)
+        headers = dict(zip(archs, pool.map(lambda gfx: rocm.header(gfx, tempfile.mkdtemp(dir=folder)), archs)))
+        work = [(gfx, headers[gfx], f, folder / gfx / (f.stem + ".co")) for gfx in archs for f in files]
+        failures = [f for f in pool.map(lambda w: rocm.compile(*w), work) if f]
+    for header in headers.values():
+        header.unlink()
+    return failures
+
+
+def read(pyflame, folder):
+    """kernel -> architecture -> figures, of the code objects in folder/GFX."""
+    r = subprocess.run([pyflame, "inspect", str(folder), "--json"], capture_output=True, text=True)
+    if r.returncode != 0:
+        raise RuntimeError(f"pyflame inspect {folder}: {r.stderr}")
+    document = json.loads(r.stdout)
+    out = {}
+    for k in document["kernels"]:
+        path = pathlib.Path(document["objects"][k["object"]]["path"])
+        if "isa" not in k:
+            raise RuntimeError(f"{path}: the machine code was not read: {document.get('missing')} {document.get('problems')}")
+        out.setdefault(path.stem, {})[path.parent.name] = {
+            "vgpr": k["vgpr"], "agpr": k["agpr"], "lds": k["lds"], "waves_per_simd": k["occupancy"]["waves_per_simd"],
+            "load": k["isa"]["widest_load"], "store": k["isa"]["widest_store"], "matrix": int(k["isa"]["mix"]["matrix"] > 0),
+            "vgpr_spill": k["vgpr_spill"], "sgpr_spill": k["sgpr_spill"], "scratch": k["scratch"],
+        }
+    return {name: out[name] for name in sorted(out)}
+
+
+def architectures(pyflame):
+    """gfx -> what PyFlame knows of it."""
+    text = subprocess.run([pyflame, "occupancy", "--list", "--json"], check=True, capture_output=True, text=True).stdout
+    return {a["gfx"]: a for a in json.loads(text)["architectures"]}
+
+
+def never(figures):
+    """What no kernel may have on any architecture."""
+    return [f"{name} on {gfx}: {f[what]} {text}" for name, archs in figures.items() for gfx, f in archs.items()
+            for what, text in (("vgpr_spill", "spilled VGPRs"), ("sgpr_spill", "spilled SGPRs"), ("scratch", "bytes of scratch")) if f[what]]
+
+
+def worse(figures, budgets):
+    """Where kernels are worse than their budget, or have none."""
+    out = []
+    for name, archs in figures.items():
+        for gfx, now in archs.items():
+            allowed = budgets["kernels"].get(name, {}).get(gfx)
+            if allowed is None:
+                out.append(f"{name} on {gfx} has no budget")
+                continue
+            out += [f"{name} on {gfx}: {what} {now[what]}, at most {allowed[what]}" for what in AT_MOST if now[what] > allowed[what]]
+            out += [f"{name} on {gfx}: {what} {now[what]}, at least {allowed[what]}" for what in AT_LEAST if now[what] < allowed[what]]
+    return out
+
+
+def format_budgets(budgets):
+    """One line for a kernel on an architecture, so that a change is read as one."""
+    lines = ["{", f'  "compiler": {json.dumps(budgets["compiler"])},', '  "kernels": {']
+    kernels = []
+    for name, archs in sorted(budgets["kernels"].items()):
+        rows = [f'      {json.dumps(gfx)}: {json.dumps(archs[gfx])}' for gfx in ARCHS if gfx in archs]
+        kernels.append(f"    {json.dumps(name)}: {{\n" + ",\n".join(rows) + "\n    }")
+    return "\n".join(lines) + "\n" + ",\n".join(kernels) + "\n  }\n}\n"
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description="Rewrites tests/kernels/budgets.json: what each kernel has now is what it may have.")
+    parser.add_argument("--rocm", required=True, help="folder of ROCm")
+    parser.add_argument("--program", required=True, help="the C++ test program pyflame_backends_test")
+    parser.add_argument("--pyflame", required=True, help="the pyflame program")
+    a = parser.parse_args(arguments)
+    rocm = Rocm(a.rocm)
+    with tempfile.TemporaryDirectory() as folder:
+        texts = pathlib.Path(folder) / "sources"
+        texts.mkdir()
+        found = sources(a.program, texts)
+        failures = compile_all(rocm, found, ARCHS, pathlib.Path(folder) / "code")
+        figures = read(a.pyflame, pathlib.Path(folder) / "code")
+    for problem in failures + never(figures):
+        print("kernel-budgets:", problem, file=sys.stderr)
+    old = json.loads(BUDGETS.read_text()) if BUDGETS.is_file() else {"kernels": {}}
+    new = {"compiler": rocm.version(), "kernels": {name: {gfx: {what: f[what] for what in AT_MOST + AT_LEAST} for gfx, f in archs.items()}
+                                                   for name, archs in figures.items()}}
+    BUDGETS.write_text(format_budgets(new))
+    for problem in worse(new["kernels"], old) if old["kernels"] else []:
+        print("kernel-budgets: raised:", problem)
+    for name in sorted(set(old["kernels"]) - set(new["kernels"])):
+        print(f"kernel-budgets: gone: {name}")
+    print(f"kernel-budgets: {len(new['kernels'])} kernels on {len(ARCHS)} architectures in {BUDGETS.relative_to(ROOT)}")
+    return 1 if failures or never(figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
