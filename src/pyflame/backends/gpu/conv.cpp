@@ -1,8 +1,240 @@
-// Nothing yet.
+// See conv.h. Kernels: kernels/conv/conv.h.
+#include "pyflame/backends/gpu/conv.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
 #include "pyflame/backends/gpu/impls.h"
+#include "pyflame/backends/gpu/kernel.h"
+#include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
 
-std::span<const Impl> conv_impls(OpId) { return {}; }
+namespace {
+
+pf::ConvPlace place(const Operand& o) { return {o.strides[0], o.strides[1], o.strides[2], o.strides[3]}; }
+
+}  // namespace
+
+ConvCase::ConvCase(const Problem& p)
+    : face(p.root().op == OpId::conv2d              ? ConvFace::result
+           : p.root().op == OpId::conv2d_grad_input ? ConvFace::image
+                                                    : ConvFace::weight),
+      dtype(p.root().outs[0].dtype),
+      attrs(p.root().attr<ConvAttrs>()),
+      image(face == ConvFace::result  ? p.root().ins[0]
+            : face == ConvFace::image ? p.root().outs[0]
+                                      : p.root().ins[1]),
+      weight(face == ConvFace::weight ? p.root().outs[0] : p.root().ins[1]),
+      result(face == ConvFace::result ? p.root().outs[0] : p.root().ins[0]) {}
+
+bool ConvCase::fits_int() const {
+  for (const Operand* o : {&image, &weight, &result})
+    for (const int64_t n : o->shape)
+      if (n > std::numeric_limits<int>::max()) return false;
+  return weight.numel() <= std::numeric_limits<int>::max();
+}
+
+bool ConvCase::few_channels() const {
+  constexpr int64_t kFew = 4;
+  return weight.shape[1] <= kFew && weight.shape[0] / attrs.groups <= kFew && attrs.groups > 1;
+}
+
+pf::Conv ConvCase::kernel_case() const {
+  pf::Conv c{};
+  const auto number = [](int64_t n) { return static_cast<int>(n); };
+  const bool backward = face == ConvFace::image;
+  const Operand &read = backward ? result : image, &made = backward ? image : result;
+  c.read = place(read), c.made = place(made), c.weight = place(weight);
+  c.made_channels = number(made.shape[1] / attrs.groups), c.read_channels = number(read.shape[1] / attrs.groups);
+  if (backward) std::swap(c.weight.n, c.weight.c);
+  c.weight_group = weight.shape[0] / attrs.groups * weight.strides[0];
+  c.images = image.shape[0];
+  c.read_h = number(read.shape[2]), c.read_w = number(read.shape[3]);
+  c.made_h = number(made.shape[2]), c.made_w = number(made.shape[3]);
+  c.kernel_h = number(weight.shape[2]), c.kernel_w = number(weight.shape[3]);
+  c.stride_h = number(attrs.stride_h), c.stride_w = number(attrs.stride_w);
+  c.pad_h = number(attrs.pad_h), c.pad_w = number(attrs.pad_w);
+  c.dilation_h = number(attrs.dilation_h), c.dilation_w = number(attrs.dilation_w);
+  c.groups = number(attrs.groups);
+  c.backward = backward;
+  c.phases_h = backward ? c.stride_h : 1, c.phases_w = backward ? c.stride_w : 1;
+  c.splits = 1;
+  c.split_depth = std::numeric_limits<int64_t>::max();
+  // k is (tap, channel) or a pixel; j the other.
+  const bool pixels_deep = face == ConvFace::weight, channels_last = c.read.c == 1 && c.read_channels > 1;
+  c.b_along_k = pixels_deep != channels_last;
+  c.a_along_k = pixels_deep ? c.made.c != 1 : c.weight.c <= c.weight.n;
+  return c;
+}
+
+namespace {
+
+// Products of one tile: sizes of the tile, and how many results a thread has along each side.
+struct Tile {
+  int rows, columns, depth, each;
+  unsigned threads() const { return static_cast<unsigned>(rows / each * (columns / each)); }
+};
+constexpr Tile kSmall{64, 64, 16, 4}, kLarge{128, 128, 8, 8};
+
+std::string tile_source(DType d, bool weight, const Tile& t) {
+  return kernel_source(
+      {"conv/conv.h"}, t.threads(),
+      fmt::format(
+          "(const {0}* a, const {0}* b, {0}* c, pf::C<{0}>* slices, pf::Conv p) {{ pf::conv<{0}, {1}, {2}, {3}, "
+          "{4}, {5}>(a, b, c, slices, p); }}",
+          stored_type(d), weight, t.rows, t.columns, t.depth, t.each));
+}
+constexpr unsigned kFlatThreads = 256;
+std::string join_source(DType d) {
+  return kernel_source(
+      {"conv/conv.h"}, kFlatThreads,
+      fmt::format("(const pf::C<{0}>* slices, {0}* c, pf::Conv p) {{ pf::conv_join<{0}>(slices, c, p); }}",
+                  stored_type(d)));
+}
+std::string direct_source(DType d, bool weight) {
+  return kernel_source({"conv/conv.h"}, kFlatThreads,
+                       weight ? fmt::format("(const {0}* g, const {0}* x, {0}* w, pf::Conv p) {{ "
+                                            "pf::conv_direct_weight<{0}, {1}>(g, x, w, p); }}",
+                                            stored_type(d), kFlatThreads)
+                              : fmt::format("(const {0}* w, const {0}* x, {0}* y, pf::Conv p) {{ "
+                                            "pf::conv_direct<{0}>(w, x, y, p); }}",
+                                            stored_type(d)));
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int64_t kMostDown = 65535;  // workgroups along y and z
+
+// Workgroups for the tiles of a case: columns, rows, and groups with their phases or splits.
+std::array<int64_t, 3> tiles(const ConvCase& c, const pf::Conv& k, int64_t rows, int64_t columns) {
+  const int64_t taps = int64_t{k.kernel_h} * k.kernel_w * k.read_channels;
+  const int64_t pixels = k.images * ceil_div(k.made_h, k.phases_h) * ceil_div(k.made_w, k.phases_w);
+  return {ceil_div(c.face == ConvFace::weight ? taps : pixels, columns), ceil_div(k.made_channels, rows),
+          int64_t{k.groups} * k.phases_h * k.phases_w * k.splits};
+}
+
+// A weight's gradient has few results and long sums: the sum is cut until there are enough workgroups for a large device. By shape
+// alone, so that every device adds in the same order.
+void split(const ConvCase& c, pf::Conv& k, int64_t rows, int64_t columns) {
+  constexpr int64_t kEnough = 512, kLeastDepth = 512;
+  if (c.face != ConvFace::weight) return;
+  const auto t = tiles(c, k, rows, columns);
+  const int64_t depth = k.images * k.made_h * k.made_w;
+  const int64_t most = std::max<int64_t>(1, depth / kLeastDepth);
+  const int64_t parts = std::clamp<int64_t>(kEnough / std::max<int64_t>(1, t[0] * t[1] * t[2]), 1, most);
+  constexpr int64_t kWhole = 128;  // every depth of a tile divides it
+  k.split_depth = std::max<int64_t>(1, ceil_div(ceil_div(depth, parts), kWhole)) * kWhole;
+  k.splits = static_cast<int>(std::max<int64_t>(1, ceil_div(depth, k.split_depth)));
+}
+
+std::array<unsigned, 3> grid(const std::array<int64_t, 3>& t) {
+  PF_CHECK(t[0] <= std::numeric_limits<int>::max() && t[1] <= kMostDown && t[2] <= kMostDown, NotImplemented,
+           "conv2d: too many tiles for one launch; got {} x {} x {}; expected at most {} in the last two", t[0], t[1],
+           t[2], kMostDown);
+  return {static_cast<unsigned>(t[0]), static_cast<unsigned>(t[1]), static_cast<unsigned>(t[2])};
+}
+
+Refusal accepts_sizes(const Problem& p) {
+  if (!ConvCase(p).fits_int()) return "a size or the weight has more than 2^31 elements";
+  return std::nullopt;
+}
+
+// Any convolution.
+class Implicit final : public Executable {
+ public:
+  explicit Implicit(const Problem& p)
+      : case_(p),
+        tile_(choose(case_)),
+        kernel_(p.graph.device.type, tile_.threads(), tile_source(case_.dtype, case_.face == ConvFace::weight, tile_)),
+        join_(p.graph.device.type, kFlatThreads, join_source(case_.dtype)),
+        shape_(case_.kernel_case()) {
+    split(case_, shape_, tile_.rows, tile_.columns);
+  }
+  size_t workspace() const override {
+    return shape_.splits > 1 ? static_cast<size_t>(shape_.splits * case_.weight.numel()) *
+                                   (case_.dtype == DType::float64 ? sizeof(double) : sizeof(float))
+                             : 0;
+  }
+  void run(const RunContext& ctx) override {
+    if (case_.made().numel() == 0) return;
+    const bool weight = case_.face == ConvFace::weight, image = case_.face == ConvFace::image;
+    const void* a = ctx.bindings[weight ? case_.result.index : case_.weight.index];
+    const void* b = ctx.bindings[image ? case_.result.index : case_.image.index];
+    void* c = ctx.bindings[case_.made().index];
+    kernel_.launch(ctx.device, grid(tiles(case_, shape_, tile_.rows, tile_.columns)), a, b, c, ctx.workspace, shape_);
+    if (shape_.splits > 1)
+      join_.launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, ctx.workspace, c, shape_);
+  }
+
+ private:
+  // The large tile does more for each element it reads, where there is work enough for it.
+  static Tile choose(const ConvCase& c) {
+    const pf::Conv k = c.kernel_case();
+    const auto t = tiles(c, k, kLarge.rows, kLarge.columns);
+    const bool wide = k.made_channels > kSmall.rows && (c.face == ConvFace::weight || t[0] * t[1] * t[2] >= 256);
+    return wide && c.dtype != DType::float64 ? kLarge : kSmall;
+  }
+  ConvCase case_;
+  Tile tile_;
+  Kernel kernel_, join_;
+  pf::Conv shape_;
+};
+
+class Direct final : public Executable {
+ public:
+  explicit Direct(const Problem& p)
+      : case_(p),
+        kernel_(p.graph.device.type, kFlatThreads, direct_source(case_.dtype, case_.face == ConvFace::weight)),
+        shape_(case_.kernel_case()) {}
+  void run(const RunContext& ctx) override {
+    const int64_t n = case_.made().numel();
+    if (n == 0) return;
+    if (case_.face == ConvFace::weight)
+      kernel_.launch(ctx.device, {static_cast<unsigned>(n), 1, 1}, ctx.bindings[case_.result.index],
+                     ctx.bindings[case_.image.index], ctx.bindings[case_.weight.index], shape_);
+    else
+      kernel_.launch(ctx.device, {groups_for(n, kFlatThreads), 1, 1}, ctx.bindings[case_.weight.index],
+                     ctx.bindings[case_.face == ConvFace::image ? case_.result.index : case_.image.index],
+                     ctx.bindings[case_.made().index], shape_);
+  }
+
+ private:
+  ConvCase case_;
+  Kernel kernel_;
+  pf::Conv shape_;
+};
+
+Refusal accepts_direct(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  if (!ConvCase(p).few_channels()) return "groups of many channels are products of matrices";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const bool weight : {false, true}) {
+    const std::string face = weight ? "_weight" : "";
+    all.emplace_back("conv" + face + "_small", tile_source(dtype, weight, kSmall));
+    if (dtype != DType::float64) all.emplace_back("conv" + face + "_large", tile_source(dtype, weight, kLarge));
+    all.emplace_back("conv" + face + "_direct", direct_source(dtype, weight));
+  }
+  all.emplace_back("conv_join", join_source(dtype));
+  return all;
+}
+
+std::span<const Impl> conv_impls(OpId op) {
+  static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
+                               {"gpu.conv", accepts_sizes, make_of<Implicit>}};
+  switch (op) {
+    case OpId::conv2d:
+    case OpId::conv2d_grad_input:
+    case OpId::conv2d_grad_weight: return impls;
+    default: return {};
+  }
+}
 
 }  // namespace pyflame::gpu

@@ -9,13 +9,14 @@
 namespace pyflame::gpu {
 
 std::span<const Impl> attention_impls(OpId op);
-std::span<const Impl> conv_impls(OpId op);  // and pooling
+std::span<const Impl> conv_impls(OpId op);
 std::span<const Impl> index_impls(OpId op);
 std::span<const Impl> loss_impls(OpId op);
 std::span<const Impl> matmul_impls(OpId op);
 std::span<const Impl> norm_impls(OpId op);
 std::span<const Impl> optim_impls(OpId op);
 std::span<const Impl> order_impls(OpId op);  // sort, topk, argmax, randperm
+std::span<const Impl> pool_impls(OpId op);
 std::span<const Impl> rows_impls(OpId op);   // softmax
 
 // A matmul or convolution with elementwise ops on its output.

@@ -1,0 +1,114 @@
+// Pooling over windows of a plane, any stride of the tensors: a thread for each element of the result. Gradients gather from the windows
+// that hold an element, in the windows' order, instead of adding into it.
+#pragma once
+
+namespace pf {
+
+struct PoolPlace {  // elements to step by
+  i64 n, c, h, w;
+};
+
+struct Pool {
+  PoolPlace from, to, at;  // `at`: the flat index
+  i64 images, channels;
+  int height, width;         // of the plane that windows lie in
+  int windows_h, windows_w;  // how many windows there are
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_padding;
+};
+
+#ifdef PF_ON_DEVICE
+
+struct PoolAt {
+  i64 n, c;
+  int h, w;
+};
+// Neighbouring threads take neighbouring pixels of a plane, or neighbouring channels where those lie together.
+PF_DEVICE PoolAt pool_at(i64 e, const Pool& p, int h, int w, bool channels_last) {
+  PoolAt a;
+  if (channels_last) {
+    a.c = e % p.channels;
+    e /= p.channels;
+  }
+  a.w = (int)(e % w);
+  e /= w;
+  a.h = (int)(e % h);
+  e /= h;
+  if (!channels_last) {
+    a.c = e % p.channels;
+    e /= p.channels;
+  }
+  a.n = e;
+  return a;
+}
+
+template <class S>
+PF_DEVICE void max_pool(const S* x, S* y, i64* at, const Pool& p) {
+  const i64 count = p.images * p.channels * p.windows_h * p.windows_w;
+  for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
+    const PoolAt o = pool_at(e, p, p.windows_h, p.windows_w, p.to.c == 1);
+    const S* plane = x + o.n * p.from.n + o.c * p.from.c;
+    C<S> best = 0;
+    i64 found = -1;
+    for (int kh = 0; kh < p.kernel_h; ++kh) {
+      const int h = o.h * p.stride_h - p.pad_h + kh * p.dilation_h;
+      if ((u32)h >= (u32)p.height) continue;
+      for (int kw = 0; kw < p.kernel_w; ++kw) {
+        const int w = o.w * p.stride_w - p.pad_w + kw * p.dilation_w;
+        if ((u32)w >= (u32)p.width) continue;
+        const C<S> v = load(plane + h * p.from.h + w * p.from.w);
+        if (found < 0 || (!m_nan(best) && (m_nan(v) || v > best))) {
+          best = v;
+          found = (i64)h * p.width + w;
+        }
+      }
+    }
+    store(y + o.n * p.to.n + o.c * p.to.c + o.h * p.to.h + o.w * p.to.w, best);
+    if (at) at[o.n * p.at.n + o.c * p.at.c + o.h * p.at.h + o.w * p.at.w] = found;
+  }
+}
+
+// The divisor of a window: its taps in the plane with its padding, or in the plane alone.
+PF_DEVICE int pool_taps(int first, int kernel, int size, int pad, int count_padding) {
+  const int begin = count_padding ? -pad : 0, end = count_padding ? size + pad : size;
+  const int from = first < begin ? begin : first, to = first + kernel < end ? first + kernel : end;
+  return to > from ? to - from : 0;
+}
+
+template <class S>
+PF_DEVICE void avg_pool(const S* x, S* y, const Pool& p) {
+  const i64 count = p.images * p.channels * p.windows_h * p.windows_w;
+  for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
+    const PoolAt o = pool_at(e, p, p.windows_h, p.windows_w, p.to.c == 1);
+    const S* plane = x + o.n * p.from.n + o.c * p.from.c;
+    const int h0 = o.h * p.stride_h - p.pad_h, w0 = o.w * p.stride_w - p.pad_w;
+    C<S> sum = 0;
+    for (int h = h0 < 0 ? 0 : h0; h < h0 + p.kernel_h && h < p.height; ++h)
+      for (int w = w0 < 0 ? 0 : w0; w < w0 + p.kernel_w && w < p.width; ++w)
+        sum += load(plane + h * p.from.h + w * p.from.w);
+    const i64 taps = (i64)pool_taps(h0, p.kernel_h, p.height, p.pad_h, p.count_padding) *
+                     pool_taps(w0, p.kernel_w, p.width, p.pad_w, p.count_padding);
+    store(y + o.n * p.to.n + o.c * p.to.c + o.h * p.to.h + o.w * p.to.w, sum / (C<S>)taps);
+  }
+}
+
+template <class S>
+PF_DEVICE void avg_pool_grad(const S* grad, S* dx, const Pool& p) {
+  const i64 count = p.images * p.channels * p.height * p.width;
+  for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
+    const PoolAt o = pool_at(e, p, p.height, p.width, p.to.c == 1);
+    const S* plane = grad + o.n * p.from.n + o.c * p.from.c;
+    // Windows from the first that reaches the element to the last that begins before it.
+    const int up = o.h + p.pad_h - p.kernel_h, along = o.w + p.pad_w - p.kernel_w;
+    C<S> sum = 0;
+    for (int h = up < 0 ? 0 : up / p.stride_h + 1; h <= (o.h + p.pad_h) / p.stride_h && h < p.windows_h; ++h)
+      for (int w = along < 0 ? 0 : along / p.stride_w + 1; w <= (o.w + p.pad_w) / p.stride_w && w < p.windows_w; ++w) {
+        const i64 taps = (i64)pool_taps(h * p.stride_h - p.pad_h, p.kernel_h, p.height, p.pad_h, p.count_padding) *
+                         pool_taps(w * p.stride_w - p.pad_w, p.kernel_w, p.width, p.pad_w, p.count_padding);
+        sum += load(plane + h * p.from.h + w * p.from.w) / (C<S>)taps;
+      }
+    store(dx + o.n * p.to.n + o.c * p.to.c + o.h * p.to.h + o.w * p.to.w, sum);
+  }
+}
+#endif
+
+}  // namespace pf

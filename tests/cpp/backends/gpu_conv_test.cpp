@@ -1,0 +1,147 @@
+// Convolution and pooling on a GPU: sources for other compilers, and against the reference backend's loops on a device where there is one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "pyflame/autograd/autograd.h"
+#include "pyflame/backends/gpu/conv.h"
+#include "pyflame/backends/gpu/pool.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/runtime/device.h"
+
+namespace pyflame {
+namespace {
+
+// For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
+TEST(GpuConv, SourcesForOtherCompilers) {
+  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
+  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
+    for (const auto& sources : {gpu::conv_sources(d), gpu::pool_sources(d)})
+      for (const auto& [name, text] : sources) {
+        std::ofstream out(std::string(folder) + "/" + name + "_" + std::string(dtype_name(d)) + ".hip");
+        out << text;
+        ASSERT_TRUE(out.flush()) << name;
+      }
+}
+
+struct Shape {
+  Dims x, w;
+  Pair stride = 1, pad = 0, dilation = 1;
+  int64_t groups = 1;
+};
+
+const Shape kShapes[] = {
+    {{2, 3, 9, 8}, {4, 3, 3, 3}, 1, 1},
+    {{2, 4, 9, 8}, {6, 2, 3, 2}, 2, Pair(1, 0), 1, 2},
+    {{1, 4, 11, 10}, {4, 1, 3, 3}, 1, 2, 2, 4},
+    {{1, 3, 7, 7}, {5, 3, 1, 1}, Pair(2, 1)},
+    {{3, 5, 5, 5}, {4, 5, 5, 5}},
+    {{2, 3, 33, 35}, {8, 3, 7, 7}, 2, 3},
+    {{2, 70, 13, 11}, {67, 70, 3, 3}, 1, 1},
+    {{1, 16, 19, 17}, {140, 16, 3, 3}, Pair(3, 2), Pair(2, 1), Pair(2, 3)},
+    {{2, 12, 10, 10}, {24, 2, 3, 3}, 2, 1, 1, 6},
+    {{2, 40, 9, 9}, {80, 20, 1, 1}, 2, 0, 1, 2},
+    {{8, 16, 24, 24}, {32, 16, 3, 3}, 1, 1},
+    {{1, 2, 6, 6}, {2, 2, 2, 2}, 4, 1},
+    {{4, 130, 14, 14}, {136, 130, 1, 1}},
+};
+
+class ConvOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count(DeviceType::cuda) > 0) gpu_ = {DeviceType::cuda, 0};
+    else if (device_count(DeviceType::rocm) > 0) gpu_ = {DeviceType::rocm, 0};
+    else GTEST_SKIP() << "no GPU: " << unavailable_reason(DeviceType::cuda);
+  }
+  // Error relative to the size of the largest value: sums cancel.
+  static void expect_near(const Tensor& got, const Tensor& want, double tolerance, const std::string& what) {
+    const Tensor a = contiguous(cast(to_device(got, Device{}), DType::float64)),
+                 b = contiguous(cast(want, DType::float64));
+    ASSERT_EQ(a.shape(), b.shape()) << what;
+    const auto* x = static_cast<const double*>(a.data());
+    const auto* y = static_cast<const double*>(b.data());
+    double scale = 1e-30;
+    for (int64_t i = 0; i < a.numel(); ++i) scale = std::max(scale, std::fabs(y[i]));
+    for (int64_t i = 0; i < a.numel(); ++i)
+      ASSERT_LE(std::fabs(x[i] - y[i]), tolerance * scale) << what << ", element " << i << " is " << x[i];
+  }
+  static double tolerance(DType d) {
+    return d == DType::float64 ? 1e-13 : d == DType::float32 ? 1e-5 : d == DType::float16 ? 4e-3 : 2e-2;
+  }
+  Device gpu_;
+};
+
+// NHWC in memory, NCHW in shape.
+Tensor channels_last(const Tensor& x) { return permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2}); }
+
+TEST_F(ConvOnGpu, EveryFaceIsTheHosts) {
+  int number = 0;
+  for (const Shape& s : kShapes)
+    for (const DType d : {DType::float32, DType::float64, DType::float16, DType::bfloat16})
+      for (const bool last : {false, true}) {
+        const std::string what = fmt::format("case {} {}{}", number++ / 8, dtype_name(d), last ? " channels last" : "");
+        // The host computes in float64 from the values that the device gets.
+        const Tensor x0 = cast(randn(s.x, DType::float32, Device{}), d),
+                     w0 = cast(randn(s.w, DType::float32, Device{}), d);
+        const Tensor hx = cast(x0, DType::float64), hw = cast(w0, DType::float64);
+        const Tensor gx = last ? channels_last(to_device(x0, gpu_)) : to_device(x0, gpu_),
+                     gw = last ? channels_last(to_device(w0, gpu_)) : to_device(w0, gpu_);
+        for (const Tensor& t : {hx, hw, gx, gw}) t.set_requires_grad(true);
+        const Tensor hy = conv2d(hx, hw, {}, s.stride, s.pad, s.dilation, s.groups),
+                     gy = conv2d(gx, gw, {}, s.stride, s.pad, s.dilation, s.groups);
+        expect_near(gy, hy, tolerance(d), what + ": output");
+        const Tensor g0 = cast(randn(hy.shape(), DType::float32, Device{}), d);
+        autograd::backward({hy}, {cast(g0, DType::float64)});
+        autograd::backward({gy}, {last ? channels_last(to_device(g0, gpu_)) : to_device(g0, gpu_)});
+        expect_near(gx.grad(), hx.grad(), tolerance(d), what + ": input's gradient");
+        expect_near(gw.grad(), hw.grad(), tolerance(d), what + ": weight's gradient");
+      }
+}
+
+TEST_F(ConvOnGpu, WeightGradientsAreTheSameEveryTime) {
+  const Tensor x = randn({8, 16, 24, 24}, DType::float32, gpu_), w = randn({32, 16, 3, 3}, DType::float32, gpu_);
+  const auto once = [&] {
+    const Tensor v = add(w, 0.0).detach();
+    v.set_requires_grad(true);
+    autograd::backward({sum(conv2d(x, v, {}, 1, 1))});
+    return to_device(v.grad(), Device{});
+  };
+  const Tensor first = once();
+  for (int i = 0; i < 3; ++i) expect_near(once(), cast(first, DType::float64), 0, "again");
+}
+
+TEST_F(ConvOnGpu, PoolingIsTheHosts) {
+  struct Window {
+    Dims x;
+    Pair kernel, stride, pad, dilation;
+  };
+  for (const Window& p : {Window{{2, 3, 8, 9}, 2, 2, 0, 1}, Window{{2, 3, 9, 9}, 3, 2, 1, 1},
+                          Window{{1, 5, 7, 8}, Pair(3, 2), 1, Pair(1, 0), 1}, Window{{1, 2, 11, 9}, 2, 2, 1, 2}})
+    for (const DType d : {DType::float32, DType::float64, DType::float16, DType::bfloat16})
+      for (const bool last : {false, true}) {
+        const Tensor x0 = cast(randn(p.x, DType::float32, Device{}), d), hx = cast(x0, DType::float64);
+        const Tensor gx = last ? channels_last(to_device(x0, gpu_)) : to_device(x0, gpu_);
+        for (const Tensor& t : {hx, gx}) t.set_requires_grad(true);
+        const auto [hv, hi] = max_pool2d_with_indices(hx, p.kernel, p.stride, p.pad, p.dilation);
+        const auto [gv, gi] = max_pool2d_with_indices(gx, p.kernel, p.stride, p.pad, p.dilation);
+        expect_near(gv, hv, 0, "max_pool2d");
+        expect_near(gi, hi, 0, "max_pool2d's index");
+        if (p.dilation.h != 1) continue;
+        for (const bool padded : {true, false}) {
+          const Tensor ha = avg_pool2d(hx, p.kernel, p.stride, p.pad, padded),
+                       ga = avg_pool2d(gx, p.kernel, p.stride, p.pad, padded);
+          expect_near(ga, ha, tolerance(d), "avg_pool2d");
+          hx.set_grad({});
+          gx.set_grad({});
+          const Tensor g0 = cast(randn(ha.shape(), DType::float32, Device{}), d);
+          autograd::backward({ha}, {cast(g0, DType::float64)});
+          autograd::backward({ga}, {to_device(g0, gpu_)});
+          expect_near(gx.grad(), hx.grad(), tolerance(d), "avg_pool2d's gradient");
+        }
+      }
+}
+
+}  // namespace
+}  // namespace pyflame
