@@ -115,6 +115,16 @@ kernel-budgets: build  ## what each GPU kernel may have of registers and memory 
 rocm-full: build  ## every GPU kernel compiled by ROCm for every AMD architecture that is known
 	$(KERNEL_TESTS) PYFLAME_TEST_KERNEL_ARCHS=all $(PYTEST) tests/kernels
 
+# AMD's functional emulator, where it is installed: its library, its folder of device configurations, the GPUs to emulate. ROCM_ROOT's
+# libraries must be whole.
+ROCJITSU_LIB     ?=
+ROCJITSU_CONFIGS ?=
+ROCJITSU_TARGETS ?= gfx942,gfx1100
+ROCJITSU_ARGS    ?=
+test-rocjitsu: install-venv  ## the device tests on an emulated AMD GPU (ROCJITSU_LIB, ROCJITSU_CONFIGS, ROCM_ROOT)
+	@$(PY) tools/rocjitsu.py --lib '$(ROCJITSU_LIB)' --configs '$(ROCJITSU_CONFIGS)' --targets $(ROCJITSU_TARGETS) --rocm $(ROCM_ROOT) \
+	  --program $(BUILD)/tests/cpp/pyflame_backends_test --python $(PY) $(ROCJITSU_ARGS); rc=$$?; [ $$rc = 77 ] || exit $$rc
+
 BENCH_ARGS ?= --benchmark_min_time=0.2
 bench: $(BUILD)/build.ninja  ## what the engine itself costs per op; kept in benchmarks/results
 	cmake -DPYFLAME_BUILD_BENCHMARKS=ON $(BUILD) >/dev/null

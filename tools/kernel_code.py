@@ -28,12 +28,21 @@ class Rocm:
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
+        self.cxx, self.path, self.runner = str(self.root / "lib/llvm/bin/clang++"), str(self.root), []
+        self.libraries = str(self.root / "lib")
         if (self.root / "env.sh").is_file():
-            text = subprocess.run(["bash", "-c", f". '{self.root}/env.sh' && printf '%s\\n%s' \"$ROCM_CXX\" \"$ROCM_PATH\""], check=True,
-                                  capture_output=True, text=True).stdout
-            self.cxx, self.path = text.split("\n")
-        else:
-            self.cxx, self.path = str(self.root / "lib/llvm/bin/clang++"), str(self.root)
+            names = ("ROCM_CXX", "ROCM_PATH", "ROCM_LDSO", "ROCM_RTPATH")
+            script = f". '{self.root}/env.sh' && printf '%s\\n' " + " ".join(f'"${{{n}:-}}"' for n in names)
+            text = subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True).stdout
+            self.cxx, self.path, loader, self.libraries = text.split("\n")[:4]
+            if loader:  # its libraries want a newer C library than the machine's
+                self.runner = [loader, "--library-path", self.libraries]
+
+    def environment(self, environment):
+        """With which a program finds the libraries; it is started behind self.runner."""
+        if self.runner:
+            return environment
+        return dict(environment, LD_LIBRARY_PATH=f"{self.libraries}:{environment.get('LD_LIBRARY_PATH', '')}")
 
     def version(self):
         return subprocess.run([self.cxx, "--version"], check=True, capture_output=True, text=True).stdout.split("\n")[0]

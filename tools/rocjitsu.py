@@ -1,0 +1,202 @@
+"""Device tests on AMD's functional emulator rocjitsu, where it is installed: the unmodified HIP runtime, hipRTC and libraries run on an
+emulated GPU, which executes the real machine code. Many small processes with time-outs, because a hang there is one test's and not the
+run's. It is functional evidence: it says nothing of speed, and little of memory ordering.
+
+    python tools/rocjitsu.py --lib librocjitsu.so --configs share/rocjitsu/configs --rocm /opt/rocm --program pyflame_backends_test
+"""
+import argparse
+import collections
+import concurrent.futures
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+import kernel_code
+
+SKIPPED = 77
+LIBRARY = "librocjitsu.so"
+# What the runtime must leave alone, because it is not emulated: virtual-memory heaps, copy engines, waits of a queue for another.
+SETTINGS = {"DEBUG_HIP_MEM_POOL_VMHEAP": "0", "HSA_ENABLE_SDMA": "0", "ROC_CPU_WAIT_FOR_SIGNAL": "1", "HSA_CO_DMACOPY_SIZE": "4000000000"}
+# Failures that are the emulator's own: (target, pattern of the test) -> why.
+DEFECTS = []
+EVIDENCE = ("Evidence: AMD's functional emulator. The real HIP runtime and machine code for this GPU gave these results; nothing ran on a GPU, "
+            "nothing is said of speed or memory ordering.")
+
+Result = collections.namedtuple("Result", "name outcome seconds text")
+
+
+def shrink(config, cus):
+    """The configuration with one shader engine of `cus` compute units: the emulator's start and each launch take as long as it is wide."""
+    device = config["vm"]["gpu"]["device"]
+    device.update(num_shader_engines=1, num_shader_arrays_per_engine=1, num_cu_per_sh=cus, simd_count=cus * device["simd_per_cu"], l2_size_kb=256)
+    sizes = {"xcd": 1, "se": 1, "cu": cus}
+
+    def resize(node):
+        kind = node["name"].split("[")[0]
+        if kind in sizes:
+            node["name"] = f"{kind}[0:{sizes[kind]}]"
+        for child in node.get("children", []):
+            resize(child)
+
+    resize(config["topology"]["root"])
+    ranges = [{"var_name": v, "start": 0, "end": n} for v, n in (("i", 1), ("j", 1), ("k", cus))]
+    config["topology"]["links"] = [
+        {"pattern": f"xcd[i].cp.req_[j*{cus}+k] -> xcd[i].se[j].cu[k].cpl", "for_ranges": ranges, "latency": 1, "weight": 2},
+        {"pattern": f"xcd[i].se[j].cu[k].req -> xcd[i].l2.cpl_[j*{cus}+k]", "for_ranges": ranges, "latency": 1, "weight": 10}]
+    return config
+
+
+class Emulator:
+    """How a program is started on an emulated GPU."""
+
+    def __init__(self, library, configs, target, cus, rocm, folder):
+        found = sorted(pathlib.Path(configs).glob(f"{target}*.json"), key=lambda p: ("kmd" not in p.name, p.name))
+        if not found:
+            raise FileNotFoundError(f"no configuration for {target} in {configs}")
+        small = pathlib.Path(folder) / f"{target}.json"
+        small.write_text(json.dumps(shrink(json.loads(found[0].read_text()), cus)))
+        self.rocm, self.target, self.library, self.folder, self.config = rocm, target, library, pathlib.Path(folder), small
+
+    def run(self, command, seconds, **extra):
+        """(exit code or None for a time-out, output)."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as own:
+            (pathlib.Path(own) / "config_path").write_text(str(self.config))
+            environment = self.rocm.environment(dict(os.environ, **SETTINGS, ROCJITSU_RUNTIME_DIR=own, LD_PRELOAD=str(self.library), PYFLAME_CACHE_DIR=str(
+                self.folder / f"cache-{self.target}"), HIPRTC_COMPILE_OPTIONS_APPEND=f"--offload-arch={self.target}", **extra))
+            with tempfile.TemporaryFile() as out:  # a killed child's children may hold a pipe open
+                process = subprocess.Popen([*self.rocm.runner, *map(str, command)], env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+                try:
+                    code = process.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, 9)
+                    process.wait()
+                    code = None
+                out.seek(0)
+                return code, out.read().decode(errors="replace")
+
+
+def outcome_of(code, skipped):
+    if code is None:
+        return "time-out"
+    if code < 0:
+        return "crash"
+    return "skip" if code == 0 and skipped else "pass" if code == 0 else "fail"
+
+
+def device_tests(rocm, program, pattern):
+    """The tests that are skipped where there is no device."""
+    r = subprocess.run([*rocm.runner, program, f"--gtest_filter={pattern}"], env=rocm.environment(dict(os.environ)), capture_output=True, text=True)
+    return sorted(set(re.findall(r"^\[  SKIPPED \] ([\w./]+)", r.stdout, re.M)))
+
+
+def run_program(emulator, program, name, seconds):
+    start = time.monotonic()
+    code, text = emulator.run([program, f"--gtest_filter={name}"], seconds)
+    return Result(name, outcome_of(code, "[  SKIPPED ]" in text), time.monotonic() - start, text)
+
+
+def collect(python, arguments):
+    r = subprocess.run([python, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments], capture_output=True, text=True)
+    return [line for line in r.stdout.split("\n") if "::" in line]
+
+
+def run_cases(emulator, python, nodes, seconds):
+    """Several in one process; what a crash or time-out hides is run again, each alone."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=emulator.folder) as own:
+        report = pathlib.Path(own) / "report.xml"
+        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}", *nodes]
+        code, text = emulator.run(command, seconds if len(nodes) == 1 else seconds * 4, PYFLAME_TEST_DEVICE="rocm")
+        took = time.monotonic() - start
+        if report.is_file() and code is not None:
+            out = []
+            for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+                children = {child.tag: child for child in case}
+                what = "fail" if children.keys() & {"failure", "error"} else "skip" if "skipped" in children else "pass"
+                words = next((c.text or c.get("message", "") for tag, c in children.items() if tag in ("failure", "error")), "")
+                out.append(Result(case.get("name"), what, float(case.get("time", 0)), words))
+            if code >= 0:
+                return out
+    if len(nodes) == 1:
+        return [Result(nodes[0].split("::")[-1], outcome_of(code, False), took, text)]
+    return [r for node in nodes for r in run_cases(emulator, python, [node], seconds)]
+
+
+def explained(target, result):
+    return next((why for t, pattern, why in DEFECTS if t in ("*", target) and fnmatch.fnmatchcase(result.name, pattern)), None)
+
+
+def show(target, results):
+    """The table; how many failures have no explanation."""
+    unexplained = 0
+    for r in sorted(results, key=lambda r: r.name):
+        why = explained(target, r) if r.outcome not in ("pass", "skip") else None
+        unexplained += r.outcome not in ("pass", "skip") and why is None
+        print(f"  {r.outcome:8} {r.seconds:7.1f} s  {r.name}{'  (the emulator: ' + why + ')' if why else ''}")
+    counts = collections.Counter(r.outcome for r in results)
+    print(f"{target}: " + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) + f"; {unexplained} failures unexplained")
+    for r in results:
+        if r.outcome not in ("pass", "skip") and explained(target, r) is None:
+            print(f"--- {target} {r.name}: {r.outcome}\n" + "\n".join(r.text.strip().split("\n")[-30:]))
+    return unexplained
+
+
+def run_target(a, rocm, target, folder):
+    emulator = Emulator(a.lib, a.configs, target, a.cus, rocm, folder)
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        if a.program:
+            tests = device_tests(rocm, a.program, a.filter)
+            results += pool.map(lambda name: run_program(emulator, a.program, name, a.timeout), tests)
+        if a.python:
+            nodes = collect(a.python, a.cases)
+            chunks = [nodes[i:i + a.chunk] for i in range(0, len(nodes), a.chunk)]
+            for part in pool.map(lambda chunk: run_cases(emulator, a.python, chunk, a.timeout), chunks):
+                results += part
+    return results
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description="Device tests on AMD's functional emulator")
+    parser.add_argument("--lib", default="", help=f"the emulator's {LIBRARY}")
+    parser.add_argument("--configs", default="", help="folder of its device configurations")
+    parser.add_argument("--targets", default="gfx942,gfx1100")
+    parser.add_argument("--cus", type=int, default=2, help="compute units of the emulated device")
+    parser.add_argument("--rocm", default="/opt/rocm", help="folder of ROCm, whose libraries must be whole")
+    parser.add_argument("--program", help="the C++ test program pyflame_backends_test")
+    parser.add_argument("--filter", default="*Gpu*", help="its tests, as --gtest_filter")
+    parser.add_argument("--python", help="a Python that has the pyflame module and pytest")
+    parser.add_argument("--cases", nargs="*", default=["tests/ops/test_cases.py", "-k", "test_values"], help="arguments of pytest")
+    parser.add_argument("--chunk", type=int, default=20, help="cases of one process")
+    parser.add_argument("--timeout", type=int, default=120, help="seconds of a test")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", help="write the results here, as JSON")
+    a = parser.parse_args(arguments)
+    if not a.lib or not pathlib.Path(a.lib).is_file() or not pathlib.Path(a.configs).is_dir():
+        print("!!! SKIPPED: the emulator is not installed; nothing was tested. ROCJITSU_LIB and ROCJITSU_CONFIGS name its library and its folder of "
+              f"configurations (now '{a.lib}' and '{a.configs}')", file=sys.stderr)
+        return SKIPPED
+    rocm, unexplained, everything = kernel_code.Rocm(a.rocm), 0, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for target in a.targets.split(","):
+            results = run_target(a, rocm, target, folder)
+            everything[target] = [r._asdict() for r in results]
+            unexplained += show(target, results)
+            if not any(r.outcome == "pass" for r in results):
+                print(f"{target}: nothing passed", file=sys.stderr)
+                unexplained += 1
+    print(EVIDENCE)
+    if a.out:
+        pathlib.Path(a.out).write_text(json.dumps(everything, indent=1))
+    return 1 if unexplained else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
