@@ -57,7 +57,7 @@ struct Node {
   SourceLoc loc;
   template <class A>
   A attr() const {
-    A a;
+    A a{};
     std::copy(attrs.begin(), attrs.end(), reinterpret_cast<int64_t*>(&a));
     return a;
   }
