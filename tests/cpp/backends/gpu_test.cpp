@@ -8,7 +8,6 @@
 
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/kernel.h"
-#include "pyflame/backends/gpu/loop.h"
 #include "pyflame/backends/gpu/rt.h"
 #include "pyflame/base/half.h"
 #include "pyflame/ops/ops.h"
@@ -42,106 +41,6 @@ TEST(GpuScalars, HalfTypesAreTheHosts) {
     }
   EXPECT_TRUE(std::isnan(pf::half_to_float(pf::float_to_half(NAN))));
   EXPECT_TRUE(std::isnan(pf::bfloat_to_float(pf::float_to_bfloat(NAN))));
-}
-
-// A graph of one group over [rows, n], made by hand: no device is needed to write its kernel.
-struct ByHand {
-  Graph graph;
-  Group group;
-  int32_t binding(int64_t bytes) {
-    graph.slots.push_back({static_cast<size_t>(bytes), true, true, false});
-    graph.bindings.push_back({static_cast<int32_t>(graph.slots.size()) - 1});
-    group.elided.push_back(false);
-    return static_cast<int32_t>(graph.bindings.size()) - 1;
-  }
-  Operand tensor(DType dtype, const Dims& shape) {
-    Operand o;
-    o.dtype = dtype;
-    o.shape = shape;
-    o.strides = contiguous_strides(shape);
-    o.index = binding(shape.numel() * dtype_size(dtype));
-    return o;
-  }
-  Operand param(DType dtype) {
-    Operand o;
-    o.is_param = true;
-    o.dtype = dtype;
-    o.index = graph.params++;
-    return o;
-  }
-  Operand add(OpId op, Role role, std::vector<Operand> ins, const Operand& out) {
-    Node n;
-    n.op = op;
-    n.ins = std::move(ins);
-    n.outs = {out};
-    graph.nodes.push_back(n);
-    group.nodes.push_back(static_cast<int32_t>(graph.nodes.size()) - 1);
-    group.roles.push_back(role);
-    return out;
-  }
-};
-
-std::string chain_source(DType dtype) {
-  ByHand h;
-  const Dims shape{64, 1000};
-  h.group.kind = GroupKind::Loop;
-  h.group.space = shape;
-  h.group.split = 2;
-  const Operand x = h.tensor(dtype, shape);
-  Operand y = h.add(OpId::mul, Role::Map, {x, h.param(dtype)}, h.tensor(dtype, shape));
-  h.group.elided[static_cast<size_t>(y.index)] = true;
-  y = h.add(OpId::gelu, Role::Map, {y}, h.tensor(dtype, shape));
-  return gpu::loop_source({h.graph, h.group});
-}
-
-std::string centred_source(DType dtype) {
-  ByHand h;
-  const Dims shape{64, 1000}, row{64, 1};
-  h.group.kind = GroupKind::Loop;
-  h.group.space = shape;
-  h.group.split = 1;
-  const Operand x = h.tensor(dtype, shape);
-  const Operand sum = h.add(OpId::sum, Role::RowReduce, {x}, h.tensor(dtype, row));
-  const Operand mean = h.add(OpId::mul, Role::RowMap, {sum, h.param(dtype)}, h.tensor(dtype, row));
-  h.add(OpId::sub, Role::Map, {x, mean}, h.tensor(dtype, shape));
-  return gpu::loop_source({h.graph, h.group});
-}
-
-TEST(GpuLoop, OneKernelForEveryShapeAndValue) {
-  const std::string source = chain_source(DType::float32);
-  EXPECT_EQ(source.find("1000"), std::string::npos) << "a size is a run-time argument";
-  EXPECT_NE(source.find("pf::gelu"), std::string::npos);
-  EXPECT_NE(centred_source(DType::float16).find("pf::sub"), std::string::npos);
-}
-
-// For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
-TEST(GpuLoop, SourcesForOtherCompilers) {
-  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
-  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
-  const auto write = [&](const std::string& name, const std::string& text) {
-    std::ofstream out(std::string(folder) + "/" + name + ".hip");
-    out << text;
-    ASSERT_TRUE(out.flush()) << name;
-  };
-  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64}) {
-    const std::string type = gpu::stored_type(d), name(dtype_name(d));
-    write("chain_" + name, chain_source(d));
-    write("centred_" + name, centred_source(d));
-    write(
-        "matmul_" + name,
-        gpu::kernel_source(
-            {"matmul/matmul.h"}, 256,
-            fmt::format(
-                "(const {0}* a, const {0}* b, {0}* c, pf::MatmulShape p) {{ pf::matmul<{0}, 64, 16, 4>(a, b, c, p); }}",
-                type)));
-    write("softmax_" + name,
-          gpu::kernel_source(
-              {"rows/softmax.h"}, 256,
-              fmt::format(
-                  "(const {0}* x, {0}* y, pf::i64 rows, pf::i64 n, pf::View xr, pf::i64 xs, pf::View yr, pf::i64 ys) "
-                  "{{ pf::softmax<{0}, false, 256>(x, y, rows, n, xr, xs, yr, ys); }}",
-                  type)));
-  }
 }
 
 TEST(GpuRuntime, AbsenceHasAReason) {
@@ -199,17 +98,6 @@ TEST_F(OnGpu, GradientsAreTheHosts) {
   autograd::backward({sum(gelu(matmul(hx, hw)))});
   autograd::backward({sum(gelu(matmul(to_device(hx, gpu_), gw)))});
   expect_near(gw.grad(), hw.grad(), 1e-5);
-}
-
-TEST_F(OnGpu, AnOpWithoutAKernelRefusesByName) {
-  const Tensor x = rand({8}, DType::float32, gpu_);
-  try {
-    sort(x).first.data();
-    FAIL() << "sort has no kernel yet";
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("sort"), std::string::npos);
-  }
-  expect_near(add(x, 0.0), to_device(x, Device{}), 0);  // what came before is sound
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// cuBLASLt's numbers (12 and 13).
+#include "pyflame/backends/gpu/blas.h"
+
+namespace pyflame::gpu {
+
+namespace {
+constexpr const char* kLibraries[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
+                                      "/usr/local/cuda/lib64/libcublasLt.so", nullptr};
+}
+
+const BlasNumbers kCudaBlas = {
+    .name = "cublaslt",
+    .prefix = "cublasLt",
+    .libraries = kLibraries,
+    .absent = "cuBLASLt (libcublasLt.so) was not found; put its folder on LD_LIBRARY_PATH",
+    .op_n = 0,
+    .op_t = 1,
+    .compute_f32 = 68,
+    .compute_f64 = 70,
+    .compute_tf32 = 77,
+    .desc_trans_a = 3,
+    .desc_trans_b = 4,
+    .desc_epilogue = 7,
+    .desc_bias = 8,
+    .desc_bias_type = 26,
+    .layout_batch_count = 5,
+    .layout_batch_stride = 6,
+    .preference_workspace = 1,
+    .preference_alignment_a = 5,
+    .result_bytes = 96,
+    .result_workspace_at = 64,
+    .result_state_at = 72,
+};
+
+}  // namespace pyflame::gpu

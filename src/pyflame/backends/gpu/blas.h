@@ -1,0 +1,68 @@
+// The vendors' matrix libraries with fused epilogues, cuBLASLt and hipBLASLt, found at run time: their functions have the same parameters,
+// so one table of names serves both; the numbers of their enums differ and come from backends/cuda and backends/rocm.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "pyflame/backends/gpu/device.h"
+
+namespace pyflame::gpu {
+
+using BlasHandle = void*;
+using BlasDesc = void*;
+
+//   member, name after "cublasLt" or "hipblasLt", parameters
+#define PYFLAME_BLAS_FUNCTIONS(F)                                                                                 \
+  F(create, "Create", (BlasHandle * handle))                                                                      \
+  F(matmul_create, "MatmulDescCreate", (BlasDesc * desc, int compute, int scale))                                 \
+  F(matmul_destroy, "MatmulDescDestroy", (BlasDesc desc))                                                         \
+  F(matmul_set, "MatmulDescSetAttribute", (BlasDesc desc, int attribute, const void* value, size_t bytes))        \
+  F(layout_create, "MatrixLayoutCreate", (BlasDesc * layout, int type, uint64_t rows, uint64_t cols, int64_t ld)) \
+  F(layout_destroy, "MatrixLayoutDestroy", (BlasDesc layout))                                                     \
+  F(layout_set, "MatrixLayoutSetAttribute", (BlasDesc layout, int attribute, const void* value, size_t bytes))    \
+  F(preference_create, "MatmulPreferenceCreate", (BlasDesc * preference))                                         \
+  F(preference_destroy, "MatmulPreferenceDestroy", (BlasDesc preference))                                         \
+  F(preference_set, "MatmulPreferenceSetAttribute",                                                               \
+    (BlasDesc preference, int attribute, const void* value, size_t bytes))                                        \
+  F(heuristic, "MatmulAlgoGetHeuristic",                                                                          \
+    (BlasHandle handle, BlasDesc desc, BlasDesc a, BlasDesc b, BlasDesc c, BlasDesc d, BlasDesc preference,       \
+     int wanted, void* results, int* found))                                                                      \
+  F(matmul, "Matmul",                                                                                             \
+    (BlasHandle handle, BlasDesc desc, const void* alpha, const void* a, BlasDesc a_layout, const void* b,        \
+     BlasDesc b_layout, const void* beta, const void* c, BlasDesc c_layout, void* d, BlasDesc d_layout,           \
+     const void* algorithm, void* workspace, size_t workspace_bytes, Stream stream))
+
+// What the two give different numbers or sizes to. Data types (R_32F 0, R_64F 1, R_16F 2, R_16BF 14) and epilogues are numbered alike.
+struct BlasNumbers {
+  const char* name;              // of the entry, "cublaslt"
+  const char* prefix;            // of its functions
+  const char* const* libraries;  // ends with null
+  const char* absent;            // how to come by it
+  int op_n, op_t;
+  int compute_f32, compute_f64, compute_tf32;
+  int desc_trans_a, desc_trans_b, desc_epilogue, desc_bias, desc_bias_type;
+  int layout_batch_count, layout_batch_stride;
+  int preference_workspace;
+  int preference_alignment_a;  // then b, c, d; -1: the library does not ask
+  size_t result_bytes, result_workspace_at,
+      result_state_at;  // of a heuristic's result; the algorithm is its first member
+};
+extern const BlasNumbers kCudaBlas, kRocmBlas;
+
+constexpr int kBlasEpilogueNone = 1, kBlasEpilogueRelu = 2, kBlasEpilogueBias = 4, kBlasEpilogueGeluTanh = 32;
+constexpr size_t kMostResultBytes = 128;
+
+struct Blas {
+  const BlasNumbers* numbers = nullptr;
+#define PYFLAME_BLAS_MEMBER(member, name, parameters) int(*member) parameters = nullptr;
+  PYFLAME_BLAS_FUNCTIONS(PYFLAME_BLAS_MEMBER)
+#undef PYFLAME_BLAS_MEMBER
+};
+
+// The library of a device type with all of its functions; null where it is not there, with the reason in `why`. Needs no device.
+const Blas* blas(DeviceType type, std::string* why = nullptr);
+// Its handle on a device. Made once; only here, because hipBLASLt ends the process when it is asked without a device.
+BlasHandle blas_handle(const Blas& library, GpuDevice& device);
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,140 @@
+// See gemm.h.
+#include "pyflame/backends/gpu/gemm.h"
+
+#include <algorithm>
+
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+Product::Product(const Node& node) : dtype(node.outs[0].dtype) {
+  const Operand &a = node.ins[0], &b = node.ins[1], &c = node.outs[0];
+  const int r = c.shape.size();
+  m = c.shape[r - 2], n = c.shape[r - 1], k = a.shape.back();
+  a_row = a.strides[r - 2], a_col = a.strides[r - 1];
+  b_row = b.strides[r - 2], b_col = b.strides[r - 1];
+  c_row = c.strides[r - 2], c_col = c.strides[r - 1];
+  const Dims all = leading(c.shape, 2), as = over(a, all, 2), bs = over(b, all, 2), cs = leading(c.strides, 2);
+  for (int d = 0; d < all.size(); ++d) {
+    if (all[d] == 1) continue;
+    const int last = batch.size() - 1;
+    if (last >= 0 && a_batch[last] == as[d] * all[d] && b_batch[last] == bs[d] * all[d] &&
+        c_batch[last] == cs[d] * all[d]) {
+      batch[last] *= all[d];
+      a_batch[last] = as[d], b_batch[last] = bs[d], c_batch[last] = cs[d];
+      continue;
+    }
+    batch.push_back(all[d]);
+    a_batch.push_back(as[d]), b_batch.push_back(bs[d]), c_batch.push_back(cs[d]);
+  }
+}
+
+double Product::flops() const {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+         static_cast<double>(batches());
+}
+
+double Product::bytes() const {
+  const auto d = [](int64_t x) { return static_cast<double>(x); };
+  return d(dtype_size(dtype)) * d(batches()) * (d(m) * d(k) + d(k) * d(n) + d(m) * d(n));
+}
+
+Output::Output(const Problem& p) : space_(p.root().outs[0].shape), dtype_(p.root().outs[0].dtype) {
+  Expressions expressions(p, [this](const Operand& o) {
+    return fmt::format("pf::load((const {}*){} + ({}))", stored_type(o.dtype), pointer(o), address(o));
+  });
+  // The product is rounded to its own type before anything is computed with it.
+  body_ = fmt::format("const pf::C<{0}> v0 = pf::as<{0}>(x); ", stored_type(p.root().outs[0].dtype));
+  for (size_t i = 1; i < p.size(); ++i) body_ += expressions.declare(i) + " ";
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (!expressions.stored(i)) continue;
+    const Operand& o = p.node(i).outs[0];
+    body_ += fmt::format("pf::store(({}*){} + ({}), v{}); ", stored_type(o.dtype), pointer(o), address(o), i);
+  }
+  params_ = expressions.params();
+  params_text_ = expressions.arguments();
+}
+
+std::string Output::pointer(const Operand& o) {
+  auto at = std::find(bindings_.begin(), bindings_.end(), o.index);
+  if (at == bindings_.end()) at = bindings_.insert(at, o.index);
+  return fmt::format("e{}", at - bindings_.begin());
+}
+
+std::string Output::address(const Operand& o) {
+  // A root keeps its own form; the others have the rank of the space, with size 1 where they are broadcast.
+  const Dims strides = broadcast_strides(o.shape, o.strides, space_);
+  const int r = space_.size();
+  const auto number = [&](int64_t value) {
+    numbers_.push_back(value);
+    return fmt::format("q{}", numbers_.size() - 1);
+  };
+  std::string text;
+  const auto term = [&](const std::string& index, int64_t stride) {
+    if (stride == 0) return;
+    if (!text.empty()) text += " + ";
+    text += stride == 1 ? index : fmt::format("{} * {}", index, number(stride));
+  };
+  if (space_[r - 2] > 1) term("row", strides[r - 2]);
+  if (space_[r - 1] > 1) term("col", strides[r - 1]);
+  // One stride over all batch dims needs no division.
+  int64_t unit = 0, next = 0;
+  bool even = true;
+  for (int d = r - 3; d >= 0; --d) {
+    if (space_[d] == 1) continue;
+    if (next == 0) unit = strides[d], next = unit * space_[d];
+    else even &= strides[d] == next, next = strides[d] * space_[d];
+    if (unit == 0) even &= strides[d] == 0;
+  }
+  if (even) {
+    term("z", unit);
+  } else {
+    std::string rest = "z";
+    for (int d = r - 3; d >= 0; --d) {
+      if (space_[d] == 1) continue;
+      const std::string size = number(space_[d]);
+      term(fmt::format("({} % {})", rest, size), strides[d]);
+      rest = fmt::format("({} / {})", rest, size);
+    }
+  }
+  return text.empty() ? "0" : text;
+}
+
+std::string Output::parameters() const {
+  std::string text;
+  for (size_t i = 0; i < bindings_.size(); ++i) text += fmt::format(", void* e{}", i);
+  for (size_t i = 0; i < numbers_.size(); ++i) text += fmt::format(", long long q{}", i);
+  if (!params_text_.empty()) text += ", " + params_text_.substr(0, params_text_.size() - 2);
+  return text;
+}
+
+std::string Output::text(bool swapped) const {
+  std::string members, values;
+  const auto member = [&](const char* type, const std::string& name) {
+    members += fmt::format("{} {}; ", type, name);
+    values += (values.empty() ? "" : ", ") + name;
+  };
+  for (size_t i = 0; i < bindings_.size(); ++i) member("void*", fmt::format("e{}", i));
+  for (size_t i = 0; i < numbers_.size(); ++i) member("long long", fmt::format("q{}", i));
+  for (size_t i = 0; i < params_.size(); ++i) member(params_[i].real ? "double" : "long long", fmt::format("p{}", i));
+  return fmt::format(
+      "struct Out {{ {}PF_DEVICE void operator()(pf::i64 z, pf::i64 {}, pf::i64 {}, pf::C<{}> x) const {{ (void)z, "
+      "(void)row, (void)col; {}}} }}; const Out out = {{{}}};",
+      members, swapped ? "col" : "row", swapped ? "row" : "col", stored_type(dtype_), body_, values);
+}
+
+void Output::append(Arguments& arguments, const RunContext& ctx) {
+  pointers_.clear(), values_.clear();
+  for (const int32_t b : bindings_) pointers_.push_back(ctx.bindings[b]);
+  for (const auto& use : params_) values_.push_back(use.bits(ctx.params));
+  for (void* const& x : pointers_) arguments.add(x);
+  for (const int64_t& x : numbers_) arguments.add(x);
+  for (const uint64_t& x : values_) arguments.add(x);
+}
+
+std::array<unsigned, 3> tile_grid(int64_t tiles, int64_t batches) {
+  constexpr int64_t kMostBatches = 32768;  // the kernels go on in strides of the grid
+  return {static_cast<unsigned>(tiles), static_cast<unsigned>(std::min(batches, kMostBatches)), 1};
+}
+
+}  // namespace pyflame::gpu

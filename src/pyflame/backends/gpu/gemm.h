@@ -1,0 +1,69 @@
+// A matmul group as the GPU's entries see it: one geometry, one cost model, and the text of what becomes of each output element.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pyflame/backends/gpu/expression.h"
+#include "pyflame/backends/gpu/impls.h"
+#include "pyflame/backends/gpu/kernel.h"
+
+namespace pyflame::gpu {
+
+// C[z] = A[z] B[z]: m x k times k x n, for each z of `batch`, whose dims have been merged where all three matrices allow it.
+struct Product {
+  explicit Product(const Node& node);
+  DType dtype;
+  int64_t m, n, k;
+  Dims batch, a_batch, b_batch, c_batch;  // sizes, and strides of each
+  int64_t a_row, a_col, b_row, b_col, c_row, c_col;
+  int64_t batches() const { return batch.numel(); }
+  double flops() const;
+  double bytes() const;  // that must be moved at least, had each matrix to be read once
+};
+
+// The arguments of one launch: each must live until it is launched.
+struct Arguments {
+  std::vector<void*> pointers;
+  std::vector<uint32_t> sizes;
+  template <class T>
+  void add(const T& x) {
+    pointers.push_back(const_cast<void*>(static_cast<const void*>(&x)));
+    sizes.push_back(sizeof(T));
+  }
+  void clear() { pointers.clear(), sizes.clear(); }
+};
+
+// What the kernels of kernels/matmul do with an element: every node of the group after the product, and the stores. Its kernel arguments
+// come after the kernel's own.
+class Output {
+ public:
+  explicit Output(const Problem& p);
+  // "void* e0, …" with a leading comma.
+  std::string parameters() const;
+  // Statements that make `out`, called with (z, row, col, x), or with `swapped` (z, col, row, x). z counts the output's batch dims in
+  // row-major order.
+  std::string text(bool swapped) const;
+  void append(Arguments& arguments, const RunContext& ctx);
+
+ private:
+  std::string address(const Operand& o);
+  std::string pointer(const Operand& o);
+  Dims space_;
+  DType dtype_;
+  std::string body_, params_text_;
+  std::vector<int32_t> bindings_;
+  std::vector<int64_t> numbers_;
+  std::vector<Expressions::ParamUse> params_;
+  std::vector<void*> pointers_;  // of the run in progress
+  std::vector<uint64_t> values_;
+};
+
+// The text of a kernel for a group, as for aligned pointers.
+enum class MatmulEntry { few, units, tile };
+std::string matmul_source(const Problem& p, MatmulEntry entry);
+
+// Workgroups along x for tiles, along y for batches.
+std::array<unsigned, 3> tile_grid(int64_t tiles, int64_t batches);
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,249 @@
+// See library.h. The libraries think in columns: a row-major C = A B is their C^T = B^T A^T, with their A our B. A matrix of which either
+// dim is contiguous is read where it lies, transposed or not.
+#include "pyflame/backends/gpu/library.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "pyflame/backends/gpu/blas.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+// hipDataType and cudaDataType have the same numbers.
+int data_type(DType d) {
+  switch (d) {
+    case DType::float32: return 0;
+    case DType::float64: return 1;
+    case DType::float16: return 2;
+    case DType::bfloat16: return 14;
+    default: return -1;
+  }
+}
+
+// A matrix of lines x depth as the library is told of it: its columns lie along whichever dim is contiguous.
+struct Layout {
+  bool turned = false;  // the columns lie along the depth
+  int64_t rows = 0, cols = 0, ld = 0;
+};
+std::optional<Layout> layout_of(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride) {
+  if ((line_stride == 1 || lines == 1) && (depth_stride >= lines || depth == 1))
+    return Layout{false, lines, depth, depth == 1 ? lines : depth_stride};
+  if ((depth_stride == 1 || depth == 1) && (line_stride >= depth || lines == 1))
+    return Layout{true, depth, lines, lines == 1 ? depth : line_stride};
+  return std::nullopt;
+}
+
+// What the library does after the product: an add of one number for each column, and an activation.
+struct Epilogue {
+  int number = kBlasEpilogueNone;
+  int32_t bias = -1, out = 0;  // bindings
+};
+
+std::optional<Epilogue> epilogue_of(const Problem& p, std::string* why) {
+  Epilogue e;
+  e.out = p.root().outs[0].index;
+  for (size_t i = 1; i < p.size(); ++i) {
+    const Node& n = p.node(i);
+    const int32_t before = p.node(i - 1).outs[0].index;
+    const auto no = [&](const char* reason) {
+      *why = fmt::format("{}: {}", op_name(n.op), reason);
+      return std::nullopt;
+    };
+    if (!p.group.elided[static_cast<size_t>(before)]) return no("what comes before it must be kept as well");
+    if (n.outs[0].dtype != p.root().outs[0].dtype) return no("changes the dtype");
+    if (n.op == OpId::add && e.number == kBlasEpilogueNone) {
+      const bool first = !n.ins[0].is_param && n.ins[0].index == before;
+      const Operand& bias = n.ins[first ? 1 : 0];
+      if (bias.is_param || bias.index == before) return no("not a bias");
+      const int r = bias.shape.size();
+      for (int d = 0; d < r - 1; ++d)
+        if (bias.shape[d] != 1) return no("not a bias of one number for each column");
+      if (r < 1 || bias.shape[r - 1] != p.root().outs[0].shape.back() ||
+          (bias.shape[r - 1] > 1 && bias.strides[r - 1] != 1))
+        return no("not a bias of one number for each column");
+      e.number = kBlasEpilogueBias;
+      e.bias = bias.index;
+    } else if (n.op == OpId::gelu_tanh && !(e.number & ~(kBlasEpilogueNone | kBlasEpilogueBias)) &&
+               dtype_size(n.outs[0].dtype) == 2) {
+      e.number = (e.number & kBlasEpilogueBias) | kBlasEpilogueGeluTanh;
+    } else {
+      return no("the library has no such epilogue");
+    }
+    e.out = n.outs[0].index;
+  }
+  return e;
+}
+
+class LibraryProduct final : public Executable {
+ public:
+  explicit LibraryProduct(const Problem& p)
+      : product_(p.root()),
+        library_(*blas(p.graph.device.type)),
+        numbers_(*library_.numbers),
+        a_(p.root().ins[0].index),
+        b_(p.root().ins[1].index) {
+    std::string why;
+    epilogue_ = *epilogue_of(p, &why);
+    GpuDevice& d = device(p.graph.device.type, p.graph.device.index);
+    handle_ = blas_handle(library_, d);
+    d.enter();
+    const Product& g = product_;
+    const int type = data_type(g.dtype);
+    const bool wide = g.dtype == DType::float64;
+    check(library_.matmul_create(&desc_, wide ? numbers_.compute_f64 : numbers_.compute_f32, wide ? 1 : 0),
+          "a product");
+    const Layout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
+    set(numbers_.desc_trans_a, first.turned ? numbers_.op_t : numbers_.op_n);
+    set(numbers_.desc_trans_b, second.turned ? numbers_.op_n : numbers_.op_t);
+    set(numbers_.desc_epilogue, epilogue_.number);
+    if (epilogue_.bias >= 0) {
+      set(numbers_.desc_bias_type, type);
+      const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic looks at its alignment
+      check(library_.matmul_set(desc_, numbers_.desc_bias, &somewhere, sizeof somewhere), "a bias");
+    }
+    const Layout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
+    // The library's second operand is depth x lines: its columns lie along the depth when ours are turned.
+    lay(0, type, first, g.b_batch);
+    lay(1, type, second, g.a_batch);
+    lay(2, type, last, g.c_batch);
+    algorithm_ = ask(16);
+    if (algorithm_) std::memcpy(&workspace_, algorithm_->data() + numbers_.result_workspace_at, sizeof workspace_);
+  }
+  ~LibraryProduct() override {
+    for (BlasDesc l : layouts_)
+      if (l) library_.layout_destroy(l);
+    if (desc_) library_.matmul_destroy(desc_);
+  }
+  LibraryProduct(const LibraryProduct&) = delete;
+  LibraryProduct& operator=(const LibraryProduct&) = delete;
+
+  bool has_algorithm() const { return algorithm_.has_value(); }
+  size_t workspace() const override { return workspace_; }
+
+  void run(const RunContext& ctx) override {
+    GpuDevice& d = device(library_.numbers == &kRocmBlas ? DeviceType::rocm : DeviceType::cuda, ctx.device);
+    d.enter();
+    const void *a = ctx.bindings[a_], *b = ctx.bindings[b_];
+    void* c = ctx.bindings[epilogue_.out];
+    if (epilogue_.bias >= 0) {
+      const void* bias = ctx.bindings[epilogue_.bias];
+      check(library_.matmul_set(desc_, numbers_.desc_bias, &bias, sizeof bias), "a bias");
+    }
+    const Result* algorithm = &*algorithm_;
+    const size_t alignment = common_alignment(a, b, c);
+    if (alignment < 16) {
+      // A view that begins between two vectors: an algorithm that can read it, with the same workspace.
+      if (!odd_ || odd_alignment_ != alignment)
+        odd_ = ask(static_cast<uint32_t>(alignment)), odd_alignment_ = alignment;
+      PF_CHECK(odd_, NotImplemented, "matmul: {} has no kernel for pointers aligned to {} bytes", numbers_.name,
+               alignment);
+      algorithm = &*odd_;
+    }
+    const float one = 1, zero = 0;
+    const double wide_one = 1, wide_zero = 0;
+    const bool wide = product_.dtype == DType::float64;
+    check(library_.matmul(handle_, desc_, wide ? static_cast<const void*>(&wide_one) : &one, b, layouts_[0], a,
+                          layouts_[1], wide ? static_cast<const void*>(&wide_zero) : &zero, c, layouts_[2], c,
+                          layouts_[2], algorithm->data(), ctx.workspace, workspace_, d.stream()),
+          "the product");
+  }
+
+ private:
+  using Result = std::array<unsigned char, kMostResultBytes>;
+
+  void check(int status, const char* what) const {
+    PF_CHECK(status == 0, Runtime, "matmul: {} refused {}; got status {} for {} x {} x {} of {}", numbers_.name, what,
+             status, product_.m, product_.k, product_.n, dtype_name(product_.dtype));
+  }
+  void set(int attribute, int value) {
+    check(library_.matmul_set(desc_, attribute, &value, sizeof value), "an attribute");
+  }
+  void lay(size_t at, int type, const Layout& l, const Dims& batch_strides) {
+    check(
+        library_.layout_create(&layouts_[at], type, static_cast<uint64_t>(l.rows), static_cast<uint64_t>(l.cols), l.ld),
+        "a layout");
+    if (product_.batch.empty()) return;
+    const auto count = static_cast<int32_t>(product_.batch[0]);
+    check(library_.layout_set(layouts_[at], numbers_.layout_batch_count, &count, sizeof count), "a batch");
+    const int64_t stride = batch_strides[0];
+    check(library_.layout_set(layouts_[at], numbers_.layout_batch_stride, &stride, sizeof stride), "a batch stride");
+  }
+  static size_t common_alignment(const void* a, const void* b, const void* c) {
+    const uintptr_t bits =
+        reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | reinterpret_cast<uintptr_t>(c) | 16;
+    return bits & (~bits + 1);
+  }
+  // The library's first choice; empty where it has none.
+  std::optional<Result> ask(uint32_t alignment) {
+    BlasDesc preference = nullptr;
+    check(library_.preference_create(&preference), "a preference");
+    const uint64_t most = algorithm_ ? workspace_ : kWorkspace;
+    library_.preference_set(preference, numbers_.preference_workspace, &most, sizeof most);
+    if (numbers_.preference_alignment_a >= 0)
+      for (int i = 0; i < 4; ++i)
+        library_.preference_set(preference, numbers_.preference_alignment_a + i, &alignment, sizeof alignment);
+    Result result{};
+    int found = 0, state = 0;
+    const int status = library_.heuristic(handle_, desc_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
+                                          preference, 1, result.data(), &found);
+    library_.preference_destroy(preference);
+    std::memcpy(&state, result.data() + numbers_.result_state_at, sizeof state);
+    if (status != 0 || found == 0 || state != 0) return std::nullopt;
+    return result;
+  }
+
+  Product product_;
+  const Blas& library_;
+  const BlasNumbers& numbers_;
+  int32_t a_, b_;
+  Epilogue epilogue_;
+  BlasHandle handle_ = nullptr;
+  BlasDesc desc_ = nullptr;
+  std::array<BlasDesc, 3> layouts_{};
+  std::optional<Result> algorithm_, odd_;
+  size_t odd_alignment_ = 0, workspace_ = 0;
+};
+
+}  // namespace
+
+Refusal library_refuses(const Problem& p, const Product& g) {
+  if (data_type(g.dtype) < 0) return "no library multiplies this dtype";
+  if (g.m * g.n * g.k * g.batches() == 0) return "nothing to multiply";
+  if (g.batch.size() > 1) return "the batch dims are not one stride apart";
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (std::max({g.m, g.n, g.k, g.batches()}) > kMost) return "a dim is larger than the library's";
+  if (!layout_of(g.n, g.k, g.b_col, g.b_row) || !layout_of(g.m, g.k, g.a_row, g.a_col))
+    return "a matrix has no contiguous dim";
+  if ((g.c_col != 1 && g.n > 1) || (g.c_row < g.n && g.m > 1)) return "the output's rows are not contiguous";
+  std::string why;
+  if (!blas(p.graph.device.type, &why)) return why;
+  return std::nullopt;
+}
+
+Refusal library_refuses_epilogue(const Problem& p) {
+  std::string why;
+  if (!epilogue_of(p, &why)) return why;
+  if (p.size() == 1) return std::nullopt;
+  if (p.root().outs[0].dtype == DType::float64) return "no epilogues in float64";
+  // The last output stands for the product's.
+  const Operand &c = p.root().outs[0], &last = p.node(p.size() - 1).outs[0];
+  if (!(broadcast_strides(last.shape, last.strides, c.shape) == broadcast_strides(c.shape, c.strides, c.shape)))
+    return "the result does not lie as the product does";
+  return std::nullopt;
+}
+
+Refusal library_has_no_kernel(const Problem& p) {
+  if (LibraryProduct(p).has_algorithm()) return std::nullopt;
+  return "the library has no kernel for this problem";
+}
+
+std::unique_ptr<Executable> make_library(const Problem& p) { return std::make_unique<LibraryProduct>(p); }
+
+}  // namespace pyflame::gpu

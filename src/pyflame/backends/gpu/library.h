@@ -1,0 +1,17 @@
+// Products by cuBLASLt or hipBLASLt.
+#pragma once
+#include "pyflame/backends/gpu/gemm.h"
+
+namespace pyflame::gpu {
+
+// Why a library cannot take the product (its group's other nodes aside); empty when it can.
+Refusal library_refuses(const Problem& p, const Product& product);
+// And the whole group with its epilogue.
+Refusal library_refuses_epilogue(const Problem& p);
+
+// Asked last, because it asks the library. Only where the two above have not refused.
+Refusal library_has_no_kernel(const Problem& p);
+
+std::unique_ptr<Executable> make_library(const Problem& p);
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,35 @@
+// hipBLASLt's numbers (0.x and 1.x).
+#include "pyflame/backends/gpu/blas.h"
+
+namespace pyflame::gpu {
+
+namespace {
+constexpr const char* kLibraries[] = {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so",
+                                      "/opt/rocm/lib/libhipblaslt.so", nullptr};
+}
+
+const BlasNumbers kRocmBlas = {
+    .name = "hipblaslt",
+    .prefix = "hipblasLt",
+    .libraries = kLibraries,
+    .absent = "hipBLASLt (libhipblaslt.so) was not found; install ROCm's hipblaslt package",
+    .op_n = 111,
+    .op_t = 112,
+    .compute_f32 = 2,
+    .compute_f64 = 7,
+    .compute_tf32 = 6,
+    .desc_trans_a = 0,
+    .desc_trans_b = 1,
+    .desc_epilogue = 2,
+    .desc_bias = 3,
+    .desc_bias_type = 4,
+    .layout_batch_count = 0,
+    .layout_batch_stride = 1,
+    .preference_workspace = 1,
+    .preference_alignment_a = -1,
+    .result_bytes = 56,
+    .result_workspace_at = 24,
+    .result_state_at = 32,
+};
+
+}  // namespace pyflame::gpu

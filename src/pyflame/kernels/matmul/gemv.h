@@ -1,0 +1,125 @@
+// A matrix times a few vectors (up to kFew): reading the matrix is the work, so every element of it is read once, 16 bytes at a time.
+// Two kernels: neighbours of the matrix lie along the sum (a team of lanes reduces a line) or along the outputs (a thread owns columns).
+// The matrix is [n, k], the vectors are [few, k]; out(batch, line, vector, sum) is called once for each output (and split).
+#pragma once
+
+namespace pf {
+
+struct GemvShape {
+  i64 n, k, few, batches;
+  i64 w_line, w_depth, x_line, x_depth;  // strides of the matrix and of the vectors
+  i64 depth, splits;                     // as MatmulShape's
+  View w_batch, x_batch;
+};
+
+#ifdef PF_ON_DEVICE
+// kTeam lanes reduce kLines lines together; a power of two, at most the workgroup.
+template <class S, int kFew, int kTeam, int kLines, int kThreads, int kVec, class Out>
+PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out& out) {
+  using T = C<S>;
+  constexpr int kTeams = kThreads / kTeam, kAhead = kLines == 1 ? 4 : 2;
+  PF_SHARED T shared[kTeam > 32 ? kThreads : 1];
+  const int team = (int)thread() / kTeam, me = (int)thread() % kTeam;
+  const i64 blocks = (p.n + kTeams * kLines - 1) / (kTeams * kLines);
+  const i64 split = group().x / blocks, line0 = (group().x % blocks * kTeams + team) * kLines;
+  const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  for (i64 z = group().y; z < p.batches; z += groups().y) {
+    const S* from_w = w + p.w_batch.at(z);
+    const S* from_x = x + p.x_batch.at(z);
+    T sums[kLines][kFew] = {};
+    for (i64 k = begin + me * kVec; k < end; k += kTeam * kVec * kAhead) {
+      Vec<S, kVec> matrix[kAhead][kLines];
+#pragma unroll
+      for (int h = 0; h < kAhead; ++h)
+#pragma unroll
+        for (int l = 0; l < kLines; ++l) {
+          const i64 at = k + h * kTeam * kVec;
+          matrix[h][l] = Vec<S, kVec>{};
+          if (at < end && line0 + l < p.n)
+            matrix[h][l] = load_vec<kVec>(from_w + (line0 + l) * p.w_line + at * p.w_depth);
+        }
+#pragma unroll
+      for (int h = 0; h < kAhead; ++h) {
+        const i64 at = k + h * kTeam * kVec;
+        if (at < end) {
+#pragma unroll
+          for (int f = 0; f < kFew; ++f)
+            if (f < p.few) {
+              const Vec<S, kVec> v = load_vec<kVec>(from_x + f * p.x_line + at * p.x_depth);
+#pragma unroll
+              for (int l = 0; l < kLines; ++l)
+#pragma unroll
+                for (int i = 0; i < kVec; ++i)
+                  sums[l][f] = multiply_add(load(&matrix[h][l].v[i]), load(&v.v[i]), sums[l][f]);
+            }
+        }
+      }
+    }
+#pragma unroll
+    for (int l = 0; l < kLines; ++l)
+#pragma unroll
+      for (int f = 0; f < kFew; ++f)
+        if (f < p.few) {
+          T sum;
+          if constexpr (kTeam > 32) sum = over_group<Sum, kThreads>(sums[l][f], shared);
+          else sum = over_lanes<Sum, kTeam>(sums[l][f]);
+          if (me == 0 && line0 + l < p.n) out(split * p.batches + z, line0 + l, f, sum);
+        }
+  }
+}
+
+// kWide threads own kVec neighbouring lines each; the others of the workgroup take other depths. Vectors are staged kStep depths at a time.
+template <class S, int kFew, int kWide, int kThreads, int kVec, class Out>
+PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out& out) {
+  using T = C<S>;
+  constexpr int kSlices = kThreads / kWide, kAhead = 4, kStep = kSlices * kAhead, kLines = kWide * kVec;
+  constexpr int kStaged = kStep * kFew, kParts = kSlices * kLines;
+  PF_SHARED __attribute__((aligned(32))) T shared[kStaged > kParts ? kStaged : kParts];
+  const int slice = (int)thread() / kWide, column = (int)thread() % kWide * kVec;
+  const i64 blocks = (p.n + kLines - 1) / kLines, split = group().x / blocks, line0 = group().x % blocks * kLines;
+  const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  for (i64 z = group().y; z < p.batches; z += groups().y) {
+    const S* from_w = w + p.w_batch.at(z) + (line0 + column) * p.w_line;
+    const S* from_x = x + p.x_batch.at(z);
+    T sums[kFew][kVec] = {};
+    for (i64 k = begin; k < end; k += kStep) {
+      Vec<S, kVec> matrix[kAhead];
+#pragma unroll
+      for (int h = 0; h < kAhead; ++h) {
+        const i64 at = k + h * kSlices + slice;
+        matrix[h] = Vec<S, kVec>{};
+        if (at < end && line0 + column < p.n) matrix[h] = load_vec<kVec>(from_w + at * p.w_depth);
+      }
+      for (int e = (int)thread(); e < kStep * kFew; e += kThreads) {
+        const int d = e % kStep, f = e / kStep;
+        shared[d * kFew + f] = k + d < end && f < p.few ? load(from_x + f * p.x_line + (k + d) * p.x_depth) : T(0);
+      }
+      barrier();
+#pragma unroll
+      for (int h = 0; h < kAhead; ++h)
+#pragma unroll
+        for (int f = 0; f < kFew; ++f) {
+          const T v = shared[(h * kSlices + slice) * kFew + f];
+#pragma unroll
+          for (int i = 0; i < kVec; ++i) sums[f][i] = multiply_add(load(&matrix[h].v[i]), v, sums[f][i]);
+        }
+      barrier();
+    }
+#pragma unroll
+    for (int f = 0; f < kFew; ++f)
+      if (f < p.few) {
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) shared[slice * kLines + column + i] = sums[f][i];
+        barrier();
+        for (int e = (int)thread(); e < kLines; e += kThreads) {
+          T sum = shared[e];
+          for (int s = 1; s < kSlices; ++s) sum = add<T>(sum, shared[s * kLines + e]);
+          if (line0 + e < p.n) out(split * p.batches + z, line0 + e, f, sum);
+        }
+        barrier();
+      }
+  }
+}
+#endif
+
+}  // namespace pf

@@ -1,0 +1,152 @@
+// Matrix product by multiply-adds, for every dtype and any strides: a tile of outputs for each workgroup through shared memory, a small block
+// of them in each thread's registers. Where tiles are few, the threads of a workgroup share out the depth as well (slices), and workgroups
+// may too (splits); parts are added in an order that the shape alone fixes. What becomes of an element is `out`'s business: it stores,
+// after whatever elementwise ops come along.
+#pragma once
+
+namespace pf {
+
+struct MatmulShape {
+  i64 m, n, k, batches;
+  i64 a_row, a_col, b_row, b_col;  // strides
+  i64 depth;                       // of k that one split takes, a multiple of the tile's depth
+  i64 splits;
+  View a_batch, b_batch;  // over the batch dims, which have the output's sizes
+};
+
+#ifdef PF_ON_DEVICE
+PF_DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+PF_DEVICE double multiply_add(double a, double b, double c) { return ::fma(a, b, c); }
+template <class T>
+PF_DEVICE T multiply_add(T a, T b, T c) {
+  return add<T>(c, mul<T>(a, b));
+}
+
+// A rectangle of lines x depth elements on its way from memory to shared memory, by way of registers, so that the next one travels while
+// this one is computed with. kAlong: neighbours in memory lie along the depth, otherwise across the lines. kVec elements at a time: then
+// lines or depth, whichever is contiguous, is a multiple of it, and every access is aligned.
+template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec>
+struct Fetch {
+  static constexpr int kVecs = kLines * kDepth / kVec, kEach = (kVecs + kThreads - 1) / kThreads;
+  static constexpr bool kWhole = kVecs % kThreads == 0;
+  Vec<S, kVec> held[kEach];
+  static PF_DEVICE int line(int e) { return kAlong ? e / (kDepth / kVec) : e % (kLines / kVec) * kVec; }
+  static PF_DEVICE int depth(int e) { return kAlong ? e % (kDepth / kVec) * kVec : e / (kLines / kVec); }
+  // Lines before `lines` and depths before `depths` are there; others are zero.
+  PF_DEVICE void from(const S* p, i64 line_stride, i64 depth_stride, i64 lines, i64 depths) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int e = (int)thread() + i * kThreads, l = line(e), d = depth(e);
+      held[i] = Vec<S, kVec>{};
+      if ((kWhole || e < kVecs) && l < lines && d < depths)
+        held[i] = load_vec<kVec>(p + l * line_stride + d * depth_stride);
+    }
+  }
+  // As [depth][line], in the type of the computation.
+  template <class T>
+  PF_DEVICE void put(T* to, int pitch) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int e = (int)thread() + i * kThreads, l = line(e), d = depth(e);
+      if (kWhole || e < kVecs) {
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) to[(kAlong ? d + j : d) * pitch + (kAlong ? l : l + j)] = load(&held[i].v[j]);
+      }
+    }
+  }
+};
+
+// kEachRow, kEachCol: outputs of a thread, multiples of 4. out(batch, row, col, sum) is called once for each output (and split, in
+// which case `batch` is split * batches + batch).
+template <class S, int kRows, int kCols, int kDepth, int kEachRow, int kEachCol, int kThreads, bool kAlongA,
+          bool kAlongB, int kVecA, int kVecB, class Out>
+PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const Out& out) {
+  using T = C<S>;
+  constexpr int kWide = kCols / kEachCol, kTeam = kRows / kEachRow * kWide, kSlices = kThreads / kTeam;
+  constexpr int kPad = 4, kPitchA = kRows + kPad, kPitchB = kCols + kPad;
+  constexpr int kStaged = kDepth * (kPitchA + kPitchB), kParts = kSlices > 1 ? kSlices * kRows * kCols : 1;
+  static_assert(kTeam * kSlices == kThreads && kDepth % kSlices == 0 && kEachRow % 4 == 0 && kEachCol % 4 == 0);
+  PF_SHARED __attribute__((aligned(32))) T shared[kStaged > kParts ? kStaged : kParts];
+  T* as = shared;
+  T* bs = shared + kDepth * kPitchA;
+  const int slice = (int)thread() / kTeam, tx = (int)thread() % kTeam % kWide, ty = (int)thread() % kTeam / kWide;
+  const i64 wide = (p.n + kCols - 1) / kCols, high = (p.m + kRows - 1) / kRows;
+  const i64 tile = group().x % (wide * high), split = group().x / (wide * high);
+  const i64 row0 = tile / wide * kRows, col0 = tile % wide * kCols;
+  const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  for (i64 z = group().y; z < p.batches; z += groups().y) {
+    const S* from_a = a + p.a_batch.at(z) + row0 * p.a_row;
+    const S* from_b = b + p.b_batch.at(z) + col0 * p.b_col;
+    Fetch<S, kRows, kDepth, kThreads, kAlongA, kVecA> next_a;
+    Fetch<S, kCols, kDepth, kThreads, kAlongB, kVecB> next_b;
+    T sums[kEachRow][kEachCol] = {};
+    const auto fetch = [&](i64 k) {
+      next_a.from(from_a + k * p.a_col, p.a_row, p.a_col, p.m - row0, end - k);
+      next_b.from(from_b + k * p.b_row, p.b_col, p.b_row, p.n - col0, end - k);
+    };
+    fetch(begin);
+    for (i64 k = begin; k < end; k += kDepth) {
+      next_a.put(as, kPitchA);
+      next_b.put(bs, kPitchB);
+      barrier();
+      if (k + kDepth < end) fetch(k + kDepth);
+#pragma unroll(kDepth / kSlices < 16 ? kDepth / kSlices : 16)
+      for (int d = 0; d < kDepth / kSlices; ++d) {
+        const T* xs = as + (d * kSlices + slice) * kPitchA + ty * 4;
+        const T* ys = bs + (d * kSlices + slice) * kPitchB + tx * 4;
+        Vec<T, 4> x[kEachRow / 4], y[kEachCol / 4];
+#pragma unroll
+        for (int i = 0; i < kEachRow / 4; ++i) x[i] = load_vec<4>(xs + i * (kRows / (kEachRow / 4)));
+#pragma unroll
+        for (int j = 0; j < kEachCol / 4; ++j) y[j] = load_vec<4>(ys + j * (kCols / (kEachCol / 4)));
+#pragma unroll
+        for (int i = 0; i < kEachRow; ++i)
+#pragma unroll
+          for (int j = 0; j < kEachCol; ++j) sums[i][j] = multiply_add(x[i / 4][i % 4], y[j / 4][j % 4], sums[i][j]);
+      }
+      barrier();
+    }
+    const i64 at = split * p.batches + z;
+    if constexpr (kSlices > 1) {
+#pragma unroll
+      for (int i = 0; i < kEachRow; ++i)
+#pragma unroll
+        for (int j = 0; j < kEachCol; ++j) {
+          const int r = i / 4 * (kRows / (kEachRow / 4)) + ty * 4 + i % 4;
+          const int c = j / 4 * (kCols / (kEachCol / 4)) + tx * 4 + j % 4;
+          shared[(slice * kRows + r) * kCols + c] = sums[i][j];
+        }
+      barrier();
+      for (int e = (int)thread(); e < kRows * kCols; e += kThreads) {
+        T sum = shared[e];
+        for (int s = 1; s < kSlices; ++s) sum = add<T>(sum, shared[s * kRows * kCols + e]);
+        const i64 row = row0 + e / kCols, col = col0 + e % kCols;
+        if (row < p.m && col < p.n) out(at, row, col, sum);
+      }
+      barrier();
+    } else {
+#pragma unroll
+      for (int i = 0; i < kEachRow; ++i)
+#pragma unroll
+        for (int j = 0; j < kEachCol; ++j) {
+          const i64 row = row0 + i / 4 * (kRows / (kEachRow / 4)) + ty * 4 + i % 4;
+          const i64 col = col0 + j / 4 * (kCols / (kEachCol / 4)) + tx * 4 + j % 4;
+          if (row < p.m && col < p.n) out(at, row, col, sums[i][j]);
+        }
+    }
+  }
+}
+
+// The parts of all splits, [split][batch][row][col], added in their order.
+template <class T, class Out>
+PF_DEVICE void add_splits(const T* parts, i64 splits, i64 batches, i64 m, i64 n, const Out& out) {
+  const i64 total = batches * m * n;
+  for (i64 i = (i64)group().x * threads() + thread(); i < total; i += (i64)groups().x * threads()) {
+    T sum = parts[i];
+    for (i64 s = 1; s < splits; ++s) sum = add<T>(sum, parts[s * total + i]);
+    out(i / (m * n), i / n % m, i % n, sum);
+  }
+}
+#endif
+
+}  // namespace pf

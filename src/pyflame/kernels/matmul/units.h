@@ -1,0 +1,130 @@
+// Matrix product of 16-bit floats by the matrix units (device/mma.h), summed in float32. A workgroup computes a tile of outputs, a wave blocks of
+// 16 x 16 of it; the depth is shared out in slices where tiles are few. How many waves there are decides who computes what, never in which
+// order a sum is made.
+#pragma once
+
+namespace pf {
+
+#ifdef PF_ON_DEVICE
+// A rectangle of lines x depth elements as it lies in memory: [line][depth] when neighbours lie along the depth, else [depth][line].
+template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec>
+struct Stage {
+  using In = Fetch<S, kLines, kDepth, kThreads, kAlong, kVec>;
+  static constexpr int kPitch = (kAlong ? kDepth : kLines) + 8, kSize = kPitch * (kAlong ? kLines : kDepth);
+  In in;
+  PF_DEVICE void put(S* to) const {
+#pragma unroll
+    for (int i = 0; i < In::kEach; ++i) {
+      const int e = (int)thread() + i * kThreads, l = In::line(e), d = In::depth(e);
+      if (In::kWhole || e < In::kVecs) store_vec(to + (kAlong ? l * kPitch + d : d * kPitch + l), in.held[i]);
+    }
+  }
+};
+
+// kHigh x kLong: blocks of 16 x 16 that a wave computes side by side. out as in matmul_tile.
+template <class S, int kRows, int kCols, int kDepth, int kHigh, int kLong, int kSlices, int kThreads, bool kAlongA,
+          bool kAlongB, int kVecA, int kVecB, class Out>
+PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const Out& out) {
+  using M = Mma<S>;
+  using StageA = Stage<S, kRows, kDepth, kThreads, kAlongA, kVecA>;
+  using StageB = Stage<S, kCols, kDepth, kThreads, kAlongB, kVecB>;
+  constexpr int kAcross = kCols / (16 * kLong), kParts = kRows / (16 * kHigh) * kAcross, kItems = kParts * kSlices;
+  constexpr int kWaves = kThreads / kWave, kMine = (kItems + kWaves - 1) / kWaves;
+  constexpr int kStaged = (StageA::kSize + StageB::kSize) * (int)sizeof(S),
+                kSums = kSlices > 1 ? kSlices * kRows * kCols * 4 : 16;
+  static_assert(kDepth % (16 * kSlices) == 0);
+  PF_SHARED __attribute__((aligned(16))) char shared[kStaged > kSums ? kStaged : kSums];
+  S* as = (S*)shared;
+  S* bs = as + StageA::kSize;
+  const i64 wide = (p.n + kCols - 1) / kCols, high = (p.m + kRows - 1) / kRows;
+  const i64 split = group().x / (wide * high);
+  // Tiles in bands of 8 rows, so that workgroups that run together share what they read.
+  constexpr i64 kBand = 8;
+  const i64 tile = group().x % (wide * high), band = tile / (kBand * wide), in_band = tile % (kBand * wide);
+  const i64 band_rows = high - band * kBand < kBand ? high - band * kBand : kBand;
+  const i64 row0 = (band * kBand + in_band % band_rows) * kRows, col0 = in_band / band_rows * kCols;
+  const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  for (i64 z = group().y; z < p.batches; z += groups().y) {
+    const S* from_a = a + p.a_batch.at(z) + row0 * p.a_row;
+    const S* from_b = b + p.b_batch.at(z) + col0 * p.b_col;
+    StageA next_a;
+    StageB next_b;
+    typename M::C sums[kMine][kHigh][kLong];
+#pragma unroll
+    for (int w = 0; w < kMine; ++w)
+#pragma unroll
+      for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+        for (int j = 0; j < kLong; ++j)
+#pragma unroll
+          for (int e = 0; e < M::kC; ++e) sums[w][i][j].v[e] = 0;
+    const auto fetch = [&](i64 k) {
+      next_a.in.from(from_a + k * p.a_col, p.a_row, p.a_col, p.m - row0, end - k);
+      next_b.in.from(from_b + k * p.b_row, p.b_col, p.b_row, p.n - col0, end - k);
+    };
+    fetch(begin);
+    for (i64 k = begin; k < end; k += kDepth) {
+      next_a.put(as);
+      next_b.put(bs);
+      barrier();
+      if (k + kDepth < end) fetch(k + kDepth);
+#pragma unroll
+      for (int w = 0; w < kMine; ++w) {
+        const int item = wave() + w * kWaves, part = item % kParts, slice = item / kParts;
+        if (kItems % kWaves == 0 || item < kItems) {
+          const int r = part / kAcross * 16 * kHigh, c = part % kAcross * 16 * kLong;
+#pragma unroll
+          for (int d = slice * 16; d < kDepth; d += 16 * kSlices) {
+            typename M::A x[kHigh];
+            typename M::B y[kLong];
+#pragma unroll
+            for (int i = 0; i < kHigh; ++i)
+              x[i] = kAlongA ? M::load_a(as + (r + 16 * i) * StageA::kPitch + d, StageA::kPitch)
+                             : M::load_a_t(as + d * StageA::kPitch + r + 16 * i, StageA::kPitch);
+#pragma unroll
+            for (int j = 0; j < kLong; ++j)
+              y[j] = kAlongB ? M::load_b_t(bs + (c + 16 * j) * StageB::kPitch + d, StageB::kPitch)
+                             : M::load_b(bs + d * StageB::kPitch + c + 16 * j, StageB::kPitch);
+#pragma unroll
+            for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+              for (int j = 0; j < kLong; ++j) M::fma(sums[w][i][j], x[i], y[j]);
+          }
+        }
+      }
+      barrier();
+    }
+    const i64 at = split * p.batches + z;
+    float* parts = (float*)shared;
+#pragma unroll
+    for (int w = 0; w < kMine; ++w) {
+      const int item = wave() + w * kWaves, part = item % kParts, slice = item / kParts;
+      if (kItems % kWaves == 0 || item < kItems) {
+#pragma unroll
+        for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+          for (int j = 0; j < kLong; ++j)
+#pragma unroll
+            for (int e = 0; e < M::kC; ++e) {
+              const int r = (part / kAcross * kHigh + i) * 16 + M::row(e),
+                        c = (part % kAcross * kLong + j) * 16 + M::col(e);
+              if constexpr (kSlices > 1) parts[(slice * kRows + r) * kCols + c] = sums[w][i][j].v[e];
+              else if (row0 + r < p.m && col0 + c < p.n) out(at, row0 + r, col0 + c, sums[w][i][j].v[e]);
+            }
+      }
+    }
+    if constexpr (kSlices > 1) {
+      barrier();
+      for (int e = (int)thread(); e < kRows * kCols; e += kThreads) {
+        float sum = parts[e];
+        for (int s = 1; s < kSlices; ++s) sum += parts[s * kRows * kCols + e];
+        const i64 row = row0 + e / kCols, col = col0 + e % kCols;
+        if (row < p.m && col < p.n) out(at, row, col, sum);
+      }
+      barrier();
+    }
+  }
+}
+#endif
+
+}  // namespace pf

@@ -1,0 +1,298 @@
+// matmul on a GPU: the text of its kernels, the numbers of the libraries' enums against the vendors' own headers where these are installed, and,
+// where there is a device, products of every dtype, layout, batch and epilogue against the host's.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <vector>
+
+#include "pyflame/backends/gpu/blas.h"
+#include "pyflame/backends/gpu/gemm.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/runtime/device.h"
+
+#if __has_include(<hipblaslt/hipblaslt.h>)
+#define __HIP_PLATFORM_AMD__ 1
+#include <hipblaslt/hipblaslt.h>
+#define PYFLAME_HAS_HIPBLASLT 1
+#endif
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#define PYFLAME_HAS_CUBLASLT 1
+#endif
+
+namespace pyflame {
+namespace {
+
+// --- the libraries
+#ifdef PYFLAME_HAS_HIPBLASLT
+TEST(GpuBlas, NumbersAreHipblaslts) {
+  const gpu::BlasNumbers& n = gpu::kRocmBlas;
+  EXPECT_EQ(n.op_n, HIPBLAS_OP_N);
+  EXPECT_EQ(n.op_t, HIPBLAS_OP_T);
+  EXPECT_EQ(n.compute_f32, HIPBLAS_COMPUTE_32F);
+  EXPECT_EQ(n.compute_f64, HIPBLAS_COMPUTE_64F);
+  EXPECT_EQ(n.compute_tf32, HIPBLAS_COMPUTE_32F_FAST_TF32);
+  EXPECT_EQ(n.desc_trans_a, HIPBLASLT_MATMUL_DESC_TRANSA);
+  EXPECT_EQ(n.desc_trans_b, HIPBLASLT_MATMUL_DESC_TRANSB);
+  EXPECT_EQ(n.desc_epilogue, HIPBLASLT_MATMUL_DESC_EPILOGUE);
+  EXPECT_EQ(n.desc_bias, HIPBLASLT_MATMUL_DESC_BIAS_POINTER);
+  EXPECT_EQ(n.desc_bias_type, HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+  EXPECT_EQ(n.layout_batch_count, HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
+  EXPECT_EQ(n.layout_batch_stride, HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+  EXPECT_EQ(n.preference_workspace, HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+  EXPECT_EQ(gpu::kBlasEpilogueNone, HIPBLASLT_EPILOGUE_DEFAULT);
+  EXPECT_EQ(gpu::kBlasEpilogueRelu, HIPBLASLT_EPILOGUE_RELU);
+  EXPECT_EQ(gpu::kBlasEpilogueBias, HIPBLASLT_EPILOGUE_BIAS);
+  EXPECT_EQ(gpu::kBlasEpilogueGeluTanh, HIPBLASLT_EPILOGUE_GELU);
+  EXPECT_EQ(n.result_bytes, sizeof(hipblasLtMatmulHeuristicResult_t));
+  EXPECT_EQ(n.result_workspace_at, offsetof(hipblasLtMatmulHeuristicResult_t, workspaceSize));
+  EXPECT_EQ(n.result_state_at, offsetof(hipblasLtMatmulHeuristicResult_t, state));
+  EXPECT_EQ(HIP_R_32F, 0);
+  EXPECT_EQ(HIP_R_64F, 1);
+  EXPECT_EQ(HIP_R_16F, 2);
+  EXPECT_EQ(HIP_R_16BF, 14);
+}
+#endif
+
+#ifdef PYFLAME_HAS_CUBLASLT
+TEST(GpuBlas, NumbersAreCublaslts) {
+  const gpu::BlasNumbers& n = gpu::kCudaBlas;
+  EXPECT_EQ(n.op_n, CUBLAS_OP_N);
+  EXPECT_EQ(n.op_t, CUBLAS_OP_T);
+  EXPECT_EQ(n.compute_f32, CUBLAS_COMPUTE_32F);
+  EXPECT_EQ(n.compute_f64, CUBLAS_COMPUTE_64F);
+  EXPECT_EQ(n.compute_tf32, CUBLAS_COMPUTE_32F_FAST_TF32);
+  EXPECT_EQ(n.desc_trans_a, CUBLASLT_MATMUL_DESC_TRANSA);
+  EXPECT_EQ(n.desc_trans_b, CUBLASLT_MATMUL_DESC_TRANSB);
+  EXPECT_EQ(n.desc_epilogue, CUBLASLT_MATMUL_DESC_EPILOGUE);
+  EXPECT_EQ(n.desc_bias, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+  EXPECT_EQ(n.desc_bias_type, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+  EXPECT_EQ(n.layout_batch_count, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
+  EXPECT_EQ(n.layout_batch_stride, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+  EXPECT_EQ(n.preference_workspace, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+  EXPECT_EQ(n.preference_alignment_a, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+  EXPECT_EQ(n.preference_alignment_a + 3, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+  EXPECT_EQ(gpu::kBlasEpilogueNone, CUBLASLT_EPILOGUE_DEFAULT);
+  EXPECT_EQ(gpu::kBlasEpilogueRelu, CUBLASLT_EPILOGUE_RELU);
+  EXPECT_EQ(gpu::kBlasEpilogueBias, CUBLASLT_EPILOGUE_BIAS);
+  EXPECT_EQ(gpu::kBlasEpilogueGeluTanh, CUBLASLT_EPILOGUE_GELU);
+  EXPECT_EQ(n.result_bytes, sizeof(cublasLtMatmulHeuristicResult_t));
+  EXPECT_EQ(n.result_workspace_at, offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
+  EXPECT_EQ(n.result_state_at, offsetof(cublasLtMatmulHeuristicResult_t, state));
+  EXPECT_EQ(CUDA_R_32F, 0);
+  EXPECT_EQ(CUDA_R_64F, 1);
+  EXPECT_EQ(CUDA_R_16F, 2);
+  EXPECT_EQ(CUDA_R_16BF, 14);
+}
+#endif
+
+// Needs the libraries, no device: every function is there, and nothing that they are linked to is missing (LD_BIND_NOW).
+TEST(GpuBlas, LibrariesBindWithoutADevice) {
+  int found = 0;
+  for (const DeviceType type : {DeviceType::rocm, DeviceType::cuda}) {
+    const gpu::BlasNumbers& numbers = type == DeviceType::rocm ? gpu::kRocmBlas : gpu::kCudaBlas;
+    std::string why;
+    const gpu::Blas* library = gpu::blas(type, &why);
+    if (!gpu::open_library(numbers.libraries)) {
+      EXPECT_EQ(library, nullptr);
+      EXPECT_EQ(why, numbers.absent);
+      continue;
+    }
+    EXPECT_NE(library, nullptr) << why;
+    ++found;
+  }
+  if (found == 0) GTEST_SKIP() << "neither hipBLASLt nor cuBLASLt is installed";
+}
+
+// --- kernels as text
+struct ByHand {
+  Graph graph;
+  Group group;
+  explicit ByHand(DeviceType type) { graph.device = {type, 0}; }
+  Operand tensor(DType dtype, const Dims& shape, const Dims& strides) {
+    graph.slots.push_back({static_cast<size_t>(shape.numel() * dtype_size(dtype)), true, true, false});
+    graph.bindings.push_back({static_cast<int32_t>(graph.slots.size()) - 1});
+    group.elided.push_back(false);
+    Operand o;
+    o.dtype = dtype, o.shape = shape, o.strides = strides;
+    o.index = static_cast<int32_t>(graph.bindings.size()) - 1;
+    return o;
+  }
+  Operand tensor(DType dtype, const Dims& shape) { return tensor(dtype, shape, contiguous_strides(shape)); }
+  Operand add(OpId op, std::vector<Operand> ins, const Operand& out) {
+    Node n;
+    n.op = op, n.ins = std::move(ins), n.outs = {out};
+    graph.nodes.push_back(n);
+    group.nodes.push_back(static_cast<int32_t>(graph.nodes.size()) - 1);
+    group.elided.resize(graph.bindings.size(), false);
+    return out;
+  }
+};
+
+// x W^T + b, or x W, and then `activation` and an add: what a layer is.
+std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t n, int64_t k, bool turned,
+                         bool epilogue) {
+  ByHand h(DeviceType::rocm);
+  const Operand x = h.tensor(dtype, {m, k}), w = h.tensor(dtype, {k, n}, turned ? Dims{1, k} : Dims{n, 1});
+  Operand y = h.add(OpId::matmul, {x, w}, h.tensor(dtype, {m, n}));
+  if (epilogue) {
+    h.group.kind = GroupKind::Epilogue;
+    h.group.space = {m, n};
+    const auto elide = [&](const Operand& o) { h.group.elided[static_cast<size_t>(o.index)] = true; };
+    elide(y);
+    y = h.add(OpId::add, {y, h.tensor(dtype, {1, n}, {0, 1})}, h.tensor(dtype, {m, n}));
+    elide(y);
+    y = h.add(OpId::gelu, {y}, h.tensor(dtype, {m, n}));
+    elide(y);
+    h.add(OpId::add, {y, h.tensor(dtype, {m, n})}, h.tensor(dtype, {m, n}));
+  }
+  return gpu::matmul_source({h.graph, h.group}, entry);
+}
+
+TEST(GpuMatmul, SizesAreArguments) {
+  const std::string one = layer_source(gpu::MatmulEntry::tile, DType::float32, 1000, 2000, 1200, true, true);
+  EXPECT_EQ(one, layer_source(gpu::MatmulEntry::tile, DType::float32, 1004, 2400, 1600, true, true));
+  EXPECT_NE(one.find("pf::gelu"), std::string::npos);
+}
+
+// For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
+TEST(GpuMatmul, SourcesForOtherCompilers) {
+  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
+  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream out(std::string(folder) + "/" + name + ".hip");
+    out << text;
+    ASSERT_TRUE(out.flush()) << name;
+  };
+  using Entry = gpu::MatmulEntry;
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::int64}) {
+    const std::string type = "_" + std::string(dtype_name(d));
+    const bool half = is_float(d) && dtype_size(d) == 2, real = is_float(d);
+    if (!half) {
+      write("matmul_large" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, false, false));
+      write("matmul_turned" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, true, real));
+      write("matmul_medium" + type, layer_source(Entry::tile, d, 640, 768, 784, true, real));
+      write("matmul_small" + type, layer_source(Entry::tile, d, 256, 512, 128, false, real));
+      write("matmul_few_tiles" + type, layer_source(Entry::tile, d, 32, 256, 784, true, real));
+      write("matmul_split" + type, layer_source(Entry::tile, d, 16, 16, 65536, true, false));
+      write("matmul_odd" + type, layer_source(Entry::tile, d, 31, 33, 35, true, false));
+    } else {
+      write("matmul_units_large" + type, layer_source(Entry::units, d, 4096, 4096, 4096, false, false));
+      write("matmul_units_turned" + type, layer_source(Entry::units, d, 4096, 4096, 4096, true, true));
+      write("matmul_units_medium" + type, layer_source(Entry::units, d, 640, 768, 784, true, true));
+      write("matmul_units_few_tiles" + type, layer_source(Entry::units, d, 16, 512, 1024, true, true));
+      write("matmul_units_odd" + type, layer_source(Entry::units, d, 31, 33, 35, false, false));
+    }
+    for (const int64_t m : {1, 4, 8}) {
+      write(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, true, real));
+      write(fmt::format("gemv_across_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, false, real));
+    }
+    write("gemv_long" + type, layer_source(Entry::few, d, 2, 16, 65536, true, false));
+  }
+}
+
+// --- on a device
+class OnGpuMatmul : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count(DeviceType::cuda) > 0) gpu_ = {DeviceType::cuda, 0};
+    else if (device_count(DeviceType::rocm) > 0) gpu_ = {DeviceType::rocm, 0};
+    else GTEST_SKIP() << "no GPU: " << unavailable_reason(DeviceType::cuda);
+  }
+  // Small integers: sums are exact in every dtype's accumulator, and results are rounded once.
+  static Tensor numbers(const Dims& shape, DType dtype, uint64_t seed) {
+    std::vector<double> values(static_cast<size_t>(shape.numel()));
+    for (double& v : values) {
+      seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+      v = static_cast<double>(seed >> 62) - 1;
+    }
+    return cast(from_host(values.data(), shape, DType::float64, Device{}), dtype);
+  }
+  static void expect_same(const Tensor& got, const Tensor& want, const std::string& what, double tolerance = 0) {
+    const Tensor a = contiguous(cast(to_device(got, Device{}), DType::float64)),
+                 b = contiguous(cast(want, DType::float64));
+    ASSERT_EQ(a.shape(), b.shape()) << what;
+    const auto* x = static_cast<const double*>(a.data());
+    const auto* y = static_cast<const double*>(b.data());
+    for (int64_t i = 0; i < a.numel(); ++i)
+      ASSERT_LE(std::fabs(x[i] - y[i]), tolerance * (1 + std::fabs(y[i])))
+          << what << ", element " << i << " of " << a.shape().str();
+  }
+  Device gpu_;
+};
+
+TEST_F(OnGpuMatmul, EveryDtypeSizeAndLayout) {
+  const int64_t sizes[][3] = {{1, 1, 1},     {1, 300, 70},   {300, 1, 64},   {5, 129, 257},
+                              {8, 64, 2048}, {32, 256, 784}, {32, 10, 128},  {64, 64, 64},
+                              {37, 41, 43},  {16, 16, 5000}, {200, 136, 72}, {130, 520, 96}};
+  for (const DType d :
+       {DType::float32, DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::int32, DType::int64})
+    for (const auto& [m, n, k] : sizes)
+      for (int layout = 0; layout < 4; ++layout) {
+        const bool ta = layout & 1, tb = layout & 2;
+        const Tensor ha = numbers(ta ? Dims{k, m} : Dims{m, k}, d, 1), hb = numbers(tb ? Dims{n, k} : Dims{k, n}, d, 2);
+        const auto turn = [](const Tensor& x, bool t) { return t ? transpose(x, 0, 1) : x; };
+        expect_same(matmul(turn(to_device(ha, gpu_), ta), turn(to_device(hb, gpu_), tb)),
+                    matmul(turn(ha, ta), turn(hb, tb)),
+                    fmt::format("{} {}x{}x{} layout {}", dtype_name(d), m, n, k, layout));
+      }
+}
+
+TEST_F(OnGpuMatmul, BatchesViewsAndOddPointers) {
+  for (const DType d : {DType::float32, DType::bfloat16, DType::float64, DType::int32}) {
+    const std::string name(dtype_name(d));
+    const Tensor a = numbers({3, 4, 33, 48}, d, 1), b = numbers({4, 48, 40}, d, 2), one = numbers({48, 40}, d, 3);
+    const Tensor ga = to_device(a, gpu_), gb = to_device(b, gpu_), gone = to_device(one, gpu_);
+    expect_same(matmul(ga, gb), matmul(a, b), name + " broadcast batch");
+    expect_same(matmul(ga, gone), matmul(a, one), name + " one matrix");
+    expect_same(matmul(transpose(ga, 1, 2), transpose(ga, 1, 3)), matmul(transpose(a, 1, 2), transpose(a, 1, 3)),
+                name + " permuted");
+    // Views that begin between two vectors, and rows with gaps.
+    const auto cut = [](const Tensor& x) { return narrow(narrow(x, -1, 1, 37), -2, 1, 30); };
+    expect_same(matmul(cut(ga), transpose(cut(ga), -1, -2)), matmul(cut(a), transpose(cut(a), -1, -2)), name + " cut");
+    // Neither dim contiguous.
+    const auto second = [](const Tensor& x) { return slice(x, -1, 0, 48, 2); };
+    expect_same(matmul(second(ga), transpose(second(ga), -1, -2)), matmul(second(a), transpose(second(a), -1, -2)),
+                name + " strided");
+    const Tensor many = numbers({70000, 2, 3}, d, 4);
+    const Tensor gmany = to_device(many, gpu_);
+    expect_same(matmul(gmany, transpose(gmany, 1, 2)), matmul(many, transpose(many, 1, 2)), name + " 70000 batches");
+    const Tensor none = empty({4, 0}, d, gpu_);
+    expect_same(matmul(none, empty({0, 5}, d, gpu_)), zeros({4, 5}, d, Device{}), name + " empty sum");
+  }
+}
+
+TEST_F(OnGpuMatmul, Epilogues) {
+  const int64_t sizes[][3] = {{1, 64, 128},   {4, 96, 72},     {32, 256, 784}, {32, 10, 128},
+                              {100, 120, 60}, {512, 512, 512}, {16, 16, 9000}};
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
+    for (const auto& [m, n, k] : sizes) {
+      const double eps = d == DType::float64 ? 1e-12 : d == DType::float32 ? 1e-5 : d == DType::float16 ? 4e-3 : 3e-2;
+      const auto scaled = [&](const Dims& s, uint64_t seed) { return mul(numbers(s, d, seed), 0.0625); };
+      const Tensor x = scaled({m, k}, 1), w = scaled({n, k}, 2), b = scaled({n}, 3), r = scaled({m, n}, 4);
+      const Tensor gx = to_device(x, gpu_), gw = to_device(w, gpu_), gb = to_device(b, gpu_), gr = to_device(r, gpu_);
+      const std::string what = fmt::format("{} {}x{}x{}", dtype_name(d), m, n, k);
+      expect_same(linear(gx, gw, gb), linear(x, w, b), what + " bias", eps);
+      expect_same(relu(linear(gx, gw, gb)), relu(linear(x, w, b)), what + " relu", eps);
+      expect_same(gelu(linear(gx, gw, gb), "tanh"), gelu(linear(x, w, b), "tanh"), what + " gelu_tanh", eps);
+      expect_same(add(gelu(linear(gx, gw, gb)), gr), add(gelu(linear(x, w, b)), r), what + " gelu and residual", eps);
+      expect_same(silu(matmul(gx, transpose(gw, 0, 1))), silu(matmul(x, transpose(w, 0, 1))), what + " silu", eps);
+      const Tensor kept = linear(gx, gw, gb);
+      expect_same(add(mul(relu(kept), 0.5), kept), add(mul(relu(linear(x, w, b)), 0.5), linear(x, w, b)),
+                  what + " kept", eps);
+    }
+}
+
+TEST_F(OnGpuMatmul, NanStaysNanThroughRelu) {
+  for (const DType d : {DType::float32, DType::bfloat16})
+    for (const int64_t n : {8, 2048}) {
+      const Tensor x = full({n, n}, std::nan(""), d, gpu_), w = full({n, n}, 1.0, d, gpu_), b = full({n}, 1.0, d, gpu_);
+      EXPECT_TRUE(cast(all(isnan(relu(linear(x, w, b)))), DType::float32).item<float>() == 1)
+          << dtype_name(d) << " " << n;
+    }
+}
+
+}  // namespace
+}  // namespace pyflame
