@@ -93,7 +93,7 @@ def outcome_of(code, skipped):
 def device_tests(rocm, program, pattern):
     """The tests that are skipped where there is no device."""
     r = subprocess.run([*rocm.runner, program, f"--gtest_filter={pattern}"], env=rocm.environment(dict(os.environ)), capture_output=True, text=True)
-    return sorted(set(re.findall(r"^\[  SKIPPED \] ([\w./]+)", r.stdout, re.M)))
+    return sorted(set(re.findall(r"^\[  SKIPPED \] (\w[\w/]*\.[\w/]+)", r.stdout, re.M)))
 
 
 def run_program(emulator, program, name, seconds):
