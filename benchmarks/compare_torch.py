@@ -261,14 +261,26 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worker", choices=["torch", "pyflame"], help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=["torch", "compile", "graph", "pyflame"], help=argparse.SUPPRESS)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="cuda: the workloads of compare_gpu.py on the first GPU")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--turns", type=int, default=15, help="timed turns of each framework")
     parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--only", nargs="*", choices=list(WORK), help="workloads (default: all)")
+    parser.add_argument("--only", nargs="*", help="workloads (default: all)")
+    parser.add_argument("--no-compile", action="store_true", help="with a GPU: leave the torch.compile column out")
     parser.add_argument("--json", help="write the results here")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a target ratio is missed")
     args = parser.parse_args()
+    work = WORK
+    if args.device != "cpu":
+        import compare_gpu
+
+        work = compare_gpu.WORK
+    unknown = sorted(set(args.only or ()) - set(work))
+    if unknown:
+        parser.error(f"no such workload; got {', '.join(unknown)}; expected some of {', '.join(work)}")
+    if args.device != "cpu":
+        return compare_gpu.main(args)
     if args.worker:
         return worker(args.worker, args.threads)
 
