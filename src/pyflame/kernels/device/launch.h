@@ -31,8 +31,53 @@ PF_DEVICE int atomic_add(int* p, int x) { return atomicAdd(p, x); }
 PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return atomicAdd(p, x); }
 PF_DEVICE unsigned atomic_max(unsigned* p, unsigned x) { return atomicMax(p, x); }
 PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return atomicCAS(p, expected, x); }
+PF_DEVICE int count_bits(unsigned long long x) { return __popcll(x); }
 PF_DEVICE float float_of_bits(unsigned x) { return __uint_as_float(x); }
 PF_DEVICE unsigned bits_of_float(float x) { return __float_as_uint(x); }
+}  // namespace pf
+#elif defined(PF_EMULATED_WAVE)
+// The wave emulator of the tests: the host's compiler, after a header of the emulator's that declares `emulated`. A thread is a fibre, and
+// the threads of a launch take turns on one thread of the host.
+#define PF_ON_DEVICE 1
+#define PF_DEVICE inline
+#define PF_SHARED static
+#define PF_KERNEL(threads) extern "C" void
+
+namespace pf {
+struct Index {
+  unsigned x, y, z;
+};
+PF_DEVICE unsigned thread() { return emulated.thread; }
+PF_DEVICE unsigned threads() { return emulated.threads; }
+PF_DEVICE Index group() { return {emulated.group[0], emulated.group[1], emulated.group[2]}; }
+PF_DEVICE Index groups() { return {emulated.groups[0], emulated.groups[1], emulated.groups[2]}; }
+PF_DEVICE void barrier(int line = __builtin_LINE()) { emulated_barrier(line); }
+PF_DEVICE void fence() {}
+template <class T>
+PF_DEVICE T* dynamic_shared() {
+  return (T*)emulated.dynamic_shared;
+}
+template <class T>
+PF_DEVICE T emulated_swap(T* p, T x) {
+  const T before = *p;
+  *p = x;
+  return before;
+}
+PF_DEVICE int atomic_add(int* p, int x) { return emulated_swap(p, (int)((unsigned)*p + (unsigned)x)); }
+PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return emulated_swap(p, *p + x); }
+PF_DEVICE unsigned atomic_max(unsigned* p, unsigned x) { return emulated_swap(p, *p > x ? *p : x); }
+PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return emulated_swap(p, *p == expected ? x : *p); }
+PF_DEVICE int count_bits(unsigned long long x) { return __builtin_popcountll(x); }
+PF_DEVICE float float_of_bits(unsigned x) {
+  float y;
+  __builtin_memcpy(&y, &x, sizeof y);
+  return y;
+}
+PF_DEVICE unsigned bits_of_float(float x) {
+  unsigned y;
+  __builtin_memcpy(&y, &x, sizeof y);
+  return y;
+}
 }  // namespace pf
 #else
 // The host: what needs no thread can be tested there.

@@ -16,6 +16,16 @@ PF_DEVICE int lane() { return (int)__lane_id(); }
 PF_DEVICE u32 word_of_lane(u32 x, int from) { return (u32)__builtin_amdgcn_ds_bpermute(from * 4, (int)x); }
 // One bit for each lane of the wave.
 PF_DEVICE u64 ballot(bool x) { return __ballot(x); }
+#elif defined(PF_EMULATED_WAVE)
+constexpr int kWave = PF_EMULATED_WAVE;
+PF_DEVICE int lane() { return (int)(thread() % kWave); }
+PF_DEVICE u32 word_of_lane(u32 x, int from) { return *(const u32*)emulated_exchange(&x, sizeof x, from, __builtin_LINE()); }
+PF_DEVICE u64 ballot(bool x) {
+  const bool* all = (const bool*)emulated_exchange(&x, sizeof x, 0, __builtin_LINE());
+  u64 bits = 0;
+  for (int i = 0; i < kWave && i < (int)(threads() - thread() / kWave * kWave); ++i) bits |= (u64)all[i] << i;
+  return bits;
+}
 #else
 constexpr int kWave = 32;
 PF_DEVICE int lane() { return (int)(threadIdx.x % kWave); }

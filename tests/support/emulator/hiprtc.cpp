@@ -1,0 +1,222 @@
+// The run-time compiler of the emulator: the host's compiler with a prelude in front of the text, and a shared library as the code object.
+// What it makes is linked against the emulated runtime beside this library, which has the barriers and lane exchanges that kernels call.
+#include <dlfcn.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "code_object.h"
+#include "prelude_text.h"
+#include "settings.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default"))) int
+
+extern "C" char** environ;
+
+using namespace pyflame::emulator;
+
+namespace {
+
+constexpr int kCompilation = 6, kInvalidProgram = 4;
+
+struct Program {
+  std::string source, log, code;
+};
+
+// How a kernel is compiled, but for its file names. Part of the compiler's version: code of other flags must not be taken from a cache.
+constexpr const char* kFlags[] = {
+    PYFLAME_EMULATOR_CXX,
+    "-std=c++17",
+    "-O1",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+    "-fPIC",
+    "-shared",
+    "-nostartfiles",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-w",
+#if defined(__SANITIZE_ADDRESS__)
+    "-fsanitize=address",
+    "-g1",
+    "-fno-omit-frame-pointer",
+#else
+    "-nodefaultlibs",
+    "-fno-asynchronous-unwind-tables",
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+    "-fno-gnu-unique",
+    "-fno-weak",
+#endif
+};
+
+std::string own_folder() {
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&own_folder), &info);
+  const std::string path = info.dli_fname ? info.dli_fname : "";
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+// A line of PF_EMULATED_ENTRY for each "PF_KERNEL(threads) name(" that is not the macro's own definition.
+std::string entries(const std::string& source) {
+  std::string text;
+  const std::string word = "PF_KERNEL(";
+  for (size_t at = source.find(word); at != std::string::npos; at = source.find(word, at + 1)) {
+    const size_t line = source.rfind('\n', at) + 1;
+    if (source.compare(line, 7, "#define") == 0 || source.substr(line, at - line).find("//") != std::string::npos)
+      continue;
+    size_t end = at + word.size();
+    for (int depth = 1; end < source.size() && depth > 0; ++end)
+      depth += source[end] == '(' ? 1 : source[end] == ')' ? -1 : 0;
+    const std::string threads = source.substr(at + word.size(), end - 1 - at - word.size());
+    while (end < source.size() && std::isspace(static_cast<unsigned char>(source[end]))) ++end;
+    size_t name_end = end;
+    while (name_end < source.size() &&
+           (std::isalnum(static_cast<unsigned char>(source[name_end])) || source[name_end] == '_'))
+      ++name_end;
+    text += "PF_EMULATED_ENTRY(" + source.substr(end, name_end - end) + ", (" + threads + "))\n";
+  }
+  return text;
+}
+
+bool write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  return static_cast<bool>(out.flush());
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// Exit code of the command; its output in a file.
+int run(const std::vector<std::string>& command, const std::string& output) {
+  std::vector<char*> raw;
+  for (const std::string& c : command) raw.push_back(const_cast<char*>(c.c_str()));
+  raw.push_back(nullptr);
+  // A library that was loaded ahead of the program (a sanitizer's) is not for the compiler.
+  std::vector<char*> variables;
+  for (char** e = environ; *e; ++e)
+    if (std::strncmp(*e, "LD_PRELOAD=", 11) != 0) variables.push_back(*e);
+  variables.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), 0x241 /* write, create, truncate */, 0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  pid_t child = 0;
+  int status = -1;
+  const int error = posix_spawnp(&child, raw[0], &actions, nullptr, raw.data(), variables.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    write_file(output, "the compiler did not start: " + command[0]);
+    return -1;
+  }
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int compile(Program& p, unsigned wave) {
+  const char* folder = std::getenv("TMPDIR");
+  std::string work = std::string(folder && *folder ? folder : "/tmp") + "/pyflame-emulator-XXXXXX";
+  if (!mkdtemp(work.data())) {
+    p.log = "no temporary folder: " + work;
+    return kCompilation;
+  }
+  const std::string in = work + "/kernel.cpp", out = work + "/kernel.so", log = work + "/log";
+  const std::string text = "#define PF_EMULATED_WAVE " + std::to_string(wave) + "\n" + kPrelude +
+                           "\n#line 1 \"kernel\"\n" + p.source + "\n#line 1 \"entries\"\n" + entries(p.source);
+  std::vector<std::string> command(std::begin(kFlags), std::end(kFlags));
+  command.insert(command.end(), {"-o", out, in, own_folder() + "/libamdhip64.so.7", "-lm", "-lc"});
+  int result = kCompilation;
+  if (!write_file(in, text)) p.log = "the temporary folder cannot be written: " + work;
+  else if (run(command, log) == 0) result = 0;
+  if (result == 0) {
+    const std::string code = read_file(out);
+    CodeHeader header{};
+    std::memcpy(header.magic, kMagic, sizeof kMagic);
+    header.bytes = code.size();
+    header.checksum = checksum(code.data(), code.size());
+    p.code.assign(reinterpret_cast<const char*>(&header), sizeof header);
+    p.code += code;
+  } else if (p.log.empty()) p.log = read_file(log);
+  static int kept = 0;
+  if (!settings().keep.empty())
+    write_file(settings().keep + "/" + std::to_string(getpid()) + "-" + std::to_string(kept++) + ".cpp", text);
+  for (const std::string& file : {in, out, log}) unlink(file.c_str());
+  rmdir(work.c_str());
+  return result;
+}
+
+}  // namespace
+
+EXPORT hiprtcVersion(int* major, int* minor) {
+  std::string all = __VERSION__;
+  for (const char* f : kFlags) all += std::string(" ") + f;
+  all += kPrelude;
+  *major = 0;
+  *minor = static_cast<int>(checksum(all.data(), all.size()) & 0x7fffffff);
+  return 0;
+}
+
+EXPORT hiprtcCreateProgram(void** program, const char* source, const char*, int, const char* const*,
+                           const char* const*) {
+  auto* p = new Program;
+  p->source = source;
+  *program = p;
+  return 0;
+}
+
+EXPORT hiprtcCompileProgram(void* program, int count, const char* const* options) {
+  Program& p = *static_cast<Program*>(program);
+  if (fails(Fault::compile)) {
+    p.log = "kernel:1:1: error: this compilation fails, as it was told to";
+    return kCompilation;
+  }
+  unsigned wave = 0;
+  const std::string arch = "--offload-arch=";
+  for (int i = 0; i < count; ++i)
+    if (std::string(options[i]).rfind(arch, 0) == 0)
+      wave = std::string(options[i]).rfind(arch + "gfx9", 0) == 0 ? 64 : 32;
+  if (wave == 0) {
+    p.log = "error: no --offload-arch";
+    return kInvalidProgram;
+  }
+  return compile(p, wave);
+}
+
+EXPORT hiprtcGetProgramLogSize(void* program, size_t* size) {
+  *size = static_cast<Program*>(program)->log.size() + 1;
+  return 0;
+}
+EXPORT hiprtcGetProgramLog(void* program, char* log) {
+  std::strcpy(log, static_cast<Program*>(program)->log.c_str());
+  return 0;
+}
+EXPORT hiprtcGetCodeSize(void* program, size_t* size) {
+  *size = static_cast<Program*>(program)->code.size();
+  return 0;
+}
+EXPORT hiprtcGetCode(void* program, char* code) {
+  const std::string& c = static_cast<Program*>(program)->code;
+  std::memcpy(code, c.data(), c.size());
+  return 0;
+}
+EXPORT hiprtcDestroyProgram(void** program) {
+  delete static_cast<Program*>(*program);
+  *program = nullptr;
+  return 0;
+}

@@ -1,0 +1,30 @@
+// What the emulator is told by its environment (README.md lists the variables). Read once; a value that is not understood ends the process,
+// because a test that runs with another setting than it asked for proves nothing.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace pyflame::emulator {
+
+enum class Order { ascending, descending, shuffled };
+enum class Fault { allocate, host_allocate, copy, launch, compile, load, wait, count };
+
+struct Settings {
+  std::string arch = "gfx942";
+  unsigned wave = 64;
+  int devices = 1;
+  Order order = Order::ascending;
+  uint64_t seed = 0;
+  size_t memory = size_t{1} << 30;
+  bool eager = false, log = false;
+  std::string keep;                                       // folder for the sources of what was compiled
+  uint64_t fail[static_cast<size_t>(Fault::count)] = {};  // 1 + the call that fails, counted from 0; 0: none
+  uint64_t lost = 0;                                      // the device is lost from this launch on
+};
+const Settings& settings();
+
+// Counts a call; true when it is the one that must fail.
+bool fails(Fault what);
+
+}  // namespace pyflame::emulator
