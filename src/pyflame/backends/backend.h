@@ -149,6 +149,8 @@ class Backend {
   virtual DeviceInfo info(int index) const;                              // of the host, unless overridden
   // Implementations for a group, best first; the last one takes everything.
   virtual std::span<const Impl> impls(const Problem& p) const = 0;
+  // Whether that last one is the reference's slow loops: a group is cut rather than left to them, and users are told.
+  virtual bool last_is_slow() const { return true; }
   virtual bool fuses() const { return true; }     // false: every node is a group of its own (reference)
   virtual bool executes() const { return true; }  // false: plans only (null)
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }

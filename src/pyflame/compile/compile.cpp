@@ -98,7 +98,7 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
       std::vector<Refused> refused;
       // What only the general loops would take is split, so that no more than the node in question is slow.
       const auto chosen = find_impl(problem, impls, refused);
-      if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1)) continue;
+      if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1 || !p->backend->last_is_slow())) continue;
       again = true;
       if (group.kind == GroupKind::Epilogue) {
         alone[static_cast<size_t>(group.nodes[0])] = true;
@@ -115,7 +115,7 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
     const size_t chosen = select(problem, impls, step.refused);
     step.impl = impls[chosen].name;
     if (p->backend->executes()) step.executable = impls[chosen].make(problem);
-    if (chosen > 0 && chosen + 1 == impls.size()) note_fallback(problem, step);
+    if (chosen > 0 && chosen + 1 == impls.size() && p->backend->last_is_slow()) note_fallback(problem, step);
     find_effects(p->graph, step);
   }
   plan_memory(*p, env::plan_memory());

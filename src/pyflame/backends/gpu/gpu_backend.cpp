@@ -21,6 +21,7 @@ class GpuBackend final : public Backend {
   }
   DeviceMemory* memory(int index) const override { return &gpu::device(type_, index); }
   DeviceInfo info(int index) const override { return gpu::device(type_, index).info(); }
+  bool last_is_slow() const override { return false; }
   std::span<const Impl> impls(const Problem& p) const override {
     switch (p.group.kind) {
       case GroupKind::Loop: return {&gpu::kLoop, 1};
