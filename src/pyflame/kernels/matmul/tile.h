@@ -65,6 +65,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   constexpr int kWide = kCols / kEachCol, kTeam = kRows / kEachRow * kWide, kSlices = kThreads / kTeam;
   constexpr int kPad = 4, kPitchA = kRows + kPad, kPitchB = kCols + kPad;
   constexpr int kStaged = kDepth * (kPitchA + kPitchB), kParts = kSlices > 1 ? kSlices * kRows * kCols : 1;
+  constexpr int kSteps = kSlices > 1 ? 4 : kDepth;
   static_assert(kTeam * kSlices == kThreads && kDepth % kSlices == 0 && kEachRow % 4 == 0 && kEachCol % 4 == 0);
   PF_SHARED __attribute__((aligned(32))) T shared[kStaged > kParts ? kStaged : kParts];
   T* as = shared;
@@ -90,7 +91,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
       next_b.put(bs, kPitchB);
       barrier();
       if (k + kDepth < end) fetch(k + kDepth);
-#pragma unroll(kDepth / kSlices < 16 ? kDepth / kSlices : 16)
+#pragma unroll kSteps
       for (int d = 0; d < kDepth / kSlices; ++d) {
         const T* xs = as + (d * kSlices + slice) * kPitchA + ty * 4;
         const T* ys = bs + (d * kSlices + slice) * kPitchB + tx * 4;
