@@ -16,8 +16,10 @@ from ._functions import allclose, equal, explain, is_floating_point, is_tensor, 
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
-_SUBMODULES = frozenset({"autograd", "data", "io", "nn", "optim", "testing", "utils"})
+_SUBMODULES = frozenset({"amp", "autograd", "backend", "data", "io", "nn", "optim", "testing", "utils"})
 _ATTRIBUTES = {
+    "autocast": "amp",
+    "is_autocast_enabled": "amp",
     "checkpoint": "autograd",
     "save": "io",
     "load": "io",

@@ -2,7 +2,11 @@
 // GIL; whatever is Python in them (hooks, Function.backward, a checkpointed function) takes it.
 #include "pyflame/autograd/autograd.h"
 
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
 #include "casters.h"
+#include "pyflame/ops/autocast.h"
 
 namespace pyflame::python {
 
@@ -125,6 +129,13 @@ void bind_modes(nb::module_& m) {
       "is_grad_enabled", [] { return grad_mode::enabled(); }, "Whether ops on this thread are recorded for gradients.");
   m.def("is_inference_mode_enabled", [] { return grad_mode::inference(); });
   m.def("_grad_mode", [] { return nb::make_tuple(grad_mode::enabled(), grad_mode::inference()); });
+  m.def("_autocast", [](const std::string& device_type) {
+    const autocast::State state = autocast::state(parse_device(device_type).type);
+    return std::pair(state.enabled, state.dtype);
+  });
+  m.def("_set_autocast", [](const std::string& device_type, bool enabled, DType dtype) {
+    autocast::set_state(parse_device(device_type).type, {enabled, dtype});
+  });
   m.def("_set_grad_mode", [](bool on, bool inference) { grad_mode::set(on, inference); });
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -154,6 +155,12 @@ Tensor as_4d(const Tensor& x, const Dims& batch) {
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& attn_mask,
                                     double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa,
                                     std::optional<int64_t> kv_length) {
+  if (autocast::active(q)) {
+    const autocast::Off off;
+    const Tensor mask = attn_mask && attn_mask.is_floating_point() ? autocast::lower(attn_mask) : attn_mask;
+    return scaled_dot_product_attention(autocast::lower(q), autocast::lower(k), autocast::lower(v), mask, dropout_p,
+                                        is_causal, scale, enable_gqa, kv_length);
+  }
   check_operands(q, k, v, attn_mask);
   check_heads(q, k, v, enable_gqa);
   PF_CHECK(!(is_causal && attn_mask), Value, "{}: is_causal and attn_mask exclude each other; got both; expected one",

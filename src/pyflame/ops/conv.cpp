@@ -1,6 +1,7 @@
 // conv2d, its gradient by the input and its gradient by the weight are three faces of one trilinear form, so each one's gradients
 // are the other two: derivatives of any order exist without further ops. Pooling pairs up the same way (avg_pool2d with
 // avg_pool2d_grad, max_pool2d's selection with scatter_add and gather).
+#include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -100,6 +101,11 @@ Tensor avg_pool_grad(const Tensor& g, const Dims& shape, const PoolAttrs& a) {
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair stride, Pair padding, Pair dilation,
               int64_t groups) {
+  if (autocast::active(x)) {
+    const autocast::Off off;
+    return conv2d(autocast::lower(x), autocast::lower(weight), autocast::lower(bias), stride, padding, dilation,
+                  groups);
+  }
   check_same_device("conv2d", {x, weight});
   PF_CHECK((x.dim() == 4 || x.dim() == 3) && weight.dim() == 4, Value,
            "conv2d: wrong rank; got input {} and weight {}; expected input (N, C, H, W) or (C, H, W) and weight "

@@ -119,9 +119,14 @@ Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt dev
 
 Tensor ops::copied_to(const Tensor& dense, Device device) {
   if (!has_own_memory(dense.device().type)) return from_host(dense.data(), dense.shape(), dense.dtype(), device);
-  // Between two devices by way of the host: right everywhere, and peer access is often broken.
-  const Tensor host = empty(dense.shape(), dense.dtype(), Device{});
   dense.data();  // pending work is asked of the device before the copy is
+  if (has_own_memory(device.type)) {
+    const Tensor out = empty(dense.shape(), dense.dtype(), device);
+    if (copy_between(*out.storage(), *dense.storage(), static_cast<size_t>(dense.offset() * dense.itemsize()),
+                     static_cast<size_t>(dense.nbytes())))
+      return out;
+  }
+  const Tensor host = empty(dense.shape(), dense.dtype(), Device{});
   copy_to_host(host.storage()->data, *dense.storage(), static_cast<size_t>(dense.offset() * dense.itemsize()),
                static_cast<size_t>(dense.nbytes()));
   return device == Device{} ? host : copied_to(host, device);

@@ -1,5 +1,6 @@
 // Losses. The per-row loss of nll_loss is linear in the log-probabilities, so its gradient kernel is its own transpose and the
 // two differentiate into each other. Means divide by counts that stay tensors: no loss reads a value back.
+#include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -85,6 +86,10 @@ Tensor probability_loss(const Tensor& log_probs, const Tensor& target, Reduction
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& reduction) {
+  if (autocast::active(input)) {
+    const autocast::Off off;
+    return mse_loss(autocast::raise(input), autocast::raise(target), reduction);
+  }
   const Reduction r = parse_reduction("mse_loss", reduction);
   check_same_device("mse_loss", {input, target});
   PF_CHECK(input.shape() == target.shape(), Value,
@@ -97,6 +102,10 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& re
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index, const std::string& reduction) {
+  if (autocast::active(log_probs)) {
+    const autocast::Off off;
+    return nll_loss(autocast::raise(log_probs), target, ignore_index, reduction);
+  }
   const Reduction r = parse_reduction("nll_loss", reduction);
   check_float("nll_loss", log_probs);
   const Tensor at = as_index("nll_loss", target);
@@ -106,6 +115,10 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_index, const std::string& reduction,
                      double label_smoothing) {
+  if (autocast::active(input)) {
+    const autocast::Off off;
+    return cross_entropy(autocast::raise(input), autocast::raise(target), ignore_index, reduction, label_smoothing);
+  }
   const Reduction r = parse_reduction("cross_entropy", reduction);
   check_float("cross_entropy", input);
   PF_CHECK(label_smoothing >= 0 && label_smoothing <= 1, Value,
@@ -138,6 +151,11 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_i
 
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const Tensor& weight,
                                         const std::string& reduction, const Tensor& pos_weight) {
+  if (autocast::active(input)) {
+    const autocast::Off off;
+    return binary_cross_entropy_with_logits(autocast::raise(input), autocast::raise(target), autocast::raise(weight),
+                                            reduction, autocast::raise(pos_weight));
+  }
   constexpr const char* op = "binary_cross_entropy_with_logits";
   const Reduction r = parse_reduction(op, reduction);
   check_same_device(op, {input, target});

@@ -1,6 +1,7 @@
 // matmul in all of PyTorch's shapes is one op on [..., M, K] x [..., K, N]: vectors and missing batch dims are views, whose
 // gradients undo them. A matrix as second operand never becomes a batch: the leading dims of the first are folded into its rows,
 // so that forward, dA and dB are one GEMM each.
+#include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -54,6 +55,10 @@ Tensor matmul_nd(const char* op, const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  if (autocast::active(a)) {
+    const autocast::Off off;
+    return matmul(autocast::lower(a), autocast::lower(b));
+  }
   check_operands("matmul", a, b);
   PF_CHECK(a.dim() > 0 && b.dim() > 0, Value,
            "matmul: an operand has no dimensions; got {} @ {}; expected at least one dimension each; hint: use mul for "
@@ -70,6 +75,10 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  if (autocast::active(a)) {
+    const autocast::Off off;
+    return bmm(autocast::lower(a), autocast::lower(b));
+  }
   check_operands("bmm", a, b);
   PF_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), Value,
            "bmm: not two batches of matrices; got {} and {}; expected (B, M, K) and (B, K, N)", a.shape().str(),
@@ -110,6 +119,10 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (autocast::active(x)) {
+    const autocast::Off off;
+    return linear(autocast::lower(x), autocast::lower(weight), autocast::lower(bias));
+  }
   check_operands("linear", x, weight);
   PF_CHECK(x.dim() >= 1 && (weight.dim() == 2 || weight.dim() == 1) && weight.size(-1) == x.size(-1), Value,
            "linear: input and weight do not fit; got input {} and weight {}; expected input (..., K) and weight (N, K)",

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -122,12 +123,18 @@ Tensor flat(const Tensor& t) { return t && t.dim() != 1 ? reshape(t, {t.numel()}
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim, DTypeOpt dtype) { return softmax_along("softmax", x, dim, dtype, false); }
+Tensor softmax(const Tensor& x, int64_t dim, DTypeOpt dtype) {
+  return softmax_along("softmax", autocast::wide(x), dim, dtype, false);
+}
 Tensor log_softmax(const Tensor& x, int64_t dim, DTypeOpt dtype) {
-  return softmax_along("log_softmax", x, dim, dtype, true);
+  return softmax_along("log_softmax", autocast::wide(x), dim, dtype, true);
 }
 
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight, const Tensor& bias, double eps) {
+  if (autocast::active(x)) {
+    const autocast::Off off;
+    return layer_norm(autocast::raise(x), normalized_shape, autocast::raise(weight), autocast::raise(bias), eps);
+  }
   const Dims rows = norm_rows("layer_norm", x, normalized_shape);
   check_affine("layer_norm", "weight", weight, x, normalized_shape);
   check_affine("layer_norm", "bias", bias, x, normalized_shape);
@@ -136,6 +143,10 @@ Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& w
 
 // Without eps: the machine epsilon of the dtype in which the statistics are computed (float32 for the half types), as PyTorch.
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight, std::optional<double> eps) {
+  if (autocast::active(x)) {
+    const autocast::Off off;
+    return rms_norm(autocast::raise(x), normalized_shape, autocast::raise(weight), eps);
+  }
   const Dims rows = norm_rows("rms_norm", x, normalized_shape);
   check_affine("rms_norm", "weight", weight, x, normalized_shape);
   const double e = eps.value_or(machine_epsilon(x.dtype()));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pyflame/ops/autocast.h"
 #include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
 
@@ -87,7 +88,7 @@ void check_not_empty(const char* op, const Tensor& x, int64_t axes) {
 Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
   check_defined("sum", input);
   const int64_t axes = ops::reduced_axes("sum", dims, input.dim());
-  const Tensor x = dtype ? cast(input, *dtype) : input;
+  const Tensor x = dtype ? cast(input, *dtype) : autocast::wide(input);
   const bool floats = is_float(x.dtype());
   const Tensor kept = reduce(OpId::sum, x, axes, floats ? x.dtype() : DType::int64, 0);
   Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);
@@ -158,7 +159,7 @@ Tensor prod_backward(const Tensor& g, const Tensor& x, const Tensor& out, int64_
 Tensor prod(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
   check_defined("prod", input);
   const int64_t axes = ops::reduced_axes("prod", dims, input.dim());
-  const Tensor x = dtype ? cast(input, *dtype) : input;
+  const Tensor x = dtype ? cast(input, *dtype) : autocast::wide(input);
   const bool floats = is_float(x.dtype());
   const Tensor kept = reduce(OpId::prod, x, axes, floats ? x.dtype() : DType::int64, 1);
   Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);

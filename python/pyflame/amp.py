@@ -1,0 +1,145 @@
+"""Mixed precision, as torch.amp: autocast chooses each op's dtype, GradScaler keeps float16 gradients away from zero.
+
+    scaler = pf.amp.GradScaler()                         # float16 only; bfloat16 has float32's range
+    with pf.autocast("rocm", dtype=pf.float16):
+        loss = loss_fn(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+import functools
+import math
+
+from . import _C
+
+
+class autocast:
+    """Inside: matmul, bmm, linear, conv2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,
+    layer_norm, rms_norm, the losses, sum, prod, exp, expm1, log, log1p, pow, rsqrt and reciprocal take half inputs in float32; every
+    other op runs in its inputs' promoted dtype. Parameters stay float32, and so do their gradients. Forward passes belong inside,
+    backward() outside. Of this thread.
+
+    device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default bfloat16 on the CPU,
+    float16 on a GPU, as PyTorch's. Also a decorator."""
+
+    def __init__(self, device_type=None, dtype=None, enabled=True):
+        self.device_type = (device_type or _C.get_device()).split(":")[0]
+        self.dtype = dtype or (_C.float16 if self.device_type in ("rocm", "cuda") else _C.bfloat16)
+        if self.dtype not in (_C.float16, _C.bfloat16):
+            raise TypeError(f"autocast: not a half type; got {self.dtype}; expected float16 or bfloat16")
+        _C._autocast(self.device_type)  # an unknown name is an error here
+        self.enabled = bool(enabled)
+        self._before = []
+
+    def __enter__(self):
+        self._before.append(_C._autocast(self.device_type))
+        _C._set_autocast(self.device_type, self.enabled, self.dtype)
+        return self
+
+    def __exit__(self, *exc):
+        _C._set_autocast(self.device_type, *self._before.pop())
+        return False
+
+    def __call__(self, fn):
+        @functools.wraps(fn)
+        def wrapped(*args, **kwargs):
+            with autocast(self.device_type, self.dtype, self.enabled):
+                return fn(*args, **kwargs)
+
+        return wrapped
+
+
+def is_autocast_enabled(device_type=None):
+    """Whether autocast is on in this thread for a device type (default: the current device's)."""
+    return _C._autocast((device_type or _C.get_device()).split(":")[0])[0]
+
+
+class GradScaler:
+    """Scales a loss so that small float16 gradients survive, and skips the optimizer's step when a gradient is not finite.
+
+    The factor starts at init_scale, is multiplied by backoff_factor after a skipped step and by growth_factor after growth_interval good
+    ones. One number a step comes back from the device: whether all gradients are finite."""
+
+    def __init__(self, device=None, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
+        if growth_factor <= 1.0:
+            raise ValueError(f"GradScaler: growth_factor does not grow; got {growth_factor}; expected more than 1")
+        if not 0.0 < backoff_factor < 1.0:
+            raise ValueError(f"GradScaler: backoff_factor does not shrink; got {backoff_factor}; expected one between 0 and 1")
+        self._scale, self._growth, self._backoff, self._interval = float(init_scale), float(growth_factor), float(backoff_factor), int(growth_interval)
+        self._good, self._enabled = 0, bool(enabled)
+        self._unscaled = {}  # id of an optimizer -> whether its gradients are finite
+
+    def is_enabled(self):
+        return self._enabled
+
+    def get_scale(self):
+        return self._scale if self._enabled else 1.0
+
+    def scale(self, outputs):
+        """outputs (a tensor, or a list or tuple of them) times the factor."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(self.scale(x) for x in outputs)
+        return outputs * self._scale
+
+    def unscale_(self, optimizer):
+        """Divides the optimizer's gradients by the factor, in place; once a step, before clipping them."""
+        if not self._enabled:
+            return
+        if id(optimizer) in self._unscaled:
+            raise RuntimeError("unscale_: called twice for one step; expected once between update() calls")
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if not grads:
+            raise ValueError("unscale_: no gradients; expected backward() on a scaled loss before")
+        with_half = [g for g in grads if g.dtype == _C.float16]
+        if with_half:
+            raise ValueError("unscale_: a gradient is float16; expected float32 parameters under autocast")
+        inverse = 1.0 / self._scale
+        from . import no_grad
+
+        with no_grad():
+            for g in grads:
+                g.mul_(inverse)
+            self._unscaled[id(optimizer)] = math.isfinite(_C.total_norm(grads).item())
+
+    def step(self, optimizer, *args, **kwargs):
+        """optimizer.step() when its gradients are finite (they are unscaled first unless they were); returns what it returns, or None."""
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs or args:
+            raise RuntimeError("GradScaler.step: no closures; got one; expected optimizer.step() without arguments")
+        if id(optimizer) not in self._unscaled:
+            self.unscale_(optimizer)
+        return optimizer.step() if self._unscaled[id(optimizer)] else None
+
+    def update(self, new_scale=None):
+        """After the step: the factor for the next one, or `new_scale`."""
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif not self._unscaled:
+            raise RuntimeError("GradScaler.update: no step was taken; expected step() or unscale_() before")
+        elif all(self._unscaled.values()):
+            self._good += 1
+            if self._good >= self._interval:
+                self._scale, self._good = self._scale * self._growth, 0
+        else:
+            self._scale, self._good = self._scale * self._backoff, 0
+        self._unscaled.clear()
+
+    def state_dict(self):
+        if not self._enabled:
+            return {}
+        return {"scale": self._scale, "growth_factor": self._growth, "backoff_factor": self._backoff, "growth_interval": self._interval,
+                "_growth_tracker": self._good}
+
+    def load_state_dict(self, state):
+        if not self._enabled:
+            return
+        missing = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"} - set(state)
+        if missing:
+            raise RuntimeError(f"GradScaler.load_state_dict: entries are missing; got none for {', '.join(sorted(missing))}; expected a state_dict()")
+        self._scale, self._growth, self._backoff = float(state["scale"]), float(state["growth_factor"]), float(state["backoff_factor"])
+        self._interval, self._good = int(state["growth_interval"]), int(state["_growth_tracker"])

@@ -1,0 +1,121 @@
+"""Mixed precision: which op runs in which dtype, and the scaler's arithmetic, against the same work in float32."""
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame import nn
+
+
+@pytest.mark.parametrize("dtype", [pf.bfloat16, pf.float16])
+def test_products_take_the_half_type_and_sums_float32(dtype):
+    x, w = pf.randn(4, 8), pf.randn(16, 8)
+    with pf.autocast("cpu", dtype=dtype):
+        y = nn.functional.linear(x, w)
+        assert y.dtype == dtype
+        assert pf.matmul(x, w.t()).dtype == dtype
+        assert pf.bmm(x[None], w.t()[None]).dtype == dtype
+        assert nn.functional.conv2d(pf.randn(1, 2, 5, 5), pf.randn(3, 2, 3, 3)).dtype == dtype
+        q = pf.randn(1, 2, 4, 8)
+        assert nn.functional.scaled_dot_product_attention(q, q, q).dtype == dtype
+        for f in (lambda t: pf.softmax(t, -1), lambda t: pf.log_softmax(t, -1), pf.exp, pf.log1p, pf.rsqrt, lambda t: t**1.5, lambda t: t.sum(),
+                  lambda t: nn.functional.layer_norm(t, (16,)), lambda t: nn.functional.mse_loss(t, t)):
+            assert f(y).dtype == pf.float32
+        assert nn.functional.relu(y).dtype == dtype
+        assert (y + x[:, :1]).dtype == pf.float32
+    assert nn.functional.linear(x, w).dtype == pf.float32
+
+
+def test_results_are_those_of_the_cast_inputs():
+    x, w = pf.randn(4, 8), pf.randn(16, 8)
+    with pf.autocast("cpu", dtype=pf.bfloat16):
+        y = nn.functional.linear(x, w)
+    np.testing.assert_array_equal(y.float().numpy(), nn.functional.linear(x.bfloat16(), w.bfloat16()).float().numpy())
+
+
+def test_nesting_other_devices_and_the_decorator():
+    x = pf.randn(4, 4)
+    with pf.autocast("cpu"):
+        assert pf.is_autocast_enabled("cpu")
+        with pf.autocast("cpu", enabled=False):
+            assert pf.matmul(x, x).dtype == pf.float32
+        assert pf.matmul(x, x).dtype == pf.bfloat16
+    with pf.autocast("rocm"):
+        assert pf.matmul(x, x).dtype == pf.float32
+
+    @pf.autocast("cpu", dtype=pf.float16)
+    def f():
+        return pf.matmul(x, x)
+
+    assert f().dtype == pf.float16
+    assert not pf.is_autocast_enabled("cpu")
+
+
+def test_gradients_have_the_parameters_dtype():
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    with pf.autocast("cpu"):
+        loss = nn.functional.cross_entropy(model(pf.randn(5, 8)), pf.tensor([0, 1, 2, 0, 1]))
+    assert loss.dtype == pf.float32
+    loss.backward()
+    assert all(p.grad.dtype == pf.float32 and p.dtype == pf.float32 for p in model.parameters())
+
+
+def test_errors_name_what_was_expected():
+    with pytest.raises(TypeError, match="autocast: not a half type; got .*float32.*; expected float16 or bfloat16"):
+        pf.autocast("cpu", dtype=pf.float32)
+    with pytest.raises(ValueError, match="growth_factor does not grow; got 1.0; expected more than 1"):
+        pf.amp.GradScaler(growth_factor=1.0)
+    with pytest.raises(RuntimeError, match="update: no step was taken"):
+        pf.amp.GradScaler().update()
+
+
+def test_a_scaled_step_is_the_plain_step():
+    rows = pf.randn(6, 4)
+    plain, scaled = nn.Linear(4, 2), nn.Linear(4, 2)
+    scaled.load_state_dict(plain.state_dict())
+    optimizers = [pf.optim.SGD(m.parameters(), lr=0.1) for m in (plain, scaled)]
+    plain(rows).square().mean().backward()
+    optimizers[0].step()
+    scaler = pf.amp.GradScaler(init_scale=1024.0)
+    scaler.scale(scaled(rows).square().mean()).backward()
+    scaler.step(optimizers[1])
+    scaler.update()
+    for a, b in zip(plain.parameters(), scaled.parameters()):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_step_with_a_bad_gradient_is_skipped_and_the_factor_shrinks(bad):
+    layer = nn.Linear(3, 1)
+    before = layer.weight.detach().numpy().copy()
+    optimizer, scaler = pf.optim.Adam(layer.parameters(), lr=0.1), pf.amp.GradScaler(init_scale=8.0, growth_interval=2)
+    scaler.scale((layer(pf.ones(2, 3)) * bad).sum()).backward()
+    assert scaler.step(optimizer) is None
+    scaler.update()
+    assert scaler.get_scale() == 4.0
+    np.testing.assert_array_equal(layer.weight.detach().numpy(), before)
+    for expected in (4.0, 8.0):  # grows after two good steps
+        optimizer.zero_grad()
+        scaler.scale(layer(pf.ones(2, 3)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == expected
+    assert (layer.weight.detach().numpy() != before).any()
+
+
+def test_unscale_before_clipping_and_saved_state():
+    layer = nn.Linear(3, 1)
+    optimizer, scaler = pf.optim.SGD(layer.parameters(), lr=0.1), pf.amp.GradScaler(init_scale=256.0)
+    scaler.scale(layer(pf.ones(2, 3)).sum()).backward()
+    scaler.unscale_(optimizer)
+    np.testing.assert_allclose(layer.weight.grad.numpy(), np.full((1, 3), 2.0))
+    with pytest.raises(RuntimeError, match="unscale_: called twice for one step"):
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update(32.0)
+    other = pf.amp.GradScaler()
+    other.load_state_dict(scaler.state_dict())
+    assert other.get_scale() == 32.0 and other.state_dict() == scaler.state_dict()
+    with pytest.raises(RuntimeError, match="entries are missing; got none for"):
+        other.load_state_dict({"scale": 1.0})
+    off = pf.amp.GradScaler(enabled=False)
+    assert off.scale(3) == 3 and off.get_scale() == 1.0
