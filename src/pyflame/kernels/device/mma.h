@@ -9,13 +9,6 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// Arrays of registers are indexed by constants alone: their loops must unroll.
-#if defined(PF_EMULATED_WAVE)
-#define PF_UNROLL
-#else
-#define PF_UNROLL _Pragma("unroll")
-#endif
-
 // --- what the target has
 #if defined(PF_EMULATED_WAVE)
 constexpr int kLineDepth = kWave == 64 ? 4 : 16;  // the layouts of MFMA and of gfx11's WMMA
@@ -161,6 +154,7 @@ struct Mma {
     float v[kC];
   };
   static PF_DEVICE int row(int) { return lane() % 16; }
+  static PF_DEVICE int row_of(int) { return lane() % 16; }  // by slot
   static PF_DEVICE int col(int i) { return kLineDepth == 16 ? 2 * i + lane() / 16 : lane() / 16 * kLineDepth + i; }
   static PF_DEVICE int slot(int) { return 0; }  // which of the lane's rows an element is in
   static PF_DEVICE A load_a(const T* s, int stride) { return along(s, stride); }
@@ -240,7 +234,8 @@ struct Mma {
   struct C {
     float v[kC];
   };
-  static PF_DEVICE int row(int i) { return lane() / 4 + slot(i) * 8; }
+  static PF_DEVICE int row(int i) { return row_of(slot(i)); }
+  static PF_DEVICE int row_of(int slot) { return lane() / 4 + slot * 8; }
   static PF_DEVICE int col(int i) { return lane() % 4 * 2 + (i & 1) + (i & 4) * 2; }
   static PF_DEVICE int slot(int i) { return i >> 1 & 1; }
   // The four 8 x 8 blocks of a fragment, in its order, at (line, place) in memory: A has its second block further down the rows,
@@ -313,7 +308,8 @@ struct Mma {
   struct C {
     float v[kC];
   };
-  static PF_DEVICE int row(int i) { return lane() / 8 * kRows + slot(i); }
+  static PF_DEVICE int row(int i) { return row_of(slot(i)); }
+  static PF_DEVICE int row_of(int slot) { return lane() / 8 * kRows + slot; }
   static PF_DEVICE int col(int i) { return lane() % 8 * 2 + i % 2; }
   static PF_DEVICE int slot(int i) { return i / 2; }
   static PF_DEVICE A load_a(const T* s, int stride) { return along<A, kRows>(s + row(0) * stride, stride); }
@@ -321,15 +317,17 @@ struct Mma {
   static PF_DEVICE B load_b(const T* s, int stride) { return across<B, 2>(s + col(0), stride); }
   static PF_DEVICE B load_b_t(const T* s, int stride) { return along<B, 2>(s + col(0) * stride, stride); }
   static PF_DEVICE void fma(C& c, const A& a, const B& b) {
-    PF_UNROLL
-    for (int k = 0; k < 16; ++k) PF_UNROLL
-    for (int i = 0; i < kC; ++i) c.v[i] = fmaf(number(a.w[i / 2], k), number(b.w[i % 2], k), c.v[i]);
+#pragma unroll
+    for (int k = 0; k < 16; ++k)
+#pragma unroll
+      for (int i = 0; i < kC; ++i) c.v[i] = fmaf(number(a.w[i / 2], k), number(b.w[i % 2], k), c.v[i]);
   }
   static PF_DEVICE A as_a(const C& c) {
     A a;
-    PF_UNROLL
-    for (int r = 0; r < kRows; ++r) PF_UNROLL
-    for (int i = 0; i < 8; ++i) a.w[r][i] = from_lane(pack<T>(c.v[2 * r], c.v[2 * r + 1]), lane() / 8 * 8 + i);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) a.w[r][i] = from_lane(pack<T>(c.v[2 * r], c.v[2 * r + 1]), lane() / 8 * 8 + i);
     return a;
   }
   template <class Op, class X>
@@ -345,20 +343,22 @@ struct Mma {
   template <class Operand, int kLines>
   static PF_DEVICE Operand along(const T* s, int stride) {
     Operand x;
-    PF_UNROLL
-    for (int r = 0; r < kLines; ++r) PF_UNROLL
-    for (int i = 0; i < 16; i += 8) {
-      const Vec<T, 8> v = load_vec<8>(s + r * stride + i);
-      for (int j = 0; j < 8; j += 2) x.w[r][(i + j) / 2] = pair(v[j], v[j + 1]);
-    }
+#pragma unroll
+    for (int r = 0; r < kLines; ++r)
+#pragma unroll
+      for (int i = 0; i < 16; i += 8) {
+        const Vec<T, 8> v = load_vec<8>(s + r * stride + i);
+        for (int j = 0; j < 8; j += 2) x.w[r][(i + j) / 2] = pair(v[j], v[j + 1]);
+      }
     return x;
   }
   template <class Operand, int kLines>
   static PF_DEVICE Operand across(const T* s, int stride) {
     Operand x;
-    PF_UNROLL
-    for (int r = 0; r < kLines; ++r) PF_UNROLL
-    for (int i = 0; i < 8; ++i) x.w[r][i] = pair(s[2 * i * stride + r], s[(2 * i + 1) * stride + r]);
+#pragma unroll
+    for (int r = 0; r < kLines; ++r)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x.w[r][i] = pair(s[2 * i * stride + r], s[(2 * i + 1) * stride + r]);
     return x;
   }
 };

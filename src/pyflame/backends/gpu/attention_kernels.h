@@ -1,0 +1,45 @@
+// Which tiles attention's kernels have for a head size on an architecture, and the kernels' text. Needs no device.
+#pragma once
+#include <string>
+
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame::gpu {
+
+enum class AttentionMask { none, boolean, added };
+
+// What a kernel's text depends on.
+struct AttentionKind {
+  DType dtype = DType::float32;
+  int64_t dim = 0;  // the head size
+  AttentionMask mask = AttentionMask::none;
+  bool causal = false;
+  bool cuda = false;
+  int wave = 0;
+};
+
+struct AttentionSource {
+  std::string text;
+  unsigned threads = 0, rows = 0, shared_bytes = 0;  // rows: of a workgroup
+};
+
+constexpr int64_t kMostMatrixDim = 256;
+constexpr int64_t kSplitRows = 64, kStatsPadding = 128;
+
+// 16-bit types, head sizes to kMostMatrixDim. wide: all operands are made of aligned 16 bytes. folded: kernels/attention/forward.h.
+AttentionSource attention_forward(const AttentionKind& a, bool wide, bool folded, bool split);
+AttentionSource attention_combine(const AttentionKind& a);
+AttentionSource attention_query_stats(const AttentionKind& a);
+AttentionSource attention_queries_grad(const AttentionKind& a, bool wide);
+// parts: 1 for dv, 2 for dk, 3 for both.
+AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts);
+// Whether dk and dv fit a lane's registers together.
+bool attention_keys_grad_at_once(const AttentionKind& a);
+
+// Any dtype and head size that kMostPlainBytes of shared memory hold.
+constexpr int64_t kMostPlainBytes = 40 * 1024;
+AttentionSource attention_plain(const AttentionKind& a);
+AttentionSource attention_plain_queries_grad(const AttentionKind& a);
+AttentionSource attention_plain_keys_grad(const AttentionKind& a);
+
+}  // namespace pyflame::gpu

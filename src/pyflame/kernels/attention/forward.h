@@ -1,0 +1,253 @@
+// Attention on matrix units. A workgroup has kRows queries, 16 * kTiles of them to a wave, and goes over the keys once, tile by tile, with
+// a running maximum and sum for each query; scores never leave registers. While a tile is worked on the next one is copied.
+//
+// With few queries and many keys the keys are split over workgroups: each leaves its sums, and attention_combine puts them together. There
+// the queries of all heads that share keys are rows of one tile.
+#pragma once
+
+namespace pf {
+
+#ifdef PF_ON_DEVICE
+
+// kWidth: the head size, rounded up to 16. kKeys: keys of a tile. kHeld: queries stay in registers.
+template <int kWidth_, int kTiles_, int kWaves_, int kKeys_, int kStages_, bool kHeld_>
+struct ForwardTiles {
+  static constexpr int kWidth = kWidth_, kTiles = kTiles_, kWaves = kWaves_, kKeys = kKeys_, kStages = kStages_;
+  static constexpr bool kHeld = kHeld_;
+  static constexpr int kRows = kWaves * kTiles * 16, kPitch = kWidth + 8, kThreads = kWaves * kWave;
+};
+
+// kFolded: the scale is positive and nothing is added to scores, so that scaling is part of the exponent.
+template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, bool kFolded, bool kSplit>
+PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void* mask, T* out, float* lse, float* parts,
+                                 const Attention& p) {
+  using M = Mma<T>;
+  constexpr int kKeyBlocks = S::kKeys / 16, kWidthBlocks = S::kWidth / 16, kTile = S::kKeys * S::kPitch;
+  const float kNone = -1 / 0.0f;
+  T* const rows_shared = dynamic_shared<T>();
+  T* const keys_shared = rows_shared + (S::kHeld ? 0 : S::kRows * S::kPitch);
+
+  // Rows are queries; where the keys are split, those of all heads of a group.
+  const i64 together = kSplit ? p.heads / p.kv_heads : 1;
+  const i64 count = p.queries * together, row_heads = p.heads / together;
+  const unsigned blocks = (unsigned)((count + S::kRows - 1) / S::kRows);
+  const i64 first = (i64)(blocks - 1 - group().x % blocks) * S::kRows;  // the longest ones first
+  const i64 b = group().x / blocks / row_heads, rh = group().x / blocks % row_heads;
+  const i64 kv = kSplit ? rh : rh / (p.heads / p.kv_heads);
+  q += b * p.q.b + rh * together * p.q.h + first * p.q.t;
+  k += b * p.k.b + kv * p.k.h;
+  v += b * p.v.b + kv * p.v.h;
+
+  const i64 last = first + S::kRows < count ? first + S::kRows - 1 : count - 1;
+  const i64 end = p.seen(kSplit ? p.queries - 1 : last, kCausal);
+  const int tiles = (int)((end + S::kKeys - 1) / S::kKeys);
+  const int share = kSplit ? (tiles + (int)groups().y - 1) / (int)groups().y : tiles;
+  const int from = kSplit ? share * (int)group().y : 0, to = from + share < tiles ? from + share : tiles;
+
+  const int wave_row = wave() * S::kTiles * 16;
+  // Of a lane's rows: found anew where they are needed, because registers are what is short.
+  const auto row_of = [&](int t, int r) { return (int)first + wave_row + t * 16 + M::row_of(r); };
+  const auto query_of = [&](int row) { return kSplit ? row % (int)p.queries : row; };
+  const int seen_by_all = (int)p.seen(kSplit ? 0 : first + wave_row, kCausal);
+
+  const auto copy = [&](int tile) {
+    T* at = keys_shared + tile % S::kStages * 2 * kTile;
+    const i64 key = (i64)tile * S::kKeys;
+    load_rows<S::kKeys, S::kWidth, S::kPitch, S::kThreads, kWide>(at, k + key * p.k.t, p.k.t, p.k.d, p.kv_length - key,
+                                                                  p.dim);
+    load_rows<S::kKeys, S::kWidth, S::kPitch, S::kThreads, kWide>(at + kTile, v + key * p.v.t, p.v.t, p.v.d,
+                                                                  p.kv_length - key, p.dim);
+  };
+
+  load_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(rows_shared, q, p.q.t, p.q.d, count - first, p.dim);
+  typename M::A held[S::kHeld ? S::kTiles : 1][S::kHeld ? kWidthBlocks : 1];
+  if constexpr (S::kHeld) {
+    async_commit();
+    async_wait<0>();
+    barrier();
+#pragma unroll
+    for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+      for (int d = 0; d < kWidthBlocks; ++d)
+        held[t][d] = M::load_a(rows_shared + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
+    barrier();
+  }
+  if (S::kStages > 1 && from < to) copy(from);
+  async_commit();
+
+  typename M::C sums[S::kTiles][kWidthBlocks] = {};
+  float top[S::kTiles][M::kRows], total[S::kTiles][M::kRows];
+#pragma unroll
+  for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+    for (int r = 0; r < M::kRows; ++r) top[t][r] = kNone, total[t][r] = 0;
+  const float scale = (float)(p.scale * Base2::kLog2E), factor = kFolded ? scale : 1;
+
+  for (int tile = from; tile < to; ++tile) {
+    if constexpr (S::kStages > 1) {
+      async_wait<0>();
+      barrier();  // the tile is there, and nobody reads the one before
+      if (tile + 1 < to) copy(tile + 1);
+      async_commit();
+    } else {
+      barrier();
+      copy(tile);
+      async_commit();
+      async_wait<0>();
+      barrier();
+    }
+    const T* const ks = keys_shared + tile % S::kStages * 2 * kTile;
+    const T* const vs = ks + kTile;
+
+    typename M::C s[S::kTiles][kKeyBlocks] = {};
+#pragma unroll
+    for (int d = 0; d < kWidthBlocks; ++d) {
+      typename M::A a[S::kTiles];
+#pragma unroll
+      for (int t = 0; t < S::kTiles; ++t) {
+        if constexpr (S::kHeld) a[t] = held[t][d];
+        else a[t] = M::load_a(rows_shared + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
+      }
+#pragma unroll
+      for (int n = 0; n < kKeyBlocks; ++n) {
+        const typename M::B x = M::load_b_t(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
+#pragma unroll
+        for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
+      }
+    }
+
+    const int key = tile * S::kKeys;
+    if (!kFolded || kMask != kNoMask || key + S::kKeys > seen_by_all) {
+#pragma unroll
+      for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+        for (int r = 0; r < M::kRows; ++r) {
+          const int row = row_of(t, r), query = query_of(row);
+          const int seen = row < count ? (int)p.seen(query, kCausal) : 0;
+          i64 mask_at = 0;
+          if (kMask != kNoMask)
+            mask_at = b * p.mask.b + (kSplit ? rh * together + row / (int)p.queries : rh) * p.mask.h + query * p.mask.t;
+#pragma unroll
+          for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+            for (int i = 0; i < M::kC; ++i)
+              if (M::slot(i) == r) {
+                const int at = key + n * 16 + M::col(i);
+                float& x = s[t][n].v[i];
+                if (!kFolded) x *= scale;
+                if (at >= seen) x = kNone;
+                else if (kMask != kNoMask) x = masked<T, kMask>(x, mask, mask_at + at * p.mask.d);
+              }
+        }
+    }
+
+#pragma unroll
+    for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+      for (int r = 0; r < M::kRows; ++r) {
+        float best = top[t][r];
+#pragma unroll
+        for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+          for (int i = 0; i < M::kC; ++i)
+            if (M::slot(i) == r) best = fmaxf(best, s[t][n].v[i]);
+        best = M::template over_row<Top>(best);
+        const float shift = best == kNone ? 0 : best * factor;
+        const float fade = fast_exp2(fmaf(top[t][r], factor, -shift));
+        top[t][r] = best;
+        float sum = total[t][r] * fade;
+#pragma unroll
+        for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+          for (int i = 0; i < M::kC; ++i)
+            if (M::slot(i) == r) sum += s[t][n].v[i] = fast_exp2(fmaf(s[t][n].v[i], factor, -shift));
+        total[t][r] = sum;
+#pragma unroll
+        for (int d = 0; d < kWidthBlocks; ++d)
+#pragma unroll
+          for (int i = 0; i < M::kC; ++i)
+            if (M::slot(i) == r) sums[t][d].v[i] *= fade;
+      }
+#pragma unroll
+    for (int n = 0; n < kKeyBlocks; ++n) {
+      typename M::A a[S::kTiles];
+#pragma unroll
+      for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
+#pragma unroll
+      for (int d = 0; d < kWidthBlocks; ++d) {
+        const typename M::B x = M::load_b(vs + n * 16 * S::kPitch + d * 16, S::kPitch);
+#pragma unroll
+        for (int t = 0; t < S::kTiles; ++t) M::fma(sums[t][d], a[t], x);
+      }
+    }
+  }
+  async_wait<0>();
+  barrier();
+
+  const i64 out_row = (b * row_heads + rh) * count;  // of the logsumexps and of the parts
+#pragma unroll
+  for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+    for (int r = 0; r < M::kRows; ++r) {
+      const int row = row_of(t, r);
+      const float sum = M::template over_row<Sum>(total[t][r]), inverse = kSplit ? 1 : sum == 0 ? 0 : 1 / sum;
+      if (row < count && M::col(0) == 0) {
+        if constexpr (kSplit) {
+          float* part = parts + ((i64)group().y * p.batch * p.heads * p.queries + out_row + row) * (p.dim + 2);
+          part[p.dim] = top[t][r] * factor;
+          part[p.dim + 1] = sum;
+        } else {
+          lse[out_row + row] = sum == 0 ? kNone : fmaf(top[t][r] * factor, Base2::kLn2, m_log(sum));
+        }
+      }
+#pragma unroll
+      for (int d = 0; d < kWidthBlocks; ++d)
+#pragma unroll
+        for (int i = 0; i < M::kC; ++i)
+          if (M::slot(i) == r) {
+            const int col = d * 16 + M::col(i);
+            if constexpr (kSplit) {
+              if (row < count && col < p.dim)
+                parts[((i64)group().y * p.batch * p.heads * p.queries + out_row + row) * (p.dim + 2) + col] =
+                    sums[t][d].v[i];
+            } else {
+              store(rows_shared + (wave_row + t * 16 + M::row_of(r)) * S::kPitch + col, sums[t][d].v[i] * inverse);
+            }
+          }
+    }
+  if constexpr (!kSplit) {
+    barrier();
+    store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(out + b * p.out.b + rh * p.out.h + first * p.out.t,
+                                                                   rows_shared, p.out.t, p.out.d, count - first, p.dim);
+  }
+}
+
+// The parts of a query's sums, in their order: one workgroup for each query.
+template <class T>
+PF_DEVICE void attention_combine(const float* parts, T* out, float* lse, const Attention& p, int splits) {
+  const float kNone = -1 / 0.0f;
+  const i64 rows = p.batch * p.heads * p.queries, row = group().x, each = p.dim + 2;
+  float top = kNone, total = 0;
+  for (int i = 0; i < splits; ++i) top = fmaxf(top, parts[(i * rows + row) * each + p.dim]);
+  const float shift = top == kNone ? 0 : top;
+  for (int i = 0; i < splits; ++i) {
+    const float* part = parts + (i * rows + row) * each + p.dim;
+    total += part[1] * fast_exp2(part[0] - shift);
+  }
+  if (thread() == 0) lse[row] = total == 0 ? kNone : fmaf(top, Base2::kLn2, m_log(total));
+  const float inverse = total == 0 ? 0 : 1 / total;
+  const i64 h = row / p.queries % p.heads, b = row / p.queries / p.heads, t = row % p.queries;
+  out += b * p.out.b + h * p.out.h + t * p.out.t;
+  for (i64 d = thread(); d < p.dim; d += threads()) {
+    float sum = 0;
+    for (int i = 0; i < splits; ++i) {
+      const float* part = parts + (i * rows + row) * each;
+      sum += part[d] * fast_exp2(part[p.dim] - shift);
+    }
+    store(out + d * p.out.d, sum * inverse);
+  }
+}
+
+#endif
+
+}  // namespace pf
