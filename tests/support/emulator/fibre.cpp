@@ -99,7 +99,6 @@ void Fibre::restart() {
   // As if enter() had just been called: six saved registers, then where to return to; the stack is 16-byte aligned plus 8 there.
   auto* top = reinterpret_cast<uint64_t*>(stack_ + kStack);
   *--top = 0;
-  *--top = 0;
   *--top = reinterpret_cast<uint64_t>(&Fibre::enter);
   for (int i = 0; i < 6; ++i) *--top = 0;
   context_ = top;
