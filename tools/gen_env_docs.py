@@ -6,7 +6,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = ROOT / "src" / "pyflame" / "base" / "env.def"
 PAGE = ROOT / "docs" / "env.md"
-ENTRY = re.compile(r'^ENV_(INT|BOOL|BYTES|PATH)\((\w+), (\w+), (.+), "([^"]*)"\)$')
+ENTRY = re.compile(r'^ENV_(INT|BOOL|BYTES|REAL|CHOICE|PATH)\((\w+), (\w+), (.+), "([^"]*)"\)$')
 
 
 def page(text):
@@ -21,6 +21,12 @@ def page(text):
         if kind == "INT":
             default, least, greatest = rest.split(", ")
             kind, default = f"whole number, {least} to {greatest}", default
+        elif kind == "REAL":
+            default, least, greatest = rest.split(", ")
+            kind = f"number, {least} to {greatest}"
+        elif kind == "CHOICE":
+            default, choices = (part.strip('"') for part in rest.split(", "))
+            kind = ", ".join(choices.split("|")[:-1]) + " or " + choices.split("|")[-1]
         elif kind == "BOOL":
             kind, default = "0 or 1", {"true": "1", "false": "0"}[rest]
         elif kind == "BYTES":

@@ -45,11 +45,15 @@ constexpr Variable kTable[] = {
 #define ENV_INT(variable, function, default_value, least, greatest, doc) {#variable, "int", #default_value, doc},
 #define ENV_BOOL(variable, function, default_value, doc) {#variable, "bool", default_value ? "1" : "0", doc},
 #define ENV_BYTES(variable, function, default_value, doc) {#variable, "bytes", #default_value, doc},
+#define ENV_REAL(variable, function, default_value, least, greatest, doc) {#variable, "real", #default_value, doc},
+#define ENV_CHOICE(variable, function, default_value, choices, doc) {#variable, "choice", default_value, doc},
 #define ENV_PATH(variable, function, default_value, doc) {#variable, "path", default_value, doc},
 #include "pyflame/base/env.def"
 #undef ENV_INT
 #undef ENV_BOOL
 #undef ENV_BYTES
+#undef ENV_REAL
+#undef ENV_CHOICE
 #undef ENV_PATH
 };
 
@@ -80,6 +84,20 @@ int64_t parse_bytes(const char* variable, const std::string& text) {
            "{}: not a valid value; got '{}'; expected a number of bytes, with an optional suffix K, M, G or T",
            variable, text);
   return *value << shift;
+}
+
+double parse_real(const char* variable, const std::string& text, double least, double greatest) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  PF_CHECK(error == std::errc() && end == text.data() + text.size() && value >= least && value <= greatest, Value,
+           "{}: not a valid value; got '{}'; expected a number from {} to {}", variable, text, least, greatest);
+  return value;
+}
+
+std::string parse_choice(const char* variable, const std::string& text, const std::string& choices) {
+  PF_CHECK(text.find('|') == std::string::npos && ("|" + choices + "|").find("|" + text + "|") != std::string::npos,
+           Value, "{}: not a valid value; got '{}'; expected one of {}", variable, text, choices);
+  return text;
 }
 
 std::string parse_path(const char* variable, const std::string& text) {
@@ -115,6 +133,19 @@ std::string parse_path(const char* variable, const std::string& text) {
     }();                                                                    \
     return value;                                                           \
   }
+#define ENV_REAL(variable, function, default_value, least, greatest, doc)                  \
+  double function() {                                                                      \
+    static const double value = [] {                                                       \
+      const auto text = read(#variable);                                                   \
+      return text ? parse_real(#variable, *text, least, greatest) : double{default_value}; \
+    }();                                                                                   \
+    return value;                                                                          \
+  }
+#define ENV_CHOICE(variable, function, default_value, choices, doc)                                             \
+  const std::string& function() {                                                                               \
+    static const std::string value = parse_choice(#variable, read(#variable).value_or(default_value), choices); \
+    return value;                                                                                               \
+  }
 #define ENV_PATH(variable, function, default_value, doc)                                             \
   const std::string& function() {                                                                    \
     static const std::string value = parse_path(#variable, read(#variable).value_or(default_value)); \
@@ -124,6 +155,8 @@ std::string parse_path(const char* variable, const std::string& text) {
 #undef ENV_INT
 #undef ENV_BOOL
 #undef ENV_BYTES
+#undef ENV_REAL
+#undef ENV_CHOICE
 #undef ENV_PATH
 
 std::span<const Variable> table() { return kTable; }

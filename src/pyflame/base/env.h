@@ -10,16 +10,20 @@ namespace pyflame::env {
 #define ENV_INT(variable, function, ...) int64_t function();
 #define ENV_BOOL(variable, function, ...) bool function();
 #define ENV_BYTES(variable, function, ...) int64_t function();
+#define ENV_REAL(variable, function, ...) double function();
+#define ENV_CHOICE(variable, function, ...) const std::string& function();
 #define ENV_PATH(variable, function, ...) const std::string& function();
 #include "pyflame/base/env.def"
 #undef ENV_INT
 #undef ENV_BOOL
 #undef ENV_BYTES
+#undef ENV_REAL
+#undef ENV_CHOICE
 #undef ENV_PATH
 
 struct Variable {
   const char* name;
-  const char* type;           // "int", "bool", "bytes", "path"
+  const char* type;           // "int", "bool", "bytes", "real", "choice", "path"
   const char* default_value;  // as one would write it
   const char* doc;
 };
@@ -29,6 +33,9 @@ std::span<const Variable> table();
 int64_t parse_int(const char* variable, const std::string& text, int64_t least, int64_t greatest);
 bool parse_bool(const char* variable, const std::string& text);
 int64_t parse_bytes(const char* variable, const std::string& text);
+double parse_real(const char* variable, const std::string& text, double least, double greatest);
+// `choices`: separated by "|".
+std::string parse_choice(const char* variable, const std::string& text, const std::string& choices);
 std::string parse_path(const char* variable, const std::string& text);
 
 }  // namespace pyflame::env

@@ -38,6 +38,8 @@ struct Step {
   size_t workspace_offset = 0;         // in the arena
 };
 
+struct ProgramState;  // what the runtime knows of a program (runtime/state.h)
+
 struct Program {
   const Backend* backend = nullptr;
   std::vector<uint64_t> key;      // the window's words
@@ -48,6 +50,7 @@ struct Program {
   size_t arena_bytes = 0;
   size_t new_bytes = 0;  // bytes of Allocate placements
   uint64_t runs = 0;
+  std::shared_ptr<ProgramState> state;
 };
 
 // Cuts the graph's nodes into groups (compile/fuse.cpp) and rewrites operands of Loop groups to the group's space.

@@ -460,6 +460,7 @@ void cut_window() {
 
 void synchronize() {
   cut_all(CutReason::Sync);
+  wait_for_devices();
   raise_pending_error();
 }
 

@@ -1,5 +1,5 @@
-// Free blocks are kept per size class (powers of two in quarters: at most 25 % is wasted), because a training step asks for the same
-// sizes again and fresh pages from the operating system cost more than the kernels that fill them.
+// The host's free blocks are kept per size class (powers of two in quarters: at most 25 % is wasted), because a training step asks for the
+// same sizes again and fresh pages from the operating system cost more than the kernels that fill them. A device's: segments.h.
 #include "pyflame/runtime/allocator.h"
 
 #include <sys/mman.h>
@@ -16,6 +16,8 @@
 #include "pyflame/base/error.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/in_flight.h"
+#include "pyflame/runtime/segments.h"
 
 namespace pyflame {
 
@@ -40,70 +42,146 @@ void* from_system(size_t size) {
   return p;
 }
 
+std::string gib(uint64_t bytes) {
+  if (bytes < 10 << 20) return fmt::format("{} bytes", bytes);
+  return bytes < uint64_t{1} << 30 ? fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20))
+                                   : fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+// The host's blocks: classes of sizes. A device's: segments.
 struct Allocator {
-  DeviceMemory* device = nullptr;  // null: the host's memory
+  Device where;
+  DeviceMemory* device = nullptr;      // null: the host's memory
+  std::unique_ptr<Segments> segments;  // of the device
   std::mutex mutex;
   std::unordered_map<size_t, std::vector<void*>> free;
   MemoryStats stats{};
   bool limit_read = false;
 
-  void* take(size_t size) { return device ? device->allocate(size) : from_system(size); }
-  void give_back(void* p) {
-    if (device) device->release(p);
-    else std::free(p);
-  }
-
   void trim() {
+    if (segments) segments->trim();
     for (auto& [size, blocks] : free)
-      for (void* p : blocks) give_back(p);
+      for (void* p : blocks) std::free(p);
     free.clear();
     stats.cached = 0;
   }
 
-  void* get(size_t nbytes) {
-    const size_t size = size_class(nbytes);
-    std::lock_guard lock(mutex);
-    if (!limit_read && !device) {
+  void read_limit() {
+    limit_read = true;
+    if (!device) {
       stats.limit = static_cast<uint64_t>(env::memory_limit());
-      limit_read = true;
+    } else if (const double fraction = env::gpu_memory_fraction(); fraction < 1) {
+      size_t free_bytes = 0, total = 0;
+      device->room(&free_bytes, &total);
+      set_limit(static_cast<uint64_t>(fraction * static_cast<double>(total)));
     }
-    if (stats.limit && stats.allocated + size > stats.limit)
-      PF_FAIL(OutOfMemory,
-              "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected at most {} bytes "
-              "(the memory limit); "
-              "hint: a smaller batch, pf.checkpoint, or a higher PYFLAME_MEMORY_LIMIT",
-              nbytes, stats.allocated, stats.limit);
-    void* p = nullptr;
-    auto it = free.find(size);
-    if (it != free.end() && !it->second.empty()) {
-      p = it->second.back();
+  }
+  void set_limit(uint64_t bytes) {
+    stats.limit = bytes;
+    if (segments) segments->set_limit(bytes);
+  }
+
+  void* from_cache_or_system(size_t size) {
+    if (segments) return segments->get(size);
+    if (const auto it = free.find(size); it != free.end() && !it->second.empty()) {
+      void* p = it->second.back();
       it->second.pop_back();
       stats.cached -= size;
-    } else {
-      ++stats.allocations;
-      p = take(size);
-      if (!p) {
-        trim();
-        p = take(size);
-      }
-      PF_CHECK(p, OutOfMemory,
-               "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected the system to have "
-               "them; hint: a "
-               "smaller batch or pf.checkpoint",
-               nbytes, stats.allocated);
+      return p;
     }
+    ++stats.allocations;
+    return from_system(size);
+  }
+
+  void* get(size_t nbytes, MemoryUse use) {
+    std::lock_guard lock(mutex);
+    if (!limit_read) read_limit();
+    size_t size = segments ? nbytes : size_class(nbytes);
+    const bool over = stats.limit && stats.allocated + size > stats.limit;
+    void* p = over ? nullptr : from_cache_or_system(size);
+    if (!p && !over) {
+      trim();
+      p = from_cache_or_system(size);
+      stats.retries += p != nullptr;
+    }
+    if (!p) out_of_memory(nbytes, over);
+    if (segments) size = segments->size_of(p);
     stats.allocated += size;
+    stats.by_use[static_cast<size_t>(use)] += size;
     stats.peak_allocated = std::max(stats.peak_allocated, stats.allocated);
     return p;
   }
 
-  void put(void* p, size_t nbytes) {
+  void put(void* p, size_t nbytes, MemoryUse use) {
     if (!p) return;
-    const size_t size = size_class(nbytes);
     std::lock_guard lock(mutex);
+    const size_t size = segments ? segments->size_of(p) : size_class(nbytes);
     stats.allocated -= size;
+    stats.by_use[static_cast<size_t>(use)] -= size;
+    if (segments) {
+      segments->put(p);
+      return;
+    }
     stats.cached += size;
     free[size].push_back(p);
+  }
+
+  [[noreturn]] void out_of_memory(size_t nbytes, bool over) {
+    ++stats.failures;
+    if (device)
+      PF_FAIL(OutOfMemory, "allocate: out of memory on {}; got a request for {}\n{}", where.str(), gib(nbytes),
+              report(nbytes));
+    PF_CHECK(!over, OutOfMemory,
+             "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected at most {} bytes "
+             "(the memory limit); "
+             "hint: a smaller batch, pf.checkpoint, or a higher PYFLAME_MEMORY_LIMIT",
+             nbytes, stats.allocated, stats.limit);
+    PF_FAIL(OutOfMemory,
+            "allocate: out of memory; got a request for {} bytes with {} bytes in use; expected the system to have "
+            "them; hint: a "
+            "smaller batch or pf.checkpoint",
+            nbytes, stats.allocated);
+  }
+
+  MemoryStats now() {
+    MemoryStats s = stats;
+    s.arena = s.by_use[static_cast<size_t>(MemoryUse::arena)];
+    if (!segments) return s;
+    const Segments::Stats g = segments->stats();
+    s.reserved = g.reserved, s.peak_reserved = g.peak_reserved, s.split = g.split, s.largest_hole = g.largest_hole;
+    s.segments = g.segments, s.allocations = g.from_driver, s.cached = g.reserved - g.active;
+    return s;
+  }
+
+  // `wanted`: the request that failed, 0: none did.
+  std::string report(size_t wanted) {
+    const MemoryStats s = now();
+    std::string uses;
+    for (size_t i = 0; i < kMemoryUses.size(); ++i)
+      if (s.by_use[i]) uses += fmt::format("{}{} {}", uses.empty() ? "" : ", ", kMemoryUses[i], gib(s.by_use[i]));
+    std::string text = fmt::format("  live: {}{}\n", gib(s.allocated), uses.empty() ? "" : " (" + uses + ")");
+    if (!segments) return text + fmt::format("  cached: {}\n", gib(s.cached));
+    text +=
+        fmt::format("  cached: {}, of it {} beside live blocks; largest hole {}; {} from the driver in {} segments\n",
+                    gib(s.cached), gib(s.split), gib(s.largest_hole), gib(s.reserved), s.segments);
+    size_t free_bytes = 0, total = 0;
+    try {
+      device->room(&free_bytes, &total);
+    } catch (const Error& e) {
+      return text + "  the device does not answer: " + e.what();
+    }
+    const uint64_t used = total - std::min(total, free_bytes), others = used - std::min<uint64_t>(used, s.reserved);
+    text +=
+        fmt::format("  device: {} in all, {} free, {} held by other processes, libraries and the driver{}", gib(total),
+                    gib(free_bytes), gib(others), s.limit ? fmt::format("; limit {}", gib(s.limit)) : "");
+    if (wanted == 0) return text;
+    const char* advice = "hint: a smaller batch, pf.checkpoint, or float16 or bfloat16 (pf.amp)";
+    if (s.limit && s.allocated + wanted <= total && s.reserved + wanted > s.limit)
+      advice = "hint: the limit is what stops it: pf.set_memory_limit or PYFLAME_GPU_MEMORY_FRACTION";
+    else if (s.cached >= wanted)
+      advice = "hint: the free bytes are in pieces: fewer different sizes, or large tensors first";
+    else if (others >= wanted) advice = "hint: others hold what is missing: end them, or wait for them";
+    return text + "\n  " + advice;
   }
 };
 
@@ -120,24 +198,32 @@ Allocators& allocators() {
 Allocator& allocator(Device device) {
   Allocators& all = allocators();
   if (!has_own_memory(device.type)) return all.host;
+  // The one that this thread asked for last: nobody has two devices in turn.
+  thread_local Device last{};
+  thread_local Allocator* found = nullptr;
+  if (found && last == device) return *found;
   std::lock_guard lock(all.mutex);
   for (auto& [d, a] : all.devices)
-    if (d == device) return *a;
+    if (d == device) return last = d, *(found = a.get());
   auto a = std::make_unique<Allocator>();
+  a->where = device;
   a->device = device_memory(device);
+  a->segments = std::make_unique<Segments>(*a->device);
   return *all.devices.emplace_back(device, std::move(a)).second;
 }
 
 }  // namespace
 
-void* allocate_raw(Device device, size_t nbytes) { return nbytes ? allocator(device).get(nbytes) : nullptr; }
-void free_raw(Device device, void* p, size_t nbytes) {
-  if (p) allocator(device).put(p, nbytes);
+void* allocate_raw(Device device, size_t nbytes, MemoryUse use) {
+  return nbytes ? allocator(device).get(nbytes, use) : nullptr;
+}
+void free_raw(Device device, void* p, size_t nbytes, MemoryUse use) {
+  if (p) allocator(device).put(p, nbytes, use);
 }
 
 void allocate_data(Storage& s) {
   // Zero-sized storages get an address as well, so that "has bytes" and "is promised" stay apart.
-  s.data = allocator(s.device).get(s.nbytes ? s.nbytes : 1);
+  s.data = allocator(s.device).get(s.nbytes ? s.nbytes : 1, MemoryUse::tensors);
   s.owned_by_allocator = true;
 }
 
@@ -148,8 +234,19 @@ void copy_from_host(Storage& to, const void* from, size_t nbytes) {
 
 void copy_to_host(void* to, const Storage& from, size_t offset, size_t nbytes) {
   const char* bytes = static_cast<const char*>(from.data) + offset;
-  if (DeviceMemory* memory = device_memory(from.device)) memory->to_host(to, bytes, nbytes);
-  else if (nbytes > 0) std::memcpy(to, bytes, nbytes);
+  DeviceMemory* memory = device_memory(from.device);
+  if (!memory) {
+    if (nbytes > 0) std::memcpy(to, bytes, nbytes);
+    return;
+  }
+  wait_for_device(from.device, *memory, [&] { memory->to_host(to, bytes, nbytes); });
+  raise_if_tainted(from);
+}
+
+bool copy_between(Storage& to, const Storage& from, size_t offset, size_t nbytes) {
+  DeviceMemory *source = device_memory(from.device), *target = device_memory(to.device);
+  if (!source || !target || from.device.type != to.device.type) return false;
+  return target->copy_from(to.data, *source, static_cast<const char*>(from.data) + offset, nbytes);
 }
 
 Ref<Storage> allocate_storage(Device device, size_t nbytes) {
@@ -166,7 +263,7 @@ Ref<Storage> allocate_storage(Device device, size_t nbytes) {
 
 void Storage::free_data() {
   if (deleter) deleter();
-  else if (owned_by_allocator && data) allocator(device).put(data, nbytes ? nbytes : 1);
+  else if (owned_by_allocator && data) allocator(device).put(data, nbytes ? nbytes : 1, MemoryUse::tensors);
   deleter = nullptr;
   owned_by_allocator = false;
   data = nullptr;
@@ -175,7 +272,13 @@ void Storage::free_data() {
 MemoryStats memory_stats(Device device) {
   Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
-  return a.stats;
+  return a.now();
+}
+
+std::string memory_report(Device device) {
+  Allocator& a = allocator(device);
+  std::lock_guard lock(a.mutex);
+  return fmt::format("memory of {}:\n{}", device.str(), a.report(0));
 }
 
 void reset_peak_memory(Device device) {
@@ -200,14 +303,19 @@ void empty_cache() {
 void set_memory_limit(uint64_t bytes, Device device) {
   Allocator& a = allocator(device);
   std::lock_guard lock(a.mutex);
-  a.stats.limit = bytes;
+  a.set_limit(bytes);
   a.limit_read = true;
 }
 
-void note_arena(Device device, uint64_t bytes) {
-  Allocator& a = allocator(device);
-  std::lock_guard lock(a.mutex);
-  a.stats.arena = bytes;
+void set_memory_fraction(double fraction, Device device) {
+  PF_CHECK(fraction > 0 && fraction <= 1, Value,
+           "set_memory_fraction: not a fraction; got {}; expected more than 0 and at most 1", fraction);
+  DeviceMemory* memory = device_memory(device);
+  PF_CHECK(memory, Value, "set_memory_fraction: the device has no memory of its own; got {}; hint: set_memory_limit",
+           device.str());
+  size_t free_bytes = 0, total = 0;
+  memory->room(&free_bytes, &total);
+  set_memory_limit(fraction < 1 ? static_cast<uint64_t>(fraction * static_cast<double>(total)) : 0, device);
 }
 
 }  // namespace pyflame

@@ -13,12 +13,21 @@
 #include "pyflame/compile/program.h"
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/allocator.h"
+#include "pyflame/runtime/blame.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/explain_log.h"
+#include "pyflame/runtime/in_flight.h"
+#include "pyflame/runtime/state.h"
 
 namespace pyflame {
 
 namespace {
+
+// What a run needs and the next one needs again.
+struct Scratch {
+  std::vector<void*> pointers;  // by binding
+  std::vector<char*> bases;     // by slot
+};
 
 struct Engine {
   std::mutex mutex;
@@ -28,9 +37,9 @@ struct Engine {
     size_t bytes = 0;
   };
   std::vector<Arena> arenas;  // one per device
+  Scratch scratch;
   std::mutex error_mutex;
   std::shared_ptr<const Poison> pending;  // oldest failure that nobody has seen
-  ~Engine() = default;
 };
 Engine& engine() {
   static Engine* e = new Engine;
@@ -38,10 +47,9 @@ Engine& engine() {
 }
 
 void release_arena(Engine::Arena& a) {
-  free_raw(a.device, a.data, a.bytes);
+  free_raw(a.device, a.data, a.bytes, MemoryUse::arena);
   a.data = nullptr;
   a.bytes = 0;
-  note_arena(a.device, 0);
 }
 
 // A device's arena grows to the largest program and stays, unless memory is short.
@@ -51,34 +59,10 @@ void* arena_for(Device device, size_t bytes) {
   if (a == e.arenas.end()) a = e.arenas.insert(a, {device});
   if (bytes > a->bytes) {
     release_arena(*a);
-    a->data = allocate_raw(device, bytes);
+    a->data = allocate_raw(device, bytes, MemoryUse::arena);
     a->bytes = bytes;
-    note_arena(device, bytes);
   }
   return a->data;
-}
-
-std::shared_ptr<const Poison> make_poison(ErrorKind kind, std::string message) {
-  auto p = std::make_shared<const Poison>(Poison{kind, std::move(message)});
-  Engine& e = engine();
-  std::lock_guard lock(e.error_mutex);
-  if (!e.pending) e.pending = p;
-  return p;
-}
-
-std::string with_context(const char* what, const Program& p, const Step& step) {
-  const Graph& g = p.graph;
-  std::string text = what;
-  const Node& n = g.nodes[static_cast<size_t>(step.group.nodes[0])];
-  text += fmt::format("\n  while running {}", describe_node(g, n));
-  if (step.group.nodes.size() > 1) text += fmt::format(" and {} ops fused with it", step.group.nodes.size() - 1);
-  text += fmt::format(" with {} on {}", step.impl, g.device.str());
-  return text;
-}
-
-std::string recorded_at(const Window& w, const Step& step) {
-  const SourceLoc& loc = w.ops[static_cast<size_t>(step.group.nodes[0])].loc;
-  return loc.code ? fmt::format("\n  recorded at {}", describe_location(loc)) : std::string();
 }
 
 // Gives every slot of the program its bytes, before the first step. Throws OutOfMemory; then nothing has changed but allocations that
@@ -99,52 +83,115 @@ char* obtain_memory(Window& w, const Program& p) {
   return static_cast<char*>(p.arena_bytes ? arena_for(w.device, p.arena_bytes) : nullptr);
 }
 
+double microseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
 class Run {
  public:
-  Run(Window& w, Program& p) : w_(w), p_(p), poison_(w.slots.size()) {}
+  // One at a time: the scratch is shared.
+  Run(Window& w, const std::shared_ptr<Program>& p, Scratch& scratch)
+      : w_(w), program_(p), p_(*p), memory_(device_memory(w.device)), scratch_(scratch) {}
 
   void run() {
     char* arena = obtain_memory(w_, p_);
-    pointers_.resize(w_.bindings.size());
-    for (size_t s = 0; s < w_.slots.size(); ++s) {
-      const Placement& at = p_.placements[s];
-      Storage& st = *w_.slots[s].storage;
-      if (at.kind == Placement::Donated && !st.data) {
-        Storage& donor = *w_.slots[static_cast<size_t>(at.donor)].storage;
-        std::swap(st.data, donor.data);
-        std::swap(st.owned_by_allocator, donor.owned_by_allocator);
-        donated_.push_back(static_cast<int32_t>(s));
-      }
-      if (w_.slots[s].external) poison_[s] = st.poison;
-    }
-    for (size_t b = 0; b < w_.bindings.size(); ++b) {
-      const auto s = static_cast<size_t>(w_.bindings[b].slot);
-      const Placement& at = p_.placements[s];
-      char* base = static_cast<char*>(w_.slots[s].storage->data);
-      if (at.kind == Placement::Arena) base = arena + at.offset;
-      if (at.kind == Placement::Elided) base = nullptr;
-      // A donor's bytes now belong to the slot that took them over, but its readers come first and need the address.
-      for (int32_t d : donated_)
-        if (p_.placements[static_cast<size_t>(d)].donor == static_cast<int32_t>(s))
-          base = static_cast<char*>(w_.slots[static_cast<size_t>(d)].storage->data);
-      pointers_[b] = base ? base + w_.bindings[b].byte_offset : nullptr;
-    }
+    find_poison();
+    find_addresses(arena);
     const int64_t level = env::debug();
-    for (Step& step : p_.steps) {
-      if (level >= 3) timed(step, arena);
-      else run_step(step, arena);
+    Frame frame{p_, w_, memory_, scratch_.pointers, scratch_.bases, arena, nullptr, 0};
+    if (memory_) {
+      frame.fault = memory_->fault();
+      frame.site = new_sites(p_.steps.size());
+      run_on_device(frame, level);
+    } else {
+      run_steps(frame, level);
     }
+    if (poison_.empty()) return;
     // Only what was written: other threads may be looking at what was merely read.
     for (const Step& step : p_.steps)
       for (int32_t s : step.writes) w_.slots[static_cast<size_t>(s)].storage->poison = poison_[static_cast<size_t>(s)];
   }
 
  private:
-  void timed(Step& step, char* arena) {
+  void find_poison() {
+    for (size_t s = 0; s < w_.slots.size(); ++s) {
+      if (!w_.slots[s].external) continue;
+      Storage& st = *w_.slots[s].storage;
+      const std::shared_ptr<const Poison> poison = st.poison ? st.poison : memory_ ? taint_of(st) : nullptr;
+      if (poison) poison_of(s) = poison;
+    }
+  }
+  // From the first poison on every slot has its place.
+  std::shared_ptr<const Poison>& poison_of(size_t slot) {
+    if (poison_.empty()) poison_.resize(w_.slots.size());
+    return poison_[slot];
+  }
+
+  void find_addresses(char* arena) {
+    std::vector<char*>& bases = scratch_.bases;
+    bases.assign(w_.slots.size(), nullptr);
+    for (size_t s = 0; s < w_.slots.size(); ++s) {
+      const Placement& at = p_.placements[s];
+      Storage& st = *w_.slots[s].storage;
+      if (at.kind == Placement::Arena) bases[s] = arena + at.offset;
+      else if (at.kind == Placement::External || at.kind == Placement::Allocate) bases[s] = static_cast<char*>(st.data);
+    }
+    for (size_t s = 0; s < w_.slots.size(); ++s) {
+      const Placement& at = p_.placements[s];
+      if (at.kind != Placement::Donated) continue;
+      Storage& st = *w_.slots[s].storage;
+      if (!st.data) {
+        Storage& donor = *w_.slots[static_cast<size_t>(at.donor)].storage;
+        std::swap(st.data, donor.data);
+        std::swap(st.owned_by_allocator, donor.owned_by_allocator);
+        // A donor's bytes now belong to the slot that took them over, but its readers come first and need the address.
+        bases[static_cast<size_t>(at.donor)] = static_cast<char*>(st.data);
+      }
+      bases[s] = static_cast<char*>(st.data);
+    }
+    scratch_.pointers.resize(w_.bindings.size());
+    for (size_t b = 0; b < w_.bindings.size(); ++b) {
+      char* base = bases[static_cast<size_t>(w_.bindings[b].slot)];
+      scratch_.pointers[b] = base ? base + w_.bindings[b].byte_offset : nullptr;
+    }
+  }
+
+  void run_on_device(Frame& frame, int64_t level) {
+    if (!p_.state) p_.state = std::make_shared<ProgramState>(p_);
+    ProgramState& state = *p_.state;
+    try {
+      const bool sound = poison_.empty() && level < 3;
+      const Replayer::Plan plan = sound ? state.replayer.plan(frame) : Replayer::Plan::Launch;
+      if (plan == Replayer::Plan::Verify) state.replayer.snapshot(frame);
+      if (plan != Replayer::Plan::Done) {
+        const auto start = std::chrono::steady_clock::now();
+        run_steps(frame, level);
+        if (sound && poison_.empty()) state.replayer.launched(microseconds_since(start));
+      }
+      if (plan == Replayer::Plan::Verify && poison_.empty()) state.replayer.verify(frame);
+    } catch (const Error& e) {  // of the device as a whole: nothing that was to be written can be trusted
+      const Error told = blamed(w_.device, e);
+      for (const Step& step : p_.steps) failed(step, told.kind(), told.what());
+    }
+    for (const Step& step : p_.steps)
+      for (size_t i = 0; i < step.writes.size(); ++i)
+        if (step.covers[i] || !poison_.empty()) forget_taint(*w_.slots[static_cast<size_t>(step.writes[i])].storage);
+    note_run(program_, w_, frame.site, state.reports);
+  }
+
+  void run_steps(const Frame& frame, int64_t level) {
+    for (size_t k = 0; k < p_.steps.size(); ++k) {
+      if (level >= 3) timed(frame, k);
+      else run_step(frame, k);
+    }
+  }
+
+  void timed(const Frame& frame, size_t k) {
+    const Step& step = p_.steps[k];
     const auto start = std::chrono::steady_clock::now();
-    run_step(step, arena);
-    if (DeviceMemory* memory = device_memory(w_.device)) memory->wait();
-    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    run_step(frame, k);
+    if (memory_) memory_->wait();
+    const double us = microseconds_since(start);
     double bytes = 0;
     for (int32_t s : step.reads) bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
     for (int32_t s : step.writes)
@@ -154,55 +201,37 @@ class Run {
                describe_node(p_.graph, p_.graph.nodes[static_cast<size_t>(step.group.nodes[0])]));
   }
 
-  void run_step(Step& step, char* arena) {
+  void run_step(const Frame& frame, size_t k) {
+    const Step& step = p_.steps[k];
     bool bad = false;
-    for (int32_t s : step.reads) bad |= poison_[static_cast<size_t>(s)] != nullptr;
-    if (bad && !spread(step)) return;
+    if (!poison_.empty())
+      for (int32_t s : step.reads) bad |= poison_[static_cast<size_t>(s)] != nullptr;
+    if (bad && !spread_poison(p_, step, poison_)) return;
     try {
-      if (step.executable) {
-        const RunContext ctx{pointers_.data(), w_.params.data(), arena + step.workspace_offset, w_.device.index};
-        step.executable->run(ctx);
-      }
-      for (size_t i = 0; i < step.writes.size() && !bad; ++i)
-        if (step.covers[i]) poison_[static_cast<size_t>(step.writes[i])] = nullptr;
+      if (step.executable) step.executable->run(frame.context(k));
+      if (!poison_.empty() && !bad)
+        for (size_t i = 0; i < step.writes.size(); ++i)
+          if (step.covers[i]) poison_[static_cast<size_t>(step.writes[i])] = nullptr;
     } catch (const Error& e) {
-      failed(step, e.kind(), e.what());
+      const Error told = memory_ ? blamed(w_.device, e) : e;
+      failed(step, told.kind(), told.what());
     } catch (const std::exception& e) {
       failed(step, ErrorKind::Runtime, e.what());
     }
   }
 
-  // Poison goes from node to node. False when nothing sound is left to compute; otherwise the step runs, and what it computes from
-  // poisoned inputs stays poisoned.
-  bool spread(const Step& step) {
-    auto slot = [&](const Operand& o) {
-      return static_cast<size_t>(p_.graph.bindings[static_cast<size_t>(o.index)].slot);
-    };
-    for (int32_t m : step.group.nodes) {
-      const Node& n = p_.graph.nodes[static_cast<size_t>(m)];
-      std::shared_ptr<const Poison> poison;
-      for (const Operand& o : n.ins)
-        if (!o.is_param && !poison) poison = poison_[slot(o)];
-      for (const Operand& o : n.outs) {
-        const bool whole = static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == p_.graph.slots[slot(o)].nbytes;
-        if (poison || whole) poison_[slot(o)] = poison;
-      }
-    }
-    for (int32_t s : step.writes)
-      if (!poison_[static_cast<size_t>(s)]) return true;
-    return false;
-  }
-
   void failed(const Step& step, ErrorKind kind, const char* what) {
-    const auto poison = make_poison(kind, with_context(what, p_, step) + recorded_at(w_, step));
-    for (int32_t s : step.writes) poison_[static_cast<size_t>(s)] = poison;
+    const auto poison =
+        make_poison(kind, with_context(what, p_, step, w_.ops[static_cast<size_t>(step.group.nodes[0])].loc));
+    for (int32_t s : step.writes) poison_of(static_cast<size_t>(s)) = poison;
   }
 
   Window& w_;
+  const std::shared_ptr<Program>& program_;
   Program& p_;
-  std::vector<std::shared_ptr<const Poison>> poison_;
-  std::vector<void*> pointers_;
-  std::vector<int32_t> donated_;
+  DeviceMemory* memory_;
+  Scratch& scratch_;
+  Poisons poison_;  // empty: none
 };
 
 std::vector<uint8_t> liveness_of(const Window& w, bool all_live) {
@@ -247,7 +276,7 @@ void run_window(Window& w, CutReason reason, bool all_live) {
   if (level >= 4 && !cached) fmt::print(stderr, "{}", describe_program(*program));
   explain_log(*program, cut_reason_name(reason), cached, plan_us);
   ++program->runs;
-  if (program->backend->executes()) Run(w, *program).run();
+  if (program->backend->executes()) Run(w, program, engine().scratch).run();
 }
 
 // True when an input is poisoned; then the outputs are as well.
@@ -308,6 +337,14 @@ void execute_window(Window& w, CutReason reason) noexcept {
   } catch (const std::exception& e) {
     poison_outputs(w, ErrorKind::Runtime, fmt::format("execute: unexpected failure; got {}", e.what()));
   }
+}
+
+std::shared_ptr<const Poison> make_poison(ErrorKind kind, std::string message) {
+  auto p = std::make_shared<const Poison>(Poison{kind, std::move(message)});
+  Engine& e = engine();
+  std::lock_guard lock(e.error_mutex);
+  if (!e.pending) e.pending = p;
+  return p;
 }
 
 void raise_pending_error() {

@@ -7,6 +7,8 @@ namespace pyflame {
 
 void execute_window(Window& w, CutReason reason) noexcept;
 
+// Every device that was used has nothing left to do; what its kernels reported is known.
+void wait_for_devices();
 // Raises the oldest failure that nobody has seen yet.
 void raise_pending_error();
 // The poison has just been raised by a read.

@@ -2,6 +2,7 @@
 #include "pyflame/compile/explain.h"
 
 #include "pyflame/runtime/explain_log.h"
+#include "pyflame/runtime/state.h"
 
 namespace pyflame {
 
@@ -34,6 +35,7 @@ void explain_log(const Program& p, const char* reason, bool cached, double plan_
   t_log.text += fmt::format("window {} (cut by {}; {}): {}", t_log.windows, reason,
                             cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us),
                             describe_program(p));
+  if (p.state) t_log.text += "  " + p.state->replayer.describe() + "\n";
 }
 
 }  // namespace pyflame

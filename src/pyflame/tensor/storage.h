@@ -37,6 +37,7 @@ class Storage : public RefCounted {
 
   const Device device;
   const size_t nbytes;
+  const uint64_t id = next_id();  // never used again: what is said of a storage after its device has come to it (runtime/in_flight.h)
   void* data = nullptr;
   bool owned_by_allocator = false;  // data came from the device's allocator: it goes back there
   bool foreign = false;             // data belongs to somebody else (from_numpy, DLPack): never donated
@@ -49,6 +50,12 @@ class Storage : public RefCounted {
   std::shared_ptr<const Poison> poison;
 
   void free_data();  // runtime/allocator.cpp
+
+ private:
+  static uint64_t next_id() {
+    static std::atomic<uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
 };
 
 }  // namespace pyflame

@@ -61,9 +61,10 @@ std::string graphs_corrupt(DeviceType type, const std::string& arch, int version
 GpuReplay::~GpuReplay() {
   const Rt& rt = device_.rt();
   try {
-    device_.enter();  // not in a forked child
+    device_.enter();
+    if (!may_update()) rt.stream_wait(device_.own_stream());
   } catch (const Error&) {
-    return;
+    return;  // a forked child, or the device is lost
   }
   if (capturing_) {
     Graph rest = nullptr;

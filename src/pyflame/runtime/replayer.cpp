@@ -1,0 +1,283 @@
+// See replayer.h.
+#include "pyflame/runtime/replayer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+#include "pyflame/base/env.h"
+#include "pyflame/runtime/allocator.h"
+#include "pyflame/runtime/in_flight.h"
+
+namespace pyflame {
+
+namespace {
+
+constexpr int kLaunchedRuns = 6;      // before a graph is made; the first ones compile kernels
+constexpr int kWarmRuns = 2;          // not timed
+constexpr int kMeasuredReplays = 24;  // before the two are compared
+constexpr size_t kFewestSteps = 3;    // a graph costs as much to launch as a few kernels
+constexpr size_t kGraphs = 4;
+constexpr uint64_t kManyMoves =
+    24;  // runs with addresses of which there was no graph; with fewer than four replays to each: off
+constexpr size_t kMostSaved = size_t{256} << 20;  // a program that writes more is not waiting for the host
+constexpr uint8_t kGarbage = 0xa5;
+
+std::atomic<uint64_t> g_programs, g_replays, g_builds, g_updates, g_verified, g_differed, g_refused;
+
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+bool same_param(const Param& a, const Param& b) { return a.kind == b.kind && a.i == b.i; }
+
+}  // namespace
+
+ReplayStats replay_stats() { return {g_programs, g_replays, g_builds, g_updates, g_verified, g_differed, g_refused}; }
+
+void Replayer::off(std::string why) {
+  if (state_ == State::On) --g_programs;
+  state_ = State::Off;
+  why_ = std::move(why);
+  graphs_.clear();
+  ++g_refused;
+}
+
+std::string Replayer::describe() const {
+  switch (state_) {
+    case State::Counting: return fmt::format("launched step by step ({} runs so far)", runs_);
+    case State::Off: return "launched step by step: " + why_;
+    case State::On: break;
+  }
+  return fmt::format(
+      "replayed as a GPU graph of {} nodes: {} replays, {} graphs, {} updates, host {:.1f} us (launched: {:.1f} us)",
+      graphs_.empty() || !graphs_[0].replay ? 0 : graphs_[0].replay->nodes(), replays_, graphs_.size(), updates_,
+      replay_us_ < 1e30 ? replay_us_ : 0, launch_us_ < 1e30 ? launch_us_ : 0);
+}
+
+void Replayer::launched(double us) {
+  ++runs_;
+  if (runs_ > kWarmRuns) launch_us_ = std::min(launch_us_, us);
+}
+
+void Replayer::learn(const Program& p) {
+  const auto add = [](std::vector<int32_t>& v, int32_t x) {
+    if (std::find(v.begin(), v.end(), x) == v.end()) v.push_back(x);
+  };
+  for (const Step& step : p.steps) {
+    Uses& u = uses_.emplace_back();
+    for (const int32_t m : step.group.nodes) {
+      const Node& n = p.graph.nodes[static_cast<size_t>(m)];
+      for (const auto* operands : {&n.ins, &n.outs})
+        for (const Operand& o : *operands) add(o.is_param ? u.params : u.bindings, o.index);
+    }
+  }
+}
+
+// Nothing runs here: the launches go to the graph.
+bool Replayer::build(Graph& g, const Frame& f) {
+  g.replay = f.memory->make_replay();
+  try {
+    for (size_t k = 0; k < f.program.steps.size(); ++k)
+      if (Executable* e = f.program.steps[k].executable.get()) g.replay->add(*e, f.context(k));
+    g.replay->finish();
+  } catch (const Error& e) {
+    off(std::string("a step cannot be in a graph: ") + e.what());
+    return false;
+  }
+  g.pointers.assign(f.pointers.begin(), f.pointers.end());
+  g.arena = f.arena;
+  g.params = f.window.params;
+  g.site = f.site;
+  ++builds_;
+  ++g_builds;
+  return true;
+}
+
+// False: it has to be built anew.
+bool Replayer::bring_up_to_date(Graph& g, const Frame& f, bool pointers_too) {
+  Frame frame = f;
+  frame.site = g.site;
+  size_t step_of_graph = 0;
+  for (size_t k = 0; k < f.program.steps.size(); ++k) {
+    Executable* e = f.program.steps[k].executable.get();
+    if (!e) continue;
+    bool changed = pointers_too && g.arena != f.arena;
+    if (pointers_too)
+      for (const int32_t b : uses_[k].bindings)
+        changed |= g.pointers[static_cast<size_t>(b)] != f.pointers[static_cast<size_t>(b)];
+    for (const int32_t p : uses_[k].params)
+      changed |= !same_param(g.params[static_cast<size_t>(p)], f.window.params[static_cast<size_t>(p)]);
+    if (changed) {
+      ++updates_;
+      ++g_updates;
+      if (!g.replay->update(step_of_graph, *e, frame.context(k))) return false;
+    }
+    ++step_of_graph;
+  }
+  if (pointers_too) {
+    std::copy(f.pointers.begin(), f.pointers.end(), g.pointers.begin());
+    g.arena = f.arena;
+  }
+  std::copy(f.window.params.begin(), f.window.params.end(), g.params.begin());
+  return true;
+}
+
+Replayer::Plan Replayer::replay(Graph& g, Frame& f) {
+  f.site = g.site;
+  g.replay->launch();
+  g.used = ++replays_;
+  ++g_replays;
+  return Plan::Done;
+}
+
+Replayer::Plan Replayer::plan(Frame& f) {
+  if (state_ == State::Off) return Plan::Launch;
+  const std::string& setting = env::gpu_graphs();
+  if (state_ == State::Counting) {
+    if (runs_ == 0) {
+      if (setting == "0") off("PYFLAME_GPU_GRAPHS=0");
+      else if (std::string why = f.memory->replay_unsafe(); !why.empty()) off(std::move(why));
+      else if (setting == "auto" && f.program.steps.size() < kFewestSteps) off("too few steps to gain anything");
+    }
+    if (state_ == State::Off || runs_ < kLaunchedRuns) return Plan::Launch;
+    for (const Step& s : f.program.steps)
+      if (s.executable && !s.executable->capturable()) {
+        if (runs_ > 64 * kLaunchedRuns) off(fmt::format("{} cannot be in a graph", s.impl));
+        return Plan::Launch;  // it may be waiting for a compiler
+      }
+    learn(f.program);
+    graphs_.emplace_back();
+    if (!build(graphs_.back(), f)) return Plan::Launch;
+    state_ = State::On;
+    ++g_programs;
+    under_test_ = 0;
+    return Plan::Verify;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Graph* free_one = nullptr;
+  for (Graph& g : graphs_) {
+    const bool same = g.arena == f.arena && std::equal(f.pointers.begin(), f.pointers.end(), g.pointers.begin());
+    bool same_params = same;
+    for (size_t i = 0; same_params && i < g.params.size(); ++i)
+      same_params = same_param(g.params[i], f.window.params[i]);
+    const bool may_change = same_params || g.replay->may_update();
+    if (same && may_change) {
+      if (!same_params && !bring_up_to_date(g, f, false) && !build(g, f)) return Plan::Launch;
+      const Plan done = replay(g, f);
+      if (measured_ < kMeasuredReplays) {
+        replay_us_ = std::min(replay_us_, since(start));
+        if (++measured_ == kMeasuredReplays && setting == "auto" && replay_us_ > 0.95 * launch_us_)
+          off(fmt::format("measured: {:.1f} us of the host for a replay, {:.1f} us for the launches", replay_us_,
+                          launch_us_));
+      }
+      return done;
+    }
+    if (may_change && (!free_one || g.used < free_one->used)) free_one = &g;
+  }
+  if (++moves_ > kManyMoves && replays_ < 4 * moves_) {
+    off("its addresses change at nearly every run");
+    return Plan::Launch;
+  }
+  if (graphs_.size() < kGraphs) {
+    graphs_.emplace_back();
+    if (!build(graphs_.back(), f)) return Plan::Launch;
+    return replay(graphs_.back(), f);
+  }
+  if (!free_one) return Plan::Launch;  // all of them are running
+  if (!bring_up_to_date(*free_one, f, true)) {
+    if (!build(*free_one, f)) return Plan::Launch;
+    return replay(*free_one, f);
+  }
+  if (verified_update_) return replay(*free_one, f);
+  under_test_ = static_cast<size_t>(free_one - graphs_.data());
+  return Plan::Verify;
+}
+
+void Replayer::drop_snapshot() {
+  if (before_) free_raw(device_, before_, saved_bytes_, MemoryUse::replays);
+  if (after_) free_raw(device_, after_, saved_bytes_, MemoryUse::replays);
+  before_ = after_ = nullptr;
+  saved_.clear();
+}
+
+// What the program writes and somebody sees afterwards: its bytes before the run.
+void Replayer::snapshot(const Frame& f) {
+  device_ = f.window.device;
+  saved_bytes_ = 0;
+  std::vector<bool> seen(f.bases.size(), false);
+  for (const Step& step : f.program.steps)
+    for (const int32_t s : step.writes) {
+      const auto slot = static_cast<size_t>(s);
+      const Placement::Kind kind = f.program.placements[slot].kind;
+      if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) continue;
+      seen[slot] = true;
+      const size_t nbytes = f.program.graph.slots[slot].nbytes;
+      saved_.push_back({s, saved_bytes_, nbytes, kind != Placement::Allocate});
+      saved_bytes_ += (nbytes + 255) / 256 * 256;
+    }
+  if (saved_bytes_ == 0 || saved_bytes_ > kMostSaved) {
+    off(saved_bytes_ ? fmt::format("it writes {} bytes, too many to check a replay", saved_bytes_)
+                     : "it writes nothing");
+    saved_.clear();
+    return;
+  }
+  try {
+    before_ = static_cast<char*>(allocate_raw(device_, saved_bytes_, MemoryUse::replays));
+    after_ = static_cast<char*>(allocate_raw(device_, saved_bytes_, MemoryUse::replays));
+  } catch (const Error&) {
+    drop_snapshot();
+    off("there is no memory to check a replay");
+    return;
+  }
+  for (const Saved& s : saved_)
+    if (s.before) f.memory->copy(before_ + s.at, f.bases[static_cast<size_t>(s.slot)], s.nbytes);
+}
+
+bool Replayer::same_outputs(const Frame& f) {
+  constexpr size_t kPiece = size_t{8} << 20;
+  std::vector<char> a, b;
+  for (const Saved& s : saved_)
+    for (size_t at = 0; at < s.nbytes; at += kPiece) {
+      const size_t n = std::min(kPiece, s.nbytes - at);
+      a.resize(n), b.resize(n);
+      f.memory->to_host(a.data(), f.bases[static_cast<size_t>(s.slot)] + at, n);
+      f.memory->to_host(b.data(), after_ + s.at + at, n);
+      if (std::memcmp(a.data(), b.data(), n) != 0) return false;
+    }
+  return true;
+}
+
+// The launches have run. The replay starts from the same bytes, with garbage where nothing was: what it does not write shows.
+void Replayer::verify(const Frame& f) {
+  if (saved_.empty() || state_ != State::On) return;
+  for (const Saved& s : saved_) f.memory->copy(after_ + s.at, f.bases[static_cast<size_t>(s.slot)], s.nbytes);
+  for (const Saved& s : saved_) {
+    char* at = f.bases[static_cast<size_t>(s.slot)];
+    if (s.before) f.memory->copy(at, before_ + s.at, s.nbytes);
+    else f.memory->fill(at, kGarbage, s.nbytes);
+  }
+  if (f.arena) f.memory->fill(f.arena, kGarbage, f.program.arena_bytes);
+  Graph& g = graphs_[under_test_];
+  try {
+    g.replay->launch();
+    g.used = ++replays_;
+    ++g_replays;
+    if (same_outputs(f)) {
+      ++g_verified;
+      (verified_build_ ? verified_update_ : verified_build_) = true;
+      drop_snapshot();
+      return;
+    }
+    ++g_differed;
+    off("its first replay did not compute what the launches did");
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::Device) throw;
+    off(std::string("its first replay failed: ") + e.what());
+  }
+  for (const Saved& s : saved_) f.memory->copy(f.bases[static_cast<size_t>(s.slot)], after_ + s.at, s.nbytes);
+  drop_snapshot();
+}
+
+}  // namespace pyflame

@@ -1,0 +1,153 @@
+// See segments.h.
+#include "pyflame/runtime/segments.h"
+
+#include <algorithm>
+
+#include "pyflame/base/error.h"
+
+namespace pyflame {
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kAlign = 512;
+constexpr size_t kSmall = kMiB, kSmallSegment = 2 * kMiB;
+constexpr size_t kMiddle = 10 * kMiB, kMiddleSegment = 20 * kMiB;
+constexpr size_t kLeastLargeRest = kMiB;  // a smaller rest of a large block stays with it
+
+size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+Segments::Block* Segments::take_free(Free& from, size_t size) {
+  Block key{nullptr, size, false};
+  const auto it = from.lower_bound(&key);
+  if (it == from.end()) return nullptr;
+  Block* b = *it;
+  from.erase(it);
+  return b;
+}
+
+Segments::Block* Segments::new_segment(size_t size, bool small) {
+  const size_t bytes = small ? kSmallSegment : size <= kMiddle ? kMiddleSegment : up(size, 2 * kMiB);
+  void* p = nullptr;
+  for (const size_t n : {bytes, up(size, 2 * kMiB)}) {  // where little is left, no more than is needed
+    if (limit_ && stats_.reserved + n > limit_) continue;
+    ++stats_.from_driver;
+    if (!(p = driver_.allocate(n))) continue;
+    auto block = std::make_unique<Block>(Block{static_cast<char*>(p), n, small});
+    Block* b = block.get();
+    blocks_.emplace(p, std::move(block));
+    stats_.reserved += n;
+    stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+    ++stats_.segments;
+    return b;
+  }
+  return nullptr;
+}
+
+// Cuts `size` bytes off the front; the rest is free.
+void Segments::split(Block* b, size_t size) {
+  const size_t rest = b->size - size;
+  if (rest < (b->small ? kAlign : kLeastLargeRest)) return;
+  auto block = std::make_unique<Block>(Block{b->data + size, rest, b->small, true, b, b->after});
+  Block* r = block.get();
+  if (b->after) b->after->before = r;
+  b->after = r;
+  b->size = size;
+  blocks_.emplace(r->data, std::move(block));
+  pool(*r).insert(r);
+}
+
+// Makes a free block one with its free neighbours.
+void Segments::join(Block* b) {
+  b->free = true;
+  if (Block* a = b->after; a && a->free) {
+    pool(*a).erase(a);
+    b->size += a->size;
+    b->after = a->after;
+    if (b->after) b->after->before = b;
+    blocks_.erase(a->data);
+  }
+  if (Block* a = b->before; a && a->free) {
+    pool(*a).erase(a);
+    a->size += b->size;
+    a->after = b->after;
+    if (a->after) a->after->before = a;
+    blocks_.erase(b->data);
+    b = a;
+  }
+  pool(*b).insert(b);
+}
+
+void Segments::join_waiting() {
+  for (auto& [size, list] : waiting_) {
+    for (Block* b : list) join(b);
+    list.clear();
+  }
+}
+
+void* Segments::get(size_t nbytes) {
+  const size_t size = up(std::max<size_t>(nbytes, 1), kAlign);
+  const bool small = size <= kSmall;
+  if (small)
+    if (const auto it = waiting_.find(size); it != waiting_.end() && !it->second.empty()) {
+      Block* b = it->second.back();
+      it->second.pop_back();
+      stats_.active += b->size;
+      return b->data;
+    }
+  Block* b = take_free(small ? small_ : large_, size);
+  if (!b) {
+    join_waiting();
+    b = take_free(small ? small_ : large_, size);
+  }
+  if (!b) b = new_segment(size, small);
+  if (!b) return nullptr;
+  b->free = false;
+  split(b, size);
+  stats_.active += b->size;
+  return b->data;
+}
+
+void Segments::put(void* p) {
+  Block* b = blocks_.at(p).get();
+  stats_.active -= b->size;
+  if (b->small) waiting_[b->size].push_back(b);
+  else join(b);
+}
+
+void Segments::trim() {
+  join_waiting();
+  for (Free* pool : {&small_, &large_})
+    for (auto it = pool->begin(); it != pool->end();) {
+      Block* b = *it;
+      if (b->before || b->after) {
+        ++it;
+        continue;
+      }
+      it = pool->erase(it);
+      stats_.reserved -= b->size;
+      --stats_.segments;
+      void* data = b->data;
+      blocks_.erase(data);
+      try {
+        driver_.release(data);
+      } catch (const Error&) {  // the device is lost, and its memory with it
+      }
+    }
+}
+
+Segments::Stats Segments::stats() {
+  join_waiting();
+  Stats s = stats_;
+  s.blocks = blocks_.size();
+  for (const Free* pool : {&small_, &large_})
+    for (const Block* b : *pool) {
+      if (b->before || b->after) s.split += b->size;
+      s.largest_hole = std::max<uint64_t>(s.largest_hole, b->size);
+    }
+  return s;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,66 @@
+// The memory of a device as segments that the driver gave, cut into blocks. Asking the driver costs a millisecond and makes the device
+// wait, so what is given back is kept. Small requests (up to 1 MiB) share segments of 2 MiB, middle ones (up to 10 MiB) segments of
+// 20 MiB, larger ones get their own; the block that fits best is taken and split, neighbours that are free are one block again. Small
+// blocks wait for the next request of their size before they are joined: a training step asks for the same sizes each time, and then
+// gets the same addresses, which is what keeps a GPU graph valid.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "pyflame/backends/backend.h"
+
+namespace pyflame {
+
+class Segments {
+ public:
+  explicit Segments(DeviceMemory& driver) : driver_(driver) {}
+  // Null when neither a free block nor the driver has it.
+  void* get(size_t nbytes);
+  void put(void* p);
+  void trim();  // gives segments that are wholly free back to the driver
+  void set_limit(size_t reserved_bytes) { limit_ = reserved_bytes; }  // 0: none
+  size_t size_of(void* p) const { return blocks_.at(p)->size; }
+
+  struct Stats {
+    uint64_t reserved = 0, peak_reserved = 0;  // bytes of segments
+    uint64_t active = 0;                       // bytes of blocks that somebody holds
+    uint64_t segments = 0, blocks = 0;
+    uint64_t split = 0;         // free bytes in segments that are not wholly free: trim() cannot give them back
+    uint64_t largest_hole = 0;  // the largest free block
+    uint64_t from_driver = 0;   // requests that reached the driver
+  };
+  Stats stats();
+
+ private:
+  struct Block {
+    char* data;
+    size_t size;
+    bool small, free = false;
+    Block *before = nullptr, *after = nullptr;  // in the segment
+  };
+  struct BySize {
+    bool operator()(const Block* a, const Block* b) const {
+      return a->size != b->size ? a->size < b->size : a->data < b->data;
+    }
+  };
+  using Free = std::set<Block*, BySize>;
+  Block* take_free(Free& from, size_t size);
+  Block* new_segment(size_t size, bool small);
+  void split(Block* b, size_t size);
+  void join(Block* b);
+  void join_waiting();
+  Free& pool(const Block& b) { return b.small ? small_ : large_; }
+
+  DeviceMemory& driver_;
+  std::unordered_map<void*, std::unique_ptr<Block>> blocks_;  // by address
+  Free small_, large_;
+  std::unordered_map<size_t, std::vector<Block*>> waiting_;  // small, free, not joined; by size
+  size_t limit_ = 0;
+  Stats stats_;
+};
+
+}  // namespace pyflame
