@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
+#include "pyflame/backends/gpu/dnn.h"
 #include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/kernel.h"
 #include "pyflame/base/error.h"
@@ -141,16 +143,13 @@ Refusal accepts_sizes(const Problem& p) {
   return std::nullopt;
 }
 
-// Any convolution.
+// Any convolution. Its kernels are made when it is first run, or at once where it is known to run.
 class Implicit final : public Executable {
  public:
-  explicit Implicit(const Problem& p)
-      : case_(p),
-        tile_(choose(case_)),
-        kernel_(p.graph.device.type, tile_.threads(), tile_source(case_.dtype, case_.face == ConvFace::weight, tile_)),
-        join_(p.graph.device.type, kFlatThreads, join_source(case_.dtype)),
-        shape_(case_.kernel_case()) {
+  Implicit(const Problem& p, bool at_once)
+      : case_(p), type_(p.graph.device.type), tile_(choose(case_)), shape_(case_.kernel_case()) {
     split(case_, shape_, tile_.rows, tile_.columns);
+    if (at_once) prepare();
   }
   size_t workspace() const override {
     return shape_.splits > 1 ? static_cast<size_t>(shape_.splits * case_.weight.numel()) *
@@ -159,13 +158,14 @@ class Implicit final : public Executable {
   }
   void run(const RunContext& ctx) override {
     if (case_.made().numel() == 0) return;
+    if (!kernel_) prepare();
     const bool weight = case_.face == ConvFace::weight, image = case_.face == ConvFace::image;
     const void* a = ctx.bindings[weight ? case_.result.index : case_.weight.index];
     const void* b = ctx.bindings[image ? case_.result.index : case_.image.index];
     void* c = ctx.bindings[case_.made().index];
-    kernel_.launch(ctx.device, grid(tiles(case_, shape_, tile_.rows, tile_.columns)), a, b, c, ctx.workspace, shape_);
-    if (shape_.splits > 1)
-      join_.launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, ctx.workspace, c, shape_);
+    kernel_->launch(ctx.device, grid(tiles(case_, shape_, tile_.rows, tile_.columns)), a, b, c, ctx.workspace, shape_);
+    if (join_)
+      join_->launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, ctx.workspace, c, shape_);
   }
 
  private:
@@ -176,10 +176,15 @@ class Implicit final : public Executable {
     const bool wide = k.made_channels > kSmall.rows && (c.face == ConvFace::weight || t[0] * t[1] * t[2] >= 256);
     return wide && c.dtype != DType::float64 ? kLarge : kSmall;
   }
+  void prepare() {
+    kernel_.emplace(type_, tile_.threads(), tile_source(case_.dtype, case_.face == ConvFace::weight, tile_));
+    if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
+  }
   ConvCase case_;
+  DeviceType type_;
   Tile tile_;
-  Kernel kernel_, join_;
   pf::Conv shape_;
+  std::optional<Kernel> kernel_, join_;
 };
 
 class Direct final : public Executable {
@@ -206,6 +211,16 @@ class Direct final : public Executable {
   pf::Conv shape_;
 };
 
+std::unique_ptr<Executable> make_implicit(const Problem& p) { return std::make_unique<Implicit>(p, true); }
+
+// The library may ask for pointers that not every operand has: then our own runs.
+std::unique_ptr<Executable> make_library(const Problem& p) { return make_dnn(p, std::make_unique<Implicit>(p, false)); }
+
+Refusal accepts_library(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  return dnn_refuses(p);
+}
+
 Refusal accepts_direct(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
   if (!ConvCase(p).few_channels()) return "groups of many channels are products of matrices";
@@ -223,12 +238,14 @@ std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
     all.emplace_back("conv" + face + "_direct", direct_source(dtype, weight));
   }
   all.emplace_back("conv_join", join_source(dtype));
+  all.emplace_back("conv_turn", turn_source(static_cast<int>(dtype_size(dtype))));
   return all;
 }
 
 std::span<const Impl> conv_impls(OpId op) {
   static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
-                               {"gpu.conv", accepts_sizes, make_of<Implicit>}};
+                               {"gpu.dnn", accepts_library, make_library},
+                               {"gpu.conv", accepts_sizes, make_implicit}};
   switch (op) {
     case OpId::conv2d:
     case OpId::conv2d_grad_input:
