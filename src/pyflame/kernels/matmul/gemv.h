@@ -55,6 +55,9 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
         }
       }
     }
+    // Every lane of the team has every sum; each keeps one, so that what `out` does is done side by side.
+    static_assert(kLines * kFew <= kTeam);
+    T mine = 0;
 #pragma unroll
     for (int l = 0; l < kLines; ++l)
 #pragma unroll
@@ -63,8 +66,10 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
           T sum;
           if constexpr (kTeam > 32) sum = over_group<Sum, kThreads>(sums[l][f], shared);
           else sum = over_lanes<Sum, kTeam>(sums[l][f]);
-          if (me == 0 && line0 + l < p.n) out(split * p.batches + z, line0 + l, f, sum);
+          if (me == l * kFew + f) mine = sum;
         }
+    const i64 line = line0 + me / kFew;
+    if (me < kLines * kFew && me % kFew < p.few && line < p.n) out(split * p.batches + z, line, me % kFew, mine);
   }
 }
 
@@ -73,7 +78,7 @@ template <class S, int kFew, int kWide, int kThreads, int kVec, class Out>
 PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out& out) {
   using T = C<S>;
   constexpr int kSlices = kThreads / kWide, kAhead = 4, kStep = kSlices * kAhead, kLines = kWide * kVec;
-  constexpr int kStaged = kStep * kFew, kParts = kSlices * kLines;
+  constexpr int kStaged = kStep * kFew, kParts = (kSlices + kFew) * kLines;
   PF_SHARED __attribute__((aligned(32))) T shared[kStaged > kParts ? kStaged : kParts];
   const int slice = (int)thread() / kWide, column = (int)thread() % kWide * kVec;
   const i64 blocks = (p.n + kLines - 1) / kLines, split = group().x / blocks, line0 = group().x % blocks * kLines;
@@ -114,10 +119,15 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
         for (int e = (int)thread(); e < kLines; e += kThreads) {
           T sum = shared[e];
           for (int s = 1; s < kSlices; ++s) sum = add<T>(sum, shared[s * kLines + e]);
-          if (line0 + e < p.n) out(split * p.batches + z, line0 + e, f, sum);
+          shared[(kSlices + f) * kLines + e] = sum;
         }
         barrier();
       }
+#pragma unroll 1
+    for (int e = (int)thread(); e < kLines * (int)p.few; e += kThreads)
+      if (line0 + e % kLines < p.n)
+        out(split * p.batches + z, line0 + e % kLines, e / kLines, shared[kSlices * kLines + e]);
+    barrier();
   }
 }
 #endif

@@ -32,14 +32,18 @@ struct Fetch {
   Vec<S, kVec> held[kEach];
   static PF_DEVICE int line(int e) { return kAlong ? e / (kDepth / kVec) : e % (kLines / kVec) * kVec; }
   static PF_DEVICE int depth(int e) { return kAlong ? e % (kDepth / kVec) * kVec : e / (kLines / kVec); }
-  // Lines before `lines` and depths before `depths` are there; others are zero.
+  // Lines before `lines` and depths before `depths` are there; others are zero. p: this thread's first element, as from start().
+  static PF_DEVICE const S* start(const S* p, i64 line_stride, i64 depth_stride) {
+    return p + line((int)thread()) * line_stride + depth((int)thread()) * depth_stride;
+  }
   PF_DEVICE void from(const S* p, i64 line_stride, i64 depth_stride, i64 lines, i64 depths) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int e = (int)thread() + i * kThreads, l = line(e), d = depth(e);
+      const int l0 = line((int)thread()), d0 = depth((int)thread());
       held[i] = Vec<S, kVec>{};
       if ((kWhole || e < kVecs) && l < lines && d < depths)
-        held[i] = load_vec<kVec>(p + l * line_stride + d * depth_stride);
+        held[i] = load_vec<kVec>(p + (l - l0) * line_stride + (d - d0) * depth_stride);
     }
   }
   // As [depth][line], in the type of the computation.
@@ -65,7 +69,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   constexpr int kWide = kCols / kEachCol, kTeam = kRows / kEachRow * kWide, kSlices = kThreads / kTeam;
   constexpr int kPad = 4, kPitchA = kRows + kPad, kPitchB = kCols + kPad;
   constexpr int kStaged = kDepth * (kPitchA + kPitchB), kParts = kSlices > 1 ? kSlices * kRows * kCols : 1;
-  constexpr int kSteps = kSlices > 1 ? 4 : kDepth;
+  constexpr int kSteps = 4;
   static_assert(kTeam * kSlices == kThreads && kDepth % kSlices == 0 && kEachRow % 4 == 0 && kEachCol % 4 == 0);
   PF_SHARED __attribute__((aligned(32))) T shared[kStaged > kParts ? kStaged : kParts];
   T* as = shared;
@@ -76,14 +80,17 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   const i64 row0 = tile / wide * kRows, col0 = tile % wide * kCols;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    const S* from_a = a + p.a_batch.at(z) + row0 * p.a_row;
-    const S* from_b = b + p.b_batch.at(z) + col0 * p.b_col;
     Fetch<S, kRows, kDepth, kThreads, kAlongA, kVecA> next_a;
     Fetch<S, kCols, kDepth, kThreads, kAlongB, kVecB> next_b;
+    const S* from_a = next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col);
+    const S* from_b = next_b.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row);
+    const i64 lines_a = p.m - row0, lines_b = p.n - col0;
     T sums[kEachRow][kEachCol] = {};
     const auto fetch = [&](i64 k) {
-      next_a.from(from_a + k * p.a_col, p.a_row, p.a_col, p.m - row0, end - k);
-      next_b.from(from_b + k * p.b_row, p.b_col, p.b_row, p.n - col0, end - k);
+      next_a.from(from_a, p.a_row, p.a_col, lines_a, end - k);
+      next_b.from(from_b, p.b_col, p.b_row, lines_b, end - k);
+      from_a += kDepth * p.a_col;
+      from_b += kDepth * p.b_row;
     };
     fetch(begin);
     for (i64 k = begin; k < end; k += kDepth) {
@@ -126,14 +133,23 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
       }
       barrier();
     } else {
+      // Row by row of what each thread holds, by way of shared memory: neighbours in memory are stored together, and what `out` does is
+      // in the code once for each, not for each element.
+      constexpr int kBand = kRows / kEachRow;
+      static_assert(kBand * kCols <= kStaged);
 #pragma unroll
-      for (int i = 0; i < kEachRow; ++i)
+      for (int i = 0; i < kEachRow; ++i) {
 #pragma unroll
-        for (int j = 0; j < kEachCol; ++j) {
-          const i64 row = row0 + i / 4 * (kRows / (kEachRow / 4)) + ty * 4 + i % 4;
-          const i64 col = col0 + j / 4 * (kCols / (kEachCol / 4)) + tx * 4 + j % 4;
-          if (row < p.m && col < p.n) out(at, row, col, sums[i][j]);
+        for (int j = 0; j < kEachCol; ++j)
+          shared[ty * kCols + j / 4 * (kCols / (kEachCol / 4)) + tx * 4 + j % 4] = sums[i][j];
+        barrier();
+#pragma unroll 1
+        for (int e = (int)thread(); e < kBand * kCols; e += kThreads) {
+          const i64 row = row0 + i / 4 * (kRows / (kEachRow / 4)) + e / kCols * 4 + i % 4, col = col0 + e % kCols;
+          if (row < p.m && col < p.n) out(at, row, col, shared[e]);
         }
+        barrier();
+      }
     }
   }
 }

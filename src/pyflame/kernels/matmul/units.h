@@ -45,10 +45,11 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
   const i64 row0 = (band * kBand + in_band % band_rows) * kRows, col0 = in_band / band_rows * kCols;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    const S* from_a = a + p.a_batch.at(z) + row0 * p.a_row;
-    const S* from_b = b + p.b_batch.at(z) + col0 * p.b_col;
     StageA next_a;
     StageB next_b;
+    const S* from_a = next_a.in.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col);
+    const S* from_b = next_b.in.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row);
+    const i64 lines_a = p.m - row0, lines_b = p.n - col0;
     typename M::C sums[kMine][kHigh][kLong];
 #pragma unroll
     for (int w = 0; w < kMine; ++w)
@@ -59,8 +60,10 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
 #pragma unroll
           for (int e = 0; e < M::kC; ++e) sums[w][i][j].v[e] = 0;
     const auto fetch = [&](i64 k) {
-      next_a.in.from(from_a + k * p.a_col, p.a_row, p.a_col, p.m - row0, end - k);
-      next_b.in.from(from_b + k * p.b_row, p.b_col, p.b_row, p.n - col0, end - k);
+      next_a.in.from(from_a, p.a_row, p.a_col, lines_a, end - k);
+      next_b.in.from(from_b, p.b_col, p.b_row, lines_b, end - k);
+      from_a += kDepth * p.a_col;
+      from_b += kDepth * p.b_row;
     };
     fetch(begin);
     for (i64 k = begin; k < end; k += kDepth) {
@@ -70,11 +73,12 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
       if (k + kDepth < end) fetch(k + kDepth);
 #pragma unroll
       for (int w = 0; w < kMine; ++w) {
-        const int item = wave() + w * kWaves, part = item % kParts, slice = item / kParts;
+        const int item = wave() + w * kWaves, part = item % kParts, slice = kSlices > 1 ? item / kParts : 0;
         if (kItems % kWaves == 0 || item < kItems) {
           const int r = part / kAcross * 16 * kHigh, c = part % kAcross * 16 * kLong;
 #pragma unroll
-          for (int d = slice * 16; d < kDepth; d += 16 * kSlices) {
+          for (int s = 0; s < kDepth / (16 * kSlices); ++s) {
+            const int d = (s * kSlices + slice) * 16;
             typename M::A x[kHigh];
             typename M::B y[kLong];
 #pragma unroll
@@ -96,21 +100,47 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
     }
     const i64 at = split * p.batches + z;
     float* parts = (float*)shared;
+    if constexpr (kSlices > 1) {
 #pragma unroll
-    for (int w = 0; w < kMine; ++w) {
-      const int item = wave() + w * kWaves, part = item % kParts, slice = item / kParts;
-      if (kItems % kWaves == 0 || item < kItems) {
+      for (int w = 0; w < kMine; ++w) {
+        const int item = wave() + w * kWaves, part = item % kParts, slice = kSlices > 1 ? item / kParts : 0;
+        if (kItems % kWaves == 0 || item < kItems) {
 #pragma unroll
-        for (int i = 0; i < kHigh; ++i)
+          for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+            for (int j = 0; j < kLong; ++j)
+#pragma unroll
+              for (int e = 0; e < M::kC; ++e) {
+                const int r = (part / kAcross * kHigh + i) * 16 + M::row(e),
+                          c = (part % kAcross * kLong + j) * 16 + M::col(e);
+                parts[(slice * kRows + r) * kCols + c] = sums[w][i][j].v[e];
+              }
+        }
+      }
+    } else {
+      // 16 rows of a wave at a time, by way of shared memory: neighbours in memory are stored together, and what `out` does is in the
+      // code once for each, not for each element.
+      constexpr int kWidth = 16 * kLong;
+      static_assert(kItems % kWaves == 0 && kWaves * 16 * kWidth * 4 <= (int)sizeof shared);
+      float* mine = parts + wave() * 16 * kWidth;
+#pragma unroll
+      for (int w = 0; w < kMine; ++w) {
+        const int part = wave() + w * kWaves;
+#pragma unroll
+        for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
           for (int j = 0; j < kLong; ++j)
 #pragma unroll
-            for (int e = 0; e < M::kC; ++e) {
-              const int r = (part / kAcross * kHigh + i) * 16 + M::row(e),
-                        c = (part % kAcross * kLong + j) * 16 + M::col(e);
-              if constexpr (kSlices > 1) parts[(slice * kRows + r) * kCols + c] = sums[w][i][j].v[e];
-              else if (row0 + r < p.m && col0 + c < p.n) out(at, row0 + r, col0 + c, sums[w][i][j].v[e]);
-            }
+            for (int e = 0; e < M::kC; ++e) mine[M::row(e) * kWidth + j * 16 + M::col(e)] = sums[w][i][j].v[e];
+          barrier();
+#pragma unroll 1
+          for (int e = lane(); e < 16 * kWidth; e += kWave) {
+            const i64 row = row0 + (part / kAcross * kHigh + i) * 16 + e / kWidth,
+                      col = col0 + part % kAcross * kWidth + e % kWidth;
+            if (row < p.m && col < p.n) out(at, row, col, mine[e]);
+          }
+          barrier();
+        }
       }
     }
     if constexpr (kSlices > 1) {
