@@ -29,34 +29,58 @@ template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec>
 struct Fetch {
   static constexpr int kVecs = kLines * kDepth / kVec, kEach = (kVecs + kThreads - 1) / kThreads;
   static constexpr bool kWhole = kVecs % kThreads == 0;
-  Vec<S, kVec> held[kEach];
+  static constexpr bool kHeld =
+      kVec > 1;  // single elements would take too many registers: they are fetched when they are put
+  Vec<S, kVec> held[kHeld ? kEach : 1];
+  const S* at = nullptr;
+  i64 line_stride = 0, depth_stride = 0, lines = 0, depths = 0;
   static PF_DEVICE int line(int e) { return kAlong ? e / (kDepth / kVec) : e % (kLines / kVec) * kVec; }
   static PF_DEVICE int depth(int e) { return kAlong ? e % (kDepth / kVec) * kVec : e / (kLines / kVec); }
-  // Lines before `lines` and depths before `depths` are there; others are zero. p: this thread's first element, as from start().
-  static PF_DEVICE const S* start(const S* p, i64 line_stride, i64 depth_stride) {
-    return p + line((int)thread()) * line_stride + depth((int)thread()) * depth_stride;
+  // `p`: element (0, 0). Lines from `have` on do not exist and are zero.
+  PF_DEVICE void start(const S* p, i64 a_line_stride, i64 a_depth_stride, i64 have) {
+    line_stride = a_line_stride, depth_stride = a_depth_stride, lines = have;
+    at = p + line((int)thread()) * line_stride + depth((int)thread()) * depth_stride;
   }
-  PF_DEVICE void from(const S* p, i64 line_stride, i64 depth_stride, i64 lines, i64 depths) {
+  PF_DEVICE Vec<S, kVec> one(int i) const {
+    const int e = (int)thread() + i * kThreads, l = line(e), d = depth(e);
+    Vec<S, kVec> x{};
+    if ((kWhole || e < kVecs) && l < lines && d < depths)
+      x = load_vec<kVec>(at + (l - line((int)thread())) * line_stride + (d - depth((int)thread())) * depth_stride);
+    return x;
+  }
+  // The rectangle where `at` is; depths from `have` on do not exist and are zero.
+  PF_DEVICE void fetch(i64 have) {
+    depths = have;
+    if constexpr (kHeld) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int e = (int)thread() + i * kThreads, l = line(e), d = depth(e);
-      const int l0 = line((int)thread()), d0 = depth((int)thread());
-      held[i] = Vec<S, kVec>{};
-      if ((kWhole || e < kVecs) && l < lines && d < depths)
-        held[i] = load_vec<kVec>(p + (l - l0) * line_stride + (d - d0) * depth_stride);
+      for (int i = 0; i < kEach; ++i) held[i] = one(i);
     }
+  }
+  // use(line, depth, elements) for all of this thread's.
+  template <class Use>
+  PF_DEVICE void each(const Use& use) {
+    if constexpr (kHeld) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int e = (int)thread() + i * kThreads;
+        if (kWhole || e < kVecs) use(line(e), depth(e), held[i]);
+      }
+    } else {
+#pragma unroll 4
+      for (int i = 0; i < kEach; ++i) {
+        const int e = (int)thread() + i * kThreads;
+        if (kWhole || e < kVecs) use(line(e), depth(e), one(i));
+      }
+    }
+    at += kDepth * depth_stride;
   }
   // As [depth][line], in the type of the computation.
   template <class T>
-  PF_DEVICE void put(T* to, int pitch) const {
+  PF_DEVICE void put(T* to, int pitch) {
+    each([&](int l, int d, const Vec<S, kVec>& x) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int e = (int)thread() + i * kThreads, l = line(e), d = depth(e);
-      if (kWhole || e < kVecs) {
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) to[(kAlong ? d + j : d) * pitch + (kAlong ? l : l + j)] = load(&held[i].v[j]);
-      }
-    }
+      for (int j = 0; j < kVec; ++j) to[(kAlong ? d + j : d) * pitch + (kAlong ? l : l + j)] = load(&x.v[j]);
+    });
   }
 };
 
@@ -82,22 +106,19 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   for (i64 z = group().y; z < p.batches; z += groups().y) {
     Fetch<S, kRows, kDepth, kThreads, kAlongA, kVecA> next_a;
     Fetch<S, kCols, kDepth, kThreads, kAlongB, kVecB> next_b;
-    const S* from_a = next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col);
-    const S* from_b = next_b.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row);
-    const i64 lines_a = p.m - row0, lines_b = p.n - col0;
+    next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, p.m - row0);
+    next_b.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
     T sums[kEachRow][kEachCol] = {};
-    const auto fetch = [&](i64 k) {
-      next_a.from(from_a, p.a_row, p.a_col, lines_a, end - k);
-      next_b.from(from_b, p.b_col, p.b_row, lines_b, end - k);
-      from_a += kDepth * p.a_col;
-      from_b += kDepth * p.b_row;
-    };
-    fetch(begin);
+    next_a.fetch(end - begin);
+    next_b.fetch(end - begin);
     for (i64 k = begin; k < end; k += kDepth) {
       next_a.put(as, kPitchA);
       next_b.put(bs, kPitchB);
       barrier();
-      if (k + kDepth < end) fetch(k + kDepth);
+      if (k + kDepth < end) {
+        next_a.fetch(end - k - kDepth);
+        next_b.fetch(end - k - kDepth);
+      }
 #pragma unroll kSteps
       for (int d = 0; d < kDepth / kSlices; ++d) {
         const T* xs = as + (d * kSlices + slice) * kPitchA + ty * 4;

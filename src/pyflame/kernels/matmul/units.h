@@ -12,12 +12,9 @@ struct Stage {
   using In = Fetch<S, kLines, kDepth, kThreads, kAlong, kVec>;
   static constexpr int kPitch = (kAlong ? kDepth : kLines) + 8, kSize = kPitch * (kAlong ? kLines : kDepth);
   In in;
-  PF_DEVICE void put(S* to) const {
-#pragma unroll
-    for (int i = 0; i < In::kEach; ++i) {
-      const int e = (int)thread() + i * kThreads, l = In::line(e), d = In::depth(e);
-      if (In::kWhole || e < In::kVecs) store_vec(to + (kAlong ? l * kPitch + d : d * kPitch + l), in.held[i]);
-    }
+  PF_DEVICE void put(S* to) {
+    in.each(
+        [&](int l, int d, const Vec<S, kVec>& x) { store_vec(to + (kAlong ? l * kPitch + d : d * kPitch + l), x); });
   }
 };
 
@@ -47,9 +44,8 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
   for (i64 z = group().y; z < p.batches; z += groups().y) {
     StageA next_a;
     StageB next_b;
-    const S* from_a = next_a.in.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col);
-    const S* from_b = next_b.in.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row);
-    const i64 lines_a = p.m - row0, lines_b = p.n - col0;
+    next_a.in.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, p.m - row0);
+    next_b.in.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
     typename M::C sums[kMine][kHigh][kLong];
 #pragma unroll
     for (int w = 0; w < kMine; ++w)
@@ -59,18 +55,16 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
         for (int j = 0; j < kLong; ++j)
 #pragma unroll
           for (int e = 0; e < M::kC; ++e) sums[w][i][j].v[e] = 0;
-    const auto fetch = [&](i64 k) {
-      next_a.in.from(from_a, p.a_row, p.a_col, lines_a, end - k);
-      next_b.in.from(from_b, p.b_col, p.b_row, lines_b, end - k);
-      from_a += kDepth * p.a_col;
-      from_b += kDepth * p.b_row;
-    };
-    fetch(begin);
+    next_a.in.fetch(end - begin);
+    next_b.in.fetch(end - begin);
     for (i64 k = begin; k < end; k += kDepth) {
       next_a.put(as);
       next_b.put(bs);
       barrier();
-      if (k + kDepth < end) fetch(k + kDepth);
+      if (k + kDepth < end) {
+        next_a.in.fetch(end - k - kDepth);
+        next_b.in.fetch(end - k - kDepth);
+      }
 #pragma unroll
       for (int w = 0; w < kMine; ++w) {
         const int item = wave() + w * kWaves, part = item % kParts, slice = kSlices > 1 ? item / kParts : 0;
