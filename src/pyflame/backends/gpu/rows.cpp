@@ -1,41 +1,102 @@
 // softmax and log_softmax: kernels/rows/softmax.h.
+#include <algorithm>
+#include <bit>
+
 #include "pyflame/backends/gpu/impls.h"
-#include "pyflame/backends/gpu/kernel.h"
+#include "pyflame/backends/gpu/layout.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kRowThreads = 256;
+// Mirror of kernels/rows/softmax.h.
+struct SoftmaxShape {
+  int64_t rows = 0, n = 0;
+  View x_rows, y_rows;
+  int64_t x_stride = 1, y_stride = 1;
+};
+
+// How a row is laid out over threads: by its length and dtype alone.
+struct RowPlan {
+  int threads, lanes, chunks, group;  // chunks 0: too long for registers
+};
+RowPlan row_plan(int64_t n, int64_t bytes) {
+  const int group = static_cast<int>(16 / bytes);
+  const int64_t groups = std::max<int64_t>(1, (n + group - 1) / group);
+  const auto power = [](int64_t x) { return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x))); };
+  if (groups <= 32) return {256, power(groups), 1, group};
+  if (n <= 1024) return {256, 32, power((groups + 31) / 32), group};
+  for (const auto& [threads, chunks] : {std::pair{128, 4}, {256, 4}, {512, 4}, {1024, 4}, {1024, 8}})
+    if (groups <= threads * chunks) return {threads, threads, chunks, group};
+  return {1024, 1024, 0, group};
+}
 
 class Softmax final : public Executable {
  public:
-  explicit Softmax(const Problem& p)
-      : x_(p.root().ins[0]),
-        y_(p.root().outs[0]),
-        kernel_(
-            p.graph.device.type, kRowThreads,
-            kernel_source(
-                {"rows/softmax.h"}, kRowThreads,
-                fmt::format(
-                    "(const {0}* x, {0}* y, pf::i64 rows, pf::i64 n, pf::View xr, pf::i64 xs, pf::View yr, pf::i64 ys) "
-                    "{{ pf::softmax<{0}, {1}, {2}>(x, y, rows, n, xr, xs, yr, ys); }}",
-                    stored_type(y_.dtype), p.root().op == OpId::log_softmax, kRowThreads))) {}
+  explicit Softmax(const Problem& p) : x_(p.root().ins[0]), y_(p.root().outs[0]) {
+    type_ = p.graph.device.type;
+    log_ = p.root().op == OpId::log_softmax;
+    shape_.rows = shape_.n = 1;
+    if (!y_.shape.empty()) {
+      const Dims rows = leading(y_.shape, 1);
+      shape_.rows = rows.numel(), shape_.n = y_.shape.back();
+      shape_.x_rows = collapsed_view(rows, leading(x_.strides, 1));
+      shape_.y_rows = collapsed_view(rows, leading(y_.strides, 1));
+      shape_.x_stride = x_.strides.back(), shape_.y_stride = y_.strides.back();
+    }
+    bytes_ = dtype_size(y_.dtype);
+    plan_ = row_plan(shape_.n, bytes_);
+    access_ = widest();
+    if (y_.numel() > 0) kernel(access_);
+  }
   void run(const RunContext& ctx) override {
-    const bool scalar = y_.shape.size() == 0;
-    const Dims rows = scalar ? Dims() : leading(y_.shape, 1);
-    const int64_t count = rows.numel(), n = scalar ? 1 : y_.shape.back();
-    if (count == 0 || n == 0) return;
-    const int64_t xs = scalar ? 1 : x_.strides.back(), ys = scalar ? 1 : y_.strides.back();
-    kernel_.launch(ctx.device, {groups_for(count, 1), 1, 1}, ctx.bindings[x_.index], ctx.bindings[y_.index], count, n,
-                   view_of(rows, scalar ? Dims() : leading(x_.strides, 1)), xs,
-                   view_of(rows, scalar ? Dims() : leading(y_.strides, 1)), ys);
+    if (y_.numel() == 0) return;
+    const void* const x = ctx.bindings[x_.index];
+    void* const y = ctx.bindings[y_.index];
+    int64_t access = access_;
+    for (const void* p : {x, static_cast<const void*>(y)})
+      while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(access * bytes_)) access /= 2;
+    kernel(access).launch(ctx.device, {groups_for(shape_.rows, plan_.threads / plan_.lanes), 1, 1}, x, y, shape_);
   }
 
  private:
+  // Elements of an access: every row begins at a whole one, and ends with it.
+  int64_t widest() const {
+    if (shape_.x_stride != 1 || shape_.y_stride != 1) return 1;
+    int64_t access = plan_.group;
+    const auto fits = [&](const View& v) {
+      for (int d = 0; d < v.rank; ++d)
+        if (v.strides[d] % access) return false;
+      return true;
+    };
+    while (shape_.n % access || !fits(shape_.x_rows) || !fits(shape_.y_rows)) access /= 2;
+    return access;
+  }
+  Kernel& kernel(int64_t access) {
+    auto& k = kernels_[static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(access)))];
+    if (!k) {
+      const std::string type = stored_type(y_.dtype);
+      const std::string call =
+          plan_.chunks > 0
+              ? fmt::format("softmax<{}, {}, {}, {}, {}, {}, {}>", type, log_, plan_.threads, plan_.lanes, plan_.chunks,
+                            plan_.group, access)
+              : fmt::format("softmax_long<{}, {}, {}, {}, {}>", type, log_, plan_.threads, plan_.group, access);
+      const auto threads = static_cast<unsigned>(plan_.threads);
+      k = std::make_unique<Kernel>(
+          type_, threads,
+          kernel_source({"rows/softmax.h"}, threads,
+                        fmt::format("(const {0}* x, {0}* y, pf::SoftmaxShape p) {{ pf::{1}(x, y, p); }}", type, call)));
+    }
+    return *k;
+  }
   Operand x_, y_;
-  Kernel kernel_;
+  DeviceType type_;
+  bool log_ = false;
+  SoftmaxShape shape_;
+  int64_t bytes_ = 4, access_ = 1;
+  RowPlan plan_{};
+  std::array<std::unique_ptr<Kernel>, 4> kernels_;  // by the elements of an access
 };
 
 }  // namespace

@@ -1,0 +1,41 @@
+// What several families need to lay operands and workspaces out.
+#pragma once
+#include <cstddef>
+
+#include "pyflame/backends/gpu/kernel.h"
+
+namespace pyflame::gpu {
+
+// Dims of more than one element, those that follow each other in memory as one.
+inline void collapse(Dims& shape, Dims& strides) {
+  Dims s, t;
+  for (int d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    if (!s.empty() && t.back() == strides[d] * shape[d]) s.back() *= shape[d], t.back() = strides[d];
+    else s.push_back(shape[d]), t.push_back(strides[d]);
+  }
+  shape = s, strides = t;
+}
+
+// The same elements in the same order, with as few divisions for each as can be.
+inline View collapsed_view(Dims shape, Dims strides) {
+  collapse(shape, strides);
+  return view_of(shape, strides);
+}
+
+// Parts of a workspace, each aligned to 256 bytes.
+class Parts {
+ public:
+  size_t take(int64_t nbytes) {
+    const size_t at = size_;
+    size_ += (static_cast<size_t>(nbytes) + 255) / 256 * 256;
+    return at;
+  }
+  size_t size() const { return size_; }
+
+ private:
+  size_t size_ = 0;
+};
+inline char* part_of(void* workspace, size_t at) { return static_cast<char*>(workspace) + at; }
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,48 @@
+// Positions of a shape in row-major order and the offsets of several operands there. Sizes below 2^31 divide by multiplication; the host
+// has merged dims that are contiguous in all operands.
+#pragma once
+
+namespace pf {
+
+// What moves as one: 16 bytes.
+struct Word16 {
+  u32 w[4];
+};
+
+// n / d for n < 2^31: the host knows `factor` and `shift`.
+struct Divider {
+  u32 d, factor, shift;
+};
+PF_DEVICE u32 divide(u32 n, const Divider& by) { return ((u32)(((u64)n * by.factor) >> 32) + n) >> by.shift; }
+
+// kWide: sizes of 2^31 and more.
+template <int kOperands, bool kWide>
+struct Walk {
+  i64 count;  // of positions
+  int rank;
+  Divider sizes[kMaxRank];
+  i64 shape[kMaxRank];
+  i64 strides[kOperands][kMaxRank];
+
+  // Adds the offsets of position i.
+  PF_DEVICE void at(i64 i, i64 (&offset)[kOperands]) const {
+    if constexpr (kWide) {
+      for (int d = rank - 1; d > 0; --d) {
+        const i64 next = i / shape[d], rest = i - next * shape[d];
+        for (int k = 0; k < kOperands; ++k) offset[k] += rest * strides[k][d];
+        i = next;
+      }
+      for (int k = 0; k < kOperands; ++k) offset[k] += i * strides[k][0];
+    } else {
+      u32 n = (u32)i;
+      for (int d = rank - 1; d > 0; --d) {
+        const u32 next = divide(n, sizes[d]), rest = n - next * sizes[d].d;
+        for (int k = 0; k < kOperands; ++k) offset[k] += (i64)rest * strides[k][d];
+        n = next;
+      }
+      for (int k = 0; k < kOperands; ++k) offset[k] += (i64)n * strides[k][0];
+    }
+  }
+};
+
+}  // namespace pf

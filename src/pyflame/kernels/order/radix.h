@@ -1,0 +1,245 @@
+// Stable sorting by digits of eight bits. A tile (the items in the registers of one workgroup) ranks its items by one digit: within a
+// wave by ballots, across waves by counts in shared memory. Short rows are sorted in one tile; long rows go through memory once for each
+// digit: every tile counts its digits, the counts are summed up in order, every tile moves its items. The result of a stable sort is
+// one permutation, so it does not depend on tiles or waves.
+//
+// Items come from a Source, get(row, i, key, id), and go to a Sink, put(row, i, key, id).
+#pragma once
+
+namespace pf {
+
+// Pairs of key and position in memory: what passes hand to each other. No ids: the positions themselves.
+template <class K>
+struct Pairs {
+  K* keys;
+  u32* ids;
+  i64 stride;  // of a row
+  PF_DEVICE void get(i64 row, i64 i, K& key, u32& id) const {
+    key = keys[row * stride + i];
+    id = ids ? ids[row * stride + i] : (u32)i;
+  }
+  PF_DEVICE void put(i64 row, i64 i, K key, u32 id) const {
+    keys[row * stride + i] = key;
+    ids[row * stride + i] = id;
+  }
+};
+
+struct SortShape {
+  i64 rows, n;     // items of a row
+  i64 keep;        // how many of a sorted row are wanted
+  i64 tiles;       // of a row
+  int begin, end;  // bits of the key; of a pass: its first
+};
+
+#ifdef PF_ON_DEVICE
+
+constexpr int kDigits = 256;
+
+// Lanes of this wave that are active and have this lane's digit.
+PF_DEVICE u64 peers(u32 digit, bool active) {
+  u64 same = ballot(active);
+  for (int b = 0; b < 8; ++b) {
+    const bool bit = digit >> b & 1;
+    const u64 set = ballot(bit);
+    same &= bit ? set : ~set;
+  }
+  return same;
+}
+PF_DEVICE u64 lower_lanes() { return ((u64)1 << lane()) - 1; }
+PF_DEVICE int lowest_lane(u64 lanes) { return count_bits((lanes & (0 - lanes)) - 1); }
+
+// Sum of x over the threads before this one; `total` over all. `shared` has an element for each wave and one more.
+template <int kThreads>
+PF_DEVICE u32 sum_before(u32 x, u32* shared, u32& total) {
+  u32 up_to = x;
+  for (int step = 1; step < kWave; step *= 2) {
+    const u32 other = from_lane(up_to, lane() >= step ? lane() - step : lane());
+    if (lane() >= step) up_to += other;
+  }
+  if constexpr (kThreads <= kWave) {
+    total = from_lane(up_to, kThreads - 1);
+    return up_to - x;
+  } else {
+    if (lane() == kWave - 1) shared[wave()] = up_to;
+    barrier();
+    u32 before = 0;
+    total = 0;
+    for (int w = 0; w < kThreads / kWave; ++w) {
+      const u32 sum = shared[w];
+      if (w < wave()) before += sum;
+      total += sum;
+    }
+    barrier();
+    return before + up_to - x;
+  }
+}
+
+// Where item k of this thread lies in its tile: consecutive lanes, then items, then waves.
+template <int kItems>
+PF_DEVICE int tile_at(int k) {
+  return wave() * kWave * kItems + k * kWave + lane();
+}
+
+template <int kThreads>
+struct RankSpace {
+  static constexpr int kWaves = (kThreads + kWave - 1) / kWave;
+  u32 counts[kWaves][kDigits];  // afterwards: where a wave's items of a digit begin in the tile
+  u32 begins[kDigits];          // where a digit begins in the tile
+  u32 sums[kWaves + 1];
+};
+
+// The place of each of this thread's items in the tile when it is ordered by a digit.
+template <int kThreads, int kItems, class K>
+PF_DEVICE void rank(const K (&key)[kItems], int shift, int (&place)[kItems], RankSpace<kThreads>& s) {
+  for (int i = thread(); i < s.kWaves * kDigits; i += kThreads) (&s.counts[0][0])[i] = 0;
+  barrier();
+#pragma unroll
+  for (int k = 0; k < kItems; ++k) {
+    const u32 digit = (u32)(key[k] >> shift) & (kDigits - 1);
+    const u64 same = peers(digit, true), lower = same & lower_lanes();
+    u32 before = 0;
+    if (lower == 0) before = atomic_add(&s.counts[wave()][digit], (u32)count_bits(same));
+    place[k] = (int)from_lane(before, lowest_lane(same)) + count_bits(lower);
+  }
+  barrier();
+  // Counts of a digit, summed over waves and then over digits. Each thread has some neighbouring digits.
+  constexpr int kEach = kDigits > kThreads ? kDigits / kThreads : 1;
+  u32 mine = 0, total = 0;
+  const int first = (int)thread() * kEach;
+  if (first < kDigits)
+    for (int d = first; d < first + kEach; ++d)
+      for (int w = 0; w < s.kWaves; ++w) mine += s.counts[w][d];
+  u32 before = sum_before<kThreads>(mine, s.sums, total);
+  if (first < kDigits)
+    for (int d = first; d < first + kEach; ++d) {
+      s.begins[d] = before;
+      for (int w = 0; w < s.kWaves; ++w) {
+        const u32 count = s.counts[w][d];
+        s.counts[w][d] = before;
+        before += count;
+      }
+    }
+  barrier();
+#pragma unroll
+  for (int k = 0; k < kItems; ++k) place[k] += (int)s.counts[wave()][(u32)(key[k] >> shift) & (kDigits - 1)];
+}
+
+// --- rows that fit into a tile
+template <int kThreads, int kItems, class K, class Source, class Sink>
+PF_DEVICE void sort_tile(const Source& source, const Sink& sink, const SortShape& p) {
+  constexpr int kTile = kThreads * kItems;
+  PF_SHARED RankSpace<kThreads> space;
+  PF_SHARED K keys[kTile];
+  u32* const ids = (u32*)keys;
+  for (i64 row = group().x; row < p.rows; row += groups().x) {
+    K key[kItems];
+    u32 id[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      key[k] = ~(K)0, id[k] = 0;  // the last of all
+      if (tile_at<kItems>(k) < p.n) source.get(row, tile_at<kItems>(k), key[k], id[k]);
+    }
+    for (int shift = p.begin; shift < p.end; shift += 8) {
+      int place[kItems];
+      rank<kThreads, kItems>(key, shift, place, space);
+#pragma unroll
+      for (int k = 0; k < kItems; ++k) keys[place[k]] = key[k];
+      barrier();
+#pragma unroll
+      for (int k = 0; k < kItems; ++k) key[k] = keys[tile_at<kItems>(k)];
+      barrier();
+#pragma unroll
+      for (int k = 0; k < kItems; ++k) ids[place[k]] = id[k];
+      barrier();
+#pragma unroll
+      for (int k = 0; k < kItems; ++k) id[k] = ids[tile_at<kItems>(k)];
+      barrier();
+    }
+#pragma unroll
+    for (int k = 0; k < kItems; ++k)
+      if (tile_at<kItems>(k) < p.keep) sink.put(row, tile_at<kItems>(k), key[k], id[k]);
+  }
+}
+
+// --- rows of several tiles: counts[row][digit][tile]
+template <int kThreads, int kItems, class K, class Source>
+PF_DEVICE void count_digits(const Source& source, u32* counts, const SortShape& p) {
+  PF_SHARED u32 seen[kDigits];
+  for (i64 g = group().x; g < p.rows * p.tiles; g += groups().x) {
+    const i64 row = g / p.tiles, tile = g % p.tiles, begin = tile * kThreads * kItems;
+    for (int i = thread(); i < kDigits; i += kThreads) seen[i] = 0;
+    barrier();
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      const i64 at = begin + tile_at<kItems>(k);
+      K key = 0;
+      u32 id = 0;
+      if (at < p.n) source.get(row, at, key, id);
+      const u32 digit = (u32)(key >> p.begin) & (kDigits - 1);
+      const u64 same = peers(digit, at < p.n);
+      if (at < p.n && (same & lower_lanes()) == 0) atomic_add(&seen[digit], (u32)count_bits(same));
+    }
+    barrier();
+    for (int i = thread(); i < kDigits; i += kThreads) counts[(row * kDigits + i) * p.tiles + tile] = seen[i];
+    barrier();
+  }
+}
+
+// Counts become sums over the tiles before; totals[row][digit].
+template <int kThreads>
+PF_DEVICE void sum_counts(u32* counts, u32* totals, i64 lines, i64 tiles) {
+  PF_SHARED u32 shared[kThreads + 1];
+  for (i64 line = group().x; line < lines; line += groups().x) {
+    u32 before = 0;
+    for (i64 begin = 0; begin < tiles; begin += kThreads) {
+      const i64 at = begin + thread();
+      const u32 mine = at < tiles ? counts[line * tiles + at] : 0u;
+      u32 total = 0;
+      const u32 sum = sum_before<kThreads>(mine, shared, total);
+      if (at < tiles) counts[line * tiles + at] = before + sum;
+      before += total;
+    }
+    if (thread() == 0) totals[line] = before;
+  }
+}
+
+template <int kThreads, int kItems, class K, class Source, class Sink>
+PF_DEVICE void move_items(const Source& source, const Sink& sink, const u32* counts, const u32* totals,
+                          const SortShape& p) {
+  static_assert(kThreads >= kDigits);
+  constexpr int kTile = kThreads * kItems;
+  PF_SHARED RankSpace<kThreads> space;
+  PF_SHARED K keys[kTile];
+  PF_SHARED u32 ids[kTile];
+  PF_SHARED u32 to[kDigits];  // where a digit's items go, less where they lie in the tile
+  for (i64 g = group().x; g < p.rows * p.tiles; g += groups().x) {
+    const i64 row = g / p.tiles, tile = g % p.tiles, begin = tile * kTile;
+    K key[kItems];
+    u32 id[kItems];
+    int place[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      const i64 at = begin + tile_at<kItems>(k);
+      key[k] = ~(K)0, id[k] = 0;
+      if (at < p.n) source.get(row, at, key[k], id[k]);
+    }
+    const int digit = (int)thread();
+    u32 all = 0;
+    const u32 earlier = sum_before<kThreads>(digit < kDigits ? totals[row * kDigits + digit] : 0u, space.sums, all);
+    rank<kThreads, kItems>(key, p.begin, place, space);
+    if (digit < kDigits) to[digit] = earlier + counts[(row * kDigits + digit) * p.tiles + tile] - space.begins[digit];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) keys[place[k]] = key[k], ids[place[k]] = id[k];
+    barrier();
+    const i64 count = p.n - begin < kTile ? p.n - begin : kTile;
+    for (int i = thread(); i < count; i += kThreads) {
+      const u32 at = to[(u32)(keys[i] >> p.begin) & (kDigits - 1)] + (u32)i;
+      if (at < p.keep) sink.put(row, at, keys[i], ids[i]);
+    }
+    barrier();
+  }
+}
+
+#endif
+
+}  // namespace pf

@@ -1,0 +1,57 @@
+// What the tests of the GPU's families of ops share: a device or a reason to skip, and kernels written out for other compilers.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "pyflame/backends/gpu/kernel.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/runtime/device.h"
+
+namespace pyflame {
+
+class GpuCase : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count(DeviceType::cuda) > 0) gpu_ = {DeviceType::cuda, 0};
+    else if (device_count(DeviceType::rocm) > 0) gpu_ = {DeviceType::rocm, 0};
+    else GTEST_SKIP() << "no GPU: " << unavailable_reason(DeviceType::cuda);
+  }
+  static Tensor on_host(const Tensor& t) { return contiguous(to_device(t, Device{})); }
+  static void expect_near(const Tensor& got, const Tensor& want, double tolerance) {
+    const Tensor a = on_host(cast(got, DType::float64)), b = on_host(cast(want, DType::float64));
+    ASSERT_EQ(a.shape(), b.shape());
+    const auto* x = static_cast<const double*>(a.data());
+    const auto* y = static_cast<const double*>(b.data());
+    for (int64_t i = 0; i < a.numel(); ++i)
+      ASSERT_TRUE((std::isnan(x[i]) && std::isnan(y[i])) || x[i] == y[i] ||
+                  std::fabs(x[i] - y[i]) <= tolerance * (1 + std::fabs(y[i])))
+          << "element " << i << ": got " << x[i] << ", expected " << y[i];
+  }
+  // The same bytes.
+  static void expect_same(const Tensor& got, const Tensor& want) {
+    const Tensor a = on_host(got), b = on_host(want);
+    ASSERT_EQ(a.shape(), b.shape());
+    ASSERT_EQ(a.dtype(), b.dtype());
+    const int64_t each = dtype_size(a.dtype());
+    for (int64_t i = 0; i < a.numel(); ++i)
+      ASSERT_EQ(std::memcmp(static_cast<const char*>(a.data()) + i * each,
+                            static_cast<const char*>(b.data()) + i * each, static_cast<size_t>(each)),
+                0)
+          << "element " << i;
+  }
+  Device gpu_;
+};
+
+// Writes a kernel's text into the folder that PYFLAME_DUMP_KERNELS names.
+inline void write_kernel(const std::string& name, std::initializer_list<const char*> files, unsigned threads,
+                         const std::string& body) {
+  std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/" + name + ".hip");
+  out << gpu::kernel_source(files, threads, body);
+  ASSERT_TRUE(out.flush()) << name;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,121 @@
+// sort, topk, argmax, argmin and randperm, on a GPU where there is one: the host's bits.
+#include "backends/gpu_case.h"
+
+namespace pyflame {
+namespace {
+
+TEST(GpuOrder, SourcesForOtherCompilers) {
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  for (const DType d : {DType::float32, DType::bfloat16, DType::int64}) {
+    const std::string type = gpu::stored_type(d), name(dtype_name(d));
+    const bool wide = dtype_size(d) == 8;
+    const std::string key = wide ? "pf::u64" : "pf::u32", from = fmt::format("pf::RowKeys<{}, true>", type),
+                      to = fmt::format("pf::OrderedRows<{}, true>", type), pairs = fmt::format("pf::Pairs<{}>", key);
+    const auto write = [&](const std::string& what, const std::string& body) {
+      write_kernel(what + name, {"order/keys.h", "order/radix.h", "order/sort.h", "order/topk.h", "order/arg.h"}, 256,
+                   body);
+    };
+    write("sort_tile_",
+          fmt::format("({} source, {} sink, pf::SortShape p) {{ pf::sort_tile<256, 16, {}>(source, sink, p); }}", from,
+                      to, key));
+    write("sort_count_",
+          fmt::format(
+              "({} source, pf::u32* counts, pf::SortShape p) {{ pf::count_digits<256, {}, {}>(source, counts, p); }}",
+              pairs, wide ? 8 : 16, key));
+    write("sort_move_",
+          fmt::format("({} source, {} sink, const pf::u32* counts, const pf::u32* totals, pf::SortShape p) "
+                      "{{ pf::move_items<256, {}, {}>(source, sink, counts, totals, p); }}",
+                      pairs, pairs, wide ? 8 : 16, key));
+    write("sort_last_move_",
+          fmt::format("({} source, {} sink, const pf::u32* counts, const pf::u32* totals, pf::SortShape p) "
+                      "{{ pf::move_items<256, {}, {}>(source, sink, counts, totals, p); }}",
+                      pairs, to, wide ? 8 : 16, key));
+    write("topk_keep_",
+          fmt::format("({} source, {} kept, pf::i64 rows, pf::i64 n, pf::i64 tiles, pf::u32 first, int bits) "
+                      "{{ pf::keep_first<256, 16, {}>(source, kept, rows, n, tiles, first, bits); }}",
+                      from, pairs, key));
+    for (const int lanes : {1, 32, 256})
+      write(fmt::format("arg_{}_", lanes),
+            fmt::format("(pf::ArgValues<{}, false> source, pf::ArgPart<{}> sink, pf::ArgShape p) "
+                        "{{ pf::arg_best<{}, 256, {}>(source, sink, p); }}",
+                        type, key, key, lanes));
+  }
+  write_kernel("sort_sum_counts", {"order/keys.h", "order/radix.h"}, 256,
+               "(pf::u32* counts, pf::u32* totals, pf::i64 lines, pf::i64 tiles) "
+               "{ pf::sum_counts<256>(counts, totals, lines, tiles); }");
+}
+
+class GpuOrderOn : public GpuCase {
+ protected:
+  // Many equal values, both zeros, infinities and NaN; integers of the whole range.
+  static Tensor values(const Dims& shape, DType d) {
+    if (!is_float(d)) return cast(randint(-300, 300, shape, DType::int64, Device{}), d);
+    const Tensor x = div(round(mul(randn(shape, DType::float32, Device{}), 40.0)), 8.0);
+    const Tensor u = rand(shape, DType::float32, Device{});
+    Tensor y = where(lt(u, 0.02), full(shape, NAN, DType::float32, Device{}), x);
+    y = where(gt(u, 0.98), full(shape, INFINITY, DType::float32, Device{}), y);
+    return cast(where(gt(u, 0.9), mul(y, -1.0), y), d);
+  }
+};
+
+constexpr DType kAll[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int64,
+                          DType::int32,   DType::int16,   DType::int8,    DType::uint8};
+
+TEST_F(GpuOrderOn, SortOfEveryLengthAndDtype) {
+  for (const DType d : kAll)
+    for (const int64_t n : {1, 2, 31, 64, 65, 256, 257, 1000, 4096, 4097, 20000})
+      for (const bool descending : {false, true}) {
+        const Tensor x = values({3, n}, d);
+        const auto want = sort(x, 1, descending), got = sort(to_device(x, gpu_), 1, descending);
+        expect_same(got.second, want.second);
+        expect_near(got.first, want.first, 0);
+      }
+}
+
+TEST_F(GpuOrderOn, SortOfAnyStrides) {
+  for (const int64_t n : {33, 5000}) {
+    const Tensor x = values({n, 4, 3}, DType::float32), g = to_device(x, gpu_);
+    const auto want = sort(x, 0), got = sort(g, 0);
+    expect_same(got.second, want.second);
+    expect_near(got.first, want.first, 0);
+    expect_same(sort(transpose(g, 0, 2), 1, true).second, sort(transpose(x, 0, 2), 1, true).second);
+  }
+}
+
+TEST_F(GpuOrderOn, TopkIsTheHeadOfAStableSort) {
+  for (const DType d : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::uint8})
+    for (const int64_t n : {5, 100, 4096, 5000, 50257, 300001})
+      for (const int64_t k : {1, 5, 50, 1024, 3000})
+        for (const bool largest : {true, false}) {
+          if (k > n) continue;
+          const Tensor x = values({2, n}, d);
+          const auto want = topk(x, k, 1, largest), got = topk(to_device(x, gpu_), k, 1, largest);
+          expect_same(got.second, want.second);
+          expect_near(got.first, want.first, 0);
+        }
+}
+
+TEST_F(GpuOrderOn, BestOfLines) {
+  for (const DType d : kAll)
+    for (const Dims& shape : {Dims{5, 7}, {1, 1}, {64, 1000}, {3, 5000}, {5000, 33}, {2, 300001}, {70, 40, 3}}) {
+      const Tensor x = values(shape, d), g = to_device(x, gpu_);
+      for (int dim = 0; dim < shape.size(); ++dim) {
+        expect_same(argmax(g, dim), argmax(x, dim));
+        expect_same(argmin(g, dim, true), argmin(x, dim, true));
+      }
+      expect_same(argmax(g), argmax(x));
+      expect_same(argmin(transpose(g, 0, 1)), argmin(transpose(x, 0, 1)));
+    }
+}
+
+TEST_F(GpuOrderOn, PermutationsAreTheHosts) {
+  for (const int64_t n : {0, 1, 2, 100, 4096, 4097, 100000}) {
+    manual_seed(7);
+    const Tensor want = randperm(n, DType::int64, Device{});
+    manual_seed(7);
+    expect_same(randperm(n, DType::int64, gpu_), want);
+  }
+}
+
+}  // namespace
+}  // namespace pyflame
