@@ -55,7 +55,7 @@ def matmul(scale):
 def conv(scale):
     batch = max(1, 32 // scale)
     for c, size, k, kernel, stride in ((3, 224, 64, 7, 2), (64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1), (256, 14, 1024, 1, 1)):
-        size = max(kernel, size // scale)
+        c, k, size = max(1, c // scale), max(1, k // scale), max(kernel, size // scale)
         x, w = pf.randn(batch, c, size, size), pf.randn(k, c, kernel, kernel)
         y = F.conv2d(x, w, stride=stride, padding=kernel // 2)
         yield (f"conv {kernel}x{kernel} {c}->{k} {size}x{size} b{batch} float32", lambda x=x, w=w, s=stride, p=kernel // 2: F.conv2d(x, w, stride=s, padding=p),
@@ -71,7 +71,7 @@ def elementwise(scale):
 
 
 def reductions(scale):
-    rows, width = (64 << 20) // scale**3 // 4096, 4096
+    rows, width = max(1, (64 << 20) // scale**3 // 4096), 4096
     x = pf.randn(rows, width)
     for what, call, arrays in (("sum", lambda: x.sum(), 1), ("sum of rows", lambda: x.sum(1), 1), ("sum of columns", lambda: x.sum(0), 1), ("softmax", lambda: F.softmax(x, -1), 2),
                                ("layer_norm", lambda: F.layer_norm(x, (width,)), 2)):

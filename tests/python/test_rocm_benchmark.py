@@ -16,7 +16,7 @@ def run(*args):
 
 
 def test_all_groups(tmp_path):
-    r = run("--all", "--device", "cpu", "--scale", "16", "--iterations", "2", "--warmup", "1", "--json", str(tmp_path / "r.json"))
+    r = run("--all", "--device", "cpu", "--scale", "32", "--iterations", "2", "--warmup", "1", "--json", str(tmp_path / "r.json"))
     assert r.returncode == 0, r.stderr
     results = json.loads((tmp_path / "r.json").read_text())["results"]
     assert {x["group"] for x in results} == {"matmul", "conv", "elementwise", "reductions", "attention", "train"}
@@ -24,7 +24,7 @@ def test_all_groups(tmp_path):
 
 
 def test_named_groups_only():
-    r = run("--matmul", "--device", "cpu", "--scale", "16", "--iterations", "1", "--warmup", "0")
+    r = run("--matmul", "--device", "cpu", "--scale", "32", "--iterations", "1", "--warmup", "0")
     assert r.returncode == 0 and "matmul" in r.stdout and "conv" not in r.stdout
 
 
