@@ -22,7 +22,8 @@ const char* stored_type(DType d) {
   return "?";
 }
 
-std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body) {
+std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
+                          const std::string& before) {
   std::string source;
   const auto add = [&](const std::string& name) {
     const std::string_view text = device_source("kernels/" + name);
@@ -33,7 +34,7 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
        {"device/launch.h", "device/scalar.h", "device/wave.h", "device/vec.h", "device/fault.h", "device/view.h"})
     add(file);
   for (const char* file : files) add(file);
-  return source + fmt::format("\nPF_KERNEL({}) pf_kernel{}\n", threads, body);
+  return source + fmt::format("\n{}\nPF_KERNEL({}) pf_kernel{}\n", before, threads, body);
 }
 
 Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)

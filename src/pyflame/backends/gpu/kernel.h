@@ -10,8 +10,9 @@ namespace pyflame::gpu {
 const char* stored_type(DType d);  // the kernels' name of a dtype
 
 // The text of a kernel: the device sources, then `files` (relative to src/pyflame/kernels), then the kernel itself with `body` as
-// "(parameters) { statements }".
-std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body);
+// "(parameters) { statements }"; `before` comes before it.
+std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
+                          const std::string& before = "");
 
 class Kernel {
  public:

@@ -1,0 +1,231 @@
+// Fused groups: the text of their kernels (everywhere), and what they compute (on 'cuda' or 'rocm' where there is one): against the
+// reference, and bit for bit the same fused or not.
+#include <fmt/core.h>
+
+#include <set>
+
+#include "gpu_case.h"
+#include "pyflame/autograd/autograd.h"
+#include "pyflame/backends/gpu/loop.h"
+#include "pyflame/backends/gpu/loop_shape.h"
+
+namespace pyflame {
+namespace {
+
+// A graph of one group, made by hand: no device is needed to write its kernels.
+struct ByHand {
+  Graph graph;
+  Group group;
+  ByHand(const Dims& space, int split) {
+    group.kind = GroupKind::Loop;
+    group.space = space;
+    group.split = split;
+  }
+  Operand tensor(DType dtype, const Dims& shape) { return strided(dtype, shape, contiguous_strides(shape)); }
+  Operand strided(DType dtype, const Dims& shape, const Dims& strides) {
+    graph.slots.push_back({static_cast<size_t>(shape.numel() * dtype_size(dtype)), true, true, false});
+    graph.bindings.push_back({static_cast<int32_t>(graph.slots.size()) - 1});
+    group.elided.push_back(false);
+    Operand o;
+    o.dtype = dtype;
+    o.shape = shape;
+    o.strides = strides;
+    o.index = static_cast<int32_t>(graph.bindings.size()) - 1;
+    return o;
+  }
+  Operand param(DType dtype) {
+    Operand o;
+    o.is_param = true;
+    o.dtype = dtype;
+    o.index = graph.params++;
+    return o;
+  }
+  Operand add(OpId op, Role role, std::vector<Operand> ins, const Operand& out) {
+    Node n;
+    n.op = op;
+    n.ins = std::move(ins);
+    n.outs = {out};
+    graph.nodes.push_back(n);
+    group.nodes.push_back(static_cast<int32_t>(graph.nodes.size()) - 1);
+    group.roles.push_back(role);
+    return out;
+  }
+  Operand inner(OpId op, Role role, std::vector<Operand> ins, const Operand& out) {
+    group.elided[static_cast<size_t>(out.index)] = true;
+    return add(op, role, std::move(ins), out);
+  }
+  gpu::LoopPlan plan(bool vectors = true) const { return gpu::plan_loop({graph, group}, vectors); }
+};
+
+// gelu(x * w + b) + r with w and b of the last dim.
+gpu::LoopPlan chain(DType dtype, const Dims& shape, bool vectors = true) {
+  ByHand h(shape, 2);
+  const Operand x = h.tensor(dtype, shape), r = h.tensor(dtype, shape), w = h.tensor(dtype, {1, shape[1]}),
+                b = h.tensor(dtype, {1, shape[1]});
+  Operand y = h.inner(OpId::mul, Role::Map, {x, w}, h.tensor(dtype, shape));
+  y = h.inner(OpId::add, Role::Map, {y, b}, h.tensor(dtype, shape));
+  y = h.inner(OpId::gelu, Role::Map, {y}, h.tensor(dtype, shape));
+  h.add(OpId::add, Role::Map, {y, r}, h.tensor(dtype, shape));
+  return h.plan(vectors);
+}
+
+gpu::LoopPlan copy(DType from, DType to, const Dims& shape, const Dims& strides) {
+  ByHand h(shape, shape.size());
+  h.add(OpId::cast, Role::Map, {h.strided(from, shape, strides)}, h.tensor(to, shape));
+  return h.plan();
+}
+
+// x minus its row's mean, scaled: two levels.
+gpu::LoopPlan centred(DType dtype, const Dims& shape, bool vectors = true) {
+  const Dims row{shape[0], 1};
+  ByHand h(shape, 1);
+  const Operand x = h.tensor(dtype, shape);
+  const Operand sum = h.inner(OpId::sum, Role::RowReduce, {x}, h.tensor(dtype, row));
+  const Operand mean = h.add(OpId::mul, Role::RowMap, {sum, h.param(dtype)}, h.tensor(dtype, row));
+  h.add(OpId::sub, Role::Map, {x, mean}, h.tensor(dtype, shape));
+  return h.plan(vectors);
+}
+
+// A gradient through relu, and the bias's.
+gpu::LoopPlan bias_gradient(DType dtype, const Dims& shape, bool vectors = true) {
+  const Dims columns{1, shape[1]};
+  ByHand h(shape, 1);
+  const Operand x = h.tensor(dtype, shape), g = h.tensor(dtype, shape);
+  const Operand on = h.inner(OpId::gt, Role::Map, {x, h.param(dtype)}, h.tensor(DType::bool_, shape));
+  const Operand d = h.add(OpId::where, Role::Map, {on, g, h.param(dtype)}, h.tensor(dtype, shape));
+  h.add(OpId::sum, Role::ColReduce, {d}, h.tensor(dtype, columns));
+  return h.plan(vectors);
+}
+
+// Row and column reductions of the same elements in one group.
+gpu::LoopPlan both(DType dtype, const Dims& shape) {
+  const Dims columns{1, shape[1]}, row{shape[0], 1};
+  ByHand h(shape, 1);
+  const Operand x = h.tensor(dtype, shape);
+  const Operand most = h.add(OpId::amax, Role::RowReduce, {x}, h.tensor(dtype, row));
+  const Operand y = h.add(OpId::div, Role::Map, {x, most}, h.tensor(dtype, shape));
+  h.add(OpId::prod, Role::ColReduce, {y}, h.tensor(dtype, columns));
+  return h.plan();
+}
+
+gpu::LoopPlan reduction(OpId op, DType from, DType to, const Dims& shape, int split, bool rows) {
+  ByHand h(shape, split);
+  Dims out = shape;
+  for (int d = 0; d < shape.size(); ++d)
+    if ((d >= split) == rows) out[d] = 1;
+  h.add(op, rows ? Role::RowReduce : Role::ColReduce, {h.tensor(from, shape)}, h.tensor(to, out));
+  return h.plan();
+}
+
+TEST(GpuLoop, OneKernelForEveryShapeAndValue) {
+  const auto source = [](const gpu::LoopPlan& p) { return p.kernels.at(0).source; };
+  EXPECT_EQ(source(chain(DType::float32, {64, 1000})), source(chain(DType::float32, {3, 20})));
+  EXPECT_EQ(source(centred(DType::float32, {64, 1000})), source(centred(DType::float32, {5, 8})));
+  EXPECT_EQ(source(centred(DType::float32, {64, 4000})), source(centred(DType::float32, {9999, 1032})));
+  EXPECT_EQ(source(bias_gradient(DType::float32, {4096, 1000})), source(bias_gradient(DType::float32, {12345, 8})));
+  EXPECT_EQ(source(copy(DType::float32, DType::float16, {4096}, {1})),
+            source(copy(DType::float32, DType::float16, {7}, {1})));
+}
+
+TEST(GpuLoop, ABiasGradientIsOnePassOverItsInputs) {
+  const gpu::LoopPlan p = bias_gradient(DType::float32, {16384, 768});
+  ASSERT_EQ(p.kernels.size(), 2u);  // and one over the segments
+  EXPECT_LE(p.workspace, 16384u * 768 * 4 / 32);
+  EXPECT_EQ(bias_gradient(DType::float32, {32, 768}).kernels.size(), 1u);
+}
+
+// Whatever the cut, it covers each element once, and depends on the shape alone.
+TEST(GpuLoop, CutsCoverTheirShape) {
+  for (const int64_t rows : {1, 2, 3, 31, 511, 512, 16384})
+    for (const int64_t n : {1, 7, 8, 9, 255, 256, 257, 1024, 1025, 32767, 32768, 100003, 1 << 26}) {
+      const gpu::RowCut r = gpu::cut_rows(rows, n);
+      EXPECT_GE(r.segment * r.segments, n);
+      EXPECT_LT(r.segment * (r.segments - 1), n);
+      EXPECT_LE(r.segments, 2048);
+      EXPECT_TRUE(r.lanes == 256 || r.lanes <= 32);
+      EXPECT_TRUE(r.segments == 1 || r.segment % 2048 == 0);
+      const gpu::ColumnCut c = gpu::cut_columns(n, rows);
+      EXPECT_GE(c.segment * c.segments, n);
+      EXPECT_LT(c.segment * (c.segments - 1), n);
+      EXPECT_LE(c.segments, 512);
+      EXPECT_EQ(c.across * c.lanes, 256);
+    }
+}
+
+// For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
+TEST(GpuLoop, SourcesForOtherCompilers) {
+  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
+  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  const auto write = [&](const std::string& name, const gpu::LoopPlan& plan) {
+    for (size_t i = 0; i < plan.kernels.size(); ++i) {
+      std::ofstream out(
+          fmt::format("{}/loop_{}{}.hip", folder, name, plan.kernels.size() > 1 ? fmt::format("_{}", i) : ""));
+      out << plan.kernels[i].source;
+      ASSERT_TRUE(out.flush()) << name;
+    }
+  };
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64}) {
+    const std::string name(dtype_name(d));
+    write("chain_" + name, chain(d, {64, 1000}));
+    write("chain_odd_" + name, chain(d, {64, 999}));
+    write("chain_scalar_" + name, chain(d, {64, 1000}, false));
+    write("copy_" + name, copy(d, d, {1 << 20}, {1}));
+    write("transpose_" + name, copy(d, d, {1024, 512}, {1, 1024}));
+    write("centred_wave_" + name, centred(d, {64, 1000}));
+    write("centred_group_" + name, centred(d, {64, 4096}));
+    write("centred_long_" + name, centred(d, {4, 1 << 20}));
+    write("bias_gradient_" + name, bias_gradient(d, {16384, 768}));
+    write("both_" + name, both(d, {4096, 768}));
+  }
+  write("cast_float32_bfloat16", copy(DType::float32, DType::bfloat16, {1 << 20}, {1}));
+  write("sum_int8", reduction(OpId::sum, DType::int8, DType::int64, {64, 1 << 20}, 1, true));
+  write("any_columns", reduction(OpId::any, DType::bool_, DType::bool_, {4096, 100}, 1, false));
+  write("amax_int64", reduction(OpId::amax, DType::int64, DType::int64, {64, 3, 5, 1000}, 2, true));
+}
+
+// --- on a device
+
+class GpuLoopOnDevice : public GpuCase {};
+
+TEST_F(GpuLoopOnDevice, MapsOfEveryAlignment) {
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
+    for (const int64_t n : {1, 3, 64, 255, 1000, 4099}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(d), n));
+      const double tolerance = d == DType::float64 ? 1e-12 : d == DType::float32 ? 2e-6 : 1e-2;
+      const Tensor hx = cast(randn({37, n}, DType::float32, Device{}), d),
+                   hb = cast(randn({n}, DType::float32, Device{}), d);
+      const Tensor x = to_device(hx, gpu_), b = to_device(hb, gpu_);
+      expect_near(gelu(add(mul(x, b), b)), gelu(add(mul(hx, hb), hb)), tolerance);
+      expect_near(add(slice(x, 1, n > 1, n), 1.0), add(slice(hx, 1, n > 1, n), 1.0), tolerance);  // an odd offset
+      expect_near(add(transpose(x, 0, 1), transpose(x, 0, 1)), add(transpose(hx, 0, 1), transpose(hx, 0, 1)),
+                  tolerance);
+      expect_same(contiguous(transpose(x, 0, 1)), contiguous(transpose(hx, 0, 1)));
+      expect_same(contiguous(x), hx);
+    }
+}
+
+TEST_F(GpuLoopOnDevice, ReductionsOfEveryShape) {
+  for (const int64_t rows : {1, 2, 5, 300})
+    for (const int64_t n : {1, 3, 8, 9, 250, 1000, 1025, 5000, 70000}) {
+      if (rows * n > 1'000'000) continue;
+      SCOPED_TRACE(fmt::format("{} x {}", rows, n));
+      const Tensor hx = randn({rows, n}, DType::float32, Device{});
+      const Tensor x = to_device(hx, gpu_);
+      expect_near(sum(x, {1}), sum(hx, {1}), 1e-4);
+      expect_near(sum(x, {0}), sum(hx, {0}), 1e-4);
+      expect_near(sum(transpose(x, 0, 1), {0}), sum(hx, {1}), 1e-4);
+      expect_near(sum(transpose(x, 0, 1), {1}), sum(hx, {0}), 1e-4);
+      expect_near(sum(x), sum(hx), 1e-3);
+      expect_same(amax(x, {1}), amax(hx, {1}));
+      expect_same(amin(x, {0}), amin(hx, {0}));
+      expect_near(sub(x, mean(x, {1}, true)), sub(hx, mean(hx, {1}, true)), 1e-4);
+      expect_near(prod(slice(x, 1, 0, std::min<int64_t>(n, 20)), {1}),
+                  prod(slice(hx, 1, 0, std::min<int64_t>(n, 20)), {1}), 1e-5);
+      expect_same(any(gt(x, 3.0), {1}), any(gt(hx, 3.0), {1}));
+      expect_same(all(gt(x, -3.0), {0}), all(gt(hx, -3.0), {0}));
+      expect_same(sum(cast(mul(x, 100.0), DType::int32), {0}), sum(cast(mul(hx, 100.0), DType::int32), {0}));
+    }
+}
+
+}  // namespace
+}  // namespace pyflame
