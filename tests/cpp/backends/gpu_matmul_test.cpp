@@ -223,66 +223,73 @@ class OnGpuMatmul : public testing::Test {
   Device gpu_;
 };
 
-TEST_F(OnGpuMatmul, EveryDtypeSizeAndLayout) {
+class OnGpuMatmulOf : public OnGpuMatmul, public testing::WithParamInterface<DType> {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, OnGpuMatmulOf,
+                         testing::Values(DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int8,
+                                         DType::int32, DType::int64),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+TEST_P(OnGpuMatmulOf, EverySizeAndLayout) {
+  const DType d = GetParam();
   const int64_t sizes[][3] = {{1, 1, 1},     {1, 300, 70},   {300, 1, 64},   {5, 129, 257},
                               {8, 64, 2048}, {32, 256, 784}, {32, 10, 128},  {64, 64, 64},
                               {37, 41, 43},  {16, 16, 5000}, {200, 136, 72}, {130, 520, 96}};
-  for (const DType d :
-       {DType::float32, DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::int32, DType::int64})
-    for (const auto& [m, n, k] : sizes)
-      for (int layout = 0; layout < 4; ++layout) {
-        const bool ta = layout & 1, tb = layout & 2;
-        const Tensor ha = numbers(ta ? Dims{k, m} : Dims{m, k}, d, 1), hb = numbers(tb ? Dims{n, k} : Dims{k, n}, d, 2);
-        const auto turn = [](const Tensor& x, bool t) { return t ? transpose(x, 0, 1) : x; };
-        expect_same(matmul(turn(to_device(ha, gpu_), ta), turn(to_device(hb, gpu_), tb)),
-                    matmul(turn(ha, ta), turn(hb, tb)),
-                    fmt::format("{} {}x{}x{} layout {}", dtype_name(d), m, n, k, layout));
-      }
+  for (const auto& [m, n, k] : sizes)
+    for (int layout = 0; layout < 4; ++layout) {
+      const bool ta = layout & 1, tb = layout & 2;
+      const Tensor ha = numbers(ta ? Dims{k, m} : Dims{m, k}, d, 1), hb = numbers(tb ? Dims{n, k} : Dims{k, n}, d, 2);
+      const auto turn = [](const Tensor& x, bool t) { return t ? transpose(x, 0, 1) : x; };
+      expect_same(matmul(turn(to_device(ha, gpu_), ta), turn(to_device(hb, gpu_), tb)),
+                  matmul(turn(ha, ta), turn(hb, tb)),
+                  fmt::format("{} {}x{}x{} layout {}", dtype_name(d), m, n, k, layout));
+    }
 }
 
-TEST_F(OnGpuMatmul, BatchesViewsAndOddPointers) {
-  for (const DType d : {DType::float32, DType::bfloat16, DType::float64, DType::int32}) {
-    const std::string name(dtype_name(d));
-    const Tensor a = numbers({3, 4, 33, 48}, d, 1), b = numbers({4, 48, 40}, d, 2), one = numbers({48, 40}, d, 3);
-    const Tensor ga = to_device(a, gpu_), gb = to_device(b, gpu_), gone = to_device(one, gpu_);
-    expect_same(matmul(ga, gb), matmul(a, b), name + " broadcast batch");
-    expect_same(matmul(ga, gone), matmul(a, one), name + " one matrix");
-    expect_same(matmul(transpose(ga, 1, 2), transpose(ga, 1, 3)), matmul(transpose(a, 1, 2), transpose(a, 1, 3)),
-                name + " permuted");
-    // Views that begin between two vectors, and rows with gaps.
-    const auto cut = [](const Tensor& x) { return narrow(narrow(x, -1, 1, 37), -2, 1, 30); };
-    expect_same(matmul(cut(ga), transpose(cut(ga), -1, -2)), matmul(cut(a), transpose(cut(a), -1, -2)), name + " cut");
-    // Neither dim contiguous.
-    const auto second = [](const Tensor& x) { return slice(x, -1, 0, 48, 2); };
-    expect_same(matmul(second(ga), transpose(second(ga), -1, -2)), matmul(second(a), transpose(second(a), -1, -2)),
-                name + " strided");
-    const Tensor many = numbers({70000, 2, 3}, d, 4);
-    const Tensor gmany = to_device(many, gpu_);
-    expect_same(matmul(gmany, transpose(gmany, 1, 2)), matmul(many, transpose(many, 1, 2)), name + " 70000 batches");
-    const Tensor none = empty({4, 0}, d, gpu_);
-    expect_same(matmul(none, empty({0, 5}, d, gpu_)), zeros({4, 5}, d, Device{}), name + " empty sum");
-  }
+TEST_P(OnGpuMatmulOf, BatchesViewsAndOddPointers) {
+  const DType d = GetParam();
+  const Tensor a = numbers({3, 4, 33, 48}, d, 1), b = numbers({4, 48, 40}, d, 2), one = numbers({48, 40}, d, 3);
+  const Tensor ga = to_device(a, gpu_), gb = to_device(b, gpu_), gone = to_device(one, gpu_);
+  expect_same(matmul(ga, gb), matmul(a, b), "broadcast batch");
+  expect_same(matmul(ga, gone), matmul(a, one), "one matrix");
+  expect_same(matmul(transpose(ga, 1, 2), transpose(ga, 1, 3)), matmul(transpose(a, 1, 2), transpose(a, 1, 3)),
+              "permuted");
+  // Views that begin between two vectors, and rows with gaps.
+  const auto cut = [](const Tensor& x) { return narrow(narrow(x, -1, 1, 37), -2, 1, 30); };
+  expect_same(matmul(cut(ga), transpose(cut(ga), -1, -2)), matmul(cut(a), transpose(cut(a), -1, -2)), "cut");
+  // Neither dim contiguous.
+  const auto second = [](const Tensor& x) { return slice(x, -1, 0, 48, 2); };
+  expect_same(matmul(second(ga), transpose(second(ga), -1, -2)), matmul(second(a), transpose(second(a), -1, -2)),
+              "strided");
+  const Tensor none = empty({4, 0}, d, gpu_);
+  expect_same(matmul(none, empty({0, 5}, d, gpu_)), zeros({4, 5}, d, Device{}), "empty sum");
 }
 
-TEST_F(OnGpuMatmul, Epilogues) {
+TEST_F(OnGpuMatmul, MoreBatchesThanAGridHas) {
+  const Tensor many = numbers({70000, 2, 3}, DType::float32, 4);
+  const Tensor on_gpu = to_device(many, gpu_);
+  expect_same(matmul(on_gpu, transpose(on_gpu, 1, 2)), matmul(many, transpose(many, 1, 2)), "70000 batches");
+}
+
+TEST_P(OnGpuMatmulOf, Epilogues) {
+  const DType d = GetParam();
+  if (!is_float(d)) GTEST_SKIP() << "activations are for floats";
   const int64_t sizes[][3] = {{1, 64, 128},   {4, 96, 72},     {32, 256, 784}, {32, 10, 128},
                               {100, 120, 60}, {512, 512, 512}, {16, 16, 9000}};
-  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
-    for (const auto& [m, n, k] : sizes) {
-      const double eps = d == DType::float64 ? 1e-12 : d == DType::float32 ? 1e-5 : d == DType::float16 ? 4e-3 : 3e-2;
-      const auto scaled = [&](const Dims& s, uint64_t seed) { return mul(numbers(s, d, seed), 0.0625); };
-      const Tensor x = scaled({m, k}, 1), w = scaled({n, k}, 2), b = scaled({n}, 3), r = scaled({m, n}, 4);
-      const Tensor gx = to_device(x, gpu_), gw = to_device(w, gpu_), gb = to_device(b, gpu_), gr = to_device(r, gpu_);
-      const std::string what = fmt::format("{} {}x{}x{}", dtype_name(d), m, n, k);
-      expect_same(linear(gx, gw, gb), linear(x, w, b), what + " bias", eps);
-      expect_same(relu(linear(gx, gw, gb)), relu(linear(x, w, b)), what + " relu", eps);
-      expect_same(gelu(linear(gx, gw, gb), "tanh"), gelu(linear(x, w, b), "tanh"), what + " gelu_tanh", eps);
-      expect_same(add(gelu(linear(gx, gw, gb)), gr), add(gelu(linear(x, w, b)), r), what + " gelu and residual", eps);
-      expect_same(silu(matmul(gx, transpose(gw, 0, 1))), silu(matmul(x, transpose(w, 0, 1))), what + " silu", eps);
-      const Tensor kept = linear(gx, gw, gb);
-      expect_same(add(mul(relu(kept), 0.5), kept), add(mul(relu(linear(x, w, b)), 0.5), linear(x, w, b)),
-                  what + " kept", eps);
-    }
+  for (const auto& [m, n, k] : sizes) {
+    const double eps = d == DType::float64 ? 1e-12 : d == DType::float32 ? 1e-5 : d == DType::float16 ? 4e-3 : 3e-2;
+    const auto scaled = [&](const Dims& s, uint64_t seed) { return mul(numbers(s, d, seed), 0.0625); };
+    const Tensor x = scaled({m, k}, 1), w = scaled({n, k}, 2), b = scaled({n}, 3), r = scaled({m, n}, 4);
+    const Tensor gx = to_device(x, gpu_), gw = to_device(w, gpu_), gb = to_device(b, gpu_), gr = to_device(r, gpu_);
+    const std::string what = fmt::format("{} {}x{}x{}", dtype_name(d), m, n, k);
+    expect_same(linear(gx, gw, gb), linear(x, w, b), what + " bias", eps);
+    expect_same(relu(linear(gx, gw, gb)), relu(linear(x, w, b)), what + " relu", eps);
+    expect_same(gelu(linear(gx, gw, gb), "tanh"), gelu(linear(x, w, b), "tanh"), what + " gelu_tanh", eps);
+    expect_same(add(gelu(linear(gx, gw, gb)), gr), add(gelu(linear(x, w, b)), r), what + " gelu and residual", eps);
+    expect_same(silu(matmul(gx, transpose(gw, 0, 1))), silu(matmul(x, transpose(w, 0, 1))), what + " silu", eps);
+    const Tensor kept = linear(gx, gw, gb);
+    expect_same(add(mul(relu(kept), 0.5), kept), add(mul(relu(linear(x, w, b)), 0.5), linear(x, w, b)), what + " kept",
+                eps);
+  }
 }
 
 TEST_F(OnGpuMatmul, NanStaysNanThroughRelu) {
