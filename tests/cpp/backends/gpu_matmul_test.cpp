@@ -227,7 +227,7 @@ class OnGpuMatmulOf : public OnGpuMatmul, public testing::WithParamInterface<DTy
 INSTANTIATE_TEST_SUITE_P(Dtypes, OnGpuMatmulOf,
                          testing::Values(DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int8,
                                          DType::int32, DType::int64),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& i) { return std::string(dtype_name(i.param)); });
 
 TEST_P(OnGpuMatmulOf, EverySizeAndLayout) {
   const DType d = GetParam();
