@@ -71,7 +71,7 @@ class Emulator:
             environment = self.rocm.environment(dict(os.environ, **SETTINGS, ROCJITSU_RUNTIME_DIR=own, LD_PRELOAD=str(self.library), PYFLAME_CACHE_DIR=str(
                 self.folder / f"cache-{self.target}"), HIPRTC_COMPILE_OPTIONS_APPEND=f"--offload-arch={self.target}", **extra))
             with tempfile.TemporaryFile() as out:  # a killed child's children may hold a pipe open
-                process = subprocess.Popen([*self.rocm.runner, *map(str, command)], env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+                process = subprocess.Popen([*self.rocm.runner, *map(str, command)], env=environment, stdout=out, stderr=subprocess.STDOUT, cwd=kernel_code.ROOT, start_new_session=True)
                 try:
                     code = process.wait(seconds)
                 except subprocess.TimeoutExpired:
@@ -102,8 +102,9 @@ def run_program(emulator, program, name, seconds):
     return Result(name, outcome_of(code, "[  SKIPPED ]" in text), time.monotonic() - start, text)
 
 
-def collect(python, arguments):
-    r = subprocess.run([python, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments], capture_output=True, text=True)
+def collect(python, choice):
+    r = subprocess.run([python, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/ops/test_cases.py", "-k", choice],
+                       cwd=kernel_code.ROOT, capture_output=True, text=True)
     return [line for line in r.stdout.split("\n") if "::" in line]
 
 
@@ -170,12 +171,12 @@ def main(arguments):
     parser.add_argument("--targets", default="gfx942,gfx1100")
     parser.add_argument("--cus", type=int, default=2, help="compute units of the emulated device")
     parser.add_argument("--rocm", default="/opt/rocm", help="folder of ROCm, whose libraries must be whole")
-    parser.add_argument("--program", help="the C++ test program pyflame_backends_test")
+    parser.add_argument("--program", type=os.path.abspath, help="the C++ test program pyflame_backends_test")
     parser.add_argument("--filter", default="*Gpu*", help="its tests, as --gtest_filter")
-    parser.add_argument("--python", help="a Python that has the pyflame module and pytest")
-    parser.add_argument("--cases", nargs="*", default=["tests/ops/test_cases.py", "-k", "test_values"], help="arguments of pytest")
+    parser.add_argument("--python", type=os.path.abspath, help="a Python that has the pyflame module and pytest")
+    parser.add_argument("--cases", default="test_values", help="which of tests/ops/test_cases.py, as pytest's -k")
     parser.add_argument("--chunk", type=int, default=20, help="cases of one process")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds of a test")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds of a test")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", help="write the results here, as JSON")
     a = parser.parse_args(arguments)
