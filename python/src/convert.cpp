@@ -361,6 +361,15 @@ nb::object numpy(nb::handle self, bool force) {
   Tensor* x = as_tensor(self);
   PF_CHECK(x, Type, "numpy: not a tensor");
   if (force) return numpy(nb::cast(to_device(x->detach(), Device{})), false);
+  // A GPU's values are a copy; everything else about the tensor is asked of it as ever.
+  if (has_own_memory(x->device().type) && !x->requires_grad()) {
+    Tensor host;
+    {
+      Unlocked u;
+      host = x->on_host();
+    }
+    return numpy(nb::cast(host), false);
+  }
   check_exportable("numpy", *x);
   PF_CHECK(x->dtype() != DType::bfloat16, Type, "numpy: NumPy has no bfloat16; hint: use tensor.float().numpy()");
   nb::object view = nb::steal(PyMemoryView_FromObject(self.ptr()));
