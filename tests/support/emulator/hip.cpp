@@ -17,6 +17,7 @@ namespace {
 thread_local int current_device = 0;
 pid_t initialised_by = 0;
 bool device_lost = false;
+uint64_t launches = 0;
 
 // Every function begins with this: one caller at a time, no use in a forked child, and nothing works on a device that was lost.
 #define ENTER                                                                    \
@@ -45,6 +46,14 @@ int minor() { return settings().arch[settings().arch.size() - 2] - '0'; }
 namespace pyflame::emulator {
 size_t shared_per_group() { return settings().arch == "gfx950" ? size_t{160} << 10 : size_t{64} << 10; }
 }  // namespace pyflame::emulator
+
+// For tests of the emulator: the environment is read again, and the device is whole again.
+extern "C" __attribute__((visibility("default"))) void emulator_restart() {
+  const std::lock_guard guard(lock());
+  device_lost = false;
+  launches = 0;
+  read_settings_again();
+}
 
 // --- the device
 
@@ -374,7 +383,6 @@ EXPORT hipFuncSetAttribute(const void*, int, int) {
 EXPORT hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                              unsigned bz, unsigned shared_bytes, void* stream, void** parameters, void** extra) {
   ENTER
-  static uint64_t launches = 0;
   if (++launches == settings().lost) {
     device_lost = true;
     return refuse(kLaunchFailure, "the device was lost, as it was told to");

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -153,7 +155,7 @@ int compile(Program& p, unsigned wave) {
     p.code.assign(reinterpret_cast<const char*>(&header), sizeof header);
     p.code += code;
   } else if (p.log.empty()) p.log = read_file(log);
-  static int kept = 0;
+  static std::atomic<int> kept = 0;
   if (!settings().keep.empty())
     write_file(settings().keep + "/" + std::to_string(getpid()) + "-" + std::to_string(kept++) + ".cpp", text);
   for (const std::string& file : {in, out, log}) unlink(file.c_str());

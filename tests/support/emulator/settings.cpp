@@ -1,6 +1,7 @@
 // See settings.h.
 #include "settings.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -75,13 +76,22 @@ Settings read() {
 
 }  // namespace
 
-const Settings& settings() {
-  static const Settings s = read();
+namespace {
+Settings& current() {
+  static Settings s = read();
   return s;
+}
+std::atomic<uint64_t> calls[static_cast<size_t>(Fault::count)];
+}  // namespace
+
+const Settings& settings() { return current(); }
+
+void read_settings_again() {
+  current() = read();
+  for (auto& c : calls) c = 0;
 }
 
 bool fails(Fault what) {
-  static uint64_t calls[static_cast<size_t>(Fault::count)] = {};
   const auto i = static_cast<size_t>(what);
   return ++calls[i] == settings().fail[i];
 }

@@ -23,6 +23,8 @@ struct Settings {
   uint64_t lost = 0;                                      // the device is lost from this launch on
 };
 const Settings& settings();
+// Reads the environment again and counts calls from 0; for tests of the emulator itself.
+void read_settings_again();
 
 // Counts a call; true when it is the one that must fail.
 bool fails(Fault what);
