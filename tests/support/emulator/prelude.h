@@ -70,6 +70,10 @@ float ldexpf(float, int) noexcept;
 // The linker's names for the beginning and the end of the module's variables.
 extern char __bss_start __attribute__((visibility("hidden"))), _end __attribute__((visibility("hidden")));
 }
+inline double sinpi(double x) { return sin(3.141592653589793 * x); }
+inline double cospi(double x) { return cos(3.141592653589793 * x); }
+inline float sinpif(float x) { return (float)sinpi(x); }
+inline float cospif(float x) { return (float)cospi(x); }
 
 template <class T>
 struct EmulatedIsPointer {

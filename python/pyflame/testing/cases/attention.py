@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..tolerance import EPS
 from . import FLOATS, Case, Spec, booleans
 
 
@@ -49,9 +50,16 @@ def size(q, k, v, *_):
     return (1 + (np.abs(q) @ np.swapaxes(np.abs(k), -1, -2)).max() / np.sqrt(q.shape[-1])) * np.abs(v).max()
 
 
+def with_rounded_weights(reference, dtype):
+    """Matrix units take the weights (softmax of the scores) in the values' own half type: one more rounding of each product."""
+    more = EPS[dtype] / EPS["float32"]
+    return lambda q, k, v, *mask: size(q, k, v) + more * reference(q, k, np.abs(v), *mask)
+
+
 def _case(name, dtype, qs, ks, call, reference, extra=(), twice=True, **more):
     q, k, v = Spec(qs, dtype, plain), Spec(ks, dtype, plain), Spec(ks, dtype, plain)
-    return Case(f"sdpa-{name}-{dtype}", ("scaled_dot_product_attention",), ("attention", "attention_grad"), (q, k, v, *extra), call, reference, grad=(0, 1, 2), c=2, magnitude=size,
+    magnitude = with_rounded_weights(reference, dtype) if dtype in ("float16", "bfloat16") else size
+    return Case(f"sdpa-{name}-{dtype}", ("scaled_dot_product_attention",), ("attention", "attention_grad"), (q, k, v, *extra), call, reference, grad=(0, 1, 2), c=2, magnitude=magnitude,
                 fused_exact=False, twice=twice, flops=lambda q, k, *_: 4 * int(np.prod(q)) * k[-2], **more)
 
 
