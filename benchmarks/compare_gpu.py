@@ -28,6 +28,9 @@ class Torch:
     def sync(self):
         self.m.cuda.synchronize()
 
+    def cut(self):
+        pass
+
     def fresh(self):
         self.m.cuda.empty_cache()
         self.m.cuda.reset_peak_memory_stats()
@@ -84,6 +87,9 @@ class PyFlame:
 
     def sync(self):
         self.m.synchronize()
+
+    def cut(self):
+        self.m.cut()  # calls that could be fused with each other would say nothing about one call
 
     def fresh(self):
         self.m.empty_cache()
@@ -158,7 +164,9 @@ def elementwise_chain(fw, dtype):
 def without_grad(fw, f):
     def call():
         with fw.m.no_grad():
-            return f()
+            out = f()
+        fw.cut()
+        return out
 
     return call
 

@@ -35,6 +35,7 @@ def timed(call, iterations, warmup):
         start = time.perf_counter()
         for _ in range(repeats):
             call()
+            pf.cut()  # calls that could be fused with each other would say nothing about one call
         pf.synchronize()
         times.append((time.perf_counter() - start) / repeats)
     return times
