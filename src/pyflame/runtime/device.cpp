@@ -57,6 +57,9 @@ DeviceMemory* device_memory(Device d) {
 
 std::string unavailable_reason(DeviceType type) {
   if (device_available(type)) return "";
+  if (!find_backend(type))
+    return fmt::format("this build leaves the backend out (PYFLAME_USE_{}=OFF)",
+                       type == DeviceType::rocm ? "ROCM" : "CUDA");
   return type == DeviceType::rocm ? rocm_reason() : cuda_reason();
 }
 

@@ -11,8 +11,8 @@ const Backend* find_backend(DeviceType type) {
     case DeviceType::cpu: return &cpu_backend();
     case DeviceType::reference: return &reference_backend();
     case DeviceType::null: return &null_backend();
-    case DeviceType::rocm: return &rocm_backend();
-    case DeviceType::cuda: return &cuda_backend();
+    case DeviceType::rocm: return PYFLAME_USE_ROCM ? &rocm_backend() : nullptr;
+    case DeviceType::cuda: return PYFLAME_USE_CUDA ? &cuda_backend() : nullptr;
   }
   return nullptr;
 }

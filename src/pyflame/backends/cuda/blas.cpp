@@ -4,8 +4,7 @@
 namespace pyflame::gpu {
 
 namespace {
-constexpr const char* kLibraries[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
-                                      "/usr/local/cuda/lib64/libcublasLt.so", nullptr};
+constexpr const char* kLibraries[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", nullptr};
 }
 
 const BlasNumbers kCudaBlas = {

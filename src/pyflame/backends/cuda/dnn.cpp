@@ -35,7 +35,7 @@ struct Functions {
 #undef PYFLAME_CUDNN_MEMBER
 };
 
-constexpr const char* kLibraries[] = {"libcudnn.so.9", "libcudnn.so", "/usr/local/cuda/lib64/libcudnn.so.9", nullptr};
+constexpr const char* kLibraries[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
 
 namespace descriptor {
 constexpr int convolution = 1, engine = 2, engine_config = 3, heuristics = 4, plan = 5, forward = 10,
@@ -55,8 +55,8 @@ constexpr int conv_type = 100, conv_mode = 101, conv_dilation = 102, conv_stride
 }
 constexpr int kHeuristicA = 3, kHeuristicFallback = 2, kCrossCorrelation = 1;
 // What an engine may say of itself and we do not take: rounded operands, sums or orders that vary, and transforms, whose errors grow with
-// the largest value instead of each result's own terms.
-constexpr int kNotes = 10;
+// the largest value instead of each result's own terms. Matrix units read float32 as TF32.
+constexpr int kNotes = 10, kNoteMatrixUnits = 0;
 constexpr bool kRefused[kNotes] = {false, true, true, true, true, true, true, true, true, false};
 
 int data_type(DType d) {
@@ -179,7 +179,7 @@ class Cudnn final : public DnnLibrary {
     Owned graph(f, descriptor::graph);
     if (!graph.set(attribute::graph_handle, type::handle, handle).set(attribute::graph_ops, op).finish()) return all;
     for (const int mode : {kHeuristicA, kHeuristicFallback}) {
-      add_plans(handle, graph, mode, most, all);
+      add_plans(handle, graph, p.dtype, mode, most, all);
       if (!all.empty()) break;
     }
     return all;
@@ -205,7 +205,7 @@ class Cudnn final : public DnnLibrary {
     }
   }
 
-  void add_plans(Handle handle, const Owned& graph, int mode, int most,
+  void add_plans(Handle handle, const Owned& graph, DType dtype, int mode, int most,
                  std::vector<std::unique_ptr<DnnPlan>>& all) const {
     Owned heuristics(f, descriptor::heuristics);
     if (!heuristics.set(attribute::heuristic_graph, graph)
@@ -224,7 +224,7 @@ class Cudnn final : public DnnLibrary {
       return;
     for (size_t i = 0; i < static_cast<size_t>(std::min(found, kMostConfigs)) && static_cast<int>(all.size()) < most;
          ++i) {
-      if (!keeps_promises(configs[i])) continue;
+      if (!keeps_promises(configs[i], dtype)) continue;
       Owned plan(f, descriptor::plan);
       if (!plan.set(attribute::plan_handle, type::handle, handle).set(attribute::plan_config, configs[i]).finish())
         continue;
@@ -234,7 +234,7 @@ class Cudnn final : public DnnLibrary {
     }
   }
 
-  bool keeps_promises(const Owned& config) const {
+  bool keeps_promises(const Owned& config, DType dtype) const {
     Owned engine(f, descriptor::engine);
     Descriptor raw = engine.raw();
     int64_t count = 0;
@@ -242,7 +242,8 @@ class Cudnn final : public DnnLibrary {
     int notes[kNotes] = {};
     if (f.get(raw, attribute::engine_note, type::numerical_note, kNotes, &count, notes) != 0) return false;
     for (int64_t i = 0; i < count; ++i)
-      if (notes[i] < kNotes && kRefused[notes[i]]) return false;
+      if (notes[i] < kNotes && (kRefused[notes[i]] || (notes[i] == kNoteMatrixUnits && dtype == DType::float32)))
+        return false;
     return true;
   }
 
@@ -263,7 +264,7 @@ class Cudnn final : public DnnLibrary {
 const DnnLibrary* cudnn(std::string* why) {
   static const Cudnn* library = [] {
     auto* c = new Cudnn;
-    void* opened = open_library(kLibraries);
+    void* opened = open_library(DeviceType::cuda, kLibraries);
     if (!opened) {
       c->why = "cuDNN (libcudnn.so.9) was not found; put its folder on LD_LIBRARY_PATH";
       return c;

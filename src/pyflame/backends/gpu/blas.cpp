@@ -16,8 +16,9 @@ struct Loaded {
   std::string why;
 };
 
-void load(const BlasNumbers& numbers, Loaded& out) {
-  void* library = open_library(numbers.libraries);
+void load(DeviceType type, Loaded& out) {
+  const BlasNumbers& numbers = type == DeviceType::rocm ? kRocmBlas : kCudaBlas;
+  void* library = open_library(type, numbers.libraries);
   if (!library) {
     out.why = numbers.absent;
     return;
@@ -37,9 +38,8 @@ void load(const BlasNumbers& numbers, Loaded& out) {
 
 const Blas* blas(DeviceType type, std::string* why) {
   static Loaded* loaded = new Loaded[2];  // leaked: threads may outlive static destruction
-  const bool rocm = type == DeviceType::rocm;
-  Loaded& l = loaded[rocm ? 0 : 1];
-  std::call_once(l.once, [&] { load(rocm ? kRocmBlas : kCudaBlas, l); });
+  Loaded& l = loaded[type == DeviceType::rocm ? 0 : 1];
+  std::call_once(l.once, [&] { load(type, l); });
   if (!l.why.empty() && why) *why = l.why;
   return l.why.empty() ? &l.blas : nullptr;
 }

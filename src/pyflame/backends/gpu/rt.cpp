@@ -3,7 +3,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <mutex>
+#include <vector>
 
 #include "pyflame/base/error.h"
 
@@ -11,8 +13,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr const char* kHip[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so",
-                                "/opt/rocm/lib/libamdhip64.so", nullptr};
+constexpr const char* kHip[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", nullptr};
 constexpr const char* kCuda[] = {"libcuda.so.1", "libcuda.so", nullptr};
 
 struct Loaded {
@@ -24,7 +25,7 @@ struct Loaded {
 
 void load(DeviceType type, Loaded& out) {
   const bool hip = type == DeviceType::rocm;
-  void* library = open_library(hip ? kHip : kCuda);
+  void* library = open_library(type, hip ? kHip : kCuda);
   if (!library) {
     out.why = hip ? "the HIP runtime (libamdhip64.so) was not found; install ROCm's runtime packages"
                   : "the CUDA driver library (libcuda.so.1) was not found; install NVIDIA's driver";
@@ -55,11 +56,32 @@ void load(DeviceType type, Loaded& out) {
   out.ok = true;
 }
 
+// Where the vendor's installer puts libraries; the loader's own path comes before.
+std::vector<std::string> library_folders(DeviceType type) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value ? std::string(value) : std::string();
+  };
+  std::vector<std::string> folders;
+  if (type == DeviceType::rocm) {
+    for (const std::string& root : {variable("ROCM_PATH"), std::string(PYFLAME_ROCM_PATH)})
+      if (!root.empty()) folders.push_back(root + "/lib");
+  } else {
+    for (const std::string& root : {variable("CUDA_HOME"), variable("CUDA_PATH"), std::string("/usr/local/cuda")})
+      if (!root.empty()) folders.push_back(root + "/lib64");
+  }
+  return folders;
+}
+
 }  // namespace
 
-void* open_library(const char* const* names) {
-  for (; *names; ++names)
-    if (void* library = dlopen(*names, RTLD_NOW | RTLD_LOCAL)) return library;
+void* open_library(DeviceType type, const char* const* names) {
+  const auto open = [](const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); };
+  for (const char* const* name = names; *name; ++name)
+    if (void* library = open(*name)) return library;
+  for (const std::string& folder : library_folders(type))
+    for (const char* const* name = names; *name; ++name)
+      if (void* library = open(folder + "/" + *name)) return library;
   return nullptr;
 }
 

@@ -130,8 +130,8 @@ struct Rt {
 // The runtime of a device type, initialised; null where it is not there, with the reason in `why`. Asked once, then remembered.
 const Rt* runtime(DeviceType type, std::string* why = nullptr);
 
-// Opens the first of a list of libraries. Null when none can be opened.
-void* open_library(const char* const* names);
+// Opens the first of a list of libraries: by the loader's own path, then in ROCM_PATH or CUDA_HOME. Null when none can be opened.
+void* open_library(DeviceType type, const char* const* names);
 void* find_symbol(void* library, const char* name);
 
 }  // namespace pyflame::gpu

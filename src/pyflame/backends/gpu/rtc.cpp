@@ -45,10 +45,8 @@ struct Rtc {
   std::string name, why;
 };
 
-constexpr const char* kHiprtc[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so", "/opt/rocm/lib/libhiprtc.so",
-                                   nullptr};
-constexpr const char* kNvrtc[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
-                                  "/usr/local/cuda/lib64/libnvrtc.so", nullptr};
+constexpr const char* kHiprtc[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so", nullptr};
+constexpr const char* kNvrtc[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", nullptr};
 
 const Rtc& rtc(DeviceType type) {
   static std::once_flag once[2];
@@ -57,7 +55,7 @@ const Rtc& rtc(DeviceType type) {
   std::call_once(once[at], [&] {
     Rtc& r = all[at];
     const bool hip = at == 0;
-    void* library = open_library(hip ? kHiprtc : kNvrtc);
+    void* library = open_library(type, hip ? kHiprtc : kNvrtc);
     if (!library) {
       r.why = hip ? "the HIP run-time compiler (libhiprtc.so) was not found"
                   : "NVRTC (libnvrtc.so) was not found; put its folder on LD_LIBRARY_PATH";

@@ -4,8 +4,7 @@
 namespace pyflame::gpu {
 
 namespace {
-constexpr const char* kLibraries[] = {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so",
-                                      "/opt/rocm/lib/libhipblaslt.so", nullptr};
+constexpr const char* kLibraries[] = {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", nullptr};
 }
 
 const BlasNumbers kRocmBlas = {

@@ -60,7 +60,7 @@ constexpr const char* kFaces[] = {"ConvolutionForward", "ConvolutionBackwardData
 // Which of image, weight, result are read first and second, and which is made: (w, x) -> y, (dy, w) -> dx, (dy, x) -> dw.
 constexpr size_t kRoles[3][3] = {{1, 0, 2}, {2, 1, 0}, {2, 0, 1}};
 
-constexpr const char* kLibraries[] = {"libMIOpen.so.1", "libMIOpen.so", "/opt/rocm/lib/libMIOpen.so.1", nullptr};
+constexpr const char* kLibraries[] = {"libMIOpen.so.1", "libMIOpen.so", nullptr};
 
 int data_type(DType d) {
   switch (d) {
@@ -186,7 +186,7 @@ class Miopen final : public DnnLibrary {
 const DnnLibrary* miopen(std::string* why) {
   static const Miopen* library = [] {
     auto* m = new Miopen;
-    void* opened = open_library(kLibraries);
+    void* opened = open_library(DeviceType::rocm, kLibraries);
     if (!opened) {
       m->why = "MIOpen (libMIOpen.so.1) was not found; install ROCm's MIOpen";
       return m;
