@@ -12,6 +12,7 @@ STAMP   := build/stamps
 export PATH := $(abspath $(VENV)/bin):$(PATH)
 
 # What `make demo` trains on and with; override on the command line.
+DEVICE      ?= cpu
 DEMO_OUT    := runs/demo
 DEMO_DATA   ?= $(shell $(PY) -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')
 DEMO_ARGS   ?= --overwrite
@@ -47,10 +48,10 @@ build: $(BUILD)/build.ninja  ## the program, the Python module and the C++ tests
 install-venv: build
 	@tools/install_venv.sh $(BUILD) $(VENV)
 
-demo: $(BUILD)/build.ninja  ## train a small GPT on Python's own library, then let it write (about three minutes)
+demo: $(BUILD)/build.ninja  ## train a small GPT on Python's own library, then let it write (about three minutes; DEVICE=rocm on a GPU)
 	cmake --build $(BUILD) --target pyflame_cli
-	$(BUILD)/bin/pyflame train gpt --data $(DEMO_DATA) --out $(DEMO_OUT) $(DEMO_ARGS)
-	$(BUILD)/bin/pyflame generate --checkpoint $(DEMO_OUT) --prompt '$(DEMO_PROMPT)' $(DEMO_GENERATE_ARGS)
+	$(BUILD)/bin/pyflame train gpt --device $(DEVICE) --data $(DEMO_DATA) --out $(DEMO_OUT) $(DEMO_ARGS)
+	$(BUILD)/bin/pyflame generate --device $(DEVICE) --checkpoint $(DEMO_OUT) --prompt '$(DEMO_PROMPT)' $(DEMO_GENERATE_ARGS)
 
 test: build  ## every test, C++ and Python
 	@rc=0; \

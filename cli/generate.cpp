@@ -9,13 +9,14 @@
 #include "commands.h"
 #include "pyflame/base/philox.h"
 #include "pyflame/nn/gpt_trainer.h"
+#include "pyflame/runtime/device.h"
 
 namespace pyflame::cli {
 
 namespace {
 
 struct Settings {
-  std::string checkpoint, prompt = "\n";
+  std::string checkpoint, prompt = "\n", device = "cpu";
   int64_t max_tokens = 500;
   int64_t max_repeat = 40;
   nn::Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
@@ -52,6 +53,7 @@ int generate(const Settings& s) {
   PF_CHECK(s.max_repeat >= 0, Value, "generate: max_repeat must not be negative; got {}; 0 switches it off",
            s.max_repeat);
   PF_CHECK(!s.prompt.empty(), Value, "generate: the prompt is empty; expected at least one character");
+  set_current_device(parse_device(s.device));
   const nn::TrainedGpt trained = nn::load_trained_gpt(checkpoint_path(s.checkpoint));
   const std::vector<data::Token> prompt = trained.tokenizer.encode(s.prompt);
   nn::Generator generator(*trained.model);
@@ -94,6 +96,7 @@ void add_generate(CLI::App& app, Run& run) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   option("checkpoint", s->checkpoint, "A run's folder, or a checkpoint file")->required();
+  option("device", s->device, "Where it runs: cpu, rocm, rocm:1, cuda, ...");
   sub->add_option("--prompt", s->prompt, "Text to continue (default: an empty line)");
   option("max_tokens", s->max_tokens, "Tokens to write");
   option("temperature", s->sampling.temperature, "0 always takes the most likely token; higher is more varied");

@@ -15,6 +15,7 @@
 #include "progress.h"
 #include "pyflame/io/atomic_file.h"
 #include "pyflame/nn/gpt_trainer.h"
+#include "pyflame/runtime/device.h"
 
 namespace pyflame::cli {
 
@@ -28,7 +29,7 @@ double seconds_since(Clock::time_point t) { return std::chrono::duration<double>
 struct Settings {
   nn::GptConfig model;
   nn::GptTrainOptions train;
-  std::string data, out, tokenizer = "chars";
+  std::string data, out, tokenizer = "chars", device = "cpu";
   int64_t max_bytes = int64_t{64} << 20;
   int64_t eval_interval = 250, checkpoint_interval = 250, log_interval = 10;
   bool resume = false, overwrite = false;
@@ -341,6 +342,7 @@ std::unique_ptr<nn::GptTrainer> resume_run(Settings& s) {
 }
 
 int train_gpt(Settings s) {
+  set_current_device(parse_device(s.device));
   std::unique_ptr<nn::GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
   const nn::GptConfig& m = trainer->model().config;
   fmt::print("model       {} parameters: {} layers, {} heads, width {}, context {}; {} tokens a step\n",
@@ -370,6 +372,7 @@ void add_train(CLI::App& app, Run& run) {
   };
   option("data", s->data, "Text: a file, or a folder of source and text files");
   option("out", s->out, "Folder of the run: checkpoint, metrics.jsonl, loss.svg")->required();
+  option("device", s->device, "Where it runs: cpu, rocm, rocm:1, cuda, ...");
   option("steps", s->train.steps, "Updates in all");
   option("batch_size", s->train.batch_size, "Rows a batch");
   option("block_size", s->model.block_size, "Tokens a row: the context's length");
