@@ -7,8 +7,11 @@
 #include <fstream>
 #include <iterator>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <vector>
+
+#include "prelude.h"
 
 extern "C" {
 int hipInit(unsigned);
@@ -402,6 +405,35 @@ TEST_P(Emulator, DamagedCodeIsRefused) {
   std::string log;
   EXPECT_TRUE(compile("this is no kernel;", &log).empty());
   EXPECT_NE(log.find("error"), std::string::npos) << log;
+}
+
+// What the emulator's matrix instructions take for the layouts is what AMD publishes.
+TEST(EmulatorMatrices, AreWhereAmdSaysTheyAre) {
+  std::ifstream in(PYFLAME_SOURCE_DIR "/tests/support/emulator/matrix_layouts.txt");
+  int elements = 0, depth = 0, row = 0;
+  std::string matrix;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    if (line.rfind("gfx", 0) == 0) {
+      std::string arch, instruction;
+      words >> arch >> instruction >> matrix;
+      depth = arch == "gfx942" ? 4 : arch == "gfx1100" ? 16 : 8;
+      row = 0;
+      continue;
+    }
+    std::string element;
+    for (int col = 0; words >> element; ++col, ++elements) {
+      const EmulatedPlace p = matrix == "A"   ? emulated_place_a(depth, row, col)
+                              : matrix == "B" ? emulated_place_a(depth, col, row)
+                                              : emulated_place_d(depth, row, col);
+      std::string want = std::to_string(p.lane) + ":" + std::to_string(p.item);
+      if (depth == 16 && matrix != "D") want += "+" + std::to_string(p.lane + 16) + ":" + std::to_string(p.item);
+      EXPECT_EQ(element, want) << matrix << "[" << row << "][" << col << "] of depth " << depth;
+    }
+    ++row;
+  }
+  EXPECT_EQ(elements, 9 * 256);
 }
 
 INSTANTIATE_TEST_SUITE_P(Waves, Emulator, testing::Values("gfx942", "gfx1100"));

@@ -131,7 +131,18 @@ int run(const std::vector<std::string>& command, const std::string& output) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-int compile(Program& p, unsigned wave) {
+// What a matrix instruction of the architecture wants of a lane (prelude.h); 0: it has none.
+int matrix_depth(const std::string& arch) {
+  const std::string generation = arch.substr(0, 5);
+  if (generation == "gfx11") return 16;
+  if (generation == "gfx12") return 8;
+  for (const char* a : {"gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"})
+    if (arch == a) return 4;
+  return 0;
+}
+
+int compile(Program& p, const std::string& arch) {
+  const int wave = arch.rfind("gfx9", 0) == 0 ? 64 : 32;
   const char* folder = std::getenv("TMPDIR");
   std::string work = std::string(folder && *folder ? folder : "/tmp") + "/pyflame-emulator-XXXXXX";
   if (!mkdtemp(work.data())) {
@@ -139,8 +150,9 @@ int compile(Program& p, unsigned wave) {
     return kCompilation;
   }
   const std::string in = work + "/kernel.cpp", out = work + "/kernel.so", log = work + "/log";
-  const std::string text = "#define PF_EMULATED_WAVE " + std::to_string(wave) + "\n" + kPrelude +
-                           "\n#line 1 \"kernel\"\n" + p.source + "\n#line 1 \"entries\"\n" + entries(p.source);
+  const std::string text = "#define PF_EMULATED_WAVE " + std::to_string(wave) + "\n#define PF_EMULATED_DEPTH " +
+                           std::to_string(matrix_depth(arch)) + "\n" + kPrelude + "\n#line 1 \"kernel\"\n" + p.source +
+                           "\n#line 1 \"entries\"\n" + entries(p.source);
   std::vector<std::string> command(std::begin(kFlags), std::end(kFlags));
   command.insert(command.end(), {"-o", out, in, own_folder() + "/libamdhip64.so.7", "-lm", "-lc"});
   int result = kCompilation;
@@ -188,16 +200,11 @@ EXPORT hiprtcCompileProgram(void* program, int count, const char* const* options
     p.log = "kernel:1:1: error: this compilation fails, as it was told to";
     return kCompilation;
   }
-  unsigned wave = 0;
-  const std::string arch = "--offload-arch=";
+  const std::string option = "--offload-arch=";
   for (int i = 0; i < count; ++i)
-    if (std::string(options[i]).rfind(arch, 0) == 0)
-      wave = std::string(options[i]).rfind(arch + "gfx9", 0) == 0 ? 64 : 32;
-  if (wave == 0) {
-    p.log = "error: no --offload-arch";
-    return kInvalidProgram;
-  }
-  return compile(p, wave);
+    if (const std::string o = options[i]; o.rfind(option, 0) == 0) return compile(p, o.substr(option.size()));
+  p.log = "error: no --offload-arch";
+  return kInvalidProgram;
 }
 
 EXPORT hiprtcGetProgramLogSize(void* program, size_t* size) {

@@ -30,7 +30,48 @@ void emulated_barrier(int line);
 const void* emulated_exchange(const void* mine, unsigned bytes, int from, int line);
 }
 
+// Where a matrix instruction keeps element A[i][k] (B[k][i] lies as A[i][k] does) and D[i][j]. `depth` names the layout by the numbers of A
+// that a lane holds: 4 is MFMA's (gfx908, gfx90a, gfx94x, gfx950), 16 WMMA's of gfx11, where lane + 16 holds the same, 8 that of gfx12.
+// matrix_layouts.txt is what AMD publishes, and a test compares.
+struct EmulatedPlace {
+  int lane, item;
+};
+inline EmulatedPlace emulated_place_a(int depth, int i, int k) {
+  if (depth == 4) return {i + 16 * (k / 4), k % 4};
+  if (depth == 8) return {i + 16 * (k / 4 % 2), k % 4 + 4 * (k / 8)};
+  return {i, k};
+}
+inline EmulatedPlace emulated_place_d(int depth, int i, int j) {
+  if (depth == 4) return {j + 16 * (i / 4), i % 4};
+  if (depth == 8) return {j + 16 * (i / 8), i % 8};
+  return {j + 16 * (i % 2), i / 2};
+}
+
 #ifdef PF_EMULATED_WAVE
+// D += A B of one wave: each lane brings its 16-bit numbers of A and B and gets its numbers of D.
+template <class ToFloat>
+inline void emulated_multiply(float* d, const void* a, const void* b, ToFloat to_float, int line = __builtin_LINE()) {
+  constexpr int kDepth = PF_EMULATED_DEPTH, kLaneBytes = 4 * kDepth;
+  struct Mine {
+    unsigned short a[kDepth], b[kDepth];
+  } mine;
+  __builtin_memcpy(mine.a, a, kLaneBytes / 2);
+  __builtin_memcpy(mine.b, b, kLaneBytes / 2);
+  const Mine* all = (const Mine*)emulated_exchange(&mine, sizeof mine, 0, line);
+  const int lane = (int)emulated.thread % PF_EMULATED_WAVE;
+  for (int i = 0; i < 16; ++i) {
+    const int j = lane % 16;
+    const EmulatedPlace at = emulated_place_d(kDepth, i, j);
+    if (at.lane != lane) continue;
+    for (int k = 0; k < 16; ++k) {
+      EmulatedPlace x = emulated_place_a(kDepth, i, k), y = emulated_place_a(kDepth, j, k);
+      // gfx11 wants the same in both halves of the wave: whoever gave it to one half only is found out.
+      if (kDepth == 16 && k >= 8) x.lane += 16, y.lane += 16;
+      d[at.item] = __builtin_fmaf(to_float(all[x.lane].a[x.item]), to_float(all[y.lane].b[y.item]), d[at.item]);
+    }
+  }
+}
+
 extern "C" {
 #define PF_C_MATH_1(name)       \
   double name(double) noexcept; \

@@ -11,8 +11,10 @@ namespace pf {
 
 // --- what the target has
 #if defined(PF_EMULATED_WAVE)
-constexpr int kLineDepth = kWave == 64 ? 4 : 16;  // the layouts of MFMA and of gfx11's WMMA
+#if PF_EMULATED_DEPTH > 0
+constexpr int kLineDepth = PF_EMULATED_DEPTH;
 #define PF_MATRIX_LINES 1
+#endif
 #elif defined(__HIPCC_RTC__) || defined(__HIPCC__)
 #if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \
     defined(__gfx950__) || defined(__gfx9_4_generic__)
@@ -68,6 +70,13 @@ PF_DEVICE float fast_exp2(float x) {
 #endif
 }
 
+// Nothing is moved across this by compilers that would otherwise fetch all of an unrolled loop's operands first, and spill them.
+PF_DEVICE void settle() {
+#if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
+  if (kWave == 32) __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
 #if defined(PF_MATRIX_LINES)
 // --- AMD's layouts. X is 16 x 16 with rows over lanes: lane l holds X[l % 16][k] for kLineDepth consecutive k (gfx11: all of them, twice).
 // Y is the same with columns. The instruction gives lane l, element i: row 4 (l / 16) + i (MFMA), 2 i + l / 16 (gfx11) or
@@ -79,21 +88,10 @@ struct Line {
 #if defined(PF_EMULATED_WAVE)
 template <class T>
 PF_DEVICE void multiply_lines(float* c, const Line& x, const Line& y) {
-  struct Both {
-    Line x, y;
-  };
-  const Both mine = {x, y};
-  const Both* all = (const Both*)emulated_exchange(&mine, sizeof mine, 0, __builtin_LINE());
-  for (int i = 0; i < kLineResults; ++i) {
-    const int row = kWave == 64 ? 4 * (lane() / 16) + i : 2 * i + lane() / 16, col = lane() % 16;
-    for (int k = 0; k < 16; ++k) {
-      // gfx11 wants the same in both halves of the wave: whoever gave it to one half only is found out.
-      const int from = kWave == 64 ? 16 * (k / 4) : 16 * (k / 8), at = k % kLineDepth;
-      const T a = {(u16)(all[from + row].x.w[at / 2] >> 16 * (at % 2))},
-              b = {(u16)(all[from + col].y.w[at / 2] >> 16 * (at % 2))};
-      c[i] = fmaf(load(&a), load(&b), c[i]);
-    }
-  }
+  emulated_multiply(c, x.w, y.w, [](u16 bits) {
+    const T number = {bits};
+    return load(&number);
+  });
 }
 #else
 template <class T>
