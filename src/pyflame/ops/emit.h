@@ -59,6 +59,9 @@ void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, 
   detail::emit_into(op, detail::words(attrs), ins, outs);
 }
 
+// NHWC in memory, where that differs from NCHW: four dims, several channels and several pixels.
+bool lies_channels_last(const Tensor& x);
+
 // Value error naming op and both devices. Undefined tensors are skipped. (emit() checks too; this is for checks before it.)
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
 

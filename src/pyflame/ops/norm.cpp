@@ -1,6 +1,6 @@
 // Softmax and the normalisations. The ops see rows: the last dim of a view. Their gradients are single kernels where nobody
 // differentiates them again, and compositions of public ops where somebody may (create_graph). batch_norm is a composition
-// altogether: fusion makes of it what a kernel would.
+// in evaluation, and on the CPU altogether, where fusion makes of it what a kernel would.
 #include <cmath>
 #include <limits>
 
@@ -119,6 +119,56 @@ Dims norm_rows(const char* op, const Tensor& x, const Dims& normalized) {
   return {rows, normalized.numel()};
 }
 
+// ---- batch_norm while training, as one op
+
+Tensors batch_norm_grad_composed(const Tensor& grad, const Tensor& input, const Tensor& weight, double eps,
+                                 bool has_weight) {
+  Dims axes, column = Dims::filled(input.dim(), 1);
+  column[1] = input.size(1);
+  for (int i = 0; i < input.dim(); ++i)
+    if (i != 1) axes.push_back(i);
+  const Tensor g = widen(grad), x = widen(input), centered = sub(x, mean(x, axes, true));
+  const Tensor rstd = rsqrt(add(mean(mul(centered, centered), axes, true), eps)), h = mul(centered, rstd);
+  const Tensor q = has_weight ? mul(g, reshape(widen(weight), column)) : g;
+  const Tensor inner = sub(sub(q, mul(h, mean(mul(q, h), axes, true))), mean(q, axes, true));
+  const DType affine = has_weight ? weight.dtype() : input.dtype();
+  return {cast(mul(rstd, inner), input.dtype()), cast(sum(mul(g, h), axes), affine), cast(sum(g, axes), affine)};
+}
+
+// In one of the two dense layouts that the op knows.
+Tensor densely(const Tensor& x, bool channels_last) {
+  if (!channels_last) return contiguous(x);
+  return lies_channels_last(x) ? x : permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2});
+}
+
+// -> y, mean and variance of each channel.
+Tensors batch_norm_op(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
+  const bool last = lies_channels_last(input);
+  const Tensor x = densely(input, last);
+  const NormAttrs a{weight ? 1 : 0, bias ? 1 : 0};
+  const Tensor &w = weight ? weight : x, &b = bias ? bias : x;
+  const DType statistics = accumulation_dtype(x.dtype());
+  const Dims channels{x.size(1)};
+  const Arg ins[] = {x, w, b, Arg(Scalar(eps), DType::float64)};
+  const OutSpec outs[] = {{x.shape(), x.dtype()}, {channels, statistics}, {channels, statistics}};
+  const Tensors r = emit_many(OpId::batch_norm, ins, outs, a);
+  attach("batch_norm", {r[0]}, {x, w, b}, {x, w, r[1], r[2]}, [a, eps, last](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor x0 = n.saved(0), w0 = n.saved(1);
+    Tensors d;
+    if (grad_mode::enabled()) {
+      d = batch_norm_grad_composed(g[0], x0, w0, eps, a.has_weight != 0);
+    } else {
+      const DType affine = a.has_weight ? w0.dtype() : x0.dtype();
+      const Tensor g0 = densely(g[0], last), mean0 = n.saved(2), variance0 = n.saved(3);
+      const Arg args[] = {g0, x0, mean0, variance0, w0, Arg(Scalar(eps), DType::float64)};
+      const OutSpec specs[] = {{x0.shape(), x0.dtype()}, {{x0.size(1)}, affine}, {{x0.size(1)}, affine}};
+      d = emit_many(OpId::batch_norm_grad, args, specs, a);
+    }
+    return {d[0], a.has_weight ? d[1] : Tensor(), a.has_bias ? d[2] : Tensor()};
+  });
+  return r;
+}
+
 Tensor flat(const Tensor& t) { return t && t.dim() != 1 ? reshape(t, {t.numel()}) : t; }
 
 }  // namespace
@@ -178,6 +228,23 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
       "channel",
       x.shape().str());
 
+  const auto update_running = [&](const Tensor& now_mean, const Tensor& now_variance) {
+    const grad_mode::Guard no_grad(false, grad_mode::inference());
+    const double unbias = static_cast<double>(count) / static_cast<double>(count - 1);
+    const auto update = [&](const Tensor& running, const Tensor& now, double factor) {
+      if (running)
+        copy_(running, add(mul(running, 1 - momentum), mul(reshape(now.detach(), {channels}), momentum * factor)));
+    };
+    update(running_mean, now_mean, 1);
+    update(running_var, now_variance, unbias);
+  };
+  const bool affine_fits = !weight == !bias && (!weight || weight.dtype() == bias.dtype());
+  if (training && affine_fits && x.device().type != DeviceType::cpu) {
+    const Tensors r = batch_norm_op(x, weight, bias, eps);
+    update_running(r[1], r[2]);
+    return r[0];
+  }
+
   Dims axes, column = Dims::filled(x.dim(), 1);
   column[1] = channels;
   for (int i = 0; i < x.dim(); ++i)
@@ -187,15 +254,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   const Tensor mu = training ? mean(wide, axes, true) : as_column(running_mean);
   const Tensor centered = sub(wide, mu);
   const Tensor variance = training ? mean(mul(centered, centered), axes, true) : as_column(running_var);
-  if (training) {
-    const grad_mode::Guard no_grad(false, grad_mode::inference());
-    const double unbias = static_cast<double>(count) / static_cast<double>(count - 1);
-    const auto update = [&](const Tensor& running, const Tensor& now, double factor) {
-      if (running) copy_(running, add(mul(running, 1 - momentum), mul(reshape(now, {channels}), momentum * factor)));
-    };
-    update(running_mean, mu.detach(), 1);
-    update(running_var, variance.detach(), unbias);
-  }
+  if (training) update_running(mu, variance);
   Tensor scale = rsqrt(add(variance, eps));
   if (weight) scale = mul(scale, as_column(weight));
   Tensor out = mul(centered, scale);

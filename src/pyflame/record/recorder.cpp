@@ -501,16 +501,41 @@ Device device_of(OpId op, std::span<const Arg> ins, const Device* given) {
   return first ? first->device() : current_device();
 }
 
-Tensor promise(Device device, const OutSpec& out) {
+// Ops over images whose result lies as the image does. clone() is a cast to the same dtype, and makes contiguous.
+bool keeps_layout(OpId op, std::span<const Arg> ins, DType out) {
+  switch (op) {
+    case OpId::cast: return ins[0].dtype != out;
+    case OpId::conv2d:
+    case OpId::conv2d_grad_input:
+    case OpId::max_pool2d:
+    case OpId::max_pool2d_grad:
+    case OpId::avg_pool2d:
+    case OpId::avg_pool2d_grad:
+    case OpId::batch_norm:
+    case OpId::batch_norm_grad: return true;
+    default: return is_elementwise(op_info(op).cls) && op_info(op).cls != OpClass::Source;
+  }
+}
+
+// Results are contiguous, but on a GPU, whose matrix units read channels-last images, one such image keeps what is made of it so.
+Dims strides_of(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
+  const Dims& s = out.shape;
+  if (s.size() == 4 && has_own_memory(device.type) && keeps_layout(op, ins, out.dtype))
+    for (const Arg& a : ins)
+      if (a.tensor && lies_channels_last(*a.tensor)) return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
+  return contiguous_strides(s);
+}
+
+Tensor promise(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
   const int64_t n = checked_numel("empty", out.shape);
   auto storage = make_ref<Storage>(device, static_cast<size_t>(n * dtype_size(out.dtype)));
-  return Tensor(std::move(storage), out.shape, contiguous_strides(out.shape), 0, out.dtype);
+  return Tensor(std::move(storage), out.shape, strides_of(op, device, ins, out), 0, out.dtype);
 }
 }  // namespace
 
 Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out,
             const Device* device) {
-  Tensor t = promise(device_of(op, ins, device), out);
+  Tensor t = promise(op, device_of(op, ins, device), ins, out);
   TensorImpl* impl = t.impl();
   Recorder::current().record(op, attrs, ins, {&impl, 1}, true);
   return t;
@@ -522,7 +547,7 @@ std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span
   std::vector<Tensor> ts;
   std::vector<TensorImpl*> impls;
   for (const OutSpec& o : outs) {
-    ts.push_back(promise(d, o));
+    ts.push_back(promise(op, d, ins, o));
     impls.push_back(ts.back().impl());
   }
   Recorder::current().record(op, attrs, ins, impls, true);
@@ -544,6 +569,14 @@ void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins
 }
 
 }  // namespace detail
+
+bool lies_channels_last(const Tensor& x) {
+  if (x.dim() != 4) return false;
+  const Dims &s = x.shape(), &strides = x.strides();
+  if (s[1] < 2 || s[2] * s[3] < 2 || x.numel() == 0) return false;
+  return strides[1] == 1 && (s[3] == 1 || strides[3] == s[1]) && (s[2] == 1 || strides[2] == s[3] * s[1]) &&
+         (s[0] == 1 || strides[0] == s[1] * s[2] * s[3]);
+}
 
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
   const Tensor* first = nullptr;

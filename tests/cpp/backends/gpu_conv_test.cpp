@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "pyflame/autograd/autograd.h"
+#include "pyflame/backends/gpu/batch_norm.h"
 #include "pyflame/backends/gpu/conv.h"
 #include "pyflame/backends/gpu/pool.h"
 #include "pyflame/ops/ops.h"
@@ -18,7 +19,7 @@ TEST(GpuConv, SourcesForOtherCompilers) {
   const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
   if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
   for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
-    for (const auto& sources : {gpu::conv_sources(d), gpu::pool_sources(d)})
+    for (const auto& sources : {gpu::conv_sources(d), gpu::pool_sources(d), gpu::batch_norm_sources(d)})
       for (const auto& [name, text] : sources) {
         std::ofstream out(std::string(folder) + "/" + name + "_" + std::string(dtype_name(d)) + ".hip");
         out << text;
@@ -128,6 +129,10 @@ TEST_F(ConvOnGpu, PoolingIsTheHosts) {
         const auto [gv, gi] = max_pool2d_with_indices(gx, p.kernel, p.stride, p.pad, p.dilation);
         expect_near(gv, hv, 0, "max_pool2d");
         expect_near(gi, hi, 0, "max_pool2d's index");
+        const Tensor g1 = cast(randn(hv.shape(), DType::float32, Device{}), d);
+        autograd::backward({hv}, {cast(g1, DType::float64)});
+        autograd::backward({gv}, {to_device(g1, gpu_)});
+        expect_near(gx.grad(), hx.grad(), tolerance(d), "max_pool2d's gradient");
         if (p.dilation.h != 1) continue;
         for (const bool padded : {true, false}) {
           const Tensor ha = avg_pool2d(hx, p.kernel, p.stride, p.pad, padded),
@@ -141,6 +146,44 @@ TEST_F(ConvOnGpu, PoolingIsTheHosts) {
           expect_near(gx.grad(), hx.grad(), tolerance(d), "avg_pool2d's gradient");
         }
       }
+}
+
+TEST_F(ConvOnGpu, BatchNormIsTheHosts) {
+  for (const Dims& shape : {Dims{4, 3, 5, 7}, Dims{65, 3}, Dims{2, 24, 9}, Dims{8, 72, 13, 11}, Dims{3, 130, 16, 16}})
+    for (const DType d : {DType::float32, DType::float64, DType::float16, DType::bfloat16})
+      for (const bool last : {false, true}) {
+        if (last && shape.size() != 4) continue;
+        const std::string what = fmt::format("{} {}{}", shape.str(), dtype_name(d), last ? " channels last" : "");
+        const Dims channels{shape[1]};
+        const auto make = [&](const Dims& s) { return cast(add(randn(s, DType::float32, Device{}), 3.0), d); };
+        const Tensor x0 = make(shape), w0 = make(channels), b0 = make(channels), m0 = make(channels), g0 = make(shape);
+        const auto host = [](const Tensor& t) { return cast(t, DType::float64); };
+        const auto dev = [&](const Tensor& t) { return to_device(t, gpu_); };
+        const Tensor hx = host(x0), hw = host(w0), hb = host(b0), hm = host(m0), hv = host(m0);
+        const Tensor gx = last ? channels_last(dev(x0)) : dev(x0), gw = dev(w0), gb = dev(b0), gm = dev(m0),
+                     gv = dev(m0);
+        for (const Tensor& t : {hx, hw, hb, gx, gw, gb}) t.set_requires_grad(true);
+        const Tensor hy = batch_norm(hx, hm, hv, hw, hb, true, 0.2, 1e-5),
+                     gy = batch_norm(gx, gm, gv, gw, gb, true, 0.2, 1e-5);
+        expect_near(gy, hy, tolerance(d), what + ": output");
+        expect_near(gm, hm, tolerance(d), what + ": running mean");
+        expect_near(gv, hv, tolerance(d), what + ": running variance");
+        autograd::backward({hy}, {host(g0)});
+        autograd::backward({gy}, {dev(g0)});
+        expect_near(gx.grad(), hx.grad(), 4 * tolerance(d), what + ": input's gradient");
+        expect_near(gw.grad(), hw.grad(), 4 * tolerance(d), what + ": weight's gradient");
+        expect_near(gb.grad(), hb.grad(), 4 * tolerance(d), what + ": bias's gradient");
+      }
+}
+
+TEST_F(ConvOnGpu, ImagesStayChannelsLast) {
+  const Tensor x = channels_last(randn({2, 8, 6, 6}, DType::float32, gpu_)),
+               w = randn({16, 8, 3, 3}, DType::float32, gpu_);
+  const Tensor y = max_pool2d(relu(add(conv2d(x, w, {}, 1, 1), 1.0)), 2);
+  EXPECT_EQ(y.strides()[1], 1);
+  EXPECT_TRUE(contiguous(y).is_contiguous());
+  expect_near(y, max_pool2d(relu(add(conv2d(to_device(x, Device{}), to_device(w, Device{}), {}, 1, 1), 1.0)), 2), 1e-5,
+              "channels last");
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ def _convolutions(dtype):
 
 def _pools(dtype):
     for i, (s, kw) in enumerate(POOLS):
-        yield Case(f"max_pool2d-{dtype}-{i}", ("max_pool2d",), ("max_pool2d", "scatter_add", "gather"), (Spec(s, dtype, distinct),),
+        yield Case(f"max_pool2d-{dtype}-{i}", ("max_pool2d",), ("max_pool2d", "max_pool2d_grad", "scatter_add", "gather"), (Spec(s, dtype, distinct),),
                    lambda pf, x, k=kw: pf.max_pool2d(x, **k), lambda x, k=kw: _batched(max_pool2d)(x, *_pool_settings(k)), grad=(0,))
         yield Case(f"max_pool2d_with_indices-{dtype}-{i}", ("max_pool2d_with_indices",), ("max_pool2d",), (Spec(s, dtype, distinct),),
                    lambda pf, x, k=kw: tuple(pf.max_pool2d(x, return_indices=True, **k)),

@@ -104,7 +104,7 @@ def _batches(dtype):
         size = lambda *a: np.abs(a[0]).max() / np.sqrt(min(batch_statistics(a[0])[1].min(), a[2].min() if len(a) > 2 else 1) + 1e-5) * np.abs(a[3]).max() + np.abs(a[4]).max()  # noqa: E731
         yield Case(f"batch_norm-eval-{dtype}-{label(shape)}", ("batch_norm",), (), (Spec(shape, dtype), c, p, c, c), lambda pf, x, m, v, w, b: pf.batch_norm(x, m, v, w, b), batch_norm, grad=(0, 3, 4), c=2, composed=True,
                    magnitude=size)
-        yield Case(f"batch_norm-train-{dtype}-{label(shape)}", ("batch_norm",), (), (Spec(shape, dtype), c, p, c, c), _batch_training, _batch_training_reference, grad=(0, 3, 4), c=2,
+        yield Case(f"batch_norm-train-{dtype}-{label(shape)}", ("batch_norm",), ("batch_norm", "batch_norm_grad"), (Spec(shape, dtype), c, p, c, c), _batch_training, _batch_training_reference, grad=(0, 3, 4), c=2,
                    magnitude=size, composed=True)
     yield Case(f"batch_norm-plain-{dtype}", ("batch_norm",), (), (Spec((4, 3, 5), dtype),), lambda pf, x: pf.batch_norm(x, None, None, training=True), lambda x: batch_norm(x, *batch_statistics(x)), grad=(0,), c=2,
                magnitude=lambda x: np.abs(x).max() / np.sqrt(batch_statistics(x)[1].min()))

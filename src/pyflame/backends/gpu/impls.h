@@ -9,6 +9,7 @@
 namespace pyflame::gpu {
 
 std::span<const Impl> attention_impls(OpId op);
+std::span<const Impl> batch_norm_impls(OpId op);
 std::span<const Impl> conv_impls(OpId op);
 std::span<const Impl> index_impls(OpId op);
 std::span<const Impl> loss_impls(OpId op);

@@ -1,4 +1,4 @@
-// See pool.h. max_pool2d, avg_pool2d and its gradient: kernels/pool/pool.h. (max_pool2d's gradient is scatter_add by the flat index.)
+// See pool.h. max_pool2d, avg_pool2d and their gradients: kernels/pool/pool.h.
 #include "pyflame/backends/gpu/pool.h"
 
 #include "pyflame/backends/gpu/impls.h"
@@ -20,6 +20,12 @@ constexpr unsigned kPoolThreads = 256;
 
 std::string pool_source(OpId op, DType d) {
   const char* type = stored_type(d);
+  if (op == OpId::max_pool2d_grad)
+    return kernel_source(
+        {"pool/pool.h"}, kPoolThreads,
+        fmt::format(
+            "(const {0}* g, const pf::i64* at, {0}* dx, pf::Pool p) {{ pf::max_pool_grad<{0}>(g, at, dx, p); }}",
+            type));
   if (op == OpId::max_pool2d)
     return kernel_source(
         {"pool/pool.h"}, kPoolThreads,
@@ -51,7 +57,7 @@ class Pooling final : public Executable {
         kernel_(p.graph.device.type, kPoolThreads, pool_source(op_, outs_[0].dtype)) {
     const auto a = p.root().attr<PoolAttrs>();
     const Operand& to = outs_[0];
-    const bool grad = op_ == OpId::avg_pool2d_grad;
+    const bool grad = op_ == OpId::avg_pool2d_grad || op_ == OpId::max_pool2d_grad;
     const Dims &windows = grad ? from_.shape : to.shape, &plane = grad ? to.shape : from_.shape;
     const auto number = [](int64_t n) {
       PF_CHECK(n < (int64_t{1} << 31), NotImplemented, "pool: a size is too large; got {}; expected less than 2^31", n);
@@ -62,6 +68,10 @@ class Pooling final : public Executable {
     };
     shape_.from = place(from_), shape_.to = place(to);
     if (outs_.size() > 1) shape_.at = place(outs_[1]);
+    if (op_ == OpId::max_pool2d_grad) {
+      taken_ = p.root().ins[1];
+      shape_.at = place(taken_);
+    }
     shape_.images = plane[0], shape_.channels = plane[1];
     shape_.height = number(plane[2]), shape_.width = number(plane[3]);
     shape_.windows_h = number(windows[2]), shape_.windows_w = number(windows[3]);
@@ -81,7 +91,9 @@ class Pooling final : public Executable {
     if (n == 0) return;
     const std::array<unsigned, 3> grid{groups_for(n, kPoolThreads), 1, 1};
     void *from = ctx.bindings[from_.index], *to = ctx.bindings[outs_[0].index];
-    if (op_ == OpId::max_pool2d) {
+    if (op_ == OpId::max_pool2d_grad) {
+      kernel_.launch(ctx.device, grid, from, ctx.bindings[taken_.index], to, shape_);
+    } else if (op_ == OpId::max_pool2d) {
       void* at = outs_.size() > 1 ? ctx.bindings[outs_[1].index] : nullptr;
       kernel_.launch(ctx.device, grid, from, to, at, shape_);
     } else {
@@ -91,7 +103,7 @@ class Pooling final : public Executable {
 
  private:
   OpId op_;
-  Operand from_;
+  Operand from_, taken_;  // taken: max_pool2d's index, where its gradient is made
   std::vector<Operand> outs_;
   Kernel kernel_;
   pf::Pool shape_{};
@@ -101,13 +113,15 @@ class Pooling final : public Executable {
 
 std::vector<std::pair<std::string, std::string>> pool_sources(DType dtype) {
   return {{"max_pool", pool_source(OpId::max_pool2d, dtype)},
+          {"max_pool_grad", pool_source(OpId::max_pool2d_grad, dtype)},
           {"avg_pool", pool_source(OpId::avg_pool2d, dtype)},
           {"avg_pool_grad", pool_source(OpId::avg_pool2d_grad, dtype)}};
 }
 
 std::span<const Impl> pool_impls(OpId op) {
   static const Impl pool{"gpu.pool", accepts_all, make_of<Pooling>};
-  const bool mine = op == OpId::max_pool2d || op == OpId::avg_pool2d || op == OpId::avg_pool2d_grad;
+  const bool mine =
+      op == OpId::max_pool2d || op == OpId::max_pool2d_grad || op == OpId::avg_pool2d || op == OpId::avg_pool2d_grad;
   return mine ? std::span(&pool, 1) : std::span<const Impl>();
 }
 

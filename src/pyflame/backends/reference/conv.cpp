@@ -147,6 +147,18 @@ void run_max_pool2d(const Call& c) {
   with_compute_type(c.out(0).dtype, [&]<class T>() { max_pool<T>(c); });
 }
 
+void run_max_pool2d_grad(const Call& c) {
+  const View grad = c.in(0), out = c.out(0);
+  const Plane from(grad), to(out);
+  const std::vector<double> g = read_all<double>(grad);
+  const std::vector<int64_t> at = read_all<int64_t>(c.in(1));
+  std::vector<double> dx = zeros<double>(out);
+  for (int64_t p = 0; p < planes_of(out); ++p)
+    for (int64_t o = p * from.size(); o < (p + 1) * from.size(); ++o)
+      dx[static_cast<size_t>(p * to.size() + at[static_cast<size_t>(o)])] += g[static_cast<size_t>(o)];
+  write_all(out, dx);
+}
+
 void run_avg_pool2d(const Call& c) {
   const auto a = c.node.attr<PoolAttrs>();
   const View in = c.in(0), out = c.out(0);

@@ -67,7 +67,56 @@ void norm_grad(const Call& c, const std::vector<double>& mean, const std::vector
   if (centered) write_affine_grad(c, 2, dbias);
 }
 
+// Calls f(channel, flat row-major index) for every element of [N, C, ..].
+template <class F>
+void for_channels(const View& x, F&& f) {
+  const int64_t channels = x.shape[1];
+  int64_t inner = 1;
+  for (int d = 2; d < x.shape.size(); ++d) inner *= x.shape[d];
+  for (int64_t i = 0; i < x.numel(); ++i) f(static_cast<size_t>(i / inner % channels), static_cast<size_t>(i));
+}
+
 }  // namespace
+
+void run_batch_norm(const Call& c) {
+  const auto a = c.node.attr<NormAttrs>();
+  const View in = c.in(0);
+  const int64_t channels = in.shape[1];
+  const double count = static_cast<double>(in.numel()) / static_cast<double>(channels), eps = c.number(0);
+  const std::vector<double> x = read_all<double>(in), weight = affine(c, 1, a.has_weight, channels, 1),
+                            bias = affine(c, 2, a.has_bias, channels, 0);
+  std::vector<double> y(x.size()), mean(weight.size()), variance(weight.size());
+  for_channels(in, [&](size_t ch, size_t i) { mean[ch] += x[i] / count; });
+  for_channels(in, [&](size_t ch, size_t i) { variance[ch] += (x[i] - mean[ch]) * (x[i] - mean[ch]) / count; });
+  for_channels(in, [&](size_t ch, size_t i) {
+    y[i] = (x[i] - mean[ch]) / std::sqrt(variance[ch] + eps) * weight[ch] + bias[ch];
+  });
+  write_all(c.out(0), y);
+  write_all(c.out(1), mean);
+  write_all(c.out(2), variance);
+}
+
+void run_batch_norm_grad(const Call& c) {
+  const View in = c.in(1);
+  const int64_t channels = in.shape[1];
+  const double count = static_cast<double>(in.numel()) / static_cast<double>(channels), eps = c.number(0);
+  const std::vector<double> g = read_all<double>(c.in(0)), x = read_all<double>(in), mean = read_all<double>(c.in(2)),
+                            variance = read_all<double>(c.in(3)),
+                            weight = affine(c, 4, c.node.attr<NormAttrs>().has_weight, channels, 1);
+  const auto normal = [&](size_t ch, size_t i) { return (x[i] - mean[ch]) / std::sqrt(variance[ch] + eps); };
+  std::vector<double> dx(x.size()), dweight(weight.size()), dbias(weight.size());
+  for_channels(in, [&](size_t ch, size_t i) {
+    dweight[ch] += g[i] * normal(ch, i);
+    dbias[ch] += g[i];
+  });
+  for_channels(in, [&](size_t ch, size_t i) {
+    dx[i] =
+        weight[ch] / std::sqrt(variance[ch] + eps) * (g[i] - dbias[ch] / count - normal(ch, i) * dweight[ch] / count);
+  });
+  write_all(c.out(0), dx);
+  write_all(c.out(1), dweight);
+  write_all(c.out(2), dbias);
+}
 
 void run_softmax(const Call& c) {
   const bool log = c.node.op == OpId::log_softmax;

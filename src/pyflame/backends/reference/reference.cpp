@@ -32,10 +32,13 @@ constexpr Kernel kernel_of(OpId op, OpClass cls) {
     case OpId::conv2d_grad_input: return run_conv2d_grad_input;
     case OpId::conv2d_grad_weight: return run_conv2d_grad_weight;
     case OpId::max_pool2d: return run_max_pool2d;
+    case OpId::max_pool2d_grad: return run_max_pool2d_grad;
     case OpId::avg_pool2d: return run_avg_pool2d;
     case OpId::avg_pool2d_grad: return run_avg_pool2d_grad;
     case OpId::softmax:
     case OpId::log_softmax: return run_softmax;
+    case OpId::batch_norm: return run_batch_norm;
+    case OpId::batch_norm_grad: return run_batch_norm_grad;
     case OpId::layer_norm: return run_layer_norm;
     case OpId::layer_norm_grad: return run_layer_norm_grad;
     case OpId::rms_norm: return run_rms_norm;
@@ -91,6 +94,9 @@ bool needs_float(OpId op) {
     case OpId::silu_grad:
     case OpId::conv2d_grad_input:
     case OpId::conv2d_grad_weight:
+    case OpId::max_pool2d_grad:
+    case OpId::batch_norm:
+    case OpId::batch_norm_grad:
     case OpId::avg_pool2d:
     case OpId::avg_pool2d_grad:
     case OpId::softmax:

@@ -91,6 +91,26 @@ PF_DEVICE void avg_pool(const S* x, S* y, const Pool& p) {
   }
 }
 
+// `from`: the gradient; `at`: which element each window took.
+template <class S>
+PF_DEVICE void max_pool_grad(const S* grad, const i64* taken, S* dx, const Pool& p) {
+  const i64 count = p.images * p.channels * p.height * p.width;
+  for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
+    const PoolAt o = pool_at(e, p, p.height, p.width, p.to.c == 1);
+    const S* plane = grad + o.n * p.from.n + o.c * p.from.c;
+    const i64* indices = taken + o.n * p.at.n + o.c * p.at.c;
+    const i64 mine = (i64)o.h * p.width + o.w;
+    // Windows from the first that reaches the element to the last that begins before it.
+    const int up = o.h + p.pad_h - (p.kernel_h - 1) * p.dilation_h - 1,
+              along = o.w + p.pad_w - (p.kernel_w - 1) * p.dilation_w - 1;
+    C<S> sum = 0;
+    for (int h = up < 0 ? 0 : up / p.stride_h + 1; h <= (o.h + p.pad_h) / p.stride_h && h < p.windows_h; ++h)
+      for (int w = along < 0 ? 0 : along / p.stride_w + 1; w <= (o.w + p.pad_w) / p.stride_w && w < p.windows_w; ++w)
+        if (indices[h * p.at.h + w * p.at.w] == mine) sum += load(plane + h * p.from.h + w * p.from.w);
+    store(dx + o.n * p.to.n + o.c * p.to.c + o.h * p.to.h + o.w * p.to.w, sum);
+  }
+}
+
 template <class S>
 PF_DEVICE void avg_pool_grad(const S* grad, S* dx, const Pool& p) {
   const i64 count = p.images * p.channels * p.height * p.width;

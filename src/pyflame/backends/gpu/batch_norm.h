@@ -1,0 +1,13 @@
+// Sources of the kernels of batch_norm, for tests and for other compilers: name and text.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame::gpu {
+
+std::vector<std::pair<std::string, std::string>> batch_norm_sources(DType dtype);
+
+}  // namespace pyflame::gpu
