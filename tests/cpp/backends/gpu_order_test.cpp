@@ -11,34 +11,31 @@ TEST(GpuOrder, SourcesForOtherCompilers) {
     const bool wide = dtype_size(d) == 8;
     const std::string key = wide ? "pf::u64" : "pf::u32", from = fmt::format("pf::RowKeys<{}, true>", type),
                       to = fmt::format("pf::OrderedRows<{}, true>", type), pairs = fmt::format("pf::Pairs<{}>", key);
-    const auto write = [&](const std::string& what, const std::string& body) {
-      write_kernel(what + name, {"order/keys.h", "order/radix.h", "order/sort.h", "order/topk.h", "order/arg.h"}, 256,
-                   body);
+    const auto write = [&](const std::string& what, unsigned threads, const std::string& body) {
+      write_kernel(what + name, {"order/keys.h", "order/radix.h", "order/sort.h", "order/topk.h", "order/arg.h"},
+                   threads, body);
     };
-    write("sort_tile_",
-          fmt::format("({} source, {} sink, pf::SortShape p) {{ pf::sort_tile<256, 16, {}>(source, sink, p); }}", from,
+    write("sort_tile_", 512,
+          fmt::format("({} source, {} sink, pf::SortShape p) {{ pf::sort_tile<512, 8, {}>(source, sink, p); }}", from,
                       to, key));
-    write("sort_count_",
+    write("sort_count_", 512,
           fmt::format(
-              "({} source, pf::u32* counts, pf::SortShape p) {{ pf::count_digits<256, {}, {}>(source, counts, p); }}",
-              pairs, wide ? 8 : 16, key));
-    write("sort_move_",
-          fmt::format("({} source, {} sink, const pf::u32* counts, const pf::u32* totals, pf::SortShape p) "
-                      "{{ pf::move_items<256, {}, {}>(source, sink, counts, totals, p); }}",
-                      pairs, pairs, wide ? 8 : 16, key));
-    write("sort_last_move_",
-          fmt::format("({} source, {} sink, const pf::u32* counts, const pf::u32* totals, pf::SortShape p) "
-                      "{{ pf::move_items<256, {}, {}>(source, sink, counts, totals, p); }}",
-                      pairs, to, wide ? 8 : 16, key));
-    write("topk_keep_",
+              "({} source, pf::u32* counts, pf::SortShape p) {{ pf::count_digits<512, {}, {}>(source, counts, p); }}",
+              pairs, wide ? 4 : 8, key));
+    for (const auto& [what, sink] : {std::pair{"sort_move_", pairs}, {"sort_last_move_", to}})
+      write(what, 512,
+            fmt::format("({} source, {} sink, const pf::u32* counts, const pf::u32* totals, pf::SortShape p) "
+                        "{{ pf::move_items<512, {}, {}>(source, sink, counts, totals, p); }}",
+                        pairs, sink, wide ? 4 : 8, key));
+    write("topk_keep_", 256,
           fmt::format("({} source, {} kept, pf::i64 rows, pf::i64 n, pf::i64 tiles, pf::u32 first, int bits) "
                       "{{ pf::keep_first<256, 16, {}>(source, kept, rows, n, tiles, first, bits); }}",
                       from, pairs, key));
-    for (const int lanes : {1, 32, 256})
-      write(fmt::format("arg_{}_", lanes),
-            fmt::format("(pf::ArgValues<{}, false> source, pf::ArgPart<{}> sink, pf::ArgShape p) "
+    for (const auto& [lanes, vec] : {std::pair<int, int64_t>{1, 1}, {32, 1}, {256, 16 / dtype_size(d)}})
+      write(fmt::format("arg_{}_", lanes), 256,
+            fmt::format("(pf::ArgValues<{}, false, {}> source, pf::ArgPart<{}> sink, pf::ArgShape p) "
                         "{{ pf::arg_best<{}, 256, {}>(source, sink, p); }}",
-                        type, key, key, lanes));
+                        type, vec, key, key, lanes));
   }
   write_kernel("sort_sum_counts", {"order/keys.h", "order/radix.h"}, 256,
                "(pf::u32* counts, pf::u32* totals, pf::i64 lines, pf::i64 tiles) "
@@ -63,8 +60,9 @@ constexpr DType kAll[] = {DType::float32, DType::float64, DType::float16, DType:
 
 TEST_F(GpuOrderOn, SortOfEveryLengthAndDtype) {
   for (const DType d : kAll)
-    for (const int64_t n : {1, 2, 31, 64, 65, 256, 257, 1000, 4096, 4097, 20000})
+    for (const int64_t n : {1, 33, 64, 257, 4096, 5000})
       for (const bool descending : {false, true}) {
+        if (descending != (n % 2 == 1) && d != DType::float32) continue;  // each length in one direction
         const Tensor x = values({3, n}, d);
         const auto want = sort(x, 1, descending), got = sort(to_device(x, gpu_), 1, descending);
         expect_same(got.second, want.second);
@@ -83,11 +81,11 @@ TEST_F(GpuOrderOn, SortOfAnyStrides) {
 }
 
 TEST_F(GpuOrderOn, TopkIsTheHeadOfAStableSort) {
-  for (const DType d : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::uint8})
-    for (const int64_t n : {5, 100, 4096, 5000, 50257, 300001})
-      for (const int64_t k : {1, 5, 50, 1024, 3000})
+  for (const DType d : {DType::float32, DType::float64, DType::bfloat16, DType::uint8})
+    for (const int64_t n : {5, 4096, 5000, 50257})
+      for (const int64_t k : {1, 50, 1000, 3000})
         for (const bool largest : {true, false}) {
-          if (k > n) continue;
+          if (k > n || largest != (k % 3 == 0 || d == DType::float32)) continue;
           const Tensor x = values({2, n}, d);
           const auto want = topk(x, k, 1, largest), got = topk(to_device(x, gpu_), k, 1, largest);
           expect_same(got.second, want.second);
@@ -97,7 +95,7 @@ TEST_F(GpuOrderOn, TopkIsTheHeadOfAStableSort) {
 
 TEST_F(GpuOrderOn, BestOfLines) {
   for (const DType d : kAll)
-    for (const Dims& shape : {Dims{5, 7}, {1, 1}, {64, 1000}, {3, 5000}, {5000, 33}, {2, 300001}, {70, 40, 3}}) {
+    for (const Dims& shape : {Dims{5, 7}, {1, 1}, {64, 1000}, {3, 5000}, {5000, 33}, {2, 70001}, {70, 40, 3}}) {
       const Tensor x = values(shape, d), g = to_device(x, gpu_);
       for (int dim = 0; dim < shape.size(); ++dim) {
         expect_same(argmax(g, dim), argmax(x, dim));
@@ -109,7 +107,7 @@ TEST_F(GpuOrderOn, BestOfLines) {
 }
 
 TEST_F(GpuOrderOn, PermutationsAreTheHosts) {
-  for (const int64_t n : {0, 1, 2, 100, 4096, 4097, 100000}) {
+  for (const int64_t n : {0, 1, 100, 4096, 20000}) {
     manual_seed(7);
     const Tensor want = randperm(n, DType::int64, Device{});
     manual_seed(7);

@@ -1,5 +1,6 @@
 // sort, topk, randperm (kernels/order/radix.h, topk.h) and argmax, argmin (kernels/order/arg.h).
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "pyflame/backends/gpu/sorter.h"
@@ -64,7 +65,10 @@ class Ordered final : public Executable {
     std::string source = keys;
     int64_t n = x_.n;
     if (values_.n <= kKeepAtMost)
-      for (; n > Sorter::kTile; source = pairs) n = add_level(p.graph.device.type, d, source, n);
+      for (; n > Sorter::kTile || n > kManyTimes * values_.n; source = pairs) {
+        if (n <= kShort) break;
+        n = add_level(p.graph.device.type, d, source, n);
+      }
     sorter_.emplace(Sorter::Spec{p.graph.device.type, "order/sort.h", source,
                                  fmt::format("pf::OrderedRows<{}, {}>", stored_type(d), descending_), wide_key(d),
                                  key_bits(d), rows_, n, values_.n});
@@ -99,6 +103,7 @@ class Ordered final : public Executable {
 
  private:
   static constexpr int64_t kKeepAtMost = Sorter::kTile / 4;  // a level leaves a quarter at most
+  static constexpr int64_t kManyTimes = 16, kShort = 1024;   // choosing costs less than sorting what is longer
   struct Level {
     int64_t n, tiles, kept;
     size_t keys, ids;
@@ -180,8 +185,14 @@ class ArgBest final : public Executable {
     lines_ = collapsed_view(lines, line_strides);
     inner_ = view_of(inner, inner_strides);
     const bool neighbours = !lines.empty() && lines.back() > 1 && line_strides.back() == 1;
-    choose(shape_.lines >= 32 && neighbours && !(inner.size() == 1 && inner_strides[0] == 1));
-    make_kernels(p.graph.device.type, p.root().op == OpId::argmin);
+    rows_ = inner.size() == 1 && inner_strides[0] == 1;
+    type_ = p.graph.device.type;
+    smallest_ = p.root().op == OpId::argmin;
+    vec_ = widest();
+    choose(shape_.lines >= 32 && neighbours && !rows_);
+    best(vec_);
+    if (shape_.parts > 1)
+      join_ = kernel(fmt::format("pf::ArgParts<{}>", key_type(x_.dtype)), "pf::ArgIndex", join_lanes_);
   }
   size_t workspace() const override {
     return shape_.parts > 1 ? static_cast<size_t>(shape_.lines * shape_.parts * 16) : 0;
@@ -200,11 +211,14 @@ class ArgBest final : public Executable {
       void* to;
       int64_t count;
     } parts{ctx.workspace, shape_.parts};
+    int64_t vec = vec_;
+    while (reinterpret_cast<uintptr_t>(values.x) % static_cast<uintptr_t>(vec * dtype_size(x_.dtype))) vec /= 2;
+    Kernel& first = best(vec == vec_ ? vec : 1);
     if (!join_) {
-      best_->launch(ctx.device, grid(shape_, lanes_), values, index, shape_);
+      first.launch(ctx.device, grid(shape_, lanes_), values, index, shape_);
       return;
     }
-    best_->launch(ctx.device, grid(shape_, lanes_), values, parts, shape_);
+    first.launch(ctx.device, grid(shape_, lanes_), values, parts, shape_);
     const Shape joined{shape_.lines, shape_.parts, 1, shape_.parts};
     join_->launch(ctx.device, grid(joined, join_lanes_), parts, index, joined);
   }
@@ -216,38 +230,50 @@ class ArgBest final : public Executable {
   static std::array<unsigned, 3> grid(const Shape& s, int lanes) {
     return {groups_for(s.lines * s.parts, kThreads / lanes), 1, 1};
   }
-  // Threads of a line's part, and parts enough to fill a device.
+  // Elements of an access: every line begins at a whole one.
+  int64_t widest() const {
+    if (!rows_) return 1;
+    int64_t vec = 16 / dtype_size(x_.dtype);
+    for (int d = 0; d < lines_.rank; ++d)
+      while (lines_.strides[d] % vec) vec /= 2;
+    return vec;
+  }
+  // Threads of a line's part, and parts enough to fill a device, of whole accesses.
   void choose(bool a_line_each) {
     constexpr int64_t kGroups = 2048, kLeast = 32;  // elements for each thread
-    lanes_ = a_line_each ? 1 : shape_.n >= 1024 ? static_cast<int>(kThreads) : 32;
+    const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((shape_.n + vec_ - 1) / vec_)));
+    lanes_ = a_line_each        ? 1
+             : shape_.n >= 2048 ? static_cast<int>(kThreads)
+                                : static_cast<int>(std::min<int64_t>(threads, 32));
     const int64_t groups = (shape_.lines * lanes_ + kThreads - 1) / kThreads;
-    const int64_t parts = std::min((kGroups + groups - 1) / groups, shape_.n / (lanes_ * kLeast));
-    shape_.part = (shape_.n + std::max<int64_t>(parts, 1) - 1) / std::max<int64_t>(parts, 1);
+    const int64_t parts = std::max<int64_t>(1, std::min((kGroups + groups - 1) / groups, shape_.n / (lanes_ * kLeast)));
+    shape_.part = ((shape_.n + parts - 1) / parts + vec_ - 1) / vec_ * vec_;
     shape_.parts = (shape_.n + shape_.part - 1) / shape_.part;
     join_lanes_ = shape_.parts > 256 ? static_cast<int>(kThreads) : 32;
   }
-  void make_kernels(DeviceType type, bool smallest) {
-    const std::string key = key_type(x_.dtype),
-                      values = fmt::format("pf::ArgValues<{}, {}>", stored_type(x_.dtype), smallest);
-    const auto kernel = [&](const std::string& source, const std::string& sink, int lanes) {
-      return std::make_unique<Kernel>(type, kThreads,
-                                      kernel_source({"order/keys.h", "order/arg.h"}, kThreads,
-                                                    fmt::format("({0} source, {1} sink, pf::ArgShape p) "
-                                                                "{{ pf::arg_best<{2}, {3}, {4}>(source, sink, p); }}",
-                                                                source, sink, key, kThreads, lanes)));
-    };
-    if (shape_.parts == 1) {
-      best_ = kernel(values, "pf::ArgIndex", lanes_);
-      return;
-    }
-    best_ = kernel(values, fmt::format("pf::ArgPart<{}>", key), lanes_);
-    join_ = kernel(fmt::format("pf::ArgParts<{}>", key), "pf::ArgIndex", join_lanes_);
+  std::unique_ptr<Kernel> kernel(const std::string& source, const std::string& sink, int lanes) const {
+    return std::make_unique<Kernel>(type_, kThreads,
+                                    kernel_source({"order/keys.h", "order/arg.h"}, kThreads,
+                                                  fmt::format("({0} source, {1} sink, pf::ArgShape p) "
+                                                              "{{ pf::arg_best<{2}, {3}, {4}>(source, sink, p); }}",
+                                                              source, sink, key_type(x_.dtype), kThreads, lanes)));
+  }
+  // With accesses of `vec` elements, or of one where the operand's address does not allow that.
+  Kernel& best(int64_t vec) {
+    auto& k = vec == vec_ ? best_ : single_;
+    if (!k)
+      k = kernel(fmt::format("pf::ArgValues<{}, {}, {}>", stored_type(x_.dtype), smallest_, vec),
+                 shape_.parts > 1 ? fmt::format("pf::ArgPart<{}>", key_type(x_.dtype)) : "pf::ArgIndex", lanes_);
+    return *k;
   }
   Operand x_, out_;
   Shape shape_;
   View lines_, inner_, to_;
+  DeviceType type_{};
+  bool rows_ = false, smallest_ = false;
+  int64_t vec_ = 1;
   int lanes_ = 32, join_lanes_ = 32;
-  std::unique_ptr<Kernel> best_, join_;
+  std::unique_ptr<Kernel> best_, single_, join_;
 };
 
 }  // namespace

@@ -27,8 +27,10 @@ RowPlan row_plan(int64_t n, int64_t bytes) {
   const auto power = [](int64_t x) { return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x))); };
   if (groups <= 32) return {256, power(groups), 1, group};
   if (n <= 1024) return {256, 32, power((groups + 31) / 32), group};
-  for (const auto& [threads, chunks] : {std::pair{128, 4}, {256, 4}, {512, 4}, {1024, 4}, {1024, 8}})
-    if (groups <= threads * chunks) return {threads, threads, chunks, group};
+  const int items = static_cast<int>(bytes == 8 ? 16 : 32) / group;  // chunks that make 32 registers of a thread
+  for (const auto& [threads, chunks] :
+       {std::pair{128, items / 2}, {256, items / 2}, {512, items / 2}, {1024, items / 2}, {1024, items}})
+    if (groups <= static_cast<int64_t>(threads) * chunks) return {threads, threads, chunks, group};
   return {1024, 1024, 0, group};
 }
 

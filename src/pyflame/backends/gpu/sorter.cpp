@@ -7,7 +7,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kSumThreads = 256;
 
 // The smallest tile that holds a row.
 struct TileSize {
@@ -17,8 +17,10 @@ struct TileSize {
 TileSize tile_for(int64_t n) {
   for (const TileSize t : {TileSize{64, 1}, {64, 4}, {128, 8}})
     if (n <= static_cast<int64_t>(t.threads) * t.items) return t;
-  return {kThreads, static_cast<int>(Sorter::kTile / kThreads)};
+  return {512, 8};
 }
+// Of long rows.
+TileSize pass_tile(bool wide) { return {512, wide ? 4 : 8}; }
 
 }  // namespace
 
@@ -39,9 +41,10 @@ Sorter::Sorter(const Spec& spec) : spec_(spec) {
                     spec.source, spec.sink, t.threads, t.items, key));
     return;
   }
-  const int items = spec.wide ? 8 : 16;
+  const TileSize t = pass_tile(spec.wide);
+  const auto each = static_cast<int64_t>(t.threads) * t.items;
   passes_ = (spec.bits + 7) / 8;
-  tiles_ = (spec.n + kThreads * items - 1) / (kThreads * items);
+  tiles_ = (spec.n + each - 1) / each;
   const int64_t all = spec.rows * spec.n;
   for (int i = 0; i < std::min(passes_ - 1, 2); ++i) {
     keys_[i] = parts_.take(all * (spec.wide ? 8 : 4));
@@ -52,19 +55,19 @@ Sorter::Sorter(const Spec& spec) : spec_(spec) {
 
   const std::string pairs = fmt::format("pf::Pairs<{}>", key);
   const auto count = [&](const std::string& source) {
-    return kernel(kThreads, fmt::format("({0} source, pf::u32* counts, pf::SortShape p) "
-                                        "{{ pf::count_digits<{1}, {2}, {3}>(source, counts, p); }}",
-                                        source, kThreads, items, key));
+    return kernel(t.threads, fmt::format("({0} source, pf::u32* counts, pf::SortShape p) "
+                                         "{{ pf::count_digits<{1}, {2}, {3}>(source, counts, p); }}",
+                                         source, t.threads, t.items, key));
   };
   const auto move = [&](const std::string& source, const std::string& sink) {
-    return kernel(kThreads,
+    return kernel(t.threads,
                   fmt::format("({0} source, {1} sink, const pf::u32* counts, const pf::u32* totals, pf::SortShape p) "
                               "{{ pf::move_items<{2}, {3}, {4}>(source, sink, counts, totals, p); }}",
-                              source, sink, kThreads, items, key));
+                              source, sink, t.threads, t.items, key));
   };
-  sum_ = kernel(kThreads, fmt::format("(pf::u32* counts, pf::u32* totals, pf::i64 lines, pf::i64 tiles) "
-                                      "{{ pf::sum_counts<{}>(counts, totals, lines, tiles); }}",
-                                      kThreads));
+  sum_ = kernel(kSumThreads, fmt::format("(pf::u32* counts, pf::u32* totals, pf::i64 lines, pf::i64 tiles) "
+                                         "{{ pf::sum_counts<{}>(counts, totals, lines, tiles); }}",
+                                         kSumThreads));
   count_source_ = count(spec.source);
   if (passes_ == 1) {
     source_to_sink_ = move(spec.source, spec.sink);

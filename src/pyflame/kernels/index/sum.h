@@ -18,14 +18,21 @@ struct IndexKeys {
   i64 stride, size;
   Fault* fault;
   int site;
-  PF_DEVICE void get(i64 line, i64 i, u32& key, u32& id) const {
-    const i64 at = index[lines.at(line) + i * stride];
-    key = kNowhere, id = (u32)i;
-    if (at >= 0 && at < size) key = (u32)at;
+  struct Line {
+    const i64* index;
+    i64 stride, size;
+    Fault* fault;
+    int site;
+    PF_DEVICE void get(i64 i, u32& key, u32& id) const {
+      const i64 at = index[i * stride];
+      key = kNowhere, id = (u32)i;
+      if (at >= 0 && at < size) key = (u32)at;
 #ifdef PF_ON_DEVICE
-    else if (fault) raise(fault, site, kIndexOutOfRange, at, size);
+      else if (fault) raise(fault, site, kIndexOutOfRange, at, size);
 #endif
-  }
+    }
+  };
+  PF_DEVICE Line line(i64 l) const { return {index + lines.at(l), stride, size, fault, site}; }
 };
 
 struct SumShape {
@@ -107,7 +114,18 @@ PF_DEVICE void join_pieces(const u32* keys, S* to, const C<S>* partial, const Su
     if (begin > 0 && key[begin - 1] == run) continue;  // it began earlier
     const C<S>* mine = partial + (line * p.pieces + piece) * 2 * p.width + column;
     C<S> sum = mine[p.width];
-    for (i64 next = end; next < p.count && key[next] == run; next += kPiece) {
+    i64 next = end;
+    // Keys are sorted: where the last piece of several belongs to the run, they all do, and their loads need not wait for each other.
+    constexpr int kTogether = 8;
+    for (; next + (kTogether - 1) * kPiece < p.count && key[next + (kTogether - 1) * kPiece] == run;
+         next += kTogether * kPiece, mine += kTogether * 2 * p.width) {
+      C<S> some[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) some[k] = mine[(k + 1) * 2 * p.width];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) sum = Plus<S>::of(sum, some[k]);
+    }
+    for (; next < p.count && key[next] == run; next += kPiece) {
       mine += 2 * p.width;
       sum = Plus<S>::of(sum, *mine);
     }

@@ -6,6 +6,21 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
+// *p, or zeros without touching it.
+template <class W>
+PF_DEVICE W word_at(const W* p, bool there) {
+  return there ? *p : (W)0;
+}
+PF_DEVICE Word16 word_at(const Word16* p, bool there) {
+  Word16 w;
+  w.w[0] = w.w[1] = w.w[2] = w.w[3] = 0;
+  if (there) {
+    const Word16 all = *p;
+    w.w[0] = all.w[0], w.w[1] = all.w[1], w.w[2] = all.w[2], w.w[3] = all.w[3];
+  }
+  return w;
+}
+
 // Operands of the walk: index, x without the indexed dim, output. Each thread moves kEach words, kThreads apart.
 template <class W, bool kWide, int kThreads, int kEach>
 PF_DEVICE void take(const i64* index, const W* x, W* y, const Walk<3, kWide>& walk, i64 stride, i64 size, Fault* fault,
@@ -16,15 +31,13 @@ PF_DEVICE void take(const i64* index, const W* x, W* y, const Walk<3, kWide>& wa
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       const i64 i = first + e * kThreads + (int)thread();
-      words[e] = {};
-      to[e] = -1;
-      if (i >= walk.count) continue;
       i64 offset[3] = {0, 0, 0};
-      walk.at(i, offset);
-      const i64 at = index[offset[0]];
-      to[e] = offset[2];
-      if (at >= 0 && at < size) words[e] = x[offset[1] + at * stride];
-      else if (fault) raise(fault, site, kIndexOutOfRange, at, size);
+      if (i < walk.count) walk.at(i, offset);
+      const i64 at = i < walk.count ? index[offset[0]] : -1;
+      to[e] = i < walk.count ? offset[2] : -1;
+      const bool good = at >= 0 && at < size;
+      words[e] = word_at(x + offset[1] + at * stride, good);
+      if (!good && to[e] >= 0 && fault) raise(fault, site, kIndexOutOfRange, at, size);
     }
 #pragma unroll
     for (int e = 0; e < kEach; ++e)

@@ -5,7 +5,7 @@
 namespace pf {
 
 // What moves as one: 16 bytes.
-struct Word16 {
+struct alignas(16) Word16 {
   u32 w[4];
 };
 

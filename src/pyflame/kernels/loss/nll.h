@@ -81,7 +81,9 @@ PF_DEVICE void nll_loss_grad(const S* grad, const i64* target, S* dx, const NllS
     }
     if (at + kVec <= all) store_vec(dx + at, v);
     else
-      for (int k = 0; at + k < all; ++k) dx[at + k] = v[k];
+#pragma unroll
+      for (int k = 0; k < kVec; ++k)
+        if (at + k < all) dx[at + k] = v[k];
   }
 }
 

@@ -33,19 +33,66 @@ struct ArgShape {
   i64 parts, part;  // of a line, and the elements of each
 };
 
-template <class S, bool kSmallest>
+// Where elements come from: best(line, begin, end, first, step) of those that a thread has, kVec neighbours at a time (a line's
+// elements follow each other then).
+template <class S, bool kSmallest, int kVec>
 struct ArgValues {
   using K = typename Key<S>::type;
   const S* x;
   View lines, inner;
-  PF_DEVICE Best<K> get(i64 line, i64 i) const { return {arg_key<S, kSmallest>(x[lines.at(line) + inner.at(i)]), i}; }
+  template <int kStep>
+  PF_DEVICE Best<K> best(i64 line, i64 begin, i64 end, int first) const {
+    constexpr int kUnroll = kVec > 1 ? 4 : 8;
+    const S* from = x + lines.at(line);
+    const i64 stride = inner.strides[0];
+    i64 i = begin + first * kVec;
+    if (i >= end) return {0, -1};
+    K best = 0;
+    u32 at = 0;  // from the thread's first element, with which it starts
+    const i64 start = i;
+    const auto see = [&](S value, i64 position) {
+      const K key = arg_key<S, kSmallest>(value);
+      if (key > best) best = key, at = (u32)(position - start);  // positions grow: the first of equals stays
+    };
+    if constexpr (kVec > 1) {
+      for (; i + (kUnroll - 1) * kStep * kVec + kVec <= end; i += kUnroll * kStep * kVec) {
+        Vec<S, kVec> some[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) some[u] = load_vec<kVec>(from + i + u * kStep * kVec);
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u)
+#pragma unroll
+          for (int k = 0; k < kVec; ++k) see(some[u][k], i + u * kStep * kVec + k);
+      }
+      for (; i < end; i += kStep * kVec)
+        for (int k = 0; k < kVec; ++k)
+          if (i + k < end) see(from[i + k], i + k);
+    } else if (inner.rank <= 1) {
+      for (; i + (kUnroll - 1) * kStep < end; i += kUnroll * kStep) {
+        S some[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) some[u] = from[(i + u * kStep) * stride];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) see(some[u], i + u * kStep);
+      }
+      for (; i < end; i += kStep) see(from[i * stride], i);
+    } else {
+      for (; i < end; i += kStep) see(from[inner.at(i)], i);
+    }
+    return {best, start + (i64)at};
+  }
 };
 // The parts of a line are one after the other.
 template <class K>
 struct ArgParts {
   const Best<K>* parts;
   i64 count;
-  PF_DEVICE Best<K> get(i64 line, i64 i) const { return parts[line * count + i]; }
+  template <int kStep>
+  PF_DEVICE Best<K> best(i64 line, i64 begin, i64 end, int first) const {
+    Best<K> b{0, -1};
+    for (i64 i = begin + first; i < end; i += kStep) b = Better::of(b, parts[line * count + i]);
+    return b;
+  }
 };
 
 struct ArgIndex {
@@ -65,30 +112,21 @@ struct ArgPart {
 
 #ifdef PF_ON_DEVICE
 
-// kLanes threads for each part: 1 where neighbouring lines are neighbours in memory, a wave's half or the workgroup otherwise.
+// kLanes threads for each part: 1 where neighbouring lines are neighbours in memory, some of a wave or the workgroup otherwise.
 template <class K, int kThreads, int kLanes, class Source, class Sink>
 PF_DEVICE void arg_best(const Source& source, const Sink& sink, const ArgShape& p) {
   PF_SHARED Best<K> shared[kLanes == kThreads ? kThreads : 1];
   constexpr int kTogether = kThreads / kLanes;
-  constexpr int kUnroll = 8;
   const int lane_of_part = (int)thread() % kLanes;
   const i64 all = p.lines * p.parts;
   // Every thread of a workgroup goes round equally often.
   for (i64 first = (i64)group().x * kTogether; first < all; first += (i64)groups().x * kTogether) {
     const i64 g = first + (int)thread() / kLanes;
-    const i64 part = g / p.lines, line = g % p.lines;  // lines first: they are neighbours
+    const i64 part = p.parts > 1 ? g / p.lines : 0, line = g - part * p.lines;  // lines first: they are neighbours
     Best<K> best{0, -1};
     if (g < all) {
       const i64 begin = part * p.part, end = begin + p.part < p.n ? begin + p.part : p.n;
-      i64 i = begin + lane_of_part;
-      for (; i + (kUnroll - 1) * kLanes < end; i += kUnroll * kLanes) {
-        Best<K> some[kUnroll];
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) some[u] = source.get(line, i + u * kLanes);
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) best = Better::of(best, some[u]);
-      }
-      for (; i < end; i += kLanes) best = Better::of(best, source.get(line, i));
+      best = source.template best<kLanes>(line, begin, end, lane_of_part);
     }
     if constexpr (kLanes == kThreads) best = over_group<Better, kThreads>(best, shared);
     else if constexpr (kLanes > 1) best = over_lanes<Better, kLanes>(best);

@@ -3,25 +3,24 @@
 // digit: every tile counts its digits, the counts are summed up in order, every tile moves its items. The result of a stable sort is
 // one permutation, so it does not depend on tiles or waves.
 //
-// Items come from a Source, get(row, i, key, id), and go to a Sink, put(row, i, key, id).
+// Items come from a Source, line(row).get(i, key, id), and go to a Sink, line(row).put(i, key, id).
 #pragma once
 
 namespace pf {
 
-// Pairs of key and position in memory: what passes hand to each other. No ids: the positions themselves.
+// Pairs of key and position in memory: what passes hand to each other.
 template <class K>
 struct Pairs {
   K* keys;
   u32* ids;
   i64 stride;  // of a row
-  PF_DEVICE void get(i64 row, i64 i, K& key, u32& id) const {
-    key = keys[row * stride + i];
-    id = ids ? ids[row * stride + i] : (u32)i;
-  }
-  PF_DEVICE void put(i64 row, i64 i, K key, u32 id) const {
-    keys[row * stride + i] = key;
-    ids[row * stride + i] = id;
-  }
+  struct Line {
+    K* keys;
+    u32* ids;
+    PF_DEVICE void get(i64 i, K& key, u32& id) const { key = keys[i], id = ids[i]; }
+    PF_DEVICE void put(i64 i, K key, u32 id) const { keys[i] = key, ids[i] = id; }
+  };
+  PF_DEVICE Line line(i64 row) const { return {keys + row * stride, ids + row * stride}; }
 };
 
 struct SortShape {
@@ -124,40 +123,54 @@ PF_DEVICE void rank(const K (&key)[kItems], int shift, int (&place)[kItems], Ran
   for (int k = 0; k < kItems; ++k) place[k] += (int)s.counts[wave()][(u32)(key[k] >> shift) & (kDigits - 1)];
 }
 
+// Ranks first, then items: they are not needed at the same time.
+template <int kThreads, int kItems, class K>
+union TileSpace {
+  RankSpace<kThreads> ranks;
+  K keys[kThreads * kItems];
+  u32 ids[kThreads * kItems];
+};
+
+// The items of a thread in the order of `place`: `shared` holds a value of each item of the tile.
+template <int kItems, class T>
+PF_DEVICE void exchange(T (&value)[kItems], const int (&place)[kItems], T* shared) {
+#pragma unroll
+  for (int k = 0; k < kItems; ++k) shared[place[k]] = value[k];
+  barrier();
+#pragma unroll
+  for (int k = 0; k < kItems; ++k) value[k] = shared[tile_at<kItems>(k)];
+  barrier();
+}
+
+template <int kItems, class K, class Line>
+PF_DEVICE void get_tile(const Line& line, i64 begin, i64 n, K (&key)[kItems], u32 (&id)[kItems]) {
+#pragma unroll
+  for (int k = 0; k < kItems; ++k) {
+    const i64 at = begin + tile_at<kItems>(k);
+    key[k] = ~(K)0, id[k] = 0;  // the last of all
+    if (at < n) line.get(at, key[k], id[k]);
+  }
+}
+
 // --- rows that fit into a tile
 template <int kThreads, int kItems, class K, class Source, class Sink>
 PF_DEVICE void sort_tile(const Source& source, const Sink& sink, const SortShape& p) {
-  constexpr int kTile = kThreads * kItems;
-  PF_SHARED RankSpace<kThreads> space;
-  PF_SHARED K keys[kTile];
-  u32* const ids = (u32*)keys;
+  PF_SHARED TileSpace<kThreads, kItems, K> space;
   for (i64 row = group().x; row < p.rows; row += groups().x) {
     K key[kItems];
     u32 id[kItems];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      key[k] = ~(K)0, id[k] = 0;  // the last of all
-      if (tile_at<kItems>(k) < p.n) source.get(row, tile_at<kItems>(k), key[k], id[k]);
-    }
+    get_tile(source.line(row), 0, p.n, key, id);
     for (int shift = p.begin; shift < p.end; shift += 8) {
       int place[kItems];
-      rank<kThreads, kItems>(key, shift, place, space);
-#pragma unroll
-      for (int k = 0; k < kItems; ++k) keys[place[k]] = key[k];
+      rank<kThreads, kItems>(key, shift, place, space.ranks);
       barrier();
-#pragma unroll
-      for (int k = 0; k < kItems; ++k) key[k] = keys[tile_at<kItems>(k)];
-      barrier();
-#pragma unroll
-      for (int k = 0; k < kItems; ++k) ids[place[k]] = id[k];
-      barrier();
-#pragma unroll
-      for (int k = 0; k < kItems; ++k) id[k] = ids[tile_at<kItems>(k)];
-      barrier();
+      exchange(key, place, space.keys);
+      exchange(id, place, space.ids);
     }
+    const auto line = sink.line(row);
 #pragma unroll
     for (int k = 0; k < kItems; ++k)
-      if (tile_at<kItems>(k) < p.keep) sink.put(row, tile_at<kItems>(k), key[k], id[k]);
+      if (tile_at<kItems>(k) < p.keep) line.put(tile_at<kItems>(k), key[k], id[k]);
   }
 }
 
@@ -166,18 +179,18 @@ template <int kThreads, int kItems, class K, class Source>
 PF_DEVICE void count_digits(const Source& source, u32* counts, const SortShape& p) {
   PF_SHARED u32 seen[kDigits];
   for (i64 g = group().x; g < p.rows * p.tiles; g += groups().x) {
-    const i64 row = g / p.tiles, tile = g % p.tiles, begin = tile * kThreads * kItems;
+    const i64 row = g / p.tiles, tile = g - row * p.tiles, begin = tile * kThreads * kItems;
     for (int i = thread(); i < kDigits; i += kThreads) seen[i] = 0;
+    K key[kItems];
+    u32 id[kItems];
+    get_tile(source.line(row), begin, p.n, key, id);
     barrier();
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-      const i64 at = begin + tile_at<kItems>(k);
-      K key = 0;
-      u32 id = 0;
-      if (at < p.n) source.get(row, at, key, id);
-      const u32 digit = (u32)(key >> p.begin) & (kDigits - 1);
-      const u64 same = peers(digit, at < p.n);
-      if (at < p.n && (same & lower_lanes()) == 0) atomic_add(&seen[digit], (u32)count_bits(same));
+      const bool there = begin + tile_at<kItems>(k) < p.n;
+      const u32 digit = (u32)(key[k] >> p.begin) & (kDigits - 1);
+      const u64 same = peers(digit, there);
+      if (there && (same & lower_lanes()) == 0) atomic_add(&seen[digit], (u32)count_bits(same));
     }
     barrier();
     for (int i = thread(); i < kDigits; i += kThreads) counts[(row * kDigits + i) * p.tiles + tile] = seen[i];
@@ -208,33 +221,32 @@ PF_DEVICE void move_items(const Source& source, const Sink& sink, const u32* cou
                           const SortShape& p) {
   static_assert(kThreads >= kDigits);
   constexpr int kTile = kThreads * kItems;
-  PF_SHARED RankSpace<kThreads> space;
-  PF_SHARED K keys[kTile];
-  PF_SHARED u32 ids[kTile];
+  PF_SHARED TileSpace<kThreads, kItems, K> space;
   PF_SHARED u32 to[kDigits];  // where a digit's items go, less where they lie in the tile
   for (i64 g = group().x; g < p.rows * p.tiles; g += groups().x) {
-    const i64 row = g / p.tiles, tile = g % p.tiles, begin = tile * kTile;
+    const i64 row = g / p.tiles, tile = g - row * p.tiles, begin = tile * kTile;
     K key[kItems];
     u32 id[kItems];
     int place[kItems];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      const i64 at = begin + tile_at<kItems>(k);
-      key[k] = ~(K)0, id[k] = 0;
-      if (at < p.n) source.get(row, at, key[k], id[k]);
-    }
+    get_tile(source.line(row), begin, p.n, key, id);
     const int digit = (int)thread();
     u32 all = 0;
-    const u32 earlier = sum_before<kThreads>(digit < kDigits ? totals[row * kDigits + digit] : 0u, space.sums, all);
-    rank<kThreads, kItems>(key, p.begin, place, space);
-    if (digit < kDigits) to[digit] = earlier + counts[(row * kDigits + digit) * p.tiles + tile] - space.begins[digit];
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) keys[place[k]] = key[k], ids[place[k]] = id[k];
+    const u32 earlier =
+        sum_before<kThreads>(digit < kDigits ? totals[row * kDigits + digit] : 0u, space.ranks.sums, all);
+    rank<kThreads, kItems>(key, p.begin, place, space.ranks);
+    if (digit < kDigits)
+      to[digit] = earlier + counts[(row * kDigits + digit) * p.tiles + tile] - space.ranks.begins[digit];
     barrier();
+    // In the order of the tile, so that neighbours are written together.
+    exchange(key, place, space.keys);
+    exchange(id, place, space.ids);
     const i64 count = p.n - begin < kTile ? p.n - begin : kTile;
-    for (int i = thread(); i < count; i += kThreads) {
-      const u32 at = to[(u32)(keys[i] >> p.begin) & (kDigits - 1)] + (u32)i;
-      if (at < p.keep) sink.put(row, at, keys[i], ids[i]);
+    const auto line = sink.line(row);
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      const int i = tile_at<kItems>(k);
+      const u32 at = to[(u32)(key[k] >> p.begin) & (kDigits - 1)] + (u32)i;
+      if (i < count && at < p.keep) line.put(at, key[k], id[k]);
     }
     barrier();
   }

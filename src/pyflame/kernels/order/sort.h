@@ -8,15 +8,21 @@ struct RowKeys {
   const S* x;
   View rows;
   i64 stride;
-  PF_DEVICE void get(i64 row, i64 i, typename Key<S>::type& key, u32& id) const {
-    key = directed<S, kDescending>(Key<S>::of(x[rows.at(row) + i * stride]));
-    id = (u32)i;
-  }
+  struct Line {
+    const S* x;
+    i64 stride;
+    PF_DEVICE void get(i64 i, typename Key<S>::type& key, u32& id) const {
+      key = directed<S, kDescending>(Key<S>::of(x[i * stride]));
+      id = (u32)i;
+    }
+  };
+  PF_DEVICE Line line(i64 row) const { return {x + rows.at(row), stride}; }
 };
 
 struct RandomKeys {
   u64 seed, offset;
-  PF_DEVICE void get(i64, i64 i, u64& key, u32& id) const {
+  PF_DEVICE const RandomKeys& line(i64) const { return *this; }
+  PF_DEVICE void get(i64 i, u64& key, u32& id) const {
     key = philox64(seed, offset, (u64)i);
     id = (u32)i;
   }
@@ -34,18 +40,28 @@ struct OrderedRows {
   i64* indices;
   View index_rows;
   i64 index_stride;
-  PF_DEVICE void put(i64 row, i64 i, typename Key<S>::type key, u32 id) const {
-    const auto plain = directed<S, kDescending>(key);
-    values[value_rows.at(row) + i * value_stride] =
-        Key<S>::exact(plain) ? Key<S>::back(plain) : x[x_rows.at(row) + (i64)id * x_stride];
-    indices[index_rows.at(row) + i * index_stride] = (i64)id;
+  struct Line {
+    const S* x;
+    S* values;
+    i64* indices;
+    i64 x_stride, value_stride, index_stride;
+    PF_DEVICE void put(i64 i, typename Key<S>::type key, u32 id) const {
+      const auto plain = directed<S, kDescending>(key);
+      values[i * value_stride] = Key<S>::exact(plain) ? Key<S>::back(plain) : x[(i64)id * x_stride];
+      indices[i * index_stride] = (i64)id;
+    }
+  };
+  PF_DEVICE Line line(i64 row) const {
+    return {x + x_rows.at(row), values + value_rows.at(row), indices + index_rows.at(row), x_stride, value_stride,
+            index_stride};
   }
 };
 
 struct Positions {
   i64* to;
   i64 stride;
-  PF_DEVICE void put(i64, i64 i, u64, u32 id) const { to[i * stride] = (i64)id; }
+  PF_DEVICE const Positions& line(i64) const { return *this; }
+  PF_DEVICE void put(i64 i, u64, u32 id) const { to[i * stride] = (i64)id; }
 };
 
 }  // namespace pf

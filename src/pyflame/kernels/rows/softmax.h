@@ -13,40 +13,40 @@ struct SoftmaxShape {
 
 #ifdef PF_ON_DEVICE
 
-// kGroup neighbouring elements from i, of those below n, kAccess at a time (1: any stride).
+// kGroup neighbouring elements from i, kAccess at a time (1: any stride); what is not below n, a whole number of accesses, is `rest`.
 template <int kGroup, int kAccess, class S>
-PF_DEVICE void load_group(const S* from, i64 i, i64 n, i64 stride, Vec<S, kGroup>& to) {
-  if constexpr (kAccess == 1) {
+PF_DEVICE void load_group(const S* from, int i, int n, i64 stride, C<S> rest, C<S> (&to)[kGroup]) {
 #pragma unroll
-    for (int j = 0; j < kGroup; ++j)
-      if (i + j < n) to[j] = from[(i + j) * stride];
-  } else {
-#pragma unroll
-    for (int j = 0; j < kGroup; j += kAccess) {
-      if (i + j >= n) break;
-      const Vec<S, kAccess> part = load_vec<kAccess>(from + i + j);
-#pragma unroll
-      for (int k = 0; k < kAccess; ++k) to[j + k] = part[k];
+  for (int j = 0; j < kGroup; j += kAccess) {
+    Vec<S, kAccess> part;
+    const bool there = i + j < n;
+    if constexpr (kAccess == 1) {
+      if (there) part[0] = from[(i + j) * stride];
+    } else {
+      if (there) part = load_vec<kAccess>(from + i + j);
     }
+#pragma unroll
+    for (int k = 0; k < kAccess; ++k) to[j + k] = there ? load(&part[k]) : rest;
   }
 }
 template <int kGroup, int kAccess, class S>
-PF_DEVICE void store_group(S* to, i64 i, i64 n, i64 stride, const Vec<S, kGroup>& from) {
-  if constexpr (kAccess == 1) {
+PF_DEVICE void store_group(S* to, int i, int n, i64 stride, const C<S> (&from)[kGroup]) {
 #pragma unroll
-    for (int j = 0; j < kGroup; ++j)
-      if (i + j < n) to[(i + j) * stride] = from[j];
-  } else {
+  for (int j = 0; j < kGroup; j += kAccess) {
+    if (i + j >= n) break;
+    Vec<S, kAccess> part;
 #pragma unroll
-    for (int j = 0; j < kGroup; j += kAccess) {
-      if (i + j >= n) break;
-      Vec<S, kAccess> part;
-#pragma unroll
-      for (int k = 0; k < kAccess; ++k) part[k] = from[j + k];
-      store_vec(to + i + j, part);
-    }
+    for (int k = 0; k < kAccess; ++k) store(&part[k], from[j + k]);
+    if constexpr (kAccess == 1) to[(i + j) * stride] = part[0];
+    else store_vec(to + i + j, part);
   }
 }
+
+// NaN need not win: it stays in the sum.
+struct Higher {
+  static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
+  static PF_DEVICE double of(double a, double b) { return ::fmax(a, b); }
+};
 
 template <class Op, int kThreads, int kLanes, class T>
 PF_DEVICE T over_row(T x, T* shared) {
@@ -55,99 +55,95 @@ PF_DEVICE T over_row(T x, T* shared) {
   else return x;
 }
 
-template <bool kLog, class T>
-PF_DEVICE T softmax_of(T x, T top, T scale_or_log) {
-  return kLog ? (x - top) - scale_or_log : m_exp(x - top) * scale_or_log;
-}
-
-// n <= kLanes * kChunks * kGroup.
+// n <= kLanes * kChunks * kGroup. Places beyond the row hold -inf, whose share of the sum is 0.
 template <class S, bool kLog, int kThreads, int kLanes, int kChunks, int kGroup, int kAccess>
 PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
   using T = C<S>;
   PF_SHARED T shared[kLanes == kThreads ? kThreads : 1];
   constexpr int kTogether = kThreads / kLanes;
-  const int lane_of_row = (int)thread() % kLanes;
+  const int begin = (int)thread() % kLanes * kGroup;
+  const T none = -1 / T(0);
   for (i64 first = (i64)group().x * kTogether; first < p.rows; first += (i64)groups().x * kTogether) {
     const i64 row = first + (int)thread() / kLanes;
-    const i64 n = row < p.rows ? p.n : 0;
-    const S* from = x + (row < p.rows ? p.x_rows.at(row) : 0);
-    Vec<S, kGroup> part[kChunks];
+    const bool there = kTogether == 1 || row < p.rows;
+    const int n = there ? (int)p.n : 0;
+    const S* from = x + (there ? p.x_rows.at(row) : 0);
+    T part[kChunks][kGroup];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
-      load_group<kGroup, kAccess>(from, (i64)(c * kLanes + lane_of_row) * kGroup, n, p.x_stride, part[c]);
-    T top = -1 / T(0);
+      load_group<kGroup, kAccess>(from, begin + c * kLanes * kGroup, n, p.x_stride, none, part[c]);
+    T top = none;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j)
-        if ((c * kLanes + lane_of_row) * kGroup + j < n) top = maximum<T>(top, load(&part[c][j]));
-    top = over_row<Largest, kThreads, kLanes>(top, shared);
+      for (int j = 0; j < kGroup; ++j) top = Higher::of(top, part[c][j]);
+    top = over_row<Higher, kThreads, kLanes>(top, shared);
     T sum = 0;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j)
-        if ((c * kLanes + lane_of_row) * kGroup + j < n) sum += m_exp(load(&part[c][j]) - top);
+      for (int j = 0; j < kGroup; ++j) {
+        const T less = part[c][j] - top, e = m_exp(less);
+        sum += e;
+        part[c][j] = kLog ? less : e;
+      }
     sum = over_row<Sum, kThreads, kLanes>(sum, shared);
     const T last = kLog ? m_log(sum) : 1 / sum;
-    S* to = y + (row < p.rows ? p.y_rows.at(row) : 0);
+    S* to = y + (there ? p.y_rows.at(row) : 0);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const int i = (c * kLanes + lane_of_row) * kGroup;
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j)
-        if (i + j < n) store(&part[c][j], softmax_of<kLog, T>(load(&part[c][j]), top, last));
-      store_group<kGroup, kAccess>(to, i, n, p.y_stride, part[c]);
+      for (int j = 0; j < kGroup; ++j) part[c][j] = kLog ? part[c][j] - last : part[c][j] * last;
+      store_group<kGroup, kAccess>(to, begin + c * kLanes * kGroup, n, p.y_stride, part[c]);
     }
   }
 }
 
-// Any length: a workgroup for each row.
+// Any length: a workgroup for each row. Each thread has its own running maximum until the end of the first reading.
 template <class S, bool kLog, int kThreads, int kGroup, int kAccess>
 PF_DEVICE void softmax_long(const S* x, S* y, const SoftmaxShape& p) {
   using T = C<S>;
-  constexpr int kUnroll = 4;
+  constexpr int kUnroll = 4, kRound = kThreads * kGroup * kUnroll;
   PF_SHARED T shared[kThreads];
+  const int begin = (int)thread() * kGroup;
+  const T none = -1 / T(0);
   for (i64 row = group().x; row < p.rows; row += groups().x) {
     const S* from = x + p.x_rows.at(row);
     S* to = y + p.y_rows.at(row);
-    const T none = -1 / T(0);
     T top = none, sum = 0;
-    for (i64 begin = (i64)thread() * kGroup; begin < p.n; begin += kThreads * kGroup * kUnroll) {
-      Vec<S, kGroup> part[kUnroll];
+    for (i64 round = 0; round < p.n; round += kRound) {
+      const int n = (int)(p.n - round < kRound ? p.n - round : kRound);
+      T part[kUnroll][kGroup];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u)
-        load_group<kGroup, kAccess>(from, begin + u * kThreads * kGroup, p.n, p.x_stride, part[u]);
+        load_group<kGroup, kAccess>(from + round * p.x_stride, begin + u * kThreads * kGroup, n, p.x_stride, none,
+                                    part[u]);
+      T higher = top;
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const i64 i = begin + u * kThreads * kGroup;
-        T higher = top;
+      for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
-        for (int j = 0; j < kGroup; ++j)
-          if (i + j < p.n) higher = maximum<T>(higher, load(&part[u][j]));
-        if (higher == none) continue;
-        sum = top == none ? (T)0 : sum * m_exp(top - higher);
-        top = higher;
+        for (int j = 0; j < kGroup; ++j) higher = Higher::of(higher, part[u][j]);
+      sum = top == higher ? sum : sum * m_exp(top - higher);
+      top = higher;
+      const T shift = top == none ? (T)0 : top;  // nothing but -inf so far adds nothing
 #pragma unroll
-        for (int j = 0; j < kGroup; ++j)
-          if (i + j < p.n) sum += m_exp(load(&part[u][j]) - top);
-      }
+      for (int u = 0; u < kUnroll; ++u)
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j) sum += m_exp(part[u][j] - shift);
     }
-    const T highest = over_group<Largest, kThreads>(top, shared);
-    sum = over_group<Sum, kThreads>(top == none ? (T)0 : sum * m_exp(top - highest), shared);
+    const T highest = over_group<Higher, kThreads>(top, shared);
+    sum = over_group<Sum, kThreads>(top == highest ? sum : sum * m_exp(top - highest), shared);
     const T last = kLog ? m_log(sum) : 1 / sum;
-    for (i64 begin = (i64)thread() * kGroup; begin < p.n; begin += kThreads * kGroup * kUnroll) {
-      Vec<S, kGroup> part[kUnroll];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        load_group<kGroup, kAccess>(from, begin + u * kThreads * kGroup, p.n, p.x_stride, part[u]);
+    for (i64 round = 0; round < p.n; round += kRound) {
+      const int n = (int)(p.n - round < kRound ? p.n - round : kRound);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const i64 i = begin + u * kThreads * kGroup;
+        T part[kGroup];
+        load_group<kGroup, kAccess>(from + round * p.x_stride, begin + u * kThreads * kGroup, n, p.x_stride, none,
+                                    part);
 #pragma unroll
-        for (int j = 0; j < kGroup; ++j)
-          if (i + j < p.n) store(&part[u][j], softmax_of<kLog, T>(load(&part[u][j]), highest, last));
-        store_group<kGroup, kAccess>(to, i, p.n, p.y_stride, part[u]);
+        for (int j = 0; j < kGroup; ++j) part[j] = kLog ? (part[j] - highest) - last : m_exp(part[j] - highest) * last;
+        store_group<kGroup, kAccess>(to + round * p.y_stride, begin + u * kThreads * kGroup, n, p.y_stride, part);
       }
     }
   }
