@@ -8,6 +8,7 @@
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/loop.h"
 #include "pyflame/backends/gpu/loop_shape.h"
+#include "pyflame/record/recorder.h"
 
 namespace pyflame {
 namespace {
@@ -202,6 +203,65 @@ TEST_F(GpuLoopOnDevice, MapsOfEveryAlignment) {
       expect_same(contiguous(transpose(x, 0, 1)), contiguous(transpose(hx, 0, 1)));
       expect_same(contiguous(x), hx);
     }
+}
+
+TEST_F(GpuLoopOnDevice, ReductionsOverNothing) {
+  const Tensor hx = zeros({3, 0}, DType::float32, Device{}), x = zeros({3, 0}, DType::float32, gpu_);
+  expect_same(sum(x, {1}), sum(hx, {1}));
+  expect_same(prod(x, {1}), prod(hx, {1}));
+  expect_same(sum(x, {0}), sum(hx, {0}));
+  EXPECT_THROW(on_host(amax(x, {1})), Error);
+}
+
+// Reduced dims that are not neighbours, and inputs that are permuted, broadcast or both.
+TEST_F(GpuLoopOnDevice, ReductionsOfAnyDims) {
+  const Tensor hx = randn({6, 5, 16, 24}, DType::float32, Device{}), x = to_device(hx, gpu_);
+  for (const Dims& dims : {Dims{0, 2}, Dims{1, 3}, Dims{0, 2, 3}, Dims{0, 1}, Dims{1, 2}, Dims{0, 3}}) {
+    SCOPED_TRACE(dims.str());
+    expect_near(sum(x, dims), sum(hx, dims), 1e-4);
+    expect_near(sum(permute(x, {2, 0, 3, 1}), dims), sum(permute(hx, {2, 0, 3, 1}), dims), 1e-4);
+    expect_same(amax(x, dims), amax(hx, dims));
+    const Tensor hc = sub(hx, mean(hx, dims, true)), c = sub(x, mean(x, dims, true));
+    expect_near(mul(c, c), mul(hc, hc), 1e-4);
+  }
+}
+
+TEST_F(GpuLoopOnDevice, PermutedCopies) {
+  for (const DType d : {DType::float32, DType::bfloat16, DType::float64, DType::uint8}) {
+    const Tensor hx = cast(mul(rand({3, 70, 5, 66}, DType::float32, Device{}), 200.0), d), x = to_device(hx, gpu_);
+    for (const Dims& order : {Dims{0, 3, 2, 1}, {3, 2, 1, 0}, {1, 0, 3, 2}, {0, 2, 3, 1}, {2, 3, 0, 1}}) {
+      expect_same(contiguous(permute(x, order)), contiguous(permute(hx, order)));
+      expect_same(cast(permute(x, order), DType::float16), cast(permute(hx, order), DType::float16));
+      expect_same(mul(permute(x, order), permute(x, order)), mul(permute(hx, order), permute(hx, order)));
+    }
+  }
+}
+
+// A group and its parts, bit for bit: the order of a reduction is its shape's.
+TEST_F(GpuLoopOnDevice, FusedIsUnfused) {
+  for (const auto& [rows, n] :
+       {std::pair<int64_t, int64_t>{7, 40}, {300, 33}, {64, 1000}, {40, 3000}, {3, 40000}, {2000, 24}}) {
+    SCOPED_TRACE(fmt::format("{} x {}", rows, n));
+    const Tensor x = randn({rows, n}, DType::float32, gpu_), g = randn({rows, n}, DType::float32, gpu_);
+    synchronize();
+    const Tensor d = where(gt(x, 0.0), g, zeros({}, DType::float32, gpu_)), b = sum(d, {0}), r = sum(d, {1}),
+                 c = sub(x, reshape(mul(r, 0.25), {rows, 1}));
+    synchronize();
+    const Tensor m = gt(x, 0.0);
+    synchronize();
+    const Tensor d1 = where(m, g, zeros({}, DType::float32, gpu_));
+    synchronize();
+    const Tensor b1 = sum(d1, {0});
+    synchronize();
+    const Tensor r1 = sum(d1, {1});
+    synchronize();
+    const Tensor s1 = mul(r1, 0.25);
+    synchronize();
+    const Tensor c1 = sub(x, reshape(s1, {rows, 1}));
+    expect_same(b, b1);
+    expect_same(r, r1);
+    expect_same(c, c1);
+  }
 }
 
 TEST_F(GpuLoopOnDevice, ReductionsOfEveryShape) {

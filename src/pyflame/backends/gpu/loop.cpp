@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/kernel.h"
 #include "pyflame/backends/gpu/loop_shape.h"
 #include "pyflame/backends/gpu/loop_text.h"
@@ -30,7 +31,8 @@ class Launch {
       if (a.kind == LoopArgument::Workspace) workspaces_.push_back({2 * i, a.value[0]});
       if (a.kind == LoopArgument::Parameter) params_.push_back({2 * i, a.param});
     }
-    for (size_t i = 0; i < k.arguments.size(); ++i) arguments_.push_back(&words_[2 * i]);
+    for (size_t i = 0; i < k.arguments.size(); ++i)
+      arguments_.push_back(&words_[2 * i]), sizes_.push_back(k.arguments[i].bytes);
   }
 
   bool aligned(const RunContext& ctx) const {
@@ -43,7 +45,7 @@ class Launch {
     for (const auto& [at, binding] : pointers_) words_[at] = reinterpret_cast<uint64_t>(ctx.bindings[binding]);
     for (const auto& [at, offset] : workspaces_) words_[at] = reinterpret_cast<uint64_t>(ctx.workspace) + offset;
     for (const auto& [at, use] : params_) words_[at] = use.bits(ctx.params);
-    kernel_.run(ctx.device, grid_, arguments_.data());
+    kernel_.run(ctx.device, grid_, arguments_.data(), sizes_);
   }
 
  private:
@@ -52,6 +54,7 @@ class Launch {
   Kernel kernel_;
   std::vector<uint64_t> words_;
   std::vector<void*> arguments_;
+  std::vector<uint32_t> sizes_;
   struct PointerAt {
     size_t word;
     int32_t binding;
@@ -96,15 +99,32 @@ class Loop final : public Executable {
   std::vector<std::unique_ptr<Launch>> vectors_, scalars_;
 };
 
-// A reduction over no elements, or a group over nothing: nothing is launched, or the neutral element is written.
-void check_extremes(const Problem& p) {
-  for (size_t i = 0; i < p.size(); ++i) {
-    const Node& n = p.node(i);
-    if (!is_reduction(p.group.roles[i]) || (n.op != OpId::amax && n.op != OpId::amin)) continue;
-    PF_CHECK(n.ins[0].numel() > 0 || n.outs[0].numel() == 0, Value,
-             "{}: reduction over no elements; expected at least one element in each reduced dim", op_name(n.op));
+// A reduction over no elements: its neutral element, or an error where there is none.
+class EmptyReduction final : public Executable {
+ public:
+  explicit EmptyReduction(const Problem& p)
+      : op_(p.root().op), out_(p.root().outs[0]), kernel_(p.graph.device.type, kGroupThreads, text(p.root())) {}
+  void run(const RunContext& ctx) override {
+    const int64_t n = out_.shape.numel();
+    if (n == 0) return;
+    PF_CHECK(op_ != OpId::amax && op_ != OpId::amin, Value,
+             "{}: reduction over no elements; expected at least one element in each reduced dim", op_name(op_));
+    kernel_.launch(ctx.device, {groups_for(n, kGroupThreads), 1, 1}, ctx.bindings[out_.index], n,
+                   view_of(out_.shape, out_.strides));
   }
-}
+
+ private:
+  static std::string text(const Node& n) {
+    return kernel_source({"loop/loop.h"}, kGroupThreads,
+                         fmt::format("(void* out, pf::i64 n, pf::View v) {{ for (pf::i64 i = pf::group().x * 256ll + "
+                                     "pf::thread(); i < n; i += pf::groups().x * 256ll) pf::store(({0}*)out + v.at(i), "
+                                     "pf::as<{0}>({1}::start())); }}",
+                                     stored_type(n.outs[0].dtype), reduction_op(n)));
+  }
+  OpId op_;
+  Operand out_;
+  Kernel kernel_;
+};
 
 Refusal accepts(const Problem& p) {
   if (p.group.kind != GroupKind::Loop) return "not a loop of elementwise ops and reductions";
@@ -130,7 +150,6 @@ Refusal accepts(const Problem& p) {
 }
 
 std::unique_ptr<Executable> make(const Problem& p) {
-  check_extremes(p);
   return std::make_unique<Loop>(p.graph.device.type, plan_loop(p, true), plan_loop(p, false));
 }
 
@@ -151,5 +170,6 @@ LoopPlan plan_loop(const Problem& p, bool vectors) {
 }
 
 const Impl kLoop{"gpu.loop", accepts, make};
+const Impl kEmptyReduction{"gpu.loop", accepts_all, make_of<EmptyReduction>};
 
 }  // namespace pyflame::gpu

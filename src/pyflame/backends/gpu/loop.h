@@ -6,5 +6,6 @@
 namespace pyflame::gpu {
 
 extern const Impl kLoop;
+extern const Impl kEmptyReduction;  // a reduction over no elements, which has no loop
 
 }  // namespace pyflame::gpu

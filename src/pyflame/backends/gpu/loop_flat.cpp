@@ -100,8 +100,9 @@ class Flat {
       return;
     }
     // Rows that are no multiple: through the linear index, what is not contiguous element by element.
+    const Expressions e(p_, nullptr);
     for (size_t i = 0; i < p_.size(); ++i)
-      if (!contiguous(g_.access(p_.node(i).outs[0]))) return;
+      if (e.stored(i) && !contiguous(g_.access(p_.node(i).outs[0]))) return;
     vector_ = v;
     linear_ = true;
   }
@@ -223,6 +224,10 @@ class Flat {
 
 }  // namespace
 
-LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors) { return Flat(p, g, vectors).kernel(); }
+LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors) {
+  if (!depends_on_index(p))
+    if (auto tiles = tile_kernel(p, g, g.merged(order_of(p)), vectors)) return std::move(*tiles);
+  return Flat(p, g, vectors).kernel();
+}
 
 }  // namespace pyflame::gpu

@@ -67,7 +67,7 @@ class Rows {
     head +=
         "  for (I base = pf::group().x * each; base < rows; base += pf::groups().x * each) {\n"
         "  const I mine = base + pf::thread() / (I)lanes, r = pf::least<I>(mine, rows - 1);\n"
-        "  const bool row_ok = mine < rows;\n";
+        "  const bool row_ok = mine < rows;\n  (void)row_ok;\n";
     const int64_t groups = ceil_div(text_.rows(), kGroupThreads / cut_.lanes);
     return text_.finish(expressions_, shared() + head + start() + body + "  }\n",
                         {static_cast<unsigned>(std::min<int64_t>(groups, 1 << 30)), 1, 1});
@@ -84,7 +84,8 @@ class Rows {
                           accumulator(p_.node(i)), text_.workspace(parts[i]), i);
     }
     const std::string head = fmt::format(
-        "  const int lanes = 256, t = (int)pf::thread();\n  const bool row_ok = true;\n  const I r = pf::group().y, "
+        "  const int lanes = 256, t = (int)pf::thread();\n  const bool row_ok = true;\n  (void)row_ok, (void)t;\n  "
+        "const I r = pf::group().y, "
         "columns = {}, "
         "begin = pf::group().x * {}, end = pf::least<I>(begin + {}, columns);\n  {{\n",
         text_.number(text_.columns()), text_.number(cut_.segment), text_.number(cut_.segment));
@@ -107,7 +108,8 @@ class Rows {
     }
     body += row_maps(level + 1, true);
     const std::string head =
-        "  const int t = (int)pf::thread();\n  const bool row_ok = true;\n  const I r = pf::group().x;\n  {\n";
+        "  const int t = (int)pf::thread();\n  const bool row_ok = true;\n  (void)row_ok, (void)t;\n  const I r = "
+        "pf::group().x;\n  {\n";
     return text_.finish(expressions_, shared() + head + start() + body + "  }\n",
                         {static_cast<unsigned>(text_.rows()), 1, 1});
   }

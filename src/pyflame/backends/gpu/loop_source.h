@@ -21,6 +21,7 @@ struct LoopArgument {
   int32_t binding = 0;                 // Pointer
   Expressions::ParamUse param{};       // Parameter
   std::array<uint64_t, 2> value = {};  // Value; Workspace: its offset
+  uint32_t bytes = 8;
 };
 
 struct LoopKernel {

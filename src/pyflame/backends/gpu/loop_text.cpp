@@ -131,20 +131,21 @@ std::string KernelText::workspace(size_t offset) {
 }
 
 std::string KernelText::number(int64_t value) {
-  return argument({LoopArgument::Value, 0, {}, {static_cast<uint64_t>(value), 0}}, numbers_, "n");
+  return argument({LoopArgument::Value, 0, {}, {static_cast<uint64_t>(value), 0}, geometry_.wide() ? 8u : 4u}, numbers_,
+                  "n");
 }
 
 std::string KernelText::divider(int64_t value) {
   const std::array<uint64_t, 2> words =
       geometry_.wide() ? std::array<uint64_t, 2>{static_cast<uint64_t>(value), 0} : divider_words(value);
-  return argument({LoopArgument::Value, 0, {}, words}, dividers_, "d");
+  return argument({LoopArgument::Value, 0, {}, words, geometry_.wide() ? 8u : 12u}, dividers_, "d");
 }
 
 std::string KernelText::coordinates(bool inner, const std::string& index, int64_t unit) {
   const std::vector<Dim>& dims = inner ? inner_ : outer_;
   const char prefix = inner ? 'c' : 'r';
   const std::string scale = unit == 1 ? "" : fmt::format(" * {}", unit);
-  if (dims.size() == 1) return fmt::format("const I {}0 = ({}){};\n", prefix, index, scale);
+  if (dims.size() == 1) return fmt::format("const I {0}0 = ({1}){2}; (void){0}0;\n", prefix, index, scale);
   std::vector<Names>& known = names_[inner ? 1 : 0];
   auto names = std::find_if(known.begin(), known.end(), [&](const Names& n) { return n.unit == unit; });
   if (names == known.end()) {
@@ -159,9 +160,10 @@ std::string KernelText::coordinates(bool inner, const std::string& index, int64_
     const std::string quotient = d == 1 ? fmt::format("{}0", prefix) : fmt::format("{}q{}", prefix, d);
     text += fmt::format("const I {0} = {1}.div({2}); const I {3}{4} = (({2}) - {0} * {1}.d){5};\n", quotient, by, from,
                         prefix, d, d + 1 == dims.size() ? scale : "");
+    text += fmt::format("(void){}{}; ", prefix, d);
     from = quotient;
   }
-  return text;
+  return text + fmt::format("(void){}0;\n", prefix);
 }
 
 std::string KernelText::offset(bool inner, size_t access) {

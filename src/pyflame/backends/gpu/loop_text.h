@@ -1,5 +1,6 @@
 // The pieces of a generated kernel: what a group touches and how (Geometry), and one kernel's text with its arguments (KernelText).
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,8 @@ class KernelText {
 
 // loop_flat.cpp, loop_rows.cpp, loop_columns.cpp
 LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors);
+// loop_tile.cpp: over the dims in the order in which they are written. Nothing where neighbours are read as they are written.
+std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors);
 // Values of rows that column reductions need are left in the workspace: row_values[node] is where, or -1.
 void row_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan, std::vector<int64_t>& row_values);
 void column_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan,
