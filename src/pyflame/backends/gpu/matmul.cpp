@@ -15,27 +15,6 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// --- the estimate, in microseconds: of a large GPU, because only comparisons matter. Constants, so that the choice, and with it the order of
-// every sum, is a function of the shape.
-constexpr double kLaunch = 2, kLibraryLaunch = 3, kBandwidth = 2.5e6;  // bytes a microsecond
-struct Rates {
-  double own, library;  // operations a microsecond
-};
-Rates rates(DType d) {
-  if (dtype_size(d) == 2 && is_float(d)) return {200e6, 500e6};
-  if (d == DType::float64) return {12e6, 40e6};
-  return {25e6, 45e6};
-}
-double own_time(const Product& g) { return kLaunch + std::max(g.flops() / rates(g.dtype).own, g.bytes() / kBandwidth); }
-double library_time(const Product& g) {
-  return kLibraryLaunch + std::max(g.flops() / rates(g.dtype).library, g.bytes() / kBandwidth);
-}
-// A loop for what the library leaves over: reads and writes the output once more.
-double loop_time(const Product& g) {
-  const double outputs = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.batches());
-  return kLaunch + 2 * outputs * static_cast<double>(dtype_size(g.dtype)) / kBandwidth;
-}
-
 // --- what the kernels of kernels/matmul take
 struct Shape {  // pf::MatmulShape
   int64_t m, n, k, batches, a_row, a_col, b_row, b_col, depth, splits;
@@ -47,6 +26,69 @@ struct FewShape {  // pf::GemvShape
 };
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// --- tiles: a configuration's own numbers follow rows, cols and depth in the kernel's template
+struct Tile {
+  int rows, cols, depth;
+  const char* rest;
+};
+constexpr Tile kTiles[] = {{128, 128, 16, "8, 8"}, {64, 64, 16, "4, 4"}, {32, 32, 64, "4, 4"}, {16, 16, 256, "4, 4"}};
+constexpr Tile kWide[] = {{64, 64, 16, "4, 4"}, {32, 32, 32, "4, 4"}, {16, 16, 128, "4, 4"}};
+constexpr Tile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 256, "1, 1, 4"}};
+
+// Workgroups that keep a large GPU busy.
+constexpr int64_t kEnough = 128;
+
+struct Plan {
+  Tile tile;
+  int64_t tiles, each, splits;  // workgroups for a matrix; steps of `tile.depth` in a split; splits
+  Plan(const Product& g, bool units) : tile(pick(g, units)) {
+    tiles = ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.cols);
+    // Too few tiles for a long sum: it is split, so that each part still is a few steps long.
+    const int64_t steps = ceil_div(std::max<int64_t>(g.k, 1), tile.depth),
+                  busy = std::max<int64_t>(tiles * g.batches(), 1);
+    each = ceil_div(steps, std::clamp<int64_t>(kEnough / busy, 1, std::max<int64_t>(1, steps / 8)));
+    splits = ceil_div(steps, each);
+  }
+
+ private:
+  static Tile pick(const Product& g, bool units) {
+    const auto tiles_for = [&](std::span<const Tile> all) {
+      for (const Tile& t : all)
+        if (ceil_div(g.m, t.rows) * ceil_div(g.n, t.cols) * g.batches() >= kEnough) return t;
+      return all.back();
+    };
+    if (units) return tiles_for(kUnits);
+    return dtype_size(g.dtype) == 8 ? tiles_for(kWide) : tiles_for(kTiles);
+  }
+};
+
+// --- the estimate, in microseconds, with the figures of a large GPU, because only comparisons matter. Constants, so that the choice, and
+// with it the order of every sum, is a function of the shape. kLibrary: what the shortest product by a library takes.
+constexpr double kLaunch = 2, kLibrary = 5, kStep = 0.5, kBandwidth = 2.5e6;  // the last in bytes a microsecond
+struct Rates {
+  double own, library;  // operations a microsecond
+};
+Rates rates(DType d) {
+  if (dtype_size(d) == 2 && is_float(d)) return {100e6, 600e6};
+  if (d == DType::float64) return {8e6, 40e6};
+  return {15e6, 48e6};
+}
+bool by_units(DType d) { return d == DType::float16 || d == DType::bfloat16; }
+double own_time(const Product& g) {
+  const Plan plan(g, by_units(g.dtype));
+  const double busy = std::min(1.0, static_cast<double>(plan.tiles * plan.splits * g.batches()) / 64);
+  return (plan.splits > 1 ? 2 : 1) * kLaunch + static_cast<double>(plan.each) * kStep +
+         std::max(g.flops() / (rates(g.dtype).own * busy), g.bytes() / kBandwidth);
+}
+double library_time(const Product& g) {
+  return kLibrary + std::max(g.flops() / rates(g.dtype).library, g.bytes() / kBandwidth);
+}
+// A loop for what the library leaves over: reads and writes the output once more.
+double loop_time(const Product& g) {
+  const double outputs = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.batches());
+  return kLaunch + 2 * outputs * static_cast<double>(dtype_size(g.dtype)) / kBandwidth;
+}
 
 // Whether a matrix can be read `vec` elements at a time along its contiguous dim, given that its first element is aligned.
 bool by_vectors(int64_t along, int64_t stride, const Dims& batch_strides, int64_t vec) {
@@ -147,20 +189,6 @@ class OwnProduct : public Executable {
   Arguments arguments_;
 };
 
-// Tiles. A configuration's own numbers follow rows, cols and depth in the kernel's template.
-struct Tile {
-  int rows, cols, depth;
-  const char* rest;
-};
-// Workgroups that keep a large GPU busy.
-constexpr int64_t kEnough = 128;
-
-const Tile& tile_for(const Product& g, std::span<const Tile> tiles) {
-  for (const Tile& t : tiles)
-    if (ceil_div(g.m, t.rows) * ceil_div(g.n, t.cols) * g.batches() >= kEnough) return t;
-  return tiles.back();
-}
-
 class TileProduct final : public OwnProduct {
  public:
   TileProduct(const Problem& p, bool units)
@@ -168,16 +196,9 @@ class TileProduct final : public OwnProduct {
         units_(units),
         side_a_(product_.m, product_.k, product_.a_row, product_.a_col, product_.a_batch, vec_),
         side_b_(product_.n, product_.k, product_.b_col, product_.b_row, product_.b_batch, vec_),
-        tile_(units ? tile_for(product_, kUnits)
-                    : tile_for(product_, dtype_size(product_.dtype) == 8 ? std::span<const Tile>(kWide) : std::span<const Tile>(kTiles))) {
+        plan_(product_, units) {
     const Product& g = product_;
-    tiles_ = ceil_div(g.m, tile_.rows) * ceil_div(g.n, tile_.cols);
-    // Too few tiles for a long sum: it is split, so that each part still is a few steps long.
-    const int64_t steps = ceil_div(std::max<int64_t>(g.k, 1), tile_.depth), busy = tiles_ * g.batches();
-    const int64_t wanted =
-        std::clamp<int64_t>(kEnough / std::max<int64_t>(busy, 1), 1, std::max<int64_t>(1, steps / 8));
-    const int64_t each = ceil_div(steps, wanted);
-    splits_ = ceil_div(steps, each);
+    splits_ = plan_.splits;
     const Dims batch = leading(p.root().outs[0].shape, 2);
     shape_ = {g.m,
               g.n,
@@ -187,7 +208,7 @@ class TileProduct final : public OwnProduct {
               g.a_col,
               g.b_row,
               g.b_col,
-              each * tile_.depth,
+              plan_.each * plan_.tile.depth,
               splits_,
               view_of(batch, over(p.root().ins[0], batch, 2)),
               view_of(batch, over(p.root().ins[1], batch, 2))};
@@ -200,13 +221,13 @@ class TileProduct final : public OwnProduct {
     if (product_.m * product_.n * shape_.batches == 0) return;
     const void *a = ctx.bindings[a_], *b = ctx.bindings[b_];
     const bool va = side_a_.vectors && aligned(a), vb = side_b_.vectors && aligned(b);
-    launch(kernel(va, vb), ctx, a, b, shape_, tile_grid(tiles_ * splits_, shape_.batches));
+    launch(kernel(va, vb), ctx, a, b, shape_, tile_grid(plan_.tiles * splits_, shape_.batches));
   }
   std::string text(bool va, bool vb) const {
-    const std::string call =
-        fmt::format("pf::{}<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(a, b, p, out)",
-                    units_ ? "matmul_units" : "matmul_tile", stored_, tile_.rows, tile_.cols, tile_.depth, tile_.rest,
-                    kThreads, side_a_.along, side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
+    const std::string call = fmt::format("pf::{}<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(a, b, p, out)",
+                                         units_ ? "matmul_units" : "matmul_tile", stored_, plan_.tile.rows,
+                                         plan_.tile.cols, plan_.tile.depth, plan_.tile.rest, kThreads, side_a_.along,
+                                         side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
     if (units_) return source({"device/mma.h", "matmul/tile.h", "matmul/units.h"}, "MatmulShape", call, false);
     return source({"matmul/tile.h"}, "MatmulShape", call, false);
   }
@@ -218,14 +239,9 @@ class TileProduct final : public OwnProduct {
     if (!k) k.emplace(type_, kThreads, text(va, vb));
     return *k;
   }
-  static constexpr Tile kTiles[] = {
-      {128, 128, 16, "8, 8"}, {64, 64, 16, "4, 4"}, {32, 32, 64, "4, 4"}, {16, 16, 256, "4, 4"}};
-  static constexpr Tile kWide[] = {{64, 64, 16, "4, 4"}, {32, 32, 32, "4, 4"}, {16, 16, 128, "4, 4"}};
-  static constexpr Tile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 256, "1, 1, 4"}};
   bool units_;
   Side side_a_, side_b_;
-  Tile tile_;
-  int64_t tiles_ = 0;
+  Plan plan_;
   Shape shape_{};
   std::array<std::optional<Kernel>, 4> kernels_;
 };
@@ -283,7 +299,7 @@ class FewVectors final : public OwnProduct {
     if (along_) {
       const bool many = outputs >= kEnough * 8;  // each team a line of its own fills the GPU
       team_ = many ? 32 : kThreads;
-      lines_ = outputs >= kEnough * 32 ? 2 : 1;
+      lines_ = few_ > 2 && outputs >= kEnough * 32 ? 2 : 1;
       groups = ceil_div(outputs * team_, kThreads * lines_);
       step = team_ * vec_ * 4;
     } else {
@@ -311,6 +327,9 @@ Refusal accepts_few(const Problem& p) {
   const Product g(p.root());
   const int64_t few = std::min(g.m, g.n);
   if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
+  constexpr int64_t kAsFastAsMemory = 2;
+  if (few > kAsFastAsMemory && !library_refuses(p, g))
+    return fmt::format("is slower than the library for more than {} vectors; got {}", kAsFastAsMemory, few);
   const bool b = g.m <= g.n;
   if ((b ? g.b_row : g.a_col) != 1 && (b ? g.b_col : g.a_row) != 1 && g.k > 1)
     return "the matrix has no contiguous dim";
@@ -336,7 +355,7 @@ Refusal better_cut(const Problem& p, const Product& g) {
 
 Refusal accepts_units(const Problem& p) {
   const Product g(p.root());
-  if (g.dtype != DType::float16 && g.dtype != DType::bfloat16) return "takes float16 and bfloat16";
+  if (!by_units(g.dtype)) return "takes float16 and bfloat16";
   return better_cut(p, g);
 }
 

@@ -24,8 +24,9 @@ PF_DEVICE T multiply_add(T a, T b, T c) {
 
 // A rectangle of lines x depth elements on its way from memory to shared memory, by way of registers, so that the next one travels while
 // this one is computed with. kAlong: neighbours in memory lie along the depth, otherwise across the lines. kVec elements at a time: then
-// lines or depth, whichever is contiguous, is a multiple of it, and every access is aligned.
-template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec>
+// lines or depth, whichever is contiguous, is a multiple of it, and every access is aligned. kSide: how many of these neighbouring
+// threads take side by side along the depth, before they go to the next line.
+template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec, int kSide>
 struct Fetch {
   static constexpr int kVecs = kLines * kDepth / kVec, kEach = (kVecs + kThreads - 1) / kThreads;
   static constexpr bool kWhole = kVecs % kThreads == 0;
@@ -34,8 +35,10 @@ struct Fetch {
   Vec<S, kVec> held[kHeld ? kEach : 1];
   const S* at = nullptr;
   i64 line_stride = 0, depth_stride = 0, lines = 0, depths = 0;
-  static PF_DEVICE int line(int e) { return kAlong ? e / (kDepth / kVec) : e % (kLines / kVec) * kVec; }
-  static PF_DEVICE int depth(int e) { return kAlong ? e % (kDepth / kVec) * kVec : e / (kLines / kVec); }
+  static PF_DEVICE int line(int e) { return kAlong ? e / kSide % kLines : e % (kLines / kVec) * kVec; }
+  static PF_DEVICE int depth(int e) {
+    return kAlong ? (e / (kSide * kLines) * kSide + e % kSide) * kVec : e / (kLines / kVec);
+  }
   // `p`: element (0, 0). Lines from `have` on do not exist and are zero.
   PF_DEVICE void start(const S* p, i64 a_line_stride, i64 a_depth_stride, i64 have) {
     line_stride = a_line_stride, depth_stride = a_depth_stride, lines = have;
@@ -104,8 +107,9 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   const i64 row0 = tile / wide * kRows, col0 = tile % wide * kCols;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    Fetch<S, kRows, kDepth, kThreads, kAlongA, kVecA> next_a;
-    Fetch<S, kCols, kDepth, kThreads, kAlongB, kVecB> next_b;
+    // Two side by side are 32 bytes, and stored in columns they meet no bank twice.
+    Fetch < S, kRows, kDepth, kThreads, kAlongA, kVecA, kDepth / kVecA<2 ? 1 : 2> next_a;
+    Fetch < S, kCols, kDepth, kThreads, kAlongB, kVecB, kDepth / kVecB<2 ? 1 : 2> next_b;
     next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, p.m - row0);
     next_b.start(b + p.b_batch.at(z) + col0 * p.b_col + begin * p.b_row, p.b_col, p.b_row, p.n - col0);
     T sums[kEachRow][kEachCol] = {};

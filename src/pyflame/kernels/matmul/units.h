@@ -9,7 +9,7 @@ namespace pf {
 // A rectangle of lines x depth elements as it lies in memory: [line][depth] when neighbours lie along the depth, else [depth][line].
 template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec>
 struct Stage {
-  using In = Fetch<S, kLines, kDepth, kThreads, kAlong, kVec>;
+  using In = Fetch<S, kLines, kDepth, kThreads, kAlong, kVec, kDepth / kVec>;
   static constexpr int kPitch = (kAlong ? kDepth : kLines) + 8, kSize = kPitch * (kAlong ? kLines : kDepth);
   In in;
   PF_DEVICE void put(S* to) {
