@@ -95,7 +95,7 @@ class AttentionOnGpu : public GpuCase {
     for (const int on_gpu : {0, 1}) {
       Tensor x[4], in[3];
       for (int i = 0; i < 4; ++i) {
-        x[i] = on_gpu ? to_device(host[i], gpu_) : cast(host[i], DType::float64);
+        x[i] = (on_gpu ? to_device(host[i], gpu_) : cast(host[i], DType::float64)).detach();
         if (i < 3 && s.gradient) x[i].set_requires_grad(true);
       }
       for (int i = 0; i < 3; ++i) in[i] = s.turned ? transpose(x[i], 1, 2) : x[i];

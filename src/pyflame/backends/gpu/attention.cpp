@@ -176,7 +176,7 @@ class PlainForward final : public AttentionBase {
     if (rows == 0) return;
     void* const o = out(ctx, 0);
     void* const lse = out(ctx, 1);
-    kernel().launch(ctx.device, {groups_for(rows, 1), 1, 1}, in(ctx, 0), in(ctx, 1), in(ctx, 2), mask(ctx), o, lse,
+    kernel().launch(ctx.device, {groups(rows), 1, 1}, in(ctx, 0), in(ctx, 1), in(ctx, 2), mask(ctx), o, lse,
                     shape_at(ctx));
   }
 
@@ -267,9 +267,8 @@ class PlainGrad final : public GradBase {
     const void *g = in(ctx, 0), *q = in(ctx, 1), *k = in(ctx, 2), *v = in(ctx, 3), *m = mask(ctx);
     void *dq = out(ctx, 0), *dk = out(ctx, 1), *dv = out(ctx, 2);
     const int64_t rows = s.batch * s.heads * s.queries, key_rows = s.batch * s.kv_heads * s.keys;
-    if (rows > 0) queries().launch(ctx.device, {groups_for(rows, 1), 1, 1}, g, q, k, v, ctx.workspace, m, dq, s);
-    if (key_rows > 0)
-      keys().launch(ctx.device, {groups_for(key_rows, 1), 1, 1}, g, q, k, v, ctx.workspace, m, dk, dv, s);
+    if (rows > 0) queries().launch(ctx.device, {groups(rows), 1, 1}, g, q, k, v, ctx.workspace, m, dq, s);
+    if (key_rows > 0) keys().launch(ctx.device, {groups(key_rows), 1, 1}, g, q, k, v, ctx.workspace, m, dk, dv, s);
   }
 
  private:

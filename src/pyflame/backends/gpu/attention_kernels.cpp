@@ -32,14 +32,14 @@ Forward forward_tiles(const AttentionKind& a, int width, bool split) {
   const int tiles = split ? 1 : 2;
   if (a.cuda) {
     if (width <= 64) return {tiles, 4, 64, 2, true};
-    if (width <= 128) return {1, split ? 4 : 8, 64, 2, true};
+    if (width <= 128) return {tiles, 4, 64, 2, split};
     return {1, 4, 32, 2, false};
   }
   if (a.wave == 64) {
     if (width <= 128) return {tiles, 4, width <= 64 ? 64 : 32, 1, true};
     return {1, 4, 32, 1, true};
   }
-  return {1, 4, width <= 128 ? 32 : 16, 1, false};
+  return {1, 4, width <= 64 ? 32 : 16, 1, false};
 }
 
 struct Backward {
@@ -47,17 +47,15 @@ struct Backward {
 };
 Backward keys_tiles(const AttentionKind& a, int width) {
   if (a.cuda) {
-    if (width <= 64) return {1, 8, 64, 2};
-    if (width <= 128) return {1, 8, 32, 2};
+    if (width <= 64) return {1, 4, 64, 2};
+    if (width <= 128) return {1, 4, 64, 1};
     return {1, 4, 32, 1};
   }
-  if (width <= 128) return {1, 4, 32, 1};
-  return {1, 2, 16, 1};
+  return {1, width <= 128 ? 4 : 2, width <= 128 && a.wave == 64 ? 32 : 16, 1};
 }
 Backward queries_tiles(const AttentionKind& a, int width) {
   if (a.cuda) {
-    if (width <= 64) return {2, 4, 32, 2};
-    if (width <= 128) return {1, 8, 64, 2};
+    if (width <= 128) return {2, 4, 32, 2};
     return {1, 4, 16, 2};
   }
   return keys_tiles(a, width);
@@ -122,7 +120,9 @@ AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
       "attention/backward.h");
 }
 
-bool attention_keys_grad_at_once(const AttentionKind& a) { return a.wave == 64 || width_of(a.dim) <= 128; }
+bool attention_keys_grad_at_once(const AttentionKind& a) {
+  return a.wave == 64 || width_of(a.dim) <= (a.cuda ? 128 : 64);
+}
 
 AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts) {
   const int width = width_of(a.dim), pitch = width + kPad;

@@ -110,6 +110,9 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
     const int t0 = (int)(start + at % each) * S::kStep;
     const i64 h = kv * together + at / each;
 
+    const int low = (int)first + wave_row;
+    if (low >= p.seen(t0 + S::kStep - 1, kCausal)) continue;
+
     typename M::C s[S::kTiles][kSteps] = {};  // keys x queries
 #pragma unroll
     for (int d = 0; d < kWidthBlocks; ++d) {
@@ -118,14 +121,12 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(ks + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
+        settle();
         const typename M::B x = M::load_b_t(qs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
       }
     }
-    // The first query of the tile sees the fewest keys.
-    const int low = (int)first + wave_row;
-    const bool partial = low + S::kTiles * 16 > p.seen(t0, kCausal);
 #pragma unroll
     for (int n = 0; n < kSteps; ++n)
 #pragma unroll
@@ -135,19 +136,28 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) {
           float& x = s[t][n].v[i];
-          const int key = low + t * 16 + M::row(i);
-          bool hidden = false;
-          if (partial) hidden = key >= p.seen(t0 + col, kCausal);
-          if (kMask != kNoMask && !hidden && t0 + col < p.queries) {
-            x = masked<T, kMask>(x * factor, mask,
-                                 b * p.mask.b + h * p.mask.h + (i64)(t0 + col) * p.mask.t + (i64)key * p.mask.d);
-            x = fast_exp2(x - log);
-          } else {
+          if constexpr (kMask == kNoMask) {
             x = fast_exp2(fmaf(x, factor, -log));
+          } else {
+            const int key = low + t * 16 + M::row(i);
+            if (t0 + col < p.queries && key < p.kv_length)
+              x = masked<T, kMask>(x * factor, mask,
+                                   b * p.mask.b + h * p.mask.h + (i64)(t0 + col) * p.mask.t + (i64)key * p.mask.d);
+            x = fast_exp2(x - log);
           }
-          if (hidden) x = 0;
         }
       }
+    if (low + S::kTiles * 16 > p.seen(t0, kCausal)) {  // the first query of the tile sees the fewest keys
+#pragma unroll
+      for (int n = 0; n < kSteps; ++n)
+#pragma unroll
+        for (int i = 0; i < M::kC; ++i) {
+          const int seen = (int)p.seen(t0 + n * 16 + M::col(i), kCausal);
+#pragma unroll
+          for (int t = 0; t < S::kTiles; ++t)
+            if (low + t * 16 + M::row(i) >= seen) s[t][n].v[i] = 0;
+        }
+    }
 
     if constexpr (kParts & kOfValues) {
 #pragma unroll
@@ -157,6 +167,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
         for (int d = 0; d < kWidthBlocks; ++d) {
+          settle();
           const typename M::B x = M::load_b(gs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(sums_v[t][d], a[t], x);
@@ -172,6 +183,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(vs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int n = 0; n < kSteps; ++n) {
+          settle();
           const typename M::B x = M::load_b_t(gs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(g[t][n], a[t], x);
@@ -184,8 +196,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
           const float delta = deltas[n * 16 + M::col(i)];
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) {
-            const float x = s[t][n].v[i];
-            s[t][n].v[i] = x == 0 ? 0 : x * (g[t][n].v[i] - delta);
+            s[t][n].v[i] *= g[t][n].v[i] - delta;
           }
         }
 #pragma unroll
@@ -195,6 +206,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
         for (int d = 0; d < kWidthBlocks; ++d) {
+          settle();
           const typename M::B x = M::load_b(qs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(sums_k[t][d], a[t], x);
@@ -271,6 +283,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
   typename M::C sums[S::kTiles][kWidthBlocks] = {};
   const float factor = (float)(p.scale * Base2::kLog2E);
   const int seen_by_all = (int)p.seen(first + wave_row, kCausal);
+  const int seen_by_any = (int)p.seen(first + wave_row + S::kTiles * 16 - 1, kCausal);
 
   for (int tile = 0; tile < tiles; ++tile) {
     if constexpr (S::kStages > 1) {
@@ -287,47 +300,65 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
     }
     const T* const ks = steps + tile % S::kStages * 2 * kTile;
     const T* const vs = ks + kTile;
+    if (tile * S::kStep >= seen_by_any) continue;
     typename M::C s[S::kTiles][kSteps] = {}, g[S::kTiles][kSteps] = {};
 #pragma unroll
     for (int d = 0; d < kWidthBlocks; ++d) {
-      typename M::A a[S::kTiles], c[S::kTiles];
+      typename M::A a[S::kTiles];
 #pragma unroll
-      for (int t = 0; t < S::kTiles; ++t) {
-        a[t] = M::load_a(qs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
-        c[t] = M::load_a(gs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
-      }
+      for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(qs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
+        settle();
         const typename M::B x = M::load_b_t(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
-        const typename M::B y = M::load_b_t(vs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
-        for (int t = 0; t < S::kTiles; ++t) {
-          M::fma(s[t][n], a[t], x);
-          M::fma(g[t][n], c[t], y);
-        }
+        for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
+      }
+    }
+#pragma unroll
+    for (int d = 0; d < kWidthBlocks; ++d) {
+      typename M::A a[S::kTiles];
+#pragma unroll
+      for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(gs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
+#pragma unroll
+      for (int n = 0; n < kSteps; ++n) {
+        settle();
+        const typename M::B x = M::load_b_t(vs + n * 16 * S::kPitch + d * 16, S::kPitch);
+#pragma unroll
+        for (int t = 0; t < S::kTiles; ++t) M::fma(g[t][n], a[t], x);
       }
     }
     const int key = tile * S::kStep;
-    const bool partial = key + S::kStep > seen_by_all;
 #pragma unroll
     for (int t = 0; t < S::kTiles; ++t)
 #pragma unroll
       for (int n = 0; n < kSteps; ++n)
 #pragma unroll
         for (int i = 0; i < M::kC; ++i) {
-          const int r = M::slot(i), row = (int)first + wave_row + t * 16 + M::row(i), at = key + n * 16 + M::col(i);
-          bool hidden = false;
-          if (partial) hidden = at >= p.seen(row, kCausal);
+          const int r = M::slot(i);
           float x = s[t][n].v[i];
-          if (kMask != kNoMask && !hidden && row < p.queries) {
-            x = masked<T, kMask>(x * factor, mask,
-                                 b * p.mask.b + h * p.mask.h + (i64)row * p.mask.t + (i64)at * p.mask.d);
-            x = fast_exp2(x - log[t][r]);
-          } else {
+          if constexpr (kMask == kNoMask) {
             x = fast_exp2(fmaf(x, factor, -log[t][r]));
+          } else {
+            const int row = (int)first + wave_row + t * 16 + M::row(i), at = key + n * 16 + M::col(i);
+            if (row < p.queries && at < p.kv_length)
+              x = masked<T, kMask>(x * factor, mask,
+                                   b * p.mask.b + h * p.mask.h + (i64)row * p.mask.t + (i64)at * p.mask.d);
+            x = fast_exp2(x - log[t][r]);
           }
-          s[t][n].v[i] = hidden || x == 0 ? 0 : x * (g[t][n].v[i] - delta[t][r]);
+          s[t][n].v[i] = x * (g[t][n].v[i] - delta[t][r]);
         }
+    if (key + S::kStep > seen_by_all) {
+#pragma unroll
+      for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+        for (int i = 0; i < M::kC; ++i) {
+          const int seen = (int)p.seen(first + wave_row + t * 16 + M::row(i), kCausal);
+#pragma unroll
+          for (int n = 0; n < kSteps; ++n)
+            if (key + n * 16 + M::col(i) >= seen) s[t][n].v[i] = 0;
+        }
+    }
 #pragma unroll
     for (int n = 0; n < kSteps; ++n) {
       typename M::A a[S::kTiles];
@@ -335,6 +366,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
       for (int d = 0; d < kWidthBlocks; ++d) {
+        settle();
         const typename M::B x = M::load_b(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(sums[t][d], a[t], x);

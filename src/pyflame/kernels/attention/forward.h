@@ -23,6 +23,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
                                  const Attention& p) {
   using M = Mma<T>;
   constexpr int kKeyBlocks = S::kKeys / 16, kWidthBlocks = S::kWidth / 16, kTile = S::kKeys * S::kPitch;
+  constexpr float kSlack = 8;  // weights reach 2^8: far from float16's largest
   const float kNone = -1 / 0.0f;
   T* const rows_shared = dynamic_shared<T>();
   T* const keys_shared = rows_shared + (S::kHeld ? 0 : S::kRows * S::kPitch);
@@ -49,6 +50,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   const auto row_of = [&](int t, int r) { return (int)first + wave_row + t * 16 + M::row_of(r); };
   const auto query_of = [&](int row) { return kSplit ? row % (int)p.queries : row; };
   const int seen_by_all = (int)p.seen(kSplit ? 0 : first + wave_row, kCausal);
+  const int seen_by_any = (int)p.seen(kSplit ? p.queries - 1 : first + wave_row + S::kTiles * 16 - 1, kCausal);
 
   const auto copy = [&](int tile) {
     T* at = keys_shared + tile % S::kStages * 2 * kTile;
@@ -99,6 +101,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
     const T* const ks = keys_shared + tile % S::kStages * 2 * kTile;
     const T* const vs = ks + kTile;
 
+    if (tile * S::kKeys >= seen_by_any) continue;
     typename M::C s[S::kTiles][kKeyBlocks] = {};
 #pragma unroll
     for (int d = 0; d < kWidthBlocks; ++d) {
@@ -110,6 +113,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
       }
 #pragma unroll
       for (int n = 0; n < kKeyBlocks; ++n) {
+        settle();
         const typename M::B x = M::load_b_t(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
@@ -141,33 +145,52 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
         }
     }
 
+    // The sums are scaled to a maximum that follows the true one only when that has grown by a factor that matters.
+    bool grown = false;
+    float best[S::kTiles][M::kRows];
 #pragma unroll
     for (int t = 0; t < S::kTiles; ++t)
 #pragma unroll
       for (int r = 0; r < M::kRows; ++r) {
-        float best = top[t][r];
+        float x = kNone;
 #pragma unroll
         for (int n = 0; n < kKeyBlocks; ++n)
 #pragma unroll
           for (int i = 0; i < M::kC; ++i)
-            if (M::slot(i) == r) best = fmaxf(best, s[t][n].v[i]);
-        best = M::template over_row<Top>(best);
-        const float shift = best == kNone ? 0 : best * factor;
-        const float fade = fast_exp2(fmaf(top[t][r], factor, -shift));
-        top[t][r] = best;
-        float sum = total[t][r] * fade;
+            if (M::slot(i) == r) x = fmaxf(x, s[t][n].v[i]);
+        best[t][r] = M::template over_row<Top>(x);
+        grown |= best[t][r] * factor > fmaf(top[t][r], factor, kSlack);
+      }
+    if (ballot(grown) != 0) {
+#pragma unroll
+      for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+        for (int r = 0; r < M::kRows; ++r) {
+          const float before = top[t][r], now = fmaxf(before, best[t][r]);
+          const float fade = now == kNone ? 1 : fast_exp2((before - now) * factor);
+          top[t][r] = now;
+          total[t][r] *= fade;
+#pragma unroll
+          for (int d = 0; d < kWidthBlocks; ++d)
+#pragma unroll
+            for (int i = 0; i < M::kC; ++i)
+              if (M::slot(i) == r) sums[t][d].v[i] *= fade;
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < S::kTiles; ++t)
+#pragma unroll
+      for (int r = 0; r < M::kRows; ++r) {
+        const float shift = top[t][r] == kNone ? 0 : top[t][r] * factor;
+        float sum = 0;
 #pragma unroll
         for (int n = 0; n < kKeyBlocks; ++n)
 #pragma unroll
           for (int i = 0; i < M::kC; ++i)
             if (M::slot(i) == r) sum += s[t][n].v[i] = fast_exp2(fmaf(s[t][n].v[i], factor, -shift));
-        total[t][r] = sum;
-#pragma unroll
-        for (int d = 0; d < kWidthBlocks; ++d)
-#pragma unroll
-          for (int i = 0; i < M::kC; ++i)
-            if (M::slot(i) == r) sums[t][d].v[i] *= fade;
+        total[t][r] += sum;
       }
+
 #pragma unroll
     for (int n = 0; n < kKeyBlocks; ++n) {
       typename M::A a[S::kTiles];
@@ -175,6 +198,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
       for (int d = 0; d < kWidthBlocks; ++d) {
+        settle();
         const typename M::B x = M::load_b(vs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(sums[t][d], a[t], x);
