@@ -125,6 +125,7 @@ class DeviceMemory {
   virtual void* fault() = 0;                           // a FaultReport of the device, zero at first; RunContext::fault
   virtual void read_fault(FaultReport* pinned) = 0;    // asks for a copy; there once a later mark has passed
   virtual FaultReport* pinned_report() = 0;            // memory for that, never freed
+  virtual void pin_ahead(size_t nbytes) = 0;           // host memory for so many bytes on their way at once
   virtual uint64_t mark() = 0;                         // names what was asked so far
   virtual bool passed(uint64_t mark) = 0;              // whether that is done; does not wait
   virtual std::unique_ptr<Replay> make_replay() = 0;

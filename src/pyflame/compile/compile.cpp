@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <filesystem>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <unordered_map>
 
 #include "pyflame/base/env.h"
+#include "pyflame/compile/choices.h"
 #include "pyflame/compile/program.h"
 
 namespace pyflame {
@@ -44,6 +46,27 @@ size_t select(const Problem& p, std::span<const Impl> impls, std::vector<Refused
   for (const Refused& r : refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
   PF_FAIL(NotImplemented, "{}: no implementation on {}; got {}; refusals: {}", op_name(p.root().op),
           p.graph.device.str(), describe_node(p.graph, p.root()), why);
+}
+
+// On a device the list's order is a guess, and what was measured is better: an entry that won before is taken, and where there is a
+// budget for measuring (PYFLAME_TUNE_BUDGET_MS) the others that accept are noted for the first run.
+size_t prefer_measured(const Backend& backend, const Problem& p, std::span<const Impl> impls, size_t chosen,
+                       Step& step) {
+  if (!has_own_memory(p.graph.device.type) || chosen + 1 >= impls.size()) return chosen;
+  static const bool any = env::tune_budget_ms() > 0 || std::filesystem::exists(env::cache_dir() + "/choices.sqlite");
+  if (!any) return chosen;
+  std::vector<size_t> accepting = {chosen};
+  for (size_t i = chosen + 1; i < impls.size(); ++i)
+    if (!impls[i].accepts(p)) accepting.push_back(i);
+  if (accepting.size() < 2) return chosen;
+  const auto best =
+      Choices::in(env::cache_dir())
+          .best(environment_of(backend, p.graph.device.index), std::string(op_name(p.root().op)), problem_key(p));
+  for (const size_t i : accepting)
+    if (best && *best == impls[i].name) return i;
+  if (!best && env::tune_budget_ms() > 0)
+    for (size_t i = 1; i < accepting.size(); ++i) step.others.push_back(&impls[accepting[i]]);
+  return chosen;
 }
 
 void find_effects(const Graph& g, Step& step) {
@@ -112,7 +135,8 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
     step.group = std::move(group);
     const Problem problem{p->graph, step.group};
     const auto impls = p->backend->impls(problem);
-    const size_t chosen = select(problem, impls, step.refused);
+    const size_t first = select(problem, impls, step.refused);
+    const size_t chosen = prefer_measured(*p->backend, problem, impls, first, step);
     step.impl = impls[chosen].name;
     if (p->backend->executes()) step.executable = impls[chosen].make(problem);
     if (chosen > 0 && chosen + 1 == impls.size() && p->backend->last_is_slow()) note_fallback(problem, step);

@@ -36,6 +36,10 @@ struct Step {
   std::vector<int32_t> reads, writes;  // slots
   std::vector<bool> covers;            // per write: the whole slot is written and the step does not read it
   size_t workspace_offset = 0;         // in the arena
+  // While it is to be measured (runtime/choose.h): the other entries that accept it, and the one that turned out to be faster.
+  std::vector<const Impl*> others;
+  std::unique_ptr<Executable> winner;
+  const char* winner_name = nullptr;
 };
 
 struct ProgramState;  // what the runtime knows of a program (runtime/state.h)

@@ -307,6 +307,14 @@ void set_memory_limit(uint64_t bytes, Device device) {
   a.limit_read = true;
 }
 
+void warm_up_memory(uint64_t bytes, Device device) {
+  free_raw(device, allocate_raw(device, bytes, MemoryUse::tensors), bytes, MemoryUse::tensors);
+}
+
+void warm_up_pinned(uint64_t bytes, Device device) {
+  if (DeviceMemory* memory = device_memory(device)) memory->pin_ahead(bytes);
+}
+
 void set_memory_fraction(double fraction, Device device) {
   PF_CHECK(fraction > 0 && fraction <= 1, Value,
            "set_memory_fraction: not a fraction; got {}; expected more than 0 and at most 1", fraction);

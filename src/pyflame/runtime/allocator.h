@@ -49,6 +49,9 @@ std::string memory_report(Device device);
 void reset_peak_memory(Device device = {});
 void empty_cache();                                         // gives cached blocks of every device back
 void set_memory_limit(uint64_t bytes, Device device = {});  // 0: none
-void set_memory_fraction(double fraction, Device device);   // of the device's whole memory
+// Takes so many bytes from the driver, in one piece, and keeps them for later; pins host memory for uploads of so many.
+void warm_up_memory(uint64_t bytes, Device device);
+void warm_up_pinned(uint64_t bytes, Device device);
+void set_memory_fraction(double fraction, Device device);  // of the device's whole memory
 
 }  // namespace pyflame

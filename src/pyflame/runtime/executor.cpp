@@ -14,6 +14,7 @@
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/blame.h"
+#include "pyflame/runtime/choose.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/explain_log.h"
 #include "pyflame/runtime/in_flight.h"
@@ -164,8 +165,10 @@ class Run {
       const Replayer::Plan plan = sound ? state.replayer.plan(frame) : Replayer::Plan::Launch;
       if (plan == Replayer::Plan::Verify) state.replayer.snapshot(frame);
       if (plan != Replayer::Plan::Done) {
+        choosing_ = poison_.empty() && worth_choosing(p_);
         const auto start = std::chrono::steady_clock::now();
         run_steps(frame, level);
+        if (choosing_) seat_winners(p_);
         if (sound && poison_.empty()) state.replayer.launched(microseconds_since(start));
       }
       if (plan == Replayer::Plan::Verify && poison_.empty()) state.replayer.verify(frame);
@@ -208,16 +211,26 @@ class Run {
       for (int32_t s : step.reads) bad |= poison_[static_cast<size_t>(s)] != nullptr;
     if (bad && !spread_poison(p_, step, poison_)) return;
     try {
+      if (choosing_ && !bad) time_entries(frame, k);
       if (step.executable) step.executable->run(frame.context(k));
       if (!poison_.empty() && !bad)
         for (size_t i = 0; i < step.writes.size(); ++i)
           if (step.covers[i]) poison_[static_cast<size_t>(step.writes[i])] = nullptr;
     } catch (const Error& e) {
-      const Error told = memory_ ? blamed(w_.device, e) : e;
-      failed(step, told.kind(), told.what());
+      if (memory_ && e.kind() == ErrorKind::Device) lost(step, e);
+      else failed(step, e.kind(), e.what());
     } catch (const std::exception& e) {
       failed(step, ErrorKind::Runtime, e.what());
     }
+  }
+
+  // The driver tells of it now; it may have happened in any step before.
+  void lost(const Step& step, const Error& e) {
+    const std::string node = describe_node(p_.graph, p_.graph.nodes[static_cast<size_t>(step.group.nodes[0])]);
+    const Error told =
+        blamed(w_.device, Error(e.kind(), fmt::format("{}\n  noticed at {} with {}", e.what(), node, step.impl)));
+    const auto poison = make_poison(told.kind(), told.what());
+    for (int32_t s : step.writes) poison_of(static_cast<size_t>(s)) = poison;
   }
 
   void failed(const Step& step, ErrorKind kind, const char* what) {
@@ -232,6 +245,7 @@ class Run {
   DeviceMemory* memory_;
   Scratch& scratch_;
   Poisons poison_;  // empty: none
+  bool choosing_ = false;
 };
 
 std::vector<uint8_t> liveness_of(const Window& w, bool all_live) {

@@ -19,6 +19,8 @@ size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
 
+bool Segments::higher(const Block* a, const Block* b) { return a->data > b->data; }
+
 Segments::Block* Segments::take_free(Free& from, size_t size) {
   Block key{nullptr, size, false};
   const auto it = from.lower_bound(&key);
@@ -92,6 +94,8 @@ void* Segments::get(size_t nbytes) {
   const bool small = size <= kSmall;
   if (small)
     if (const auto it = waiting_.find(size); it != waiting_.end() && !it->second.empty()) {
+      // The lowest address: which blocks are free then says alone who gets which, and a loop comes round to the same ones soonest.
+      std::pop_heap(it->second.begin(), it->second.end(), higher);
       Block* b = it->second.back();
       it->second.pop_back();
       stats_.active += b->size;
@@ -113,8 +117,13 @@ void* Segments::get(size_t nbytes) {
 void Segments::put(void* p) {
   Block* b = blocks_.at(p).get();
   stats_.active -= b->size;
-  if (b->small) waiting_[b->size].push_back(b);
-  else join(b);
+  if (!b->small) {
+    join(b);
+    return;
+  }
+  std::vector<Block*>& list = waiting_[b->size];
+  list.push_back(b);
+  std::push_heap(list.begin(), list.end(), higher);
 }
 
 void Segments::trim() {

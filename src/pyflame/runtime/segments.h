@@ -48,6 +48,7 @@ class Segments {
     }
   };
   using Free = std::set<Block*, BySize>;
+  static bool higher(const Block* a, const Block* b);
   Block* take_free(Free& from, size_t size);
   Block* new_segment(size_t size, bool small);
   void split(Block* b, size_t size);
@@ -58,7 +59,7 @@ class Segments {
   DeviceMemory& driver_;
   std::unordered_map<void*, std::unique_ptr<Block>> blocks_;  // by address
   Free small_, large_;
-  std::unordered_map<size_t, std::vector<Block*>> waiting_;  // small, free, not joined; by size
+  std::unordered_map<size_t, std::vector<Block*>> waiting_;  // small, free, not joined; by size, heaps by address
   size_t limit_ = 0;
   Stats stats_;
 };

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "pyflame/autograd/autograd.h"
+#include "pyflame/backends/gpu/arch.h"
 #include "pyflame/backends/gpu/device.h"
 #include "pyflame/backends/gpu/graph.h"
 #include "pyflame/backends/gpu/pinned.h"
@@ -12,6 +14,7 @@
 #include "pyflame/compile/explain.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/optim/optim.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
@@ -27,6 +30,15 @@ TEST(GpuGraphs, AreOffWhereTheyAreKnownToBeWrong) {
   EXPECT_EQ(gpu::graphs_corrupt(DeviceType::rocm, "gfx1100", 70253211), "");
   EXPECT_NE(gpu::graphs_corrupt(DeviceType::rocm, "gfx950", 70051831), "");
   EXPECT_EQ(gpu::graphs_corrupt(DeviceType::cuda, "sm_90", 13000), "");
+}
+
+TEST(GpuArch, AnOverrideIntoAnotherFamilyIsRefused) {
+  EXPECT_EQ(gpu::override_refusal("V", "10.3.0", 100301), "");
+  EXPECT_EQ(gpu::override_refusal("V", "11.0.0", 110003), "");
+  EXPECT_EQ(gpu::override_refusal("V", "", 110003), "");
+  const std::string why = gpu::override_refusal("V", "10.3.0", 110000);
+  for (const char* part : {"V=10.3.0", "gfx1100", "unset V"}) EXPECT_NE(why.find(part), std::string::npos) << why;
+  EXPECT_NE(gpu::override_refusal("V", "9.0.10", 90402), "");
 }
 
 class GpuRunTime : public ::testing::Test {
@@ -133,6 +145,80 @@ TEST_F(GpuRunTime, ReplaysComputeWhatLaunchesDo) {
   if (may && env::gpu_graphs() == "1") {
     EXPECT_GT(after.replays, before.replays + 20);
   }
+}
+
+struct Net {
+  Device where;
+  std::vector<std::pair<std::string, Tensor>> params;
+  Net(Device d, const std::vector<Tensor>& from) : where(d) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      Tensor t = d == Device{} ? clone(from[i]) : to_device(from[i], d);
+      t.set_requires_grad(true);
+      params.emplace_back("p" + std::to_string(i), t);
+    }
+  }
+  Tensor loss(const Tensor& x, const Tensor& y) const {
+    Tensor h = to_device(x, where);
+    for (size_t i = 0; i < params.size(); i += 2) {
+      h = linear(h, params[i].second, params[i + 1].second);
+      if (i + 2 < params.size()) h = relu(h);
+    }
+    return cross_entropy(h, to_device(y, where));
+  }
+};
+
+// Windows that follow each other, memory that is reused, updates in place, replays: everything at once.
+TEST_F(GpuRunTime, TrainingIsTheHosts) {
+  std::vector<Tensor> start;
+  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{24, 33}, {16, 24}, {10, 16}}) {
+    start.push_back(mul(rand({out, in}, DType::float32, Device{}), 0.2));
+    start.push_back(zeros({out}, DType::float32, Device{}));
+  }
+  const Tensor x = rand({8, 33}, DType::float32, Device{}), y = remainder(arange(0, 8, 1, DType::int64, Device{}), 10);
+  Net host(Device{}, start), gpu(where_, start);
+  optim::Adam host_adam(host.params, {.lr = 1e-2}), gpu_adam(gpu.params, {.lr = 1e-2});
+  for (int i = 0; i < 25; ++i) {
+    const Tensor a = host.loss(x, y), b = gpu.loss(x, y);
+    host_adam.zero_grad();
+    gpu_adam.zero_grad();
+    autograd::backward({a});
+    autograd::backward({b});
+    for (size_t k = 0; k < host.params.size(); ++k) {
+      const std::vector<float> want = read(host.params[k].second.grad()), got = read(gpu.params[k].second.grad());
+      for (size_t j = 0; j < want.size(); ++j)
+        ASSERT_NEAR(got[j], want[j], 1e-4) << "step " << i << ", gradient " << k << ", element " << j;
+    }
+    host_adam.step();
+    gpu_adam.step();
+    ASSERT_NEAR(read(b)[0], read(a)[0], 1e-4) << "step " << i;
+    for (size_t k = 0; k < host.params.size(); ++k) {
+      const std::vector<float> want = read(host.params[k].second), got = read(gpu.params[k].second);
+      for (size_t j = 0; j < want.size(); ++j)
+        ASSERT_NEAR(got[j], want[j], 1e-3) << "step " << i << ", parameter " << k;
+    }
+  }
+}
+
+// Without a read in between: as a program trains.
+TEST_F(GpuRunTime, TrainingLearns) {
+  std::vector<Tensor> start;
+  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{24, 33}, {16, 24}, {10, 16}}) {
+    start.push_back(mul(sub(rand({out, in}, DType::float32, Device{}), 0.5), 0.4));
+    start.push_back(zeros({out}, DType::float32, Device{}));
+  }
+  const Tensor x = to_device(rand({8, 33}, DType::float32, Device{}), where_),
+               y = to_device(remainder(arange(0, 8, 1, DType::int64, Device{}), 10), where_);
+  Net net(where_, start);
+  optim::Adam adam(net.params, {.lr = 1e-2});
+  std::vector<Tensor> losses;
+  for (int i = 0; i < 200; ++i) {
+    losses.push_back(net.loss(x, y));
+    adam.zero_grad();
+    autograd::backward({losses.back()});
+    adam.step();
+  }
+  EXPECT_GT(read(losses.front())[0], 2.0f);
+  EXPECT_LT(read(losses.back())[0], 0.1f);
 }
 
 }  // namespace

@@ -3,7 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 namespace pyflame::gpu {
@@ -18,6 +22,32 @@ std::string arch_name(const Rt& rt, int ordinal) {
   const std::string name(buffer.data() + kHipPropertiesNameAt,
                          strnlen(buffer.data() + kHipPropertiesNameAt, kHipPropertiesNameBytes));
   return name.rfind("gfx", 0) == 0 ? name.substr(0, name.find(':')) : "";
+}
+
+std::string override_refusal(const std::string& variable, const std::string& value, int version) {
+  int major = 0, minor = 0, step = 0;
+  if (value.empty() || version <= 0 || std::sscanf(value.c_str(), "%d.%d.%d", &major, &minor, &step) != 3) return "";
+  const int real_major = version / 10000, real_minor = version / 100 % 100;
+  if (major == real_major && minor == real_minor) return "";
+  return fmt::format("{}={} makes a gfx{}{}{:x} run code of another family of instruction sets; unset {}", variable,
+                     value, real_major, real_minor, version % 100, variable);
+}
+
+std::string override_refusal() {
+  const std::string name = "HSA_OVERRIDE_GFX_VERSION";
+  std::error_code none;
+  for (const auto& node : std::filesystem::directory_iterator("/sys/class/kfd/kfd/topology/nodes", none)) {
+    std::ifstream in(node.path() / "properties");
+    int version = 0;
+    for (std::string key, value; in >> key >> value;)
+      if (key == "gfx_target_version") version = std::atoi(value.c_str());
+    for (const std::string& variable : {name + "_" + node.path().filename().string(), name})
+      if (const char* value = std::getenv(variable.c_str())) {
+        if (std::string why = override_refusal(variable, value, version); !why.empty()) return why;
+        break;  // the node's own variable goes before the other one
+      }
+  }
+  return "";
 }
 
 }  // namespace pyflame::gpu

@@ -8,4 +8,11 @@ namespace pyflame::gpu {
 
 std::string arch_name(const Rt& rt, int ordinal);  // "gfx942", "sm_90"
 
+// HSA_OVERRIDE_GFX_VERSION makes the HIP runtime take a GPU for another one. Within a family of instruction sets that is a known way
+// around a missing table; into another one it runs code that the GPU does not have, and computes garbage or hangs. `value` is the
+// variable's, `version` the driver's number of the real GPU (90402 is gfx942). Empty where nothing is wrong.
+std::string override_refusal(const std::string& variable, const std::string& value, int version);
+// The same for the GPUs of this machine and this process's variables.
+std::string override_refusal();
+
 }  // namespace pyflame::gpu

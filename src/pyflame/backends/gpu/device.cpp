@@ -177,6 +177,11 @@ FaultReport* GpuDevice::pinned_report() {
   return new (p) FaultReport;
 }
 
+void GpuDevice::pin_ahead(size_t nbytes) {
+  enter();
+  transfers_->warmup(nbytes);
+}
+
 Event GpuDevice::take_event() const {
   enter();
   Event e = nullptr;
@@ -235,6 +240,9 @@ DeviceInfo GpuDevice::info() const {
   info.free_memory = free_bytes;
   info.compute_units = arch_.compute_units;
   info.wave_size = arch_.wave;
+  int version = 0;
+  rt_.driver_version(&version);
+  info.extra.emplace_back("driver", std::to_string(version));
   return info;
 }
 

@@ -74,6 +74,7 @@ class GpuDevice final : public DeviceMemory {
   void* fault() override { return fault_; }
   void read_fault(FaultReport* pinned) override;
   FaultReport* pinned_report() override;
+  void pin_ahead(size_t nbytes) override;
   uint64_t mark() override;
   bool passed(uint64_t mark) override;
   std::unique_ptr<Replay> make_replay() override;

@@ -5,12 +5,22 @@
 #include <cstring>
 
 #include "pyflame/backends/gpu/device.h"
+#include "pyflame/base/threads.h"
 
 namespace pyflame::gpu {
 
 namespace {
 constexpr unsigned kNonBlocking = 1;
 constexpr size_t kAlign = 256;
+
+// One thread reads a fifth of what the bus carries.
+void copy_bytes(char* to, const char* from, size_t nbytes) {
+  constexpr int64_t kPiece = 256 << 10;
+  parallel_for((static_cast<int64_t>(nbytes) + kPiece - 1) / kPiece, 2, [&](int64_t begin, int64_t end) {
+    const auto first = static_cast<size_t>(begin * kPiece), last = std::min(nbytes, static_cast<size_t>(end * kPiece));
+    std::memcpy(to + first, from + first, last - first);
+  });
+}
 }  // namespace
 
 void* Transfers::pin(size_t nbytes) {
@@ -94,7 +104,7 @@ void Transfers::upload_blocks(void* to, const void* from, size_t nbytes) {
     char* target = static_cast<char*>(to) + at;
     Block& b = next_block();
     b.used = false;  // until the copy is on its way
-    std::memcpy(b.pinned, static_cast<const char*>(from) + at, n);
+    copy_bytes(b.pinned, static_cast<const char*>(from) + at, n);
     if (overlap && !b.staging && rt.allocate(&b.staging, kBlock) != 0) b.staging = nullptr;
     if (!overlap || !b.staging) {
       device_.check(rt.copy_in(target, b.pinned, n, device_.own_stream()), "copying to the device");
@@ -141,7 +151,7 @@ void Transfers::download(void* to, const void* from, size_t nbytes) {
     }
     Block& b = down_[done % down_.size()];
     device_.check(rt.event_wait(b.copied), "waiting for the device");
-    if (size(done) > 0) std::memcpy(static_cast<char*>(to) + done * kBlock, b.pinned, size(done));
+    if (size(done) > 0) copy_bytes(static_cast<char*>(to) + done * kBlock, b.pinned, size(done));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "pyflame/backends/gpu/arch.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -43,6 +44,8 @@ void load(DeviceType type, Loaded& out) {
     out.why = fmt::format("the {} is too old: it lacks {}", hip ? "HIP runtime" : "CUDA driver", missing);
     return;
   }
+  if (hip)
+    if (out.why = override_refusal(); !out.why.empty()) return;
   int count = 0;
   Result result = out.rt.init(0);
   if (result == 0) result = out.rt.device_count(&count);

@@ -1,0 +1,46 @@
+// What was measured of implementation entries: a SQLite file in PYFLAME_CACHE_DIR, shared by processes. A measurement belongs to an
+// environment (device, architecture, driver, libraries, PyFlame's version): in another one it says nothing. What cannot be opened, read
+// or written is as if it were empty, and is said once.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pyflame/backends/backend.h"
+
+namespace pyflame {
+
+struct Measurement {
+  std::string entry;  // Impl::name
+  double us = 0;
+  double error = 0;  // greatest difference to the first entry's result, relative to its greatest value
+  bool sound = true;
+};
+
+struct Environment {
+  std::string device, architecture, driver, libraries, pyflame;
+};
+Environment environment_of(const Backend& backend, int index);
+
+// Everything that decides what an entry does: ops, attributes, shapes, strides, dtypes.
+std::string problem_key(const Problem& p);
+
+class Choices {
+ public:
+  // The folder's file; another one for each folder.
+  static Choices& in(const std::string& folder);
+  // The fastest sound entry that was measured; empty: none was.
+  std::optional<std::string> best(const Environment& e, const std::string& op, const std::string& problem);
+  void store(const Environment& e, const std::string& op, const std::string& problem,
+             const std::vector<Measurement>& all);
+  const std::string& trouble() const { return trouble_; }  // why it is not used; empty: it is
+
+ private:
+  explicit Choices(const std::string& folder);
+  bool run(const char* sql);
+  std::optional<int64_t> environment_id(const Environment& e, bool make);
+  void* db_ = nullptr;
+  std::string trouble_;
+};
+
+}  // namespace pyflame

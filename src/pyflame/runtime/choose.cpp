@@ -1,0 +1,182 @@
+// See choose.h.
+#include "pyflame/runtime/choose.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+
+#include "pyflame/base/env.h"
+#include "pyflame/compile/choices.h"
+#include "pyflame/ops/helpers.h"
+#include "pyflame/runtime/allocator.h"
+
+namespace pyflame {
+
+namespace {
+
+constexpr int kRounds = 5;                        // the fastest counts
+constexpr int kEach = 4;                          // runs between two waits
+constexpr double kWins = 0.97;                    // a later entry must be so much faster than the first
+constexpr double kNear = 256;                     // greatest difference, in units of the dtype's rounding
+constexpr size_t kMostBytes = size_t{256} << 20;  // of results that are kept for comparison
+
+ChoiceStats g_stats;  // under the engine's lock, as all runs are
+
+double ms_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+bool budget_left() { return g_stats.spent_ms < static_cast<double>(env::tune_budget_ms()); }
+
+struct Output {
+  char* at;
+  size_t nbytes;
+  DType dtype;
+};
+
+std::vector<Output> outputs_of(const Frame& f, const Step& step) {
+  std::vector<Output> out;
+  for (const int32_t s : step.writes) {
+    const auto slot = static_cast<size_t>(s);
+    DType dtype = DType::uint8;
+    for (const int32_t m : step.group.nodes)
+      for (const Operand& o : f.program.graph.nodes[static_cast<size_t>(m)].outs)
+        if (f.program.graph.bindings[static_cast<size_t>(o.index)].slot == s) dtype = o.dtype;
+    if (f.bases[slot]) out.push_back({f.bases[slot], f.program.graph.slots[slot].nbytes, dtype});
+  }
+  return out;
+}
+
+std::vector<char> fetch(DeviceMemory& m, const std::vector<Output>& outputs) {
+  size_t total = 0;
+  for (const Output& o : outputs) total += o.nbytes;
+  std::vector<char> bytes(total);
+  size_t at = 0;
+  for (const Output& o : outputs) {
+    m.to_host(bytes.data() + at, o.at, o.nbytes);
+    at += o.nbytes;
+  }
+  return bytes;
+}
+
+// The greatest difference relative to the greatest value, in units of the dtype's rounding; infinity where one of them is not finite
+// and the other is.
+double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs) {
+  double worst = 0;
+  size_t at = 0;
+  for (const Output& o : outputs) {
+    dispatch(o.dtype, [&]<class T>() {
+      const auto* x = reinterpret_cast<const T*>(a.data() + at);
+      const auto* y = reinterpret_cast<const T*>(b.data() + at);
+      double scale = 0, difference = 0;
+      for (size_t i = 0; i < o.nbytes / sizeof(T); ++i) {
+        const double p = static_cast<double>(static_cast<float>(x[i])),
+                     q = static_cast<double>(static_cast<float>(y[i]));
+        if (!std::isfinite(p) || !std::isfinite(q)) {
+          if (!(p == q || (std::isnan(p) && std::isnan(q)))) difference = INFINITY;
+          continue;
+        }
+        scale = std::max(scale, std::fabs(p));
+        difference = std::max(difference, std::fabs(p - q));
+      }
+      const double eps = o.dtype == DType::bfloat16  ? 7.8e-3
+                         : o.dtype == DType::float16 ? 9.8e-4
+                         : is_float(o.dtype)         ? 1.2e-7
+                                                     : 1e-30;
+      if (difference > 0) worst = std::max(worst, difference / (std::max(scale, 1e-30) * eps));
+    });
+    at += o.nbytes;
+  }
+  return worst;
+}
+
+}  // namespace
+
+bool worth_choosing(const Program& p) {
+  if (env::tune_budget_ms() == 0 || p.runs > 1 || !budget_left()) return false;
+  return std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return !s.others.empty(); });
+}
+
+void time_entries(const Frame& f, size_t k) {
+  Step& step = f.program.steps[k];
+  if (step.others.empty() || !step.executable || !budget_left()) return;
+  for (const int32_t s : step.writes)
+    if (std::find(step.reads.begin(), step.reads.end(), s) != step.reads.end())
+      return;  // in place: it cannot be run twice
+  const auto began = std::chrono::steady_clock::now();
+  const std::vector<Output> outputs = outputs_of(f, step);
+  size_t bytes = 0;
+  for (const Output& o : outputs) bytes += o.nbytes;
+  if (bytes == 0 || bytes > kMostBytes) return;
+  const Problem problem{f.program.graph, step.group};
+  DeviceMemory& m = *f.memory;
+  std::vector<Measurement> all;
+  std::vector<char> expected;
+  const auto measure = [&](const char* name, Executable& e) {
+    Measurement r{name, 1e30, 0, false};
+    const size_t need = e.workspace();
+    void* workspace = nullptr;
+    try {
+      workspace = allocate_raw(f.window.device, need, MemoryUse::replays);
+      RunContext ctx = f.context(k);
+      ctx.workspace = workspace;
+      for (const Output& o : outputs) m.fill(o.at, 0xff, o.nbytes);
+      e.run(ctx);  // the first one compiles and loads
+      const std::vector<char> got = fetch(m, outputs);
+      if (expected.empty()) expected = got;
+      r.error = distance(expected, got, outputs);
+      r.sound = r.error <= kNear;
+      for (int i = 0; i < kRounds && r.sound && budget_left(); ++i) {
+        m.wait();
+        const auto start = std::chrono::steady_clock::now();
+        for (int j = 0; j < kEach; ++j) e.run(ctx);
+        m.wait();
+        r.us = std::min(r.us, ms_since(start) * 1e3 / kEach);
+      }
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::Device) throw;
+      r.sound = false;
+    }
+    free_raw(f.window.device, workspace, need, MemoryUse::replays);
+    ++g_stats.entries;
+    g_stats.unsound += !r.sound;
+    all.push_back(r);
+  };
+  measure(step.impl, *step.executable);
+  const Impl* best = nullptr;
+  double best_us = all[0].us * kWins;
+  for (const Impl* other : step.others) {
+    if (!all[0].sound || !budget_left()) break;
+    std::unique_ptr<Executable> e = other->make(problem);
+    measure(other->name, *e);
+    if (all.back().sound && all.back().us < best_us) {
+      best = other;
+      best_us = all.back().us;
+      step.winner = std::move(e);
+    }
+  }
+  if (best) {
+    step.winner_name = best->name;
+    ++g_stats.changed;
+  }
+  ++g_stats.problems;
+  g_stats.spent_ms += ms_since(began);
+  Choices::in(env::cache_dir())
+      .store(environment_of(*f.program.backend, f.window.device.index), std::string(op_name(problem.root().op)),
+             problem_key(problem), all);
+}
+
+void seat_winners(Program& p) {
+  bool changed = false;
+  for (Step& s : p.steps)
+    if (s.winner) {
+      s.executable = std::move(s.winner);
+      s.impl = s.winner_name;
+      changed = true;
+    }
+  if (changed) plan_memory(p, env::plan_memory());
+}
+
+ChoiceStats choice_stats() { return g_stats; }
+
+}  // namespace pyflame
