@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "casters.h"
+#include "pyflame/backends/backend.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/compile/explain.h"
 #include "pyflame/compile/program.h"
@@ -64,6 +65,19 @@ void bind_devices(nb::module_& m) {
       "rocm_unavailable_reason", [] { return unavailable_reason(DeviceType::rocm); },
       "Why no AMD GPU can be used and what mends it; empty when one can.");
   m.def(
+      "rocm_set_device", [](int index) { set_current_device(parse_device(fmt::format("rocm:{}", index))); },
+      "device_id"_a = 0, "set_device of an AMD GPU by number.");
+  m.def(
+      "rocm_get_device", [] { return current_device().type == DeviceType::rocm ? current_device().index : -1; },
+      "The number of the current AMD GPU; -1 when the current device is another.");
+  m.def(
+      "rocm_synchronize",
+      [] {
+        Unlocked u;
+        synchronize();
+      },
+      "synchronize().");
+  m.def(
       "cuda_is_available", [] { return device_available(DeviceType::cuda); }, "Whether an NVIDIA GPU can be used.");
 }
 
@@ -78,9 +92,9 @@ nb::dict cache_dict() {
   return d;
 }
 
-Device asked(const std::optional<std::string>& device) { return device ? parse_device(*device) : current_device(); }
+Device asked(nb::handle device) { return device.is_none() ? current_device() : device_from(device); }
 
-nb::dict memory_dict(const std::optional<std::string>& device) {
+nb::dict memory_dict(nb::handle device) {
   const MemoryStats s = memory_stats(asked(device));
   nb::dict d;
   d["allocated"] = s.allocated;
@@ -89,6 +103,15 @@ nb::dict memory_dict(const std::optional<std::string>& device) {
   d["arena"] = s.arena;
   d["limit"] = s.limit;
   d["allocations"] = s.allocations;
+  if (!has_own_memory(asked(device).type)) return d;
+  d["reserved"] = s.reserved;
+  d["peak_reserved"] = s.peak_reserved;
+  d["split"] = s.split;
+  d["largest_hole"] = s.largest_hole;
+  d["segments"] = s.segments;
+  d["retries"] = s.retries;
+  d["failures"] = s.failures;
+  for (size_t i = 0; i < kMemoryUses.size(); ++i) d[kMemoryUses[i]] = s.by_use[i];
   return d;
 }
 
@@ -131,17 +154,28 @@ void bind_runtime(nb::module_& m) {
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
-  m.def("memory_stats", &memory_dict, "device"_a = nb::none(),
+  m.def("memory_stats", &memory_dict, "device"_a.none() = nb::none(),
         "Of a device (default: the current one): bytes allocated now and at the peak, bytes cached for reuse, bytes of "
         "the arena, the limit.");
   m.def(
-      "reset_peak_memory", [](const std::optional<std::string>& device) { reset_peak_memory(asked(device)); },
-      "device"_a = nb::none(), "The peak starts from what is allocated now.");
+      "reset_peak_memory", [](nb::handle device) { reset_peak_memory(asked(device)); },
+      "device"_a.none() = nb::none(), "The peak starts from what is allocated now.");
+  m.def(
+      "memory_report", [](nb::handle device) { return memory_report(asked(device)); },
+      "device"_a.none() = nb::none(), "Where a GPU's memory is, as text: live, cached, held by others.");
+  m.def(
+      "set_memory_fraction",
+      [](double fraction, nb::handle device) { set_memory_fraction(fraction, asked(device)); },
+      "fraction"_a, "device"_a.none() = nb::none(), "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
+  m.def("_pin_ahead", [](size_t nbytes, const std::string& device) {
+    Unlocked u;
+    device_memory(parse_device(device))->pin_ahead(nbytes);
+  });
   m.def("empty_cache", &empty_cache, "Gives cached memory back to the operating system.");
   m.def(
       "set_memory_limit",
-      [](uint64_t bytes, const std::optional<std::string>& device) { set_memory_limit(bytes, asked(device)); },
-      "bytes"_a, "device"_a = nb::none(), "At most this many bytes; 0: no limit.");
+      [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, asked(device)); },
+      "bytes"_a, "device"_a.none() = nb::none(), "At most this many bytes; 0: no limit.");
   m.attr("__version__") = PYFLAME_VERSION;
 }
 
