@@ -147,6 +147,48 @@ TEST_F(GpuRunTime, ReplaysComputeWhatLaunchesDo) {
   }
 }
 
+// A bad index is told at the first read of what depends on it, with op and numbers; everything else is sound, and the device goes on.
+TEST_F(GpuRunTime, ABadIndexTaintsWhatDependsOnIt) {
+  const Tensor table = to_device(arange(0, 20, 1, DType::float32, Device{}), where_);
+  const auto index = [&](int64_t i) { return full({2}, static_cast<double>(i), DType::int64, where_); };
+  const Tensor good = index_select(table, 0, index(3));
+  cut_window();
+  const Tensor bad = index_select(table, 0, index(25));
+  const Tensor beside = add(table, 1.0);
+  cut_window();
+  const Tensor derived = mul(bad, 2.0);  // in a window of its own
+  const Tensor also_good = index_select(table, 0, index(4));
+  cut_window();
+  EXPECT_EQ(read(good), (std::vector<float>{3, 3}));
+  EXPECT_EQ(read(beside)[19], 20.0f);
+  for (const Tensor& t : {bad, derived, bad}) try {
+      read(t);
+      ADD_FAILURE() << "an index was out of range";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::Index);
+      for (const char* part : {"index_select", "25", "20", "float32(20,)"})
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << part << " is missing in: " << e.what();
+    }
+  EXPECT_EQ(read(also_good), (std::vector<float>{4, 4}));
+  EXPECT_NO_THROW(synchronize());  // it was told
+  const Tensor after = index_select(table, 0, index(19));
+  EXPECT_EQ(read(after), (std::vector<float>{19, 19}));
+  index_select(table, 0, index(-1));
+  EXPECT_THROW(synchronize(), Error);  // nobody holds it: told all the same
+  EXPECT_NO_THROW(synchronize());
+}
+
+TEST_F(GpuRunTime, CopiesBetweenDevices) {
+  if (device_count(where_.type) < 2) GTEST_SKIP() << "one device only";
+  const Device other{where_.type, 1};
+  const Tensor x = rand({1000, 333}, DType::float32, where_);
+  const Tensor y = to_device(add(x, 1.0), other);
+  const Tensor z = to_device(mul(y, 2.0), where_);
+  const std::vector<float> want = read(mul(add(x, 1.0), 2.0)), got = read(z);
+  EXPECT_EQ(got, want);
+  EXPECT_EQ(y.device(), other);
+}
+
 struct Net {
   Device where;
   std::vector<std::pair<std::string, Tensor>> params;
