@@ -3,6 +3,7 @@
 
 #include <map>
 #include <mutex>
+#include <type_traits>
 
 #include "pyflame/base/error.h"
 
@@ -55,6 +56,51 @@ BlasHandle blas_handle(const Blas& library, GpuDevice& device) {
     if (status != 0) handle = nullptr;
     PF_CHECK(status == 0, Runtime, "{}: no handle on {}; got status {}", library.numbers->name, device.arch().name,
              status);
+  }
+  return handle;
+}
+
+const RocBlas* rocblas(std::string* why) {
+  struct Found {
+    RocBlas blas;
+    std::string why;
+  };
+  static const Found* found = [] {
+    auto* f = new Found;
+    void* library = open_library(DeviceType::rocm, kRocBlasLibraries);
+    if (!library) {
+      f->why = "rocBLAS (librocblas.so) was not found; install ROCm's rocblas package";
+      return f;
+    }
+    const auto bind = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(library, name));
+      if (!function) f->why = std::string("rocBLAS lacks ") + name;
+    };
+    bind(f->blas.create, "rocblas_create_handle");
+    bind(f->blas.set_stream, "rocblas_set_stream");
+    bind(f->blas.set_workspace, "rocblas_set_workspace");
+    bind(f->blas.gemm, "rocblas_gemm_strided_batched_ex");
+    return f;
+  }();
+  if (why) *why = found->why;
+  return found->why.empty() ? &found->blas : nullptr;
+}
+
+BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device) {
+  constexpr size_t kWorkspace = size_t{32} << 20;
+  static std::mutex mutex;
+  static auto* handles = new std::map<const GpuDevice*, BlasHandle>;
+  std::lock_guard lock(mutex);
+  BlasHandle& handle = (*handles)[&device];
+  if (!handle) {
+    device.enter();
+    BlasHandle made = nullptr;
+    int status = library.create(&made);
+    if (status == 0) status = library.set_stream(made, device.stream());
+    void* memory = status == 0 ? device.allocate(kWorkspace) : nullptr;
+    if (memory) status = library.set_workspace(made, memory, kWorkspace);
+    PF_CHECK(status == 0, Runtime, "rocblas: no handle on {}; got status {}", device.arch().name, status);
+    handle = made;
   }
   return handle;
 }

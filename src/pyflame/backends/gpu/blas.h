@@ -65,4 +65,23 @@ const Blas* blas(DeviceType type, std::string* why = nullptr);
 // Its handle on a device. Made once; only here, because hipBLASLt ends the process when it is asked without a device.
 BlasHandle blas_handle(const Blas& library, GpuDevice& device);
 
+// rocBLAS: for architectures and types that hipBLASLt has no kernel for. No epilogues.
+struct RocBlas {
+  int (*create)(BlasHandle* handle) = nullptr;
+  int (*set_stream)(BlasHandle handle, Stream stream) = nullptr;
+  int (*set_workspace)(BlasHandle handle, void* memory, size_t bytes) = nullptr;
+  int (*gemm)(BlasHandle handle, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a, int a_type,
+              int lda, int64_t stride_a, const void* b, int b_type, int ldb, int64_t stride_b, const void* beta,
+              const void* c, int c_type, int ldc, int64_t stride_c, void* d, int d_type, int ldd, int64_t stride_d,
+              int batches, int compute, int algorithm, int32_t solution, uint32_t flags) = nullptr;
+};
+struct RocBlasNumbers {
+  int op_n, op_t, f16, f32, f64, bf16;
+};
+extern const RocBlasNumbers kRocBlasNumbers;
+extern const char* const kRocBlasLibraries[];
+const RocBlas* rocblas(std::string* why = nullptr);
+// On the device's stream, with memory of its own that it needs not ask for later.
+BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device);
+
 }  // namespace pyflame::gpu

@@ -211,6 +211,46 @@ class LibraryProduct final : public Executable {
   size_t odd_alignment_ = 0, workspace_ = 0;
 };
 
+// The same by rocBLAS, which is asked for no algorithm and has no epilogue.
+class RocBlasProduct final : public Executable {
+ public:
+  explicit RocBlasProduct(const Problem& p)
+      : product_(p.root()),
+        library_(*rocblas()),
+        handle_(rocblas_handle(library_, device(DeviceType::rocm, p.graph.device.index))),
+        a_(p.root().ins[0].index),
+        b_(p.root().ins[1].index),
+        c_(p.root().outs[0].index) {}
+  void run(const RunContext& ctx) override {
+    device(DeviceType::rocm, ctx.device).enter();
+    const Product& g = product_;
+    const RocBlasNumbers& n = kRocBlasNumbers;
+    const Layout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
+    const bool wide = g.dtype == DType::float64;
+    const int type = wide ? n.f64 : g.dtype == DType::float32 ? n.f32 : g.dtype == DType::float16 ? n.f16 : n.bf16;
+    const float one = 1, zero = 0;
+    const double wide_one = 1, wide_zero = 0;
+    const auto stride = [&](const Dims& batch) { return g.batch.empty() ? int64_t{0} : batch[0]; };
+    const auto whole = [](int64_t x) { return static_cast<int>(x); };
+    void* c = ctx.bindings[c_];
+    const int64_t ld = g.m == 1 ? g.n : g.c_row;
+    const int status =
+        library_.gemm(handle_, first.turned ? n.op_t : n.op_n, second.turned ? n.op_n : n.op_t, whole(g.n), whole(g.m),
+                      whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, ctx.bindings[b_], type,
+                      whole(first.ld), stride(g.b_batch), ctx.bindings[a_], type, whole(second.ld), stride(g.a_batch),
+                      wide ? static_cast<const void*>(&wide_zero) : &zero, c, type, whole(ld), stride(g.c_batch), c,
+                      type, whole(ld), stride(g.c_batch), whole(g.batches()), wide ? n.f64 : n.f32, 0, 0, 0);
+    PF_CHECK(status == 0, Runtime, "matmul: rocblas refused the product; got status {} for {} x {} x {} of {}", status,
+             g.m, g.k, g.n, dtype_name(g.dtype));
+  }
+
+ private:
+  Product product_;
+  const RocBlas& library_;
+  BlasHandle handle_;
+  int32_t a_, b_, c_;
+};
+
 }  // namespace
 
 Refusal library_refuses(const Problem& p, const Product& g) {
@@ -223,8 +263,8 @@ Refusal library_refuses(const Problem& p, const Product& g) {
     return "a matrix has no contiguous dim";
   if ((g.c_col != 1 && g.n > 1) || (g.c_row < g.n && g.m > 1)) return "the output's rows are not contiguous";
   std::string why;
-  if (!blas(p.graph.device.type, &why)) return why;
-  return std::nullopt;
+  if (blas(p.graph.device.type, &why) || (p.graph.device.type == DeviceType::rocm && rocblas())) return std::nullopt;
+  return why;
 }
 
 Refusal library_refuses_epilogue(const Problem& p) {
@@ -240,9 +280,27 @@ Refusal library_refuses_epilogue(const Problem& p) {
 }
 
 Refusal library_has_no_kernel(const Problem& p) {
-  if (LibraryProduct(p).has_algorithm()) return std::nullopt;
+  std::string why;
+  if (!blas(p.graph.device.type, &why)) return why;
+  try {
+    if (LibraryProduct(p).has_algorithm()) return std::nullopt;
+  } catch (const Error& e) {
+    return e.what();
+  }
   return "the library has no kernel for this problem";
 }
+
+Refusal rocblas_refuses(const Problem& p) {
+  if (p.graph.device.type != DeviceType::rocm) return "is for AMD's devices";
+  if (p.size() > 1) return "has no epilogues";
+  std::string why;
+  if (!rocblas(&why)) return why;
+  const Product g(p.root());
+  if (std::max({g.a_row, g.a_col, g.b_row, g.b_col, g.c_row}) > std::numeric_limits<int32_t>::max())
+    return "a stride is larger than the library's";
+  return std::nullopt;
+}
+std::unique_ptr<Executable> make_rocblas(const Problem& p) { return std::make_unique<RocBlasProduct>(p); }
 
 std::unique_ptr<Executable> make_library(const Problem& p) { return std::make_unique<LibraryProduct>(p); }
 

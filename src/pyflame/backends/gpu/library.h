@@ -1,4 +1,4 @@
-// Products by cuBLASLt or hipBLASLt.
+// Products by cuBLASLt or hipBLASLt; rocBLAS for what the latter has no kernel for.
 #pragma once
 #include "pyflame/backends/gpu/gemm.h"
 
@@ -13,5 +13,9 @@ Refusal library_refuses_epilogue(const Problem& p);
 Refusal library_has_no_kernel(const Problem& p);
 
 std::unique_ptr<Executable> make_library(const Problem& p);
+
+// Likewise after library_refuses.
+Refusal rocblas_refuses(const Problem& p);
+std::unique_ptr<Executable> make_rocblas(const Problem& p);
 
 }  // namespace pyflame::gpu

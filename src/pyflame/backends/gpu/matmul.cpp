@@ -336,13 +336,24 @@ Refusal accepts_few(const Problem& p) {
   return std::nullopt;
 }
 
+Refusal slower_library(const Product& g) {
+  if (library_time(g) <= own_time(g)) return std::nullopt;
+  return fmt::format("{:.1f} us by estimate; a kernel of our own {:.1f} us", library_time(g), own_time(g));
+}
+
 Refusal accepts_library(const Problem& p) {
   const Product g(p.root());
   if (auto no = library_refuses(p, g)) return no;
   if (auto no = library_refuses_epilogue(p)) return no;
-  if (own_time(g) < library_time(g))
-    return fmt::format("{:.1f} us by estimate; a kernel of our own {:.1f} us", library_time(g), own_time(g));
+  if (auto no = slower_library(g)) return no;
   return library_has_no_kernel(p);
+}
+
+Refusal accepts_rocblas(const Problem& p) {
+  const Product g(p.root());
+  if (auto no = rocblas_refuses(p)) return no;
+  if (auto no = library_refuses(p, g)) return no;
+  return slower_library(g);
 }
 
 // A group that is better cut in two: the library's product and a loop.
@@ -373,6 +384,7 @@ std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::m
 constexpr Impl kImpls[] = {
     {"gpu.gemv", accepts_few, make_few},
     {"gpu.blas", accepts_library, make_library},
+    {"rocm.rocblas", accepts_rocblas, make_rocblas},
     {"gpu.matmul_units", accepts_units, make_units},
     {"gpu.matmul", accepts_tile, make_tile},
 };

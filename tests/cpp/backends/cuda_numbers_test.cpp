@@ -1,0 +1,44 @@
+// The numbers that backends/cuda gives to cuBLASLt, against the library's own header. Compiled only where that is; needs no device.
+#include <gtest/gtest.h>
+
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+
+#include "pyflame/backends/gpu/blas.h"
+
+namespace pyflame {
+namespace {
+
+TEST(GpuBlas, NumbersAreCublaslts) {
+  const gpu::BlasNumbers& n = gpu::kCudaBlas;
+  EXPECT_EQ(n.op_n, CUBLAS_OP_N);
+  EXPECT_EQ(n.op_t, CUBLAS_OP_T);
+  EXPECT_EQ(n.compute_f32, CUBLAS_COMPUTE_32F);
+  EXPECT_EQ(n.compute_f64, CUBLAS_COMPUTE_64F);
+  EXPECT_EQ(n.compute_tf32, CUBLAS_COMPUTE_32F_FAST_TF32);
+  EXPECT_EQ(n.desc_trans_a, CUBLASLT_MATMUL_DESC_TRANSA);
+  EXPECT_EQ(n.desc_trans_b, CUBLASLT_MATMUL_DESC_TRANSB);
+  EXPECT_EQ(n.desc_epilogue, CUBLASLT_MATMUL_DESC_EPILOGUE);
+  EXPECT_EQ(n.desc_bias, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+  EXPECT_EQ(n.desc_bias_type, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+  EXPECT_EQ(n.layout_batch_count, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
+  EXPECT_EQ(n.layout_batch_stride, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+  EXPECT_EQ(n.preference_workspace, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+  EXPECT_EQ(n.preference_alignment_a, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+  EXPECT_EQ(n.preference_alignment_a + 3, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+  EXPECT_EQ(gpu::kBlasEpilogueNone, CUBLASLT_EPILOGUE_DEFAULT);
+  EXPECT_EQ(gpu::kBlasEpilogueRelu, CUBLASLT_EPILOGUE_RELU);
+  EXPECT_EQ(gpu::kBlasEpilogueBias, CUBLASLT_EPILOGUE_BIAS);
+  EXPECT_EQ(gpu::kBlasEpilogueGeluTanh, CUBLASLT_EPILOGUE_GELU);
+  EXPECT_EQ(n.result_bytes, sizeof(cublasLtMatmulHeuristicResult_t));
+  EXPECT_EQ(n.result_workspace_at, offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
+  EXPECT_EQ(n.result_state_at, offsetof(cublasLtMatmulHeuristicResult_t, state));
+  EXPECT_EQ(CUDA_R_32F, 0);
+  EXPECT_EQ(CUDA_R_64F, 1);
+  EXPECT_EQ(CUDA_R_16F, 2);
+  EXPECT_EQ(CUDA_R_16BF, 14);
+}
+
+}  // namespace
+}  // namespace pyflame
+#endif
