@@ -13,23 +13,28 @@ using gpu::AttentionKind;
 using gpu::AttentionMask;
 using gpu::AttentionSource;
 
-// The tiles depend on the wave's width: both texts in one file, and the compiler takes the one for its target.
+// The tiles depend on the architecture: all texts in one file, and the compiler takes the one for its target.
 template <class Make>
 void write_attention(const std::string& name, AttentionKind a, Make&& make) {
-  std::string text[2];
-  for (const int wave : {32, 64}) {
+  const auto text = [&](MatrixKind units, int wave) {
+    a.units = units;
     a.wave = wave;
-    text[wave / 64] = make(a).text;
-  }
+    return (a.dim > gpu::most_matrix_dim(units) ? gpu::attention_plain(a) : make(a)).text;
+  };
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/attention_" + name + ".hip");
-  out << "#if defined(__GFX8__) || defined(__GFX9__)\n" << text[1] << "#else\n" << text[0] << "#endif\n";
+  out << "#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || "
+         "defined(__gfx9_4_generic__)\n"
+      << text(MatrixKind::mfma, 64) << "#elif defined(__GFX9__)\n"
+      << text(MatrixKind::none, 64) << "#elif defined(__GFX10__)\n"
+      << text(MatrixKind::none, 32) << "#else\n"
+      << text(MatrixKind::wmma, 32) << "#endif\n";
   ASSERT_TRUE(out.flush()) << name;
 }
 
 TEST(GpuAttention, SourcesForOtherCompilers) {
   if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
   const auto write = [](const std::string& name, DType d, int64_t dim, AttentionMask mask, bool causal, auto make) {
-    write_attention(name, {d, dim, mask, causal, false, 64}, make);
+    write_attention(name, {d, dim, mask, causal, MatrixKind::none, 0}, make);
   };
   for (const DType d : {DType::float16, DType::bfloat16}) {
     const std::string type(dtype_name(d));

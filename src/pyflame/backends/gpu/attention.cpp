@@ -24,6 +24,12 @@ struct Shape {  // pf::Attention
 Strides4 strides_of(const Dims& s) { return {s[0], s[1], s[2], s[3]}; }
 constexpr int64_t kMostGroups = int64_t{1} << 30;
 
+MatrixKind units_of(const Problem& p) {
+  if (p.graph.device.type == DeviceType::cuda) return MatrixKind::mma;
+  const GpuArch* arch = find_gpu_arch(device(p.graph.device.type, p.graph.device.index).arch().name);
+  return arch ? arch->matrix : MatrixKind::none;
+}
+
 // What forward and backward have in common. `first` is the index of q among the inputs, `mask_at` the mask's, if there is one.
 class AttentionBase : public Executable {
  public:
@@ -46,7 +52,7 @@ class AttentionBase : public Executable {
     kind_.dtype = q.dtype;
     kind_.dim = shape_.dim;
     kind_.causal = attrs.causal != 0;
-    kind_.cuda = device_type_ == DeviceType::cuda;
+    kind_.units = units_of(p);
     kind_.wave = arch.wave;
     compute_units_ = arch.compute_units;
   }
@@ -281,13 +287,14 @@ class PlainGrad final : public GradBase {
   Pair queries_, keys_;
 };
 
-Refusal matrix_accepts(const Operand& q) {
+Refusal matrix_accepts(const Problem& p, const Operand& q) {
   if (q.dtype != DType::float16 && q.dtype != DType::bfloat16) return "not a 16-bit type";
-  if (q.shape[3] < 1 || q.shape[3] > kMostMatrixDim) return fmt::format("head size not in 1 to {}", kMostMatrixDim);
+  const int64_t most = most_matrix_dim(units_of(p));
+  if (q.shape[3] < 1 || q.shape[3] > most) return fmt::format("head size not in 1 to {}", most);
   return std::nullopt;
 }
-Refusal matrix_forward(const Problem& p) { return matrix_accepts(p.root().ins[0]); }
-Refusal matrix_grad(const Problem& p) { return matrix_accepts(p.root().ins[1]); }
+Refusal matrix_forward(const Problem& p) { return matrix_accepts(p, p.root().ins[0]); }
+Refusal matrix_grad(const Problem& p) { return matrix_accepts(p, p.root().ins[1]); }
 Refusal plain(const Problem& p) {
   const int64_t dim = p.root().ins[p.root().op == OpId::attention ? 0 : 1].shape[3];
   if (2 * dim * static_cast<int64_t>(sizeof(double)) > kMostPlainBytes)

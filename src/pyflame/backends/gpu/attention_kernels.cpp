@@ -22,20 +22,20 @@ const char* mask_name(AttentionMask m) {
   return m == AttentionMask::none ? "pf::kNoMask" : m == AttentionMask::boolean ? "pf::kBoolMask" : "pf::kAddedMask";
 }
 
-// Registers and shared memory decide. CUDA: 255 registers of a lane, the next tile is copied meanwhile. AMD: 64 KiB; what a lane holds of a
-// tile is twice as much in a wave of 32.
+// Registers and shared memory decide. CUDA (mma): 255 registers of a lane, the next tile is copied meanwhile; the shapes were the fastest of
+// a sweep on an H100. AMD: 64 KiB; with WMMA or without matrix units a lane holds more of each tile than with MFMA.
 struct Forward {
   int tiles, waves, keys, stages;
   bool held;
 };
 Forward forward_tiles(const AttentionKind& a, int width, bool split) {
   const int tiles = split ? 1 : 2;
-  if (a.cuda) {
+  if (a.units == MatrixKind::mma) {
     if (width <= 64) return {tiles, 4, 64, 2, true};
     if (width <= 128) return {tiles, 4, 64, 2, split};
     return {1, 4, 32, 2, false};
   }
-  if (a.wave == 64) {
+  if (a.units == MatrixKind::mfma) {
     if (width <= 128) return {tiles, 4, width <= 64 ? 64 : 32, 1, true};
     return {1, 4, 32, 1, true};
   }
@@ -46,15 +46,15 @@ struct Backward {
   int tiles, waves, step, stages;
 };
 Backward keys_tiles(const AttentionKind& a, int width) {
-  if (a.cuda) {
+  if (a.units == MatrixKind::mma) {
     if (width <= 64) return {1, 4, 64, 2};
     if (width <= 128) return {1, 4, 64, 1};
     return {1, 4, 32, 1};
   }
-  return {1, width <= 128 ? 4 : 2, width <= 128 && a.wave == 64 ? 32 : 16, 1};
+  return {1, width <= 128 ? 4 : 2, width <= 128 && a.units == MatrixKind::mfma ? 32 : 16, 1};
 }
 Backward queries_tiles(const AttentionKind& a, int width) {
-  if (a.cuda) {
+  if (a.units == MatrixKind::mma) {
     if (width <= 128) return {2, 4, 32, 2};
     return {1, 4, 16, 2};
   }
@@ -121,7 +121,7 @@ AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
 }
 
 bool attention_keys_grad_at_once(const AttentionKind& a) {
-  return a.wave == 64 || width_of(a.dim) <= (a.cuda ? 128 : 64);
+  return a.units == MatrixKind::mfma || width_of(a.dim) <= (a.units == MatrixKind::mma ? 128 : 64);
 }
 
 AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "pyflame/base/gpu_arch.h"
 #include "pyflame/tensor/dtype.h"
 
 namespace pyflame::gpu {
@@ -14,7 +15,7 @@ struct AttentionKind {
   int64_t dim = 0;  // the head size
   AttentionMask mask = AttentionMask::none;
   bool causal = false;
-  bool cuda = false;
+  MatrixKind units = MatrixKind::none;  // of the architecture: they decide on the tiles
   int wave = 0;
 };
 
@@ -23,10 +24,11 @@ struct AttentionSource {
   unsigned threads = 0, rows = 0, shared_bytes = 0;  // rows: of a workgroup
 };
 
-constexpr int64_t kMostMatrixDim = 256;
+// The largest head size of the kernels for 16-bit types; without matrix units a lane's registers end earlier.
+constexpr int64_t most_matrix_dim(MatrixKind units) { return units == MatrixKind::none ? 128 : 256; }
 constexpr int64_t kSplitRows = 64, kStatsPadding = 128;
 
-// 16-bit types, head sizes to kMostMatrixDim. wide: all operands are made of aligned 16 bytes. folded: kernels/attention/forward.h.
+// 16-bit types, head sizes to most_matrix_dim(). wide: all operands are made of aligned 16 bytes. folded: kernels/attention/forward.h.
 AttentionSource attention_forward(const AttentionKind& a, bool wide, bool folded, bool split);
 AttentionSource attention_combine(const AttentionKind& a);
 AttentionSource attention_query_stats(const AttentionKind& a);
