@@ -56,7 +56,12 @@ void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** paramete
       arch_ = d.arch().name;
       compilation_ = compile_later(type_, arch_, source_);
     }
-    function_ = compilation_->on(d, "pf_kernel");
+    try {
+      function_ = compilation_->on(d, "pf_kernel");
+    } catch (const Error&) {
+      compilation_.reset();  // the next run makes another attempt
+      throw;
+    }
     d.allow_shared(function_, shared_bytes_);
     device_ = device_index;
   }

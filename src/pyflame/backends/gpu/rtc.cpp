@@ -101,6 +101,8 @@ struct CacheFile {
   }
 
   std::optional<std::string> read() const {
+    std::error_code ec;
+    if (!std::filesystem::is_regular_file(path, ec)) return std::nullopt;
     std::ifstream in(path, std::ios::binary);
     if (!in) return std::nullopt;
     std::string file((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

@@ -1,0 +1,275 @@
+"""What happens when the GPU's run time fails: a clear exception or a documented fallback, other tensors stay valid, the process lives."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+# A program that is right, and says so.
+SOUND = """
+x = pf.arange(0, 6, dtype='float32').to('rocm').reshape(2, 3)
+y = (pf.softmax(x, 1).sum() + (x * 2 + 1).sum()).item()
+assert abs(y - 38) < 1e-5, y
+print('sound')
+"""
+
+
+def test_a_kernel_that_does_not_compile(program):
+    out = program.run("""
+before = on_cpu.to('rocm')
+pf.synchronize()
+why = refused(RuntimeError, lambda: (before * 3 + 1).tolist())
+print(why)
+assert before.tolist() == on_cpu.tolist() == [0, 1, 2, 3]
+assert (before * 3 + 1).tolist() == [1, 4, 7, 10]  # the next attempt is made
+""", PYFLAME_EMULATOR_FAIL="compile:1", PYFLAME_INTERPRET="0")
+    assert "told to" in out and "gfx942" in out and "compile" in out and "mul(float32(4,)" in out
+
+
+def test_no_runtime_library(program, tmp_path):
+    program.libraries = tmp_path
+    out = program.run("""
+assert not pf.rocm_is_available()
+print(pf.rocm_unavailable_reason())
+print(refused(pf.DeviceError, lambda: pf.ones(2, device='rocm')))
+assert on_cpu.sum().item() == 6
+""")
+    assert len(out) > 20 and "rocm" in out.lower()
+
+
+def test_no_compiler_library(program, tmp_path):
+    for file in pathlib.Path(program.libraries).glob("libamdhip64.so*"):
+        shutil.copy(file, tmp_path)
+    program.libraries = tmp_path
+    out = program.run("""
+x = on_cpu.to('rocm')
+print(refused(pf.DeviceError, lambda: (x + 1).tolist()))
+assert x.tolist() == [0, 1, 2, 3] and on_cpu.sum().item() == 6
+""")
+    assert "libhiprtc.so" in out
+
+
+def test_a_runtime_that_lacks_functions(program, tmp_path):
+    source = tmp_path / "old.c"
+    source.write_text("int hipInit(unsigned flags) { return 0; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libamdhip64.so.7", source], check=True)
+    program.libraries = tmp_path
+    out = program.run("""
+assert not pf.rocm_is_available()
+print(refused(pf.DeviceError, lambda: pf.ones(2, device='rocm')))
+""")
+    assert "not available" in out
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "flipped", "foreign", "folder"])
+def test_a_damaged_cache(program, damage):
+    assert "sound" in program.run(SOUND)
+    files = program.kernels()
+    assert files
+    for file in files:
+        whole = file.read_bytes()
+        if damage == "cut":
+            file.write_bytes(whole[: len(whole) - 100])
+        elif damage == "emptied":
+            file.write_bytes(b"")
+        elif damage == "flipped":
+            file.write_bytes(whole[:-50] + bytes([whole[-50] ^ 4]) + whole[-49:])
+        elif damage == "foreign":
+            file.write_bytes(files[0].read_bytes() if file != files[0] else b"\x7fELF" + bytes(5000))
+        else:
+            file.unlink()
+            file.mkdir()
+    assert "sound" in program.run(SOUND)
+    if damage != "folder":  # they were replaced: nothing is compiled any more
+        assert "sound" in program.run(SOUND, PYFLAME_EMULATOR_FAIL="compile:1")
+
+
+def test_code_that_the_driver_refuses_is_compiled_anew(program):
+    assert "sound" in program.run(SOUND)
+    assert "sound" in program.run(SOUND, PYFLAME_EMULATOR_FAIL="load:1")
+
+
+def test_a_cache_folder_that_cannot_be_made(program):
+    program.cache.write_text("a file, where the folder should be")
+    assert "sound" in program.run(SOUND)
+    program.cache = pathlib.Path("/proc/self/nothing")
+    assert "sound" in program.run(SOUND)
+
+
+def test_a_read_only_cache_folder(program):
+    program.cache.mkdir()
+    program.cache.chmod(0o500)
+    try:
+        if os.access(program.cache, os.W_OK):
+            pytest.skip("this user may write everywhere")
+        assert "sound" in program.run(SOUND)
+    finally:
+        program.cache.chmod(0o700)
+    assert not program.kernels()
+
+
+def test_a_full_cache_folder(program):
+    program.cache.mkdir()
+    mount = f"mount -t tmpfs -o size=24k none '{program.cache}'"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("no small file system can be mounted here")
+    listing = f"find '{program.cache}' -type f"
+    out = program.run(SOUND, before=["unshare", "-m", "sh", "-c", f'{mount} && "$@" && {listing}', "sh"])
+    assert out.split() == ["sound"], "half a file was left: " + out
+
+
+def test_two_processes_share_a_cache(program):
+    running = [program.start(SOUND) for _ in range(4)]
+    assert all("sound" in program.finish(p) for p in running)
+    assert not [f for f in program.cache.rglob("*") if f.is_file() and f.suffix != ".bin"], "unfinished files were left"
+    assert "sound" in program.run(SOUND, PYFLAME_EMULATOR_FAIL="compile:1")
+
+
+STEP = """
+model = pf.nn.Sequential(pf.nn.Linear(16, 32), pf.nn.ReLU(), pf.nn.Linear(32, 4)).to('rocm')
+optimizer = pf.optim.Adam(model.parameters(), lr=0.01)
+inputs, targets = pf.randn(8, 16).to('rocm'), pf.randn(8, 4).to('rocm')
+pf.synchronize()
+def step():
+    optimizer.zero_grad()
+    loss = ((model(inputs) - targets) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+
+@pytest.mark.parametrize("n", [1, 7, 40])
+def test_a_device_that_is_lost(program, n):
+    out = program.run(STEP + """
+def train():
+    for _ in range(50):
+        step().item()
+why = refused(pf.DeviceError, train)
+print(why)
+assert on_cpu.tolist() == [0, 1, 2, 3] and (on_cpu + 1).sum().item() == 10
+again = refused(pf.DeviceError, lambda: pf.ones(2, device='rocm').tolist())
+print(again)
+""", PYFLAME_EMULATOR_FAIL=f"lost:{n}")
+    assert "device" in out and "hint" in out
+
+
+@pytest.mark.parametrize("what", ["launch:5", "copy:30", "wait:4"])
+def test_one_call_that_fails(program, what):
+    out = program.run(STEP + """
+def train():
+    for _ in range(20):
+        step().item()
+print(refused(RuntimeError, train))
+assert on_cpu.tolist() == [0, 1, 2, 3] and (on_cpu + 1).sum().item() == 10
+""", PYFLAME_EMULATOR_FAIL=what)
+    assert "rocm" in out
+
+
+def test_out_of_memory_in_a_step(program):
+    out = program.run(STEP + """
+step().item()
+weight = model[0].weight.tolist()
+kept = pf.full((1000,), 3.0, device='rocm')
+kept.sum().item()
+def too_much():
+    big = pf.ones(1024, 1024, 4, device='rocm')
+    many = [big + i for i in range(8)]
+    return sum(m.sum() for m in many).item()
+print(refused(pf.OutOfMemoryError, too_much))
+assert kept.sum().item() == 3000 and model[0].weight.tolist() == weight
+step().item()
+assert model[0].weight.tolist() != weight
+""", PYFLAME_EMULATOR_MEMORY="64M")
+    for part in ("live", "hole", "hint"):
+        assert part in out
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_an_allocation_that_fails_once(program, n):
+    """The cache of memory is flushed and the call made again; where there is nothing to flush, the exception leaves everything whole."""
+    program.run("""
+try:  # the first is made when the device is opened
+    pf.ones(1, device='rocm').sum().item()
+except pf.OutOfMemoryError as e:
+    assert 'out of memory' in str(e)
+""" + STEP + """
+try:
+    for _ in range(3):
+        step().item()
+        big = pf.ones(1 << 22, device='rocm').sum().item()
+except pf.OutOfMemoryError as e:
+    assert 'hint' in str(e)
+assert step().item() > 0 and on_cpu.sum().item() == 6
+""", PYFLAME_EMULATOR_FAIL=f"allocate:{n}")
+
+
+def test_no_pinned_memory(program):
+    program.run("""
+try:
+    x = on_cpu.to('rocm')
+    assert (x + 1).tolist() == [1, 2, 3, 4]
+except (pf.OutOfMemoryError, RuntimeError) as e:
+    assert 'pinned' in str(e), e
+assert (on_cpu.to('rocm') + 1).tolist() == [1, 2, 3, 4]
+""", PYFLAME_EMULATOR_FAIL="host_allocate:1")
+
+
+def test_a_fork_after_the_device_was_opened(program):
+    out = program.run("""
+x = on_cpu.to('rocm') + 1
+assert x.tolist() == [1, 2, 3, 4]
+child = os.fork()
+if child == 0:
+    why = refused(pf.DeviceError, lambda: (x + 1).tolist())
+    assert (on_cpu + 1).sum().item() == 10
+    print(why, flush=True)
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert (x + 1).tolist() == [2, 3, 4, 5]
+""")
+    assert "fork" in out and "spawn" in out
+
+
+def test_ctrl_c_during_a_step(program):
+    process = program.start(STEP + """
+step().item()
+print('ready', flush=True)
+try:
+    while True:
+        step().item()
+except KeyboardInterrupt:
+    pass
+losses = [step().item() for _ in range(3)]
+assert all(v == v for v in losses) and losses[2] < losses[0]
+assert on_cpu.sum().item() == 6
+print('went on')
+""")
+    assert process.stdout.readline().strip() == "ready"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert "went on" in program.finish(process)
+
+
+def test_nan_under_a_scaler(program):
+    program.run(STEP + """
+scaler = pf.amp.GradScaler()
+before = model[0].weight.tolist()
+scale = scaler.get_scale()
+bad = inputs * float('inf')
+loss = ((model(bad) - targets) ** 2).mean()
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()
+assert model[0].weight.tolist() == before and scaler.get_scale() < scale
+optimizer.zero_grad()
+scaler.scale(((model(inputs) - targets) ** 2).mean()).backward()
+scaler.step(optimizer)
+scaler.update()
+after = model[0].weight.tolist()
+assert after != before and all(v == v for row in after for v in row)
+""")
