@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+os.environ.setdefault("PYFLAME_INTERPRET", "0")  # what is tested on a GPU is its own kernels, from their first run on
+
 
 @pytest.fixture(scope="session")
 def program():

@@ -6,12 +6,17 @@
 
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
+#include "pyflame/backends/gpu/device.h"
+#include "pyflame/backends/gpu/interpret.h"
 #include "pyflame/backends/gpu/loop.h"
 #include "pyflame/backends/gpu/loop_shape.h"
 #include "pyflame/record/recorder.h"
 
 namespace pyflame {
 namespace {
+
+// What is tested here is the generated kernels, from their first run on.
+[[maybe_unused]] const int kNoInterpreter = setenv("PYFLAME_INTERPRET", "0", 0);
 
 // A graph of one group, made by hand: no device is needed to write its kernels.
 struct ByHand {
@@ -178,10 +183,28 @@ TEST(GpuLoop, SourcesForOtherCompilers) {
     write("bias_gradient_" + name, bias_gradient(d, {16384, 768}));
     write("both_" + name, both(d, {4096, 768}));
   }
+  for (const DType d : {DType::float32, DType::float64}) {
+    std::ofstream out(fmt::format("{}/interpreter_{}.hip", folder, dtype_name(d)));
+    out << gpu::interpreter_source(d);
+    ASSERT_TRUE(out.flush());
+  }
   write("cast_float32_bfloat16", copy(DType::float32, DType::bfloat16, {1 << 20}, {1}));
   write("sum_int8", reduction(OpId::sum, DType::int8, DType::int64, {64, 1 << 20}, 1, true));
   write("any_columns", reduction(OpId::any, DType::bool_, DType::bool_, {4096, 100}, 1, false));
   write("amax_int64", reduction(OpId::amax, DType::int64, DType::int64, {64, 3, 5, 1000}, 2, true));
+}
+
+// Which groups the interpreter takes.
+TEST(GpuInterpreter, TakesMapsOnly) {
+  ByHand maps({8, 8}, 2);
+  maps.add(OpId::gelu, Role::Map, {maps.tensor(DType::bfloat16, {8, 8})}, maps.tensor(DType::bfloat16, {8, 8}));
+  EXPECT_TRUE(gpu::interpreter({maps.graph, maps.group}));
+  ByHand rows({8, 8}, 1);
+  rows.add(OpId::sum, Role::RowReduce, {rows.tensor(DType::float32, {8, 8})}, rows.tensor(DType::float32, {8, 1}));
+  EXPECT_FALSE(gpu::interpreter({rows.graph, rows.group}));
+  ByHand kinds({8, 8}, 2);
+  kinds.add(OpId::cast, Role::Map, {kinds.tensor(DType::float64, {8, 8})}, kinds.tensor(DType::float32, {8, 8}));
+  EXPECT_FALSE(gpu::interpreter({kinds.graph, kinds.group}));
 }
 
 // --- on a device
@@ -202,6 +225,53 @@ TEST_F(GpuLoopOnDevice, MapsOfEveryAlignment) {
                   tolerance);
       expect_same(contiguous(transpose(x, 0, 1)), contiguous(transpose(hx, 0, 1)));
       expect_same(contiguous(x), hx);
+    }
+}
+
+// Bit for bit what the generated kernel computes.
+TEST_F(GpuLoopOnDevice, TheInterpreterIsTheKernel) {
+  gpu::GpuDevice& device = gpu::device(gpu_.type, 0);
+  constexpr int64_t kRows = 37, kColumns = 53, kCount = kRows * kColumns;
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64, DType::int32, DType::uint8})
+    for (int op = 0; op < kNumOps; ++op) {
+      const auto id = static_cast<OpId>(op);
+      const OpClass cls = op_info(id).cls;
+      if (cls != OpClass::Unary && cls != OpClass::Binary) continue;
+      const bool real = is_float(d);
+      const bool truth = id == OpId::isnan || id == OpId::isinf || id == OpId::logical_not ||
+                         (id >= OpId::eq && id <= OpId::logical_xor);
+      if (!real && !truth && id != OpId::add && id != OpId::mul && id != OpId::neg && id != OpId::maximum) continue;
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(d), op_name(id)));
+      ByHand h({kRows, kColumns}, 2);
+      h.graph.device = gpu_;
+      const Dims shape{kRows, kColumns};
+      std::vector<Operand> ins{h.strided(d, shape, {1, kRows})};
+      if (cls == OpClass::Binary) ins.push_back(h.tensor(d, {1, kColumns}));
+      if (id == OpId::softplus) ins.push_back(h.param(d)), ins.push_back(h.param(d));
+      if (id == OpId::leaky_relu) ins.push_back(h.param(d));
+      Operand y = h.inner(id, Role::Map, ins, h.tensor(truth ? DType::bool_ : d, shape));
+      y = h.add(OpId::cast, Role::Map, {y}, h.tensor(real ? d : DType::int64, shape));
+      const Problem problem{h.graph, h.group};
+      const auto interpreted = gpu::interpreter(problem);
+      ASSERT_TRUE(interpreted);
+      const Tensor x = contiguous(cast(mul(randn({kCount}, DType::float32, Device{}), 20.0), d));
+      const Tensor gx = to_device(x, gpu_);
+      gx.data();
+      const int64_t bytes = kCount * 8;
+      void* out[2] = {device.allocate(static_cast<size_t>(bytes)), device.allocate(static_cast<size_t>(bytes))};
+      std::vector<char> results[2];
+      const std::vector<Param> params{Param(Scalar(1.5)), Param(Scalar(20.0))};
+      const auto generated = gpu::kLoop.make(problem);
+      for (int k = 0; k < 2; ++k) {
+        std::vector<void*> bindings(h.graph.bindings.size(), const_cast<void*>(static_cast<const void*>(gx.data())));
+        bindings[static_cast<size_t>(y.index)] = out[k];
+        const RunContext ctx{bindings.data(), params.data(), nullptr};
+        k == 0 ? interpreted->run(ctx) : generated->run(ctx);
+        results[k].resize(static_cast<size_t>(kCount * dtype_size(y.dtype)));
+        device.to_host(results[k].data(), out[k], results[k].size());
+        device.release(out[k]);
+      }
+      EXPECT_TRUE(results[0] == results[1]);
     }
 }
 

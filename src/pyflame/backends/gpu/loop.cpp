@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <set>
 
 #include "pyflame/backends/gpu/impls.h"
+#include "pyflame/backends/gpu/interpret.h"
 #include "pyflame/backends/gpu/kernel.h"
 #include "pyflame/backends/gpu/loop_shape.h"
 #include "pyflame/backends/gpu/loop_text.h"
+#include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -35,6 +38,7 @@ class Launch {
       arguments_.push_back(&words_[2 * i]), sizes_.push_back(k.arguments[i].bytes);
   }
 
+  bool ready(int device_index) const { return kernel_.ready(device_index); }
   bool aligned(const RunContext& ctx) const {
     for (const auto& a : aligned_)
       if (reinterpret_cast<uintptr_t>(ctx.bindings[a.binding]) % a.bytes != 0) return false;
@@ -74,12 +78,16 @@ class Launch {
 
 class Loop final : public Executable {
  public:
-  Loop(DeviceType type, LoopPlan vectors, LoopPlan scalars)
-      : type_(type), workspace_(std::max(vectors.workspace, scalars.workspace)), scalar_plan_(std::move(scalars)) {
+  Loop(DeviceType type, LoopPlan vectors, LoopPlan scalars, std::unique_ptr<Interpreter> meanwhile)
+      : type_(type),
+        workspace_(std::max(vectors.workspace, scalars.workspace)),
+        scalar_plan_(std::move(scalars)),
+        meanwhile_(std::move(meanwhile)) {
     for (LoopKernel& k : vectors.kernels) vectors_.push_back(std::make_unique<Launch>(type, std::move(k)));
   }
   size_t workspace() const override { return workspace_; }
   void run(const RunContext& ctx) override {
+    if (!ready_ && !become_ready(ctx)) return;
     for (size_t i = 0; i < vectors_.size(); ++i) {
       if (vectors_[i]->aligned(ctx)) vectors_[i]->run(ctx);
       else scalar(i).run(ctx);
@@ -87,6 +95,22 @@ class Loop final : public Executable {
   }
 
  private:
+  // False when the interpreter has run the group because its kernels are not there yet.
+  bool become_ready(const RunContext& ctx) {
+    bool ready = true;
+    for (const auto& v : vectors_) ready &= v->ready(ctx.device);
+    if (!ready && meanwhile_ && meanwhile_->ready(ctx.device)) {
+      meanwhile_->run(ctx);
+      return false;
+    }
+    if (!ready && !meanwhile_ && env::interpret() && env::debug() >= 1) {
+      static std::once_flag once;
+      std::call_once(once, [] { fmt::print(stderr, "pyflame: a fused group waits for its kernel to be compiled\n"); });
+    }
+    ready_ = true;
+    meanwhile_.reset();
+    return true;
+  }
   // For pointers that are not aligned (slices at odd offsets): made when first met.
   Launch& scalar(size_t i) {
     scalars_.resize(vectors_.size());
@@ -96,6 +120,8 @@ class Loop final : public Executable {
   DeviceType type_;
   size_t workspace_;
   LoopPlan scalar_plan_;
+  std::unique_ptr<Interpreter> meanwhile_;  // maps alone
+  bool ready_ = false;
   std::vector<std::unique_ptr<Launch>> vectors_, scalars_;
 };
 
@@ -150,7 +176,8 @@ Refusal accepts(const Problem& p) {
 }
 
 std::unique_ptr<Executable> make(const Problem& p) {
-  return std::make_unique<Loop>(p.graph.device.type, plan_loop(p, true), plan_loop(p, false));
+  return std::make_unique<Loop>(p.graph.device.type, plan_loop(p, true), plan_loop(p, false),
+                                env::interpret() ? interpreter(p) : nullptr);
 }
 
 }  // namespace

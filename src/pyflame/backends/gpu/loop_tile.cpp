@@ -1,4 +1,5 @@
-// A group of maps that reads along another dim than it writes (a transposition, and what is fused with it): tiles of 64 x 64 elements.
+// A group of maps that reads along another dim than it writes (a transposition, and what is fused with it): tiles of 64 x 64 elements, or
+// 32 x 32 where many bytes are read crosswise.
 // What is read crosswise goes through shared memory, so that both sides are accessed along their neighbours.
 #include <algorithm>
 #include <optional>
@@ -11,7 +12,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int64_t kTile = 64, kSharedBytes = 40 * 1024;
+constexpr int64_t kSharedBytes = 20 * 1024;
 
 class Tile {
  public:
@@ -51,25 +52,26 @@ class Tile {
       const std::string type = stored_type(g_.accesses()[a].dtype);
       if (vector_ > 1) text_.need_alignment(a, vector_);
       if (crosswise_[a]) {
-        shared += fmt::format("  PF_SHARED {} t{}[64][{}];\n", type, a, kTile + padding(a));
+        shared += fmt::format("  PF_SHARED {} t{}[S][S + {}];\n", type, a, padding(a));
         across += tile_load(a, type);
       } else {
         along += fmt::format("    pf::Neighbours<{0}, V> x{1};\n    x{1}.load({2} + {3});\n", type, a, text_.typed(a),
                              at(a));
       }
     }
-    const int64_t tiles_c = ceil_div(dims[last].size, kTile), tiles_p = ceil_div(dims[p_dim_].size, kTile);
+    const int64_t tiles_c = ceil_div(dims[last].size, side_), tiles_p = ceil_div(dims[p_dim_].size, side_);
     const int64_t tiles = text_.columns() / dims[last].size / dims[p_dim_].size * tiles_c * tiles_p;
     const std::string in_range = fmt::format("c{} < {} && c{} < {}", last, text_.number(dims[last].size), p_dim_,
                                              text_.number(dims[p_dim_].size));
     const std::string place = fmt::format("    const I c{} = cb + lc, c{} = pb + lp;\n", last, p_dim_);
     std::string body = fmt::format(
-        "  constexpr int V = {}, K = 16 / V;\n{}  for (I id = pf::group().x; id < {}; id += pf::groups().x) {{\n{}",
-        vector_, shared, text_.number(tiles), origin(tiles_c, tiles_p));
+        "  constexpr int V = {}, S = {}, K = S * S / 256 / V;\n{}  for (I id = pf::group().x; id < {}; id += "
+        "pf::groups().x) {{\n{}",
+        vector_, side_, shared, text_.number(tiles), origin(tiles_c, tiles_p));
     body += across_loops(across, place, in_range);
     body += fmt::format(
         "    pf::barrier();\n    #pragma unroll\n    for (int k = 0; k < K; ++k) {{\n"
-        "    const int e = k * 256 + (int)pf::thread(), lp = e / (64 / V), lc = e % (64 / V) * V;\n{}    if ({}) "
+        "    const int e = k * 256 + (int)pf::thread(), lp = e / (S / V), lc = e % (S / V) * V;\n{}    if ({}) "
         "{{\n{}{}"
         "    #pragma unroll\n    for (int j = 0; j < V; ++j) {{\n{}    }}\n{}    }}\n    }}\n    pf::barrier();\n  "
         "}}\n",
@@ -99,15 +101,16 @@ class Tile {
       p = unit;
       crosswise_[a] = true;
       widest = std::max(widest, bytes(a));
-      shared += kTile * (kTile + padding(a)) * bytes(a);
+      shared += 64 * (64 + padding(a)) * bytes(a);
     }
-    if (!p || shared > kSharedBytes || dims.back().size < 16 || dims[*p].size < 16) return;
+    if (!p || shared / 4 > kSharedBytes || dims.back().size < 16 || dims[*p].size < 16) return;
     const Expressions e(p_, nullptr);
     for (size_t i = 0; i < p_.size(); ++i)
       if (e.stored(i) && text_.stride(g_.access(p_.node(i).outs[0])) != 1) return;
     p_dim_ = *p;
+    side_ = shared > kSharedBytes ? 32 : 64;
     fits_ = true;
-    const int64_t v = std::min<int64_t>(8, 16 / widest);
+    const int64_t v = std::min<int64_t>(side_ == 32 ? 4 : 8, 16 / widest);
     if (!vectors || dims.back().size % v != 0 || dims[p_dim_].size % v != 0) return;
     for (size_t a = 0; a < used_.size(); ++a) {
       if (text_.stride(a) == 0) continue;
@@ -128,8 +131,8 @@ class Tile {
     const std::vector<Dim>& dims = text_.inner();
     const std::string dc = text_.divider(tiles_c), dp = text_.divider(tiles_p);
     std::string text = fmt::format(
-        "    const I m0 = {0}.div(id), cb = (id - m0 * {0}.d) * 64, m1 = {1}.div(m0), pb = (m0 - m1 * {1}.d) * 64;\n",
-        dc, dp);
+        "    const I m0 = {0}.div(id), cb = (id - m0 * {0}.d) * S, m1 = {1}.div(m0), pb = (m0 - m1 * {1}.d) * S;\n", dc,
+        dp);
     std::string from = "m1";
     std::vector<size_t> others;
     for (size_t d = 0; d + 1 < dims.size(); ++d)
@@ -158,8 +161,8 @@ class Tile {
   static std::string across_loops(std::string text, const std::string& place, const std::string& in_range) {
     const std::string loop =
         "    #pragma unroll\n    for (int k = 0; k < K; ++k) {\n    const int e = k * 256 + (int)pf::thread(), lc = e "
-        "/ (64 / V), "
-        "lp = e % (64 / V) * V;\n";
+        "/ (S / V), "
+        "lp = e % (S / V) * V;\n";
     const auto fill = [&](const std::string& mark, const std::string& head) {
       for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
         const size_t end = text.find('\n', at);
@@ -177,7 +180,7 @@ class Tile {
   KernelText text_;
   std::vector<bool> crosswise_, used_;
   size_t p_dim_ = 0;
-  int64_t vector_ = 1;
+  int64_t vector_ = 1, side_ = 64;
   bool fits_ = false;
 };
 

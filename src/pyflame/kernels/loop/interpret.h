@@ -1,0 +1,114 @@
+// A group of maps as a small program, for the time until its own kernel is compiled. Each thread goes through the program for one element
+// at a time; its registers are columns of shared memory. The functions are those of generated kernels, so the bits are theirs.
+// The switch over ops is written by the host from the table of ops (interpret.cpp).
+#pragma once
+
+namespace pf {
+
+constexpr int kRegisters = 16, kMostInstructions = 96, kMostOperands = 24, kMostParams = 24, kMostDims = 6;
+
+struct Instruction {
+  enum Kind { kLoad, kStore, kReal, kInteger, kOp };
+  u8 kind, op;     // op: its number in the table
+  u8 integers;     // kOp: computed as integers
+  u8 stored;       // the dtype that the result is rounded to, or that memory holds
+  u8 to, a, b, c;  // registers; kLoad and kStore: b is the operand; kReal and kInteger: b is the parameter
+};
+
+struct Interpreted {
+  i64 n;
+  i64 sizes[kMostDims];
+  i64 strides[kMostOperands][kMostDims];
+  void* pointers[kMostOperands];
+  u64 params[kMostParams];
+  Instruction code[kMostInstructions];
+  int dims, instructions;
+
+  PF_DEVICE i64 offset(int operand, i64 i) const {
+    i64 at = 0;
+    for (int d = dims - 1; d > 0; --d) {
+      const i64 q = i / sizes[d];
+      at += (i - q * sizes[d]) * strides[operand][d];
+      i = q;
+    }
+    return at + i * strides[operand][0];
+  }
+};
+
+// A register: a float of the kernel's kind, or an integer.
+template <class F>
+union Register {
+  F f;
+  i64 i;
+};
+
+PF_DEVICE double double_of_bits(u64 x) {
+  union {
+    u64 bits;
+    double value;
+  } u;
+  u.bits = x;
+  return u.value;
+}
+
+// The dtypes in the order of the host's DType.
+#define PF_STORED_TYPES(CASE)                                                                              \
+  CASE(0, double)                                                                                          \
+  CASE(1, float) CASE(2, f16) CASE(3, bf16) CASE(4, i64) CASE(5, i32) CASE(6, i16) CASE(7, i8) CASE(8, u8) \
+      CASE(9, bool8)
+
+template <class S>
+struct is_stored_float {
+  static constexpr bool value = is_floating<S>::value;
+};
+template <>
+struct is_stored_float<f16> {
+  static constexpr bool value = true;
+};
+template <>
+struct is_stored_float<bf16> {
+  static constexpr bool value = true;
+};
+
+template <class S, class F>
+PF_DEVICE Register<F> held(C<S> x) {
+  Register<F> r;
+  if constexpr (is_stored_float<S>::value) r.f = (F)x;
+  else r.i = (i64)x;
+  return r;
+}
+template <class F>
+PF_DEVICE Register<F> read(int stored, const void* p, i64 at) {
+  switch (stored) {
+#define PF_READ(number, S) \
+  case number: return held<S, F>(load((const S*)p + at));
+    PF_STORED_TYPES(PF_READ)
+#undef PF_READ
+  }
+  return {};
+}
+template <class F>
+PF_DEVICE void write(int stored, void* p, i64 at, Register<F> r) {
+  switch (stored) {
+#define PF_WRITE(number, S)                                                \
+  case number:                                                             \
+    if constexpr (is_stored_float<S>::value) store((S*)p + at, (C<S>)r.f); \
+    else store((S*)p + at, (C<S>)r.i);                                     \
+    break;
+    PF_STORED_TYPES(PF_WRITE)
+#undef PF_WRITE
+  }
+}
+// x as a dtype can hold it.
+template <class F, class T>
+PF_DEVICE Register<F> rounded(int stored, T x) {
+  switch (stored) {
+#define PF_ROUND(number, S) \
+  case number: return held<S, F>(as<S>(x));
+    PF_STORED_TYPES(PF_ROUND)
+#undef PF_ROUND
+  }
+  return {};
+}
+
+}  // namespace pf
