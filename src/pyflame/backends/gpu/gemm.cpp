@@ -79,12 +79,13 @@ std::string Output::address(const Operand& o) {
   if (space_[r - 1] > 1) term("col", strides[r - 1]);
   // One stride over all batch dims needs no division.
   int64_t unit = 0, next = 0;
-  bool even = true;
+  bool even = true, first = true;
   for (int d = r - 3; d >= 0; --d) {
     if (space_[d] == 1) continue;
-    if (next == 0) unit = strides[d], next = unit * space_[d];
-    else even &= strides[d] == next, next = strides[d] * space_[d];
-    if (unit == 0) even &= strides[d] == 0;
+    if (first) unit = strides[d];
+    else even &= strides[d] == next;
+    first = false;
+    next = strides[d] * space_[d];
   }
   if (even) {
     term("z", unit);
