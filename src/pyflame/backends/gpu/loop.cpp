@@ -86,6 +86,7 @@ class Loop final : public Executable {
     for (LoopKernel& k : vectors.kernels) vectors_.push_back(std::make_unique<Launch>(type, std::move(k)));
   }
   size_t workspace() const override { return workspace_; }
+  bool capturable() const override { return !meanwhile_; }  // a graph would keep the interpreter
   void run(const RunContext& ctx) override {
     if (!ready_ && !become_ready(ctx)) return;
     for (size_t i = 0; i < vectors_.size(); ++i) {
