@@ -21,7 +21,7 @@ struct Shape {  // pf::MatmulShape
   View a_batch, b_batch;
 };
 struct FewShape {  // pf::GemvShape
-  int64_t n, k, few, batches, w_line, w_depth, x_line, x_depth, depth, splits;
+  int64_t n, k, batches, w_line, w_depth, x_line, x_depth, depth, splits;
   View w_batch, x_batch;
 };
 
@@ -34,7 +34,7 @@ struct Tile {
 };
 constexpr Tile kTiles[] = {{128, 128, 16, "8, 8"}, {64, 64, 16, "4, 4"}, {32, 32, 64, "4, 4"}, {16, 16, 256, "4, 4"}};
 constexpr Tile kWide[] = {{64, 64, 16, "4, 4"}, {32, 32, 32, "4, 4"}, {16, 16, 128, "4, 4"}};
-constexpr Tile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 256, "1, 1, 4"}};
+constexpr Tile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 128, "1, 1, 4"}};
 
 // Workgroups that keep a large GPU busy.
 constexpr int64_t kEnough = 128;
@@ -255,15 +255,14 @@ class FewVectors final : public OwnProduct {
     swapped_ = g.m <= g.n;  // the vectors are A's rows, else B's columns
     const Dims batch = leading(p.root().outs[0].shape, 2);
     const View a = view_of(batch, over(p.root().ins[0], batch, 2)), b = view_of(batch, over(p.root().ins[1], batch, 2));
-    if (swapped_) shape_ = {g.n, g.k, g.m, batch.numel(), g.b_col, g.b_row, g.a_row, g.a_col, 0, 1, b, a};
-    else shape_ = {g.m, g.k, g.n, batch.numel(), g.a_row, g.a_col, g.b_col, g.b_row, 0, 1, a, b};
+    if (swapped_) shape_ = {g.n, g.k, batch.numel(), g.b_col, g.b_row, g.a_row, g.a_col, 0, 1, b, a};
+    else shape_ = {g.m, g.k, batch.numel(), g.a_row, g.a_col, g.b_col, g.b_row, 0, 1, a, b};
     const Dims &wb = swapped_ ? g.b_batch : g.a_batch, &xb = swapped_ ? g.a_batch : g.b_batch;
+    few_ = std::min(g.m, g.n);
     along_ = shape_.w_depth == 1 || g.k == 1;
     vectors_ = along_ ? by_vectors(g.k, shape_.n > 1 ? shape_.w_line : 0, wb, vec_) && shape_.x_depth == 1 &&
-                            by_vectors(g.k, shape_.few > 1 ? shape_.x_line : 0, xb, vec_)
+                            by_vectors(g.k, few_ > 1 ? shape_.x_line : 0, xb, vec_)
                       : by_vectors(shape_.n, g.k > 1 ? shape_.w_depth : 0, wb, vec_);
-    few_ = 1;
-    while (few_ < shape_.few) few_ *= 2;
     plan();
   }
   void compile() {
@@ -271,7 +270,7 @@ class FewVectors final : public OwnProduct {
     make_finish();
   }
   void run(const RunContext& ctx) override {
-    if (shape_.n * shape_.few * shape_.batches == 0) return;
+    if (shape_.n * few_ * shape_.batches == 0) return;
     const void *w = ctx.bindings[swapped_ ? b_ : a_], *x = ctx.bindings[swapped_ ? a_ : b_];
     const bool v = vectors_ && aligned(w) && (!along_ || aligned(x));
     const int64_t blocks = ceil_div(shape_.n, along_ ? kThreads / team_ * lines_ : team_ * (v ? vec_ : 1));

@@ -1,12 +1,12 @@
-// A matrix times a few vectors (up to kFew): reading the matrix is the work, so every element of it is read once, 16 bytes at a time.
+// A matrix times kFew vectors: reading the matrix is the work, so every element of it is read once, 16 bytes at a time.
 // Two kernels: neighbours of the matrix lie along the sum (a team of lanes reduces a line) or along the outputs (a thread owns columns).
-// The matrix is [n, k], the vectors are [few, k]; out(batch, line, vector, sum) is called once for each output (and split).
+// The matrix is [n, k], the vectors are [kFew, k]; out(batch, line, vector, sum) is called once for each output (and split).
 #pragma once
 
 namespace pf {
 
 struct GemvShape {
-  i64 n, k, few, batches;
+  i64 n, k, batches;
   i64 w_line, w_depth, x_line, x_depth;  // strides of the matrix and of the vectors
   i64 depth, splits;                     // as MatmulShape's
   View w_batch, x_batch;
@@ -43,15 +43,14 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
         const i64 at = k + h * kTeam * kVec;
         if (at < end) {
 #pragma unroll
-          for (int f = 0; f < kFew; ++f)
-            if (f < p.few) {
-              const Vec<S, kVec> v = load_vec<kVec>(from_x + f * p.x_line + at * p.x_depth);
+          for (int f = 0; f < kFew; ++f) {
+            const Vec<S, kVec> v = load_vec<kVec>(from_x + f * p.x_line + at * p.x_depth);
 #pragma unroll
-              for (int l = 0; l < kLines; ++l)
+            for (int l = 0; l < kLines; ++l)
 #pragma unroll
-                for (int i = 0; i < kVec; ++i)
-                  sums[l][f] = multiply_add(load(&matrix[h][l].v[i]), load(&v.v[i]), sums[l][f]);
-            }
+              for (int i = 0; i < kVec; ++i)
+                sums[l][f] = multiply_add(load(&matrix[h][l].v[i]), load(&v.v[i]), sums[l][f]);
+          }
         }
       }
     }
@@ -61,15 +60,14 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
 #pragma unroll
     for (int l = 0; l < kLines; ++l)
 #pragma unroll
-      for (int f = 0; f < kFew; ++f)
-        if (f < p.few) {
-          T sum;
-          if constexpr (kTeam > 32) sum = over_group<Sum, kThreads>(sums[l][f], shared);
-          else sum = over_lanes<Sum, kTeam>(sums[l][f]);
-          if (me == l * kFew + f) mine = sum;
-        }
+      for (int f = 0; f < kFew; ++f) {
+        T sum;
+        if constexpr (kTeam > 32) sum = over_group<Sum, kThreads>(sums[l][f], shared);
+        else sum = over_lanes<Sum, kTeam>(sums[l][f]);
+        if (me == l * kFew + f) mine = sum;
+      }
     const i64 line = line0 + me / kFew;
-    if (me < kLines * kFew && me % kFew < p.few && line < p.n) out(split * p.batches + z, line, me % kFew, mine);
+    if (me < kLines * kFew && line < p.n) out(split * p.batches + z, line, me % kFew, mine);
   }
 }
 
@@ -97,7 +95,7 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
       }
       for (int e = (int)thread(); e < kStep * kFew; e += kThreads) {
         const int d = e % kStep, f = e / kStep;
-        shared[d * kFew + f] = k + d < end && f < p.few ? load(from_x + f * p.x_line + (k + d) * p.x_depth) : T(0);
+        shared[d * kFew + f] = k + d < end ? load(from_x + f * p.x_line + (k + d) * p.x_depth) : T(0);
       }
       barrier();
 #pragma unroll
@@ -111,20 +109,19 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
       barrier();
     }
 #pragma unroll
-    for (int f = 0; f < kFew; ++f)
-      if (f < p.few) {
+    for (int f = 0; f < kFew; ++f) {
 #pragma unroll
-        for (int i = 0; i < kVec; ++i) shared[slice * kLines + column + i] = sums[f][i];
-        barrier();
-        for (int e = (int)thread(); e < kLines; e += kThreads) {
-          T sum = shared[e];
-          for (int s = 1; s < kSlices; ++s) sum = add<T>(sum, shared[s * kLines + e]);
-          shared[(kSlices + f) * kLines + e] = sum;
-        }
-        barrier();
+      for (int i = 0; i < kVec; ++i) shared[slice * kLines + column + i] = sums[f][i];
+      barrier();
+      for (int e = (int)thread(); e < kLines; e += kThreads) {
+        T sum = shared[e];
+        for (int s = 1; s < kSlices; ++s) sum = add<T>(sum, shared[s * kLines + e]);
+        shared[(kSlices + f) * kLines + e] = sum;
       }
+      barrier();
+    }
 #pragma unroll 1
-    for (int e = (int)thread(); e < kLines * (int)p.few; e += kThreads)
+    for (int e = (int)thread(); e < kLines * kFew; e += kThreads)
       if (line0 + e % kLines < p.n)
         out(split * p.batches + z, line0 + e % kLines, e / kLines, shared[kSlices * kLines + e]);
     barrier();
