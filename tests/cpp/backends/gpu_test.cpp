@@ -43,6 +43,23 @@ TEST(GpuScalars, HalfTypesAreTheHosts) {
   EXPECT_TRUE(std::isnan(pf::bfloat_to_float(pf::float_to_bfloat(NAN))));
 }
 
+// Of the activations' own functions: a few units in the last place wherever float32 can hold the tail.
+TEST(GpuScalars, ActivationsAreAccurate) {
+  constexpr double kEps = 1.1920928955078125e-07;
+  for (int k = -128000; k <= 128000; k += 3) {
+    const float x = static_cast<float>(k) * 1e-4f;
+    const double below = 0.5 * std::erfc(-double{x} * std::sqrt(0.5)), bell = std::exp(-0.5 * double{x} * double{x});
+    const auto n = pf::normality(x);
+    ASSERT_NEAR(double{n.below} / below, 1, 6 * kEps) << x;
+    ASSERT_NEAR(double{n.bell} / bell, 1, 4 * kEps) << x;
+    ASSERT_NEAR(double{pf::sigmoid(x)} * (1 + std::exp(-double{x})), 1, 4 * kEps) << x;
+  }
+  EXPECT_EQ(pf::gelu(-INFINITY), 0);
+  EXPECT_EQ(pf::gelu(INFINITY), INFINITY);
+  EXPECT_EQ(pf::silu(-INFINITY), 0);
+  EXPECT_TRUE(std::isnan(pf::gelu(NAN)) && std::isnan(pf::sigmoid(NAN)) && std::isnan(pf::gelu_grad(NAN, 1.0f)));
+}
+
 TEST(GpuRuntime, AbsenceHasAReason) {
   for (const DeviceType type : {DeviceType::rocm, DeviceType::cuda}) {
     std::string why;
