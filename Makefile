@@ -98,12 +98,14 @@ docs: install-venv  ## regenerate the generated pages of docs/
 	$(PY) tools/gen_support.py
 	$(PY) tools/gen_cli_docs.py
 	$(PY) tools/gen_rules_docs.py
+	$(PY) tools/gen_amd_model.py
 
 docs-check: install-venv  ## generated pages are up to date, and the code blocks of README and docs run
 	$(PY) tools/gen_env_docs.py --check
 	$(PY) tools/gen_support.py --check
 	$(PY) tools/gen_cli_docs.py --check
 	$(PY) tools/gen_rules_docs.py --check
+	$(PY) tools/gen_amd_model.py --check
 	$(PY) tools/run_doc_blocks.py
 
 # Kernels as AMD code, with a real ROCm and no GPU. ROCM_ROOT: ROCm's folder, or that of a script that unpacks one (with env.sh).
@@ -125,6 +127,26 @@ ROCJITSU_ARGS    ?=
 test-rocjitsu: install-venv  ## the device tests on an emulated AMD GPU (ROCJITSU_LIB, ROCJITSU_CONFIGS, ROCM_ROOT)
 	@$(PY) tools/rocjitsu.py --lib '$(ROCJITSU_LIB)' --configs '$(ROCJITSU_CONFIGS)' --targets $(ROCJITSU_TARGETS) --rocm $(ROCM_ROOT) \
 	  --program $(BUILD)/tests/cpp/pyflame_backends_test --python $(PY) $(ROCJITSU_ARGS); rc=$$?; [ $$rc = 77 ] || exit $$rc
+
+# The wave emulator (tests/support/emulator): the rocm backend on the host. EMULATOR_CASES: how many cases of each op, dtype and kind of test
+# (0: all); EMULATOR_RUNS: architecture and order of threads.
+EMULATOR       := $(abspath $(BUILD)/emulator)
+EMULATOR_CASES ?= 0
+EMULATOR_RUNS  ?= gfx942:descending gfx1100:1
+EMULATOR_TESTS ?= *Gpu*
+EMULATED        = LD_LIBRARY_PATH=$(EMULATOR) PYFLAME_CACHE_DIR=$(abspath build/emulator-cache) PYFLAME_INTERPRET=0
+.PHONY: emulator test-emulator
+emulator: $(BUILD)/build.ninja  ## the wave emulator: build/release/emulator, for LD_LIBRARY_PATH
+	cmake --build $(BUILD) --target pyflame_emulator pyflame_emulator_test
+
+test-emulator: install-venv  ## the tests of the GPU backend over the wave emulator, waves of 64 and of 32
+	@rc=0; $(BUILD)/tests/support/emulator/pyflame_emulator_test --gtest_brief=1 || rc=1; \
+	PYFLAME_TEST_EMULATOR=$(EMULATOR) $(PYTEST) tests/faults || rc=1; \
+	for run in $(EMULATOR_RUNS); do \
+	  export PYFLAME_EMULATOR_ARCH=$${run%:*} PYFLAME_EMULATOR_ORDER=$${run#*:}; echo "--- $$PYFLAME_EMULATOR_ARCH, order of threads: $$PYFLAME_EMULATOR_ORDER"; \
+	  $(EMULATED) $(BUILD)/tests/cpp/pyflame_backends_test --gtest_brief=1 --gtest_filter='$(EMULATOR_TESTS)' || rc=1; \
+	  $(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) tests/ops || rc=1; \
+	done; exit $$rc
 
 BENCH_ARGS ?= --benchmark_min_time=0.2
 bench: $(BUILD)/build.ninja  ## what the engine itself costs per op; kept in benchmarks/results
