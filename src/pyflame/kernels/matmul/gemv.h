@@ -13,11 +13,11 @@ struct GemvShape {
 };
 
 #ifdef PF_ON_DEVICE
-// kTeam lanes reduce kLines lines together; a power of two, at most the workgroup.
-template <class S, int kFew, int kTeam, int kLines, int kThreads, int kVec, class Out>
+// kTeam lanes (a power of two, at most the workgroup) reduce kLines lines together, and ask for kAhead steps of each at once.
+template <class S, int kFew, int kTeam, int kLines, int kAhead, int kThreads, int kVec, class Out>
 PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out& out) {
   using T = C<S>;
-  constexpr int kTeams = kThreads / kTeam, kAhead = kLines == 1 ? 4 : 2;
+  constexpr int kTeams = kThreads / kTeam;
   PF_SHARED T shared[kTeam > 32 ? kThreads : 1];
   const int team = (int)thread() / kTeam, me = (int)thread() % kTeam;
   const i64 blocks = (p.n + kTeams * kLines - 1) / (kTeams * kLines);

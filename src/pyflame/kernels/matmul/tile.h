@@ -123,8 +123,10 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
         next_a.fetch(end - k - kDepth);
         next_b.fetch(end - k - kDepth);
       }
+      const int have = kSlices > 1 && end - k < kDepth ? (int)(end - k) : kDepth;
+      const int steps = (have + kSlices - 1) / kSlices;
 #pragma unroll kSteps
-      for (int d = 0; d < kDepth / kSlices; ++d) {
+      for (int d = 0; d < steps; ++d) {
         const T* xs = as + (d * kSlices + slice) * kPitchA + ty * 4;
         const T* ys = bs + (d * kSlices + slice) * kPitchB + tx * 4;
         Vec<T, 4> x[kEachRow / 4], y[kEachCol / 4];
