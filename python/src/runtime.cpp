@@ -12,6 +12,7 @@
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/replayer.h"
 #include "pyflame/version.h"
 
 namespace pyflame::python {
@@ -115,6 +116,19 @@ nb::dict memory_dict(nb::handle device) {
   return d;
 }
 
+nb::dict replay_dict() {
+  const ReplayStats s = replay_stats();
+  nb::dict d;
+  d["programs"] = s.programs;
+  d["refused"] = s.refused;
+  d["replays"] = s.replays;
+  d["builds"] = s.builds;
+  d["updates"] = s.updates;
+  d["verified"] = s.verified;
+  d["differed"] = s.differed;
+  return d;
+}
+
 }  // namespace
 
 void bind_runtime(nb::module_& m) {
@@ -154,6 +168,12 @@ void bind_runtime(nb::module_& m) {
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
+  m.def("gpu_graph_stats", &replay_dict,
+        "Programs that are replayed as GPU graphs and those that are launched step by step; replays, graphs built, steps "
+        "brought up to date; first replays that computed what launches do, and those that did not.");
+  m.def(
+      "memory_report", [](nb::handle device) { return memory_report(asked(device)); }, "device"_a.none() = nb::none(),
+      "Where a device's memory is, as text: what is live and for what, what is cached, what others hold.");
   m.def("memory_stats", &memory_dict, "device"_a.none() = nb::none(),
         "Of a device (default: the current one): bytes allocated now and at the peak, bytes cached for reuse, bytes of "
         "the arena, the limit.");

@@ -93,12 +93,13 @@ struct FaultReport {
   int64_t value = 0, limit = 0;
 };
 
-// The launches of several steps as one. Steps are added in order; afterwards each can be brought up to date with other pointers and
-// params. Nothing runs before launch().
+// The launches of several steps as one. Steps are added in order, each with the earlier ones that it has to come after; afterwards each
+// can be brought up to date with other pointers and params. Nothing runs before launch().
 class Replay {
  public:
   virtual ~Replay() = default;
-  virtual void add(Executable& e, const RunContext& ctx) = 0;  // Error when it cannot be in a replay
+  // Null: a step that launches nothing. Error when it cannot be in a replay.
+  virtual void add(Executable* e, const RunContext& ctx, std::span<const size_t> after) = 0;
   virtual void finish() = 0;
   virtual bool update(size_t step, Executable& e, const RunContext& ctx) = 0;  // false: it has to be built anew
   virtual bool may_update() = 0;  // false: it is still running, and this device reads arguments late

@@ -19,6 +19,9 @@ constexpr int kWarmRuns = 2;          // not timed
 constexpr int kMeasuredReplays = 24;  // before the two are compared
 constexpr size_t kFewestSteps = 3;    // a graph costs as much to launch as a few kernels
 constexpr size_t kGraphs = 4;
+constexpr uint64_t kMostPrograms = 512;  // each graph takes memory of the driver
+constexpr size_t kMostBranchedSteps = 256;
+constexpr int kTimedReplays = 10;
 constexpr uint64_t kManyMoves =
     24;  // runs with addresses of which there was no graph; with fewer than four replays to each: off
 constexpr size_t kMostSaved = size_t{256} << 20;  // a program that writes more is not waiting for the host
@@ -51,9 +54,9 @@ std::string Replayer::describe() const {
     case State::On: break;
   }
   return fmt::format(
-      "replayed as a GPU graph of {} nodes: {} replays, {} graphs, {} updates, host {:.1f} us (launched: {:.1f} us)",
-      graphs_.empty() || !graphs_[0].replay ? 0 : graphs_[0].replay->nodes(), replays_, graphs_.size(), updates_,
-      replay_us_ < 1e30 ? replay_us_ : 0, launch_us_ < 1e30 ? launch_us_ : 0);
+      "replayed as a GPU graph of {} nodes{}: {} replays, {} graphs, {} updates, host {:.1f} us (launched: {:.1f} us)",
+      graphs_.empty() || !graphs_[0].replay ? 0 : graphs_[0].replay->nodes(), branches_ ? " in branches" : "", replays_,
+      graphs_.size(), updates_, replay_us_ < 1e30 ? replay_us_ : 0, launch_us_ < 1e30 ? launch_us_ : 0);
 }
 
 void Replayer::launched(double us) {
@@ -73,14 +76,71 @@ void Replayer::learn(const Program& p) {
         for (const Operand& o : *operands) add(o.is_param ? u.params : u.bindings, o.index);
     }
   }
+  find_order(p);
+}
+
+namespace {
+
+// Memory that a step reads or writes: of the arena, or of a storage.
+struct Range {
+  int32_t storage;  // -1: the arena
+  size_t begin, end;
+  bool written;
+};
+
+std::vector<Range> ranges_of(const Program& p, const Step& step) {
+  std::vector<Range> all;
+  const auto add = [&](int32_t s, bool written) {
+    const Placement& at = p.placements[static_cast<size_t>(s)];
+    const size_t nbytes = p.graph.slots[static_cast<size_t>(s)].nbytes;
+    if (at.kind == Placement::Elided) return;
+    if (at.kind == Placement::Arena) all.push_back({-1, at.offset, at.offset + nbytes, written});
+    else all.push_back({at.kind == Placement::Donated ? at.donor : s, 0, nbytes, written});
+  };
+  for (const int32_t s : step.reads) add(s, false);
+  for (const int32_t s : step.writes) add(s, true);
+  if (const size_t bytes = step.executable ? step.executable->workspace() : 0)
+    all.push_back({-1, step.workspace_offset, step.workspace_offset + bytes, true});
+  return all;
+}
+
+bool conflict(const std::vector<Range>& a, const std::vector<Range>& b) {
+  for (const Range& x : a)
+    for (const Range& y : b)
+      if ((x.written || y.written) && x.storage == y.storage && x.begin < y.end && y.begin < x.end) return true;
+  return false;
+}
+
+}  // namespace
+
+// A step comes after those that wrote what it touches or touched what it writes.
+void Replayer::find_order(const Program& p) {
+  const size_t n = p.steps.size();
+  if (n > kMostBranchedSteps) branches_ = false;
+  if (!branches_) return;
+  std::vector<std::vector<Range>> ranges;
+  std::vector<std::vector<bool>> before(n);  // all that a step comes after
+  for (size_t j = 0; j < n; ++j) {
+    ranges.push_back(ranges_of(p, p.steps[j]));
+    before[j].assign(n, false);
+    for (size_t i = j; i-- > 0;) {
+      if (before[j][i] || !conflict(ranges[i], ranges[j])) continue;
+      uses_[j].after.push_back(i);
+      before[j][i] = true;
+      for (size_t k = 0; k < i; ++k)
+        if (before[i][k]) before[j][k] = true;
+    }
+  }
 }
 
 // Nothing runs here: the launches go to the graph.
 bool Replayer::build(Graph& g, const Frame& f) {
   g.replay = f.memory->make_replay();
   try {
-    for (size_t k = 0; k < f.program.steps.size(); ++k)
-      if (Executable* e = f.program.steps[k].executable.get()) g.replay->add(*e, f.context(k));
+    for (size_t k = 0; k < f.program.steps.size(); ++k) {
+      const std::vector<size_t> previous(k > 0 ? 1 : 0, k - 1);
+      g.replay->add(f.program.steps[k].executable.get(), f.context(k), branches_ ? uses_[k].after : previous);
+    }
     g.replay->finish();
   } catch (const Error& e) {
     off(std::string("a step cannot be in a graph: ") + e.what());
@@ -99,7 +159,6 @@ bool Replayer::build(Graph& g, const Frame& f) {
 bool Replayer::bring_up_to_date(Graph& g, const Frame& f, bool pointers_too) {
   Frame frame = f;
   frame.site = g.site;
-  size_t step_of_graph = 0;
   for (size_t k = 0; k < f.program.steps.size(); ++k) {
     Executable* e = f.program.steps[k].executable.get();
     if (!e) continue;
@@ -112,9 +171,8 @@ bool Replayer::bring_up_to_date(Graph& g, const Frame& f, bool pointers_too) {
     if (changed) {
       ++updates_;
       ++g_updates;
-      if (!g.replay->update(step_of_graph, *e, frame.context(k))) return false;
+      if (!g.replay->update(k, *e, frame.context(k))) return false;
     }
-    ++step_of_graph;
   }
   if (pointers_too) {
     std::copy(f.pointers.begin(), f.pointers.end(), g.pointers.begin());
@@ -141,7 +199,7 @@ Replayer::Plan Replayer::plan(Frame& f) {
       else if (std::string why = f.memory->replay_unsafe(); !why.empty()) off(std::move(why));
       else if (setting == "auto" && f.program.steps.size() < kFewestSteps) off("too few steps to gain anything");
     }
-    if (state_ == State::Off || runs_ < kLaunchedRuns) return Plan::Launch;
+    if (state_ == State::Off || runs_ < kLaunchedRuns || g_programs >= kMostPrograms) return Plan::Launch;
     for (const Step& s : f.program.steps)
       if (s.executable && !s.executable->capturable()) {
         if (runs_ > 64 * kLaunchedRuns) off(fmt::format("{} cannot be in a graph", s.impl));
@@ -249,29 +307,64 @@ bool Replayer::same_outputs(const Frame& f) {
   return true;
 }
 
-// The launches have run. The replay starts from the same bytes, with garbage where nothing was: what it does not write shows.
-void Replayer::verify(const Frame& f) {
-  if (saved_.empty() || state_ != State::On) return;
-  for (const Saved& s : saved_) f.memory->copy(after_ + s.at, f.bases[static_cast<size_t>(s.slot)], s.nbytes);
+// The bytes before the run; `garbage` where nothing was, so that what a replay does not write shows.
+void Replayer::restore(const Frame& f, bool garbage) {
   for (const Saved& s : saved_) {
     char* at = f.bases[static_cast<size_t>(s.slot)];
     if (s.before) f.memory->copy(at, before_ + s.at, s.nbytes);
-    else f.memory->fill(at, kGarbage, s.nbytes);
+    else if (garbage) f.memory->fill(at, kGarbage, s.nbytes);
   }
-  if (f.arena) f.memory->fill(f.arena, kGarbage, f.program.arena_bytes);
+  if (f.arena && garbage) f.memory->fill(f.arena, kGarbage, f.program.arena_bytes);
+}
+
+bool Replayer::replays_right(Graph& g, const Frame& f) {
+  restore(f, true);
+  g.replay->launch();
+  g.used = ++replays_;
+  ++g_replays;
+  if (same_outputs(f)) {
+    ++g_verified;
+    return true;
+  }
+  ++g_differed;
+  return false;
+}
+
+// Microseconds from the launch to the end of the replay. Each starts from the bytes before the run: what it takes over it overwrites.
+double Replayer::time_graph(Graph& g, const Frame& f) {
+  double best = 1e30;
+  for (int i = 0; i < kTimedReplays; ++i) {
+    restore(f, false);
+    f.memory->wait();
+    const auto start = std::chrono::steady_clock::now();
+    g.replay->launch();
+    f.memory->wait();
+    best = std::min(best, since(start));
+  }
+  return best;
+}
+
+// The launches have run. The replays start from the same bytes.
+void Replayer::verify(const Frame& f) {
+  if (saved_.empty() || state_ != State::On) return;
+  for (const Saved& s : saved_) f.memory->copy(after_ + s.at, f.bases[static_cast<size_t>(s.slot)], s.nbytes);
   Graph& g = graphs_[under_test_];
   try {
-    g.replay->launch();
-    g.used = ++replays_;
-    ++g_replays;
-    if (same_outputs(f)) {
-      ++g_verified;
-      (verified_build_ ? verified_update_ : verified_build_) = true;
-      drop_snapshot();
-      return;
+    bool right = replays_right(g, f);
+    if (!verified_build_ && branches_) {
+      Graph chain;
+      branches_ = false;
+      if (build(chain, f) && replays_right(chain, f)) {
+        const double branched_us = right ? time_graph(g, f) : 1e30, chain_us = time_graph(chain, f);
+        if (branched_us < chain_us) branches_ = true;
+        else g = std::move(chain);
+        right = true;
+      } else {
+        right = false;
+      }
     }
-    ++g_differed;
-    off("its first replay did not compute what the launches did");
+    if (right) (verified_build_ ? verified_update_ : verified_build_) = true;
+    else if (state_ == State::On) off("its first replay did not compute what the launches did");
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::Device) throw;
     off(std::string("its first replay failed: ") + e.what());

@@ -2,6 +2,9 @@
 // first one after its addresses changed, are compared bit by bit with launches from the same bytes; and it stays only where it costs the
 // host less than launching does. A program whose outputs differ is launched from then on, and says so in pf.explain().
 //
+// Steps that share no memory may run at the same time; whether that is faster than one after the other is measured once, when the first
+// replay has been verified.
+//
 // Pointers and params are arguments of the nodes. A step whose arguments are those of the last replay is left alone; the others are
 // brought up to date by running the step with its launches going to the graph. Up to four graphs are kept, because a training loop
 // alternates between the addresses of two batches.
@@ -58,14 +61,19 @@ class Replayer {
   };
   struct Uses {  // what a step's arguments are made of
     std::vector<int32_t> bindings, params;
+    std::vector<size_t> after;  // the steps that it has to come after, without those that these come after
   };
   void off(std::string why);
   void learn(const Program& p);
+  void find_order(const Program& p);
   bool build(Graph& g, const Frame& frame);
   bool bring_up_to_date(Graph& g, const Frame& frame, bool pointers_too);
   Plan replay(Graph& g, Frame& frame);
   void drop_snapshot();
+  void restore(const Frame& frame, bool garbage);
   bool same_outputs(const Frame& frame);
+  bool replays_right(Graph& g, const Frame& frame);
+  double time_graph(Graph& g, const Frame& frame);
 
   enum class State { Counting, On, Off } state_ = State::Counting;
   std::string why_;  // Off
@@ -73,6 +81,7 @@ class Replayer {
   double launch_us_ = 1e30, replay_us_ = 1e30;
   uint64_t replays_ = 0, builds_ = 0, updates_ = 0, moves_ = 0;
   int measured_ = 0;
+  bool branches_ = true;  // steps at the same time
   bool verified_build_ = false, verified_update_ = false;
   std::vector<Uses> uses_;
   std::vector<Graph> graphs_;

@@ -217,6 +217,7 @@ TEST_F(GpuRunTime, TrainingIsTheHosts) {
     start.push_back(zeros({out}, DType::float32, Device{}));
   }
   const Tensor x = rand({8, 33}, DType::float32, Device{}), y = remainder(arange(0, 8, 1, DType::int64, Device{}), 10);
+  const uint64_t differed = replay_stats().differed;
   Net host(Device{}, start), gpu(where_, start);
   optim::Adam host_adam(host.params, {.lr = 1e-2}), gpu_adam(gpu.params, {.lr = 1e-2});
   for (int i = 0; i < 25; ++i) {
@@ -239,6 +240,7 @@ TEST_F(GpuRunTime, TrainingIsTheHosts) {
         ASSERT_NEAR(got[j], want[j], 1e-3) << "step " << i << ", parameter " << k;
     }
   }
+  EXPECT_EQ(replay_stats().differed, differed) << "a replay, in branches or as a chain, is not what was launched";
 }
 
 // Without a read in between: as a program trains.

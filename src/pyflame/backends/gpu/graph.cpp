@@ -1,6 +1,7 @@
 // See graph.h.
 #include "pyflame/backends/gpu/graph.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "pyflame/base/error.h"
@@ -82,9 +83,9 @@ void GpuReplay::add_kernel(const Launch& l) {
   n.function = l.function, n.grid = l.grid, n.block = l.block, n.shared_bytes = l.shared_bytes;
   n.values = values_of(l);
   KernelNode kernel;
-  const GraphNode* before = nodes_.empty() ? nullptr : &nodes_.back().handle;
-  device_.check(device_.rt().graph_add_kernel(&n.handle, graph_, before, before ? 1 : 0, kernel.of(device_, l)),
+  device_.check(device_.rt().graph_add_kernel(&n.handle, graph_, before_.data(), before_.size(), kernel.of(device_, l)),
                 "adding a kernel to a graph");
+  before_ = {n.handle};
   nodes_.push_back(std::move(n));
 }
 
@@ -126,20 +127,30 @@ void GpuReplay::end_capture() {
   PF_CHECK(child, Runtime, "replay: a library did what a graph cannot hold");
   Node n;
   n.library = true;
-  const GraphNode* before = nodes_.empty() ? nullptr : &nodes_.back().handle;
-  const Result r = rt.graph_add_child(&n.handle, graph_, before, before ? 1 : 0, child);
+  if (last_library_ && std::find(before_.begin(), before_.end(), last_library_) == before_.end())
+    before_.push_back(last_library_);
+  const Result r = rt.graph_add_child(&n.handle, graph_, before_.data(), before_.size(), child);
   rt.graph_destroy(child);
   device_.check(r, "adding a library's work to a graph");
+  last_library_ = n.handle;
+  before_ = {n.handle};
   nodes_.push_back(std::move(n));
 }
 
-void GpuReplay::add(Executable& e, const RunContext& ctx) {
+void GpuReplay::add(Executable* e, const RunContext& ctx, std::span<const size_t> after) {
   device_.enter();
   if (!graph_) device_.check(device_.rt().graph_create(&graph_, 0), "making a graph");
   first_.push_back(nodes_.size());
-  GpuDevice::Redirect here(*this);
-  e.run(ctx);
-  end_capture();
+  before_.clear();
+  for (const size_t step : after)
+    for (GraphNode n : ends_[step])
+      if (std::find(before_.begin(), before_.end(), n) == before_.end()) before_.push_back(n);
+  if (e) {
+    GpuDevice::Redirect here(*this);
+    e->run(ctx);
+    end_capture();
+  }
+  ends_.push_back(before_);
 }
 
 void GpuReplay::finish() {

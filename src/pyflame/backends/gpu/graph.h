@@ -1,5 +1,6 @@
 // A replay as a GPU graph, built node by node: a kernel of ours is a node whose parameters can be changed one by one; what a library
-// asks of its stream is captured and becomes one node per step. The nodes are a chain, because steps share memory in their order.
+// asks of its stream is captured and becomes one node per step. A step's nodes are a chain; steps that share no memory may run at the same
+// time, except that libraries, which have memory of their own, follow each other.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,7 +17,7 @@ class GpuReplay final : public Replay, LaunchSink {
  public:
   explicit GpuReplay(GpuDevice& device) : device_(device) {}
   ~GpuReplay() override;
-  void add(Executable& e, const RunContext& ctx) override;
+  void add(Executable* e, const RunContext& ctx, std::span<const size_t> after) override;
   void finish() override;
   bool update(size_t step, Executable& e, const RunContext& ctx) override;
   bool may_update() override;
@@ -42,7 +43,10 @@ class GpuReplay final : public Replay, LaunchSink {
   Graph graph_ = nullptr;
   GraphExec exec_ = nullptr;
   std::vector<Node> nodes_;
-  std::vector<size_t> first_;  // node of each step
+  std::vector<size_t> first_;                 // node of each step
+  std::vector<std::vector<GraphNode>> ends_;  // by step: what the steps after it wait for
+  std::vector<GraphNode> before_;             // what the next node waits for
+  GraphNode last_library_ = nullptr;
   Stream capture_ = nullptr;
   bool capturing_ = false, updating_ = false, differs_ = false;
   size_t at_ = 0, end_ = 0;  // nodes of the step that is brought up to date
