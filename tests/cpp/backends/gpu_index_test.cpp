@@ -22,14 +22,16 @@ TEST(GpuIndex, SourcesForOtherCompilers) {
                "{ pf::sort_tile<256, 16, pf::u32>(source, sink, p); }");
   for (const DType d : {DType::float32, DType::bfloat16, DType::float64}) {
     const std::string type = gpu::stored_type(d), name(dtype_name(d));
-    write_kernel("sum_pieces_" + name, {"order/keys.h", "order/radix.h", "index/sum.h"}, 256,
-                 fmt::format("(const pf::u32* keys, const pf::u32* ids, const {0}* from, {0}* to, pf::C<{0}>* partial, "
-                             "pf::SumShape p) {{ pf::sum_pieces<{0}, 256, 16>(keys, ids, from, to, partial, p); }}",
-                             type));
+    const int vec = dtype_size(d) == 8 ? 2 : 4;
+    write_kernel(
+        "sum_pieces_" + name, {"order/keys.h", "order/radix.h", "index/sum.h"}, 256,
+        fmt::format("(const pf::u32* keys, const pf::u32* ids, const {0}* from, {0}* to, pf::C<{0}>* partial, "
+                    "pf::SumShape p) {{ pf::sum_pieces<{0}, 256, 16, {1}>(keys, ids, from, to, partial, p); }}",
+                    type, vec));
     write_kernel("join_pieces_" + name, {"order/keys.h", "order/radix.h", "index/sum.h"}, 256,
                  fmt::format("(const pf::u32* keys, {0}* to, const pf::C<{0}>* partial, pf::SumShape p) "
-                             "{{ pf::join_pieces<{0}, 256, 16>(keys, to, partial, p); }}",
-                             type));
+                             "{{ pf::join_pieces<{0}, 256, 16, {1}>(keys, to, partial, p); }}",
+                             type, vec));
   }
 }
 

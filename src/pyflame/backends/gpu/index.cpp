@@ -163,10 +163,10 @@ class PutAdd final : public Executable {
  public:
   explicit PutAdd(const Problem& p) : index_(p.root().ins[0]), src_(p.root().ins[1]), out_(p.root().outs[0]) {
     const bool slices = p.root().op == OpId::index_add;
-    const DeviceType type = p.graph.device.type;
+    type_ = p.graph.device.type;
     dim_ = static_cast<int>(p.root().attr<DimAttrs>().dim);
     if (out_.numel() == 0) return;
-    zeros_.emplace(type, out_);
+    zeros_.emplace(type_, out_);
     const Dims& walked = slices ? src_.shape : index_.shape;
     if (walked.numel() == 0) return;
     lay_out(walked, slices);
@@ -176,25 +176,14 @@ class PutAdd final : public Executable {
     // One key more than there are destinations, so that a bad index is the last of all.
     const int bits = 64 - std::countl_zero(static_cast<uint64_t>(size));
     const int64_t sorted = s_.shared_keys ? 1 : s_.lines;
-    sorter_.emplace(Sorter::Spec{type, "index/sum.h", "pf::IndexKeys", "pf::Pairs<pf::u32>", false, bits, sorted,
+    sorter_.emplace(Sorter::Spec{type_, "index/sum.h", "pf::IndexKeys", "pf::Pairs<pf::u32>", false, bits, sorted,
                                  s_.count, s_.count});
     sorter_at_ = parts_.take(static_cast<int64_t>(sorter_->workspace()));
     keys_ = parts_.take(sorted * s_.count * 4);
     ids_ = parts_.take(sorted * s_.count * 4);
     partial_ = parts_.take(s_.lines * s_.pieces * 2 * s_.width * std::max<int64_t>(4, dtype_size(out_.dtype)));
-    const auto kernel = [&](const char* body) {
-      return std::make_unique<Kernel>(
-          type, kThreads,
-          kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kThreads,
-                        fmt::format(fmt::runtime(body), stored_type(out_.dtype), kThreads, kPiece)));
-    };
-    sum_ = kernel(
-        "(const pf::u32* keys, const pf::u32* ids, const {0}* from, {0}* to, pf::C<{0}>* partial, pf::SumShape p) "
-        "{{ pf::sum_pieces<{0}, {1}, {2}>(keys, ids, from, to, partial, p); }}");
-    if (s_.pieces > 1)
-      join_ = kernel(
-          "(const pf::u32* keys, {0}* to, const pf::C<{0}>* partial, pf::SumShape p) "
-          "{{ pf::join_pieces<{0}, {1}, {2}>(keys, to, partial, p); }}");
+    vec_ = widest();
+    kernels(vec_);
   }
   size_t workspace() const override { return parts_.size(); }
   void run(const RunContext& ctx) override {
@@ -213,9 +202,15 @@ class PutAdd final : public Executable {
                        s_.count};
     sorter_->run(ctx.device, keys, sorted, part_of(ctx.workspace, sorter_at_));
     void* const partial = part_of(ctx.workspace, partial_);
-    const unsigned groups = groups_for(s_.lines * s_.pieces * s_.width, kThreads);
-    sum_->launch(ctx.device, {groups, 1, 1}, sorted.keys, sorted.ids, ctx.bindings[src_.index], out, partial, s_);
-    if (join_) join_->launch(ctx.device, {groups, 1, 1}, sorted.keys, out, partial, s_);
+    const void* const src = ctx.bindings[src_.index];
+    bool aligned = true;
+    for (const void* p : {src, static_cast<const void*>(out)})
+      aligned = aligned && reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(vec_ * dtype_size(out_.dtype)) == 0;
+    const int64_t vec = aligned ? vec_ : 1;
+    Sums& k = kernels(vec);
+    const auto grid = group_each((s_.lines * s_.pieces * s_.width / vec + kThreads - 1) / kThreads);
+    k.sum->launch(ctx.device, grid, sorted.keys, sorted.ids, src, out, partial, s_);
+    if (k.join) k.join->launch(ctx.device, grid, sorted.keys, out, partial, s_);
   }
 
  private:
@@ -226,6 +221,37 @@ class PutAdd final : public Executable {
     View from_lines, to_lines;
     int64_t from_stride = 0, from_step = 0, to_stride = 0, to_step = 0;
   };
+  struct Sums {
+    std::unique_ptr<Kernel> sum, join;
+  };
+  // Elements of an access: four (two of eight bytes) where sources and destinations are rows of a whole number of them.
+  int64_t widest() const {
+    const int64_t some = dtype_size(out_.dtype) == 8 ? 2 : 4;
+    if (s_.from_step != 1 || s_.to_step != 1 || s_.width % some || s_.from_stride % some || s_.to_stride % some)
+      return 1;
+    for (const View* v : {&s_.from_lines, &s_.to_lines})
+      for (int d = 0; d < v->rank; ++d)
+        if (v->strides[d] % some) return 1;
+    return some;
+  }
+  Sums& kernels(int64_t vec) {
+    Sums& k = vec > 1 ? several_ : single_;
+    const auto kernel = [&](const char* body) {
+      return std::make_unique<Kernel>(
+          type_, kThreads,
+          kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kThreads,
+                        fmt::format(fmt::runtime(body), stored_type(out_.dtype), kThreads, kPiece, vec)));
+    };
+    if (!k.sum)
+      k.sum = kernel(
+          "(const pf::u32* keys, const pf::u32* ids, const {0}* from, {0}* to, pf::C<{0}>* partial, pf::SumShape p) "
+          "{{ pf::sum_pieces<{0}, {1}, {2}, {3}>(keys, ids, from, to, partial, p); }}");
+    if (!k.join && s_.pieces > 1)
+      k.join = kernel(
+          "(const pf::u32* keys, {0}* to, const pf::C<{0}>* partial, pf::SumShape p) "
+          "{{ pf::join_pieces<{0}, {1}, {2}, {3}>(keys, to, partial, p); }}");
+    return k;
+  }
   // Lines are all dims but the one that is indexed; for index_add the last of the dims behind it is within a source.
   void lay_out(const Dims& walked, bool slices) {
     const int rank = walked.size(), last = rank - 1;
@@ -249,6 +275,7 @@ class PutAdd final : public Executable {
     if (!slices) index_lines_ = collapsed_view(lines, index);
   }
   Operand index_, src_, out_;
+  DeviceType type_{};
   int dim_ = 0;
   Shape s_;
   View index_lines_;
@@ -257,7 +284,8 @@ class PutAdd final : public Executable {
   size_t sorter_at_ = 0, keys_ = 0, ids_ = 0, partial_ = 0;
   std::optional<Zeros> zeros_;
   std::optional<Sorter> sorter_;
-  std::unique_ptr<Kernel> sum_, join_;
+  int64_t vec_ = 1;
+  Sums single_, several_;
 };
 
 }  // namespace

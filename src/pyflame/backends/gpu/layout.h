@@ -1,5 +1,7 @@
 // What several families need to lay operands and workspaces out.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "pyflame/backends/gpu/kernel.h"
@@ -21,6 +23,12 @@ inline void collapse(Dims& shape, Dims& strides) {
 inline View collapsed_view(Dims shape, Dims strides) {
   collapse(shape, strides);
   return view_of(shape, strides);
+}
+
+// A workgroup for each of n things (kernels number them over both dims).
+inline std::array<unsigned, 3> group_each(int64_t n) {
+  constexpr int64_t kRow = 1 << 20;
+  return {static_cast<unsigned>(std::min(n, kRow)), static_cast<unsigned>((n + kRow - 1) / kRow), 1};
 }
 
 // Parts of a workspace, each aligned to 256 bytes.

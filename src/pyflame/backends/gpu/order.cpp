@@ -86,8 +86,8 @@ class Ordered final : public Executable {
       const auto keep = static_cast<uint32_t>(values_.n);
       const int32_t bits = key_bits(x_.operand.dtype);
       const auto launch = [&](const auto& source) {
-        level.kernel->launch(ctx.device, {groups_for(rows_ * level.tiles, 1), 1, 1}, source, to, rows_, level.n,
-                             level.tiles, keep, bits);
+        level.kernel->launch(ctx.device, group_each(rows_ * level.tiles), source, to, rows_, level.n, level.tiles, keep,
+                             bits);
       };
       if (i == 0) launch(keys);
       else launch(from);
@@ -116,13 +116,14 @@ class Ordered final : public Executable {
     level.kept = (level.tiles - 1) * values_.n + std::min(values_.n, n - (level.tiles - 1) * Sorter::kTile);
     level.keys = parts_.take(rows_ * level.kept * (wide_key(d) ? 8 : 4));
     level.ids = parts_.take(rows_ * level.kept * 4);
+    constexpr unsigned kKeepThreads = 512;
     level.kernel = std::make_unique<Kernel>(
-        type, kThreads,
-        kernel_source({"order/keys.h", "order/radix.h", "order/sort.h", "order/topk.h"}, kThreads,
+        type, kKeepThreads,
+        kernel_source({"order/keys.h", "order/radix.h", "order/sort.h", "order/topk.h"}, kKeepThreads,
                       fmt::format("({0} source, pf::Pairs<{1}> kept, pf::i64 rows, pf::i64 n, pf::i64 tiles, "
                                   "pf::u32 first, int bits) "
                                   "{{ pf::keep_first<{2}, {3}, {1}>(source, kept, rows, n, tiles, first, bits); }}",
-                                  source, key_type(d), kThreads, Sorter::kTile / kThreads)));
+                                  source, key_type(d), kKeepThreads, Sorter::kTile / kKeepThreads)));
     const int64_t kept = level.kept;
     levels_.push_back(std::move(level));
     return kept;

@@ -27,11 +27,11 @@ RowPlan row_plan(int64_t n, int64_t bytes) {
   const auto power = [](int64_t x) { return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x))); };
   if (groups <= 32) return {256, power(groups), 1, group};
   if (n <= 1024) return {256, 32, power((groups + 31) / 32), group};
-  const int items = static_cast<int>(bytes == 8 ? 16 : 32) / group;  // chunks that make 32 registers of a thread
-  for (const auto& [threads, chunks] :
-       {std::pair{128, items / 2}, {256, items / 2}, {512, items / 2}, {1024, items / 2}, {1024, items}})
-    if (groups <= static_cast<int64_t>(threads) * chunks) return {threads, threads, chunks, group};
-  return {1024, 1024, 0, group};
+  const int chunks = static_cast<int>(bytes == 8 ? 16 : 32) / group;  // 32 registers of a thread
+  if (groups <= 128 * chunks / 2) return {128, 128, chunks / 2, group};
+  for (const int threads : {128, 256, 512})
+    if (groups <= threads * chunks) return {threads, threads, chunks, group};
+  return {512, 512, 0, group};
 }
 
 class Softmax final : public Executable {
@@ -59,7 +59,8 @@ class Softmax final : public Executable {
     int64_t access = access_;
     for (const void* p : {x, static_cast<const void*>(y)})
       while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(access * bytes_)) access /= 2;
-    kernel(access).launch(ctx.device, {groups_for(shape_.rows, plan_.threads / plan_.lanes), 1, 1}, x, y, shape_);
+    const int64_t together = plan_.threads / plan_.lanes;
+    kernel(access).launch(ctx.device, group_each((shape_.rows + together - 1) / together), x, y, shape_);
   }
 
  private:

@@ -35,7 +35,7 @@ class Sorter {
     if (spec_.rows == 0 || spec_.n == 0 || spec_.keep == 0) return;
     if (tile_) {
       const Shape shape{spec_.rows, spec_.n, spec_.keep, 1, 0, spec_.bits};
-      tile_->launch(device, {groups_for(spec_.rows, 1), 1, 1}, source, sink, shape);
+      tile_->launch(device, group_each(spec_.rows), source, sink, shape);
       return;
     }
     for (int pass = 0; pass < passes_; ++pass) {
@@ -58,20 +58,20 @@ class Sorter {
   Shape shape(int pass) const {
     return {spec_.rows, spec_.n, pass == passes_ - 1 ? spec_.keep : spec_.n, tiles_, 8 * pass, spec_.bits};
   }
-  unsigned grid() const { return groups_for(spec_.rows * tiles_, 1); }
   Pairs pairs(void* workspace, int pass) const;
   uint32_t* counts(void* workspace) const { return reinterpret_cast<uint32_t*>(part_of(workspace, counts_)); }
   uint32_t* totals(void* workspace) const { return reinterpret_cast<uint32_t*>(part_of(workspace, totals_)); }
   template <class Source>
   void count(int device, int pass, Kernel& kernel, const Source& source, void* workspace) {
     uint32_t* to = counts(workspace);
-    kernel.launch(device, {grid(), 1, 1}, source, to, shape(pass));
+    kernel.launch(device, group_each(spec_.rows * tiles_), source, to, shape(pass));
     const int64_t lines = spec_.rows * 256;
     sum_->launch(device, {groups_for(lines, 1), 1, 1}, to, totals(workspace), lines, tiles_);
   }
   template <class Source, class Sink>
   void move(int device, int pass, Kernel& kernel, const Source& source, const Sink& sink, void* workspace) {
-    kernel.launch(device, {grid(), 1, 1}, source, sink, counts(workspace), totals(workspace), shape(pass));
+    kernel.launch(device, group_each(spec_.rows * tiles_), source, sink, counts(workspace), totals(workspace),
+                  shape(pass));
   }
 
   Spec spec_;

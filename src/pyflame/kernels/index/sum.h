@@ -55,82 +55,141 @@ struct Plus<bool8> {
   static PF_DEVICE u8 of(u8 a, u8 b) { return a | b; }
 };
 
-// A thread has one piece and one element (consecutive threads have neighbouring elements, then pieces).
+// kVec neighbouring elements of a source.
+template <int kVec, class S>
+PF_DEVICE Vec<S, kVec> vec_at(const S* p) {
+  if constexpr (kVec > 1) return load_vec<kVec>(p);
+  else return {{*p}};
+}
+
+template <class S, int kVec>
+struct Sums {
+  C<S> v[kVec];
+  PF_DEVICE void clear() {
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) v[j] = (C<S>)0;
+  }
+  PF_DEVICE void add_stored(const Vec<S, kVec>& x) {
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) v[j] = Plus<S>::of(v[j], load(&x[j]));
+  }
+  PF_DEVICE void add_partial(const Vec<C<S>, kVec>& x) {
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) v[j] = Plus<S>::of(v[j], x[j]);
+  }
+  PF_DEVICE void store_partial(C<S>* to) const {
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) to[j] = v[j];
+  }
+  PF_DEVICE void store_to(S* to) const {
+    Vec<S, kVec> x;
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) store(&x[j], v[j]);
+    if constexpr (kVec > 1) store_vec(to, x);
+    else *to = x[0];
+  }
+};
+
+// Which piece and which kVec elements a thread has: consecutive threads have neighbouring elements, then pieces, then lines.
+struct Task {
+  i64 line, piece, column;
+  bool there;
+};
+template <int kThreads, int kVec>
+PF_DEVICE Task task_of(const SumShape& p) {
+  const i64 task = (group().x + (i64)group().y * groups().x) * kThreads + thread(), wide = p.width / kVec;
+  const i64 all = p.lines * p.pieces * wide;
+  if (all < (i64)1 << 31) {
+    const u32 rest = (u32)task / (u32)wide, line = rest / (u32)p.pieces;
+    return {line, rest - line * (u32)p.pieces, (i64)((u32)task - rest * (u32)wide) * kVec, task < all};
+  }
+  const i64 rest = task / wide, line = rest / p.pieces;
+  return {line, rest - line * p.pieces, (task - rest * wide) * kVec, task < all};
+}
+
 // partial[line][piece][2][width]: of the run that came in from the piece before, and of the run that goes on in the next one.
-template <class S, int kThreads, int kPiece>
+template <class S, int kThreads, int kPiece, int kVec>
 PF_DEVICE void sum_pieces(const u32* keys, const u32* ids, const S* from, S* to, C<S>* partial, const SumShape& p) {
-  using T = C<S>;
-  const i64 tasks = p.lines * p.pieces * p.width;
-  for (i64 task = (i64)group().x * kThreads + thread(); task < tasks; task += (i64)groups().x * kThreads) {
-    const i64 column = task % p.width, rest = task / p.width, piece = rest % p.pieces, line = rest / p.pieces;
-    const i64 begin = piece * kPiece, end = begin + kPiece < p.count ? begin + kPiece : p.count;
-    const u32* key = keys + (p.shared_keys ? 0 : line * p.count);
-    const u32* id = ids + (p.shared_keys ? 0 : line * p.count);
-    const S* source = from + p.from_lines.at(line) + column * p.from_step;
-    S* target = to + p.to_lines.at(line) + column * p.to_step;
-    T* mine = partial + (line * p.pieces + piece) * 2 * p.width + column;
-    const u32 before = begin > 0 ? key[begin - 1] : kNowhere, after = end < p.count ? key[end] : kNowhere;
-    // All loads first: sums wait for nothing but each other.
-    u32 where[kPiece];
-    T value[kPiece];
+  const Task task = task_of<kThreads, kVec>(p);
+  if (!task.there) return;
+  const i64 begin = task.piece * kPiece;
+  const int count = (int)(p.count - begin < kPiece ? p.count - begin : kPiece);
+  const u32* key = keys + (p.shared_keys ? 0 : task.line * p.count) + begin;
+  const u32* id = ids + (p.shared_keys ? 0 : task.line * p.count) + begin;
+  const S* source = from + p.from_lines.at(task.line) + task.column * p.from_step;
+  S* target = to + p.to_lines.at(task.line) + task.column * p.to_step;
+  C<S>* mine = partial + (task.line * p.pieces + task.piece) * 2 * p.width + task.column;
+  const u32 before = begin > 0 ? key[-1] : kNowhere, after = begin + count < p.count ? key[count] : kNowhere;
+  Sums<S, kVec> sum;
+  sum.clear();
+  bool whole = key[0] != before;  // the run began here
+  // Some loads first, then their sums: they wait for nothing but each other.
+  constexpr int kTogether = 4;
+#pragma unroll 1
+  for (int first = 0; first < count; first += kTogether) {
+    u32 where[kTogether + 1];
+    Vec<S, kVec> value[kTogether];
 #pragma unroll
-    for (int k = 0; k < kPiece; ++k) {
-      const bool there = begin + k < end;
-      where[k] = there ? key[begin + k] : kNowhere;
-      value[k] = (T)0;
-      if (where[k] != kNowhere) value[k] = load(source + (i64)id[begin + k] * p.from_stride);
+    for (int k = 0; k < kTogether; ++k) {
+      where[k] = first + k < count ? key[first + k] : kNowhere;
+      if (where[k] != kNowhere) value[k] = vec_at<kVec>(source + (i64)id[first + k] * p.from_stride);
     }
-    T sum = (T)0;
-    bool whole = where[0] != before;  // the run began here
+    where[kTogether] = first + kTogether < count ? key[first + kTogether] : after;
 #pragma unroll
-    for (int k = 0; k < kPiece; ++k) {
-      sum = Plus<S>::of(sum, value[k]);
-      const bool last = k + 1 == kPiece || begin + k + 1 >= end;
-      const u32 next = last ? after : where[k + 1 < kPiece ? k + 1 : k];
-      if (begin + k >= end || where[k] == kNowhere) continue;
+    for (int k = 0; k < kTogether; ++k) {
+      if (where[k] == kNowhere) continue;
+      sum.add_stored(value[k]);
+      const bool last = first + k + 1 == count;
+      const u32 next = last ? after : where[k + 1];
       if (next != where[k]) {
-        if (whole) store(target + (i64)where[k] * p.to_stride, sum);
-        else mine[0] = sum;
-        sum = (T)0;
+        if (whole) sum.store_to(target + (i64)where[k] * p.to_stride);
+        else sum.store_partial(mine);
+        sum.clear();
         whole = true;
       } else if (last) {
-        mine[whole ? p.width : 0] = sum;
+        sum.store_partial(mine + (whole ? p.width : 0));
       }
     }
   }
 }
 
 // The runs over several pieces: the thread of the piece where a run began puts it together.
-template <class S, int kThreads, int kPiece>
+template <class S, int kThreads, int kPiece, int kVec>
 PF_DEVICE void join_pieces(const u32* keys, S* to, const C<S>* partial, const SumShape& p) {
-  const i64 tasks = p.lines * p.pieces * p.width;
-  for (i64 task = (i64)group().x * kThreads + thread(); task < tasks; task += (i64)groups().x * kThreads) {
-    const i64 column = task % p.width, rest = task / p.width, piece = rest % p.pieces, line = rest / p.pieces;
-    const i64 begin = piece * kPiece, end = begin + kPiece;
-    const u32* key = keys + (p.shared_keys ? 0 : line * p.count);
-    if (end >= p.count) continue;
-    const u32 run = key[end];
-    if (run == kNowhere || key[end - 1] != run) continue;
-    if (begin > 0 && key[begin - 1] == run) continue;  // it began earlier
-    const C<S>* mine = partial + (line * p.pieces + piece) * 2 * p.width + column;
-    C<S> sum = mine[p.width];
-    i64 next = end;
-    // Keys are sorted: where the last piece of several belongs to the run, they all do, and their loads need not wait for each other.
-    constexpr int kTogether = 8;
-    for (; next + (kTogether - 1) * kPiece < p.count && key[next + (kTogether - 1) * kPiece] == run;
-         next += kTogether * kPiece, mine += kTogether * 2 * p.width) {
-      C<S> some[kTogether];
+  const Task task = task_of<kThreads, kVec>(p);
+  if (!task.there) return;
+  const i64 begin = task.piece * kPiece, end = begin + kPiece;
+  const u32* key = keys + (p.shared_keys ? 0 : task.line * p.count);
+  if (end >= p.count) return;
+  const u32 run = key[end];
+  if (run == kNowhere || key[end - 1] != run) return;
+  if (begin > 0 && key[begin - 1] == run) return;  // it began earlier
+  const C<S>* mine = partial + (task.line * p.pieces + task.piece) * 2 * p.width + task.column;
+  const auto read = [](const C<S>* at) {
+    Vec<C<S>, kVec> x;
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) some[k] = mine[(k + 1) * 2 * p.width];
+    for (int j = 0; j < kVec; ++j) x[j] = at[j];
+    return x;
+  };
+  Sums<S, kVec> sum;
+  sum.clear();
+  sum.add_partial(read(mine + p.width));
+  i64 next = end;
+  // Keys are sorted: where the last piece of several belongs to the run, they all do, and their loads need not wait for each other.
+  constexpr int kTogether = 8;
+  for (; next + (kTogether - 1) * kPiece < p.count && key[next + (kTogether - 1) * kPiece] == run;
+       next += kTogether * kPiece, mine += kTogether * 2 * p.width) {
+    Vec<C<S>, kVec> some[kTogether];
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) sum = Plus<S>::of(sum, some[k]);
-    }
-    for (; next < p.count && key[next] == run; next += kPiece) {
-      mine += 2 * p.width;
-      sum = Plus<S>::of(sum, *mine);
-    }
-    store(to + p.to_lines.at(line) + column * p.to_step + (i64)run * p.to_stride, sum);
+    for (int k = 0; k < kTogether; ++k) some[k] = read(mine + (k + 1) * 2 * p.width);
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) sum.add_partial(some[k]);
   }
+  for (; next < p.count && key[next] == run; next += kPiece) {
+    mine += 2 * p.width;
+    sum.add_partial(read(mine));
+  }
+  sum.store_to(to + p.to_lines.at(task.line) + task.column * p.to_step + (i64)run * p.to_stride);
 }
 
 #endif

@@ -34,18 +34,34 @@ struct SortShape {
 
 constexpr int kDigits = 256;
 
+// Of all workgroups; each has one thing to do. (A loop over the grid would keep what does not change in registers, and there is much.)
+PF_DEVICE i64 group_number() { return group().x + (i64)group().y * groups().x; }
+
+// A bit for each lane of a wave.
+template <int kLanes>
+struct LaneSet {
+  using type = u64;
+};
+template <>
+struct LaneSet<32> {
+  using type = u32;
+};
+using Lanes = typename LaneSet<kWave>::type;
+PF_DEVICE Lanes lanes_with(bool x) { return (Lanes)ballot(x); }
+PF_DEVICE Lanes lower_lanes() { return (Lanes)(((Lanes)1 << lane()) - 1); }
+PF_DEVICE int lowest_lane(Lanes lanes) { return count_bits((Lanes)((lanes & (0 - lanes)) - 1)); }
+
 // Lanes of this wave that are active and have this lane's digit.
-PF_DEVICE u64 peers(u32 digit, bool active) {
-  u64 same = ballot(active);
+PF_DEVICE Lanes peers(u32 digit, bool active) {
+  Lanes same = lanes_with(active);
+#pragma unroll
   for (int b = 0; b < 8; ++b) {
     const bool bit = digit >> b & 1;
-    const u64 set = ballot(bit);
-    same &= bit ? set : ~set;
+    const Lanes set = lanes_with(bit);
+    same &= bit ? set : (Lanes)~set;
   }
   return same;
 }
-PF_DEVICE u64 lower_lanes() { return ((u64)1 << lane()) - 1; }
-PF_DEVICE int lowest_lane(u64 lanes) { return count_bits((lanes & (0 - lanes)) - 1); }
 
 // Sum of x over the threads before this one; `total` over all. `shared` has an element for each wave and one more.
 template <int kThreads>
@@ -95,7 +111,7 @@ PF_DEVICE void rank(const K (&key)[kItems], int shift, int (&place)[kItems], Ran
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
     const u32 digit = (u32)(key[k] >> shift) & (kDigits - 1);
-    const u64 same = peers(digit, true), lower = same & lower_lanes();
+    const Lanes same = peers(digit, true), lower = same & lower_lanes();
     u32 before = 0;
     if (lower == 0) before = atomic_add(&s.counts[wave()][digit], (u32)count_bits(same));
     place[k] = (int)from_lane(before, lowest_lane(same)) + count_bits(lower);
@@ -143,12 +159,11 @@ PF_DEVICE void exchange(T (&value)[kItems], const int (&place)[kItems], T* share
 }
 
 template <int kItems, class K, class Line>
-PF_DEVICE void get_tile(const Line& line, i64 begin, i64 n, K (&key)[kItems], u32 (&id)[kItems]) {
+PF_DEVICE void get_tile(const Line& line, i64 begin, int count, K (&key)[kItems], u32 (&id)[kItems]) {
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
-    const i64 at = begin + tile_at<kItems>(k);
     key[k] = ~(K)0, id[k] = 0;  // the last of all
-    if (at < n) line.get(at, key[k], id[k]);
+    if (tile_at<kItems>(k) < count) line.get(begin + tile_at<kItems>(k), key[k], id[k]);
   }
 }
 
@@ -156,46 +171,45 @@ PF_DEVICE void get_tile(const Line& line, i64 begin, i64 n, K (&key)[kItems], u3
 template <int kThreads, int kItems, class K, class Source, class Sink>
 PF_DEVICE void sort_tile(const Source& source, const Sink& sink, const SortShape& p) {
   PF_SHARED TileSpace<kThreads, kItems, K> space;
-  for (i64 row = group().x; row < p.rows; row += groups().x) {
-    K key[kItems];
-    u32 id[kItems];
-    get_tile(source.line(row), 0, p.n, key, id);
-    for (int shift = p.begin; shift < p.end; shift += 8) {
-      int place[kItems];
-      rank<kThreads, kItems>(key, shift, place, space.ranks);
-      barrier();
-      exchange(key, place, space.keys);
-      exchange(id, place, space.ids);
-    }
-    const auto line = sink.line(row);
-#pragma unroll
-    for (int k = 0; k < kItems; ++k)
-      if (tile_at<kItems>(k) < p.keep) line.put(tile_at<kItems>(k), key[k], id[k]);
+  const i64 row = group_number();
+  if (row >= p.rows) return;
+  K key[kItems];
+  u32 id[kItems];
+  get_tile(source.line(row), 0, (int)p.n, key, id);
+  for (int shift = p.begin; shift < p.end; shift += 8) {
+    int place[kItems];
+    rank<kThreads, kItems>(key, shift, place, space.ranks);
+    barrier();
+    exchange(key, place, space.keys);
+    exchange(id, place, space.ids);
   }
+  const auto line = sink.line(row);
+#pragma unroll
+  for (int k = 0; k < kItems; ++k)
+    if (tile_at<kItems>(k) < (int)p.keep) line.put(tile_at<kItems>(k), key[k], id[k]);
 }
 
 // --- rows of several tiles: counts[row][digit][tile]
 template <int kThreads, int kItems, class K, class Source>
 PF_DEVICE void count_digits(const Source& source, u32* counts, const SortShape& p) {
   PF_SHARED u32 seen[kDigits];
-  for (i64 g = group().x; g < p.rows * p.tiles; g += groups().x) {
-    const i64 row = g / p.tiles, tile = g - row * p.tiles, begin = tile * kThreads * kItems;
-    for (int i = thread(); i < kDigits; i += kThreads) seen[i] = 0;
-    K key[kItems];
-    u32 id[kItems];
-    get_tile(source.line(row), begin, p.n, key, id);
-    barrier();
+  const i64 g = group_number(), row = g / p.tiles, tile = g - row * p.tiles, begin = tile * kThreads * kItems;
+  if (row >= p.rows) return;
+  for (int i = thread(); i < kDigits; i += kThreads) seen[i] = 0;
+  K key[kItems];
+  u32 id[kItems];
+  const int count = (int)(p.n - begin < kThreads * kItems ? p.n - begin : kThreads * kItems);
+  get_tile(source.line(row), begin, count, key, id);
+  barrier();
 #pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      const bool there = begin + tile_at<kItems>(k) < p.n;
-      const u32 digit = (u32)(key[k] >> p.begin) & (kDigits - 1);
-      const u64 same = peers(digit, there);
-      if (there && (same & lower_lanes()) == 0) atomic_add(&seen[digit], (u32)count_bits(same));
-    }
-    barrier();
-    for (int i = thread(); i < kDigits; i += kThreads) counts[(row * kDigits + i) * p.tiles + tile] = seen[i];
-    barrier();
+  for (int k = 0; k < kItems; ++k) {
+    const bool there = tile_at<kItems>(k) < count;
+    const u32 digit = (u32)(key[k] >> p.begin) & (kDigits - 1);
+    const Lanes same = peers(digit, there);
+    if (there && (same & lower_lanes()) == 0) atomic_add(&seen[digit], (u32)count_bits(same));
   }
+  barrier();
+  for (int i = thread(); i < kDigits; i += kThreads) counts[(row * kDigits + i) * p.tiles + tile] = seen[i];
 }
 
 // Counts become sums over the tiles before; totals[row][digit].
@@ -223,32 +237,28 @@ PF_DEVICE void move_items(const Source& source, const Sink& sink, const u32* cou
   constexpr int kTile = kThreads * kItems;
   PF_SHARED TileSpace<kThreads, kItems, K> space;
   PF_SHARED u32 to[kDigits];  // where a digit's items go, less where they lie in the tile
-  for (i64 g = group().x; g < p.rows * p.tiles; g += groups().x) {
-    const i64 row = g / p.tiles, tile = g - row * p.tiles, begin = tile * kTile;
-    K key[kItems];
-    u32 id[kItems];
-    int place[kItems];
-    get_tile(source.line(row), begin, p.n, key, id);
-    const int digit = (int)thread();
-    u32 all = 0;
-    const u32 earlier =
-        sum_before<kThreads>(digit < kDigits ? totals[row * kDigits + digit] : 0u, space.ranks.sums, all);
-    rank<kThreads, kItems>(key, p.begin, place, space.ranks);
-    if (digit < kDigits)
-      to[digit] = earlier + counts[(row * kDigits + digit) * p.tiles + tile] - space.ranks.begins[digit];
-    barrier();
-    // In the order of the tile, so that neighbours are written together.
-    exchange(key, place, space.keys);
-    exchange(id, place, space.ids);
-    const i64 count = p.n - begin < kTile ? p.n - begin : kTile;
-    const auto line = sink.line(row);
+  const i64 g = group_number(), row = g / p.tiles, tile = g - row * p.tiles, begin = tile * kTile;
+  if (row >= p.rows) return;
+  K key[kItems];
+  u32 id[kItems];
+  int place[kItems];
+  const int count = (int)(p.n - begin < kTile ? p.n - begin : kTile), digit = (int)thread();
+  get_tile(source.line(row), begin, count, key, id);
+  u32 all = 0;
+  const u32 earlier = sum_before<kThreads>(digit < kDigits ? totals[row * kDigits + digit] : 0u, space.ranks.sums, all);
+  rank<kThreads, kItems>(key, p.begin, place, space.ranks);
+  if (digit < kDigits)
+    to[digit] = earlier + counts[(row * kDigits + digit) * p.tiles + tile] - space.ranks.begins[digit];
+  barrier();
+  // In the order of the tile, so that neighbours are written together.
+  exchange(key, place, space.keys);
+  exchange(id, place, space.ids);
+  const auto line = sink.line(row);
 #pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      const int i = tile_at<kItems>(k);
-      const u32 at = to[(u32)(key[k] >> p.begin) & (kDigits - 1)] + (u32)i;
-      if (i < count && at < p.keep) line.put(at, key[k], id[k]);
-    }
-    barrier();
+  for (int k = 0; k < kItems; ++k) {
+    const int i = tile_at<kItems>(k);
+    const u32 at = to[(u32)(key[k] >> p.begin) & (kDigits - 1)] + (u32)i;
+    if (i < count && at < p.keep) line.put(at, key[k], id[k]);
   }
 }
 

@@ -7,27 +7,43 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// The key of the `left`-th active item of the workgroup in order, found from its highest digit on; `left` becomes how many of those equal to
-// it belong to the first ones.
-template <int kThreads>
+constexpr u32 kNotKept = 0xffffffffu;
+
+// A number of the workgroup's, read anew where it is asked for: what is compared with it for each item is then not kept for each item.
+template <class T>
+struct Anew {
+  T value;
+  PF_DEVICE void set(T x) {
+    if (thread() == 0) value = x;
+    barrier();
+  }
+};
+
+// The `left`-th key of the workgroup in order among its first `count` items no greater than `bound`, found from its highest digit on; `left`
+// becomes how many of those equal to it belong to the first ones.
+template <int kThreads, class K>
 struct Nth {
   u32 seen[kDigits];
   u32 sums[kThreads + 1];
   u32 found[2];
+  Anew<int> count;
+  Anew<K> bound;
 
-  template <int kItems, class K>
-  PF_DEVICE K of(const K (&key)[kItems], u32 active, u32& left, int bits) {
+  template <int kItems>
+  PF_DEVICE K of(const K (&key)[kItems], u32& left, int bits) {
     K last = 0;
     for (int shift = bits - 8; shift >= 0; shift -= 8) {
       for (int i = thread(); i < kDigits; i += kThreads) seen[i] = 0;
       barrier();
+      const int among = count.value;
+      const K at_most = bound.value;
 #pragma unroll
       for (int k = 0; k < kItems; ++k) {
-        const bool same_above = (active >> k & 1) && ((key[k] ^ last) >> shift) < kDigits;
-        if (ballot(same_above) == 0) continue;
+        const bool active = tile_at<kItems>(k) < among && key[k] <= at_most && ((key[k] ^ last) >> shift) < kDigits;
+        if (lanes_with(active) == 0) continue;
         const u32 digit = (u32)(key[k] >> shift) & (kDigits - 1);
-        const u64 same = peers(digit, same_above);
-        if (same_above && (same & lower_lanes()) == 0) atomic_add(&seen[digit], (u32)count_bits(same));
+        const Lanes same = peers(digit, active);
+        if (active && (same & lower_lanes()) == 0) atomic_add(&seen[digit], (u32)count_bits(same));
       }
       barrier();
       const int digit = (int)thread();
@@ -50,55 +66,50 @@ PF_DEVICE void keep_first(const Source& source, const Pairs<K>& kept, i64 rows, 
                           int bits) {
   static_assert(kThreads >= kDigits && kItems <= 32);
   constexpr int kTile = kThreads * kItems;
-  PF_SHARED Nth<kThreads> nth;
-  for (i64 g = group().x; g < rows * tiles; g += groups().x) {
-    const i64 row = g / tiles, tile = g - row * tiles, begin = tile * kTile;
-    const int count = (int)(n - begin < kTile ? n - begin : kTile);
-    K key[kItems];
-    u32 id[kItems];
-    get_tile(source.line(row), begin, n, key, id);
-    u32 there = 0, left = k_first < (u32)count ? k_first : (u32)count;
+  PF_SHARED Nth<kThreads, K> nth;
+  const i64 g = group_number(), row = g / tiles, tile = g - row * tiles, begin = tile * kTile;
+  if (row >= rows) return;
+  const int count = (int)(n - begin < kTile ? n - begin : kTile);
+  K key[kItems];
+  u32 id[kItems];
+  get_tile(source.line(row), begin, count, key, id);
+  u32 left = k_first < (u32)count ? k_first : (u32)count;
+  nth.bound.set(~(K)0);
+  if (left <= kThreads) {  // that many threads have one at least as good as the bound
     K best[1] = {~(K)0};
 #pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      there |= (u32)(tile_at<kItems>(k) < count) << k;
-      best[0] = key[k] < best[0] ? key[k] : best[0];
-    }
-    u32 active = there;
-    if (left <= kThreads) {  // that many threads have one at least as good as the bound
-      u32 threads_left = left;
-      const K bound = nth.of(best, 1u, threads_left, bits);
-      active = 0;
-#pragma unroll
-      for (int k = 0; k < kItems; ++k) active |= (u32)(key[k] <= bound) << k;
-      active &= there;
-    }
-    const K last = nth.of(key, active, left, bits);
-    // Places: first among those equal to the last one, then among all that are kept.
-    u32 equals = 0, total = 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) equals += (u32)count_bits(ballot((there >> k & 1) && key[k] == last));
-    u32 equal_at = from_lane(sum_before<kThreads>(lane() == 0 ? equals : 0u, nth.sums, total), 0);
-    u32 mine = 0, keep = 0;
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      const u64 equal = ballot((there >> k & 1) && key[k] == last);
-      const bool kept_here =
-          (there >> k & 1) &&
-          (key[k] < last || (key[k] == last && equal_at + (u32)count_bits(equal & lower_lanes()) < left));
-      keep |= (u32)kept_here << k;
-      equal_at += (u32)count_bits(equal);
-      mine += (u32)count_bits(ballot(kept_here));
-    }
-    u32 at = from_lane(sum_before<kThreads>(lane() == 0 ? mine : 0u, nth.sums, total), 0);
-    const auto line = kept.line(row);
-#pragma unroll
-    for (int k = 0; k < kItems; ++k) {
-      const u64 kept_lanes = ballot(keep >> k & 1);
-      if (keep >> k & 1) line.put(tile * k_first + at + (u32)count_bits(kept_lanes & lower_lanes()), key[k], id[k]);
-      at += (u32)count_bits(kept_lanes);
-    }
+    for (int k = 0; k < kItems; ++k) best[0] = key[k] < best[0] ? key[k] : best[0];
+    u32 threads_left = left;
+    nth.count.set(kThreads);
+    const K bound = nth.of(best, threads_left, bits);
+    nth.bound.set(bound);
   }
+  nth.count.set(count);
+  nth.bound.set(nth.of(key, left, bits));
+  // Places: first among those equal to the last one, then among all that are kept.
+  u32 equals = 0, mine = 0, total = 0;
+#pragma unroll
+  for (int k = 0; k < kItems; ++k)
+    equals += (u32)count_bits(lanes_with(tile_at<kItems>(k) < nth.count.value && key[k] == nth.bound.value));
+  u32 equal_at = from_lane(sum_before<kThreads>(lane() == 0 ? equals : 0u, nth.sums, total), 0);
+  const K last = nth.bound.value;
+  u32 place[kItems];  // among the kept ones of the wave, where this one is kept
+#pragma unroll
+  for (int k = 0; k < kItems; ++k) {
+    const bool there = tile_at<kItems>(k) < nth.count.value;
+    const Lanes equal = lanes_with(there && key[k] == last);
+    const bool keep =
+        there && (key[k] < last || (key[k] == last && equal_at + (u32)count_bits(equal & lower_lanes()) < left));
+    const Lanes all = lanes_with(keep);
+    place[k] = keep ? mine + (u32)count_bits(all & lower_lanes()) : kNotKept;
+    equal_at += (u32)count_bits(equal);
+    mine += (u32)count_bits(all);
+  }
+  const u32 at = from_lane(sum_before<kThreads>(lane() == 0 ? mine : 0u, nth.sums, total), 0);
+  const auto line = kept.line(row);
+#pragma unroll
+  for (int k = 0; k < kItems; ++k)
+    if (place[k] != kNotKept) line.put(tile * k_first + at + place[k], key[k], id[k]);
 }
 
 #endif

@@ -63,39 +63,38 @@ PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
   constexpr int kTogether = kThreads / kLanes;
   const int begin = (int)thread() % kLanes * kGroup;
   const T none = -1 / T(0);
-  for (i64 first = (i64)group().x * kTogether; first < p.rows; first += (i64)groups().x * kTogether) {
-    const i64 row = first + (int)thread() / kLanes;
-    const bool there = kTogether == 1 || row < p.rows;
-    const int n = there ? (int)p.n : 0;
-    const S* from = x + (there ? p.x_rows.at(row) : 0);
-    T part[kChunks][kGroup];
+  const i64 row = (group().x + (i64)group().y * groups().x) * kTogether + (int)thread() / kLanes;
+  const bool there = row < p.rows;
+  if (kTogether == 1 && !there) return;
+  const int n = there ? (int)p.n : 0;
+  const S* from = x + (there ? p.x_rows.at(row) : 0);
+  T part[kChunks][kGroup];
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c)
-      load_group<kGroup, kAccess>(from, begin + c * kLanes * kGroup, n, p.x_stride, none, part[c]);
-    T top = none;
+  for (int c = 0; c < kChunks; ++c)
+    load_group<kGroup, kAccess>(from, begin + c * kLanes * kGroup, n, p.x_stride, none, part[c]);
+  T top = none;
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c)
+  for (int c = 0; c < kChunks; ++c)
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j) top = Higher::of(top, part[c][j]);
-    top = over_row<Higher, kThreads, kLanes>(top, shared);
-    T sum = 0;
+    for (int j = 0; j < kGroup; ++j) top = Higher::of(top, part[c][j]);
+  top = over_row<Higher, kThreads, kLanes>(top, shared);
+  T sum = 0;
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c)
+  for (int c = 0; c < kChunks; ++c)
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j) {
-        const T less = part[c][j] - top, e = m_exp(less);
-        sum += e;
-        part[c][j] = kLog ? less : e;
-      }
-    sum = over_row<Sum, kThreads, kLanes>(sum, shared);
-    const T last = kLog ? m_log(sum) : 1 / sum;
-    S* to = y + (there ? p.y_rows.at(row) : 0);
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-      for (int j = 0; j < kGroup; ++j) part[c][j] = kLog ? part[c][j] - last : part[c][j] * last;
-      store_group<kGroup, kAccess>(to, begin + c * kLanes * kGroup, n, p.y_stride, part[c]);
+    for (int j = 0; j < kGroup; ++j) {
+      const T less = part[c][j] - top, e = m_exp(less);
+      sum += e;
+      part[c][j] = kLog ? less : e;
     }
+  sum = over_row<Sum, kThreads, kLanes>(sum, shared);
+  const T last = kLog ? m_log(sum) : 1 / sum;
+  S* to = y + (there ? p.y_rows.at(row) : 0);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) part[c][j] = kLog ? part[c][j] - last : part[c][j] * last;
+    store_group<kGroup, kAccess>(to, begin + c * kLanes * kGroup, n, p.y_stride, part[c]);
   }
 }
 
@@ -107,44 +106,43 @@ PF_DEVICE void softmax_long(const S* x, S* y, const SoftmaxShape& p) {
   PF_SHARED T shared[kThreads];
   const int begin = (int)thread() * kGroup;
   const T none = -1 / T(0);
-  for (i64 row = group().x; row < p.rows; row += groups().x) {
-    const S* from = x + p.x_rows.at(row);
-    S* to = y + p.y_rows.at(row);
-    T top = none, sum = 0;
-    for (i64 round = 0; round < p.n; round += kRound) {
-      const int n = (int)(p.n - round < kRound ? p.n - round : kRound);
-      T part[kUnroll][kGroup];
+  const i64 row = group().x + (i64)group().y * groups().x;
+  if (row >= p.rows) return;
+  const S* from = x + p.x_rows.at(row);
+  S* to = y + p.y_rows.at(row);
+  T top = none, sum = 0;
+  for (i64 round = 0; round < p.n; round += kRound) {
+    const int n = (int)(p.n - round < kRound ? p.n - round : kRound);
+    T part[kUnroll][kGroup];
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        load_group<kGroup, kAccess>(from + round * p.x_stride, begin + u * kThreads * kGroup, n, p.x_stride, none,
-                                    part[u]);
-      T higher = top;
+    for (int u = 0; u < kUnroll; ++u)
+      load_group<kGroup, kAccess>(from + round * p.x_stride, begin + u * kThreads * kGroup, n, p.x_stride, none,
+                                  part[u]);
+    T higher = top;
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
+    for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
-        for (int j = 0; j < kGroup; ++j) higher = Higher::of(higher, part[u][j]);
-      sum = top == higher ? sum : sum * m_exp(top - higher);
-      top = higher;
-      const T shift = top == none ? (T)0 : top;  // nothing but -inf so far adds nothing
+      for (int j = 0; j < kGroup; ++j) higher = Higher::of(higher, part[u][j]);
+    sum = top == higher ? sum : sum * m_exp(top - higher);
+    top = higher;
+    const T shift = top == none ? (T)0 : top;  // nothing but -inf so far adds nothing
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
+    for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
-        for (int j = 0; j < kGroup; ++j) sum += m_exp(part[u][j] - shift);
-    }
-    const T highest = over_group<Higher, kThreads>(top, shared);
-    sum = over_group<Sum, kThreads>(top == highest ? sum : sum * m_exp(top - highest), shared);
-    const T last = kLog ? m_log(sum) : 1 / sum;
-    for (i64 round = 0; round < p.n; round += kRound) {
-      const int n = (int)(p.n - round < kRound ? p.n - round : kRound);
+      for (int j = 0; j < kGroup; ++j) sum += m_exp(part[u][j] - shift);
+  }
+  const T highest = over_group<Higher, kThreads>(top, shared);
+  sum = over_group<Sum, kThreads>(top == highest ? sum : sum * m_exp(top - highest), shared);
+  const T last = kLog ? m_log(sum) : 1 / sum;
+  for (i64 round = 0; round < p.n; round += kRound) {
+    const int n = (int)(p.n - round < kRound ? p.n - round : kRound);
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        T part[kGroup];
-        load_group<kGroup, kAccess>(from + round * p.x_stride, begin + u * kThreads * kGroup, n, p.x_stride, none,
-                                    part);
+    for (int u = 0; u < kUnroll; ++u) {
+      T part[kGroup];
+      load_group<kGroup, kAccess>(from + round * p.x_stride, begin + u * kThreads * kGroup, n, p.x_stride, none, part);
 #pragma unroll
-        for (int j = 0; j < kGroup; ++j) part[j] = kLog ? (part[j] - highest) - last : m_exp(part[j] - highest) * last;
-        store_group<kGroup, kAccess>(to + round * p.y_stride, begin + u * kThreads * kGroup, n, p.y_stride, part);
-      }
+      for (int j = 0; j < kGroup; ++j) part[j] = kLog ? (part[j] - highest) - last : m_exp(part[j] - highest) * last;
+      store_group<kGroup, kAccess>(to + round * p.y_stride, begin + u * kThreads * kGroup, n, p.y_stride, part);
     }
   }
 }
