@@ -50,6 +50,7 @@ size_t shared_per_group() { return settings().arch == "gfx950" ? size_t{160} << 
 // For tests of the emulator: the environment is read again, and the device is whole again.
 extern "C" __attribute__((visibility("default"))) void emulator_restart() {
   const std::lock_guard guard(lock());
+  initialised_by = getpid();
   device_lost = false;
   launches = 0;
   read_settings_again();

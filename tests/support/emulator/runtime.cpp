@@ -104,7 +104,11 @@ int drain(Stream& stream, uint64_t upto) {
 
 int kernel_work(Work& work, Function* f, Grid grid, void** parameters) {
   const EmulatedEntry& e = *f->entry;
+#if defined(__SANITIZE_ADDRESS__)
+  const size_t static_shared = 0;  // red zones are not the kernel's
+#else
   const auto static_shared = static_cast<size_t>(e.shared_end - e.shared_begin);
+#endif
   constexpr unsigned kMostThreads = 1024;
   if (grid.threads == 0 || grid.threads > kMostThreads || grid.threads > e.most_threads)
     return refuse(kInvalidValue, f->name + ": " + std::to_string(grid.threads) +
@@ -115,14 +119,10 @@ int kernel_work(Work& work, Function* f, Grid grid, void** parameters) {
     return refuse(kInvalidValue, f->name + ": a grid of " + std::to_string(grid.groups[0]) + " x " +
                                      std::to_string(grid.groups[1]) + " x " + std::to_string(grid.groups[2]) +
                                      " workgroups");
-#if !defined(__SANITIZE_ADDRESS__)
   if (static_shared + grid.dynamic_shared > shared_per_group())
     return refuse(kInvalidValue, f->name + ": " + std::to_string(static_shared) + " + " +
                                      std::to_string(grid.dynamic_shared) + " bytes of shared memory; a workgroup has " +
                                      std::to_string(shared_per_group()));
-#else
-  (void)static_shared;
-#endif
   work.kind = Work::Kind::kernel;
   work.function = f;
   work.grid = grid;
