@@ -19,7 +19,9 @@ void write_attention(const std::string& name, AttentionKind a, Make&& make) {
   const auto text = [&](MatrixKind units, int wave) {
     a.units = units;
     a.wave = wave;
-    return (a.dim > gpu::most_matrix_dim(units) ? gpu::attention_plain(a) : make(a)).text;
+    std::string why;
+    const bool half = a.dtype == DType::float16 || a.dtype == DType::bfloat16;
+    return (half && !attention_on_matrix_units(a, &why) ? gpu::attention_plain(a) : make(a)).text;
   };
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/attention_" + name + ".hip");
   out << "#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || "
@@ -61,6 +63,8 @@ TEST(GpuAttention, SourcesForOtherCompilers) {
     const std::string type(dtype_name(d));
     write("plain_" + type, d, 64, AttentionMask::added, true,
           [](const AttentionKind& a) { return attention_plain(a); });
+    write("plain_stats_" + type, d, 64, AttentionMask::boolean, true,
+          [](const AttentionKind& a) { return attention_plain_query_stats(a); });
     write("plain_queries_grad_" + type, d, 64, AttentionMask::boolean, true,
           [](const AttentionKind& a) { return attention_plain_queries_grad(a); });
     write("plain_keys_grad_" + type, d, 64, AttentionMask::none, true,

@@ -24,37 +24,41 @@ struct Shape {  // pf::Attention
 Strides4 strides_of(const Dims& s) { return {s[0], s[1], s[2], s[3]}; }
 constexpr int64_t kMostGroups = int64_t{1} << 30;
 
-MatrixKind units_of(const Problem& p) {
-  if (p.graph.device.type == DeviceType::cuda) return MatrixKind::mma;
-  const GpuArch* arch = find_gpu_arch(device(p.graph.device.type, p.graph.device.index).arch().name);
-  return arch ? arch->matrix : MatrixKind::none;
+// `first` is the index of q among the inputs, `mask_at` the mask's, if there is one.
+AttentionKind kind_of(const Problem& p, size_t first, size_t mask_at) {
+  const auto attrs = p.root().attr<AttentionAttrs>();
+  const Operand& q = p.root().ins[first];
+  const Arch& arch = device(p.graph.device.type, p.graph.device.index).arch();
+  const GpuArch* known = find_gpu_arch(arch.name);
+  AttentionKind a;
+  a.dtype = q.dtype;
+  a.dim = q.shape[3];
+  a.causal = attrs.causal != 0;
+  if (attrs.has_mask)
+    a.mask = p.root().ins[mask_at].dtype == DType::bool_ ? AttentionMask::boolean : AttentionMask::added;
+  if (p.graph.device.type == DeviceType::cuda) a.units = MatrixKind::mma;
+  else if (known) a.units = known->matrix;
+  a.wave = arch.wave;
+  return a;
 }
 
-// What forward and backward have in common. `first` is the index of q among the inputs, `mask_at` the mask's, if there is one.
+// What forward and backward have in common.
 class AttentionBase : public Executable {
  public:
   AttentionBase(const Problem& p, size_t first, size_t mask_at)
-      : device_type_(p.graph.device.type), node_(p.root()), first_(first) {
-    const auto attrs = p.root().attr<AttentionAttrs>();
+      : device_type_(p.graph.device.type), node_(p.root()), kind_(kind_of(p, first, mask_at)) {
     const Operand &q = node_.ins[first], &k = node_.ins[first + 1], &v = node_.ins[first + 2];
     shape_.batch = q.shape[0], shape_.heads = q.shape[1], shape_.queries = q.shape[2], shape_.dim = q.shape[3];
     shape_.kv_heads = k.shape[1], shape_.keys = k.shape[2];
     shape_.q = strides_of(q.strides), shape_.k = strides_of(k.strides), shape_.v = strides_of(v.strides);
     params_ = mask_at;
-    if (attrs.has_mask) {
+    if (kind_.mask != AttentionMask::none) {
       mask_ = static_cast<int>(mask_at);
       ++params_;
       const Dims scores{shape_.batch, shape_.heads, shape_.queries, shape_.keys};
       shape_.mask = strides_of(over(node_.ins[mask_at], scores, 0));
-      kind_.mask = node_.ins[mask_at].dtype == DType::bool_ ? AttentionMask::boolean : AttentionMask::added;
     }
-    const Arch& arch = device(device_type_, p.graph.device.index).arch();
-    kind_.dtype = q.dtype;
-    kind_.dim = shape_.dim;
-    kind_.causal = attrs.causal != 0;
-    kind_.units = units_of(p);
-    kind_.wave = arch.wave;
-    compute_units_ = arch.compute_units;
+    compute_units_ = device(device_type_, p.graph.device.index).arch().compute_units;
   }
 
  protected:
@@ -106,10 +110,10 @@ class AttentionBase : public Executable {
 
   DeviceType device_type_;
   Node node_;
-  size_t first_, params_ = 0;
+  AttentionKind kind_;
+  size_t params_ = 0;
   int mask_ = -1, compute_units_ = 1;
   Shape shape_;
-  AttentionKind kind_;
 };
 
 // --- forward
@@ -263,7 +267,7 @@ class MatrixGrad final : public GradBase {
 
 class PlainGrad final : public GradBase {
  public:
-  explicit PlainGrad(const Problem& p) : GradBase(p) { queries(), keys(); }
+  explicit PlainGrad(const Problem& p) : GradBase(p) { stats(), queries(), keys(); }
   size_t workspace() const override {
     return static_cast<size_t>(3 * shape_.batch * shape_.heads * shape_.queries) *
            (kind_.dtype == DType::float64 ? sizeof(double) : sizeof(float));
@@ -273,31 +277,35 @@ class PlainGrad final : public GradBase {
     const void *g = in(ctx, 0), *q = in(ctx, 1), *k = in(ctx, 2), *v = in(ctx, 3), *m = mask(ctx);
     void *dq = out(ctx, 0), *dk = out(ctx, 1), *dv = out(ctx, 2);
     const int64_t rows = s.batch * s.heads * s.queries, key_rows = s.batch * s.kv_heads * s.keys;
-    if (rows > 0) queries().launch(ctx.device, {groups(rows), 1, 1}, g, q, k, v, ctx.workspace, m, dq, s);
+    if (rows > 0) {
+      stats().launch(ctx.device, {groups(rows), 1, 1}, g, q, k, v, ctx.workspace, m, s);
+      queries().launch(ctx.device, {groups(rows), 1, 1}, g, q, k, v, ctx.workspace, m, dq, s);
+    }
     if (key_rows > 0) keys().launch(ctx.device, {groups(key_rows), 1, 1}, g, q, k, v, ctx.workspace, m, dk, dv, s);
   }
 
  private:
+  Kernel& stats() {
+    return stats_.get(false, device_type_, [&](bool) { return attention_plain_query_stats(kind_); });
+  }
   Kernel& queries() {
     return queries_.get(false, device_type_, [&](bool) { return attention_plain_queries_grad(kind_); });
   }
   Kernel& keys() {
     return keys_.get(false, device_type_, [&](bool) { return attention_plain_keys_grad(kind_); });
   }
-  Pair queries_, keys_;
+  Pair stats_, queries_, keys_;
 };
 
-Refusal matrix_accepts(const Problem& p, const Operand& q) {
-  if (q.dtype != DType::float16 && q.dtype != DType::bfloat16) return "not a 16-bit type";
-  const int64_t most = most_matrix_dim(units_of(p));
-  if (q.shape[3] < 1 || q.shape[3] > most) return fmt::format("head size not in 1 to {}", most);
-  return std::nullopt;
+Refusal matrix_accepts(const Problem& p) {
+  std::string why;
+  const bool forward = p.root().op == OpId::attention;
+  if (attention_on_matrix_units(kind_of(p, forward ? 0 : 1, forward ? 3 : 6), &why)) return std::nullopt;
+  return why;
 }
-Refusal matrix_forward(const Problem& p) { return matrix_accepts(p, p.root().ins[0]); }
-Refusal matrix_grad(const Problem& p) { return matrix_accepts(p, p.root().ins[1]); }
 Refusal plain(const Problem& p) {
   const int64_t dim = p.root().ins[p.root().op == OpId::attention ? 0 : 1].shape[3];
-  if (2 * dim * static_cast<int64_t>(sizeof(double)) > kMostPlainBytes)
+  if (4 * dim * static_cast<int64_t>(sizeof(double)) > kMostPlainBytes)
     return "the head is too large for shared memory";
   return std::nullopt;
 }
@@ -305,9 +313,9 @@ Refusal plain(const Problem& p) {
 }  // namespace
 
 std::span<const Impl> attention_impls(OpId op) {
-  static const Impl forward[] = {{"gpu.attention", matrix_forward, make_of<MatrixForward>},
+  static const Impl forward[] = {{"gpu.attention", matrix_accepts, make_of<MatrixForward>},
                                  {"gpu.attention_plain", plain, make_of<PlainForward>}};
-  static const Impl grad[] = {{"gpu.attention_grad", matrix_grad, make_of<MatrixGrad>},
+  static const Impl grad[] = {{"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
                               {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
   if (op == OpId::attention) return forward;
   if (op == OpId::attention_grad) return grad;

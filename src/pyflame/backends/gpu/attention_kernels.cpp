@@ -47,14 +47,15 @@ struct Backward {
 };
 Backward keys_tiles(const AttentionKind& a, int width) {
   if (a.units == MatrixKind::mma) {
-    if (width <= 64) return {1, 4, 64, 2};
-    if (width <= 128) return {1, 4, 64, 1};
+    if (width <= 64) return {2, 4, 32, 2};
+    if (width <= 128) return {1, 4, 64, 2};
     return {1, 4, 32, 1};
   }
   return {1, width <= 128 ? 4 : 2, width <= 128 && a.units == MatrixKind::mfma ? 32 : 16, 1};
 }
 Backward queries_tiles(const AttentionKind& a, int width) {
   if (a.units == MatrixKind::mma) {
+    if (width <= 64) return {2, 4, 48, 2};
     if (width <= 128) return {2, 4, 32, 2};
     return {1, 4, 16, 2};
   }
@@ -120,6 +121,14 @@ AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
       "attention/backward.h");
 }
 
+bool attention_on_matrix_units(const AttentionKind& a, std::string* why) {
+  const int64_t most = a.units == MatrixKind::none ? 128 : 256;
+  if (a.dtype != DType::float16 && a.dtype != DType::bfloat16) *why = "not a 16-bit type";
+  else if (a.dim < 1 || a.dim > most) *why = fmt::format("head size not in 1 to {}", most);
+  else if (a.units == MatrixKind::none && a.mask != AttentionMask::none) *why = "a mask, and no matrix units";
+  return why->empty();
+}
+
 bool attention_keys_grad_at_once(const AttentionKind& a) {
   return a.units == MatrixKind::mfma || width_of(a.dim) <= (a.units == MatrixKind::mma ? 128 : 64);
 }
@@ -143,20 +152,27 @@ AttentionSource attention_plain(const AttentionKind& a) {
   return finish("const $T* q, const $T* k, const $T* v, const void* mask, $T* out, float* lse",
                 fmt::format("attention_plain<$T, {}, {}, {}>(q, k, v, mask, out, lse, p)", mask_name(a.mask), a.causal,
                             kPlainThreads),
-                a, kPlainThreads, 1, static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
+                a, kPlainThreads, 1, 2 * static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
+}
+AttentionSource attention_plain_query_stats(const AttentionKind& a) {
+  return finish("const $T* grad, const $T* q, const $T* k, const $T* v, pf::C<$T>* stats, const void* mask",
+                fmt::format("attention_plain_query_stats<$T, {}, {}, {}>(grad, q, k, v, stats, mask, p)",
+                            mask_name(a.mask), a.causal, kPlainThreads),
+                a, kPlainThreads, 1, 0, false, "");
 }
 AttentionSource attention_plain_queries_grad(const AttentionKind& a) {
-  return finish("const $T* grad, const $T* q, const $T* k, const $T* v, pf::C<$T>* stats, const void* mask, $T* dq",
-                fmt::format("attention_plain_queries_grad<$T, {}, {}, {}>(grad, q, k, v, stats, mask, dq, p)",
-                            mask_name(a.mask), a.causal, kPlainThreads),
-                a, kPlainThreads, 1, static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
+  return finish(
+      "const $T* grad, const $T* q, const $T* k, const $T* v, const pf::C<$T>* stats, const void* mask, $T* dq",
+      fmt::format("attention_plain_queries_grad<$T, {}, {}, {}>(grad, q, k, v, stats, mask, dq, p)", mask_name(a.mask),
+                  a.causal, kPlainThreads),
+      a, kPlainThreads, 1, static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
 }
 AttentionSource attention_plain_keys_grad(const AttentionKind& a) {
   return finish(
       "const $T* grad, const $T* q, const $T* k, const $T* v, const pf::C<$T>* stats, const void* mask, $T* dk, $T* dv",
       fmt::format("attention_plain_keys_grad<$T, {}, {}, {}>(grad, q, k, v, stats, mask, dk, dv, p)", mask_name(a.mask),
                   a.causal, kPlainThreads),
-      a, kPlainThreads, 1, 2 * static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
+      a, kPlainThreads, 1, 4 * static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
 }
 
 }  // namespace pyflame::gpu

@@ -24,11 +24,12 @@ struct AttentionSource {
   unsigned threads = 0, rows = 0, shared_bytes = 0;  // rows: of a workgroup
 };
 
-// The largest head size of the kernels for 16-bit types; without matrix units a lane's registers end earlier.
-constexpr int64_t most_matrix_dim(MatrixKind units) { return units == MatrixKind::none ? 128 : 256; }
+// Whether the kernels on tiles take it, or why not: 16-bit types, head sizes to 256. Without matrix units a lane's registers end earlier.
+bool attention_on_matrix_units(const AttentionKind& a, std::string* why);
+
 constexpr int64_t kSplitRows = 64, kStatsPadding = 128;
 
-// 16-bit types, head sizes to most_matrix_dim(). wide: all operands are made of aligned 16 bytes. folded: kernels/attention/forward.h.
+// wide: all operands are made of aligned 16 bytes. folded: kernels/attention/forward.h.
 AttentionSource attention_forward(const AttentionKind& a, bool wide, bool folded, bool split);
 AttentionSource attention_combine(const AttentionKind& a);
 AttentionSource attention_query_stats(const AttentionKind& a);
@@ -41,6 +42,7 @@ bool attention_keys_grad_at_once(const AttentionKind& a);
 // Any dtype and head size that kMostPlainBytes of shared memory hold.
 constexpr int64_t kMostPlainBytes = 40 * 1024;
 AttentionSource attention_plain(const AttentionKind& a);
+AttentionSource attention_plain_query_stats(const AttentionKind& a);
 AttentionSource attention_plain_queries_grad(const AttentionKind& a);
 AttentionSource attention_plain_keys_grad(const AttentionKind& a);
 
