@@ -1,5 +1,6 @@
 // Reductions of rows with what is computed before and after them.
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <set>
@@ -50,6 +51,7 @@ class Rows {
 
   // A row per workgroup or part of a wave, all levels.
   LoopKernel whole() {
+    hold();
     std::string body;
     for (int level = 0; level <= levels_.top; ++level) {
       body += row_maps(level, true) + pass(level);
@@ -68,8 +70,9 @@ class Rows {
         "  for (I base = pf::group().x * each; base < rows; base += pf::groups().x * each) {\n"
         "  const I mine = base + pf::thread() / (I)lanes, r = pf::least<I>(mine, rows - 1);\n"
         "  const bool row_ok = mine < rows;\n  (void)row_ok;\n";
+    if (held_ > 0) body = loop_head() + loads(true) + loop_end() + body;
     const int64_t groups = ceil_div(text_.rows(), kGroupThreads / cut_.lanes);
-    return text_.finish(expressions_, shared() + head + start() + body + "  }\n",
+    return text_.finish(expressions_, shared() + head + start() + (held_ > 0 ? declarations() : "") + body + "  }\n",
                         {static_cast<unsigned>(std::min<int64_t>(groups, 1 << 30)), 1, 1});
   }
 
@@ -202,7 +205,58 @@ class Rows {
   std::string read(size_t a) {
     if (in_row_ || of_row(a)) return fmt::format("pf::load({} + {})", text_.typed(a), row_at(a));
     used_.insert(a);
-    return fmt::format("pf::load(&x{}[j])", a);
+    return fmt::format("pf::load(&x{}{}[j])", a, held_ > 0 ? "[k]" : "");
+  }
+
+  // Rows that several passes go over and that fit into registers are read once: how many units a lane then has.
+  void hold() {
+    constexpr int64_t kMostUnits = 4, kMostBytes = 320, kMostWork = 24;
+    const int64_t units = ceil_div(text_.columns(), cut_.lanes * kUnit);
+    if (levels_.top == 0 || units > kMostUnits || static_cast<int64_t>(p_.size()) > kMostWork) return;
+    int64_t bytes = 0;
+    for (size_t a = 0; a < g_.accesses().size(); ++a)
+      if (!of_row(a)) bytes += dtype_size(g_.accesses()[a].dtype) * kUnit;
+    held_ = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(units)));
+    if (bytes * held_ > kMostBytes) held_ = 0;
+  }
+  std::string declarations() const {
+    std::string text;
+    for (const size_t a : used_)
+      text += fmt::format("  pf::Neighbours<{}, 8> x{}[{}];\n", stored_type(g_.accesses()[a].dtype), a, held_);
+    return text;
+  }
+
+  // The loop over a lane's units.
+  std::string loop_head() {
+    const std::string count = "    const int count = (int)pf::least<I>(8, end - u);\n    (void)count;\n    " +
+                              (whole_units() ? text_.coordinates(true, "u / 8", kUnit) : "");
+    if (held_ == 0) return "  for (I u = begin + (I)t * 8; u < end; u += (I)lanes * 8) {\n" + count;
+    return fmt::format(
+               "  #pragma unroll\n  for (int k = 0; k < {}; ++k) {{\n    const I u = begin + (I)(k * lanes + t) * 8;\n"
+               "    if (u < end) {{\n",
+               held_) +
+           count;
+  }
+  std::string loop_end() const { return held_ > 0 ? "    }\n  }\n" : "  }\n"; }
+
+  // Reads the unit's elements of all accesses in use.
+  std::string loads(bool held) {
+    std::string text, full, rest;
+    for (const size_t a : used_) {
+      const std::string x = fmt::format("x{}{}", a, held ? "[k]" : "");
+      text += held ? fmt::format("    {} = {{}};\n", x)
+                   : fmt::format("    pf::Neighbours<{}, 8> {} = {{}};\n", stored_type(g_.accesses()[a].dtype), x);
+      const std::string one = fmt::format("{}[j] = ({})[{}];", x, text_.typed(a), element_at(a));
+      if (vector(a)) {
+        text_.need_alignment(a, kUnit);
+        full += fmt::format("      {}.load({} + {});\n", x, text_.typed(a), unit_at(a));
+      } else {
+        full += each(one, false);
+      }
+      rest += each(one, true);
+    }
+    if (text.empty()) return text;
+    return text + fmt::format("    if (count == 8) {{\n{}    }} else {{\n{}    }}\n", full, rest);
   }
 
   // What has to be computed for a value, of the row's elements.
@@ -235,7 +289,7 @@ class Rows {
     std::string text, maps, outputs, whole, parts;
     for (const size_t i : reduces)
       text += fmt::format("  {0} a{1} = {2}::start();\n", accumulator(node(i)), i, reduction_op(node(i)));
-    used_.clear();
+    if (held_ == 0) used_.clear();
     for (const size_t i : needed) maps += "      " + expressions_.declare(i) + "\n";
     for (const size_t i : reduces) {
       const std::string type = accumulator(node(i));
@@ -255,31 +309,14 @@ class Rows {
       }
       parts += each(fmt::format("({})[{}] = y{}[j];", text_.typed(a), element_at(a), i), true);
     }
-    std::string loads, full, rest;
-    for (const size_t a : used_) {
-      loads += fmt::format("    pf::Neighbours<{}, 8> x{} = {{}};\n", stored_type(g_.accesses()[a].dtype), a);
-      const std::string one = fmt::format("x{}[j] = ({})[{}];", a, text_.typed(a), element_at(a));
-      if (vector(a)) {
-        text_.need_alignment(a, kUnit);
-        full += fmt::format("      x{}.load({} + {});\n", a, text_.typed(a), unit_at(a));
-      } else {
-        full += each(one, false);
-      }
-      rest += each(one, true);
-    }
-    const bool units = whole_units();
-    text +=
-        "  for (I u = begin + (I)t * 8; u < end; u += (I)lanes * 8) {\n    const int count = (int)pf::least<I>(8, end "
-        "- u);\n";
-    if (units) text += "    " + text_.coordinates(true, "u / 8", kUnit);
-    text += loads;
-    if (!loads.empty()) text += fmt::format("    if (count == 8) {{\n{}    }} else {{\n{}    }}\n", full, rest);
+    text += loop_head();
+    if (held_ == 0) text += loads(false);
     text += outputs + "    #pragma unroll\n    for (int j = 0; j < 8; ++j) {\n" + maps + "    }\n";
     for (const size_t i : reduces)
       text += fmt::format("    a{0} = {1}::of(a{0}, pf::over_unit<{1}>(e{0}));\n", i, reduction_op(node(i)));
     if (!whole.empty())
       text += fmt::format("    if (row_ok && count == 8) {{\n{}    }} else if (row_ok) {{\n{}    }}\n", whole, parts);
-    return text + "  }\n";
+    return text + loop_end();
   }
 
   std::string unit_at(size_t a) {
@@ -306,6 +343,7 @@ class Rows {
   const std::vector<int64_t>& kept_;
   KernelText text_;
   RowCut cut_;
+  int64_t held_ = 0;  // units that a lane keeps in registers; 0: it reads them in each pass
   bool vectors_, in_row_ = false, needs_shared_ = false;
   Expressions expressions_;
   std::set<size_t> used_, row_used_;  // accesses of a pass; accesses with a start in the row
