@@ -19,7 +19,9 @@ PF_DEVICE u64 ballot(bool x) { return __ballot(x); }
 #elif defined(PF_EMULATED_WAVE)
 constexpr int kWave = PF_EMULATED_WAVE;
 PF_DEVICE int lane() { return (int)(thread() % kWave); }
-PF_DEVICE u32 word_of_lane(u32 x, int from) { return *(const u32*)emulated_exchange(&x, sizeof x, from, __builtin_LINE()); }
+PF_DEVICE u32 word_of_lane(u32 x, int from) {
+  return *(const u32*)emulated_exchange(&x, sizeof x, from, __builtin_LINE());
+}
 PF_DEVICE u64 ballot(bool x) {
   const bool* all = (const bool*)emulated_exchange(&x, sizeof x, 0, __builtin_LINE());
   u64 bits = 0;
