@@ -1,0 +1,53 @@
+"""What rt.h says of the drivers' interfaces, held against their own headers where these are: the struct of a graph's kernel node, the
+numbers of flags and errors. PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, CUDA_HOME that of CUDA."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src"
+ROCM, CUDA = os.environ.get("PYFLAME_TEST_ROCM_ROOT"), os.environ.get("CUDA_HOME")
+
+FIELDS = """
+static_assert(sizeof({theirs}) == sizeof({ours}));
+static_assert(offsetof({theirs}, {function}) == offsetof({ours}, function));
+static_assert(offsetof({theirs}, {grid}) == offsetof({ours}, grid));
+static_assert(offsetof({theirs}, {block}) == offsetof({ours}, block));
+static_assert(offsetof({theirs}, sharedMemBytes) == offsetof({ours}, shared_bytes));
+static_assert(offsetof({theirs}, kernelParams) == offsetof({ours}, parameters));
+static_assert(offsetof({theirs}, extra) == offsetof({ours}, extra));
+"""
+
+
+def check(tmp_path, header, include, text, *flags):
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        pytest.skip("no C++ compiler")
+    source = tmp_path / "layout.cpp"
+    source.write_text(f"#include <{header}>\n#include <cstddef>\n#include \"pyflame/backends/gpu/rt.h\"\nusing namespace pyflame::gpu;\n{text}")
+    done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{SOURCES}", "-isystem", include, *flags, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not ROCM, reason="PYFLAME_TEST_ROCM_ROOT is not set: no headers of HIP")
+def test_hip(tmp_path):
+    found = [p for p in (pathlib.Path(ROCM) / "usr/include", pathlib.Path(ROCM) / "include") if (p / "hip").is_dir()]
+    assert found, f"no headers of HIP in {ROCM}"
+    names = dict(theirs="hipKernelNodeParams", ours="HipKernelNode", function="func", grid="gridDim", block="blockDim")
+    check(tmp_path, "hip/hip_runtime_api.h", str(found[0]), FIELDS.format(**names) + """
+static_assert(hipHostMallocPortable == kPortable && hipEventDisableTiming == kNoTiming);
+static_assert(hipStreamCaptureModeRelaxed == kCaptureRelaxed);
+static_assert(hipErrorNotReady == kNotReady && hipErrorOutOfMemory == kOutOfMemory);
+""", "-D__HIP_PLATFORM_AMD__")
+
+
+@pytest.mark.skipif(not CUDA, reason="CUDA_HOME is not set: no headers of CUDA")
+def test_cuda(tmp_path):
+    names = dict(theirs="CUDA_KERNEL_NODE_PARAMS", ours="CudaKernelNode", function="func", grid="gridDimX", block="blockDimX")
+    check(tmp_path, "cuda.h", f"{CUDA}/include", FIELDS.format(**names) + """
+static_assert(CU_MEMHOSTALLOC_PORTABLE == kPortable && CU_EVENT_DISABLE_TIMING == kNoTiming);
+static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == kCaptureRelaxed);
+static_assert(CUDA_ERROR_NOT_READY == kNotReady && CUDA_ERROR_OUT_OF_MEMORY == kOutOfMemory);
+""")
