@@ -1,9 +1,15 @@
 // See blas.h.
 #include "pyflame/backends/gpu/blas.h"
 
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "pyflame/base/error.h"
 
@@ -84,6 +90,32 @@ const RocBlas* rocblas(std::string* why) {
   }();
   if (why) *why = found->why;
   return found->why.empty() ? &found->blas : nullptr;
+}
+
+// rocBLAS ends the process when it has no file of kernels for a GPU, so this is asked before it is. It looks where a variable says, else
+// beside the library.
+bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx) {
+  namespace fs = std::filesystem;
+  static std::mutex mutex;
+  static auto* known = new std::map<std::string, bool>;
+  std::lock_guard lock(mutex);
+  const auto [at, fresh] = known->try_emplace(gfx, false);
+  if (!fresh) return at->second;
+  std::vector<fs::path> folders;
+  if (const char* said = std::getenv("ROCBLAS_TENSILE_LIBPATH")) {
+    folders = {said, fs::path(said) / gfx};
+  } else if (Dl_info info{}; dladdr(reinterpret_cast<const void*>(library.create), &info) && info.dli_fname) {
+    const fs::path beside = fs::path(info.dli_fname).parent_path();
+    for (const char* folder : {"rocblas/library", "rocblas/5/library", "../rocblas/library", "../../Tensile/library"})
+      folders.push_back(beside / folder);
+  }
+  std::error_code ec;
+  for (const fs::path& folder : folders)
+    for (fs::directory_iterator entry(folder, ec), end; !ec && entry != end; entry.increment(ec)) {
+      const std::string name = entry->path().filename().string();
+      if (name.starts_with("TensileLibrary") && name.find(gfx) != std::string::npos) at->second = true;
+    }
+  return at->second;
 }
 
 BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device) {

@@ -81,6 +81,8 @@ struct RocBlasNumbers {
 extern const RocBlasNumbers kRocBlasNumbers;
 extern const char* const kRocBlasLibraries[];
 const RocBlas* rocblas(std::string* why = nullptr);
+// Whether the installed rocBLAS has kernels for the architecture: without them its first call ends the process.
+bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx);
 // On the device's stream, with memory of its own that it needs not ask for later.
 BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device);
 

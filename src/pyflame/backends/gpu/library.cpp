@@ -294,7 +294,10 @@ Refusal rocblas_refuses(const Problem& p) {
   if (p.graph.device.type != DeviceType::rocm) return "is for AMD's devices";
   if (p.size() > 1) return "has no epilogues";
   std::string why;
-  if (!rocblas(&why)) return why;
+  const RocBlas* library = rocblas(&why);
+  if (!library) return why;
+  const std::string& gfx = device(DeviceType::rocm, p.graph.device.index).arch().name;
+  if (!rocblas_has_kernels(*library, gfx)) return fmt::format("the installed rocBLAS has no kernels for {}", gfx);
   const Product g(p.root());
   if (std::max({g.a_row, g.a_col, g.b_row, g.b_col, g.c_row}) > std::numeric_limits<int32_t>::max())
     return "a stride is larger than the library's";
