@@ -22,7 +22,8 @@ struct RowPlan {
   int threads, lanes, chunks, group;  // chunks 0: too long for registers
 };
 RowPlan row_plan(int64_t n, int64_t bytes) {
-  const int group = static_cast<int>(16 / bytes);
+  int group = static_cast<int>(16 / bytes);  // neighbours of a thread: what it can read at once in rows of this length
+  while (n % group) group /= 2;
   const int64_t groups = std::max<int64_t>(1, (n + group - 1) / group);
   const auto power = [](int64_t x) { return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x))); };
   if (groups <= 32) return {256, power(groups), 1, group};

@@ -102,7 +102,7 @@ PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
 template <class S, bool kLog, int kThreads, int kGroup, int kAccess>
 PF_DEVICE void softmax_long(const S* x, S* y, const SoftmaxShape& p) {
   using T = C<S>;
-  constexpr int kUnroll = 4, kRound = kThreads * kGroup * kUnroll;
+  constexpr int kUnroll = kGroup == 1 ? 8 : 4, kRound = kThreads * kGroup * kUnroll;
   PF_SHARED T shared[kThreads];
   const int begin = (int)thread() * kGroup;
   const T none = -1 / T(0);
