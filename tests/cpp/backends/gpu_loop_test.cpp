@@ -23,6 +23,7 @@ struct ByHand {
   Graph graph;
   Group group;
   ByHand(const Dims& space, int split) {
+    graph.device = {DeviceType::rocm, 0};
     group.kind = GroupKind::Loop;
     group.space = space;
     group.split = split;
