@@ -102,9 +102,10 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   T* as = shared;
   T* bs = shared + kDepth * kPitchA;
   const int slice = (int)thread() / kTeam, tx = (int)thread() % kTeam % kWide, ty = (int)thread() % kTeam / kWide;
-  const i64 wide = (p.n + kCols - 1) / kCols, high = (p.m + kRows - 1) / kRows;
-  const i64 tile = group().x % (wide * high), split = group().x / (wide * high);
-  const i64 row0 = tile / wide * kRows, col0 = tile % wide * kCols;
+  const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = (u32)((p.m + kRows - 1) / kRows);
+  const u32 tile = group().x % (wide * high);
+  const i64 split = group().x / (wide * high);
+  const i64 row0 = (i64)(tile / wide) * kRows, col0 = (i64)(tile % wide) * kCols;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
     // Two side by side are 32 bytes, and stored in columns they meet no bank twice.

@@ -33,13 +33,13 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
   PF_SHARED __attribute__((aligned(16))) char shared[kStaged > kSums ? kStaged : kSums];
   S* as = (S*)shared;
   S* bs = as + StageA::kSize;
-  const i64 wide = (p.n + kCols - 1) / kCols, high = (p.m + kRows - 1) / kRows;
+  const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = (u32)((p.m + kRows - 1) / kRows);
   const i64 split = group().x / (wide * high);
   // Tiles in bands of 8 rows, so that workgroups that run together share what they read.
-  constexpr i64 kBand = 8;
-  const i64 tile = group().x % (wide * high), band = tile / (kBand * wide), in_band = tile % (kBand * wide);
-  const i64 band_rows = high - band * kBand < kBand ? high - band * kBand : kBand;
-  const i64 row0 = (band * kBand + in_band % band_rows) * kRows, col0 = in_band / band_rows * kCols;
+  constexpr u32 kBand = 8;
+  const u32 tile = group().x % (wide * high), band = tile / (kBand * wide), in_band = tile % (kBand * wide);
+  const u32 band_rows = high - band * kBand < kBand ? high - band * kBand : kBand;
+  const i64 row0 = (i64)(band * kBand + in_band % band_rows) * kRows, col0 = (i64)(in_band / band_rows) * kCols;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
     StageA next_a;
