@@ -31,6 +31,38 @@ ConvCase::ConvCase(const Problem& p)
       weight(face == ConvFace::weight ? p.root().outs[0] : p.root().ins[1]),
       result(face == ConvFace::result ? p.root().outs[0] : p.root().ins[0]) {}
 
+constexpr unsigned kFlatThreads = 256;
+
+Dims strides_of(const Dims& s, Order order) {
+  if (order == Order::channels_first) return {s[1] * s[2] * s[3], s[2] * s[3], s[3], 1};
+  return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
+}
+
+bool lies(const Operand& o, Order order) {
+  const Dims want = strides_of(o.shape, order);
+  for (int d = 0; d < 4; ++d)
+    if (o.shape[d] > 1 && o.strides[d] != want[d]) return false;
+  return true;
+}
+
+Turn::Turn(DeviceType type, int bytes) : kernel_(type, kFlatThreads, source(bytes)) {}
+
+void Turn::run(int device_index, const Dims& s, const void* from, void* to, Order order) {
+  constexpr int64_t kSide = 32;
+  const bool last = order == Order::channels_last;
+  const int64_t plane = s[2] * s[3], rows = last ? s[1] : plane, columns = last ? plane : s[1];
+  const int64_t tiles = s[0] * ((rows + kSide - 1) / kSide) * ((columns + kSide - 1) / kSide);
+  kernel_.launch(device_index, {groups_for(tiles, 1), 1, 1}, from, to, s[0], rows, columns);
+}
+
+std::string Turn::source(int bytes) {
+  const char* type = bytes == 2 ? "pf::u16" : bytes == 4 ? "pf::u32" : "pf::u64";
+  return kernel_source({"conv/turn.h"}, kFlatThreads,
+                       fmt::format("(const {0}* from, {0}* to, pf::i64 batches, pf::i64 rows, pf::i64 columns) {{ "
+                                   "pf::turn<{0}, {1}>(from, to, batches, rows, columns); }}",
+                                   type, kFlatThreads));
+}
+
 bool ConvCase::fits_int() const {
   for (const Operand* o : {&image, &weight, &result})
     for (const int64_t n : o->shape)
@@ -88,7 +120,19 @@ std::string tile_source(DType d, bool weight, const Tile& t) {
           "{4}, {5}>(a, b, c, slices, p); }}",
           stored_type(d), weight, t.rows, t.columns, t.depth, t.each));
 }
-constexpr unsigned kFlatThreads = 256;
+// Matrix units: pieces of eight along k where channels are k's, else along the lines.
+constexpr unsigned kUnitsThreads = 256;
+constexpr int kUnitsColumns = 128;
+std::string units_source(DType d, ConvFace face, int rows) {
+  return kernel_source(
+      {"device/mma.h", "conv/conv.h", "conv/units.h"}, kUnitsThreads,
+      fmt::format(
+          "(const {0}* a, const {0}* b, {0}* c, float* slices, pf::Conv p) {{ pf::conv_units<{0}, {1}, {2}, {3}, {4}, "
+          "{5}>(a, b, c, slices, p); }}",
+          stored_type(d), face == ConvFace::weight, rows, kUnitsColumns, face == ConvFace::result,
+          face != ConvFace::weight));
+}
+
 std::string join_source(DType d) {
   return kernel_source(
       {"conv/conv.h"}, kFlatThreads,
@@ -211,6 +255,100 @@ class Direct final : public Executable {
   pf::Conv shape_;
 };
 
+// On matrix units. What is read is turned channels-last where it does not lie so.
+class Units final : public Executable {
+ public:
+  explicit Units(const Problem& p)
+      : case_(p),
+        type_(p.graph.device.type),
+        rows_(rows_of(case_)),
+        kernel_(type_, kUnitsThreads, units_source(case_.dtype, case_.face, rows_)),
+        own_(p, false) {
+    ConvCase turned = case_;
+    for (size_t i = 0; i < 2; ++i) {
+      Operand& o = operand(turned, i);
+      turned_[i] = !lies(o, Order::channels_last);
+      if (turned_[i]) o.strides = strides_of(o.shape, Order::channels_last);
+    }
+    shape_ = turned.kernel_case();
+    split(turned, shape_, rows_, kUnitsColumns);
+    if (turned_[0] || turned_[1]) turn_.emplace(type_, 2);
+    if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
+  }
+  static int rows_of(const ConvCase& c) { return c.kernel_case().made_channels > 64 ? 128 : 64; }
+  // What a and b of the kernel are.
+  static Operand& operand(ConvCase& c, size_t i) {
+    if (i == 0) return c.face == ConvFace::weight ? c.result : c.weight;
+    return c.face == ConvFace::image ? c.result : c.image;
+  }
+  size_t workspace() const override {
+    ConvCase c = case_;
+    size_t bytes = slices();
+    for (size_t i = 0; i < 2; ++i)
+      if (turned_[i]) bytes += room(operand(c, i));
+    return std::max(bytes, own_.workspace());
+  }
+  void run(const RunContext& ctx) override {
+    char* workspace = static_cast<char*>(ctx.workspace);
+    void* parts = workspace;
+    workspace += slices();
+    const void* at[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const Operand& o = operand(case_, i);
+      at[i] = ctx.bindings[o.index];
+      if (!turned_[i] && reinterpret_cast<uintptr_t>(at[i]) % 16 != 0) return own_.run(ctx);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      if (!turned_[i]) continue;
+      const Operand& o = operand(case_, i);
+      turn_->run(ctx.device, o.shape, at[i], workspace, Order::channels_last);
+      at[i] = workspace;
+      workspace += room(o);
+    }
+    void* c = ctx.bindings[case_.made().index];
+    kernel_.launch(ctx.device, grid(tiles(case_, shape_, rows_, kUnitsColumns)), at[0], at[1], c, parts, shape_);
+    if (join_) join_->launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, parts, c, shape_);
+  }
+
+ private:
+  static size_t whole(size_t bytes) { return (bytes + 255) / 256 * 256; }
+  static size_t room(const Operand& o) { return whole(static_cast<size_t>(o.numel()) * 2); }
+  size_t slices() const {
+    return shape_.splits > 1 ? whole(static_cast<size_t>(shape_.splits * case_.weight.numel()) * sizeof(float)) : 0;
+  }
+  ConvCase case_;
+  DeviceType type_;
+  int rows_;
+  Kernel kernel_;
+  Implicit own_;  // where pointers are not aligned
+  std::array<bool, 2> turned_{};
+  pf::Conv shape_{};
+  std::optional<Turn> turn_;
+  std::optional<Kernel> join_;
+};
+
+// As kernels/device/mma.h has them.
+bool has_matrix_units(const std::string& arch) {
+  for (const char* known : {"sm_", "gfx908", "gfx90a", "gfx94", "gfx950", "gfx9-4", "gfx11", "gfx12"})
+    if (arch.starts_with(known)) return true;
+  return false;
+}
+
+Refusal accepts_units(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  if (const std::string& arch = device(p.graph.device.type, p.graph.device.index).arch().name; !has_matrix_units(arch))
+    return arch + " has no matrix units";
+  ConvCase c(p);
+  if (c.dtype != DType::float16 && c.dtype != DType::bfloat16) return "matrix units take float16 and bfloat16";
+  if (c.image.numel() == 0 || c.result.numel() == 0) return "a tensor has no elements";
+  if (c.weight.shape[1] % 8 != 0 || c.weight.shape[0] / c.attrs.groups % 8 != 0)
+    return "a group's channels are no multiple of 8";
+  for (size_t i = 0; i < 2; ++i)
+    if (const Operand& o = Units::operand(c, i); !lies(o, Order::channels_first) && !lies(o, Order::channels_last))
+      return "a tensor lies neither channels first nor channels last";
+  return std::nullopt;
+}
+
 std::unique_ptr<Executable> make_implicit(const Problem& p) { return std::make_unique<Implicit>(p, true); }
 
 // The library may ask for pointers that not every operand has: then our own runs.
@@ -237,14 +375,20 @@ std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
     if (dtype != DType::float64) all.emplace_back("conv" + face + "_large", tile_source(dtype, weight, kLarge));
     all.emplace_back("conv" + face + "_direct", direct_source(dtype, weight));
   }
+  if (dtype_size(dtype) == 2)
+    for (const int rows : {64, 128})
+      for (const ConvFace face : {ConvFace::result, ConvFace::image, ConvFace::weight})
+        all.emplace_back(fmt::format("conv_units_{}_{}", static_cast<int>(face), rows),
+                         units_source(dtype, face, rows));
   all.emplace_back("conv_join", join_source(dtype));
-  all.emplace_back("conv_turn", turn_source(static_cast<int>(dtype_size(dtype))));
+  all.emplace_back("conv_turn", Turn::source(static_cast<int>(dtype_size(dtype))));
   return all;
 }
 
 std::span<const Impl> conv_impls(OpId op) {
   static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
                                {"gpu.dnn", accepts_library, make_library},
+                               {"gpu.conv.units", accepts_units, make_of<Units>},
                                {"gpu.conv", accepts_sizes, make_implicit}};
   switch (op) {
     case OpId::conv2d:

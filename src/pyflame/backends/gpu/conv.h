@@ -4,6 +4,7 @@
 #include <string>
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/backends/gpu/kernel.h"
 
 // The kernels' own headers, in this order: the run-time compilers see one text.
 #include "pyflame/kernels/device/launch.h"
@@ -27,6 +28,22 @@ struct ConvCase {
   bool few_channels() const;  // in a group: depthwise and near it
   // As the kernels of kernels/conv take it.
   pf::Conv kernel_case() const;
+};
+
+// The two ways in which images and weights lie, where they lie densely.
+enum class Order { channels_first, channels_last };
+Dims strides_of(const Dims& shape, Order order);
+bool lies(const Operand& o, Order order);
+
+// From one order to the other, for elements of so many bytes (kernels/conv/turn.h).
+class Turn {
+ public:
+  Turn(DeviceType type, int bytes);
+  void run(int device_index, const Dims& shape, const void* from, void* to, Order order);  // `order`: of `to`
+  static std::string source(int bytes);
+
+ private:
+  Kernel kernel_;
 };
 
 // Sources of the kernels, for tests and for other compilers: every variant of a dtype.

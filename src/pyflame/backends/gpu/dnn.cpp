@@ -16,23 +16,9 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kTurnThreads = 256;
 constexpr int kMostPlans = 6;  // of each layout
-constexpr size_t kAlign = 256;
+constexpr size_t kAlign = 256, kMostWorkspace = size_t{1} << 30;
 size_t whole(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-enum class Order { channels_first, channels_last };
-
-Dims strides_of(const Dims& s, Order order) {
-  if (order == Order::channels_first) return {s[1] * s[2] * s[3], s[2] * s[3], s[3], 1};
-  return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
-}
-bool lies(const Operand& o, Order order) {
-  const Dims want = strides_of(o.shape, order);
-  for (int d = 0; d < 4; ++d)
-    if (o.shape[d] > 1 && o.strides[d] != want[d]) return false;
-  return true;
-}
 
 // One way to run a convolution: the plan, and which tensors are turned for it.
 struct Choice {
@@ -56,18 +42,14 @@ size_t workspace_of(const ConvCase& c, const Choice& choice) {
 }
 
 // Runs a choice; `turn` is only needed where something is turned.
-void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Kernel* turn, std::array<void*, 3> at,
+void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn* turn, std::array<void*, 3> at,
                 void* workspace) {
   const auto tensors = tensors_of(c);
   const auto made = static_cast<size_t>(c.face == ConvFace::image ? 0 : c.face == ConvFace::weight ? 1 : 2);
   auto* room = static_cast<char*>(workspace);
   const std::array<void*, 3> given = at;
   const auto turn_tensor = [&](size_t i, const void* from, void* to, bool to_last) {
-    const Dims& s = tensors[i]->shape;
-    const int64_t plane = s[2] * s[3], rows = to_last ? s[1] : plane, columns = to_last ? plane : s[1];
-    constexpr int64_t kSide = 32;
-    const int64_t tiles = s[0] * ((rows + kSide - 1) / kSide) * ((columns + kSide - 1) / kSide);
-    turn->launch(device.index(), {groups_for(tiles, 1), 1, 1}, from, to, s[0], rows, columns);
+    turn->run(device.index(), tensors[i]->shape, from, to, to_last ? Order::channels_last : Order::channels_first);
   };
   const bool last = choice.order == Order::channels_last;
   for (size_t i = 0; i < 3; ++i) {
@@ -79,8 +61,6 @@ void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Kern
   choice.plan->run(device, at, room);
   if (choice.turned[made]) turn_tensor(made, at[made], given[made], !last);
 }
-
-std::string turn_source_of(DType d) { return turn_source(static_cast<int>(dtype_size(d))); }
 
 // All choices that the library offers, in the order of belief.
 std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool all) {
@@ -104,6 +84,7 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
       choice.turned[i] = !lies(*tensors[i], order);
     }
     for (auto& plan : library.plans(device, p, all ? kMostPlans : 1)) {
+      if (plan->workspace() > kMostWorkspace) continue;
       choice.plan = std::move(plan);
       found.push_back(choice);
     }
@@ -130,7 +111,7 @@ size_t quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>&
   Event begin = nullptr, end = nullptr;
   device.check(rt.event_create(&begin, 0), "making an event");
   device.check(rt.event_create(&end, 0), "making an event");
-  Kernel turn(device.rt().type, kTurnThreads, turn_source_of(c.dtype));
+  Turn turn(device.rt().type, static_cast<int>(dtype_size(c.dtype)));
   const auto start = std::chrono::steady_clock::now();
   size_t best = 0;
   float best_ms = 0;
@@ -139,18 +120,23 @@ size_t quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>&
     if (i > 0 && spent > budget_ms) break;
     try {
       run_choice(device, c, all[i], &turn, at, memory + offset);  // loads its kernels
-      constexpr int kRounds = 3;
-      device.check(rt.event_record(begin, device.own_stream()), "recording an event");
-      for (int r = 0; r < kRounds; ++r) run_choice(device, c, all[i], &turn, at, memory + offset);
-      device.check(rt.event_record(end, device.own_stream()), "recording an event");
-      device.check(rt.event_wait(end), "waiting for an event");
       float ms = 0;
-      device.check(rt.event_elapsed(&ms, begin, end), "reading an event");
+      constexpr float kEnough = 0.5f;  // milliseconds; shorter ones are measured over several rounds
+      for (int rounds = 1; rounds <= 4 && (rounds == 1 || ms < kEnough); rounds += 3) {
+        device.check(rt.event_record(begin, device.own_stream()), "recording an event");
+        for (int r = 0; r < rounds; ++r) run_choice(device, c, all[i], &turn, at, memory + offset);
+        device.check(rt.event_record(end, device.own_stream()), "recording an event");
+        device.check(rt.event_wait(end), "waiting for an event");
+        device.check(rt.event_elapsed(&ms, begin, end), "reading an event");
+        ms /= static_cast<float>(rounds);
+      }
       if (i == 0 || ms < best_ms) best = i, best_ms = ms;
     } catch (const Error&) {
       if (i == 0) best_ms = 1e30f;  // a plan that does not run is not chosen
     }
   }
+  rt.event_destroy(begin);
+  rt.event_destroy(end);
   device.release(memory);
   return best;
 }
@@ -188,7 +174,7 @@ class Dnn final : public Executable {
         choice_(choice_for(device(type_, p.graph.device.index), *library_of(type_, nullptr), case_)),
         own_(std::move(own)) {
     if (std::find(choice_->turned.begin(), choice_->turned.end(), true) != choice_->turned.end())
-      turn_ = std::make_unique<Kernel>(type_, kTurnThreads, turn_source_of(case_.dtype));
+      turn_ = std::make_unique<Turn>(type_, static_cast<int>(dtype_size(case_.dtype)));
   }
   size_t workspace() const override { return std::max(workspace_of(case_, *choice_), own_->workspace()); }
   void run(const RunContext& ctx) override {
@@ -203,19 +189,11 @@ class Dnn final : public Executable {
   ConvCase case_;
   DeviceType type_;
   std::shared_ptr<const Choice> choice_;
-  std::unique_ptr<Kernel> turn_;
+  std::unique_ptr<Turn> turn_;
   std::unique_ptr<Executable> own_;
 };
 
 }  // namespace
-
-std::string turn_source(int bytes) {
-  const char* type = bytes == 2 ? "pf::u16" : bytes == 4 ? "pf::u32" : "pf::u64";
-  return kernel_source({"conv/turn.h"}, kTurnThreads,
-                       fmt::format("(const {0}* from, {0}* to, pf::i64 batches, pf::i64 rows, pf::i64 columns) {{ "
-                                   "pf::turn<{0}, {1}>(from, to, batches, rows, columns); }}",
-                                   type, kTurnThreads));
-}
 
 Refusal dnn_refuses(const Problem& p) {
   std::string why;

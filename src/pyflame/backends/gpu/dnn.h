@@ -45,7 +45,4 @@ Refusal dnn_refuses(const Problem& p);
 // A convolution by the library; `own` runs where pointers are not aligned as the library was promised.
 std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own);
 
-// The kernel that turns [batch][rows][columns] into [batch][columns][rows], for elements of so many bytes.
-std::string turn_source(int bytes);
-
 }  // namespace pyflame::gpu

@@ -9,6 +9,16 @@ template <class U, int kThreads>
 PF_DEVICE void turn(const U* from, U* to, i64 batches, i64 rows, i64 columns) {
   constexpr int kSide = 32, kStep = kThreads / kSide;
   PF_SHARED U tile[kSide][kSide + 1];
+  constexpr i64 kNarrow =
+      16;  // taps of a weight: most of a tile would be idle, and the caches hold what is read out of order
+  if (rows < kNarrow || columns < kNarrow) {
+    const i64 count = batches * rows * columns;
+    for (i64 e = (i64)group().x * kThreads + thread(); e < count; e += (i64)groups().x * kThreads) {
+      const i64 r = e % rows, c = e / rows % columns, b = e / rows / columns;
+      to[e] = from[(b * rows + r) * columns + c];
+    }
+    return;
+  }
   const i64 across = (columns + kSide - 1) / kSide, tiles = across * ((rows + kSide - 1) / kSide);
   const int x = (int)thread() % kSide, y = (int)thread() / kSide;
   for (i64 t = group().x; t < batches * tiles; t += groups().x) {
