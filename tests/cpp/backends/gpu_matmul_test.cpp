@@ -113,7 +113,7 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
       write("matmul_odd" + type, layer_source(Entry::tile, d, 31, 33, 35, true, false));
     } else {
       write("matmul_units_large" + type, layer_source(Entry::units, d, 4096, 4096, 4096, false, false));
-      write("matmul_units_turned" + type, layer_source(Entry::units, d, 4096, 4096, 4096, true, true));
+      write("matmul_units_turned" + type, layer_source(Entry::units, d, 4096, 4096, 4096, true, false));
       write("matmul_units_medium" + type, layer_source(Entry::units, d, 640, 768, 784, true, true));
       write("matmul_units_few_tiles" + type, layer_source(Entry::units, d, 16, 512, 1024, true, true));
       write("matmul_units_odd" + type, layer_source(Entry::units, d, 31, 33, 35, false, false));
