@@ -40,14 +40,16 @@ PF_DEVICE int wave() { return (int)thread() / kWave; }
 // x of another lane. All lanes of the wave take part, and the lane named is one of them.
 template <class T>
 PF_DEVICE T from_lane(T x, int from) {
+  constexpr int kWords = sizeof(T) > 4 ? sizeof(T) / 4 : 1;
   union Words {
     PF_DEVICE Words() {}
-    u32 w[sizeof(T) > 4 ? sizeof(T) / 4 : 1];
+    u32 w[kWords];
     T x;
   } words;
   words.w[0] = 0;
   words.x = x;
-  for (u32& w : words.w) w = word_of_lane(w, from);
+  // By the union's own name: through a reference to a word, compilers may take it that x stays what it was (clang does).
+  for (int i = 0; i < kWords; ++i) words.w[i] = word_of_lane(words.w[i], from);
   return words.x;
 }
 template <class T>
