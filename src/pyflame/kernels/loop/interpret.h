@@ -52,10 +52,10 @@ PF_DEVICE double double_of_bits(u64 x) {
 }
 
 // The dtypes in the order of the host's DType.
-#define PF_STORED_TYPES(CASE)                                                                              \
-  CASE(0, double)                                                                                          \
-  CASE(1, float) CASE(2, f16) CASE(3, bf16) CASE(4, i64) CASE(5, i32) CASE(6, i16) CASE(7, i8) CASE(8, u8) \
-      CASE(9, bool8)
+#define PF_STORED_TYPES(CASE) \
+  CASE(0, double)             \
+  CASE(1, float)              \
+  CASE(2, f16) CASE(3, bf16) CASE(4, i64) CASE(5, i32) CASE(6, i16) CASE(7, i8) CASE(8, u8) CASE(9, bool8)
 
 template <class S>
 struct is_stored_float {
