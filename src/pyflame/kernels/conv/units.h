@@ -27,7 +27,8 @@ struct ConvTile {
 #if defined(PF_MATRIX_LINES) || defined(PF_MATRIX_SYNC)
 template <class S, bool kWeight, int kRows, int kColumns, bool kA, bool kB>
 PF_DEVICE void conv_units(const S* a, const S* b, S* c, float* slices, const Conv& p) {
-  constexpr int kDepth = 32, kThreads = 256, kWaves = kThreads / kWave, kDown = 2, kAcross = kWaves / kDown;
+  constexpr int kDepth = 32, kThreads = 256;
+  constexpr int kWaves = kThreads / kWave, kDown = 2, kAcross = kWaves / kDown;
   constexpr int kTilesDown = kRows / kDown / 16, kTilesAcross = kColumns / kAcross / 16;
   using M = Mma<S>;
   using A = ConvTile<S, kRows, kDepth, kA>;
