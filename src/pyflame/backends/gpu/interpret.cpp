@@ -60,7 +60,7 @@ class Encoder {
       for (const Operand& o : p_.node(i).ins) note_kind(o.dtype);
       note_kind(p_.node(i).outs[0].dtype);
     }
-    if (single_ && double_) return false;
+    if (double_) return false;  // its functions are too long for a kernel that has them all
     for (size_t i = 0; i < p_.size(); ++i)
       for (const Operand& o : p_.node(i).ins)
         if (const int w = o.is_param ? -1 : e_.writer(i, o.index); w >= 0) last_[static_cast<size_t>(w)] = i;

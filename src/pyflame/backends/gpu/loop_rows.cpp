@@ -212,7 +212,9 @@ class Rows {
   void hold() {
     constexpr int64_t kMostUnits = 4, kMostBytes = 320, kMostWork = 24;
     const int64_t units = ceil_div(text_.columns(), cut_.lanes * kUnit);
-    if (levels_.top == 0 || units > kMostUnits || static_cast<int64_t>(p_.size()) > kMostWork) return;
+    if (levels_.top == 0 || units > kMostUnits || text_.columns() % kUnit != 0 ||
+        static_cast<int64_t>(p_.size()) > kMostWork)
+      return;
     int64_t bytes = 0;
     for (size_t a = 0; a < g_.accesses().size(); ++a)
       if (!of_row(a)) bytes += dtype_size(g_.accesses()[a].dtype) * kUnit;
@@ -228,14 +230,16 @@ class Rows {
 
   // The loop over a lane's units.
   std::string loop_head() {
-    const std::string count = "    const int count = (int)pf::least<I>(8, end - u);\n    (void)count;\n    " +
-                              (whole_units() ? text_.coordinates(true, "u / 8", kUnit) : "");
-    if (held_ == 0) return "  for (I u = begin + (I)t * 8; u < end; u += (I)lanes * 8) {\n" + count;
+    const std::string at = "    " + (whole_units() ? text_.coordinates(true, "u / 8", kUnit) : "");
+    if (held_ == 0)
+      return "  for (I u = begin + (I)t * 8; u < end; u += (I)lanes * 8) {\n"
+             "    const int count = (int)pf::least<I>(8, end - u);\n" +
+             at;
     return fmt::format(
                "  #pragma unroll\n  for (int k = 0; k < {}; ++k) {{\n    const I u = begin + (I)(k * lanes + t) * 8;\n"
-               "    if (u < end) {{\n",
+               "    constexpr int count = 8;\n    (void)count;\n    if (u < end) {{\n",
                held_) +
-           count;
+           at;
   }
   std::string loop_end() const { return held_ > 0 ? "    }\n  }\n" : "  }\n"; }
 
