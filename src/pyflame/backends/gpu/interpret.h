@@ -13,7 +13,7 @@ class Interpreter : public Executable {
   virtual bool ready(int device_index) const = 0;
 };
 
-// Null where the group is not one that the interpreter takes: reductions, sources of numbers, several kinds of float, too many values.
+// Null where the group is not one that the interpreter takes: reductions, sources of numbers, float64, too many values.
 std::unique_ptr<Interpreter> interpreter(const Problem& p);
 
 // The interpreter's text for groups with this kind of float: float32 (also for the 16-bit types and integers alone) or float64.
