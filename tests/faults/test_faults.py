@@ -157,7 +157,7 @@ print(again)
     assert "device" in out and "hint" in out
 
 
-@pytest.mark.parametrize("what", ["launch:5", "copy:30", "wait:4"])
+@pytest.mark.parametrize("what", ["launch:5", "copy:15", "wait:4"])
 def test_one_call_that_fails(program, what):
     out = program.run(STEP + """
 def train():
