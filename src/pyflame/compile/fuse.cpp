@@ -150,9 +150,13 @@ class Fuser {
     auto [last, before] = dependencies(n);
     const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)] && !may_fail(n);
     if (fusible && may_join(GroupKind::Loop, c) && n.outs[0].numel() > 0 && space_of(n).numel() > 0) {
-      // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it.
-      if (last > 0 && before >= 0 && is_elementwise(c))
-        try_merge(last, before), std::tie(last, before) = dependencies(n);
+      // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it; or the earlier one
+      // into the later when nothing between them needs it.
+      if (last > 0 && before >= 0 && is_elementwise(c)) {
+        const bool moved = at(last).dep <= before && try_merge(last, before);
+        if (!moved && may_wait(before, last)) try_merge(before, last);
+        std::tie(last, before) = dependencies(n);
+      }
       if (last >= 0 && join(index, last)) return;
       const int newest = static_cast<int>(groups_.size()) - 1;
       for (int k = newest; k > last && k > newest - kNeighbours; --k)
@@ -316,27 +320,54 @@ class Fuser {
     (*role == Role::RowReduce ? b.has_row : b.has_col) = true;
   }
 
+  // Whether group `from` may run as late as group `into`: nothing from there on touches what it writes or writes what it reads.
+  bool may_wait(int from, int into) const {
+    constexpr int kFar = 16;  // bounds the cost of planning
+    if (into - from > kFar) return false;
+    std::vector<int32_t> reads, writes;
+    for (int32_t m : groups_[static_cast<size_t>(from)].group.nodes) {
+      const Node& n = g_.nodes[static_cast<size_t>(m)];
+      for (const Operand& o : n.ins)
+        if (!o.is_param) reads.push_back(slot(o));
+      for (const Operand& o : n.outs) writes.push_back(slot(o));
+    }
+    const auto among = [&](const std::vector<int32_t>& slots, const Operand& o) {
+      return !o.is_param && std::find(slots.begin(), slots.end(), slot(o)) != slots.end();
+    };
+    for (int k = from + 1; k <= into; ++k)
+      for (int32_t m : groups_[static_cast<size_t>(k)].group.nodes) {
+        const Node& n = g_.nodes[static_cast<size_t>(m)];
+        for (const Operand& o : n.ins)
+          if (among(writes, o)) return false;
+        for (const Operand& o : n.outs)
+          if (among(writes, o) || among(reads, o)) return false;
+      }
+    return true;
+  }
+
   bool try_merge(int from, int into) {
     Building &src = at(from), &dst = at(into);
-    if (src.dep > into || !src.open || !dst.open || src.group.kind != GroupKind::Loop ||
-        dst.group.kind != GroupKind::Loop)
-      return false;
+    if (!src.open || !dst.open || src.group.kind != GroupKind::Loop || dst.group.kind != GroupKind::Loop) return false;
     if (src.fixed() || !src.perm.empty() || src.group.nodes.size() + dst.group.nodes.size() > kMaxNodes) return false;
     // All or nothing: a copy of the target and of the nodes that change.
     const Building saved = dst;
     std::vector<std::pair<int32_t, Node>> originals;
     for (int32_t m : dst.group.nodes) originals.emplace_back(m, g_.nodes[static_cast<size_t>(m)]);
     const std::vector<int32_t> moving = src.group.nodes;
+    const std::vector<int> readers = reader_, writers = writer_;
     for (int32_t m : moving) originals.emplace_back(m, g_.nodes[static_cast<size_t>(m)]);
     for (int32_t m : moving) {
       if (join(m, into)) continue;
       at(into) = saved;
       for (auto& [i, n] : originals) g_.nodes[static_cast<size_t>(i)] = std::move(n);
+      reader_ = readers, writer_ = writers;
       return false;
     }
     at(from).group.nodes.clear();
     at(from).group.roles.clear();
     at(from).open = false;
+    for (int k = into + 1; k < static_cast<int>(groups_.size()); ++k)  // what moved back is found there now
+      if (at(k).dep >= from) at(k).dep = std::max(at(k).dep, into);
     const int size = static_cast<int>(groups_.size());
     for (int32_t m : moving) {
       const Node& n = g_.nodes[static_cast<size_t>(m)];

@@ -229,7 +229,8 @@ class ArgBest final : public Executable {
     int64_t lines = 0, n = 0, parts = 1, part = 0;
   };
   static std::array<unsigned, 3> grid(const Shape& s, int lanes) {
-    return {groups_for(s.lines * s.parts, kThreads / lanes), 1, 1};
+    const int64_t together = kThreads / lanes;
+    return group_each((s.lines * s.parts + together - 1) / together);
   }
   // Elements of an access: every line begins at a whole one.
   int64_t widest() const {

@@ -13,9 +13,9 @@ struct Best {
 struct Better {
   template <class K>
   static PF_DEVICE Best<K> of(const Best<K>& a, const Best<K>& b) {
-    if (b.at < 0) return a;
-    if (a.at < 0) return b;
-    return a.key > b.key || (a.key == b.key && a.at < b.at) ? a : b;
+    // Member by member: a choice between whole structs would go through memory.
+    const bool first = b.at < 0 || (a.at >= 0 && (a.key > b.key || (a.key == b.key && a.at < b.at)));
+    return {first ? a.key : b.key, first ? a.at : b.at};
   }
 };
 
@@ -42,7 +42,7 @@ struct ArgValues {
   View lines, inner;
   template <int kStep>
   PF_DEVICE Best<K> best(i64 line, i64 begin, i64 end, int first) const {
-    constexpr int kUnroll = kVec > 1 ? 4 : 8;
+    constexpr int kUnroll = kVec > 4 ? 2 : kVec > 1 ? 4 : 8;
     const S* from = x + lines.at(line);
     const i64 stride = inner.strides[0];
     i64 i = begin + first * kVec;
@@ -119,19 +119,16 @@ PF_DEVICE void arg_best(const Source& source, const Sink& sink, const ArgShape& 
   constexpr int kTogether = kThreads / kLanes;
   const int lane_of_part = (int)thread() % kLanes;
   const i64 all = p.lines * p.parts;
-  // Every thread of a workgroup goes round equally often.
-  for (i64 first = (i64)group().x * kTogether; first < all; first += (i64)groups().x * kTogether) {
-    const i64 g = first + (int)thread() / kLanes;
-    const i64 part = p.parts > 1 ? g / p.lines : 0, line = g - part * p.lines;  // lines first: they are neighbours
-    Best<K> best{0, -1};
-    if (g < all) {
-      const i64 begin = part * p.part, end = begin + p.part < p.n ? begin + p.part : p.n;
-      best = source.template best<kLanes>(line, begin, end, lane_of_part);
-    }
-    if constexpr (kLanes == kThreads) best = over_group<Better, kThreads>(best, shared);
-    else if constexpr (kLanes > 1) best = over_lanes<Better, kLanes>(best);
-    if (g < all && lane_of_part == 0) sink.put(line, part, best);
+  const i64 g = (group().x + (i64)group().y * groups().x) * kTogether + (int)thread() / kLanes;
+  const i64 part = p.parts > 1 ? g / p.lines : 0, line = g - part * p.lines;  // lines first: they are neighbours
+  Best<K> best{0, -1};
+  if (g < all) {
+    const i64 begin = part * p.part, end = begin + p.part < p.n ? begin + p.part : p.n;
+    best = source.template best<kLanes>(line, begin, end, lane_of_part);
   }
+  if constexpr (kLanes == kThreads) best = over_group<Better, kThreads>(best, shared);
+  else if constexpr (kLanes > 1) best = over_lanes<Better, kLanes>(best);
+  if (g < all && lane_of_part == 0) sink.put(line, part, best);
 }
 
 #endif
