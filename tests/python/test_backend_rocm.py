@@ -53,6 +53,7 @@ def test_importing_opens_no_device():
 def test_memory_is_asked_for_once_and_given_back():
     manager = rocm.get_memory_manager(GPU)
     manager.clear_pool()
+    assert pf.ones(4, device=GPU).sum().item() == 4  # small blocks have a segment of their own
     assert rocm.warmup_memory_pool(1, "small", GPU) == 68 << 20
     pf.synchronize()
     before = manager.stats()

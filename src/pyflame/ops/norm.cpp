@@ -146,7 +146,7 @@ Tensors batch_norm_op(const Tensor& input, const Tensor& weight, const Tensor& b
   const bool last = lies_channels_last(input);
   const Tensor x = densely(input, last);
   const NormAttrs a{weight ? 1 : 0, bias ? 1 : 0};
-  const Tensor &w = weight ? weight : x, &b = bias ? bias : x;
+  const Tensor w = weight ? contiguous(weight) : x, b = bias ? contiguous(bias) : x;
   const DType statistics = accumulation_dtype(x.dtype());
   const Dims channels{x.size(1)};
   const Arg ins[] = {x, w, b, Arg(Scalar(eps), DType::float64)};

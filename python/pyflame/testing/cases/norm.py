@@ -105,7 +105,7 @@ def _batches(dtype):
         yield Case(f"batch_norm-eval-{dtype}-{label(shape)}", ("batch_norm",), (), (Spec(shape, dtype), c, p, c, c), lambda pf, x, m, v, w, b: pf.batch_norm(x, m, v, w, b), batch_norm, grad=(0, 3, 4), c=2, composed=True,
                    magnitude=size)
         yield Case(f"batch_norm-train-{dtype}-{label(shape)}", ("batch_norm",), ("batch_norm", "batch_norm_grad"), (Spec(shape, dtype), c, p, c, c), _batch_training, _batch_training_reference, grad=(0, 3, 4), c=2,
-                   magnitude=size, composed=True)
+                   magnitude=size, length=int(np.prod(shape)) // shape[1], composed=True)
     yield Case(f"batch_norm-plain-{dtype}", ("batch_norm",), (), (Spec((4, 3, 5), dtype),), lambda pf, x: pf.batch_norm(x, None, None, training=True), lambda x: batch_norm(x, *batch_statistics(x)), grad=(0,), c=2,
                magnitude=lambda x: np.abs(x).max() / np.sqrt(batch_statistics(x)[1].min()))
 

@@ -147,6 +147,8 @@ Refusal accepts(const Problem& p) {
   for (const Operand* o : {grad ? &p.root().ins[0] : &x, &p.root().outs[0]})
     for (int d = 0; d < x.shape.size(); ++d)
       if (x.shape[d] > 1 && o->strides[d] != x.strides[d]) return "operands lie in different orders";
+  for (const Operand& o : p.root().ins)
+    if (!o.is_param && o.shape.size() == 1 && !o.contiguous) return "a channel's values are not contiguous";
   return std::nullopt;
 }
 

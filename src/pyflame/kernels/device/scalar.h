@@ -164,14 +164,10 @@ PF_DEVICE double m_cos(double x) { return ::cos(x); }
 // Of pi x: the argument of a normal's angle stays exact. The host has no such functions.
 #ifdef PF_ON_DEVICE
 PF_DEVICE float m_sinpi(float x) { return sinpif(x); }
-PF_DEVICE double m_sinpi(double x) { return ::sinpi(x); }
 PF_DEVICE float m_cospi(float x) { return cospif(x); }
-PF_DEVICE double m_cospi(double x) { return ::cospi(x); }
 #else
 PF_DEVICE float m_sinpi(float x) { return (float)::sin(3.141592653589793 * x); }
-PF_DEVICE double m_sinpi(double x) { return ::sin(3.141592653589793 * x); }
 PF_DEVICE float m_cospi(float x) { return (float)::cos(3.141592653589793 * x); }
-PF_DEVICE double m_cospi(double x) { return ::cos(3.141592653589793 * x); }
 #endif
 PF_DEVICE float m_tanh(float x) { return tanhf(x); }
 PF_DEVICE double m_tanh(double x) { return ::tanh(x); }
@@ -517,9 +513,10 @@ struct Normal<double> {
   static PF_DEVICE double at(u64 seed, u64 offset, u64 i) {
     const Words w = philox(seed, offset, i / 2);
     const u64 a = w.w[0] | (u64)w.w[1] << 32, b = w.w[2] | (u64)w.w[3] << 32;
-    const double u = (double)((a >> 11) + 1) * 1.1102230246251565e-16, turn = (double)(b >> 11) * 2.220446049250313e-16;
+    const double u = (double)((a >> 11) + 1) * 1.1102230246251565e-16,
+                 t = 6.283185307179586476925 * ((double)(b >> 11) * 1.1102230246251565e-16);
     const double r = m_sqrt(-2 * m_log(u));
-    return r * (i % 2 ? m_sinpi(turn) : m_cospi(turn));
+    return r * (i % 2 ? m_sin(t) : m_cos(t));  // the definition, whose angle is rounded
   }
 };
 PF_DEVICE i64 random_int(u64 seed, u64 offset, u64 i, i64 low, i64 high) {
