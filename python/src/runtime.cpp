@@ -168,9 +168,10 @@ void bind_runtime(nb::module_& m) {
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
-  m.def("gpu_graph_stats", &replay_dict,
-        "Programs that are replayed as GPU graphs and those that are launched step by step; replays, graphs built, steps "
-        "brought up to date; first replays that computed what launches do, and those that did not.");
+  m.def(
+      "gpu_graph_stats", &replay_dict,
+      "Programs that are replayed as GPU graphs and those that are launched step by step; replays, graphs built, steps "
+      "brought up to date; first replays that computed what launches do, and those that did not.");
   m.def(
       "memory_report", [](nb::handle device) { return memory_report(asked(device)); }, "device"_a.none() = nb::none(),
       "Where a device's memory is, as text: what is live and for what, what is cached, what others hold.");
@@ -178,24 +179,23 @@ void bind_runtime(nb::module_& m) {
         "Of a device (default: the current one): bytes allocated now and at the peak, bytes cached for reuse, bytes of "
         "the arena, the limit.");
   m.def(
-      "reset_peak_memory", [](nb::handle device) { reset_peak_memory(asked(device)); },
-      "device"_a.none() = nb::none(), "The peak starts from what is allocated now.");
+      "reset_peak_memory", [](nb::handle device) { reset_peak_memory(asked(device)); }, "device"_a.none() = nb::none(),
+      "The peak starts from what is allocated now.");
   m.def(
-      "memory_report", [](nb::handle device) { return memory_report(asked(device)); },
-      "device"_a.none() = nb::none(), "Where a GPU's memory is, as text: live, cached, held by others.");
+      "memory_report", [](nb::handle device) { return memory_report(asked(device)); }, "device"_a.none() = nb::none(),
+      "Where a GPU's memory is, as text: live, cached, held by others.");
   m.def(
-      "set_memory_fraction",
-      [](double fraction, nb::handle device) { set_memory_fraction(fraction, asked(device)); },
-      "fraction"_a, "device"_a.none() = nb::none(), "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
+      "set_memory_fraction", [](double fraction, nb::handle device) { set_memory_fraction(fraction, asked(device)); },
+      "fraction"_a, "device"_a.none() = nb::none(),
+      "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
   m.def("_pin_ahead", [](size_t nbytes, const std::string& device) {
     Unlocked u;
     device_memory(parse_device(device))->pin_ahead(nbytes);
   });
   m.def("empty_cache", &empty_cache, "Gives cached memory back to the operating system.");
   m.def(
-      "set_memory_limit",
-      [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, asked(device)); },
-      "bytes"_a, "device"_a.none() = nb::none(), "At most this many bytes; 0: no limit.");
+      "set_memory_limit", [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, asked(device)); }, "bytes"_a,
+      "device"_a.none() = nb::none(), "At most this many bytes; 0: no limit.");
   m.attr("__version__") = PYFLAME_VERSION;
 }
 

@@ -37,7 +37,8 @@ class Storage : public RefCounted {
 
   const Device device;
   const size_t nbytes;
-  const uint64_t id = next_id();  // never used again: what is said of a storage after its device has come to it (runtime/in_flight.h)
+  const uint64_t id =
+      next_id();  // never used again: what is said of a storage after its device has come to it (runtime/in_flight.h)
   void* data = nullptr;
   bool owned_by_allocator = false;  // data came from the device's allocator: it goes back there
   bool foreign = false;             // data belongs to somebody else (from_numpy, DLPack): never donated

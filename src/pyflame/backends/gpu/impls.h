@@ -18,7 +18,7 @@ std::span<const Impl> norm_impls(OpId op);
 std::span<const Impl> optim_impls(OpId op);
 std::span<const Impl> order_impls(OpId op);  // sort, topk, argmax, randperm
 std::span<const Impl> pool_impls(OpId op);
-std::span<const Impl> rows_impls(OpId op);   // softmax
+std::span<const Impl> rows_impls(OpId op);  // softmax
 
 // A matmul or convolution with elementwise ops on its output.
 std::span<const Impl> epilogue_impls(OpId root);

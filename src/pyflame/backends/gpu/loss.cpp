@@ -9,6 +9,7 @@ namespace pyflame::gpu {
 
 namespace {
 
+constexpr unsigned kFewThreads = 32;  // that share a short row; a power of two
 constexpr unsigned kThreads = 256;
 
 // Mirror of kernels/loss/nll.h.
@@ -32,7 +33,7 @@ class NllLoss final : public Executable {
   explicit NllLoss(const Problem& p)
       : node_(p.root()),
         shape_(shape_of(node_.ins[0], node_.ins[1], node_)),
-        lanes_(shape_.classes > 1024 ? kThreads : 32),
+        lanes_(shape_.classes > 1024 ? kThreads : kFewThreads),
         kernel_(p.graph.device.type, kThreads,
                 kernel_source({"loss/nll.h"}, kThreads,
                               fmt::format("(const {0}* lp, const pf::i64* target, {0}* loss, pf::NllShape p) "

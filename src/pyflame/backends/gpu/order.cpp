@@ -10,6 +10,7 @@ namespace pyflame::gpu {
 
 namespace {
 
+constexpr int kFewThreads = 32;  // that share a short row; a power of two
 constexpr unsigned kThreads = 256;
 
 int key_bits(DType d) { return static_cast<int>(8 * dtype_size(d)); }
@@ -251,7 +252,7 @@ class ArgBest final : public Executable {
     const int64_t parts = std::max<int64_t>(1, std::min((kGroups + groups - 1) / groups, shape_.n / (lanes_ * kLeast)));
     shape_.part = ((shape_.n + parts - 1) / parts + vec_ - 1) / vec_ * vec_;
     shape_.parts = (shape_.n + shape_.part - 1) / shape_.part;
-    join_lanes_ = shape_.parts > 256 ? static_cast<int>(kThreads) : 32;
+    join_lanes_ = shape_.parts > 256 ? static_cast<int>(kThreads) : kFewThreads;
   }
   std::unique_ptr<Kernel> kernel(const std::string& source, const std::string& sink, int lanes) const {
     return std::make_unique<Kernel>(type_, kThreads,
@@ -274,7 +275,7 @@ class ArgBest final : public Executable {
   DeviceType type_{};
   bool rows_ = false, smallest_ = false;
   int64_t vec_ = 1;
-  int lanes_ = 32, join_lanes_ = 32;
+  int lanes_ = kFewThreads, join_lanes_ = kFewThreads;
   std::unique_ptr<Kernel> best_, single_, join_;
 };
 

@@ -38,15 +38,15 @@ constexpr int kDigits = 256;
 PF_DEVICE i64 group_number() { return group().x + (i64)group().y * groups().x; }
 
 // A bit for each lane of a wave.
-template <int kLanes>
-struct LaneSet {
+template <bool kFits>
+struct BitSet {
   using type = u64;
 };
 template <>
-struct LaneSet<32> {
+struct BitSet<true> {
   using type = u32;
 };
-using Lanes = typename LaneSet<kWave>::type;
+using Lanes = typename BitSet<(kWave <= 8 * sizeof(u32))>::type;
 PF_DEVICE Lanes lanes_with(bool x) { return (Lanes)ballot(x); }
 PF_DEVICE Lanes lower_lanes() { return (Lanes)(((Lanes)1 << lane()) - 1); }
 PF_DEVICE int lowest_lane(Lanes lanes) { return count_bits((Lanes)((lanes & (0 - lanes)) - 1)); }
