@@ -8,6 +8,7 @@
 #include "pyflame/backends/gpu/gemm.h"
 #include "pyflame/backends/gpu/library.h"
 #include "pyflame/base/error.h"
+#include "pyflame/base/gpu_arch.h"
 
 namespace pyflame::gpu {
 
@@ -376,6 +377,10 @@ Refusal better_cut(const Problem& p, const Product& g) {
 Refusal accepts_units(const Problem& p) {
   const Product g(p.root());
   if (!by_units(g.dtype)) return "takes float16 and bfloat16";
+  if (p.graph.device.type == DeviceType::rocm && !devices(DeviceType::rocm).empty()) {
+    const GpuArch* arch = find_gpu_arch(device(DeviceType::rocm, p.graph.device.index).arch().name);
+    if (arch && arch->matrix == MatrixKind::none) return "the architecture has no matrix units";
+  }
   return better_cut(p, g);
 }
 
