@@ -6,6 +6,7 @@
 #include "casters.h"
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/threads.h"
+#include "pyflame/compile/choices.h"
 #include "pyflame/compile/explain.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/ops/op.h"
@@ -188,6 +189,9 @@ void bind_runtime(nb::module_& m) {
       "set_memory_fraction", [](double fraction, nb::handle device) { set_memory_fraction(fraction, asked(device)); },
       "fraction"_a, "device"_a.none() = nb::none(),
       "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
+  m.def("_set_tune_budget_ms", &set_tune_budget_ms);
+  m.def("_set_choices_file", &set_choices_file);
+  m.def("_choices_file", &choices_file);
   m.def("_pin_ahead", [](size_t nbytes, const std::string& device) {
     Unlocked u;
     device_memory(parse_device(device))->pin_ahead(nbytes);

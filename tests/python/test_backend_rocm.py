@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import pyflame as pf
@@ -42,6 +43,26 @@ def test_arguments_are_checked():
         rocm.warmup_memory_pool(0)
     with pytest.raises(ValueError, match="warmup: a size is negative"):
         rocm.get_pinned_pool().warmup([-1])
+
+
+def test_the_tuning_cache_is_a_file_of_ones_own(tmp_path):
+    cache = rocm.get_tuning_cache()
+    before = cache.path
+    assert before.endswith("choices.sqlite")
+    try:
+        cache.set_cache_file(tmp_path / "mine.sqlite")
+        assert rocm.get_tuning_cache().path == str(tmp_path / "mine.sqlite")
+        if GPU:
+            cache.enable_exhaustive_search()
+            x = pf.randn(96, 48, device=GPU)
+            assert np.isfinite(pf.matmul(x, x.t()).sum().item())
+            pf.synchronize()
+            assert (tmp_path / "mine.sqlite").exists()
+    finally:
+        cache.enable_exhaustive_search(False)
+        cache.set_cache_file(before)
+    with pytest.raises(ValueError, match="set_tune_budget_ms: a negative budget; got -1"):
+        cache.enable_exhaustive_search(True, budget_ms=-1)
 
 
 def test_importing_opens_no_device():

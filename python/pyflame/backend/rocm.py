@@ -57,6 +57,31 @@ class PinnedPool:
         _C._pin_ahead(sum(sizes), _device(self._name))
 
 
+class TuningCache:
+    """Which implementation of an op was measured to be the fastest, for each shape, on this device with these libraries."""
+
+    def enable_exhaustive_search(self, enabled=True, budget_ms=60000):
+        """For shapes met from now on: every implementation that takes the op is timed at its first run and compared with the first one's
+        result before it may win, within `budget_ms` milliseconds of this process. False: only what is on record is used."""
+        _C._set_tune_budget_ms(float(budget_ms) if enabled else 0.0)
+
+    def set_cache_file(self, path):
+        """Keeps the records in this file (SQLite) instead of choices.sqlite in PYFLAME_CACHE_DIR."""
+        import os
+
+        _C._set_choices_file(os.fspath(path))
+
+    @property
+    def path(self):
+        """The file of the records."""
+        return _C._choices_file()
+
+
+def get_tuning_cache():
+    """The TuningCache of this process."""
+    return TuningCache()
+
+
 def get_memory_manager(device=None):
     """The MemoryManager of a device."""
     return MemoryManager(device)

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/version.h"
@@ -119,21 +120,44 @@ std::string problem_key(const Problem& p) {
   return key;
 }
 
-Choices& Choices::in(const std::string& folder) {
+namespace {
+std::mutex g_settings_mutex;
+std::optional<double> g_budget_ms;
+std::string g_file;
+}  // namespace
+
+double tune_budget_ms() {
+  std::lock_guard lock(g_settings_mutex);
+  return g_budget_ms.value_or(static_cast<double>(env::tune_budget_ms()));
+}
+void set_tune_budget_ms(double ms) {
+  PF_CHECK(ms >= 0, Value, "set_tune_budget_ms: a negative budget; got {}; expected milliseconds", ms);
+  std::lock_guard lock(g_settings_mutex);
+  g_budget_ms = ms;
+}
+std::string choices_file() {
+  std::lock_guard lock(g_settings_mutex);
+  return g_file.empty() ? env::cache_dir() + "/choices.sqlite" : g_file;
+}
+void set_choices_file(std::string file) {
+  std::lock_guard lock(g_settings_mutex);
+  g_file = std::move(file);
+}
+
+Choices& Choices::in(const std::string& file) {
   static auto* all = new std::map<std::string, std::unique_ptr<Choices>>;
   std::lock_guard lock(g_mutex);
-  std::unique_ptr<Choices>& c = (*all)[folder];
-  if (!c) c.reset(new Choices(folder));
+  std::unique_ptr<Choices>& c = (*all)[file];
+  if (!c) c.reset(new Choices(file));
   return *c;
 }
 
-Choices::Choices(const std::string& folder) {
+Choices::Choices(const std::string& path) {
   if (!sqlite().ok) {
     trouble_ = "SQLite (libsqlite3.so.0) was not found";
   } else {
     std::error_code ignored;
-    std::filesystem::create_directories(folder, ignored);
-    const std::string path = folder + "/choices.sqlite";
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
     if (sqlite().open(path.c_str(), &db_, kOpenFlags, nullptr) != kOk) {
       trouble_ = path + ": " + (db_ ? sqlite().message(db_) : "out of memory");
     } else {

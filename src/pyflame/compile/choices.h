@@ -25,10 +25,17 @@ Environment environment_of(const Backend& backend, int index);
 // Everything that decides what an entry does: ops, attributes, shapes, strides, dtypes.
 std::string problem_key(const Problem& p);
 
+// What this process may spend on measuring, and the file of the records: PYFLAME_TUNE_BUDGET_MS and choices.sqlite in
+// PYFLAME_CACHE_DIR, unless a program sets them. Any thread; they hold for what is compiled afterwards.
+double tune_budget_ms();
+void set_tune_budget_ms(double ms);
+std::string choices_file();
+void set_choices_file(std::string file);
+
 class Choices {
  public:
-  // The folder's file; another one for each folder.
-  static Choices& in(const std::string& folder);
+  // The records of a file, which is made where it is missing.
+  static Choices& in(const std::string& file);
   // The fastest sound entry that was measured; empty: none was.
   std::optional<std::string> best(const Environment& e, const std::string& op, const std::string& problem);
   void store(const Environment& e, const std::string& op, const std::string& problem,
@@ -36,7 +43,7 @@ class Choices {
   const std::string& trouble() const { return trouble_; }  // why it is not used; empty: it is
 
  private:
-  explicit Choices(const std::string& folder);
+  explicit Choices(const std::string& path);
   bool run(const char* sql);
   std::optional<int64_t> environment_id(const Environment& e, bool make);
   void* db_ = nullptr;

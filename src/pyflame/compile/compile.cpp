@@ -53,18 +53,18 @@ size_t select(const Problem& p, std::span<const Impl> impls, std::vector<Refused
 size_t prefer_measured(const Backend& backend, const Problem& p, std::span<const Impl> impls, size_t chosen,
                        Step& step) {
   if (!has_own_memory(p.graph.device.type) || chosen + 1 >= impls.size()) return chosen;
-  static const bool any = env::tune_budget_ms() > 0 || std::filesystem::exists(env::cache_dir() + "/choices.sqlite");
-  if (!any) return chosen;
+  const double budget = tune_budget_ms();
+  const std::string file = choices_file();
+  if (budget == 0 && !std::filesystem::exists(file)) return chosen;
   std::vector<size_t> accepting = {chosen};
   for (size_t i = chosen + 1; i < impls.size(); ++i)
     if (!impls[i].accepts(p)) accepting.push_back(i);
   if (accepting.size() < 2) return chosen;
-  const auto best =
-      Choices::in(env::cache_dir())
-          .best(environment_of(backend, p.graph.device.index), std::string(op_name(p.root().op)), problem_key(p));
+  const auto best = Choices::in(file).best(environment_of(backend, p.graph.device.index),
+                                           std::string(op_name(p.root().op)), problem_key(p));
   for (const size_t i : accepting)
     if (best && *best == impls[i].name) return i;
-  if (!best && env::tune_budget_ms() > 0)
+  if (!best && budget > 0)
     for (size_t i = 1; i < accepting.size(); ++i) step.others.push_back(&impls[accepting[i]]);
   return chosen;
 }

@@ -26,7 +26,7 @@ ChoiceStats g_stats;  // under the engine's lock, as all runs are
 double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
-bool budget_left() { return g_stats.spent_ms < static_cast<double>(env::tune_budget_ms()); }
+bool budget_left() { return g_stats.spent_ms < tune_budget_ms(); }
 
 struct Output {
   char* at;
@@ -93,7 +93,7 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
 }  // namespace
 
 bool worth_choosing(const Program& p) {
-  if (env::tune_budget_ms() == 0 || p.runs > 1 || !budget_left()) return false;
+  if (tune_budget_ms() == 0 || p.runs > 1 || !budget_left()) return false;
   return std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return !s.others.empty(); });
 }
 
@@ -161,7 +161,7 @@ void time_entries(const Frame& f, size_t k) {
   }
   ++g_stats.problems;
   g_stats.spent_ms += ms_since(began);
-  Choices::in(env::cache_dir())
+  Choices::in(choices_file())
       .store(environment_of(*f.program.backend, f.window.device.index), std::string(op_name(problem.root().op)),
              problem_key(problem), all);
 }

@@ -16,7 +16,7 @@ const Environment kHere{"H", "sm_90", "13000", "", "1"};
 
 TEST(Choices, TheFastestSoundEntryOfThisEnvironment) {
   test::TempFolder folder;
-  Choices& c = Choices::in(folder.str());
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
   if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
   EXPECT_FALSE(c.best(kHere, "matmul", "p"));
   c.store(kHere, "matmul", "p", {{"slow", 9, 0, true}, {"wrong", 1, 1e9, false}, {"fast", 3, 0.5, true}});
@@ -34,7 +34,7 @@ TEST(Choices, AFileThatIsNoDatabaseIsLeftAlone) {
   test::TempFolder folder;
   const std::string path = folder.str() + "/choices.sqlite";
   std::ofstream(path) << std::string(5000, 'x');
-  Choices& c = Choices::in(folder.str());
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
   EXPECT_FALSE(c.trouble().empty());
   EXPECT_FALSE(c.best(kHere, "matmul", "p"));
   c.store(kHere, "matmul", "p", {{"a", 1, 0, true}});
@@ -42,7 +42,7 @@ TEST(Choices, AFileThatIsNoDatabaseIsLeftAlone) {
 }
 
 TEST(Choices, AFolderThatCannotBeWritten) {
-  Choices& c = Choices::in("/proc/no/such/folder");
+  Choices& c = Choices::in("/proc/no/such/folder/choices.sqlite");
   EXPECT_FALSE(c.trouble().empty());
   EXPECT_FALSE(c.best(kHere, "matmul", "p"));
 }
