@@ -238,6 +238,8 @@ assert (x + 1).tolist() == [2, 3, 4, 5]
 def test_ctrl_c_during_a_step(program):
     process = program.start(STEP + """
 step().item()
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 print('ready', flush=True)
 try:
     while True:
