@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <unistd.h>
+#include <deque>
+#include <mutex>
 
 #include <chrono>
 #include <cstdio>
@@ -205,7 +207,10 @@ int load_module(Module** module, const void* image) {
                                                          (error ? error : "the temporary file could not be written"));
   unlink(path.c_str());
   if (library) {
-    *module = new Module;
+    static auto* loaded = new std::deque<Module>;  // as long as the process: nobody unloads
+    static std::mutex mutex;
+    std::lock_guard lock(mutex);
+    *module = &loaded->emplace_back();
     (*module)->library = library;
   }
   return result;
