@@ -3,14 +3,14 @@
 
 #include <dlfcn.h>
 #include <unistd.h>
-#include <deque>
-#include <mutex>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <mutex>
 
 #include "code_object.h"
 #include "memory.h"
