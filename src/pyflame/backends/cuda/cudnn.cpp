@@ -1,0 +1,134 @@
+#include "pyflame/backends/cuda/cudnn.h"
+
+#include <algorithm>
+
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu::cudnn_graph {
+
+namespace {
+
+constexpr const char* kLibraries[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
+// What an engine may say of itself and we do not take: rounded operands, sums or orders that vary, and transforms, whose errors grow with
+// the largest value instead of each result's own terms.
+constexpr int kNotes = 10, kNoteMatrixUnits = 0;
+constexpr bool kRefused[kNotes] = {false, true, true, true, true, true, true, true, true, false};
+
+bool keeps_promises(const Functions& f, const Owned& config, DType dtype) {
+  Owned engine(f, descriptor::engine);
+  Descriptor raw = engine.raw();
+  int64_t count = 0;
+  if (f.get(config.raw(), attribute::config_engine, type::descriptor, 1, &count, &raw) != 0) return false;
+  int notes[kNotes] = {};
+  if (f.get(raw, attribute::engine_note, type::numerical_note, kNotes, &count, notes) != 0) return false;
+  for (int64_t i = 0; i < count; ++i)
+    if (notes[i] < kNotes && (kRefused[notes[i]] || (notes[i] == kNoteMatrixUnits && dtype == DType::float32)))
+      return false;
+  return true;
+}
+
+}  // namespace
+
+int data_type(DType d) {
+  switch (d) {
+    case DType::float32: return 0;
+    case DType::float64: return 1;
+    case DType::float16: return 2;
+    default: return 9;  // bfloat16
+  }
+}
+
+void Execution::run(GpuDevice& device, const char* what, std::span<const int64_t> ids, std::span<void* const> pointers,
+                    void* workspace) {
+  std::lock_guard lock(mutex_);
+  const bool same = pack_ && packed_.back() == workspace &&
+                    std::equal(pointers.begin(), pointers.end(), packed_.begin(), packed_.end() - 1);
+  if (!same) {
+    packed_.assign(pointers.begin(), pointers.end());
+    packed_.push_back(workspace);
+    pack_.emplace(f_, descriptor::pack);
+    const auto count = static_cast<int64_t>(ids.size());
+    const bool ok = pack_->set(attribute::pack_ids, type::int64, ids.data(), count)
+                        .set(attribute::pack_pointers, type::pointer, pointers.data(), count)
+                        .set(attribute::pack_workspace, type::pointer, workspace)
+                        .finish();
+    if (!ok) pack_.reset();
+    PF_CHECK(ok, Runtime, "{}: cuDNN refused its operands", what);
+  }
+  device.enter();
+  int status = f_.set_stream(handle_, device.stream());
+  if (status == 0) status = f_.execute(handle_, plan_.raw(), pack_->raw());
+  PF_CHECK(status == 0, Runtime, "{}: cuDNN failed with error {}: {}", what, status, f_.error_string(status));
+}
+
+const Functions* functions(std::string* why) {
+  struct Library {
+    Functions f;
+    std::string why;
+  };
+  static const Library* library = [] {
+    auto* l = new Library;
+    void* opened = open_library(DeviceType::cuda, kLibraries);
+    if (!opened) {
+      l->why = "cuDNN (libcudnn.so.9) was not found; put its folder on LD_LIBRARY_PATH";
+      return l;
+    }
+#define PYFLAME_CUDNN_LOAD(member, name, result, parameters)                               \
+  l->f.member = reinterpret_cast<result(*) parameters>(find_symbol(opened, "cudnn" name)); \
+  if (!l->f.member) l->why = "cuDNN is too old: it lacks cudnn" name;
+    PYFLAME_CUDNN_FUNCTIONS(PYFLAME_CUDNN_LOAD)
+#undef PYFLAME_CUDNN_LOAD
+    return l;
+  }();
+  if (library->why.empty()) return &library->f;
+  if (why) *why = library->why;
+  return nullptr;
+}
+
+Handle handle_of(const Functions& f, GpuDevice& device) {
+  static std::mutex mutex;
+  static std::vector<Handle> handles;
+  std::lock_guard lock(mutex);
+  device.enter();
+  const auto at = static_cast<size_t>(device.index());
+  if (handles.size() <= at) handles.resize(at + 1);
+  if (!handles[at] && f.create(&handles[at]) != 0) handles[at] = nullptr;
+  return handles[at];
+}
+
+std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle, std::span<const Descriptor> operations,
+                                              DType dtype, int heuristic, int most) {
+  std::vector<std::unique_ptr<Execution>> all;
+  Owned graph(f, descriptor::graph), heuristics(f, descriptor::heuristics);
+  if (!graph.set(attribute::graph_handle, type::handle, handle)
+           .set(attribute::graph_ops, type::descriptor, operations.data(), static_cast<int64_t>(operations.size()))
+           .finish())
+    return all;
+  if (!heuristics.set(attribute::heuristic_graph, graph)
+           .set(attribute::heuristic_mode, type::heuristic, heuristic)
+           .finish())
+    return all;
+  constexpr int64_t kMostConfigs = 32;
+  std::vector<Owned> configs;
+  std::vector<Descriptor> raw;
+  for (int64_t i = 0; i < kMostConfigs; ++i) {
+    configs.emplace_back(f, descriptor::engine_config);
+    raw.push_back(configs.back().raw());
+  }
+  int64_t found = 0;
+  if (f.get(heuristics.raw(), attribute::heuristic_results, type::descriptor, kMostConfigs, &found, raw.data()) != 0)
+    return all;
+  for (size_t i = 0; i < static_cast<size_t>(std::min(found, kMostConfigs)) && static_cast<int>(all.size()) < most;
+       ++i) {
+    if (!keeps_promises(f, configs[i], dtype)) continue;
+    Owned plan(f, descriptor::plan);
+    if (!plan.set(attribute::plan_handle, type::handle, handle).set(attribute::plan_config, configs[i]).finish())
+      continue;
+    int64_t workspace = 0, count = 0;
+    if (f.get(plan.raw(), attribute::plan_workspace, type::int64, 1, &count, &workspace) != 0) continue;
+    all.push_back(std::make_unique<Execution>(f, handle, std::move(plan), static_cast<size_t>(workspace)));
+  }
+  return all;
+}
+
+}  // namespace pyflame::gpu::cudnn_graph
