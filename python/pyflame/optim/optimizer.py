@@ -128,12 +128,20 @@ class Optimizer:
         return "\n".join(lines) + "\n)"
 
     def _buckets(self, group, key):
-        """Parameters that have a gradient, grouped by what one fused update needs to be equal."""
-        out = {}
+        """Parameters that have a gradient, their gradients and their states (None at first), grouped by what one fused update needs to be
+        equal. Every step of every model passes here: no call per parameter that can be spared."""
+        out, state = {}, self.state
         for p in group["params"]:
             g = p.grad
             if g is not None:
-                out.setdefault((p.dtype, key(self.state.get(p))), []).append((p, g))
+                s = state.get(p)
+                same = p.dtype, key(s)
+                bucket = out.get(same)
+                if bucket is None:
+                    bucket = out[same] = ([], [], [])
+                bucket[0].append(p)
+                bucket[1].append(g)
+                bucket[2].append(s)
         return out
 
 
@@ -150,13 +158,12 @@ class SGD(Optimizer):
 
     def _update(self, group):
         momentum = group["momentum"]
-        for (_, known), pairs in self._buckets(group, lambda s: s is not None and s.get("momentum_buffer") is not None).items():
-            params, grads = [p for p, _ in pairs], [g for _, g in pairs]
+        for (_, known), (params, grads, states) in self._buckets(group, lambda s: s is not None and s.get("momentum_buffer") is not None).items():
             first = bool(momentum) and not known
             if first:
-                for p in params:
-                    self.state[p] = {"momentum_buffer": _C.zeros_like(p)}
-            buffers = [self.state[p]["momentum_buffer"] for p in params] if momentum else []
+                states = [{"momentum_buffer": _C.zeros_like(p)} for p in params]
+                self.state.update(zip(params, states))
+            buffers = [s["momentum_buffer"] for s in states] if momentum else []
             _C.sgd_step(params, grads, buffers, lr=float(group["lr"]), momentum=momentum, dampening=group["dampening"],
                         weight_decay=group["weight_decay"], nesterov=group["nesterov"], maximize=group["maximize"], first=first)
 
@@ -183,17 +190,16 @@ class Adam(Optimizer):
 
     def _update(self, group):
         beta1, beta2 = group["betas"]
-        for (_, step), pairs in self._buckets(group, lambda s: 0 if s is None else int(s["step"])).items():
-            params, grads = [p for p, _ in pairs], [g for _, g in pairs]
-            for p in params:
-                if p not in self.state:
-                    self.state[p] = {"step": 0, "exp_avg": _C.zeros_like(p), "exp_avg_sq": _C.zeros_like(p)}
-            states = [self.state[p] for p in params]
+        for (_, step), (params, grads, states) in self._buckets(group, lambda s: 0 if s is None else int(s["step"])).items():
+            if step == 0:
+                states = [s or {"step": 0, "exp_avg": _C.zeros_like(p), "exp_avg_sq": _C.zeros_like(p)} for p, s in zip(params, states)]
+                self.state.update(zip(params, states))
+            step += 1
             _C.adam_step(params, grads, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], lr=float(group["lr"]), beta1=beta1,
-                         beta2=beta2, eps=group["eps"], weight_decay=group["weight_decay"], step=step + 1, decoupled=self._decoupled,
+                         beta2=beta2, eps=group["eps"], weight_decay=group["weight_decay"], step=step, decoupled=self._decoupled,
                          maximize=group["maximize"])
             for s in states:
-                s["step"] = step + 1
+                s["step"] = step
 
 
 class AdamW(Adam):
