@@ -57,7 +57,7 @@ void Execution::run(GpuDevice& device, const char* what, std::span<const int64_t
   }
   device.enter();
   int status = f_.set_stream(handle_, device.stream());
-  if (status == 0) status = f_.execute(handle_, plan_.raw(), pack_->raw());
+  if (status == 0) status = f_.execute(handle_, plan_->raw(), pack_->raw());
   PF_CHECK(status == 0, Runtime, "{}: cuDNN failed with error {}: {}", what, status, f_.error_string(status));
 }
 
@@ -126,7 +126,8 @@ std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle,
       continue;
     int64_t workspace = 0, count = 0;
     if (f.get(plan.raw(), attribute::plan_workspace, type::int64, 1, &count, &workspace) != 0) continue;
-    all.push_back(std::make_unique<Execution>(f, handle, std::move(plan), static_cast<size_t>(workspace)));
+    all.push_back(std::make_unique<Execution>(f, handle, std::make_shared<const Owned>(std::move(plan)),
+                                              static_cast<size_t>(workspace)));
   }
   return all;
 }

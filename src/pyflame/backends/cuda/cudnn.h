@@ -1,6 +1,7 @@
 // cuDNN's graph interface as its users here share it: functions found at run time (libcudnn.so.9; no header is needed), descriptors, and
 // plans by heuristics that keep our promises. The numbers are those of cudnn_graph.h.
 #pragma once
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -89,17 +90,21 @@ class Owned {
 // A plan, and the pack for the pointers of its last run: steps repeat. Any thread, one at a time.
 class Execution {
  public:
-  Execution(const Functions& f, Handle handle, Owned plan, size_t workspace)
+  Execution(const Functions& f, Handle handle, std::shared_ptr<const Owned> plan, size_t workspace)
       : f_(f), handle_(handle), plan_(std::move(plan)), workspace_(workspace) {}
   size_t workspace() const { return workspace_; }
   // Asynchronous, on the device's stream; `what` names the op in an error.
   void run(GpuDevice& device, const char* what, std::span<const int64_t> ids, std::span<void* const> pointers,
            void* workspace);
+  // Numbers that the pack points to on the host have changed.
+  void forget() { pack_.reset(); }
+  // With a pack of its own.
+  std::unique_ptr<Execution> another() const { return std::make_unique<Execution>(f_, handle_, plan_, workspace_); }
 
  private:
   const Functions& f_;
   Handle handle_;
-  Owned plan_;
+  std::shared_ptr<const Owned> plan_;
   size_t workspace_;
   std::mutex mutex_;
   std::optional<Owned> pack_;

@@ -1,4 +1,5 @@
-// attention and its gradient. Entries, best first: the matrix units (16-bit types, head sizes to 256), then a kernel that takes everything.
+// attention and its gradient. Entries, best first: the library (sdpa.h), the matrix units (16-bit types, head sizes to 256), then a kernel
+// that takes everything.
 // Few queries over many keys are split over workgroups, because a workgroup for each head would leave most of the device idle.
 #include <algorithm>
 #include <memory>
@@ -6,6 +7,7 @@
 #include "pyflame/backends/gpu/attention_kernels.h"
 #include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/kernel.h"
+#include "pyflame/backends/gpu/sdpa.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -120,11 +122,13 @@ class AttentionBase : public Executable {
 
 class MatrixForward final : public AttentionBase {
  public:
-  explicit MatrixForward(const Problem& p) : AttentionBase(p, 0, 3) {
+  // `ready`: with its kernels compiled.
+  explicit MatrixForward(const Problem& p, bool ready = true) : AttentionBase(p, 0, 3) {
     shape_.out = strides_of(node_.outs[0].strides);
     vectors_ = by_vectors(node_.outs[0]);
     for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.ins[i]);
     plan_split();
+    if (!ready) return;
     if (folds_at_once()) kernel(true, true);
     if (splits_ > 1) combine();
   }
@@ -212,10 +216,11 @@ class GradBase : public AttentionBase {
 
 class MatrixGrad final : public GradBase {
  public:
-  explicit MatrixGrad(const Problem& p) : GradBase(p) {
+  explicit MatrixGrad(const Problem& p, bool ready = true) : GradBase(p) {
     for (size_t i = 0; i < 4; ++i) vectors_ &= by_vectors(node_.ins[i]);
     for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.outs[i]);
     padded_ = (shape_.queries + kStatsPadding - 1) / kStatsPadding * kStatsPadding;
+    if (!ready) return;
     stats();
     if (vectors_) kernels(true);
   }
@@ -310,12 +315,23 @@ Refusal plain(const Problem& p) {
   return std::nullopt;
 }
 
+Refusal library(const Problem& p) {
+  if (Refusal no = matrix_accepts(p)) return no;
+  return sdpa_refuses(p);
+}
+template <class Own>
+std::unique_ptr<Executable> make_library(const Problem& p) {
+  return make_sdpa(p, std::make_unique<Own>(p, false));
+}
+
 }  // namespace
 
 std::span<const Impl> attention_impls(OpId op) {
-  static const Impl forward[] = {{"gpu.attention", matrix_accepts, make_of<MatrixForward>},
+  static const Impl forward[] = {{"gpu.sdpa", library, make_library<MatrixForward>},
+                                 {"gpu.attention", matrix_accepts, make_of<MatrixForward>},
                                  {"gpu.attention_plain", plain, make_of<PlainForward>}};
-  static const Impl grad[] = {{"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
+  static const Impl grad[] = {{"gpu.sdpa_grad", library, make_library<MatrixGrad>},
+                              {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
                               {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
   if (op == OpId::attention) return forward;
   if (op == OpId::attention_grad) return grad;

@@ -1,0 +1,318 @@
+// Attention by cuDNN: its engines recognise the graph of operations that defines it, and compute it in one kernel forward, three backward.
+// The order of the operations is the one that they recognise. The forward pass leaves the logsumexp as our own kernels do.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "pyflame/backends/cuda/cudnn.h"
+#include "pyflame/backends/gpu/sdpa.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+using namespace cudnn_graph;
+
+namespace descriptor {
+using namespace cudnn_graph::descriptor;
+constexpr int pointwise = 0, pointwise_op = 13, matmul = 18, matmul_op = 19, reduction = 21, reduction_op = 22,
+              reshape_op = 31;
+}  // namespace descriptor
+namespace type {
+using namespace cudnn_graph::type;
+constexpr int pointwise_mode = 14, reduction_operator = 18;
+}  // namespace type
+namespace attribute {
+using namespace cudnn_graph::attribute;
+constexpr int pointwise_mode = 0, pointwise_type = 1, pointwise_axis = 9, pointwise_of = 750, pointwise_x = 751,
+              pointwise_b = 752, pointwise_y = 753, pointwise_t = 758, matmul_type = 1500, matmul_a = 1520,
+              matmul_b = 1521, matmul_c = 1522, matmul_of = 1523, reduction_operator = 1600, reduction_type = 1601,
+              reduction_x = 1610, reduction_y = 1611, reduction_of = 1612, reshape_x = 2200, reshape_y = 2201;
+}  // namespace attribute
+enum Pointwise : int {
+  kAdd = 0,
+  kMul = 1,
+  kDiv = 6,
+  kSub = 9,
+  kExp = 13,
+  kLog = 15,
+  kCopy = 21,
+  kGreaterEqual = 303,
+  kIndex = 501,
+  kSelect = 601
+};
+enum Reduction : int { kSum = 0, kMax = 3 };
+constexpr int kFloat = 0, kInt32 = 4, kBoolean = 11;
+
+// Numbers of tensors: those of SdpaTensor, then what the graph needs besides, then the virtual ones.
+constexpr int64_t kScale = 20, kOne = 21, kHidden = 22, kDelta = 23, kQueriesSum = 24, kFirstVirtual = 100;
+
+// Numbers that a graph takes from the host.
+struct Values {
+  float scale = 1, one = 1, hidden = -std::numeric_limits<float>::infinity();
+};
+
+Dims turned(Dims d) {
+  std::swap(d[2], d[3]);
+  return d;
+}
+
+// The graph in the making. Tensors are referred to by their descriptors; a failure shows in ok().
+class Builder {
+ public:
+  using Tensor = const Owned*;
+
+  Builder(const Functions& f, const SdpaProblem& p)
+      : f_(f),
+        p_(p),
+        io_(data_type(p.dtype)),
+        scores_{p.queries[0], p.queries[1], p.queries[2], p.keys[2]},
+        rows_{p.queries[0], p.queries[1], p.queries[2], 1} {}
+
+  bool ok() const { return ok_; }
+  std::span<const Descriptor> operations() const { return operations_; }
+
+  void forward() {
+    const Tensor q = given(SdpaTensor::q, p_.queries), k = given(SdpaTensor::k, p_.keys, true),
+                 v = given(SdpaTensor::v, p_.keys);
+    const Tensor products = scores(), scaled = scores(), less = scores(), powers = scores(), p = scores(io_);
+    const Tensor top = rows(), total = rows(), log = rows();
+    matmul(q, k, products);
+    pointwise(kMul, products, number(kScale), scaled);
+    const Tensor seen = visible(scaled);
+    reduce(kMax, seen, top);
+    pointwise(kSub, seen, top, less);
+    pointwise(kExp, less, nullptr, powers);
+    reduce(kSum, powers, total);
+    pointwise(kLog, total, nullptr, log);
+    pointwise(kAdd, top, log, logsumexp());
+    pointwise(kDiv, powers, total, p);
+    matmul(p, v, given(SdpaTensor::out, p_.queries));
+  }
+
+  // `accumulated`: dq is summed in memory by what goes over the keys.
+  void backward(bool accumulated) {
+    const Tensor q = given(SdpaTensor::q, p_.queries), k = given(SdpaTensor::k, p_.keys, true),
+                 v = given(SdpaTensor::v, p_.keys, true), grad = given(SdpaTensor::grad, p_.queries);
+    const Tensor scale = number(kScale);
+    const Tensor both = tensor(kFloat, p_.queries, contiguous_strides(p_.queries)), sums = rows();
+    const Tensor delta = tensor(kFloat, rows_, contiguous_strides(rows_), kDelta);
+    pointwise(kMul, grad, given(SdpaTensor::out, p_.queries), both);
+    reduce(kSum, both, sums);
+    pointwise(kMul, sums, number(kOne), delta);
+
+    const Tensor products = scores(), scaled = scores(), less = scores(), p = scores();
+    matmul(q, k, products);
+    pointwise(kMul, products, scale, scaled);
+    pointwise(kSub, scaled, logsumexp(), less);
+    pointwise(kExp, visible(less), nullptr, p);
+    of_keys(p, grad, SdpaTensor::dv);
+
+    const Tensor dp = scores(), centred = scores(), weighted = scores(), ds = scores();
+    matmul(grad, v, dp);
+    pointwise(kSub, dp, delta, centred);
+    pointwise(kMul, centred, p, weighted);
+    pointwise(kMul, weighted, scale, ds);
+    of_keys(ds, q, SdpaTensor::dk);
+
+    const Tensor keys = tensor(io_, p_.keys, p_.strides[static_cast<size_t>(SdpaTensor::k)]);
+    reshape(k, keys);
+    const Tensor dq = given(SdpaTensor::dq, p_.queries);
+    if (!accumulated) return matmul(ds, keys, dq);
+    const Tensor sum = tensor(kFloat, p_.queries, contiguous_strides(p_.queries), kQueriesSum);
+    matmul(ds, keys, sum);
+    pointwise(kCopy, sum, nullptr, dq);
+  }
+
+ private:
+  // What is seen of the scores: where the mask is causal, keys up to the query.
+  Tensor visible(Tensor s) {
+    if (!p_.causal) return s;
+    const Tensor row = scores(kInt32), key = scores(kInt32), see = scores(kBoolean), to = scores();
+    index(s, 2, row);
+    index(s, 3, key);
+    pointwise(kGreaterEqual, row, key, see, nullptr, kBoolean);
+    pointwise(kSelect, s, number(kHidden), to, see);
+    return to;
+  }
+  // s^T x, summed over the heads that share keys.
+  void of_keys(Tensor s, Tensor x, SdpaTensor to) {
+    const Tensor across = tensor(io_, turned(scores_), turned(contiguous_strides(scores_)));
+    reshape(s, across);
+    const Tensor made = given(to, p_.keys);
+    if (p_.queries[1] == p_.keys[1]) return matmul(across, x, made);
+    const Dims all{p_.queries[0], p_.queries[1], p_.keys[2], p_.keys[3]};
+    const Tensor each = tensor(io_, all, contiguous_strides(all));
+    matmul(across, x, each);
+    reduce(kSum, each, made);
+  }
+
+  Tensor tensor(int data, const Dims& shape, const Dims& strides, int64_t id = -1, bool by_value = false) {
+    const bool is_virtual = id < 0;
+    const int64_t number = is_virtual ? next_++ : id, alignment = 16, dims = shape.size();
+    Owned& t = make(descriptor::tensor);
+    t.set(attribute::tensor_type, type::data_type, data)
+        .set(attribute::tensor_shape, type::int64, shape.begin(), dims)
+        .set(attribute::tensor_strides, type::int64, strides.begin(), dims)
+        .set(attribute::tensor_id, type::int64, number)
+        .set(attribute::tensor_alignment, type::int64, alignment)
+        .set(attribute::tensor_virtual, type::boolean, is_virtual)
+        .set(attribute::tensor_by_value, type::boolean, by_value);
+    return finish(t);
+  }
+  Tensor given(SdpaTensor which, const Dims& shape, bool across = false) {
+    const auto at = static_cast<size_t>(which);
+    const Dims& s = p_.strides[at];
+    return tensor(io_, across ? turned(shape) : shape, across ? turned(s) : s, static_cast<int64_t>(at));
+  }
+  Tensor logsumexp() { return tensor(kFloat, rows_, contiguous_strides(rows_), static_cast<int64_t>(SdpaTensor::lse)); }
+  Tensor number(int64_t id) { return tensor(kFloat, Dims{1}, Dims{1}, id, true); }
+  Tensor scores(int data = kFloat) { return tensor(data, scores_, contiguous_strides(scores_)); }
+  Tensor rows() { return tensor(kFloat, rows_, contiguous_strides(rows_)); }
+
+  void pointwise(int mode, Tensor x, Tensor b, Tensor y, Tensor t = nullptr, int compute = kFloat) {
+    Owned& d = make(descriptor::pointwise);
+    finish(d.set(attribute::pointwise_mode, type::pointwise_mode, mode)
+               .set(attribute::pointwise_type, type::data_type, compute));
+    apply(d, x, b, y, t);
+  }
+  void index(Tensor x, int64_t axis, Tensor y) {
+    Owned& d = make(descriptor::pointwise);
+    finish(d.set(attribute::pointwise_mode, type::pointwise_mode, static_cast<int>(kIndex))
+               .set(attribute::pointwise_type, type::data_type, kFloat)
+               .set(attribute::pointwise_axis, type::int64, axis));
+    apply(d, x, nullptr, y, nullptr);
+  }
+  void apply(const Owned& d, Tensor x, Tensor b, Tensor y, Tensor t) {
+    Owned& op = make(descriptor::pointwise_op);
+    op.set(attribute::pointwise_of, d).set(attribute::pointwise_x, *x).set(attribute::pointwise_y, *y);
+    if (b) op.set(attribute::pointwise_b, *b);
+    if (t) op.set(attribute::pointwise_t, *t);
+    operation(op);
+  }
+  void matmul(Tensor a, Tensor b, Tensor c) {
+    Owned& d = make(descriptor::matmul);
+    finish(d.set(attribute::matmul_type, type::data_type, kFloat));
+    Owned& op = make(descriptor::matmul_op);
+    operation(op.set(attribute::matmul_a, *a)
+                  .set(attribute::matmul_b, *b)
+                  .set(attribute::matmul_c, *c)
+                  .set(attribute::matmul_of, d));
+  }
+  void reduce(int how, Tensor x, Tensor y) {
+    Owned& d = make(descriptor::reduction);
+    finish(d.set(attribute::reduction_type, type::data_type, kFloat)
+               .set(attribute::reduction_operator, type::reduction_operator, how));
+    Owned& op = make(descriptor::reduction_op);
+    operation(op.set(attribute::reduction_of, d).set(attribute::reduction_x, *x).set(attribute::reduction_y, *y));
+  }
+  void reshape(Tensor x, Tensor y) {
+    Owned& op = make(descriptor::reshape_op);
+    operation(op.set(attribute::reshape_x, *x).set(attribute::reshape_y, *y));
+  }
+
+  Owned& make(int kind) { return *all_.emplace_back(std::make_unique<Owned>(f_, kind)); }
+  Tensor finish(Owned& d) {
+    ok_ = d.finish() && ok_;
+    return &d;
+  }
+  void operation(Owned& op) { operations_.push_back(finish(op)->raw()); }
+
+  const Functions& f_;
+  const SdpaProblem& p_;
+  const int io_;
+  const Dims scores_, rows_;
+  std::vector<std::unique_ptr<Owned>> all_;
+  std::vector<Descriptor> operations_;
+  int64_t next_ = kFirstVirtual;
+  bool ok_ = true;
+};
+
+struct Known {
+  std::unique_ptr<Execution> execution;  // null: there is none
+  bool accumulated = false;              // with a sum of dq in memory
+};
+
+class Plan final : public SdpaPlan {
+ public:
+  Plan(const SdpaProblem& p, const Known& known) : execution_(known.execution->another()) {
+    const auto given = static_cast<int64_t>(p.gradient ? SdpaTensor::dv : SdpaTensor::lse);
+    for (int64_t t = 0; t <= given; ++t) take(t, nullptr);
+    tensors_ = ids_.size();
+    take(kScale, &values_.scale);
+    if (p.causal) take(kHidden, &values_.hidden);
+    if (!p.gradient) return;
+    take(kOne, &values_.one);
+    const auto rows = static_cast<size_t>(p.queries[0] * p.queries[1] * p.queries[2]) * sizeof(float);
+    make_room(kDelta, rows);
+    if (known.accumulated) make_room(kQueriesSum, rows * static_cast<size_t>(p.queries[3]));
+  }
+  size_t workspace() const override { return room_ + execution_->workspace(); }
+  void run(GpuDevice& device, const std::array<void*, kSdpaTensors>& tensors, double scale, void* workspace) override {
+    if (const auto now = static_cast<float>(scale); now != values_.scale) {
+      values_.scale = now;
+      execution_->forget();
+    }
+    std::copy_n(tensors.begin(), tensors_, pointers_.begin());
+    auto* const room = static_cast<char*>(workspace);
+    for (const auto& [at, offset] : rooms_) pointers_[at] = room + offset;
+    execution_->run(device, "scaled_dot_product_attention", ids_, pointers_, room + room_);
+  }
+
+ private:
+  void take(int64_t id, void* pointer) {
+    ids_.push_back(id);
+    pointers_.push_back(pointer);
+  }
+  void make_room(int64_t id, size_t bytes) {
+    rooms_.emplace_back(ids_.size(), room_);
+    take(id, nullptr);
+    room_ += (bytes + 255) / 256 * 256;
+  }
+  std::unique_ptr<Execution> execution_;
+  Values values_;
+  std::vector<int64_t> ids_;
+  std::vector<void*> pointers_;
+  size_t tensors_ = 0, room_ = 0;  // of the pointers, how many are the op's; bytes of the workspace before cuDNN's own
+  std::vector<std::pair<size_t, size_t>> rooms_;  // pointer, offset in the workspace
+};
+
+Known find_plan(const Functions& f, Handle handle, const SdpaProblem& p) {
+  // A dq that is summed in memory is quicker; where the sum has no fixed order, no plan is left of it.
+  for (const bool accumulated : {true, false}) {
+    if (!p.gradient && accumulated) continue;
+    Builder b(f, p);
+    if (p.gradient) b.backward(accumulated);
+    else b.forward();
+    if (!b.ok()) continue;
+    for (const int heuristic : {kHeuristicA, kHeuristicFallback})
+      if (auto all = plans(f, handle, b.operations(), p.dtype, heuristic, 1); !all.empty())
+        return {std::move(all[0]), accumulated};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, std::string* why) {
+  const Functions* f = functions(why);
+  if (!f) return nullptr;
+  std::vector<int64_t> key{device.index(), p.gradient, p.causal, static_cast<int64_t>(p.dtype)};
+  key.insert(key.end(), p.queries.begin(), p.queries.end());
+  key.insert(key.end(), p.keys.begin(), p.keys.end());
+  for (const Dims& s : p.strides) key.insert(key.end(), s.begin(), s.end());
+  static std::mutex mutex;
+  static auto* known = new std::map<std::vector<int64_t>, Known>;
+  std::lock_guard lock(mutex);
+  auto it = known->find(key);
+  if (it == known->end()) {
+    const Handle handle = handle_of(*f, device);
+    it = known->emplace(std::move(key), handle ? find_plan(*f, handle, p) : Known{}).first;
+  }
+  if (it->second.execution) return std::make_unique<Plan>(p, it->second);
+  if (why) *why = "cudnn has no deterministic plan for it";
+  return nullptr;
+}
+
+}  // namespace pyflame::gpu
