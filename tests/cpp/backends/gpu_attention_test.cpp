@@ -171,6 +171,19 @@ TEST_F(AttentionOnGpu, FewQueriesOverManyKeys) {
   check({.queries = 1, .keys = 2000, .mask = 2, .gradient = false});
 }
 
+// Long enough for a library's entry, where there is one; it refuses the others.
+TEST_F(AttentionOnGpu, WhatLibrariesTake) {
+  for (const bool causal : {false, true}) {
+    check({.batch = 1, .queries = 256, .keys = 256, .causal = causal});
+    check({.dtype = DType::float16, .queries = 130, .keys = 130, .dim = 72, .causal = causal, .turned = true});
+  }
+  check({.batch = 1, .heads = 4, .queries = 128, .keys = 128, .dim = 128, .causal = true, .scale = 0.3});
+  check({.batch = 1, .heads = 6, .kv_heads = 2, .queries = 192, .keys = 192, .causal = true, .turned = true});
+  check({.batch = 1, .queries = 140, .keys = 300});
+  check({.batch = 1, .queries = 140, .keys = 300, .causal = true});
+  check({.batch = 1, .queries = 140, .keys = 300, .kv_length = 200});
+}
+
 TEST_F(AttentionOnGpu, OtherDtypes) {
   for (const DType d : {DType::float32, DType::float64}) {
     check({.dtype = d, .causal = true});
