@@ -6,7 +6,9 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 
+#include "pyflame/backends/gpu/fallback.h"
 #include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/kernel.h"
 #include "pyflame/base/env.h"
@@ -92,9 +94,9 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
   return found;
 }
 
-// The quickest by the clock, within the budget; the first where there is no memory to try in. Memory and streams are its own: nothing
-// that is recorded is touched.
-size_t quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>& all, double budget_ms) {
+// The quickest by the clock of those that run; within the budget, but for the first one that does. None where none runs, the first where
+// there is no memory to try in. Memory and streams are its own: nothing that is recorded is touched.
+std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>& all, double budget_ms) {
   size_t room = 0, tensors = 0;
   for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
   for (const Operand* t : tensors_of(c)) tensors += whole(bytes_of(*t));
@@ -113,11 +115,12 @@ size_t quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>&
   device.check(rt.event_create(&end, 0), "making an event");
   Turn turn(device.rt().type, static_cast<int>(dtype_size(c.dtype)));
   const auto start = std::chrono::steady_clock::now();
-  size_t best = 0;
+  std::optional<size_t> best;
+  std::optional<Error> failure;
   float best_ms = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     const double spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    if (i > 0 && spent > budget_ms) break;
+    if (best && spent > budget_ms) break;
     try {
       run_choice(device, c, all[i], &turn, at, memory + offset);  // loads its kernels
       float ms = 0;
@@ -130,11 +133,12 @@ size_t quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>&
         device.check(rt.event_elapsed(&ms, begin, end), "reading an event");
         ms /= static_cast<float>(rounds);
       }
-      if (i == 0 || ms < best_ms) best = i, best_ms = ms;
-    } catch (const Error&) {
-      if (i == 0) best_ms = 1e30f;  // a plan that does not run is not chosen
+      if (!best || ms < best_ms) best = i, best_ms = ms;
+    } catch (const Error& e) {  // a plan that does not run is not chosen
+      failure = e;
     }
   }
+  if (!best && failure) fall_back(*failure);
   rt.event_destroy(begin);
   rt.event_destroy(end);
   device.release(memory);
@@ -160,8 +164,8 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
   const auto budget = static_cast<double>(env::conv_search_ms());
   const std::vector<Choice> all = choices(device, library, c, budget > 0);
   std::shared_ptr<const Choice> best;
-  if (!all.empty())
-    best = std::make_shared<const Choice>(all[all.size() > 1 && budget > 0 ? quickest(device, c, all, budget) : 0]);
+  if (const auto at = all.empty() ? std::nullopt : quickest(device, c, all, budget))
+    best = std::make_shared<const Choice>(all[*at]);
   known->emplace(key, best);
   return best;
 }
@@ -182,7 +186,15 @@ class Dnn final : public Executable {
                                   ctx.bindings[case_.result.index]};
     for (const void* p : at)
       if (reinterpret_cast<uintptr_t>(p) % 16 != 0) return own_->run(ctx);
-    run_choice(device(type_, ctx.device), case_, *choice_, turn_.get(), at, ctx.workspace);
+    if (!failed_) {
+      try {
+        return run_choice(device(type_, ctx.device), case_, *choice_, turn_.get(), at, ctx.workspace);
+      } catch (const Error& e) {
+        fall_back(e);
+        failed_ = true;
+      }
+    }
+    own_->run(ctx);
   }
 
  private:
@@ -191,6 +203,7 @@ class Dnn final : public Executable {
   std::shared_ptr<const Choice> choice_;
   std::unique_ptr<Turn> turn_;
   std::unique_ptr<Executable> own_;
+  bool failed_ = false;
 };
 
 }  // namespace
@@ -206,7 +219,7 @@ Refusal dnn_refuses(const Problem& p) {
       return "a tensor lies neither channels first nor channels last";
   }
   if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c))
-    return fmt::format("{} has no deterministic plan of full precision for it", library->name());
+    return fmt::format("{} has no deterministic plan of full precision that runs", library->name());
   return std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 
+#include "pyflame/backends/gpu/blas.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -21,7 +22,7 @@ struct Solution {  // miopenConvSolution_t
   uint64_t id;
   int algorithm;
 };
-constexpr int kAlgorithmFft = 2, kAlgorithmWinograd = 3;
+constexpr int kAlgorithmGemm = 0, kAlgorithmFft = 2, kAlgorithmWinograd = 3;
 
 //   member, name after "miopen", parameters
 #define PYFLAME_MIOPEN_FUNCTIONS(F)                                                                              \
@@ -141,6 +142,7 @@ class Miopen final : public DnnLibrary {
 
   std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const override {
     std::vector<std::unique_ptr<DnnPlan>> all;
+    if (p.dtype == DType::float64) return all;  // it lists solutions, whose kernels do not compile
     device.enter();
     const Handle handle = handle_of(device);
     const auto d = std::make_shared<Described>(f);
@@ -160,7 +162,11 @@ class Miopen final : public DnnLibrary {
       const float never = std::numeric_limits<float>::max();
       return (x.time < 0 ? never : x.time) < (y.time < 0 ? never : y.time);
     });
+    const RocBlas* products = rocblas();
+    const bool multiplies = products && rocblas_has_kernels(*products, device.arch().name);
     for (const Solution& s : solutions) {
+      // Products are rocBLAS's, which ends the process where it has no kernels for the GPU.
+      if (s.algorithm == kAlgorithmGemm && !multiplies) continue;
       // Transforms, whose errors grow with the largest value instead of each result's own terms.
       if (s.algorithm == kAlgorithmFft || s.algorithm == kAlgorithmWinograd) continue;
       if (static_cast<int>(all.size()) < most) all.push_back(std::make_unique<Plan>(handle, d, p.face, s));
