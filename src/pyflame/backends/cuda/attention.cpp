@@ -37,7 +37,6 @@ enum Pointwise : int {
   kSub = 9,
   kExp = 13,
   kLog = 15,
-  kCopy = 21,
   kGreaterEqual = 303,
   kIndex = 501,
   kSelect = 601
@@ -46,7 +45,7 @@ enum Reduction : int { kSum = 0, kMax = 3 };
 constexpr int kFloat = 0, kInt32 = 4, kBoolean = 11;
 
 // Numbers of tensors: those of SdpaTensor, then what the graph needs besides, then the virtual ones.
-constexpr int64_t kScale = 20, kOne = 21, kHidden = 22, kDelta = 23, kQueriesSum = 24, kFirstVirtual = 100;
+constexpr int64_t kScale = 20, kOne = 21, kHidden = 22, kDelta = 23, kFirstVirtual = 100;
 
 // Numbers that a graph takes from the host.
 struct Values {
@@ -91,8 +90,8 @@ class Builder {
     matmul(p, v, given(SdpaTensor::out, p_.queries));
   }
 
-  // `accumulated`: dq is summed in memory by what goes over the keys.
-  void backward(bool accumulated) {
+  // dq is a product like the others: where it is summed in memory instead, as engines would rather have it, its bits vary.
+  void backward() {
     const Tensor q = given(SdpaTensor::q, p_.queries), k = given(SdpaTensor::k, p_.keys, true),
                  v = given(SdpaTensor::v, p_.keys, true), grad = given(SdpaTensor::grad, p_.queries);
     const Tensor scale = number(kScale);
@@ -118,11 +117,7 @@ class Builder {
 
     const Tensor keys = tensor(io_, p_.keys, p_.strides[static_cast<size_t>(SdpaTensor::k)]);
     reshape(k, keys);
-    const Tensor dq = given(SdpaTensor::dq, p_.queries);
-    if (!accumulated) return matmul(ds, keys, dq);
-    const Tensor sum = tensor(kFloat, p_.queries, contiguous_strides(p_.queries), kQueriesSum);
-    matmul(ds, keys, sum);
-    pointwise(kCopy, sum, nullptr, dq);
+    matmul(ds, keys, given(SdpaTensor::dq, p_.queries));
   }
 
  private:
@@ -167,7 +162,7 @@ class Builder {
     return tensor(io_, across ? turned(shape) : shape, across ? turned(s) : s, static_cast<int64_t>(at));
   }
   Tensor logsumexp() { return tensor(kFloat, rows_, contiguous_strides(rows_), static_cast<int64_t>(SdpaTensor::lse)); }
-  Tensor number(int64_t id) { return tensor(kFloat, Dims{1}, Dims{1}, id, true); }
+  Tensor number(int64_t id) { return tensor(kFloat, {1, 1, 1, 1}, {1, 1, 1, 1}, id, true); }
   Tensor scores(int data = kFloat) { return tensor(data, scores_, contiguous_strides(scores_)); }
   Tensor rows() { return tensor(kFloat, rows_, contiguous_strides(rows_)); }
 
@@ -229,35 +224,30 @@ class Builder {
   bool ok_ = true;
 };
 
-struct Known {
-  std::unique_ptr<Execution> execution;  // null: there is none
-  bool accumulated = false;              // with a sum of dq in memory
-};
-
 class Plan final : public SdpaPlan {
  public:
-  Plan(const SdpaProblem& p, const Known& known) : execution_(known.execution->another()) {
-    const auto given = static_cast<int64_t>(p.gradient ? SdpaTensor::dv : SdpaTensor::lse);
-    for (int64_t t = 0; t <= given; ++t) take(t, nullptr);
+  Plan(const SdpaProblem& p, std::unique_ptr<Execution> e) : execution_(std::move(e)) {
+    const auto last = static_cast<int64_t>(p.gradient ? SdpaTensor::dv : SdpaTensor::lse);
+    for (int64_t t = 0; t <= last; ++t) take(t, nullptr);
     tensors_ = ids_.size();
     take(kScale, &values_.scale);
     if (p.causal) take(kHidden, &values_.hidden);
     if (!p.gradient) return;
     take(kOne, &values_.one);
-    const auto rows = static_cast<size_t>(p.queries[0] * p.queries[1] * p.queries[2]) * sizeof(float);
-    make_room(kDelta, rows);
-    if (known.accumulated) make_room(kQueriesSum, rows * static_cast<size_t>(p.queries[3]));
+    take(kDelta, nullptr);
+    const auto rows = static_cast<size_t>(p.queries[0] * p.queries[1] * p.queries[2]);
+    delta_bytes_ = (rows * sizeof(float) + 255) / 256 * 256;
   }
-  size_t workspace() const override { return room_ + execution_->workspace(); }
+  size_t workspace() const override { return delta_bytes_ + execution_->workspace(); }
   void run(GpuDevice& device, const std::array<void*, kSdpaTensors>& tensors, double scale, void* workspace) override {
     if (const auto now = static_cast<float>(scale); now != values_.scale) {
       values_.scale = now;
       execution_->forget();
     }
     std::copy_n(tensors.begin(), tensors_, pointers_.begin());
-    auto* const room = static_cast<char*>(workspace);
-    for (const auto& [at, offset] : rooms_) pointers_[at] = room + offset;
-    execution_->run(device, "scaled_dot_product_attention", ids_, pointers_, room + room_);
+    if (delta_bytes_) pointers_.back() = workspace;
+    execution_->run(device, "scaled_dot_product_attention", ids_, pointers_,
+                    static_cast<char*>(workspace) + delta_bytes_);
   }
 
  private:
@@ -265,32 +255,21 @@ class Plan final : public SdpaPlan {
     ids_.push_back(id);
     pointers_.push_back(pointer);
   }
-  void make_room(int64_t id, size_t bytes) {
-    rooms_.emplace_back(ids_.size(), room_);
-    take(id, nullptr);
-    room_ += (bytes + 255) / 256 * 256;
-  }
   std::unique_ptr<Execution> execution_;
   Values values_;
   std::vector<int64_t> ids_;
-  std::vector<void*> pointers_;
-  size_t tensors_ = 0, room_ = 0;  // of the pointers, how many are the op's; bytes of the workspace before cuDNN's own
-  std::vector<std::pair<size_t, size_t>> rooms_;  // pointer, offset in the workspace
+  std::vector<void*> pointers_;  // of tensors, then of numbers, then delta
+  size_t tensors_ = 0, delta_bytes_ = 0;
 };
 
-Known find_plan(const Functions& f, Handle handle, const SdpaProblem& p) {
-  // A dq that is summed in memory is quicker; where the sum has no fixed order, no plan is left of it.
-  for (const bool accumulated : {true, false}) {
-    if (!p.gradient && accumulated) continue;
-    Builder b(f, p);
-    if (p.gradient) b.backward(accumulated);
-    else b.forward();
-    if (!b.ok()) continue;
-    for (const int heuristic : {kHeuristicA, kHeuristicFallback})
-      if (auto all = plans(f, handle, b.operations(), p.dtype, heuristic, 1); !all.empty())
-        return {std::move(all[0]), accumulated};
-  }
-  return {};
+std::unique_ptr<Execution> find_plan(const Functions& f, Handle handle, const SdpaProblem& p) {
+  Builder b(f, p);
+  if (p.gradient) b.backward();
+  else b.forward();
+  if (!b.ok()) return nullptr;
+  for (const int heuristic : {kHeuristicA, kHeuristicFallback})
+    if (auto all = plans(f, handle, b.operations(), p.dtype, heuristic, 1); !all.empty()) return std::move(all[0]);
+  return nullptr;
 }
 
 }  // namespace
@@ -303,14 +282,14 @@ std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, st
   key.insert(key.end(), p.keys.begin(), p.keys.end());
   for (const Dims& s : p.strides) key.insert(key.end(), s.begin(), s.end());
   static std::mutex mutex;
-  static auto* known = new std::map<std::vector<int64_t>, Known>;
+  static auto* known = new std::map<std::vector<int64_t>, std::unique_ptr<Execution>>;
   std::lock_guard lock(mutex);
   auto it = known->find(key);
   if (it == known->end()) {
     const Handle handle = handle_of(*f, device);
-    it = known->emplace(std::move(key), handle ? find_plan(*f, handle, p) : Known{}).first;
+    it = known->emplace(std::move(key), handle ? find_plan(*f, handle, p) : nullptr).first;
   }
-  if (it->second.execution) return std::make_unique<Plan>(p, it->second);
+  if (it->second) return std::make_unique<Plan>(p, it->second->another());
   if (why) *why = "cudnn has no deterministic plan for it";
   return nullptr;
 }
