@@ -87,6 +87,18 @@ def test_a_damaged_cache(program, damage):
         assert "sound" in program.run(SOUND, PYFLAME_EMULATOR_FAIL="compile:1")
 
 
+def test_debug_levels_write_sources_and_code(program):
+    assert "sound" in program.run(SOUND)
+    kinds = lambda: {f.suffix for f in program.cache.rglob("kernels/*/*")}  # noqa: E731
+    assert kinds() == {".bin"}
+    program.run(SOUND, PYFLAME_DEBUG="5")  # also of what came from the cache
+    assert kinds() == {".bin", ".cpp"}
+    program.run(SOUND, PYFLAME_DEBUG="6")
+    assert kinds() == {".bin", ".cpp", ".co"}
+    texts = [f.read_text() for f in program.cache.rglob("kernels/*/*.cpp")]
+    assert texts and all("PF_KERNEL" in t for t in texts)
+
+
 def test_code_that_the_driver_refuses_is_compiled_anew(program):
     assert "sound" in program.run(SOUND)
     assert "sound" in program.run(SOUND, PYFLAME_EMULATOR_FAIL="load:1")

@@ -1,6 +1,9 @@
 // See kernel.h.
 #include "pyflame/backends/gpu/kernel.h"
 
+#include <cctype>
+#include <utility>
+
 #include "pyflame/base/embedded.h"
 #include "pyflame/base/error.h"
 
@@ -22,23 +25,56 @@ const char* stored_type(DType d) {
   return "?";
 }
 
+namespace {
+
+constexpr std::string_view kEntry = "PF_KERNEL(";
+
+std::string word_at(std::string_view text, size_t at) {
+  const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  size_t end = at;
+  while (end < text.size() && of_word(text[end])) ++end;
+  return std::string(text.substr(at, end - at));
+}
+
+// The function of the last statement "pf::function<...>(...);".
+std::string last_call(std::string_view body) {
+  constexpr std::string_view kSpace = "pf::";
+  for (size_t at = body.rfind(kSpace); at != body.npos && at > 0; at = body.rfind(kSpace, at - 1)) {
+    const size_t before = body.find_last_not_of(" \n", at - 1);
+    if (before != body.npos && (body[before] == '{' || body[before] == ';')) return word_at(body, at + kSpace.size());
+  }
+  return "kernel";
+}
+
+std::string entry_of(std::string_view source) { return word_at(source, source.find(") ", source.rfind(kEntry)) + 2); }
+
+}  // namespace
+
 std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
-                          const std::string& before) {
+                          const std::string& before, std::string name) {
   std::string source;
-  const auto add = [&](const std::string& name) {
-    const std::string_view text = device_source("kernels/" + name);
-    PF_CHECK(!text.empty(), Runtime, "kernel: a source is not part of this build; got '{}'", name);
+  const auto add = [&](const std::string& file) {
+    const std::string_view text = device_source("kernels/" + file);
+    PF_CHECK(!text.empty(), Runtime, "kernel: a source is not part of this build; got '{}'", file);
     source += text;
   };
   for (const char* file :
        {"device/launch.h", "device/scalar.h", "device/wave.h", "device/vec.h", "device/fault.h", "device/view.h"})
     add(file);
   for (const char* file : files) add(file);
-  return source + fmt::format("\n{}\nPF_KERNEL({}) pf_kernel{}\n", before, threads, body);
+  if (name.empty()) name = last_call(body);
+  return source + fmt::format("\n{}\n{}{}) pf_{}{}\n", before, kEntry, threads, name, body);
 }
+
+namespace {
+thread_local KernelTexts* texts = nullptr;
+}
+KernelTexts::KernelTexts() : outer_(std::exchange(texts, this)) {}
+KernelTexts::~KernelTexts() { texts = outer_; }
 
 Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)
     : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {
+  if (texts) texts->all_.push_back(source_);
   const auto all = devices(type);
   if (all.empty()) return;
   arch_ = all.front()->arch().name;  // the others of a machine are as a rule like it
@@ -57,7 +93,7 @@ void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** paramete
       compilation_ = compile_later(type_, arch_, source_);
     }
     try {
-      function_ = compilation_->on(d, "pf_kernel");
+      function_ = compilation_->on(d, entry_of(source_).c_str());
     } catch (const Error&) {
       compilation_.reset();  // the next run makes another attempt
       throw;

@@ -10,9 +10,10 @@ namespace pyflame::gpu {
 const char* stored_type(DType d);  // the kernels' name of a dtype
 
 // The text of a kernel: the device sources, then `files` (relative to src/pyflame/kernels), then the kernel itself with `body` as
-// "(parameters) { statements }"; `before` comes before it.
+// "(parameters) { statements }"; `before` comes before it. Profilers show its name: pf_<name>, by default the device function that the body
+// calls last.
 std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
-                          const std::string& before = "");
+                          const std::string& before = "", std::string name = "");
 
 class Kernel {
  public:
@@ -36,6 +37,21 @@ class Kernel {
   std::shared_ptr<Compilation> compilation_;  // for arch_
   Function function_ = nullptr;               // of the device that ran it last
   int device_ = -1;
+};
+
+// The texts of the kernels that this thread makes while it lives: for compilers other than a device's.
+class KernelTexts {
+ public:
+  KernelTexts();
+  ~KernelTexts();
+  KernelTexts(const KernelTexts&) = delete;
+  KernelTexts& operator=(const KernelTexts&) = delete;
+  const std::vector<std::string>& all() const { return all_; }
+
+ private:
+  friend class Kernel;
+  std::vector<std::string> all_;
+  KernelTexts* outer_;
 };
 
 // An operand's sizes and strides as kernels take them (kernels/device/view.h).

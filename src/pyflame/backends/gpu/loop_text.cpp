@@ -32,6 +32,8 @@ std::array<uint64_t, 2> divider_words(int64_t d) {
 Geometry::Geometry(const Problem& p) : g_(p.group) {
   wide_ = g_.space.numel() >= (int64_t{1} << 31) - (1 << 24);
   const Expressions e(p, nullptr);
+  constexpr size_t kLongName = 60;
+  for (size_t i = 0; i < p.size() && name_.size() < kLongName; ++i) name_ += fmt::format("_{}", op_name(p.node(i).op));
   for (size_t i = 0; i < p.size(); ++i)
     for (const auto* operands : {&p.node(i).ins, &p.node(i).outs})
       for (const Operand& o : *operands) {
@@ -223,7 +225,8 @@ LoopKernel KernelText::finish(const Expressions& expressions, const std::string&
   if (!head.empty()) head.resize(head.size() - 2);
   kernel_.source = kernel_source(
       {"loop/loop.h"}, kGroupThreads, fmt::format("({}) {{\n{}}}", head, body),
-      geometry_.wide() ? "typedef pf::i64 I; typedef pf::WideDivider D;" : "typedef pf::u32 I; typedef pf::Divider D;");
+      geometry_.wide() ? "typedef pf::i64 I; typedef pf::WideDivider D;" : "typedef pf::u32 I; typedef pf::Divider D;",
+      geometry_.name());
   kernel_.grid = grid;
   return std::move(kernel_);
 }

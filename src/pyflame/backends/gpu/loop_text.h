@@ -28,11 +28,13 @@ class Geometry {
   const std::vector<Access>& accesses() const { return accesses_; }
   // The space's dims of a list, outermost first; at least one.
   std::vector<Dim> merged(const std::vector<int>& dims) const;
-  bool wide() const { return wide_; }  // 32 bits are not enough for the arithmetic of indices
+  bool wide() const { return wide_; }         // 32 bits are not enough for the arithmetic of indices
+  std::string name() const { return name_; }  // of kernels: the ops
 
  private:
   const Group& g_;
   std::vector<Access> accesses_;
+  std::string name_ = "loop";
   bool wide_ = false;
 };
 

@@ -187,6 +187,7 @@ class Job final : public Compilation {
       } else {
         build(file);
       }
+      if (env::debug() >= 5) show(file);
     } catch (const Error& e) {
       error_ = e;
     } catch (const std::exception& e) {
@@ -232,6 +233,23 @@ class Job final : public Compilation {
       ++s.stats.compiled;
     }
     file.write(code_);
+  }
+
+  // Level 5: the source beside the cached kernel; 6: the code object as well, for `pyflame inspect` and disassemblers.
+  void show(const CacheFile& file) const {
+    const auto put = [&](const char* extension, const std::string& content) {
+      std::filesystem::path path = file.path;
+      path.replace_extension(extension);
+      std::error_code ec;
+      std::filesystem::create_directories(path.parent_path(), ec);
+      std::ofstream out(path, std::ios::binary);
+      out << content;
+      out.close();
+      fmt::print(stderr, "pyflame: kernel for {}: {}{}\n", arch_, path.string(),
+                 out.fail() ? " could not be written" : "");
+    };
+    put(".cpp", source_);
+    if (env::debug() >= 6) put(type_ == DeviceType::rocm ? ".co" : ".cubin", code_);
   }
 
   void wait() {
