@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "pyflame/backends/gpu/fallback.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -86,14 +87,21 @@ class Sdpa final : public Executable {
   void run(const RunContext& ctx) override {
     std::array<void*, kSdpaTensors> tensors{};
     const auto all = operands(node_);
-    bool ok = ctx.params[length_].as_i64() == keys_;
+    bool ok = !failed_ && ctx.params[length_].as_i64() == keys_;
     for (size_t i = 0; i < kSdpaTensors; ++i) {
       if (!all[i]) continue;
       tensors[i] = ctx.bindings[all[i]->index];
       ok &= reinterpret_cast<uintptr_t>(tensors[i]) % 16 == 0;
     }
-    if (!ok) return own_->run(ctx);
-    plan_->run(device(type_, ctx.device), tensors, ctx.params[scale_].as_f64(), ctx.workspace);
+    if (ok) {
+      try {
+        return plan_->run(device(type_, ctx.device), tensors, ctx.params[scale_].as_f64(), ctx.workspace);
+      } catch (const Error& e) {
+        fall_back(e);
+        failed_ = true;
+      }
+    }
+    own_->run(ctx);
   }
 
  private:
@@ -103,6 +111,7 @@ class Sdpa final : public Executable {
   std::unique_ptr<Executable> own_;
   int32_t scale_, length_;
   int64_t keys_;
+  bool failed_ = false;
 };
 
 }  // namespace
