@@ -13,7 +13,9 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr int64_t kMostVecs = 8, kMostSlices = 512, kRowsPerSlice = 8, kColumns = 16;
+constexpr int64_t kMostVecs = 8, kColumns = 16;
+// Slices of rows: of 8 rows, but few rows make as many slices as keep a GPU busy, and many rows no more than are quickly summed.
+constexpr int64_t kRowsPerSlice = 8, kFewSlices = 128, kMostSlices = 512;
 
 struct NormRows {  // pf::NormRows
   int64_t rows, n, x_row, x_step, g_row, g_step, w_step, b_step;
@@ -118,7 +120,8 @@ class NormGrad final : public Executable {
     rows_ = rows_of(x_, &g_, has_weight_ ? &w_ : nullptr, nullptr);
     layout_ = layout_of(rows_.n, dtype_size(x_.dtype), kMostVecs / 2);
     if (!plain_rows(x_) || !plain_rows(g_) || (has_weight_ && w_.strides[0] != 1)) layout_ = {};
-    slices_ = std::clamp<int64_t>((rows_.rows + kRowsPerSlice - 1) / kRowsPerSlice, 1, kMostSlices);
+    slices_ =
+        std::clamp<int64_t>(rows_.rows / kRowsPerSlice, std::clamp<int64_t>(rows_.rows, 1, kFewSlices), kMostSlices);
     if (layout_.vecs > 0) {
       groups_ = (slices_ + layout_.rows_per_group() - 1) / layout_.rows_per_group();
       slices_ = groups_ * layout_.rows_per_group();
