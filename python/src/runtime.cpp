@@ -3,6 +3,9 @@
 
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
+
 #include "casters.h"
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/threads.h"
@@ -10,6 +13,7 @@
 #include "pyflame/compile/explain.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/ops/op.h"
+#include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
@@ -19,6 +23,8 @@
 namespace pyflame::python {
 
 namespace {
+
+constexpr std::array<std::string_view, 3> kPrecisions = {"highest", "high", "medium"};
 
 nb::dict info_dict(Device d) {
   const DeviceInfo i = device_info(d);
@@ -167,6 +173,25 @@ void bind_runtime(nb::module_& m) {
         set_num_threads(n);
       },
       "num"_a, "Sets how many threads compute; results do not depend on it. ValueError below 1.");
+  m.def(
+      "get_float32_matmul_precision",
+      [] { return std::string(kPrecisions[static_cast<size_t>(float32_matmul_precision())]); },
+      "What set_float32_matmul_precision set; 'highest' at first.");
+  m.def(
+      "set_float32_matmul_precision",
+      [](const std::string& precision) {
+        const auto at = std::find(kPrecisions.begin(), kPrecisions.end(), precision);
+        PF_CHECK(at != kPrecisions.end(), Value,
+                 "set_float32_matmul_precision: unknown precision; got '{}'; expected 'highest', 'high' or 'medium'",
+                 precision);
+        set_float32_matmul_precision(static_cast<MatmulPrecision>(at - kPrecisions.begin()));
+      },
+      "precision"_a,
+      "What products of float32 on a GPU may round their inputs to. 'highest' (the default) keeps float32; 'high' "
+      "allows "
+      "TF32 on NVIDIA's GPUs and xf32 on gfx942, with 10 bits of fraction, and 'medium' means the same. Other GPUs, "
+      "the "
+      "CPU, other dtypes and convolutions do not heed it.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
   m.def(

@@ -149,6 +149,7 @@ class Backend {
   virtual std::string absence() const { return ""; }  // why there is no device, where device_count() is 0
   virtual DeviceMemory* memory(int /*index*/) const { return nullptr; }  // null: the host's own
   virtual DeviceInfo info(int index) const;                              // of the host, unless overridden
+  virtual std::string libraries(int /*index*/) const { return ""; }  // that entries compute with: names and versions
   // Implementations for a group, best first; the last one takes everything.
   virtual std::span<const Impl> impls(const Problem& p) const = 0;
   // Whether that last one is the reference's slow loops: a group is cut rather than left to them, and users are told.

@@ -108,9 +108,9 @@ std::mutex g_mutex;
 
 Environment environment_of(const Backend& backend, int index) {
   const DeviceInfo info = backend.info(index);
-  Environment e{info.name, info.architecture, "", "", PYFLAME_VERSION};
+  Environment e{info.name, info.architecture, "", backend.libraries(index), PYFLAME_VERSION};
   for (const auto& [key, value] : info.extra)
-    (key == "driver" ? e.driver : e.libraries) += key == "driver" ? value : fmt::format("{} {}; ", key, value);
+    if (key == "driver") e.driver = value;
   return e;
 }
 

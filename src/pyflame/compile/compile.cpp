@@ -102,7 +102,7 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
   p->backend = find_backend(w.device.type);
   p->key = w.key;
   p->liveness = std::move(liveness);
-  std::vector<bool> alone(w.ops.size(), false);
+  std::vector<size_t> most(w.ops.size(), w.ops.size());
   std::vector<Group> groups;
   const bool enabled = p->backend->fuses() && env::fuse();
   for (bool again = true; again;) {
@@ -112,7 +112,7 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
       p->graph.slots[s].live = p->liveness[s] & 1;
       p->graph.slots[s].donatable = p->liveness[s] & 2;
     }
-    groups = fuse(p->graph, enabled, alone);
+    groups = fuse(p->graph, enabled, most);
     find_elided(p->graph, groups);
     for (const Group& group : groups) {
       if (group.nodes.size() < 2) continue;
@@ -123,10 +123,11 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
       const auto chosen = find_impl(problem, impls, refused);
       if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1 || !p->backend->last_is_slow())) continue;
       again = true;
-      if (group.kind == GroupKind::Epilogue) {
-        alone[static_cast<size_t>(group.nodes[0])] = true;
+      if (group.kind ==
+          GroupKind::Epilogue) {  // its first nodes may do: a library adds a bias, and a loop does the rest
+        most[static_cast<size_t>(group.nodes[0])] = group.nodes.size() - 1;
       } else {
-        for (int32_t m : group.nodes) alone[static_cast<size_t>(m)] = true;
+        for (int32_t m : group.nodes) most[static_cast<size_t>(m)] = 1;
       }
     }
   }

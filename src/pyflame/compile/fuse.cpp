@@ -105,8 +105,8 @@ struct Building {
 
 class Fuser {
  public:
-  Fuser(Graph& graph, bool enabled, const std::vector<bool>& alone)
-      : g_(graph), enabled_(enabled), alone_(alone), writer_(graph.slots.size(), -1), reader_(graph.slots.size(), -1) {}
+  Fuser(Graph& graph, bool enabled, const std::vector<size_t>& most)
+      : g_(graph), enabled_(enabled), most_(most), writer_(graph.slots.size(), -1), reader_(graph.slots.size(), -1) {}
 
   std::vector<Group> run() {
     for (int32_t i = 0; i < static_cast<int32_t>(g_.nodes.size()); ++i) place(i);
@@ -148,7 +148,7 @@ class Fuser {
     drop_trivial_reduce(n);
     const OpClass c = n.info().cls;
     auto [last, before] = dependencies(n);
-    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)] && !may_fail(n);
+    const bool fusible = enabled_ && most_[static_cast<size_t>(index)] > 1 && !may_fail(n);
     if (fusible && may_join(GroupKind::Loop, c) && n.outs[0].numel() > 0 && space_of(n).numel() > 0) {
       // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it; or the earlier one
       // into the later when nothing between them needs it.
@@ -193,7 +193,7 @@ class Fuser {
     Building b;
     b.dep = dep;
     b.group.nodes = {index};
-    const bool fusible = enabled_ && !alone_[static_cast<size_t>(index)] && !may_fail(n);
+    const bool fusible = enabled_ && most_[static_cast<size_t>(index)] > 1 && !may_fail(n);
     const bool empty = space_of(n).numel() == 0 || n.outs[0].numel() == 0;
     if (may_open(GroupKind::Loop, n.op, c)) {
       b.group.kind = GroupKind::Loop;
@@ -394,7 +394,8 @@ class Fuser {
 
   bool join(int32_t index, int grp) {
     Building& b = at(grp);
-    if (!b.open || b.group.nodes.size() >= kMaxNodes) return false;
+    if (!b.open || b.group.nodes.size() >= std::min(kMaxNodes, most_[static_cast<size_t>(b.group.nodes[0])]))
+      return false;
     const OpClass c = g_.nodes[static_cast<size_t>(index)].info().cls;
     const bool epilogue = b.group.kind != GroupKind::Loop;
     if (!may_join(epilogue ? GroupKind::Epilogue : GroupKind::Loop, c)) return false;
@@ -508,15 +509,15 @@ class Fuser {
 
   Graph& g_;
   bool enabled_;
-  const std::vector<bool>& alone_;
+  const std::vector<size_t>& most_;
   std::vector<Building> groups_;
   std::vector<int> writer_, reader_;  // per slot: latest group that writes (reads) it
 };
 
 }  // namespace
 
-std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<bool>& alone) {
-  return Fuser(graph, enabled, alone).run();
+std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<size_t>& most) {
+  return Fuser(graph, enabled, most).run();
 }
 
 void find_elided(const Graph& graph, std::vector<Group>& groups) {

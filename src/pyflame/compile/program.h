@@ -58,8 +58,8 @@ struct Program {
 };
 
 // Cuts the graph's nodes into groups (compile/fuse.cpp) and rewrites operands of Loop groups to the group's space.
-// `alone`, per node: may not be in a group with others (no implementation took the group).
-std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<bool>& alone);
+// `most`, per node: no implementation took a group of more nodes that this one opened; 1: it may not be in a group with others.
+std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<size_t>& most);
 // Fills Group::elided from the final grouping.
 void find_elided(const Graph& graph, std::vector<Group>& groups);
 

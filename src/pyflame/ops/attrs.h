@@ -24,6 +24,11 @@ struct DimAttrs {
   int64_t dim;
   PF_FIELDS("dim")
 };
+struct MatmulAttrs {
+  int64_t
+      precision;  // of float32 on a GPU (MatmulPrecision): an attribute, so that what is planned, cached and measured tells them apart
+  PF_FIELDS("precision")
+};
 struct ConvAttrs {
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
   PF_FIELDS("stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,groups")

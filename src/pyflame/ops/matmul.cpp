@@ -1,12 +1,22 @@
 // matmul in all of PyTorch's shapes is one op on [..., M, K] x [..., K, N]: vectors and missing batch dims are views, whose
 // gradients undo them. A matrix as second operand never becomes a batch: the leading dims of the first are folded into its rows,
 // so that forward, dA and dB are one GEMM each.
+#include <atomic>
+
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
 
 namespace {
+
+std::atomic<MatmulPrecision> g_precision{MatmulPrecision::highest};
+
+Tensor emit_product(const Tensor& a, const Tensor& b, const Dims& shape) {
+  const bool heeded = a.dtype() == DType::float32 && has_own_memory(a.device().type);
+  const MatmulPrecision precision = heeded ? float32_matmul_precision() : MatmulPrecision::highest;
+  return emit(OpId::matmul, {a, b}, shape, a.dtype(), MatmulAttrs{static_cast<int64_t>(precision)});
+}
 
 void check_operands(const char* op, const Tensor& a, const Tensor& b) {
   check_same_device(op, {a, b});
@@ -21,7 +31,7 @@ Tensor transposed(const Tensor& x) { return transpose(x, -2, -1); }
 Tensor matmul_op(const Tensor& a, const Tensor& b) {
   Dims shape = a.shape();
   shape.back() = b.shape().back();
-  Tensor out = emit(OpId::matmul, {a, b}, shape, a.dtype());
+  Tensor out = emit_product(a, b, shape);
   attach("matmul", {out}, {a, b}, {a, b}, [](GradNode& n, const Tensors& g) -> Tensors {
     return {n.needs(0) ? matmul_op(g[0], transposed(n.saved(1))) : Tensor(),
             n.needs(1) ? matmul_op(transposed(n.saved(0)), g[0]) : Tensor()};
@@ -53,6 +63,11 @@ Tensor matmul_nd(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
+
+MatmulPrecision float32_matmul_precision() { return g_precision.load(std::memory_order_relaxed); }
+void set_float32_matmul_precision(MatmulPrecision precision) {
+  g_precision.store(precision, std::memory_order_relaxed);
+}
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   if (autocast::active(a)) {
@@ -97,8 +112,7 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor out;
   {
     grad_mode::Guard off(false, grad_mode::inference());
-    out = emit(OpId::matmul, {reshape(x, {rows, x.size(-1)}), transpose(weight, 0, 1)}, {rows, weight.size(0)},
-               x.dtype());
+    out = emit_product(reshape(x, {rows, x.size(-1)}), transpose(weight, 0, 1), {rows, weight.size(0)});
     if (bias) out = add(out, bias);
     out = Tensor(out.storage(), shape, contiguous_strides(shape), 0, x.dtype());
   }

@@ -146,6 +146,12 @@ Tensor norm(const Tensor& x);                       // 2-norm of all elements
 Tensor matmul(const Tensor& a, const Tensor& b);  // 1-D to N-D, as PyTorch
 Tensor bmm(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x [..., K], weight [N, K], bias [N]
+// What products of float32 on a GPU may round their inputs to: highest keeps float32; high and medium allow 10 bits of fraction where the
+// GPU has matrix units for it (TF32 on NVIDIA's from sm_80, xf32 on gfx942). Of the process; it holds for what is called afterwards,
+// gradients included. Other devices and dtypes do not heed it.
+enum class MatmulPrecision : int64_t { highest, high, medium };
+MatmulPrecision float32_matmul_precision();
+void set_float32_matmul_precision(MatmulPrecision precision);
 
 // ---- convolution and pooling (conv.cpp), NCHW
 struct Pair {

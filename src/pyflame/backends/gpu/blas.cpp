@@ -38,6 +38,7 @@ void load(DeviceType type, Loaded& out) {
     if (!out.blas.member) out.why = numbers.name + (" lacks " + name);                         \
   }
   PYFLAME_BLAS_FUNCTIONS(PYFLAME_BLAS_LOAD)
+  out.blas.version = find_symbol(library, (std::string(numbers.prefix) + "GetVersion").c_str());
 #undef PYFLAME_BLAS_LOAD
 }
 
@@ -66,6 +67,20 @@ BlasHandle blas_handle(const Blas& library, GpuDevice& device) {
   return handle;
 }
 
+std::string blas_version(const Blas& library, GpuDevice& device) {
+  std::string name = library.numbers->name;
+  if (!library.version) return name;
+  if (!library.numbers->version_by_handle)
+    return fmt::format("{} {}", name, reinterpret_cast<size_t (*)()>(library.version)());
+  try {
+    int version = 0;
+    const auto get = reinterpret_cast<int (*)(BlasHandle, int*)>(library.version);
+    if (get(blas_handle(library, device), &version) == 0) return fmt::format("{} {}", name, version);
+  } catch (const Error&) {  // without a handle it computes nothing either
+  }
+  return name;
+}
+
 const RocBlas* rocblas(std::string* why) {
   struct Found {
     RocBlas blas;
@@ -82,6 +97,7 @@ const RocBlas* rocblas(std::string* why) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(library, name));
       if (!function) f->why = std::string("rocBLAS lacks ") + name;
     };
+    bind(f->blas.version, "rocblas_get_version_string");
     bind(f->blas.create, "rocblas_create_handle");
     bind(f->blas.set_stream, "rocblas_set_stream");
     bind(f->blas.set_workspace, "rocblas_set_workspace");

@@ -39,9 +39,12 @@ struct BlasNumbers {
   const char* prefix;            // of its functions
   const char* const* libraries;  // ends with null
   const char* absent;            // how to come by it
+  bool relu_keeps_nan;           // false where it was not seen to
+  bool version_by_handle;        // whether GetVersion takes a handle and a pointer, or nothing
   int op_n, op_t;
   int compute_f32, compute_f64, compute_tf32;
   int desc_trans_a, desc_trans_b, desc_epilogue, desc_bias, desc_bias_type;
+  int desc_argument, desc_argument_pitch, desc_argument_stride;  // of an activation: "EPILOGUE_AUX"
   int layout_batch_count, layout_batch_stride;
   int preference_workspace;
   int preference_alignment_a;  // then b, c, d; -1: the library does not ask
@@ -50,11 +53,15 @@ struct BlasNumbers {
 };
 extern const BlasNumbers kCudaBlas, kRocmBlas;
 
-constexpr int kBlasEpilogueNone = 1, kBlasEpilogueRelu = 2, kBlasEpilogueBias = 4, kBlasEpilogueGeluTanh = 32;
+constexpr int kBlasEpilogueNone = 1, kBlasEpilogueRelu = 2, kBlasEpilogueBias = 4, kBlasEpilogueGeluTanh = 32,
+              kBlasEpilogueKeeps = 128, kBlasEpilogueGeluTanhGrad = 192;
+constexpr int64_t kBlasArgumentPitch =
+    8;  // the rows of an activation's argument begin at multiples of so many elements
 constexpr size_t kMostResultBytes = 128;
 
 struct Blas {
   const BlasNumbers* numbers = nullptr;
+  void* version = nullptr;  // cublasLtGetVersion() or hipblasLtGetVersion(handle, int*); null: an old library
 #define PYFLAME_BLAS_MEMBER(member, name, parameters) int(*member) parameters = nullptr;
   PYFLAME_BLAS_FUNCTIONS(PYFLAME_BLAS_MEMBER)
 #undef PYFLAME_BLAS_MEMBER
@@ -65,8 +72,12 @@ const Blas* blas(DeviceType type, std::string* why = nullptr);
 // Its handle on a device. Made once; only here, because hipBLASLt ends the process when it is asked without a device.
 BlasHandle blas_handle(const Blas& library, GpuDevice& device);
 
+// "cublaslt 130002", for what must know which library measured or computed something; the name alone where it does not say.
+std::string blas_version(const Blas& library, GpuDevice& device);
+
 // rocBLAS: for architectures and types that hipBLASLt has no kernel for. No epilogues.
 struct RocBlas {
+  int (*version)(char* text, size_t bytes) = nullptr;
   int (*create)(BlasHandle* handle) = nullptr;
   int (*set_stream)(BlasHandle handle, Stream stream) = nullptr;
   int (*set_workspace)(BlasHandle handle, void* memory, size_t bytes) = nullptr;

@@ -4,6 +4,7 @@
 #include "pyflame/backends/gpu/device.h"
 #include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/loop.h"
+#include "pyflame/backends/gpu/versions.h"
 
 namespace pyflame {
 
@@ -21,6 +22,7 @@ class GpuBackend final : public Backend {
   }
   DeviceMemory* memory(int index) const override { return &gpu::device(type_, index); }
   DeviceInfo info(int index) const override { return gpu::device(type_, index).info(); }
+  std::string libraries(int index) const override { return gpu::library_versions(gpu::device(type_, index)); }
   bool last_is_slow() const override { return false; }
   std::span<const Impl> impls(const Problem& p) const override {
     switch (p.group.kind) {

@@ -9,6 +9,9 @@ Refusal library_refuses(const Problem& p, const Product& product);
 // And the whole group with its epilogue.
 Refusal library_refuses_epilogue(const Problem& p);
 
+// Whether the device's matrix units take float32 rounded to 10 bits of fraction (TF32, xf32).
+bool has_rounded_products(const GpuDevice& device);
+
 // Asked last, because it asks the library. Only where the two above have not refused.
 Refusal library_has_no_kernel(const Problem& p);
 

@@ -58,9 +58,9 @@ class Flat {
                            text_.coordinates(true, "q * V + j"), gathers);
     const std::string at = linear_ ? "" : "    " + text_.coordinates(true, "q", vector_);
     std::string body = fmt::format(
-        "  constexpr int V = {}, K = {}, T = {};\n  const I vectors = {} / V, first = pf::group().x * (I)(T * K) + "
-        "pf::thread(), step = pf::groups().x * (I)(T * K);\n"
-        "  for (I q0 = first; q0 < vectors; q0 += step) {{\n{}"
+        "  constexpr int V = {}, K = {}, T = {};\n  const I vectors = {} / V, q0 = pf::group().x * (I)(T * K) + "
+        "pf::thread();\n"
+        "  if (q0 < vectors) {{\n{}"
         "    #pragma unroll\n    for (int k = 0; k < K; ++k) {{\n    const I q = pf::least<I>(q0 + k * T, vectors - "
         "1);\n{}{}    }}\n"
         "    #pragma unroll\n    for (int k = 0; k < K; ++k) {{\n    const I q = q0 + k * T;\n    if (q < vectors) "
@@ -68,8 +68,10 @@ class Flat {
         vector_, each_, kGroupThreads, n, declares, at, loads, at, outputs, maps, stores);
     // The last elements, where the whole is one dim and not a multiple.
     if (vector_ > 1 && (linear_ || text_.inner().size() == 1)) body += rest(n);
+    // Every element has a thread of its own, so that there is no loop, before which compilers would load the constants of functions
+    // into more registers than there are.
     const int64_t groups = ceil_div(ceil_div(text_.columns(), vector_), each_ * kGroupThreads);
-    return text_.finish(in_vector, body, {static_cast<unsigned>(std::min<int64_t>(groups, 1 << 30)), 1, 1});
+    return text_.finish(in_vector, body, {static_cast<unsigned>(groups), 1, 1});
   }
 
  private:
@@ -204,7 +206,7 @@ class Flat {
         lines += fmt::format("    pf::store({} + ({}), v{});\n", text_.typed(a), scalar_at(a), i);
       }
     return fmt::format(
-        "  for (I i = vectors * V + pf::group().x * (I)T + pf::thread(); i < {}; i += pf::groups().x * (I)T) {{\n    "
+        "  if (const I i = vectors * V + pf::group().x * (I)T + pf::thread(); i < {}) {{\n    "
         "{}{}  }}\n",
         n, text_.coordinates(true, "i"), lines);
   }

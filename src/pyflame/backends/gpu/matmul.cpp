@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "pyflame/backends/gpu/fallback.h"
 #include "pyflame/backends/gpu/gemm.h"
 #include "pyflame/backends/gpu/library.h"
 #include "pyflame/base/error.h"
@@ -173,6 +174,7 @@ class OwnProduct : public Executable {
       arguments_.add(ctx.workspace), arguments_.add(splits_), arguments_.add(batches), arguments_.add(product_.m),
           arguments_.add(product_.n);
       output_.append(arguments_, ctx);
+      make_finish();
       finish_->run(ctx.device, {groups_for(batches * product_.m * product_.n, kThreads), 1, 1},
                    arguments_.pointers.data(), arguments_.sizes);
       return;
@@ -182,7 +184,7 @@ class OwnProduct : public Executable {
   }
   // Kernels are made, and so begin to be compiled, with the executable: those for aligned pointers.
   void make_finish() {
-    if (splits_ > 1) finish_.emplace(type_, kThreads, finish_source());
+    if (splits_ > 1 && !finish_) finish_.emplace(type_, kThreads, finish_source());
   }
 
   Product product_;
@@ -331,6 +333,12 @@ class FewVectors final : public OwnProduct {
   std::array<std::optional<Kernel>, 2> kernels_;
 };
 
+bool has_units(const Problem& p) {
+  if (p.graph.device.type != DeviceType::rocm || devices(DeviceType::rocm).empty()) return true;
+  const GpuArch* arch = find_gpu_arch(device(DeviceType::rocm, p.graph.device.index).arch().name);
+  return !arch || arch->matrix != MatrixKind::none;
+}
+
 // --- the entries
 Refusal accepts_few(const Problem& p) {
   const Product g(p.root());
@@ -377,10 +385,7 @@ Refusal better_cut(const Problem& p, const Product& g) {
 Refusal accepts_units(const Problem& p) {
   const Product g(p.root());
   if (!by_units(g.dtype)) return "takes float16 and bfloat16";
-  if (p.graph.device.type == DeviceType::rocm && !devices(DeviceType::rocm).empty()) {
-    const GpuArch* arch = find_gpu_arch(device(DeviceType::rocm, p.graph.device.index).arch().name);
-    if (arch && arch->matrix == MatrixKind::none) return "the architecture has no matrix units";
-  }
+  if (!has_units(p)) return "the architecture has no matrix units";
   return better_cut(p, g);
 }
 
@@ -391,15 +396,20 @@ std::unique_ptr<Executable> compiled(std::unique_ptr<E> e) {
   e->compile();
   return e;
 }
+// Not compiled before it is needed.
+std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executable> library) {
+  const bool units = by_units(p.root().outs[0].dtype) && has_units(p);
+  return std::make_unique<WithOwn>(std::move(library), std::make_unique<TileProduct>(p, units));
+}
+std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, make_library(p)); }
+std::unique_ptr<Executable> make_roc(const Problem& p) { return with_own(p, make_rocblas(p)); }
 std::unique_ptr<Executable> make_few(const Problem& p) { return compiled(std::make_unique<FewVectors>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
 
 constexpr Impl kImpls[] = {
-    {"gpu.gemv", accepts_few, make_few},
-    {"gpu.blas", accepts_library, make_library},
-    {"rocm.rocblas", accepts_rocblas, make_rocblas},
-    {"gpu.matmul_units", accepts_units, make_units},
+    {"gpu.gemv", accepts_few, make_few},         {"gpu.blas", accepts_library, make_blas},
+    {"rocm.rocblas", accepts_rocblas, make_roc}, {"gpu.matmul_units", accepts_units, make_units},
     {"gpu.matmul", accepts_tile, make_tile},
 };
 

@@ -34,14 +34,16 @@ struct Fetch {
       kVec > 1;  // single elements would take too many registers: they are fetched when they are put
   Vec<S, kVec> held[kHeld ? kEach : 1];
   const S* at = nullptr;
-  i64 line_stride = 0, depth_stride = 0, lines = 0, depths = 0;
+  i64 line_stride = 0, depth_stride = 0;
+  int lines = 0, depths = 0;  // of the rectangle that exist
   static PF_DEVICE int line(int e) { return kAlong ? e / kSide % kLines : e % (kLines / kVec) * kVec; }
   static PF_DEVICE int depth(int e) {
     return kAlong ? (e / (kSide * kLines) * kSide + e % kSide) * kVec : e / (kLines / kVec);
   }
   // `p`: element (0, 0). Lines from `have` on do not exist and are zero.
   PF_DEVICE void start(const S* p, i64 a_line_stride, i64 a_depth_stride, i64 have) {
-    line_stride = a_line_stride, depth_stride = a_depth_stride, lines = have;
+    line_stride = a_line_stride, depth_stride = a_depth_stride;
+    lines = have < kLines ? (int)have : kLines;
     at = p + line((int)thread()) * line_stride + depth((int)thread()) * depth_stride;
   }
   PF_DEVICE Vec<S, kVec> one(int i) const {
@@ -53,7 +55,7 @@ struct Fetch {
   }
   // The rectangle where `at` is; depths from `have` on do not exist and are zero.
   PF_DEVICE void fetch(i64 have) {
-    depths = have;
+    depths = have < kDepth ? (int)have : kDepth;
     if constexpr (kHeld) {
 #pragma unroll
       for (int i = 0; i < kEach; ++i) held[i] = one(i);

@@ -93,6 +93,9 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
       barrier();
     }
     const i64 at = split * p.batches + z;
+    // Of the tile that exist.
+    const int rows = p.m - row0 < kRows ? (int)(p.m - row0) : kRows,
+              cols = p.n - col0 < kCols ? (int)(p.n - col0) : kCols;
     float* parts = (float*)shared;
     if constexpr (kSlices > 1) {
 #pragma unroll
@@ -129,9 +132,8 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
           barrier();
 #pragma unroll 1
           for (int e = lane(); e < 16 * kWidth; e += kWave) {
-            const i64 row = row0 + (part / kAcross * kHigh + i) * 16 + e / kWidth,
-                      col = col0 + part % kAcross * kWidth + e % kWidth;
-            if (row < p.m && col < p.n) out(at, row, col, mine[e]);
+            const int r = (part / kAcross * kHigh + i) * 16 + e / kWidth, c = part % kAcross * kWidth + e % kWidth;
+            if (r < rows && c < cols) out(at, row0 + r, col0 + c, mine[e]);
           }
           barrier();
         }
@@ -142,8 +144,7 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
       for (int e = (int)thread(); e < kRows * kCols; e += kThreads) {
         float sum = parts[e];
         for (int s = 1; s < kSlices; ++s) sum += parts[s * kRows * kCols + e];
-        const i64 row = row0 + e / kCols, col = col0 + e % kCols;
-        if (row < p.m && col < p.n) out(at, row, col, sum);
+        if (e / kCols < rows && e % kCols < cols) out(at, row0 + e / kCols, col0 + e % kCols, sum);
       }
       barrier();
     }
