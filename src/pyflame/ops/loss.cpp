@@ -1,5 +1,7 @@
 // Losses. The per-row loss of nll_loss is linear in the log-probabilities, so its gradient kernel is its own transpose and the
-// two differentiate into each other. Means divide by counts that stay tensors: no loss reads a value back.
+// two differentiate into each other. cross_entropy on class indices is one op, which reads the logits once and keeps two numbers of
+// each row for its gradient; differentiated again it is log_softmax and nll_loss. Both compute halves in float32. Means divide by
+// counts that stay tensors: no loss reads a value back.
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
@@ -45,6 +47,37 @@ Tensor nll_rows(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
   return out;
 }
 
+// log_softmax and nll_rows, backwards.
+Tensor cross_entropy_grad_composed(const Tensor& g, const Tensor& logits, const Tensor& target, int64_t ignore_index,
+                                   double smoothing) {
+  const Dims rows{target.numel(), logits.size(-1)};
+  const Tensor log_probs = log_softmax(reshape(widen(logits), rows), -1);
+  const Tensor d = nll_rows_grad(reshape(g, {rows[0]}), log_probs, reshape(target, {rows[0]}), ignore_index, smoothing);
+  return reshape(cast(sub(d, mul(exp(log_probs), sum(d, {-1}, true))), logits.dtype()), logits.shape());
+}
+
+// What has one number for each row: of one dim, or contiguous.
+Tensor row_numbers(const Tensor& x) { return x.dim() == 1 ? x : contiguous(x); }
+
+// The loss of each of target's classes in the accumulation dtype; logits has one dim more, the classes.
+Tensor cross_entropy_each(const Tensor& logits, const Tensor& target, int64_t ignore_index, double smoothing) {
+  const NllAttrs a{ignore_index};
+  const OutSpec each{target.shape(), accumulation_dtype(logits.dtype())};
+  const Arg ins[] = {logits, target, Arg(Scalar(smoothing), DType::float64)};
+  const OutSpec outs[] = {each, each, each};
+  const Tensors r = emit_many(OpId::cross_entropy, ins, outs, a);
+  attach("cross_entropy", {r[0]}, {logits}, {logits, target, r[1], r[2]},
+         [a, smoothing](GradNode& n, const Tensors& g) -> Tensors {
+           const Tensor x = n.saved(0), at = n.saved(1);
+           if (grad_mode::enabled()) return {cross_entropy_grad_composed(g[0], x, at, a.ignore_index, smoothing)};
+           const Tensor top = n.saved(2), log_sum = n.saved(3), g0 = row_numbers(g[0]);
+           const Arg args[] = {g0, x, at, top, log_sum, Arg(Scalar(smoothing), DType::float64)};
+           const OutSpec specs[] = {{x.shape(), x.dtype()}};
+           return emit_many(OpId::cross_entropy_grad, args, specs, a);
+         });
+  return r[0];
+}
+
 // [C], [N, C] or [N, C, d1, ...] with the classes moved to the end.
 Tensor classes_last(const Tensor& x) {
   if (x.dim() <= 2) return x;
@@ -65,22 +98,29 @@ void check_class_targets(const char* op, const Tensor& input, const Tensor& targ
   check_index_values(op, target, input.size(input.dim() == 1 ? 0 : 1), ignore_index);
 }
 
-// x has the classes last; target the other dims.
-Tensor class_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index, Reduction r, double smoothing) {
-  const int64_t rows = target.numel();
-  const Tensor at = reshape(target, {rows});
-  const Tensor loss = nll_rows(reshape(log_probs, {rows, log_probs.size(-1)}), at, ignore_index, smoothing);
-  if (r == Reduction::None) return reshape(loss, target.shape());
-  if (r == Reduction::Sum) return sum(loss);
+// `loss` has the target's shape.
+Tensor reduce_classes(const Tensor& loss, const Tensor& target, int64_t ignore_index, Reduction r, DType dtype) {
+  if (r == Reduction::None) return cast(loss, dtype);
   const DType wide = accumulation_dtype(loss.dtype());  // a half cannot count
-  return cast(div(sum(loss, {}, false, wide), cast(sum(ne(at, ignore_index)), wide)), loss.dtype());
+  const Tensor total = sum(loss, {}, false, wide);
+  return cast(r == Reduction::Sum ? total : div(total, cast(sum(ne(target, ignore_index)), wide)), dtype);
 }
 
-// Targets that are probabilities of the classes, classes last in both.
-Tensor probability_loss(const Tensor& log_probs, const Tensor& target, Reduction r, double smoothing) {
-  const double classes = static_cast<double>(log_probs.size(-1));
-  const Tensor t = smoothing > 0 ? add(mul(target, 1 - smoothing), smoothing / classes) : target;
-  return reduce(neg(sum(mul(log_probs, t), {-1})), r);
+// cross_entropy with targets that are probabilities of the classes.
+Tensor probability_loss(const Tensor& input, const Tensor& target, Reduction r, double smoothing) {
+  check_same_device("cross_entropy", {input, target});
+  check_same_dtype("cross_entropy", input, target);
+  PF_CHECK(
+      input.dim() >= 1 && input.shape() == target.shape(), Value,
+      "cross_entropy: class probabilities do not fit; got input {} and target {}; expected equal shapes; hint: class "
+      "indices are int64",
+      input.shape().str(), target.shape().str());
+  const Tensor logits = classes_last(input), probs = classes_last(target);
+  const int64_t classes = logits.size(-1);
+  const Tensor t = smoothing > 0 ? add(mul(probs, 1 - smoothing), smoothing / static_cast<double>(classes)) : probs;
+  const Tensor loss = neg(sum(mul(log_softmax(logits, -1), t), {-1}));
+  if (r == Reduction::None) return loss;
+  return r == Reduction::Sum ? sum(loss) : div(sum(loss), static_cast<double>(loss.numel()));
 }
 
 }  // namespace
@@ -110,43 +150,31 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
   check_float("nll_loss", log_probs);
   const Tensor at = as_index("nll_loss", target);
   check_class_targets("nll_loss", log_probs, at, ignore_index);
-  return class_loss(classes_last(log_probs), at, ignore_index, r, 0);
+  const Tensor rows = reshape(classes_last(log_probs), {at.numel(), log_probs.size(log_probs.dim() == 1 ? 0 : 1)});
+  const Tensor loss = nll_rows(rows, reshape(at, {at.numel()}), ignore_index, 0);
+  return reduce_classes(reshape(loss, at.shape()), at, ignore_index, r, log_probs.dtype());
 }
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_index, const std::string& reduction,
                      double label_smoothing) {
-  if (autocast::active(input)) {
-    const autocast::Off off;
-    return cross_entropy(autocast::raise(input), autocast::raise(target), ignore_index, reduction, label_smoothing);
-  }
+  const bool casts = autocast::active(input);  // halves stay what they are in memory, the loss is float32
+  const autocast::Off off;
   const Reduction r = parse_reduction("cross_entropy", reduction);
   check_float("cross_entropy", input);
   PF_CHECK(label_smoothing >= 0 && label_smoothing <= 1, Value,
            "cross_entropy: label_smoothing is out of range; got {}; expected 0 <= label_smoothing <= 1",
            label_smoothing);
   if (target.is_floating_point()) {
-    check_same_device("cross_entropy", {input, target});
-    check_same_dtype("cross_entropy", input, target);
-    PF_CHECK(
-        input.dim() >= 1 && input.shape() == target.shape(), Value,
-        "cross_entropy: class probabilities do not fit; got input {} and target {}; expected equal shapes; hint: class "
-        "indices are int64",
-        input.shape().str(), target.shape().str());
     PF_CHECK(ignore_index < 0, Value,
              "cross_entropy: ignore_index is for class indices; got {} with a float target; expected none",
              ignore_index);
-    const Tensor logits = classes_last(input);
-    const Tensor probs = classes_last(target);
-    Tensor loss =
-        probability_loss(log_softmax(logits, -1), probs, r == Reduction::Mean ? Reduction::Sum : r, label_smoothing);
-    if (r != Reduction::Mean) return loss;
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < logits.dim(); ++i) rows *= logits.size(i);
-    return div(loss, static_cast<double>(rows));
+    return casts ? probability_loss(autocast::raise(input), autocast::raise(target), r, label_smoothing)
+                 : probability_loss(input, target, r, label_smoothing);
   }
   const Tensor at = as_index("cross_entropy", target);
   check_class_targets("cross_entropy", input, at, ignore_index);
-  return class_loss(log_softmax(classes_last(input), -1), at, ignore_index, r, label_smoothing);
+  const Tensor loss = cross_entropy_each(classes_last(input), row_numbers(at), ignore_index, label_smoothing);
+  return reduce_classes(loss, at, ignore_index, r, casts ? accumulation_dtype(input.dtype()) : input.dtype());
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const Tensor& weight,

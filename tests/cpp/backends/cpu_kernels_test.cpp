@@ -162,6 +162,28 @@ TEST(CpuRows, NegativeLogLikelihood) {
       }
 }
 
+TEST(CpuRows, CrossEntropy) {
+  for (DType d : kFloats)
+    for (double smoothing : {0.0, 0.1})
+      for (int64_t n : {0, 1, 37})
+        for (bool strided : {false, true}) {
+          const DType wide = d == DType::float64 ? d : DType::float32;
+          Case t;
+          t.op = OpId::cross_entropy;
+          t.attrs = {2};
+          t.ins = {strided ? in(d, {11, n}).transposed(0, 1) : in(d, {n, 11}), index({n}, 11)};
+          t.params = {smoothing};
+          t.outs = {out(wide, {n}), out(wide, {n}), out(wide, {n})};
+          t.growth = 11;
+          check(t);
+          t.op = OpId::cross_entropy_grad;
+          const Array number = Array::make(wide, {n}, [](int64_t i) { return 3 + noise(i); });
+          t.ins = {in(wide, {n}, 5), t.ins[0], index({n}, 11), number, number};
+          t.outs = {out(d, {n, 11})};
+          check(t);
+        }
+}
+
 struct AttentionShape {
   int64_t b, h, hk, t, s, d, kv;
 };

@@ -358,6 +358,18 @@ TEST(ReferenceLoss, SmoothingIgnoreAndErrors) {
   });
 }
 
+TEST(ReferenceLoss, CrossEntropyAndWhatItsGradientNeeds) {
+  const HostTensor x = host(float64, {2, 2}, {1000, 1000, 5, kNan}), target = host(int64, {2}, {1, -100});
+  const HostTensor loss = host_zeros(float64, {2}), top = host_zeros(float64, {2}), sum = host_zeros(float64, {2});
+  run(OpId::cross_entropy, {x, target, HostParam{0.0}}, {loss, top, sum}, NllAttrs{-100});
+  expect_near(values(loss), {std::log(2.0), 0});
+  expect_near(values(top), {1000, 0});
+  expect_near(values(sum), {std::log(2.0), 0});
+  expect_near(one(OpId::cross_entropy_grad, {host(float64, {2}, {10, 1}), x, target, top, sum, HostParam{0.2}}, float64,
+                  {2, 2}, NllAttrs{-100}),
+              {4, -4, 0, 0});
+}
+
 TEST(ReferenceOptim, SgdAndAdamInPlace) {
   const HostTensor p = host(float64, {1}, {1}), g = host(float64, {1}, {0.5}), m = host(float64, {1}, {7});
   const auto sgd = [&](double first) {

@@ -17,7 +17,8 @@ def nll(logp, target, ignore=-100, how="mean", smoothing=0.0):
     kept = target != ignore
     at = np.where(kept, target, 0)
     picked = np.take_along_axis(p, at[..., None], -1)[..., 0]
-    loss = np.where(kept, -(1 - smoothing) * picked - smoothing * p.mean(axis=-1), 0.0)
+    spread = smoothing * p.mean(axis=-1) if smoothing else 0.0  # 0 * -inf would be NaN
+    loss = np.where(kept, -(1 - smoothing) * picked - spread, 0.0)
     return np.asarray(loss.sum() / kept.sum()) if how == "mean" else _reduce(loss, how)
 
 
@@ -54,14 +55,42 @@ def _classes(dtype):
             common = dict(grad=(0,), c=2, composed=True, magnitude=total if how == "sum" else size)
             tag = f"{dtype}-{'x'.join(map(str, s))}-{how}"
             yield Case(f"nll_loss-{tag}", ("nll_loss",), ("nll_loss", "nll_loss_grad"), (x, at), lambda pf, x, t, h=how: pf.nll_loss(x, t, ignore_index=3, reduction=h), lambda x, t, h=how: nll(x, t, 3, h), **common)
-            yield Case(f"cross_entropy-{tag}", ("cross_entropy",), ("log_softmax", "nll_loss", "nll_loss_grad"), (x, at), lambda pf, x, t, h=how: pf.cross_entropy(x, t, reduction=h),
+            yield Case(f"cross_entropy-{tag}", ("cross_entropy",), ("cross_entropy", "cross_entropy_grad"), (x, at), lambda pf, x, t, h=how: pf.cross_entropy(x, t, reduction=h),
                        lambda x, t, h=how: cross_entropy(x, t, how=h), **common)
-            yield Case(f"cross_entropy-smooth-{tag}", ("cross_entropy",), ("log_softmax", "nll_loss", "nll_loss_grad"), (x, at),
+            yield Case(f"cross_entropy-smooth-{tag}", ("cross_entropy",), ("cross_entropy", "cross_entropy_grad"), (x, at),
                        lambda pf, x, t, h=how: pf.cross_entropy(x, t, ignore_index=3, reduction=h, label_smoothing=0.1), lambda x, t, h=how: cross_entropy(x, t, 3, h, 0.1), **common)
     for how in ("mean", "sum", "none"):
         yield Case(f"cross_entropy-probabilities-{dtype}-{how}", ("cross_entropy",), ("log_softmax",), (Spec((5, 7, 3), dtype), Spec((5, 7, 3), dtype, unit)),
                    lambda pf, x, t, h=how: pf.cross_entropy(x, t, reduction=h, label_smoothing=0.1), lambda x, t, h=how: cross_entropy(x, t, how=h, smoothing=0.1), grad=(0, 1), c=2, composed=True,
                    magnitude=lambda x, t, h=how: 7 * np.abs(log_softmax(x, 1)).max() * (15 if h == "sum" else 1))
+
+
+def _hard(dtype):
+    """Logits that overflow without their maximum, that are -inf, rows that begin anywhere, one class, many classes, nothing at all."""
+    far = 300.0 if dtype == "float16" else 3e4
+    at = lambda n: lambda rng, shape: rng.integers(0, n, shape)  # noqa: E731
+
+    def none(rng, shape):  # the last class, which is nobody's target, and whole runs of others
+        x = np.random.default_rng(1).standard_normal(shape)
+        x[:, -1] = -np.inf
+        x[1, 1:] = -np.inf
+        return x
+
+    def case(name, shape, values, classes, ignore=-100, smoothing=0.0, how="sum", grad=(0,), target=None, **kw):
+        return Case(f"cross_entropy-{name}-{dtype}", ("cross_entropy",), ("cross_entropy", "cross_entropy_grad"), (Spec(shape, dtype, values), Spec(shape[:1], "int64", target or at(classes))),
+                    lambda pf, x, t: pf.cross_entropy(x, t, ignore_index=ignore, reduction=how, label_smoothing=smoothing), lambda x, t: cross_entropy(x, t, ignore, how, smoothing),
+                    grad=grad, c=2, composed=True, length=shape[1], magnitude=lambda x, t: (np.log(shape[1]) + np.abs(x[np.isfinite(x)]).max(initial=1)) * max(1, t.size), **kw)
+
+    yield case("large", (5, 33), lambda rng, s: rng.standard_normal(s) * far, 33, grad=())
+    yield case("large-alike", (5, 33), lambda rng, s: far + rng.integers(0, 4, s), 33, how="none", grad=())
+    yield case("infinite", (5, 12), none, 1, grad=(), target=lambda rng, s: np.array([0, 0, 3, 10, 0]))
+    yield case("ignored", (5, 7), None, 7, ignore=2, target=lambda rng, s: np.full(s, 2))
+    yield case("ignored-mean", (5, 7), None, 7, ignore=2, how="mean", grad=(), target=lambda rng, s: np.full(s, 2))
+    yield case("one-class", (9, 1), None, 1, smoothing=0.2)
+    yield case("no-rows", (0, 7), None, 7)
+    yield case("no-rows-each", (0, 7), None, 7, how="none")
+    for n in (32, 37, 511, 1024, 1025, 5003):
+        yield case(f"{n}", (7, n), None, n, smoothing=0.1 if n % 2 else 0.0, ignore=3, twice=n < 1000)
 
 
 def _elementwise(dtype):
@@ -86,4 +115,6 @@ def cases():
     ignored = Case("nll_loss-all-ignored", ("nll_loss",), ("nll_loss",), (Spec((5, 7)), Spec((5,), "int64", lambda rng, s: np.full(s, -100))), lambda pf, x, t: pf.nll_loss(x, t), lambda x, t: np.asarray(np.nan))
     far = Case("bce-far", ("binary_cross_entropy_with_logits",), ("softplus",), (Spec((7,), "float64", lambda rng, s: np.array([-800.0, -50, -1e-3, 0, 1e-3, 50, 800])), Spec((7,), "float64", unit)),
                lambda pf, x, t: pf.binary_cross_entropy_with_logits(x, t, reduction="none"), lambda x, t: bce(x, t, how="none"), grad=(0,), c=4, magnitude=lambda x, t: 1 + np.abs(x))
-    return [case for dtype in FLOATS for make in (_classes, _elementwise) for case in make(dtype)] + [far, ignored]
+    vocabulary = Case("cross_entropy-vocabulary", ("cross_entropy",), ("cross_entropy", "cross_entropy_grad"), (Spec((3, 50257), "bfloat16"), Spec((3,), "int64", integers(0, 50257))), lambda pf, x, t: pf.cross_entropy(x, t),
+                      lambda x, t: cross_entropy(x, t), grad=(0,), c=2, composed=True, length=50257, magnitude=lambda x, t: 11 + np.abs(x).max(), twice=False)
+    return [case for dtype in FLOATS for make in (_classes, _hard, _elementwise) for case in make(dtype)] + [far, ignored, vocabulary]

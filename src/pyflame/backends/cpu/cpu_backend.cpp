@@ -53,6 +53,8 @@ std::vector<Impl> impls_of(OpId op) {
     case OpId::sort: return {{"cpu.sort", accept_order, make_sort}};
     case OpId::nll_loss: return {{"cpu.nll", accept_float, make_nll}};
     case OpId::nll_loss_grad: return {{"cpu.nll", accept_float, make_nll_grad}};
+    case OpId::cross_entropy: return {{"cpu.cross_entropy", accept_float, make_cross_entropy}};
+    case OpId::cross_entropy_grad: return {{"cpu.cross_entropy", accept_cross_entropy_grad, make_cross_entropy_grad}};
     case OpId::sgd_step: return {{"cpu.update", accept_update, make_sgd}};
     case OpId::adam_step: return {{"cpu.update", accept_update, make_adam}};
     case OpId::sum_squares: return {{"cpu.update", accept_update, make_sum_squares}};

@@ -157,37 +157,52 @@ class NormGrad : public Exec {
   size_t partial_ = 0;
 };
 
-struct Targets {
-  Operand o;
-  int64_t classes = 0, ignore = 0;
-  int64_t at(const int64_t* p, int64_t i) const { return p[i * o.strides[0]]; }
-  void check(const char* op, const int64_t* p) const {
-    for (int64_t i = 0; i < o.shape[0]; ++i) {
-      const int64_t t = at(p, i);
-      PF_CHECK(t == ignore || (t >= 0 && t < classes), Index,
-               "{}: target out of range; got {}; expected 0 <= target < {} or ignore_index {}", op, t, classes, ignore);
-    }
+class Targets {
+ public:
+  Targets(const Node& node, size_t input)
+      : o_(node.ins[input]),
+        name_(node.info().name),
+        ignore_(node.attr<NllAttrs>().ignore_index),
+        classes_(node.ins[input - 1].shape.back()) {
+    if (o_.shape.size() == 1) step_ = o_.strides[0];  // several dims are contiguous (ops/loss.cpp)
   }
+  int64_t classes() const { return classes_; }
+  bool ignored(int64_t t) const { return t == ignore_; }
+  int64_t at(const int64_t* p, int64_t row) const { return p[row * step_]; }
+  // All of them, checked.
+  const int64_t* get(const RunContext& ctx) const {
+    const auto* p = ctx.ptr<const int64_t>(o_);
+    for (int64_t i = 0; i < o_.numel(); ++i) {
+      const int64_t t = at(p, i);
+      PF_CHECK(t == ignore_ || (t >= 0 && t < classes_), Index,
+               "{}: target out of range; got {}; expected 0 <= target < {} or ignore_index {}", name_, t, classes_,
+               ignore_);
+    }
+    return p;
+  }
+
+ private:
+  Operand o_;
+  const char* name_;
+  int64_t ignore_, classes_, step_ = 1;
 };
 
 template <class T>
 class Nll : public Exec {
  public:
-  explicit Nll(const Node& node) : x_(node.ins[0], ws_), y_(node.outs[0], ws_), smoothing_(node.ins[2].index) {
-    t_ = {node.ins[1], node.ins[0].shape[1], node.attr<NllAttrs>().ignore_index};
-  }
+  explicit Nll(const Node& node)
+      : x_(node.ins[0], ws_), y_(node.outs[0], ws_), t_(node, 1), smoothing_(node.ins[2].index) {}
   void run(const RunContext& ctx) override {
-    const int64_t* t = ctx.ptr<const int64_t>(t_.o);
-    t_.check("nll_loss", t);
+    const int64_t* t = t_.get(ctx);
     const T* x = x_.get(ctx);
     T* y = y_.begin(ctx);
     const T s = static_cast<T>(ctx.params[smoothing_].as_f64());
-    const int64_t n = t_.classes;
+    const int64_t n = t_.classes();
     parallel_for(y_.numel(), s == T(0) ? kGrainElements : row_grain(n), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t k = t_.at(t, i);
         y[i] = T(0);
-        if (k == t_.ignore) continue;
+        if (t_.ignored(k)) continue;
         y[i] = -(T(1) - s) * x[i * n + k];
         if (s != T(0)) y[i] -= s * (vec::sum(x + i * n, n) / static_cast<T>(n));
       }
@@ -205,21 +220,19 @@ class Nll : public Exec {
 template <class T>
 class NllGrad : public Exec {
  public:
-  explicit NllGrad(const Node& node) : g_(node.ins[0], ws_), dx_(node.outs[0], ws_), smoothing_(node.ins[3].index) {
-    t_ = {node.ins[2], node.outs[0].shape[1], node.attr<NllAttrs>().ignore_index};
-  }
+  explicit NllGrad(const Node& node)
+      : g_(node.ins[0], ws_), dx_(node.outs[0], ws_), t_(node, 2), smoothing_(node.ins[3].index) {}
   void run(const RunContext& ctx) override {
-    const int64_t* t = ctx.ptr<const int64_t>(t_.o);
-    t_.check("nll_loss_grad", t);
+    const int64_t* t = t_.get(ctx);
     const T* g = g_.get(ctx);
     T* dx = dx_.begin(ctx);
     const T s = static_cast<T>(ctx.params[smoothing_].as_f64());
-    const int64_t n = t_.classes;
+    const int64_t n = t_.classes();
     parallel_for(g_.numel(), row_grain(n), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t k = t_.at(t, i);
         T* row = dx + i * n;
-        const bool ignored = k == t_.ignore;
+        const bool ignored = t_.ignored(k);
         std::fill_n(row, n, ignored || s == T(0) ? T(0) : -g[i] * s / static_cast<T>(n));
         if (!ignored) row[k] -= g[i] * (T(1) - s);
       }
@@ -230,6 +243,113 @@ class NllGrad : public Exec {
  private:
   In<T> g_;
   Out<T> dx_;
+  Targets t_;
+  int32_t smoothing_;
+};
+
+// Rows of logits one at a time: where they lie, or widened into the thread's scratch memory; other layouts as a whole, as In.
+template <class T>
+class Rows {
+ public:
+  Rows(const Operand& o, WorkspacePlan& ws) : o_(o) {
+    if (!o.contiguous) all_ = In<T>(o, ws);
+  }
+  const void* get(const RunContext& ctx) const { return o_.contiguous ? ctx.ptr<const void>(o_) : all_.get(ctx); }
+  const T* row(const void* from, int64_t r) const {
+    const int64_t n = o_.shape.back();
+    if (!o_.contiguous || o_.dtype == compute_dtype<T>()) return static_cast<const T*>(from) + r * n;
+    T* to = scratch<T>(0, n);
+    load_run(static_cast<const char*>(from) + r * n * dtype_size(o_.dtype), o_.dtype, n, to);
+    return to;
+  }
+
+ private:
+  Operand o_;
+  In<T> all_;
+};
+
+// cross_entropy (x, target) [smoothing] -> loss, max, log sum.
+template <class T>
+class CrossEntropy : public Exec {
+ public:
+  explicit CrossEntropy(const Node& node)
+      : x_(node.ins[0], ws_),
+        loss_(node.outs[0], ws_),
+        top_(node.outs[1], ws_),
+        log_sum_(node.outs[2], ws_),
+        t_(node, 1),
+        smoothing_(node.ins[2].index) {}
+  void run(const RunContext& ctx) override {
+    const int64_t* t = t_.get(ctx);
+    const void* x = x_.get(ctx);
+    T *loss = loss_.begin(ctx), *tops = top_.begin(ctx), *log_sums = log_sum_.begin(ctx);
+    const T s = static_cast<T>(ctx.params[smoothing_].as_f64());
+    const int64_t n = t_.classes();
+    parallel_for(loss_.numel(), row_grain(n), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        loss[i] = tops[i] = log_sums[i] = T(0);
+        const int64_t k = t_.at(t, i);
+        if (t_.ignored(k)) continue;
+        const T* row = x_.row(x, i);
+        const T top = vec::max(row, n), log_sum = std::log(vec::sum_exp_shifted(row, top, n));
+        loss[i] = (T(1) - s) * (log_sum - (row[k] - top));
+        if (s != T(0)) loss[i] += s * (log_sum - (vec::sum(row, n) / static_cast<T>(n) - top));
+        tops[i] = top;
+        log_sums[i] = log_sum;
+      }
+    });
+    loss_.finish(ctx);
+    top_.finish(ctx);
+    log_sum_.finish(ctx);
+  }
+
+ private:
+  Rows<T> x_;
+  Out<T> loss_, top_, log_sum_;
+  Targets t_;
+  int32_t smoothing_;
+};
+
+// cross_entropy_grad (grad, x, target, max, log sum) [smoothing] -> dx, which may lie on x.
+template <class T>
+class CrossEntropyGrad : public Exec {
+ public:
+  explicit CrossEntropyGrad(const Node& node)
+      : g_(node.ins[0], ws_),
+        top_(node.ins[3], ws_),
+        log_sum_(node.ins[4], ws_),
+        x_(node.ins[1], ws_),
+        dx_(node.outs[0]),
+        t_(node, 2),
+        smoothing_(node.ins[5].index) {}
+  void run(const RunContext& ctx) override {
+    const int64_t* t = t_.get(ctx);
+    const T *g = g_.get(ctx), *tops = top_.get(ctx), *log_sums = log_sum_.get(ctx);
+    const void* x = x_.get(ctx);
+    char* dx = ctx.ptr<char>(dx_);
+    const T s = static_cast<T>(ctx.params[smoothing_].as_f64());
+    const int64_t n = t_.classes(), bytes = n * dtype_size(dx_.dtype);
+    const bool direct = dx_.dtype == compute_dtype<T>();
+    parallel_for(g_.numel(), row_grain(n), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        T* to = direct ? reinterpret_cast<T*>(dx + i * bytes) : scratch<T>(0, n);
+        if (const int64_t k = t_.at(t, i); t_.ignored(k)) {
+          std::fill_n(to, n, T(0));
+        } else {
+          vec::exp_shifted(x_.row(x, i), tops[i], to, n);
+          vec::scale(to, g[i] * std::exp(-log_sums[i]), n);
+          if (s != T(0)) vec::shift(to, g[i] * s / static_cast<T>(n), T(0), to, n);
+          to[k] -= g[i] * (T(1) - s);
+        }
+        if (!direct) store_run(to, dx + i * bytes, dx_.dtype, n);
+      }
+    });
+  }
+
+ private:
+  In<T> g_, top_, log_sum_;
+  Rows<T> x_;
+  Operand dx_;
   Targets t_;
   int32_t smoothing_;
 };
@@ -252,5 +372,12 @@ Refusal accept_norm_grad(const Problem& p) {
 
 std::unique_ptr<Executable> make_nll(const Problem& p) { return make_by_type<Nll>(p); }
 std::unique_ptr<Executable> make_nll_grad(const Problem& p) { return make_by_type<NllGrad>(p); }
+std::unique_ptr<Executable> make_cross_entropy(const Problem& p) { return make_by_type<CrossEntropy>(p); }
+Refusal accept_cross_entropy_grad(const Problem& p) {
+  if (auto r = accept_float(p)) return r;
+  if (!p.root().outs[0].contiguous) return "writes contiguous gradients";
+  return {};
+}
+std::unique_ptr<Executable> make_cross_entropy_grad(const Problem& p) { return make_by_type<CrossEntropyGrad>(p); }
 
 }  // namespace pyflame::cpu

@@ -1,4 +1,4 @@
-// Ops over rows: softmax, normalisations and the negative log-likelihood. One pass through memory for what fits the
+// Ops over rows: softmax, normalisations and losses on class indices. One pass through memory for what fits the
 // L1 cache; sums over rows (the gradients of weights) go through partial sums whose number depends on the shape only.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
@@ -11,5 +11,8 @@ Refusal accept_norm_grad(const Problem& p);
 std::unique_ptr<Executable> make_norm_grad(const Problem& p);
 std::unique_ptr<Executable> make_nll(const Problem& p);
 std::unique_ptr<Executable> make_nll_grad(const Problem& p);
+std::unique_ptr<Executable> make_cross_entropy(const Problem& p);
+Refusal accept_cross_entropy_grad(const Problem& p);
+std::unique_ptr<Executable> make_cross_entropy_grad(const Problem& p);
 
 }  // namespace pyflame::cpu

@@ -173,6 +173,8 @@ void run_sort(const Call& c);
 void run_randperm(const Call& c);
 void run_nll_loss(const Call& c);
 void run_nll_loss_grad(const Call& c);
+void run_cross_entropy(const Call& c);
+void run_cross_entropy_grad(const Call& c);
 void run_sgd_step(const Call& c);
 void run_adam_step(const Call& c);
 void run_sum_squares(const Call& c);

@@ -54,6 +54,8 @@ constexpr Kernel kernel_of(OpId op, OpClass cls) {
     case OpId::randperm: return run_randperm;
     case OpId::nll_loss: return run_nll_loss;
     case OpId::nll_loss_grad: return run_nll_loss_grad;
+    case OpId::cross_entropy: return run_cross_entropy;
+    case OpId::cross_entropy_grad: return run_cross_entropy_grad;
     case OpId::sgd_step: return run_sgd_step;
     case OpId::adam_step: return run_adam_step;
     case OpId::sum_squares: return run_sum_squares;
@@ -109,6 +111,8 @@ bool needs_float(OpId op) {
     case OpId::attention_grad:
     case OpId::nll_loss:
     case OpId::nll_loss_grad:
+    case OpId::cross_entropy:
+    case OpId::cross_entropy_grad:
     case OpId::sgd_step:
     case OpId::adam_step:
     case OpId::sum_squares: return true;

@@ -16,9 +16,9 @@ struct NllShape {
 
 #ifdef PF_ON_DEVICE
 
-// The row's class; -1: to be ignored.
-PF_DEVICE i64 class_of(const i64* target, i64 row, const NllShape& p, bool speak) {
-  const i64 t = target[row * p.target_step];
+// The class of a row's target; -1: to be ignored.
+template <class Shape>
+PF_DEVICE i64 class_of(i64 t, const Shape& p, bool speak) {
   if (t == p.ignore) return -1;
   if (t >= 0 && t < p.classes) return t;
   if (speak && p.fault) raise(p.fault, p.site, kIndexOutOfRange, t, p.classes);
@@ -35,7 +35,7 @@ PF_DEVICE void nll_loss(const S* lp, const i64* target, S* loss, const NllShape&
   const T s = (T)p.smoothing;
   for (i64 first = (i64)group().x * kTogether; first < p.rows; first += (i64)groups().x * kTogether) {
     const i64 row = first + (int)thread() / kLanes;
-    const i64 t = row < p.rows ? class_of(target, row, p, i == 0) : -1;
+    const i64 t = row < p.rows ? class_of(target[row * p.target_step], p, i == 0) : -1;
     const S* from = lp + row * p.lp_row;
     T sum = 0;
     if (s != 0) {  // the same for all threads
@@ -62,7 +62,7 @@ PF_DEVICE void nll_loss_grad(const S* grad, const i64* target, S* dx, const NllS
   const i64 all = p.rows * p.classes;
   for (i64 at = ((i64)group().x * kThreads + thread()) * kVec; at < all; at += (i64)groups().x * kThreads * kVec) {
     i64 row = all < ((i64)1 << 31) ? (i64)((u32)at / (u32)p.classes) : at / p.classes;
-    i64 c = at - row * p.classes, t = class_of(target, row, p, true);
+    i64 c = at - row * p.classes, t = class_of(target[row * p.target_step], p, true);
     T g = t < 0 ? (T)0 : load(grad + row * p.grad_step);
     Vec<S, kVec> v;
 #pragma unroll
@@ -70,7 +70,7 @@ PF_DEVICE void nll_loss_grad(const S* grad, const i64* target, S* dx, const NllS
       if (at + k < all) {
         if (c == p.classes) {
           c = 0, ++row;
-          t = class_of(target, row, p, true);
+          t = class_of(target[row * p.target_step], p, true);
           g = t < 0 ? (T)0 : load(grad + row * p.grad_step);
         }
         T value = t < 0 ? (T)0 : -g * share;
