@@ -1,8 +1,12 @@
 // Where each slot lives. What nobody sees after the window shares one arena: slots and workspaces are intervals over the steps, placed
 // largest first at the lowest offset that is free for the whole interval. What somebody sees gets memory of its own, or takes over the
-// bytes of an external storage whose last handle died (donation).
+// bytes of an external storage whose last handle died (donation). Where the arena would be large, such storages serve as arenas too once
+// they were read for the last time: they are given back only after the window. An op that may overwrite an input begins as soon as that
+// input is read.
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "pyflame/compile/program.h"
 
@@ -13,34 +17,80 @@ namespace {
 constexpr size_t kAlign = 64;
 size_t aligned(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
+// A smaller arena stays as it is: its programs are replayed, and other programs need as much.
+constexpr size_t kLargeArena = size_t{64} << 20;
+
 struct Interval {
-  int32_t slot;  // -1: a step's workspace
+  int32_t slot;  // negative: a step's workspace
   int first, last;
   size_t bytes;
+  int32_t over = -1;  // the slot whose last reader writes this one
+  int32_t donor = -1;
   size_t offset = 0;
 };
 
-size_t place(std::vector<Interval>& items) {
-  std::vector<size_t> order(items.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items[a].bytes > items[b].bytes; });
-  std::vector<const Interval*> placed;  // by offset
-  size_t total = 0;
-  for (size_t i : order) {
-    Interval& it = items[i];
+// Memory that intervals share.
+struct Region {
+  size_t bytes = std::numeric_limits<size_t>::max();
+  int32_t donor = -1;                        // slot; -1: the arena
+  int busy = -1;                             // up to this step
+  size_t total = 0;                          // in use
+  std::vector<const Interval*> placed = {};  // by offset
+
+  bool take(Interval& it) {
+    if (it.first < busy || (it.first == busy && it.over != donor)) return false;
     size_t at = 0;
     for (const Interval* p : placed) {
       if (p->last < it.first || it.last < p->first) continue;
       if (at + it.bytes <= p->offset) break;
       at = std::max(at, p->offset + aligned(p->bytes));
     }
+    if (it.bytes > bytes || at > bytes - it.bytes) return false;
     it.offset = at;
+    it.donor = donor;
     total = std::max(total, at + aligned(it.bytes));
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), at, [](size_t o, const Interval* p) { return o < p->offset; }),
         &it);
+    return true;
   }
-  return total;
+};
+
+// Returns the bytes of the arena. `donors`: the smallest first.
+size_t place(std::vector<Interval>& items, std::vector<Region> donors) {
+  std::vector<size_t> order(items.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items[a].bytes > items[b].bytes; });
+  Region arena;
+  for (const size_t i : order) {
+    Interval& it = items[i];
+    const bool placed =
+        it.slot >= 0 && std::any_of(donors.begin(), donors.end(), [&](Region& d) { return d.take(it); });
+    if (!placed) arena.take(it);
+  }
+  return arena.total;
+}
+
+// The input that an op's output may take the place of: all implementations read an element before they write it, and none afterwards.
+int overwritten_input(OpId op) { return op == OpId::cross_entropy_grad ? 1 : -1; }
+
+// The slot whose bytes an op with such an input may write instead of new ones, and the slot that it writes; -1: none.
+std::pair<int32_t, int32_t> takes_over(const Graph& g, const Node& n) {
+  const int input = overwritten_input(n.op);
+  if (input < 0) return {-1, -1};
+  const auto slot_of = [&](const Operand& o) {
+    return o.is_param ? -1 : g.bindings[static_cast<size_t>(o.index)].slot;
+  };
+  const Operand &from = n.ins[static_cast<size_t>(input)], &to = n.outs[0];
+  const int32_t a = slot_of(from), b = slot_of(to);
+  const auto whole = [&](const Operand& o, int32_t s) {
+    return o.contiguous &&
+           static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == g.slots[static_cast<size_t>(s)].nbytes;
+  };
+  if (a == b || from.dtype != to.dtype || !whole(from, a) || !whole(to, b)) return {-1, -1};
+  if (std::count_if(n.ins.begin(), n.ins.end(), [&](const Operand& o) { return slot_of(o) == a; }) != 1)
+    return {-1, -1};
+  return {a, b};
 }
 
 }  // namespace
@@ -64,23 +114,35 @@ void plan_memory(Program& p, bool enabled) {
       for (const Operand& o : g.nodes[static_cast<size_t>(m)].outs) visit(o);
     }
   }
+  std::vector<int32_t> over(n, -1);  // per slot: the one whose last reader writes it
+  for (const Step& step : p.steps) {
+    const auto [from, to] = takes_over(g, g.nodes[static_cast<size_t>(step.group.nodes[0])]);
+    if (from >= 0 && last[static_cast<size_t>(from)] == first[static_cast<size_t>(to)])
+      over[static_cast<size_t>(to)] = from;
+  }
   p.placements.assign(n, {});
+  p.new_bytes = 0;
   std::vector<Interval> items;
   std::vector<bool> taken(n, false);
+  const auto in_arena = [&](size_t s) { return enabled && !g.slots[s].external && !g.slots[s].live && !elided[s]; };
+  std::vector<int> last_of_both(n, -1);  // of a slot of the arena and the one written over it
   for (size_t s = 0; s < n; ++s) {
     const SlotInfo& slot = g.slots[s];
     Placement& place_of = p.placements[s];
     if (slot.external) continue;
     if (elided[s]) {
       place_of.kind = Placement::Elided;
-    } else if (!slot.live && enabled) {
+    } else if (in_arena(s)) {
       place_of.kind = Placement::Arena;
-      items.push_back({static_cast<int32_t>(s), first[s], last[s], slot.nbytes});
+      const int32_t from = over[s];
+      if (from >= 0 && in_arena(static_cast<size_t>(from)) && over[static_cast<size_t>(from)] < 0)
+        last_of_both[static_cast<size_t>(from)] = last[s];
+      else items.push_back({static_cast<int32_t>(s), first[s], last[s], slot.nbytes, from});
     } else {
       place_of.kind = Placement::Allocate;
       for (size_t d = 0; d < n && enabled; ++d) {
         if (!g.slots[d].donatable || taken[d] || g.slots[d].nbytes != slot.nbytes || slot.nbytes == 0 ||
-            last[d] >= first[s])
+            last[d] > first[s] || (last[d] == first[s] && over[s] != static_cast<int32_t>(d)))
           continue;
         taken[d] = true;
         place_of.kind = Placement::Donated;
@@ -94,11 +156,28 @@ void plan_memory(Program& p, bool enabled) {
     const size_t bytes = p.steps[k].executable ? p.steps[k].executable->workspace() : 0;
     if (bytes) items.push_back({-1 - static_cast<int32_t>(k), static_cast<int>(k), static_cast<int>(k), bytes});
   }
-  p.arena_bytes = place(items);
-  for (const Interval& it : items) {
-    if (it.slot >= 0) p.placements[static_cast<size_t>(it.slot)].offset = it.offset;
-    else p.steps[static_cast<size_t>(-1 - it.slot)].workspace_offset = it.offset;
+  for (Interval& it : items)
+    if (it.slot >= 0) it.last = std::max(it.last, last_of_both[static_cast<size_t>(it.slot)]);
+  p.arena_bytes = place(items, {});
+  if (p.arena_bytes >= kLargeArena) {
+    std::vector<Region> donors;
+    for (size_t d = 0; d < n; ++d)
+      if (g.slots[d].donatable && !taken[d]) donors.push_back({g.slots[d].nbytes, static_cast<int32_t>(d), last[d]});
+    std::stable_sort(donors.begin(), donors.end(), [](const Region& a, const Region& b) { return a.bytes < b.bytes; });
+    p.arena_bytes = place(items, std::move(donors));
   }
+  for (const Interval& it : items) {
+    if (it.slot < 0) {
+      p.steps[static_cast<size_t>(-1 - it.slot)].workspace_offset = it.offset;
+      continue;
+    }
+    Placement& at = p.placements[static_cast<size_t>(it.slot)];
+    at.offset = it.offset;
+    at.donor = it.donor;
+  }
+  for (size_t s = 0; s < n; ++s)
+    if (over[s] >= 0 && last_of_both[static_cast<size_t>(over[s])] >= 0)
+      p.placements[s] = p.placements[static_cast<size_t>(over[s])];
 }
 
 }  // namespace pyflame

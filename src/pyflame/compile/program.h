@@ -16,7 +16,7 @@ struct Placement {
     External,  // they were there before
     Allocate,  // somebody can see them afterwards: memory of their own
     Donated,   // takes over the bytes of an external slot that nobody can see any more
-    Arena,     // dead at the end: a fixed offset in the stream's arena
+    Arena,     // dead at the end: a fixed offset in the stream's arena, or in a donor that serves as one
     Elided,    // never in memory: produced and consumed inside one group
   } kind = External;
   int32_t donor = -1;

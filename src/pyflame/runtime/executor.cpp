@@ -134,7 +134,7 @@ class Run {
     for (size_t s = 0; s < w_.slots.size(); ++s) {
       const Placement& at = p_.placements[s];
       Storage& st = *w_.slots[s].storage;
-      if (at.kind == Placement::Arena) bases[s] = arena + at.offset;
+      if (at.kind == Placement::Arena && at.donor < 0) bases[s] = arena + at.offset;
       else if (at.kind == Placement::External || at.kind == Placement::Allocate) bases[s] = static_cast<char*>(st.data);
     }
     for (size_t s = 0; s < w_.slots.size(); ++s) {
@@ -149,6 +149,10 @@ class Run {
         bases[static_cast<size_t>(at.donor)] = static_cast<char*>(st.data);
       }
       bases[s] = static_cast<char*>(st.data);
+    }
+    for (size_t s = 0; s < w_.slots.size(); ++s) {
+      const Placement& at = p_.placements[s];
+      if (at.kind == Placement::Arena && at.donor >= 0) bases[s] = bases[static_cast<size_t>(at.donor)] + at.offset;
     }
     scratch_.pointers.resize(w_.bindings.size());
     for (size_t b = 0; b < w_.bindings.size(); ++b) {

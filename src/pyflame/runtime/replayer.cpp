@@ -81,7 +81,7 @@ void Replayer::learn(const Program& p) {
 
 namespace {
 
-// Memory that a step reads or writes: of the arena, or of a storage.
+// Memory that a step reads or writes: of the arena, or of a storage (which may serve as one).
 struct Range {
   int32_t storage;  // -1: the arena
   size_t begin, end;
@@ -94,7 +94,7 @@ std::vector<Range> ranges_of(const Program& p, const Step& step) {
     const Placement& at = p.placements[static_cast<size_t>(s)];
     const size_t nbytes = p.graph.slots[static_cast<size_t>(s)].nbytes;
     if (at.kind == Placement::Elided) return;
-    if (at.kind == Placement::Arena) all.push_back({-1, at.offset, at.offset + nbytes, written});
+    if (at.kind == Placement::Arena) all.push_back({at.donor, at.offset, at.offset + nbytes, written});
     else all.push_back({at.kind == Placement::Donated ? at.donor : s, 0, nbytes, written});
   };
   for (const int32_t s : step.reads) add(s, false);
@@ -260,19 +260,21 @@ void Replayer::drop_snapshot() {
   saved_.clear();
 }
 
-// What the program writes and somebody sees afterwards: its bytes before the run.
+// What the program writes and somebody sees afterwards or a replay reads first: its bytes before the run.
 void Replayer::snapshot(const Frame& f) {
   device_ = f.window.device;
   saved_bytes_ = 0;
   std::vector<bool> seen(f.bases.size(), false);
   for (const Step& step : f.program.steps)
     for (const int32_t s : step.writes) {
-      const auto slot = static_cast<size_t>(s);
+      const Placement& at = f.program.placements[static_cast<size_t>(s)];
+      const bool in_donor = at.kind == Placement::Arena && at.donor >= 0;
+      const auto slot = static_cast<size_t>(in_donor ? at.donor : s);
       const Placement::Kind kind = f.program.placements[slot].kind;
       if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) continue;
       seen[slot] = true;
       const size_t nbytes = f.program.graph.slots[slot].nbytes;
-      saved_.push_back({s, saved_bytes_, nbytes, kind != Placement::Allocate});
+      saved_.push_back({static_cast<int32_t>(slot), saved_bytes_, nbytes, kind != Placement::Allocate});
       saved_bytes_ += (nbytes + 255) / 256 * 256;
     }
   if (saved_bytes_ == 0 || saved_bytes_ > kMostSaved) {

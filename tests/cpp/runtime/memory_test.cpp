@@ -22,14 +22,14 @@ constexpr size_t kMiB = 1 << 20;
 // ---- the planner by itself
 
 // Steps that touch random slots; what is not live after the window shares the arena.
-Program random_program(uint32_t seed) {
+Program random_program(uint32_t seed, size_t scale) {
   std::mt19937 rng(seed);
   auto below = [&](int n) { return static_cast<int>(rng() % static_cast<uint32_t>(n)); };
   Program p;
   const int slots = 2 + below(30), steps = 1 + below(40);
   for (int s = 0; s < slots; ++s) {
     SlotInfo slot;
-    slot.nbytes = static_cast<size_t>(below(5) ? 1 + below(5000) : 0);
+    slot.nbytes = scale * static_cast<size_t>(below(5) ? 1 + below(5000) : 0);
     slot.external = below(4) == 0;
     slot.live = below(4) == 0;
     slot.donatable = slot.external && !slot.live && below(2);
@@ -53,9 +53,11 @@ Program random_program(uint32_t seed) {
   return p;
 }
 
-TEST(PlanMemory, LiveIntervalsNeverOverlap) {
+// Programs with a large arena (the scaled ones) use what died as arenas too.
+void check_plans(size_t scale) {
+  size_t in_donors = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
-    Program p = random_program(seed);
+    Program p = random_program(seed, scale);
     plan_memory(p, true);
     const size_t n = p.graph.slots.size();
     std::vector<int> first(n, -1), last(n, -1);
@@ -84,16 +86,85 @@ TEST(PlanMemory, LiveIntervalsNeverOverlap) {
       EXPECT_TRUE(own || p.graph.slots[a].external || !p.graph.slots[a].live);
       if (pa.kind != Placement::Arena) continue;
       EXPECT_EQ(pa.offset % 64, 0u);
-      EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.arena_bytes);
+      if (pa.donor >= 0) {
+        const auto d = static_cast<size_t>(pa.donor);
+        EXPECT_TRUE(p.graph.slots[d].donatable) << "seed " << seed;
+        EXPECT_LT(last[d], first[a]) << "seed " << seed;
+        EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.graph.slots[d].nbytes);
+        for (size_t b = 0; b < n; ++b)
+          EXPECT_FALSE(p.placements[b].kind == Placement::Donated && p.placements[b].donor == pa.donor);
+        ++in_donors;
+      } else {
+        EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.arena_bytes);
+      }
       for (size_t b = 0; b < a; ++b) {
         const Placement& pb = p.placements[b];
-        if (pb.kind != Placement::Arena || first[b] < 0 || last[a] < first[b] || last[b] < first[a]) continue;
+        if (pb.kind != Placement::Arena || pb.donor != pa.donor || first[b] < 0 || last[a] < first[b] ||
+            last[b] < first[a])
+          continue;
         const bool apart =
             pa.offset + p.graph.slots[a].nbytes <= pb.offset || pb.offset + p.graph.slots[b].nbytes <= pa.offset;
         EXPECT_TRUE(apart) << "seed " << seed << ", slots " << a << " and " << b;
       }
     }
   }
+  EXPECT_EQ(in_donors > 0, scale > 1);
+}
+
+TEST(PlanMemory, LiveIntervalsNeverOverlap) { check_plans(1); }
+TEST(PlanMemory, LiveIntervalsNeverOverlapInWhatDied) { check_plans(size_t{1} << 16); }
+
+// The gradient of the logits over the logits, whoever owns them: the arena, a storage that died, one that died for a gradient that lives.
+TEST(PlanMemory, AnOpThatMayOverwriteItsInput) {
+  constexpr int64_t kRows = 1 << 12, kClasses = 1 << 12;
+  for (const bool external : {true, false})
+    for (const bool live : {true, false})
+      for (const bool read_later : {true, false}) {
+        Program p;
+        const auto add = [&](const Dims& shape, bool outside, bool lives) {
+          SlotInfo slot;
+          slot.nbytes = static_cast<size_t>(shape.numel()) * 4;
+          slot.external = outside;
+          slot.live = lives;
+          slot.donatable = outside && !lives;
+          p.graph.slots.push_back(slot);
+          p.graph.bindings.push_back({static_cast<int32_t>(p.graph.slots.size()) - 1});
+          Operand o;
+          o.index = static_cast<int32_t>(p.graph.bindings.size()) - 1;
+          o.shape = shape;
+          o.strides = contiguous_strides(shape);
+          o.contiguous = true;
+          return o;
+        };
+        const Operand x = add({kRows, kClasses}, external, false), small = add({kRows}, true, true);
+        const Operand dx = add({kRows, kClasses}, false, live);
+        const auto step = [&](OpId op, std::vector<Operand> ins, std::vector<Operand> outs) {
+          Node node;
+          node.op = op;
+          node.ins.assign(ins.begin(), ins.end());
+          node.outs.assign(outs.begin(), outs.end());
+          p.graph.nodes.push_back(node);
+          Step s;
+          s.group.nodes = {static_cast<int32_t>(p.graph.nodes.size()) - 1};
+          p.steps.push_back(std::move(s));
+        };
+        if (!external) step(OpId::exp, {small}, {x});
+        step(OpId::cross_entropy_grad, {small, x, small, small, small}, {dx});
+        step(OpId::sum, {read_later ? x : dx}, {small});
+        for (Step& s : p.steps) s.group.elided.assign(p.graph.bindings.size(), false);
+        plan_memory(p, true);
+        const Placement& at = p.placements[static_cast<size_t>(dx.index)];
+        const bool over = !read_later && (external || !live);
+        SCOPED_TRACE(fmt::format("external {} live {} read later {}", external, live, read_later));
+        if (live) {
+          EXPECT_EQ(at.kind, over ? Placement::Donated : Placement::Allocate);
+        } else if (over && external) {
+          EXPECT_EQ(at.donor, x.index);
+          EXPECT_EQ(p.arena_bytes, 0u);
+        } else {
+          EXPECT_EQ(p.arena_bytes, p.graph.slots[0].nbytes * (external || over ? 1 : 2));
+        }
+      }
 }
 
 // ---- with real tensors
