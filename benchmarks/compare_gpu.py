@@ -46,9 +46,6 @@ class Torch:
     def adamw(self, params, **kw):
         return self.m.optim.AdamW(params, fused=True, capturable=self.kind == "graph", **kw)
 
-    def to_channels_last(self, x):
-        return x.to(memory_format=self.m.channels_last)
-
     def function(self, f):
         return self.m.compile(f) if self.kind == "compile" else f
 
@@ -103,9 +100,6 @@ class PyFlame:
 
     def adamw(self, params, **kw):
         return self.m.optim.AdamW(params, **kw)
-
-    def to_channels_last(self, x):
-        return x
 
     def function(self, f):
         return f
@@ -210,9 +204,10 @@ def attention(fw, b, h, t, d, backward):
     return call
 
 
-def convolution(fw, c, size, k, kernel, stride, backward, batch=64, dtype="bfloat16"):
-    x = fw.to_channels_last(fw.m.randn(batch, c, size, size).to(dtype_of(fw, dtype)))
-    w = fw.to_channels_last(fw.m.randn(k, c, kernel, kernel).to(dtype_of(fw, dtype)))
+def convolution(fw, c, size, k, kernel, stride, backward, layout="channels_last", batch=64, dtype="bfloat16"):
+    """The same layout for both: channels-last, which is where PyTorch is fastest, or as tensors lie that nobody has laid out."""
+    make = lambda *shape: fw.m.randn(*shape).to(dtype_of(fw, dtype)).to(memory_format=getattr(fw.m, layout))  # noqa: E731
+    x, w = make(batch, c, size, size), make(k, c, kernel, kernel)
     if not backward:
         return without_grad(fw, fw.function(lambda: fw.F.conv2d(x, w, stride=stride, padding=kernel // 2)))
     x.requires_grad_()
@@ -271,10 +266,12 @@ for _d in (64, 128):
     WORK[f"attention_8x16x4096x{_d}"] = (lambda fw, d=_d: attention(fw, 8, 16, 4096, d, False), 10, 1.0, (), None, _flop)
     WORK[f"attention_8x16x4096x{_d}_backward"] = (lambda fw, d=_d: attention(fw, 8, 16, 4096, d, True), 5, 1.0, (), None, 3.5 * _flop)
 for _c, _s, _k, _r, _t in ((3, 224, 64, 7, 2), (64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 1024, 1, 1), (512, 7, 512, 3, 1)):
-    for _back in (False, True):
-        WORK[f"conv_{_c}x{_s}_{_k}_{_r}x{_r}_s{_t}{'_backward' if _back else ''}"] = (
-            lambda fw, a=(_c, _s, _k, _r, _t, _back): convolution(fw, *a), 20, 0.97, (), None,
-            (3 if _back else 1) * 2 * 64 * _k * _c * _r * _r * (_s // _t) ** 2 / 1e12)
+    for _layout in ("channels_last", "contiguous_format"):
+        for _back in (False, True):
+            _last = _layout == "channels_last"
+            WORK[f"conv_{_c}x{_s}_{_k}_{_r}x{_r}_s{_t}{'_backward' if _back else ''}{'' if _last else '_nchw'}"] = (
+                lambda fw, a=(_c, _s, _k, _r, _t, _back, _layout): convolution(fw, *a), 20, 0.97 if _last else None, (), None,
+                (3 if _back else 1) * 2 * 64 * _k * _c * _r * _r * (_s // _t) ** 2 / 1e12)
 WORK["gpt2_124M_b16x1024_bfloat16"] = (gpt2, 3, 1.15, ("compile",), None, None)
 
 

@@ -63,8 +63,8 @@ class PyFlame:
         pf.manual_seed(0)
         pf.set_device(args.device)
         self.dtype = getattr(pf, args.dtype)
-        self.model = make_resnet(pf.nn, args.depths, args.width, args.classes).to(args.device).to(self.dtype)
-        self.x = pf.randn(args.batch, args.size, args.size, 3).to(self.dtype).permute(0, 3, 1, 2)
+        self.model = make_resnet(pf.nn, args.depths, args.width, args.classes).to(args.device, dtype=self.dtype, memory_format=pf.channels_last)
+        self.x = pf.randn(args.batch, 3, args.size, args.size).to(self.dtype).to(memory_format=pf.channels_last)
         self.y = pf.randint(0, args.classes, (args.batch,))
         self.optimizer = pf.optim.SGD(self.model.parameters(), lr=args.lr, momentum=0.9)
         self.loss_of = pf.nn.functional.cross_entropy

@@ -6,6 +6,7 @@
 #include "casters.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/alias.h"
 #include "pyflame/tensor/print.h"
 
 namespace pyflame::python {
@@ -91,6 +92,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
   DTypeOpt dtype;
   DeviceOpt device;
   bool copy = false;
+  std::optional<MemoryFormat> format;
   auto take = [&](nb::handle a) {
     DType d;
     if (a.is_none()) return;
@@ -113,12 +115,14 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
     if (key == "dtype") dtype = static_cast<DTypeOpt>(DTypeArg{v});
     else if (key == "device" || key == "other") take(v);
     else if (key == "copy") copy = nb::cast<bool>(v);
+    else if (key == "memory_format") format = nb::cast<MemoryFormat>(v);
     else if (key != "non_blocking")
-      PF_FAIL(Type, "to: unexpected keyword; got '{}'; expected dtype, device, other or copy", key);
+      PF_FAIL(Type, "to: unexpected keyword; got '{}'; expected dtype, device, other, copy or memory_format", key);
   }
   Tensor y = device ? to_device(x, *device) : x;
   if (dtype) y = cast(y, *dtype);
   if (copy && y.same(x)) y = clone(x);
+  if (format) y = contiguous(y, *format);
   return same_or_new(self, x, y);
 }
 
@@ -213,6 +217,7 @@ void bind_queries(TensorClass& c) {
   c.def(
       "stride",
       [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
+        settle_layout(x);
         if (dim) return nb::int_(x.strides()[normalize_dim("stride", *dim, x.dim())]);
         return dims_tuple(x.strides());
       },
@@ -222,6 +227,7 @@ void bind_queries(TensorClass& c) {
       "data_ptr",
       [](const Tensor& x) {
         Unlocked u;
+        settle_layout(x);
         return reinterpret_cast<uintptr_t>(x.data());
       },
       "Address of the first element; a sync point. Writing through it is not seen by anything.");
@@ -233,7 +239,10 @@ void bind_queries(TensorClass& c) {
         name, [](const Tensor& x) { return x.dim(); }, "Number of dimensions.");
   c.def(
       "element_size", [](const Tensor& x) { return x.itemsize(); }, "Bytes per element.");
-  c.def("is_contiguous", [](const Tensor& x) { return x.is_contiguous(); });
+  c.def(
+      "is_contiguous", [](const Tensor& x, MemoryFormat format) { return is_contiguous(x, format); },
+      "memory_format"_a = MemoryFormat::contiguous,
+      "Whether it lies in memory in row-major order, or as channels_last has it.");
   c.def("is_floating_point", [](const Tensor& x) { return x.is_floating_point(); });
   c.def(
       "is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a,
@@ -312,11 +321,12 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
       "On the CPU.");
   c.def(
       "contiguous",
-      [](nb::handle_t<Tensor> self) {
+      [](nb::handle_t<Tensor> self, MemoryFormat format) {
         const Tensor& x = *nb::inst_ptr<Tensor>(self);
-        return same_or_new(self, x, contiguous(x));
+        return same_or_new(self, x, contiguous(x, format));
       },
-      "Itself when it lies in memory in row-major order, otherwise a copy that does.");
+      "memory_format"_a = MemoryFormat::contiguous,
+      "Itself when it lies in memory in row-major order (or as channels_last has it), otherwise a copy that does.");
   c.def("detach", &Tensor::detach, "The same elements without history; shares storage.");
   m.def(
       "clone", [](const Tensor& x) { return clone(x); }, "input"_a, "A copy.");

@@ -48,6 +48,11 @@ void bind_types(nb::module_& m) {
     }
   });
 
+  nb::enum_<MemoryFormat>(m, "memory_format", "How the dims of a tensor lie in memory.")
+      .value("contiguous_format", MemoryFormat::contiguous, "Row-major: the last dim is the densest.")
+      .value("channels_last", MemoryFormat::channels_last, "Images (N, C, H, W) whose channels lie together.")
+      .export_values();
+
   nb::class_<PyDType>(m, "dtype", "The type of a tensor's elements: pyflame.float32 and its nine siblings.")
       .def_prop_ro("name", [](const PyDType& d) { return std::string(dtype_name(d.value)); })
       .def_prop_ro(

@@ -374,3 +374,18 @@ def test_negative_entries_of_a_tensor_index_count_from_the_end():
     w = pf.ones(3, requires_grad=True)
     (w[[-1, -1, 0]] * pf.tensor([1.0, 2.0, 4.0])).sum().backward()
     assert w.grad.tolist() == [4, 0, 3]
+
+
+def test_memory_format():
+    x = pf.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5)
+    y = x.to(memory_format=pf.channels_last)
+    assert y.stride() == (60, 1, 15, 3) and y.tolist() == x.tolist()
+    assert y.is_contiguous(memory_format=pf.channels_last) and not y.is_contiguous()
+    assert x.is_contiguous() and not x.is_contiguous(memory_format=pf.channels_last)
+    assert y.contiguous(memory_format=pf.channels_last) is y and x.contiguous(memory_format=pf.contiguous_format) is x
+    assert y.contiguous().stride() == x.stride()
+    with pytest.raises(ValueError, match=r"contiguous: channels_last needs images; got \(2, 3\)"):
+        pf.ones(2, 3).contiguous(memory_format=pf.channels_last)
+    model = pf.nn.Sequential(pf.nn.Conv2d(3, 8, 3), pf.nn.BatchNorm2d(8)).to(memory_format=pf.channels_last)
+    assert model[0].weight.is_contiguous(memory_format=pf.channels_last) and model[0].weight.stride() == (27, 1, 9, 3)
+    assert model(x.float().to(memory_format=pf.channels_last)).shape == (2, 8, 2, 3)

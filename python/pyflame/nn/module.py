@@ -269,8 +269,9 @@ class Module:
         return self
 
     def to(self, *args, **kwargs):
-        """Moves parameters and buffers to a device and/or a floating dtype (integers keep theirs)."""
-        device, dtype = None, kwargs.pop("dtype", None)
+        """Moves parameters and buffers to a device and/or a floating dtype (integers keep theirs); memory_format=channels_last lays those
+        of four dims out so."""
+        device, dtype, memory_format = None, kwargs.pop("dtype", None), kwargs.pop("memory_format", None)
         args = args + tuple(v for k, v in kwargs.items() if k in ("device", "other"))
         for a in args:
             if isinstance(a, Tensor):
@@ -287,7 +288,9 @@ class Module:
         def move(t):
             if device is not None:
                 t = t.to(device=device)
-            return t.to(dtype=dtype) if dtype is not None and t.is_floating_point() else t
+            if dtype is not None and t.is_floating_point():
+                t = t.to(dtype=dtype)
+            return t if memory_format is None or t.dim() != 4 else t.contiguous(memory_format=memory_format)
 
         return self._apply(move)
 

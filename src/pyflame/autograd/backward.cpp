@@ -9,6 +9,7 @@
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/location.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/alias.h"
 
 namespace pyflame::autograd {
 
@@ -144,8 +145,8 @@ class Walk {
     if (!create_ && g.requires_grad()) g = g.detach();
     if (!m.grad) {
       // The gradient must be the leaf's own: not a view of something else, nor shared with another leaf or with a node.
-      const bool own = !create_ && g.is_contiguous() && g.offset() == 0 &&
-                       g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
+      const bool lies = g.is_contiguous() || g.impl()->free_layout || g.strides() == t.strides();
+      const bool own = !create_ && lies && g.offset() == 0 && g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
                        given_.insert(g.storage().get()).second && !seeds_.count(g.storage().get());
       m.grad = own || create_ ? g : clone(g);
     } else if (create_) {
@@ -314,7 +315,7 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
         detached.push_back(saved);
         continue;
       }
-      Tensor d = saved.detach();
+      Tensor d = borrow(saved);
       if (node.needs(i)) d.set_requires_grad(true);
       detached.push_back(d);
     }

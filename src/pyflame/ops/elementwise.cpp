@@ -270,15 +270,39 @@ Tensor clone(const Tensor& x) {
   return out;
 }
 
-Tensor contiguous(const Tensor& x) {
+bool is_contiguous(const Tensor& x, MemoryFormat format) {
+  check_defined("is_contiguous", x);
+  settle_layout(x);
+  if (format == MemoryFormat::contiguous) return x.is_contiguous();
+  if (x.dim() != 4) return false;
+  const Dims strides = channels_last_strides(x.shape());
+  for (int d = 0; d < 4; ++d)
+    if (x.shape()[d] > 1 && x.strides()[d] != strides[d] && x.numel() > 0) return false;
+  return true;
+}
+
+Tensor contiguous(const Tensor& x, MemoryFormat format) {
   check_defined("contiguous", x);
-  return x.is_contiguous() ? x : clone(x);
+  if (format == MemoryFormat::contiguous) {
+    settle_layout(x);
+    return x.is_contiguous() ? x : clone(x);
+  }
+  PF_CHECK(x.dim() == 4, Value, "contiguous: channels_last needs images; got {}; expected (N, C, H, W)",
+           x.shape().str());
+  if (x.impl()->free_layout) {
+    x.impl()->free_layout = false;  // as asked for: it lies so already
+    return x;
+  }
+  if (is_contiguous(x, format)) return x;
+  Tensor out = emit(OpId::cast, {x}, OutSpec{x.shape(), x.dtype(), channels_last_strides(x.shape())});
+  attach("contiguous", {out}, {x}, {}, [](GradNode&, const Tensors& g) -> Tensors { return {g[0]}; });
+  return out;
 }
 
 Tensor to_device(const Tensor& x, Device device) {
   check_defined("to_device", x);
   if (x.device() == device) return x;
-  const Tensor dense = contiguous(x.detach());
+  const Tensor dense = contiguous(borrow(x));
   Tensor out = ops::copied_to(dense, device);
   attach("to_device", {out}, {x}, {},
          [from = x.device()](GradNode&, const Tensors& g) -> Tensors { return {to_device(g[0], from)}; });

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct Arg {
 struct OutSpec {
   Dims shape;
   DType dtype;
+  std::optional<Dims> strides = {};  // dense; none: as the op and its inputs have it
 };
 
 namespace detail {
@@ -43,6 +45,10 @@ template <class A = NoAttrs>
 Tensor emit(OpId op, std::initializer_list<Arg> ins, const Dims& shape, DType dtype, const A& attrs = {}) {
   return detail::emit(op, detail::words(attrs), {ins.begin(), ins.size()}, {shape, dtype}, nullptr);
 }
+template <class A = NoAttrs>
+Tensor emit(OpId op, std::initializer_list<Arg> ins, const OutSpec& out, const A& attrs = {}) {
+  return detail::emit(op, detail::words(attrs), {ins.begin(), ins.size()}, out, nullptr);
+}
 // For ops without tensor inputs.
 template <class A = NoAttrs>
 Tensor emit_on(Device device, OpId op, std::initializer_list<Arg> ins, const Dims& shape, DType dtype,
@@ -61,6 +67,7 @@ void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, 
 
 // NHWC in memory, where that differs from NCHW: four dims, several channels and several pixels.
 bool lies_channels_last(const Tensor& x);
+Dims channels_last_strides(const Dims& shape);
 
 // Value error naming op and both devices. Undefined tensors are skipped. (emit() checks too; this is for checks before it.)
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);

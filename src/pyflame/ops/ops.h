@@ -87,7 +87,10 @@ Tensor where(const Tensor& condition, const Value& a, const Value& b);
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 Tensor clone(const Tensor& x);
-Tensor contiguous(const Tensor& x);  // the same handle when it is
+// How dims lie in memory: the last one densest, or for images (N, C, H, W) the channels.
+enum class MemoryFormat { contiguous, channels_last };
+Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguous);  // the same handle when it is
+bool is_contiguous(const Tensor& x, MemoryFormat format);
 Tensor to_device(const Tensor& x, Device device);
 
 // ---- in place (inplace.cpp): x becomes the value, cast to its dtype; value broadcasts to x. Returns x.

@@ -9,6 +9,7 @@
 #include "pyflame/base/env.h"
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/executor.h"
+#include "pyflame/tensor/alias.h"
 
 namespace pyflame {
 
@@ -517,19 +518,42 @@ bool keeps_layout(OpId op, std::span<const Arg> ins, DType out) {
   }
 }
 
-// Results are contiguous, but on a GPU, whose matrix units read channels-last images, one such image keeps what is made of it so.
-Dims strides_of(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
+// Convolutions whose result is best made channels-last whatever was given: on matrix units, where its channels are whole vectors. The
+// next one reads it as it lies, so that a network's images are turned once. Depthwise ones are no products of matrices.
+bool prefers_channels_last(OpId op, std::span<const Arg> ins, const OutSpec& out) {
+  constexpr int64_t kVector = 8;
+  if (op != OpId::conv2d && op != OpId::conv2d_grad_input) return false;
+  return dtype_size(out.dtype) == 2 && out.shape[1] % kVector == 0 && ins[1].tensor->shape()[1] > 1;
+}
+
+// Results are contiguous, but on a GPU, whose matrix units read channels-last images, one such image keeps what is made of it so. The
+// layout is free where it follows from no tensor that a user has laid out so.
+struct Layout {
+  Dims strides;
+  bool free = false;
+};
+Layout layout_of(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
+  if (out.strides) return {*out.strides};
   const Dims& s = out.shape;
-  if (s.size() == 4 && has_own_memory(device.type) && keeps_layout(op, ins, out.dtype))
-    for (const Arg& a : ins)
-      if (a.tensor && lies_channels_last(*a.tensor)) return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
-  return contiguous_strides(s);
+  if (s.size() != 4 || !has_own_memory(device.type) || !keeps_layout(op, ins, out.dtype))
+    return {contiguous_strides(s)};
+  bool last = prefers_channels_last(op, ins, out), free = true;
+  for (const Arg& a : ins) {
+    if (!a.tensor || !lies_channels_last(*a.tensor)) continue;
+    last = true;
+    free &= a.tensor->impl()->free_layout;
+  }
+  if (!last) return {contiguous_strides(s)};
+  return {channels_last_strides(s), free};
 }
 
 Tensor promise(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
   const int64_t n = checked_numel("empty", out.shape);
   auto storage = make_ref<Storage>(device, static_cast<size_t>(n * dtype_size(out.dtype)));
-  return Tensor(std::move(storage), out.shape, strides_of(op, device, ins, out), 0, out.dtype);
+  const Layout layout = layout_of(op, device, ins, out);
+  Tensor t(std::move(storage), out.shape, layout.strides, 0, out.dtype);
+  t.impl()->free_layout = layout.free && !t.is_contiguous();
+  return t;
 }
 }  // namespace
 
@@ -576,6 +600,20 @@ bool lies_channels_last(const Tensor& x) {
   if (s[1] < 2 || s[2] * s[3] < 2 || x.numel() == 0) return false;
   return strides[1] == 1 && (s[3] == 1 || strides[3] == s[1]) && (s[2] == 1 || strides[2] == s[3] * s[1]) &&
          (s[0] == 1 || strides[0] == s[1] * s[2] * s[3]);
+}
+
+Dims channels_last_strides(const Dims& s) { return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]}; }
+
+void settle_layout(const Tensor& x) {
+  TensorImpl* t = x.impl();
+  if (!t || !t->free_layout) return;
+  const Tensor dense = emit(OpId::cast, {x}, x.shape(), x.dtype());
+  // What was written to x so far is known to those who saved it.
+  dense.storage()->version.store(t->storage->version.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  t->storage = dense.storage();
+  t->strides = dense.strides();
+  t->contiguous = true;
+  t->free_layout = false;
 }
 
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {

@@ -19,7 +19,7 @@ const void* Tensor::data() const {
   return static_cast<const char*>(s.data) + offset() * itemsize();
 }
 
-Tensor Tensor::on_host() const { return has_own_memory(device().type) ? to_device(detach(), Device{}) : *this; }
+Tensor Tensor::on_host() const { return has_own_memory(device().type) ? to_device(borrow(*this), Device{}) : *this; }
 
 void* Tensor::mutable_data() const {
   const void* p = data();

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "pyflame/record/location.h"
+#include "pyflame/tensor/alias.h"
 
 namespace pyflame {
 
@@ -19,7 +20,7 @@ std::atomic<uint64_t> g_sequence{0};
 uint32_t version_of(const Tensor& t) { return t.storage()->version.load(std::memory_order_relaxed); }
 
 Tensor with_history(const Tensor& t, Ref<GradNode> node, uint32_t output_nr) {
-  Tensor handle = t.detach();
+  Tensor handle = borrow(t);
   AutogradMeta& m = autograd_meta(handle);
   m.grad_fn = std::move(node);
   m.output_nr = output_nr;
@@ -57,12 +58,12 @@ SavedTensor::SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr)
            "inference_mode");
   version_ = version_of(t);
   if (is_output) {
-    tensor_ = t.detach();
+    tensor_ = borrow(t);
     return;
   }
   if (m) grad_fn_ = t.grad_fn();
   if (grad_fn_) output_nr_ = m->output_nr;
-  tensor_ = m && m->requires_grad && !grad_fn_ ? t : t.detach();
+  tensor_ = m && m->requires_grad && !grad_fn_ ? t : borrow(t);
 }
 
 Tensor SavedTensor::unpack(GradNode& node) const {

@@ -97,7 +97,16 @@ Ref<GradNode> Tensor::grad_fn() const {
   return m ? m->grad_fn : Ref<GradNode>();
 }
 
-Tensor Tensor::detach() const { return alias(*this, shape(), strides(), offset()); }
+Tensor Tensor::detach() const {
+  settle_layout(*this);
+  return alias(*this, shape(), strides(), offset());
+}
+
+Tensor borrow(const Tensor& x) {
+  Tensor t = alias(x, x.shape(), x.strides(), x.offset());
+  t.impl()->free_layout = x.impl()->free_layout;
+  return t;
+}
 
 Tensor alias(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset) {
   Tensor t(x.storage(), shape, strides, offset, x.dtype());

@@ -27,6 +27,7 @@ class TensorImpl : public RefCounted {
   int64_t offset;       // in elements
   DType dtype;
   bool contiguous;
+  bool free_layout = false;  // its order in memory is the engine's choice until somebody looks (alias.h)
   std::unique_ptr<AutogradMeta> autograd;  // null until gradients concern it
 };
 
@@ -63,7 +64,7 @@ class Tensor {
   Tensor grad() const;  // undefined Tensor when there is none
   void set_grad(const Tensor& g) const;
   Ref<GradNode> grad_fn() const;
-  Tensor detach() const;  // shares storage and version, no history
+  Tensor detach() const;  // shares storage and version, no history; settles the layout
 
   // Synchronisation points (runtime/sync.cpp): complete all pending work on this tensor, raise if it is poisoned.
   // Address of the first element, on the tensor's device; a sync point.

@@ -187,5 +187,45 @@ TEST_F(ConvOnGpu, ImagesStayChannelsLast) {
               "channels last");
 }
 
+// In 16 bits a convolution's result lies channels-last, unless somebody looks.
+TEST_F(ConvOnGpu, ALayoutThatNobodyAskedForIsNotSeen) {
+  const Tensor x0 = cast(randn({2, 8, 6, 5}, DType::float32, Device{}), DType::bfloat16),
+               w0 = cast(randn({16, 8, 3, 3}, DType::float32, Device{}), DType::bfloat16);
+  const Tensor x = to_device(x0, gpu_), w = to_device(w0, gpu_);
+  w.set_requires_grad(true);
+  const Tensor want = relu(conv2d(cast(x0, DType::float64), cast(w0, DType::float64), {}, 1, 1));
+  const Tensor y = relu(conv2d(x, w, {}, 1, 1));
+  EXPECT_EQ(y.strides()[1], 1);
+  const Tensor kept = y, part = select(y, 0, 1), all = view(y, {2, -1});
+  EXPECT_TRUE(y.is_contiguous());
+  EXPECT_TRUE(kept.is_contiguous());
+  EXPECT_EQ(all.storage()->id, y.storage()->id);
+  EXPECT_EQ(part.storage()->id, y.storage()->id);
+  expect_near(y, want, tolerance(DType::bfloat16), "the result");
+  expect_near(all, view(want, {2, -1}), tolerance(DType::bfloat16), "its view");
+  autograd::backward({sum(all)});
+  const Tensor hw = cast(w0, DType::float64);
+  hw.set_requires_grad(true);
+  autograd::backward({sum(relu(conv2d(cast(x0, DType::float64), hw, {}, 1, 1)))});
+  expect_near(w.grad(), hw.grad(), tolerance(DType::bfloat16), "the weight's gradient");
+  // What is written through a view is seen by all.
+  const Tensor z = conv2d(x, w.detach(), {}, 1, 1);
+  fill_(view(z, {-1}), 3.0);
+  expect_near(z, full({2, 16, 6, 5}, 3.0, DType::float64, Device{}), 0, "written");
+  // Who asks for channels last gets it, for good.
+  const Tensor asked = contiguous(conv2d(x, w.detach(), {}, 1, 1), MemoryFormat::channels_last);
+  EXPECT_TRUE(is_contiguous(asked, MemoryFormat::channels_last));
+  EXPECT_FALSE(is_contiguous(asked, MemoryFormat::contiguous));
+  EXPECT_EQ(permute(asked, {0, 2, 3, 1}).storage()->id, asked.storage()->id);
+}
+
+TEST_F(ConvOnGpu, WeightGradientsLieAsTheWeight) {
+  const Tensor x = channels_last(randn({2, 8, 6, 6}, DType::float32, gpu_));
+  const Tensor w = contiguous(randn({16, 8, 3, 3}, DType::float32, gpu_), MemoryFormat::channels_last);
+  w.set_requires_grad(true);
+  autograd::backward({sum(conv2d(x, w, {}, 1, 1))});
+  EXPECT_EQ(w.grad().strides(), w.strides());
+}
+
 }  // namespace
 }  // namespace pyflame

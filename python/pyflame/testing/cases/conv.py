@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from . import FLOATS, Case, Spec, distinct, label
+from . import FLOATS, Case, Spec, distinct, label, positive
+from .norm import batch_norm
 
 
 def _pad(x, padding, value=0.0):
@@ -107,6 +108,28 @@ def _convolutions(dtype):
                magnitude=lambda x, w: conv2d(np.abs(x), np.abs(w)), fused_exact=False)
 
 
+def _blocks(dtype):
+    """What networks make of a convolution: normalised, activated, summed, and looked at in another shape. Channels enough for matrix units."""
+    def normalised(y, m, v, g, b):
+        return batch_norm(y, m, v, g, b)
+
+    def block(pf, x, w, m, v, g, b, **kw):
+        return pf.batch_norm(pf.conv2d(x, w, **kw), m, v, g, b)
+
+    def size(x, w, m, v, g, b, **kw):
+        return normalised(conv2d(np.abs(x), np.abs(w), **_settings(kw)) + np.abs(m).max(), 0 * m, v, np.abs(g), np.abs(b))
+
+    for name, x, w, kw in (("3x3", (2, 8, 6, 5), (16, 8, 3, 3), {"padding": 1}), ("1x1", (2, 16, 5, 5), (24, 16, 1, 1), {}), ("depthwise", (2, 8, 7, 6), (8, 1, 3, 3), {"stride": 2, "groups": 8})):
+        c, v = Spec((w[0],), dtype), Spec((w[0],), dtype, positive)
+        common = {"c": 4, "length": int(np.prod(w[1:])) + 3, "magnitude": lambda *a, k=kw: size(*a, **k), "composed": True, "fused_exact": False}
+        yield Case(f"conv2d-batch_norm-relu-{name}-{dtype}", ("conv2d", "batch_norm", "relu"), ("conv2d", "relu"), (Spec(x, dtype), Spec(w, dtype), c, v, c, c),
+                   lambda pf, *a, k=kw: pf.relu(block(pf, *a, **k)), lambda x, w, *a, k=kw: np.maximum(normalised(conv2d(x, w, **_settings(k)), *a), 0), **common)
+        yield Case(f"conv2d-flat-{name}-{dtype}", ("conv2d", "view"), ("conv2d", "conv2d_grad_input", "conv2d_grad_weight"), (Spec(x, dtype), Spec(w, dtype)),
+                   lambda pf, x, w, k=kw: pf.conv2d(x, w, **k).view(x.shape[0], -1), lambda x, w, k=kw: conv2d(x, w, **_settings(k)).reshape(x.shape[0], -1), grad=(0, 1), c=3, length=common["length"],
+                   magnitude=lambda x, w, k=kw: conv2d(np.abs(x), np.abs(w), **_settings(k)).reshape(x.shape[0], -1), fused_exact=False)
+    yield Case(f"contiguous-channels_last-{dtype}", ("contiguous",), ("cast",), (Spec((2, 3, 4, 5), dtype),), lambda pf, x: x.contiguous(memory_format=pf.channels_last), lambda x: x, grad=(0,))
+
+
 def _pools(dtype):
     for i, (s, kw) in enumerate(POOLS):
         yield Case(f"max_pool2d-{dtype}-{i}", ("max_pool2d",), ("max_pool2d", "max_pool2d_grad", "scatter_add", "gather"), (Spec(s, dtype, distinct),),
@@ -123,4 +146,4 @@ def _pools(dtype):
 
 
 def cases():
-    return [case for dtype in FLOATS for make in (_convolutions, _pools) for case in make(dtype)]
+    return [case for dtype in FLOATS for make in (_convolutions, _blocks, _pools) for case in make(dtype)]

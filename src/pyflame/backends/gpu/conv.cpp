@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "pyflame/backends/gpu/conv_output.h"
 #include "pyflame/backends/gpu/dnn.h"
 #include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/kernel.h"
@@ -112,25 +113,31 @@ struct Tile {
 };
 constexpr Tile kSmall{64, 64, 16, 4}, kLarge{128, 128, 8, 8};
 
-std::string tile_source(DType d, bool weight, const Tile& t) {
+// Every kernel's parameters end with the result, the case, and what its group does with an element; `out` of the call is that.
+struct OutText {
+  explicit OutText(DType d, const ConvOutput* output = nullptr)
+      : parameters(output ? output->parameters() : ""),
+        make(output ? "(void)c; " + output->text()
+                    : fmt::format("const pf::ConvStore<{}> out = {{c}};", stored_type(d))) {}
+  std::string parameters, make;
+};
+
+std::string tile_source(DType d, bool weight, const Tile& t, const OutText& out) {
   return kernel_source(
       {"conv/conv.h"}, t.threads(),
-      fmt::format(
-          "(const {0}* a, const {0}* b, {0}* c, pf::C<{0}>* slices, pf::Conv p) {{ pf::conv<{0}, {1}, {2}, {3}, "
-          "{4}, {5}>(a, b, c, slices, p); }}",
-          stored_type(d), weight, t.rows, t.columns, t.depth, t.each));
+      fmt::format("(const {0}* a, const {0}* b, pf::C<{0}>* slices, {0}* c, pf::Conv p{6}) {{ {7} "
+                  "pf::conv<{0}, {1}, {2}, {3}, {4}, {5}>(a, b, slices, p, out); }}",
+                  stored_type(d), weight, t.rows, t.columns, t.depth, t.each, out.parameters, out.make));
 }
 // Matrix units: pieces of eight along k where channels are k's, else along the lines.
 constexpr unsigned kUnitsThreads = 256;
 constexpr int kUnitsColumns = 128;
-std::string units_source(DType d, ConvFace face, int rows) {
-  return kernel_source(
-      {"device/mma.h", "conv/conv.h", "conv/units.h"}, kUnitsThreads,
-      fmt::format(
-          "(const {0}* a, const {0}* b, {0}* c, float* slices, pf::Conv p) {{ pf::conv_units<{0}, {1}, {2}, {3}, {4}, "
-          "{5}>(a, b, c, slices, p); }}",
-          stored_type(d), face == ConvFace::weight, rows, kUnitsColumns, face == ConvFace::result,
-          face != ConvFace::weight));
+std::string units_source(DType d, ConvFace face, int rows, const OutText& out) {
+  return kernel_source({"device/mma.h", "conv/conv.h", "conv/units.h"}, kUnitsThreads,
+                       fmt::format("(const {0}* a, const {0}* b, float* slices, {0}* c, pf::Conv p{6}) {{ {7} "
+                                   "pf::conv_units<{0}, {1}, {2}, {3}, {4}, {5}>(a, b, slices, p, out); }}",
+                                   stored_type(d), face == ConvFace::weight, rows, kUnitsColumns,
+                                   face == ConvFace::result, face != ConvFace::weight, out.parameters, out.make));
 }
 
 std::string join_source(DType d) {
@@ -139,14 +146,14 @@ std::string join_source(DType d) {
       fmt::format("(const pf::C<{0}>* slices, {0}* c, pf::Conv p) {{ pf::conv_join<{0}>(slices, c, p); }}",
                   stored_type(d)));
 }
-std::string direct_source(DType d, bool weight) {
+std::string direct_source(DType d, bool weight, const OutText& out) {
   return kernel_source({"conv/conv.h"}, kFlatThreads,
-                       weight ? fmt::format("(const {0}* g, const {0}* x, {0}* w, pf::Conv p) {{ "
-                                            "pf::conv_direct_weight<{0}, {1}>(g, x, w, p); }}",
+                       weight ? fmt::format("(const {0}* a, const {0}* b, {0}* c, pf::Conv p) {{ "
+                                            "pf::conv_direct_weight<{0}, {1}>(a, b, c, p); }}",
                                             stored_type(d), kFlatThreads)
-                              : fmt::format("(const {0}* w, const {0}* x, {0}* y, pf::Conv p) {{ "
-                                            "pf::conv_direct<{0}>(w, x, y, p); }}",
-                                            stored_type(d)));
+                              : fmt::format("(const {0}* a, const {0}* b, {0}* c, pf::Conv p{1}) {{ {2} "
+                                            "pf::conv_direct<{0}>(a, b, p, out); }}",
+                                            stored_type(d), out.parameters, out.make));
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -187,11 +194,31 @@ Refusal accepts_sizes(const Problem& p) {
   return std::nullopt;
 }
 
+// What becomes of the result's elements, and the launch with the arguments for it.
+class GroupOutput {
+ public:
+  explicit GroupOutput(const Problem& p) {
+    if (p.size() > 1) output_.emplace(p);
+  }
+  OutText text(DType d) const { return OutText(d, output_ ? &*output_ : nullptr); }
+  template <class... Args>
+  void launch(Kernel& kernel, const RunContext& ctx, std::array<unsigned, 3> grid, const Args&... args) {
+    arguments_.clear();
+    (arguments_.add(args), ...);
+    if (output_) output_->append(arguments_, ctx);
+    kernel.run(ctx.device, grid, arguments_.pointers.data(), arguments_.sizes);
+  }
+
+ private:
+  std::optional<ConvOutput> output_;
+  Arguments arguments_;
+};
+
 // Any convolution. Its kernels are made when it is first run, or at once where it is known to run.
 class Implicit final : public Executable {
  public:
   Implicit(const Problem& p, bool at_once)
-      : case_(p), type_(p.graph.device.type), tile_(choose(case_)), shape_(case_.kernel_case()) {
+      : case_(p), type_(p.graph.device.type), tile_(choose(case_)), shape_(case_.kernel_case()), output_(p) {
     split(case_, shape_, tile_.rows, tile_.columns);
     if (at_once) prepare();
   }
@@ -207,7 +234,8 @@ class Implicit final : public Executable {
     const void* a = ctx.bindings[weight ? case_.result.index : case_.weight.index];
     const void* b = ctx.bindings[image ? case_.result.index : case_.image.index];
     void* c = ctx.bindings[case_.made().index];
-    kernel_->launch(ctx.device, grid(tiles(case_, shape_, tile_.rows, tile_.columns)), a, b, c, ctx.workspace, shape_);
+    output_.launch(*kernel_, ctx, grid(tiles(case_, shape_, tile_.rows, tile_.columns)), a, b, ctx.workspace, c,
+                   shape_);
     if (join_)
       join_->launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, ctx.workspace, c, shape_);
   }
@@ -221,13 +249,15 @@ class Implicit final : public Executable {
     return wide && c.dtype != DType::float64 ? kLarge : kSmall;
   }
   void prepare() {
-    kernel_.emplace(type_, tile_.threads(), tile_source(case_.dtype, case_.face == ConvFace::weight, tile_));
+    kernel_.emplace(type_, tile_.threads(),
+                    tile_source(case_.dtype, case_.face == ConvFace::weight, tile_, output_.text(case_.dtype)));
     if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
   }
   ConvCase case_;
   DeviceType type_;
   Tile tile_;
   pf::Conv shape_;
+  GroupOutput output_;
   std::optional<Kernel> kernel_, join_;
 };
 
@@ -235,7 +265,9 @@ class Direct final : public Executable {
  public:
   explicit Direct(const Problem& p)
       : case_(p),
-        kernel_(p.graph.device.type, kFlatThreads, direct_source(case_.dtype, case_.face == ConvFace::weight)),
+        output_(p),
+        kernel_(p.graph.device.type, kFlatThreads,
+                direct_source(case_.dtype, case_.face == ConvFace::weight, output_.text(case_.dtype))),
         shape_(case_.kernel_case()) {}
   void run(const RunContext& ctx) override {
     const int64_t n = case_.made().numel();
@@ -244,13 +276,14 @@ class Direct final : public Executable {
       kernel_.launch(ctx.device, {static_cast<unsigned>(n), 1, 1}, ctx.bindings[case_.result.index],
                      ctx.bindings[case_.image.index], ctx.bindings[case_.weight.index], shape_);
     else
-      kernel_.launch(ctx.device, {groups_for(n, kFlatThreads), 1, 1}, ctx.bindings[case_.weight.index],
+      output_.launch(kernel_, ctx, {groups_for(n, kFlatThreads), 1, 1}, ctx.bindings[case_.weight.index],
                      ctx.bindings[case_.face == ConvFace::image ? case_.result.index : case_.image.index],
                      ctx.bindings[case_.made().index], shape_);
   }
 
  private:
   ConvCase case_;
+  GroupOutput output_;
   Kernel kernel_;
   pf::Conv shape_;
 };
@@ -262,7 +295,8 @@ class Units final : public Executable {
       : case_(p),
         type_(p.graph.device.type),
         rows_(rows_of(case_)),
-        kernel_(type_, kUnitsThreads, units_source(case_.dtype, case_.face, rows_)),
+        output_(p),
+        kernel_(type_, kUnitsThreads, units_source(case_.dtype, case_.face, rows_, output_.text(case_.dtype))),
         own_(p, false) {
     ConvCase turned = case_;
     for (size_t i = 0; i < 2; ++i) {
@@ -306,7 +340,7 @@ class Units final : public Executable {
       workspace += room(o);
     }
     void* c = ctx.bindings[case_.made().index];
-    kernel_.launch(ctx.device, grid(tiles(case_, shape_, rows_, kUnitsColumns)), at[0], at[1], c, parts, shape_);
+    output_.launch(kernel_, ctx, grid(tiles(case_, shape_, rows_, kUnitsColumns)), at[0], at[1], parts, c, shape_);
     if (join_) join_->launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, parts, c, shape_);
   }
 
@@ -319,6 +353,7 @@ class Units final : public Executable {
   ConvCase case_;
   DeviceType type_;
   int rows_;
+  GroupOutput output_;
   Kernel kernel_;
   Implicit own_;  // where pointers are not aligned
   std::array<bool, 2> turned_{};
@@ -334,8 +369,29 @@ bool has_matrix_units(const std::string& arch) {
   return false;
 }
 
+// A group of ours against the library's convolution and a loop after it, in microseconds, with the figures of a large GPU: comparisons
+// alone matter. Elements that are made are read and written once more by the loop.
+Refusal better_cut(const Problem& p) {
+  if (p.size() == 1) return std::nullopt;
+  if (Refusal no = ConvOutput(p).refused()) return no;
+  if (dnn_refuses(p)) return std::nullopt;  // a kernel of ours in any case
+  const ConvCase c(p);
+  constexpr double kLaunch = 2, kLibrary = 5, kBandwidth = 2.5e6, kOwnBandwidth = 1.5e6;  // bytes a microsecond
+  const bool half = dtype_size(c.dtype) == 2;
+  const double own_rate = half ? 100e6 : 10e6, rate = half ? 500e6 : 40e6;  // operations a microsecond
+  const auto count = [](const Operand& o) { return static_cast<double>(o.numel()); };
+  const double flops = 2 * count(c.result) * count(c.weight) / static_cast<double>(c.weight.shape[0]);
+  const double bytes = (count(c.image) + count(c.weight) + count(c.result)) * static_cast<double>(dtype_size(c.dtype));
+  const double own = kLaunch + flops / own_rate + bytes / kOwnBandwidth;
+  const double cut = kLibrary + std::max(flops / rate, bytes / kBandwidth) + kLaunch +
+                     2 * count(c.result) * static_cast<double>(dtype_size(c.dtype)) / kBandwidth;
+  if (own <= cut) return std::nullopt;
+  return fmt::format("{:.1f} us by estimate; the library and a loop after it {:.1f} us", own, cut);
+}
+
 Refusal accepts_units(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
+  if (Refusal no = better_cut(p)) return no;
   if (const std::string& arch = device(p.graph.device.type, p.graph.device.index).arch().name; !has_matrix_units(arch))
     return arch + " has no matrix units";
   ConvCase c(p);
@@ -356,30 +412,37 @@ std::unique_ptr<Executable> make_library(const Problem& p) { return make_dnn(p, 
 
 Refusal accepts_library(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
+  if (p.size() > 1) return "a library's convolution stands alone";
   return dnn_refuses(p);
 }
 
 Refusal accepts_direct(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
   if (!ConvCase(p).few_channels()) return "groups of many channels are products of matrices";
-  return std::nullopt;
+  return p.size() > 1 ? ConvOutput(p).refused() : std::nullopt;
+}
+
+Refusal accepts_implicit(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  return better_cut(p);
 }
 
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
   std::vector<std::pair<std::string, std::string>> all;
+  const OutText plain(dtype);
   for (const bool weight : {false, true}) {
     const std::string face = weight ? "_weight" : "";
-    all.emplace_back("conv" + face + "_small", tile_source(dtype, weight, kSmall));
-    if (dtype != DType::float64) all.emplace_back("conv" + face + "_large", tile_source(dtype, weight, kLarge));
-    all.emplace_back("conv" + face + "_direct", direct_source(dtype, weight));
+    all.emplace_back("conv" + face + "_small", tile_source(dtype, weight, kSmall, plain));
+    if (dtype != DType::float64) all.emplace_back("conv" + face + "_large", tile_source(dtype, weight, kLarge, plain));
+    all.emplace_back("conv" + face + "_direct", direct_source(dtype, weight, plain));
   }
   if (dtype_size(dtype) == 2)
     for (const int rows : {64, 128})
       for (const ConvFace face : {ConvFace::result, ConvFace::image, ConvFace::weight})
         all.emplace_back(fmt::format("conv_units_{}_{}", static_cast<int>(face), rows),
-                         units_source(dtype, face, rows));
+                         units_source(dtype, face, rows, plain));
   all.emplace_back("conv_join", join_source(dtype));
   all.emplace_back("conv_turn", Turn::source(static_cast<int>(dtype_size(dtype))));
   return all;
@@ -389,7 +452,7 @@ std::span<const Impl> conv_impls(OpId op) {
   static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
                                {"gpu.dnn", accepts_library, make_library},
                                {"gpu.conv.units", accepts_units, make_of<Units>},
-                               {"gpu.conv", accepts_sizes, make_implicit}};
+                               {"gpu.conv", accepts_implicit, make_implicit}};
   switch (op) {
     case OpId::conv2d:
     case OpId::conv2d_grad_input:

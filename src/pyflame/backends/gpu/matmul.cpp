@@ -417,7 +417,7 @@ constexpr Impl kImpls[] = {
 
 std::span<const Impl> matmul_impls(OpId op) { return op == OpId::matmul ? std::span(kImpls) : std::span<const Impl>(); }
 
-std::span<const Impl> epilogue_impls(OpId root) { return matmul_impls(root); }
+std::span<const Impl> epilogue_impls(OpId root) { return root == OpId::matmul ? matmul_impls(root) : conv_impls(root); }
 
 std::string matmul_source(const Problem& p, MatmulEntry entry) {
   if (entry == MatmulEntry::few) return FewVectors(p).best_text();

@@ -126,11 +126,18 @@ PF_DEVICE bool conv_inside(const Conv& p, const ConvPoint& a, const ConvPoint& b
   return (u32)(a.h + b.h) < (u32)p.read_h && (u32)(a.w + b.w) < (u32)p.read_w;
 }
 
+// What is done with an element of the result: `out`, called with its place in the made tensor, its channel and the sum.
+template <class S>
+struct ConvStore {
+  S* c;
+  PF_DEVICE void operator()(i64 at, i64, C<S> x) const { store(c + at, x); }
+};
+
 // A tile of kRows x kColumns of C for each workgroup of (kRows / kEach) * (kColumns / kEach) threads.
-// Output and input's gradient: a = weight, b = what is read, c = the result. Weight's gradient: a = the output's gradient (whose
-// places are `made`), b = the input, c = the weight's gradient, or with several splits their slices [split][group][i][j].
-template <class S, bool kWeight, int kRows, int kColumns, int kDepth, int kEach>
-PF_DEVICE void conv(const S* a, const S* b, S* c, C<S>* slices, const Conv& p) {
+// Output and input's gradient: a = weight, b = what is read. Weight's gradient: a = the output's gradient (whose
+// places are `made`), b = the input, and the result is the weight's gradient, or with several splits their slices [split][group][i][j].
+template <class S, bool kWeight, int kRows, int kColumns, int kDepth, int kEach, class Out>
+PF_DEVICE void conv(const S* a, const S* b, C<S>* slices, const Conv& p, const Out& out) {
   using T = C<S>;
   constexpr int kAcross = kColumns / kEach, kDown = kRows / kEach, kThreads = kAcross * kDown;
   PF_SHARED T as[kDepth][kRows + 1], bs[kDepth][kColumns + 1];
@@ -173,7 +180,7 @@ PF_DEVICE void conv(const S* a, const S* b, S* c, C<S>* slices, const Conv& p) {
   }
   barrier();
   const i64 c_row = kWeight ? p.weight.n : p.made.c;
-  c += kWeight ? g.group * p.weight_group : first * p.made.c;
+  const i64 base = kWeight ? g.group * p.weight_group : first * p.made.c;
   for (int i = 0; i < kEach; ++i)
     for (int j = 0; j < kEach; ++j) {
       const int column = tx + j * kAcross;
@@ -181,7 +188,7 @@ PF_DEVICE void conv(const S* a, const S* b, S* c, C<S>* slices, const Conv& p) {
       if (row >= g.rows || col >= g.columns) continue;
       if (kWeight && p.splits > 1)
         slices[(((i64)g.split * p.groups + g.group) * g.rows + row) * g.columns + col] = sums[i][j];
-      else store(c + row * c_row + cols[column].other, sums[i][j]);
+      else out(base + row * c_row + cols[column].other, first + row, sums[i][j]);
     }
 }
 
@@ -199,13 +206,16 @@ PF_DEVICE void conv_join(const C<S>* slices, S* c, const Conv& p) {
 }
 
 // Few channels in a group (depthwise): a thread for each element of the result, which is made by a handful of products.
-template <class S>
-PF_DEVICE void conv_direct(const S* weight, const S* read, S* made, const Conv& p) {
+template <class S, class Out>
+PF_DEVICE void conv_direct(const S* weight, const S* read, const Conv& p, const Out& out) {
   const i64 plane = (i64)p.made_h * p.made_w, channels = (i64)p.groups * p.made_channels;
   const i64 count = p.images * channels * plane;
   for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
-    const int iw = (int)(e % p.made_w), ih = (int)(e / p.made_w % p.made_h);
-    const i64 channel = e / plane % channels, n = e / plane / channels, g = channel / p.made_channels;
+    // Neighbouring threads take neighbouring pixels of a plane, or neighbouring channels where those lie together.
+    const bool last = p.made.c == 1;
+    const i64 n = e / plane / channels, rest = e % (plane * channels), channel = last ? rest % channels : rest / plane;
+    const i64 pixel = last ? rest / channels : rest % plane, g = channel / p.made_channels;
+    const int iw = (int)(pixel % p.made_w), ih = (int)(pixel / p.made_w);
     const S* row = weight + g * p.weight_group + channel % p.made_channels * p.weight.n;
     const S* plane0 = read + n * p.read.n + g * p.read_channels * p.read.c;
     C<S> sum = 0;
@@ -222,7 +232,7 @@ PF_DEVICE void conv_direct(const S* weight, const S* read, S* made, const Conv& 
                          load(row + c * p.weight.c + kh * p.weight.h + kw * p.weight.w), sum);
       }
     }
-    store(made + n * p.made.n + channel * p.made.c + ih * p.made.h + iw * p.made.w, sum);
+    out(n * p.made.n + channel * p.made.c + ih * p.made.h + iw * p.made.w, channel, sum);
   }
 }
 

@@ -23,10 +23,10 @@ struct ConvTile {
   static PF_DEVICE S* at(S* tile, int line, int k) { return tile + (kAlong ? line * kStride + k : k * kStride + line); }
 };
 
-// a, b, c, slices: as conv() of conv.h. kA, kB: pieces of a, of b are along k.
+// a, b, slices, out: as conv() of conv.h. kA, kB: pieces of a, of b are along k.
 #if defined(PF_MATRIX_LINES) || defined(PF_MATRIX_SYNC)
-template <class S, bool kWeight, int kRows, int kColumns, bool kA, bool kB>
-PF_DEVICE void conv_units(const S* a, const S* b, S* c, float* slices, const Conv& p) {
+template <class S, bool kWeight, int kRows, int kColumns, bool kA, bool kB, class Out>
+PF_DEVICE void conv_units(const S* a, const S* b, float* slices, const Conv& p, const Out& out) {
   constexpr int kDepth = 32, kThreads = 256;
   constexpr int kWaves = kThreads / kWave, kDown = 2, kAcross = kWaves / kDown;
   constexpr int kTilesDown = kRows / kDown / 16, kTilesAcross = kColumns / kAcross / 16;
@@ -120,7 +120,7 @@ PF_DEVICE void conv_units(const S* a, const S* b, S* c, float* slices, const Con
   }
 
   const i64 c_row = kWeight ? p.weight.n : p.made.c;
-  c += kWeight ? g.group * p.weight_group : first * p.made.c;
+  const i64 base = kWeight ? g.group * p.weight_group : first * p.made.c;
 #pragma unroll
   for (int i = 0; i < kTilesDown; ++i)
 #pragma unroll
@@ -132,13 +132,13 @@ PF_DEVICE void conv_units(const S* a, const S* b, S* c, float* slices, const Con
         if (row >= g.rows || col >= g.columns) continue;
         if (kWeight && p.splits > 1)
           slices[(((i64)g.split * p.groups + g.group) * g.rows + row) * g.columns + col] = sums[i][j].v[n];
-        else store(c + row * c_row + cols[column].other, sums[i][j].v[n]);
+        else out(base + row * c_row + cols[column].other, first + row, sums[i][j].v[n]);
       }
 }
 #else
 // Without matrix units the multiply-adds of conv() do better: the host does not launch this.
-template <class S, bool kWeight, int kRows, int kColumns, bool kA, bool kB>
-PF_DEVICE void conv_units(const S*, const S*, S*, float*, const Conv&) {}
+template <class S, bool kWeight, int kRows, int kColumns, bool kA, bool kB, class Out>
+PF_DEVICE void conv_units(const S*, const S*, float*, const Conv&, const Out&) {}
 #endif
 #endif
 
