@@ -14,8 +14,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 constexpr int64_t kMostVecs = 8, kColumns = 16;
-// Slices of rows: of 8 rows, but few rows make as many slices as keep a GPU busy, and many rows no more than are quickly summed.
-constexpr int64_t kRowsPerSlice = 8, kFewSlices = 128, kMostSlices = 512;
+constexpr int64_t kRowsEach = 4, kFewSlices = 128, kMostSlices = 512;
 
 struct NormRows {  // pf::NormRows
   int64_t rows, n, x_row, x_step, g_row, g_step, w_step, b_step;
@@ -120,12 +119,11 @@ class NormGrad final : public Executable {
     rows_ = rows_of(x_, &g_, has_weight_ ? &w_ : nullptr, nullptr);
     layout_ = layout_of(rows_.n, dtype_size(x_.dtype), kMostVecs / 2);
     if (!plain_rows(x_) || !plain_rows(g_) || (has_weight_ && w_.strides[0] != 1)) layout_ = {};
-    slices_ =
-        std::clamp<int64_t>(rows_.rows / kRowsPerSlice, std::clamp<int64_t>(rows_.rows, 1, kFewSlices), kMostSlices);
-    if (layout_.vecs > 0) {
-      groups_ = (slices_ + layout_.rows_per_group() - 1) / layout_.rows_per_group();
-      slices_ = groups_ * layout_.rows_per_group();
-    }
+    // Slices of rows, each summed by itself: as many as keep a GPU busy, and no more than are quickly summed.
+    const int64_t together = layout_.vecs > 0 ? layout_.rows_per_group() : 1;
+    const auto slices_of = [&](int64_t rows_each) { return (rows_.rows + rows_each - 1) / rows_each; };
+    slices_ = std::clamp<int64_t>(slices_of(together * kRowsEach),
+                                  std::clamp<int64_t>(slices_of(together), 1, kFewSlices), kMostSlices);
     device_ = p.graph.device.type;
     make_kernels();
   }
@@ -142,7 +140,7 @@ class NormGrad final : public Executable {
     void* const dx = ctx.bindings[dx_.index];
     void* const w = ctx.bindings[w_.index];
     if (fast_ && aligned(ctx, {&x_, &g_, &dx_, has_weight_ ? &w_ : &x_})) {
-      fast_->launch(ctx.device, {static_cast<unsigned>(groups_), 1, 1}, g, x, mean, rstd, w, dx, ctx.workspace, rows_);
+      fast_->launch(ctx.device, {static_cast<unsigned>(slices_), 1, 1}, g, x, mean, rstd, w, dx, ctx.workspace, rows_);
     } else {
       if (!any_) make_general_kernels();
       if (rows_.rows > 0) any_->launch(ctx.device, {groups_for(rows_.rows, 1), 1, 1}, g, x, mean, rstd, w, dx, rows_);
@@ -196,7 +194,7 @@ class NormGrad final : public Executable {
   bool centered_ = false, has_weight_ = false, totals_ = false;
   NormRows rows_{};
   Layout layout_;
-  int64_t slices_ = 1, groups_ = 1;
+  int64_t slices_ = 1;
   std::optional<Kernel> fast_, any_, slice_totals_, sum_;
 };
 

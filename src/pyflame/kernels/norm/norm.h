@@ -125,7 +125,22 @@ PF_DEVICE void norm_any(const S* x, const S* w, const S* b, S* y, C<S>* means, C
   }
 }
 
-// dx, and for each part of each workgroup the sums of its rows: totals is [2 (weight, bias)][parts][n].
+// to[i] = the sum of v over the parts of the workgroup, for the columns i of its k-th vectors; all threads of the workgroup take part.
+template <int kThreads, int kPart, class T, int N>
+PF_DEVICE void sum_parts(const T (&v)[N], T* to, int k, i64 n) {
+  constexpr int kColumns = kPart * N, kParts = kThreads / kPart;
+  PF_SHARED T values[kThreads * N];
+  for (int j = 0; j < N; ++j) values[(int)thread() * N + j] = v[j];
+  barrier();
+  for (int c = (int)thread(); c < kColumns; c += kThreads) {
+    T sum = values[c];
+    for (int p = 1; p < kParts; ++p) sum += values[p * kColumns + c];
+    if (k * kColumns + c < n) to[k * kColumns + c] = sum;
+  }
+  barrier();
+}
+
+// dx, and for each workgroup the sums of its rows: totals is [2 (weight, bias)][groups][n].
 template <class S, int kThreads, int kPart, int kVecs, bool kCentered, bool kWeight, bool kTotals>
 PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C<S>* rstds, const S* w, S* dx,
                               C<S>* totals, const NormRows& a) {
@@ -173,15 +188,11 @@ PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C
     }
   }
   if constexpr (kTotals) {
-    const i64 parts = (i64)groups().x * kRows, at = ((i64)group().x * kRows + part) * a.n;
+    const i64 at = (i64)group().x * a.n;
 #pragma unroll
     for (int k = 0; k < kVecs; ++k) {
-      const int i = (k * kPart + t) * N;
-      if (i >= a.n) continue;
-      for (int j = 0; j < N; ++j) {
-        totals[at + i + j] = dw[k][j];
-        if (kCentered) totals[parts * a.n + at + i + j] = db[k][j];
-      }
+      sum_parts<kThreads, kPart>(dw[k], totals + at, k, a.n);
+      if (kCentered) sum_parts<kThreads, kPart>(db[k], totals + groups().x * a.n + at, k, a.n);
     }
   }
 }
