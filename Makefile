@@ -108,14 +108,19 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 	$(PY) tools/gen_amd_model.py --check
 	$(PY) tools/run_doc_blocks.py
 
-# Kernels as AMD code, with a real ROCm and no GPU. ROCM_ROOT: ROCm's folder, or that of a script that unpacks one (with env.sh).
-ROCM_ROOT ?= $(or $(ROCM_PATH),/opt/rocm)
+# Kernels as AMD code, with a real ROCm and no GPU. ROCM_ROOT: ROCm's folder, or one that tools/rocm/get.sh made (with env.sh). Where there is
+# none, it makes one in build/rocm.
+OWN_ROCM  := $(abspath build/rocm)
+ROCM_ROOT ?= $(or $(ROCM_PATH),$(wildcard /opt/rocm),$(OWN_ROCM))
 KERNEL_TESTS = PYFLAME_BIN=$(abspath $(BUILD)/bin/pyflame) PYFLAME_TEST_ROCM_ROOT=$(ROCM_ROOT) PYFLAME_TEST_KERNELS=$(abspath $(BUILD)/tests/cpp/pyflame_backends_test)
-.PHONY: kernel-budgets rocm-full test-rocjitsu
-kernel-budgets: build  ## what each GPU kernel may have of registers and memory becomes what it has now; a reviewer reads the difference
+.PHONY: rocm kernel-budgets rocm-full test-rocjitsu
+rocm:  ## a real ROCm for compiling on a machine without one, in build/rocm (0.7 GB of Debian's packages)
+	@[ '$(ROCM_ROOT)' != '$(OWN_ROCM)' ] || ROCM_ROOT=$(OWN_ROCM) tools/rocm/get.sh
+
+kernel-budgets: build rocm  ## what each GPU kernel may have of registers and memory becomes what it has now; a reviewer reads the difference
 	$(PY) tools/kernel_code.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame
 
-rocm-full: build  ## every GPU kernel compiled by ROCm for every AMD architecture that is known
+rocm-full: build rocm  ## every GPU kernel compiled by ROCm for every AMD architecture that is known
 	$(KERNEL_TESTS) PYFLAME_TEST_KERNEL_ARCHS=all $(PYTEST) tests/kernels
 
 # AMD's functional emulator, where it is installed: its library, its folder of device configurations, the GPUs to emulate. ROCM_ROOT's
@@ -145,7 +150,7 @@ test-emulator: install-venv  ## the tests of the GPU backend over the wave emula
 	for run in $(EMULATOR_RUNS); do \
 	  export PYFLAME_EMULATOR_ARCH=$${run%:*} PYFLAME_EMULATOR_ORDER=$${run#*:}; echo "--- $$PYFLAME_EMULATOR_ARCH, order of threads: $$PYFLAME_EMULATOR_ORDER"; \
 	  $(EMULATED) $(BUILD)/tests/cpp/pyflame_backends_test --gtest_brief=1 --gtest_filter='$(EMULATOR_TESTS)' || rc=1; \
-	  $(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) tests/ops || rc=1; \
+	  $(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_EMULATOR_DEVICES=2 PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) tests/ops || rc=1; \
 	done; exit $$rc
 
 BENCH_ARGS ?= --benchmark_min_time=0.2

@@ -83,6 +83,14 @@ Tensors grad_composed(const Tensor& grad, const Tensor& q0, const Tensor& k0, co
           cast(sum_heads(dv, v0.size(1)), v0.dtype())};
 }
 
+// As x, whose heads may lie within each position, [B, T, H, D], as a layer's product leaves them: what follows wants to read them so.
+OutSpec lying_as(const Tensor& x) {
+  const Dims &s = x.shape(), &t = x.strides();
+  if (s.numel() > 0 && t[3] == 1 && t[1] >= s[3] && t[2] >= s[1] * t[1])
+    return {s, x.dtype(), Dims{s[2] * s[1] * s[3], s[3], s[1] * s[3], 1}};
+  return {s, x.dtype()};
+}
+
 // q [B, H, T, D], k and v [B, Hk, S, D], mask [B, H, T, S] or undefined.
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Setup& s) {
   const AttentionAttrs a{s.causal ? 1 : 0, s.has_mask ? 1 : 0};
@@ -90,7 +98,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
   if (s.has_mask) ins.emplace_back(mask);
   ins.emplace_back(Scalar(s.scale), DType::float64);
   ins.emplace_back(Scalar(s.kv_length), DType::int64);
-  const OutSpec outs[] = {{q.shape(), q.dtype()}, {leading(q, 1), DType::float32}};
+  const OutSpec outs[] = {lying_as(q), {leading(q, 1), DType::float32}};
   const Tensors r = emit_many(OpId::attention, ins, outs, a);
   // Without a mask the query stands in its place among the saved tensors.
   attach("scaled_dot_product_attention", {r[0]}, {q, k, v}, {q, k, v, r[0], r[1], s.has_mask ? mask : q},
@@ -103,7 +111,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
            if (s.has_mask) args.emplace_back(mask0);
            args.emplace_back(Scalar(s.scale), DType::float64);
            args.emplace_back(Scalar(s.kv_length), DType::int64);
-           const OutSpec specs[] = {{q0.shape(), q0.dtype()}, {k0.shape(), k0.dtype()}, {v0.shape(), v0.dtype()}};
+           const OutSpec specs[] = {lying_as(q0), lying_as(k0), lying_as(v0)};
            return emit_many(OpId::attention_grad, args, specs, a);
          });
   return r[0];
