@@ -6,7 +6,7 @@
 #
 # It is Debian's build, fetched by apt from Debian's archive (or, once that has moved on, from its snapshot of the day the versions were
 # written down) and held to the checksums in packages.txt. The libraries want a newer C library than most machines have: it is unpacked
-# beside them, and a program runs over it by ROCM_LDSO (tools/kernel_code.py does). About 0.7 GB to fetch and 4 GB on disk.
+# beside them, and a program runs over it by ROCM_LDSO (tools/kernel_code.py does). About 0.7 GB to fetch and as much on disk.
 #   ROCM_ROOT     where to; required
 #   ROCM_CACHE    keep the packages there; default: nowhere
 #   ROCM_TENSILE  1: the math libraries' own kernels too, which only a GPU (or an emulated one) needs; 2 GB more on disk
