@@ -90,7 +90,8 @@ class Builder {
     matmul(p, v, given(SdpaTensor::out, p_.queries));
   }
 
-  // dq is a product like the others: where it is summed in memory instead, as engines would rather have it, its bits vary.
+  // dq is a product like the others: where it is summed in memory instead, as engines would rather have it, its bits vary, though no note of
+  // the engine says so.
   void backward() {
     const Tensor q = given(SdpaTensor::q, p_.queries), k = given(SdpaTensor::k, p_.keys, true),
                  v = given(SdpaTensor::v, p_.keys, true), grad = given(SdpaTensor::grad, p_.queries);
@@ -224,9 +225,38 @@ class Builder {
   bool ok_ = true;
 };
 
+// The deterministic gradient keeps the scores of all heads in memory: so it goes over batches, or heads, in parts of so much.
+constexpr int64_t kMostScores = int64_t{512} << 20;
+
+// A part of a problem, as large as the others, and how many there are along batches and heads of keys.
+struct Parts {
+  SdpaProblem each;
+  int64_t batches = 1, heads = 1;
+};
+
+int64_t largest_divisor(int64_t n, int64_t most) {
+  int64_t d = std::clamp<int64_t>(most, 1, n);
+  while (n % d != 0) --d;
+  return d;
+}
+
+Parts parts_of(const SdpaProblem& p) {
+  Parts parts{p};
+  if (!p.gradient) return parts;
+  const int64_t batches = p.queries[0], heads = p.queries[1], groups = p.keys[1];
+  const int64_t of_group = heads / groups * p.queries[2] * p.keys[2] * dtype_size(p.dtype);
+  const int64_t together = largest_divisor(groups, kMostScores / of_group);
+  const int64_t batch = together < groups ? 1 : largest_divisor(batches, kMostScores / (of_group * groups));
+  parts.batches = batches / batch, parts.heads = groups / together;
+  parts.each.queries[0] = parts.each.keys[0] = batch;
+  parts.each.queries[1] = heads / groups * together, parts.each.keys[1] = together;
+  return parts;
+}
+
 class Plan final : public SdpaPlan {
  public:
-  Plan(const SdpaProblem& p, std::unique_ptr<Execution> e) : execution_(std::move(e)) {
+  Plan(const SdpaProblem& p, const Parts& parts, const Execution& known) : problem_(p), parts_(parts) {
+    for (int64_t i = 0; i < parts.batches * parts.heads; ++i) executions_.push_back(known.another());
     const auto last = static_cast<int64_t>(p.gradient ? SdpaTensor::dv : SdpaTensor::lse);
     for (int64_t t = 0; t <= last; ++t) take(t, nullptr);
     tensors_ = ids_.size();
@@ -235,27 +265,42 @@ class Plan final : public SdpaPlan {
     if (!p.gradient) return;
     take(kOne, &values_.one);
     take(kDelta, nullptr);
-    const auto rows = static_cast<size_t>(p.queries[0] * p.queries[1] * p.queries[2]);
-    delta_bytes_ = (rows * sizeof(float) + 255) / 256 * 256;
+    const Dims& q = parts.each.queries;
+    delta_bytes_ = (static_cast<size_t>(q[0] * q[1] * q[2]) * sizeof(float) + 255) / 256 * 256;
   }
-  size_t workspace() const override { return delta_bytes_ + execution_->workspace(); }
+  size_t workspace() const override { return delta_bytes_ + executions_[0]->workspace(); }
   void run(GpuDevice& device, const std::array<void*, kSdpaTensors>& tensors, double scale, void* workspace) override {
     if (const auto now = static_cast<float>(scale); now != values_.scale) {
       values_.scale = now;
-      execution_->forget();
+      for (auto& e : executions_) e->forget();
     }
-    std::copy_n(tensors.begin(), tensors_, pointers_.begin());
     if (delta_bytes_) pointers_.back() = workspace;
-    execution_->run(device, "scaled_dot_product_attention", ids_, pointers_,
-                    static_cast<char*>(workspace) + delta_bytes_);
+    auto* const room = static_cast<char*>(workspace) + delta_bytes_;
+    for (size_t i = 0; i < executions_.size(); ++i) {
+      for (size_t t = 0; t < tensors_; ++t)
+        pointers_[t] = static_cast<char*>(tensors[t]) + offset(static_cast<SdpaTensor>(t), static_cast<int64_t>(i));
+      executions_[i]->run(device, "scaled_dot_product_attention", ids_, pointers_, room);
+    }
   }
 
  private:
+  // Bytes before the tensor's part.
+  int64_t offset(SdpaTensor t, int64_t part) const {
+    const Dims& q = problem_.queries;
+    const bool of_keys = t == SdpaTensor::k || t == SdpaTensor::v || t == SdpaTensor::dk || t == SdpaTensor::dv;
+    const Dims& each = of_keys ? parts_.each.keys : parts_.each.queries;
+    const int64_t batch = part / parts_.heads * each[0], head = part % parts_.heads * each[1];
+    if (t == SdpaTensor::lse) return (batch * q[1] + head) * q[2] * static_cast<int64_t>(sizeof(float));
+    const Dims& s = problem_.strides[static_cast<size_t>(t)];
+    return (batch * s[0] + head * s[1]) * dtype_size(problem_.dtype);
+  }
   void take(int64_t id, void* pointer) {
     ids_.push_back(id);
     pointers_.push_back(pointer);
   }
-  std::unique_ptr<Execution> execution_;
+  SdpaProblem problem_;
+  Parts parts_;
+  std::vector<std::unique_ptr<Execution>> executions_;  // of the parts: each has its own pack
   Values values_;
   std::vector<int64_t> ids_;
   std::vector<void*> pointers_;  // of tensors, then of numbers, then delta
@@ -277,9 +322,14 @@ std::unique_ptr<Execution> find_plan(const Functions& f, Handle handle, const Sd
 std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, std::string* why) {
   const Functions* f = functions(why);
   if (!f) return nullptr;
+  const Parts parts = parts_of(p);
+  if (p.gradient &&
+      parts.each.queries[1] / parts.each.keys[1] * p.queries[2] * p.keys[2] * dtype_size(p.dtype) > kMostScores) {
+    if (why) *why = "cudnn would keep the scores in memory, and they are too many";
+    return nullptr;
+  }
   std::vector<int64_t> key{device.index(), p.gradient, p.causal, static_cast<int64_t>(p.dtype)};
-  key.insert(key.end(), p.queries.begin(), p.queries.end());
-  key.insert(key.end(), p.keys.begin(), p.keys.end());
+  for (const Dims& d : {parts.each.queries, parts.each.keys}) key.insert(key.end(), d.begin(), d.end());
   for (const Dims& s : p.strides) key.insert(key.end(), s.begin(), s.end());
   static std::mutex mutex;
   static auto* known = new std::map<std::vector<int64_t>, std::unique_ptr<Execution>>;
@@ -287,9 +337,9 @@ std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, st
   auto it = known->find(key);
   if (it == known->end()) {
     const Handle handle = handle_of(*f, device);
-    it = known->emplace(std::move(key), handle ? find_plan(*f, handle, p) : nullptr).first;
+    it = known->emplace(std::move(key), handle ? find_plan(*f, handle, parts.each) : nullptr).first;
   }
-  if (it->second) return std::make_unique<Plan>(p, it->second->another());
+  if (it->second) return std::make_unique<Plan>(p, parts, *it->second);
   if (why) *why = "cudnn has no deterministic plan for it";
   return nullptr;
 }

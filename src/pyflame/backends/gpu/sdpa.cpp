@@ -12,7 +12,9 @@ namespace {
 
 constexpr int64_t kVector = 8;  // elements that begin at 16 bytes together
 constexpr int64_t kMostWidth = 256;
-constexpr int64_t kLeastLength = 128;  // below it our own kernels take no longer
+// Below these our own kernels take no longer, and a plan for a new shape takes tens of milliseconds.
+constexpr int64_t kLeastLength = 128;
+constexpr double kLeastWork = 1 << 27;  // operations of the two products
 
 size_t at(SdpaTensor t) { return static_cast<size_t>(t); }
 
@@ -58,6 +60,7 @@ Refusal refuses_operands(const Node& n) {
     return fmt::format("libraries take heads of 8, 16, ..., {}", kMostWidth);
   if (q.shape[2] < kLeastLength || k.shape[2] < kLeastLength)
     return fmt::format("fewer than {} queries or keys", kLeastLength);
+  if (4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.shape[2]) < kLeastWork) return "too little work";
   // Where they differ in number, the queries are the last ones of a length that is known only when it runs.
   if (n.attr<AttentionAttrs>().causal && q.shape[2] != k.shape[2]) return "causal, and not as many queries as keys";
   for (size_t i = 0; i < kSdpaTensors; ++i) {
