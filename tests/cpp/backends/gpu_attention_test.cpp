@@ -171,17 +171,55 @@ TEST_F(AttentionOnGpu, FewQueriesOverManyKeys) {
   check({.queries = 1, .keys = 2000, .mask = 2, .gradient = false});
 }
 
-// Long enough for a library's entry, where there is one; it refuses the others.
+// Large enough for a library's entry, where there is one; it refuses the others.
 TEST_F(AttentionOnGpu, WhatLibrariesTake) {
+  if (gpu_.type != DeviceType::cuda) GTEST_SKIP() << "this device's libraries have no attention";
   for (const bool causal : {false, true}) {
-    check({.batch = 1, .queries = 256, .keys = 256, .causal = causal});
-    check({.dtype = DType::float16, .queries = 130, .keys = 130, .dim = 72, .causal = causal, .turned = true});
+    check({.heads = 4, .kv_heads = 4, .queries = 256, .keys = 256, .causal = causal});
+    check({.dtype = DType::float16,
+           .heads = 4,
+           .kv_heads = 4,
+           .queries = 260,
+           .keys = 260,
+           .dim = 72,
+           .causal = causal,
+           .turned = true});
   }
-  check({.batch = 1, .heads = 4, .queries = 128, .keys = 128, .dim = 128, .causal = true, .scale = 0.3});
-  check({.batch = 1, .heads = 6, .kv_heads = 2, .queries = 192, .keys = 192, .causal = true, .turned = true});
-  check({.batch = 1, .queries = 140, .keys = 300});
-  check({.batch = 1, .queries = 140, .keys = 300, .causal = true});
-  check({.batch = 1, .queries = 140, .keys = 300, .kv_length = 200});
+  check({.queries = 256, .keys = 256, .dim = 128, .causal = true, .scale = 0.3});
+  check({.heads = 6, .kv_heads = 2, .queries = 256, .keys = 256, .causal = true, .turned = true});
+  for (const bool causal : {false, true})
+    check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .causal = causal});
+  check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .kv_length = 300});
+}
+
+// Scores of more than a library's plan may keep: it goes over batches or heads in parts.
+TEST_F(AttentionOnGpu, ALargeGradientIsThatOfItsParts) {
+  if (gpu_.type != DeviceType::cuda) GTEST_SKIP() << "this device's libraries have no attention";
+  const auto gradients = [](const std::vector<Tensor>& x) {
+    Tensor in[3];
+    for (size_t i = 0; i < 3; ++i) {
+      in[i] = x[i].detach();
+      in[i].set_requires_grad(true);
+    }
+    autograd::backward({sum(mul(scaled_dot_product_attention(in[0], in[1], in[2], Tensor(), 0, true), x[3]))});
+    return std::vector<Tensor>{in[0].grad(), in[1].grad(), in[2].grad()};
+  };
+  for (const int dim : {0, 1}) {
+    const Dims shape = dim == 0 ? Dims{2, 16, 4096, 64} : Dims{1, 32, 4096, 64};
+    std::vector<Tensor> all;
+    for (int i = 0; i < 4; ++i) all.push_back(randn(shape, DType::bfloat16, gpu_));
+    const std::vector<Tensor> whole = gradients(all);
+    const int64_t half = shape[dim] / 2;
+    for (const int64_t start : {int64_t{0}, half}) {
+      std::vector<Tensor> part;
+      for (const Tensor& x : all) part.push_back(narrow(x, dim, start, half));
+      const std::vector<Tensor> got = gradients(part);
+      for (size_t i = 0; i < 3; ++i) {
+        SCOPED_TRACE(fmt::format("gradient {} from {} along {}", i, start, dim));
+        expect_same(narrow(whole[i], dim, start, half), got[i]);
+      }
+    }
+  }
 }
 
 TEST_F(AttentionOnGpu, OtherDtypes) {

@@ -232,6 +232,7 @@ constexpr int64_t kMostScores = int64_t{512} << 20;
 struct Parts {
   SdpaProblem each;
   int64_t batches = 1, heads = 1;
+  bool fits = true;  // one part does
 };
 
 int64_t largest_divisor(int64_t n, int64_t most) {
@@ -245,6 +246,7 @@ Parts parts_of(const SdpaProblem& p) {
   if (!p.gradient) return parts;
   const int64_t batches = p.queries[0], heads = p.queries[1], groups = p.keys[1];
   const int64_t of_group = heads / groups * p.queries[2] * p.keys[2] * dtype_size(p.dtype);
+  parts.fits = of_group <= kMostScores;
   const int64_t together = largest_divisor(groups, kMostScores / of_group);
   const int64_t batch = together < groups ? 1 : largest_divisor(batches, kMostScores / (of_group * groups));
   parts.batches = batches / batch, parts.heads = groups / together;
@@ -323,8 +325,7 @@ std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, st
   const Functions* f = functions(why);
   if (!f) return nullptr;
   const Parts parts = parts_of(p);
-  if (p.gradient &&
-      parts.each.queries[1] / parts.each.keys[1] * p.queries[2] * p.keys[2] * dtype_size(p.dtype) > kMostScores) {
+  if (!parts.fits) {
     if (why) *why = "cudnn would keep the scores in memory, and they are too many";
     return nullptr;
   }
