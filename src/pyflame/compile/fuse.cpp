@@ -158,6 +158,11 @@ class Fuser {
         std::tie(last, before) = dependencies(n);
       }
       if (last >= 0 && join(index, last)) return;
+      // What the later group computes may come first: a scale for each channel, recorded after the convolution that it scales.
+      if (before >= 0 && at(last).dep < before && join(index, before)) {
+        move_before(last, before);
+        return;
+      }
       const int newest = static_cast<int>(groups_.size()) - 1;
       for (int k = newest; k > last && k > newest - kNeighbours; --k)
         if (shares_input(n, at(k)) && join(index, k)) return;
@@ -366,6 +371,7 @@ class Fuser {
     at(from).group.nodes.clear();
     at(from).group.roles.clear();
     at(from).open = false;
+    at(into).dep = dependency_of(into);  // joining took what moved for a dependency of itself
     for (int k = into + 1; k < static_cast<int>(groups_.size()); ++k)  // what moved back is found there now
       if (at(k).dep >= from) at(k).dep = std::max(at(k).dep, into);
     const int size = static_cast<int>(groups_.size());
@@ -379,6 +385,37 @@ class Fuser {
           writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true, size);
     }
     return true;
+  }
+
+  // Latest group that a group depends on: they all come before it.
+  int dependency_of(int grp) const {
+    int dep = -1;
+    for (int32_t m : groups_[static_cast<size_t>(grp)].group.nodes) {
+      const Node& n = g_.nodes[static_cast<size_t>(m)];
+      for (const Operand& o : n.ins)
+        if (!o.is_param) dep = std::max(dep, latest(slot(o), true, grp));
+      for (const Operand& o : n.outs) dep = std::max({dep, latest(slot(o), true, grp), latest(slot(o), false, grp)});
+    }
+    return dep;
+  }
+
+  // Group `late`, which needs nothing from `early` on, runs before it.
+  void move_before(int late, int early) {
+    std::rotate(groups_.begin() + early, groups_.begin() + late, groups_.begin() + late + 1);
+    const auto now = [&](int& k) {
+      if (k == late) k = early;
+      else if (k >= early && k < late) ++k;
+    };
+    for (Building& b : groups_) now(b.dep);
+    for (int& k : reader_) now(k);
+    for (int& k : writer_) now(k);
+    const int size = static_cast<int>(groups_.size());
+    for (int32_t m : at(early).group.nodes) {  // others between the two may have read the same
+      const Node& n = g_.nodes[static_cast<size_t>(m)];
+      for (const Operand& o : n.ins)
+        if (!o.is_param) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
+      for (const Operand& o : n.outs) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
+    }
   }
 
   // Latest group before `end` with a node that reads (writes) the slot.

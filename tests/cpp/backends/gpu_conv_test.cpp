@@ -8,7 +8,9 @@
 #include "pyflame/backends/gpu/batch_norm.h"
 #include "pyflame/backends/gpu/conv.h"
 #include "pyflame/backends/gpu/pool.h"
+#include "pyflame/compile/explain.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/record/recorder.h"
 #include "pyflame/runtime/device.h"
 
 namespace pyflame {
@@ -217,6 +219,37 @@ TEST_F(ConvOnGpu, ALayoutThatNobodyAskedForIsNotSeen) {
   EXPECT_TRUE(is_contiguous(asked, MemoryFormat::channels_last));
   EXPECT_FALSE(is_contiguous(asked, MemoryFormat::contiguous));
   EXPECT_EQ(permute(asked, {0, 2, 3, 1}).storage()->id, asked.storage()->id);
+}
+
+TEST_F(ConvOnGpu, NormalisationInEvaluationIsPartOfTheConvolution) {
+  const grad_mode::Guard no_grad(false);
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16})
+    for (const int64_t groups : {1, 8}) {
+      const auto make = [&](const Dims& s) { return cast(add(abs(randn(s, DType::float32, Device{})), 0.5), d); };
+      const Dims channels{16};
+      const Tensor x = make({2, 8, 6, 5}), w = make({16, 8 / groups, 3, 3}), m = make(channels), v = make(channels),
+                   g = make(channels), b = make(channels);
+      const auto block = [&](const auto& at) {
+        return relu(
+            batch_norm(conv2d(at(x), at(w), {}, 1, 1, 1, groups), at(m), at(v), at(g), at(b), false, 0.1, 1e-5));
+      };
+      const Tensor want = block([](const Tensor& t) { return cast(t, DType::float64); });
+      const Tensors host{x, w, m, v, g, b};
+      Tensors given;
+      for (const Tensor& t : host) given.push_back(to_device(t, gpu_));
+      synchronize();
+      explain_start();
+      const Tensor got = block([&](const Tensor& t) {
+        for (size_t i = 0; i < host.size(); ++i)
+          if (host[i].same(t)) return given[i];
+        return Tensor();
+      });
+      synchronize();
+      const std::string text = explain_stop();
+      EXPECT_NE(text.find("conv2d with epilogue"), std::string::npos) << text;
+      EXPECT_EQ(text.find("loop over (2, 16, 6, 5)"), std::string::npos) << text;
+      expect_near(got, want, tolerance(d), std::string(dtype_name(d)));
+    }
 }
 
 TEST_F(ConvOnGpu, WeightGradientsLieAsTheWeight) {
