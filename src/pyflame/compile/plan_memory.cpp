@@ -93,56 +93,100 @@ std::pair<int32_t, int32_t> takes_over(const Graph& g, const Node& n) {
   return {a, b};
 }
 
+// Per slot: the steps that use it.
+struct Lifetimes {
+  std::vector<int> first, last;
+  std::vector<bool> elided;
+  std::vector<int32_t> over;  // the slot whose last reader writes this one; -1: none
+
+  explicit Lifetimes(const Program& p)
+      : first(p.graph.slots.size(), -1), last(first), elided(first.size(), true), over(first.size(), -1) {
+    const Graph& g = p.graph;
+    for (size_t k = 0; k < p.steps.size(); ++k) {
+      const Group& group = p.steps[k].group;
+      auto visit = [&](const Operand& o) {
+        if (o.is_param) return;
+        const auto s = static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot);
+        if (first[s] < 0) first[s] = static_cast<int>(k);
+        last[s] = static_cast<int>(k);
+        if (!group.elided[static_cast<size_t>(o.index)]) elided[s] = false;
+      };
+      for (int32_t m : group.nodes) {
+        for (const Operand& o : g.nodes[static_cast<size_t>(m)].ins) visit(o);
+        for (const Operand& o : g.nodes[static_cast<size_t>(m)].outs) visit(o);
+      }
+    }
+    for (const Step& step : p.steps) {
+      const auto [from, to] = takes_over(g, g.nodes[static_cast<size_t>(step.group.nodes[0])]);
+      if (from >= 0 && last[static_cast<size_t>(from)] == first[static_cast<size_t>(to)])
+        over[static_cast<size_t>(to)] = from;
+    }
+  }
+  // Whether `s` may have the bytes of `donor`, all of them.
+  bool follows(size_t s, size_t donor) const {
+    return last[donor] < first[s] || (last[donor] == first[s] && over[s] == static_cast<int32_t>(donor));
+  }
+};
+
+// Places the intervals, and says so in the program.
+void place_in(Program& p, std::vector<Interval> items, const std::vector<bool>& taken, const Lifetimes& life) {
+  const Graph& g = p.graph;
+  p.arena_bytes = place(items, {});
+  if (p.arena_bytes >= kLargeArena) {
+    std::vector<Region> donors;
+    for (size_t d = 0; d < g.slots.size(); ++d)
+      if (g.slots[d].donatable && !taken[d])
+        donors.push_back({g.slots[d].nbytes, static_cast<int32_t>(d), life.last[d]});
+    std::stable_sort(donors.begin(), donors.end(), [](const Region& a, const Region& b) { return a.bytes < b.bytes; });
+    p.arena_bytes = place(items, std::move(donors));
+  }
+  for (const Interval& it : items) {
+    if (it.slot < 0) {
+      p.steps[static_cast<size_t>(-1 - it.slot)].workspace_offset = it.offset;
+      continue;
+    }
+    Placement& at = p.placements[static_cast<size_t>(it.slot)];
+    at.offset = it.offset;
+    at.donor = it.donor;
+  }
+}
+
 }  // namespace
 
 void plan_memory(Program& p, bool enabled) {
   const Graph& g = p.graph;
   const size_t n = g.slots.size();
-  std::vector<int> first(n, -1), last(n, -1);
-  std::vector<bool> elided(n, true);
-  for (size_t k = 0; k < p.steps.size(); ++k) {
-    Step& step = p.steps[k];
-    auto visit = [&](const Operand& o) {
-      if (o.is_param) return;
-      const auto s = static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot);
-      if (first[s] < 0) first[s] = static_cast<int>(k);
-      last[s] = static_cast<int>(k);
-      if (!step.group.elided[static_cast<size_t>(o.index)]) elided[s] = false;
-    };
-    for (int32_t m : step.group.nodes) {
-      for (const Operand& o : g.nodes[static_cast<size_t>(m)].ins) visit(o);
-      for (const Operand& o : g.nodes[static_cast<size_t>(m)].outs) visit(o);
-    }
-  }
-  std::vector<int32_t> over(n, -1);  // per slot: the one whose last reader writes it
-  for (const Step& step : p.steps) {
-    const auto [from, to] = takes_over(g, g.nodes[static_cast<size_t>(step.group.nodes[0])]);
-    if (from >= 0 && last[static_cast<size_t>(from)] == first[static_cast<size_t>(to)])
-      over[static_cast<size_t>(to)] = from;
-  }
+  const Lifetimes life(p);
   p.placements.assign(n, {});
   p.new_bytes = 0;
   std::vector<Interval> items;
   std::vector<bool> taken(n, false);
-  const auto in_arena = [&](size_t s) { return enabled && !g.slots[s].external && !g.slots[s].live && !elided[s]; };
-  std::vector<int> last_of_both(n, -1);  // of a slot of the arena and the one written over it
+  const auto in_arena = [&](size_t s) {
+    return enabled && !g.slots[s].external && !g.slots[s].live && !life.elided[s];
+  };
+  std::vector<int32_t> shared(n, -1);  // per slot of the arena: the one that is written over it
+  for (size_t s = 0; s < n; ++s)
+    if (const int32_t from = life.over[s];
+        from >= 0 && in_arena(s) && in_arena(static_cast<size_t>(from)) && life.over[static_cast<size_t>(from)] < 0)
+      shared[static_cast<size_t>(from)] = static_cast<int32_t>(s);
+  const auto shares = [&](size_t s) {
+    return life.over[s] >= 0 && shared[static_cast<size_t>(life.over[s])] == static_cast<int32_t>(s);
+  };
   for (size_t s = 0; s < n; ++s) {
     const SlotInfo& slot = g.slots[s];
     Placement& place_of = p.placements[s];
     if (slot.external) continue;
-    if (elided[s]) {
+    if (life.elided[s]) {
       place_of.kind = Placement::Elided;
     } else if (in_arena(s)) {
       place_of.kind = Placement::Arena;
-      const int32_t from = over[s];
-      if (from >= 0 && in_arena(static_cast<size_t>(from)) && over[static_cast<size_t>(from)] < 0)
-        last_of_both[static_cast<size_t>(from)] = last[s];
-      else items.push_back({static_cast<int32_t>(s), first[s], last[s], slot.nbytes, from});
+      const int last = life.last[shared[s] >= 0 ? static_cast<size_t>(shared[s]) : s];
+      if (!shares(s)) items.push_back({static_cast<int32_t>(s), life.first[s], last, slot.nbytes, life.over[s]});
     } else {
       place_of.kind = Placement::Allocate;
       for (size_t d = 0; d < n && enabled; ++d) {
         if (!g.slots[d].donatable || taken[d] || g.slots[d].nbytes != slot.nbytes || slot.nbytes == 0 ||
-            last[d] > first[s] || (last[d] == first[s] && over[s] != static_cast<int32_t>(d)))
+            !life.follows(s, d))
           continue;
         taken[d] = true;
         place_of.kind = Placement::Donated;
@@ -156,28 +200,9 @@ void plan_memory(Program& p, bool enabled) {
     const size_t bytes = p.steps[k].executable ? p.steps[k].executable->workspace() : 0;
     if (bytes) items.push_back({-1 - static_cast<int32_t>(k), static_cast<int>(k), static_cast<int>(k), bytes});
   }
-  for (Interval& it : items)
-    if (it.slot >= 0) it.last = std::max(it.last, last_of_both[static_cast<size_t>(it.slot)]);
-  p.arena_bytes = place(items, {});
-  if (p.arena_bytes >= kLargeArena) {
-    std::vector<Region> donors;
-    for (size_t d = 0; d < n; ++d)
-      if (g.slots[d].donatable && !taken[d]) donors.push_back({g.slots[d].nbytes, static_cast<int32_t>(d), last[d]});
-    std::stable_sort(donors.begin(), donors.end(), [](const Region& a, const Region& b) { return a.bytes < b.bytes; });
-    p.arena_bytes = place(items, std::move(donors));
-  }
-  for (const Interval& it : items) {
-    if (it.slot < 0) {
-      p.steps[static_cast<size_t>(-1 - it.slot)].workspace_offset = it.offset;
-      continue;
-    }
-    Placement& at = p.placements[static_cast<size_t>(it.slot)];
-    at.offset = it.offset;
-    at.donor = it.donor;
-  }
+  place_in(p, std::move(items), taken, life);
   for (size_t s = 0; s < n; ++s)
-    if (over[s] >= 0 && last_of_both[static_cast<size_t>(over[s])] >= 0)
-      p.placements[s] = p.placements[static_cast<size_t>(over[s])];
+    if (shares(s)) p.placements[s] = p.placements[static_cast<size_t>(life.over[s])];
 }
 
 }  // namespace pyflame
