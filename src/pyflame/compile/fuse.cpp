@@ -159,7 +159,7 @@ class Fuser {
       }
       if (last >= 0 && join(index, last)) return;
       // What the later group computes may come first: a scale for each channel, recorded after the convolution that it scales.
-      if (before >= 0 && at(last).dep < before && join(index, before)) {
+      if (before >= 0 && at(last).dep < before && !needs_between(n, before, last) && join(index, before)) {
         move_before(last, before);
         return;
       }
@@ -397,6 +397,15 @@ class Fuser {
       for (const Operand& o : n.outs) dep = std::max({dep, latest(slot(o), true, grp), latest(slot(o), false, grp)});
     }
     return dep;
+  }
+
+  // Does the node depend on a group between the two? Of those that touch a slot, dependencies() knows the latest alone.
+  bool needs_between(const Node& n, int early, int late) const {
+    for (const Operand& o : n.ins)
+      if (!o.is_param && latest(slot(o), true, late) > early) return true;
+    for (const Operand& o : n.outs)
+      if (latest(slot(o), true, late) > early || latest(slot(o), false, late) > early) return true;
+    return false;
   }
 
   // Group `late`, which needs nothing from `early` on, runs before it.
