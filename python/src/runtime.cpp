@@ -188,10 +188,8 @@ void bind_runtime(nb::module_& m) {
       },
       "precision"_a,
       "What products of float32 on a GPU may round their inputs to. 'highest' (the default) keeps float32; 'high' "
-      "allows "
-      "TF32 on NVIDIA's GPUs and xf32 on gfx942, with 10 bits of fraction, and 'medium' means the same. Other GPUs, "
-      "the "
-      "CPU, other dtypes and convolutions do not heed it.");
+      "allows TF32 on NVIDIA's GPUs and xf32 on gfx942, with 10 bits of fraction, and 'medium' means the same. Other "
+      "GPUs, the CPU, other dtypes and convolutions do not heed it.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
   m.def(

@@ -123,8 +123,8 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
       const auto chosen = find_impl(problem, impls, refused);
       if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1 || !p->backend->last_is_slow())) continue;
       again = true;
-      if (group.kind ==
-          GroupKind::Epilogue) {  // its first nodes may do: a library adds a bias, and a loop does the rest
+      if (group.kind == GroupKind::Epilogue) {
+        // Its first nodes may do: a library adds a bias, and a loop does the rest.
         most[static_cast<size_t>(group.nodes[0])] = group.nodes.size() - 1;
       } else {
         for (int32_t m : group.nodes) most[static_cast<size_t>(m)] = 1;

@@ -24,9 +24,9 @@ struct DimAttrs {
   int64_t dim;
   PF_FIELDS("dim")
 };
+// An attribute and no global switch, so that what is planned, cached and measured tells the precisions apart.
 struct MatmulAttrs {
-  int64_t
-      precision;  // of float32 on a GPU (MatmulPrecision): an attribute, so that what is planned, cached and measured tells them apart
+  int64_t precision;  // of float32 on a GPU: MatmulPrecision
   PF_FIELDS("precision")
 };
 struct ConvAttrs {
