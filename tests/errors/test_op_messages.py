@@ -16,6 +16,13 @@ def index(*values):
     return pf.tensor(list(values))
 
 
+def varlen(offsets, dtype=pf.int32, pending=False):
+    q, k = ones(offsets[-1] if len(offsets) > 2 else 5, 2, 4), ones(3, 2, 4)
+    begins = pf.tensor(offsets, dtype=dtype)
+    ends = pf.tensor([0] * (len(offsets) - 1) + [3], dtype=pf.int32)
+    return pf.nn.attention.varlen.varlen_attn(q, k, k, begins + 0 if pending else begins, ends, 4, 3)
+
+
 def twice(loss):
     loss.backward()
     loss.backward()
@@ -105,6 +112,11 @@ CASES = {
     "layer_norm shape": (ValueError, "layer_norm", lambda: F.layer_norm(ones(2, 3), (4,))),
     # attention
     "attention heads of k and v": (ValueError, "keys and values have different heads", lambda: F.scaled_dot_product_attention(ones(1, 2, 3, 4), ones(1, 2, 3, 4), ones(1, 1, 3, 4))),
+    "varlen offsets": (ValueError, "varlen_attn: cu_seq_q do not begin with 0 or not end with the number of rows; got 0 and 4; expected 0 and 5", lambda: varlen([0, 4])),
+    "varlen order": (ValueError, "varlen_attn: cu_seq_q decrease; got 2 after 3", lambda: varlen([0, 3, 2, 5])),
+    "varlen length": (ValueError, "varlen_attn: a sequence is longer than the given maximum; got 5 rows of cu_seq_q; expected at most 4", lambda: varlen([0, 5])),
+    "varlen dtype": (TypeError, "varlen_attn: the offsets have the wrong dtype; got int64; expected int32", lambda: varlen([0, 5], pf.int64)),
+    "varlen at the read": (ValueError, "varlen_attn: the offsets decrease; got 2 after 3", lambda: varlen([0, 3, 2, 5], pending=True).sum().item()),
     "attention heads": (ValueError, "the heads differ; .*enable_gqa", lambda: F.scaled_dot_product_attention(ones(1, 4, 3, 4), ones(1, 2, 3, 4), ones(1, 2, 3, 4))),
     "attention groups": (ValueError, "the heads do not group", lambda: F.scaled_dot_product_attention(ones(1, 3, 3, 4), ones(1, 2, 3, 4), ones(1, 2, 3, 4), enable_gqa=True)),
     "attention width": (ValueError, "queries and keys differ in width", lambda: F.scaled_dot_product_attention(ones(1, 2, 3, 4), ones(1, 2, 3, 5), ones(1, 2, 3, 5))),

@@ -1,5 +1,5 @@
 """Layers, losses, containers, initial values, clipping."""
-from . import functional, init, utils  # noqa: F401
+from . import attention, functional, init, utils  # noqa: F401
 from .containers import ModuleDict, ModuleList, Sequential  # noqa: F401
 from .layers import (  # noqa: F401
     GELU,

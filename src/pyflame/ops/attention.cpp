@@ -10,6 +10,7 @@
 
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
+#include "pyflame/ops/sequences.h"
 
 namespace pyflame {
 
@@ -205,6 +206,108 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   const bool fused = dropout_p == 0 && !mask_learns && v.size(-1) == q.size(-1);
   const Tensor out = fused ? attend(q4, k4, v4, mask, s) : attend_composed(q4, k4, v4, mask, s, dropout_p);
   return out_shape == out.shape() ? out : reshape(out, out_shape);
+}
+
+namespace {
+
+constexpr const char* kPackedName = "varlen_attn";
+
+// Looks only at values that are at hand; the kernels check again.
+void check_offsets(const Tensor& offsets, int64_t rows, int64_t longest, const char* what) {
+  const Storage& s = *offsets.storage();
+  const bool on_host = s.device.type == DeviceType::cpu || s.device.type == DeviceType::reference;
+  if (!on_host || !s.data || s.poison || s.writer.load(std::memory_order_acquire) || !offsets.is_contiguous()) return;
+  check_sequence_offsets(kPackedName, static_cast<const int32_t*>(s.data) + offsets.offset(), offsets.numel() - 1, rows,
+                         longest, what);
+}
+
+void check_packed(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_q, const Tensor& cu_k) {
+  check_same_device(kPackedName, {q, k, v, cu_q, cu_k});
+  check_float(kPackedName, q);
+  check_same_dtype(kPackedName, q, k);
+  check_same_dtype(kPackedName, q, v);
+  PF_CHECK(
+      q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(2) == k.size(2), Value,
+      "{}: the shapes do not fit; got query {}, key {}, value {}; expected (Tq, H, D), (Tk, Hk, D) and (Tk, Hk, D)",
+      kPackedName, q.shape().str(), k.shape().str(), v.shape().str());
+  for (const Tensor* c : {&cu_q, &cu_k})
+    PF_CHECK(c->dtype() == DType::int32, Type,
+             "{}: the offsets have the wrong dtype; got {}; expected int32; hint: cast them", kPackedName,
+             dtype_name(c->dtype()));
+  PF_CHECK(cu_q.dim() == 1 && cu_k.shape() == cu_q.shape() && cu_q.numel() > 0, Value,
+           "{}: the offsets do not fit; got cu_seq_q {} and cu_seq_k {}; expected two vectors of (sequences + 1)",
+           kPackedName, cu_q.shape().str(), cu_k.shape().str());
+  PF_CHECK(cu_q.numel() > 1 || (q.size(0) == 0 && k.size(0) == 0), Value,
+           "{}: rows without a sequence; got {} queries and {} keys with one offset; expected none", kPackedName,
+           q.size(0), k.size(0));
+}
+
+// Which keys each query sees, [Tq, Tk]: those of its sequence, and of those the first ones when causal.
+Tensor visible(const Tensor& cu_q, const Tensor& cu_k, int64_t queries, int64_t keys, bool causal) {
+  struct Rows {
+    Tensor sequence, to_end;
+  };
+  const auto rows = [](const Tensor& offsets, int64_t n) -> Rows {
+    const Tensor ends = cast(narrow(offsets, 0, 1, offsets.numel() - 1), DType::int64);
+    const Tensor at = positions(n, offsets.device());
+    const Tensor sequence = sum(cast(ge(unsqueeze(at, 1), unsqueeze(ends, 0)), DType::int64), {1});
+    return {sequence, sub(at, index_select(ends, 0, sequence))};
+  };
+  const Rows q = rows(cu_q, queries), k = rows(cu_k, keys);
+  const Tensor same = eq(unsqueeze(q.sequence, 1), unsqueeze(k.sequence, 0));
+  return causal ? logical_and(same, le(unsqueeze(k.to_end, 0), unsqueeze(q.to_end, 1))) : same;
+}
+
+// Heads first, as the composition has them: [T, H, D] as [1, H, T, D], and back.
+Tensor heads_first(const Tensor& x) { return unsqueeze(transpose(x, 0, 1), 0); }
+Tensor rows_first(const Tensor& x) { return transpose(squeeze(x, 0), 0, 1); }
+
+Tensors packed_grad_composed(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_q,
+                             const Tensor& cu_k, double scale, bool causal) {
+  const Tensor mask = expand(visible(cu_q, cu_k, q.size(0), k.size(0), causal), {1, q.size(1), q.size(0), k.size(0)});
+  const Tensors g = grad_composed(heads_first(grad), heads_first(q), heads_first(k), heads_first(v), mask,
+                                  {scale, k.size(0), false, true});
+  return {rows_first(g[0]), rows_first(g[1]), rows_first(g[2])};
+}
+
+}  // namespace
+
+Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_seq_q, const Tensor& cu_seq_k,
+                   int64_t max_q, int64_t max_k, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+  if (autocast::active(q)) {
+    const autocast::Off off;
+    return varlen_attn(autocast::lower(q), autocast::lower(k), autocast::lower(v), cu_seq_q, cu_seq_k, max_q, max_k,
+                       is_causal, scale, enable_gqa);
+  }
+  check_packed(q, k, v, cu_seq_q, cu_seq_k);
+  const int64_t h = q.size(1), hk = k.size(1);
+  PF_CHECK(h == hk || enable_gqa, Value,
+           "{}: the heads differ; got {} query heads and {} key heads; expected as many; hint: enable_gqa", kPackedName,
+           h, hk);
+  PF_CHECK(h == hk || (hk > 0 && h % hk == 0), Value,
+           "{}: the heads do not group; got {} query heads and {} key heads; expected a multiple", kPackedName, h, hk);
+  check_offsets(cu_seq_q, q.size(0), max_q, "cu_seq_q");
+  check_offsets(cu_seq_k, k.size(0), max_k, "cu_seq_k");
+  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(q.size(2))));
+  const AttentionAttrs a{is_causal ? 1 : 0, 0};
+  const Tensor cu_q = contiguous(cu_seq_q), cu_k = contiguous(cu_seq_k);
+  const auto numbers = [=](std::vector<Arg> args) {
+    args.emplace_back(Scalar(factor), DType::float64);
+    args.emplace_back(Scalar(max_q), DType::int64);
+    args.emplace_back(Scalar(max_k), DType::int64);
+    return args;
+  };
+  const OutSpec outs[] = {{q.shape(), q.dtype()}, {{h, q.size(0)}, DType::float32}};
+  const Tensors r = emit_many(OpId::varlen_attn, numbers({q, k, v, cu_q, cu_k}), outs, a);
+  attach(kPackedName, {r[0]}, {q, k, v}, {q, k, v, r[0], r[1], cu_q, cu_k},
+         [=](GradNode& n, const Tensors& g) -> Tensors {
+           const Tensor q0 = n.saved(0), k0 = n.saved(1), v0 = n.saved(2), from_q = n.saved(5), from_k = n.saved(6);
+           if (grad_mode::enabled()) return packed_grad_composed(g[0], q0, k0, v0, from_q, from_k, factor, is_causal);
+           const Tensor out = n.saved(3), lse = n.saved(4);
+           const OutSpec specs[] = {{q0.shape(), q0.dtype()}, {k0.shape(), k0.dtype()}, {v0.shape(), v0.dtype()}};
+           return emit_many(OpId::varlen_attn_grad, numbers({g[0], q0, k0, v0, out, lse, from_q, from_k}), specs, a);
+         });
+  return r[0];
 }
 
 }  // namespace pyflame

@@ -187,6 +187,12 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& attn_mask = {},
                                     double dropout_p = 0.0, bool is_causal = false, std::optional<double> scale = {},
                                     bool enable_gqa = false, std::optional<int64_t> kv_length = {});
+// Packed sequences of any lengths: q [Tq, H, D], k and v [Tk, Hk, D]; sequence i has the queries cu_seq_q[i] up to cu_seq_q[i + 1] (int32)
+// and sees the keys between the same entries of cu_seq_k, none longer than max_q and max_k. is_causal: the last query of a sequence sees
+// all of its keys, the one before all but the last.
+Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_seq_q, const Tensor& cu_seq_k,
+                   int64_t max_q, int64_t max_k, bool is_causal = false, std::optional<double> scale = {},
+                   bool enable_gqa = false);
 
 // ---- indexing (index.cpp)
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});

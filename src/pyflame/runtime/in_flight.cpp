@@ -67,6 +67,15 @@ std::string words_of(const FaultReport& r, const Node& n) {
       return fmt::format("{}: index out of range; got {}; expected 0 <= index < {}", op_name(n.op), r.value, r.limit);
     case 2:
       return fmt::format("{}: negative probability; got {}; expected at least {}", op_name(n.op), r.value, r.limit);
+    case 3:
+      return fmt::format("{}: the offsets do not begin with 0 or not end with the number of rows; got {}; expected {}",
+                         op_name(n.op), r.value, r.limit);
+    case 4:
+      return fmt::format("{}: the offsets decrease; got {} after {}; expected at least as much", op_name(n.op), r.value,
+                         r.limit);
+    case 5:
+      return fmt::format("{}: a sequence is longer than the given maximum; got {} rows; expected at most {}",
+                         op_name(n.op), r.value, r.limit);
     default: return fmt::format("{}: a value that it cannot use; got {}; limit {}", op_name(n.op), r.value, r.limit);
   }
 }

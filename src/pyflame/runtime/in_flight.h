@@ -1,6 +1,7 @@
 // What was asked of a device and is not known to be done. It is looked at when the device tells of a failure after the fact:
 //   a report     a kernel met a value that it cannot use (kernels/device/fault.h). The report names the step; what the step wrote, and
-//                what was computed from that since, is tainted, and whoever reads it gets the error. The device goes on working.
+//                what was computed from that since, is tainted, and whoever reads it gets the error. The device goes on working. Of
+//                several reports before a wait only the first is known.
 //   a lost device    the driver says at some later call that something went wrong: one of the steps in flight it was.
 // Reports cost no wait of their own: they are looked at when somebody waits anyway, and in passing by copies that have arrived.
 #pragma once

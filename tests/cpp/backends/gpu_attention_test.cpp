@@ -56,6 +56,17 @@ TEST(GpuAttention, SourcesForOtherCompilers) {
           [](const AttentionKind& a) { return attention_combine(a); });
     write("stats_" + type, d, 128, AttentionMask::none, true,
           [](const AttentionKind& a) { return attention_query_stats(a); });
+    const auto packed = [](AttentionKind a) {
+      a.packed = true;
+      return a;
+    };
+    write("packed_" + type, d, 128, AttentionMask::none, true,
+          [&](const AttentionKind& a) { return attention_forward(packed(a), true, true, false); });
+    write("packed_queries_grad_" + type, d, 128, AttentionMask::none, true,
+          [&](const AttentionKind& a) { return attention_queries_grad(packed(a), true); });
+    write("packed_keys_grad_" + type, d, 128, AttentionMask::none, true, [&](const AttentionKind& a) {
+      return attention_keys_grad(packed(a), true, attention_keys_grad_at_once(a) ? 3 : 2);
+    });
     write("masked_" + type, d, 80, AttentionMask::added, false,
           [](const AttentionKind& a) { return attention_forward(a, false, false, false); });
   }

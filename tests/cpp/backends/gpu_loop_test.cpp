@@ -185,7 +185,7 @@ TEST(GpuLoop, SourcesForOtherCompilers) {
     write("both_" + name, both(d, {4096, 768}));
   }
   std::ofstream out(fmt::format("{}/interpreter.hip", folder));
-  out << gpu::interpreter_source(DType::float32);
+  out << gpu::interpreter_source();
   ASSERT_TRUE(out.flush());
   write("cast_float32_bfloat16", copy(DType::float32, DType::bfloat16, {1 << 20}, {1}));
   write("sum_int8", reduction(OpId::sum, DType::int8, DType::int64, {64, 1 << 20}, 1, true));

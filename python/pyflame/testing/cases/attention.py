@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..tolerance import EPS
-from . import FLOATS, Case, Spec, booleans
+from . import FLOATS, Case, Spec, booleans, literal
 
 
 def attention(q, k, v, mask=None, scale=None, causal=False, kv_length=None):
@@ -63,8 +63,59 @@ def _case(name, dtype, qs, ks, call, reference, extra=(), twice=True, **more):
                 fused_exact=False, twice=twice, flops=lambda q, k, *_: 4 * int(np.prod(q)) * k[-2], **more)
 
 
-def cases():
+# Lengths of the queries and of the keys of each sequence.
+PACKED = {
+    "alike": ((5, 9, 1), (5, 9, 1)),
+    "empty": ((0, 4, 0, 3, 0), (0, 4, 2, 3, 0)),  # the third has keys that nobody sees
+    "no-keys": ((3, 2), (0, 4)),
+    "many-short": ((1, 2, 3) * 15, (2, 1, 3) * 15),
+    "one": ((37,), (37,)),
+    "crossing": ((70, 1, 130), (70, 65, 131)),  # tiles' edges
+    "longer-keys": ((3, 1, 6), (7, 9, 6)),
+    "shorter-keys": ((7, 2), (3, 2)),  # causal: the first queries see nothing
+}
+
+
+def packed_attention(q, k, v, from_q, from_k, causal=False, scale=None):
+    """Sequence by sequence, of [T, H, D]."""
+    out = np.zeros(q.shape)
+    heads = lambda x: np.swapaxes(x, 0, 1)  # noqa: E731
+    for (a, b), (c, d) in zip(zip(from_q, from_q[1:]), zip(from_k, from_k[1:])):
+        if b > a and d > c:
+            out[a:b] = heads(attention(heads(q[a:b]), heads(k[c:d]), heads(v[c:d]), scale=scale, causal=causal, kv_length=d - c))
+    return out
+
+
+def _packed(name, dtype, lengths, causal=False, heads=(2, 2), dim=8, scale=None):
+    from_q, from_k = (np.cumsum((0, *n)).astype(np.int32) for n in lengths)
+    specs = [Spec((int(n[-1]), h, dim), dtype, plain) for n, h in ((from_q, heads[0]), (from_k, heads[1]), (from_k, heads[1]))]
+    offsets = [Spec(n.shape, "int32", literal(n)) for n in (from_q, from_k)]
+    reference = lambda q, k, v, a, b: packed_attention(q, k, v, a, b, causal, scale)  # noqa: E731
+
+    def magnitude(q, k, v, a, b):
+        return size(*(np.swapaxes(x, 0, 1) for x in (q, k, v))) + (EPS[dtype] / EPS["float32"] * packed_attention(q, k, np.abs(v), a, b, causal, scale) if dtype in ("float16", "bfloat16") else 0)
+
+    longest = [max(n) for n in lengths]
+    return Case(f"varlen-{name}-{'causal' if causal else 'full'}-{dtype}", ("varlen_attn",), ("varlen_attn", "varlen_attn_grad"), (*specs, *offsets),
+                lambda pf, q, k, v, a, b: pf.nn.attention.varlen.varlen_attn(q, k, v, a, b, *longest, causal, scale=scale, enable_gqa=True), reference, grad=(0, 1, 2), c=2, magnitude=magnitude, fused_exact=False)
+
+
+def packed_cases():
     out = []
+    for dtype in FLOATS:
+        for name, lengths in PACKED.items():
+            for causal in (False, True):
+                if dtype == "float32" or name in ("empty", "crossing", "longer-keys"):
+                    out.append(_packed(name, dtype, lengths, causal))
+        out.append(_packed("grouped", dtype, PACKED["longer-keys"], True, (6, 2)))
+        out.append(_packed("scale", dtype, PACKED["longer-keys"], True, scale=0.3))
+        for dim in (32, 64, 100, 128, 256):
+            out.append(_packed(f"head-{dim}", dtype, ((3, 0, 20), (5, 1, 20)), True, dim=dim))
+    return out
+
+
+def cases():
+    out = packed_cases()
     for dtype in FLOATS:
         for i, (qs, ks) in enumerate(SHAPES if dtype in ("float32", "float64") else SHAPES[:2]):
             for causal in (False, True):

@@ -158,6 +158,11 @@ def _binary():
         a, b = (m.ravel() for m in np.meshgrid(PAIRS, PAIRS))
         if not stepped:
             yield Case(f"{name}-special", (name,), (name,), (Spec(a.shape, "float32", literal(a)), Spec(b.shape, "float32", literal(b))), call, _quiet(reference), c=c, out=out)
+        if stepped:  # the divisors that are all ones in memory: no quotient for signed numbers' lowest, and a number like others without a sign
+            for dtype in INTS:
+                info = np.iinfo(dtype)
+                a, b = (m.ravel() for m in np.meshgrid(np.array([info.min, info.min + 1, 1, 7, info.max - 1, info.max]), np.array([info.max, info.max - 1, 3] + ([-1, -3] if info.min else []))))
+                yield Case(f"{name}-{dtype}-extremes", (name,), (name,), (Spec(a.shape, dtype, literal(a)), Spec(b.shape, dtype, literal(b))), call, _quiet(_wrapped(reference, dtype)))
         for dtype in INTS:
             if name in ("div", "pow") and dtype == "uint8":
                 continue

@@ -6,6 +6,7 @@
 
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/vec.h"
+#include "pyflame/ops/sequences.h"
 
 namespace pyflame::cpu {
 
@@ -119,37 +120,73 @@ struct Mask {
   }
 };
 
+bool is_packed(OpId op) { return op == OpId::varlen_attn || op == OpId::varlen_attn_grad; }
+
+// Packed sequences [T, H, D] as one batch entry [1, H, T, D]; others as they are.
+Operand by_heads(Operand o) {
+  if (o.shape.size() != 3) return o;
+  o.shape = {1, o.shape[1], o.shape[0], o.shape[2]};
+  o.strides = {0, o.strides[1], o.strides[0], o.strides[2]};
+  o.contiguous = o.strides == contiguous_strides(o.shape);
+  return o;
+}
+
+// Queries and keys that belong together, and how many of the keys count: a batch entry, or one of packed sequences.
+struct Part {
+  int64_t b, first_query, queries, first_key, kv;
+};
+
 // What forward and backward share: shapes, the run-time numbers, which keys a query sees.
 template <class T>
 struct Setup {
   int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
-  bool causal;
+  bool causal, packed;
   Mask mask;
-  int32_t scale_index, kv_index;
+  Operand offsets[2];
+  int32_t scale_index, kv_index, max_index;
   // run-time
   struct Now {
     T scale;
-    int64_t kv;
     const char* mask;
+    std::vector<Part> parts;
   };
   Setup(const Node& node, size_t first_q, size_t tensors) {
     const auto attrs = node.attr<AttentionAttrs>();
-    const Operand &q = node.ins[first_q], &k = node.ins[first_q + 1], &v = node.ins[first_q + 2];
+    const Operand q = by_heads(node.ins[first_q]), k = by_heads(node.ins[first_q + 1]),
+                  v = by_heads(node.ins[first_q + 2]);
+    packed = is_packed(node.op);
     batch = q.shape[0], heads = q.shape[1], queries = q.shape[2], dim = q.shape[3];
     kv_heads = k.shape[1], keys = k.shape[2], value_dim = v.shape[3];
     causal = attrs.causal != 0;
     if (attrs.has_mask) mask = Mask(node.ins[tensors++]);
+    if (packed)
+      for (Operand& o : offsets) o = node.ins[tensors++];
     scale_index = node.ins[tensors].index;
     kv_index = node.ins[tensors + 1].index;
+    if (packed) max_index = node.ins[tensors + 2].index;
   }
   Now now(const RunContext& ctx, const char* op) const {
+    Now n{static_cast<T>(ctx.params[scale_index].as_f64()), mask.present ? ctx.ptr<const char>(mask.o) : nullptr, {}};
     const int64_t kv = ctx.params[kv_index].as_i64();
+    if (packed) {
+      const int64_t sequences = offsets[0].numel() - 1;
+      const int32_t* from[2];
+      for (const int i : {0, 1}) {
+        from[i] = ctx.ptr<const int32_t>(offsets[i]);
+        check_sequence_offsets(op, from[i], sequences, i == 0 ? queries : keys,
+                               i == 0 ? kv : ctx.params[max_index].as_i64());
+      }
+      for (int64_t i = 0; i < sequences; ++i)
+        n.parts.push_back({0, from[0][i], from[0][i + 1] - from[0][i], from[1][i], from[1][i + 1] - from[1][i]});
+      return n;
+    }
     PF_CHECK(kv >= 0 && kv <= keys, Value, "{}: bad kv_length; got {}; expected 0 to {}", op, kv, keys);
-    return {static_cast<T>(ctx.params[scale_index].as_f64()), kv, mask.present ? ctx.ptr<const char>(mask.o) : nullptr};
+    for (int64_t b = 0; b < batch; ++b) n.parts.push_back({b, 0, queries, 0, kv});
+    return n;
   }
   // How many of the first keys query t may see.
-  int64_t visible(int64_t t, int64_t kv) const {
-    return causal ? std::clamp<int64_t>(t + kv - queries + 1, 0, kv) : kv;
+  int64_t visible(const Part& p, int64_t t) const {
+    return causal ? std::clamp<int64_t>(t + p.kv - p.queries + 1, 0, p.kv) : p.kv;
   }
   int64_t group() const { return heads / kv_heads; }
 };
@@ -159,25 +196,37 @@ class Attention : public Exec {
  public:
   explicit Attention(const Node& node)
       : s_(node, 0, 3),
-        q_(node.ins[0], ws_),
-        k_(node.ins[1], ws_),
-        v_(node.ins[2], ws_),
-        out_(node.outs[0]),
-        lse_(node.outs[1]) {}
+        q_(by_heads(node.ins[0]), ws_),
+        k_(by_heads(node.ins[1]), ws_),
+        v_(by_heads(node.ins[2]), ws_),
+        out_(by_heads(node.outs[0])),
+        lse_(node.outs[1]) {
+    if (!s_.packed) return;
+    lse_.shape = {1, lse_.shape[0], lse_.shape[1]};
+    lse_.strides = {0, lse_.strides[0], lse_.strides[1]};
+  }
 
   void run(const RunContext& ctx) override {
-    const auto now = s_.now(ctx, "attention");
+    const auto now = s_.now(ctx, s_.packed ? "varlen_attn" : "attention");
     const T *q = q_.get(ctx), *k = k_.get(ctx), *v = v_.get(ctx);
-    const int64_t blocks = ceil_div(s_.queries, kQueryBlock);
-    const double work = 4.0 * static_cast<double>(std::min(kQueryBlock, s_.queries)) * static_cast<double>(now.kv + 1) *
-                        static_cast<double>(s_.dim + 8);
-    parallel_for(s_.batch * s_.heads * blocks, std::max<int64_t>(1, static_cast<int64_t>(1e6 / work)),
+    std::vector<int64_t> ends;  // blocks of the parts so far
+    double keys = 1;
+    for (const Part& p : now.parts) {
+      ends.push_back((ends.empty() ? 0 : ends.back()) + ceil_div(p.queries, kQueryBlock));
+      keys = std::max(keys, static_cast<double>(p.kv + 1));
+    }
+    const int64_t blocks = ends.empty() ? 0 : ends.back();
+    const double work =
+        4.0 * static_cast<double>(std::min(kQueryBlock, s_.queries)) * keys * static_cast<double>(s_.dim + 8);
+    parallel_for(s_.heads * blocks, std::max<int64_t>(1, static_cast<int64_t>(1e6 / work)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t i = begin; i < end; ++i) {
-                     const int64_t item = i / blocks, t0 = i % blocks * kQueryBlock;
-                     const int64_t b = item / s_.heads, h = item % s_.heads, hk = h / s_.group();
-                     queries(ctx, now, q + q_.offset(b, h), k + k_.offset(b, hk), v + v_.offset(b, hk), b, h, t0,
-                             std::min(s_.queries, t0 + kQueryBlock));
+                     const int64_t at = i / s_.heads, h = i % s_.heads, hk = h / s_.group();
+                     const auto part = std::upper_bound(ends.begin(), ends.end(), at) - ends.begin();
+                     const Part& p = now.parts[static_cast<size_t>(part)];
+                     const int64_t t0 = (at - (part ? ends[static_cast<size_t>(part - 1)] : 0)) * kQueryBlock;
+                     queries(ctx, now, p, q + q_.offset(p.b, h, p.first_query), k + k_.offset(p.b, hk, p.first_key),
+                             v + v_.offset(p.b, hk, p.first_key), h, t0, std::min(p.queries, t0 + kQueryBlock));
                    }
                  });
   }
@@ -193,13 +242,13 @@ class Attention : public Exec {
     gemm(false, true, rows, n, s_.dim, scale, q, q_.ld(), k, k_.ld(), T(0), s, n);
   }
 
-  void queries(const RunContext& ctx, const Now& now, const T* q, const T* k, const T* v, int64_t b, int64_t h,
+  void queries(const RunContext& ctx, const Now& now, const Part& p, const T* q, const T* k, const T* v, int64_t h,
                int64_t t0, int64_t t1) const {
     const int64_t rows = t1 - t0, dv = s_.value_dim;
-    const int64_t reach = s_.visible(t1 - 1, now.kv);
+    const int64_t reach = s_.visible(p, t1 - 1);
     T* s = scratch<T>(0, rows * std::min(kKeyBlock, std::max<int64_t>(1, reach)));
     T* buffer = scratch<T>(1, rows * (dv + 3));
-    T* acc = out_.rows(ctx, b, h, t0, buffer);
+    T* acc = out_.rows(ctx, p.b, h, p.first_query + t0, buffer);
     T* top = buffer + rows * dv;
     const int64_t ld = out_.ld();
     T *sum = top + rows, *shrink = sum + rows;
@@ -211,8 +260,8 @@ class Attention : public Exec {
       const int64_t n = std::min(kKeyBlock, reach - s0);
       scores(q + t0 * q_.ld(), k + s0 * k_.ld(), rows, n, now.scale, s);
       for (int64_t r = 0; r < rows; ++r) {
-        seen[r] = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
-        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen[r], s + r * n);
+        seen[r] = std::clamp<int64_t>(s_.visible(p, t0 + r) - s0, 0, n);
+        s_.mask.apply(now.mask, p.b, h, t0 + r, s0, seen[r], s + r * n);
       }
       vec::softmax_block(s, rows, n, seen, top, sum, shrink);
       for (int64_t r = 0; r < rows && s0 > 0; ++r)
@@ -220,8 +269,8 @@ class Attention : public Exec {
       if (rows == 1 && s0 == 0) vec::gemv_rows(s, v, v_.ld(), n, dv, acc);
       else gemm(false, false, rows, dv, n, T(1), s, n, v + s0 * v_.ld(), v_.ld(), s0 == 0 ? T(0) : T(1), acc, ld);
     }
-    finish(ctx, b, h, t0, rows, acc, top, sum);
-    out_.finish(ctx, b, h, t0, rows, buffer);
+    finish(ctx, p.b, h, p.first_query + t0, rows, acc, top, sum);
+    out_.finish(ctx, p.b, h, p.first_query + t0, rows, buffer);
   }
 
   void finish(const RunContext& ctx, int64_t b, int64_t h, int64_t t0, int64_t rows, T* acc, const T* top,
@@ -243,30 +292,31 @@ class Attention : public Exec {
   Operand lse_;
 };
 
-// (grad, q, k, v, out, lse, mask?) -> dq, dk, dv
+// (grad, q, k, v, out, lse, mask? or offsets) -> dq, dk, dv
 template <class T>
 class AttentionGrad : public Exec {
  public:
   explicit AttentionGrad(const Node& node)
       : s_(node, 1, 6),
-        g_(node.ins[0], ws_),
-        q_(node.ins[1], ws_),
-        k_(node.ins[2], ws_),
-        v_(node.ins[3], ws_),
-        out_(node.ins[4], ws_),
+        g_(by_heads(node.ins[0]), ws_),
+        q_(by_heads(node.ins[1]), ws_),
+        k_(by_heads(node.ins[2]), ws_),
+        v_(by_heads(node.ins[3]), ws_),
+        out_(by_heads(node.ins[4]), ws_),
         lse_(node.ins[5], ws_),
-        dq_(node.outs[0]),
-        dk_(node.outs[1]),
-        dv_(node.outs[2]) {
+        dq_(by_heads(node.outs[0])),
+        dk_(by_heads(node.outs[1])),
+        dv_(by_heads(node.outs[2])) {
     if (!dk_.direct()) dk_sums_ = ws_.take(static_cast<size_t>(dk_.numel()) * sizeof(T));
     if (!dv_.direct()) dv_sums_ = ws_.take(static_cast<size_t>(dv_.numel()) * sizeof(T));
   }
 
   void run(const RunContext& ctx) override {
-    const auto now = s_.now(ctx, "attention_grad");
+    const auto now = s_.now(ctx, s_.packed ? "varlen_attn_grad" : "attention_grad");
     const Pointers p{g_.get(ctx), q_.get(ctx), k_.get(ctx), v_.get(ctx), out_.get(ctx), lse_.get(ctx)};
-    parallel_for(s_.batch * s_.kv_heads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) kv_head(ctx, now, p, i / s_.kv_heads, i % s_.kv_heads);
+    parallel_for(static_cast<int64_t>(now.parts.size()) * s_.kv_heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        kv_head(ctx, now, now.parts[static_cast<size_t>(i / s_.kv_heads)], p, i % s_.kv_heads);
     });
   }
 
@@ -276,71 +326,72 @@ class AttentionGrad : public Exec {
     const T *g, *q, *k, *v, *out, *lse;
   };
 
-  void kv_head(const RunContext& ctx, const Now& now, const Pointers& p, int64_t b, int64_t hk) const {
-    const int64_t item = (b * s_.kv_heads + hk) * s_.keys;
+  void kv_head(const RunContext& ctx, const Now& now, const Part& p, const Pointers& ptr, int64_t hk) const {
+    const int64_t item = (p.b * s_.kv_heads + hk) * s_.keys + p.first_key;
+    const int64_t keys = s_.packed ? p.kv : s_.keys;
     T* dk_buffer = at<T>(ctx, dk_sums_) + (dk_.direct() ? 0 : item * s_.dim);
     T* dv_buffer = at<T>(ctx, dv_sums_) + (dv_.direct() ? 0 : item * s_.value_dim);
-    T* dk = dk_.rows(ctx, b, hk, 0, dk_buffer);
-    T* dv = dv_.rows(ctx, b, hk, 0, dv_buffer);
-    clear_rows(dk, dk_.ld(), s_.keys, s_.dim);
-    clear_rows(dv, dv_.ld(), s_.keys, s_.value_dim);
+    T* dk = dk_.rows(ctx, p.b, hk, p.first_key, dk_buffer);
+    T* dv = dv_.rows(ctx, p.b, hk, p.first_key, dv_buffer);
+    clear_rows(dk, dk_.ld(), keys, s_.dim);
+    clear_rows(dv, dv_.ld(), keys, s_.value_dim);
     for (int64_t h = hk * s_.group(); h < (hk + 1) * s_.group(); ++h)
-      for (int64_t t0 = 0; t0 < s_.queries; t0 += kQueryBlock)
-        queries(ctx, now, p, b, h, hk, t0, std::min(s_.queries, t0 + kQueryBlock), dk, dv);
-    dk_.finish(ctx, b, hk, 0, s_.keys, dk_buffer);
-    dv_.finish(ctx, b, hk, 0, s_.keys, dv_buffer);
+      for (int64_t t0 = 0; t0 < p.queries; t0 += kQueryBlock)
+        queries(ctx, now, p, ptr, h, hk, t0, std::min(p.queries, t0 + kQueryBlock), dk, dv);
+    dk_.finish(ctx, p.b, hk, p.first_key, keys, dk_buffer);
+    dv_.finish(ctx, p.b, hk, p.first_key, keys, dv_buffer);
   }
 
-  void queries(const RunContext& ctx, const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0,
-               int64_t t1, T* dk, T* dv) const {
+  void queries(const RunContext& ctx, const Now& now, const Part& part, const Pointers& ptr, int64_t h, int64_t hk,
+               int64_t t0, int64_t t1, T* dk, T* dv) const {
     const int64_t rows = t1 - t0, d = s_.dim, e = s_.value_dim;
-    const int64_t reach = s_.visible(t1 - 1, now.kv), block = std::min(kKeyBlock, std::max<int64_t>(1, reach));
-    const T* g = ptr.g + g_.offset(b, h, t0);
-    const T* q = ptr.q + q_.offset(b, h, t0);
-    const T* out = ptr.out + out_.offset(b, h, t0);
+    const int64_t reach = s_.visible(part, t1 - 1), block = std::min(kKeyBlock, std::max<int64_t>(1, reach));
+    const T* g = ptr.g + g_.offset(part.b, h, part.first_query + t0);
+    const T* q = ptr.q + q_.offset(part.b, h, part.first_query + t0);
+    const T* out = ptr.out + out_.offset(part.b, h, part.first_query + t0);
     T* p = scratch<T>(0, 2 * rows * block);
     T* ds = p + rows * block;
     T* buffer = scratch<T>(1, rows * (d + 2));
-    T* dq = dq_.rows(ctx, b, h, t0, buffer);
+    T* dq = dq_.rows(ctx, part.b, h, part.first_query + t0, buffer);
     T* delta = buffer + rows * d;
     int64_t seen[kQueryBlock];
-    const T* lse = ptr.lse + (b * s_.heads + h) * s_.queries + t0;
+    const T* lse = ptr.lse + (part.b * s_.heads + h) * s_.queries + part.first_query + t0;
     if (lse_.operand().dtype != compute_dtype<T>()) {  // a float32 lse would spoil float64 gradients
-      recompute_lse(now, ptr, b, h, hk, t0, rows, p, delta + rows);
+      recompute_lse(now, part, ptr, h, hk, t0, rows, p, delta + rows);
       lse = delta + rows;
     }
     if (reach == 0) clear_rows(dq, dq_.ld(), rows, d);
     for (int64_t r = 0; r < rows; ++r) delta[r] = vec::dot(g + r * g_.ld(), out + r * out_.ld(), e);
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, reach - s0);
-      const T* k = ptr.k + k_.offset(b, hk, s0);
-      const T* v = ptr.v + v_.offset(b, hk, s0);
+      const T* k = ptr.k + k_.offset(part.b, hk, part.first_key + s0);
+      const T* v = ptr.v + v_.offset(part.b, hk, part.first_key + s0);
       gemm(false, true, rows, n, d, now.scale, q, q_.ld(), k, k_.ld(), T(0), p, n);
       gemm(false, true, rows, n, e, T(1), g, g_.ld(), v, v_.ld(), T(0), ds, n);
       for (int64_t r = 0; r < rows; ++r) {
-        seen[r] = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
-        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen[r], p + r * n);
+        seen[r] = std::clamp<int64_t>(s_.visible(part, t0 + r) - s0, 0, n);
+        s_.mask.apply(now.mask, part.b, h, t0 + r, s0, seen[r], p + r * n);
       }
       vec::softmax_grad_block(p, ds, rows, n, seen, lse, delta, now.scale);
       gemm(true, false, n, e, rows, T(1), p, n, g, g_.ld(), T(1), dv + s0 * dv_.ld(), dv_.ld());
       gemm(true, false, n, d, rows, T(1), ds, n, q, q_.ld(), T(1), dk + s0 * dk_.ld(), dk_.ld());
       gemm(false, false, rows, d, n, T(1), ds, n, k, k_.ld(), s0 == 0 ? T(0) : T(1), dq, dq_.ld());
     }
-    dq_.finish(ctx, b, h, t0, rows, buffer);
+    dq_.finish(ctx, part.b, h, part.first_query + t0, rows, buffer);
   }
 
-  void recompute_lse(const Now& now, const Pointers& ptr, int64_t b, int64_t h, int64_t hk, int64_t t0, int64_t rows,
-                     T* s, T* lse) const {
+  void recompute_lse(const Now& now, const Part& part, const Pointers& ptr, int64_t h, int64_t hk, int64_t t0,
+                     int64_t rows, T* s, T* lse) const {
     std::fill_n(lse, rows, kMinusInf<T>);
-    const int64_t reach = s_.visible(t0 + rows - 1, now.kv);
+    const int64_t reach = s_.visible(part, t0 + rows - 1);
     for (int64_t s0 = 0; s0 < reach; s0 += kKeyBlock) {
       const int64_t n = std::min(kKeyBlock, reach - s0);
-      gemm(false, true, rows, n, s_.dim, now.scale, ptr.q + q_.offset(b, h, t0), q_.ld(), ptr.k + k_.offset(b, hk, s0),
-           k_.ld(), T(0), s, n);
+      gemm(false, true, rows, n, s_.dim, now.scale, ptr.q + q_.offset(part.b, h, part.first_query + t0), q_.ld(),
+           ptr.k + k_.offset(part.b, hk, part.first_key + s0), k_.ld(), T(0), s, n);
       for (int64_t r = 0; r < rows; ++r) {
-        const int64_t seen = std::clamp<int64_t>(s_.visible(t0 + r, now.kv) - s0, 0, n);
+        const int64_t seen = std::clamp<int64_t>(s_.visible(part, t0 + r) - s0, 0, n);
         if (seen == 0) continue;
-        s_.mask.apply(now.mask, b, h, t0 + r, s0, seen, s + r * n);
+        s_.mask.apply(now.mask, part.b, h, t0 + r, s0, seen, s + r * n);
         const T top = std::max(lse[r], vec::max(s + r * n, seen));
         if (top == kMinusInf<T>) continue;
         lse[r] = top + std::log(std::exp(lse[r] - top) + vec::sum_exp_shifted(s + r * n, top, seen));
@@ -358,11 +409,11 @@ class AttentionGrad : public Exec {
 }  // namespace
 
 Refusal accept_attention(const Problem& p) {
-  if (auto r = accept_float(p)) return r;
   const Node& n = p.root();
-  const size_t q = n.op == OpId::attention ? 0 : 1;
+  if (auto r = is_packed(n.op) ? accept_single(p) : accept_float(p)) return r;  // offsets are int32
+  const size_t q = n.op == OpId::attention || n.op == OpId::varlen_attn ? 0 : 1;
   for (size_t i = q; i < q + 3; ++i)
-    if (n.ins[i].shape.size() != 4) return "takes q, k and v of four dimensions";
+    if (n.ins[i].shape.size() != (is_packed(n.op) ? 3 : 4)) return "takes q, k and v of four dimensions, or packed";
   if (n.ins[q].shape[1] == 0 || n.ins[q + 1].shape[1] == 0) return "there are no heads";
   return {};
 }

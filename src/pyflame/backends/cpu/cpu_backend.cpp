@@ -41,8 +41,10 @@ std::vector<Impl> impls_of(OpId op) {
     case OpId::rms_norm: return {{"cpu.norm", accept_float, make_norm}};
     case OpId::layer_norm_grad:
     case OpId::rms_norm_grad: return {{"cpu.norm", accept_norm_grad, make_norm_grad}};
-    case OpId::attention: return {{"cpu.attention", accept_attention, make_attention}};
-    case OpId::attention_grad: return {{"cpu.attention", accept_attention, make_attention_grad}};
+    case OpId::attention:
+    case OpId::varlen_attn: return {{"cpu.attention", accept_attention, make_attention}};
+    case OpId::attention_grad:
+    case OpId::varlen_attn_grad: return {{"cpu.attention", accept_attention, make_attention_grad}};
     case OpId::argmax:
     case OpId::argmin: return {{"cpu.arg_reduce", accept_order, make_arg_reduce}};
     case OpId::gather: return {{"cpu.gather", accept_indexed_copy, make_gather}};

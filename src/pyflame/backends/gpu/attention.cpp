@@ -1,6 +1,5 @@
-// attention and its gradient. Entries, best first: the library (sdpa.h), the matrix units (16-bit types, head sizes to 256), then a kernel
-// that takes everything.
-// Few queries over many keys are split over workgroups, because a workgroup for each head would leave most of the device idle.
+// attention and its gradient. Entries, best first: the library (sdpa.h), the matrix units (16-bit types, head sizes to 256), then a kernel that takes everything.
+// Few queries over many keys are split over workgroups, because a workgroup for each head would leave most of the device idle. Packed sequences go through the same kernels, which find their rows through the offsets.
 #include <algorithm>
 #include <memory>
 
@@ -17,13 +16,25 @@ namespace {
 struct Strides4 {  // pf::Strides4
   int64_t b = 0, h = 0, t = 0, d = 0;
 };
+struct Packed {  // pf::Packed
+  const void *from_q = nullptr, *from_k = nullptr;
+  int64_t sequences = 0, max_q = 0, max_k = 0;
+  void* fault = nullptr;
+  int32_t site = 0;
+};
 struct Shape {  // pf::Attention
   int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, kv_length = 0, dim = 0;
   double scale = 0;
   Strides4 q, k, v, out, mask, grad, dq, dk, dv;
+  Packed packed;
 };
 
-Strides4 strides_of(const Dims& s) { return {s[0], s[1], s[2], s[3]}; }
+// Of [B, H, T, D], and of packed [T, H, D].
+Strides4 strides_of(const Dims& s) {
+  return s.size() == 3 ? Strides4{0, s[1], s[0], s[2]} : Strides4{s[0], s[1], s[2], s[3]};
+}
+bool is_packed(OpId op) { return op == OpId::varlen_attn || op == OpId::varlen_attn_grad; }
+bool is_forward(OpId op) { return op == OpId::attention || op == OpId::varlen_attn; }
 constexpr int64_t kMostGroups = int64_t{1} << 30;
 
 // `first` is the index of q among the inputs, `mask_at` the mask's, if there is one.
@@ -34,7 +45,8 @@ AttentionKind kind_of(const Problem& p, size_t first, size_t mask_at) {
   const GpuArch* known = find_gpu_arch(arch.name);
   AttentionKind a;
   a.dtype = q.dtype;
-  a.dim = q.shape[3];
+  a.dim = q.shape[q.shape.size() - 1];
+  a.packed = is_packed(p.root().op);
   a.causal = attrs.causal != 0;
   if (attrs.has_mask)
     a.mask = p.root().ins[mask_at].dtype == DType::bool_ ? AttentionMask::boolean : AttentionMask::added;
@@ -50,10 +62,16 @@ class AttentionBase : public Executable {
   AttentionBase(const Problem& p, size_t first, size_t mask_at)
       : device_type_(p.graph.device.type), node_(p.root()), kind_(kind_of(p, first, mask_at)) {
     const Operand &q = node_.ins[first], &k = node_.ins[first + 1], &v = node_.ins[first + 2];
-    shape_.batch = q.shape[0], shape_.heads = q.shape[1], shape_.queries = q.shape[2], shape_.dim = q.shape[3];
-    shape_.kv_heads = k.shape[1], shape_.keys = k.shape[2];
+    shape_.heads = q.shape[1], shape_.kv_heads = k.shape[1], shape_.dim = kind_.dim;
+    shape_.batch = kind_.packed ? 1 : q.shape[0];
+    shape_.queries = q.shape[kind_.packed ? 0 : 2], shape_.keys = k.shape[kind_.packed ? 0 : 2];
     shape_.q = strides_of(q.strides), shape_.k = strides_of(k.strides), shape_.v = strides_of(v.strides);
     params_ = mask_at;
+    if (kind_.packed) {
+      offsets_ = mask_at;
+      shape_.packed.sequences = node_.ins[offsets_].shape[0] - 1;
+      params_ += 2;
+    }
     if (kind_.mask != AttentionMask::none) {
       mask_ = static_cast<int>(mask_at);
       ++params_;
@@ -67,6 +85,13 @@ class AttentionBase : public Executable {
   Shape shape_at(const RunContext& ctx) const {
     Shape s = shape_;
     s.scale = ctx.params[node_.ins[params_].index].as_f64();
+    if (kind_.packed) {
+      s.packed.from_q = in(ctx, offsets_), s.packed.from_k = in(ctx, offsets_ + 1);
+      s.packed.max_q = ctx.params[node_.ins[params_ + 1].index].as_i64();
+      s.packed.max_k = ctx.params[node_.ins[params_ + 2].index].as_i64();
+      s.packed.fault = ctx.fault, s.packed.site = ctx.site;
+      return s;
+    }
     s.kv_length = ctx.params[node_.ins[params_ + 1].index].as_i64();
     PF_CHECK(s.kv_length >= 0 && s.kv_length <= s.keys, Value,
              "scaled_dot_product_attention: kv_length is out of range; got {}; expected 0 <= kv_length <= {}",
@@ -78,8 +103,9 @@ class AttentionBase : public Executable {
   const void* mask(const RunContext& ctx) const { return mask_ < 0 ? nullptr : in(ctx, static_cast<size_t>(mask_)); }
   // Rows begin at multiples of 16 bytes, given that the first one does.
   static bool by_vectors(const Operand& o) {
-    bool ok = o.shape[3] % 8 == 0 && o.strides[3] == 1;
-    for (int d = 0; d < 3; ++d) ok &= o.shape[d] == 1 || o.strides[d] % 8 == 0;
+    const int last = o.shape.size() - 1;
+    bool ok = o.shape[last] % 8 == 0 && o.strides[last] == 1;
+    for (int d = 0; d < last; ++d) ok &= o.shape[d] == 1 || o.strides[d] % 8 == 0;
     return ok;
   }
   static bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -89,6 +115,10 @@ class AttentionBase : public Executable {
     return static_cast<unsigned>(blocks);
   }
   static int64_t blocks(int64_t n, unsigned each) { return (n + each - 1) / static_cast<int64_t>(each); }
+  // Of queries or keys, for each head and batch entry: blocks_of() of kernels/attention/common.h.
+  int64_t row_blocks(int64_t rows, unsigned each) const {
+    return kind_.packed && each > 1 ? rows / each + shape_.packed.sequences : blocks(rows, each);
+  }
 
   // A kernel for operands of whole vectors and one for any others, made when it is first wanted.
   class Pair {
@@ -113,7 +143,7 @@ class AttentionBase : public Executable {
   DeviceType device_type_;
   Node node_;
   AttentionKind kind_;
-  size_t params_ = 0;
+  size_t params_ = 0, offsets_ = 0;
   int mask_ = -1, compute_units_ = 1;
   Shape shape_;
 };
@@ -146,7 +176,8 @@ class MatrixForward final : public AttentionBase {
     const bool folded = s.scale > 0 && kind_.mask != AttentionMask::added;
     Kernel& k = kernel(wide, folded);
     const int64_t together = splits_ > 1 ? s.heads / s.kv_heads : 1;
-    const unsigned grid = groups(blocks(s.queries * together, kernels_[folded].rows()) * s.batch * s.heads / together);
+    const unsigned grid =
+        groups(row_blocks(s.queries * together, kernels_[folded].rows()) * s.batch * s.heads / together);
     void* const o = out(ctx, 0);
     void* const lse = out(ctx, 1);
     k.launch(ctx.device, {grid, static_cast<unsigned>(splits_), 1}, in(ctx, 0), in(ctx, 1), in(ctx, 2), mask(ctx), o,
@@ -160,7 +191,7 @@ class MatrixForward final : public AttentionBase {
   void plan_split() {
     constexpr int64_t kLeastKeys = 256;  // of a workgroup
     const int64_t together = shape_.heads / std::max<int64_t>(1, shape_.kv_heads), rows = shape_.queries * together;
-    if (rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
+    if (kind_.packed || rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
     const bool one_run = together == 1 || shape_.queries == 1 || shape_.q.h == shape_.queries * shape_.q.t;
     if (!one_run) return;
     const int64_t heads = std::max<int64_t>(1, shape_.batch * shape_.kv_heads);
@@ -201,7 +232,7 @@ class PlainForward final : public AttentionBase {
   Pair kernel_;
 };
 
-// --- backward: (grad, q, k, v, out, lse, mask?) -> dq, dk, dv
+// --- backward: (grad, q, k, v, out, lse, mask? or offsets) -> dq, dk, dv
 
 class GradBase : public AttentionBase {
  public:
@@ -219,7 +250,7 @@ class MatrixGrad final : public GradBase {
   explicit MatrixGrad(const Problem& p, bool ready = true) : GradBase(p) {
     for (size_t i = 0; i < 4; ++i) vectors_ &= by_vectors(node_.ins[i]);
     for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.outs[i]);
-    padded_ = (shape_.queries + kStatsPadding - 1) / kStatsPadding * kStatsPadding;
+    padded_ = row_blocks(shape_.queries, kStatsPadding) * kStatsPadding;
     if (!ready) return;
     stats();
     if (vectors_) kernels(true);
@@ -239,13 +270,13 @@ class MatrixGrad final : public GradBase {
     if (heads * s.queries > 0) {
       stats().launch(ctx.device, {groups(blocks(heads * padded_, stats_.rows())), 1, 1}, g, in(ctx, 4), in(ctx, 5),
                      ctx.workspace, padded_, s);
-      queries(wide).launch(ctx.device, {groups(blocks(s.queries, queries_.rows()) * heads), 1, 1}, g, q, k, v,
+      queries(wide).launch(ctx.device, {groups(row_blocks(s.queries, queries_.rows()) * heads), 1, 1}, g, q, k, v,
                            ctx.workspace, padded_, m, dq, s);
     }
     if (s.batch * s.kv_heads * s.keys == 0) return;
     for (size_t i = 0; i < parts(); ++i)
-      keys(wide, i).launch(ctx.device, {groups(blocks(s.keys, keys_[i].rows()) * s.batch * s.kv_heads), 1, 1}, g, q, k,
-                           v, ctx.workspace, padded_, m, dk, dv, s);
+      keys(wide, i).launch(ctx.device, {groups(row_blocks(s.keys, keys_[i].rows()) * s.batch * s.kv_heads), 1, 1}, g, q,
+                           k, v, ctx.workspace, padded_, m, dk, dv, s);
   }
 
  private:
@@ -304,12 +335,13 @@ class PlainGrad final : public GradBase {
 
 Refusal matrix_accepts(const Problem& p) {
   std::string why;
-  const bool forward = p.root().op == OpId::attention;
+  const bool forward = is_forward(p.root().op);
   if (attention_on_matrix_units(kind_of(p, forward ? 0 : 1, forward ? 3 : 6), &why)) return std::nullopt;
   return why;
 }
 Refusal plain(const Problem& p) {
-  const int64_t dim = p.root().ins[p.root().op == OpId::attention ? 0 : 1].shape[3];
+  const Dims& q = p.root().ins[is_forward(p.root().op) ? 0 : 1].shape;
+  const int64_t dim = q[q.size() - 1];
   if (4 * dim * static_cast<int64_t>(sizeof(double)) > kMostPlainBytes)
     return "the head is too large for shared memory";
   return std::nullopt;
@@ -333,9 +365,13 @@ std::span<const Impl> attention_impls(OpId op) {
   static const Impl grad[] = {{"gpu.sdpa_grad", library, make_library<MatrixGrad>},
                               {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
                               {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
-  if (op == OpId::attention) return forward;
-  if (op == OpId::attention_grad) return grad;
-  return {};
+  switch (op) {
+    case OpId::attention:
+    case OpId::varlen_attn: return forward;
+    case OpId::attention_grad:
+    case OpId::varlen_attn_grad: return grad;
+    default: return {};
+  }
 }
 
 }  // namespace pyflame::gpu

@@ -87,9 +87,10 @@ AttentionSource attention_forward(const AttentionKind& a, bool wide, bool folded
   const int rows = f.waves * f.tiles * 16, keys = f.stages * 2 * f.keys;
   return finish(
       "const $T* q, const $T* k, const $T* v, const void* mask, $T* out, float* lse, float* parts",
-      fmt::format("attention_forward<$T, pf::ForwardTiles<{}, {}, {}, {}, {}, {}>, {}, {}, {}, {}, {}>(q, k, "
+      fmt::format("attention_forward<$T, pf::ForwardTiles<{}, {}, {}, {}, {}, {}>, {}, {}, {}, {}, {}, {}>(q, k, "
                   "v, mask, out, lse, parts, p)",
-                  width, f.tiles, f.waves, f.keys, f.stages, f.held, mask_name(a.mask), a.causal, wide, folded, split),
+                  width, f.tiles, f.waves, f.keys, f.stages, f.held, mask_name(a.mask), a.causal, wide, folded, split,
+                  a.packed),
       a, static_cast<unsigned>(f.waves * a.wave), rows, (f.held ? std::max(rows, keys) : rows + keys) * pitch * 2, true,
       "attention/forward.h");
 }
@@ -101,9 +102,10 @@ AttentionSource attention_combine(const AttentionKind& a) {
 }
 
 AttentionSource attention_query_stats(const AttentionKind& a) {
-  return finish("const $T* grad, const $T* out, const float* lse, float* stats, pf::i64 padded",
-                fmt::format("attention_query_stats<$T, {}>(grad, out, lse, stats, padded, p)", kStatsThreads), a,
-                kStatsThreads, kStatsThreads / 16, 0, true, "attention/backward.h");
+  return finish(
+      "const $T* grad, const $T* out, const float* lse, float* stats, pf::i64 padded",
+      fmt::format("attention_query_stats<$T, {}, {}>(grad, out, lse, stats, padded, p)", kStatsThreads, a.packed), a,
+      kStatsThreads, kStatsThreads / 16, 0, true, "attention/backward.h");
 }
 
 AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
@@ -114,9 +116,10 @@ AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
       "const $T* grad, const $T* q, const $T* k, const $T* v, const float* stats, pf::i64 padded, const void* mask, "
       "$T* "
       "dq",
-      fmt::format("attention_queries_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}>(grad, q, k, v, stats, "
-                  "padded, mask, dq, p)",
-                  width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide),
+      fmt::format(
+          "attention_queries_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}, {}>(grad, q, k, v, stats, "
+          "padded, mask, dq, p)",
+          width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide, a.packed),
       a, static_cast<unsigned>(t.waves * a.wave), rows, 2 * (rows + t.stages * t.step) * pitch * 2, true,
       "attention/backward.h");
 }
@@ -141,37 +144,37 @@ AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts
       "const $T* grad, const $T* q, const $T* k, const $T* v, const float* stats, pf::i64 padded, const void* mask, "
       "$T* "
       "dk, $T* dv",
-      fmt::format("attention_keys_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}, {}>(grad, q, k, v, "
+      fmt::format("attention_keys_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}, {}, {}>(grad, q, k, v, "
                   "stats, padded, mask, dk, dv, p)",
-                  width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide, parts),
+                  width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide, parts, a.packed),
       a, static_cast<unsigned>(t.waves * a.wave), rows,
       2 * (rows + t.stages * t.step) * pitch * 2 + t.stages * 2 * t.step * 4, true, "attention/backward.h");
 }
 
 AttentionSource attention_plain(const AttentionKind& a) {
   return finish("const $T* q, const $T* k, const $T* v, const void* mask, $T* out, float* lse",
-                fmt::format("attention_plain<$T, {}, {}, {}>(q, k, v, mask, out, lse, p)", mask_name(a.mask), a.causal,
-                            kPlainThreads),
+                fmt::format("attention_plain<$T, {}, {}, {}, {}>(q, k, v, mask, out, lse, p)", mask_name(a.mask),
+                            a.causal, kPlainThreads, a.packed),
                 a, kPlainThreads, 1, 2 * static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
 }
 AttentionSource attention_plain_query_stats(const AttentionKind& a) {
   return finish("const $T* grad, const $T* q, const $T* k, const $T* v, pf::C<$T>* stats, const void* mask",
-                fmt::format("attention_plain_query_stats<$T, {}, {}, {}>(grad, q, k, v, stats, mask, p)",
-                            mask_name(a.mask), a.causal, kPlainThreads),
+                fmt::format("attention_plain_query_stats<$T, {}, {}, {}, {}>(grad, q, k, v, stats, mask, p)",
+                            mask_name(a.mask), a.causal, kPlainThreads, a.packed),
                 a, kPlainThreads, 1, 0, false, "");
 }
 AttentionSource attention_plain_queries_grad(const AttentionKind& a) {
   return finish(
       "const $T* grad, const $T* q, const $T* k, const $T* v, const pf::C<$T>* stats, const void* mask, $T* dq",
-      fmt::format("attention_plain_queries_grad<$T, {}, {}, {}>(grad, q, k, v, stats, mask, dq, p)", mask_name(a.mask),
-                  a.causal, kPlainThreads),
+      fmt::format("attention_plain_queries_grad<$T, {}, {}, {}, {}>(grad, q, k, v, stats, mask, dq, p)",
+                  mask_name(a.mask), a.causal, kPlainThreads, a.packed),
       a, kPlainThreads, 1, static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
 }
 AttentionSource attention_plain_keys_grad(const AttentionKind& a) {
   return finish(
       "const $T* grad, const $T* q, const $T* k, const $T* v, const pf::C<$T>* stats, const void* mask, $T* dk, $T* dv",
-      fmt::format("attention_plain_keys_grad<$T, {}, {}, {}>(grad, q, k, v, stats, mask, dk, dv, p)", mask_name(a.mask),
-                  a.causal, kPlainThreads),
+      fmt::format("attention_plain_keys_grad<$T, {}, {}, {}, {}>(grad, q, k, v, stats, mask, dk, dv, p)",
+                  mask_name(a.mask), a.causal, kPlainThreads, a.packed),
       a, kPlainThreads, 1, 4 * static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
 }
 

@@ -17,6 +17,7 @@ struct AttentionKind {
   bool causal = false;
   MatrixKind units = MatrixKind::none;  // of the architecture: they decide on the tiles
   int wave = 0;
+  bool packed = false;  // sequences one after the other, found through their offsets
 };
 
 struct AttentionSource {

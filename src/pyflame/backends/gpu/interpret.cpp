@@ -82,7 +82,6 @@ class Encoder {
     r.instructions = static_cast<int32_t>(code.size());
     return true;
   }
-  DType kind() const { return double_ ? DType::float64 : DType::float32; }
 
   Interpreted result;
   std::vector<Instruction> code;
@@ -90,9 +89,7 @@ class Encoder {
   std::vector<Expressions::ParamUse> params;
 
  private:
-  void note_kind(DType d) {
-    if (is_float(d)) (d == DType::float64 ? double_ : single_) = true;
-  }
+  void note_kind(DType d) { double_ |= d == DType::float64; }
   static uint8_t stored(DType d) { return static_cast<uint8_t>(d); }
 
   uint8_t take() {
@@ -126,7 +123,7 @@ class Encoder {
     ok_ &= !integers;  // a float into integers: only a cast does that, and it computes as the float
     const uint8_t converted = take();
     mine.push_back(converted);
-    code.push_back({kOp, static_cast<uint8_t>(OpId::cast), 1, stored(kind()), converted, r, 0, 0});
+    code.push_back({kOp, static_cast<uint8_t>(OpId::cast), 1, stored(DType::float32), converted, r, 0, 0});
     return converted;
   }
 
@@ -161,7 +158,7 @@ class Encoder {
   std::vector<Dim> dims_;
   std::vector<uint8_t> of_node_;
   uint32_t busy_ = 0;
-  bool single_ = false, double_ = false, ok_ = true;
+  bool double_ = false, ok_ = true;
 };
 
 class Interpretation final : public Interpreter {
@@ -170,7 +167,7 @@ class Interpretation final : public Interpreter {
       : program_(e.result),
         bindings_(std::move(e.bindings)),
         params_(std::move(e.params)),
-        kernel_(type, kGroupThreads, interpreter_source(e.kind())) {}
+        kernel_(type, kGroupThreads, interpreter_source()) {}
   bool ready(int device_index) const override { return kernel_.ready(device_index); }
   void run(const RunContext& ctx) override {
     for (size_t i = 0; i < bindings_.size(); ++i) program_.pointers[i] = ctx.bindings[bindings_[i]];
@@ -187,7 +184,7 @@ class Interpretation final : public Interpreter {
 
 }  // namespace
 
-std::string interpreter_source(DType kind) {
+std::string interpreter_source() {
   // What each op calls, from the table of ops.
   std::string reals, integers;
   for (int k = 0; k < kNumOps; ++k) {
@@ -231,30 +228,31 @@ std::string interpreter_source(DType kind) {
     }
   }
   const std::string body = fmt::format(
-      "(pf::Interpreted p) {{\n  typedef {} F;\n  PF_SHARED pf::Register<F> registers[pf::kRegisters * 256];\n"
-      "  pf::Register<F>* const mine = registers + pf::thread();\n"
+      "(pf::Interpreted p) {{\n  PF_SHARED pf::Register registers[pf::kRegisters * 256];\n"
+      "  pf::Register* const mine = registers + pf::thread();\n"
       "  for (pf::i64 i = pf::group().x * 256ll + pf::thread(); i < p.n; i += pf::groups().x * 256ll)\n"
       "    for (int k = 0; k < p.instructions; ++k) {{\n      const pf::Instruction in = p.code[k];\n"
       "      if (in.kind == pf::Instruction::kLoad) {{\n"
-      "        mine[in.to * 256] = pf::read<F>(in.stored, p.pointers[in.b], p.offset(in.b, i));\n        continue;\n   "
+      "        mine[in.to * 256] = pf::read(in.stored, p.pointers[in.b], p.offset(in.b, i));\n        continue;\n   "
       "   }}\n"
       "      if (in.kind == pf::Instruction::kStore) {{\n"
-      "        pf::write<F>(in.stored, p.pointers[in.b], p.offset(in.b, i), mine[in.a * 256]);\n        continue;\n    "
+      "        pf::write(in.stored, p.pointers[in.b], p.offset(in.b, i), mine[in.a * 256]);\n        continue;\n    "
       "  }}\n"
       "      if (in.kind == pf::Instruction::kReal) {{\n"
-      "        mine[in.to * 256] = pf::rounded<F>(in.stored, pf::double_of_bits(p.params[in.b]));\n        continue;\n "
+      "        mine[in.to * 256] = pf::rounded(in.stored, pf::double_of_bits(p.params[in.b]));\n        continue;\n "
       "     }}\n"
       "      if (in.kind == pf::Instruction::kInteger) {{\n"
-      "        mine[in.to * 256] = pf::rounded<F>(in.stored, (pf::i64)p.params[in.b]);\n        continue;\n      }}\n"
-      "      const pf::Register<F> a = mine[in.a * 256], b = mine[in.b * 256], c = mine[in.c * 256];\n"
+      "        mine[in.to * 256] = pf::rounded(in.stored, (pf::i64)p.params[in.b]);\n        continue;\n      }}\n"
+      "      const pf::Register a = mine[in.a * 256], b = mine[in.b * 256], c = mine[in.c * 256];\n"
       "      if (in.integers) {{\n        typedef pf::i64 T;\n        T y = 0;\n        switch (in.op) {{\n{}        "
       "}}\n"
-      "        mine[in.to * 256] = pf::rounded<F>(in.stored, y);\n        continue;\n      }}\n"
-      "      typedef F T;\n      T y = 0;\n      bool truth = false;\n      pf::u8 z = 0;\n      switch (in.op) {{\n{} "
+      "        mine[in.to * 256] = pf::rounded(in.stored, y);\n        continue;\n      }}\n"
+      "      typedef float T;\n      T y = 0;\n      bool truth = false;\n      pf::u8 z = 0;\n      switch (in.op) "
+      "{{\n{} "
       "     }}\n"
-      "      mine[in.to * 256] = truth ? pf::rounded<F>(in.stored, (pf::i64)z) : pf::rounded<F>(in.stored, y);\n    "
+      "      mine[in.to * 256] = truth ? pf::rounded(in.stored, (pf::i64)z) : pf::rounded(in.stored, y);\n    "
       "}}\n}}",
-      kind == DType::float64 ? "double" : "float", integers, reals);
+      integers, reals);
   return kernel_source({"loop/loop.h", "loop/interpret.h"}, kGroupThreads, body);
 }
 

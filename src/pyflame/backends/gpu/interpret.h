@@ -1,4 +1,4 @@
-// Groups of maps without waiting for a compiler: one kernel for each kind of float that runs them as programs, compiled once and kept on
+// Groups of maps without waiting for a compiler: one kernel that runs them as programs, compiled once and kept on
 // disk like all others. Generated kernels take over when they are ready; the bits are the same.
 #pragma once
 #include <memory>
@@ -16,7 +16,7 @@ class Interpreter : public Executable {
 // Null where the group is not one that the interpreter takes: reductions, sources of numbers, float64, too many values.
 std::unique_ptr<Interpreter> interpreter(const Problem& p);
 
-// The interpreter's text for groups with this kind of float: float32 (also for the 16-bit types and integers alone) or float64.
-std::string interpreter_source(DType kind);
+// The interpreter's text: floats are computed as float32.
+std::string interpreter_source();
 
 }  // namespace pyflame::gpu

@@ -1,49 +1,87 @@
-// Scaled dot-product attention, one query row at a time. The gradient recomputes scores and their sum in float64
+// Scaled dot-product attention, one query row at a time. What a query does not look at (hidden by causality, a mask, a length, or weighted
+// with 0) has no part in its results and gradients, whatever it is: not even a NaN. The gradient recomputes scores and their sum in float64
 // instead of reading the rounded `out` and `lse`, so that it is the exact gradient of the forward pass.
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "pyflame/backends/reference/access.h"
+#include "pyflame/ops/sequences.h"
 
 namespace pyflame::reference {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// Queries and keys that belong together: a batch entry, or one of packed sequences.
+struct Part {
+  int64_t first_query, queries, first_key, keys;  // keys: that count
+};
+
 struct Attention {
-  int64_t batch, heads, queries, keys, dim, kv_heads, value_dim, kv_length;
+  int64_t heads, kv_heads, dim, value_dim, all_queries, all_keys;  // all: of each head
+  bool packed;
   double scale;
   bool causal;
+  std::vector<Part> parts;
   std::vector<double> q, k, v;
   std::optional<View> mask;
   Dims mask_strides;
 
-  // `first` is the index of q among the inputs, `mask_at` that of the mask.
-  Attention(const Call& c, int first, int mask_at) {
+  // `first` is the index of q among the inputs, `next` that of the mask or the offsets.
+  Attention(const Call& c, int first, int next) {
     const auto a = c.node.attr<AttentionAttrs>();
+    packed = c.node.op == OpId::varlen_attn || c.node.op == OpId::varlen_attn_grad;
     const View qv = c.in(first), kv = c.in(first + 1), vv = c.in(first + 2);
-    batch = qv.shape[0], heads = qv.shape[1], queries = qv.shape[2], dim = qv.shape[3];
-    kv_heads = kv.shape[1], keys = kv.shape[2], value_dim = vv.shape[3];
+    const int rows = packed ? 0 : 2;
+    heads = qv.shape[1], all_queries = qv.shape[rows], dim = qv.shape[qv.shape.size() - 1];
+    kv_heads = kv.shape[1], all_keys = kv.shape[rows], value_dim = vv.shape[vv.shape.size() - 1];
     scale = c.number(0);
-    kv_length = c.integer(1);
     causal = a.causal != 0;
-    PF_CHECK(kv_length >= 0 && kv_length <= keys, Value,
-             "{}: kv_length out of range; got {}; expected 0 <= kv_length <= {}", c.name(), kv_length, keys);
     q = read_all<double>(qv), k = read_all<double>(kv), v = read_all<double>(vv);
+    if (packed) {
+      find_sequences(c, next);
+      return;
+    }
+    const int64_t batch = qv.shape[0], kv_length = c.integer(1);
+    PF_CHECK(kv_length >= 0 && kv_length <= all_keys, Value,
+             "{}: kv_length out of range; got {}; expected 0 <= kv_length <= {}", c.name(), kv_length, all_keys);
+    for (int64_t i = 0; i < batch; ++i) parts.push_back({0, all_queries, 0, kv_length});
     if (a.has_mask) {
-      mask = c.in(mask_at);
-      mask_strides = broadcast_strides(mask->shape, mask->strides, {batch, heads, queries, keys});
+      mask = c.in(next);
+      mask_strides = broadcast_strides(mask->shape, mask->strides, {batch, heads, all_queries, all_keys});
     }
   }
+  void find_sequences(const Call& c, int next) {
+    const auto offsets = [&](int i, int64_t rows, int64_t longest) {
+      const std::vector<int64_t> wide = read_all<int64_t>(c.in(i));
+      const std::vector<int32_t> from(wide.begin(), wide.end());
+      check_sequence_offsets(c.name(), from.data(), static_cast<int64_t>(from.size()) - 1, rows, longest);
+      return from;
+    };
+    const std::vector<int32_t> from_q = offsets(next, all_queries, c.integer(1));
+    const std::vector<int32_t> from_k = offsets(next + 1, all_keys, c.integer(2));
+    for (size_t i = 0; i + 1 < from_q.size(); ++i)
+      parts.push_back({from_q[i], from_q[i + 1] - from_q[i], from_k[i], from_k[i + 1] - from_k[i]});
+  }
 
-  int64_t query_row(int64_t b, int64_t h, int64_t t) const { return (b * heads + h) * queries + t; }
-  int64_t key_row(int64_t b, int64_t h, int64_t s) const { return (b * kv_heads + h / (heads / kv_heads)) * keys + s; }
+  // Rows of q and of k, and a query's place among the logsumexps.
+  int64_t query_row(int64_t b, int64_t h, int64_t t) const {
+    return packed ? (parts[static_cast<size_t>(b)].first_query + t) * heads + h : (b * heads + h) * all_queries + t;
+  }
+  int64_t key_row(int64_t b, int64_t h, int64_t s) const {
+    const int64_t kv = h / (heads / kv_heads);
+    return packed ? (parts[static_cast<size_t>(b)].first_key + s) * kv_heads + kv : (b * kv_heads + kv) * all_keys + s;
+  }
+  int64_t lse_row(int64_t b, int64_t h, int64_t t) const {
+    return packed ? h * all_queries + parts[static_cast<size_t>(b)].first_query + t : query_row(b, h, t);
+  }
 
   // Scores of one query against all keys, -inf where it may not look.
   void scores(int64_t b, int64_t h, int64_t t, std::vector<double>& to) const {
-    std::fill(to.begin(), to.end(), -kInf);
-    const int64_t seen = causal ? std::min(kv_length, t + (kv_length - queries) + 1) : kv_length;
+    const Part& part = parts[static_cast<size_t>(b)];
+    to.assign(static_cast<size_t>(part.keys), -kInf);
+    const int64_t seen = causal ? std::min(part.keys, t + (part.keys - part.queries) + 1) : part.keys;
     for (int64_t s = 0; s < seen; ++s) {
       double sum = 0;
       for (int64_t i = 0; i < dim; ++i)
@@ -68,18 +106,18 @@ struct Attention {
       return -kInf;
     }
     double total = 0;
-    for (double& x : row) total += x = std::exp(x - top);
-    for (double& x : row) x /= total;
+    for (double& x : row) total += x = x == -kInf ? 0 : std::exp(x - top);
+    for (double& x : row) x = x == 0 ? 0 : x / total;  // who is hidden has no part in a row's NaN
     return top + std::log(total);
   }
 
   // Calls f(b, h, t, probabilities, lse) for every query.
   template <class F>
   void for_queries(F&& f) const {
-    std::vector<double> row(static_cast<size_t>(keys));
-    for (int64_t b = 0; b < batch; ++b)
+    std::vector<double> row;
+    for (int64_t b = 0; b < static_cast<int64_t>(parts.size()); ++b)
       for (int64_t h = 0; h < heads; ++h)
-        for (int64_t t = 0; t < queries; ++t) {
+        for (int64_t t = 0; t < parts[static_cast<size_t>(b)].queries; ++t) {
           scores(b, h, t, row);
           const double lse = softmax(row);
           f(b, h, t, row, lse);
@@ -91,12 +129,12 @@ struct Attention {
 
 void run_attention(const Call& c) {
   const Attention a(c, 0, 3);
-  std::vector<double> out(static_cast<size_t>(a.batch * a.heads * a.queries * a.value_dim));
-  std::vector<double> lse(static_cast<size_t>(a.batch * a.heads * a.queries));
+  std::vector<double> out(static_cast<size_t>(c.out(0).numel()));
+  std::vector<double> lse(a.heads > 0 ? static_cast<size_t>(c.in(0).numel() / std::max<int64_t>(1, a.dim)) : 0);
   a.for_queries([&](int64_t b, int64_t h, int64_t t, const std::vector<double>& p, double row_lse) {
     const int64_t row = a.query_row(b, h, t);
-    lse[static_cast<size_t>(row)] = row_lse;
-    for (int64_t s = 0; s < a.keys; ++s) {
+    lse[static_cast<size_t>(a.lse_row(b, h, t))] = row_lse;
+    for (int64_t s = 0; s < static_cast<int64_t>(p.size()); ++s) {
       if (p[static_cast<size_t>(s)] == 0) continue;  // what is not looked at does not count, not even a NaN
       for (int64_t i = 0; i < a.value_dim; ++i)
         out[static_cast<size_t>(row * a.value_dim + i)] +=
@@ -110,12 +148,12 @@ void run_attention(const Call& c) {
 void run_attention_grad(const Call& c) {
   const Attention a(c, 1, 6);
   const std::vector<double> grad = read_all<double>(c.in(0));
-  std::vector<double> dq(a.q.size()), dk(a.k.size()), dv(a.v.size()), dp(static_cast<size_t>(a.keys));
+  std::vector<double> dq(a.q.size()), dk(a.k.size()), dv(a.v.size()), dp(static_cast<size_t>(a.all_keys));
   a.for_queries([&](int64_t b, int64_t h, int64_t t, const std::vector<double>& p, double) {
     const int64_t row = a.query_row(b, h, t);
     const double* g = grad.data() + row * a.value_dim;
     double delta = 0;
-    for (int64_t s = 0; s < a.keys; ++s) {
+    for (int64_t s = 0; s < static_cast<int64_t>(p.size()); ++s) {
       const auto at = static_cast<size_t>(s);
       if (p[at] == 0) continue;
       const int64_t value = a.key_row(b, h, s) * a.value_dim;
@@ -126,7 +164,7 @@ void run_attention_grad(const Call& c) {
       }
       delta += p[at] * dp[at];
     }
-    for (int64_t s = 0; s < a.keys; ++s) {
+    for (int64_t s = 0; s < static_cast<int64_t>(p.size()); ++s) {
       const auto at = static_cast<size_t>(s);
       if (p[at] == 0) continue;
       const double ds = p[at] * (dp[at] - delta) * a.scale;

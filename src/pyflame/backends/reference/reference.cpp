@@ -43,8 +43,10 @@ constexpr Kernel kernel_of(OpId op, OpClass cls) {
     case OpId::layer_norm_grad: return run_layer_norm_grad;
     case OpId::rms_norm: return run_rms_norm;
     case OpId::rms_norm_grad: return run_rms_norm_grad;
-    case OpId::attention: return run_attention;
-    case OpId::attention_grad: return run_attention_grad;
+    case OpId::attention:
+    case OpId::varlen_attn: return run_attention;
+    case OpId::attention_grad:
+    case OpId::varlen_attn_grad: return run_attention_grad;
     case OpId::gather: return run_gather;
     case OpId::scatter_add: return run_scatter_add;
     case OpId::index_select: return run_index_select;
@@ -109,6 +111,8 @@ bool needs_float(OpId op) {
     case OpId::rms_norm_grad:
     case OpId::attention:
     case OpId::attention_grad:
+    case OpId::varlen_attn:
+    case OpId::varlen_attn_grad:
     case OpId::nll_loss:
     case OpId::nll_loss_grad:
     case OpId::cross_entropy:

@@ -10,25 +10,33 @@ namespace pf {
 
 // What each query brings along: its logsumexp as a power of two (infinite for queries that see nothing, whose probabilities are 0, and for those
 // that do not exist) and delta. Rows are padded to `padded`.
-template <class T, int kThreads>
+template <class T, int kThreads, bool kPacked>
 PF_DEVICE void attention_query_stats(const T* grad, const T* out, const float* lse, float* stats, i64 padded,
-                                     const Attention& p) {
+                                     Attention p) {
   constexpr int kLanes = 16;
-  const i64 rows = p.batch * p.heads * padded;
+  const i64 rows = p.batch * p.heads * padded, head_rows = p.queries;
   const float kNone = -1 / 0.0f;
   const i64 row = (i64)group().x * (kThreads / kLanes) + thread() / kLanes;
-  const i64 t = row % padded, h = row / padded % p.heads, b = row / padded / p.heads;
-  const bool there = row < rows && t < p.queries;
+  const i64 h = row / padded % p.heads, b = row / padded / p.heads;
+  i64 t = row % padded, q0 = 0;
+  if constexpr (kPacked) {  // a workgroup's rows are of one sequence
+    Place at = {};
+    const i64 block = t / kStatsPadding, i = sequence_of(p.packed.from_q, p.packed.sequences, kStatsPadding, block);
+    take_sequence(p, at, i);
+    q0 = at.q0;
+    t -= start_of(p.packed.from_q, i, kStatsPadding) * kStatsPadding;
+  }
+  const bool there = row < rows && t >= 0 && t < p.queries;
   float sum = 0;
   if (there) {
-    grad += b * p.grad.b + h * p.grad.h + t * p.grad.t;
-    out += b * p.out.b + h * p.out.h + t * p.out.t;
+    grad += b * p.grad.b + h * p.grad.h + (q0 + t) * p.grad.t;
+    out += b * p.out.b + h * p.out.h + (q0 + t) * p.out.t;
     for (i64 d = thread() % kLanes; d < p.dim; d += kLanes)
       sum = fmaf(load(grad + d * p.grad.d), load(out + d * p.out.d), sum);
   }
   sum = over_lanes<Sum, kLanes>(sum);
   if (row < rows && thread() % kLanes == 0) {
-    const float x = there ? lse[(b * p.heads + h) * p.queries + t] : kNone;
+    const float x = there ? lse[(b * p.heads + h) * head_rows + q0 + t] : kNone;
     stats[row] = x == kNone ? -kNone : x * Base2::kLog2E;
     stats[rows + row] = there ? sum : 0;
   }
@@ -43,9 +51,9 @@ struct BackwardTiles {
 
 enum KeysGrad { kOfValues = 1, kOfKeys = 2 };  // which of dv, dk
 
-template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, int kParts>
+template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, int kParts, bool kPacked>
 PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const T* v, const float* stats, i64 padded,
-                                   const void* mask, T* dk, T* dv, const Attention& p) {
+                                   const void* mask, T* dk, T* dv, Attention p) {
   using M = Mma<T>;
   constexpr int kSteps = S::kStep / 16, kWidthBlocks = S::kWidth / 16, kTile = S::kStep * S::kPitch;
   T* const ks = dynamic_shared<T>();
@@ -53,12 +61,16 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
   T* const steps = vs + S::kRows * S::kPitch;
   float* const numbers = (float*)(steps + S::kStages * 2 * kTile);
 
-  const unsigned blocks = (unsigned)((p.keys + S::kRows - 1) / S::kRows);
-  const i64 first = (i64)(group().x % blocks) * S::kRows;
-  const i64 b = group().x / blocks / p.kv_heads, kv = group().x / blocks % p.kv_heads;
+  const unsigned blocks = blocks_of<S::kRows, kPacked>(p.keys, p);
+  const i64 kv = group().x / blocks % p.kv_heads;
+  const Place place = place_of<kKeys, S::kRows, kPacked>(p, group().x / blocks / p.kv_heads, group().x % blocks);
+  if (place.none) return;
+  const i64 first = place.first, b = place.b;
   const i64 together = p.heads / p.kv_heads, rows = p.batch * p.heads * padded;
-  k += b * p.k.b + kv * p.k.h + first * p.k.t;
-  v += b * p.v.b + kv * p.v.h + first * p.v.t;
+  q += b * p.q.b + place.q0 * p.q.t;
+  grad += b * p.grad.b + place.q0 * p.grad.t;
+  k += b * p.k.b + kv * p.k.h + (place.k0 + first) * p.k.t;
+  v += b * p.v.b + kv * p.v.h + (place.k0 + first) * p.v.t;
   load_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(ks, k, p.k.t, p.k.d, p.kv_length - first, p.dim);
   load_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(vs, v, p.v.t, p.v.d, p.kv_length - first, p.dim);
 
@@ -73,13 +85,14 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
     T* to = steps + at % S::kStages * 2 * kTile;
     float* stat = numbers + at % S::kStages * 2 * S::kStep;
     const i64 h = kv * together + at / each, t = (start + at % each) * S::kStep;
-    load_rows<S::kStep, S::kWidth, S::kPitch, S::kThreads, kWide>(to, q + b * p.q.b + h * p.q.h + t * p.q.t, p.q.t,
-                                                                  p.q.d, p.queries - t, p.dim);
-    load_rows<S::kStep, S::kWidth, S::kPitch, S::kThreads, kWide>(
-        to + kTile, grad + b * p.grad.b + h * p.grad.h + t * p.grad.t, p.grad.t, p.grad.d, p.queries - t, p.dim);
+    load_rows<S::kStep, S::kWidth, S::kPitch, S::kThreads, kWide>(to, q + h * p.q.h + t * p.q.t, p.q.t, p.q.d,
+                                                                  p.queries - t, p.dim);
+    load_rows<S::kStep, S::kWidth, S::kPitch, S::kThreads, kWide>(to + kTile, grad + h * p.grad.h + t * p.grad.t,
+                                                                  p.grad.t, p.grad.d, p.queries - t, p.dim);
     if ((int)thread() < S::kStep / 2) {  // a quarter of them for the logsumexps, a quarter for the deltas
       const int which = (int)thread() / (S::kStep / 4), at4 = (int)thread() % (S::kStep / 4) * 4;
-      async_copy(stat + which * S::kStep + at4, stats + which * rows + (b * p.heads + h) * padded + t + at4, true);
+      async_copy(stat + which * S::kStep + at4,
+                 stats + which * rows + (b * p.heads + h) * padded + place.stats + t + at4, true);
     }
   };
   if (S::kStages > 1 && all > 0) copy(0);
@@ -229,30 +242,33 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
       }
   barrier();
   if constexpr (kParts & kOfKeys)
-    store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(dk + b * p.dk.b + kv * p.dk.h + first * p.dk.t, ks,
-                                                                   p.dk.t, p.dk.d, p.keys - first, p.dim);
+    store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(
+        dk + b * p.dk.b + kv * p.dk.h + (place.k0 + first) * p.dk.t, ks, p.dk.t, p.dk.d, p.keys - first, p.dim);
   if constexpr (kParts & kOfValues)
-    store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(dv + b * p.dv.b + kv * p.dv.h + first * p.dv.t, vs,
-                                                                   p.dv.t, p.dv.d, p.keys - first, p.dim);
+    store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(
+        dv + b * p.dv.b + kv * p.dv.h + (place.k0 + first) * p.dv.t, vs, p.dv.t, p.dv.d, p.keys - first, p.dim);
 }
 
-template <class T, class S, MaskKind kMask, bool kCausal, bool kWide>
+template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, bool kPacked>
 PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, const T* v, const float* stats, i64 padded,
-                                      const void* mask, T* dq, const Attention& p) {
+                                      const void* mask, T* dq, Attention p) {
   using M = Mma<T>;
   constexpr int kSteps = S::kStep / 16, kWidthBlocks = S::kWidth / 16, kTile = S::kStep * S::kPitch;
   T* const qs = dynamic_shared<T>();
   T* const gs = qs + S::kRows * S::kPitch;
   T* const steps = gs + S::kRows * S::kPitch;
 
-  const unsigned blocks = (unsigned)((p.queries + S::kRows - 1) / S::kRows);
-  const i64 first = (i64)(blocks - 1 - group().x % blocks) * S::kRows;
-  const i64 b = group().x / blocks / p.heads, h = group().x / blocks % p.heads, kv = h / (p.heads / p.kv_heads);
+  const unsigned blocks = blocks_of<S::kRows, kPacked>(p.queries, p);
+  const i64 h = group().x / blocks % p.heads, kv = h / (p.heads / p.kv_heads);
+  const Place place = place_of<kQueries, S::kRows, kPacked>(p, group().x / blocks / p.heads, group().x % blocks);
+  if (place.none) return;
+  const i64 first = place.first, b = place.b;
   const i64 rows = p.batch * p.heads * padded;
-  q += b * p.q.b + h * p.q.h + first * p.q.t;
-  grad += b * p.grad.b + h * p.grad.h + first * p.grad.t;
-  k += b * p.k.b + kv * p.k.h;
-  v += b * p.v.b + kv * p.v.h;
+  stats += (b * p.heads + h) * padded + place.stats;
+  q += b * p.q.b + h * p.q.h + (place.q0 + first) * p.q.t;
+  grad += b * p.grad.b + h * p.grad.h + (place.q0 + first) * p.grad.t;
+  k += b * p.k.b + kv * p.k.h + place.k0 * p.k.t;
+  v += b * p.v.b + kv * p.v.h + place.k0 * p.v.t;
   load_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(qs, q, p.q.t, p.q.d, p.queries - first, p.dim);
   load_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(gs, grad, p.grad.t, p.grad.d, p.queries - first, p.dim);
 
@@ -277,8 +293,8 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
     for (int r = 0; r < M::kRows; ++r) {
       const i64 row = first + wave_row + t * 16 + M::row_of(r);
       const bool there = row < p.queries;
-      log[t][r] = there ? stats[(b * p.heads + h) * padded + row] : 1 / 0.0f;
-      delta[t][r] = there ? stats[rows + (b * p.heads + h) * padded + row] : 0;
+      log[t][r] = there ? stats[row] : 1 / 0.0f;
+      delta[t][r] = there ? stats[rows + row] : 0;
     }
   typename M::C sums[S::kTiles][kWidthBlocks] = {};
   const float factor = (float)(p.scale * Base2::kLog2E);
@@ -383,8 +399,8 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int i = 0; i < M::kC; ++i)
         store(qs + (wave_row + t * 16 + M::row(i)) * S::kPitch + d * 16 + M::col(i), sums[t][d].v[i] * (float)p.scale);
   barrier();
-  store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(dq + b * p.dq.b + h * p.dq.h + first * p.dq.t, qs,
-                                                                 p.dq.t, p.dq.d, p.queries - first, p.dim);
+  store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(
+      dq + b * p.dq.b + h * p.dq.h + (place.q0 + first) * p.dq.t, qs, p.dq.t, p.dq.d, p.queries - first, p.dim);
 }
 
 #endif

@@ -14,12 +14,21 @@ struct Strides4 {
   i64 b, h, t, d;
 };
 
+// Packed: sequences of any lengths one after the other, [T, H, D]; sequence i has rows from[i] up to from[i + 1].
+struct Packed {
+  const int *from_q, *from_k;
+  i64 sequences, max_q, max_k;
+  Fault* fault;
+  int site;
+};
+
 struct Attention {
-  i64 batch, heads, kv_heads, queries, keys, kv_length;
+  i64 batch, heads, kv_heads, queries, keys, kv_length;  // packed: queries and keys of all sequences; batch is 1
   i64 dim;
   double scale;
   Strides4 q, k, v, out, mask;  // mask: [B, H, T, S]
   Strides4 grad, dq, dk, dv;    // of the gradient alone
+  Packed packed;
   // How many keys query t sees: the first so many.
   PF_DEVICE i64 seen(i64 t, bool causal) const {
     const i64 n = causal ? t + (kv_length - queries) + 1 : kv_length;
@@ -30,6 +39,84 @@ struct Attention {
 enum MaskKind { kNoMask, kBoolMask, kAddedMask };
 
 #ifdef PF_ON_DEVICE
+
+// A workgroup's place: its first row among those of its batch entry or sequence, whose queries begin at row q0 and keys at k0.
+struct Place {
+  i64 b, first, q0, k0;
+  i64 stats;  // where the sequence's rows begin among a head's stats
+  bool none;
+};
+
+// Sequence i has the blocks from start_of(i) on. Counting them so leaves at most one number of a sequence unused, and nobody has to add up
+// lengths.
+PF_DEVICE i64 start_of(const int* from, i64 i, int each) { return each == 1 ? from[i] : from[i] / each + i; }
+
+// The sequence with a block of `each` rows: the last one that starts at or before it. All lanes of a wave ask for the same one.
+PF_DEVICE i64 sequence_of(const int* from, i64 sequences, int each, i64 block) {
+  i64 low = 0, count = sequences;
+  while (count > 1) {
+    const i64 step = (count + kWave - 1) / kWave, at = lane() * step;
+    int before = count_bits(ballot(at < count && start_of(from, low + at, each) <= block));
+    if (before == 0) before = 1;  // offsets that are reported elsewhere
+    low += (before - 1) * step;
+    count = count - (before - 1) * step < step ? count - (before - 1) * step : step;
+  }
+  return low;
+}
+
+PF_DEVICE i64 between(i64 x, i64 low, i64 high) { return x < low ? low : x > high ? high : x; }
+
+// Sequence i in place of the whole. Offsets are never trusted: bad ones are reported, and no row outside is touched.
+PF_DEVICE void take_sequence(Attention& p, Place& at, i64 i) {
+  const i64 all_q = p.queries, all_k = p.keys;
+  at.b = 0;
+  at.q0 = between(p.packed.from_q[i], 0, all_q), at.k0 = between(p.packed.from_k[i], 0, all_k);
+  p.queries = between(p.packed.from_q[i + 1], at.q0, all_q) - at.q0;
+  p.keys = p.kv_length = between(p.packed.from_k[i + 1], at.k0, all_k) - at.k0;
+}
+
+constexpr int kStatsPadding = 128;  // of a sequence's stats
+
+enum RowsOf { kQueries, kKeys };
+
+// Block `block` of kRows queries or keys of any sequence; queries come last ones first, because those see the most keys. With kPacked, p
+// becomes the sequence's.
+template <RowsOf kOf, int kRows, bool kPacked>
+PF_DEVICE Place place_of(Attention& p, i64 batch_entry, i64 block) {
+  Place at = {batch_entry, 0, 0, 0, 0, false};
+  if constexpr (kPacked) {
+    const int* const from = kOf == kQueries ? p.packed.from_q : p.packed.from_k;
+    const i64 i = sequence_of(from, p.packed.sequences, kRows, block);
+    block -= start_of(from, i, kRows);
+    at.stats = start_of(p.packed.from_q, i, kStatsPadding) * kStatsPadding;
+    take_sequence(p, at, i);
+  }
+  const i64 rows = kOf == kQueries ? p.queries : p.keys, blocks = (rows + kRows - 1) / kRows;
+  at.none = kPacked && (block < 0 || block >= blocks);
+  at.first = (kOf == kQueries ? blocks - 1 - block : block) * kRows;
+  return at;
+}
+// How many blocks place_of() knows, for each batch entry or in all.
+template <int kRows, bool kPacked>
+PF_DEVICE unsigned blocks_of(i64 rows, const Attention& p) {
+  return (unsigned)(!kPacked ? (rows + kRows - 1) / kRows : kRows == 1 ? rows : rows / kRows + p.packed.sequences);
+}
+
+// By one workgroup of a launch.
+PF_DEVICE void check_offsets(const int* from, i64 sequences, i64 rows, i64 longest, Fault* fault, int site) {
+  for (i64 i = thread(); i < sequences; i += threads()) {
+    const i64 begin = from[i], end = from[i + 1];
+    if (i == 0 && begin != 0) raise(fault, site, kOffsetsMissRows, begin, 0);
+    else if (i == sequences - 1 && end != rows) raise(fault, site, kOffsetsMissRows, end, rows);
+    else if (end < begin) raise(fault, site, kOffsetsDecrease, end, begin);
+    else if (end - begin > longest) raise(fault, site, kSequenceTooLong, end - begin, longest);
+  }
+}
+PF_DEVICE void check_offsets(const Attention& p) {
+  const Packed& a = p.packed;
+  check_offsets(a.from_q, a.sequences, p.queries, a.max_q, a.fault, a.site);
+  check_offsets(a.from_k, a.sequences, p.keys, a.max_k, a.fault, a.site);
+}
 
 struct Top {  // NaN does not matter here: it comes through the sum
   static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }

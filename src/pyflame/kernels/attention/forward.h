@@ -18,9 +18,9 @@ struct ForwardTiles {
 };
 
 // kFolded: the scale is positive and nothing is added to scores, so that scaling is part of the exponent.
-template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, bool kFolded, bool kSplit>
+template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, bool kFolded, bool kSplit, bool kPacked>
 PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void* mask, T* out, float* lse, float* parts,
-                                 const Attention& p) {
+                                 Attention p) {
   using M = Mma<T>;
   constexpr int kKeyBlocks = S::kKeys / 16, kWidthBlocks = S::kWidth / 16, kTile = S::kKeys * S::kPitch;
   constexpr float kSlack = 8;  // weights reach 2^8: far from float16's largest
@@ -29,15 +29,19 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   T* const keys_shared = rows_shared + (S::kHeld ? 0 : S::kRows * S::kPitch);
 
   // Rows are queries; where the keys are split, those of all heads of a group.
-  const i64 together = kSplit ? p.heads / p.kv_heads : 1;
-  const i64 count = p.queries * together, row_heads = p.heads / together;
-  const unsigned blocks = (unsigned)((count + S::kRows - 1) / S::kRows);
-  const i64 first = (i64)(blocks - 1 - group().x % blocks) * S::kRows;  // the longest ones first
-  const i64 b = group().x / blocks / row_heads, rh = group().x / blocks % row_heads;
+  if (kPacked && group().x == 0) check_offsets(p);
+  const i64 together = kSplit ? p.heads / p.kv_heads : 1, row_heads = p.heads / together;
+  const unsigned blocks = blocks_of<S::kRows, kPacked>(p.queries * together, p);
+  const i64 head_rows = p.queries * together, rh = group().x / blocks % row_heads;
+  p.queries *= together;
+  const Place place = place_of<kQueries, S::kRows, kPacked>(p, group().x / blocks / row_heads, group().x % blocks);
+  const i64 count = p.queries, first = place.first, b = place.b;
+  p.queries /= together;
+  if (place.none) return;
   const i64 kv = kSplit ? rh : rh / (p.heads / p.kv_heads);
-  q += b * p.q.b + rh * together * p.q.h + first * p.q.t;
-  k += b * p.k.b + kv * p.k.h;
-  v += b * p.v.b + kv * p.v.h;
+  q += b * p.q.b + rh * together * p.q.h + (place.q0 + first) * p.q.t;
+  k += b * p.k.b + kv * p.k.h + place.k0 * p.k.t;
+  v += b * p.v.b + kv * p.v.h + place.k0 * p.v.t;
 
   const i64 last = first + S::kRows < count ? first + S::kRows - 1 : count - 1;
   const i64 end = p.seen(kSplit ? p.queries - 1 : last, kCausal);
@@ -208,7 +212,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   async_wait<0>();
   barrier();
 
-  const i64 out_row = (b * row_heads + rh) * count;  // of the logsumexps and of the parts
+  const i64 out_row = (b * row_heads + rh) * head_rows + place.q0;  // of the logsumexps and of the parts
 #pragma unroll
   for (int t = 0; t < S::kTiles; ++t)
 #pragma unroll
@@ -241,8 +245,9 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
     }
   if constexpr (!kSplit) {
     barrier();
-    store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(out + b * p.out.b + rh * p.out.h + first * p.out.t,
-                                                                   rows_shared, p.out.t, p.out.d, count - first, p.dim);
+    store_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(
+        out + b * p.out.b + rh * p.out.h + (place.q0 + first) * p.out.t, rows_shared, p.out.t, p.out.d, count - first,
+        p.dim);
   }
 }
 

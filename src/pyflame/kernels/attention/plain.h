@@ -33,25 +33,38 @@ PF_DEVICE C<T> plain_score(C<T> x, const void* mask, i64 at) {
   else return x;
 }
 
-template <class T, MaskKind kMask, bool kCausal, int kThreads>
-PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* mask, T* out, float* lse,
-                               const Attention& p) {
+// A workgroup's query: its head, its place in its batch entry or sequence, and its row among all logsumexps.
+struct QueryRow {
+  i64 b, h, kv, t, q0, k0, row;
+  bool none;
+};
+template <bool kPacked>
+PF_DEVICE QueryRow query_row(Attention& p) {
+  const unsigned queries = (unsigned)p.queries, heads = (unsigned)p.heads;
+  const unsigned row = group().x, bh = row / queries, h = bh % heads;
+  const Place at = place_of<kQueries, 1, kPacked>(p, bh / heads, row % queries);
+  return {at.b,  h,     h / (heads / (unsigned)p.kv_heads),   at.first,
+          at.q0, at.k0, (i64)bh * queries + at.q0 + at.first, at.none};
+}
+
+template <class T, MaskKind kMask, bool kCausal, int kThreads, bool kPacked>
+PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* mask, T* out, float* lse, Attention p) {
   using X = C<T>;
   const X kNone = -1 / X(0), scale = (X)p.scale;
   const int dim = (int)p.dim;
   PF_SHARED X shared[kThreads], weights[kThreads];
   X* const sums = dynamic_shared<X>();
   X* const line = sums + dim;
-  const unsigned queries = (unsigned)p.queries;
-  const unsigned row = group().x;
-  const unsigned t = row % queries, bh = row / queries, h = bh % (unsigned)p.heads, b = bh / (unsigned)p.heads;
-  const unsigned kv = h / (unsigned)(p.heads / p.kv_heads);
+  if (kPacked && group().x == 0) check_offsets(p);
+  const QueryRow at = query_row<kPacked>(p);
+  if (at.none) return;
+  const i64 t = at.t, b = at.b, h = at.h, kv = at.kv;
   const int seen = (int)p.seen(t, kCausal);
-  const T* const qr = q + b * p.q.b + h * p.q.h + t * p.q.t;
-  const T* const kh = k + b * p.k.b + kv * p.k.h;
-  const T* const vh = v + b * p.v.b + kv * p.v.h;
+  const T* const qr = q + b * p.q.b + h * p.q.h + (at.q0 + t) * p.q.t;
+  const T* const kh = k + b * p.k.b + kv * p.k.h + at.k0 * p.k.t;
+  const T* const vh = v + b * p.v.b + kv * p.v.h + at.k0 * p.v.t;
   const i64 mask_at = b * p.mask.b + h * p.mask.h + t * p.mask.t;
-  T* const to = out + b * p.out.b + h * p.out.h + t * p.out.t;
+  T* const to = out + b * p.out.b + h * p.out.h + (at.q0 + t) * p.out.t;
   X top = kNone, total = 0;
   for (int d = (int)thread(); d < dim; d += kThreads) {
     sums[d] = 0;
@@ -81,25 +94,26 @@ PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* m
     barrier();
   }
   for (int d = (int)thread(); d < dim; d += kThreads) store(to + d * p.out.d, total == 0 ? X(0) : sums[d] / total);
-  if (thread() == 0) lse[row] = total == 0 ? -1 / 0.0f : (float)(top + m_log(total));
+  if (thread() == 0) lse[at.row] = total == 0 ? -1 / 0.0f : (float)(top + m_log(total));
 }
 
 // What each query brings along: stats[0..2] of all rows are the largest score, the inverse of the sum over it, delta.
-template <class T, MaskKind kMask, bool kCausal, int kThreads>
+template <class T, MaskKind kMask, bool kCausal, int kThreads, bool kPacked>
 PF_DEVICE void attention_plain_query_stats(const T* grad, const T* q, const T* k, const T* v, C<T>* stats,
-                                           const void* mask, const Attention& p) {
+                                           const void* mask, Attention p) {
   using X = C<T>;
   const X kNone = -1 / X(0), scale = (X)p.scale;
   const int dim = (int)p.dim;
   PF_SHARED X shared[kThreads];
-  const unsigned row = group().x, queries = (unsigned)p.queries;
-  const unsigned t = row % queries, bh = row / queries, h = bh % (unsigned)p.heads, b = bh / (unsigned)p.heads;
-  const unsigned kv = h / (unsigned)(p.heads / p.kv_heads);
+  const i64 rows = p.batch * p.heads * p.queries;
+  const QueryRow at = query_row<kPacked>(p);
+  if (at.none) return;
+  const i64 t = at.t, b = at.b, h = at.h, kv = at.kv;
   const int seen = (int)p.seen(t, kCausal);
-  const T* const qr = q + b * p.q.b + h * p.q.h + t * p.q.t;
-  const T* const gr = grad + b * p.grad.b + h * p.grad.h + t * p.grad.t;
-  const T* const kh = k + b * p.k.b + kv * p.k.h;
-  const T* const vh = v + b * p.v.b + kv * p.v.h;
+  const T* const qr = q + b * p.q.b + h * p.q.h + (at.q0 + t) * p.q.t;
+  const T* const gr = grad + b * p.grad.b + h * p.grad.h + (at.q0 + t) * p.grad.t;
+  const T* const kh = k + b * p.k.b + kv * p.k.h + at.k0 * p.k.t;
+  const T* const vh = v + b * p.v.b + kv * p.v.h + at.k0 * p.v.t;
   const i64 mask_at = b * p.mask.b + h * p.mask.h + t * p.mask.t;
   X top = kNone, total = 0, delta = 0;
   for (int first = 0; first < seen; first += kThreads) {
@@ -115,32 +129,32 @@ PF_DEVICE void attention_plain_query_stats(const T* grad, const T* q, const T* k
     top = best;
   }
   if (thread() != 0) return;
-  const unsigned rows = (unsigned)(p.batch * p.heads) * queries;
   const X inverse = total == 0 ? 0 : 1 / total;
-  stats[row] = top == kNone ? 0 : top;
-  stats[rows + row] = inverse;
-  stats[2 * (i64)rows + row] = delta * inverse;
+  stats[at.row] = top == kNone ? 0 : top;
+  stats[rows + at.row] = inverse;
+  stats[2 * rows + at.row] = delta * inverse;
 }
 
-template <class T, MaskKind kMask, bool kCausal, int kThreads>
+template <class T, MaskKind kMask, bool kCausal, int kThreads, bool kPacked>
 PF_DEVICE void attention_plain_queries_grad(const T* grad, const T* q, const T* k, const T* v, const C<T>* stats,
-                                            const void* mask, T* dq, const Attention& p) {
+                                            const void* mask, T* dq, Attention p) {
   using X = C<T>;
   const X scale = (X)p.scale;
   const int dim = (int)p.dim;
   PF_SHARED X weights[kThreads];
   X* const sums = dynamic_shared<X>();
-  const unsigned row = group().x, queries = (unsigned)p.queries;
-  const unsigned t = row % queries, bh = row / queries, h = bh % (unsigned)p.heads, b = bh / (unsigned)p.heads;
-  const unsigned kv = h / (unsigned)(p.heads / p.kv_heads), rows = (unsigned)(p.batch * p.heads) * queries;
+  const i64 rows = p.batch * p.heads * p.queries;
+  const QueryRow at = query_row<kPacked>(p);
+  if (at.none) return;
+  const i64 t = at.t, b = at.b, h = at.h, kv = at.kv;
   const int seen = (int)p.seen(t, kCausal);
-  const T* const qr = q + b * p.q.b + h * p.q.h + t * p.q.t;
-  const T* const gr = grad + b * p.grad.b + h * p.grad.h + t * p.grad.t;
-  const T* const kh = k + b * p.k.b + kv * p.k.h;
-  const T* const vh = v + b * p.v.b + kv * p.v.h;
-  T* const to = dq + b * p.dq.b + h * p.dq.h + t * p.dq.t;
+  const T* const qr = q + b * p.q.b + h * p.q.h + (at.q0 + t) * p.q.t;
+  const T* const gr = grad + b * p.grad.b + h * p.grad.h + (at.q0 + t) * p.grad.t;
+  const T* const kh = k + b * p.k.b + kv * p.k.h + at.k0 * p.k.t;
+  const T* const vh = v + b * p.v.b + kv * p.v.h + at.k0 * p.v.t;
+  T* const to = dq + b * p.dq.b + h * p.dq.h + (at.q0 + t) * p.dq.t;
   const i64 mask_at = b * p.mask.b + h * p.mask.h + t * p.mask.t;
-  const X shift = stats[row], inverse = stats[rows + row], delta = stats[2 * (i64)rows + row];
+  const X shift = stats[at.row], inverse = stats[rows + at.row], delta = stats[2 * rows + at.row];
   for (int d = (int)thread(); d < dim; d += kThreads) sums[d] = 0;
   for (int first = 0; first < seen; first += kThreads) {
     const int key = first + (int)thread();
@@ -167,9 +181,9 @@ PF_DEVICE void attention_plain_queries_grad(const T* grad, const T* q, const T* 
   for (int d = (int)thread(); d < dim; d += kThreads) store(to + d * p.dq.d, sums[d]);
 }
 
-template <class T, MaskKind kMask, bool kCausal, int kThreads>
+template <class T, MaskKind kMask, bool kCausal, int kThreads, bool kPacked>
 PF_DEVICE void attention_plain_keys_grad(const T* grad, const T* q, const T* k, const T* v, const C<T>* stats,
-                                         const void* mask, T* dk, T* dv, const Attention& p) {
+                                         const void* mask, T* dk, T* dv, Attention p) {
   using X = C<T>;
   const X scale = (X)p.scale;
   const int dim = (int)p.dim;
@@ -178,16 +192,17 @@ PF_DEVICE void attention_plain_keys_grad(const T* grad, const T* q, const T* k, 
   X* const sums_v = sums_k + dim;
   X* const line_k = sums_v + dim;
   X* const line_v = line_k + dim;
+  const i64 heads = p.heads, together = heads / p.kv_heads, head_rows = p.queries, rows = p.batch * heads * head_rows;
+  const unsigned keys = (unsigned)p.keys, kv_heads = (unsigned)p.kv_heads;
+  const i64 kv = group().x / keys % kv_heads;
+  const Place place = place_of<kKeys, 1, kPacked>(p, group().x / keys / kv_heads, group().x % keys);
+  if (place.none) return;
+  const i64 key = place.first, b = place.b;
   const int queries = (int)p.queries;
-  const unsigned heads = (unsigned)p.heads, together = heads / (unsigned)p.kv_heads;
-  const unsigned rows = (unsigned)p.batch * heads * (unsigned)queries;
-  const unsigned keys = (unsigned)p.keys;
-  const unsigned row = group().x;
-  const unsigned key = row % keys, bh = row / keys, kv = bh % (unsigned)p.kv_heads, b = bh / (unsigned)p.kv_heads;
-  const T* const kr = k + b * p.k.b + kv * p.k.h + key * p.k.t;
-  const T* const vr = v + b * p.v.b + kv * p.v.h + key * p.v.t;
-  T* const to_k = dk + b * p.dk.b + kv * p.dk.h + key * p.dk.t;
-  T* const to_v = dv + b * p.dv.b + kv * p.dv.h + key * p.dv.t;
+  const T* const kr = k + b * p.k.b + kv * p.k.h + (place.k0 + key) * p.k.t;
+  const T* const vr = v + b * p.v.b + kv * p.v.h + (place.k0 + key) * p.v.t;
+  T* const to_k = dk + b * p.dk.b + kv * p.dk.h + (place.k0 + key) * p.dk.t;
+  T* const to_v = dv + b * p.dv.b + kv * p.dv.h + (place.k0 + key) * p.dv.t;
   for (int d = (int)thread(); d < dim; d += kThreads) {
     sums_k[d] = sums_v[d] = 0;
     line_k[d] = load(kr + d * p.k.d);
@@ -197,19 +212,19 @@ PF_DEVICE void attention_plain_keys_grad(const T* grad, const T* q, const T* k, 
   // The first query that sees the key.
   const i64 from = kCausal ? (i64)key - (p.kv_length - queries) : 0;
   const int start = key >= p.kv_length ? queries : from < 0 ? 0 : (int)from;
-  for (unsigned h = kv * together; h < (kv + 1) * together; ++h) {
-    const T* const qh = q + b * p.q.b + h * p.q.h;
-    const T* const gh = grad + b * p.grad.b + h * p.grad.h;
+  for (i64 h = kv * together; h < (kv + 1) * together; ++h) {
+    const T* const qh = q + b * p.q.b + h * p.q.h + place.q0 * p.q.t;
+    const T* const gh = grad + b * p.grad.b + h * p.grad.h + place.q0 * p.grad.t;
     for (int first = start; first < queries; first += kThreads) {
       const int t = first + (int)thread();
-      const unsigned at = (b * heads + h) * (unsigned)queries + (unsigned)t;
+      const i64 at = (b * heads + h) * head_rows + place.q0 + t;
       X weight = 0, slope = 0;
       if (t < queries) {
         const X x = plain_score<T, kMask>(dot<T>(line_k, qh + t * p.q.t, p.q.d, dim) * scale, mask,
                                           b * p.mask.b + h * p.mask.h + t * p.mask.t + key * p.mask.d);
-        weight = m_exp(x - stats[at]) * stats[(i64)rows + at];
+        weight = m_exp(x - stats[at]) * stats[rows + at];
         if (weight != 0)
-          slope = weight * (dot<T>(line_v, gh + t * p.grad.t, p.grad.d, dim) - stats[2 * (i64)rows + at]) * scale;
+          slope = weight * (dot<T>(line_v, gh + t * p.grad.t, p.grad.d, dim) - stats[2 * rows + at]) * scale;
       }
       weights[thread()] = weight;
       slopes[thread()] = slope;

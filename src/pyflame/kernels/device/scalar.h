@@ -364,6 +364,12 @@ template <class T>
 PF_DEVICE T div(T a, T b) {
   return a / b;
 }
+// The divisor for which the lowest integer has no quotient; no unsigned number is.
+template <class T>
+PF_DEVICE bool minus_one(T b) {
+  if constexpr ((T)-1 < (T)0) return b == (T)-1;
+  else return false;
+}
 template <class T>
 PF_DEVICE T floor_divide(T a, T b) {
   if constexpr (is_floating<T>::value) {
@@ -375,7 +381,7 @@ PF_DEVICE T floor_divide(T a, T b) {
     const T f = m_floor(q);
     return q - f > (T)0.5 ? f + 1 : f;
   } else {
-    if (b == (T)-1) return sub<T>((T)0, a);
+    if (minus_one(b)) return sub<T>((T)0, a);
     const T q = a / b;
     return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
   }
@@ -386,7 +392,7 @@ PF_DEVICE T remainder(T a, T b) {
     const T m = m_mod(a, b);
     return m != 0 && (b < 0) != (m < 0) ? m + b : m;
   } else {
-    if (b == (T)-1) return 0;
+    if (minus_one(b)) return 0;
     const T m = a % b;
     return m != 0 && (m < 0) != (b < 0) ? m + b : m;
   }

@@ -35,10 +35,9 @@ struct Interpreted {
   }
 };
 
-// A register: a float of the kernel's kind, or an integer.
-template <class F>
+// A register: a float or an integer.
 union Register {
-  F f;
+  float f;
   i64 i;
 };
 
@@ -51,9 +50,8 @@ PF_DEVICE double double_of_bits(u64 x) {
   return u.value;
 }
 
-// The dtypes in the order of the host's DType.
+// The dtypes in the order of the host's DType; float64 is the first, and not for the interpreter.
 #define PF_STORED_TYPES(CASE) \
-  CASE(0, double)             \
   CASE(1, float)              \
   CASE(2, f16) CASE(3, bf16) CASE(4, i64) CASE(5, i32) CASE(6, i16) CASE(7, i8) CASE(8, u8) CASE(9, bool8)
 
@@ -70,25 +68,23 @@ struct is_stored_float<bf16> {
   static constexpr bool value = true;
 };
 
-template <class S, class F>
-PF_DEVICE Register<F> held(C<S> x) {
-  Register<F> r;
-  if constexpr (is_stored_float<S>::value) r.f = (F)x;
+template <class S>
+PF_DEVICE Register held(C<S> x) {
+  Register r;
+  if constexpr (is_stored_float<S>::value) r.f = (float)x;
   else r.i = (i64)x;
   return r;
 }
-template <class F>
-PF_DEVICE Register<F> read(int stored, const void* p, i64 at) {
+PF_DEVICE Register read(int stored, const void* p, i64 at) {
   switch (stored) {
 #define PF_READ(number, S) \
-  case number: return held<S, F>(load((const S*)p + at));
+  case number: return held<S>(load((const S*)p + at));
     PF_STORED_TYPES(PF_READ)
 #undef PF_READ
   }
   return {};
 }
-template <class F>
-PF_DEVICE void write(int stored, void* p, i64 at, Register<F> r) {
+PF_DEVICE void write(int stored, void* p, i64 at, Register r) {
   switch (stored) {
 #define PF_WRITE(number, S)                                                \
   case number:                                                             \
@@ -100,11 +96,11 @@ PF_DEVICE void write(int stored, void* p, i64 at, Register<F> r) {
   }
 }
 // x as a dtype can hold it.
-template <class F, class T>
-PF_DEVICE Register<F> rounded(int stored, T x) {
+template <class T>
+PF_DEVICE Register rounded(int stored, T x) {
   switch (stored) {
 #define PF_ROUND(number, S) \
-  case number: return held<S, F>(as<S>(x));
+  case number: return held<S>(as<S>(x));
     PF_STORED_TYPES(PF_ROUND)
 #undef PF_ROUND
   }

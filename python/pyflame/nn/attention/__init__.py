@@ -1,0 +1,2 @@
+"""Attention beyond functional.scaled_dot_product_attention."""
+from . import varlen  # noqa: F401

@@ -1,0 +1,24 @@
+// The offsets of packed sequences, as the op and the backends that run on the host check them.
+#pragma once
+#include <cstdint>
+
+#include "pyflame/base/error.h"
+
+namespace pyflame {
+
+// Sequence i has the rows from[i] up to from[i + 1]: all `rows` of them in order, and none is longer than `longest`.
+inline void check_sequence_offsets(const char* op, const int32_t* from, int64_t sequences, int64_t rows,
+                                   int64_t longest, const char* what = "the offsets") {
+  PF_CHECK(from[0] == 0 && from[sequences] == rows, Value,
+           "{}: {} do not begin with 0 or not end with the number of rows; got {} and {}; expected 0 and {}", op, what,
+           from[0], from[sequences], rows);
+  for (int64_t i = 0; i < sequences; ++i) {
+    PF_CHECK(from[i] <= from[i + 1], Value, "{}: {} decrease; got {} after {}; expected at least as much", op, what,
+             from[i + 1], from[i]);
+    PF_CHECK(from[i + 1] - from[i] <= longest, Value,
+             "{}: a sequence is longer than the given maximum; got {} rows of {}; expected at most {}", op,
+             from[i + 1] - from[i], what, longest);
+  }
+}
+
+}  // namespace pyflame
