@@ -47,10 +47,9 @@ class GpuCase : public testing::Test {
 };
 
 // Writes a kernel's text into the folder that PYFLAME_DUMP_KERNELS names.
-inline void write_kernel(const std::string& name, std::initializer_list<const char*> files, unsigned threads,
-                         const std::string& body) {
+inline void write_text(const std::string& name, const std::string& text) {
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/" + name + ".hip");
-  out << gpu::kernel_source(files, threads, body);
+  out << text;
   ASSERT_TRUE(out.flush()) << name;
 }
 

@@ -6,35 +6,6 @@
 namespace pyflame {
 namespace {
 
-TEST(GpuIndex, SourcesForOtherCompilers) {
-  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
-  for (const char* word : {"u16", "u32", "Word16"})
-    write_kernel(
-        fmt::format("take_{}", word), {"index/walk.h", "index/take.h"}, 256,
-        fmt::format("(const pf::i64* index, const pf::{0}* x, pf::{0}* y, pf::Walk<3, false> walk, pf::i64 stride, "
-                    "pf::i64 size, pf::Fault* fault, int site) "
-                    "{{ pf::take<pf::{0}, false, 256, 4>(index, x, y, walk, stride, size, fault, site); }}",
-                    word));
-  write_kernel("fill_zero", {"index/walk.h", "index/fill.h"}, 256,
-               "(pf::Word16* p, pf::i64 count) { pf::fill_zero<pf::Word16, 256>(p, count); }");
-  write_kernel("index_sort_tile", {"order/keys.h", "order/radix.h", "index/sum.h"}, 256,
-               "(pf::IndexKeys source, pf::Pairs<pf::u32> sink, pf::SortShape p) "
-               "{ pf::sort_tile<256, 16, pf::u32>(source, sink, p); }");
-  for (const DType d : {DType::float32, DType::bfloat16, DType::float64}) {
-    const std::string type = gpu::stored_type(d), name(dtype_name(d));
-    const int vec = dtype_size(d) == 8 ? 2 : 4;
-    write_kernel(
-        "sum_pieces_" + name, {"order/keys.h", "order/radix.h", "index/sum.h"}, 256,
-        fmt::format("(const pf::u32* keys, const pf::u32* ids, const {0}* from, {0}* to, pf::C<{0}>* partial, "
-                    "pf::SumShape p) {{ pf::sum_pieces<{0}, 256, 16, {1}>(keys, ids, from, to, partial, p); }}",
-                    type, vec));
-    write_kernel("join_pieces_" + name, {"order/keys.h", "order/radix.h", "index/sum.h"}, 256,
-                 fmt::format("(const pf::u32* keys, {0}* to, const pf::C<{0}>* partial, pf::SumShape p) "
-                             "{{ pf::join_pieces<{0}, 256, 16, {1}>(keys, to, partial, p); }}",
-                             type, vec));
-  }
-}
-
 class GpuIndexOn : public GpuCase {
  protected:
   // Small whole numbers: sums are exact in any order.

@@ -4,44 +4,6 @@
 namespace pyflame {
 namespace {
 
-TEST(GpuOrder, SourcesForOtherCompilers) {
-  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
-  for (const DType d : {DType::float32, DType::bfloat16, DType::int64}) {
-    const std::string type = gpu::stored_type(d), name(dtype_name(d));
-    const bool wide = dtype_size(d) == 8;
-    const std::string key = wide ? "pf::u64" : "pf::u32", from = fmt::format("pf::RowKeys<{}, true>", type),
-                      to = fmt::format("pf::OrderedRows<{}, true>", type), pairs = fmt::format("pf::Pairs<{}>", key);
-    const auto write = [&](const std::string& what, unsigned threads, const std::string& body) {
-      write_kernel(what + name, {"order/keys.h", "order/radix.h", "order/sort.h", "order/topk.h", "order/arg.h"},
-                   threads, body);
-    };
-    write("sort_tile_", 512,
-          fmt::format("({} source, {} sink, pf::SortShape p) {{ pf::sort_tile<512, 8, {}>(source, sink, p); }}", from,
-                      to, key));
-    write("sort_count_", 512,
-          fmt::format(
-              "({} source, pf::u32* counts, pf::SortShape p) {{ pf::count_digits<512, {}, {}>(source, counts, p); }}",
-              pairs, wide ? 4 : 8, key));
-    for (const auto& [what, sink] : {std::pair{"sort_move_", pairs}, {"sort_last_move_", to}})
-      write(what, 512,
-            fmt::format("({} source, {} sink, const pf::u32* counts, const pf::u32* totals, pf::SortShape p) "
-                        "{{ pf::move_items<512, {}, {}>(source, sink, counts, totals, p); }}",
-                        pairs, sink, wide ? 4 : 8, key));
-    write("topk_keep_", 512,
-          fmt::format("({} source, {} kept, pf::i64 rows, pf::i64 n, pf::i64 tiles, pf::u32 first, int bits) "
-                      "{{ pf::keep_first<512, 8, {}>(source, kept, rows, n, tiles, first, bits); }}",
-                      from, pairs, key));
-    for (const auto& [lanes, vec] : {std::pair<int, int64_t>{1, 1}, {32, 1}, {256, 16 / dtype_size(d)}})
-      write(fmt::format("arg_{}_", lanes), 256,
-            fmt::format("(pf::ArgValues<{}, false, {}> source, pf::ArgPart<{}> sink, pf::ArgShape p) "
-                        "{{ pf::arg_best<{}, 256, {}>(source, sink, p); }}",
-                        type, vec, key, key, lanes));
-  }
-  write_kernel("sort_sum_counts", {"order/keys.h", "order/radix.h"}, 256,
-               "(pf::u32* counts, pf::u32* totals, pf::i64 lines, pf::i64 tiles) "
-               "{ pf::sum_counts<256>(counts, totals, lines, tiles); }");
-}
-
 class GpuOrderOn : public GpuCase {
  protected:
   // Many equal values, both zeros, infinities and NaN; integers of the whole range.

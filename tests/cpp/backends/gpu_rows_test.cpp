@@ -6,29 +6,6 @@
 namespace pyflame {
 namespace {
 
-TEST(GpuRows, SourcesForOtherCompilers) {
-  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
-  for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64}) {
-    const std::string type = gpu::stored_type(d), name(dtype_name(d));
-    const int64_t group = 16 / dtype_size(d);
-    const auto softmax = [&](const std::string& what, unsigned threads, const std::string& call) {
-      write_kernel(what + name, {"rows/softmax.h"}, threads,
-                   fmt::format("(const {0}* x, {0}* y, pf::SoftmaxShape p) {{ pf::{1}(x, y, p); }}", type, call));
-    };
-    softmax("softmax_wave_", 256, fmt::format("softmax<{0}, true, 256, 32, {1}, {2}, {2}>", type, 32 / group, group));
-    softmax("softmax_group_", 256, fmt::format("softmax<{0}, false, 256, 256, 4, {1}, {1}>", type, group));
-    softmax("softmax_long_", 1024, fmt::format("softmax_long<{0}, false, 1024, {1}, {1}>", type, group));
-    write_kernel("nll_loss_" + name, {"loss/nll.h"}, 256,
-                 fmt::format("(const {0}* lp, const pf::i64* target, {0}* loss, pf::NllShape p) "
-                             "{{ pf::nll_loss<{0}, 256, 256>(lp, target, loss, p); }}",
-                             type));
-    write_kernel("nll_loss_grad_" + name, {"loss/nll.h"}, 256,
-                 fmt::format("(const {0}* grad, const pf::i64* target, {0}* dx, pf::NllShape p) "
-                             "{{ pf::nll_loss_grad<{0}, 256, {1}>(grad, target, dx, p); }}",
-                             type, group));
-  }
-}
-
 class GpuRowsOn : public GpuCase {};
 
 TEST_F(GpuRowsOn, SoftmaxOfEveryPlan) {

@@ -1,0 +1,326 @@
+// Each op as backends see it, without a recorder and without a device: problems that between them choose every kernel of the families in
+// impls.h. An op of the table without a problem here fails the tests of gpu_sources_test.cpp.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "pyflame/backends/backend.h"
+
+namespace pyflame {
+
+struct GpuProblem {
+  std::string name;  // of the op, and of what is special
+  Graph graph;
+  Group group;
+  Problem problem() const { return {graph, group}; }
+};
+
+class GpuProblems {
+ public:
+  GpuProblems(DeviceType type, DType dtype) : type_(type), dtype_(dtype) {}
+
+  std::vector<GpuProblem> of(OpId op) {
+    all_.clear();
+    switch (op_info(op).cls) {
+      case OpClass::Other: others(op); break;
+      case OpClass::Reduce: reduction(op); break;
+      default: elementwise(op);
+    }
+    return std::move(all_);
+  }
+
+  // All elementwise ops of a class, one after the other, as one group.
+  GpuProblem chain(OpClass cls) {
+    const Dims shape{64, 1000};
+    GpuProblem all;
+    all.graph.device = {type_, 0};
+    all.group.kind = GroupKind::Loop;
+    all.group.space = shape, all.group.split = 2;
+    const Operand first = x(shape), mask = tensor(DType::bool_, shape);
+    Operand last = first;
+    const auto put = [&](Node n) {
+      all.group.nodes.push_back(static_cast<int32_t>(all.graph.nodes.size()));
+      all.group.roles.push_back(Role::Map);
+      all.graph.nodes.push_back(std::move(n));
+    };
+    for (int i = 0; i < kNumOps; ++i) {
+      const auto op = static_cast<OpId>(i);
+      if (op_info(op).cls != cls) continue;
+      Node n = elementwise_node(op, shape);
+      bool chained = false;
+      for (Operand& o : n.ins) {
+        if (o.is_param) o.index = all.graph.params++;
+        else if (o.dtype == DType::bool_) o = mask;
+        else if (!std::exchange(chained, true)) o = last;
+        else o = first;
+      }
+      const Operand out = n.outs[0];
+      put(std::move(n));
+      // An answer or a number from nowhere joins what was before.
+      const auto join = [&](OpId with, std::vector<Operand> from) {
+        Node joined;
+        joined.op = with, joined.ins = std::move(from), joined.outs = {x(shape)};
+        put(joined);
+        return joined.outs[0];
+      };
+      if (out.dtype == dtype_ && chained) last = out;
+      else if (out.dtype == DType::bool_) last = join(OpId::where, {out, first, last});
+      else if (out.dtype == dtype_) last = join(OpId::add, {out, last});
+      else last = join(OpId::add, {join(OpId::cast, {out}), last});
+    }
+    finish(all);
+    std::fill(all.group.elided.begin() + 2, all.group.elided.end(), true);
+    all.group.elided[static_cast<size_t>(last.index)] = false;
+    return all;
+  }
+
+ private:
+  Operand tensor(DType d, const Dims& shape, const Dims& strides) {
+    Operand o;
+    o.dtype = d, o.shape = shape, o.strides = strides;
+    o.contiguous = is_contiguous(shape, strides);
+    o.index = next_++;
+    return o;
+  }
+  Operand tensor(DType d, const Dims& shape) { return tensor(d, shape, contiguous_strides(shape)); }
+  Operand x(const Dims& shape) { return tensor(dtype_, shape); }
+  Operand ints(const Dims& shape) { return tensor(DType::int64, shape); }
+  Operand sums(const Dims& shape) { return tensor(dtype_ == DType::float64 ? dtype_ : DType::float32, shape); }
+  // Every second row of a larger tensor.
+  Operand spread(const Dims& shape) {
+    Dims strides = contiguous_strides(shape);
+    strides[0] *= 2;
+    return tensor(dtype_, shape, strides);
+  }
+  static Operand number(DType d = DType::float64) {
+    Operand o;
+    o.is_param = true, o.dtype = d;
+    return o;
+  }
+
+  template <class A = NoAttrs>
+  GpuProblem& add(OpId op, const std::string& what, std::vector<Operand> ins, std::vector<Operand> outs,
+                  const A& attrs = {}) {
+    GpuProblem& p = all_.emplace_back();
+    p.name = std::string(op_name(op)) + (what.empty() ? "" : "_" + what);
+    p.graph.device = {type_, 0};
+    Node n;
+    n.op = op;
+    if constexpr (!std::is_empty_v<A>) {
+      const auto* words = reinterpret_cast<const int64_t*>(&attrs);
+      n.attrs.assign(words, words + sizeof(A) / sizeof(int64_t));
+    }
+    for (Operand& o : ins)
+      if (o.is_param) o.index = p.graph.params++;
+    n.ins = std::move(ins), n.outs = std::move(outs);
+    p.graph.nodes.push_back(std::move(n));
+    p.group.nodes = {0};
+    finish(p);
+    return p;
+  }
+  void finish(GpuProblem& p) {
+    for (int i = 0; i < next_; ++i) p.graph.bindings.push_back({i}), p.graph.slots.push_back({0, true, true, false});
+    p.group.elided.assign(static_cast<size_t>(std::exchange(next_, 0)), false);
+  }
+  static void as_loop(GpuProblem& p, const Dims& space, int split, Role role) {
+    p.group.kind = GroupKind::Loop;
+    p.group.space = space, p.group.split = split, p.group.roles = {role};
+  }
+
+  Node elementwise_node(OpId op, const Dims& shape) {
+    const bool logical =
+        op == OpId::logical_and || op == OpId::logical_or || op == OpId::logical_xor || op == OpId::logical_not;
+    const bool asks = logical || op == OpId::eq || op == OpId::ne || op == OpId::lt || op == OpId::le ||
+                      op == OpId::gt || op == OpId::ge || op == OpId::isnan || op == OpId::isinf;
+    std::vector<Operand> ins;
+    for (int i = 0; i < op_info(op).arity; ++i)
+      ins.push_back(tensor(logical || (op == OpId::where && i == 0) ? DType::bool_ : dtype_, shape));
+    switch (op) {
+      case OpId::full: ins = {number(dtype_)}; break;
+      case OpId::arange:
+      case OpId::softplus: ins.insert(ins.end(), {number(dtype_), number(dtype_)}); break;
+      case OpId::leaky_relu: ins.push_back(number(dtype_)); break;
+      case OpId::rand_uniform:
+      case OpId::rand_normal: ins = {number(DType::int64), number(DType::int64)}; break;
+      case OpId::rand_int:
+        ins = {number(DType::int64), number(DType::int64), number(DType::int64), number(DType::int64)};
+        break;
+      default: break;
+    }
+    const DType result = op == OpId::rand_int ? DType::int64 : asks ? DType::bool_ : dtype_;
+    Node n;
+    n.op = op, n.ins = std::move(ins), n.outs = {tensor(result, shape)};
+    return n;
+  }
+  void elementwise(OpId op) {
+    const Dims shape{64, 1000};
+    Node n = elementwise_node(op, shape);
+    as_loop(add(op, "", std::move(n.ins), std::move(n.outs)), shape, 2, Role::Map);
+  }
+
+  void reduction(OpId op) {
+    const DType d = op == OpId::any || op == OpId::all ? DType::bool_ : dtype_;
+    as_loop(add(op, "rows", {tensor(d, {64, 1000})}, {tensor(d, {64, 1})}, ReduceAttrs{2}), {64, 1000}, 1,
+            Role::RowReduce);
+    as_loop(add(op, "columns", {tensor(d, {64, 1000})}, {tensor(d, {1, 1000})}, ReduceAttrs{1}), {64, 1000}, 1,
+            Role::ColReduce);
+    add(op, "nothing", {tensor(d, {64, 0})}, {tensor(d, {64, 1})}, ReduceAttrs{2});
+  }
+
+  void others(OpId op) {
+    switch (op) {
+      case OpId::argmax:
+      case OpId::argmin:
+        add(op, "rows", {x({64, 1000})}, {ints({64})}, ArgAttrs{1});
+        add(op, "long", {x({2, 1 << 20})}, {ints({2})}, ArgAttrs{1});
+        return add(op, "columns", {x({4096, 100})}, {ints({100})}, ArgAttrs{0}), void();
+      case OpId::matmul: return add(op, "", {x({64, 96}), x({96, 80})}, {x({64, 80})}), void();
+      case OpId::conv2d:
+      case OpId::conv2d_grad_input:
+      case OpId::conv2d_grad_weight: return convolution(op);
+      case OpId::max_pool2d:
+      case OpId::max_pool2d_grad:
+      case OpId::avg_pool2d:
+      case OpId::avg_pool2d_grad: return pooling(op);
+      case OpId::softmax:
+      case OpId::log_softmax:
+        for (const auto& [what, shape] :
+             {std::pair{"wave", Dims{64, 1000}}, {"group", {64, 4096}}, {"long", {4, 1 << 20}}, {"odd", {64, 5001}}})
+          add(op, what, {x(shape)}, {x(shape)});
+        return;
+      case OpId::layer_norm:
+      case OpId::layer_norm_grad:
+      case OpId::rms_norm:
+      case OpId::rms_norm_grad:
+        for (const auto& [what, n] : {std::pair{"rows", 768}, {"wide", 4096}, {"any", 999}}) norm(op, what, n);
+        return;
+      case OpId::batch_norm:
+        return add(op, "", {x({8, 16, 7, 7}), x({16}), x({16}), number()}, {x({8, 16, 7, 7}), sums({16}), sums({16})},
+                   NormAttrs{1, 1}),
+               void();
+      case OpId::batch_norm_grad:
+        return add(op, "", {x({8, 16, 7, 7}), x({8, 16, 7, 7}), sums({16}), sums({16}), x({16}), number()},
+                   {x({8, 16, 7, 7}), x({16}), x({16})}, NormAttrs{1, 1}),
+               void();
+      case OpId::attention:
+      case OpId::attention_grad: return attention(op);
+      case OpId::varlen_attn:
+      case OpId::varlen_attn_grad: return packed_attention(op);
+      case OpId::gather: return add(op, "", {x({64, 100}), ints({32, 100})}, {x({32, 100})}, DimAttrs{0}), void();
+      case OpId::index_select:
+        add(op, "rows", {x({64, 768}), ints({32})}, {x({32, 768})}, DimAttrs{0});
+        return add(op, "odd", {x({64, 99}), ints({32})}, {x({32, 99})}, DimAttrs{0}), void();
+      case OpId::scatter_add: return add(op, "", {ints({1000, 30}), x({1000, 30})}, {x({64, 30})}, DimAttrs{0}), void();
+      case OpId::index_add:
+        add(op, "rows", {ints({1000}), x({1000, 768})}, {x({50304, 768})}, DimAttrs{0});
+        add(op, "spread", {ints({1000}), x({1000, 99})}, {spread({50304, 99})}, DimAttrs{0});
+        return add(op, "long", {ints({100000}), x({100000, 64})}, {x({50304, 64})}, DimAttrs{0}), void();
+      case OpId::topk:
+        for (const auto& [what, n] : {std::pair{"rows", 50304}, {"long", 1 << 22}})
+          add(op, what, {x({2, n})}, {x({2, 50}), ints({2, 50})}, TopkAttrs{1});
+        return;
+      case OpId::sort:
+        for (const auto& [what, n] : {std::pair{"few", 50}, {"rows", 1000}, {"tile", 4000}, {"long", 100000}})
+          add(op, what, {x({2, n})}, {x({2, n}), ints({2, n})}, SortAttrs{1});
+        return;
+      case OpId::randperm:
+        for (const auto& [what, n] : {std::pair{"tile", 1000}, {"long", 100000}})
+          add(op, what, {number(DType::int64), number(DType::int64)}, {ints({n})});
+        return;
+      case OpId::nll_loss:
+      case OpId::nll_loss_grad:
+        for (const auto& [what, n] : {std::pair{"few", 10}, {"many", 50304}}) nll(op, what, n);
+        return;
+      case OpId::cross_entropy:
+      case OpId::cross_entropy_grad:
+        for (const auto& [what, n] : {std::pair{"few", 10}, {"many", 50304}, {"odd", 50257}})
+          cross_entropy(op, what, n);
+        return;
+      case OpId::sgd_step: update(op, "", 2, {0}, 5); return update(op, "momentum", 3, {0, 2}, 5);
+      case OpId::adam_step: return update(op, "", 4, {0, 2, 3}, 7);
+      case OpId::sum_squares: return add(op, "", {x({300}), spread({30, 7})}, {tensor(DType::float32, {})}), void();
+      case OpId::scale_all: {
+        const Operand a = x({300}), b = spread({30, 7});
+        return add(op, "", {a, b, tensor(DType::float32, {})}, {a, b}), void();
+      }
+      default: return;  // none: the tests say so
+    }
+  }
+
+  void convolution(OpId op) {
+    const Operand image = x({2, 16, 12, 12}), weight = x({24, 16, 3, 3}), result = x({2, 24, 12, 12});
+    const ConvAttrs attrs{1, 1, 1, 1, 1, 1, 1};
+    if (op == OpId::conv2d) add(op, "", {image, weight}, {result}, attrs);
+    else if (op == OpId::conv2d_grad_input) add(op, "", {result, weight}, {image}, attrs);
+    else add(op, "", {result, image}, {weight}, attrs);
+  }
+  void pooling(OpId op) {
+    const Operand plane = x({2, 8, 12, 12}), windows = x({2, 8, 6, 6}), at = ints({2, 8, 6, 6});
+    const PoolAttrs attrs{2, 2, 2, 2, 0, 0, 1, 1, 1};
+    if (op == OpId::max_pool2d) add(op, "", {plane}, {windows, at}, attrs);
+    else if (op == OpId::max_pool2d_grad) add(op, "", {windows, at}, {plane}, attrs);
+    else if (op == OpId::avg_pool2d) add(op, "", {plane}, {windows}, attrs);
+    else add(op, "", {windows}, {plane}, attrs);
+  }
+  void norm(OpId op, const char* what, int64_t n) {
+    const Operand rows = x({64, n}), weight = x({n}), bias = x({n}), mean = sums({64}), rstd = sums({64});
+    const Operand grad = x({64, n}), dx = x({64, n}), dw = x({n}), db = x({n});
+    const NormAttrs both{1, 1}, one{1, 0};
+    switch (op) {
+      case OpId::layer_norm: add(op, what, {rows, weight, bias, number()}, {x({64, n}), mean, rstd}, both); break;
+      case OpId::rms_norm: add(op, what, {rows, weight, number()}, {x({64, n}), rstd}, one); break;
+      case OpId::layer_norm_grad: add(op, what, {grad, rows, mean, rstd, weight}, {dx, dw, db}, both); break;
+      default: add(op, what, {grad, rows, rstd, weight}, {dx, dw}, one);
+    }
+  }
+  void attention(OpId op) {
+    const Dims shape{2, 4, 64, 64};
+    const Operand q = x(shape), k = x(shape), v = x(shape), out = x(shape), lse = tensor(DType::float32, {2, 4, 64});
+    const AttentionAttrs causal{1, 0};
+    if (op == OpId::attention) add(op, "", {q, k, v, number(), number(DType::int64)}, {out, lse}, causal);
+    else
+      add(op, "", {x(shape), q, k, v, out, lse, number(), number(DType::int64)}, {x(shape), x(shape), x(shape)},
+          causal);
+  }
+  void packed_attention(OpId op) {
+    const Dims shape{128, 4, 64};
+    const Operand q = x(shape), k = x(shape), v = x(shape), out = x(shape), lse = tensor(DType::float32, {4, 128}),
+                  from_q = tensor(DType::int32, {3}), from_k = tensor(DType::int32, {3});
+    const Operand scale = number(), most = number(DType::int64);
+    if (op == OpId::varlen_attn)
+      add(op, "", {q, k, v, from_q, from_k, scale, most, most}, {out, lse}, AttentionAttrs{1, 0});
+    else
+      add(op, "", {x(shape), q, k, v, out, lse, from_q, from_k, scale, most, most}, {x(shape), x(shape), x(shape)},
+          AttentionAttrs{1, 0});
+  }
+  void nll(OpId op, const char* what, int64_t classes) {
+    const Operand log_probs = x({64, classes}), target = ints({64});
+    if (op == OpId::nll_loss) add(op, what, {log_probs, target, number()}, {x({64})}, NllAttrs{-100});
+    else add(op, what, {x({64}), log_probs, target, number()}, {x({64, classes})}, NllAttrs{-100});
+  }
+  void cross_entropy(OpId op, const char* what, int64_t classes) {
+    const Operand logits = x({64, classes}), target = ints({64}), most = sums({64}), log_sum = sums({64});
+    const NllAttrs attrs{-100};
+    if (op == OpId::cross_entropy) add(op, what, {logits, target, number()}, {sums({64}), most, log_sum}, attrs);
+    else add(op, what, {sums({64}), logits, target, most, log_sum, number()}, {x({64, classes})}, attrs);
+  }
+  // One contiguous tensor and one of other strides, in each role.
+  void update(OpId op, const char* what, int roles, const std::vector<int>& written, int numbers) {
+    std::vector<Operand> ins, outs;
+    for (int r = 0; r < roles; ++r) ins.push_back(x({300})), ins.push_back(spread({30, 7}));
+    for (const int r : written)
+      for (const int t : {0, 1}) outs.push_back(ins[static_cast<size_t>(2 * r + t)]);
+    for (int i = 0; i < numbers; ++i) ins.push_back(number());
+    add(op, what, std::move(ins), std::move(outs), OptimAttrs{2, 0, 1, 0});
+  }
+
+  DeviceType type_;
+  DType dtype_;
+  int next_ = 0;
+  std::vector<GpuProblem> all_;
+};
+
+}  // namespace pyflame

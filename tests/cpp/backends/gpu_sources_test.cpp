@@ -1,0 +1,130 @@
+// What the backends rocm and cuda have for each op of the table, without a device: an implementation that takes it, and the texts of its
+// kernels for other compilers. (Attention, convolution, pooling, batch_norm, products and fused loops have variants that depend on the device
+// or on the group: their own tests write those. argmin is argmax.)
+#include <map>
+#include <regex>
+#include <set>
+
+#include "gpu_case.h"
+#include "gpu_problems.h"
+#include "pyflame/backends/gpu/loop_source.h"
+
+namespace pyflame {
+namespace {
+
+constexpr DType kFloats[] = {DType::bfloat16, DType::float32, DType::float16, DType::float64};
+
+// The last one takes everything: an op without a kernel does not exist.
+TEST(GpuOps, EveryOpHasAnImplementation) {
+  for (const DeviceType type : {DeviceType::rocm, DeviceType::cuda}) {
+    const Backend* backend = find_backend(type);
+    if (!backend) continue;  // this build is without it
+    for (int i = 0; i < kNumOps; ++i) {
+      const auto op = static_cast<OpId>(i);
+      for (const DType d : kFloats) {
+        const auto problems = GpuProblems(type, d).of(op);
+        EXPECT_FALSE(problems.empty()) << op_name(op) << " has no problem in gpu_problems.h";
+        for (const GpuProblem& p : problems) {
+          const std::span<const Impl> impls = backend->impls(p.problem());
+          ASSERT_FALSE(impls.empty()) << p.name << " on " << backend->name();
+          const Refusal why = impls.back().accepts(p.problem());
+          EXPECT_FALSE(why) << p.name << " on " << backend->name() << ": " << impls.back().name << " " << *why;
+        }
+      }
+    }
+  }
+}
+
+// The function of kernels/ that a kernel is.
+std::string function_of(const std::string& text) {
+  static const std::regex call(R"(\{ (?:return )?pf::(\w+)[<(])");
+  const size_t body = text.rfind("PF_KERNEL(");
+  std::smatch found;
+  const std::string kernel = text.substr(body);
+  return std::regex_search(kernel, found, call) ? found[1].str() : "kernel";
+}
+
+class Dump {
+ public:
+  // Each text once, under the first name that it is made for.
+  void write(const std::string& name, const std::vector<std::string>& texts, DType dtype) {
+    for (const std::string& text : texts) {
+      if (!seen_.insert(text).second) continue;
+      std::string stem = texts.size() > 1 ? name + "_" + function_of(text) : name;
+      stem += "_" + std::string(dtype_name(dtype));
+      const int before = count_[stem]++;
+      write_text(before ? fmt::format("{}_{}", stem, before) : stem, text);
+    }
+  }
+
+ private:
+  std::set<std::string> seen_;
+  std::map<std::string, int> count_;
+};
+
+bool of_whole_numbers(OpId op) {
+  switch (op) {
+    case OpId::argmax:
+    case OpId::argmin:
+    case OpId::gather:
+    case OpId::index_select:
+    case OpId::scatter_add:
+    case OpId::index_add:
+    case OpId::topk:
+    case OpId::sort: return true;
+    default: return false;
+  }
+}
+
+// For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
+TEST(GpuOps, SourcesForOtherCompilers) {
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  const Backend* backend = find_backend(DeviceType::rocm);
+  if (!backend) GTEST_SKIP() << "this build is without ROCm";
+  static const std::set<OpId> elsewhere{OpId::argmin,          OpId::attention,         OpId::attention_grad,
+                                        OpId::varlen_attn,     OpId::varlen_attn_grad,  OpId::matmul,
+                                        OpId::conv2d,          OpId::conv2d_grad_input, OpId::conv2d_grad_weight,
+                                        OpId::batch_norm,      OpId::batch_norm_grad,   OpId::max_pool2d,
+                                        OpId::max_pool2d_grad, OpId::avg_pool2d,        OpId::avg_pool2d_grad};
+  Dump dump;
+  for (int i = 0; i < kNumOps; ++i) {
+    const auto op = static_cast<OpId>(i);
+    if (op_info(op).cls != OpClass::Other || elsewhere.count(op)) continue;
+    std::vector<DType> dtypes{DType::bfloat16, DType::float32, DType::float64};  // float16 differs in loads and stores
+    if (of_whole_numbers(op)) dtypes.insert(dtypes.end(), {DType::int64, DType::uint8});
+    for (const DType d : dtypes)
+      for (const GpuProblem& p : GpuProblems(DeviceType::rocm, d).of(op)) {
+        const gpu::KernelTexts made;
+        backend->impls(p.problem()).back().make(p.problem());
+        ASSERT_FALSE(made.all().empty()) << p.name << " makes no kernel";
+        dump.write(p.name, made.all(), d);
+      }
+  }
+}
+
+TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  Dump dump;
+  const auto write = [&](const std::string& name, const GpuProblem& p, DType d) {
+    std::vector<std::string> texts;
+    for (const bool vectors : {true, false})
+      for (const gpu::LoopKernel& k : gpu::plan_loop(p.problem(), vectors).kernels) texts.push_back(k.source);
+    for (const std::string& text : texts) dump.write(name, {text}, d);
+  };
+  for (const DType d : kFloats)
+    for (const auto& [name, cls] : {std::pair{"loop_sources", OpClass::Source},
+                                    {"loop_unary", OpClass::Unary},
+                                    {"loop_binary", OpClass::Binary},
+                                    {"loop_ternary", OpClass::Ternary}})
+      write(name, GpuProblems(DeviceType::rocm, d).chain(cls), d);
+  for (int i = 0; i < kNumOps; ++i) {
+    const auto op = static_cast<OpId>(i);
+    if (op_info(op).cls != OpClass::Reduce) continue;
+    for (const DType d : {DType::bfloat16, DType::float32})
+      for (const GpuProblem& p : GpuProblems(DeviceType::rocm, d).of(op))
+        if (p.group.kind == GroupKind::Loop) write("loop_" + p.name, p, d);
+  }
+}
+
+}  // namespace
+}  // namespace pyflame
