@@ -23,9 +23,9 @@ TEST(Choices, TheFastestSoundEntryOfThisEnvironment) {
   EXPECT_EQ(c.best(kHere, "matmul", "p"), "fast");
   EXPECT_FALSE(c.best(kHere, "matmul", "another problem"));
   EXPECT_FALSE(c.best(kHere, "conv2d", "p"));
-  for (Environment other : {Environment{"H", "sm_90", "13010", "", "1"}, Environment{"H", "sm_90", "13000", "", "2"},
-                            Environment{"A", "sm_90", "13000", "", "1"},
-                            Environment{"H", "sm_90", "13000", "cublaslt 130002", "1"}})
+  for (Environment other :
+       {Environment{"H", "sm_90", "13010", "", "1"}, Environment{"H", "sm_90", "13000", "", "2"},
+        Environment{"A", "sm_90", "13000", "", "1"}, Environment{"H", "sm_90", "13000", "cublaslt 130002", "1"}})
     EXPECT_FALSE(c.best(other, "matmul", "p"));
   c.store(kHere, "matmul", "p", {{"slow", 2, 0, true}});  // measured again
   EXPECT_EQ(c.best(kHere, "matmul", "p"), "slow");
