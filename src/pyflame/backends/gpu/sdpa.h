@@ -23,7 +23,7 @@ struct SdpaProblem {
   std::array<Dims, kSdpaTensors> strides;
 };
 
-// One way to compute it, the same in every run.
+// One way to compute it, the same in every run. Unlike our own kernels, it may let a NaN through from keys that a query does not see.
 class SdpaPlan {
  public:
   virtual ~SdpaPlan() = default;
