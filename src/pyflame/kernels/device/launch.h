@@ -18,8 +18,6 @@ PF_DEVICE Index group() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
 PF_DEVICE Index groups() { return {gridDim.x, gridDim.y, gridDim.z}; }
 // All threads of the workgroup have come here, and see what the others wrote to shared memory.
 PF_DEVICE void barrier() { __syncthreads(); }
-// What this thread wrote before is seen by who sees what it writes afterwards, in the whole device.
-PF_DEVICE void fence() { __threadfence(); }
 // Shared memory whose size the launch says.
 template <class T>
 PF_DEVICE T* dynamic_shared() {
@@ -29,7 +27,6 @@ PF_DEVICE T* dynamic_shared() {
 // The value before; one step for all threads of the device. Integers only: float sums would depend on the order.
 PF_DEVICE int atomic_add(int* p, int x) { return atomicAdd(p, x); }
 PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return atomicAdd(p, x); }
-PF_DEVICE unsigned atomic_max(unsigned* p, unsigned x) { return atomicMax(p, x); }
 PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return atomicCAS(p, expected, x); }
 PF_DEVICE int count_bits(unsigned long long x) { return __popcll(x); }
 PF_DEVICE float float_of_bits(unsigned x) { return __uint_as_float(x); }
@@ -52,7 +49,6 @@ PF_DEVICE unsigned threads() { return emulated.threads; }
 PF_DEVICE Index group() { return {emulated.group[0], emulated.group[1], emulated.group[2]}; }
 PF_DEVICE Index groups() { return {emulated.groups[0], emulated.groups[1], emulated.groups[2]}; }
 PF_DEVICE void barrier(int line = __builtin_LINE()) { emulated_barrier(line); }
-PF_DEVICE void fence() {}
 template <class T>
 PF_DEVICE T* dynamic_shared() {
   return (T*)emulated.dynamic_shared;
@@ -65,7 +61,6 @@ PF_DEVICE T emulated_swap(T* p, T x) {
 }
 PF_DEVICE int atomic_add(int* p, int x) { return emulated_swap(p, (int)((unsigned)*p + (unsigned)x)); }
 PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return emulated_swap(p, *p + x); }
-PF_DEVICE unsigned atomic_max(unsigned* p, unsigned x) { return emulated_swap(p, *p > x ? *p : x); }
 PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return emulated_swap(p, *p == expected ? x : *p); }
 PF_DEVICE int count_bits(unsigned long long x) { return __builtin_popcountll(x); }
 PF_DEVICE float float_of_bits(unsigned x) {

@@ -56,11 +56,6 @@ template <class T>
 PF_DEVICE T xor_lane(T x, int mask) {
   return from_lane(x, lane() ^ mask);
 }
-// Of the lane `by` further on; the last ones get their own.
-template <class T>
-PF_DEVICE T down_lane(T x, int by) {
-  return from_lane(x, lane() + by < kWave ? lane() + by : lane());
-}
 
 struct Sum {
   template <class T>
