@@ -3,6 +3,9 @@
 //
 // With few queries and many keys the keys are split over workgroups: each leaves its sums, and attention_combine puts them together. There
 // the queries of all heads that share keys are rows of one tile.
+//
+// Keys beyond a length, and those of other packed sequences, are never read. Keys that causality or a mask hides from some queries of a tile
+// have weight 0 there, so that a NaN or an infinity in their values makes these queries NaN too; the reference backend leaves them out.
 #pragma once
 
 namespace pf {
