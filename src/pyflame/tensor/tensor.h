@@ -27,7 +27,7 @@ class TensorImpl : public RefCounted {
   int64_t offset;       // in elements
   DType dtype;
   bool contiguous;
-  bool free_layout = false;  // its order in memory is the engine's choice until somebody looks (alias.h)
+  bool free_layout = false;                // its order in memory is the engine's choice until somebody looks (alias.h)
   std::unique_ptr<AutogradMeta> autograd;  // null until gradients concern it
 };
 
