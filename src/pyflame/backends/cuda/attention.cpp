@@ -252,6 +252,8 @@ Parts parts_of(const SdpaProblem& p) {
   parts.batches = batches / batch, parts.heads = groups / together;
   parts.each.queries[0] = parts.each.keys[0] = batch;
   parts.each.queries[1] = heads / groups * together, parts.each.keys[1] = together;
+  // Every part's logsumexp begins at 16 bytes too.
+  if (parts.batches * parts.heads > 1) parts.fits &= parts.each.queries[1] * p.queries[2] % 4 == 0;
   return parts;
 }
 
@@ -326,7 +328,7 @@ std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, st
   if (!f) return nullptr;
   const Parts parts = parts_of(p);
   if (!parts.fits) {
-    if (why) *why = "cudnn would keep the scores in memory, and they are too many";
+    if (why) *why = "cudnn would keep the scores in memory, and they are too many or lie badly";
     return nullptr;
   }
   std::vector<int64_t> key{device.index(), p.gradient, p.causal, static_cast<int64_t>(p.dtype)};
