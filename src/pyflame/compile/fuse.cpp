@@ -419,11 +419,15 @@ class Fuser {
     for (int& k : reader_) now(k);
     for (int& k : writer_) now(k);
     const int size = static_cast<int>(groups_.size());
-    for (int32_t m : at(early).group.nodes) {  // others between the two may have read the same
+    // Others between the two may have read the same, and who joined may write what was moved before it.
+    for (int32_t m : at(early).group.nodes) {
       const Node& n = g_.nodes[static_cast<size_t>(m)];
       for (const Operand& o : n.ins)
         if (!o.is_param) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
-      for (const Operand& o : n.outs) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
+      for (const Operand& o : n.outs) {
+        reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
+        writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true, size);
+      }
     }
   }
 

@@ -519,11 +519,13 @@ bool keeps_layout(OpId op, std::span<const Arg> ins, DType out) {
 }
 
 // Convolutions whose result is best made channels-last whatever was given: on matrix units, where its channels are whole vectors. The
-// next one reads it as it lies, so that a network's images are turned once. Depthwise ones are no products of matrices.
+// next one reads it as it lies, so that a network's images are turned once. Depthwise ones are no products of matrices, and one of single
+// pixels is a product as its input lies.
 bool prefers_channels_last(OpId op, std::span<const Arg> ins, const OutSpec& out) {
   constexpr int64_t kVector = 8;
   if (op != OpId::conv2d && op != OpId::conv2d_grad_input) return false;
-  return dtype_size(out.dtype) == 2 && out.shape[1] % kVector == 0 && ins[1].tensor->shape()[1] > 1;
+  const Dims& weight = ins[1].tensor->shape();
+  return dtype_size(out.dtype) == 2 && out.shape[1] % kVector == 0 && weight[1] > 1 && weight[2] * weight[3] > 1;
 }
 
 // Results are contiguous, but on a GPU, whose matrix units read channels-last images, one such image keeps what is made of it so. The
