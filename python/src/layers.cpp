@@ -116,9 +116,8 @@ void bind_norms(nb::module_& m, TensorClass& c) {
   m.def(
       "varlen_attn",
       [](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_q, const Tensor& cu_k, int64_t max_q,
-         int64_t max_k, bool is_causal, std::optional<double> scale, bool enable_gqa) {
-        return varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, is_causal, scale, enable_gqa);
-      },
+         int64_t max_k, bool is_causal, std::optional<double> scale,
+         bool enable_gqa) { return varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, is_causal, scale, enable_gqa); },
       "query"_a, "key"_a, "value"_a, "cu_seq_q"_a, "cu_seq_k"_a, "max_q"_a, "max_k"_a, "is_causal"_a = false,
       nb::kw_only(), OPTIONAL("scale"), "enable_gqa"_a = false,
       "Attention over packed sequences: query [Tq, H, D], key and value [Tk, Hk, D]; cu_seq_q and cu_seq_k (int32, one "

@@ -415,10 +415,14 @@ class Fuser {
       if (k == late) k = early;
       else if (k >= early && k < late) ++k;
     };
-    for (Building& b : groups_) now(b.dep);
+    const int size = static_cast<int>(groups_.size());
+    for (int k = 0; k < size; ++k) {
+      const bool latest_moved = k > late && at(k).dep == late;
+      now(at(k).dep);
+      if (latest_moved) at(k).dep = dependency_of(k);  // it may need one of those between as well
+    }
     for (int& k : reader_) now(k);
     for (int& k : writer_) now(k);
-    const int size = static_cast<int>(groups_.size());
     // Others between the two may have read the same, and who joined may write what was moved before it.
     for (int32_t m : at(early).group.nodes) {
       const Node& n = g_.nodes[static_cast<size_t>(m)];
