@@ -9,6 +9,7 @@
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/blas.h"
 #include "pyflame/backends/gpu/gemm.h"
+#include "pyflame/backends/gpu/kernel.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/runtime/device.h"
 
@@ -84,6 +85,18 @@ std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t
   return gpu::matmul_source({h.graph, h.group}, entry);
 }
 
+// The kernel that adds the parts of a product whose k is shared.
+std::string add_splits_source(DType dtype) {
+  ByHand h(DeviceType::rocm);
+  const Operand x = h.tensor(dtype, {16, 65536}), w = h.tensor(dtype, {65536, 16}, {1, 65536});
+  h.add(OpId::matmul, {x, w}, h.tensor(dtype, {16, 16}));
+  const Problem p{h.graph, h.group};
+  const gpu::KernelTexts made;
+  for (const Impl& i : find_backend(DeviceType::rocm)->impls(p))
+    if (std::string(i.name) == "gpu.matmul") i.make(p);
+  return made.all().size() == 2 ? made.all().back() : "";
+}
+
 TEST(GpuMatmul, SizesAreArguments) {
   const std::string one = layer_source(gpu::MatmulEntry::tile, DType::float32, 1000, 2000, 1200, true, true);
   EXPECT_EQ(one, layer_source(gpu::MatmulEntry::tile, DType::float32, 1004, 2400, 1600, true, true));
@@ -110,6 +123,7 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
       write("matmul_small" + type, layer_source(Entry::tile, d, 256, 512, 128, false, real));
       write("matmul_few_tiles" + type, layer_source(Entry::tile, d, 32, 256, 784, true, real));
       write("matmul_split" + type, layer_source(Entry::tile, d, 16, 16, 65536, true, false));
+      write("matmul_add_splits" + type, add_splits_source(d));
       write("matmul_odd" + type, layer_source(Entry::tile, d, 31, 33, 35, true, false));
     } else {
       write("matmul_units_large" + type, layer_source(Entry::units, d, 4096, 4096, 4096, false, false));
