@@ -116,7 +116,7 @@ CASES = {
     "varlen order": (ValueError, "varlen_attn: cu_seq_q decrease; got 2 after 3", lambda: varlen([0, 3, 2, 5])),
     "varlen length": (ValueError, "varlen_attn: a sequence is longer than the given maximum; got 5 rows of cu_seq_q; expected at most 4", lambda: varlen([0, 5])),
     "varlen dtype": (TypeError, "varlen_attn: the offsets have the wrong dtype; got int64; expected int32", lambda: varlen([0, 5], pf.int64)),
-    "varlen at the read": (ValueError, "varlen_attn: the offsets decrease; got 2 after 3", lambda: varlen([0, 3, 2, 5], pending=True).sum().item()),
+    "varlen at the read": (ValueError, "varlen_attn: (the offsets|cu_seq_q) decrease; got 2 after 3", lambda: varlen([0, 3, 2, 5], pending=True).sum().item()),
     "attention heads": (ValueError, "the heads differ; .*enable_gqa", lambda: F.scaled_dot_product_attention(ones(1, 4, 3, 4), ones(1, 2, 3, 4), ones(1, 2, 3, 4))),
     "attention groups": (ValueError, "the heads do not group", lambda: F.scaled_dot_product_attention(ones(1, 3, 3, 4), ones(1, 2, 3, 4), ones(1, 2, 3, 4), enable_gqa=True)),
     "attention width": (ValueError, "queries and keys differ in width", lambda: F.scaled_dot_product_attention(ones(1, 2, 3, 4), ones(1, 2, 3, 5), ones(1, 2, 3, 5))),
