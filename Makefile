@@ -113,7 +113,7 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 OWN_ROCM  := $(abspath build/rocm)
 ROCM_ROOT ?= $(or $(ROCM_PATH),$(wildcard /opt/rocm),$(OWN_ROCM))
 KERNEL_TESTS = PYFLAME_BIN=$(abspath $(BUILD)/bin/pyflame) PYFLAME_TEST_ROCM_ROOT=$(ROCM_ROOT) PYFLAME_TEST_KERNELS=$(abspath $(BUILD)/tests/cpp/pyflame_backends_test)
-.PHONY: rocm kernel-budgets rocm-full test-rocjitsu
+.PHONY: rocm kernel-budgets rocm-full test-rocjitsu test-cuda-sanitizer
 rocm:  ## a real ROCm for compiling on a machine without one, in build/rocm (0.7 GB of Debian's packages)
 	@[ '$(ROCM_ROOT)' != '$(OWN_ROCM)' ] || ROCM_ROOT=$(OWN_ROCM) tools/rocm/get.sh
 
@@ -132,6 +132,9 @@ ROCJITSU_ARGS    ?=
 test-rocjitsu: install-venv  ## the device tests on an emulated AMD GPU (ROCJITSU_LIB, ROCJITSU_CONFIGS, ROCM_ROOT)
 	@$(PY) tools/rocjitsu.py --lib '$(ROCJITSU_LIB)' --configs '$(ROCJITSU_CONFIGS)' --targets $(ROCJITSU_TARGETS) --rocm $(ROCM_ROOT) \
 	  --program $(BUILD)/tests/cpp/pyflame_backends_test --python $(PY) $(ROCJITSU_ARGS); rc=$$?; [ $$rc = 77 ] || exit $$rc
+
+test-cuda-sanitizer: install-venv  ## every kernel family under NVIDIA's compute-sanitizer, on a machine with an NVIDIA GPU
+	@$(PY) tools/cuda_sanitizer.py --program $(BUILD)/tests/cpp/pyflame_backends_test $(SANITIZER_ARGS); rc=$$?; [ $$rc = 77 ] || exit $$rc
 
 # The wave emulator (tests/support/emulator): the rocm backend on the host. EMULATOR_CASES: how many cases of each op, dtype and kind of test
 # (0: all); EMULATOR_RUNS: architecture and order of threads.
