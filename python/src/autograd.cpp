@@ -224,17 +224,6 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
         return nb::borrow(self);
       },
       "requires_grad"_a = true, "Sets requires_grad; returns self.");
-  c.def(
-      "_drop_grad",
-      [](const Tensor& x, bool set_to_none) {
-        const Tensor g = x.grad();
-        if (!g) return;
-        if (set_to_none) return x.set_grad(Tensor());
-        grad_mode::Guard off(false);
-        x.set_grad(g.grad_fn() ? g.detach() : g);
-        fill_(x.grad(), Scalar(0));
-      },
-      "set_to_none"_a);
 }
 
 }  // namespace pyflame::python

@@ -115,6 +115,19 @@ struct Unlocked {
   bool had_;
 };
 
+// Around what a Module calls: in our own code (a layer's forward) every op counts as recorded where the outermost of our modules was called,
+// so that nobody has to look through the frames; in the user's, at its own line.
+struct ModuleCode {
+  explicit ModuleCode(PyCodeObject* code = nullptr);  // null: the user's
+  ~ModuleCode();
+  ModuleCode(const ModuleCode&) = delete;
+  ModuleCode& operator=(const ModuleCode&) = delete;
+
+ private:
+  SourceLoc site_;
+  bool before_;
+};
+
 // Any Python value that can be a tensor (numbers, lists, arrays, tensors): copied.
 Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt device);
 // A tensor or number as it is, anything else through make_tensor.
@@ -146,9 +159,11 @@ void bind_creation(nb::module_& m, TensorClass& c);
 void bind_autograd(nb::module_& m, TensorClass& c);
 void bind_runtime(nb::module_& m);
 void bind_io(nb::module_& m);
+void bind_module_base(nb::module_& m);
+void bind_optimizers(nb::module_& m);
 void install_location_provider();
 void explain_argument_errors(nb::module_& m, TensorClass& c);  // after everything is bound
-PyType_Slot* buffer_slots();
+PyType_Slot* tensor_slots();
 SourceLoc current_python_location() noexcept;
 
 // One implementation, two faces: pf.name(input, …) and x.name(…).

@@ -353,7 +353,11 @@ void release_buffer(PyObject*, Py_buffer* view) {
   delete state;
 }
 
-PyType_Slot g_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)},
+// By the Python object, because == compares elements: two names of one tensor must never meet in a dict's equality test.
+Py_hash_t hash_of(PyObject* self) { return static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(self) >> 4); }
+
+PyType_Slot g_slots[] = {{Py_tp_hash, reinterpret_cast<void*>(&hash_of)},
+                         {Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)},
                          {Py_bf_releasebuffer, reinterpret_cast<void*>(&release_buffer)},
                          {0, nullptr}};
 
@@ -527,7 +531,7 @@ Tensor rebuild(nb::bytes data, const DimsArg& shape, const std::string& dtype, c
 
 }  // namespace
 
-PyType_Slot* buffer_slots() { return g_slots; }
+PyType_Slot* tensor_slots() { return g_slots; }
 
 void bind_convert(nb::module_& m, TensorClass& c) {
   m.def(

@@ -1,4 +1,4 @@
-// Matrix products, convolution, normalisation, attention, embedding, losses, and the fused multi-tensor updates.
+// Matrix products, convolution, normalisation, attention, embedding, losses.
 #include "casters.h"
 #include "pyflame/record/recorder.h"
 
@@ -186,34 +186,6 @@ void bind_losses(nb::module_& m) {
       "-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow.");
 }
 
-void bind_updates(nb::module_& m) {
-  m.def(
-      "sgd_step",
-      [](const Tensors& params, const Tensors& grads, const Tensors& buffers, double lr, double momentum,
-         double dampening, double weight_decay, bool nesterov, bool maximize, bool first) {
-        sgd_step(params, grads, buffers, {lr, momentum, dampening, weight_decay, nesterov, maximize, first});
-      },
-      "params"_a, "grads"_a, "momentum_buffers"_a, nb::kw_only(), "lr"_a, "momentum"_a, "dampening"_a, "weight_decay"_a,
-      "nesterov"_a, "maximize"_a, "first"_a,
-      "One SGD update of all tensors in place. first: the momentum buffers become the gradients.");
-  m.def(
-      "adam_step",
-      [](const Tensors& params, const Tensors& grads, const Tensors& m1, const Tensors& m2, double lr, double beta1,
-         double beta2, double eps, double weight_decay, int64_t step, bool decoupled, bool maximize) {
-        adam_step(params, grads, m1, m2, {lr, beta1, beta2, eps, weight_decay, step, decoupled, maximize});
-      },
-      "params"_a, "grads"_a, "exp_avg"_a, "exp_avg_sq"_a, nb::kw_only(), "lr"_a, "beta1"_a, "beta2"_a, "eps"_a,
-      "weight_decay"_a, "step"_a, "decoupled"_a, "maximize"_a,
-      "One Adam (decoupled: AdamW) update of all tensors in place; step is 1 at the first.");
-  m.def(
-      "total_norm", [](const Tensors& xs) { return total_norm(xs); }, "tensors"_a,
-      "The 2-norm over the elements of all tensors, 0-d float32.");
-  m.def(
-      "clip_grad_norm_", [](const Tensors& params, double max_norm) { return clip_grad_norm_(params, max_norm); },
-      "parameters"_a, "max_norm"_a,
-      "Scales all gradients in place so that their joint 2-norm is at most max_norm; returns the norm before.");
-}
-
 }  // namespace
 
 void bind_layers(nb::module_& m, TensorClass& c) {
@@ -222,7 +194,6 @@ void bind_layers(nb::module_& m, TensorClass& c) {
   bind_norms(m, c);
   bind_embedding(m);
   bind_losses(m);
-  bind_updates(m);
 }
 
 }  // namespace pyflame::python

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <frameobject.h>
 
+#include <array>
 #include <mutex>
 #include <unordered_map>
 
@@ -24,6 +25,9 @@ std::unordered_map<PyCodeObject*, CodeInfo> g_codes;
 std::string g_package;  // ".../pyflame/"
 thread_local SourceLoc t_waiting;
 thread_local bool t_is_waiting = false;
+// Inside of our own modules: where the outermost was called.
+thread_local SourceLoc t_module;
+thread_local bool t_in_module = false;
 
 std::string text_of(PyObject* s) {
   const char* p = s ? PyUnicode_AsUTF8(s) : nullptr;
@@ -34,11 +38,15 @@ std::string text_of(PyObject* s) {
   return p;
 }
 
-// Only with the GIL, which also makes the last answer (the common case) safe to keep.
+// Only with the GIL, which also makes it safe to keep the last answers.
 const CodeInfo& info_of(PyCodeObject* code) {
-  static PyCodeObject* last_code = nullptr;
-  static const CodeInfo* last = nullptr;
-  if (code == last_code) return *last;
+  struct Known {
+    PyCodeObject* code = nullptr;
+    const CodeInfo* info = nullptr;
+  };
+  static std::array<Known, 64> all;
+  Known& known = all[reinterpret_cast<uintptr_t>(code) / sizeof(PyCodeObject) % all.size()];
+  if (code == known.code) return *known.info;
   std::lock_guard lock(g_mutex);
   auto it = g_codes.find(code);
   if (it == g_codes.end()) {
@@ -53,9 +61,8 @@ const CodeInfo& info_of(PyCodeObject* code) {
     Py_INCREF(code);
     it = g_codes.emplace(code, std::move(info)).first;
   }
-  last_code = code;
-  last = &it->second;
-  return *last;
+  known = {code, &it->second};
+  return it->second;
 }
 
 int last_instruction(PyFrameObject* f) {
@@ -91,6 +98,7 @@ std::string describe(const SourceLoc& loc) {
 
 SourceLoc current_python_location() noexcept {
   if (!PyGILState_Check()) return t_is_waiting ? t_waiting : SourceLoc{};
+  if (t_in_module) return t_module;
   PyFrameObject* f = PyEval_GetFrame();
   if (!f) return t_is_waiting ? t_waiting : SourceLoc{};
   PyCodeObject* code = code_of(f);
@@ -109,6 +117,18 @@ SourceLoc current_python_location() noexcept {
     }
   }
   return found;
+}
+
+ModuleCode::ModuleCode(PyCodeObject* code) : site_(t_module), before_(t_in_module) {
+  const bool ours = code && info_of(code).internal;
+  if (ours == t_in_module) return;
+  if (ours) t_module = current_python_location();
+  t_in_module = ours;
+}
+
+ModuleCode::~ModuleCode() {
+  t_module = site_;
+  t_in_module = before_;
 }
 
 Unlocked::Unlocked() : before_(t_waiting), had_(t_is_waiting) {

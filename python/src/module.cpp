@@ -7,7 +7,7 @@ NB_MODULE(_C, m) {
   m.doc() = "The core of PyFlame.";
   bind_types(m);
   TensorClass tensor(
-      m, "Tensor", nb::type_slots(buffer_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),
+      m, "Tensor", nb::type_slots(tensor_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),
       "An n-dimensional array of one dtype on one device, with gradients. Made by pyflame.tensor() and its siblings.");
   tensor_type = reinterpret_cast<PyTypeObject*>(tensor.ptr());
   bind_tensor(m, tensor);
@@ -20,7 +20,9 @@ NB_MODULE(_C, m) {
   bind_creation(m, tensor);
   bind_autograd(m, tensor);
   bind_runtime(m);
+  bind_optimizers(m);
   bind_io(m);
+  bind_module_base(m);
   install_location_provider();
   explain_argument_errors(m, tensor);
 }

@@ -284,8 +284,6 @@ void bind_protocols(TensorClass& c) {
     PF_CHECK(nb::len(spec) == 0, Type, "format: only a 0-d tensor takes a format; got shape {}", x.shape().str());
     return nb::str(repr(x).c_str());
   });
-  // By the Python object, because == compares elements: two names of one tensor must never meet in a dict's equality test.
-  c.def("__hash__", [](nb::handle self) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(self.ptr()) >> 4); });
   c.def("__contains__", [](const Tensor& x, const Value& v) {
     Tensor found = any(eq(x, v));
     return truth(found);

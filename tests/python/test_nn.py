@@ -114,6 +114,166 @@ def test_hooks():
     close(lin(pf.zeros(1, 2)), lin.bias.detach().numpy()[None])
 
 
+def test_hooks_replace_and_remove_themselves():
+    lin = nn.Linear(2, 2)
+    once = lin.register_forward_hook(lambda m, args, out: once.remove() or out * 0)
+    pair = lin.register_forward_pre_hook(lambda m, args: args[0] * 0)  # what is no tuple is the only argument
+    assert lin(pf.ones(1, 2)).tolist() == [[0, 0]]
+    assert lin(pf.ones(1, 2)).tolist() == [lin.bias.tolist()]
+    pair.remove()
+
+    def fails(m, args):
+        raise KeyError("hook")
+
+    lin.register_forward_pre_hook(fails)
+    with pytest.raises(KeyError, match="hook"):
+        lin(pf.ones(1, 2))
+
+
+def test_calls_take_any_arguments():
+    class Many(nn.Module):
+        def forward(self, *args, scale=1, **others):
+            return args, scale, others
+
+    m = Many()
+    assert m() == ((), 1, {}) and m(*range(20), scale=2, a=3) == (tuple(range(20)), 2, {"a": 3}) and m(1, b=2) == ((1,), 1, {"b": 2})
+    m.forward = lambda *args: args  # of the instance
+    assert m(1, 2) == (1, 2)
+    del m.forward
+    assert m(1) == ((1,), 1, {})
+
+    class Wrapped(Many):
+        def __call__(self, *args, **kwargs):
+            return "wrapped", super().__call__(*args, **kwargs)
+
+        forward = staticmethod(lambda *args: args)  # no function of the class
+
+    assert Wrapped()(1, 2) == ("wrapped", (1, 2))
+    with pytest.raises(TypeError, match="forward"):
+        nn.Linear(2, 2)(pf.ones(1, 2), 3)
+
+
+def test_attributes_are_found_as_in_python():
+    class Named(nn.Module):
+        kind = "of the class"
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(pf.ones(1))
+            self.child = nn.Identity()
+
+        @property
+        def broken(self):
+            raise AttributeError("what was wrong in it")
+
+        @property
+        def size(self):
+            return self.weight.numel()
+
+    m = Named()
+    assert m.kind == "of the class" and m.size == 1 and m.weight is m._parameters["weight"] and isinstance(m.child, nn.Identity)
+    m.kind = "of the instance"
+    assert m.kind == "of the instance" and getattr(m, "none", 3) == 3
+    with pytest.raises(AttributeError, match="what was wrong in it"):
+        m.broken
+    with pytest.raises(AttributeError, match="'Named' object has no attribute 'none'"):
+        m.none
+    del m.weight
+    m.weight = pf.zeros(2)  # a tensor that is no parameter takes its name
+    assert m.size == 2 and not list(m.parameters())
+    Named.__getattr__ = lambda self, name: name
+    assert m.anything == "anything" and m.child == "child"
+    del Named.__getattr__
+    assert isinstance(m.child, nn.Identity) and not hasattr(m, "anything")
+
+
+def test_attributes_of_a_class_with_getattr():
+    class Wrapper(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def __getattr__(self, name):
+            if name == "shadowed":
+                return "mine"
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.inner, name)
+
+    class Below(Wrapper):
+        def __getattribute__(self, name):
+            return "always" if name == "anything" else super().__getattribute__(name)
+
+    w = Wrapper(nn.Linear(2, 3))
+    w.shadowed = nn.Identity()
+    assert w.inner.out_features == w.out_features == 3 and w.weight is w.inner.weight and w.shadowed == "mine"
+    assert Below(w).anything == "always" and Below(w).weight is w.weight
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'none'"):
+        w.none
+    assert pickle.loads(pickle.dumps(nn.Sequential(nn.Linear(2, 3))))[0].weight.shape == (3, 2)
+
+
+def test_classes_with_init_subclass():
+    seen = []
+
+    class Mixin:
+        def __init_subclass__(cls, tag=None, **kwargs):
+            super().__init_subclass__(**kwargs)
+            seen.append((cls.__name__, tag))
+
+    class A(Mixin, nn.Module, tag=1):
+        pass
+
+    class B(nn.Module, Mixin, tag=2):
+        pass
+
+    assert seen == [("A", 1), ("B", 2)]
+    for cls in (A, B):
+        m = cls()
+        m.weight = nn.Parameter(pf.ones(1))
+        assert m.weight.tolist() == [1]
+    with pytest.raises(TypeError, match="takes no keyword arguments"):
+
+        class C(nn.Module, tag=3):
+            pass
+
+
+def test_call_before_init():
+    class Late(nn.Module):
+        def __init__(self):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"Late: super\(\).__init__\(\) was not called"):
+        Late()(1)
+
+
+def test_ops_of_layers_are_recorded_at_the_users_line():
+    class Mine(nn.Module):
+        def forward(self, x):
+            return F.relu(x)
+
+    lin, seq = nn.Linear(2, 2), nn.Sequential(nn.Sequential(nn.Linear(2, 2), Mine(), nn.Tanh()), nn.SiLU())
+    hooked = nn.Sequential(nn.Sigmoid())
+
+    def hook(m, args, out):
+        return nn.functional.gelu(out)
+
+    hooked[0].register_forward_hook(hook)
+
+    def run(x):
+        y = lin(x)
+        y = seq(y)
+        return hooked(y).exp()
+
+    text = pf.explain(run, pf.ones(1, 2))
+    lines = {line.split("(")[0].strip(): line.rsplit("  ", 1)[1] for line in text.splitlines() if "test_nn.py" in line}
+    first = run.__code__.co_firstlineno
+    place = {op: (int(at.split(":")[1].split()[0]), at.rsplit(".", 1)[1]) for op, at in lines.items()}
+    assert place["add"] == place["matmul"] == place["tanh"] == place["silu"] == (first + 2, "run")  # add, matmul: the last ones
+    assert place["relu"][1] == "forward" and place["gelu"][1] == "hook" and place["sigmoid"] == place["exp"] == (first + 3, "run")
+
+
 def test_load_state_dict():
     a, b = Net(), Net()
     with pf.no_grad():

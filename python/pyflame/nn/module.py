@@ -34,8 +34,10 @@ class IncompatibleKeys(tuple):
         return f"IncompatibleKeys(missing_keys={self[0]}, unexpected_keys={self[1]})"
 
 
-class Module:
+class Module(_C._ModuleBase):
     """Base class of layers and models: define __init__ (calling super().__init__() first) and forward."""
+
+    # Calls (with hooks) and the look-up of parameters, buffers and children as attributes: python/src/module_base.cpp.
 
     def __init__(self):
         d = self.__dict__
@@ -49,25 +51,6 @@ class Module:
 
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__}: forward is not implemented")
-
-    def __call__(self, *args, **kwargs):
-        d = self.__dict__
-        try:
-            pre, post = d["_forward_pre_hooks"], d["_forward_hooks"]
-        except KeyError:
-            raise RuntimeError(f"{type(self).__name__}: super().__init__() was not called") from None
-        if pre:
-            for hook in tuple(pre.values()):
-                r = hook(self, args)
-                if r is not None:
-                    args = r if isinstance(r, tuple) else (r,)
-        result = self.forward(*args, **kwargs)
-        if post:
-            for hook in tuple(post.values()):
-                r = hook(self, args, result)
-                if r is not None:
-                    result = r
-        return result
 
     # ---- attributes
 
@@ -98,14 +81,6 @@ class Module:
                 d["_buffers"][name] = value
                 return
         object.__setattr__(self, name, value)
-
-    def __getattr__(self, name):
-        d = self.__dict__
-        for kind in ("_parameters", "_modules", "_buffers"):
-            group = d.get(kind)
-            if group is not None and name in group:
-                return group[name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __delattr__(self, name):
         for kind in ("_parameters", "_modules", "_buffers"):
@@ -252,8 +227,7 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none=True):
-        for p in self.parameters():
-            p._drop_grad(set_to_none)
+        _C._drop_gradients(list(self.parameters()), set_to_none)
 
     def _apply(self, fn):
         # Parameters keep their identity: optimizers hold on to them.

@@ -2,7 +2,6 @@
 window: what was recorded starts to run."""
 from .. import _C
 from .._C import Tensor
-from .._grad_mode import no_grad
 
 
 def _is_number(v):
@@ -59,17 +58,15 @@ class Optimizer:
     def zero_grad(self, set_to_none=True):
         """Forgets the gradients of all parameters (or zeroes them)."""
         for g in self.param_groups:
-            for p in g["params"]:
-                p._drop_grad(set_to_none)
+            _C._drop_gradients(g["params"], set_to_none)
 
     def step(self, closure=None):
         """One update; closure() computes the loss anew first and is returned."""
         loss = None
         if closure is not None:
             loss = closure()
-        with no_grad():
-            for g in self.param_groups:
-                self._update(g)
+        for g in self.param_groups:
+            self._update(g)
         _C.cut()
         return loss
 
@@ -127,23 +124,6 @@ class Optimizer:
             lines += [f"    {k}: {v}" for k, v in sorted(g.items()) if k != "params"]
         return "\n".join(lines) + "\n)"
 
-    def _buckets(self, group, key):
-        """Parameters that have a gradient, their gradients and their states (None at first), grouped by what one fused update needs to be
-        equal. Every step of every model passes here: no call per parameter that can be spared."""
-        out, state = {}, self.state
-        for p in group["params"]:
-            g = p.grad
-            if g is not None:
-                s = state.get(p)
-                same = p.dtype, key(s)
-                bucket = out.get(same)
-                if bucket is None:
-                    bucket = out[same] = ([], [], [])
-                bucket[0].append(p)
-                bucket[1].append(g)
-                bucket[2].append(s)
-        return out
-
 
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum (Nesterov's if asked), dampening and weight decay:
@@ -157,15 +137,8 @@ class SGD(Optimizer):
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize))
 
     def _update(self, group):
-        momentum = group["momentum"]
-        for (_, known), (params, grads, states) in self._buckets(group, lambda s: s is not None and s.get("momentum_buffer") is not None).items():
-            first = bool(momentum) and not known
-            if first:
-                states = [{"momentum_buffer": _C.zeros_like(p)} for p in params]
-                self.state.update(zip(params, states))
-            buffers = [s["momentum_buffer"] for s in states] if momentum else []
-            _C.sgd_step(params, grads, buffers, lr=float(group["lr"]), momentum=momentum, dampening=group["dampening"],
-                        weight_decay=group["weight_decay"], nesterov=group["nesterov"], maximize=group["maximize"], first=first)
+        _C._sgd_group(group["params"], self.state, float(group["lr"]), group["momentum"], group["dampening"], group["weight_decay"],
+                      group["nesterov"], group["maximize"])
 
 
 class Adam(Optimizer):
@@ -190,16 +163,8 @@ class Adam(Optimizer):
 
     def _update(self, group):
         beta1, beta2 = group["betas"]
-        for (_, step), (params, grads, states) in self._buckets(group, lambda s: 0 if s is None else int(s["step"])).items():
-            if step == 0:
-                states = [s or {"step": 0, "exp_avg": _C.zeros_like(p), "exp_avg_sq": _C.zeros_like(p)} for p, s in zip(params, states)]
-                self.state.update(zip(params, states))
-            step += 1
-            _C.adam_step(params, grads, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states], lr=float(group["lr"]), beta1=beta1,
-                         beta2=beta2, eps=group["eps"], weight_decay=group["weight_decay"], step=step, decoupled=self._decoupled,
-                         maximize=group["maximize"])
-            for s in states:
-                s["step"] = step
+        _C._adam_group(group["params"], self.state, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], self._decoupled,
+                       group["maximize"])
 
 
 class AdamW(Adam):
