@@ -8,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "pyflame/backends/gpu/kernel.h"
 #include "pyflame/backends/gpu/rtc.h"
 #include "pyflame/base/error.h"
 
@@ -33,6 +34,17 @@ TEST(GpuRtc, CompilesForGpusThatAreNotThere) {
     }
   }
   EXPECT_GT(compiled, 0);
+}
+
+TEST(GpuRtc, ASourceIsShortUntilItIsCompiled) {
+  const std::string body = "(float* a) {\n  pf::walk(a);\n}", source = gpu::kernel_source({"rows/softmax.h"}, 64, body);
+  EXPECT_LT(source.size(), 1000u) << "each cached program keeps it";
+  const std::string whole = gpu::whole_source(source);
+  EXPECT_NE(whole.find(gpu::whole_source("#include \"kernels/rows/softmax.h\"\n")), std::string::npos);
+  EXPECT_EQ(whole.find(gpu::kSourceLine), std::string::npos);
+  EXPECT_TRUE(whole.ends_with(body + "\n"));
+  EXPECT_EQ(gpu::whole_source(whole), whole);
+  EXPECT_THROW(gpu::whole_source("#include \"kernels/no/such.h\"\n"), Error);
 }
 
 TEST(GpuRtc, ARefusalCarriesTheCompilersWords) {

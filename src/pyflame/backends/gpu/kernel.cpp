@@ -4,7 +4,6 @@
 #include <cctype>
 #include <utility>
 
-#include "pyflame/base/embedded.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -53,15 +52,10 @@ std::string entry_of(std::string_view source) { return word_at(source, source.fi
 std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
                           const std::string& before, std::string name) {
   std::string source;
-  const auto add = [&](const std::string& file) {
-    const std::string_view text = device_source("kernels/" + file);
-    PF_CHECK(!text.empty(), Runtime, "kernel: a source is not part of this build; got '{}'", file);
-    source += text;
-  };
   for (const char* file :
        {"device/launch.h", "device/scalar.h", "device/wave.h", "device/vec.h", "device/fault.h", "device/view.h"})
-    add(file);
-  for (const char* file : files) add(file);
+    source += fmt::format("{}{}\"\n", kSourceLine, file);
+  for (const char* file : files) source += fmt::format("{}{}\"\n", kSourceLine, file);
   if (name.empty()) name = last_call(body);
   return source + fmt::format("\n{}\n{}{}) pf_{}{}\n", before, kEntry, threads, name, body);
 }
@@ -74,7 +68,7 @@ KernelTexts::~KernelTexts() { texts = outer_; }
 
 Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)
     : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {
-  if (texts) texts->all_.push_back(source_);
+  if (texts) texts->all_.push_back(whole_source(source_));
   const auto all = devices(type);
   if (all.empty()) return;
   arch_ = all.front()->arch().name;  // the others of a machine are as a rule like it

@@ -1,6 +1,7 @@
 // A kernel from its source: compiled in the background from the moment it is made, waited for when it is first run.
 #pragma once
 #include <initializer_list>
+#include <string>
 
 #include "pyflame/backends/gpu/device.h"
 #include "pyflame/backends/gpu/rtc.h"
@@ -9,9 +10,9 @@ namespace pyflame::gpu {
 
 const char* stored_type(DType d);  // the kernels' name of a dtype
 
-// The text of a kernel: the device sources, then `files` (relative to src/pyflame/kernels), then the kernel itself with `body` as
-// "(parameters) { statements }"; `before` comes before it. Profilers show its name: pf_<name>, by default the device function that the body
-// calls last.
+// A kernel: the device sources and `files` (relative to src/pyflame/kernels) by name, then the kernel itself with `body` as "(parameters) {
+// statements }"; `before` comes before it. Profilers show its name: pf_<name>, by default the device function that the body calls last.
+// Short, because it is a key, and kept by each program that has the kernel.
 std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
                           const std::string& before = "", std::string name = "");
 

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "pyflame/base/embedded.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
@@ -180,14 +181,15 @@ class Job final : public Compilation {
 
   void make() noexcept {
     try {
-      const CacheFile file(type_, arch_, source_);
+      const std::string text = whole_source(source_);
+      const CacheFile file(type_, arch_, text);
       if (auto code = file.read()) {
         code_ = std::move(*code);
         from_disk_ = true;
       } else {
-        build(file);
+        build(file, text);
       }
-      if (env::debug() >= 5) show(file);
+      if (env::debug() >= 5) show(file, text);
     } catch (const Error& e) {
       error_ = e;
     } catch (const std::exception& e) {
@@ -212,7 +214,8 @@ class Job final : public Compilation {
     Result result = device.rt().module_load(&module, code_.data());
     if (result != 0 && from_disk_) {  // whole, but not for this driver
       from_disk_ = false;
-      build(CacheFile(type_, arch_, source_));
+      const std::string text = whole_source(source_);
+      build(CacheFile(type_, arch_, text), text);
       result = device.rt().module_load(&module, code_.data());
     }
     device.rt().check(result, "loading a kernel");
@@ -223,9 +226,9 @@ class Job final : public Compilation {
   }
 
  private:
-  void build(const CacheFile& file) {
+  void build(const CacheFile& file, const std::string& text) {
     const auto start = Clock::now();
-    code_ = compile_for(type_, arch_, source_);
+    code_ = compile_for(type_, arch_, text);
     {
       State& s = state();
       std::lock_guard lock(s.mutex);
@@ -236,7 +239,7 @@ class Job final : public Compilation {
   }
 
   // Level 5: the source beside the cached kernel; 6: the code object as well, for `pyflame inspect` and disassemblers.
-  void show(const CacheFile& file) const {
+  void show(const CacheFile& file, const std::string& text) const {
     const auto put = [&](const char* extension, const std::string& content) {
       std::filesystem::path path = file.path;
       path.replace_extension(extension);
@@ -248,7 +251,7 @@ class Job final : public Compilation {
       fmt::print(stderr, "pyflame: kernel for {}: {}{}\n", arch_, path.string(),
                  out.fail() ? " could not be written" : "");
     };
-    put(".cpp", source_);
+    put(".cpp", text);
     if (env::debug() >= 6) put(type_ == DeviceType::rocm ? ".co" : ".cubin", code_);
   }
 
@@ -322,6 +325,19 @@ void start_threads(State& s) {
 }
 
 }  // namespace
+
+std::string whole_source(std::string_view source) {
+  std::string whole;
+  while (source.starts_with(kSourceLine)) {
+    const size_t end = source.find('\n');
+    const std::string_view name = source.substr(kSourceLine.size(), end - kSourceLine.size() - 1);
+    const std::string_view text = device_source(fmt::format("kernels/{}", name));
+    PF_CHECK(!text.empty(), Runtime, "compile: a source is not part of this build; got '{}'", name);
+    whole += text;
+    source.remove_prefix(end + 1);
+  }
+  return whole.append(source);
+}
 
 std::string compile_for(DeviceType type, const std::string& arch, const std::string& source) {
   const Rtc& r = rtc(type);

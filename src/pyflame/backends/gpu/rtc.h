@@ -3,10 +3,16 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "pyflame/backends/gpu/device.h"
 
 namespace pyflame::gpu {
+
+// A source may begin with lines that name sources of kernels: this, a path in src/pyflame/kernels, '"'. So it stays short until it is compiled.
+inline constexpr std::string_view kSourceLine = "#include \"kernels/";
+// With the text of each in the place of its name.
+std::string whole_source(std::string_view source);
 
 // A source on its way to be code. The same source is compiled once, whoever asks.
 class Compilation {
@@ -22,7 +28,7 @@ std::shared_ptr<Compilation> compile_later(DeviceType type, const std::string& a
 // The function, waited for.
 Function compile(GpuDevice& device, const std::string& source, const std::string& name);
 
-// The code object that the run-time compiler makes of `source` for an architecture ("gfx942"), past all caches. Needs no
+// The code object that the run-time compiler makes of a whole `source` for an architecture ("gfx942"), past all caches. Needs no
 // device: so kernels are compiled for GPUs that are not there.
 std::string compile_for(DeviceType type, const std::string& arch, const std::string& source);
 
