@@ -19,15 +19,15 @@ SKIPPED = 77
 TOOLS = ("memcheck", "racecheck", "initcheck")
 FOUND = 99  # exit code that says that something was found
 # Every launch by itself, every kernel the one that stays: neither replayed as a graph nor interpreted.
-SETTINGS = {"PYFLAME_TEST_DEVICE": "cuda", "PYFLAME_GPU_GRAPHS": "0", "PYFLAME_INTERPRET": "0", "PYFLAME_TEST_CASES": "1"}
+SETTINGS = {"PYFLAME_TEST_DEVICE": "cuda", "PYFLAME_GPU_GRAPHS": "0", "PYFLAME_INTERPRET": "0"}
 
 Result = collections.namedtuple("Result", "name outcome seconds kernels text")
 
 
-def collect_cases(python, choice):
+def collect_cases(python, choice, each):
     """Tests of the case tables in order, a kind at a time, so that neighbours share kernels."""
     r = subprocess.run([python, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/ops/test_cases.py", "-k", choice],
-                       cwd=ROOT, env=dict(os.environ, **SETTINGS), capture_output=True, text=True)
+                       cwd=ROOT, env=dict(os.environ, PYFLAME_TEST_CASES=str(each), **SETTINGS), capture_output=True, text=True)
     nodes = [line for line in r.stdout.split("\n") if "::" in line]
     if not nodes:
         sys.exit(f"no tests were collected for -k '{choice}':\n{r.stdout}{r.stderr}")
@@ -66,7 +66,8 @@ def main(arguments):
     parser.add_argument("--sanitizer", default=shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer")
     parser.add_argument("--tools", default=",".join(TOOLS))
     parser.add_argument("--python", default=sys.executable, help="a Python that has the pyflame module and pytest")
-    parser.add_argument("--cases", default="test_values or test_gradient_in_own_dtype", help="which of tests/ops/test_cases.py, as pytest's -k; of each op and dtype one")
+    parser.add_argument("--cases", default="test_values or test_gradient_in_own_dtype", help="which of tests/ops/test_cases.py, as pytest's -k")
+    parser.add_argument("--each", type=int, default=1, help="cases of each op, dtype and kind of test; 0: all")
     parser.add_argument("--program", type=os.path.abspath, help="the C++ test program pyflame_backends_test")
     parser.add_argument("--filter", default="*OnGpu*:*IndexOn*:*OrderOn*:*RowsOn*:GpuLoopOnDevice*", help="its tests, as --gtest_filter")
     parser.add_argument("--chunk", type=int, default=40, help="cases of one process")
@@ -82,7 +83,7 @@ def main(arguments):
     work = []
     if a.program:
         work += [(name, [a.program, f"--gtest_filter={name}"]) for name in collect_program(a.program, a.filter)]
-    nodes = collect_cases(a.python, a.cases)
+    nodes = collect_cases(a.python, a.cases, a.each)
     work += [(f"cases-{i}-{i + a.chunk}", [a.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", *nodes[i:i + a.chunk]]) for i in range(0, len(nodes), a.chunk)]
     print(f"{len(nodes)} cases in {len(work)} processes under each tool", flush=True)
     bad = 0
