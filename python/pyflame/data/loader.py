@@ -1,11 +1,14 @@
 """DataLoader: the order of an epoch is a function of (seed, epoch), so that a loader can be put at any place of any epoch again. Batches
-are made ahead by one background thread; the core releases the GIL, so that this overlaps with computing."""
+are made ahead by one background thread (the core releases the GIL, so that this overlaps with computing) or by worker processes (workers.py)."""
+import itertools
+import multiprocessing
 import queue
 import threading
 
 from .. import _C
 from .._C import Tensor
 from .dataset import IterableDataset, _permutation
+from .workers import Pool
 
 
 def default_collate(batch):
@@ -33,6 +36,48 @@ def default_collate(batch):
     raise TypeError(f"collate: cannot make a batch of {type(first).__name__}; expected tensors, arrays, numbers, strings, or tuples, lists and dicts of them")
 
 
+def batch_maker(dataset, collate_fn):
+    """The function from a list of indices to a batch."""
+    fast = getattr(dataset, "_batch", None) if collate_fn is default_collate else None
+    return fast if fast is not None else lambda part: collate_fn([dataset[i] for i in part])
+
+
+def _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last):
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ValueError(f"DataLoader: batch_size must be a positive integer; got {batch_size!r}")
+    if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+        raise ValueError("DataLoader: an IterableDataset has its own order; expected shuffle=False and no sampler")
+    if shuffle and sampler is not None:
+        raise ValueError("DataLoader: sampler and shuffle exclude each other")
+    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        raise ValueError("DataLoader: batch_sampler and batch_size, shuffle, sampler or drop_last exclude each other")
+
+
+def _check_workers(num_workers, prefetch_factor, timeout, worker_init_fn, context, persistent):
+    """Returns the context to make processes with, None without workers."""
+    if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 0:
+        raise ValueError(f"DataLoader: num_workers must be an integer that is not negative; got {num_workers!r}")
+    least = 1 if num_workers else 0
+    if prefetch_factor is not None and prefetch_factor < least:
+        raise ValueError(f"DataLoader: prefetch_factor is too small; got {prefetch_factor}; expected at least {least} with num_workers={num_workers}")
+    if timeout < 0:
+        raise ValueError(f"DataLoader: timeout must not be negative; got {timeout}")
+    if num_workers:
+        if context is None or isinstance(context, str):
+            methods = multiprocessing.get_all_start_methods()
+            if context is not None and context not in methods:
+                raise ValueError(f"DataLoader: no such multiprocessing_context; got '{context}'; expected {', '.join(methods)}")
+            context = multiprocessing.get_context(context or "forkserver")
+        if not hasattr(context, "get_start_method"):
+            raise TypeError(f"DataLoader: not a multiprocessing_context; got {type(context).__name__}; expected a name or a context of multiprocessing")
+        return context
+    given = {"timeout": timeout, "worker_init_fn": worker_init_fn, "multiprocessing_context": context, "persistent_workers": persistent}
+    idle = [k for k, v in given.items() if v]
+    if idle:
+        raise ValueError(f"DataLoader: {', '.join(idle)} need workers; got num_workers=0; expected at least 1")
+    return None
+
+
 class _End:
     pass
 
@@ -41,53 +86,70 @@ class DataLoader:
     """Batches of a dataset.
 
     shuffle: a new order every epoch, a function of seed (which follows manual_seed unless given) and the number of the epoch.
-    prefetch_factor: how many batches a background thread makes ahead; 0 makes them when asked. The dataset's code runs in that thread:
-    random numbers that it draws from PyFlame's generator interleave with the training's, so give such a dataset prefetch_factor=0.
-    state_dict()/load_state_dict(): the place in the data, exact to the batch."""
+    batch_sampler: something that gives a list of indices for each batch, instead of batch_size, shuffle, sampler and drop_last.
+    state_dict()/load_state_dict(): the place in the data, exact to the batch, with workers or without.
 
-    def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, num_workers=0, collate_fn=None, drop_last=False, seed=None, prefetch_factor=2,
-                 pin_memory=False):
-        if num_workers:
-            raise NotImplementedError(f"DataLoader: worker processes are not available; got num_workers={num_workers}; expected 0; "
-                                      "hint: prefetch_factor batches are made ahead by a background thread")
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-            raise ValueError(f"DataLoader: batch_size must be a positive integer; got {batch_size!r}")
-        if prefetch_factor < 0:
-            raise ValueError(f"DataLoader: prefetch_factor must not be negative; got {prefetch_factor}")
+    num_workers=0: a background thread makes prefetch_factor batches ahead (2 unless given); 0 makes them when asked. The dataset's code runs in
+    that thread: random numbers that it draws from PyFlame's generator interleave with the training's, so give such a dataset prefetch_factor=0.
+
+    num_workers=n: n processes make prefetch_factor batches ahead each. They come in the same order for any n; what a dataset draws from
+    PyFlame's, Python's or NumPy's global generator is a function of seed, epoch and number of the batch. An IterableDataset is iterated in every
+    worker, which get_worker_info() tells apart. An exception in a worker is raised here, in its type, with its traceback as text.
+    - worker_init_fn(number) is called in each worker first; timeout: RuntimeError when a batch takes more seconds (0: no limit).
+    - persistent_workers: the processes live as long as the loader and not for one epoch.
+    - multiprocessing_context: 'forkserver' unless given: new processes, to which dataset, collate_fn and worker_init_fn are sent by pickle; a script
+      needs `if __name__ == "__main__":` around what it runs. 'fork' copies this process, which starts at once and needs no pickle; it is safe as
+      long as no other thread holds a lock at that moment, and not after a GPU was used.
+    - Workers compute on the CPU with one thread.
+
+    pin_memory is accepted and changes nothing: copies to a GPU go through pinned memory anyway."""
+
+    def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False,
+                 drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, *, seed=None, prefetch_factor=None, persistent_workers=False):
         self._iterable = isinstance(dataset, IterableDataset)
         if not self._iterable and not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
             raise TypeError(f"DataLoader: not a dataset; got {type(dataset).__name__}; expected __getitem__ and __len__, or an IterableDataset")
-        if self._iterable and (shuffle or sampler is not None):
-            raise ValueError("DataLoader: an IterableDataset has its own order; expected shuffle=False and no sampler")
-        if shuffle and sampler is not None:
-            raise ValueError("DataLoader: sampler and shuffle exclude each other")
+        _check_order(self._iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self._context = _check_workers(num_workers, prefetch_factor, timeout, worker_init_fn, multiprocessing_context, persistent_workers)
         if seed is None:
             a, b = _C.get_rng_state()
             seed = (a * 0x9E3779B97F4A7C15 + b) % 2**63
         self.dataset, self.batch_size, self.shuffle, self.sampler = dataset, batch_size, shuffle, sampler
+        self.batch_sampler, self.drop_last, self.seed = batch_sampler, drop_last, int(seed)
         self.collate_fn = default_collate if collate_fn is None else collate_fn
-        self.drop_last, self.seed, self.prefetch_factor = drop_last, int(seed), prefetch_factor
+        self.num_workers, self.worker_init_fn, self.timeout, self.pin_memory = num_workers, worker_init_fn, timeout, bool(pin_memory)
+        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        self.persistent_workers, self._pool = bool(persistent_workers), None
         self._epoch, self._position, self._resumed = 0, 0, True
 
     def __len__(self):
         if self._iterable:
             raise TypeError("DataLoader: an IterableDataset has no length")
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
         n = len(self.sampler) if self.sampler is not None else len(self.dataset)
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
     def state_dict(self):
-        """{'seed', 'epoch', 'position'}: position counts the batches that were handed out in this epoch."""
-        return {"seed": self.seed, "epoch": self._epoch, "position": self._position}
+        """{'seed', 'epoch', 'position'}: position counts the batches that were handed out in this epoch. The streams of an IterableDataset are
+        as many as there are workers, so their number belongs to its state."""
+        state = {"seed": self.seed, "epoch": self._epoch, "position": self._position}
+        return {**state, "num_workers": self.num_workers} if self._iterable else state
 
     def load_state_dict(self, state):
         """The next iteration starts at this place."""
         missing = [k for k in ("seed", "epoch", "position") if k not in state]
         if missing:
             raise ValueError(f"DataLoader: not a loader's state; missing {', '.join(missing)}")
+        if self._iterable and max(1, state.get("num_workers", 0)) != max(1, self.num_workers):
+            raise ValueError(f"DataLoader: the state is that of other streams; got {state.get('num_workers', 0)} workers; expected {self.num_workers}")
         self.seed, self._epoch, self._position = int(state["seed"]), int(state["epoch"]), int(state["position"])
         self._resumed = True
 
     def _indices(self, epoch):
+        if self.batch_sampler is not None:
+            yield from self.batch_sampler
+            return
         if self.sampler is not None:
             order = list(self.sampler)
         elif self.shuffle:
@@ -104,14 +166,9 @@ class DataLoader:
         if self._iterable:
             yield from self._iterable_plan(start)
             return
-        fast = getattr(self.dataset, "_batch", None) if self.collate_fn is default_collate else None
-        for k, part in enumerate(self._indices(epoch)):
-            if k < start:
-                continue
-            if fast is not None:
-                yield lambda part=part: fast(part)
-            else:
-                yield lambda part=part: self.collate_fn([self.dataset[i] for i in part])
+        make = batch_maker(self.dataset, self.collate_fn)
+        for part in itertools.islice(self._indices(epoch), start, None):
+            yield lambda part=part: make(part)
 
     def _iterable_plan(self, start):
         samples, k = [], 0
@@ -128,6 +185,8 @@ class DataLoader:
         if not self._resumed:  # every iteration is a new epoch, also after one that was left early
             self._epoch, self._position = self._epoch + 1, 0
         self._resumed = False
+        if self.num_workers:
+            return self._from_workers(self._epoch, self._position)
         plan = self._plan(self._epoch, self._position)
         return self._ahead(plan, self._epoch) if self.prefetch_factor else self._now(plan, self._epoch)
 
@@ -138,6 +197,22 @@ class DataLoader:
     def _finished(self, epoch):
         if epoch == self._epoch:
             self._epoch, self._position, self._resumed = epoch + 1, 0, True
+
+    def _from_workers(self, epoch, start):
+        pool, self._pool = self._pool, None
+        if pool is None:
+            pool = Pool(self, self.prefetch_factor, self.timeout, self._context)
+        try:
+            pool.begin(self.seed, epoch)
+            for batch in pool.streams(start) if self._iterable else pool.batches(self._indices(epoch), start):
+                self._handed_out(epoch)
+                yield batch
+            self._finished(epoch)
+        finally:
+            if self.persistent_workers and not pool.broken and self._pool is None:
+                self._pool = pool
+            else:
+                pool.close()
 
     def _now(self, plan, epoch):
         for make in plan:
