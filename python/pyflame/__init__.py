@@ -16,7 +16,7 @@ from ._functions import allclose, equal, explain, is_floating_point, is_tensor, 
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
-_SUBMODULES = frozenset({"amp", "autograd", "backend", "data", "io", "nn", "optim", "testing", "utils"})
+_SUBMODULES = frozenset({"amp", "autograd", "backend", "data", "io", "nn", "optim", "profiler", "testing", "utils"})
 _ATTRIBUTES = {
     "autocast": "amp",
     "is_autocast_enabled": "amp",

@@ -161,6 +161,7 @@ void bind_runtime(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_module_base(nb::module_& m);
 void bind_optimizers(nb::module_& m);
+void bind_profiler(nb::module_& m);
 void install_location_provider();
 void explain_argument_errors(nb::module_& m, TensorClass& c);  // after everything is bound
 PyType_Slot* tensor_slots();

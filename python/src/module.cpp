@@ -23,6 +23,7 @@ NB_MODULE(_C, m) {
   bind_optimizers(m);
   bind_io(m);
   bind_module_base(m);
+  bind_profiler(m);
   install_location_provider();
   explain_argument_errors(m, tensor);
 }

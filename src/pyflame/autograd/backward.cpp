@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "pyflame/autograd/autograd.h"
+#include "pyflame/base/events.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/location.h"
 #include "pyflame/record/recorder.h"
@@ -257,6 +258,7 @@ void seed_all(const char* op, Walk& walk, const Tensors& outputs, const Tensors&
 }  // namespace
 
 void backward(const Tensors& outputs, const Tensors& grads, bool retain_graph, bool create_graph) {
+  const events::Scope log(events::Kind::Range, "backward");
   Walk walk(retain_graph || create_graph, create_graph);
   {
     grad_mode::Guard off(create_graph, false);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/base/events.h"
 #include "pyflame/record/recorder.h"
 
 namespace pyflame {
@@ -55,6 +56,7 @@ struct Program {
   size_t new_bytes = 0;  // bytes of Allocate placements
   uint64_t runs = 0;
   std::shared_ptr<ProgramState> state;
+  std::vector<events::Label> event_labels;  // of the profile that is being recorded (runtime/profiler.h)
 };
 
 // Cuts the graph's nodes into groups (compile/fuse.cpp) and rewrites operands of Loop groups to the group's space.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "pyflame/base/events.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/tensor/grad_node.h"
 
@@ -90,6 +91,7 @@ void SGD::add_group(const NamedTensors& params, const Options& options) {
 }
 
 void SGD::step() {
+  const events::Scope log(events::Kind::Range, "optimizer step");
   for (Group& g : groups_) {
     // The first update of a momentum buffer is a copy, so entries are updated in two sets.
     for (const bool first : {false, true}) {
@@ -168,6 +170,7 @@ void Adam::add_group(const NamedTensors& params, const Options& options) {
 }
 
 void Adam::step() {
+  const events::Scope log(events::Kind::Range, "optimizer step");
   for (Group& g : groups_) {
     std::map<int64_t, std::vector<Entry*>> by_step;  // nearly always one set
     for (Entry& e : g.entries) {

@@ -7,6 +7,7 @@
 #include <list>
 
 #include "pyflame/base/env.h"
+#include "pyflame/base/events.h"
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/executor.h"
 #include "pyflame/tensor/alias.h"
@@ -143,9 +144,15 @@ void Window::clear() {
   params.clear();
   ops.clear();
   new_bytes = 0;
+  began = 0;
 }
 
 namespace {
+
+void note_begin(Window& w) {
+  w.began = events::now();
+  w.thread = events::thread();
+}
 
 int32_t bind(Window& w, SlotTable& table, Storage* s, int64_t byte_offset, bool is_new) {
   bool added;
@@ -259,6 +266,7 @@ void Recorder::begin(Device device) {
   max_bytes_ = l.max_bytes;
   window_.device = device;
   window_.key.push_back(device_word(device));
+  if (events::on()) note_begin(window_);
 }
 
 // A storage that other threads have pending work on: that work goes first. Runs without our lock, so that two threads that
@@ -356,6 +364,7 @@ void Recorder::cut_at_limit() {
   }
   Window rest;
   std::swap(rest, window_);
+  if (events::on()) note_begin(window_);
   table_->clear();
   size_t slots = 0, bindings = 0, params = 0;  // of the prefix: they were numbered in order
   const uint32_t cut_word = rest.ops[keep].word;
@@ -460,12 +469,15 @@ void cut_window() {
 }
 
 void synchronize() {
+  const events::Scope log(events::Kind::Wait, "synchronize");
   cut_all(CutReason::Sync);
   wait_for_devices();
   raise_pending_error();
 }
 
-void sync_storage(Storage& s) {
+namespace {
+void settle(Storage& s) {
+  const events::Scope log(events::Kind::Wait, "read values");
   Recorder* w = s.writer.load(std::memory_order_acquire);
   if (w) w->cut(CutReason::Sync);
   Recorder* r = s.reader.load(std::memory_order_acquire);
@@ -475,6 +487,11 @@ void sync_storage(Storage& s) {
   } else if (r) {
     r->cut(CutReason::Sync);
   }
+}
+}  // namespace
+
+void sync_storage(Storage& s) {
+  if (s.writer.load(std::memory_order_acquire) || s.reader.load(std::memory_order_acquire)) settle(s);
   if (s.poison) {
     forget_pending_error(s.poison.get());
     throw Error(s.poison->kind, s.poison->message);

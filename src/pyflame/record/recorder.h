@@ -46,6 +46,8 @@ struct Window {
   std::vector<Param> params;
   std::vector<OpMark> ops;
   int64_t new_bytes = 0;
+  int64_t began = 0;    // events::now(), where a profile is recorded
+  uint32_t thread = 0;  // that records it, in the profile
 
   bool empty() const { return ops.empty(); }
   void clear();

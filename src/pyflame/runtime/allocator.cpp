@@ -14,6 +14,7 @@
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
+#include "pyflame/base/events.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/in_flight.h"
@@ -34,6 +35,7 @@ size_t size_class(size_t n) {
 // Big blocks ask for huge pages: a pass over 64 MiB touches 16,384 small pages, and each first touch is a trap into the kernel.
 void* from_system(size_t size) {
   constexpr size_t kHugePage = size_t{2} << 20;
+  const events::Scope log(events::Kind::Allocate, "allocate from the system", static_cast<int64_t>(size));
   if (size < 2 * kHugePage) return std::aligned_alloc(kAlign, size);
   void* p = std::aligned_alloc(kHugePage, (size + kHugePage - 1) / kHugePage * kHugePage);
 #ifdef MADV_HUGEPAGE

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "pyflame/base/env.h"
+#include "pyflame/base/events.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/record/location.h"
@@ -18,6 +19,7 @@
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/explain_log.h"
 #include "pyflame/runtime/in_flight.h"
+#include "pyflame/runtime/profiler.h"
 #include "pyflame/runtime/state.h"
 
 namespace pyflame {
@@ -83,6 +85,8 @@ char* obtain_memory(Window& w, const Program& p) {
   }
   return static_cast<char*>(p.arena_bytes ? arena_for(w.device, p.arena_bytes) : nullptr);
 }
+
+constexpr int64_t kLongWait = 2000;  // ns; a lock that is free takes less
 
 double microseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
@@ -165,14 +169,20 @@ class Run {
     if (!p_.state) p_.state = std::make_shared<ProgramState>(p_);
     ProgramState& state = *p_.state;
     try {
-      const bool sound = poison_.empty() && level < 3;
+      const bool sound = poison_.empty() && level < 3 && !events::device_times();
+      const int64_t before = events::on() ? events::now() : 0;
       const Replayer::Plan plan = sound ? state.replayer.plan(frame) : Replayer::Plan::Launch;
+      if (plan == Replayer::Plan::Done && before)
+        events::add(events::Kind::Range, events::label("replay as a graph"), before, events::now());
       if (plan == Replayer::Plan::Verify) state.replayer.snapshot(frame);
       if (plan != Replayer::Plan::Done) {
         choosing_ = poison_.empty() && worth_choosing(p_);
         const auto start = std::chrono::steady_clock::now();
         run_steps(frame, level);
-        if (choosing_) seat_winners(p_);
+        if (choosing_) {
+          seat_winners(p_);
+          p_.event_labels.clear();  // they name the entries
+        }
         if (sound && poison_.empty()) state.replayer.launched(microseconds_since(start));
       }
       if (plan == Replayer::Plan::Verify && poison_.empty()) state.replayer.verify(frame);
@@ -187,10 +197,22 @@ class Run {
   }
 
   void run_steps(const Frame& frame, int64_t level) {
+    const bool logged = events::on();
     for (size_t k = 0; k < p_.steps.size(); ++k) {
-      if (level >= 3) timed(frame, k);
+      if (logged) run_logged(frame, k, level);
+      else if (level >= 3) timed(frame, k);
       else run_step(frame, k);
     }
+  }
+
+  void run_logged(const Frame& frame, size_t k, int64_t level) {
+    const std::vector<events::Label>& labels = profiler::labels_of(p_);
+    const int64_t start = events::now();
+    if (level >= 3) timed(frame, k);
+    else run_step(frame, k);
+    const bool complete = !memory_ || events::device_times();
+    if (memory_ && complete) memory_->wait();
+    events::add(complete ? events::Kind::Step : events::Kind::Launch, labels[k + 1], start, events::now());
   }
 
   void timed(const Frame& frame, size_t k) {
@@ -279,10 +301,48 @@ void print_device_once(Device d) {
   fmt::print(stderr, "pyflame: device {}: {}, {}, {} threads\n", d.str(), info.name, info.architecture, num_threads());
 }
 
+// What a profile says about one window: when it was recorded, when it was planned, when it ran, and the memory held then.
+class RunEvents {
+ public:
+  RunEvents(const Window& w, CutReason reason) {
+    if (!events::on()) return;
+    start_ = events::now();
+    device_ = w.device;
+    if (!w.began) return;
+    flow_ = events::new_flow();
+    events::add_on(w.thread, events::Kind::Window,
+                   events::label(fmt::format("window, cut by {}", cut_reason_name(reason))), w.began, start_,
+                   static_cast<int64_t>(w.ops.size()), flow_);
+  }
+  void program_found(Program& p, bool cached) {
+    if (!start_ || !events::on()) return;
+    if (!cached) events::add(events::Kind::Plan, events::label("plan program"), start_, events::now());
+    label_ = profiler::labels_of(p)[0];
+  }
+  ~RunEvents() {
+    if (!label_.recording) return;
+    const int64_t end = events::now();
+    events::add(events::Kind::Run, label_, start_, end, 0, flow_);
+    const MemoryStats m = memory_stats(device_);
+    events::add(events::Kind::Memory, events::label("memory of " + device_.str()), end, end,
+                static_cast<int64_t>(m.allocated));
+  }
+  RunEvents(const RunEvents&) = delete;
+  RunEvents& operator=(const RunEvents&) = delete;
+
+ private:
+  Device device_;
+  events::Label label_;
+  int64_t start_ = 0;
+  uint32_t flow_ = 0;
+};
+
 void run_window(Window& w, CutReason reason, bool all_live) {
   bool cached = false;
+  RunEvents log(w, reason);
   const auto start = std::chrono::steady_clock::now();
   auto program = get_program(w, liveness_of(w, all_live), &cached);
+  log.program_found(*program, cached);
   const double plan_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   const int64_t level = env::debug();
   if (level >= 1) print_device_once(w.device);
@@ -341,7 +401,10 @@ void run_one_by_one(const Window& w) {
 }  // namespace
 
 void execute_window(Window& w, CutReason reason) noexcept {
+  const int64_t asked = events::on() ? events::now() : 0;
   std::lock_guard lock(engine().mutex);
+  if (asked && events::now() - asked > kLongWait)
+    events::add(events::Kind::Wait, events::label("wait for another thread's program"), asked, events::now());
   try {
     try {
       run_window(w, reason, false);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "pyflame/base/events.h"
 #include "pyflame/compile/program.h"
 
 namespace pyflame {
@@ -25,6 +26,7 @@ Error blamed(Device d, const Error& e);
 template <class Wait>
 void wait_for_device(Device d, DeviceMemory& m, Wait wait) {
   try {
+    const events::Scope log(events::Kind::Wait, "wait for the device");
     before_wait(d, m);
     wait();
     after_wait(d, m);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/events.h"
 
 namespace pyflame {
 
@@ -36,6 +37,7 @@ Segments::Block* Segments::new_segment(size_t size, bool small) {
   for (const size_t n : {bytes, up(size, 2 * kMiB)}) {  // where little is left, no more than is needed
     if (limit_ && stats_.reserved + n > limit_) continue;
     ++stats_.from_driver;
+    const events::Scope log(events::Kind::Allocate, "allocate from the driver", static_cast<int64_t>(n));
     if (!(p = driver_.allocate(n))) continue;
     auto block = std::make_unique<Block>(Block{static_cast<char*>(p), n, small});
     Block* b = block.get();

@@ -1,0 +1,174 @@
+// What a profile says about a step. It is put together once per program and recording: a run then logs numbers only.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "pyflame/record/location.h"
+#include "pyflame/runtime/profiler.h"
+
+namespace pyflame::profiler {
+
+namespace {
+
+constexpr size_t kMostOps = 12, kMostOperands = 12;
+
+// In the words of `pyflame report`.
+const char* work_of_op(const Node& n) {
+  switch (n.op) {
+    case OpId::matmul: return "GEMM";
+    case OpId::conv2d:
+    case OpId::conv2d_grad_input:
+    case OpId::conv2d_grad_weight: return "convolution";
+    case OpId::attention:
+    case OpId::attention_grad:
+    case OpId::varlen_attn:
+    case OpId::varlen_attn_grad: return "attention";
+    case OpId::layer_norm:
+    case OpId::layer_norm_grad:
+    case OpId::rms_norm:
+    case OpId::rms_norm_grad:
+    case OpId::batch_norm:
+    case OpId::batch_norm_grad: return "normalisation";
+    case OpId::softmax:
+    case OpId::log_softmax:
+    case OpId::nll_loss:
+    case OpId::nll_loss_grad:
+    case OpId::cross_entropy:
+    case OpId::cross_entropy_grad:
+    case OpId::argmax:
+    case OpId::argmin:
+    case OpId::max_pool2d:
+    case OpId::max_pool2d_grad:
+    case OpId::avg_pool2d:
+    case OpId::avg_pool2d_grad:
+    case OpId::sum_squares: return "reduction";
+    case OpId::gather:
+    case OpId::scatter_add:
+    case OpId::index_select:
+    case OpId::index_add: return "memory";
+    case OpId::sgd_step:
+    case OpId::adam_step:
+    case OpId::scale_all: return "elementwise";
+    case OpId::topk:
+    case OpId::sort:
+    case OpId::randperm: return "other";
+    default: return op_info(n.op).cls == OpClass::Reduce ? "reduction" : "elementwise";
+  }
+}
+
+const char* work_of(const Graph& g, const Group& group) {
+  if (group.kind != GroupKind::Loop) {
+    const Node& n = g.nodes[static_cast<size_t>(group.nodes[0])];
+    return n.op == OpId::cast ? "memory" : work_of_op(n);
+  }
+  bool moves = true;
+  for (size_t i = 0; i < group.nodes.size(); ++i) {
+    if (group.roles[i] == Role::RowReduce || group.roles[i] == Role::ColReduce) return "reduction";
+    const Node& n = g.nodes[static_cast<size_t>(group.nodes[i])];
+    moves = moves && (n.op == OpId::cast || n.op == OpId::full);
+  }
+  return moves ? "memory" : "elementwise";
+}
+
+// Of the ops whose arithmetic bounds them.
+double flops_of(const Node& n) {
+  const auto size = [](const Operand& o) { return static_cast<double>(o.numel()); };
+  const auto filters = [](const Operand& weight) { return static_cast<double>(std::max<int64_t>(1, weight.shape[0])); };
+  switch (n.op) {
+    case OpId::matmul: return 2 * size(n.outs[0]) * static_cast<double>(n.ins[0].shape[n.ins[0].shape.size() - 1]);
+    // Each pair of an output and what it is computed from, once per image: the same for the three of them.
+    case OpId::conv2d: return 2 * size(n.outs[0]) * size(n.ins[1]) / filters(n.ins[1]);
+    case OpId::conv2d_grad_input: return 2 * size(n.ins[0]) * size(n.ins[1]) / filters(n.ins[1]);
+    case OpId::conv2d_grad_weight: return 2 * size(n.ins[0]) * size(n.outs[0]) / filters(n.outs[0]);
+    default: return 0;
+  }
+}
+
+// What goes through memory: each operand once, and what stays inside of the group not at all. A broadcast operand has the group's shape.
+int64_t bytes_of(const Graph& g, const Group& group) {
+  std::vector<bool> read(g.bindings.size(), false), written(g.bindings.size(), false);
+  int64_t bytes = 0;
+  const auto count = [&](const Operand& o) {
+    const auto b = static_cast<size_t>(o.index);
+    const SlotInfo& slot = g.slots[static_cast<size_t>(g.bindings[b].slot)];
+    bytes += std::min(static_cast<int64_t>(slot.nbytes), o.numel() * static_cast<int64_t>(dtype_size(o.dtype)));
+  };
+  for (const int32_t m : group.nodes) {
+    const Node& n = g.nodes[static_cast<size_t>(m)];
+    for (const Operand& o : n.ins) {
+      if (o.is_param) continue;
+      const auto b = static_cast<size_t>(o.index);
+      if (!read[b] && !written[b]) count(o);
+      read[b] = true;
+    }
+    for (const Operand& o : n.outs) {
+      const auto b = static_cast<size_t>(o.index);
+      if (!written[b] && !group.elided[b]) count(o);
+      written[b] = true;
+    }
+  }
+  return bytes;
+}
+
+std::string shape_list(const Graph& g, const Step& step) {
+  // What the step takes from outside, each once.
+  std::string shapes, types;
+  size_t shown = 0;
+  std::vector<bool> seen(g.bindings.size(), false);
+  for (const int32_t m : step.group.nodes) {
+    const Node& n = g.nodes[static_cast<size_t>(m)];
+    for (const Operand& o : n.ins) {
+      if (o.is_param || seen[static_cast<size_t>(o.index)]) continue;
+      seen[static_cast<size_t>(o.index)] = true;
+      if (shown == kMostOperands) break;
+      std::string dims;
+      for (const int64_t d : o.shape) dims += fmt::format("{}{}", dims.empty() ? "" : ",", d);
+      shapes += fmt::format("{}[{}]", shown ? "," : "", dims);
+      types += fmt::format("{}\"{}\"", shown ? "," : "", dtype_name(o.dtype));
+      ++shown;
+    }
+    for (const Operand& o : n.outs) seen[static_cast<size_t>(o.index)] = true;
+  }
+  return fmt::format("\"Input Dims\":[{}],\"Input type\":[{}]", shapes, types);
+}
+
+events::LabelText text_of(const Program& p, const Step& step) {
+  const Graph& g = p.graph;
+  events::LabelText t;
+  std::string ops, list;
+  for (size_t i = 0; i < step.group.nodes.size(); ++i) {
+    const Node& n = g.nodes[static_cast<size_t>(step.group.nodes[i])];
+    t.flops += flops_of(n);
+    if (i >= kMostOps) continue;
+    ops += fmt::format("{}{}", i ? "+" : "", op_name(n.op));
+    list += fmt::format("{}\"{}\"", i ? "," : "", op_name(n.op));
+  }
+  if (step.group.nodes.size() > kMostOps) ops += fmt::format("+{} more", step.group.nodes.size() - kMostOps);
+  t.name = fmt::format("{} {}", step.impl, ops);
+  t.work = work_of(g, step.group);
+  t.device = static_cast<int32_t>(g.device.type) * 100 + g.device.index;
+  t.bytes = bytes_of(g, step.group);
+  const Node& root = g.nodes[static_cast<size_t>(step.group.nodes[0])];
+  t.args = fmt::format("\"impl\":\"{}\",\"ops\":[{}],{}", step.impl, list, shape_list(g, step));
+  if (root.loc.code)
+    t.args +=
+        ",\"recorded at\":" +
+        nlohmann::json(describe_location(root.loc)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return t;
+}
+
+}  // namespace
+
+const std::vector<events::Label>& labels_of(Program& p) {
+  std::vector<events::Label>& labels = p.event_labels;
+  if (!labels.empty() && labels[0].recording == events::recording()) return labels;
+  labels.clear();
+  events::LabelText own;
+  own.name = "run program";
+  own.args = fmt::format("\"ops\":{},\"steps\":{},\"arena bytes\":{},\"device\":\"{}\"", p.graph.nodes.size(),
+                         p.steps.size(), p.arena_bytes, p.graph.device.str());
+  labels.push_back(events::label(own));
+  for (const Step& step : p.steps) labels.push_back(events::label(text_of(p, step)));
+  return labels;
+}
+
+}  // namespace pyflame::profiler

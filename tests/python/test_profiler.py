@@ -1,0 +1,307 @@
+"""pf.profiler: what is recorded, its totals, its trace, its errors; and that nothing is recorded outside."""
+import gzip
+import json
+import os
+import threading
+import time
+
+import pyflame as pf
+import pytest
+from pyflame import profiler
+
+ONE_OP_WINDOWS = os.environ.get("PYFLAME_WINDOW") == "1"
+
+
+def work(n=3):
+    x = pf.ones(64, 64)
+    for _ in range(n):
+        x = (x @ x) * 0.01
+    return x
+
+
+def record(fn=work, **options):
+    with profiler.profile(**options) as prof:
+        fn()
+    return prof
+
+
+def spans(prof, kind):
+    return [e for e in prof.events() if e.kind == kind]
+
+
+def inside(inner, outer):
+    return inner.thread == outer.thread and outer.start <= inner.start and inner.end <= outer.end
+
+
+def test_each_hop_of_an_op_is_there():
+    pf.clear_program_cache()
+    prof = record(lambda: work().sum().item())
+    steps, runs, windows = spans(prof, "step"), spans(prof, "run"), spans(prof, "window")
+    assert sum("matmul" in e.args["ops"] for e in steps) == 3
+    assert steps and all(any(inside(s, r) for r in runs) for s in steps)
+    plans = spans(prof, "plan")
+    assert 1 <= len(plans) <= len(runs) and all(any(inside(p, r) for r in runs) for p in plans)
+    assert ONE_OP_WINDOWS or any(e.name == "read values" for e in spans(prof, "wait"))
+    assert sum(w.value for w in windows) >= 7
+    # A window runs after it was recorded, and each knows the other.
+    by_flow = {w.flow: w for w in windows}
+    assert {r.flow for r in runs} == set(by_flow) and 0 not in by_flow
+    assert all(by_flow[r.flow].end <= r.end and by_flow[r.flow].start <= r.start for r in runs)
+    matmul = next(e for e in steps if e.args["ops"] == ["matmul"] or e.args["ops"][0] == "matmul")
+    assert matmul.work == "GEMM" and matmul.flops == 2 * 64**3 and matmul.args["Input Dims"][0] == [64, 64]
+    assert "test_profiler.py" in matmul.args["recorded at"] and matmul.args["impl"]
+    assert spans(prof, "memory")[-1].value > 0
+
+
+def test_a_cached_program_is_not_planned_again():
+    work().sum().item()
+    prof = record(lambda: work().sum().item())
+    assert spans(prof, "run") and not spans(prof, "plan")
+
+
+def test_bytes_are_what_goes_through_memory():
+    x, y = pf.ones(1000, 1000), pf.ones(1000, 1000)
+    pf.synchronize()
+    step = spans(record(lambda: (x * y + y).numpy()), "step")[-1]
+    assert step.args["ops"] == (["add"] if ONE_OP_WINDOWS else ["mul", "add"])
+    assert step.bytes == (2 + 1) * 4 * 1000 * 1000 and step.work == "elementwise"
+
+
+def test_ranges_nest_and_self_time_is_without_what_is_inside():
+    def region():
+        with profiler.record_function("outer"):
+            with profiler.record_function("inner"):
+                time.sleep(0.02)
+            time.sleep(0.01)
+
+    averages = {a.key: a for a in record(region).key_averages()}
+    outer, inner = averages["outer"], averages["inner"]
+    assert inner.count == 1 and inner.cpu_time_total == inner.self_cpu_time_total >= 20_000
+    assert outer.cpu_time_total >= 30_000
+    assert outer.self_cpu_time_total == pytest.approx(outer.cpu_time_total - inner.cpu_time_total, abs=0.01)
+
+
+def test_record_function_decorates():
+    @profiler.record_function("twice")
+    def twice(x):
+        return 2 * x
+
+    assert twice(3) == 6
+    prof = record(lambda: [twice(1), twice(2)])
+    assert [a.count for a in prof.key_averages() if a.key == "twice"] == [2]
+
+
+def test_backward_is_a_range():
+    x = pf.ones(3, requires_grad=True)
+    assert "backward" in {e.name for e in spans(record(lambda: (x * x).sum().backward()), "range")}
+
+
+def test_outside_of_the_region_nothing_is_recorded():
+    pending = work()
+    with profiler.profile() as prof:
+        pass
+    with profiler.record_function("after"):
+        work()
+    assert spans(prof, "step") == [] and spans(prof, "range") == []
+    assert pending.shape == (64, 64)
+
+
+def test_what_was_recorded_in_the_region_ran_in_it():
+    prof = record(lambda: work())
+    assert sum("matmul" in e.args["ops"] for e in spans(prof, "step")) == 3
+
+
+def test_table_sorts_and_limits():
+    prof = record()
+    table = prof.key_averages().table(sort_by="count", row_limit=2)
+    assert "# of Calls" in table and "row_limit=-1" in table and "Self CPU time total" in table
+    rows = prof.key_averages().table(sort_by="cpu_time_total", row_limit=-1).splitlines()
+    assert len(rows) == len(prof.key_averages()) + 5
+    assert str(prof.key_averages()).startswith("---")
+    with pytest.raises(ValueError, match="table: unknown sort_by; got 'speed'; expected one of self_cpu_time_total"):
+        prof.key_averages().table(sort_by="speed")
+
+
+def test_averages_by_shape():
+    def region():
+        for n in (8, 16):
+            (pf.ones(n, n) @ pf.ones(n, n)).sum().item()
+
+    prof = record(region)
+    shapes = [a.input_shapes for a in prof.key_averages(group_by_input_shape=True) if "matmul" in a.key]
+    assert sorted(s[0] for s in shapes) == [[8, 8], [16, 16]]
+    assert all(a.input_shapes == [] for a in prof.key_averages())
+
+
+def test_self_times_add_up_to_the_busy_time():
+    prof = record(lambda: [work(5).sum().item() for _ in range(20)])
+    total = sum(a.self_cpu_time_total for a in prof.key_averages())
+    assert 0 < total <= prof._recording.microseconds * 1.001
+    assert all(a.self_cpu_time_total >= 0 for a in prof.key_averages())
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_chrome_trace(tmp_path, name):
+    prof = record(lambda: work().sum().item())
+    prof.export_chrome_trace(tmp_path / name)
+    with gzip.open(tmp_path / name) if name.endswith("gz") else open(tmp_path / name, "rb") as f:
+        trace = json.load(f)
+    events = trace["traceEvents"]
+    assert trace["pyflame"]["version"] == pf.__version__ and trace["deviceProperties"] == [{"id": 0, "name": "cpu"}]
+    spans_ = [e for e in events if e["ph"] == "X"]
+    assert {"kernel", "cpu_op", "window", "wait"} <= {e["cat"] for e in spans_}
+    assert len([e for e in events if e["ph"] == "s"]) == len([e for e in events if e["ph"] == "f"]) > 0
+    assert {e["tid"] for e in spans_} <= {e["tid"] for e in events if e["name"] == "thread_name"}
+    assert any(e["ph"] == "C" and e["args"]["bytes"] > 0 for e in events)
+    # Spans of a track nest, or viewers drop them.
+    for tid in {e["tid"] for e in spans_}:
+        track = sorted((e for e in spans_ if e["tid"] == tid), key=lambda e: (e["ts"], -e["dur"]))
+        open_ = []
+        for e in track:
+            while open_ and open_[-1] <= e["ts"] + 1e-6:
+                open_.pop()
+            assert not open_ or e["ts"] + e["dur"] <= open_[-1] + 0.002
+            open_.append(e["ts"] + e["dur"])
+
+
+def test_names_are_escaped(tmp_path):
+    def region():
+        with profiler.record_function('say "hi"\n\\ </script> é'):
+            pass
+
+    record(region).export_chrome_trace(tmp_path / "t.json")
+    names = {e["name"] for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
+    assert 'say "hi"\n\\ </script> é' in names
+
+
+def test_steps():
+    with profiler.profile() as prof:
+        for _ in range(3):
+            work().sum().item()
+            prof.step()
+    assert [e.name for e in spans(prof, "range")] == ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_schedule():
+    saved = []
+
+    def ready(prof):
+        saved.append([e.name for e in spans(prof, "range")])
+
+    plan = profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
+    with profiler.profile(schedule=plan, on_trace_ready=ready) as prof:
+        for _ in range(12):
+            work().sum().item()
+            prof.step()
+    assert saved == [["ProfilerStep#2", "ProfilerStep#3"], ["ProfilerStep#6", "ProfilerStep#7"]]
+    action = profiler.ProfilerAction
+    assert [plan(i) for i in range(5)] == [action.NONE, action.WARMUP, action.RECORD, action.RECORD_AND_SAVE, action.NONE]
+    assert plan(8) == action.NONE
+    with pytest.raises(ValueError, match="schedule: active is too small; got 0; expected at least 1"):
+        profiler.schedule(wait=0, warmup=0, active=0)
+
+
+def test_cycles_without_a_pause_between_them():
+    saved = []
+    with profiler.profile(schedule=profiler.schedule(wait=0, warmup=0, active=2), on_trace_ready=lambda p: saved.append(len(spans(p, "range")))) as prof:
+        for _ in range(4):
+            work().sum().item()
+            prof.step()
+    assert saved[:2] == [2, 2]
+
+
+def test_memory_is_bounded():
+    def region():
+        for _ in range(5000):
+            with profiler.record_function("r"):
+                pass
+
+    prof = record(region, max_events=2000)
+    kept = len(spans(prof, "range"))
+    assert 2000 <= kept <= 4096 and kept + prof.dropped >= 5000
+
+
+def test_threads_have_tracks_of_their_own():
+    def one(i):
+        with profiler.record_function(f"thread {i}"):
+            work().sum().item()
+
+    def region():
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
+    prof = record(region)
+    tracks = {e.name: e.thread for e in spans(prof, "range") if e.name.startswith("thread")}
+    assert len(tracks) == 4 and len(set(tracks.values())) == 4 and 0 not in tracks.values()
+    assert sum("matmul" in e.args["ops"] for e in spans(prof, "step")) == 12
+
+
+def test_starting_and_stopping_while_others_work():
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            with profiler.record_function("busy"):
+                work().sum().item()
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for t in threads:
+        t.start()
+    try:
+        for _ in range(10):
+            prof = record(lambda: time.sleep(0.005))
+            for e in prof.events():
+                assert e.end >= e.start and e.name
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+
+
+def test_an_error_inside_passes_through_and_ends_the_recording():
+    with pytest.raises(ZeroDivisionError):
+        with profiler.profile():
+            1 / 0
+    record()  # another one can begin
+
+    x, bad = pf.ones(4), pf.tensor([9])
+    with pytest.raises(IndexError):
+        with profiler.profile():
+            pf.index_select(x, 0, bad)
+    record()
+
+
+def test_errors():
+    prof = profiler.profile()
+    for call, name in ((prof.events, "events"), (prof.key_averages, "key_averages"), (lambda: prof.export_chrome_trace("x"), "export_chrome_trace")):
+        with pytest.raises(RuntimeError, match=f"{name}: there is no recording; expected a region that has ended"):
+            call()
+    with pytest.raises(RuntimeError, match="profile: it has not been started"):
+        prof.stop()
+    with pytest.raises(RuntimeError, match=r"profile: step\(\) outside of the region"):
+        prof.step()
+    with profiler.profile() as prof:
+        with pytest.raises(RuntimeError, match="profile: another profile is being recorded"):
+            profiler.profile().start()
+        with pytest.raises(RuntimeError, match="profile: it has been started already"):
+            prof.start()
+    with pytest.raises(OSError, match="export_chrome_trace: cannot write '/nowhere/t.json'"):
+        prof.export_chrome_trace("/nowhere/t.json")
+    with pytest.raises(ValueError, match="profile: max_events must be positive; got 0"):
+        profiler.profile(max_events=0).start()
+    with pytest.raises(TypeError, match="profile: the schedule cannot be called; got int"):
+        profiler.profile(schedule=3)
+    with pytest.raises(TypeError, match="record_function: the name is not a text; got int"):
+        profiler.record_function(3)
+
+
+def test_results_do_not_depend_on_it():
+    pf.manual_seed(3)
+    expected = (work() + pf.randn(64, 64)).numpy()
+    pf.manual_seed(3)
+    with profiler.profile():
+        got = (work() + pf.randn(64, 64)).numpy()
+    assert (expected == got).all()
