@@ -112,7 +112,6 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 # none, it makes one in build/rocm.
 OWN_ROCM  := $(abspath build/rocm)
 ROCM_ROOT ?= $(or $(ROCM_PATH),$(wildcard /opt/rocm),$(OWN_ROCM))
-KERNEL_TESTS = PYFLAME_BIN=$(abspath $(BUILD)/bin/pyflame) PYFLAME_TEST_ROCM_ROOT=$(ROCM_ROOT) PYFLAME_TEST_KERNELS=$(abspath $(BUILD)/tests/cpp/pyflame_backends_test)
 .PHONY: rocm kernel-budgets rocm-full test-rocjitsu test-cuda-sanitizer
 rocm:  ## a real ROCm for compiling on a machine without one, in build/rocm (0.7 GB of Debian's packages)
 	@[ '$(ROCM_ROOT)' != '$(OWN_ROCM)' ] || ROCM_ROOT=$(OWN_ROCM) tools/rocm/get.sh
@@ -120,8 +119,9 @@ rocm:  ## a real ROCm for compiling on a machine without one, in build/rocm (0.7
 kernel-budgets: build rocm  ## what each GPU kernel may have of registers and memory becomes what it has now; a reviewer reads the difference
 	$(PY) tools/kernel_code.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame
 
-rocm-full: build rocm  ## every GPU kernel compiled by ROCm for every AMD architecture that is known
-	$(KERNEL_TESTS) PYFLAME_TEST_KERNEL_ARCHS=all $(PYTEST) tests/kernels
+rocm-full: build rocm  ## every GPU kernel compiled by ROCm for every AMD architecture that is known (an hour or more; goes on where it was ended)
+	$(PY) tools/kernel_full.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame \
+	  --folder build/rocm-full
 
 # AMD's functional emulator, where it is installed: its library, its folder of device configurations, the GPUs to emulate. ROCM_ROOT's
 # libraries must be whole.

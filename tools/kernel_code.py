@@ -17,10 +17,12 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUDGETS = ROOT / "tests" / "kernels" / "budgets.json"
-# The architectures with a budget: for all kernels, and for one dtype of each. `make rocm-full` compiles everything for all that are known.
+RULES = json.loads((BUDGETS.parent / "rules.json").read_text())
+# The architectures with a budget: for all kernels, and for one dtype of each. tools/kernel_full.py compiles everything for all that are known.
 WHOLE, PART = ("gfx942", "gfx1100"), ("gfx90a", "gfx950", "gfx1030", "gfx1201")
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-pragma-once-outside-header")
+NEVER = (("vgpr_spill", "spilled VGPRs"), ("sgpr_spill", "spilled SGPRs"), ("scratch", "bytes of scratch"))
 # What may not grow, and what may not shrink. Accesses are bytes of one lane.
 AT_MOST = ("vgpr", "agpr", "lds")
 AT_LEAST = ("waves_per_simd", "load", "store", "matrix")
@@ -53,6 +55,14 @@ class Rocm:
     def command(self, gfx):
         return [self.cxx, "-x", "hip", f"--rocm-path={self.path}", "-isystem", f"{self.path}/include", f"--offload-arch={gfx}",
                 "--cuda-device-only", "--no-gpu-bundle-output", *FLAGS]
+
+    def knows(self, gfx):
+        """Whether it makes code for the architecture."""
+        command = [self.cxx, "-x", "hip", f"--offload-arch={gfx}", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-fsyntax-only", "-"]
+        r = subprocess.run(command, input="", capture_output=True, text=True)
+        if r.returncode != 0 and "unsupported HIP gpu architecture" not in r.stderr:
+            raise RuntimeError(f"{gfx}: {r.stderr}")
+        return r.returncode == 0
 
     def header(self, gfx, folder):
         """HIP's own header, read once for an architecture: it is most of the work of a small kernel."""
@@ -127,14 +137,25 @@ def architectures(pyflame):
 
 def known(name, gfx):
     """Whether rules.json names the kernel's spills on this architecture as a debt (or a kernel that is not used there)."""
-    rules = json.loads((BUDGETS.parent / "rules.json").read_text())["known"]
-    return any(fnmatch.fnmatchcase(name, pattern) and gfx in archs for pattern, archs in rules.items())
+    return any(fnmatch.fnmatchcase(name, pattern) and gfx in archs for pattern, archs in RULES["known"].items())
 
 
 def never(figures):
     """What no kernel may have on any architecture, but for the debts that rules.json names."""
     return [f"{name} on {gfx}: {f[what]} {text}" for name, archs in figures.items() for gfx, f in archs.items()
-            for what, text in (("vgpr_spill", "spilled VGPRs"), ("sgpr_spill", "spilled SGPRs"), ("scratch", "bytes of scratch")) if f[what] and not known(name, gfx)]
+            for what, text in NEVER if f[what] and not known(name, gfx)]
+
+
+def matching(names, patterns):
+    return [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns)]
+
+
+def broken_rules(figures, archs):
+    """Streaming kernels that do not move 16 bytes at once, and products that leave the matrix units idle; archs as architectures() has them."""
+    out = [f"{n} on {gfx}: loads {f['load']}, stores {f['store']} bytes at once" for n in matching(figures, RULES["streaming"])
+           for gfx, f in figures[n].items() if f["load"] < 16 or f["store"] < 16]
+    return out + [f"{n} on {gfx}: no matrix instruction" for n in matching(figures, RULES["matrix"]) for gfx, f in figures[n].items()
+                  if archs[gfx]["matrix"] != "none" and not f["matrix"]]
 
 
 def worse(figures, budgets):

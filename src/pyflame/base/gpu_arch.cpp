@@ -80,7 +80,7 @@ GpuArch rdna4(std::string_view gfx) {
   return a;
 }
 
-// Only what LLVM says of it is known: no product is on sale.
+// Only what LLVM says of it is known: no product is on sale. Its WMMA takes 32 along k, for which there is no kernel.
 GpuArch gfx125(std::string_view gfx) {
   GpuArch a;
   a.gfx = gfx, a.family = "gfx12.5";
@@ -88,7 +88,7 @@ GpuArch gfx125(std::string_view gfx) {
   a.vgprs = 1024, a.vgpr_granule = 16, a.addressable_vgprs = 1024, a.max_waves_per_simd = 16;
   a.addressable_sgprs = 106;
   a.lds_bytes = a.max_lds_per_workgroup = 320 * kKiB, a.lds_granule = 2048;
-  a.matrix = MatrixKind::wmma, a.fp8 = Fp8Kind::ocp;
+  a.fp8 = Fp8Kind::ocp;
   return a;
 }
 

@@ -37,7 +37,7 @@ struct GpuArch {
   int64_t max_lds_per_workgroup = 65536;
   int lds_granule = 512;  // allocation granule
   int instruction_cache_bytes = 0, icache_shared_by_cus = 1;
-  MatrixKind matrix = MatrixKind::none;
+  MatrixKind matrix = MatrixKind::none;  // matrix units that the kernels know (kernels/device/mma.h)
   Fp8Kind fp8 = Fp8Kind::none;
   bool unified_agprs = false;   // gfx90a and later CDNA: AGPRs are of the same pool
   bool separate_agprs = false;  // gfx908: as many AGPRs beside the VGPRs, limiting like them

@@ -24,12 +24,11 @@ void write_attention(const std::string& name, AttentionKind a, Make&& make) {
     return (half && !attention_on_matrix_units(a, &why) ? gpu::attention_plain(a) : make(a)).text;
   };
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/attention_" + name + ".hip");
-  out << "#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || "
-         "defined(__gfx9_4_generic__)\n"
-      << text(MatrixKind::mfma, 64) << "#elif defined(__GFX9__)\n"
-      << text(MatrixKind::none, 64) << "#elif defined(__GFX10__)\n"
-      << text(MatrixKind::none, 32) << "#else\n"
-      << text(MatrixKind::wmma, 32) << "#endif\n";
+  out << "#if " << kHasMfma << "\n"
+      << text(MatrixKind::mfma, 64) << "#elif " << kHasWmma << "\n"
+      << text(MatrixKind::wmma, 32) << "#elif defined(__GFX9__)\n"
+      << text(MatrixKind::none, 64) << "#else\n"
+      << text(MatrixKind::none, 32) << "#endif\n";
   ASSERT_TRUE(out.flush()) << name;
 }
 

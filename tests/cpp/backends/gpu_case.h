@@ -53,4 +53,16 @@ inline void write_text(const std::string& name, const std::string& text) {
   ASSERT_TRUE(out.flush()) << name;
 }
 
+// What a text for other compilers asks of its target: matrix units that kernels/device/mma.h knows.
+inline constexpr char kHasMfma[] =
+    "(defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || "
+    "defined(__gfx9_4_generic__))";
+inline constexpr char kHasWmma[] =
+    "(defined(__GFX11__) || (defined(__GFX12__) && !defined(__gfx1250__) && !defined(__gfx1251__)))";
+
+// A kernel on matrix units, and the one that the backend takes where there are none ("": it has a text of its own).
+inline std::string by_matrix_units(const std::string& units, const std::string& plain) {
+  return fmt::format("#if {} || {}\n{}#else\n{}#endif\n", kHasMfma, kHasWmma, units, plain);
+}
+
 }  // namespace pyflame

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <vector>
 
+#include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/blas.h"
 #include "pyflame/backends/gpu/gemm.h"
@@ -126,11 +127,15 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
       write("matmul_add_splits" + type, add_splits_source(d));
       write("matmul_odd" + type, layer_source(Entry::tile, d, 31, 33, 35, true, false));
     } else {
-      write("matmul_units_large" + type, layer_source(Entry::units, d, 4096, 4096, 4096, false, false));
-      write("matmul_units_turned" + type, layer_source(Entry::units, d, 4096, 4096, 4096, true, false));
-      write("matmul_units_medium" + type, layer_source(Entry::units, d, 640, 768, 784, true, true));
-      write("matmul_units_few_tiles" + type, layer_source(Entry::units, d, 16, 512, 1024, true, true));
-      write("matmul_units_odd" + type, layer_source(Entry::units, d, 31, 33, 35, false, false));
+      const auto both = [&](const std::string& name, int64_t m, int64_t n, int64_t k, bool turned, bool epilogue) {
+        write("matmul_units_" + name + type, by_matrix_units(layer_source(Entry::units, d, m, n, k, turned, epilogue),
+                                                             layer_source(Entry::tile, d, m, n, k, turned, epilogue)));
+      };
+      both("large", 4096, 4096, 4096, false, false);
+      both("turned", 4096, 4096, 4096, true, false);
+      both("medium", 640, 768, 784, true, true);
+      both("few_tiles", 16, 512, 1024, true, true);
+      both("odd", 31, 33, 35, false, false);
     }
     for (const int64_t m : {1, 2, 4}) {
       write(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, true, real));

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <vector>
 
+#include "pyflame/base/gpu_arch.h"
+
 namespace pyflame::gpu {
 
 std::string arch_name(const Rt& rt, int ordinal) {
@@ -22,6 +24,11 @@ std::string arch_name(const Rt& rt, int ordinal) {
   const std::string name(buffer.data() + kHipPropertiesNameAt,
                          strnlen(buffer.data() + kHipPropertiesNameAt, kHipPropertiesNameBytes));
   return name.rfind("gfx", 0) == 0 ? name.substr(0, name.find(':')) : "";
+}
+
+bool has_matrix_units(const std::string& arch) {
+  const GpuArch* known = find_gpu_arch(arch);
+  return known ? known->matrix != MatrixKind::none : arch.starts_with("sm_");
 }
 
 std::string override_refusal(const std::string& variable, const std::string& value, int version) {

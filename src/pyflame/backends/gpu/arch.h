@@ -8,6 +8,9 @@ namespace pyflame::gpu {
 
 std::string arch_name(const Rt& rt, int ordinal);  // "gfx942", "sm_90"
 
+// Matrix units for which kernels/device/mma.h has instructions.
+bool has_matrix_units(const std::string& arch);
+
 // HSA_OVERRIDE_GFX_VERSION makes the HIP runtime take a GPU for another one. Within a family of instruction sets that is a known way
 // around a missing table; into another one it runs code that the GPU does not have, and computes garbage or hangs. `value` is the
 // variable's, `version` the driver's number of the real GPU (90402 is gfx942). Empty where nothing is wrong.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "pyflame/backends/gpu/arch.h"
 #include "pyflame/backends/gpu/conv_output.h"
 #include "pyflame/backends/gpu/dnn.h"
 #include "pyflame/backends/gpu/impls.h"
@@ -361,13 +362,6 @@ class Units final : public Executable {
   std::optional<Turn> turn_;
   std::optional<Kernel> join_;
 };
-
-// As kernels/device/mma.h has them.
-bool has_matrix_units(const std::string& arch) {
-  for (const char* known : {"sm_", "gfx908", "gfx90a", "gfx94", "gfx950", "gfx9-4", "gfx11", "gfx12"})
-    if (arch.starts_with(known)) return true;
-  return false;
-}
 
 // A group of ours against the library's convolution and a loop after it, in microseconds, with the figures of a large GPU: comparisons
 // alone matter. Elements that are made are read and written once more by the loop.

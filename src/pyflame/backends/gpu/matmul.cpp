@@ -5,11 +5,11 @@
 #include <array>
 #include <optional>
 
+#include "pyflame/backends/gpu/arch.h"
 #include "pyflame/backends/gpu/fallback.h"
 #include "pyflame/backends/gpu/gemm.h"
 #include "pyflame/backends/gpu/library.h"
 #include "pyflame/base/error.h"
-#include "pyflame/base/gpu_arch.h"
 
 namespace pyflame::gpu {
 
@@ -335,8 +335,7 @@ class FewVectors final : public OwnProduct {
 
 bool has_units(const Problem& p) {
   if (p.graph.device.type != DeviceType::rocm || devices(DeviceType::rocm).empty()) return true;
-  const GpuArch* arch = find_gpu_arch(device(DeviceType::rocm, p.graph.device.index).arch().name);
-  return !arch || arch->matrix != MatrixKind::none;
+  return has_matrix_units(device(DeviceType::rocm, p.graph.device.index).arch().name);
 }
 
 // --- the entries
