@@ -21,15 +21,12 @@ void write_attention(const std::string& name, AttentionKind a, Make&& make) {
     a.wave = wave;
     std::string why;
     const bool half = a.dtype == DType::float16 || a.dtype == DType::bfloat16;
-    return (half && !attention_on_matrix_units(a, &why) ? gpu::attention_plain(a) : make(a)).text;
+    return gpu::whole_source((half && !attention_on_matrix_units(a, &why) ? gpu::attention_plain(a) : make(a)).text);
   };
-  std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/attention_" + name + ".hip");
-  out << "#if " << kHasMfma << "\n"
-      << text(MatrixKind::mfma, 64) << "#elif " << kHasWmma << "\n"
-      << text(MatrixKind::wmma, 32) << "#elif defined(__GFX9__)\n"
-      << text(MatrixKind::none, 64) << "#else\n"
-      << text(MatrixKind::none, 32) << "#endif\n";
-  ASSERT_TRUE(out.flush()) << name;
+  write_text("attention_" + name,
+             fmt::format("#if {}\n{}#elif {}\n{}#elif defined(__GFX9__)\n{}#else\n{}#endif\n", kHasMfma,
+                         text(MatrixKind::mfma, 64), kHasWmma, text(MatrixKind::wmma, 32), text(MatrixKind::none, 64),
+                         text(MatrixKind::none, 32)));
 }
 
 TEST(GpuAttention, SourcesForOtherCompilers) {

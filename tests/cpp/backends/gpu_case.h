@@ -46,10 +46,10 @@ class GpuCase : public testing::Test {
   Device gpu_;
 };
 
-// Writes a kernel's text into the folder that PYFLAME_DUMP_KERNELS names.
-inline void write_text(const std::string& name, const std::string& text) {
+// Writes a kernel's whole text into the folder that PYFLAME_DUMP_KERNELS names.
+inline void write_text(const std::string& name, const std::string& source) {
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/" + name + ".hip");
-  out << text;
+  out << gpu::whole_source(source);
   ASSERT_TRUE(out.flush()) << name;
 }
 
@@ -62,7 +62,8 @@ inline constexpr char kHasWmma[] =
 
 // A kernel on matrix units, and the one that the backend takes where there are none ("": it has a text of its own).
 inline std::string by_matrix_units(const std::string& units, const std::string& plain) {
-  return fmt::format("#if {} || {}\n{}#else\n{}#endif\n", kHasMfma, kHasWmma, units, plain);
+  return fmt::format("#if {} || {}\n{}#else\n{}#endif\n", kHasMfma, kHasWmma, gpu::whole_source(units),
+                     gpu::whole_source(plain));
 }
 
 }  // namespace pyflame

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
@@ -19,15 +18,12 @@ namespace {
 
 // For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
 TEST(GpuConv, SourcesForOtherCompilers) {
-  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
-  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
   for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
     for (const auto& sources : {gpu::conv_sources(d), gpu::pool_sources(d), gpu::batch_norm_sources(d)})
-      for (const auto& [name, text] : sources) {
-        std::ofstream out(std::string(folder) + "/" + name + "_" + std::string(dtype_name(d)) + ".hip");
-        out << (name.starts_with("conv_units") ? by_matrix_units(text, "") : text);
-        ASSERT_TRUE(out.flush()) << name;
-      }
+      for (const auto& [name, text] : sources)
+        write_text(name + "_" + std::string(dtype_name(d)),
+                   name.starts_with("conv_units") ? by_matrix_units(text, "") : text);
 }
 
 struct Shape {

@@ -161,15 +161,11 @@ TEST(GpuLoop, CutsCoverTheirShape) {
 
 // For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
 TEST(GpuLoop, SourcesForOtherCompilers) {
-  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
-  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
   const auto write = [&](const std::string& name, const gpu::LoopPlan& plan) {
-    for (size_t i = 0; i < plan.kernels.size(); ++i) {
-      std::ofstream out(
-          fmt::format("{}/loop_{}{}.hip", folder, name, plan.kernels.size() > 1 ? fmt::format("_{}", i) : ""));
-      out << plan.kernels[i].source;
-      ASSERT_TRUE(out.flush()) << name;
-    }
+    for (size_t i = 0; i < plan.kernels.size(); ++i)
+      write_text(fmt::format("loop_{}{}", name, plan.kernels.size() > 1 ? fmt::format("_{}", i) : ""),
+                 plan.kernels[i].source);
   };
   for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64}) {
     const std::string name(dtype_name(d));
@@ -184,9 +180,7 @@ TEST(GpuLoop, SourcesForOtherCompilers) {
     write("bias_gradient_" + name, bias_gradient(d, {16384, 768}));
     write("both_" + name, both(d, {4096, 768}));
   }
-  std::ofstream out(fmt::format("{}/interpreter.hip", folder));
-  out << gpu::interpreter_source();
-  ASSERT_TRUE(out.flush());
+  write_text("interpreter", gpu::interpreter_source());
   write("cast_float32_bfloat16", copy(DType::float32, DType::bfloat16, {1 << 20}, {1}));
   write("sum_int8", reduction(OpId::sum, DType::int8, DType::int64, {64, 1 << 20}, 1, true));
   write("any_columns", reduction(OpId::any, DType::bool_, DType::bool_, {4096, 100}, 1, false));

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <vector>
 
 #include "gpu_case.h"
@@ -106,30 +105,25 @@ TEST(GpuMatmul, SizesAreArguments) {
 
 // For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
 TEST(GpuMatmul, SourcesForOtherCompilers) {
-  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
-  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
-  const auto write = [&](const std::string& name, const std::string& text) {
-    std::ofstream out(std::string(folder) + "/" + name + ".hip");
-    out << text;
-    ASSERT_TRUE(out.flush()) << name;
-  };
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
   using Entry = gpu::MatmulEntry;
   for (const DType d : {DType::float32, DType::float16, DType::bfloat16, DType::float64, DType::int8, DType::int64}) {
     const std::string type = "_" + std::string(dtype_name(d));
     const bool half = is_float(d) && dtype_size(d) == 2, real = is_float(d);
     if (!half) {
-      write("matmul_large" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, false, false));
-      write("matmul_turned" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, true, real));
-      write("matmul_medium" + type, layer_source(Entry::tile, d, 640, 768, 784, true, real));
-      write("matmul_small" + type, layer_source(Entry::tile, d, 256, 512, 128, false, real));
-      write("matmul_few_tiles" + type, layer_source(Entry::tile, d, 32, 256, 784, true, real));
-      write("matmul_split" + type, layer_source(Entry::tile, d, 16, 16, 65536, true, false));
-      write("matmul_add_splits" + type, add_splits_source(d));
-      write("matmul_odd" + type, layer_source(Entry::tile, d, 31, 33, 35, true, false));
+      write_text("matmul_large" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, false, false));
+      write_text("matmul_turned" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, true, real));
+      write_text("matmul_medium" + type, layer_source(Entry::tile, d, 640, 768, 784, true, real));
+      write_text("matmul_small" + type, layer_source(Entry::tile, d, 256, 512, 128, false, real));
+      write_text("matmul_few_tiles" + type, layer_source(Entry::tile, d, 32, 256, 784, true, real));
+      write_text("matmul_split" + type, layer_source(Entry::tile, d, 16, 16, 65536, true, false));
+      write_text("matmul_add_splits" + type, add_splits_source(d));
+      write_text("matmul_odd" + type, layer_source(Entry::tile, d, 31, 33, 35, true, false));
     } else {
       const auto both = [&](const std::string& name, int64_t m, int64_t n, int64_t k, bool turned, bool epilogue) {
-        write("matmul_units_" + name + type, by_matrix_units(layer_source(Entry::units, d, m, n, k, turned, epilogue),
-                                                             layer_source(Entry::tile, d, m, n, k, turned, epilogue)));
+        write_text("matmul_units_" + name + type,
+                   by_matrix_units(layer_source(Entry::units, d, m, n, k, turned, epilogue),
+                                   layer_source(Entry::tile, d, m, n, k, turned, epilogue)));
       };
       both("large", 4096, 4096, 4096, false, false);
       both("turned", 4096, 4096, 4096, true, false);
@@ -138,10 +132,10 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
       both("odd", 31, 33, 35, false, false);
     }
     for (const int64_t m : {1, 2, 4}) {
-      write(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, true, real));
-      write(fmt::format("gemv_across_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, false, real));
+      write_text(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, true, real));
+      write_text(fmt::format("gemv_across_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, false, real));
     }
-    write("gemv_long" + type, layer_source(Entry::few, d, 2, 16, 65536, true, false));
+    write_text("gemv_long" + type, layer_source(Entry::few, d, 2, 16, 65536, true, false));
   }
 }
 

@@ -5,9 +5,9 @@
 
 #include <array>
 #include <bit>
-#include <fstream>
 #include <vector>
 
+#include "gpu_case.h"
 #include "pyflame/backends/gpu/kernel.h"
 #include "pyflame/base/half.h"
 #include "pyflame/runtime/device.h"
@@ -64,13 +64,9 @@ std::string mma_source(DType dtype) {
 }
 
 TEST(GpuMma, SourcesForOtherCompilers) {
-  const char* folder = std::getenv("PYFLAME_DUMP_KERNELS");
-  if (!folder) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
-  for (const DType d : {DType::float16, DType::bfloat16}) {
-    std::ofstream out(fmt::format("{}/mma_{}.hip", folder, dtype_name(d)));
-    out << mma_source(d);
-    ASSERT_TRUE(out.flush());
-  }
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  for (const DType d : {DType::float16, DType::bfloat16})
+    write_text("mma_" + std::string(dtype_name(d)), mma_source(d));
 }
 
 class MmaOnGpu : public testing::TestWithParam<DType> {
