@@ -31,18 +31,63 @@ for _ in range(2):
     assert got.tolist() == pf.nn.functional.conv2d(x, w, padding=1).tolist()
 print('right')
 """
+# What a library does beside a product, in sums that are long enough for it; each must be one step, as explain() shows it.
+EPILOGUES = HEAD + """
+F = pf.nn.functional
+def near(a, b):
+    scale = max(1.0, b.to(pf.float32).abs().max().item())
+    assert a.shape == b.shape and (a.to('cpu').to(pf.float32) - b.to(pf.float32)).abs().max().item() <= scale / 100, (a, b)
+def check(name, make, ops):
+    want = make('cpu')
+    got = []
+    text = pf.explain(lambda: got.append(make('rocm')))
+    for a, b in zip(got[0], want, strict=True):
+        near(a, b)
+    steps = [line for line in text.splitlines() if 'gpu.blas' in line and line.startswith('  step')]
+    assert any(f'{ops} ops fused' in line for line in steps), (name, text)
+    print(name, 'is one step')
+def tensors(device, dtype, *shapes):
+    return [(whole(s, 3 + 2 * i) / 4).to(dtype).to(device) for i, s in enumerate(shapes)]
+for dtype in (pf.bfloat16, pf.float16):
+    def of(f, *shapes):
+        return lambda device: f(*tensors(device, dtype, *shapes))
+    layer = ((16, 4096), (16, 4096), (16,))
+    check('bias', of(lambda x, w, b: [F.linear(x, w, b / 8)], *layer), 2)
+    check('bias, silu', of(lambda x, w, b: [F.silu(F.linear(x, w, b))], *layer), 3)
+    check('gelu', of(lambda x, w: [F.gelu(F.linear(x, w), approximate='tanh')], *layer[:2]), 2)
+    check('residual', of(lambda x, w, r: [F.linear(x, w) + r], *layer[:2], (16, 16)), 2)
+    long = ((4096, 24), (4096, 16))
+    check('sum of the first', of(lambda g, x: [g.t() @ x, g.sum(0)], *long), 2)
+    check('sum of the second', of(lambda g, x: [x.t() @ g, g.sum(0)], *long), 2)
+    check('sum of rows', of(lambda g, x: [g @ x, g.sum(1)], (24, 4096), (4096, 16)), 2)
+    check('sum and addition', of(lambda g, x, r: [g.t() @ x + r, g.sum(0)], *long, (24, 16)), 3)
+    def step(device):
+        x, w, b, g = tensors(device, dtype, (4096, 16), (24, 16), (24,), (4096, 24))
+        for t in (w, b):
+            t.requires_grad_()
+        F.linear(x, w, b).backward(g)
+        return [w.grad, b.grad]
+    check('gradients of a layer', step, 2)
+    # Nothing beside a product may be taken for a sum of its operand that is another matrix of the same shape.
+    for name, make in (('other matrix', lambda g, x: [g.t() @ x, (g + 1).sum(0)]), ('other dim', lambda g, x: [g.t() @ x, g.sum(1)]),
+                       ('part', lambda g, x: [g[:4096].t() @ x, g[1:].sum(0)]), ('overwritten', lambda g, x: [g.t() @ x, g.mul_(2).sum(0)])):
+        make = of(make, (4097, 16) if name == 'part' else (4096, 16), (4096, 16))
+        for a, b in zip(make('rocm'), make('cpu'), strict=True):
+            near(a, b)
+print('right')
+"""
 SAID = "a kernel of PyFlame's own computes it instead; printed once"
 
 
-def run(program, tmp_path, names, text, **variables):
-    """What it prints to both, with these failing libraries beside the emulated run time."""
+def run(program, tmp_path, names, text, kind="failing", **variables):
+    """What it prints to both, with these failing (or working) libraries beside the emulated run time."""
     emulator = pathlib.Path(program.libraries)
     folder = tmp_path / "libraries"
     folder.mkdir()
     for name in names:
-        for file in (emulator / "failing").glob(f"lib{name}.so*"):
+        for file in (emulator / kind).glob(f"lib{name}.so*"):
             (folder / file.name).symlink_to(file.resolve())
-    assert len(list(folder.iterdir())) >= len(names), "the emulator's failing libraries were not built"
+    assert len(list(folder.iterdir())) >= len(names), "the emulator's libraries were not built"
     program.libraries = f"{emulator}:{folder}"
     (tmp_path / "TensileLibrary_gfx942.dat").touch()
     process = program.start(text, ROCBLAS_TENSILE_LIBPATH=str(tmp_path), ROCM_PATH=str(tmp_path), **variables)
@@ -62,6 +107,18 @@ def test_a_product_that_fails(program, tmp_path):
     out, err = run(program, tmp_path, ["hipblaslt"], PRODUCT)
     assert "gpu.blas" in out
     assert err.count("hipblaslt refused the product; got status 3") == err.count(SAID) == 1, err
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+def test_epilogues(program, tmp_path, arch):
+    out, err = run(program, tmp_path, ["hipblaslt"], EPILOGUES, "working", PYFLAME_EMULATOR_ARCH=arch)
+    assert SAID not in err
+
+
+def test_epilogues_that_fail(program, tmp_path):
+    """The steps are the same, and what they compute is right."""
+    out, err = run(program, tmp_path, ["hipblaslt"], EPILOGUES)
+    assert SAID in err
 
 
 @pytest.mark.parametrize("function", ["hipblasLtCreate", "hipblasLtMatmulDescCreate", "hipblasLtMatrixLayoutCreate", "hipblasLtMatmulAlgoGetHeuristic"])

@@ -19,7 +19,7 @@ namespace pyflame {
 enum class GroupKind : uint8_t {
   Single,    // one node of class Other
   Loop,      // elementwise nodes and reductions over one iteration space; see below
-  Epilogue,  // nodes[0] is a matmul or conv2d; the others are Map nodes over its output's shape
+  Epilogue,  // nodes[0] is a matmul or conv2d; the others are Map nodes over its output's shape; see also Group::summed
 };
 
 // Role of a node in a Loop group. S is the iteration space, cut at `split`: S[0, split) are the outer dims ("rows"),
@@ -37,6 +37,9 @@ struct Group {
   std::vector<Role> roles;     // Loop: one per node
   Dims space;                  // Loop: S. Operand shapes are aligned to S from the right, as broadcasting does
   int split = 0;               // Loop: number of outer dims (== rank when there is no reduction)
+  // Epilogue: the operand of the product (0 or 1) of which one of the nodes is the sum over the depth, or -1. A layer's gradient by
+  // its weight is a product with its output's gradient, whose sum is the bias's: libraries read it once for both.
+  int summed = -1;
   // Values that nobody reads outside this group: their bindings have no memory and must not be stored.
   std::vector<bool> elided;  // by graph binding index
 };
@@ -156,6 +159,7 @@ class Backend {
   virtual bool last_is_slow() const { return true; }
   virtual bool fuses() const { return true; }     // false: every node is a group of its own (reference)
   virtual bool executes() const { return true; }  // false: plans only (null)
+  virtual bool sums_beside_products(DType) const { return false; }  // whether an entry takes Group::summed
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
 };
 

@@ -102,17 +102,20 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
   p->backend = find_backend(w.device.type);
   p->key = w.key;
   p->liveness = std::move(liveness);
-  std::vector<size_t> most(w.ops.size(), w.ops.size());
+  Refusals refusals;
+  refusals.most.assign(w.ops.size(), w.ops.size());
   std::vector<Group> groups;
   const bool enabled = p->backend->fuses() && env::fuse();
   for (bool again = true; again;) {
     again = false;
     p->graph = build_graph(w);
+    if (refusals.apart.empty())
+      for (const Node& n : p->graph.nodes) refusals.apart.push_back(!p->backend->sums_beside_products(n.outs[0].dtype));
     for (size_t s = 0; s < p->graph.slots.size(); ++s) {
       p->graph.slots[s].live = p->liveness[s] & 1;
       p->graph.slots[s].donatable = p->liveness[s] & 2;
     }
-    groups = fuse(p->graph, enabled, most);
+    groups = fuse(p->graph, enabled, refusals);
     find_elided(p->graph, groups);
     for (const Group& group : groups) {
       if (group.nodes.size() < 2) continue;
@@ -123,11 +126,15 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
       const auto chosen = find_impl(problem, impls, refused);
       if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1 || !p->backend->last_is_slow())) continue;
       again = true;
-      if (group.kind == GroupKind::Epilogue) {
+      if (group.summed >= 0) {
+        for (int32_t m : group.nodes)
+          if (p->graph.nodes[static_cast<size_t>(m)].info().cls == OpClass::Reduce)
+            refusals.apart[static_cast<size_t>(m)] = true;
+      } else if (group.kind == GroupKind::Epilogue) {
         // Its first nodes may do: a library adds a bias, and a loop does the rest.
-        most[static_cast<size_t>(group.nodes[0])] = group.nodes.size() - 1;
+        refusals.most[static_cast<size_t>(group.nodes[0])] = group.nodes.size() - 1;
       } else {
-        for (int32_t m : group.nodes) most[static_cast<size_t>(m)] = 1;
+        for (int32_t m : group.nodes) refusals.most[static_cast<size_t>(m)] = 1;
       }
     }
   }

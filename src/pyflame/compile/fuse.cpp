@@ -105,8 +105,12 @@ struct Building {
 
 class Fuser {
  public:
-  Fuser(Graph& graph, bool enabled, const std::vector<size_t>& most)
-      : g_(graph), enabled_(enabled), most_(most), writer_(graph.slots.size(), -1), reader_(graph.slots.size(), -1) {}
+  Fuser(Graph& graph, bool enabled, const Refusals& refusals)
+      : g_(graph),
+        enabled_(enabled),
+        refusals_(refusals),
+        writer_(graph.slots.size(), -1),
+        reader_(graph.slots.size(), -1) {}
 
   std::vector<Group> run() {
     for (int32_t i = 0; i < static_cast<int32_t>(g_.nodes.size()); ++i) place(i);
@@ -148,7 +152,7 @@ class Fuser {
     drop_trivial_reduce(n);
     const OpClass c = n.info().cls;
     auto [last, before] = dependencies(n);
-    const bool fusible = enabled_ && most_[static_cast<size_t>(index)] > 1 && !may_fail(n);
+    const bool fusible = enabled_ && refusals_.most[static_cast<size_t>(index)] > 1 && !may_fail(n);
     if (fusible && may_join(GroupKind::Loop, c) && n.outs[0].numel() > 0 && space_of(n).numel() > 0) {
       // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it; or the earlier one
       // into the later when nothing between them needs it.
@@ -198,7 +202,7 @@ class Fuser {
     Building b;
     b.dep = dep;
     b.group.nodes = {index};
-    const bool fusible = enabled_ && most_[static_cast<size_t>(index)] > 1 && !may_fail(n);
+    const bool fusible = enabled_ && refusals_.most[static_cast<size_t>(index)] > 1 && !may_fail(n);
     const bool empty = space_of(n).numel() == 0 || n.outs[0].numel() == 0;
     if (may_open(GroupKind::Loop, n.op, c)) {
       b.group.kind = GroupKind::Loop;
@@ -448,11 +452,12 @@ class Fuser {
 
   bool join(int32_t index, int grp) {
     Building& b = at(grp);
-    if (!b.open || b.group.nodes.size() >= std::min(kMaxNodes, most_[static_cast<size_t>(b.group.nodes[0])]))
+    if (!b.open || b.group.nodes.size() >= std::min(kMaxNodes, refusals_.most[static_cast<size_t>(b.group.nodes[0])]))
       return false;
     const OpClass c = g_.nodes[static_cast<size_t>(index)].info().cls;
     const bool epilogue = b.group.kind != GroupKind::Loop;
     if (!may_join(epilogue ? GroupKind::Epilogue : GroupKind::Loop, c)) return false;
+    if (epilogue && c == OpClass::Reduce) return join_beside(index, grp);
     Building trial = b;  // align may respace or permute the group: undone below when the node does not fit after all
     std::vector<Node> before;
     for (int32_t m : b.group.nodes) before.push_back(g_.nodes[static_cast<size_t>(m)]);
@@ -480,6 +485,40 @@ class Fuser {
     }
     for (size_t i = 0; i < before.size(); ++i) g_.nodes[static_cast<size_t>(b.group.nodes[i])] = std::move(before[i]);
     return false;
+  }
+
+  // The sum over the depth of one of a product's operands: of the output's gradient, from which a layer's weight and bias get theirs.
+  bool join_beside(int32_t index, int grp) {
+    Building& b = at(grp);
+    const Node& n = g_.nodes[static_cast<size_t>(index)];
+    const int needs = dependencies(n).first;
+    if (b.group.summed >= 0 || refusals_.apart[static_cast<size_t>(index)] || needs >= grp) return false;
+    b.group.summed = operand_summed(g_.nodes[static_cast<size_t>(b.group.nodes[0])], n);
+    if (b.group.summed < 0) return false;
+    b.group.kind = GroupKind::Epilogue;
+    b.group.nodes.push_back(index);
+    b.dep = std::max(b.dep, needs);
+    touch(n, grp);
+    return true;
+  }
+
+  // -1: none. The sum must have a dim of its own for each line of the operand, and nothing else.
+  static int operand_summed(const Node& product, const Node& n) {
+    if (product.op != OpId::matmul || n.op != OpId::sum || product.outs[0].shape.size() != 2) return -1;
+    const Operand &x = n.ins[0], &out = n.outs[0];
+    const int64_t axes = n.attr<ReduceAttrs>().axes;
+    if (x.shape.size() != 2 || (axes != 1 && axes != 2) || x.dtype != out.dtype ||
+        !is_contiguous(out.shape, out.strides))
+      return -1;
+    const int depth = axes == 1 ? 0 : 1, line = 1 - depth;
+    for (const int side : {0, 1}) {
+      const Operand& o = product.ins[static_cast<size_t>(side)];
+      const int k = side == 0 ? 1 : 0;
+      if (o.index == x.index && o.shape[k] == x.shape[depth] && o.shape[1 - k] == x.shape[line] &&
+          o.strides[k] == x.strides[depth] && o.strides[1 - k] == x.strides[line])
+        return side;
+    }
+    return -1;
   }
 
   std::optional<Role> align(Building& b, Node& n) {
@@ -524,6 +563,7 @@ class Fuser {
       const Node& m = g_.nodes[static_cast<size_t>(b.group.nodes[i])];
       const bool root = epilogue && i == 0;
       const Role other = epilogue ? Role::Map : b.group.roles[i];
+      if (epilogue && m.info().cls == OpClass::Reduce && touches(n, slot(m.outs[0]))) return false;
       for (const Operand& w : m.outs) {
         for (const Operand& o : n.ins) {
           if (o.is_param || slot(o) != slot(w)) continue;
@@ -554,6 +594,11 @@ class Fuser {
     return true;
   }
 
+  bool touches(const Node& n, int32_t s) const {
+    const auto is = [&](const Operand& o) { return !o.is_param && slot(o) == s; };
+    return std::any_of(n.ins.begin(), n.ins.end(), is) || std::any_of(n.outs.begin(), n.outs.end(), is);
+  }
+
   // A root's output keeps its own form: compare it over the group's space.
   bool matches(const Operand& written, const Operand& read, bool root) const {
     if (!root) return same_geometry(written, read);
@@ -563,15 +608,15 @@ class Fuser {
 
   Graph& g_;
   bool enabled_;
-  const std::vector<size_t>& most_;
+  const Refusals& refusals_;
   std::vector<Building> groups_;
   std::vector<int> writer_, reader_;  // per slot: latest group that writes (reads) it
 };
 
 }  // namespace
 
-std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<size_t>& most) {
-  return Fuser(graph, enabled, most).run();
+std::vector<Group> fuse(Graph& graph, bool enabled, const Refusals& refusals) {
+  return Fuser(graph, enabled, refusals).run();
 }
 
 void find_elided(const Graph& graph, std::vector<Group>& groups) {

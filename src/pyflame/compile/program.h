@@ -60,8 +60,13 @@ struct Program {
 };
 
 // Cuts the graph's nodes into groups (compile/fuse.cpp) and rewrites operands of Loop groups to the group's space.
-// `most`, per node: no implementation took a group of more nodes that this one opened; 1: it may not be in a group with others.
-std::vector<Group> fuse(Graph& graph, bool enabled, const std::vector<size_t>& most);
+// What implementations have refused so far, per node. `most`: a group of more nodes that this one opened; 1: it may not be in a group with
+// others. `apart`: this sum beside a product (Group::summed).
+struct Refusals {
+  std::vector<size_t> most;
+  std::vector<bool> apart;
+};
+std::vector<Group> fuse(Graph& graph, bool enabled, const Refusals& refusals);
 // Fills Group::elided from the final grouping.
 void find_elided(const Graph& graph, std::vector<Group>& groups);
 

@@ -13,6 +13,7 @@ const BlasNumbers kCudaBlas = {
     .libraries = kLibraries,
     .absent = "cuBLASLt (libcublasLt.so) was not found; put its folder on LD_LIBRARY_PATH",
     .relu_keeps_nan = true,
+    .has_silu = false,
     .version_by_handle = false,
     .op_n = 0,
     .op_t = 1,

@@ -40,7 +40,8 @@ struct BlasNumbers {
   const char* const* libraries;  // ends with null
   const char* absent;            // how to come by it
   bool relu_keeps_nan;           // false where it was not seen to
-  bool version_by_handle;        // whether GetVersion takes a handle and a pointer, or nothing
+  bool has_silu;
+  bool version_by_handle;  // whether GetVersion takes a handle and a pointer, or nothing
   int op_n, op_t;
   int compute_f32, compute_f64, compute_tf32;
   int desc_trans_a, desc_trans_b, desc_epilogue, desc_bias, desc_bias_type;
@@ -54,7 +55,8 @@ struct BlasNumbers {
 extern const BlasNumbers kCudaBlas, kRocmBlas;
 
 constexpr int kBlasEpilogueNone = 1, kBlasEpilogueRelu = 2, kBlasEpilogueBias = 4, kBlasEpilogueGeluTanh = 32,
-              kBlasEpilogueKeeps = 128, kBlasEpilogueGeluTanhGrad = 192;
+              kBlasEpilogueKeeps = 128, kBlasEpilogueGeluTanhGrad = 192, kBlasEpilogueSumA = 256,
+              kBlasEpilogueSumB = 512, kBlasEpilogueSilu = 65536;
 constexpr int64_t kBlasArgumentPitch =
     8;  // the rows of an activation's argument begin at multiples of so many elements
 constexpr size_t kMostResultBytes = 128;

@@ -41,6 +41,7 @@ class Reader {
 
   const char* take(size_t i) {
     const Node& n = p_.node(i);
+    if (n.op == OpId::sum) return sum(n);
     if (last_) return "comes after what the library does last";
     if (n.outs.size() != 1 || !lies_as_product(n.outs[0])) return "the result does not lie as the product does";
     const bool kept = !p_.group.elided[static_cast<size_t>(e_.out)];
@@ -49,10 +50,17 @@ class Reader {
     if (!no) e_.out = n.outs[0].index;
     return no;
   }
+  // The libraries have one pointer for a bias and for such a sum, and think of our second operand as their first.
+  const char* sum(const Node& n) {
+    if (e_.number != kBlasEpilogueNone) return "the library adds up an operand or computes with the result, not both";
+    e_.number = p_.group.summed == 0 ? kBlasEpilogueSumB : kBlasEpilogueSumA;
+    e_.sum = n.outs[0].index;
+    return nullptr;
+  }
   const char* add(const Node& n) {
     if (reads(n.ins[0]) == reads(n.ins[1])) return "not a sum with something else";
     const Operand& other = n.ins[reads(n.ins[0]) ? 1 : 0];
-    if (e_.bias < 0 && is_bias(other)) {
+    if (e_.bias < 0 && e_.sum < 0 && is_bias(other)) {
       e_.number = kBlasEpilogueBias;
       e_.bias = other.index;
     } else if (e_.added < 0 && lies_as_product(other)) {
@@ -64,6 +72,7 @@ class Reader {
   }
   const char* activation(const Node& n, bool kept) {
     last_ = true;
+    if (e_.sum >= 0) return "the library adds up an operand or computes with the result, not both";
     if (n.op == OpId::relu) {
       if (!numbers_.relu_keeps_nan) return "the library's makes zero of a NaN";
       e_.number = (e_.number & kBlasEpilogueBias) | kBlasEpilogueRelu;
@@ -71,6 +80,10 @@ class Reader {
     }
     // Libraries compute tanh in less than float32's precision, and have gradients for 16 bits only.
     if (dtype_size(c_.dtype) != 2) return "the library's is for 16-bit floats";
+    if (n.op == OpId::silu && numbers_.has_silu) {
+      e_.number = (e_.number & kBlasEpilogueBias) | kBlasEpilogueSilu;
+      return nullptr;
+    }
     const int64_t row = c_.strides[c_.shape.size() - 2];
     const bool whole = c_.shape.back() % kBlasArgumentPitch == 0 && row % kBlasArgumentPitch == 0;
     if (n.op == OpId::gelu_tanh && (!kept || whole)) {

@@ -1,6 +1,7 @@
 // See gpu_backend.h.
 #include "pyflame/backends/gpu/gpu_backend.h"
 
+#include "pyflame/backends/gpu/blas.h"
 #include "pyflame/backends/gpu/device.h"
 #include "pyflame/backends/gpu/impls.h"
 #include "pyflame/backends/gpu/loop.h"
@@ -24,6 +25,9 @@ class GpuBackend final : public Backend {
   DeviceInfo info(int index) const override { return gpu::device(type_, index).info(); }
   std::string libraries(int index) const override { return gpu::library_versions(gpu::device(type_, index)); }
   bool last_is_slow() const override { return false; }
+  bool sums_beside_products(DType d) const override {
+    return is_float(d) && dtype_size(d) == 2 && gpu::blas(type_) != nullptr;
+  }
   std::span<const Impl> impls(const Problem& p) const override {
     switch (p.group.kind) {
       case GroupKind::Loop: return {&gpu::kLoop, 1};

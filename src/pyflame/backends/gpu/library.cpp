@@ -74,7 +74,7 @@ class LibraryProduct final : public Executable {
     set(numbers_.desc_epilogue, epilogue_.number);
     const Layout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
     const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic looks at alignment
-    if (epilogue_.bias >= 0) {
+    if (epilogue_.bias >= 0 || epilogue_.sum >= 0) {
       set(numbers_.desc_bias_type, type);
       point(numbers_.desc_bias, somewhere);
     }
@@ -111,6 +111,7 @@ class LibraryProduct final : public Executable {
     const void* added = epilogue_.added >= 0 ? ctx.bindings[epilogue_.added] : c;
     const void* argument = epilogue_.argument >= 0 ? ctx.bindings[epilogue_.argument] : c;
     if (epilogue_.bias >= 0) point(numbers_.desc_bias, ctx.bindings[epilogue_.bias]);
+    if (epilogue_.sum >= 0) point(numbers_.desc_bias, ctx.bindings[epilogue_.sum]);
     if (epilogue_.argument >= 0) point(numbers_.desc_argument, argument);
     const Result* algorithm = &*algorithm_;
     const size_t alignment = common_alignment({a, b, c, added, argument});

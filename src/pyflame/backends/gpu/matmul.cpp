@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "pyflame/backends/gpu/arch.h"
+#include "pyflame/backends/gpu/beside.h"
 #include "pyflame/backends/gpu/fallback.h"
 #include "pyflame/backends/gpu/gemm.h"
 #include "pyflame/backends/gpu/library.h"
@@ -339,7 +340,10 @@ bool has_units(const Problem& p) {
 }
 
 // --- the entries
+constexpr const char* kNoSums = "does not add up an operand beside the product";
+
 Refusal accepts_few(const Problem& p) {
+  if (p.group.summed >= 0) return kNoSums;
   const Product g(p.root());
   const int64_t few = std::min(g.m, g.n);
   if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
@@ -382,13 +386,17 @@ Refusal better_cut(const Problem& p, const Product& g) {
 }
 
 Refusal accepts_units(const Problem& p) {
+  if (p.group.summed >= 0) return kNoSums;
   const Product g(p.root());
   if (!by_units(g.dtype)) return "takes float16 and bfloat16";
   if (!has_units(p)) return "the architecture has no matrix units";
   return better_cut(p, g);
 }
 
-Refusal accepts_tile(const Problem& p) { return better_cut(p, Product(p.root())); }
+Refusal accepts_tile(const Problem& p) {
+  if (p.group.summed >= 0) return kNoSums;
+  return better_cut(p, Product(p.root()));
+}
 
 template <class E>
 std::unique_ptr<Executable> compiled(std::unique_ptr<E> e) {
@@ -398,7 +406,10 @@ std::unique_ptr<Executable> compiled(std::unique_ptr<E> e) {
 // Not compiled before it is needed.
 std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executable> library) {
   const bool units = by_units(p.root().outs[0].dtype) && has_units(p);
-  return std::make_unique<WithOwn>(std::move(library), std::make_unique<TileProduct>(p, units));
+  const Group product = without_sum(p);
+  std::unique_ptr<Executable> own = std::make_unique<TileProduct>(Problem{p.graph, product}, units);
+  if (p.group.summed >= 0) own = std::make_unique<InTurn>(std::move(own), make_sum_beside(p));
+  return std::make_unique<WithOwn>(std::move(library), std::move(own));
 }
 std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, make_library(p)); }
 std::unique_ptr<Executable> make_roc(const Problem& p) { return with_own(p, make_rocblas(p)); }

@@ -13,6 +13,7 @@ const BlasNumbers kRocmBlas = {
     .libraries = kLibraries,
     .absent = "hipBLASLt (libhipblaslt.so) was not found; install ROCm's hipblaslt package",
     .relu_keeps_nan = false,
+    .has_silu = true,
     .version_by_handle = true,
     .op_n = 111,
     .op_t = 112,

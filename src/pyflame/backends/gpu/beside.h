@@ -1,0 +1,33 @@
+// A product with the sum of one of its operands beside it (Group::summed), as two parts: for where a library does both and then fails.
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "pyflame/backends/backend.h"
+
+namespace pyflame::gpu {
+
+// The group but the sum.
+Group without_sum(const Problem& p);
+
+// One executable after the other.
+class InTurn final : public Executable {
+ public:
+  InTurn(std::unique_ptr<Executable> first, std::unique_ptr<Executable> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+  size_t workspace() const override { return std::max(first_->workspace(), second_->workspace()); }
+  bool capturable() const override { return first_->capturable() && second_->capturable(); }
+  void run(const RunContext& ctx) override {
+    first_->run(ctx);
+    second_->run(ctx);
+  }
+
+ private:
+  std::unique_ptr<Executable> first_, second_;
+};
+
+// The sum, as a loop that is made when it is first run.
+std::unique_ptr<Executable> make_sum_beside(const Problem& p);
+
+}  // namespace pyflame::gpu
