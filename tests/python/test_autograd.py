@@ -296,3 +296,30 @@ def test_in_place_ops_are_differentiated():
     y.add_(x)
     y.sum().backward()
     assert x.grad.tolist() == [2, 4, 4]
+
+
+@pytest.mark.parametrize("retained", [False, True])
+def test_parts_whose_gradients_lie_together_are_not_copied(retained):
+    """Queries, keys and values that were split off one product: attention writes their gradients where the product's gradient wants them."""
+    heads, width = 3, 8
+    rows = heads * width
+    grad = pf.randn(2, 5, rows)
+
+    def gradients(x, apart):
+        x = x.detach().requires_grad_()
+        parts = [part.clone() if apart else part for part in x.split(rows, dim=2)]
+        if retained:
+            for part in parts:
+                part.retain_grad()
+        q, k, v = (part.view(2, 5, heads, width).transpose(1, 2) for part in parts)
+        out = pf.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out.transpose(1, 2).reshape(2, 5, rows).backward(grad)
+        return [x.grad] + ([part.grad for part in parts] if retained else [])
+
+    x = pf.randn(2, 5, 3 * rows)
+    for got, want in zip(gradients(x, False), gradients(x, True), strict=True):
+        assert got.tolist() == want.tolist()
+    plan = pf.explain(lambda: gradients(x, False))
+    # A leaf's gradient is its own: where others hold parts of it, it is a copy.
+    assert "attention_grad" in plan and plan.count(" cast(") == retained, plan
+    assert pf.explain(lambda: gradients(x, True)).count(" cast(") > 1

@@ -11,6 +11,7 @@
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/sequences.h"
+#include "pyflame/tensor/alias.h"
 
 namespace pyflame {
 
@@ -92,6 +93,21 @@ OutSpec lying_as(const Tensor& x) {
   return {s, x.dtype()};
 }
 
+// Room for the gradients of q, k and v that were split off one layer's rows, as they lie there: together they are the gradient of what was
+// split, without a copy. Empty where they were not.
+Tensors lying_together(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (q.storage() != k.storage() || q.storage() != v.storage() || q.shape() != k.shape() ||
+      q.strides() != k.strides() || q.shape() != v.shape() || q.strides() != v.strides() || q.dtype() != k.dtype() ||
+      q.dtype() != v.dtype())
+    return {};
+  const Dims &s = q.shape(), &t = q.strides();
+  const int64_t row = s[1] * s[3];
+  const bool split = s.numel() > 0 && t == Dims{s[2] * 3 * row, s[3], 3 * row, 1};
+  if (!split || k.offset() != q.offset() + row || v.offset() != k.offset() + row) return {};
+  const Tensor all = empty({s[0], s[2], 3 * row}, q.dtype(), q.device());
+  return {alias(all, s, t, 0), alias(all, s, t, row), alias(all, s, t, 2 * row)};
+}
+
 // q [B, H, T, D], k and v [B, Hk, S, D], mask [B, H, T, S] or undefined.
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Setup& s) {
   const AttentionAttrs a{s.causal ? 1 : 0, s.has_mask ? 1 : 0};
@@ -112,6 +128,10 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
            if (s.has_mask) args.emplace_back(mask0);
            args.emplace_back(Scalar(s.scale), DType::float64);
            args.emplace_back(Scalar(s.kv_length), DType::int64);
+           if (const Tensors grads = lying_together(q0, k0, v0); !grads.empty()) {
+             emit_into(OpId::attention_grad, args, grads, a);
+             return grads;
+           }
            const OutSpec specs[] = {lying_as(q0), lying_as(k0), lying_as(v0)};
            return emit_many(OpId::attention_grad, args, specs, a);
          });

@@ -353,7 +353,22 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index) {
 
 namespace {
 
-// One node for all parts: the gradient of the whole is written once, where a node for each part would fill and add it n times.
+// The tensor that the parts are, one behind the other along d in one storage; undefined where they are not.
+Tensor joined(const Tensors& parts, int d) {
+  const Tensor& first = parts[0];
+  Dims shape = first.shape();
+  shape[d] = 0;
+  for (const Tensor& p : parts) {
+    if (p.storage() != first.storage() || p.dtype() != first.dtype() || p.strides() != first.strides() ||
+        p.offset() != first.offset() + shape[d] * first.strides()[d])
+      return Tensor();
+    shape[d] += p.shape()[d];
+  }
+  return alias(first, shape, first.strides(), first.offset());
+}
+
+// One node for all parts: the gradient of the whole is written once, where a node for each part would fill and add it n times. Not at all
+// where the parts' gradients lie so already (attention's do).
 Tensors parts_of(const Tensor& x, int d, const std::vector<int64_t>& sizes) {
   Tensors parts;
   int64_t at = 0;
@@ -366,6 +381,8 @@ Tensors parts_of(const Tensor& x, int d, const std::vector<int64_t>& sizes) {
     Tensors all;
     for (size_t i = 0; i < g.size(); ++i)
       all.push_back(g[i] ? g[i] : zeros(n.outputs[i].shape, n.outputs[i].dtype, n.outputs[i].device));
+    if (!grad_mode::enabled())
+      if (const Tensor whole = joined(all, d)) return {whole};
     return {cat(all, d)};
   };
   attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("split", std::move(backward))), {x},
