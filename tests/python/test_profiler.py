@@ -305,3 +305,73 @@ def test_results_do_not_depend_on_it():
     with profiler.profile():
         got = (work() + pf.randn(64, 64)).numpy()
     assert (expected == got).all()
+
+
+# ---- `pyflame report` reads the trace
+
+
+@pytest.fixture
+def report(run, tmp_path):
+    def call(prof, name="trace.json.gz", *args):
+        prof.export_chrome_trace(tmp_path / name)
+        return json.loads(run("report", tmp_path / name, "--json", *args).stdout)
+
+    return call
+
+
+def test_report_says_where_time_went(report):
+    def step():
+        return (pf.ones(256, 256) @ pf.ones(256, 256)).sum().item()
+
+    step()
+    with profiler.profile() as prof:
+        for _ in range(4):
+            step()
+            time.sleep(0.002)
+            prof.step()
+    d = report(prof)
+    assert d["format"] == "PyFlame trace" and d["device"]["name"] == "cpu" and d["problems"] == []
+    assert d["time"]["steps"]["count"] == 4 and d["time"]["steps"]["by"] == "annotation"
+    assert sum(c["share"] for c in d["categories"]) == pytest.approx(1, abs=1e-6)
+    shares = {c["name"]: c for c in d["categories"]}
+    assert shares["GEMM"]["kernels"] == 4 and shares["launch-bound"]["us"] >= 8000
+    # The same as the profile itself says.
+    steps = [e for e in prof.events() if e.kind == "step"]
+    assert d["time"]["gpu_busy_us"] == pytest.approx(sum(e.duration for e in steps), rel=0.01)
+    matmul = next(k for k in d["kernels"] if k["category"] == "GEMM")
+    assert matmul["roofline"]["flops"] == 4 * 2 * 256**3 and "matmul" in matmul["name"]
+    reasons = {g["code"]: g["us"] for g in d["gap_reasons"]}
+    assert reasons["recording"] >= 8000
+    assert "recording" in {a["id"] for a in d["advice"]} and "torch" not in json.dumps(d["advice"])
+    assert d["verdict"].startswith("Python, recording and the executor bound it")
+
+
+def test_report_sees_planning_and_the_data_loader(report):
+    def region():
+        pf.ones(3).sum().item()
+        with profiler.record_function("DataLoader"):
+            time.sleep(0.02)
+        pf.clear_program_cache()
+        x = pf.ones(64)
+        for _ in range(400):
+            x = (x * 2).relu()
+        x.sum().item()
+
+    d = report(record(region))
+    assert {g["code"] for g in d["gap_reasons"]} >= {"data_loading", "compilation"}
+    assert "data-loading" in {a["id"] for a in d["advice"]}
+
+
+def test_report_as_a_page_and_as_text(run, tmp_path):
+    prof = record(lambda: [work().sum().item() for _ in range(3)])
+    prof.export_chrome_trace(tmp_path / "t.json")
+    text = run("report", tmp_path / "t.json", "--html", tmp_path / "t.html").stdout
+    assert "Steps that take most" in text and "between steps" in text and "GFLOP/s" in text and "GPU" not in text
+    page = (tmp_path / "t.html").read_text()
+    assert "Between steps" in page and "GPU busy" not in page
+
+
+def test_report_of_an_empty_profile(run, tmp_path):
+    prof = record(lambda: None)
+    prof.export_chrome_trace(tmp_path / "t.json")
+    assert "No step ran in this profile." in run("report", tmp_path / "t.json").stdout

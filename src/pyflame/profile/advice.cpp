@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "pyflame/profile/document.h"
 #include "pyflame/view/text.h"
@@ -45,6 +46,10 @@ struct Facts {
   bool gfx_is(std::initializer_list<const char*> prefixes) const {
     const std::string g = gfx();
     return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* p) { return g.starts_with(p); });
+  }
+  bool device_is(const char* prefix) const {
+    return d["device"].is_object() && d["device"]["name"].is_string() &&
+           d["device"]["name"].get_ref<const std::string&>().starts_with(prefix);
   }
   double steps() const { return d["time"]["steps"].is_object() ? d["time"]["steps"]["count"].get<double>() : 0; }
   double wall() const { return d["time"]["wall_us"]; }
@@ -414,6 +419,77 @@ const Rule kRules[] = {
      kGuide},
 };
 
+// For traces of pf.profiler: their steps are the host's, and what mends them is PyFlame's.
+constexpr const char* kOwn = "docs/profiling.md";
+const Rule kOwnRules[] = {
+    {"launches-only",
+     "INFO",
+     [](const Facts& f) -> std::string {
+       if (!f.device_is("launches of")) return "";
+       return "The steps are what the host did to launch kernels on a GPU; how long these ran is not in this trace.";
+     },
+     "A GPU works beside the host, and its times are not asked for unless you say so.",
+     {"Record with pf.profiler.profile(device_times=True): the host then waits after each kernel."},
+     nullptr,
+     kOwn},
+    {"data-loading",
+     "HIGH",
+     [](const Facts& f) -> std::string {
+       if (f.gap("data_loading") < 0.03) return "";
+       return fmt::format("Nothing runs while data is loaded, in {} of the time.", percent(f.gap("data_loading")));
+     },
+     "A batch is prepared while steps could already run on it.",
+     {"Prepare batches in workers: DataLoader(num_workers=2, persistent_workers=True)."},
+     nullptr,
+     kOwn},
+    {"planning",
+     "MED",
+     [](const Facts& f) -> std::string {
+       if (f.gap("compilation") < 0.03) return "";
+       return fmt::format("Windows that were new are planned in {} of the time ({:.0f} times).",
+                          percent(f.gap("compilation")), f.gap("compilation", "count"));
+     },
+     "A window is planned once and then found in the cache: after the first steps there should be none.",
+     {"Record after a warm-up: profile(schedule=pf.profiler.schedule(wait=1, warmup=2, active=5)).",
+      "Where it goes on: shapes that change with each step; pad them to a few sizes."},
+     nullptr,
+     kOwn},
+    {"recording",
+     "MED",
+     [](const Facts& f) -> std::string {
+       if (f.gap("recording") < 0.2) return "";
+       return fmt::format("Python and the recording of ops take {} of the time; steps last {} on average.",
+                          percent(f.gap("recording")), microseconds(f.signal("mean_kernel_us")));
+     },
+     "While Python runs nothing is computed; where steps are short it is what counts.",
+     {"Larger batches: each step then has more to do.",
+      "Read values (item(), numpy(), print, if) once in many steps, so that windows become longer."},
+     nullptr,
+     kOwn},
+    {"allocation",
+     "LOW",
+     [](const Facts& f) -> std::string {
+       if (f.gap("allocation") < 0.03) return "";
+       return fmt::format("Memory is asked of the system in {} of the time.", percent(f.gap("allocation")));
+     },
+     "Freed memory is kept for the next window: after the first steps there should be little of it.",
+     {"Record after a warm-up; do not call pf.empty_cache() in the loop."},
+     nullptr,
+     kOwn},
+    {"unsteady-steps",
+     "INFO",
+     [](const Facts& f) -> std::string {
+       const json& s = f.d["time"]["steps"];
+       if (!s.is_object() || s["count"] < 3 || s["spread"] < 0.5) return "";
+       return fmt::format("Steps differ: {} between the shortest and the longest, around a median of {}.",
+                          percent(s["spread"].get<double>()), microseconds(s["median_us"].get<double>()));
+     },
+     "Averages then describe no step; the first ones plan and allocate.",
+     {"Choose steady ones with --steps FIRST:LAST, and look at the longest one alone."},
+     nullptr,
+     kOwn},
+};
+
 // What stands for a category in a sentence, and what to do about it when no rule has said more.
 struct Bound {
   const char* category;
@@ -434,13 +510,30 @@ constexpr Bound kBounds[] = {
     {"other", "Kernels of a kind that is not known bound it", "look at the longest of them (pyflame inspect)"},
 };
 
+constexpr Bound kOwnBounds[] = {
+    {"launch-bound", "Python, recording and the executor bound it", "larger batches, values read less often"},
+    {"idle", "Nothing runs most of the time", "find out what the program waits for (between the steps, below)"},
+    {"GEMM", "Matrix products bound it", "fewer or smaller ones, or bfloat16 where the machine is faster with it"},
+    {"convolution", "Convolutions bound it", "see which entry runs them (pf.explain)"},
+    {"attention", "Attention bounds it", "shorter contexts, or causal attention where it will do"},
+    {"normalisation", "Normalisations bound it", "see with what they could be fused (pf.explain)"},
+    {"elementwise", "Elementwise loops bound it, which means memory bandwidth", "see what splits them (pf.explain)"},
+    {"reduction", "Reductions bound it, which means memory bandwidth",
+     "see with what they could be fused (pf.explain)"},
+    {"memory", "Copies and look-ups bound it", "avoid casts, copies and changes of layout"},
+    {"communication", "Communication bounds it", "overlap it with compute"},
+    {"other", "Sorts and other rare ops bound it", "look at the longest of them below"},
+};
+
 }  // namespace
 
 json make_advice(const json& document) {
   const Facts facts{document};
   json out = json::array();
   if (!facts.traced()) return out;
-  for (const Rule& r : kRules) {
+  const std::span<const Rule> rules =
+      facts.flag("own") ? std::span<const Rule>(kOwnRules) : std::span<const Rule>(kRules);
+  for (const Rule& r : rules) {
     const std::string what = r.what(facts);
     if (what.empty()) continue;
     const auto given = [&](const Action& a) { return a.text != nullptr && (facts.amd() || !a.amd_only); };
@@ -461,6 +554,7 @@ json make_advice(const json& document) {
 std::string make_verdict(const json& d) {
   const Facts facts{d};
   if (!facts.traced()) {
+    if (facts.flag("own")) return "No step ran in this profile.";
     if (facts.flag("has_ops") || facts.flag("has_calls"))
       return "The profile has the CPU's side only, and no work of a device. Next: record with "
              "activities=[ProfilerActivity.CPU, "
@@ -469,7 +563,8 @@ std::string make_verdict(const json& d) {
   }
   const Bound* best = nullptr;
   double most = -1;
-  for (const Bound& b : kBounds) {
+  const bool own = facts.flag("own");
+  for (const Bound& b : own ? kOwnBounds : kBounds) {
     const double share = facts.share(b.category);
     if (share > most) {
       most = share;
@@ -482,8 +577,9 @@ std::string make_verdict(const json& d) {
   const double waiting = facts.share("launch-bound") + facts.share("idle");
   const std::string_view name = best->category;
   if (name == "launch-bound" || name == "idle")
-    text += fmt::format(" (the device works in {})", percent(std::max(0.0, 1 - waiting)));
-  else if (waiting >= 0.1) text += fmt::format("; in {} the device waits", percent(waiting));
+    text += fmt::format(" ({} in {})", own ? "steps run" : "the device works", percent(std::max(0.0, 1 - waiting)));
+  else if (waiting >= 0.1)
+    text += fmt::format("; in {} {}", percent(waiting), own ? "no step runs" : "the device waits");
   return text + fmt::format(". Next: {}.", best->next);
 }
 

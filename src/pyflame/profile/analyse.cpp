@@ -19,6 +19,15 @@ double wanted_workgroups(const Analysis& a) {
   return a.device != nullptr ? a.device->cus : 0;
 }
 
+Category category_named(std::string_view name) {
+  for (int c = 0; c < kCategories; ++c)
+    if (name == name_of(static_cast<Category>(c))) return static_cast<Category>(c);
+  return Category::other;
+}
+
+// "onednn.sgemm matmul+add" is by onednn.
+std::string_view library_of_step(std::string_view name) { return name.substr(0, name.find_first_of(". ")); }
+
 // Names repeat: each pair of kernel and operator is classified once.
 void classify_events(const Trace& t, Analysis& a) {
   a.classes.resize(t.gpu.size());
@@ -30,6 +39,7 @@ void classify_events(const Trace& t, Analysis& a) {
     auto found = known.find(key);
     if (found == known.end()) found = known.emplace(key, classify_kernel(t.names[e.name], t.names[op])).first;
     KernelClass k = found->second;
+    if (e.work != 0) k = {category_named(t.names[e.work]), library_of_step(t.names[e.name]), false};
     if (e.collective != 0) k = {Category::communication, "RCCL", false};
     if (e.kind != GpuKind::kernel) k = {Category::memory, "", false};
     a.classes[static_cast<size_t>(i)] = k;
@@ -120,6 +130,12 @@ void add_kernel(const Trace& t, Analysis& a, int32_t i, const OpTimes& times, Ke
     g.names.push_back(e.name);
   ++g.calls;
   g.us += d;
+  if (t.own) {
+    g.flops += std::max(0.0, e.flops);
+    g.bytes += static_cast<double>(std::max<int64_t>(0, e.bytes));
+    if (e.bytes >= 0) g.sized_us += d;
+    return;
+  }
   const double workgroups = static_cast<double>(e.grid[0]) * std::max(1U, e.grid[1]) * std::max(1U, e.grid[2]);
   if (workgroups > 0 && workgroups < a.wanted_workgroups) g.narrow_us += d;
   if (e.op < 0) return;
@@ -149,7 +165,8 @@ void group_kernels(const Trace& t, Analysis& a) {
     ++a.kernels[c];
     if (e.kind != GpuKind::kernel) continue;
     auto name = shorts.find(e.name);
-    if (name == shorts.end()) name = shorts.emplace(e.name, short_kernel_name(t.names[e.name])).first;
+    if (name == shorts.end())
+      name = shorts.emplace(e.name, t.own ? t.names[e.name] : short_kernel_name(t.names[e.name])).first;
     const auto [at, fresh] = index.try_emplace({name->second, k.category}, a.groups.size());
     if (fresh) {
       a.groups.emplace_back();

@@ -30,6 +30,8 @@ enum class GapCause : uint8_t {
   data_loading,
   allocation,
   compilation,
+  executor,
+  recording,
   unknown_short,
   unknown
 };

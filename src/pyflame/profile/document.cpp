@@ -39,7 +39,7 @@ json device_of(const Profile& p, const Analysis& a) {
               : named                                                               ? json(a.device->name)
                                                                                     : json(nullptr);
   d["gfx"] = a.gfx.empty() ? json(nullptr) : json(a.gfx);
-  d["amd"] = a.amd;
+  d["amd"] = a.amd && !p.trace.own;
   d["cus"] = a.product != nullptr                       ? json(a.product->cus)
              : a.device != nullptr && a.device->cus > 0 ? json(a.device->cus)
                                                         : json(nullptr);
@@ -173,7 +173,7 @@ json kernels_of(const Profile& p, const Analysis& a, int top) {
 std::string label(const Trace& t, int32_t event) {
   if (event < 0) return "";
   const GpuEvent& e = t.gpu[static_cast<size_t>(event)];
-  return e.kind == GpuKind::kernel ? short_kernel_name(t.names[e.name]) : t.names[e.name];
+  return e.kind == GpuKind::kernel && !t.own ? short_kernel_name(t.names[e.name]) : t.names[e.name];
 }
 
 json gaps_of(const Trace& t, const Analysis& a, int top) {
@@ -192,9 +192,9 @@ json gaps_of(const Trace& t, const Analysis& a, int top) {
 }
 
 const char* code_of(GapCause c) {
-  static constexpr const char* codes[] = {"dispatch",    "dependency",    "launching",    "python",
-                                          "synchronise", "copy_to_host",  "data_loading", "allocation",
-                                          "compilation", "unknown_short", "unknown"};
+  static constexpr const char* codes[] = {"dispatch",     "dependency",    "launching",  "python",      "synchronise",
+                                          "copy_to_host", "data_loading",  "allocation", "compilation", "executor",
+                                          "recording",    "unknown_short", "unknown"};
   return codes[static_cast<size_t>(c)];
 }
 
@@ -268,8 +268,9 @@ class Timeline {
       json list = json::array();
       if (slice == 0) whole(events, list);
       else sliced(events, slice, list);
-      tracks.push_back(
-          {{"name", fmt::format("GPU {} stream {}", a_.device_id, stream & 0xFFFFF)}, {"events", std::move(list)}});
+      tracks.push_back({{"name", t_.own ? fmt::format("thread {}", stream)
+                                        : fmt::format("GPU {} stream {}", a_.device_id, stream & 0xFFFFF)},
+                        {"events", std::move(list)}});
     }
     json steps = json::array();
     for (const Step& s : a_.steps) {
@@ -384,6 +385,7 @@ json signals_of(const Profile& p, const Analysis& a) {
           {"softmax_share", fraction(softmax / wall)},
           {"has_calls", a.has_calls},
           {"has_ops", !p.trace.ops.empty()},
+          {"own", p.trace.own},
           {"python_stacks", p.trace.python_calls > 0}};
 }
 

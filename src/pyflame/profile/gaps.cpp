@@ -21,15 +21,17 @@ bool contains(const std::string& text, std::initializer_list<const char*> words)
 
 bool waits(const std::string& call) {
   // hipMemcpy without Async returns when the copy is done.
-  return contains(call, {"Synchronize", "hipMemcpyWithStream", "hipMemcpyDtoH"}) || call == "hipMemcpy" ||
-         call == "cudaMemcpy";
+  return call.starts_with("wait for ") || contains(call, {"Synchronize", "hipMemcpyWithStream", "hipMemcpyDtoH"}) ||
+         call == "hipMemcpy" || call == "cudaMemcpy";
 }
 bool allocates(const std::string& call) {
-  return contains(call, {"hipMalloc", "cudaMalloc", "hipFree", "cudaFree", "hipHostMalloc", "cudaHostAlloc",
+  return call.starts_with("allocate from ") ||
+         contains(call, {"hipMalloc", "cudaMalloc", "hipFree", "cudaFree", "hipHostMalloc", "cudaHostAlloc",
                          "hipHostRegister", "MemCreate", "MemMap"});
 }
 bool compiles(const std::string& name) {
-  return contains(name, {"ModuleLoad", "hiprtc", "nvrtc", "TorchDynamo Cache", "CompiledFxGraph", "compile_fx",
+  return name == "plan program" ||
+         contains(name, {"ModuleLoad", "hiprtc", "nvrtc", "TorchDynamo Cache", "CompiledFxGraph", "compile_fx",
                          "CachingAutotuner", "_compile", "LazyLoad", "hipModuleLoadData"});
 }
 
@@ -106,7 +108,7 @@ class Explainer {
       if (waits(name) && (launching.empty() || launching.count({c.process, c.thread}) != 0)) waits_.add(span);
       if (allocates(name)) allocations_.add(span);
       if (compiles(name)) compilations_.add(span);
-      cover_.add(c.start, c.end);
+      if (!t.own) cover_.add(c.start, c.end);
     }
     for (const CpuOp& op : t.ops) {
       const std::string& name = t.names[op.name];
@@ -120,6 +122,10 @@ class Explainer {
 
   void explain(Gap& g) const {
     const int64_t length = g.end - g.start;
+    if (t_.own) {
+      explain_on_host(g);
+      return;
+    }
     const ApiCall* launch = nullptr;
     if (g.after >= 0 && t_.gpu[static_cast<size_t>(g.after)].call >= 0)
       launch = &t_.calls[static_cast<size_t>(t_.gpu[static_cast<size_t>(g.after)].call)];
@@ -143,18 +149,28 @@ class Explainer {
     else g.cause = length <= kShortGap ? GapCause::unknown_short : GapCause::unknown;
   }
 
+  static int64_t needed(const Gap& g) { return std::max<int64_t>(1, (g.end - g.start) * 3 / 10); }
+  static bool covered_by(const Spans& spans, GapCause cause, Gap& g) {
+    const auto [covered, name] = spans.longest(g.start, g.end);
+    if (covered < needed(g)) return false;
+    g.cause = cause;
+    g.call = name;
+    return true;
+  }
+  bool explained_by_spans(Gap& g) const {
+    return covered_by(loading_, GapCause::data_loading, g) || covered_by(compilations_, GapCause::compilation, g) ||
+           covered_by(allocations_, GapCause::allocation, g);
+  }
+
+  // Between two steps of the host's own: nothing was queued, the time is all in the trace.
+  void explain_on_host(Gap& g) const {
+    if (explained_by_spans(g) || covered_by(waits_, GapCause::synchronise, g)) return;
+    g.cause = cover_.within(g.start, g.end) * 2 >= g.end - g.start ? GapCause::executor : GapCause::recording;
+  }
+
   void explain_by_cpu(Gap& g, int64_t from, int64_t to) const {
-    const int64_t need = std::max<int64_t>(1, (g.end - g.start) * 3 / 10);
-    const auto longest = [&](const Spans& spans, GapCause cause) {
-      const auto [covered, name] = spans.longest(g.start, g.end);
-      if (covered < need) return false;
-      g.cause = cause;
-      g.call = name;
-      return true;
-    };
-    if (longest(loading_, GapCause::data_loading)) return;
-    if (longest(compilations_, GapCause::compilation)) return;
-    if (longest(allocations_, GapCause::allocation)) return;
+    const int64_t need = needed(g);
+    if (explained_by_spans(g)) return;
     const bool after_copy =
         g.before >= 0 && t_.gpu[static_cast<size_t>(g.before)].direction == Direction::device_to_host;
     NameId wait = waits_.ending(from - kLaunchJitter, to + kLaunchJitter);
@@ -190,6 +206,8 @@ const char* describe(GapCause cause) {
     case GapCause::data_loading: return "the program waited for its data loader";
     case GapCause::allocation: return "device memory was allocated or freed";
     case GapCause::compilation: return "code was compiled or loaded";
+    case GapCause::executor: return "PyFlame was between two steps of a program: look-up, memory, addresses";
+    case GapCause::recording: return "Python ran, or ops were recorded for the next window";
     case GapCause::unknown_short: return "a short gap; the trace has no calls of the CPU that would say why";
     case GapCause::unknown: break;
   }
@@ -197,7 +215,8 @@ const char* describe(GapCause cause) {
 }
 
 bool is_launch_bound(GapCause c) {
-  return c == GapCause::dispatch || c == GapCause::launching || c == GapCause::python || c == GapCause::unknown_short;
+  return c == GapCause::dispatch || c == GapCause::launching || c == GapCause::python || c == GapCause::executor ||
+         c == GapCause::recording || c == GapCause::unknown_short;
 }
 
 void explain_gaps(const Trace& t, Analysis& a) {

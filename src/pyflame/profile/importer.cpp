@@ -44,6 +44,7 @@ constexpr char kNsys[] = "an Nsight Systems report; record with torch.profiler a
 const Importer kImporters[] = {
     {"rocpd database", is_rocpd, read_rocpd},
     {"rocprofv3 JSON", is_rocprof_json, refuse<kRocprofJson>, true},
+    {"PyFlame trace", is_own_trace, read_own_trace},
     {"Kineto trace", is_kineto, read_kineto},
     {"rocprofv3 CSV", is_rocprof_csv, read_rocprof_csv},
     {"rocprof CSV", is_rocprof_v1_csv, read_rocprof_v1_csv},

@@ -57,6 +57,8 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress = {
 // Each is in the file of its format.
 bool is_kineto(const Source& source);
 void read_kineto(const Source& source, Profile& profile, const Progress& progress);
+bool is_own_trace(const Source& source);
+void read_own_trace(const Source& source, Profile& profile, const Progress& progress);
 bool is_rocprof_csv(const Source& source);
 void read_rocprof_csv(const Source& source, Profile& profile, const Progress& progress);
 bool is_rocprof_v1_csv(const Source& source);

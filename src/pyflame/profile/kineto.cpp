@@ -43,6 +43,8 @@ enum class Key : uint8_t {
   in_elements,
   dtype,
   group,
+  work,
+  flops,
   id,
   cus,
   memory,
@@ -80,6 +82,8 @@ Key key_of(std::string_view k) {
       {"In msg nelems", Key::in_elements},
       {"dtype", Key::dtype},
       {"Group size", Key::group},
+      {"work", Key::work},
+      {"flops", Key::flops},
       {"id", Key::id},
       {"numSms", Key::cus},
       {"totalGlobalMem", Key::memory},
@@ -111,6 +115,11 @@ Category category_of(std::string_view cat) {
       {"Memcpy", Category::copy},
       {"gpu_memset", Category::set},
       {"Memset", Category::set},
+      // Our own: a launch is a step whose time is the host's.
+      {"launch", Category::kernel},
+      {"wait", Category::call},
+      {"plan", Category::call},
+      {"allocation", Category::call},
   };
   const auto found = table.find(cat);
   return found == table.end() ? Category::other : found->second;
@@ -180,7 +189,8 @@ class Handler {
   enum class Section : uint8_t { none, other, events, devices };
 
   struct Event {
-    std::string name, ph, cat, dims, types, values, collective, dtype;
+    std::string name, ph, cat, dims, types, values, collective, dtype, work;
+    double flops = -1;
     int64_t ts = 0, dur = 0, external = 0, correlation = 0, pid = 0, tid = 0;
     int64_t device = -1, stream = -1, bytes = -1, shared = -1, vgpr = -1, in_elements = -1, group = 0;
     bool timed = false, bad_time = false;
@@ -303,6 +313,10 @@ class Handler {
         break;
       case Key::collective: event_.collective = v.text.substr(0, 128); break;
       case Key::dtype: event_.dtype = v.text.substr(0, 64); break;
+      case Key::work: event_.work = v.text.substr(0, 64); break;
+      case Key::flops:
+        if (v.number) event_.flops = v.real;
+        break;
       case Key::in_elements:
         if (v.number) event_.in_elements = v.integer;
         break;
@@ -396,6 +410,9 @@ class Handler {
     e.bytes = event_.bytes;
     e.correlation = static_cast<uint64_t>(std::max<int64_t>(0, event_.correlation));
     e.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
+    e.work = trace_.names.intern(event_.work);
+    if (event_.cat == "launch") e.bytes = -1;
+    else if (event_.flops >= 0 && event_.flops < 1e18) e.flops = event_.flops;
     if (e.kind == GpuKind::copy) {
       e.direction = direction_of(event_.name);
       e.host = host_memory_of(event_.name);
@@ -476,6 +493,13 @@ void read_kineto(const Source& source, Profile& profile, const Progress& progres
                                 buffer.repaired()));
   if (handler.bad_times() > 0)
     profile.problem(source.path, fmt::format("{} events without a usable time were left out", handler.bad_times()));
+}
+
+bool is_own_trace(const Source& s) { return s.head_starts_with("{\"pyflame\":"); }
+
+void read_own_trace(const Source& source, Profile& profile, const Progress& progress) {
+  read_kineto(source, profile, progress);
+  profile.trace.own = true;
 }
 
 }  // namespace pyflame::profile

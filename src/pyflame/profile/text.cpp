@@ -26,6 +26,9 @@ std::string number_of(const json& v, const char* form = "{:.1f}") {
   return v.is_number() ? fmt::format(fmt::runtime(form), v.get<double>()) : "-";
 }
 
+// A trace of pf.profiler: its kernels are steps of the host.
+bool own(const json& d) { return d["signals"].value("own", false); }
+
 std::string heading(const Style& s, std::string_view title) { return "\n" + view::paint(s, Tone::bold, title) + "\n"; }
 
 std::string shape(const json& d) {
@@ -53,7 +56,8 @@ std::string head(const json& d, const Style& s) {
                             text_of(d["format"])));
   const json& device = d["device"];
   if (device.is_object()) {
-    std::string value = fmt::format("{} ({})", text_of(device["name"]), text_of(device["gfx"]));
+    std::string value = text_of(device["name"]);
+    if (!own(d) || device["gfx"].is_string()) value += fmt::format(" ({})", text_of(device["gfx"]));
     if (device["with_work"].size() > 1)
       value += fmt::format(", device {} of {} with work; --device chooses another", device["id"].get<int>(),
                            device["with_work"].size());
@@ -62,7 +66,11 @@ std::string head(const json& d, const Style& s) {
     line("device", "not named in the profile; --gfx or --product names it, for the roofline");
   }
   const json& t = d["time"];
-  if (t["timeline"].get<bool>())
+  if (t["timeline"].get<bool>() && own(d))
+    line("time", fmt::format("{} in all: in steps {}, between them {} (Python, recording, the executor), waiting {}",
+                             time_of(t["wall_us"]), time_of(t["gpu_busy_us"]), time_of(t["launch_bound_us"]),
+                             time_of(t["idle_us"])));
+  else if (t["timeline"].get<bool>())
     line("time", fmt::format("{} in all: the device works in {}, waits for launches in {}, is idle in {}",
                              time_of(t["wall_us"]), time_of(t["gpu_busy_us"]), time_of(t["launch_bound_us"]),
                              time_of(t["idle_us"])));
@@ -81,7 +89,7 @@ std::string categories(const json& d, const Style& s) {
   for (const json& c : d["categories"]) {
     const std::string name = c["name"];
     const bool waiting = name == "idle" || name == "launch-bound";
-    rows.push_back({name, share_of(c["share"]),
+    rows.push_back({own(d) && name == "launch-bound" ? "between steps" : name, share_of(c["share"]),
                     view::paint(s, waiting ? Tone::yellow : Tone::cyan, view::bar(c["share"].get<double>(), 40)),
                     time_of(c["us"]), waiting ? "" : view::count(c["kernels"].get<double>())});
   }
@@ -89,37 +97,44 @@ std::string categories(const json& d, const Style& s) {
 }
 
 std::string kernels(const json& d, const Style& s) {
-  std::string out = heading(
-      s, fmt::format("Kernels that take most ({} of {})", d["kernels"].size(), d["kernel_names"].get<size_t>()));
+  std::string out = heading(s, fmt::format("{} that take most ({} of {})", own(d) ? "Steps" : "Kernels",
+                                           d["kernels"].size(), d["kernel_names"].get<size_t>()));
   std::vector<std::vector<std::string>> rows;
   bool roof = false;
   for (const json& k : d["kernels"]) roof = roof || k["roofline"].is_object();
-  const bool wide = s.width >= 120;  // a narrow terminal is for the names
+  const bool wide = s.width >= 120 && !own(d);  // a narrow terminal is for the names
   for (const json& k : d["kernels"]) {
     const json& r = k["roofline"];
     const bool sized = r.is_object();
     std::vector<std::string> row = {text_of(k["name"], 90), k["category"], share_of(k["share"]),
                                     view::count(k["calls"].get<double>()), time_of(k["mean_us"])};
     if (wide) row.push_back(shape(k["grid"]));
-    if (roof) row.push_back(sized ? number_of(r["tflops"]) : "");
-    if (roof && wide) row.push_back(sized ? number_of(r["gbs"], "{:.0f}") : "");
-    if (roof)
+    if (own(d)) {
+      // A CPU's rates, and no roof is known for them.
+      row.push_back(sized && r["flops"] > 0 ? number_of(r["tflops"].get<double>() * 1000) : "");
+      row.push_back(sized ? number_of(r["gbs"]) : "");
+    } else if (roof) {
+      row.push_back(sized ? number_of(r["tflops"]) : "");
+      if (wide) row.push_back(sized ? number_of(r["gbs"], "{:.0f}") : "");
       row.push_back(sized && r["of_peak"].is_number()
                         ? fmt::format("{:.0f} % {}", r["of_peak"].get<double>() * 100, text_of(r["bound"]))
                         : "");
+    }
     rows.push_back(std::move(row));
   }
-  std::vector<std::string> titles = {"kernel", "kind", ">share", ">calls", ">mean"};
+  std::vector<std::string> titles = {own(d) ? "step" : "kernel", "kind", ">share", ">calls", ">mean"};
   if (wide) titles.emplace_back(">grid");
-  if (roof) titles.emplace_back(">TFLOP/s");
-  if (roof && wide) titles.emplace_back(">GB/s");
-  if (roof) titles.emplace_back(">roofline");
+  const std::vector<std::string> rates = own(d)  ? std::vector<std::string>{">GFLOP/s", ">GB/s"}
+                                         : !roof ? std::vector<std::string>{}
+                                         : wide  ? std::vector<std::string>{">TFLOP/s", ">GB/s", ">roofline"}
+                                                 : std::vector<std::string>{">TFLOP/s", ">roofline"};
+  titles.insert(titles.end(), rates.begin(), rates.end());
   return out + view::table(s, titles, rows);
 }
 
 std::string gaps(const json& d, const Style& s) {
   if (d["gap_reasons"].empty()) return "";
-  std::string out = heading(s, "Why the device waits");
+  std::string out = heading(s, own(d) ? "Between the steps" : "Why the device waits");
   std::vector<std::vector<std::string>> rows;
   for (const json& g : d["gap_reasons"]) {
     if (rows.size() >= kReasonRows) break;

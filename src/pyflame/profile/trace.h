@@ -51,7 +51,9 @@ struct GpuEvent {
   int32_t vgpr = -1, lds = -1, scratch = -1;
   int32_t process = 0;                     // of which program (or file) the correlation numbers are
   uint64_t correlation = 0, external = 0;  // 0: none
-  int64_t bytes = -1;                      // of a copy, a fill or a collective
+  int64_t bytes = -1;                      // of a copy, a fill or a collective; of a step of our own
+  double flops = -1;                       // of a step of our own
+  NameId work = 0;                         // what kind of work it is, where the file says so
   NameId collective = 0;                   // "all_reduce"; only communication
   int32_t group = 0;                       // ranks of the collective
   int32_t call = -1, op = -1;              // what launched it: indices into calls and ops, set by link()
@@ -106,6 +108,7 @@ struct Trace {
   std::vector<KernelTotal> totals;
   std::map<std::pair<NameId, NameId>, Counter> counters;  // by kernel and counter
   int64_t python_calls = 0;                               // recorded Python functions, which are not kept
+  bool own = false;                                       // by pf.profiler: steps of the host, which say what they do
   int64_t dropped = 0;                                    // events beyond the limits below
 
   bool empty() const { return gpu.empty() && ops.empty() && calls.empty() && totals.empty() && counters.empty(); }

@@ -87,8 +87,9 @@ Html categories(const Json& doc) {
     if (shares.size() == 40) break;
     const std::string name = str(c, "name", "unnamed");
     const double share = num(c, "share");
-    shares.push_back({name, percent(share), share, color_of(name)});
-    table.row({{swatch(color_of(name)) + text(name)},
+    const std::string shown = name == "launch-bound" && flag(doc, "signals.own") ? "between steps" : name;
+    shares.push_back({shown, percent(share), share, color_of(name)});
+    table.row({{swatch(color_of(name)) + text(shown)},
                share_cell(c, "share"),
                {meter(share)},
                time_cell(c, "us"),
@@ -192,6 +193,7 @@ std::vector<Roof> roofs(const Json& peaks) {
 }
 
 Html roofline(const Json& doc) {
+  if (flag(doc, "signals.own")) return {};  // no roof of a CPU is known
   Chart c;
   c.width = 900;
   c.height = 430;
@@ -240,9 +242,10 @@ Html roofline(const Json& doc) {
 }
 
 Html kernels(const Json& doc) {
+  const bool own = flag(doc, "signals.own");
   const Json& all = list(doc, "kernels");
-  Table table("Kernels by time", {">#", "Kernel", "Kind", ">Share", "", ">Time", ">Calls", ">Mean", ">Max", ">TFLOP/s",
-                                  ">GB/s", ">Of its roof", "Bound by"});
+  Table table("Kernels by time", {">#", "Kernel", "Kind", ">Share", "", ">Time", ">Calls", ">Mean", ">Max",
+                                  own ? ">GFLOP/s" : ">TFLOP/s", ">GB/s", ">Of its roof", "Bound by"});
   double most = 0;
   for (const Json& k : all)
     if (const double share = num(k, "share"); std::isfinite(share)) most = std::max(most, share);
@@ -256,6 +259,10 @@ Html kernels(const Json& doc) {
       ++sized;
       return cell(n, fmt::format(fmt::runtime(format), n));
     };
+    const auto gflops = [](const Json& step) {
+      const double n = num(step, "roofline.tflops") * 1000;
+      return n > 0 ? cell(n, fmt::format("{:.1f}", n)) : cell("");
+    };
     table.row({cell(static_cast<double>(table.rows() + 1), std::to_string(table.rows() + 1)),
                {tag("code", {{"title", str(k, "full")}}, text(str(k, "name"), 160))},
                {swatch(color_of(kind)) + text(kind)},
@@ -265,7 +272,7 @@ Html kernels(const Json& doc) {
                number_cell(k, "calls"),
                time_cell(k, "mean_us"),
                time_cell(k, "max_us"),
-               figure("roofline.tflops", "{:.1f}"),
+               own ? gflops(k) : figure("roofline.tflops", "{:.1f}"),
                figure("roofline.gbs", "{:.0f}"),
                share_cell(k, "roofline.of_peak"),
                cell(str(k, "roofline.bound"))});
@@ -357,10 +364,12 @@ Html figures(const Json& doc) {
     return wall > 0 && std::isfinite(us) ? percent(us / wall) : std::string();
   };
   Html out = stat("wall time", wall > 0 ? microseconds(wall) : "");
-  out += stat("GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
-  out += stat("launch-bound", share("launch_bound_us"), time_text(time, "launch_bound_us"),
+  const bool own = flag(doc, "signals.own");  // a trace of pf.profiler: of the host's steps
+  out += stat(own ? "in steps" : "GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
+  out += stat(own ? "between steps" : "launch-bound", share("launch_bound_us"), time_text(time, "launch_bound_us"),
               num(time, "launch_bound_us") > 0.1 * wall ? "high" : "");
-  out += stat("idle", share("idle_us"), time_text(time, "idle_us"), num(time, "idle_us") > 0.1 * wall ? "high" : "");
+  out += stat(own ? "waiting" : "idle", share("idle_us"), time_text(time, "idle_us"),
+              num(time, "idle_us") > 0.1 * wall ? "high" : "");
   if (has(time, "steps.median_us")) {
     const double spread = num(time, "steps.spread");
     out += stat("median step", time_text(time, "steps.median_us"),
@@ -376,7 +385,8 @@ std::string report_page(const Json& document) {
   Page page;
   page.tool = "report";
   page.title = "PyFlame report: " + str(document, "inputs");
-  page.headline = str(document, "verdict", "Where the GPU time went");
+  const bool own = flag(document, "signals.own");
+  page.headline = str(document, "verdict", own ? "Where the time went" : "Where the GPU time went");
   std::string device = str(document, "device.name", str(document, "device.gfx"));
   for (const std::string& part : {str(document, "format"), some(list(document, "inputs"), 3)})
     if (!part.empty()) device += (device.empty() ? "" : " · ") + part;
@@ -388,8 +398,10 @@ std::string report_page(const Json& document) {
       {"time", "Where the time went", "", categories(document)},
       {"advice", "What to do", "", advice(document)},
       {"timeline", "Timeline", "", timeline_section(document, drawn)},
-      {"kernels", "Kernels", "", kernels(document)},
-      {"gaps", "Gaps", "When no kernel ran, and what the GPU waited for.", gaps(document)},
+      {"kernels", own ? "Steps" : "Kernels", "", kernels(document)},
+      {"gaps", own ? "Between steps" : "Gaps",
+       own ? "When no step ran, and what the host did." : "When no kernel ran, and what the GPU waited for.",
+       gaps(document)},
       {"transfers", "Copies and communication", "", transfers(document)},
       {"tuned", "Tuned problems", "", tuned(document)},
       {"problems", "What could not be read", "", problems(document)},
