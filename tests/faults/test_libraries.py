@@ -97,6 +97,12 @@ def run(program, tmp_path, names, text, kind="failing", **variables):
     return out, err
 
 
+def test_libraries_that_are_not_wanted(program, tmp_path):
+    out, err = run(program, tmp_path, ["hipblaslt", "rocblas"], PRODUCT, PYFLAME_GPU_LIBRARIES="0")
+    assert "gpu.matmul" in out and "PYFLAME_GPU_LIBRARIES is 0" in out
+    assert SAID not in err
+
+
 def test_no_library_at_all(program, tmp_path):
     out, err = run(program, tmp_path, [], PRODUCT)
     assert "gpu.matmul" in out and "hipBLASLt (libhipblaslt.so) was not found" in out

@@ -68,11 +68,9 @@ const Functions* functions(std::string* why) {
   };
   static const Library* library = [] {
     auto* l = new Library;
-    void* opened = open_library(DeviceType::cuda, kLibraries);
-    if (!opened) {
-      l->why = "cuDNN (libcudnn.so.9) was not found; put its folder on LD_LIBRARY_PATH";
-      return l;
-    }
+    void* opened = open_math_library(DeviceType::cuda, kLibraries,
+                                     "cuDNN (libcudnn.so.9) was not found; put its folder on LD_LIBRARY_PATH", l->why);
+    if (!opened) return l;
 #define PYFLAME_CUDNN_LOAD(member, name, result, parameters)                               \
   l->f.member = reinterpret_cast<result(*) parameters>(find_symbol(opened, "cudnn" name)); \
   if (!l->f.member) l->why = "cuDNN is too old: it lacks cudnn" name;

@@ -25,11 +25,8 @@ struct Loaded {
 
 void load(DeviceType type, Loaded& out) {
   const BlasNumbers& numbers = type == DeviceType::rocm ? kRocmBlas : kCudaBlas;
-  void* library = open_library(type, numbers.libraries);
-  if (!library) {
-    out.why = numbers.absent;
-    return;
-  }
+  void* library = open_math_library(type, numbers.libraries, numbers.absent, out.why);
+  if (!library) return;
   out.blas.numbers = &numbers;
 #define PYFLAME_BLAS_LOAD(member, suffix, parameters)                                          \
   {                                                                                            \
@@ -88,11 +85,9 @@ const RocBlas* rocblas(std::string* why) {
   };
   static const Found* found = [] {
     auto* f = new Found;
-    void* library = open_library(DeviceType::rocm, kRocBlasLibraries);
-    if (!library) {
-      f->why = "rocBLAS (librocblas.so) was not found; install ROCm's rocblas package";
-      return f;
-    }
+    void* library = open_math_library(DeviceType::rocm, kRocBlasLibraries,
+                                      "rocBLAS (librocblas.so) was not found; install ROCm's rocblas package", f->why);
+    if (!library) return f;
     const auto bind = [&](auto& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(library, name));
       if (!function) f->why = std::string("rocBLAS lacks ") + name;

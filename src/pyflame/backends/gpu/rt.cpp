@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pyflame/backends/gpu/arch.h"
+#include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -86,6 +87,12 @@ void* open_library(DeviceType type, const char* const* names) {
     for (const char* const* name = names; *name; ++name)
       if (void* library = open(folder + "/" + *name)) return library;
   return nullptr;
+}
+
+void* open_math_library(DeviceType type, const char* const* names, const char* absent, std::string& why) {
+  void* library = env::gpu_libraries() ? open_library(type, names) : nullptr;
+  if (!library) why = env::gpu_libraries() ? absent : "PYFLAME_GPU_LIBRARIES is 0";
+  return library;
 }
 
 void* find_symbol(void* library, const char* name) { return library ? dlsym(library, name) : nullptr; }

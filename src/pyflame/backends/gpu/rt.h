@@ -132,6 +132,8 @@ const Rt* runtime(DeviceType type, std::string* why = nullptr);
 
 // Opens the first of a list of libraries: by the loader's own path, then in ROCM_PATH or CUDA_HOME. Null when none can be opened.
 void* open_library(DeviceType type, const char* const* names);
+// The same for a library that computes, which nothing needs; `why`: `absent`, or that the user wants none (PYFLAME_GPU_LIBRARIES).
+void* open_math_library(DeviceType type, const char* const* names, const char* absent, std::string& why);
 void* find_symbol(void* library, const char* name);
 
 }  // namespace pyflame::gpu

@@ -192,11 +192,9 @@ class Miopen final : public DnnLibrary {
 const DnnLibrary* miopen(std::string* why) {
   static const Miopen* library = [] {
     auto* m = new Miopen;
-    void* opened = open_library(DeviceType::rocm, kLibraries);
-    if (!opened) {
-      m->why = "MIOpen (libMIOpen.so.1) was not found; install ROCm's MIOpen";
-      return m;
-    }
+    void* opened = open_math_library(DeviceType::rocm, kLibraries,
+                                     "MIOpen (libMIOpen.so.1) was not found; install ROCm's MIOpen", m->why);
+    if (!opened) return m;
     const auto load = [&](auto& member, const std::string& function) {
       member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(find_symbol(opened, function.c_str()));
       if (!member) m->why = "MIOpen is too old: it lacks " + function;
