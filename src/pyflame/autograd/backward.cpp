@@ -1,7 +1,7 @@
 // The walk over the tape: nodes by descending sequence number, which is a topological order because edges only point to older nodes.
 // Gradients of the same output are added in the order in which they arrive; a leaf's total is added to .grad once, at the end.
 #include <algorithm>
-#include <queue>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -15,10 +15,6 @@
 namespace pyflame::autograd {
 
 namespace {
-
-struct Later {
-  bool operator()(const GradNode* a, const GradNode* b) const { return a->sequence < b->sequence; }
-};
 
 void accumulate(Tensor& into, const Tensor& g) { into = into ? add(into, g) : g; }
 
@@ -35,6 +31,11 @@ Tensor run_hooks(const std::vector<TensorHook>& hooks, Tensor g) {
   }
   return g;
 }
+
+template <class K, class V>
+using Map = std::unordered_map<K, V, std::hash<K>, std::equal_to<K>, Pooled<std::pair<const K, V>>>;
+template <class K>
+using Set = std::unordered_set<K, std::hash<K>, std::equal_to<K>, Pooled<K>>;
 
 class Walk {
  public:
@@ -104,28 +105,24 @@ class Walk {
     } here(this);
     grad_mode::Guard mode(create_, false);
     while (!ready_.empty()) {
-      const Ref<GradNode> node(ready_.top());
-      ready_.pop();
-      auto it = buffers_.find(node.get());
-      Tensors grads = std::move(it->second.grads);
-      buffers_.erase(it);
-      step(*node, grads);
+      const auto newest = ready_.extract(ready_.begin());
+      step(*newest.mapped().node, newest.mapped().grads);
     }
   }
 
-  struct Buffer {
-    Ref<GradNode> keep;
+  struct Ready {
+    Ref<GradNode> node;
     Tensors grads;
   };
 
   void arrive(const Ref<GradNode>& node, uint32_t index, const Tensor& g) {
-    auto [it, added] = buffers_.try_emplace(node.get());
+    auto [it, added] = ready_.try_emplace(node->sequence);
+    Ready& r = it->second;
     if (added) {
-      it->second.keep = node;
-      it->second.grads.resize(node->outputs.size());
-      ready_.push(node.get());
+      r.node = node;
+      r.grads.resize(node->outputs.size());
     }
-    accumulate(it->second.grads[index], g);
+    accumulate(r.grads[index], g);
   }
 
   void leaf(const Tensor& t, const Tensor& g) {
@@ -209,17 +206,16 @@ class Walk {
   }
 
  public:
-  std::unordered_set<const Storage*> seeds_;  // storages that the caller gave: never handed out as a .grad
+  Set<const Storage*> seeds_;  // storages that the caller gave: never handed out as a .grad
 
  private:
   bool retain_, create_, only_wanted_ = false;
-  std::priority_queue<GradNode*, std::vector<GradNode*>, Later> ready_;
-  std::unordered_map<const GradNode*, Buffer> buffers_;
-  std::unordered_map<const TensorImpl*, Tensor> leaves_, wanted_leaves_;
+  std::map<uint64_t, Ready, std::greater<>, Pooled<std::pair<const uint64_t, Ready>>> ready_;  // by sequence
+  Map<const TensorImpl*, Tensor> leaves_, wanted_leaves_;
   std::unordered_map<const GradNode*, std::unordered_map<uint32_t, Tensor>> wanted_nodes_;
   Tensors leaf_order_;
   std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>> retained_;
-  std::unordered_set<const Storage*> given_;
+  Set<const Storage*> given_;
 };
 
 Tensor seed_gradient(const char* op, const Tensor& output, const Tensor& given) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "pyflame/base/pool.h"
+
 namespace pyflame {
 
 class RefCounted {
@@ -13,6 +15,8 @@ class RefCounted {
   RefCounted(const RefCounted&) = delete;
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted() = default;
+  static void* operator new(size_t bytes) { return pool::take(bytes); }
+  static void operator delete(void* p, size_t bytes) noexcept { pool::give(p, bytes); }
 
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
   void release() const {

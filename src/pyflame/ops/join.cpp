@@ -68,8 +68,8 @@ Tensor cat(const Tensors& xs, int64_t dim) {
     }
     return grads;
   };
-  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("cat", std::move(backward))), {xs.begin(), xs.end()}, {out},
-              {});
+  const std::vector<std::reference_wrapper<const Tensor>> ins(xs.begin(), xs.end()), outs = {out};
+  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("cat", std::move(backward))), ins, outs, {});
   return out;
 }
 

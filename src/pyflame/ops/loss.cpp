@@ -137,8 +137,7 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& re
            "average "
            "over the wrong elements, use expand where it is meant",
            input.shape().str(), target.shape().str());
-  const Tensor d = sub(input, target);
-  return reduce(mul(d, d), r);
+  return reduce(square(sub(input, target)), r);
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index, const std::string& reduction) {

@@ -5,6 +5,7 @@
 
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
+#include "pyflame/tensor/alias.h"
 
 namespace pyflame {
 
@@ -112,9 +113,12 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor out;
   {
     grad_mode::Guard off(false, grad_mode::inference());
-    out = emit_product(reshape(x, {rows, x.size(-1)}), transpose(weight, 0, 1), {rows, weight.size(0)});
+    // Not transpose(): nobody else will have this view, so that autograd need not know of it.
+    const Tensor turned =
+        alias(weight, {weight.size(1), weight.size(0)}, {weight.strides()[1], weight.strides()[0]}, weight.offset());
+    out = emit_product(reshape(x, {rows, x.size(-1)}), turned, {rows, weight.size(0)});
     if (bias) out = add(out, bias);
-    out = Tensor(out.storage(), shape, contiguous_strides(shape), 0, x.dtype());
+    if (out.shape() != shape) out = Tensor(out.storage(), shape, contiguous_strides(shape), 0, x.dtype());
   }
   attach("linear", {out}, {x, weight, bias}, {x, weight}, [](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor folded = reshape(g[0], {batch_dims(g[0]).numel() * g[0].size(-2), g[0].size(-1)});

@@ -18,7 +18,7 @@ void check_list(const char* op, const char* role, const Tensors& params, const T
     PF_CHECK(xs[i].shape() == params[i].shape() && xs[i].dtype() == params[i].dtype(), Value,
              "{}: {} of parameter {} does not fit; got {} {}; expected {} {}", op, role, i, dtype_name(xs[i].dtype()),
              xs[i].shape().str(), dtype_name(params[i].dtype()), params[i].shape().str());
-    check_same_device(op, {params[0], xs[i]});
+    if (xs[i].device() != params[0].device()) check_same_device(op, {params[0], xs[i]});
   }
 }
 
@@ -28,9 +28,11 @@ void check_params(const char* op, const Tensors& params) {
     PF_CHECK(params[i].is_floating_point(), Type,
              "{}: parameter {} is not a float tensor; got {}; expected a float dtype", op, i,
              dtype_name(params[i].dtype()));
-    check_same_device(op, {params[0], params[i]});
+    if (params[i].device() != params[0].device()) check_same_device(op, {params[0], params[i]});
   }
 }
+
+constexpr size_t kNumbers = 8;  // at most, of an update
 
 void append(std::vector<Arg>& args, const Tensors& xs) {
   for (const Tensor& x : xs) args.emplace_back(x);
@@ -61,6 +63,8 @@ void sgd_step(const Tensors& params, const Tensors& grads, const Tensors& moment
   const grad_mode::Guard no_grad(false, grad_mode::inference());
   std::vector<Arg> ins;
   Tensors outs;
+  ins.reserve(3 * params.size() + kNumbers);
+  outs.reserve(2 * params.size());
   append(ins, params);
   append(ins, grads);
   append(ins, momentum_buffers);
@@ -83,6 +87,8 @@ void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_a
   const double step = static_cast<double>(s.step);
   std::vector<Arg> ins;
   Tensors outs;
+  ins.reserve(4 * params.size() + kNumbers);
+  outs.reserve(3 * params.size());
   append(ins, params);
   append(ins, grads);
   append(ins, exp_avg);

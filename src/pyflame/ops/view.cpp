@@ -385,8 +385,8 @@ Tensors parts_of(const Tensor& x, int d, const std::vector<int64_t>& sizes) {
       if (const Tensor whole = joined(all, d)) return {whole};
     return {cat(all, d)};
   };
-  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("split", std::move(backward))), {x},
-              {parts.begin(), parts.end()}, {});
+  const std::vector<std::reference_wrapper<const Tensor>> ins = {x}, outs(parts.begin(), parts.end());
+  attach_node(Ref<GradNode>(new FnNode<decltype(backward)>("split", std::move(backward))), ins, outs, {});
   return parts;
 }
 

@@ -391,10 +391,10 @@ void Recorder::run(Window& w, CutReason reason) {
   for (const Window::Slot& s : w.slots) {
     // What was carried over into the next window stays ours without a gap: other threads look at these without our lock.
     if (&w != &window_ && table_->contains(s.storage.get())) continue;
-    Recorder* self = this;
-    s.storage->writer.compare_exchange_strong(self, nullptr);
-    self = this;
-    s.storage->reader.compare_exchange_strong(self, nullptr);
+    for (std::atomic<Recorder*>* mark : {&s.storage->writer, &s.storage->reader}) {
+      Recorder* self = mark->load(std::memory_order_relaxed);
+      if (self == this) mark->compare_exchange_strong(self, nullptr);
+    }
   }
 }
 
@@ -589,6 +589,8 @@ std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span
   const Device d = device_of(op, ins, device);
   std::vector<Tensor> ts;
   std::vector<TensorImpl*> impls;
+  ts.reserve(outs.size());
+  impls.reserve(outs.size());
   for (const OutSpec& o : outs) {
     ts.push_back(promise(op, d, ins, o));
     impls.push_back(ts.back().impl());
@@ -599,6 +601,7 @@ std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span
 
 void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const Tensor> outs) {
   std::vector<TensorImpl*> impls;
+  impls.reserve(outs.size());
   for (const Tensor& t : outs) impls.push_back(t.impl());
   const Device d = outs[0].device();
   for (const Tensor& t : outs)

@@ -126,9 +126,7 @@ bool any_requires_grad(TensorList inputs) {
   return false;
 }
 
-void attach_node(Ref<GradNode> node, const std::vector<std::reference_wrapper<const Tensor>>& inputs,
-                 const std::vector<std::reference_wrapper<const Tensor>>& outputs,
-                 const std::vector<std::reference_wrapper<const Tensor>>& saved) {
+void attach_node(const Ref<GradNode>& node, TensorSpan inputs, TensorSpan outputs, TensorSpan saved) {
   GradNode& n = *node;
   n.edges.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {

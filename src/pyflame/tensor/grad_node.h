@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -60,14 +61,14 @@ class GradNode : public RefCounted {
   std::string name;
   SourceLoc loc;
   uint64_t sequence;
-  std::vector<Edge> edges;
-  std::vector<SavedTensor> saved_tensors;
+  std::vector<Edge, Pooled<Edge>> edges;
+  std::vector<SavedTensor, Pooled<SavedTensor>> saved_tensors;
   struct OutputMeta {
     Dims shape;
     DType dtype;
     Device device;
   };
-  std::vector<OutputMeta> outputs;
+  std::vector<OutputMeta, Pooled<OutputMeta>> outputs;
   std::vector<std::pair<uint32_t, std::shared_ptr<std::vector<TensorHook>>>> hooks;  // (output, hooks)
   std::vector<uint32_t> retained;                       // outputs whose grad is to be kept (retain_grad)
   std::vector<std::shared_ptr<Tensor>> retained_grads;  // where they go: not the tensors, which own this node
@@ -79,6 +80,8 @@ class GradNode : public RefCounted {
 constexpr uint32_t kUntrackedView = 0xffffffffu;
 
 struct AutogradMeta {
+  static void* operator new(size_t bytes) { return pool::take(bytes); }
+  static void operator delete(void* p, size_t bytes) noexcept { pool::give(p, bytes); }
   bool requires_grad = false;  // leaf flag
   Ref<GradNode> grad_fn;
   uint32_t output_nr = 0;
@@ -123,11 +126,10 @@ class FnNode final : public GradNode {
 };
 
 using TensorList = std::initializer_list<std::reference_wrapper<const Tensor>>;
+using TensorSpan = std::span<const std::reference_wrapper<const Tensor>>;
 bool any_requires_grad(TensorList inputs);  // false when gradients are off
 // Wires `node` between inputs and outputs. `saved` may contain inputs and outputs.
-void attach_node(Ref<GradNode> node, const std::vector<std::reference_wrapper<const Tensor>>& inputs,
-                 const std::vector<std::reference_wrapper<const Tensor>>& outputs,
-                 const std::vector<std::reference_wrapper<const Tensor>>& saved);
+void attach_node(const Ref<GradNode>& node, TensorSpan inputs, TensorSpan outputs, TensorSpan saved);
 
 // The one call that an op makes after emit():
 //   attach("mul", {out}, {a, b}, {a, b}, [](GradNode& n, const Tensors& g) -> Tensors {

@@ -1,0 +1,80 @@
+// Memory of the small objects that come and go with every recorded op: tensors, storages, nodes of the tape and what they hold. Each thread
+// keeps what it frees, by size. (The C library keeps seven blocks of a size at hand; the end of a training step frees dozens at once.)
+// Under a sanitizer nothing is kept, so that it sees every use after the end.
+#pragma once
+#include <cstddef>
+#include <new>
+
+namespace pyflame::pool {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kKeeps = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kKeeps = false;
+#else
+constexpr bool kKeeps = true;
+#endif
+#else
+constexpr bool kKeeps = true;
+#endif
+
+constexpr size_t kUnit = 32, kLargest = 1024;  // bytes
+constexpr unsigned kMost = 512;                // blocks of a size
+
+struct Block {
+  Block* next;
+};
+struct Lists {
+  struct List {
+    Block* first;
+    unsigned count;
+  };
+  List all[kLargest / kUnit];
+  bool closing;  // the thread ends
+};
+
+extern thread_local constinit Lists t_lists;
+void first_of_thread();  // sees to it that a thread's blocks are given back at its end
+
+inline Lists::List& list_of(size_t bytes) { return t_lists.all[(bytes - 1) / kUnit]; }
+
+inline void* take(size_t bytes) {
+  if (!kKeeps || bytes > kLargest || bytes == 0) return ::operator new(bytes);
+  Lists::List& list = list_of(bytes);
+  if (Block* b = list.first) [[likely]] {
+    list.first = b->next;
+    --list.count;
+    return b;
+  }
+  return ::operator new((bytes + kUnit - 1) / kUnit * kUnit);
+}
+
+// `bytes` as they were asked for. Any thread may give back what another took.
+inline void give(void* p, size_t bytes) noexcept {
+  if (!p) return;
+  if (!kKeeps || bytes > kLargest || bytes == 0) return ::operator delete(p);
+  Lists::List& list = list_of(bytes);
+  if (list.count >= kMost || t_lists.closing) return ::operator delete(p);
+  if (list.count == 0) first_of_thread();
+  list.first = new (p) Block{list.first};
+  ++list.count;
+}
+
+}  // namespace pyflame::pool
+
+namespace pyflame {
+
+// For containers of the standard library.
+template <class T>
+struct Pooled {
+  using value_type = T;
+  Pooled() = default;
+  template <class U>
+  Pooled(const Pooled<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(pool::take(n * sizeof(T))); }
+  void deallocate(T* p, size_t n) noexcept { pool::give(p, n * sizeof(T)); }
+  bool operator==(const Pooled&) const { return true; }
+};
+
+}  // namespace pyflame
