@@ -66,6 +66,15 @@ void bind_conv(nb::module_& m) {
       },
       "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "ceil_mode"_a = false,
       "count_include_pad"_a = true, "The mean of each window of [N, C, H, W]; stride is kernel_size unless given.");
+  m.def(
+      "conv1d",
+      [](const Tensor& x, const Tensor& w, const Tensor* b, int64_t stride, int64_t padding, int64_t dilation,
+         int64_t groups) { return conv1d(x, w, or_undefined(b), stride, padding, dilation, groups); },
+      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      "1-D cross-correlation. input [N, C, L], weight [O, C / groups, K], bias [O] -> [N, O, L'].");
+  m.def(
+      "adaptive_avg_pool2d", [](const Tensor& x, PairArg out) { return adaptive_avg_pool2d(x, out); }, "input"_a,
+      "output_size"_a, "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size].");
 }
 
 void bind_norms(nb::module_& m, TensorClass& c) {
@@ -161,21 +170,18 @@ void bind_losses(nb::module_& m) {
   m.def(
       "nll_loss",
       [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index,
-         const std::string& reduction) {
-        PF_CHECK(!weight, NotImplemented, "nll_loss: class weights are not available; expected weight=None");
-        return nll_loss(x, target, ignore_index, reduction);
-      },
+         const std::string& reduction) { return nll_loss(x, target, ignore_index, reduction, or_undefined(weight)); },
       "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION,
-      "-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.");
+      "-input[i, target[i]] for log-probabilities [N, C] and int64 classes [N]; rows with ignore_index count nothing.\n"
+      "weight [C] is what each class counts; 'mean' divides by the weights of the targets.");
   m.def(
       "cross_entropy",
       [](const Tensor& x, const Tensor& target, const Tensor* weight, int64_t ignore_index,
          const std::string& reduction, double label_smoothing) {
-        PF_CHECK(!weight, NotImplemented, "cross_entropy: class weights are not available; expected weight=None");
-        return cross_entropy(x, target, ignore_index, reduction, label_smoothing);
+        return cross_entropy(x, target, ignore_index, reduction, label_smoothing, or_undefined(weight));
       },
       "input"_a, "target"_a, OPTIONAL("weight"), "ignore_index"_a = -100, REDUCTION, "label_smoothing"_a = 0.0,
-      "nll_loss(log_softmax(input), target) for logits [N, C] and int64 classes [N].");
+      "nll_loss(log_softmax(input), target, weight) for logits [N, C] and int64 classes [N], or probabilities [N, C].");
   m.def(
       "binary_cross_entropy_with_logits",
       [](const Tensor& x, const Tensor& target, const Tensor* weight, const std::string& reduction,

@@ -380,6 +380,65 @@ def test_layer_and_rms_norm():
     assert nn.LayerNorm(4, bias=False).bias is None and not list(nn.LayerNorm(4, elementwise_affine=False).parameters())
 
 
+def test_layers_of_one_row():
+    x = np.random.default_rng(0).standard_normal((2, 4, 11)).astype(np.float32)
+    image = pf.tensor(x).unsqueeze(2)
+    conv = nn.Conv1d(4, 6, 3, stride=2, padding=(1,), dilation=2, groups=2)
+    assert conv.weight.shape == (6, 2, 3) and repr(conv) == "Conv1d(4, 6, kernel_size=(3,), stride=(2,), padding=(1,), dilation=(2,), groups=2)"
+    close(conv(pf.tensor(x)), F.conv2d(image, conv.weight.unsqueeze(2), conv.bias, (1, 2), (0, 1), (1, 2), 2).squeeze(2).detach().numpy())
+    close(conv(pf.tensor(x[0])), conv(pf.tensor(x))[0].detach().numpy())
+    assert nn.Conv1d(4, 1, 5, padding="same")(pf.tensor(x)).shape == (2, 1, 11)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1)), constant_values=-np.inf), 3, axis=-1)[:, :, ::2]
+    close(nn.MaxPool1d(3, 2, 1)(pf.tensor(x)), windows.max(-1))
+    close(nn.AvgPool1d(3)(pf.tensor(x)), x[:, :, :9].reshape(2, 4, 3, 3).mean(-1))
+    values, at = F.max_pool1d(pf.tensor(x), 4, return_indices=True)
+    close(values, np.take_along_axis(x, at.numpy(), -1))
+    close(nn.AdaptiveAvgPool1d(2)(pf.tensor(x)), np.stack([x[..., :6].mean(-1), x[..., 5:].mean(-1)], -1))
+
+
+def test_adaptive_windows_keep_what_is_not_finite_to_themselves():
+    x = np.random.default_rng(0).standard_normal((1, 1, 5, 7)).astype(np.float32)
+    x[0, 0, 0, 0], x[0, 0, 4, 6] = np.inf, np.nan
+    y = nn.AdaptiveAvgPool2d((3, 2))(pf.tensor(x)).numpy()[0, 0]
+    assert y[0, 0] == np.inf and np.isnan(y[2, 1]) and np.isfinite(y).sum() == 4
+    assert nn.AdaptiveAvgPool2d((None, 1))(pf.tensor(x)).shape == (1, 1, 5, 1)
+
+
+def test_group_and_batch_norm():
+    x = np.random.default_rng(0).standard_normal((3, 6, 5)).astype(np.float32)
+    w, b = np.arange(1.0, 7).astype(np.float32), np.arange(6).astype(np.float32)
+    layer = nn.GroupNorm(2, 6)
+    layer.load_state_dict({"weight": pf.tensor(w), "bias": pf.tensor(b)})
+    g = x.reshape(3, 2, 15)
+    want = ((g - g.mean(-1, keepdims=True)) / np.sqrt(g.var(-1, keepdims=True) + 1e-5)).reshape(x.shape) * w[:, None] + b[:, None]
+    close(layer(pf.tensor(x)), want, 1e-4)
+    close(nn.BatchNorm1d(6)(pf.tensor(x)), (x - x.mean((0, 2), keepdims=True)) / np.sqrt(x.var((0, 2), keepdims=True) + 1e-5), 1e-4)
+    flat = x[:, :, 0]
+    close(nn.BatchNorm1d(6)(pf.tensor(flat)), (flat - flat.mean(0)) / np.sqrt(flat.var(0) + 1e-5), 1e-4)
+    assert nn.Unflatten(-2, (2, 3))(pf.tensor(x)).shape == (3, 2, 3, 5)
+
+
+def test_class_weights():
+    """PyTorch's documented formulas, and weights as part of a module's state."""
+    rng = np.random.default_rng(0)
+    x, w, y = rng.standard_normal((9, 4)).astype(np.float32), np.array([0.5, 2, 1, 3], np.float32), np.array([0, 1, 2, 3, 3, 1, 0, 2, 1])
+    logp = x - np.log(np.exp(x).sum(1, keepdims=True))
+    each = -w[y] * logp[np.arange(9), y]
+    kept = y != 2
+    for layer, input in ((nn.CrossEntropyLoss, x), (nn.NLLLoss, logp)):
+        weight = pf.tensor(w)
+        close(layer(weight, reduction="none")(pf.tensor(input), pf.tensor(y)), each)
+        close(layer(weight)(pf.tensor(input), pf.tensor(y)), each.sum() / w[y].sum())
+        close(layer(weight, ignore_index=2)(pf.tensor(input), pf.tensor(y)), each[kept].sum() / w[y][kept].sum())
+        assert list(layer(weight).state_dict()) == ["weight"]
+    smooth = nn.CrossEntropyLoss(pf.tensor(w), ignore_index=2, label_smoothing=0.3)(pf.tensor(x), pf.tensor(y))
+    spread = -(w * logp).sum(1) / 4
+    close(smooth, (0.7 * each + 0.3 * spread)[kept].sum() / w[y][kept].sum())
+    logits = pf.tensor(x, requires_grad=True)
+    F.cross_entropy(logits, pf.tensor(y), pf.tensor(w)).backward()
+    close(logits.grad, w[y][:, None] * (np.exp(logp) - np.eye(4)[y]) / w[y].sum())
+
+
 def test_pools():
     x = array(1, 2, 4, 4)
     blocks = x.reshape(1, 2, 2, 2, 2, 2)

@@ -1,23 +1,32 @@
 """Layers, losses, containers, initial values, clipping."""
 from . import attention, functional, init, utils  # noqa: F401
 from .containers import ModuleDict, ModuleList, Sequential  # noqa: F401
+from .convolution import (  # noqa: F401
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    MaxPool1d,
+    MaxPool2d,
+)
 from .layers import (  # noqa: F401
     GELU,
-    AvgPool2d,
+    BatchNorm1d,
     BatchNorm2d,
     BCEWithLogitsLoss,
-    Conv2d,
     CrossEntropyLoss,
     Dropout,
     Embedding,
     Flatten,
+    GroupNorm,
     Identity,
     L1Loss,
     LayerNorm,
     LeakyReLU,
     Linear,
     LogSoftmax,
-    MaxPool2d,
     MSELoss,
     MultiheadAttention,
     NLLLoss,
@@ -28,6 +37,7 @@ from .layers import (  # noqa: F401
     Softmax,
     Softplus,
     Tanh,
+    Unflatten,
 )
 from .module import Module  # noqa: F401
 from .parameter import Parameter  # noqa: F401

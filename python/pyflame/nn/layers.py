@@ -65,55 +65,7 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class Conv2d(Module):
-    """2-D convolution: [N, in_channels, H, W] -> [N, out_channels, H', W']."""
-
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
-                 device=None, dtype=None):
-        super().__init__()
-        _integers("Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"Conv2d: groups must divide the channels; got in_channels {in_channels}, out_channels {out_channels}, groups {groups}")
-        if padding_mode != "zeros":
-            raise NotImplementedError(f"Conv2d: only padding_mode 'zeros' is available; got '{padding_mode}'")
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size, self.stride, self.dilation = _pair(kernel_size, "kernel_size"), _pair(stride, "stride"), _pair(dilation, "dilation")
-        if min(self.kernel_size + self.stride + self.dilation) < 1:
-            raise ValueError(f"Conv2d: sizes must be positive; got kernel_size {self.kernel_size}, stride {self.stride}, dilation {self.dilation}")
-        if isinstance(padding, str):
-            if padding == "valid":
-                padding = 0
-            elif padding == "same" and self.stride == (1, 1) and all(d * (k - 1) % 2 == 0 for d, k in zip(self.dilation, self.kernel_size)):
-                padding = tuple(d * (k - 1) // 2 for d, k in zip(self.dilation, self.kernel_size))
-            else:
-                raise ValueError(f"Conv2d: padding '{padding}' is not possible here; expected 'valid', or 'same' with stride 1 and an odd kernel")
-        self.padding = _pair(padding, "padding")
-        self.weight = Parameter(_C.empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))
-        self.register_parameter("bias", Parameter(_C.empty(out_channels, dtype=dtype, device=device)) if bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self):
-        init._fan_in_uniform_(self.weight, _fan_in(self.weight))
-        if self.bias is not None:
-            init._fan_in_uniform_(self.bias, _fan_in(self.weight))
-
-    def forward(self, input):
-        return _C.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-
-    def extra_repr(self):
-        s = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        if self.padding != (0, 0):
-            s += f", padding={self.padding}"
-        if self.dilation != (1, 1):
-            s += f", dilation={self.dilation}"
-        if self.groups != 1:
-            s += f", groups={self.groups}"
-        return s if self.bias is not None else s + ", bias=False"
-
-
-class BatchNorm2d(Module):
-    """Normalises every channel of [N, C, H, W]; with running statistics for evaluation."""
-
+class _BatchNorm(Module):
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -126,8 +78,8 @@ class BatchNorm2d(Module):
         self.register_buffer("num_batches_tracked", _C.zeros((), dtype=_C.int64, device=device) if tracked else None)
 
     def forward(self, input):
-        if input.ndim != 4:
-            raise ValueError(f"BatchNorm2d: the input has {input.ndim} dimensions; expected 4 (N, C, H, W)")
+        if input.ndim not in self._ranks:
+            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
         momentum = self.momentum
         if self.training and self.track_running_stats:
             with no_grad():
@@ -139,6 +91,37 @@ class BatchNorm2d(Module):
 
     def extra_repr(self):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalises every channel of [N, C] or [N, C, L]; with running statistics for evaluation."""
+
+    _ranks, _shapes = (2, 3), "2 (N, C) or 3 (N, C, L)"
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalises every channel of [N, C, H, W]; with running statistics for evaluation."""
+
+    _ranks, _shapes = (4,), "4 (N, C, H, W)"
+
+
+class GroupNorm(Module):
+    """Normalises each sample's groups of channels of [N, C, ...]."""
+
+    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None):
+        super().__init__()
+        _integers("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        if num_groups < 1 or num_channels % num_groups:
+            raise ValueError(f"GroupNorm: num_groups must divide num_channels; got {num_groups} and {num_channels}")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.register_parameter("weight", Parameter(_C.ones(num_channels, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(num_channels, dtype=dtype, device=device)) if affine else None)
+
+    def forward(self, input):
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
 class LayerNorm(Module):
@@ -172,40 +155,6 @@ class RMSNorm(Module):
 
     def extra_repr(self):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-
-
-class MaxPool2d(Module):
-    """The maximum of each window of [N, C, H, W]."""
-
-    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
-        super().__init__()
-        for name, size in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride), ("padding", padding)):
-            _pair(size, f"MaxPool2d: {name}")
-        self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
-        self.return_indices, self.ceil_mode = return_indices, ceil_mode
-
-    def forward(self, input):
-        return _C.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
-
-    def extra_repr(self):
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}"
-
-
-class AvgPool2d(Module):
-    """The mean of each window of [N, C, H, W]."""
-
-    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-        super().__init__()
-        for name, size in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride), ("padding", padding)):
-            _pair(size, f"AvgPool2d: {name}")
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
-
-    def forward(self, input):
-        return _C.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-
-    def extra_repr(self):
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class Dropout(Module):
@@ -267,6 +216,22 @@ class Flatten(Module):
 
     def extra_repr(self):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """One dim as several."""
+
+    def __init__(self, dim, unflattened_size):
+        super().__init__()
+        _integers("Unflatten", dim=dim)
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input):
+        dim = self.dim + input.ndim if self.dim < 0 else self.dim
+        return input.reshape(*input.shape[:dim], *self.unflattened_size, *input.shape[dim + 1 :])
+
+    def extra_repr(self):
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class ReLU(Module):
@@ -489,29 +454,27 @@ class L1Loss(_Loss):
 
 
 class CrossEntropyLoss(_Loss):
-    """Cross entropy of logits [N, C] with classes [N]."""
+    """Cross entropy of logits [N, C] with classes [N] or probabilities [N, C]; weight [C] is what each class counts."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
         super().__init__(reduction)
-        if weight is not None:
-            raise NotImplementedError("CrossEntropyLoss: class weights are not available; expected weight=None")
+        self.register_buffer("weight", weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input, target):
-        return _C.cross_entropy(input, target, None, self.ignore_index, self.reduction, self.label_smoothing)
+        return _C.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
 
 
 class NLLLoss(_Loss):
-    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]."""
+    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]; weight [C] is what each class counts."""
 
     def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
         super().__init__(reduction)
-        if weight is not None:
-            raise NotImplementedError("NLLLoss: class weights are not available; expected weight=None")
+        self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
 
     def forward(self, input, target):
-        return _C.nll_loss(input, target, None, self.ignore_index, self.reduction)
+        return _C.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):

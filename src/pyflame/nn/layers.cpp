@@ -20,6 +20,15 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Pair stri
   if (with_bias) bias = init::fan_in_bias(weight.shape(), out_channels);
 }
 
+Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, int64_t stride_, int64_t padding_,
+               int64_t dilation_, int64_t groups_, bool with_bias)
+    : stride(stride_), padding(padding_), dilation(dilation_), groups(groups_) {
+  PF_CHECK(groups > 0 && in_channels % groups == 0 && out_channels % groups == 0, Value,
+           "Conv1d: groups must divide the channels; got in {}, out {}, groups {}", in_channels, out_channels, groups);
+  weight = init::kaiming_uniform({out_channels, in_channels / groups, kernel});
+  if (with_bias) bias = init::fan_in_bias(weight.shape(), out_channels);
+}
+
 BatchNorm2d::BatchNorm2d(int64_t features, double eps_, double momentum_)
     : weight(init::constant({features}, 1.0)),
       bias(init::constant({features}, 0.0)),

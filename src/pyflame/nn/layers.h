@@ -39,6 +39,20 @@ struct Conv2d {
   }
 };
 
+struct Conv1d {
+  Tensor weight;  // [out, in / groups, k]
+  Tensor bias;
+  int64_t stride, padding, dilation, groups;
+  Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, int64_t stride_ = 1, int64_t padding_ = 0,
+         int64_t dilation_ = 1, int64_t groups_ = 1, bool with_bias = true);
+  Tensor operator()(const Tensor& x) const { return conv1d(x, weight, bias, stride, padding, dilation, groups); }
+  template <class V>
+  void visit(V& v) {
+    v.parameter("weight", weight);
+    v.parameter("bias", bias);
+  }
+};
+
 struct BatchNorm2d {
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   double eps, momentum;
@@ -88,6 +102,14 @@ struct MaxPool2d {
   explicit MaxPool2d(Pair kernel_, std::optional<Pair> stride_ = {}, Pair padding_ = 0, Pair dilation_ = 1)
       : kernel(kernel_), stride(stride_), padding(padding_), dilation(dilation_) {}
   Tensor operator()(const Tensor& x) const { return max_pool2d(x, kernel, stride, padding, dilation); }
+  template <class V>
+  void visit(V&) {}
+};
+
+struct AdaptiveAvgPool2d {
+  Pair out;
+  explicit AdaptiveAvgPool2d(Pair out_) : out(out_) {}
+  Tensor operator()(const Tensor& x) const { return adaptive_avg_pool2d(x, out); }
   template <class V>
   void visit(V&) {}
 };

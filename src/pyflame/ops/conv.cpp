@@ -100,6 +100,32 @@ Tensor avg_pool_grad(const Tensor& g, const Dims& shape, const PoolAttrs& a) {
   return out;
 }
 
+// The means of n windows along a dim, which may differ in length: shorter ones are filled up with an element that is then left out.
+Tensor adaptive_means(const Tensor& x, int dim, int64_t n) {
+  const int64_t size = x.size(dim), longest = std::min(size, (size + n - 1) / n + 1);
+  std::vector<int64_t> index;
+  std::vector<uint8_t> counts;
+  std::vector<double> lengths;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t begin = i * size / n, end = ((i + 1) * size + n - 1) / n;
+    lengths.push_back(static_cast<double>(end - begin));
+    for (int64_t k = 0; k < longest; ++k) {
+      index.push_back(std::min(begin + k, end - 1));
+      counts.push_back(begin + k < end);
+    }
+  }
+  Dims parts = x.shape(), mask, ones;
+  parts[dim] = n;
+  parts.insert(dim + 1, longest);
+  for (int i = 0; i < x.dim(); ++i) ones.push_back(i == dim ? n : 1);
+  mask = ones;
+  mask.insert(dim + 1, longest);
+  const Tensor at = from_host(index.data(), {n * longest}, DType::int64, x.device());
+  const Tensor in = from_host(counts.data(), mask, DType::bool_, x.device());
+  const Tensor length = cast(from_host(lengths.data(), ones, DType::float64, x.device()), x.dtype());
+  return div(sum(where(in, reshape(index_select(x, dim, at), parts), 0.0), {dim + 1}), length);
+}
+
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair stride, Pair padding, Pair dilation,
@@ -180,6 +206,28 @@ Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair
   const PoolAttrs a{kernel.h, kernel.w, step.h, step.w, padding.h, padding.w, 1, 1, count_include_pad ? 1 : 0};
   if (x.dim() == 3) return squeeze(avg_pool_op(unsqueeze(x, 0), a), 0);
   return avg_pool_op(x, a);
+}
+
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride, int64_t padding,
+              int64_t dilation, int64_t groups) {
+  PF_CHECK((x.dim() == 3 || x.dim() == 2) && weight.dim() == 3, Value,
+           "conv1d: wrong rank; got input {} and weight {}; expected input (N, C, L) or (C, L) and weight "
+           "(O, C / groups, K)",
+           x.shape().str(), weight.shape().str());
+  return squeeze(
+      conv2d(unsqueeze(x, -2), unsqueeze(weight, -2), bias, {1, stride}, {0, padding}, {1, dilation}, groups), -2);
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, Pair out) {
+  PF_CHECK(x.dim() == 4 || x.dim() == 3, Value,
+           "adaptive_avg_pool2d: wrong rank; got {}; expected (N, C, H, W) or (C, H, W)", x.shape().str());
+  check_float("adaptive_avg_pool2d", x);
+  const int64_t h = x.size(-2), w = x.size(-1);
+  PF_CHECK(out.h > 0 && out.w > 0 && h > 0 && w > 0, Value,
+           "adaptive_avg_pool2d: nothing to average; got output ({}, {}) for input {}; expected sizes > 0", out.h,
+           out.w, x.shape().str());
+  if (h % out.h == 0 && w % out.w == 0) return avg_pool2d(x, {h / out.h, w / out.w});
+  return cast(adaptive_means(adaptive_means(widen(x), x.dim() - 2, out.h), x.dim() - 1, out.w), x.dtype());
 }
 
 }  // namespace pyflame

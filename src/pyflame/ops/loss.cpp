@@ -98,16 +98,44 @@ void check_class_targets(const char* op, const Tensor& input, const Tensor& targ
   check_index_values(op, target, input.size(input.dim() == 1 ? 0 : 1), ignore_index);
 }
 
-// `loss` has the target's shape.
-Tensor reduce_classes(const Tensor& loss, const Tensor& target, int64_t ignore_index, Reduction r, DType dtype) {
+// `loss` has the target's shape; so has `weight`, what each of its elements counts, or 1 where it is undefined.
+Tensor reduce_classes(const Tensor& loss, const Tensor& target, int64_t ignore_index, const Tensor& weight, Reduction r,
+                      DType dtype) {
   if (r == Reduction::None) return cast(loss, dtype);
   const DType wide = accumulation_dtype(loss.dtype());  // a half cannot count
   const Tensor total = sum(loss, {}, false, wide);
-  return cast(r == Reduction::Sum ? total : div(total, cast(sum(ne(target, ignore_index)), wide)), dtype);
+  if (r == Reduction::Sum) return cast(total, dtype);
+  return cast(div(total, weight ? sum(weight) : cast(sum(ne(target, ignore_index)), wide)), dtype);
+}
+
+void check_class_weights(const char* op, const Tensor& input, const Tensor& weight) {
+  check_same_device(op, {input, weight});
+  check_float(op, weight);
+  const int64_t classes = input.dim() == 0 ? 1 : input.size(input.dim() == 1 ? 0 : 1);
+  PF_CHECK(weight.dim() == 1 && weight.size(0) == classes, Value,
+           "{}: the weights do not fit the classes; got weight {} for input {}; expected ({},)", op,
+           weight.shape().str(), input.shape().str(), classes);
+}
+
+// The weight of each target, 0 for the ignored, in the accumulation dtype of what it weighs.
+Tensor target_weights(const Tensor& weight, const Tensor& target, int64_t ignore_index, DType dtype) {
+  const Tensor kept = ne(target, ignore_index);
+  const Tensor at = reshape(where(kept, target, int64_t{0}), {target.numel()});
+  const Tensor each = reshape(index_select(cast(weight, accumulation_dtype(dtype)), 0, at), target.shape());
+  return where(kept, each, 0.0);
+}
+
+// What label smoothing adds to each row: the losses of all classes by their weights, over their number.
+Tensor smoothed_part(const Tensor& logits, const Tensor& weight, const Tensor& target, int64_t ignore_index,
+                     double smoothing) {
+  const Tensor w = cast(weight, accumulation_dtype(logits.dtype()));
+  const Tensor all = sum(mul(log_softmax(widen(logits), -1), w), {-1});
+  return where(ne(target, ignore_index), mul(all, -smoothing / static_cast<double>(weight.size(0))), 0.0);
 }
 
 // cross_entropy with targets that are probabilities of the classes.
-Tensor probability_loss(const Tensor& input, const Tensor& target, Reduction r, double smoothing) {
+Tensor probability_loss(const Tensor& input, const Tensor& target, const Tensor& weight, Reduction r,
+                        double smoothing) {
   check_same_device("cross_entropy", {input, target});
   check_same_dtype("cross_entropy", input, target);
   PF_CHECK(
@@ -118,7 +146,8 @@ Tensor probability_loss(const Tensor& input, const Tensor& target, Reduction r, 
   const Tensor logits = classes_last(input), probs = classes_last(target);
   const int64_t classes = logits.size(-1);
   const Tensor t = smoothing > 0 ? add(mul(probs, 1 - smoothing), smoothing / static_cast<double>(classes)) : probs;
-  const Tensor loss = neg(sum(mul(log_softmax(logits, -1), t), {-1}));
+  const Tensor log_probs = log_softmax(logits, -1);
+  const Tensor loss = neg(sum(mul(weight ? mul(log_probs, cast(weight, input.dtype())) : log_probs, t), {-1}));
   if (r == Reduction::None) return loss;
   return r == Reduction::Sum ? sum(loss) : div(sum(loss), static_cast<double>(loss.numel()));
 }
@@ -140,22 +169,28 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& re
   return reduce(square(sub(input, target)), r);
 }
 
-Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index, const std::string& reduction) {
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index, const std::string& reduction,
+                const Tensor& weight) {
   if (autocast::active(log_probs)) {
     const autocast::Off off;
-    return nll_loss(autocast::raise(log_probs), target, ignore_index, reduction);
+    return nll_loss(autocast::raise(log_probs), target, ignore_index, reduction, weight);
   }
   const Reduction r = parse_reduction("nll_loss", reduction);
   check_float("nll_loss", log_probs);
   const Tensor at = as_index("nll_loss", target);
   check_class_targets("nll_loss", log_probs, at, ignore_index);
   const Tensor rows = reshape(classes_last(log_probs), {at.numel(), log_probs.size(log_probs.dim() == 1 ? 0 : 1)});
-  const Tensor loss = nll_rows(rows, reshape(at, {at.numel()}), ignore_index, 0);
-  return reduce_classes(reshape(loss, at.shape()), at, ignore_index, r, log_probs.dtype());
+  Tensor loss = reshape(nll_rows(rows, reshape(at, {at.numel()}), ignore_index, 0), at.shape()), weights;
+  if (weight) {
+    check_class_weights("nll_loss", log_probs, weight);
+    weights = target_weights(weight, at, ignore_index, log_probs.dtype());
+    loss = mul(widen(loss), weights);
+  }
+  return reduce_classes(loss, at, ignore_index, weights, r, log_probs.dtype());
 }
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_index, const std::string& reduction,
-                     double label_smoothing) {
+                     double label_smoothing, const Tensor& weight) {
   const bool casts = autocast::active(input);  // halves stay what they are in memory, the loss is float32
   const autocast::Off off;
   const Reduction r = parse_reduction("cross_entropy", reduction);
@@ -163,17 +198,27 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_i
   PF_CHECK(label_smoothing >= 0 && label_smoothing <= 1, Value,
            "cross_entropy: label_smoothing is out of range; got {}; expected 0 <= label_smoothing <= 1",
            label_smoothing);
+  if (weight) check_class_weights("cross_entropy", input, weight);
   if (target.is_floating_point()) {
     PF_CHECK(ignore_index < 0, Value,
              "cross_entropy: ignore_index is for class indices; got {} with a float target; expected none",
              ignore_index);
-    return casts ? probability_loss(autocast::raise(input), autocast::raise(target), r, label_smoothing)
-                 : probability_loss(input, target, r, label_smoothing);
+    return casts ? probability_loss(autocast::raise(input), autocast::raise(target), weight, r, label_smoothing)
+                 : probability_loss(input, target, weight, r, label_smoothing);
   }
   const Tensor at = as_index("cross_entropy", target);
   check_class_targets("cross_entropy", input, at, ignore_index);
-  const Tensor loss = cross_entropy_each(classes_last(input), row_numbers(at), ignore_index, label_smoothing);
-  return reduce_classes(loss, at, ignore_index, r, casts ? accumulation_dtype(input.dtype()) : input.dtype());
+  const Tensor logits = classes_last(input);
+  const DType dtype = casts ? accumulation_dtype(input.dtype()) : input.dtype();
+  if (!weight) {
+    const Tensor loss = cross_entropy_each(logits, row_numbers(at), ignore_index, label_smoothing);
+    return reduce_classes(loss, at, ignore_index, {}, r, dtype);
+  }
+  const Tensor weights = target_weights(weight, at, ignore_index, input.dtype());
+  Tensor loss = mul(cross_entropy_each(logits, row_numbers(at), ignore_index, 0), weights);
+  if (label_smoothing > 0)
+    loss = add(mul(loss, 1 - label_smoothing), smoothed_part(logits, weight, at, ignore_index, label_smoothing));
+  return reduce_classes(loss, at, ignore_index, weights, r, dtype);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const Tensor& weight,

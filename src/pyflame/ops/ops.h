@@ -169,6 +169,11 @@ std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, 
                                                   Pair padding = 0, Pair dilation = 1);
 Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0,
                   bool count_include_pad = true);
+// [N, C, L] as images of one row.
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, int64_t stride = 1, int64_t padding = 0,
+              int64_t dilation = 1, int64_t groups = 1);
+// The means of out.h x out.w windows that cover the plane: window i of n goes from floor(i H / n) to ceil((i + 1) H / n).
+Tensor adaptive_avg_pool2d(const Tensor& x, Pair out);
 
 // ---- normalisation (norm.cpp)
 Tensor softmax(const Tensor& x, int64_t dim, DTypeOpt dtype = {});
@@ -208,10 +213,11 @@ std::pair<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descendin
 
 // ---- losses (loss.cpp); reduction is "none", "mean" or "sum"
 Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& reduction = "mean");
+// weight: of each class; "mean" divides by the weights of the targets.
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index = -100,
-                const std::string& reduction = "mean");
+                const std::string& reduction = "mean", const Tensor& weight = {});
 Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_index = -100,
-                     const std::string& reduction = "mean", double label_smoothing = 0.0);
+                     const std::string& reduction = "mean", double label_smoothing = 0.0, const Tensor& weight = {});
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, const Tensor& weight = {},
                                         const std::string& reduction = "mean", const Tensor& pos_weight = {});
 

@@ -54,6 +54,20 @@ def avg_pool2d(x, kernel, stride, padding=(0, 0), count_include_pad=True):
     return s / _windows(_pad(np.ones_like(x), padding), kernel, stride, one).sum(axis=(4, 5))
 
 
+def conv1d(x, w, b=None, **settings):
+    one_row = {k: v if k == "groups" else (0 if k == "padding" else 1, v) for k, v in settings.items()}
+    return conv2d(x[..., None, :], w[:, :, None], b, **one_row)[..., 0, :]
+
+
+def adaptive_avg_pool2d(x, oh, ow):
+    y = np.empty((*x.shape[:-2], oh, ow))
+    for i in range(oh):
+        for j in range(ow):
+            rows, cols = ((k * size // n, -(-(k + 1) * size // n)) for k, n, size in ((i, oh, x.shape[-2]), (j, ow, x.shape[-1])))
+            y[..., i, j] = x[..., slice(*rows), slice(*cols)].mean(axis=(-2, -1))
+    return y
+
+
 CONVS = (
     ((2, 3, 9, 8), (4, 3, 3, 3), {}),
     ((2, 3, 9, 8), (4, 3, 3, 3), {"padding": 1}),
@@ -130,6 +144,20 @@ def _blocks(dtype):
     yield Case(f"contiguous-channels_last-{dtype}", ("contiguous",), ("cast",), (Spec((2, 3, 4, 5), dtype),), lambda pf, x: x.contiguous(memory_format=pf.channels_last), lambda x: x, grad=(0,))
 
 
+def _one_row(dtype):
+    for i, (s, t, kw) in enumerate((((2, 3, 9), (4, 3, 3), {}), ((2, 4, 11), (6, 2, 3), {"stride": 2, "padding": 1, "groups": 2}), ((3, 8), (2, 3, 2), {"dilation": 3}))):
+        yield Case(f"conv1d-{dtype}-{i}", ("conv1d",), ("conv2d", "conv2d_grad_input", "conv2d_grad_weight"), (Spec(s, dtype), Spec(t, dtype), Spec((t[0],), dtype)),
+                   lambda pf, x, w, b, k=kw: pf.conv1d(x, w, b, **k), lambda x, w, b, k=kw: conv1d(x, w, b, **k), grad=(0, 1, 2), c=3, length=int(np.prod(t[1:])) + 1, composed=True, fused_exact=False,
+                   magnitude=lambda x, w, b, k=kw: conv1d(np.abs(x), np.abs(w), np.abs(b), **k))
+
+
+def _adaptive(dtype):
+    for s, out in (((2, 3, 8, 6), (4, 3)), ((2, 3, 7, 7), (1, 1)), ((2, 3, 7, 10), (3, 4)), ((3, 5, 4), (5, 3)), ((1, 2, 3, 2), (5, 4)), ((1, 1, 1, 1), (2, 1)), ((2, 2, 9, 4), (2, 4))):
+        yield Case(f"adaptive_avg_pool2d-{dtype}-{'x'.join(map(str, (*s, *out)))}", ("adaptive_avg_pool2d",), ("avg_pool2d", "index_select"), (Spec(s, dtype),),
+                   lambda pf, x, o=out: pf.adaptive_avg_pool2d(x, o), lambda x, o=out: adaptive_avg_pool2d(x, *o), grad=(0,), c=3, length=int(np.prod(s[-2:])), composed=True, fused_exact=False,
+                   magnitude=lambda x, o=out: adaptive_avg_pool2d(np.abs(x), *o))
+
+
 def _pools(dtype):
     for i, (s, kw) in enumerate(POOLS):
         yield Case(f"max_pool2d-{dtype}-{i}", ("max_pool2d",), ("max_pool2d", "max_pool2d_grad", "scatter_add", "gather"), (Spec(s, dtype, distinct),),
@@ -146,4 +174,4 @@ def _pools(dtype):
 
 
 def cases():
-    return [case for dtype in FLOATS for make in (_convolutions, _blocks, _pools) for case in make(dtype)]
+    return [case for dtype in FLOATS for make in (_convolutions, _blocks, _one_row, _adaptive, _pools) for case in make(dtype)]

@@ -10,26 +10,28 @@ def _reduce(x, how):
     return x if how == "none" else np.asarray(x.mean() if how == "mean" else x.sum())
 
 
-def nll(logp, target, ignore=-100, how="mean", smoothing=0.0):
-    """Classes in dim 1 (or 0 of a vector)."""
+def nll(logp, target, ignore=-100, how="mean", smoothing=0.0, weight=None):
+    """Classes in dim 1 (or 0 of a vector). Smoothing spreads over the weighted classes, and the mean is over the targets' weights."""
     axis = 0 if logp.ndim == 1 else 1
     p = np.moveaxis(logp, axis, -1)
     kept = target != ignore
     at = np.where(kept, target, 0)
-    picked = np.take_along_axis(p, at[..., None], -1)[..., 0]
-    spread = smoothing * p.mean(axis=-1) if smoothing else 0.0  # 0 * -inf would be NaN
+    w = np.ones(p.shape[-1]) if weight is None else weight
+    picked = np.take_along_axis(p, at[..., None], -1)[..., 0] * w[at]
+    spread = smoothing * (p * w).mean(axis=-1) if smoothing else 0.0  # 0 * -inf would be NaN
     loss = np.where(kept, -(1 - smoothing) * picked - spread, 0.0)
-    return np.asarray(loss.sum() / kept.sum()) if how == "mean" else _reduce(loss, how)
+    return np.asarray(loss.sum() / np.where(kept, w[at], 0).sum()) if how == "mean" else _reduce(loss, how)
 
 
-def cross_entropy(x, target, ignore=-100, how="mean", smoothing=0.0):
+def cross_entropy(x, target, ignore=-100, how="mean", smoothing=0.0, weight=None):
     axis = 0 if x.ndim == 1 else 1
     logp = log_softmax(x, axis)
     if target.dtype.kind == "f":
         t = target * (1 - smoothing) + smoothing / x.shape[axis]
-        loss = -(logp * t).sum(axis=axis)
+        w = 1.0 if weight is None else weight.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+        loss = -(logp * t * w).sum(axis=axis)
         return _reduce(loss, how)
-    return nll(logp, target, ignore, how, smoothing)
+    return nll(logp, target, ignore, how, smoothing, weight)
 
 
 def bce(x, t, w=None, how="mean", pos=None):
@@ -63,6 +65,23 @@ def _classes(dtype):
         yield Case(f"cross_entropy-probabilities-{dtype}-{how}", ("cross_entropy",), ("log_softmax",), (Spec((5, 7, 3), dtype), Spec((5, 7, 3), dtype, unit)),
                    lambda pf, x, t, h=how: pf.cross_entropy(x, t, reduction=h, label_smoothing=0.1), lambda x, t, h=how: cross_entropy(x, t, how=h, smoothing=0.1), grad=(0, 1), c=2, composed=True,
                    magnitude=lambda x, t, h=how: 7 * np.abs(log_softmax(x, 1)).max() * (15 if h == "sum" else 1))
+
+
+def _weighted(dtype):
+    size = lambda x, t, w: (np.abs(log_softmax(x.astype(float), 0 if x.ndim == 1 else 1)).max() + np.abs(x).max()) * max(1, w.max()) * max(1, w.max() / w.min())  # noqa: E731
+    for s, t in SHAPES[:4]:
+        inputs = (Spec(s, dtype), Spec(t, "int64", _targets), Spec((7,), dtype, positive))
+        for how in ("mean", "sum", "none"):
+            common = dict(grad=(0,), c=3, length=7, composed=True, magnitude=lambda x, t, w, h=how: size(x, t, w) * (t.size if h == "sum" else 1))
+            tag = f"weight-{dtype}-{'x'.join(map(str, s))}-{how}"
+            yield Case(f"nll_loss-{tag}", ("nll_loss",), ("nll_loss", "nll_loss_grad"), inputs, lambda pf, x, t, w, h=how: pf.nll_loss(x, t, w, 3, h), lambda x, t, w, h=how: nll(x, t, 3, h, weight=w), **common)
+            for smoothing, ignore in ((0.0, -100), (0.2, 3)):
+                yield Case(f"cross_entropy-{tag}-{smoothing}-{ignore}", ("cross_entropy",), ("cross_entropy", "cross_entropy_grad"), inputs,
+                           lambda pf, x, t, w, h=how, e=smoothing, i=ignore: pf.cross_entropy(x, t, w, i, h, e), lambda x, t, w, h=how, e=smoothing, i=ignore: cross_entropy(x, t, i, h, e, w), **common)
+    for how in ("mean", "sum", "none"):
+        yield Case(f"cross_entropy-probabilities-weight-{dtype}-{how}", ("cross_entropy",), ("log_softmax",), (Spec((5, 7, 3), dtype), Spec((5, 7, 3), dtype, unit), Spec((7,), dtype, positive)),
+                   lambda pf, x, t, w, h=how: pf.cross_entropy(x, t, w, reduction=h, label_smoothing=0.1), lambda x, t, w, h=how: cross_entropy(x, t, how=h, smoothing=0.1, weight=w), grad=(0, 1), c=3,
+                   composed=True, magnitude=lambda x, t, w, h=how: 7 * np.abs(log_softmax(x, 1)).max() * max(1, w.max()) * (15 if h == "sum" else 1))
 
 
 def _hard(dtype):
@@ -117,4 +136,4 @@ def cases():
                lambda pf, x, t: pf.binary_cross_entropy_with_logits(x, t, reduction="none"), lambda x, t: bce(x, t, how="none"), grad=(0,), c=4, magnitude=lambda x, t: 1 + np.abs(x))
     vocabulary = Case("cross_entropy-vocabulary", ("cross_entropy",), ("cross_entropy", "cross_entropy_grad"), (Spec((3, 50257), "bfloat16"), Spec((3,), "int64", integers(0, 50257))), lambda pf, x, t: pf.cross_entropy(x, t),
                       lambda x, t: cross_entropy(x, t), grad=(0,), c=2, composed=True, length=50257, magnitude=lambda x, t: 11 + np.abs(x).max(), twice=False)
-    return [case for dtype in FLOATS for make in (_classes, _hard, _elementwise) for case in make(dtype)] + [far, ignored, vocabulary]
+    return [case for dtype in FLOATS for make in (_classes, _weighted, _hard, _elementwise) for case in make(dtype)] + [far, ignored, vocabulary]

@@ -1,0 +1,166 @@
+"""Convolutions and pooling. What has one dim is an image of one row, so that there is one implementation of each."""
+from .. import _C
+from . import functional as F
+from . import init
+from .layers import _fan_in, _integers, _pair
+from .module import Module
+from .parameter import Parameter
+
+
+def _one(v, what):
+    if isinstance(v, (tuple, list)) and len(v) == 1:
+        v = v[0]
+    if not hasattr(v, "__index__"):
+        raise TypeError(f"{what}: not a size; got {v!r}; expected an integer")
+    return (v,)
+
+
+class _Conv(Module):
+    def __init__(self, sizes, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype):
+        super().__init__()
+        name = type(self).__name__
+        _integers(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(f"{name}: groups must divide the channels; got in_channels {in_channels}, out_channels {out_channels}, groups {groups}")
+        if padding_mode != "zeros":
+            raise NotImplementedError(f"{name}: only padding_mode 'zeros' is available; got '{padding_mode}'")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride, self.dilation = sizes(kernel_size, "kernel_size"), sizes(stride, "stride"), sizes(dilation, "dilation")
+        if min(self.kernel_size + self.stride + self.dilation) < 1:
+            raise ValueError(f"{name}: sizes must be positive; got kernel_size {self.kernel_size}, stride {self.stride}, dilation {self.dilation}")
+        if isinstance(padding, str):
+            if padding == "valid":
+                padding = 0
+            elif padding == "same" and set(self.stride) == {1} and all(d * (k - 1) % 2 == 0 for d, k in zip(self.dilation, self.kernel_size)):
+                padding = tuple(d * (k - 1) // 2 for d, k in zip(self.dilation, self.kernel_size))
+            else:
+                raise ValueError(f"{name}: padding '{padding}' is not possible here; expected 'valid', or 'same' with stride 1 and an odd kernel")
+        self.padding = sizes(padding, "padding")
+        self.weight = Parameter(_C.empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))
+        self.register_parameter("bias", Parameter(_C.empty(out_channels, dtype=dtype, device=device)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        init._fan_in_uniform_(self.weight, _fan_in(self.weight))
+        if self.bias is not None:
+            init._fan_in_uniform_(self.bias, _fan_in(self.weight))
+
+    def extra_repr(self):
+        s = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        if any(self.padding):
+            s += f", padding={self.padding}"
+        if set(self.dilation) != {1}:
+            s += f", dilation={self.dilation}"
+        if self.groups != 1:
+            s += f", groups={self.groups}"
+        return s if self.bias is not None else s + ", bias=False"
+
+
+class Conv1d(_Conv):
+    """1-D convolution: [N, in_channels, L] -> [N, out_channels, L']."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
+                 device=None, dtype=None):
+        super().__init__(_one, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+
+    def forward(self, input):
+        return F.conv1d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv2d(_Conv):
+    """2-D convolution: [N, in_channels, H, W] -> [N, out_channels, H', W']."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
+                 device=None, dtype=None):
+        super().__init__(_pair, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+
+    def forward(self, input):
+        return _C.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class _Pool(Module):
+    _sizes = staticmethod(_pair)
+
+    def __init__(self, kernel_size, stride, padding):
+        super().__init__()
+        for name, size in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride), ("padding", padding)):
+            self._sizes(size, f"{type(self).__name__}: {name}")
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+
+    def extra_repr(self):
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxPool2d(_Pool):
+    """The maximum of each window of [N, C, H, W]."""
+
+    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
+        super().__init__(kernel_size, stride, padding)
+        self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
+
+    def forward(self, input):
+        return _C.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+
+    def extra_repr(self):
+        return f"{super().extra_repr()}, dilation={self.dilation}"
+
+
+class MaxPool1d(_Pool):
+    """The maximum of each window of [N, C, L]."""
+
+    _sizes = staticmethod(_one)
+
+    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
+        super().__init__(kernel_size, stride, padding)
+        self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
+
+    def forward(self, input):
+        return F.max_pool1d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+
+    def extra_repr(self):
+        return f"{super().extra_repr()}, dilation={self.dilation}"
+
+
+class AvgPool2d(_Pool):
+    """The mean of each window of [N, C, H, W]."""
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+        super().__init__(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, input):
+        return _C.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+
+class AvgPool1d(_Pool):
+    """The mean of each window of [N, C, L]."""
+
+    _sizes = staticmethod(_one)
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+        super().__init__(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, input):
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+
+class AdaptiveAvgPool2d(Module):
+    """The means of windows that cover [N, C, H, W]: [N, C, *output_size]; None keeps a size."""
+
+    def __init__(self, output_size):
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input):
+        return F.adaptive_avg_pool2d(input, self.output_size)
+
+    def extra_repr(self):
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
+    """The means of windows that cover [N, C, L]: [N, C, output_size]."""
+
+    def forward(self, input):
+        return F.adaptive_avg_pool1d(input, self.output_size)
