@@ -23,6 +23,7 @@ template <class CountOf>
 std::vector<Bucket> buckets_of(nb::handle params, nb::handle state, CountOf count_of) {
   PF_CHECK(PyDict_Check(state.ptr()), Type, "optimizer: the state is not a dict; got {}", kind_name(state));
   std::vector<Bucket> all;
+  const size_t n = nb::len(params);
   for (nb::handle name : params) {
     const Tensor* p = as_tensor(name);
     PF_CHECK(p, Type, "optimizer: not a tensor; got {}", kind_name(name));
@@ -33,7 +34,10 @@ std::vector<Bucket> buckets_of(nb::handle params, nb::handle state, CountOf coun
     const int64_t count = count_of(known);
     auto same = std::find_if(all.begin(), all.end(),
                              [&](const Bucket& b) { return b.dtype == p->dtype() && b.count == count; });
-    if (same == all.end()) same = all.insert(same, Bucket{p->dtype(), count, {}, {}, {}, {}});
+    if (same == all.end()) {
+      same = all.insert(same, Bucket{p->dtype(), count, {}, {}, {}, {}});
+      same->params.reserve(n), same->grads.reserve(n), same->names.reserve(n), same->states.reserve(n);
+    }
     same->params.push_back(*p);
     same->grads.push_back(std::move(grad));
     same->names.push_back(nb::borrow(name));
@@ -42,14 +46,11 @@ std::vector<Bucket> buckets_of(nb::handle params, nb::handle state, CountOf coun
   return all;
 }
 
-nb::object item(nb::handle dict, nb::handle key) { return nb::steal(PyObject_GetItem(dict.ptr(), key.ptr())); }
-
 Tensors tensors_in(const std::vector<nb::object>& states, nb::handle key) {
   Tensors all;
   all.reserve(states.size());
   for (const nb::object& s : states) {
-    const nb::object value = item(s, key);
-    if (!value) throw nb::python_error();
+    const nb::object value = s[key];
     const Tensor* t = as_tensor(value);
     PF_CHECK(t, Type, "optimizer: a parameter's state is not a tensor; got {} for {}", kind_name(value),
              short_repr(key));

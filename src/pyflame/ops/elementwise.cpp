@@ -37,22 +37,26 @@ Tensor as_float(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, DTyp
 
 namespace {
 
-// The operands of a binary op, in one dtype.
+// The operands of a binary op, in one dtype; of those that are so already, the caller's.
 struct Operands {
-  Tensor a, b;  // undefined where the operand is a number
+  Tensor own_a, own_b;
+  const Tensor &a, &b;  // undefined where the operand is a number
   Scalar a_number{0}, b_number{0};
   DType dtype;
   Dims shape;
 
-  Operands(const char* op, const Value& av, const Value& bv, DType as) : dtype(as) {
-    if (av.is_tensor) a = cast(av.tensor, as);
-    else a_number = av.scalar;
-    if (bv.is_tensor) b = cast(bv.tensor, as);
-    else b_number = bv.scalar;
-    if (!a && !b) a = full({}, a_number, as);
+  Operands(const char* op, const Value& av, const Value& bv, DType as)
+      : a(in_dtype(av, as, own_a)), b(in_dtype(bv, as, own_b)), a_number(av.scalar), b_number(bv.scalar), dtype(as) {
+    if (!a && !b) own_a = full({}, a_number, as);
     if (!a) shape = b.shape();
     else if (!b || a.shape() == b.shape()) shape = a.shape();
     else shape = broadcast_shapes(op, a.shape(), b.shape());
+  }
+  Operands(const Operands&) = delete;
+  static const Tensor& in_dtype(const Value& v, DType as, Tensor& own) {
+    if (v.is_tensor && v.tensor.dtype() == as) return v.tensor;
+    if (v.is_tensor) own = cast(v.tensor, as);
+    return own;
   }
   Arg left() const { return a ? Arg(a) : Arg(a_number, dtype); }
   Arg right() const { return b ? Arg(b) : Arg(b_number, dtype); }

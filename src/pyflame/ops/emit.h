@@ -32,7 +32,7 @@ Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, c
             const Device* device);
 std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
                               std::span<const OutSpec> outs, const Device* device);
-void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const Tensor> outs);
+void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs);
 template <class A>
 std::span<const int64_t> words(const A& a) {
   if constexpr (std::is_empty_v<A>) return {};
@@ -61,8 +61,15 @@ std::vector<Tensor> emit_many(OpId op, std::span<const Arg> ins, std::span<const
 }
 // Writes existing tensors (and counts a version of each). Inputs that overlap an output must have exactly its geometry.
 template <class A>
-void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, const A& attrs) {
+void emit_into(OpId op, std::span<const Arg> ins, std::span<TensorImpl* const> outs, const A& attrs) {
   detail::emit_into(op, detail::words(attrs), ins, outs);
+}
+template <class A>
+void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, const A& attrs) {
+  std::vector<TensorImpl*, Pooled<TensorImpl*>> impls;
+  impls.reserve(outs.size());
+  for (const Tensor& t : outs) impls.push_back(t.impl());
+  emit_into(op, ins, impls, attrs);
 }
 
 // NHWC in memory, where that differs from NCHW: four dims, several channels and several pixels.

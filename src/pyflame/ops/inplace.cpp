@@ -153,7 +153,7 @@ void ops::write(const Tensor& x, const Tensor& src) {
   Tensor from = src;
   if (src.storage() == x.storage() && !same_geometry(src, x)) from = emit(OpId::cast, {src}, src.shape(), src.dtype());
   const Arg in[] = {Arg(from)};
-  emit_into(OpId::cast, in, {&x, 1}, NoAttrs{});
+  emit_into(OpId::cast, in, std::span(&x, 1), NoAttrs{});
 }
 
 Tensor copy_(const Tensor& x, const Value& value) {
@@ -172,7 +172,7 @@ Tensor fill_(const Tensor& x, Scalar value) {
   ops::check_fits("fill_", value, x.dtype());
   if (x.numel() > 0) {
     const Arg in[] = {Arg(value, x.dtype())};
-    emit_into(OpId::full, in, {&x, 1}, NoAttrs{});
+    emit_into(OpId::full, in, std::span(&x, 1), NoAttrs{});
   }
   if (grad_mode::enabled()) record_write("fill_", x, Tensor());
   return x;

@@ -34,18 +34,23 @@ void check_params(const char* op, const Tensors& params) {
 
 constexpr size_t kNumbers = 8;  // at most, of an update
 
-void append(std::vector<Arg>& args, const Tensors& xs) {
+using Args = std::vector<Arg, Pooled<Arg>>;
+using Written = std::vector<TensorImpl*, Pooled<TensorImpl*>>;
+
+void append(Args& args, const Tensors& xs) {
   for (const Tensor& x : xs) args.emplace_back(x);
 }
-void append(std::vector<Arg>& args, std::initializer_list<double> numbers) {
+void append(Args& args, std::initializer_list<double> numbers) {
   for (double v : numbers) args.emplace_back(Scalar(v), DType::float64);
 }
-void append(Tensors& to, const Tensors& xs) { to.insert(to.end(), xs.begin(), xs.end()); }
+void append(Written& to, const Tensors& xs) {
+  for (const Tensor& x : xs) to.push_back(x.impl());
+}
 
 Tensor total_norm_op(const char* op, const Tensors& xs) {
   check_params(op, xs);
   if (xs.empty()) return zeros({});
-  std::vector<Arg> ins;
+  Args ins;
   append(ins, xs);
   const OutSpec out{{}, DType::float32};
   return sqrt(detail::emit(OpId::sum_squares, {}, ins, out, nullptr));
@@ -61,8 +66,8 @@ void sgd_step(const Tensors& params, const Tensors& grads, const Tensors& moment
   if (s.momentum != 0 || !momentum_buffers.empty())
     check_list("sgd_step", "momentum buffers", params, momentum_buffers);
   const grad_mode::Guard no_grad(false, grad_mode::inference());
-  std::vector<Arg> ins;
-  Tensors outs;
+  Args ins;
+  Written outs;
   ins.reserve(3 * params.size() + kNumbers);
   outs.reserve(2 * params.size());
   append(ins, params);
@@ -85,8 +90,8 @@ void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_a
   PF_CHECK(s.step >= 1, Value, "adam_step: the step is not positive; got {}; expected 1 at the first update", s.step);
   const grad_mode::Guard no_grad(false, grad_mode::inference());
   const double step = static_cast<double>(s.step);
-  std::vector<Arg> ins;
-  Tensors outs;
+  Args ins;
+  Written outs;
   ins.reserve(4 * params.size() + kNumbers);
   outs.reserve(3 * params.size());
   append(ins, params);
@@ -117,7 +122,7 @@ Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
   const Tensor norm = total_norm_op("clip_grad_norm_", grads);
   if (grads.empty()) return norm;
   const Tensor factor = minimum(div(max_norm, add(norm, 1e-6)), 1.0);
-  std::vector<Arg> ins;
+  Args ins;
   append(ins, grads);
   ins.emplace_back(factor);
   emit_into(OpId::scale_all, ins, grads, NoAttrs{});

@@ -588,7 +588,7 @@ std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span
                               std::span<const OutSpec> outs, const Device* device) {
   const Device d = device_of(op, ins, device);
   std::vector<Tensor> ts;
-  std::vector<TensorImpl*> impls;
+  std::vector<TensorImpl*, Pooled<TensorImpl*>> impls;
   ts.reserve(outs.size());
   impls.reserve(outs.size());
   for (const OutSpec& o : outs) {
@@ -599,19 +599,16 @@ std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span
   return ts;
 }
 
-void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<const Tensor> outs) {
-  std::vector<TensorImpl*> impls;
-  impls.reserve(outs.size());
-  for (const Tensor& t : outs) impls.push_back(t.impl());
-  const Device d = outs[0].device();
-  for (const Tensor& t : outs)
-    PF_CHECK(t.device() == d, Value, "{}: tensors are on different devices; got {} and {}; expected one device",
-             op_name(op), d.str(), t.device().str());
+void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs) {
+  const Device d = outs[0]->storage->device;
+  for (const TensorImpl* t : outs)
+    PF_CHECK(t->storage->device == d, Value, "{}: tensors are on different devices; got {} and {}; expected one device",
+             op_name(op), d.str(), t->storage->device.str());
   for (const Arg& a : ins)
     PF_CHECK(!a.tensor || a.tensor->device() == d, Value,
              "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
              op_name(op), d.str(), a.tensor->device().str());
-  Recorder::current().record(op, attrs, ins, impls, false);
+  Recorder::current().record(op, attrs, ins, outs, false);
 }
 
 }  // namespace detail

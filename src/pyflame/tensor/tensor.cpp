@@ -8,7 +8,7 @@
 
 namespace pyflame {
 
-TensorImpl::TensorImpl(Ref<Storage> s, Dims shape_in, Dims strides_in, int64_t offset_in, DType dtype_in)
+TensorImpl::TensorImpl(Ref<Storage> s, const Dims& shape_in, const Dims& strides_in, int64_t offset_in, DType dtype_in)
     : storage(std::move(s)),
       shape(shape_in),
       strides(strides_in),

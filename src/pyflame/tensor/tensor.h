@@ -20,7 +20,7 @@ class Tensor;
 
 class TensorImpl : public RefCounted {
  public:
-  TensorImpl(Ref<Storage> storage, Dims shape, Dims strides, int64_t offset, DType dtype);
+  TensorImpl(Ref<Storage> storage, const Dims& shape, const Dims& strides, int64_t offset, DType dtype);
   ~TensorImpl() override;
   Ref<Storage> storage;
   Dims shape, strides;  // in elements
@@ -36,7 +36,7 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
   // A new handle on existing bytes, without autograd.
-  Tensor(Ref<Storage> storage, Dims shape, Dims strides, int64_t offset, DType dtype)
+  Tensor(Ref<Storage> storage, const Dims& shape, const Dims& strides, int64_t offset, DType dtype)
       : impl_(make_ref<TensorImpl>(std::move(storage), shape, strides, offset, dtype)) {}
 
   explicit operator bool() const { return static_cast<bool>(impl_); }
