@@ -157,7 +157,7 @@ test-emulator: install-venv  ## the tests of the GPU backend over the wave emula
 	done; exit $$rc
 
 BENCH_ARGS ?= --benchmark_min_time=0.2
-bench: $(BUILD)/build.ninja  ## what the engine itself costs per op; kept in benchmarks/results
+bench: install-venv  ## what the engine itself costs per op and per training step; kept in benchmarks/results
 	cmake -DPYFLAME_BUILD_BENCHMARKS=ON $(BUILD) >/dev/null
 	cmake --build $(BUILD) --target pyflame_overhead
 	$(PY) benchmarks/overhead/run.py $(BUILD)/benchmarks/overhead/pyflame_overhead $(BENCH_ARGS)

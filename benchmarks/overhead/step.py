@@ -8,6 +8,7 @@ that disturbs a measurement of the host makes it slower.
 """
 import argparse
 import json
+import platform
 import time
 
 import pyflame as pf
@@ -87,7 +88,7 @@ def main():
         print(f"{name:26} " + " ".join(f"{us:10.2f}" for us in results[name].values()), flush=True)
     if args.json:
         with open(args.json, "w") as f:
-            json.dump({"device": args.device, "us": results}, f, indent=1)
+            json.dump({"device": args.device, "python": platform.python_version(), "us": results}, f, indent=1)
             f.write("\n")
 
 
