@@ -192,7 +192,9 @@ std::string legend_svg() {
   return s;
 }
 
-// Centred, over about a fortieth of the run; the window shrinks at both ends so that the curve neither lags nor stops short.
+}  // namespace
+
+// The window shrinks at both ends so that the curve neither lags nor stops short.
 std::vector<Metric> running_mean(const std::vector<Metric>& metrics) {
   std::vector<double> sums{0};
   std::vector<size_t> counts{0};
@@ -210,8 +212,6 @@ std::vector<Metric> running_mean(const std::vector<Metric>& metrics) {
   }
   return smooth;
 }
-
-}  // namespace
 
 std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string& title) {
   const Axes a = fit(metrics);

@@ -32,6 +32,9 @@ class MetricsFile {
   std::vector<Metric> all_;
 };
 
+// The losses as a running mean, centred, over about a fortieth of the run.
+std::vector<Metric> running_mean(const std::vector<Metric>& metrics);
+
 std::string metric_line(const Metric& m);
 // A self-contained SVG picture: the training loss (thin as measured, thick as a running mean) and the validation loss.
 std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string& title);

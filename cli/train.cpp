@@ -16,6 +16,7 @@
 #include "pyflame/io/atomic_file.h"
 #include "pyflame/nn/gpt_trainer.h"
 #include "pyflame/runtime/device.h"
+#include "train_report.h"
 
 namespace pyflame::cli {
 
@@ -166,7 +167,8 @@ class TrainingRun {
         trainer_(std::move(trainer)),
         metrics_((fs::path(s.out) / "metrics.jsonl").string(), trainer_->steps_done()),
         progress_(s.train.steps),
-        first_step_(trainer_->steps_done()) {
+        first_step_(trainer_->steps_done()),
+        profile_(s.train.steps - trainer_->steps_done()) {
     for (const Metric& m : metrics_.all()) {
       if (m.val_loss) val_loss_ = *m.val_loss;
     }
@@ -175,7 +177,9 @@ class TrainingRun {
   int run() {
     start_ = interval_start_ = Clock::now();
     while (trainer_->steps_done() < s_.train.steps && !interrupted()) {
+      profile_.before_step();
       const Tensor loss = trainer_->step();
+      profile_.after_step();
       const int64_t step = trainer_->steps_done();
       Metric metric;
       metric.step = step;
@@ -185,6 +189,7 @@ class TrainingRun {
       const bool evaluate = last || step % s_.eval_interval == 0;
       const bool save = last || step % s_.checkpoint_interval == 0;
       const bool read = evaluate || save || step % s_.log_interval == 0;
+      if (evaluate || save) profile_.interrupt();
       if (read) read_losses();
       if (evaluate) {
         val_loss_ = trainer_->evaluate();
@@ -249,6 +254,14 @@ class TrainingRun {
     write_file_atomically("loss curve", (fs::path(s_.out) / "loss.svg").string(),
                           loss_curve_svg(metrics_.all(), fmt::format("GPT: {} layers, {} heads, width {}, context {}",
                                                                      m.n_layer, m.n_head, m.n_embd, m.block_size)));
+    write_report();
+  }
+
+  void write_report() {
+    const bool done = saved_ == s_.train.steps;
+    const RunStatus status = done ? RunStatus::finished : interrupted() ? RunStatus::interrupted : RunStatus::running;
+    write_run_report({s_.out, s_.data, s_.device, first_step_, seconds_since(start_), status}, *trainer_,
+                     metrics_.all(), profile_);
   }
 
   std::string status() const {
@@ -262,19 +275,21 @@ class TrainingRun {
 
   int finish() {
     const bool stopped = trainer_->steps_done() < s_.train.steps;
+    profile_.interrupt();
     if (stopped && saved_ != trainer_->steps_done()) save_checkpoint();
+    else if (stopped) write_report();
     progress_.finish();
     const std::string out = s_.out;
     if (stopped) {
-      fmt::print(
-          stderr,
-          "pyflame: interrupted at step {}; the checkpoint is saved; to go on: pyflame train gpt --out {} --resume\n",
-          trainer_->steps_done(), out);
+      fmt::print(stderr,
+                 "pyflame: interrupted at step {}; the checkpoint is saved, and {}/report.html; to go on: pyflame "
+                 "train gpt --out {} --resume\n",
+                 trainer_->steps_done(), out, out);
       return kInterrupted;
     }
     fmt::print("done        {} steps in {}; validation loss {:.4f}\n", trainer_->steps_done() - first_step_,
                format_duration(seconds_since(start_)), val_loss_);
-    fmt::print("written     {0}/{1}, {0}/metrics.jsonl, {0}/loss.svg\n", out, kCheckpointName);
+    fmt::print("written     {0}/{1}, {0}/metrics.jsonl, {0}/loss.svg, {0}/report.html\n", out, kCheckpointName);
     return kOk;
   }
 
@@ -286,6 +301,7 @@ class TrainingRun {
   std::vector<Metric> ready_;
   Clock::time_point start_, interval_start_;
   int64_t first_step_, saved_ = 0;
+  StepProfile profile_;
   double shown_loss_ = NAN, val_loss_ = NAN, tokens_per_s_ = 0;
 };
 
@@ -371,7 +387,7 @@ void add_train(CLI::App& app, Run& run) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   option("data", s->data, "Text: a file, or a folder of source and text files");
-  option("out", s->out, "Folder of the run: checkpoint, metrics.jsonl, loss.svg")->required();
+  option("out", s->out, "Folder of the run: checkpoint, metrics.jsonl, loss.svg, report.html")->required();
   option("device", s->device, "Where it runs: cpu, rocm, rocm:1, cuda, ...");
   option("steps", s->train.steps, "Updates in all");
   option("batch_size", s->train.batch_size, "Rows a batch");

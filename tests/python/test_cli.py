@@ -117,7 +117,17 @@ def test_train_and_generate(run, text, tmp_path):
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert all(m["lr"] > 0 and m["tokens_per_s"] > 0 for m in lines)
     assert ElementTree.parse(out / "loss.svg").getroot().tag.endswith("svg")
-    assert sorted(p.name for p in out.iterdir()) == ["checkpoint.safetensors", "loss.svg", "metrics.jsonl"]
+    assert sorted(p.name for p in out.iterdir()) == ["checkpoint.safetensors", "loss.svg", "metrics.jsonl", "report.html", "trace.json"]
+    page = (out / "report.html").read_text()
+    assert f"Validation loss {lines[-1]['val_loss']:.4f} after 30 steps" in page and page.count('<svg class="chart') == 3
+    assert not re.search(r'(?:src|href)="(?!#)|url\(|https?://', page.replace('xmlns="http://www.w3.org/2000/svg"', "")), "it loads nothing"
+    # Where the time went: the shares of the recorded steps are all of it.
+    profiled = page[page.index('id="time"') : page.index('id="memory"')]
+    assert "Of 5 training steps that were recorded" in profiled and "GEMM" in profiled and "adam_step" in profiled and "between steps" in profiled
+    kinds = [float(x) for x in re.findall(r"<b>(\d+\.\d) %</b>", profiled)]
+    assert len(kinds) >= 4 and abs(sum(kinds) - 100) < 0.5
+    report = json.loads(run("report", out / "trace.json", "--json").stdout)
+    assert report["format"] == "PyFlame trace" and report["time"]["steps"]["count"] == 5
 
     g = run("generate", "--checkpoint", out, "--prompt", "line", "--max-tokens", 40)
     assert g.stdout.startswith("line") and len(g.stdout) == 4 + 40 + 1
@@ -201,11 +211,27 @@ def test_interrupt_saves_and_resume_is_bit_identical(program, run, text, tmp_pat
     done = len(metrics(out))
     assert 1 <= done < 2000, "the run was over before the signal; it has to be longer"
     assert f"interrupted at step {done}" in err and "--resume" in err
+    page = (out / "report.html").read_text()
+    assert f"Interrupted at step {done} of 2000" in page and f"pyflame train gpt --out {out} --resume" in page
     run("train", "gpt", "--out", out, "--resume")
     run("train", "gpt", "--data", text, "--out", whole, *options, 2000)
+    page = (out / "report.html").read_text()
+    assert "after 2000 steps" in page and "since it was resumed" in page and "--resume" not in page
     strip = lambda lines: [{k: v for k, v in m.items() if k != "tokens_per_s"} for m in lines]
     assert strip(metrics(out)) == strip(metrics(whole))
     assert (out / "checkpoint.safetensors").read_bytes()[8:] == (whole / "checkpoint.safetensors").read_bytes()[8:]
+
+
+def test_report_of_short_runs_and_strange_names(run, tmp_path):
+    data = tmp_path / "<b>&.txt"
+    data.write_text("".join(f"line {i}\n" for i in range(100)))
+    for steps in (1, 3, 12):
+        out = tmp_path / f"run{steps}"
+        run("train", "gpt", "--data", data, "--out", out, *TINY, "--steps", steps, "--eval_interval", 2)
+        page = (out / "report.html").read_text()
+        assert f"after {steps} steps" in page and "&lt;b&gt;&amp;.txt" in page and "<b>&" not in page
+        recorded = int(re.search(r"Of (\d+) training step", page)[1])
+        assert 1 <= recorded <= min(steps, 5)
 
 
 def test_full_disk_keeps_the_checkpoint(program, run, text, tmp_path):

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/autograd/autograd.h"
+#include "pyflame/base/events.h"
 
 namespace pyflame::nn {
 
@@ -149,7 +150,10 @@ Tensor GptTrainer::step() {
   const int64_t n = options_.gradient_accumulation_steps;
   Tensor total;
   for (int64_t micro = 0; micro < n; ++micro) {
-    const auto [x, y] = dataset_.batch(options_.seed, data::Stream::train, step_ * n + micro, options_.batch_size);
+    const auto [x, y] = [&] {
+      const events::Scope log(events::Kind::Range, "next batch");
+      return dataset_.batch(options_.seed, data::Stream::train, step_ * n + micro, options_.batch_size);
+    }();
     Tensor loss = model_->loss(x, y);
     if (n > 1) loss = div(loss, static_cast<double>(n));
     autograd::backward({loss});

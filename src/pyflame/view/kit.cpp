@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "pyflame/base/embedded.h"
@@ -136,6 +137,25 @@ Html gauge(std::string_view label, double fraction, std::string_view value, std:
 
 Html swatch(int color) {
   return tag("span", {{"class", fmt::format("swatch c{}", std::clamp(color, 0, 11))}, {"aria-hidden", "true"}});
+}
+
+int color_of(std::string_view work) {
+  constexpr std::array<std::pair<std::string_view, int>, 13> kColors = {{{"GEMM", 0},
+                                                                         {"convolution", 1},
+                                                                         {"attention", 2},
+                                                                         {"normalisation", 3},
+                                                                         {"elementwise", 4},
+                                                                         {"reduction", 5},
+                                                                         {"memory", 6},
+                                                                         {"communication", 7},
+                                                                         {"other", 8},
+                                                                         {"data", 9},
+                                                                         {"idle", 10},
+                                                                         {"launch-bound", 11},
+                                                                         {"between steps", 11}}};
+  for (const auto& [name, color] : kColors)
+    if (name == work) return color;
+  return 8;
 }
 
 Html stacked(std::string_view title, const std::vector<Share>& shares) {

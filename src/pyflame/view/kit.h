@@ -54,6 +54,8 @@ struct Share {
 };
 Html stacked(std::string_view title, const std::vector<Share>& shares);
 Html swatch(int color);
+// One colour per kind of work ("GEMM", "idle") on every page.
+int color_of(std::string_view work);
 
 struct Cell {
   Html content;

@@ -9,5 +9,6 @@ namespace pyflame::view {
 std::string doctor_page(const nlohmann::json& document);   // "pyflame.doctor/1"
 std::string inspect_page(const nlohmann::json& document);  // "pyflame.inspect/1"
 std::string report_page(const nlohmann::json& document);   // "pyflame.report/1"
+std::string train_page(const nlohmann::json& document);    // "pyflame.train/1"
 
 }  // namespace pyflame::view

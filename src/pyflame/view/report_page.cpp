@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,24 +15,6 @@ namespace pyflame::view {
 namespace {
 
 constexpr size_t kKernels = 500, kNumbered = 15, kTuned = 2000, kEvents = 40000, kTracks = 32;
-
-// One colour per kind of work on every page.
-int color_of(std::string_view category) {
-  constexpr std::array<std::pair<std::string_view, int>, 11> kColors = {{{"GEMM", 0},
-                                                                         {"convolution", 1},
-                                                                         {"attention", 2},
-                                                                         {"normalisation", 3},
-                                                                         {"elementwise", 4},
-                                                                         {"reduction", 5},
-                                                                         {"memory", 6},
-                                                                         {"communication", 7},
-                                                                         {"other", 8},
-                                                                         {"idle", 10},
-                                                                         {"launch-bound", 11}}};
-  for (const auto& [name, color] : kColors)
-    if (name == category) return color;
-  return 8;
-}
 
 std::string time_text(const Json& value, std::string_view path) {
   const double us = num(value, path);

@@ -29,7 +29,8 @@ struct Tool {
 const std::vector<Tool>& tools() {
   static const std::vector<Tool> kTools = {{"doctor", doctor_page, samples::doctor()},
                                            {"inspect", inspect_page, samples::inspect()},
-                                           {"report", report_page, samples::report()}};
+                                           {"report", report_page, samples::report()},
+                                           {"train", train_page, samples::train()}};
   return kTools;
 }
 

@@ -232,4 +232,44 @@ inline json report() {
           {"problems", json::array({{{"where", "trace.json"}, {"what", "cut"}}})}};
 }
 
+inline json train() {
+  json curve = json::array(), few = json::array();
+  for (int i = 1; i <= 300; ++i) curve.push_back({i, 4.0 / i + 1});
+  for (int i = 50; i <= 300; i += 50) few.push_back({i, 4.1 / i + 1});
+  return {
+      {"schema", "pyflame.train/1"},
+      {"name", "run"},
+      {"status", "interrupted"},
+      {"headline", "Interrupted at step 300 of 500; validation loss 1.0137"},
+      {"subline", "GPT with 1M parameters on text.txt"},
+      {"steps_done", 300},
+      {"steps", 500},
+      {"resumed_at", 100},
+      {"duration", "2:41"},
+      {"median_tokens_per_s", 50000},
+      {"last", {{"loss", 1.01}, {"val_loss", 1.0137}}},
+      {"best", {{"step", 300}, {"val_loss", 1.0137}}},
+      {"curves", {{"loss", curve}, {"loss_mean", curve}, {"val_loss", few}, {"lr", curve}, {"tokens_per_s", curve}}},
+      {"profile",
+       {{"count", 5},
+        {"wall_us", 50000},
+        {"waited", true},
+        {"categories", json::array({{{"name", "GEMM"}, {"share", 0.6}, {"us", 6000}},
+                                    {{"name", "between steps"}, {"share", 0.4}, {"us", 4000}}})},
+        {"steps", json::array({{{"name", "onednn.sgemm matmul+add"},
+                                {"kind", "GEMM"},
+                                {"share", 0.6},
+                                {"us", 6000},
+                                {"calls", 12},
+                                {"mean_us", 500}}})}}},
+      {"memory",
+       {{"peak_allocated", 1 << 30},
+        {"allocated", 1 << 29},
+        {"arena", 1 << 20},
+        {"peak_resident", int64_t{3} << 30},
+        {"total", int64_t{16} << 30}}},
+      {"run", json::array({{"Data", "text.txt"}, {"Seed", "1337"}})},
+      {"resume", "pyflame train gpt --out run --resume"}};
+}
+
 }  // namespace pyflame::view::samples
