@@ -137,7 +137,8 @@ def architectures(pyflame):
 
 def known(name, gfx):
     """Whether rules.json names the kernel's spills on this architecture as a debt (or a kernel that is not used there)."""
-    return any(fnmatch.fnmatchcase(name, pattern) and gfx in archs for pattern, archs in RULES["known"].items())
+    return any(fnmatch.fnmatchcase(name, pattern) and any(fnmatch.fnmatchcase(gfx, a) for a in archs)
+               for pattern, archs in RULES["known"].items())
 
 
 def never(figures):

@@ -211,6 +211,18 @@ TEST_P(OnGpuMatmulOf, BatchesViewsAndOddPointers) {
   expect_same(matmul(none, empty({0, 5}, d, gpu_)), zeros({4, 5}, d, Device{}), "empty sum");
 }
 
+// As many as keep a GPU busy: large tiles, whose results are stored several at once, but for those at an edge and for rows of an odd length.
+TEST_P(OnGpuMatmulOf, LargeTilesWithEdges) {
+  const DType d = GetParam();
+  for (const int64_t n : {136, 72, 70}) {
+    const Tensor a = numbers({128, 40, 48}, d, 1), b = numbers({128, 48, n}, d, 2), c = numbers({128, 40, n}, d, 3);
+    const Tensor ga = to_device(a, gpu_), gb = to_device(b, gpu_), gc = to_device(c, gpu_);
+    expect_same(matmul(ga, gb), matmul(a, b), fmt::format("{} columns", n));
+    if (is_float(d))
+      expect_same(relu(add(matmul(ga, gb), gc)), relu(add(matmul(a, b), c)), fmt::format("{} columns, epilogue", n));
+  }
+}
+
 TEST_F(OnGpuMatmul, MoreBatchesThanAGridHas) {
   const Tensor many = numbers({33000, 2, 3}, DType::float32, 4);
   const Tensor on_gpu = to_device(many, gpu_);

@@ -33,7 +33,7 @@ class GpuProblems {
   }
 
   // All elementwise ops of a class, one after the other, as one group.
-  GpuProblem chain(OpClass cls) {
+  GpuProblem chain(OpClass cls, OpId begin = OpId{0}, OpId end = OpId{kNumOps}) {
     const Dims shape{64, 1000};
     GpuProblem all;
     all.graph.device = {type_, 0};
@@ -46,7 +46,7 @@ class GpuProblems {
       all.group.roles.push_back(Role::Map);
       all.graph.nodes.push_back(std::move(n));
     };
-    for (int i = 0; i < kNumOps; ++i) {
+    for (auto i = static_cast<int>(begin); i < static_cast<int>(end); ++i) {
       const auto op = static_cast<OpId>(i);
       if (op_info(op).cls != cls) continue;
       Node n = elementwise_node(op, shape);

@@ -111,12 +111,14 @@ TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
       for (const gpu::LoopKernel& k : gpu::plan_loop(p.problem(), vectors).kernels) texts.push_back(k.source);
     for (const std::string& text : texts) dump.write(name, {text}, d);
   };
-  for (const DType d : kFloats)
-    for (const auto& [name, cls] : {std::pair{"loop_sources", OpClass::Source},
-                                    {"loop_unary", OpClass::Unary},
-                                    {"loop_binary", OpClass::Binary},
-                                    {"loop_ternary", OpClass::Ternary}})
-      write(name, GpuProblems(DeviceType::rocm, d).chain(cls), d);
+  for (const DType d : kFloats) {
+    const auto problems = [d] { return GpuProblems(DeviceType::rocm, d); };
+    write("loop_sources", problems().chain(OpClass::Source), d);
+    write("loop_unary", problems().chain(OpClass::Unary), d);
+    write("loop_binary", problems().chain(OpClass::Binary, OpId{0}, OpId::eq), d);
+    write("loop_relations", problems().chain(OpClass::Binary, OpId::eq), d);
+    write("loop_ternary", problems().chain(OpClass::Ternary), d);
+  }
   for (int i = 0; i < kNumOps; ++i) {
     const auto op = static_cast<OpId>(i);
     if (op_info(op).cls != OpClass::Reduce) continue;

@@ -147,14 +147,17 @@ std::string join_source(DType d) {
       fmt::format("(const pf::C<{0}>* slices, {0}* c, pf::Conv p) {{ pf::conv_join<{0}>(slices, c, p); }}",
                   stored_type(d)));
 }
-std::string direct_source(DType d, bool weight, const OutText& out) {
-  return kernel_source({"conv/conv.h"}, kFlatThreads,
-                       weight ? fmt::format("(const {0}* a, const {0}* b, {0}* c, pf::Conv p) {{ "
-                                            "pf::conv_direct_weight<{0}, {1}>(a, b, c, p); }}",
-                                            stored_type(d), kFlatThreads)
-                              : fmt::format("(const {0}* a, const {0}* b, {0}* c, pf::Conv p{1}) {{ {2} "
-                                            "pf::conv_direct<{0}>(a, b, p, out); }}",
-                                            stored_type(d), out.parameters, out.make));
+std::string direct_source(DType d, ConvFace face, const OutText& out) {
+  const std::string body =
+      face == ConvFace::weight
+          ? fmt::format(
+                "(const {0}* a, const {0}* b, {0}* c, pf::Conv p) {{ pf::conv_direct_weight<{0}, {1}>(a, b, c, p); }}",
+                stored_type(d), kFlatThreads)
+          : fmt::format(
+                "(const {0}* a, const {0}* b, {0}* c, pf::Conv p{1}) {{ {2} pf::conv_direct<{0}, {3}>(a, b, p, out); "
+                "}}",
+                stored_type(d), out.parameters, out.make, face == ConvFace::image);
+  return kernel_source({"conv/conv.h"}, kFlatThreads, body);
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -267,8 +270,7 @@ class Direct final : public Executable {
   explicit Direct(const Problem& p)
       : case_(p),
         output_(p),
-        kernel_(p.graph.device.type, kFlatThreads,
-                direct_source(case_.dtype, case_.face == ConvFace::weight, output_.text(case_.dtype))),
+        kernel_(p.graph.device.type, kFlatThreads, direct_source(case_.dtype, case_.face, output_.text(case_.dtype))),
         shape_(case_.kernel_case()) {}
   void run(const RunContext& ctx) override {
     const int64_t n = case_.made().numel();
@@ -430,8 +432,11 @@ std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
     const std::string face = weight ? "_weight" : "";
     all.emplace_back("conv" + face + "_small", tile_source(dtype, weight, kSmall, plain));
     if (dtype != DType::float64) all.emplace_back("conv" + face + "_large", tile_source(dtype, weight, kLarge, plain));
-    all.emplace_back("conv" + face + "_direct", direct_source(dtype, weight, plain));
   }
+  for (const auto& [name, face] : {std::pair{"conv_direct", ConvFace::result},
+                                   {"conv_image_direct", ConvFace::image},
+                                   {"conv_weight_direct", ConvFace::weight}})
+    all.emplace_back(name, direct_source(dtype, face, plain));
   if (dtype_size(dtype) == 2)
     for (const int rows : {64, 128})
       for (const ConvFace face : {ConvFace::result, ConvFace::image, ConvFace::weight})

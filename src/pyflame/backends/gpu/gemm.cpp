@@ -46,11 +46,23 @@ Output::Output(const Problem& p) : space_(p.root().outs[0].shape), dtype_(p.root
   // The product is rounded to its own type before anything is computed with it.
   body_ = fmt::format("const pf::C<{0}> v0 = pf::as<{0}>(x); ", stored_type(p.root().outs[0].dtype));
   for (size_t i = 1; i < p.size(); ++i) body_ += expressions.declare(i) + " ";
+  many_body_ = body_;
+  many_ = p.size() == 1 ? 8 : 4;  // what is done with an element is in the code as often
+  bool many = true;
   for (size_t i = 0; i < p.size(); ++i) {
     if (!expressions.stored(i)) continue;
     const Operand& o = p.node(i).outs[0];
-    body_ += fmt::format("pf::store(({}*){} + ({}), v{}); ", stored_type(o.dtype), pointer(o), address(o), i);
+    const std::string type = stored_type(o.dtype), to = fmt::format("({}*){} + ({})", type, pointer(o), address(o));
+    body_ += fmt::format("pf::store({}, v{}); ", to, i);
+    many_body_ += fmt::format("pf::store(&y{0}[i], v{0}); ", i);
+    many_vectors_ += fmt::format("pf::Vec<{}, kMany> y{}; ", type, i);
+    many_stores_ += fmt::format("pf::store_vec({}, y{}); ", to, i);
+    many_whole_ += fmt::format("(pf::u64){} % (kMany * sizeof({})) == 0 && ", pointer(o), type);
+    const Dims strides = broadcast_strides(o.shape, o.strides, space_);
+    for (int d = 0; d + 1 < space_.size(); ++d) many &= space_[d] == 1 || strides[d] % many_ == 0;
+    many &= strides.back() == 1;
   }
+  if (!many) many_ = 1;
   params_ = expressions.params();
   params_text_ = expressions.arguments();
 }
@@ -109,7 +121,7 @@ std::string Output::parameters() const {
   return text;
 }
 
-std::string Output::text(bool swapped) const {
+std::string Output::text(bool swapped, bool many) const {
   std::string members, values;
   const auto member = [&](const char* type, const std::string& name) {
     members += fmt::format("{} {}; ", type, name);
@@ -118,6 +130,17 @@ std::string Output::text(bool swapped) const {
   for (size_t i = 0; i < bindings_.size(); ++i) member("void*", fmt::format("e{}", i));
   for (size_t i = 0; i < numbers_.size(); ++i) member("long long", fmt::format("q{}", i));
   for (size_t i = 0; i < params_.size(); ++i) member(params_[i].real ? "double" : "long long", fmt::format("p{}", i));
+  if (many)
+    members +=
+        many_ == 1
+            ? "enum { kMany = 1 }; "
+            : fmt::format(
+                  "enum {{ kMany = {0} }}; PF_DEVICE bool whole() const {{ return {1}true; }}\n"
+                  "PF_DEVICE void many(pf::i64 z, pf::i64 row, pf::i64 first, const pf::Vec<pf::C<{2}>, {0}>& xs) "
+                  "const {{ (void)z, (void)row; {3}\n#pragma unroll\nfor (int i = 0; i < kMany; ++i) {{ const "
+                  "pf::i64 col = first + i; (void)col; const pf::C<{2}> x = xs[i]; {4}}}\n"
+                  "const pf::i64 col = first; (void)col; {5}}}\n",
+                  many_, many_whole_, stored_type(dtype_), many_vectors_, many_body_, many_stores_);
   return fmt::format(
       "struct Out {{ {}PF_DEVICE void operator()(pf::i64 z, pf::i64 {}, pf::i64 {}, pf::C<{}> x) const {{ (void)z, "
       "(void)row, (void)col; {}}} }}; const Out out = {{{}}};",

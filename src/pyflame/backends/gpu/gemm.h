@@ -42,8 +42,9 @@ class Output {
   // "void* e0, …" with a leading comma.
   std::string parameters() const;
   // Statements that make `out`, called with (z, row, col, x), or with `swapped` (z, col, row, x). z counts the output's batch dims in
-  // row-major order.
-  std::string text(bool swapped) const;
+  // row-major order. Without `swapped` and where results are neighbours along a row, also out.many(z, row, col, xs) for kMany neighbours,
+  // which stores each result at once; out.whole() says that it may (pointers are aligned; col is a multiple of kMany).
+  std::string text(bool swapped, bool many = false) const;
   void append(Arguments& arguments, const RunContext& ctx);
 
  private:
@@ -52,6 +53,9 @@ class Output {
   Dims space_;
   DType dtype_;
   std::string body_, params_text_;
+  // For many(): as body_, but into vectors y<i>; the vectors; their stores; what must be aligned.
+  std::string many_body_, many_vectors_, many_stores_, many_whole_;
+  int many_ = 1;
   std::vector<int32_t> bindings_;
   std::vector<int64_t> numbers_;
   std::vector<Expressions::ParamUse> params_;

@@ -138,17 +138,18 @@ class OwnProduct : public Executable {
   }
   // The kernel `call`s, whose last argument is `out`. swapped: (line, vector) are (col, row).
   std::string source(std::initializer_list<const char*> files, const std::string& shape, const std::string& call,
-                     bool swapped) const {
+                     bool swapped, bool many = false) const {
     std::string out, parameters;
     if (splits_ > 1) {
       out = fmt::format(
           "struct Out {{ pf::C<{0}>* parts; pf::i64 m, n; PF_DEVICE void operator()(pf::i64 z, pf::i64 {1}, pf::i64 "
           "{2}, pf::C<{0}> x) "
-          "const {{ parts[(z * m + row) * n + col] = x; }} }}; const Out out = {{(pf::C<{0}>*)parts, rows, cols}};",
+          "const {{ parts[(z * m + row) * n + col] = x; }} enum {{ kMany = 1 }}; }}; const Out out = "
+          "{{(pf::C<{0}>*)parts, rows, cols}};",
           stored_, swapped ? "col" : "row", swapped ? "row" : "col");
       parameters = ", void* parts, pf::i64 rows, pf::i64 cols";
     } else {
-      out = output_.text(swapped);
+      out = output_.text(swapped, many);
       parameters = output_.parameters();
     }
     return kernel_source(files, kThreads,
@@ -239,7 +240,7 @@ class TileProduct final : public OwnProduct {
                                          units_ ? "matmul_units" : "matmul_tile", stored_, plan_.tile.rows,
                                          plan_.tile.cols, plan_.tile.depth, plan_.tile.rest, kThreads, side_a_.along,
                                          side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
-    if (units_) return source({"device/mma.h", "matmul/tile.h", "matmul/units.h"}, "MatmulShape", call, false);
+    if (units_) return source({"device/mma.h", "matmul/tile.h", "matmul/units.h"}, "MatmulShape", call, false, true);
     return source({"matmul/tile.h"}, "MatmulShape", call, false);
   }
   std::string best_text() const { return text(side_a_.vectors, side_b_.vectors); }

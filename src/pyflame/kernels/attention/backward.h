@@ -134,7 +134,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(ks + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
-        settle();
+        settle_if_narrow();
         const typename M::B x = M::load_b_t(qs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
@@ -180,7 +180,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
         for (int d = 0; d < kWidthBlocks; ++d) {
-          settle();
+          settle_if_narrow();
           const typename M::B x = M::load_b(gs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(sums_v[t][d], a[t], x);
@@ -196,7 +196,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(vs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int n = 0; n < kSteps; ++n) {
-          settle();
+          settle_if_narrow();
           const typename M::B x = M::load_b_t(gs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(g[t][n], a[t], x);
@@ -219,7 +219,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
         for (int d = 0; d < kWidthBlocks; ++d) {
-          settle();
+          settle_if_narrow();
           const typename M::B x = M::load_b(qs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(sums_k[t][d], a[t], x);
@@ -325,7 +325,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(qs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
-        settle();
+        settle_if_narrow();
         const typename M::B x = M::load_b_t(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
@@ -338,7 +338,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(gs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
-        settle();
+        settle_if_narrow();
         const typename M::B x = M::load_b_t(vs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(g[t][n], a[t], x);
@@ -382,7 +382,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
       for (int d = 0; d < kWidthBlocks; ++d) {
-        settle();
+        settle_if_narrow();
         const typename M::B x = M::load_b(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(sums[t][d], a[t], x);

@@ -205,8 +205,9 @@ PF_DEVICE void conv_join(const C<S>* slices, S* c, const Conv& p) {
   }
 }
 
-// Few channels in a group (depthwise): a thread for each element of the result, which is made by a handful of products.
-template <class S, class Out>
+// Few channels in a group (depthwise): a thread for each element of the result, which is made by a handful of products. kBackward: the case's
+// `backward`, known when the kernel is compiled, since numbers for both directions are more than there are scalar registers.
+template <class S, bool kBackward, class Out>
 PF_DEVICE void conv_direct(const S* weight, const S* read, const Conv& p, const Out& out) {
   const i64 plane = (i64)p.made_h * p.made_w, channels = (i64)p.groups * p.made_channels;
   const i64 count = p.images * channels * plane;
@@ -220,13 +221,13 @@ PF_DEVICE void conv_direct(const S* weight, const S* read, const Conv& p, const 
     const S* plane0 = read + n * p.read.n + g * p.read_channels * p.read.c;
     C<S> sum = 0;
     for (int kh = 0; kh < p.kernel_h; ++kh) {
-      const int up = p.backward ? ih + p.pad_h - kh * p.dilation_h : ih * p.stride_h - p.pad_h + kh * p.dilation_h;
-      const int h = p.backward ? up / p.stride_h : up;
-      if (up < 0 || h >= p.read_h || (p.backward && up % p.stride_h != 0)) continue;
+      const int up = kBackward ? ih + p.pad_h - kh * p.dilation_h : ih * p.stride_h - p.pad_h + kh * p.dilation_h;
+      const int h = kBackward ? up / p.stride_h : up;
+      if (up < 0 || h >= p.read_h || (kBackward && up % p.stride_h != 0)) continue;
       for (int kw = 0; kw < p.kernel_w; ++kw) {
-        const int along = p.backward ? iw + p.pad_w - kw * p.dilation_w : iw * p.stride_w - p.pad_w + kw * p.dilation_w;
-        const int w = p.backward ? along / p.stride_w : along;
-        if (along < 0 || w >= p.read_w || (p.backward && along % p.stride_w != 0)) continue;
+        const int along = kBackward ? iw + p.pad_w - kw * p.dilation_w : iw * p.stride_w - p.pad_w + kw * p.dilation_w;
+        const int w = kBackward ? along / p.stride_w : along;
+        if (along < 0 || w >= p.read_w || (kBackward && along % p.stride_w != 0)) continue;
         for (int c = 0; c < p.read_channels; ++c)
           sum = conv_fma(load(plane0 + c * p.read.c + h * p.read.h + w * p.read.w),
                          load(row + c * p.weight.c + kh * p.weight.h + kw * p.weight.w), sum);

@@ -70,11 +70,9 @@ PF_DEVICE float fast_exp2(float x) {
 #endif
 }
 
-// Nothing is moved across this by compilers that would otherwise fetch all of an unrolled loop's operands first, and spill them.
-PF_DEVICE void settle() {
-#if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
-  if (kWave == 32) __builtin_amdgcn_sched_barrier(0);
-#endif
+// Waves of 32 hold twice as much of a tile in a lane.
+PF_DEVICE void settle_if_narrow() {
+  if (kWave == 32) settle();
 }
 
 #if defined(PF_MATRIX_LINES)

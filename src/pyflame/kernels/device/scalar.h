@@ -462,6 +462,11 @@ PF_DEVICE T where(u8 condition, T a, T b) {
 // --- random numbers: Philox4x32-10, the mapping of base/philox.h
 struct Words {
   u32 w[4];
+  // Word i % 4, by choices: an index that is not known makes of the words an array in memory.
+  PF_DEVICE u32 at(u64 i) const {
+    const u32 low = i & 1 ? w[1] : w[0], high = i & 1 ? w[3] : w[2];
+    return i & 2 ? high : low;
+  }
 };
 PF_DEVICE Words philox(u64 seed, u64 offset, u64 block) {
   u32 c0 = (u32)offset, c1 = (u32)(offset >> 32), c2 = (u32)block, c3 = (u32)(block >> 32), k0 = (u32)seed,
@@ -481,19 +486,19 @@ PF_DEVICE u64 philox64(u64 seed, u64 offset, u64 i) {
 template <class S>
 struct Uniform {  // float32
   static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
-    return (float)(philox(seed, offset, i / 4).w[i % 4] >> 8) * 5.9604644775390625e-08f;
+    return (float)(philox(seed, offset, i / 4).at(i) >> 8) * 5.9604644775390625e-08f;
   }
 };
 template <>
 struct Uniform<f16> {
   static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
-    return (float)(philox(seed, offset, i / 4).w[i % 4] >> 21) * 4.8828125e-04f;
+    return (float)(philox(seed, offset, i / 4).at(i) >> 21) * 4.8828125e-04f;
   }
 };
 template <>
 struct Uniform<bf16> {
   static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
-    return (float)(philox(seed, offset, i / 4).w[i % 4] >> 24) * 3.90625e-03f;
+    return (float)(philox(seed, offset, i / 4).at(i) >> 24) * 3.90625e-03f;
   }
 };
 template <>
@@ -507,7 +512,7 @@ struct Normal {
   static PF_DEVICE float at(u64 seed, u64 offset, u64 i) {
     const u64 pair = i / 2;
     const Words w = philox(seed, offset, pair / 2);
-    const u32 a = w.w[2 * (pair % 2)], b = w.w[2 * (pair % 2) + 1];
+    const u32 a = pair & 1 ? w.w[2] : w.w[0], b = pair & 1 ? w.w[3] : w.w[1];
     const float u = (float)((a >> 8) + 1) * 5.9604644775390625e-08f,
                 turn = (float)(b >> 8) * 1.1920928955078125e-07f;  // in units of pi
     const float r = m_sqrt(-2 * m_log(u));

@@ -35,6 +35,21 @@ PF_DEVICE u32 word_of_lane(u32 x, int from) { return __shfl_sync(0xffffffffu, x,
 PF_DEVICE u64 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 #endif
 
+// Nothing is moved across this by compilers that would otherwise begin all of an unrolled loop's work first, and spill what it needs.
+PF_DEVICE void settle() {
+#if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
+  __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
+// x, of which compilers do not know that it is what it was: what is made of it is made here, and not before a loop that then has to keep it.
+PF_DEVICE int afresh(int x) {
+#if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
+  asm volatile("" : "+v"(x));
+#endif
+  return x;
+}
+
 PF_DEVICE int wave() { return (int)thread() / kWave; }
 
 // x of another lane. All lanes of the wave take part, and the lane named is one of them.

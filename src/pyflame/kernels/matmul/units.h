@@ -18,7 +18,7 @@ struct Stage {
   }
 };
 
-// kHigh x kLong: blocks of 16 x 16 that a wave computes side by side. out as in matmul_tile.
+// kHigh x kLong: blocks of 16 x 16 that a wave computes side by side. out as in matmul_tile, and for kMany neighbours.
 template <class S, int kRows, int kCols, int kDepth, int kHigh, int kLong, int kSlices, int kThreads, bool kAlongA,
           bool kAlongB, int kVecA, int kVecB, class Out>
 PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const Out& out) {
@@ -84,9 +84,11 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
               y[j] = kAlongB ? M::load_b_t(bs + (c + 16 * j) * StageB::kPitch + d, StageB::kPitch)
                              : M::load_b(bs + d * StageB::kPitch + c + 16 * j, StageB::kPitch);
 #pragma unroll
-            for (int i = 0; i < kHigh; ++i)
+            for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
               for (int j = 0; j < kLong; ++j) M::fma(sums[w][i][j], x[i], y[j]);
+              settle_if_narrow();
+            }
           }
         }
       }
@@ -122,19 +124,27 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
       float* mine = parts + wave() * 16 * kWidth;
 #pragma unroll
       for (int w = 0; w < kMine; ++w) {
-        const int part = wave() + w * kWaves;
+        const int part = afresh(wave() + w * kWaves), c0 = part % kAcross * kWidth;
+        bool together = false;
+        if constexpr (Out::kMany > 1) together = c0 + kWidth <= cols && out.whole();
 #pragma unroll
         for (int i = 0; i < kHigh; ++i) {
+          const int r0 = (part / kAcross * kHigh + i) * 16, sums_here = (rows - r0 < 16 ? rows - r0 : 16) * kWidth;
 #pragma unroll
           for (int j = 0; j < kLong; ++j)
 #pragma unroll
             for (int e = 0; e < M::kC; ++e) mine[M::row(e) * kWidth + j * 16 + M::col(e)] = sums[w][i][j].v[e];
           barrier();
+          if constexpr (Out::kMany > 1) {
+            if (together)
 #pragma unroll 1
-          for (int e = lane(); e < 16 * kWidth; e += kWave) {
-            const int r = (part / kAcross * kHigh + i) * 16 + e / kWidth, c = part % kAcross * kWidth + e % kWidth;
-            if (r < rows && c < cols) out(at, row0 + r, col0 + c, mine[e]);
+              for (int e = afresh(lane()) * Out::kMany; e < sums_here; e += kWave * Out::kMany)
+                out.many(at, row0 + r0 + e / kWidth, col0 + c0 + e % kWidth, load_vec<Out::kMany>(mine + e));
           }
+          if (!together)
+#pragma unroll 1
+            for (int e = afresh(lane()); e < sums_here; e += kWave)
+              if (c0 + e % kWidth < cols) out(at, row0 + r0 + e / kWidth, col0 + c0 + e % kWidth, mine[e]);
           barrier();
         }
       }

@@ -80,13 +80,15 @@ PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
   top = over_row<Higher, kThreads, kLanes>(top, shared);
   T sum = 0;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c)
+  for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) {
       const T less = part[c][j] - top, e = m_exp(less);
       sum += e;
       part[c][j] = kLog ? less : e;
     }
+    settle();  // each exponential holds two masks of lanes in scalar registers: not all of them at once
+  }
   sum = over_row<Sum, kThreads, kLanes>(sum, shared);
   const T last = kLog ? m_log(sum) : 1 / sum;
   S* to = y + (there ? p.y_rows.at(row) : 0);
