@@ -119,7 +119,8 @@ void bind_join(nb::module_& m) {
         return pad(x, pads, mode, value.value_or(Scalar(0.0)));
       },
       "input"_a, "pad"_a, "mode"_a = "constant", "value"_a.none() = nb::none(),
-      "The tensor with a border: (before, after) pairs from the last dim on; negative numbers crop. mode: 'constant'.");
+      "The tensor with a border: (before, after) pairs from the last dim on; negative numbers crop.\n"
+      "mode: 'constant', or of its own elements: 'reflect', 'replicate', 'circular'.");
   m.def(
       "broadcast_tensors",
       [](nb::args tensors) {

@@ -128,7 +128,7 @@ CASES = {
     "cat": (ValueError, r"cat: the shapes do not fit; got \(2, 3\) and \(4, 5\)", lambda x, y, r: pf.cat([x, y])),
     "stack": (ValueError, "stack: the shapes differ", lambda x, y, r: pf.stack([x, y])),
     "pad count": (ValueError, "pad: the padding does not fit the shape", lambda x, y, r: pf.pad(x, (1,))),
-    "pad mode": (NotImplementedError, "pad: this mode is not supported; got 'reflect'", lambda x, y, r: pf.pad(x, (1, 1), mode="reflect")),
+    "pad mode": (ValueError, "pad: mode 'reflect' does not fit; got padding .1, 3. for dim 1 of size 3; expected at most 2", lambda x, y, r: pf.pad(x, (1, 3), mode="reflect")),
     "tril": (ValueError, "tril: not a matrix", lambda x, y, r: pf.tril(ones(3))),
     # indexing
     "index": (IndexError, "index out of range; got 5; expected -2 <= index < 2", lambda x, y, r: x[5]),
@@ -206,6 +206,7 @@ CASES = {
     "cross_entropy weight of integers": (TypeError, "cross_entropy", lambda x, y, r: pf.cross_entropy(x, pf.tensor([0, 1]), pf.tensor([1, 2, 3]))),
     "nll_loss weight": (ValueError, "nll_loss: the weights do not fit the classes", lambda x, y, r: pf.nll_loss(x, pf.tensor([0, 1]), ones(1, 3))),
     "conv1d rank": (ValueError, "conv1d: wrong rank; got input .2, 3. and weight .4, 5.", lambda x, y, r: pf.conv1d(x, y)),
+    "Conv2d padding_mode": (ValueError, "Conv2d: no such padding_mode; got 'mirror'", lambda x, y, r: nn.Conv2d(1, 1, 3, padding_mode="mirror")),
     "Conv1d sizes": (TypeError, "kernel_size: not a size; got .2, 2.; expected an integer", lambda x, y, r: nn.Conv1d(1, 1, (2, 2))),
     "adaptive_avg_pool2d rank": (ValueError, "adaptive_avg_pool2d: wrong rank; got .2, 3.", lambda x, y, r: pf.adaptive_avg_pool2d(x, 1)),
     "adaptive_avg_pool2d of nothing": (ValueError, "adaptive_avg_pool2d: nothing to average; got output .0, 0.", lambda x, y, r: pf.adaptive_avg_pool2d(ones(1, 1, 2, 2), 0)),

@@ -404,6 +404,19 @@ def test_adaptive_windows_keep_what_is_not_finite_to_themselves():
     assert nn.AdaptiveAvgPool2d((None, 1))(pf.tensor(x)).shape == (1, 1, 5, 1)
 
 
+@pytest.mark.parametrize("mode,numpy_mode", [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")])
+def test_padding_modes(mode, numpy_mode):
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 6)).astype(np.float32)
+    np.testing.assert_array_equal(F.pad(pf.tensor(x), (2, 1, -1, 3), mode).numpy(), np.pad(x, ((0, 0), (0, 0), (0, 3), (2, 1)), mode=numpy_mode)[:, :, 1:])
+    same = F.pad(pf.tensor(x), (0, 0), mode)
+    assert same.tolist() == x.tolist()
+    conv = nn.Conv2d(3, 2, 3, padding=(1, 2), padding_mode=mode)
+    assert repr(conv).endswith(f"padding_mode={mode})")
+    close(conv(pf.tensor(x)), F.conv2d(pf.tensor(np.pad(x, ((0, 0), (0, 0), (1, 1), (2, 2)), mode=numpy_mode)), conv.weight, conv.bias).detach().numpy())
+    row = nn.Conv1d(3, 2, 3, padding="same", padding_mode=mode)
+    close(row(pf.tensor(x[:, :, 0])), F.conv1d(pf.tensor(np.pad(x[:, :, 0], ((0, 0), (0, 0), (1, 1)), mode=numpy_mode)), row.weight, row.bias).detach().numpy())
+
+
 def test_group_and_batch_norm():
     x = np.random.default_rng(0).standard_normal((3, 6, 5)).astype(np.float32)
     w, b = np.arange(1.0, 7).astype(np.float32), np.arange(6).astype(np.float32)

@@ -353,6 +353,8 @@ class Pool:
     """The workers of one loader; `ahead` batches of each are under way."""
 
     def __init__(self, loader, ahead, timeout, context):
+        if not hasattr(os, "memfd_create"):
+            raise NotImplementedError("DataLoader: this system has no memfd_create, which worker processes need; expected num_workers=0")
         n, forks = loader.num_workers, context.get_start_method() == "fork"
         self.broken, self._tag, self._ahead, self._timeout = False, 0, ahead, timeout
         self._processes, self._pipes, self._files = [], [], []
@@ -390,7 +392,7 @@ class Pool:
         w, p = ended[0]
         p.join()  # its files are closed a moment before it can be waited for
         if p.exitcode < 0:
-            how = f"signal {signal.Signals(-p.exitcode).name}"
+            how = f"signal {next((s.name for s in signal.Signals if s == -p.exitcode), -p.exitcode)}"
             hint = "the system kills processes when memory runs out: fewer workers or a smaller prefetch_factor need less"
         else:
             how = f"exit code {p.exitcode}"

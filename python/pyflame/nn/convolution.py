@@ -22,8 +22,9 @@ class _Conv(Module):
         _integers(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(f"{name}: groups must divide the channels; got in_channels {in_channels}, out_channels {out_channels}, groups {groups}")
-        if padding_mode != "zeros":
-            raise NotImplementedError(f"{name}: only padding_mode 'zeros' is available; got '{padding_mode}'")
+        if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
+            raise ValueError(f"{name}: no such padding_mode; got '{padding_mode}'; expected 'zeros', 'reflect', 'replicate' or 'circular'")
+        self.padding_mode = padding_mode
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.dilation = sizes(kernel_size, "kernel_size"), sizes(stride, "stride"), sizes(dilation, "dilation")
         if min(self.kernel_size + self.stride + self.dilation) < 1:
@@ -40,6 +41,12 @@ class _Conv(Module):
         self.register_parameter("bias", Parameter(_C.empty(out_channels, dtype=dtype, device=device)) if bias else None)
         self.reset_parameters()
 
+    def _padded(self, input):
+        """The input with its border, and the padding that is left to do."""
+        if self.padding_mode == "zeros":
+            return input, self.padding
+        return _C.pad(input, [p for p in reversed(self.padding) for _ in range(2)], self.padding_mode), (0,) * len(self.padding)
+
     def reset_parameters(self):
         init._fan_in_uniform_(self.weight, _fan_in(self.weight))
         if self.bias is not None:
@@ -53,7 +60,9 @@ class _Conv(Module):
             s += f", dilation={self.dilation}"
         if self.groups != 1:
             s += f", groups={self.groups}"
-        return s if self.bias is not None else s + ", bias=False"
+        if self.bias is None:
+            s += ", bias=False"
+        return s if self.padding_mode == "zeros" else s + f", padding_mode={self.padding_mode}"
 
 
 class Conv1d(_Conv):
@@ -64,7 +73,8 @@ class Conv1d(_Conv):
         super().__init__(_one, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
 
     def forward(self, input):
-        return F.conv1d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        input, padding = self._padded(input)
+        return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_Conv):
@@ -75,7 +85,8 @@ class Conv2d(_Conv):
         super().__init__(_pair, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
 
     def forward(self, input):
-        return _C.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        input, padding = self._padded(input)
+        return _C.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _Pool(Module):

@@ -1,5 +1,9 @@
 // Joining tensors: one output and one copy into a part of it for each input. The copies are recorded without autograd; one node takes
 // the output's gradient apart again.
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
 
@@ -13,6 +17,22 @@ Tensor part(const Tensor& out, int dim, int64_t start, int64_t length) {
   Dims shape = out.shape();
   shape[dim] = length;
   return alias(out, shape, out.strides(), out.offset() + start * out.strides()[dim]);
+}
+
+// A dim with a border of its own elements: mirrored without the edge, the edge again, or from the other end.
+Tensor border_of_itself(const Tensor& x, int dim, int64_t left, int64_t right, const std::string& mode) {
+  const int64_t size = x.shape()[dim], most = std::max(left, right);
+  const int64_t allowed = mode == "reflect" ? size - 1 : mode == "circular" ? size : most;
+  PF_CHECK(size > 0 && most <= allowed && size + left + right >= 0 && left >= -size && right >= -size, Value,
+           "pad: mode '{}' does not fit; got padding ({}, {}) for dim {} of size {}; expected at most {}", mode, left,
+           right, dim, size, std::max<int64_t>(allowed, 0));
+  std::vector<int64_t> from;
+  for (int64_t i = -left; i < size + right; ++i) {
+    if (mode == "reflect") from.push_back(i < 0 ? -i : i < size ? i : 2 * (size - 1) - i);
+    else if (mode == "replicate") from.push_back(std::clamp<int64_t>(i, 0, size - 1));
+    else from.push_back((i + size) % size);
+  }
+  return index_select(x, dim, from_host(from.data(), {static_cast<int64_t>(from.size())}, DType::int64, x.device()));
 }
 
 // PyTorch lets 1-D tensors without elements take part in any cat().
@@ -87,11 +107,23 @@ Tensor stack(const Tensors& xs, int64_t dim) {
 
 Tensor pad(const Tensor& input, const Dims& padding, const std::string& mode, Scalar value) {
   check_defined("pad", input);
-  PF_CHECK(mode == "constant", NotImplemented, "pad: this mode is not supported; got '{}'; expected 'constant'", mode);
+  PF_CHECK(mode == "constant" || mode == "reflect" || mode == "replicate" || mode == "circular", Value,
+           "pad: no such mode; got '{}'; expected 'constant', 'reflect', 'replicate' or 'circular'", mode);
   PF_CHECK(padding.size() % 2 == 0 && padding.size() / 2 <= input.dim(), Value,
            "pad: the padding does not fit the shape; got {} for a tensor of shape {}; expected pairs (before, after), "
            "last dim first",
            padding.str(), input.shape().str());
+  if (mode != "constant") {
+    Tensor out = input;
+    bool same = true;
+    for (int k = 0; k < padding.size() / 2; ++k) {
+      const int64_t left = padding[2 * k], right = padding[2 * k + 1];
+      if (left == 0 && right == 0) continue;
+      out = border_of_itself(out, input.dim() - 1 - k, left, right, mode);
+      same = false;
+    }
+    return same ? clone(input) : out;
+  }
   // Negative padding cuts off.
   Tensor x = input;
   Dims shape = input.shape(), before = Dims::filled(input.dim(), 0);

@@ -17,5 +17,8 @@ def cases():
         out.append(Case(f"pad-{dtype}", ("pad",), ("full", "cast"), (Spec((3, 5), dtype),), lambda pf, x: pf.pad(x, (1, 2, 0, 3)), lambda x: np.pad(x, ((0, 3), (1, 2))), grad=(0,) if g else ()))
         out.append(Case(f"pad-value-{dtype}", ("pad",), ("full", "cast"), (Spec((4,), dtype),), lambda pf, x: pf.pad(x, (65, 1), value=1), lambda x: np.pad(x, (65, 1), constant_values=1), grad=(0,) if g else ()))
         out.append(Case(f"pad-crop-{dtype}", ("pad",), (), (Spec((5, 7), dtype),), lambda pf, x: pf.pad(x, (-2, 1)), lambda x: np.pad(x[:, 2:], ((0, 0), (0, 1))), grad=(0,) if g else ()))
+        for mode, numpy_mode in (("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")):
+            out.append(Case(f"pad-{mode}-{dtype}", ("pad",), ("index_select",), (Spec((2, 4, 5), dtype),), lambda pf, x, m=mode: pf.pad(x, (4, 1, 0, 3), m),
+                            lambda x, m=numpy_mode: np.pad(x, ((0, 0), (0, 3), (4, 1)), mode=m), grad=(0,) if g else (), c=3 if g else 0, fused_exact=False))
     out.append(Case("cat-promotes", ("cat",), ("cast",), (Spec((3,), "int64", integers(-9, 9)), Spec((2,), "float32")), lambda pf, *x: pf.cat(x), lambda a, b: np.concatenate([a.astype(np.float64), b]), out="float32"))
     return out
