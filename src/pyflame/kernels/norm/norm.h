@@ -140,33 +140,65 @@ PF_DEVICE void sum_parts(const T (&v)[N], T* to, int k, i64 n) {
   barrier();
 }
 
-// dx, and for each workgroup the sums of its rows: totals is [2 (weight, bias)][groups][n].
+// Two sums over a part at a time: half the barriers.
+template <int kPart, class T>
+PF_DEVICE void sums_over_part(T& x, T& y, T* shared) {
+  constexpr int kLanes = kPart < kWave ? kPart : kWave, kWaves = kPart / kLanes;
+  x = over_lanes<Sum, kLanes>(x), y = over_lanes<Sum, kLanes>(y);
+  if constexpr (kWaves > 1) {
+    const int wave = (int)thread() / kWave, first = wave / kWaves * kWaves;
+    if (lane() == 0) shared[2 * wave] = x, shared[2 * wave + 1] = y;
+    barrier();
+    x = shared[2 * first], y = shared[2 * first + 1];
+    for (int i = 1; i < kWaves; ++i) x += shared[2 * (first + i)], y += shared[2 * (first + i) + 1];
+    barrier();
+  }
+}
+
+// dx, and for each workgroup the sums of its rows: totals is [2 (weight, bias)][groups][n]. A short row is read while the one before it is
+// added up; for longer ones there are no registers.
 template <class S, int kThreads, int kPart, int kVecs, bool kCentered, bool kWeight, bool kTotals>
 PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C<S>* rstds, const S* w, S* dx,
                               C<S>* totals, const NormRows& a) {
   using T = C<S>;
   constexpr int N = 16 / sizeof(S), kRows = kThreads / kPart;
+  constexpr bool kAhead = kVecs <= 2;
   PF_SHARED T shared[kThreads];
   const int t = (int)thread() % kPart, part = (int)thread() / kPart;
-  T dw[kVecs][N], db[kVecs][N];
+  T dw[kVecs][N], db[kVecs][N], mean = 0, rstd = 0;
+  Vec<S, N> gs[kAhead ? kVecs : 1], xs[kAhead ? kVecs : 1];
 #pragma unroll
   for (int k = 0; k < kVecs; ++k)
     for (int j = 0; j < N; ++j) dw[k][j] = db[k][j] = 0;
+  const auto read = [&](i64 r) {
+    if (r >= a.rows) return;
+    mean = kCentered ? means[r] : (T)0, rstd = rstds[r];
+    if (!kAhead) return;
+#pragma unroll
+    for (int k = 0; k < kVecs; ++k) {
+      const int i = (k * kPart + t) * N;
+      if (i >= a.n) continue;
+      gs[k] = load_vec<N>(g + r * a.g_row + i);
+      xs[k] = load_vec<N>(x + r * a.x_row + i);
+    }
+  };
+  if (kAhead) read((i64)group().x * kRows + part);
   for (i64 first = (i64)group().x * kRows; first < a.rows; first += (i64)groups().x * kRows) {
     const i64 r = first + part;
     const bool here = r < a.rows;
-    const T mean = kCentered && here ? means[r] : (T)0, rstd = here ? rstds[r] : (T)0;
+    if (!kAhead) read(r);
+    const T scale = rstd;
     T h[kVecs][N], q[kVecs][N], sum_q = 0, sum_qh = 0;
 #pragma unroll
     for (int k = 0; k < kVecs; ++k) {
       const int i = (k * kPart + t) * N;
       const bool inside = here && i < a.n;
-      load_wide(q[k], g + r * a.g_row + i, inside);
-      load_wide(h[k], x + r * a.x_row + i, inside);
       T weight[N];
       if (kWeight) load_wide(weight, w + i, inside);
+      if (!kAhead) load_wide(q[k], g + r * a.g_row + i, inside), load_wide(h[k], x + r * a.x_row + i, inside);
       for (int j = 0; j < N; ++j) {
-        h[k][j] = inside ? (h[k][j] - mean) * rstd : (T)0;
+        if (kAhead) q[k][j] = inside ? load(&gs[k][j]) : (T)0, h[k][j] = load(&xs[k][j]);
+        h[k][j] = inside ? (h[k][j] - mean) * scale : (T)0;
         if (kTotals) {
           dw[k][j] += q[k][j] * h[k][j];
           db[k][j] += q[k][j];
@@ -176,14 +208,15 @@ PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C
         sum_qh += q[k][j] * h[k][j];
       }
     }
-    const T mean_q = kCentered ? over_part<Sum, kPart, kThreads>(sum_q, shared) / (T)a.n : (T)0;
-    const T mean_qh = over_part<Sum, kPart, kThreads>(sum_qh, shared) / (T)a.n;
+    if (kAhead) read(r + (i64)groups().x * kRows);
+    sums_over_part<kPart>(sum_q, sum_qh, shared);
+    const T mean_q = kCentered ? sum_q / (T)a.n : (T)0, mean_qh = sum_qh / (T)a.n;
     if (!here) continue;
 #pragma unroll
     for (int k = 0; k < kVecs; ++k) {
       const int i = (k * kPart + t) * N;
       if (i >= a.n) continue;
-      for (int j = 0; j < N; ++j) q[k][j] = rstd * (q[k][j] - mean_q - h[k][j] * mean_qh);
+      for (int j = 0; j < N; ++j) q[k][j] = scale * (q[k][j] - mean_q - h[k][j] * mean_qh);
       store_wide(dx + r * a.n + i, q[k]);
     }
   }
