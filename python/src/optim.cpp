@@ -3,6 +3,7 @@
 // model asks it of every parameter.
 #include "casters.h"
 
+#include "pyflame/base/events.h"
 #include "pyflame/tensor/grad_node.h"
 
 namespace pyflame::python {
@@ -74,6 +75,7 @@ void begin(Bucket& b, nb::handle state, Make make) {
 
 void adam_group(nb::handle params, nb::handle state, double lr, double beta1, double beta2, double eps,
                 double weight_decay, bool decoupled, bool maximize) {
+  const events::Scope log(events::Kind::Range, "optimizer step");
   static const nb::handle step = key("step"), first = key("exp_avg"), second = key("exp_avg_sq");
   const grad_mode::Guard off(false);
   auto all = buckets_of(params, state, [](const nb::object& s) -> int64_t {
@@ -100,6 +102,7 @@ void adam_group(nb::handle params, nb::handle state, double lr, double beta1, do
 
 void sgd_group(nb::handle params, nb::handle state, double lr, double momentum, double dampening, double weight_decay,
                bool nesterov, bool maximize) {
+  const events::Scope log(events::Kind::Range, "optimizer step");
   static const nb::handle buffer = key("momentum_buffer");
   const grad_mode::Guard off(false);
   auto all = buckets_of(params, state, [](const nb::object& s) -> int64_t {

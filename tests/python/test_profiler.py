@@ -12,6 +12,15 @@ from pyflame import profiler
 ONE_OP_WINDOWS = os.environ.get("PYFLAME_WINDOW") == "1"
 
 
+class Slow(pf.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        time.sleep(0.02)
+        return i
+
+
 def work(n=3):
     x = pf.ones(64, 64)
     for _ in range(n):
@@ -94,6 +103,28 @@ def test_record_function_decorates():
 def test_backward_is_a_range():
     x = pf.ones(3, requires_grad=True)
     assert "backward" in {e.name for e in spans(record(lambda: (x * x).sum().backward()), "range")}
+
+
+@pytest.mark.parametrize("optimizer", [pf.optim.SGD, pf.optim.Adam, pf.optim.AdamW])
+def test_the_optimizer_step_is_a_range(optimizer):
+    p = pf.nn.Parameter(pf.ones(3))
+    p.grad = pf.ones(3)
+    opt = optimizer([p], lr=0.1)
+    assert [e.name for e in spans(record(opt.step), "range")] == ["optimizer step"]
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch_factor": 2}, {"num_workers": 1}])
+def test_the_wait_for_a_batch_is_a_range(options):
+    loader = pf.data.DataLoader(Slow(), batch_size=2, **options)
+    ranges = [e for e in spans(record(lambda: list(loader)), "range") if e.name == "DataLoader.__next__"]
+    assert len(ranges) == 3 and ranges[0].duration >= 15_000  # two batches and the end
+
+
+def test_a_loader_that_is_left_early_is_closed():
+    loader = pf.data.DataLoader([1, 2, 3, 4], batch_size=1, prefetch_factor=1)
+    for _ in loader:
+        break
+    assert not [t for t in threading.enumerate() if t.name == "pyflame-loader"]
 
 
 def test_outside_of_the_region_nothing_is_recorded():

@@ -186,9 +186,22 @@ class DataLoader:
             self._epoch, self._position = self._epoch + 1, 0
         self._resumed = False
         if self.num_workers:
-            return self._from_workers(self._epoch, self._position)
+            return self._logged(self._from_workers(self._epoch, self._position))
         plan = self._plan(self._epoch, self._position)
-        return self._ahead(plan, self._epoch) if self.prefetch_factor else self._now(plan, self._epoch)
+        return self._logged(self._ahead(plan, self._epoch) if self.prefetch_factor else self._now(plan, self._epoch))
+
+    def _logged(self, batches):
+        try:
+            while True:
+                began = _C._range_begin("DataLoader.__next__")  # None unless a profile is recorded
+                batch = next(batches, _End)
+                if began is not None:
+                    _C._range_end(*began)
+                if batch is _End:
+                    return
+                yield batch
+        finally:
+            batches.close()
 
     def _handed_out(self, epoch):
         if epoch == self._epoch:
