@@ -21,6 +21,7 @@ _ATTRIBUTES = {
     "autocast": "amp",
     "is_autocast_enabled": "amp",
     "checkpoint": "autograd",
+    "einsum": "_einsum",
     "save": "io",
     "load": "io",
     "save_checkpoint": "io",

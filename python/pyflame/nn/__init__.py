@@ -1,5 +1,21 @@
 """Layers, losses, containers, initial values, clipping."""
 from . import attention, functional, init, utils  # noqa: F401
+from .activations import (  # noqa: F401
+    CELU,
+    ELU,
+    GLU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LogSigmoid,
+    Mish,
+    PReLU,
+    ReLU6,
+    Softmin,
+    Softsign,
+    Tanhshrink,
+)
 from .containers import ModuleDict, ModuleList, Sequential  # noqa: F401
 from .convolution import (  # noqa: F401
     AdaptiveAvgPool1d,
@@ -39,5 +55,6 @@ from .layers import (  # noqa: F401
     Tanh,
     Unflatten,
 )
+from .losses import HuberLoss, KLDivLoss, SmoothL1Loss  # noqa: F401
 from .module import Module  # noqa: F401
 from .parameter import Parameter  # noqa: F401

@@ -86,3 +86,127 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 def logsigmoid(input):
     """log(sigmoid(input))."""
     return -_C.softplus(-input)
+
+
+def elu(input, alpha=1.0):
+    """x where x > 0, otherwise alpha * (exp(x) - 1)."""
+    return _C.relu(input) + alpha * _C.expm1(_C.clamp(input, max=0))
+
+
+def celu(input, alpha=1.0):
+    """x where x > 0, otherwise alpha * (exp(x / alpha) - 1)."""
+    return _C.relu(input) + alpha * _C.expm1(_C.clamp(input, max=0) / alpha)
+
+
+def selu(input):
+    """elu scaled so that activations keep mean 0 and variance 1."""
+    return 1.0507009873554804934193349852946 * elu(input, 1.6732632423543772848170429916717)
+
+
+def hardtanh(input, min_val=-1.0, max_val=1.0):
+    """x between min_val and max_val."""
+    return _C.clamp(input, min_val, max_val)
+
+
+def relu6(input):
+    """x between 0 and 6."""
+    return _C.clamp(input, 0, 6)
+
+
+def hardsigmoid(input):
+    """x / 6 + 1 / 2 between 0 and 1."""
+    return _C.clamp(input + 3, 0, 6) / 6
+
+
+def hardswish(input):
+    """x * hardsigmoid(x)."""
+    return input * hardsigmoid(input)
+
+
+def mish(input):
+    """x * tanh(softplus(x))."""
+    return input * _C.tanh(_C.softplus(input))
+
+
+def softsign(input):
+    """x / (1 + |x|)."""
+    return input / (1 + _C.abs(input))
+
+
+def tanhshrink(input):
+    """x - tanh(x)."""
+    return input - _C.tanh(input)
+
+
+def softmin(input, dim=-1):
+    """softmax(-x) along dim."""
+    return _C.softmax(-input, dim)
+
+
+def glu(input, dim=-1):
+    """The first half along dim times the sigmoid of the second."""
+    if input.ndim == 0 or input.shape[dim] % 2:
+        raise ValueError(f"glu: the size along dim {dim} is not even; got shape {input.shape}")
+    a, b = _C.chunk(input, 2, dim)
+    return a * _C.sigmoid(b)
+
+
+def prelu(input, weight):
+    """x where x > 0, otherwise weight * x; weight has one number, or one for each channel (dim 1)."""
+    if weight.numel() != 1 and (input.ndim < 2 or weight.numel() != input.shape[1]):
+        raise ValueError(f"prelu: the weight does not fit; got {weight.numel()} numbers for input {input.shape}; expected 1 or one for each channel")
+    if weight.numel() != 1:
+        weight = weight.view((1, -1) + (1,) * (input.ndim - 2))
+    return _C.where(input > 0, input, weight * input)
+
+
+def _reduced(op, loss, reduction):
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{op}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _same_shape(op, input, target):
+    if input.shape != target.shape:
+        raise ValueError(f"{op}: shapes differ; got {input.shape} and {target.shape}")
+
+
+def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
+    """d * d / (2 beta) where d = |input - target| < beta, d - beta / 2 beyond."""
+    _same_shape("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise ValueError(f"smooth_l1_loss: beta must not be negative; got {beta}")
+    if beta == 0:
+        return _C.l1_loss(input, target, reduction)
+    d = _C.abs(input - target)
+    return _reduced("smooth_l1_loss", _C.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+
+
+def huber_loss(input, target, reduction="mean", delta=1.0):
+    """d * d / 2 where d = |input - target| <= delta, delta * (d - delta / 2) beyond."""
+    _same_shape("huber_loss", input, target)
+    if delta <= 0:
+        raise ValueError(f"huber_loss: delta must be positive; got {delta}")
+    d = _C.abs(input - target)
+    return _reduced("huber_loss", _C.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction)
+
+
+def kl_div(input, target, reduction="mean", log_target=False):
+    """target * (log(target) - input) for log-probabilities, 0 where the target is 0; reduction 'batchmean' divides the sum by the first size."""
+    _same_shape("kl_div", input, target)
+    if log_target:
+        loss = _C.exp(target) * (target - input)
+    else:
+        some = target > 0
+        loss = _C.where(some, target * (_C.log(_C.where(some, target, 1.0)) - input), 0.0)
+    if reduction == "batchmean":
+        return loss.sum() / input.shape[0]
+    return _reduced("kl_div", loss, reduction)
+
+
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """The inner product along dim over the product of the 2-norms, each at least eps."""
+    def length(x):
+        return _C.sqrt(_C.clamp(_C.sum(x * x, dim), min=eps * eps))
+
+    return _C.sum(x1 * x2, dim) / (length(x1) * length(x2))

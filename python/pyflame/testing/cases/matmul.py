@@ -14,9 +14,23 @@ def _product(name, s, t, dtype):
                 length=s[-1], magnitude=lambda a, b: np.asarray(np.matmul(np.abs(a), np.abs(b))), fused_exact=False, flops=flops, bytes=lambda a, b: int(np.prod(a)) + int(np.prod(b)))
 
 
+EINSUMS = (("ab,bc->ca", (3, 5), (5, 4)), ("bac,dc", (2, 3, 5), (4, 5)), ("...ab,...bc->...ac", (2, 3, 5), (5, 4)), ("ab,cb->b", (3, 5), (2, 5)), ("a,b->ba", (3,), (4,)),
+           ("abc,ad,bd->dc", (2, 3, 4), (2, 5), (3, 5)), ("ab,ab->", (3, 5), (3, 5)), ("ab,bc->c", (3, 1), (4, 2)), ("abc->b", (2, 3, 4)), ("...a->a...", (2, 3, 4)))
+
+
+def _einsum(dtype, equation, *shapes):
+    def reference(*x):
+        return np.asarray(np.einsum(equation, *x))
+
+    terms = int(np.prod([max(s) for s in shapes]))
+    return Case(f"einsum-{dtype}-{equation}", ("einsum",), ("matmul", "mul", "sum"), tuple(Spec(s, dtype) for s in shapes), lambda pf, *x: pf.einsum(equation, *x), reference, grad=tuple(range(len(shapes))), c=3,
+                length=terms, magnitude=lambda *x: reference(*map(np.abs, x)), composed=True, fused_exact=False)
+
+
 def cases():
     out = []
     for dtype in FLOATS:
+        out += [_einsum(dtype, *e) for e in EINSUMS]
         out += [_product("matmul", s, t, dtype) for s, t in (PRODUCTS if dtype in ("float32", "float64") else PRODUCTS[:8])]
         out.append(Case(f"bmm-{dtype}", ("bmm",), ("matmul",), (Spec((3, 5, 7), dtype), Spec((3, 7, 4), dtype)), lambda pf, a, b: pf.bmm(a, b), np.matmul, grad=(0, 1), c=2, length=7,
                         magnitude=lambda a, b: np.abs(a) @ np.abs(b), fused_exact=False))

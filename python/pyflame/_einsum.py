@@ -1,0 +1,100 @@
+"""einsum: the operands are joined from left to right, each pair by one batched matrix product (or by one elementwise product where no dim is
+summed), so that this needs no op of its own."""
+import math
+
+from . import _C
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def _parse(equation, operands):
+    """The labels of each operand and of the output, one for each dim; those of an ellipsis are numbers, counted from the right."""
+    if not isinstance(equation, str):
+        raise TypeError(f"einsum: the equation is not text; got {type(equation).__name__}")
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise ValueError(f"einsum: the equation '{equation}' has {len(terms)} operands; got {len(operands)}")
+
+    def labels(term, rank):
+        head, dots, tail = term.partition("...")
+        if any(c not in _LETTERS for c in head + tail):
+            raise ValueError(f"einsum: not a label in '{term}' of '{equation}'; expected letters and at most one '...'")
+        hidden = rank - len(head) - len(tail) if dots else 0
+        if hidden < 0 or (rank is not None and not dots and rank != len(term)):
+            raise ValueError(f"einsum: '{term}' does not fit an operand of {rank} dimensions")
+        return [*head, *range(hidden, 0, -1), *tail]
+
+    inputs = [labels(t, x.ndim) for t, x in zip(terms, operands)]
+    seen = [c for term in inputs for c in term]
+    hidden = sorted({c for c in seen if isinstance(c, int)}, reverse=True)
+    if arrow:
+        head, dots, tail = right.partition("...")
+        output = [*labels(head, len(head)), *(hidden if dots else []), *labels(tail, len(tail))]
+    else:
+        output = hidden + sorted(c for c in set(seen) - set(hidden) if seen.count(c) == 1)
+    for term in inputs:
+        if len(set(term)) != len(term):
+            raise NotImplementedError(f"einsum: a label twice in one operand (a diagonal) is not available; got '{equation}'")
+    if len(set(output)) != len(output) or not set(output) <= set(seen):
+        raise ValueError(f"einsum: the output of '{equation}' has a label twice, or one that no operand has")
+    return inputs, output
+
+
+def _summed(x, labels, kept):
+    """Without the dims that nobody needs any more."""
+    gone = [i for i, c in enumerate(labels) if c not in kept]
+    return (_C.sum(x, gone) if gone else x), [c for c in labels if c in kept]
+
+
+def _arranged(x, labels, order):
+    """The dims in this order; 1 where a label is missing."""
+    x = _C.permute(x, [labels.index(c) for c in order if c in labels]) if labels else x
+    sizes = iter(x.shape)
+    return x.reshape([next(sizes) if c in labels else 1 for c in order])
+
+
+def _pair(a, la, b, lb, needed):
+    both = [c for c in la if c in lb]
+    a, la = _summed(a, la, needed | set(both))
+    b, lb = _summed(b, lb, needed | set(both))
+    inner = [c for c in both if c not in needed]
+    order = [c for c in la if c in needed and c in lb] + [c for c in la if c not in lb] + [c for c in lb if c not in la]
+    if not inner:
+        return _arranged(a, la, order) * _arranged(b, lb, order), order
+    size = {**dict(zip(la, a.shape)), **{c: n for c, n in zip(lb, b.shape) if c not in la or n != 1}}
+    batch = [c for c in both if c in needed]
+
+    def expanded(x, labels):
+        return x.expand(*[size[c] for c in labels]) if tuple(size[c] for c in labels) != tuple(x.shape) else x
+
+    def count(labels):
+        return math.prod(size[c] for c in labels)
+
+    rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
+    x = _arranged(expanded(a, la), la, batch + rows + inner).reshape(count(batch), count(rows), count(inner))
+    y = _arranged(expanded(b, lb), lb, batch + inner + columns).reshape(count(batch), count(inner), count(columns))
+    return _C.bmm(x, y).reshape([size[c] for c in batch + rows + columns]), batch + rows + columns
+
+
+def einsum(equation, *operands):
+    """Sums of products by labels: einsum('bij,bjk->bik', a, b) is a batch of matrix products. '...' stands for any dims; without '->' the output
+    has the labels that occur once, in alphabetical order."""
+    if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
+        operands = tuple(operands[0])
+    for x in operands:
+        if not isinstance(x, _C.Tensor):
+            raise TypeError(f"einsum: not a tensor; got {type(x).__name__}")
+    inputs, output = _parse(equation, operands)
+    sizes = {}
+    for x, labels in zip(operands, inputs):
+        for c, n in zip(labels, x.shape):
+            if n != 1 and sizes.setdefault(c, n) != n:
+                raise ValueError(f"einsum: sizes of one label differ in '{equation}'; got {sizes[c]} and {n}")
+    x, labels = operands[0], inputs[0]
+    for k in range(1, len(operands)):
+        needed = set(output).union(*inputs[k + 1 :])
+        x, labels = _pair(x, labels, operands[k], inputs[k], needed)
+    x, labels = _summed(x, labels, set(output))
+    return _C.permute(x, [labels.index(c) for c in output]) if output else x
