@@ -391,6 +391,7 @@ void Recorder::run(Window& w, CutReason reason) {
   for (const Window::Slot& s : w.slots) {
     // What was carried over into the next window stays ours without a gap: other threads look at these without our lock.
     if (&w != &window_ && table_->contains(s.storage.get())) continue;
+    if (s.storage->use_count() == 1) continue;  // nobody else can come to it any more
     for (std::atomic<Recorder*>* mark : {&s.storage->writer, &s.storage->reader}) {
       Recorder* self = mark->load(std::memory_order_relaxed);
       if (self == this) mark->compare_exchange_strong(self, nullptr);

@@ -83,8 +83,9 @@ struct Allocator {
     if (segments) segments->set_limit(bytes);
   }
 
-  void* from_cache_or_system(size_t size) {
-    if (segments) return segments->get(size);
+  // `size` becomes that of the block.
+  void* from_cache_or_system(size_t& size) {
+    if (segments) return segments->get(size, &size);
     if (const auto it = free.find(size); it != free.end() && !it->second.empty()) {
       void* p = it->second.back();
       it->second.pop_back();
@@ -107,7 +108,6 @@ struct Allocator {
       stats.retries += p != nullptr;
     }
     if (!p) out_of_memory(nbytes, over);
-    if (segments) size = segments->size_of(p);
     stats.allocated += size;
     stats.by_use[static_cast<size_t>(use)] += size;
     stats.peak_allocated = std::max(stats.peak_allocated, stats.allocated);
@@ -117,13 +117,10 @@ struct Allocator {
   void put(void* p, size_t nbytes, MemoryUse use) {
     if (!p) return;
     std::lock_guard lock(mutex);
-    const size_t size = segments ? segments->size_of(p) : size_class(nbytes);
+    const size_t size = segments ? segments->put(p) : size_class(nbytes);
     stats.allocated -= size;
     stats.by_use[static_cast<size_t>(use)] -= size;
-    if (segments) {
-      segments->put(p);
-      return;
-    }
+    if (segments) return;
     stats.cached += size;
     free[size].push_back(p);
   }

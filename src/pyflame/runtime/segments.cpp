@@ -85,23 +85,35 @@ void Segments::join(Block* b) {
 }
 
 void Segments::join_waiting() {
-  for (auto& [size, list] : waiting_) {
+  for (std::vector<Block*>& list : waiting_) {
     for (Block* b : list) join(b);
     list.clear();
   }
 }
 
-void* Segments::get(size_t nbytes) {
+std::vector<Segments::Block*>& Segments::waiting(size_t size) {
+  if (waiting_.empty()) waiting_.resize(kSmall / kAlign + 1);
+  return waiting_[size / kAlign];
+}
+
+void* Segments::get(size_t nbytes, size_t* got) {
+  Block* b = take(nbytes);
+  if (!b) return nullptr;
+  stats_.active += b->size;
+  if (got) *got = b->size;
+  return b->data;
+}
+
+Segments::Block* Segments::take(size_t nbytes) {
   const size_t size = up(std::max<size_t>(nbytes, 1), kAlign);
   const bool small = size <= kSmall;
   if (small)
-    if (const auto it = waiting_.find(size); it != waiting_.end() && !it->second.empty()) {
+    if (std::vector<Block*>& list = waiting(size); !list.empty()) {
       // The lowest address: which blocks are free then says alone who gets which, and a loop comes round to the same ones soonest.
-      std::pop_heap(it->second.begin(), it->second.end(), higher);
-      Block* b = it->second.back();
-      it->second.pop_back();
-      stats_.active += b->size;
-      return b->data;
+      std::pop_heap(list.begin(), list.end(), higher);
+      Block* b = list.back();
+      list.pop_back();
+      return b;
     }
   Block* b = take_free(small ? small_ : large_, size);
   if (!b) {
@@ -112,20 +124,21 @@ void* Segments::get(size_t nbytes) {
   if (!b) return nullptr;
   b->free = false;
   split(b, size);
-  stats_.active += b->size;
-  return b->data;
+  return b;
 }
 
-void Segments::put(void* p) {
+size_t Segments::put(void* p) {
   Block* b = blocks_.at(p).get();
-  stats_.active -= b->size;
+  const size_t size = b->size;
+  stats_.active -= size;
   if (!b->small) {
     join(b);
-    return;
+    return size;
   }
-  std::vector<Block*>& list = waiting_[b->size];
+  std::vector<Block*>& list = waiting(size);
   list.push_back(b);
   std::push_heap(list.begin(), list.end(), higher);
+  return size;
 }
 
 void Segments::trim() {

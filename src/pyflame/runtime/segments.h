@@ -18,10 +18,10 @@ namespace pyflame {
 class Segments {
  public:
   explicit Segments(DeviceMemory& driver) : driver_(driver) {}
-  // Null when neither a free block nor the driver has it.
-  void* get(size_t nbytes);
-  void put(void* p);
-  void trim();  // gives segments that are wholly free back to the driver
+  // Null when neither a free block nor the driver has it. `got`: the bytes of the block, which may be more.
+  void* get(size_t nbytes, size_t* got = nullptr);
+  size_t put(void* p);  // the bytes of the block
+  void trim();          // gives segments that are wholly free back to the driver
   void set_limit(size_t reserved_bytes) { limit_ = reserved_bytes; }  // 0: none
   size_t size_of(void* p) const { return blocks_.at(p)->size; }
 
@@ -49,7 +49,9 @@ class Segments {
   };
   using Free = std::set<Block*, BySize>;
   static bool higher(const Block* a, const Block* b);
+  Block* take(size_t nbytes);
   Block* take_free(Free& from, size_t size);
+  std::vector<Block*>& waiting(size_t size);
   Block* new_segment(size_t size, bool small);
   void split(Block* b, size_t size);
   void join(Block* b);
@@ -59,7 +61,7 @@ class Segments {
   DeviceMemory& driver_;
   std::unordered_map<void*, std::unique_ptr<Block>> blocks_;  // by address
   Free small_, large_;
-  std::unordered_map<size_t, std::vector<Block*>> waiting_;  // small, free, not joined; by size, heaps by address
+  std::vector<std::vector<Block*>> waiting_;  // small, free, not joined; by size, heaps by address
   size_t limit_ = 0;
   Stats stats_;
 };
