@@ -83,7 +83,9 @@ PF_DEVICE void cross_entropy(const S* x, const i64* target, C<S>* loss, C<S>* to
       for (i64 c = lane_of_row; t >= 0 && c < p.classes; c += kLanes) less += load(from + c * step) - top;
       less = over_row<Sum, kThreads, kLanes>(less, shared);
     }
-    if (lane_of_row != 0 || !there) continue;
+    const int me =
+        afresh((int)thread());  // not as masks of lanes kept since the row began: scalar registers are all taken
+    if (me % kLanes != 0 || first + me / kLanes >= p.rows) continue;
     T value = 0, log_sum = 0;
     if (t >= 0) {
       log_sum = m_log(sum);
