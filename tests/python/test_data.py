@@ -158,6 +158,23 @@ def test_collate():
     assert list(DataLoader([1, 2, 3], 2, collate_fn=lambda b: b)) == [[1, 2], [3]]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_without_batches(workers):
+    kw = {"batch_size": None, "num_workers": workers, **({"multiprocessing_context": "fork"} if workers else {})}
+    loader = DataLoader(Squares(4), shuffle=True, seed=1, **kw)
+    order = [i for i, _ in loader]
+    assert len(loader) == 4 and sorted(order) == [0, 1, 2, 3] and all(type(i) is int for i in order)
+    it = iter(DataLoader([{"x": np.ones(3, np.int16), "y": ("a", np.float32(2))}], **kw))
+    sample = next(it)
+    assert sample["x"].dtype == pf.int16 and sample["y"][0] == "a" and sample["y"][1].item() == 2
+    it.close()
+    assert list(DataLoader(Squares(3), collate_fn=lambda s: s[1] + 1, **kw)) == [1.0, 2.0, 5.0]
+    stream = DataLoader(Stream(), batch_size=None)
+    stream.load_state_dict({"seed": 0, "epoch": 0, "position": 2})
+    assert list(stream) == [2, 3, 4, 5, 6]
+    assert sorted(DataLoader(Stream(), **kw)) == sorted(list(range(7)) * max(1, workers))
+
+
 def test_datasets():
     t = TensorDataset(pf.arange(5), pf.arange(5) * 2)
     assert [v.item() for v in t[3]] == [3, 6] and len(t) == 5

@@ -36,15 +36,32 @@ def default_collate(batch):
     raise TypeError(f"collate: cannot make a batch of {type(first).__name__}; expected tensors, arrays, numbers, strings, or tuples, lists and dicts of them")
 
 
-def batch_maker(dataset, collate_fn):
-    """The function from a list of indices to a batch."""
+def default_convert(sample):
+    """A sample with its arrays as tensors; numbers and strings stay as they are."""
+    if type(sample).__module__ == "numpy" and sample.dtype.kind in "biuf":
+        return _C.tensor(sample)
+    if isinstance(sample, dict):
+        return {k: default_convert(v) for k, v in sample.items()}
+    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
+        return type(sample)(*(default_convert(v) for v in sample))
+    if isinstance(sample, (tuple, list)):
+        return [default_convert(v) for v in sample]
+    return sample
+
+
+def batch_maker(dataset, collate_fn, batched):
+    """The function from a list of indices to a batch, or from an index to a sample."""
+    if not batched:
+        return lambda i: collate_fn(dataset[i])
     fast = getattr(dataset, "_batch", None) if collate_fn is default_collate else None
     return fast if fast is not None else lambda part: collate_fn([dataset[i] for i in part])
 
 
 def _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last):
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ValueError(f"DataLoader: batch_size must be a positive integer; got {batch_size!r}")
+    if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
+        raise ValueError(f"DataLoader: batch_size must be a positive integer or None; got {batch_size!r}")
+    if batch_size is None and drop_last:
+        raise ValueError("DataLoader: without batches there is no last one to drop; got batch_size=None and drop_last=True")
     if iterable and (shuffle or sampler is not None or batch_sampler is not None):
         raise ValueError("DataLoader: an IterableDataset has its own order; expected shuffle=False and no sampler")
     if shuffle and sampler is not None:
@@ -86,6 +103,7 @@ class DataLoader:
     """Batches of a dataset.
 
     shuffle: a new order every epoch, a function of seed (which follows manual_seed unless given) and the number of the epoch.
+    batch_size=None: the samples themselves, for datasets that make batches; arrays become tensors.
     batch_sampler: something that gives a list of indices for each batch, instead of batch_size, shuffle, sampler and drop_last.
     state_dict()/load_state_dict(): the place in the data, exact to the batch, with workers or without.
 
@@ -116,11 +134,15 @@ class DataLoader:
             seed = (a * 0x9E3779B97F4A7C15 + b) % 2**63
         self.dataset, self.batch_size, self.shuffle, self.sampler = dataset, batch_size, shuffle, sampler
         self.batch_sampler, self.drop_last, self.seed = batch_sampler, drop_last, int(seed)
-        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        self.collate_fn = collate_fn if collate_fn is not None else default_collate if self._batched else default_convert
         self.num_workers, self.worker_init_fn, self.timeout, self.pin_memory = num_workers, worker_init_fn, timeout, bool(pin_memory)
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.persistent_workers, self._pool = bool(persistent_workers), None
         self._epoch, self._position, self._resumed = 0, 0, True
+
+    @property
+    def _batched(self):
+        return self.batch_size is not None
 
     def __len__(self):
         if self._iterable:
@@ -128,6 +150,8 @@ class DataLoader:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)
         n = len(self.sampler) if self.sampler is not None else len(self.dataset)
+        if not self._batched:
+            return n
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
     def state_dict(self):
@@ -156,6 +180,9 @@ class DataLoader:
             order = _permutation(len(self.dataset), self.seed, epoch)
         else:
             order = range(len(self.dataset))
+        if not self._batched:
+            yield from order
+            return
         for at in range(0, len(order), self.batch_size):
             part = order[at : at + self.batch_size]
             if len(part) == self.batch_size or not self.drop_last:
@@ -166,11 +193,15 @@ class DataLoader:
         if self._iterable:
             yield from self._iterable_plan(start)
             return
-        make = batch_maker(self.dataset, self.collate_fn)
+        make = batch_maker(self.dataset, self.collate_fn, self._batched)
         for part in itertools.islice(self._indices(epoch), start, None):
             yield lambda part=part: make(part)
 
     def _iterable_plan(self, start):
+        if not self._batched:
+            for s in itertools.islice(self.dataset, start, None):
+                yield lambda s=s: self.collate_fn(s)
+            return
         samples, k = [], 0
         for s in self.dataset:
             samples.append(s)

@@ -250,7 +250,7 @@ class _Worker:
             from .loader import batch_maker
 
             dataset, collate, init = job.parts
-            self.make, self.collate, _info.dataset = batch_maker(dataset, collate), collate, dataset
+            self.make, self.collate, _info.dataset = batch_maker(dataset, collate, self.batch_size is not None), collate, dataset
             _seed_everything(seed)
             if init is not None:
                 init(self.number)
@@ -265,7 +265,7 @@ class _Worker:
         """What the next batch of a stream is made of."""
         if self.stream is None:
             self.stream = iter(_info.dataset)
-        got = list(itertools.islice(self.stream, self.batch_size))
+        got = list(itertools.islice(self.stream, self.batch_size or 1))
         return [] if self.drop_last and len(got) < self.batch_size else got
 
     def answer(self, k, slot, part, keep):
@@ -282,7 +282,7 @@ class _Worker:
                     return self.tag, "end", None
                 if not keep:
                     return self.tag, "batch", None
-                batch = self.collate(samples)
+                batch = self.collate(samples if self.batch_size else samples[0])
             return self.tag, "batch", (slot, *_pack(batch, self.files[slot]))
         except Exception as e:
             return self.tag, "error", _describe(e, f"DataLoader worker process {self.number}")
