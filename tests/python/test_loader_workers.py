@@ -315,6 +315,14 @@ if __name__ == "__main__":
 """
 
 
+def test_a_script_without_a_guard_is_told(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("from pyflame.data import DataLoader\nprint(list(DataLoader([1, 2], num_workers=1)))\n")
+    p = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    last = p.stderr.strip().splitlines()[-1]
+    assert p.returncode == 1 and last.startswith("RuntimeError: DataLoader: worker process 0") and "if __name__ == '__main__':" in last
+
+
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as f:

@@ -388,7 +388,7 @@ class Pool:
         ready = connection.wait([p.sentinel for p in self._processes], 1.0)
         ended = [(w, p) for w, p in enumerate(self._processes) if p.sentinel in ready]
         if not ended:
-            raise RuntimeError("DataLoader: a worker process closed its pipe; expected it to be open as long as the loader runs")
+            raise RuntimeError("DataLoader: a worker process closed its pipe; expected it to be open as long as the loader runs") from None
         w, p = ended[0]
         p.join()  # its files are closed a moment before it can be waited for
         if p.exitcode < 0:
@@ -396,8 +396,8 @@ class Pool:
             hint = "the system kills processes when memory runs out: fewer workers or a smaller prefetch_factor need less"
         else:
             how = f"exit code {p.exitcode}"
-            hint = "what it printed says why; a script that starts workers needs `if __name__ == '__main__':` around what it runs"
-        raise RuntimeError(f"DataLoader: worker process {w} (pid {p.pid}) ended unexpectedly; got {how}; expected it to live as long as the loader runs; hint: {hint}")
+            hint = "what it printed says why; a script that starts workers needs `if __name__ == '__main__':` around what it runs, a program without a file multiprocessing_context='fork'"
+        raise RuntimeError(f"DataLoader: worker process {w} (pid {p.pid}) ended unexpectedly; got {how}; expected it to live as long as the loader runs; hint: {hint}") from None
 
     def _send(self, w, message):
         self.broken = True  # until it is whole: Ctrl-C may come in between
