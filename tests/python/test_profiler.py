@@ -338,6 +338,33 @@ def test_results_do_not_depend_on_it():
     assert (expected == got).all()
 
 
+# ---- GPUs
+
+GPU = "rocm" if pf.rocm_is_available() else "cuda" if pf.cuda_is_available() else None
+
+
+@pytest.mark.skipif(GPU is None, reason="there is no GPU")
+def test_launches_and_device_times(run, tmp_path):
+    def step():
+        x = pf.ones(64, 64, device=GPU)
+        return (x @ x).relu().sum().item()
+
+    for _ in range(3):
+        step()
+    for options, kind, name in (({}, "launch", f"launches of {GPU}:0"), ({"device_times": True}, "step", f"{GPU}:0")):
+        with profiler.profile(**options) as prof:
+            for _ in range(3):
+                step()
+                prof.step()
+        other = "step" if kind == "launch" else "launch"
+        assert spans(prof, kind) and not spans(prof, other)
+        assert any(e.name == "wait for the device" for e in spans(prof, "wait"))
+        prof.export_chrome_trace(tmp_path / "t.json")
+        d = json.loads(run("report", tmp_path / "t.json", "--json").stdout)
+        assert d["device"]["name"] == name and ("launches-only" in {a["id"] for a in d["advice"]}) == (kind == "launch")
+        assert all(k["roofline"] is None for k in d["kernels"]) == (kind == "launch")
+
+
 # ---- `pyflame report` reads the trace
 
 

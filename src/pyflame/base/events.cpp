@@ -133,8 +133,11 @@ Recording stop() {
     r.threads.push_back(b->thread == 0 ? "thread 0 (recorded the profile)" : fmt::format("thread {}", b->thread));
     for (const Chunk* c = b->first.get(); c; c = c->next.load(std::memory_order_acquire)) {
       const size_t n = c->count.load(std::memory_order_acquire);
-      for (size_t i = 0; i < n; ++i)
-        if (c->events[i].label < r.labels.size()) r.events.push_back(c->events[i]);
+      for (size_t i = 0; i < n; ++i) {
+        const Event& e = c->events[i];
+        // A window that began in an earlier recording, on a thread that had another number there, is not of this one.
+        if (e.start >= l.start && e.thread < l.buffers.size() && e.label < r.labels.size()) r.events.push_back(e);
+      }
     }
     r.dropped += b->dropped;
   }

@@ -525,6 +525,10 @@ constexpr Bound kOwnBounds[] = {
     {"other", "Sorts and other rare ops bound it", "look at the longest of them below"},
 };
 
+// The host waits, because the device works.
+constexpr Bound kLaunchesIdle = {"idle", "The host waits for the device to do its work",
+                                 "record with device_times=True to see which kernels take it"};
+
 }  // namespace
 
 json make_advice(const json& document) {
@@ -571,14 +575,16 @@ std::string make_verdict(const json& d) {
       best = &b;
     }
   }
+  if (own && best->category == std::string_view("idle") && facts.device_is("launches of")) best = &kLaunchesIdle;
   const std::string of =
       facts.timeline() ? (facts.steps() > 0 ? "of the step" : "of the time") : "of the kernels' time";
   std::string text = fmt::format("{}: {} {}", best->sentence, percent(most), of);
   const double waiting = facts.share("launch-bound") + facts.share("idle");
   const std::string_view name = best->category;
-  if (name == "launch-bound" || name == "idle")
+  const bool says_it = best == &kLaunchesIdle;
+  if (!says_it && (name == "launch-bound" || name == "idle"))
     text += fmt::format(" ({} in {})", own ? "steps run" : "the device works", percent(std::max(0.0, 1 - waiting)));
-  else if (waiting >= 0.1)
+  else if (!says_it && waiting >= 0.1)
     text += fmt::format("; in {} {}", percent(waiting), own ? "no step runs" : "the device waits");
   return text + fmt::format(". Next: {}.", best->next);
 }

@@ -173,7 +173,7 @@ class Run {
       const int64_t before = events::on() ? events::now() : 0;
       const Replayer::Plan plan = sound ? state.replayer.plan(frame) : Replayer::Plan::Launch;
       if (plan == Replayer::Plan::Done && before)
-        events::add(events::Kind::Range, events::label("replay as a graph"), before, events::now());
+        events::add(events::Kind::Launch, profiler::replay_label(p_), before, events::now());
       if (plan == Replayer::Plan::Verify) state.replayer.snapshot(frame);
       if (plan != Replayer::Plan::Done) {
         choosing_ = poison_.empty() && worth_choosing(p_);

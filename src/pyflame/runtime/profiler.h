@@ -49,5 +49,7 @@ std::string device_name(int32_t device);  // of LabelText::device: "cpu", "launc
 
 // The labels of a program in the current recording: the program's own, then one for each step. Called while it runs, by its runner.
 const std::vector<events::Label>& labels_of(Program& p);
+// All of its steps launched as one.
+events::Label replay_label(const Program& p);
 
 }  // namespace pyflame::profiler

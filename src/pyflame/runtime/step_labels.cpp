@@ -9,6 +9,8 @@ namespace pyflame::profiler {
 
 namespace {
 
+int32_t device_number(Device d) { return static_cast<int32_t>(d.type) * 100 + d.index; }
+
 constexpr size_t kMostOps = 12, kMostOperands = 12;
 
 // In the words of `pyflame report`.
@@ -145,7 +147,7 @@ events::LabelText text_of(const Program& p, const Step& step) {
   if (step.group.nodes.size() > kMostOps) ops += fmt::format("+{} more", step.group.nodes.size() - kMostOps);
   t.name = fmt::format("{} {}", step.impl, ops);
   t.work = work_of(g, step.group);
-  t.device = static_cast<int32_t>(g.device.type) * 100 + g.device.index;
+  t.device = device_number(g.device);
   t.bytes = bytes_of(g, step.group);
   const Node& root = g.nodes[static_cast<size_t>(step.group.nodes[0])];
   t.args = fmt::format("\"impl\":\"{}\",\"ops\":[{}],{}", step.impl, list, shape_list(g, step));
@@ -157,6 +159,14 @@ events::LabelText text_of(const Program& p, const Step& step) {
 }
 
 }  // namespace
+
+events::Label replay_label(const Program& p) {
+  events::LabelText t;
+  t.name = fmt::format("replay of {} steps as a graph", p.steps.size());
+  t.work = "other";
+  t.device = device_number(p.graph.device);
+  return events::label(t);
+}
 
 const std::vector<events::Label>& labels_of(Program& p) {
   std::vector<events::Label>& labels = p.event_labels;
