@@ -130,6 +130,10 @@ def all_seeds():
     text = json.dumps(traces.kineto(run)).encode()
     yield "kineto", text[:60000]
     yield "kineto", gzip.compress(text, mtime=0)
+    yield "kineto", b'{"pyflame":{"version":"0.1.0","device_times":false,"dropped":0},"schemaVersion":1,"deviceProperties":[{"id":0,"name":"cpu"}],' \
+                    b'"traceEvents":[{"ph":"X","cat":"kernel","name":"onednn.sgemm matmul+add","pid":1,"tid":0,"ts":1,"dur":2,"args":{"work":"GEMM",' \
+                    b'"bytes":4096,"flops":65536,"device":0,"stream":0}},{"ph":"X","cat":"plan","name":"plan program","pid":1,"tid":0,"ts":4,"dur":2,' \
+                    b'"args":{}},{"ph":"X","cat":"launch","name":"gpu.loop add","pid":1,"tid":0,"ts":7,"dur":2,"args":{"work":"elementwise","device":10300}}]}'
     yield "kineto", b'{"schemaVersion":1,"deviceProperties":[{"id":0,"name":"AMD Instinct MI300X","numSms":304}],"traceEvents":[{"ph":"X","cat":"kernel",' \
         b'"name":"Cijk_Ailk","pid":0,"tid":7,"ts":1.5,"dur":2.25,"args":{"stream":7,"device":0,"correlation":5,"grid":[4,1,1],"block":[256,1,1]}},' \
         b'{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":0,"dur":1,"args":{"External id":3,"Input Dims":[[8,16],[16,4]],' \
