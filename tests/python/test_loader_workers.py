@@ -157,10 +157,13 @@ def test_random_numbers_are_those_of_the_batch():
         loader = DataLoader(Drawing(10), 2, seed=seed, num_workers=n, persistent_workers=n == 2, **({} if n == 1 else FORK))
         return [all_of(loader) for _ in range(2)]
 
-    state = pf.get_rng_state()
-    one = epochs(1)
-    assert pf.get_rng_state() == state
-    assert one == epochs(2) == epochs(3)
+    def states():
+        return pf.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+
+    before = states()
+    one, none = epochs(1), DataLoader(Drawing(10), 2, seed=3, prefetch_factor=0)
+    assert one == epochs(2) == epochs(3) == [all_of(none) for _ in range(2)]
+    assert states() == before
     assert one[0] != one[1] and epochs(2, seed=4)[0] != one[0]
     drawn = [v for batch in one[0] + one[1] for v in batch[3]]
     assert len(set(drawn)) == len(drawn)
@@ -253,11 +256,12 @@ def test_an_epoch_left_early_is_over(persistent):
     assert all_of(loader) == all_of(reference)
 
 
-@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("n", [0, 1, 2])
 @pytest.mark.parametrize("dataset", [Drawing(11), Stream(17)], ids=["indices", "stream"])
 def test_resume(dataset, n):
     def make():
-        return DataLoader(dataset, 3, shuffle=isinstance(dataset, Drawing), seed=5, num_workers=n, persistent_workers=True, **FORK)
+        how = {"num_workers": n, "persistent_workers": True, **FORK} if n else {"prefetch_factor": 0}
+        return DataLoader(dataset, 3, shuffle=isinstance(dataset, Drawing), seed=5, **how)
 
     whole = make()
     epochs = [all_of(whole) for _ in range(2)]
@@ -267,6 +271,10 @@ def test_resume(dataset, n):
         assert [[p.tolist() for p in next(batches)] for _ in range(at)] == epochs[0][:at]
         second.load_state_dict(first.state_dict())
         assert all_of(second) == epochs[0][at:] and all_of(second) == epochs[1]
+
+
+def test_one_worker_draws_for_a_stream_what_none_draws():
+    assert all_of(DataLoader(Stream(7), 2, seed=1, num_workers=1, **FORK)) == all_of(DataLoader(Stream(7), 2, seed=1, prefetch_factor=0))
 
 
 def test_streams_are_told_apart():

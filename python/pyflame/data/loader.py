@@ -8,7 +8,7 @@ import threading
 from .. import _C
 from .._C import Tensor
 from .dataset import IterableDataset, _permutation
-from .workers import Pool
+from .workers import Pool, drawing, mix
 
 
 def default_collate(batch):
@@ -99,6 +99,10 @@ class _End:
     pass
 
 
+class _Skipped:
+    pass
+
+
 class DataLoader:
     """Batches of a dataset.
 
@@ -108,10 +112,10 @@ class DataLoader:
     state_dict()/load_state_dict(): the place in the data, exact to the batch, with workers or without.
 
     num_workers=0: a background thread makes prefetch_factor batches ahead (2 unless given); 0 makes them when asked. The dataset's code runs in
-    that thread: random numbers that it draws from PyFlame's generator interleave with the training's, so give such a dataset prefetch_factor=0.
+    that thread: random numbers that it draws from a global generator interleave with the training's, so give such a dataset prefetch_factor=0.
 
     num_workers=n: n processes make prefetch_factor batches ahead each. They come in the same order for any n; what a dataset draws from
-    PyFlame's, Python's or NumPy's global generator is a function of seed, epoch and number of the batch. An IterableDataset is iterated in every
+    PyFlame's, Python's or NumPy's global generator is a function of seed, epoch and number of the batch, the same as with prefetch_factor=0. An IterableDataset is iterated in every
     worker, which get_worker_info() tells apart. An exception in a worker is raised here, in its type, with its traceback as text.
     - worker_init_fn(number) is called in each worker first; timeout: RuntimeError when a batch takes more seconds (0: no limit).
     - persistent_workers: the processes live as long as the loader and not for one epoch.
@@ -189,28 +193,28 @@ class DataLoader:
                 yield part
 
     def _plan(self, epoch, start):
-        """Functions that make one batch each."""
+        """Functions that make one batch each; for a stream all of them, until one says that it is at the end."""
         if self._iterable:
-            yield from self._iterable_plan(start)
+            yield from self._stream_plan(start)
             return
         make = batch_maker(self.dataset, self.collate_fn, self._batched)
         for part in itertools.islice(self._indices(epoch), start, None):
             yield lambda part=part: make(part)
 
-    def _iterable_plan(self, start):
-        if not self._batched:
-            for s in itertools.islice(self.dataset, start, None):
-                yield lambda s=s: self.collate_fn(s)
-            return
-        samples, k = [], 0
-        for s in self.dataset:
-            samples.append(s)
-            if len(samples) == self.batch_size:
-                if k >= start:
-                    yield lambda part=samples: self.collate_fn(part)
-                samples, k = [], k + 1
-        if samples and not self.drop_last and k >= start:
-            yield lambda: self.collate_fn(samples)
+    def _stream_plan(self, start):
+        stream = None
+
+        def make(k):
+            nonlocal stream
+            if stream is None:
+                stream = iter(self.dataset)  # here, as what it draws is part of the first batch
+            samples = list(itertools.islice(stream, self.batch_size or 1))
+            if not samples or (self.drop_last and len(samples) < self.batch_size):
+                return _End
+            return self.collate_fn(samples if self._batched else samples[0]) if k >= start else _Skipped
+
+        for k in itertools.count():
+            yield lambda k=k: make(k)
 
     def __iter__(self):
         if not self._resumed:  # every iteration is a new epoch, also after one that was left early
@@ -218,8 +222,7 @@ class DataLoader:
         self._resumed = False
         if self.num_workers:
             return self._logged(self._from_workers(self._epoch, self._position))
-        plan = self._plan(self._epoch, self._position)
-        return self._logged(self._ahead(plan, self._epoch) if self.prefetch_factor else self._now(plan, self._epoch))
+        return self._logged((self._ahead if self.prefetch_factor else self._now)(self._epoch, self._position))
 
     def _logged(self, batches):
         try:
@@ -258,14 +261,20 @@ class DataLoader:
             else:
                 pool.close()
 
-    def _now(self, plan, epoch):
-        for make in plan:
-            batch = make()
-            self._handed_out(epoch)
-            yield batch
+    def _now(self, epoch, start):
+        first, stream = (0, (0,)) if self._iterable else (start, ())
+        for k, make in enumerate(self._plan(epoch, start), first):
+            with drawing(mix(self.seed, epoch, k, *stream)):  # what a worker would draw
+                batch = make()
+            if batch is _End:
+                break
+            if batch is not _Skipped:
+                self._handed_out(epoch)
+                yield batch
         self._finished(epoch)
 
-    def _ahead(self, plan, epoch):
+    def _ahead(self, epoch, start):
+        plan = self._plan(epoch, start)
         ready, stop = queue.Queue(self.prefetch_factor), threading.Event()
 
         def put(item):
@@ -281,6 +290,10 @@ class DataLoader:
                     if stop.is_set():
                         return
                     batch = make()
+                    if batch is _End:
+                        break
+                    if batch is _Skipped:
+                        continue
                     _C.cut()  # computed here, not in the reader's thread
                     put((batch, None))
                 put((_End, None))

@@ -8,6 +8,7 @@ sending.
 Who makes batch k is k modulo the number of workers, and a worker's generators are seeded anew for each batch by (seed, epoch, k): what a
 batch holds depends neither on the number of workers nor on timing, and can be made again when a run is resumed."""
 import collections
+import contextlib
 import hashlib
 import io
 import itertools
@@ -61,6 +62,21 @@ def _seed_everything(seed):
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+
+
+@contextlib.contextmanager
+def drawing(seed):
+    """The global generators from this seed on; afterwards they are where they were."""
+    numpy = sys.modules.get("numpy")
+    before = _C.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy is not None else None
+    _seed_everything(seed)
+    try:
+        yield
+    finally:
+        _C.set_rng_state(before[0])
+        random.setstate(before[1])
+        if numpy is not None:
+            numpy.random.set_state(before[2])
 
 
 class _SharedFile:
