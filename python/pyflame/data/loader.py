@@ -1,5 +1,6 @@
 """DataLoader: the order of an epoch is a function of (seed, epoch), so that a loader can be put at any place of any epoch again. Batches
 are made ahead by one background thread (the core releases the GIL, so that this overlaps with computing) or by worker processes (workers.py)."""
+import contextlib
 import itertools
 import multiprocessing
 import queue
@@ -49,11 +50,16 @@ def default_convert(sample):
     return sample
 
 
+def _fast(dataset, collate_fn):
+    """A dataset's own way from indices to a batch, which draws no random numbers, or None."""
+    return getattr(dataset, "_batch", None) if collate_fn is default_collate else None
+
+
 def batch_maker(dataset, collate_fn, batched):
     """The function from a list of indices to a batch, or from an index to a sample."""
     if not batched:
         return lambda i: collate_fn(dataset[i])
-    fast = getattr(dataset, "_batch", None) if collate_fn is default_collate else None
+    fast = _fast(dataset, collate_fn)
     return fast if fast is not None else lambda part: collate_fn([dataset[i] for i in part])
 
 
@@ -263,8 +269,9 @@ class DataLoader:
 
     def _now(self, epoch, start):
         first, stream = (0, (0,)) if self._iterable else (start, ())
+        draws = _fast(self.dataset, self.collate_fn) is None
         for k, make in enumerate(self._plan(epoch, start), first):
-            with drawing(mix(self.seed, epoch, k, *stream)):  # what a worker would draw
+            with drawing(mix(self.seed, epoch, k, *stream)) if draws else contextlib.nullcontext():  # what a worker would draw
                 batch = make()
             if batch is _End:
                 break
