@@ -173,6 +173,7 @@ def test_self_times_add_up_to_the_busy_time():
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_chrome_trace(tmp_path, name):
+    pf.clear_program_cache()  # a plan begins when its run does
     prof = record(lambda: work().sum().item())
     prof.export_chrome_trace(tmp_path / name)
     with gzip.open(tmp_path / name) if name.endswith("gz") else open(tmp_path / name, "rb") as f:
@@ -186,7 +187,8 @@ def test_chrome_trace(tmp_path, name):
     assert any(e["ph"] == "C" and e["args"]["bytes"] > 0 for e in events)
     # Spans of a track nest, or viewers drop them.
     for tid in {e["tid"] for e in spans_}:
-        track = sorted((e for e in spans_ if e["tid"] == tid), key=lambda e: (e["ts"], -e["dur"]))
+        track = [e for e in spans_ if e["tid"] == tid]
+        assert track == sorted(track, key=lambda e: (e["ts"], -e["dur"])), "the outer first"
         open_ = []
         for e in track:
             while open_ and open_[-1] <= e["ts"] + 1e-6:

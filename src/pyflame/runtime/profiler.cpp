@@ -29,6 +29,11 @@ constexpr size_t kPiece = size_t{1} << 20;
 constexpr uint32_t kWindowTrack = 100'000;
 constexpr int32_t kLaunches = 10'000;  // added to a device whose times are the host's
 
+// By thread, outer spans before what lies in them.
+bool outer_first(const Event& a, const Event& b) {
+  return std::tuple(a.thread, a.start, -a.end) < std::tuple(b.thread, b.start, -b.end);
+}
+
 std::string quoted(const std::string& s) {
   return nlohmann::json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -54,7 +59,10 @@ class Writer {
   void write() {
     head();
     names();
-    for (const Event& e : r_.events) event(e);
+    // Viewers nest what begins at the same instant in the order of the file.
+    std::vector<Event> events = r_.events;
+    std::stable_sort(events.begin(), events.end(), outer_first);
+    for (const Event& e : events) event(e);
     out_ += "\n]}\n";
     sink_(out_);
   }
@@ -175,9 +183,7 @@ std::vector<Average> averages(const Recording& r, bool by_shapes) {
   std::vector<const Event*> spans;
   for (const Event& e : r.events)
     if (e.kind != Kind::Window && e.kind != Kind::Memory) spans.push_back(&e);
-  std::stable_sort(spans.begin(), spans.end(), [](const Event* a, const Event* b) {
-    return std::tuple(a->thread, a->start, -a->end) < std::tuple(b->thread, b->start, -b->end);
-  });
+  std::stable_sort(spans.begin(), spans.end(), [](const Event* a, const Event* b) { return outer_first(*a, *b); });
   std::vector<int64_t> self(spans.size());
   std::vector<size_t> open;  // around the one that is looked at
   for (size_t i = 0; i < spans.size(); ++i) {
