@@ -225,7 +225,7 @@ def convolution(fw, c, size, k, kernel, stride, backward, layout="channels_last"
 
 # ---------------------------------------------------------------- models
 def gpt2(fw, batch=16, block=1024):
-    from compare_torch import make_gpt
+    from cpu_work import make_gpt
 
     model = make_gpt(fw, vocab=50304, n_layer=12, n_head=12, n_embd=768, block=block).to(fw.m.bfloat16)
     opt = fw.adamw(model.parameters(), lr=1e-4)

@@ -117,13 +117,20 @@ def test_a_product_that_fails(program, tmp_path):
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_epilogues(program, tmp_path, arch):
-    out, err = run(program, tmp_path, ["hipblaslt"], EPILOGUES, "working", PYFLAME_EMULATOR_ARCH=arch)
+    """And what the library adds up beside a product, which is taken where it was measured to be quicker, is what a loop adds up."""
+    import sqlite3
+
+    out, err = run(program, tmp_path, ["hipblaslt"], EPILOGUES, "working", PYFLAME_EMULATOR_ARCH=arch, PYFLAME_TUNE_BUDGET_MS="600000")
     assert SAID not in err
+    with sqlite3.connect(program.cache / "choices.sqlite") as db:
+        rows = db.execute("SELECT problem, error, sound FROM measurements WHERE entry = 'gpu.blas' AND problem LIKE '%| sum(%'").fetchall()
+    assert len(rows) == 8 and all(sound and error <= 1 for _, error, sound in rows), rows
 
 
-def test_epilogues_that_fail(program, tmp_path):
+@pytest.mark.parametrize("budget", ["0", "600000"])
+def test_epilogues_that_fail(program, tmp_path, budget):
     """The steps are the same, and what they compute is right."""
-    out, err = run(program, tmp_path, ["hipblaslt"], EPILOGUES)
+    out, err = run(program, tmp_path, ["hipblaslt"], EPILOGUES, PYFLAME_TUNE_BUDGET_MS=budget)
     assert SAID in err
 
 

@@ -36,9 +36,9 @@ struct SumAlone {
   Problem problem() const { return {graph, group}; }
 };
 
-class SumBeside final : public Executable {
+class SumLater final : public Executable {
  public:
-  explicit SumBeside(const Problem& p)
+  explicit SumLater(const Problem& p)
       : sum_(p),
         workspace_(std::max(plan_loop(sum_.problem(), true).workspace, plan_loop(sum_.problem(), false).workspace)) {}
   size_t workspace() const override { return workspace_; }
@@ -63,6 +63,7 @@ Group without_sum(const Problem& p) {
   return group;
 }
 
-std::unique_ptr<Executable> make_sum_beside(const Problem& p) { return std::make_unique<SumBeside>(p); }
+std::unique_ptr<Executable> make_sum(const Problem& p) { return kLoop.make(SumAlone(p).problem()); }
+std::unique_ptr<Executable> make_sum_later(const Problem& p) { return std::make_unique<SumLater>(p); }
 
 }  // namespace pyflame::gpu

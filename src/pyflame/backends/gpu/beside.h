@@ -1,4 +1,5 @@
-// A product with the sum of one of its operands beside it (Group::summed), as two parts: for where a library does both and then fails.
+// A product with the sum of one of its operands beside it (Group::summed), as two parts: where that is quicker than a library that does both,
+// and for where such a one fails.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -27,7 +28,8 @@ class InTurn final : public Executable {
   std::unique_ptr<Executable> first_, second_;
 };
 
-// The sum, as a loop that is made when it is first run.
-std::unique_ptr<Executable> make_sum_beside(const Problem& p);
+// The sum, as a loop; and as one that is made when it is first run.
+std::unique_ptr<Executable> make_sum(const Problem& p);
+std::unique_ptr<Executable> make_sum_later(const Problem& p);
 
 }  // namespace pyflame::gpu

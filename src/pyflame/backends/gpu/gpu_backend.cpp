@@ -32,7 +32,7 @@ class GpuBackend final : public Backend {
     switch (p.group.kind) {
       case GroupKind::Loop: return {&gpu::kLoop, 1};
       // Where no implementation takes an epilogue, the group is split.
-      case GroupKind::Epilogue: return gpu::epilogue_impls(p.root().op);
+      case GroupKind::Epilogue: return gpu::epilogue_impls(p);
       case GroupKind::Single:
         if (p.root().info().cls == OpClass::Reduce) return {&gpu::kEmptyReduction, 1};
         return gpu::op_impls(p.root().op);

@@ -20,8 +20,8 @@ std::span<const Impl> order_impls(OpId op);  // sort, topk, argmax, randperm
 std::span<const Impl> pool_impls(OpId op);
 std::span<const Impl> rows_impls(OpId op);  // softmax
 
-// A matmul or convolution with elementwise ops on its output.
-std::span<const Impl> epilogue_impls(OpId root);
+// A matmul or convolution with elementwise ops on its output; a matmul with the sum of an operand beside it.
+std::span<const Impl> epilogue_impls(const Problem& p);
 
 // Implementations of an op, best first; empty where there is none.
 std::span<const Impl> op_impls(OpId op);

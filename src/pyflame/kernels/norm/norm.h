@@ -155,39 +155,32 @@ PF_DEVICE void sums_over_part(T& x, T& y, T* shared) {
   }
 }
 
-// dx, and for each workgroup the sums of its rows: totals is [2 (weight, bias)][groups][n]. A short row is read while the one before it is
-// added up; for longer ones there are no registers.
+// dx, and for each workgroup the sums of its rows: totals is [2 (weight, bias)][groups][n]. A short row is read whole before anything is
+// computed with it, so that all of its loads are under way at once; for longer ones there are no registers.
 template <class S, int kThreads, int kPart, int kVecs, bool kCentered, bool kWeight, bool kTotals>
 PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C<S>* rstds, const S* w, S* dx,
                               C<S>* totals, const NormRows& a) {
   using T = C<S>;
   constexpr int N = 16 / sizeof(S), kRows = kThreads / kPart;
-  constexpr bool kAhead = kVecs <= 2;
+  constexpr bool kWhole = kVecs <= 2;
   PF_SHARED T shared[kThreads];
   const int t = (int)thread() % kPart, part = (int)thread() / kPart;
-  T dw[kVecs][N], db[kVecs][N], mean = 0, rstd = 0;
-  Vec<S, N> gs[kAhead ? kVecs : 1], xs[kAhead ? kVecs : 1];
+  T dw[kVecs][N], db[kVecs][N];
 #pragma unroll
   for (int k = 0; k < kVecs; ++k)
     for (int j = 0; j < N; ++j) dw[k][j] = db[k][j] = 0;
-  const auto read = [&](i64 r) {
-    if (r >= a.rows) return;
-    mean = kCentered ? means[r] : (T)0, rstd = rstds[r];
-    if (!kAhead) return;
-#pragma unroll
-    for (int k = 0; k < kVecs; ++k) {
-      const int i = (k * kPart + t) * N;
-      if (i >= a.n) continue;
-      gs[k] = load_vec<N>(g + r * a.g_row + i);
-      xs[k] = load_vec<N>(x + r * a.x_row + i);
-    }
-  };
-  if (kAhead) read((i64)group().x * kRows + part);
   for (i64 first = (i64)group().x * kRows; first < a.rows; first += (i64)groups().x * kRows) {
     const i64 r = first + part;
     const bool here = r < a.rows;
-    if (!kAhead) read(r);
-    const T scale = rstd;
+    const T mean = kCentered && here ? means[r] : (T)0, rstd = here ? rstds[r] : (T)0;
+    Vec<S, N> gs[kWhole ? kVecs : 1], xs[kWhole ? kVecs : 1];
+#pragma unroll
+    for (int k = 0; kWhole && k < kVecs; ++k) {
+      const int i = (k * kPart + t) * N;
+      if (!here || i >= a.n) continue;
+      gs[k] = load_vec<N>(g + r * a.g_row + i);
+      xs[k] = load_vec<N>(x + r * a.x_row + i);
+    }
     T h[kVecs][N], q[kVecs][N], sum_q = 0, sum_qh = 0;
 #pragma unroll
     for (int k = 0; k < kVecs; ++k) {
@@ -195,10 +188,10 @@ PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C
       const bool inside = here && i < a.n;
       T weight[N];
       if (kWeight) load_wide(weight, w + i, inside);
-      if (!kAhead) load_wide(q[k], g + r * a.g_row + i, inside), load_wide(h[k], x + r * a.x_row + i, inside);
+      if (!kWhole) load_wide(q[k], g + r * a.g_row + i, inside), load_wide(h[k], x + r * a.x_row + i, inside);
       for (int j = 0; j < N; ++j) {
-        if (kAhead) q[k][j] = inside ? load(&gs[k][j]) : (T)0, h[k][j] = load(&xs[k][j]);
-        h[k][j] = inside ? (h[k][j] - mean) * scale : (T)0;
+        if (kWhole) q[k][j] = inside ? load(&gs[k][j]) : (T)0, h[k][j] = load(&xs[k][j]);
+        h[k][j] = inside ? (h[k][j] - mean) * rstd : (T)0;
         if (kTotals) {
           dw[k][j] += q[k][j] * h[k][j];
           db[k][j] += q[k][j];
@@ -208,7 +201,6 @@ PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C
         sum_qh += q[k][j] * h[k][j];
       }
     }
-    if (kAhead) read(r + (i64)groups().x * kRows);
     sums_over_part<kPart>(sum_q, sum_qh, shared);
     const T mean_q = kCentered ? sum_q / (T)a.n : (T)0, mean_qh = sum_qh / (T)a.n;
     if (!here) continue;
@@ -216,7 +208,7 @@ PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C
     for (int k = 0; k < kVecs; ++k) {
       const int i = (k * kPart + t) * N;
       if (i >= a.n) continue;
-      for (int j = 0; j < N; ++j) q[k][j] = scale * (q[k][j] - mean_q - h[k][j] * mean_qh);
+      for (int j = 0; j < N; ++j) q[k][j] = rstd * (q[k][j] - mean_q - h[k][j] * mean_qh);
       store_wide(dx + r * a.n + i, q[k]);
     }
   }
