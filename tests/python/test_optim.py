@@ -85,6 +85,40 @@ def test_late_gradients_have_their_own_step():
     assert b.item() == pytest.approx(0.9, abs=1e-5)
 
 
+def test_what_the_state_may_be():
+    p, q = pf.nn.Parameter(pf.ones(2)), pf.nn.Parameter(pf.ones(2))
+    p.grad, q.grad = pf.ones(2), pf.ones(2)
+    a, b = pf.optim.Adam([p], lr=0.1), pf.optim.Adam([q], lr=0.1)
+    a.state[p] = {}  # as good as none
+    a.step(), b.step()
+    assert list(a.state[p]) == ["step", "exp_avg", "exp_avg_sq"] and a.state[p]["step"] == 1
+    a.state[p]["step"] = pf.tensor(1)  # as PyTorch's checkpoints have it
+    a.step(), b.step()
+    assert a.state[p]["step"] == 2 and p.tolist() == q.tolist()
+    del a.state[p]["exp_avg"]
+    with pytest.raises(KeyError, match="exp_avg"):
+        a.step()
+    a.state[p]["exp_avg"] = 3
+    with pytest.raises(TypeError, match="a parameter's state is not a tensor; got int for 'exp_avg'"):
+        a.step()
+    s = pf.optim.SGD([p, q], lr=0.1, momentum=0.9)
+    s.state[p] = {"momentum_buffer": None}  # PyTorch's, before the first step
+    before = p.tolist()
+    s.step()
+    assert s.state[p]["momentum_buffer"].tolist() == [1, 1] and np.allclose(p.tolist(), np.array(before) - 0.1)
+
+
+def test_steps_are_not_recorded_for_gradients():
+    p = pf.nn.Parameter(pf.ones(2))
+    (p * p).sum().backward(create_graph=True)
+    assert p.grad.requires_grad
+    for opt in (pf.optim.SGD([p], lr=0.1, momentum=0.9), pf.optim.Adam([p])):
+        opt.step()
+        assert p.is_leaf and p.requires_grad and not any(t.requires_grad for t in opt.state[p].values() if isinstance(t, pf.Tensor))
+    opt.zero_grad(set_to_none=False)
+    assert p.grad.tolist() == [0, 0] and not p.grad.requires_grad
+
+
 def test_closure_and_training():
     pf.manual_seed(0)
     x = pf.randn(64, 3)
