@@ -19,8 +19,11 @@ class RefCounted {
   static void operator delete(void* p, size_t bytes) noexcept { pool::give(p, bytes); }
 
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
+  // Instead of the first retain(): nobody else knows the object yet. What few atomic operations an object has is what it costs.
+  void retain_new() const { count_.store(1, std::memory_order_relaxed); }
   void release() const {
-    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    // The only owner need not tell anybody.
+    if (count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
   uint32_t use_count() const { return count_.load(std::memory_order_acquire); }
 
@@ -56,6 +59,12 @@ class Ref {
   explicit operator bool() const { return p_ != nullptr; }
   bool operator==(const Ref& o) const { return p_ == o.p_; }
   void reset() { *this = Ref(); }
+  static Ref of_new(T* p) {
+    p->retain_new();
+    Ref r;
+    r.p_ = p;
+    return r;
+  }
   T* leak() { return std::exchange(p_, nullptr); }  // gives up ownership without releasing
 
  private:
@@ -64,7 +73,7 @@ class Ref {
 
 template <class T, class... Args>
 Ref<T> make_ref(Args&&... args) {
-  return Ref<T>(new T(std::forward<Args>(args)...));
+  return Ref<T>::of_new(new T(std::forward<Args>(args)...));
 }
 
 }  // namespace pyflame

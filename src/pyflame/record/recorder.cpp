@@ -319,7 +319,8 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
     append_operand(window_, *table_, s, t->shape, t->strides, t->contiguous, t->offset * dtype_size(t->dtype), t->dtype,
                    false);
     for (int64_t d : t->shape) h = mix(h, static_cast<uint64_t>(d));
-    add_reader(*s, this);
+    // Whoever writes to what we are to write comes to us anyway.
+    if (s->writer.load(std::memory_order_relaxed) != this) add_reader(*s, this);
     escaped |= s->escaped();
   }
   for (TensorImpl* t : outs) {

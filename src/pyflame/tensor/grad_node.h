@@ -138,8 +138,8 @@ void attach_node(const Ref<GradNode>& node, TensorSpan inputs, TensorSpan output
 template <class F>
 void attach(const char* name, TensorList outputs, TensorList inputs, TensorList saved, F f) {
   if (!any_requires_grad(inputs)) return;
-  attach_node(Ref<GradNode>(new FnNode<F>(name, std::move(f))), {inputs.begin(), inputs.end()},
-              {outputs.begin(), outputs.end()}, {saved.begin(), saved.end()});
+  attach_node(make_ref<FnNode<F>>(name, std::move(f)), {inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()},
+              {saved.begin(), saved.end()});
 }
 
 }  // namespace pyflame
