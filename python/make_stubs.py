@@ -18,6 +18,13 @@ RETURNS = {
 }  # fmt: skip
 ARGUMENTS = "data|obj|value|key|device|dtype|ndarray|buffer|gradient|hook|other|grad|src|retain_graph|modulo|copy|split_size|stream|max_version|dl_device|dim|split_size_or_sections|ext_tensor"
 HEADER = "import builtins\nfrom typing import Any\n\nimport numpy as np\n"
+# A class that nanobind did not make.
+MODULE_BASE = """
+class _ModuleBase:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __getattr__(self, name: str) -> Any: ...
+"""
 
 
 def returned(line):
@@ -47,7 +54,7 @@ def correct(text):
     out = out.replace("import pyflame\n", "", 1)
     at = out.index("\nclass ")
     # Tensor.dtype is a property: inside the class the type needs another name.
-    return out[:at].rstrip("\n") + "\n" + HEADER + "\n__version__: str\n" + out[at:].replace("\nclass device", "\n_dtype = dtype\n\nclass device", 1)
+    return out[:at].rstrip("\n") + "\n" + HEADER + "\n__version__: str\n" + MODULE_BASE + out[at:].replace("\nclass device", "\n_dtype = dtype\n\nclass device", 1)
 
 
 def main():
