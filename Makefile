@@ -20,14 +20,14 @@ DEMO_PROMPT ?= def
 DEMO_GENERATE_ARGS ?= --seed 5 --temperature 0.9
 
 PYTEST_ARGS ?=
-PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns tests/doctor tests/inspect tests/profile tests/kernels)
+PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns tests/doctor tests/inspect tests/profile tests/kernels tests/hard)
 PYTEST      := $(PY) tools/run_pytest.py
 
 # make -s print-NAME: the value of a variable, for scripts.
 print-%:
 	@echo '$($*)'
 
-.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan fuzz docs docs-check bench compare-torch clean distclean
+.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan fuzz soak docs docs-check bench compare-torch clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ tsan: $(STAMP)/bootstrap  ## the C++ tests of recorder and executor under Thread
 FUZZ_SECONDS ?= 10
 fuzz: $(STAMP)/bootstrap  ## every reader of foreign data against mutated files, FUZZ_SECONDS for each
 	tools/fuzz.sh $(FUZZ_SECONDS)
+
+SOAK ?= 20
+soak: install-venv  ## the tests of tests/hard for long: SOAK times as many random programs and kills, 100,000 steps of training
+	PYFLAME_SOAK=$(SOAK) $(PYTEST) tests/hard
 
 docs: install-venv  ## regenerate the generated pages of docs/
 	$(PY) tools/gen_env_docs.py

@@ -1,8 +1,11 @@
 // `pyflame train gpt`: one run in one folder. The loss is read only every --log_interval steps, because reading it waits for the
 // work in flight; the losses of the steps between are kept as tensors and written together.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -317,10 +320,21 @@ void prepare_folder(const Settings& s) {
            s.out);
 }
 
+// One process at a time trains in a folder, and begins with what a killed one left. The lock ends with the process, however that ends; where
+// a file system has no locks there is none.
+void lock_folder(const Settings& s) {
+  const int folder = open(s.out.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool locked = folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) == 0;
+  PF_CHECK(locked || folder < 0 || errno != EWOULDBLOCK, Value,
+           "train gpt: another process trains in '{}'; wait for it, stop it, or choose another --out", s.out);
+  if (locked) remove_unfinished_files(s.out);
+}
+
 void create_folder(const Settings& s) {
   std::error_code ec;
   fs::create_directories(s.out, ec);
   PF_CHECK(!ec, OS, "train gpt: cannot create the folder '{}': {}", s.out, ec.message());
+  lock_folder(s);
   // The old run's checkpoint must not outlive the start of a new one: they would be taken for one run.
   if (s.overwrite) {
     fs::remove(fs::path(s.out) / kCheckpointName, ec);
@@ -345,6 +359,7 @@ std::unique_ptr<nn::GptTrainer> resume_run(Settings& s) {
   std::error_code ec;
   PF_CHECK(fs::exists(path, ec), OS,
            "train gpt: there is no checkpoint to resume; expected '{}'; leave out --resume to start", path);
+  lock_folder(s);
   const Checkpoint c = load_checkpoint(path);
   std::string notes;
   s = merge(c, s, notes);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <regex>
 #include <system_error>
 
 #include "pyflame/base/error.h"
@@ -106,6 +107,13 @@ void write_file_atomically(const std::string& op, const std::string& path, std::
   AtomicFile file(op, path, text.size());
   file.write(text.data(), text.size());
   file.commit();
+}
+
+void remove_unfinished_files(const std::string& folder) {
+  static const std::regex temporary(R"(.+\.tmp\.\d+\.\d+)");  // AtomicFile's names
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ec))
+    if (std::regex_match(entry.path().filename().string(), temporary)) std::filesystem::remove(entry.path(), ec);
 }
 
 }  // namespace pyflame

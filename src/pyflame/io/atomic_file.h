@@ -31,4 +31,7 @@ class AtomicFile {
 // The whole of `text` as the new contents of `path`.
 void write_file_atomically(const std::string& op, const std::string& path, std::string_view text);
 
+// Removes the temporary files that killed processes left in a folder in which nobody writes now.
+void remove_unfinished_files(const std::string& folder);
+
 }  // namespace pyflame

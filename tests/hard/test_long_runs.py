@@ -1,0 +1,63 @@
+"""A run that goes on and on: neither memory nor cached programs grow. PYFLAME_SOAK: 100,000 steps, and the last are as quick as the first."""
+import gc
+import os
+import time
+
+import pyflame as pf
+from pyflame import nn, optim
+
+SOAK = int(os.environ.get("PYFLAME_SOAK", "0"))
+STEPS = 100_000 if SOAK else 4_000
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_tiny_model():
+    pf.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1))
+    opt = optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = optim.lr_scheduler.CosineAnnealingLR(opt, T_max=STEPS)
+    x = pf.randn(32, 8)
+    y = x.sum(dim=1, keepdim=True)
+
+    def steps(n):
+        start = time.perf_counter()
+        for i in range(n):
+            loss = nn.functional.mse_loss(model(x + i / STEPS), y)
+            opt.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()
+            schedule.step()
+            if i % 50 == 49:
+                assert loss.item() == loss.item()
+        pf.synchronize()
+        return time.perf_counter() - start
+
+    part = STEPS // 10
+    steps(part)
+    gc.collect()
+    programs, tensors, memory = pf.program_cache_stats(), pf.memory_stats(), resident()
+    times = [steps(part) for _ in range(9)]
+    gc.collect()
+    after = pf.program_cache_stats()
+    assert after["programs"] == programs["programs"], f"programs were still made: {programs} then {after}"
+    assert after["misses"] == programs["misses"]
+    assert pf.memory_stats()["allocated"] == tensors["allocated"]
+    assert resident() - memory < 4 << 20, f"{(resident() - memory) / 2**20:.1f} MiB more after {9 * part} steps"
+    if SOAK:  # by the minimum: nothing else makes a run quicker than it is
+        assert min(times[5:]) < 1.2 * min(times[:4]), times
+
+
+def test_shapes_that_never_come_again():
+    """Every window is a new one: what is kept of old ones is bounded, and so is memory."""
+    limit = int(os.environ.get("PYFLAME_CACHE_SIZE", "4096"))
+    for n in range(1, 300):
+        assert (pf.ones(n, 3) * 2).sum().item() == 6 * n
+    assert pf.program_cache_stats()["programs"] <= limit
+    pf.clear_program_cache()
+    assert pf.program_cache_stats()["programs"] == 0
+    assert (pf.ones(4, 3) * 2).sum().item() == 24

@@ -1,0 +1,125 @@
+"""Threads that share tensors, and processes that fork or end while work is under way, from Python."""
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+
+def together(*functions):
+    """Runs them at the same time; the first exception of any."""
+    errors, gate = [], threading.Barrier(len(functions))
+
+    def guarded(f):
+        try:
+            gate.wait()
+            f()
+        except BaseException as e:  # noqa: BLE001  (reported below)
+            errors.append(e)
+
+    threads = [threading.Thread(target=guarded, args=(f,)) for f in functions]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+
+
+def test_tensors_pass_between_threads():
+    """A chain through four threads, each adding its share to what the one before is still recording."""
+    boxes = [[] for _ in range(5)]
+    ready = [threading.Semaphore(0) for _ in range(5)]
+    for _ in range(200):
+        boxes[0].append(pf.zeros(64))
+        ready[0].release()
+
+    def work(k):
+        def run():
+            for i in range(200):
+                ready[k].acquire()
+                boxes[k + 1].append(boxes[k][i] * 2 + k)
+                ready[k + 1].release()
+
+        return run
+
+    together(*(work(k) for k in range(4)))
+    assert all((t.numpy() == 11).all() for t in boxes[4])  # (((0*2+0)*2+1)*2+2)*2+3
+
+
+def test_one_writes_while_others_read():
+    """A reader sees the whole of one write, never parts of two: ops take their inputs as they are when they are recorded."""
+    x, stop = pf.zeros(4096), threading.Event()
+
+    def write():
+        for i in range(1, 400):
+            x.fill_(i)
+        stop.set()
+
+    def read():
+        last = 0
+        while not stop.is_set():
+            values = (x + 0).numpy()
+            assert values.min() == values.max() and values[0] >= last
+            last = values[0]
+
+    together(write, read, read)
+    assert (x.numpy() == 399).all()
+
+
+def test_models_train_in_threads_as_alone():
+    def train(seed):
+        rng = np.random.default_rng(seed)
+        w = pf.tensor(rng.standard_normal((16, 4)).astype(np.float32), requires_grad=True)
+        x = pf.tensor(rng.standard_normal((32, 16)).astype(np.float32))
+        opt = pf.optim.Adam([w], lr=0.01)
+        for _ in range(60):
+            opt.zero_grad()
+            (x @ w).square().mean().backward()
+            opt.step()
+        return w.detach().numpy().copy()
+
+    alone, results = [train(s) for s in range(4)], {}
+    together(*(lambda s=s: results.update({s: train(s)}) for s in range(4)))
+    for s in range(4):
+        np.testing.assert_array_equal(results[s], alone[s])
+
+
+HEAD = "import os, sys, threading\nimport pyflame as pf\nx = pf.randn(512, 512)\ndef work(n=50):\n    y = x\n    for _ in range(n):\n        y = (y @ x).tanh()\n    return y\n"
+ENDINGS = {
+    "with work recorded": "y = work()",
+    "with work under way": "t = threading.Thread(target=lambda: work(400).sum().item(), daemon=True); t.start(); y = work()",
+    "by an exception": "y = work(); raise SystemExit(0)",
+    "in a thread's hands": "def f():\n    global y\n    y = work()\nt = threading.Thread(target=f); t.start(); t.join()",
+    "with gradients pending": "w = x.clone().requires_grad_(); (w @ x).sum().backward(); g = w.grad",
+    "with a generator suspended": "def g():\n    yield work()\n    yield work()\ni = g(); y = next(i)",
+    "with a loader's workers": "d = pf.data.TensorDataset(x); it = iter(pf.data.DataLoader(d, batch_size=8, num_workers=1)); b = next(it)",
+}
+
+
+def python(program, seconds=120):
+    r = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=seconds)
+    assert r.returncode == 0, f"exit code {r.returncode}\n{r.stdout}{r.stderr}"
+    return r.stdout
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_the_interpreter_ends(how):
+    python(HEAD + ENDINGS[how])
+
+
+def test_a_fork_after_use_computes():
+    """The child has none of the pool's threads; what was pending at the fork is whole on both sides."""
+    out = python(HEAD + """
+y = work(5)
+pid = os.fork()
+value = y.sum().item() + (x * 2).sum().item()
+if pid == 0:
+    os._exit(0 if value == value else 1)
+assert os.waitpid(pid, 0)[1] == 0
+print(value == y.sum().item() + (x * 2).sum().item())
+""")
+    assert out.strip() == "True"
