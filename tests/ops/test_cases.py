@@ -169,4 +169,5 @@ def test_every_public_function_has_a_case():
     names = {python_names.get(n, n) for n in public_functions()}
     assert len(names) > 120
     assert not names - covered, f"public functions without a case: {sorted(names - covered)}"
-    assert not covered - names, f"cases name functions that do not exist: {sorted(covered - names)}"
+    unknown = {n for n in covered - names if not hasattr(pf, n)}  # compositions in Python are functions too
+    assert not unknown, f"cases name functions that do not exist: {sorted(unknown)}"
