@@ -350,9 +350,20 @@ TEST(CpuConv, ForwardAndGradients) {
   struct Shape {
     int64_t n, ic, h, w, oc, kh, kw, sh, sw, ph, pw, dh, dw, groups;
   };
-  const Shape shapes[] = {{2, 3, 9, 8, 4, 3, 3, 1, 1, 1, 1, 1, 1, 1}, {1, 4, 12, 11, 6, 3, 2, 2, 3, 0, 1, 1, 1, 2},
-                          {3, 2, 7, 7, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1}, {2, 4, 13, 10, 4, 3, 3, 1, 1, 2, 2, 2, 2, 4},
-                          {0, 2, 5, 5, 3, 3, 3, 1, 1, 0, 0, 1, 1, 1}, {2, 1, 4, 4, 2, 5, 5, 1, 1, 3, 3, 1, 1, 1}};
+  const Shape shapes[] = {
+      {2, 3, 9, 8, 4, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+      {1, 4, 12, 11, 6, 3, 2, 2, 3, 0, 1, 1, 1, 2},
+      {3, 2, 7, 7, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1},
+      {2, 4, 13, 10, 4, 3, 3, 1, 1, 2, 2, 2, 2, 4},
+      {0, 2, 5, 5, 3, 3, 3, 1, 1, 0, 0, 1, 1, 1},
+      {2, 1, 4, 4, 2, 5, 5, 1, 1, 3, 3, 1, 1, 1},
+      // With work enough for oneDNN, where the processor has its kernels: two images at a time, output sizes that
+      // round down, dilation, taps that are not square, weights so large that few sums are made.
+      {32, 24, 10, 10, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+      {3, 48, 13, 11, 64, 3, 3, 2, 2, 1, 1, 1, 1, 1},
+      {2, 32, 9, 9, 32, 3, 3, 1, 1, 2, 2, 2, 2, 1},
+      {1, 40, 9, 8, 48, 3, 2, 1, 1, 1, 0, 1, 1, 1},
+      {8, 96, 4, 4, 320, 3, 3, 1, 1, 1, 1, 1, 1, 1}};
   for (DType d : kFloats)
     for (const Shape& s : shapes) {
       const int64_t oh = (s.h + 2 * s.ph - s.dh * (s.kh - 1) - 1) / s.sh + 1,
@@ -475,6 +486,11 @@ TEST(CpuEpilogue, ConvBiasRelu) {
     t.ins = {in(d, {3, 4, 9, 8}), in(d, {6, 2, 3, 3}, 1)};
     t.outs = {out(d, {3, 6, 9, 8})};
     check_fused(t, in(d, {6, 1, 1}, 2));
+    t.attrs = {1, 1, 1, 1, 1, 1, 1};  // two images at a time by oneDNN
+    t.growth = 216;
+    t.ins = {in(d, {32, 24, 10, 10}), in(d, {32, 24, 3, 3}, 1)};
+    t.outs = {out(d, {32, 32, 10, 10})};
+    check_fused(t, in(d, {32, 1, 1}, 2));
   }
 }
 
@@ -490,12 +506,20 @@ TEST(CpuThreads, ResultsDoNotDependOnThem) {
   s.op = OpId::sum_squares;
   s.ins = {in(d, {300000})};
   s.outs = {out(d, {})};
+  Case c, w;
+  c.op = OpId::conv2d, w.op = OpId::conv2d_grad_weight;
+  c.attrs = w.attrs = {1, 1, 1, 1, 1, 1, 1};
+  c.ins = {in(d, {32, 24, 10, 10}), in(d, {32, 24, 3, 3}, 1)};
+  c.outs = {out(d, {32, 32, 10, 10})};
+  w.ins = {in(d, {32, 32, 10, 10}, 2), in(d, {32, 24, 10, 10})};
+  w.outs = {out(d, {32, 24, 3, 3})};
   const int before = num_threads();
   std::vector<Result> results;
   for (int threads : {1, 2, 5}) {
     set_num_threads(threads);
     results.push_back(run(t, false));
-    for (const auto& o : run(s, false).outs) results.back().outs.push_back(o);
+    for (const Case& other : {s, c, w})
+      for (const auto& o : run(other, false).outs) results.back().outs.push_back(o);
     EXPECT_EQ(results.back().outs, results.front().outs) << threads;
   }
   set_num_threads(before);

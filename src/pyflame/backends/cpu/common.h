@@ -16,7 +16,7 @@ namespace pyflame::cpu {
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Scratch memory of the calling thread, 64-byte aligned, grown as needed and kept. `slot` tells nested users apart.
-constexpr int kScratchSlots = 4;
+constexpr int kScratchSlots = 8;
 void* scratch_bytes(int slot, size_t nbytes);
 template <class T>
 T* scratch(int slot, int64_t count) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pyflame/backends/cpu/dnn_conv.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
@@ -31,6 +32,28 @@ struct Shape {
   int64_t grain(int64_t rows) const {
     const double flops = 2.0 * static_cast<double>(taps() * oc) * static_cast<double>(rows * ow);
     return std::max<int64_t>(1, static_cast<int64_t>(1e6 / std::max(1.0, flops)));
+  }
+  // Images of one call of the library: of a few megaflops, and enough calls for many threads.
+  int64_t images() const {
+    const int64_t each = 2 * oc * taps() * pixels(), most = std::clamp<int64_t>(n / 16, 1, 1 + 20000000 / (1 + each));
+    for (int64_t m = most; m > 1; --m)
+      if (n % m == 0) return m;
+    return 1;
+  }
+  // Parts of a batch whose sums of weight gradients are added in order: few where weights are large.
+  int64_t parts() const {
+    const int64_t most = oc * taps() > (1 << 18) ? 4 : 16;
+    for (int64_t m = std::min(n, most); m > 1; --m)
+      if (n % m == 0) return m;
+    return 1;
+  }
+  std::shared_ptr<const DnnConv> library(DnnConv::Face face) const {
+    // A 1x1 kernel is a product without unfolding, which copies into the library's layout would only delay (docs/decisions/0003).
+    constexpr int64_t kLeastFlops = 500000;
+    if (a.groups != 1 || n == 0 || kh * kw == 1) return nullptr;
+    if (2 * oc * taps() * pixels() * images() < kLeastFlops) return nullptr;
+    return DnnConv::find(face, {face == DnnConv::Face::weight ? n / parts() : images(), ic, h, w, oc, kh, kw, oh, ow,
+                                a.stride_h, a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w});
   }
   // First and last + 1 output column whose tap kx lies inside the image.
   void columns(int64_t kx, int64_t& first, int64_t& last) const {
@@ -87,14 +110,25 @@ void fold(const Shape& s, const T* col, int64_t y0, int64_t y1, T* x) {
       }
 }
 
+Shape forward_shape(const Problem& p) {
+  const Node& n = p.root();
+  return {n.attr<ConvAttrs>(), n.ins[0].shape, n.ins[1].shape, n.outs[0].shape};
+}
+Shape grad_input_shape(const Node& n) { return {n.attr<ConvAttrs>(), n.outs[0].shape, n.ins[1].shape, n.ins[0].shape}; }
+Shape grad_weight_shape(const Node& n) {
+  return {n.attr<ConvAttrs>(), n.ins[1].shape, n.outs[0].shape, n.ins[0].shape};
+}
+
 template <class T>
 class Conv : public Exec {
  public:
-  explicit Conv(const Problem& p)
-      : s_(p.root().attr<ConvAttrs>(), p.root().ins[0].shape, p.root().ins[1].shape, p.root().outs[0].shape),
+  explicit Conv(const Problem& p, std::shared_ptr<const DnnConv> library = nullptr)
+      : s_(forward_shape(p)),
         x_(p.root().ins[0], ws_),
         w_(p.root().ins[1], ws_),
-        out_(p.root().outs[0]) {
+        out_(p.root().outs[0]),
+        library_(std::move(library)) {
+    if (library_) packed_ = ws_.take(library_->weight_bytes());
     const auto root = static_cast<size_t>(out_.index);
     elided_ = root < p.group.elided.size() && p.group.elided[root];
     if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.pixels());
@@ -109,6 +143,12 @@ class Conv : public Exec {
     const T* x = x_.get(ctx);
     const T* w = w_.get(ctx);
     T* y = elided_ ? nullptr : in_place_ ? ctx.ptr<T>(out_) : staged_.begin(ctx);
+    if constexpr (std::is_same_v<T, float>)
+      if (library_) {
+        by_library(ctx, x, w, y);
+        if (!in_place_ && !elided_) staged_.finish(ctx);
+        return;
+      }
     const int64_t rows = whole_ ? s_.oh : s_.row_block(), blocks = ceil_div(s_.oh, rows);
     parallel_for(s_.n * s_.a.groups * blocks, s_.grain(rows), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -124,6 +164,20 @@ class Conv : public Exec {
   }
 
  private:
+  void by_library(const RunContext& ctx, const T* x, const T* w, T* y) {
+    char* packed = at<char>(ctx, packed_);
+    library_->pack(w, packed);
+    const int64_t m = s_.images();
+    parallel_for(s_.n / m, std::max<int64_t>(1, s_.grain(s_.oh) / m), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * m; i < end * m; i += m) {
+        T* planes = y ? y + i * s_.out_plane() : scratch<T>(1, m * s_.out_plane());
+        library_->run(x + i * s_.in_plane(), packed, planes);
+        if (!epilogue_) continue;
+        for (int64_t k = 0; k < m; ++k)
+          epilogue_->run(ctx, rounded(planes + k * s_.out_plane()), (i + k) * s_.oc, s_.oc);
+      }
+    });
+  }
   void product(const T* x, const T* w, int64_t y0, int64_t y1, T* plane) const {
     const int64_t pixels = (y1 - y0) * s_.ow;
     const T* col = x + y0 * s_.ow;
@@ -148,16 +202,15 @@ class Conv : public Exec {
   Out<T> staged_;
   bool elided_ = false, in_place_ = false, whole_ = false;
   std::unique_ptr<TileEpilogue> epilogue_;
+  std::shared_ptr<const DnnConv> library_;
+  size_t packed_ = 0;
 };
 
 template <class T>
 class ConvGradInput : public Exec {
  public:
   explicit ConvGradInput(const Node& node)
-      : s_(node.attr<ConvAttrs>(), node.outs[0].shape, node.ins[1].shape, node.ins[0].shape),
-        g_(node.ins[0], ws_),
-        w_(node.ins[1], ws_),
-        dx_(node.outs[0], ws_) {}
+      : s_(grad_input_shape(node)), g_(node.ins[0], ws_), w_(node.ins[1], ws_), dx_(node.outs[0], ws_) {}
 
   void run(const RunContext& ctx) override {
     const T* g = g_.get(ctx);
@@ -191,7 +244,7 @@ template <class T>
 class ConvGradWeight : public Exec {
  public:
   explicit ConvGradWeight(const Node& node)
-      : s_(node.attr<ConvAttrs>(), node.ins[1].shape, node.outs[0].shape, node.ins[0].shape),
+      : s_(grad_weight_shape(node)),
         g_(node.ins[0], ws_),
         x_(node.ins[1], ws_),
         dw_(node.outs[0], ws_),
@@ -240,6 +293,77 @@ class ConvGradWeight : public Exec {
   size_t partial_ = 0;
 };
 
+// The gradients by oneDNN.
+class LibraryGradInput : public Exec {
+ public:
+  explicit LibraryGradInput(const Node& node)
+      : s_(grad_input_shape(node)),
+        g_(node.ins[0], ws_),
+        w_(node.ins[1], ws_),
+        dx_(node.outs[0], ws_),
+        library_(s_.library(DnnConv::Face::input)),
+        packed_(ws_.take(library_->weight_bytes())) {}
+
+  void run(const RunContext& ctx) override {
+    const float *g = g_.get(ctx), *w = w_.get(ctx);
+    float* dx = dx_.begin(ctx);
+    char* packed = at<char>(ctx, packed_);
+    library_->pack(w, packed);
+    const int64_t m = s_.images();
+    parallel_for(s_.n / m, std::max<int64_t>(1, s_.grain(s_.oh) / m), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * m; i < end * m; i += m)
+        library_->run(g + i * s_.out_plane(), packed, dx + i * s_.in_plane());
+    });
+    dx_.finish(ctx);
+  }
+
+ private:
+  Shape s_;
+  In<float> g_, w_;
+  Out<float> dx_;
+  std::shared_ptr<const DnnConv> library_;
+  size_t packed_;
+};
+
+class LibraryGradWeight : public Exec {
+ public:
+  explicit LibraryGradWeight(const Node& node)
+      : s_(grad_weight_shape(node)),
+        g_(node.ins[0], ws_),
+        x_(node.ins[1], ws_),
+        dw_(node.outs[0], ws_),
+        library_(s_.library(DnnConv::Face::weight)),
+        size_(library_->weight_bytes()),
+        sums_(ws_.take(size_ * static_cast<size_t>(s_.parts()))) {}
+
+  void run(const RunContext& ctx) override {
+    const float *g = g_.get(ctx), *x = x_.get(ctx);
+    const int64_t parts = s_.parts(), per = s_.n / parts, count = static_cast<int64_t>(size_ / sizeof(float));
+    float *sums = at<float>(ctx, sums_), *dw = dw_.begin(ctx);
+    parallel_for(parts, std::max<int64_t>(1, s_.grain(s_.oh) / per), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        library_->run(g + i * per * s_.out_plane(), x + i * per * s_.in_plane(), sums + i * count);
+    });
+    parallel_for(count, kGrainElements, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 1; i < parts; ++i) vec::add(sums + begin, sums + i * count + begin, end - begin);
+    });
+    library_->unpack(sums, dw);
+    dw_.finish(ctx);
+  }
+
+ private:
+  Shape s_;
+  In<float> g_, x_;
+  Out<float> dw_;
+  std::shared_ptr<const DnnConv> library_;
+  size_t size_, sums_;
+};
+
+Refusal no_library(const Shape& s, DnnConv::Face face) {
+  if (!s.library(face)) return "oneDNN has no kernel that is quicker for this shape and processor";
+  return {};
+}
+
 }  // namespace
 
 Refusal accept_conv(const Problem& p) {
@@ -248,6 +372,34 @@ Refusal accept_conv(const Problem& p) {
     return "takes operands of four dimensions";
   if (p.group.kind == GroupKind::Epilogue) return TileEpilogue::accepts(p);
   return accept_single(p);
+}
+
+// float64 has its own, and groups are too small for it.
+static Refusal accept_library(const Problem& p) {
+  if (const Refusal r = accept_conv(p)) return r;
+  if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
+  return {};
+}
+Refusal accept_dnn_conv(const Problem& p) {
+  if (const Refusal r = accept_library(p)) return r;
+  return no_library(forward_shape(p), DnnConv::Face::output);
+}
+Refusal accept_dnn_grad_input(const Problem& p) {
+  if (const Refusal r = accept_library(p)) return r;
+  return no_library(grad_input_shape(p.root()), DnnConv::Face::input);
+}
+Refusal accept_dnn_grad_weight(const Problem& p) {
+  if (const Refusal r = accept_library(p)) return r;
+  return no_library(grad_weight_shape(p.root()), DnnConv::Face::weight);
+}
+std::unique_ptr<Executable> make_dnn_conv(const Problem& p) {
+  return std::make_unique<Conv<float>>(p, forward_shape(p).library(DnnConv::Face::output));
+}
+std::unique_ptr<Executable> make_dnn_grad_input(const Problem& p) {
+  return std::make_unique<LibraryGradInput>(p.root());
+}
+std::unique_ptr<Executable> make_dnn_grad_weight(const Problem& p) {
+  return std::make_unique<LibraryGradWeight>(p.root());
 }
 
 std::unique_ptr<Executable> make_conv(const Problem& p) {

@@ -7,6 +7,14 @@
 
 namespace pyflame::cpu {
 
+// By oneDNN, where it has a kernel of its own for the shape (dnn_conv.h).
+Refusal accept_dnn_conv(const Problem& p);
+Refusal accept_dnn_grad_input(const Problem& p);
+Refusal accept_dnn_grad_weight(const Problem& p);
+std::unique_ptr<Executable> make_dnn_conv(const Problem& p);
+std::unique_ptr<Executable> make_dnn_grad_input(const Problem& p);
+std::unique_ptr<Executable> make_dnn_grad_weight(const Problem& p);
+
 Refusal accept_conv(const Problem& p);
 std::unique_ptr<Executable> make_conv(const Problem& p);  // conv2d and groups that begin with it
 std::unique_ptr<Executable> make_conv_grad_input(const Problem& p);

@@ -29,9 +29,14 @@ std::vector<Impl> impls_of(OpId op) {
               {"onednn.sgemm", accept_matmul_float32, make_matmul},
               {"openblas.dgemm", accept_matmul_float64, make_matmul},
               {"cpu.matmul_integer", accept_matmul_integer, make_matmul_integer}};
-    case OpId::conv2d: return {{"cpu.conv_unfold", accept_conv, make_conv}};
-    case OpId::conv2d_grad_input: return {{"cpu.conv_unfold", accept_conv, make_conv_grad_input}};
-    case OpId::conv2d_grad_weight: return {{"cpu.conv_unfold", accept_conv, make_conv_grad_weight}};
+    case OpId::conv2d:
+      return {{"onednn.conv", accept_dnn_conv, make_dnn_conv}, {"cpu.conv_unfold", accept_conv, make_conv}};
+    case OpId::conv2d_grad_input:
+      return {{"onednn.conv", accept_dnn_grad_input, make_dnn_grad_input},
+              {"cpu.conv_unfold", accept_conv, make_conv_grad_input}};
+    case OpId::conv2d_grad_weight:
+      return {{"onednn.conv", accept_dnn_grad_weight, make_dnn_grad_weight},
+              {"cpu.conv_unfold", accept_conv, make_conv_grad_weight}};
     case OpId::max_pool2d: return {{"cpu.pool", accept_pool, make_max_pool}};
     case OpId::avg_pool2d: return {{"cpu.pool", accept_pool, make_avg_pool}};
     case OpId::avg_pool2d_grad: return {{"cpu.pool", accept_pool, make_avg_pool_grad}};

@@ -1,0 +1,191 @@
+#include "pyflame/backends/cpu/dnn_conv.h"
+
+#include <map>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
+#include <tuple>
+
+#include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/gemm.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::cpu {
+
+namespace {
+
+using dnnl::memory;
+
+const dnnl::engine& engine() {
+  static const auto* e =
+      new dnnl::engine(dnnl::engine::kind::cpu, 0);  // leaked: threads may outlive static destruction
+  return *e;
+}
+dnnl::stream& stream() {
+  thread_local dnnl::stream s(engine());
+  return s;
+}
+
+// Slots of this thread's scratch memory.
+enum Slot : int { kFirst = 4, kSecond, kResult, kOwn };
+
+memory::desc plain(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::abcd}; }
+memory::desc chosen(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::any}; }
+
+// An operand that is plain outside: where the primitive wants it otherwise it is copied, on its way in or out.
+class Carried {
+ public:
+  Carried() = default;
+  Carried(const memory::dims& dims, const memory::desc& inside) : outside_(plain(dims)), inside_(inside) {
+    if (inside_ == outside_) return;
+    in_ = dnnl::reorder({engine(), outside_, engine(), inside_});
+    out_ = dnnl::reorder({engine(), inside_, engine(), outside_});
+  }
+  memory in(const void* data, int slot) const {
+    memory from(outside_, engine(), const_cast<void*>(data));
+    if (!in_) return from;
+    memory to = room(slot);
+    in_.execute(stream(), from, to);
+    return to;
+  }
+  memory room(int slot) const { return memory(inside_, engine(), scratch_bytes(slot, inside_.get_size())); }
+  memory target(void* data, int slot) const { return in_ ? room(slot) : memory(outside_, engine(), data); }
+  void finish(memory& from, void* data) const {
+    if (!in_) return;
+    memory to(outside_, engine(), data);
+    out_.execute(stream(), from, to);
+  }
+
+ private:
+  memory::desc outside_, inside_;
+  dnnl::reorder in_, out_;
+};
+
+class Library final : public DnnConv {
+ public:
+  Library(Face face, const Problem& p) : face_(face) {
+    using dnnl::algorithm;
+    const memory::dims x{p.images, p.ic, p.h, p.w}, w{p.oc, p.ic, p.kh, p.kw}, y{p.images, p.oc, p.oh, p.ow};
+    const memory::dims stride{p.stride_h, p.stride_w}, dilation{p.dilation_h - 1, p.dilation_w - 1},
+        pad{p.pad_h, p.pad_w};
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::convolution_forward::primitive_desc forward(
+        {face == Face::output ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training,
+         algorithm::convolution_direct, chosen(x), chosen(w), chosen(y), stride, dilation, pad, pad},
+        attributes, engine());
+    if (face == Face::output) {
+      take(forward, dnnl::convolution_forward(forward));
+      a_ = Carried(x, forward.src_desc()), out_ = Carried(y, forward.dst_desc());
+      weight_ = forward.weights_desc();
+    } else if (face == Face::input) {
+      const dnnl::convolution_backward_data::primitive_desc d(
+          {algorithm::convolution_direct, chosen(x), chosen(w), chosen(y), stride, dilation, pad, pad}, attributes,
+          engine(), forward);
+      take(d, dnnl::convolution_backward_data(d));
+      a_ = Carried(y, d.diff_dst_desc()), out_ = Carried(x, d.diff_src_desc());
+      weight_ = d.weights_desc();
+    } else {
+      const dnnl::convolution_backward_weights::primitive_desc d(
+          {algorithm::convolution_direct, chosen(x), chosen(w), chosen(y), stride, dilation, pad, pad}, attributes,
+          engine(), forward);
+      take(d, dnnl::convolution_backward_weights(d));
+      a_ = Carried(y, d.diff_dst_desc()), b_ = Carried(x, d.src_desc());
+      weight_ = d.diff_weights_desc();
+    }
+    plain_weight_ = plain(w);
+    to_weight_ = dnnl::reorder({engine(), plain_weight_, engine(), weight_});
+    from_weight_ = dnnl::reorder({engine(), weight_, engine(), plain_weight_});
+  }
+
+  // oneDNN's other kernels unfold images as we do.
+  bool quick() const {
+    return name_.find("brg") != name_.npos || (name_.find("jit") != name_.npos && name_.find("gemm") == name_.npos);
+  }
+
+  size_t weight_bytes() const override { return weight_.get_size(); }
+  void pack(const float* weight, void* to) const override {
+    use_one_library_thread();
+    memory from(plain_weight_, engine(), const_cast<float*>(weight)), packed(weight_, engine(), to);
+    to_weight_.execute(stream(), from, packed);
+  }
+  void unpack(const void* from, float* weight) const override {
+    use_one_library_thread();
+    memory packed(weight_, engine(), const_cast<void*>(from)), to(plain_weight_, engine(), weight);
+    from_weight_.execute(stream(), packed, to);
+  }
+
+  void run(const void* a, const void* b, void* out) const override {
+    use_one_library_thread();
+    const memory own(scratchpad_, engine(), scratch_bytes(kOwn, scratchpad_.get_size()));
+    const memory first = a_.in(a, kFirst);
+    if (face_ == Face::weight) {
+      primitive_.execute(stream(), {{DNNL_ARG_DIFF_DST, first},
+                                    {DNNL_ARG_SRC, b_.in(b, kSecond)},
+                                    {DNNL_ARG_DIFF_WEIGHTS, memory(weight_, engine(), out)},
+                                    {DNNL_ARG_SCRATCHPAD, own}});
+      return;
+    }
+    const bool forward = face_ == Face::output;
+    memory result = out_.target(out, kResult);
+    primitive_.execute(stream(), {{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
+                                  {DNNL_ARG_WEIGHTS, memory(weight_, engine(), const_cast<void*>(b))},
+                                  {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, result},
+                                  {DNNL_ARG_SCRATCHPAD, own}});
+    out_.finish(result, out);
+  }
+
+ private:
+  template <class Desc>
+  void take(const Desc& d, const dnnl::primitive& p) {
+    primitive_ = p;
+    name_ = d.impl_info_str();
+    scratchpad_ = d.scratchpad_desc();
+  }
+
+  Face face_;
+  dnnl::primitive primitive_;
+  std::string name_;
+  Carried a_, b_, out_;
+  memory::desc weight_, plain_weight_, scratchpad_;
+  dnnl::reorder to_weight_, from_weight_;
+};
+
+}  // namespace
+
+std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
+  using Key = std::array<int64_t, 16>;
+  static std::mutex mutex;
+  static auto* known = new std::map<Key, std::shared_ptr<const DnnConv>>;
+  constexpr size_t kMost = 1024;
+  const Key key{static_cast<int64_t>(face),
+                p.images,
+                p.ic,
+                p.h,
+                p.w,
+                p.oc,
+                p.kh,
+                p.kw,
+                p.oh,
+                p.ow,
+                p.stride_h,
+                p.stride_w,
+                p.pad_h,
+                p.pad_w,
+                p.dilation_h,
+                p.dilation_w};
+  const std::lock_guard lock(mutex);
+  if (const auto it = known->find(key); it != known->end()) return it->second;
+  std::shared_ptr<const DnnConv> found;
+  try {
+    use_one_library_thread();  // what a primitive does depends on the threads that it was made for
+    auto library = std::make_shared<Library>(face, p);
+    if (library->quick()) found = std::move(library);
+  } catch (const dnnl::error&) {  // not this shape, or not on this processor
+  }
+  if (known->size() >= kMost) known->clear();
+  known->emplace(key, found);
+  return found;
+}
+
+}  // namespace pyflame::cpu

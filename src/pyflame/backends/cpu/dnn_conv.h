@@ -1,0 +1,29 @@
+// Convolutions of float32 by oneDNN, several images at a time on one thread: its kernels want operands in layouts of their own, into which
+// images go block by block while they are in the cache, and weights once a run. The images of a call depend on the shape alone, not on the
+// threads that there are, and so do the results.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+
+namespace pyflame::cpu {
+
+class DnnConv {
+ public:
+  enum class Face : uint8_t { output, input, weight };  // which of the three is computed from the others
+  struct Problem {
+    int64_t images, ic, h, w, oc, kh, kw, oh, ow;
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  };
+  // Null where oneDNN has no kernel for this processor that beats a product over unfolded images. Remembered by shape.
+  static std::shared_ptr<const DnnConv> find(Face face, const Problem& p);
+
+  virtual ~DnnConv() = default;
+  virtual size_t weight_bytes() const = 0;                     // of weights, or of their gradient, in its layout
+  virtual void pack(const float* weight, void* to) const = 0;  // from (O, I, H, W), with all threads
+  virtual void unpack(const void* from, float* weight) const = 0;
+  // Images in (N, C, H, W). output: (x, packed weights) -> y; input: (dy, packed weights) -> dx; weight: (dy, x) -> packed dw.
+  virtual void run(const void* a, const void* b, void* out) const = 0;
+};
+
+}  // namespace pyflame::cpu
