@@ -393,10 +393,10 @@ TEST(CpuPool, ForwardAndGradients) {
   struct Shape {
     int64_t h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw;
   };
-  const Shape shapes[] = {{8, 8, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1},
-                          {9, 7, 5, 4, 3, 3, 2, 2, 1, 1, 1, 1},
-                          {9, 7, 4, 3, 3, 2, 2, 2, 1, 0, 2, 2},
-                          {7, 7, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1}};
+  const Shape shapes[] = {{8, 8, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1},   {9, 7, 5, 4, 3, 3, 2, 2, 1, 1, 1, 1},
+                          {9, 7, 4, 3, 3, 2, 2, 2, 1, 0, 2, 2},   {7, 7, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1},
+                          {5, 70, 3, 35, 3, 3, 2, 2, 1, 1, 1, 1},  // longer than vectors
+                          {5, 70, 5, 70, 3, 3, 1, 1, 1, 1, 1, 1}, {5, 70, 1, 23, 3, 4, 3, 3, 0, 0, 1, 1}};
   for (DType d : kFloats)
     for (const Shape& s : shapes)
       for (int64_t include : {0, 1}) {
@@ -404,7 +404,8 @@ TEST(CpuPool, ForwardAndGradients) {
         t.attrs = {s.kh, s.kw, s.sh, s.sw, s.ph, s.pw, s.dh, s.dw, include};
         t.op = OpId::max_pool2d;
         t.ins = {in(d, {2, 3, s.h, s.w})};
-        t.ins[0].memory[5] = NAN;
+        t.ins[0].memory[5] = t.ins[0].memory[24] = t.ins[0].memory[25] = NAN;
+        t.ins[0].memory[33] = -INFINITY;
         t.outs = {out(d, {2, 3, s.oh, s.ow}), out(DType::int64, {2, 3, s.oh, s.ow})};
         check(t);
         t.op = OpId::avg_pool2d;

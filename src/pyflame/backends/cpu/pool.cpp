@@ -1,6 +1,9 @@
 #include "pyflame/backends/cpu/pool.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "pyflame/backends/cpu/vec.h"
 
 namespace pyflame::cpu {
 
@@ -52,46 +55,50 @@ class MaxPool : public Exec {
       : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape), x_(node.ins[0], ws_), y_(node.outs[0], ws_) {
     with_index_ = node.outs.size() > 1;
     if (with_index_) index_ = node.outs[1];
+    for (int64_t i = 0; i < g_.a.kernel_h; ++i)
+      for (int64_t j = 0; j < g_.a.kernel_w; ++j) offsets_.push_back(i * g_.a.dilation_h * g_.w + j * g_.a.dilation_w);
   }
   void run(const RunContext& ctx) override {
     const T* x = x_.get(ctx);
     T* y = y_.begin(ctx);
     int64_t* index = with_index_ ? ctx.ptr<int64_t>(index_) : nullptr;
     g_.for_planes([&](int64_t p) {
-      const T* plane = x + p * g_.h * g_.w;
-      for (int64_t oy = 0, o = p * g_.oh * g_.ow; oy < g_.oh; ++oy)
-        for (int64_t ox = 0; ox < g_.ow; ++ox, ++o) {
-          const int64_t at = best(plane, oy, ox);
-          y[o] = plane[at];
-          if (index) index[o] = at;
-        }
+      for (int64_t oy = 0, o = p * g_.oh * g_.ow; oy < g_.oh; ++oy, o += g_.ow)
+        row(x + p * g_.h * g_.w, oy, y + o, index ? index + o : nullptr);
     });
     y_.finish(ctx);
   }
 
  private:
-  int64_t best(const T* x, int64_t oy, int64_t ox) const {
-    const auto rows = g_.rows(oy), cols = g_.cols(ox);
-    PF_CHECK(rows.count() > 0 && cols.count() > 0, Runtime,
-             "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
-             g_.a.pad_h, g_.a.pad_w, g_.a.kernel_h, g_.a.kernel_w);
-    int64_t at = -1;
-    T value{};
-    for (int64_t i = rows.first; i < rows.last; ++i) {
-      const int64_t base = (g_.top(oy) + i * g_.a.dilation_h) * g_.w + g_.left(ox);
-      for (int64_t j = cols.first; j < cols.last; ++j) {
-        const int64_t here = base + j * g_.a.dilation_w;
-        const T v = x[here];
-        if (at < 0 || v > value || (v != v && value == value)) value = v, at = here;
+  // A row of windows, tap by tap; a tap's columns lie inside the image for a run of windows.
+  void row(const T* plane, int64_t oy, T* y, int64_t* index) const {
+    const PoolAttrs& a = g_.a;
+    T* at = scratch<T>(0, g_.ow);
+    std::fill_n(at, g_.ow, T(-1));
+    std::fill_n(y, g_.ow, T(0));
+    const auto rows = g_.rows(oy);
+    for (int64_t i = rows.first; i < rows.last; ++i)
+      for (int64_t j = 0; j < a.kernel_w; ++j) {
+        const int64_t left = j * a.dilation_w - a.pad_w;  // the column of window 0
+        const int64_t first = left >= 0 ? 0 : std::min(g_.ow, ceil_div(-left, a.stride_w));
+        const int64_t last = left >= g_.w ? first : std::clamp(ceil_div(g_.w - left, a.stride_w), first, g_.ow);
+        const T* from = plane + (g_.top(oy) + i * a.dilation_h) * g_.w + left + first * a.stride_w;
+        vec::take_max(from, a.stride_w, static_cast<T>(i * a.kernel_w + j), y + first, at + first, last - first);
       }
+    const int64_t corner = g_.top(oy) * g_.w - a.pad_w;
+    for (int64_t x = 0; x < g_.ow; ++x) {
+      PF_CHECK(at[x] >= 0, Runtime,
+               "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})", a.pad_h,
+               a.pad_w, a.kernel_h, a.kernel_w);
+      if (index) index[x] = corner + x * a.stride_w + offsets_[static_cast<size_t>(at[x])];
     }
-    return at;
   }
   Geometry g_;
   In<T> x_;
   Out<T> y_;
   Operand index_;
   bool with_index_ = false;
+  std::vector<int64_t> offsets_;  // of each tap from the window's corner
 };
 
 template <class T>

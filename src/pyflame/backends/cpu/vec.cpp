@@ -176,6 +176,37 @@ void AxpyT(T* y, T a, const T* x, int64_t n) {
                 HWY_ATTR { store(hn::MulAdd(hn::Set(d, a), load(x + i, c), load(y + i, c)), y + i, c); });
 }
 
+// A row of windows meets its next tap: x[i * stride] takes the place of value[i] where it is greater or the first NaN, or where there was
+// none (at[i] < 0), and at[i] becomes the tap.
+template <class T>
+void TakeMaxT(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {
+  const Wide<T> d;
+  const int64_t l = lanes<T>();
+  int64_t i = 0;
+  const auto take = [&](auto v, auto mask) HWY_ATTR {
+    const auto old = hn::MaskedLoad(mask, d, value + i), place = hn::MaskedLoad(mask, d, at + i);
+    const auto first = hn::Or(hn::Lt(place, hn::Zero(d)), hn::AndNot(hn::IsNaN(old), hn::IsNaN(v)));
+    const auto better = hn::Or(hn::Gt(v, old), first);
+    hn::BlendedStore(hn::IfThenElse(better, v, old), mask, d, value + i);
+    hn::BlendedStore(hn::IfThenElse(better, hn::Set(d, tap), place), mask, d, at + i);
+  };
+  if (stride == 1) {
+    for (; i + l <= n; i += l) take(hn::LoadU(d, x + i), hn::FirstN(d, static_cast<size_t>(l)));
+  } else if (stride == 2) {
+    for (; i + l < n; i += l) {  // reads one element behind the last that it takes
+      hn::Vec<Wide<T>> even, odd;
+      hn::LoadInterleaved2(d, x + 2 * i, even, odd);
+      take(even, hn::FirstN(d, static_cast<size_t>(l)));
+    }
+  }
+  alignas(64) T rest[kMaxLanes] = {};
+  for (; i < n; i += l) {
+    const int64_t m = std::min(l, n - i);
+    for (int64_t k = 0; k < m; ++k) rest[k] = x[(i + k) * stride];
+    take(hn::Load(d, rest), hn::FirstN(d, static_cast<size_t>(m)));
+  }
+}
+
 // Columns in strips of eight vectors held in registers: w is streamed once and y is not touched in between.
 template <class T>
 void GemvRowsT(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {
@@ -442,6 +473,9 @@ void ToF16(const float* x, float16* y, int64_t n) {
   void Shift##S(const T* x, T a, T b, T* y, int64_t n) { ShiftT<T>(x, a, b, y, n); }                                   \
   void Add##S(T* y, const T* x, int64_t n) { AddT<T>(y, x, n); }                                                       \
   void Axpy##S(T* y, T a, const T* x, int64_t n) { AxpyT<T>(y, a, x, n); }                                             \
+  void TakeMax##S(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {                                     \
+    TakeMaxT<T>(x, stride, tap, value, at, n);                                                                         \
+  }                                                                                                                    \
   void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                   \
     GemvRowsT<T>(x, w, ld, k, n, y);                                                                                   \
   }                                                                                                                    \
@@ -489,6 +523,7 @@ PF_ENTRY(Scale);
 PF_ENTRY(Shift);
 PF_ENTRY(Add);
 PF_ENTRY(Axpy);
+PF_ENTRY(TakeMax);
 PF_ENTRY(GemvRows);
 PF_ENTRY(Normalize);
 PF_ENTRY(NormalizeGrad);
@@ -521,6 +556,9 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   void shift(const T* x, T a, T b, T* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Shift##S)(x, a, b, y, n); }                \
   void add(T* y, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Add##S)(y, x, n); }                                    \
   void axpy(T* y, T a, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Axpy##S)(y, a, x, n); }                          \
+  void take_max(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {                                      \
+    HWY_DYNAMIC_DISPATCH(TakeMax##S)(x, stride, tap, value, at, n);                                                   \
+  }                                                                                                                   \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                    \
     HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                             \
   }                                                                                                                   \
