@@ -36,7 +36,7 @@ struct SgdNumbers {
   void shift(const T* x, T a, T b, T* y, int64_t n); /* y = (x - a) - b */                                                      \
   void add(T* y, const T* x, int64_t n);             /* y += x */                                                               \
   void axpy(T* y, T a, const T* x, int64_t n);       /* y += a x */                                                             \
-  /* value[i] = x[i * stride] and at[i] = tap where that is greater, the first NaN, or the first of all (at[i] < 0) */         \
+  /* value[i] = x[i * stride] and at[i] = tap where that is greater, the first NaN, or the first of all (at[i] < 0) */          \
   void take_max(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n);                                                 \
   /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                               \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y);                                               \
