@@ -344,7 +344,8 @@ def alive(pid):
 def test_no_process_is_left_behind(tmp_path, how, context):
     script = tmp_path / "slow.py"
     script.write_text(SCRIPT)
-    p = subprocess.Popen([sys.executable, str(script), context, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    p = subprocess.Popen([sys.executable, str(script), context, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background job ignores it
     try:
         pids = [int(v) for v in p.stdout.readline().split()]
         assert len(pids) == 2, p.stderr.read()
