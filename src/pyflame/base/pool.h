@@ -72,8 +72,10 @@ struct Pooled {
   Pooled() = default;
   template <class U>
   Pooled(const Pooled<U>&) {}
+  // T may be a pointer to a class. NOLINTBEGIN(bugprone-sizeof-expression)
   T* allocate(size_t n) { return static_cast<T*>(pool::take(n * sizeof(T))); }
   void deallocate(T* p, size_t n) noexcept { pool::give(p, n * sizeof(T)); }
+  // NOLINTEND(bugprone-sizeof-expression)
   bool operator==(const Pooled&) const { return true; }
 };
 
