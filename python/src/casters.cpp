@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "pyflame/base/fork.h"
 #include "pyflame/runtime/device.h"
 
 namespace pyflame::python {
@@ -203,6 +204,7 @@ nb::tuple dims_tuple(const Dims& d) {
 namespace {
 std::mutex g_drop_mutex;
 std::vector<PyObject*> g_dropped;
+const AtFork g_at_fork{ForkOrder::Python, [] { g_drop_mutex.lock(); }, [](bool) { g_drop_mutex.unlock(); }};
 int drain_pending(void*) {
   drain_dropped();
   return 0;

@@ -13,6 +13,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "pyflame/base/fork.h"
+
 namespace pyflame::python {
 
 namespace {
@@ -22,6 +24,7 @@ struct CodeInfo {
 };
 std::mutex g_mutex;
 std::unordered_map<PyCodeObject*, CodeInfo> g_codes;
+const AtFork g_at_fork{ForkOrder::Python, [] { g_mutex.lock(); }, [](bool) { g_mutex.unlock(); }};
 std::string g_package;  // ".../pyflame/"
 thread_local SourceLoc t_waiting;
 thread_local bool t_is_waiting = false;

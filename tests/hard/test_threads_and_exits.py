@@ -123,3 +123,65 @@ assert os.waitpid(pid, 0)[1] == 0
 print(value == y.sum().item() + (x * 2).sum().item())
 """)
     assert out.strip() == "True"
+
+
+BUSY = HEAD + """
+import signal
+x = pf.randn(128, 128)
+stop = threading.Event()
+def compute():
+    while not stop.is_set():
+        work(20).sum().item()
+threads = [threading.Thread(target=compute) for _ in range(2)]
+for t in threads: t.start()
+def forked(found):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)  # ends a child that hangs
+        try:
+            os._exit(0 if found() else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(pid, 0)[1]
+try:
+"""
+
+
+def test_forks_while_other_threads_compute():
+    """Without locks taken at the fork, these children find one held for good."""
+    out = python(BUSY + """
+    mine = pf.ones(100) * 2
+    print([forked(lambda: mine.sum().item() == 200 and (x @ x).isfinite().all().item()) for _ in range(20)])
+finally:
+    stop.set()
+""")
+    assert out.strip() == str([0] * 20)
+
+
+def test_a_child_completes_what_another_thread_has_recorded():
+    out = python(BUSY + """
+    box, done = [], threading.Event()
+    def record():
+        box.append(pf.arange(1000) * 3)
+        done.wait()
+    t = threading.Thread(target=record); t.start()
+    while not box: pass
+    status = forked(lambda: box[0].sum().item() == 3 * 999 * 500)
+    done.set(); t.join()
+    print(status, box[0].sum().item() == 3 * 999 * 500)
+finally:
+    stop.set()
+""")
+    assert out.strip() == "0 True"
+
+
+def test_forked_loader_workers_start_while_other_threads_compute():
+    out = python(BUSY + """
+    data = pf.data.TensorDataset(pf.arange(64) * 1)
+    for epoch in range(3):
+        loader = pf.data.DataLoader(data, batch_size=8, num_workers=2, multiprocessing_context="fork", timeout=60)
+        print(sum(b[0].sum().item() for b in loader))
+finally:
+    stop.set()
+""")
+    assert out.split() == ["2016"] * 3

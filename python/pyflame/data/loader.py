@@ -126,8 +126,8 @@ class DataLoader:
     - worker_init_fn(number) is called in each worker first; timeout: RuntimeError when a batch takes more seconds (0: no limit).
     - persistent_workers: the processes live as long as the loader and not for one epoch.
     - multiprocessing_context: 'forkserver' unless given: new processes, to which dataset, collate_fn and worker_init_fn are sent by pickle; a script
-      needs `if __name__ == "__main__":` around what it runs. 'fork' copies this process, which starts at once and needs no pickle; it is safe as
-      long as no other thread holds a lock at that moment, and not after a GPU was used.
+      needs `if __name__ == "__main__":` around what it runs. 'fork' copies this process, which starts at once and needs no pickle. PyFlame's own
+      locks are free in the copy; those of other libraries' threads may not be. Not after a GPU was used.
     - Workers compute on the CPU with one thread.
 
     pin_memory is accepted and changes nothing: copies to a GPU go through pinned memory anyway."""

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/fork.h"
 
 namespace pyflame::events {
 
@@ -55,6 +56,8 @@ Log& log() {
   static Log* l = new Log;  // leaked: threads may outlive static destruction
   return *l;
 }
+
+const AtFork g_at_fork{ForkOrder::Events, [] { log().mutex.lock(); }, [](bool) { log().mutex.unlock(); }};
 
 // This thread's buffer of the current recording; null: nothing is recorded.
 Buffer* buffer() {

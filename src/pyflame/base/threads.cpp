@@ -4,7 +4,6 @@
 // depend on it.
 #include "pyflame/base/threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
+#include "pyflame/base/fork.h"
 
 namespace pyflame {
 namespace {
@@ -173,22 +173,21 @@ struct State {
 
 std::atomic<State*> g_state{nullptr};
 
-void after_fork_in_child() {
+void after_fork(bool in_child) {
+  if (!in_child) return;
   const State* old = g_state.load(std::memory_order_relaxed);
   auto* fresh = new State;
   if (old) fresh->count.store(old->count.load(std::memory_order_relaxed), std::memory_order_relaxed);
   g_state.store(fresh, std::memory_order_release);
   t_inside = false;
 }
+const AtFork g_at_fork{ForkOrder::Pool, [] {}, after_fork};
 
 State& state() {
   State* s = g_state.load(std::memory_order_acquire);
   if (s) return *s;
   static std::once_flag once;
-  std::call_once(once, [] {
-    g_state.store(new State, std::memory_order_release);
-    pthread_atfork(nullptr, nullptr, after_fork_in_child);
-  });
+  std::call_once(once, [] { g_state.store(new State, std::memory_order_release); });
   return *g_state.load(std::memory_order_acquire);
 }
 

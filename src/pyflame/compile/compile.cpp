@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "pyflame/base/env.h"
+#include "pyflame/base/fork.h"
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/program.h"
 
@@ -173,6 +174,8 @@ Cache& cache() {
   static Cache* c = new Cache;
   return *c;
 }
+
+const AtFork g_at_fork{ForkOrder::Programs, [] { cache().mutex.lock(); }, [](bool) { cache().mutex.unlock(); }};
 
 // Variants of one window that differ in liveness only: after this many a program for more live slots will do.
 constexpr int kLivenessVariants = 4;

@@ -2,6 +2,7 @@
 // of its own when it is recorded. Both travel as run-time parameters, so that dropout does not make new programs.
 #include <mutex>
 
+#include "pyflame/base/fork.h"
 #include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
 
@@ -19,6 +20,8 @@ Generator& generator() {
   static Generator* g = new Generator;  // leaked: threads may outlive static destruction
   return *g;
 }
+
+const AtFork g_at_fork{ForkOrder::Random, [] { generator().mutex.lock(); }, [](bool) { generator().mutex.unlock(); }};
 
 // The element's number is in the counter's other half (base/philox.h), so one offset a call is enough.
 RngState take() {

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <list>
+#include <new>
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/events.h"
+#include "pyflame/base/fork.h"
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/executor.h"
 #include "pyflame/tensor/alias.h"
@@ -35,6 +37,19 @@ Registry& registry() {
   static Registry* r = new Registry;  // leaked: threads may outlive static destruction
   return *r;
 }
+
+// The child of a fork may complete what the parent's threads had recorded.
+const AtFork g_at_fork{ForkOrder::Recorders,
+                       [] {
+                         Registry& r = registry();
+                         r.mutex.lock();
+                         for (Recorder& rec : r.all) rec.before_fork();
+                       },
+                       [](bool in_child) {
+                         Registry& r = registry();
+                         for (Recorder& rec : r.all) rec.after_fork(in_child);
+                         r.mutex.unlock();
+                       }};
 
 struct ThreadRecorder {
   Recorder* recorder;
@@ -421,6 +436,16 @@ void Recorder::cut_locked(CutReason reason) {
   run(window_, reason);
   window_.clear();
   table_->clear();
+}
+
+void Recorder::before_fork() { mutex_.lock(); }
+
+void Recorder::after_fork(bool in_child) {
+  if (!in_child) return mutex_.unlock();
+  // A recursive mutex knows its owner by a number that the child's thread has not kept.
+  new (&mutex_) std::recursive_mutex;
+  // Who settles a storage with several readers forgets them before it cuts, and may have come no further.
+  for (const Window::Slot& s : window_.slots) add_reader(*s.storage, this);
 }
 
 Graph build_graph(const Window& w) {

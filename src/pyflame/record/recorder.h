@@ -70,6 +70,8 @@ class Recorder {
   void record(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs,
               bool outs_are_new);
   void cut(CutReason reason);
+  void before_fork();
+  void after_fork(bool in_child);
 
  private:
   void cut_locked(CutReason reason);

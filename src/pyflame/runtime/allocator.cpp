@@ -15,6 +15,7 @@
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 #include "pyflame/base/events.h"
+#include "pyflame/base/fork.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/in_flight.h"
@@ -193,6 +194,21 @@ Allocators& allocators() {
   static Allocators* a = new Allocators;  // leaked: storages may outlive static destruction
   return *a;
 }
+
+// Whoever wants another allocator's lock has given back its own.
+const AtFork g_at_fork{ForkOrder::Memory,
+                       [] {
+                         Allocators& all = allocators();
+                         all.mutex.lock();
+                         all.host.mutex.lock();
+                         for (auto& [d, a] : all.devices) a->mutex.lock();
+                       },
+                       [](bool) {
+                         Allocators& all = allocators();
+                         for (auto& [d, a] : all.devices) a->mutex.unlock();
+                         all.host.mutex.unlock();
+                         all.mutex.unlock();
+                       }};
 
 Allocator& allocator(Device device) {
   Allocators& all = allocators();

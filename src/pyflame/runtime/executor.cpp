@@ -10,6 +10,7 @@
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/events.h"
+#include "pyflame/base/fork.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/record/location.h"
@@ -48,6 +49,10 @@ Engine& engine() {
   static Engine* e = new Engine;
   return *e;
 }
+
+const AtFork g_at_fork{ForkOrder::Engine, [] { engine().mutex.lock(); }, [](bool) { engine().mutex.unlock(); }};
+const AtFork g_errors_at_fork{ForkOrder::Errors, [] { engine().error_mutex.lock(); },
+                              [](bool) { engine().error_mutex.unlock(); }};
 
 void release_arena(Engine::Arena& a) {
   free_raw(a.device, a.data, a.bytes, MemoryUse::arena);

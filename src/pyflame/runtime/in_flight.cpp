@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "pyflame/base/fork.h"
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/blame.h"
 #include "pyflame/runtime/device.h"
@@ -50,6 +51,8 @@ All& all() {
   static All* a = new All;
   return *a;
 }
+
+const AtFork g_at_fork{ForkOrder::InFlight, [] { all().mutex.lock(); }, [](bool) { all().mutex.unlock(); }};
 
 InFlight& of(Device d) {
   All& a = all();
