@@ -1,4 +1,4 @@
-"""Runs the overhead benchmarks (those in C++, and step.py), prints them and keeps them in benchmarks/results/<machine>/overhead.json.
+"""Runs the overhead benchmarks (those in C++, step.py and bandwidth.py), prints them and keeps them in benchmarks/results/<machine>/overhead.json.
 
     python benchmarks/overhead/run.py build/release/benchmarks/overhead/pyflame_overhead [options of Google Benchmark]
 
@@ -27,6 +27,11 @@ def main(binary, *options):
         if run.returncode != 0:
             return run.returncode
         training = json.loads(steps.read_text())
+        streams = pathlib.Path(folder) / "streams.json"
+        run = subprocess.run([sys.executable, BENCHMARKS / "overhead" / "bandwidth.py", "--json", streams])
+        if run.returncode != 0:
+            return run.returncode
+        bandwidth = json.loads(streams.read_text())
     failed = [b["name"] for b in result["benchmarks"] if b.get("error_occurred")]
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
@@ -35,6 +40,7 @@ def main(binary, *options):
         "machine": {"cpu": machine.cpu_model(), "cores": machine.cores(), "mhz": result["context"]["mhz_per_cpu"]},
         "benchmarks": {b["name"]: {"ns_per_op": round(b["per_op"] * 1e9, 1), "iterations": b["iterations"]} for b in result["benchmarks"]},
         "training_steps": training,
+        "bandwidth": bandwidth,
     }
     page = BENCHMARKS / "results" / machine.slug() / "overhead.json"
     page.parent.mkdir(parents=True, exist_ok=True)

@@ -60,6 +60,24 @@ void cached_window_fused(benchmark::State& state) {
   if (cache_stats().misses != misses) state.SkipWithError("the window was planned anew");
 }
 
+// An op with gradients on and its share of the cut, of the look-up and of the run: what one op costs in all.
+void cached_window_fused_grad(benchmark::State& state) {
+  constexpr int64_t kOps = 100;
+  const Tensor a = full({kElements}, 1.0);
+  a.set_requires_grad(true);
+  for (int i = 0; i < 3; ++i) {
+    additions(a, kOps);
+    synchronize();
+  }
+  const uint64_t misses = cache_stats().misses;
+  for (auto _ : state) {
+    additions(a, kOps);
+    synchronize();
+  }
+  per_op(state, kOps);
+  if (cache_stats().misses != misses) state.SkipWithError("the window was planned anew");
+}
+
 // A window of a shape that was never seen: recorded, fused, planned, run. Never again the same shape, whatever ran before.
 template <class Ops>
 void fresh_shape(benchmark::State& state, Ops ops) {
@@ -121,6 +139,7 @@ void backward_of_chain(benchmark::State& state) {
 
 BENCHMARK(cached_window_unfusable);
 BENCHMARK(cached_window_fused);
+BENCHMARK(cached_window_fused_grad);
 BENCHMARK(plan_fresh_shape_unfusable);
 BENCHMARK(plan_fresh_shape_fused);
 BENCHMARK(one_op_and_synchronize);

@@ -1,0 +1,36 @@
+"""What `pip install .` puts on a disk, and the libraries of the system that it links; kept in benchmarks/results/<machine>/installed_size.json.
+
+    python benchmarks/installed_size.py PYTHON     # the interpreter of an environment that has nothing but pyflame and what pip brought with it
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import machine
+
+LIST = "import importlib.metadata as m; print(*(f.locate() for f in m.files('pyflame')), sep='\\n')"
+
+
+def main(python):
+    files = [pathlib.Path(line) for line in subprocess.run([python, "-c", LIST], check=True, capture_output=True, text=True).stdout.split("\n") if line]
+    sizes = {f: f.stat().st_size for f in files if f.is_file() and f.suffix != ".pyc"}
+    module = next(f for f in sizes if f.name.startswith("_C.") and f.suffix == ".so")
+    program = next(f for f in sizes if f.name == "pyflame" and f.parent.name == "bin")
+    linked = {}
+    for name, path in re.findall(r"(\S+) => (/\S+)", subprocess.run(["ldd", module], check=True, capture_output=True, text=True).stdout):
+        if re.match(r"lib(dnnl|openblas|hwy|fmt)\b", name):
+            linked[name] = pathlib.Path(path).resolve().stat().st_size
+    result = {"machine": {"cpu": machine.cpu_model(), "cores": machine.cores()}, "files": len(sizes), "bytes": sum(sizes.values()),
+              "module": sizes[module], "program": sizes[program], "linked_libraries": linked}
+    page = pathlib.Path(__file__).resolve().parent / "results" / machine.slug() / "installed_size.json"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    main(sys.argv[1])

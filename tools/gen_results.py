@@ -1,0 +1,293 @@
+"""Pages with measured figures: README's section on speed, docs/performance.md and its pictures, from tools/results/*.md and benchmarks/results. With
+--check: fails when something is not what would be written.
+
+A template's {{ expression }} is Python over the names of `Figures`: no measured figure is typed by hand, and tests/tools/test_gen_results.py
+fails for one that is. A figure that was not measured ends the tool.
+"""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TEMPLATES = ROOT / "tools" / "results"
+CPU, GPU = "amd-epyc-2-cores", "nvidia-h100-80gb"
+BEGIN, END = "<!-- from tools/results/readme.md by `make docs` -->", "<!-- end of what `make docs` writes -->"
+EXPRESSION = re.compile(r"\{\{(.+?)\}\}", re.S)
+
+CPU_ROWS = [
+    ("training step, GPT (4 layers, width 128, context 64, batch 12), AdamW", "gpt_train"),
+    ("training step, MLP 784-256-128-10, batch 32, Adam (PyTorch: fused)", "mlp"),
+    ("the same, PyTorch's default Adam", "mlp_default_adam"),
+    ("training step, MLP 64-128-64-1 with SiLU and LayerNorm, batch 64", "mlp_silu_layer_norm"),
+    ("60 tokens from that GPT with a key/value cache", "gpt_generate"),
+    ("embedding and gather with their gradients, 32768×256, 4096 rows", "embedding_gather_step"),
+    ("gelu(x·w + b) + r, 16 Mi float32", "gelu_16Mi"),
+    ("softmax, 4096×1024", "softmax_4096x1024"),
+    ("layer_norm, 4096×1024", "layer_norm_4096x1024"),
+    ("cross_entropy, 4096×1024", "cross_entropy_4096x1024"),
+    ("matmul 256³", "matmul_256"),
+    ("matmul 1024³", "matmul_1024"),
+    ("matmul 16×1024×1024", "matmul_16x1024x1024"),
+    ("training step, LeNet-like network, 28², batch 64", "lenet"),
+    ("training step, ResNet-18, 224², batch 8", "resnet18_train"),
+    ("ResNet-18, inference", "resnet18_inference"),
+]
+# (title, workload, file)
+GPU_ROWS = [
+    ("training step, MLP 784-256-128-10, batch 32, Adam", "mlp_784_256_128_10_b32", "small_steps"),
+    ("training step, MLP 64-128-64-1, SiLU and LayerNorm, batch 64, Adam", "mlp_64_128_64_1_silu_ln_b64", "small_steps"),
+    ("GPT-2 124M training step, 16×1024, bfloat16", "gpt2_124M_b16x1024_bfloat16", "compare_torch"),
+    ("ResNet-50 training step, batch 64, bfloat16 ([another run](benchmarks/results/nvidia-h100-80gb/resnet50.json))", None, "resnet50"),
+    ("gelu(x·w + b) + r, 64 Mi float32", "gelu_chain_64Mi_float32", "compare_torch"),
+    ("softmax, 16384×4096 float32", "softmax_64Mi_float32", "compare_torch"),
+    ("layer_norm, 16384×4096 float32", "layer_norm_64Mi_float32", "compare_torch"),
+    ("sum of 64 Mi float32", "sum_64Mi_float32", "compare_torch"),
+    ("matmul 4096³ bfloat16 (cuBLASLt both)", "matmul_4096_bfloat16", "compare_torch"),
+    ("matmul 16×4096×4096 bfloat16", "matmul_16x4096x4096_bfloat16", "compare_torch"),
+    ("attention, causal, 8×16×4096×64 bfloat16 (cuDNN both)", "attention_8x16x4096x64", "compare_torch"),
+    ("the same, forward and backward; PyFlame in the same order of sums every time", "attention_8x16x4096x64_backward", "compare_torch"),
+    ("convolution 64×56², 64 of 3×3, batch 64, bfloat16, channels-last (cuDNN both)", "conv_64x56_64_3x3_s1", "compare_torch"),
+    ("the same, forward and backward", "conv_64x56_64_3x3_s1_backward", "compare_torch"),
+]
+
+
+def load(machine, name):
+    return json.loads((RESULTS / machine / f"{name}.json").read_text())
+
+
+class Figures:
+    """What a template may name. Times are milliseconds where nothing else is said."""
+
+    def __init__(self):
+        self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
+        self.gpu_file, self.gpu_small, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "small_steps"), load(GPU, "resnet50")
+        by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
+        self.cpu, self.gpu, self.small = by_name(self.cpu_file), by_name(self.gpu_file), by_name(self.gpu_small)
+        self.ns = {name: b["ns_per_op"] for name, b in self.overhead["benchmarks"].items()}
+        self.steps = self.overhead["training_steps"]
+
+    def names(self):
+        return {**{n: getattr(self, n) for n in dir(self) if not n.startswith("_")}, "max": max, "min": min, "len": len, "round": round}
+
+    # ---- how figures are written
+
+    @staticmethod
+    def num(x, digits=2):
+        return f"{x:.{digits}f}"
+
+    @staticmethod
+    def ms(x):
+        return f"{x:.1f} ms" if x >= 10 else f"{x:.2f} ms"
+
+    @staticmethod
+    def gpu_ms(x):
+        return f"{x:.1f} ms" if x >= 10 else f"{x:.3f} ms"
+
+    @staticmethod
+    def percent(x):
+        return f"{100 * x:.0f} %"
+
+    @staticmethod
+    def mb(x):
+        return f"{x / 1e6:.1f} MB"
+
+    # ---- tables
+
+    def ratios(self, prefix):
+        return [r["ratio"] for name, r in self.cpu.items() if name.startswith(prefix)]
+
+    def span(self, prefix):
+        r = self.ratios(prefix)
+        return f"{min(r):.2f} to {max(r):.2f}"
+
+    def cpu_table(self):
+        lines = ["| work | PyTorch | PyFlame | ratio |", "|---|---|---|---|"]
+        for title, name in CPU_ROWS:
+            r = self.cpu[name]
+            lines.append(f"| {title} | {self.ms(r['median_ms']['torch'])} | {self.ms(r['median_ms']['pyflame'])} | {r['ratio']:.2f} |")
+        return "\n".join(lines)
+
+    def gpu_table(self):
+        lines = ["| work | PyTorch | PyFlame | ratio | CUDA graph over PyFlame |", "|---|---|---|---|---|"]
+        for title, name, file in GPU_ROWS:
+            if name:
+                r = (self.small if file == "small_steps" else self.gpu)[name]
+                torch, ours, graph = r["median_ms"]["torch"], r["median_ms"]["pyflame"], r["median_ms"].get("graph")
+            else:
+                torch, ours, graph = (*(self.gpu_resnet["frameworks"][k]["step_ms"] for k in ("torch", "pyflame")), None)
+            ratio = f"{torch / ours:.1f}" if torch / ours >= 10 else f"{torch / ours:.2f}"
+            lines.append(f"| {title} | {self.gpu_ms(torch)} | {self.gpu_ms(ours)} | {ratio} | {f'{graph / ours:.2f}' if graph else ''} |")
+        return "\n".join(lines)
+
+    def slower(self, results, write):
+        """The workloads whose ratio, as it is written, is below 1."""
+        rows = sorted((r["median_ms"]["torch"] / r["median_ms"]["pyflame"], name, r) for name, r in results.items())
+        lines = ["| workload | PyTorch | PyFlame | ratio |", "|---|---|---|---|"]
+        lines += [f"| `{name}` | {write(r['median_ms']['torch'])} | {write(r['median_ms']['pyflame'])} | {ratio:.2f} |" for ratio, name, r in rows if f"{ratio:.2f}" < "1.00"]
+        return "\n".join(lines) if len(lines) > 2 else "None of them."
+
+    def memory_table(self):
+        rows = (("GPT training step", "gpt_train"), ("ResNet-18 training step", "resnet18_train"), ("ResNet-18, inference", "resnet18_inference"),
+                ("LeNet-like training step", "lenet"), ("MLP training step", "mlp"), ("gelu(x·w + b) + r", "gelu_16Mi"))
+        lines = ["| work | PyTorch | PyFlame |", "|---|--:|--:|"]
+        lines += [f"| {title} | {self.cpu[n]['peak_mib']['torch']:.0f} MiB | {self.cpu[n]['peak_mib']['pyflame']:.0f} MiB |" for title, n in rows]
+        return "\n".join(lines)
+
+    def host_table(self):
+        parts = ("zero_grad", "forward", "backward", "optimizer", "step")
+        lines = ["| µs of the calling thread | " + " | ".join(parts[:-1]) + " | whole step |", "|---|" + "--:|" * len(parts)]
+        for title, name in (("MLP 784-256-128-10", "mlp_classifier"), ("MLP 64-128-64-1, SiLU, LayerNorm", "mlp_regression")):
+            lines.append(f"| {title} | " + " | ".join(f"{self.steps['us'][name][p]:.1f}" for p in parts) + " |")
+        return "\n".join(lines)
+
+    # ---- sentences about what older result files do not have
+
+    def python_sentence(self):
+        us = self.steps.get("us_per_recorded_op")
+        if us is None:
+            return ""
+        return (f"From Python an op with gradients costs {us:.2f} µs, its share of the cut, the look-up and the run included"
+                + (f"; from C++ {self.ns['cached_window_fused_grad'] / 1000:.2f} µs." if "cached_window_fused_grad" in self.ns else "."))
+
+    def bandwidth_sentence(self):
+        b = self.overhead.get("bandwidth")
+        if b is None:
+            return ""
+        rate, best = b["gb_per_s"], max(b["gb_per_s"]["copy"], b["gb_per_s"]["memcpy"])
+        return (f" In one process, in turns, fastest of {b['turns']}: the loop {rate['gelu_chain']:.0f} GB/s, a copy {rate['copy']:.0f} GB/s, the C library's memcpy "
+                f"{rate['memcpy']:.0f} GB/s, so the loop reaches {rate['gelu_chain'] / best:.0%} of what the better of them does.")
+
+    def linked(self, prefix):
+        return next(size for name, size in self.size["linked_libraries"].items() if name.startswith(prefix))
+
+    # ---- arithmetic
+
+    def rate(self, arrays, mi, milliseconds):
+        """GB/s of so many arrays of `mi` Mi float32."""
+        return arrays * mi * 2**20 * 4 / milliseconds * 1e-6
+
+
+def fill(template, figures):
+    names = figures.names()
+
+    def value(match):
+        try:
+            return str(eval(match.group(1).strip(), {"__builtins__": {}}, names))  # our own templates
+        except Exception as e:
+            raise SystemExit(f"gen_results: {{{{{match.group(1)}}}}}: {type(e).__name__}: {e}") from e
+
+    return EXPRESSION.sub(value, template)
+
+
+# ---- pictures
+
+STYLE = "font-family:Helvetica,Arial,sans-serif;font-size:14px"
+INK, PALE, OURS, THEIRS = "#24292f", "#6e7781", "#0b7a75", "#b35900"
+
+
+class Picture:
+    def __init__(self, width, height, title):
+        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" style="{STYLE}">',
+                      f"<title>{title}</title>", f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d0d7de"/>']
+
+    def text(self, x, y, words, colour=INK, anchor="start", size=14, bold=False):
+        weight = ' font-weight="bold"' if bold else ""
+        self.parts.append(f'<text x="{x}" y="{y}" fill="{colour}" text-anchor="{anchor}" font-size="{size}"{weight}>{words}</text>')
+
+    def box(self, x, y, w, h, colour, opacity=1.0):
+        self.parts.append(f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{h}" rx="3" fill="{colour}" fill-opacity="{opacity}"/>')
+
+    def arrow(self, x1, x2, y):
+        self.parts.append(f'<path d="M{x1} {y}H{x2 - 6}m-6 -5l8 5l-8 5" fill="none" stroke="{PALE}" stroke-width="1.5"/>')
+
+    def done(self):
+        return "\n".join([*self.parts, "</svg>", ""])
+
+
+def bytes_picture(f):
+    """Arrays that gelu(x·w + b) + r moves, op by op and fused."""
+    p = Picture(760, 262, "Arrays moved by gelu(x·w + b) + r: 11 op by op, 5 fused")
+    unit, left = 46, 130
+    p.text(20, 30, "gelu(x·w + b) + r: arrays that go through memory", bold=True)
+    p.text(20, 62, "op by op", bold=True, colour=THEIRS)
+    steps = (("x·w", ("x", "w"), "t1"), ("+ b", ("t1", "b"), "t2"), ("gelu", ("t2",), "t3"), ("+ r", ("t3", "r"), "out"))
+    x = left
+    for title, reads, write in steps:
+        for name in reads:
+            p.box(x, 46, unit - 4, 26, THEIRS, 0.35)
+            p.text(x + (unit - 4) / 2, 64, name, anchor="middle", size=13)
+            x += unit
+        p.box(x, 46, unit - 4, 26, THEIRS)
+        p.text(x + (unit - 4) / 2, 64, write, colour="#ffffff", anchor="middle", size=13)
+        x += unit
+        p.text(x - (len(reads) + 1) * unit / 2 - 2, 92, title, colour=PALE, anchor="middle", size=13)
+    r = f.cpu["gelu_16Mi"]
+    p.text(left, 118, f"11 arrays of 64 MiB; PyTorch eager took {f.ms(r['median_ms']['torch'])}", colour=PALE)
+    p.text(20, 162, "one window", bold=True, colour=OURS)
+    x = left
+    for name in ("x", "w", "b", "r", "out"):
+        p.box(x, 146, unit - 4, 26, OURS, 1.0 if name == "out" else 0.35)
+        p.text(x + (unit - 4) / 2, 164, name, colour="#ffffff" if name == "out" else INK, anchor="middle", size=13)
+        x += unit
+    p.text(left, 192, "one loop; t1, t2, t3 stay in the first-level cache", colour=PALE, size=13)
+    p.text(left, 218, f"5 arrays of 64 MiB; PyFlame took {f.ms(r['median_ms']['pyflame'])}", colour=PALE)
+    p.text(20, 246, "pale: read, full: written", colour=PALE, size=12)
+    return p.done()
+
+
+def step_picture(f):
+    """What becomes of an op."""
+    p = Picture(760, 204, "An op is recorded; its window is cut, looked up or planned, and run")
+    us = lambda ns: f"{ns / 1000:.2f} µs"  # noqa: E731
+    boxes = (("record", "append words to", "the window's key"), ("cut", "a read, backward(),", "step(), a limit"),
+             ("look up", "the key's hash,", "then the key itself"), ("run", "memory at once, then", "kernel after kernel"))
+    wide, gap = 156, 32
+    for i, (title, one, two) in enumerate(boxes):
+        x = 20 + i * (wide + gap)
+        p.box(x, 20, wide, 74, OURS, 0.15)
+        p.text(x + wide / 2, 42, title, bold=True, anchor="middle", colour=OURS)
+        p.text(x + wide / 2, 62, one, anchor="middle", size=13)
+        p.text(x + wide / 2, 80, two, anchor="middle", size=13)
+        if i:
+            p.arrow(x - gap + 2, x, 57)
+    p.text(20 + wide / 2, 114, f"{us(f.ns['record_add'])} an op", colour=PALE, anchor="middle", size=13)
+    p.text(740, 114, f"all four: {us(f.ns['cached_window_unfusable'])} an op of a window of 100", colour=PALE, anchor="end", size=13)
+    p.box(20 + 2 * (wide + gap) - 80, 132, 424, 52, THEIRS, 0.15)
+    p.text(528, 153, "plan: only a window that was never seen", bold=True, anchor="middle", colour=THEIRS)
+    p.text(528, 173, f"fuse, choose kernels, lay out memory: {us(f.ns['plan_fresh_shape_unfusable'])} an op", anchor="middle", size=13)
+    return p.done()
+
+
+# ---- the files
+
+def outputs(figures):
+    """Path -> text."""
+    performance = "<!-- Generated by tools/gen_results.py from tools/results/performance.md and benchmarks/results. -->\n"
+    performance += fill((TEMPLATES / "performance.md").read_text(encoding="utf-8"), figures)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, rest = readme.split(BEGIN)
+    _, after = rest.split(END)
+    section = fill((TEMPLATES / "readme.md").read_text(encoding="utf-8"), figures)
+    return {ROOT / "README.md": f"{before}{BEGIN}\n{section}{END}{after}", ROOT / "docs" / "performance.md": performance,
+            ROOT / "docs" / "images" / "bytes.svg": bytes_picture(figures), ROOT / "docs" / "images" / "step.svg": step_picture(figures)}
+
+
+def main(arguments):
+    stale = []
+    for path, text in outputs(Figures()).items():
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        if "--check" in arguments:
+            stale.append(str(path.relative_to(ROOT)))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"{', '.join(stale)}: not what benchmarks/results and tools/results give; run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
