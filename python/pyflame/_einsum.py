@@ -23,7 +23,7 @@ def _parse(equation, operands):
             raise ValueError(f"einsum: not a label in '{term}' of '{equation}'; expected letters and at most one '...'")
         hidden = rank - len(head) - len(tail) if dots else 0
         if hidden < 0 or (rank is not None and not dots and rank != len(term)):
-            raise ValueError(f"einsum: '{term}' does not fit an operand of {rank} dimensions")
+            raise ValueError(f"einsum: the subscripts do not fit the operand; got '{term}' for {rank} dimensions")
         return [*head, *range(hidden, 0, -1), *tail]
 
     inputs = [labels(t, x.ndim) for t, x in zip(terms, operands)]

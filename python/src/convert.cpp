@@ -376,6 +376,10 @@ nb::object numpy(nb::handle self, bool force) {
   }
   check_exportable("numpy", *x);
   PF_CHECK(x->dtype() != DType::bfloat16, Type, "numpy: NumPy has no bfloat16; hint: use tensor.float().numpy()");
+  {
+    Unlocked u;
+    x->data();  // raises what failed as what it is; behind the buffer protocol everything is a BufferError
+  }
   nb::object view = nb::steal(PyMemoryView_FromObject(self.ptr()));
   if (!view.is_valid()) throw nb::python_error();
   return nb::module_::import_("numpy").attr("asarray")(view);

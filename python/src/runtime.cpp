@@ -11,6 +11,7 @@
 #include "pyflame/base/threads.h"
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/explain.h"
+#include "pyflame/compile/inject.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/ops/op.h"
 #include "pyflame/ops/ops.h"
@@ -154,6 +155,20 @@ void bind_runtime(nb::module_& m) {
         cut_window();
       },
       "Ends the window of this thread: what was recorded starts to run.");
+  m.def("_set_window", [](int ops) {
+    Unlocked u;
+    synchronize();
+    set_window(ops);
+  });
+  m.def("_start_injecting", [](const std::string& op, uint64_t run, bool after) {
+    Unlocked u;
+    synchronize();
+    start_injecting({op, run, after});
+  });
+  m.def("_stop_injecting", [] {
+    Unlocked u;
+    return stop_injecting();
+  });
   m.def("explain_begin", &explain_start);
   m.def("explain_end", &explain_stop);
   m.def(

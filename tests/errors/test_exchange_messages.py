@@ -36,6 +36,8 @@ CASES = {
     "not a buffer": (TypeError, "not a buffer; got", lambda: pf.frombuffer(3, dtype=pf.float32)),
     "frombuffer offset": (ValueError, "frombuffer: offset out of range; got 9", lambda: pf.frombuffer(bytearray(8), dtype=pf.uint8, offset=9)),
     "array without a copy": (ValueError, "needs a copy and copy=False was asked", lambda: x.__array__(np.float64, copy=False)),
+    "numpy of what failed": (IndexError, "index_select: index out of range; got 5", lambda: pf.index_select(pf.ones(2), 0, pf.arange(2) + 5).numpy()),
+    "asarray of what failed": (IndexError, "index_select: index out of range; got 5", lambda: np.asarray(pf.index_select(pf.ones(2), 0, pf.arange(2) + 5))),
     "used capsule": (ValueError, "from_dlpack: not an unused DLPack capsule", lambda: _twice()),
     "dlpack of another device": ((BufferError, ValueError, TypeError, RuntimeError), "no DLPack export from 'null'", lambda: pf.empty(2, device="null").__dlpack_device__()),
     "pickle of a result": (RuntimeError, "pickle: only leaves can be pickled", lambda: pickle.dumps(pf.ones(2, requires_grad=True) * 2)),

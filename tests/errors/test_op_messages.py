@@ -54,6 +54,7 @@ CASES = {
     "loss of a number": (ValueError, "the input has no dimensions", lambda: F.cross_entropy(pf.tensor(1.0), pf.tensor(0))),
     "label smoothing": (ValueError, "label_smoothing is out of range; got 1.5", lambda: F.cross_entropy(ones(2, 3), index(0, 1), label_smoothing=1.5)),
     "class probabilities": (ValueError, "class probabilities do not fit", lambda: F.cross_entropy(ones(2, 3), ones(2, 4))),
+    "class weights": (ValueError, "nll_loss: the weights do not fit the classes; got weight .4,.", lambda: F.nll_loss(ones(2, 3), index(0, 1), weight=ones(4))),
     "target shape": (ValueError, "input and target do not fit", lambda: F.nll_loss(ones(2, 3), index(0))),
     "target value": (IndexError, "cross_entropy: index out of range; got 3 at position 1", lambda: F.cross_entropy(ones(2, 3), index(0, 3))),
     "reduction": (ValueError, "reduction", lambda: F.mse_loss(ones(2), ones(2), reduction="average")),

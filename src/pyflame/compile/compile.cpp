@@ -12,6 +12,7 @@
 #include "pyflame/base/env.h"
 #include "pyflame/base/fork.h"
 #include "pyflame/compile/choices.h"
+#include "pyflame/compile/inject.h"
 #include "pyflame/compile/program.h"
 
 namespace pyflame {
@@ -148,6 +149,7 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
     const size_t chosen = prefer_measured(*p->backend, problem, impls, first, step);
     step.impl = impls[chosen].name;
     if (p->backend->executes()) step.executable = impls[chosen].make(problem);
+    if (injecting()) step.executable = may_fail(problem, std::move(step.executable));
     if (chosen > 0 && chosen + 1 == impls.size() && p->backend->last_is_slow()) note_fallback(problem, step);
     find_effects(p->graph, step);
   }

@@ -177,12 +177,12 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
   }
   const Reduction r = parse_reduction("nll_loss", reduction);
   check_float("nll_loss", log_probs);
+  if (weight) check_class_weights("nll_loss", log_probs, weight);
   const Tensor at = as_index("nll_loss", target);
   check_class_targets("nll_loss", log_probs, at, ignore_index);
   const Tensor rows = reshape(classes_last(log_probs), {at.numel(), log_probs.size(log_probs.dim() == 1 ? 0 : 1)});
   Tensor loss = reshape(nll_rows(rows, reshape(at, {at.numel()}), ignore_index, 0), at.shape()), weights;
   if (weight) {
-    check_class_weights("nll_loss", log_probs, weight);
     weights = target_weights(weight, at, ignore_index, log_probs.dtype());
     loss = mul(widen(loss), weights);
   }

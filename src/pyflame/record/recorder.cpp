@@ -25,6 +25,11 @@ Recorder* const kShared = reinterpret_cast<Recorder*>(1);
 constexpr int kSlotShift = 40, kIndexShift = 16, kNewSlotBit = 11, kExternalBit = 10, kNdimShift = 6, kDtypeShift = 2;
 constexpr uint64_t kMask24 = (1u << 24) - 1;
 
+std::atomic<int>& fixed_window() {
+  static std::atomic<int> ops{static_cast<int>(env::window())};
+  return ops;
+}
+
 uint64_t mix(uint64_t h, uint64_t v) { return (std::rotl(h, 5) ^ v) * 0x9e3779b97f4a7c15ull; }
 
 // All recorders, ever: a thread that ends gives its recorder back for reuse, so a pointer in a Storage never dangles.
@@ -355,7 +360,7 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
   window_.ops.push_back(
       {static_cast<uint32_t>(first), before << 8 ^ static_cast<uint32_t>(h >> 32), current_location()});
 
-  const int fixed = static_cast<int>(env::window());
+  const int fixed = fixed_window().load(std::memory_order_relaxed);
   if (escaped) {
     cut_locked(CutReason::Escaped);
   } else if (fixed > 0) {
@@ -489,6 +494,8 @@ Graph build_graph(const Window& w) {
   }
   return g;
 }
+
+void set_window(int ops) { fixed_window().store(ops, std::memory_order_relaxed); }
 
 void cut_window() {
   Recorder::current().cut(CutReason::Mark);

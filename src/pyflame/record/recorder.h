@@ -88,6 +88,8 @@ class Recorder {
   bool running_ = false;
 };
 
+// Greatest number of ops in a window from now on, of all threads (PYFLAME_WINDOW at first); 0: the recorder decides.
+void set_window(int ops);
 // Cuts this thread's window (a structural mark).
 void cut_window();
 // Completes everything that any thread has recorded.

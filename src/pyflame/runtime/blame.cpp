@@ -1,18 +1,40 @@
 // See blame.h.
 #include "pyflame/runtime/blame.h"
 
+#include <algorithm>
+
 #include "pyflame/record/location.h"
 
 namespace pyflame {
 
-std::string with_context(const std::string& what, const Program& p, const Step& step, const SourceLoc& loc) {
+namespace {
+constexpr size_t kMostTold = 16;  // ops of a fused group
+
+std::string place(const SourceLoc& loc) { return loc.code ? describe_location(loc) : std::string(); }
+
+// A kernel of many ops says which of them found something wrong: its message begins with that op's name.
+size_t blamed_node(const std::string& what, const Graph& g, const Group& group) {
+  const std::string_view name = std::string_view(what).substr(0, what.find(':'));
+  for (size_t i = 0; i < group.nodes.size(); ++i)
+    if (op_name(g.nodes[static_cast<size_t>(group.nodes[i])].op) == name) return i;
+  return 0;
+}
+}  // namespace
+
+std::string with_context(const std::string& what, const Program& p, const Step& step, std::span<const SourceLoc> locs) {
   const Graph& g = p.graph;
-  std::string text = what;
-  const Node& n = g.nodes[static_cast<size_t>(step.group.nodes[0])];
-  text += fmt::format("\n  while running {}", describe_node(g, n));
-  if (step.group.nodes.size() > 1) text += fmt::format(" and {} ops fused with it", step.group.nodes.size() - 1);
-  text += fmt::format(" with {} on {}", step.impl, g.device.str());
-  if (loc.code) text += fmt::format("\n  recorded at {}", describe_location(loc));
+  const std::vector<int32_t>& nodes = step.group.nodes;
+  const auto described = [&](size_t i) { return describe_node(g, g.nodes[static_cast<size_t>(nodes[i])]); };
+  const bool all = locs.size() == nodes.size();
+  const size_t blamed = all ? blamed_node(what, g, step.group) : 0;
+  std::string text =
+      fmt::format("{}\n  while running {} with {} on {}", what, described(blamed), step.impl, g.device.str());
+  if (const std::string at = place(locs[blamed]); !at.empty()) text += "\n  recorded at " + at;
+  if (nodes.size() == 1) return text;
+  text += fmt::format("\n  in one kernel with {} other {}:", nodes.size() - 1, nodes.size() == 2 ? "op" : "ops");
+  for (size_t i = 0; i < std::min(nodes.size(), kMostTold); ++i)
+    if (i != blamed) text += fmt::format("\n    {}  {}", described(i), all ? place(locs[i]) : "");
+  if (nodes.size() > kMostTold) text += "\n    ...";
   return text;
 }
 

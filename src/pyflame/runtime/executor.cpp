@@ -12,6 +12,7 @@
 #include "pyflame/base/events.h"
 #include "pyflame/base/fork.h"
 #include "pyflame/base/threads.h"
+#include "pyflame/compile/inject.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/record/location.h"
 #include "pyflame/runtime/allocator.h"
@@ -265,8 +266,9 @@ class Run {
   }
 
   void failed(const Step& step, ErrorKind kind, const char* what) {
-    const auto poison =
-        make_poison(kind, with_context(what, p_, step, w_.ops[static_cast<size_t>(step.group.nodes[0])].loc));
+    std::vector<SourceLoc> locs;
+    for (const int32_t m : step.group.nodes) locs.push_back(w_.ops[static_cast<size_t>(m)].loc);
+    const auto poison = make_poison(kind, with_context(what, p_, step, locs));
     for (int32_t s : step.writes) poison_of(static_cast<size_t>(s)) = poison;
   }
 
@@ -359,7 +361,7 @@ void run_window(Window& w, CutReason reason, bool all_live) {
   if (level >= 4 && !cached) fmt::print(stderr, "{}", describe_program(*program));
   explain_log(*program, cut_reason_name(reason), cached, plan_us);
   ++program->runs;
-  if (program->backend->executes()) Run(w, program, engine().scratch).run();
+  if (program->backend->executes() || injecting()) Run(w, program, engine().scratch).run();
 }
 
 // True when an input is poisoned; then the outputs are as well.

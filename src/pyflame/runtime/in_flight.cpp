@@ -131,7 +131,7 @@ void judge(InFlight& f, const FaultReport& r) {
   const Step& step = first.program->steps[k];
   const Node& n = first.program->graph.nodes[static_cast<size_t>(step.group.nodes[0])];
   const auto poison = make_poison(r.kind == 1 ? ErrorKind::Index : ErrorKind::Value,
-                                  with_context(words_of(r, n), *first.program, step, first.locs[k]));
+                                  with_context(words_of(r, n), *first.program, step, {&first.locs[k], 1}));
   Poisons poisons(first.storages.size());
   for (const int32_t s : step.writes) poisons[static_cast<size_t>(s)] = poison;
   follow(first, k + 1, poisons);

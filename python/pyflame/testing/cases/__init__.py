@@ -95,6 +95,7 @@ class Case:
     bytes: object = None
     layouts: bool = True  # makes sense with strided inputs
     twice: bool = True  # its gradient has a gradient
+    reshaped: object = None  # shape -> the same case of that shape, where the call itself knows it
     check: object = None  # (pf, outputs, arrays) -> None, beside or instead of the reference
 
     def arrays(self):

@@ -10,6 +10,12 @@ def _as(array, dtype):
     return np.asarray(array, np.float64) if is_float(dtype) else np.asarray(array).astype(dtype)
 
 
+def _filled(name, dtype, shape):
+    value = {"zeros": 0, "ones": 1, "full": 3}[name]
+    call = {"zeros": lambda pf: pf.zeros(shape, dtype=dtype), "ones": lambda pf: pf.ones(shape, dtype=dtype), "full": lambda pf: pf.full(shape, 3, dtype=dtype)}[name]
+    return _made(name, dtype, label(shape), (name,), ("full",), call, np.full(shape, value), reshaped=lambda s: _filled(name, dtype, s))
+
+
 def _made(name, dtype, tag, functions, ops, call, array, **more):
     return Case(f"{name}-{dtype}-{tag}", functions, ops, (), call, lambda: _as(array, dtype), out=dtype, layouts=False, **more)
 
@@ -18,10 +24,7 @@ def cases():
     out = []
     for dtype in (*FLOATS, *INTS, "bool"):
         for shape in SHAPES:
-            tag = label(shape)
-            out.append(_made("zeros", dtype, tag, ("zeros",), ("full",), lambda pf, s=shape, d=dtype: pf.zeros(s, dtype=d), np.zeros(shape)))
-            out.append(_made("ones", dtype, tag, ("ones",), ("full",), lambda pf, s=shape, d=dtype: pf.ones(s, dtype=d), np.ones(shape)))
-            out.append(_made("full", dtype, tag, ("full",), ("full",), lambda pf, s=shape, d=dtype: pf.full(s, 3, dtype=d), np.full(shape, 3)))
+            out += [_filled(name, dtype, shape) for name in ("zeros", "ones", "full")]
         out.append(Case(f"empty-{dtype}", ("empty",), (), (), lambda pf, d=dtype: pf.empty((3, 5), dtype=d).fill_(1), lambda d=dtype: _as(np.ones((3, 5)), d), out=dtype, layouts=False))
         x = Spec((3, 5), dtype)
         out.append(Case(f"empty_like-{dtype}", ("empty_like",), (), (x,), lambda pf, x: pf.empty_like(x).fill_(1), lambda x, d=dtype: _as(np.ones(x.shape), d)))

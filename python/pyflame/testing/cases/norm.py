@@ -48,7 +48,7 @@ def _size(name, axis):
     """x - max is rounded, and exp makes of that a relative error."""
     if name == "log_softmax":
         return lambda x: 1 + np.abs(x)
-    return lambda x: softmax(x, axis) * (1 + x.max() - x)
+    return lambda x: softmax(x, axis) * (1 + x.max(initial=-np.inf) - x)
 
 
 def _softmaxes(dtype):
@@ -56,7 +56,7 @@ def _softmaxes(dtype):
         magnitude = _size(name, -1)
         for shape in SHAPES if dtype == "float32" else ((65,), (31, 33)):
             yield Case(f"{name}-{dtype}-{label(shape)}", (name,), (name,), (Spec(shape, dtype),), lambda pf, x, n=name: getattr(pf, n)(x, -1),
-                       lambda x, f=f: f(x, -1) if x.ndim else f(x.reshape(1), 0).reshape(()), grad=(0,), c=c, magnitude=None if 0 in shape else magnitude,
+                       lambda x, f=f: f(x, -1) if x.ndim else f(x.reshape(1), 0).reshape(()), grad=(0,), c=c, magnitude=magnitude,
                        flops=lambda s: 5 * int(np.prod(s)), bytes=lambda s: 2 * int(np.prod(s)))
         for dim in (0, 1, 2):
             yield Case(f"{name}-{dtype}-dim{dim}", (name,), (name,), (Spec((5, 31, 7), dtype),), lambda pf, x, n=name, d=dim: getattr(pf, n)(x, d), lambda x, f=f, d=dim: f(x, d), grad=(0,), c=c,
@@ -72,18 +72,18 @@ def _rows(dtype):
             # A mean near the values' size cancels in x - mean: errors count against the largest normalised value.
         size = lambda x, n=n: np.abs(x).max() / np.sqrt(x.var(axis=tuple(range(x.ndim - n, x.ndim)), keepdims=True) + 1e-5) if x.size else x  # noqa: E731
         common = dict(c=4, flops=lambda *s: 8 * int(np.prod(s[0])), bytes=lambda *s: 2 * int(np.prod(s[0])))
-        yield Case(f"layer_norm-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x, w, b), lambda pf, x, w, b, t=tail: pf.layer_norm(x, t, w, b),
+        yield Case(f"layer_norm-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x, w, b), lambda pf, x, w, b, n=n: pf.layer_norm(x, x.shape[x.dim() - n:], w, b),
                    lambda x, w, b, n=n: layer_norm(x, n, w, b), grad=(0, 1, 2), magnitude=lambda x, w, b, s=size: s(x) * np.abs(w) + np.abs(b), **common)
-        yield Case(f"layer_norm-plain-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x,), lambda pf, x, t=tail: pf.layer_norm(x, t), lambda x, n=n: layer_norm(x, n), grad=(0,),
+        yield Case(f"layer_norm-plain-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x,), lambda pf, x, n=n: pf.layer_norm(x, x.shape[x.dim() - n:]), lambda x, n=n: layer_norm(x, n), grad=(0,),
                    magnitude=size, **common)
-        yield Case(f"layer_norm-no-bias-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x, w), lambda pf, x, w, t=tail: pf.layer_norm(x, t, w, None, 0.1),
+        yield Case(f"layer_norm-no-bias-{dtype}-{label(shape)}", ("layer_norm",), ("layer_norm", "layer_norm_grad"), (x, w), lambda pf, x, w, n=n: pf.layer_norm(x, x.shape[x.dim() - n:], w, None, 0.1),
                    lambda x, w, n=n: layer_norm(x, n, w, eps=0.1), grad=(0, 1), magnitude=lambda x, w, s=size: s(x) * np.abs(w), **common)
-        yield Case(f"rms_norm-{dtype}-{label(shape)}", ("rms_norm",), ("rms_norm", "rms_norm_grad"), (x, w), lambda pf, x, w, t=tail: pf.rms_norm(x, t, w, 1e-5), lambda x, w, n=n: rms_norm(x, n, w),
+        yield Case(f"rms_norm-{dtype}-{label(shape)}", ("rms_norm",), ("rms_norm", "rms_norm_grad"), (x, w), lambda pf, x, w, n=n: pf.rms_norm(x, x.shape[x.dim() - n:], w, 1e-5), lambda x, w, n=n: rms_norm(x, n, w),
                    grad=(0, 1), **common)
         # Without eps: the machine epsilon of the dtype in which the statistics are taken.
         eps = EPS["float64" if dtype == "float64" else "float32"]
         x = Spec(shape, dtype, away_from_zero)  # the gradient of a single number's sign is a difference of 1 / |x|
-        yield Case(f"rms_norm-plain-{dtype}-{label(shape)}", ("rms_norm",), ("rms_norm", "rms_norm_grad"), (x,), lambda pf, x, t=tail: pf.rms_norm(x, t), lambda x, n=n, e=eps: rms_norm(x, n, eps=e), grad=(0,), **common)
+        yield Case(f"rms_norm-plain-{dtype}-{label(shape)}", ("rms_norm",), ("rms_norm", "rms_norm_grad"), (x,), lambda pf, x, n=n: pf.rms_norm(x, x.shape[x.dim() - n:]), lambda x, n=n, e=eps: rms_norm(x, n, eps=e), grad=(0,), **common)
 
 
 def _batch_training(pf, x, m, v, w, b):

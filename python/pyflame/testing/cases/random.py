@@ -75,16 +75,32 @@ def _dropout(x, p):
     return np.where(uniform(x.shape, "float32") < 1 - p, x / (1 - p), 0.0)
 
 
+def _uniform_case(dtype, shape):
+    return Case(f"rand-{dtype}-{label(shape)}", ("rand", "manual_seed"), ("rand_uniform",), (), _seeded(lambda pf: pf.rand(shape, dtype=dtype)), lambda: uniform(shape, dtype), out=dtype, layouts=False,
+                reshaped=lambda s: _uniform_case(dtype, s))
+
+
+def _gaussian_case(dtype, shape):
+    """2 ulp, and the error of the angle near the zeros of sine and cosine."""
+    return Case(f"randn-{dtype}-{label(shape)}", ("randn",), ("rand_normal",), (), _seeded(lambda pf: pf.randn(shape, dtype=dtype)), lambda: gaussian(shape, dtype), out=dtype, c=2, magnitude=lambda: np.ones(shape),
+                layouts=False, reshaped=lambda s: _gaussian_case(dtype, s))
+
+
+def _randint_case(low, high, shape):
+    return Case(f"randint-{label(shape)}-{low}", ("randint",), ("rand_int",), (), _seeded(lambda pf: pf.randint(low, high, shape)), lambda: randint(shape, low, high), out="int64", layouts=False,
+                reshaped=lambda s: _randint_case(low, high, s))
+
+
+def _randperm_case(n):
+    return Case(f"randperm-{n}", ("randperm",), ("randperm",), (), _seeded(lambda pf: pf.randperm(n)), lambda: randperm(n), out="int64", layouts=False, reshaped=lambda s: _randperm_case(int(np.prod(s))))
+
+
 def cases():
     out = []
     shapes = ((), (0,), (1,), (63,), (64,), (65,), (31, 33), (101,))
     for dtype in ("float32", "float64", "float16", "bfloat16"):
         for shape in shapes:
-            out.append(Case(f"rand-{dtype}-{label(shape)}", ("rand", "manual_seed"), ("rand_uniform",), (), _seeded(lambda pf, s=shape, d=dtype: pf.rand(s, dtype=d)), lambda s=shape, d=dtype: uniform(s, d), out=dtype,
-                            layouts=False))
-            # 2 ulp, and the error of the angle near the zeros of sine and cosine.
-            out.append(Case(f"randn-{dtype}-{label(shape)}", ("randn",), ("rand_normal",), (), _seeded(lambda pf, s=shape, d=dtype: pf.randn(s, dtype=d)), lambda s=shape, d=dtype: gaussian(s, d), out=dtype, c=2,
-                            magnitude=lambda s=shape: np.ones(s), layouts=False))
+            out += [_uniform_case(dtype, shape), _gaussian_case(dtype, shape)]
         x = Spec((31, 33), dtype)
         out.append(Case(f"dropout-{dtype}", ("dropout",), ("rand_uniform", "where"), (x,), _seeded(lambda pf, x: pf.dropout(x, 0.25)), lambda x: _dropout(x, 0.25), grad=(0,), c=2))
         out.append(Case(f"dropout-eval-{dtype}", ("dropout",), (), (x,), _seeded(lambda pf, x: pf.dropout(x, 0.25, False)), lambda x: x, grad=(0,)))
@@ -93,10 +109,8 @@ def cases():
                         lambda p, d=drawn: (uniform(p.shape, d) < p).astype(np.float64)))
     for shape in shapes:
         for low, high in ((0, 10), (-5, 6), (-(2**40), 2**40)):
-            out.append(Case(f"randint-{label(shape)}-{low}", ("randint",), ("rand_int",), (), _seeded(lambda pf, s=shape, a=low, b=high: pf.randint(a, b, s)), lambda s=shape, a=low, b=high: randint(s, a, b), out="int64",
-                            layouts=False))
-    for n in (0, 1, 2, 63, 64, 65, 101):
-        out.append(Case(f"randperm-{n}", ("randperm",), ("randperm",), (), _seeded(lambda pf, n=n: pf.randperm(n)), lambda n=n: randperm(n), out="int64", layouts=False))
+            out.append(_randint_case(low, high, shape))
+    out += [_randperm_case(n) for n in (0, 1, 2, 63, 64, 65, 101)]
     out.append(Case("rng-state", ("get_rng_state", "set_rng_state"), ("rand_uniform",), (), _continue, lambda: (uniform((65,), "float32", 1), uniform((65,), "float32", 1)), out="float32", layouts=False))
     return out
 

@@ -115,10 +115,10 @@ def _others():
                        lambda x, f=f: np.asarray(f(x)), out="bool")
         yield Case(f"{name}-dim", (name,), (name,), (Spec((31, 33), "float32", integers(0, 2)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, f=f: f(x, axis=1), out="bool")
     nan = np.array([[1.0, np.nan, 3.0], [2.0, 5.0, 4.0]])
-    for name, expected in (("amax", [np.nan, 5.0]), ("amin", [np.nan, 2.0])):
-        yield Case(f"{name}-nan", (name,), (name,), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, e=expected: np.array(e))
-    for name, expected in (("argmax", [1, 1]), ("argmin", [1, 0])):
-        yield Case(f"{name}-nan", (name,), (name,), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, e=expected: np.array(e), out="int64")
+    for name, f in (("amax", np.max), ("amin", np.min)):
+        yield Case(f"{name}-nan", (name,), (name,), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, f=f: f(x, axis=1))
+    for name, f in (("argmax", np.argmax), ("argmin", np.argmin)):
+        yield Case(f"{name}-nan", (name,), (name,), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, f=f: f(x, axis=1), out="int64")
 
 
 def cases():

@@ -5,24 +5,28 @@ from numpy.lib.stride_tricks import as_strided
 
 from . import Case, Spec
 
+def _parts(x, size):
+    return tuple(x[i:i + size] for i in range(0, max(len(x), 1), size))
+
+
 VIEWS = {
-    "view": ((4, 6), lambda pf, x: x.view(2, -1, 3), lambda x: x.reshape(2, 4, 3)),
+    "view": ((4, 6), lambda pf, x: x.view(2, -1, 3), lambda x: x.reshape(2, -1, 3)),
     "reshape": ((4, 6), lambda pf, x: x.transpose(0, 1).reshape(8, 3), lambda x: x.T.reshape(8, 3)),
-    "flatten": ((2, 3, 4, 5), lambda pf, x: pf.flatten(x, 1, 2), lambda x: x.reshape(2, 12, 5)),
+    "flatten": ((2, 3, 4, 5), lambda pf, x: pf.flatten(x, 1, 2), lambda x: x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])),
     "transpose": ((2, 3, 4), lambda pf, x: pf.transpose(x, 0, -1), lambda x: x.transpose(2, 1, 0)),
     "permute": ((2, 3, 4), lambda pf, x: pf.permute(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1)),
-    "expand": ((3, 1), lambda pf, x: x.expand(2, -1, 5), lambda x: np.broadcast_to(x, (2, 3, 5))),
+    "expand": ((3, 1), lambda pf, x: x.expand(2, -1, 5), lambda x: np.broadcast_to(x, (2, x.shape[0], 5))),
     "squeeze": ((1, 3, 1, 4), lambda pf, x: pf.squeeze(x), np.squeeze),
-    "squeeze-dim": ((1, 3, 1, 4), lambda pf, x: pf.squeeze(x, 2), lambda x: x.reshape(1, 3, 4)),
+    "squeeze-dim": ((1, 3, 1, 4), lambda pf, x: pf.squeeze(x, 2), lambda x: x.squeeze(2) if x.shape[2] == 1 else x),
     "unsqueeze": ((3, 4), lambda pf, x: pf.unsqueeze(x, -2), lambda x: x[:, None]),
     "narrow": ((5, 9), lambda pf, x: pf.narrow(x, 1, 2, 5), lambda x: x[:, 2:7]),
     "select": ((5, 9), lambda pf, x: pf.select(x, 0, -2), lambda x: x[-2]),
     "slice": ((5, 9), lambda pf, x: x[1:, ::3], lambda x: x[1:, ::3]),
     "slice-ellipsis": ((3, 4, 5), lambda pf, x: x[..., None, 2:-1], lambda x: x[..., None, 2:-1]),
     "slice-empty": ((5, 9), lambda pf, x: x[3:3], lambda x: x[3:3]),
-    "split": ((7, 3), lambda pf, x: tuple(pf.split(x, 3)), lambda x: (x[:3], x[3:6], x[6:])),
+    "split": ((7, 3), lambda pf, x: tuple(pf.split(x, 3)), lambda x: _parts(x, 3)),
     "split-sizes": ((7, 3), lambda pf, x: tuple(pf.split(x, [1, 6])), lambda x: (x[:1], x[1:])),
-    "chunk": ((7, 3), lambda pf, x: tuple(pf.chunk(x, 3)), lambda x: (x[:3], x[3:6], x[6:])),
+    "chunk": ((7, 3), lambda pf, x: tuple(pf.chunk(x, 3)), lambda x: _parts(x, -(-len(x) // 3))),
     "as_strided": ((40,), lambda pf, x: pf.as_strided(x, (3, 4), (7, 2), 5), lambda x: as_strided(x[5:], (3, 4), (7 * x.itemsize, 2 * x.itemsize)).copy()),
 }
 

@@ -393,7 +393,11 @@ class AttentionGrad : public Exec {
         if (seen == 0) continue;
         s_.mask.apply(now.mask, part.b, h, t0 + r, s0, seen, s + r * n);
         const T top = std::max(lse[r], vec::max(s + r * n, seen));
-        if (top == kMinusInf<T>) continue;
+        if (top == kMinusInf<T>) {  // nothing seen so far, or only NaN, which is no maximum
+          for (int64_t i = 0; i < seen; ++i)
+            if (std::isnan(s[r * n + i])) lse[r] = s[r * n + i];
+          continue;
+        }
         lse[r] = top + std::log(std::exp(lse[r] - top) + vec::sum_exp_shifted(s + r * n, top, seen));
       }
     }

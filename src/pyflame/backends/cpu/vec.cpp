@@ -317,8 +317,11 @@ void SoftmaxBlockT(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T
     if (least < n) hide_unseen(row, seen[r], from, n);
     const T highest = MaxT(row, n), high = highest > top[r] ? highest : top[r];
     shrink[r] = T(1);
-    if (high == low) {  // nothing seen so far
-      for (int64_t i = 0; i < n; ++i) row[i] = T(0);
+    if (high == low) {  // nothing seen so far, or only NaN, which is no maximum
+      for (int64_t i = 0; i < n; ++i) {
+        row[i] = std::isnan(row[i]) ? row[i] : T(0);
+        sum[r] += row[i];
+      }
       continue;
     }
     const T block = ExpShiftedT(row, high, row, n);

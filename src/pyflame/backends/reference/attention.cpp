@@ -130,7 +130,9 @@ struct Attention {
 void run_attention(const Call& c) {
   const Attention a(c, 0, 3);
   std::vector<double> out(static_cast<size_t>(c.out(0).numel()));
-  std::vector<double> lse(a.heads > 0 ? static_cast<size_t>(c.in(0).numel() / std::max<int64_t>(1, a.dim)) : 0);
+  int64_t rows = 1;  // of q, which may be of no width
+  for (int i = 0; i + 1 < c.in(0).shape.size(); ++i) rows *= c.in(0).shape[i];
+  std::vector<double> lse(static_cast<size_t>(rows));
   a.for_queries([&](int64_t b, int64_t h, int64_t t, const std::vector<double>& p, double row_lse) {
     const int64_t row = a.query_row(b, h, t);
     lse[static_cast<size_t>(a.lse_row(b, h, t))] = row_lse;

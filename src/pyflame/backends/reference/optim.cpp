@@ -11,7 +11,7 @@ namespace {
 std::vector<double> effective_grad(const Call& c, int n, int i, const std::vector<double>& p, double weight_decay) {
   std::vector<double> g = read_all<double>(c.in(n + i));
   const double sign = c.node.attr<OptimAttrs>().maximize ? -1 : 1;
-  for (size_t e = 0; e < g.size(); ++e) g[e] = sign * g[e] + weight_decay * p[e];
+  for (size_t e = 0; e < g.size(); ++e) g[e] = sign * g[e] + (weight_decay == 0 ? 0 : weight_decay * p[e]);
   return g;
 }
 

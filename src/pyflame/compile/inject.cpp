@@ -1,0 +1,93 @@
+// See inject.h.
+#include "pyflame/compile/inject.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "pyflame/base/error.h"
+#include "pyflame/compile/program.h"
+
+namespace pyflame {
+
+namespace {
+
+struct State {
+  std::atomic<bool> on{false};
+  std::mutex mutex;
+  Injection injection;
+  uint64_t runs = 0;
+};
+State& state() {
+  static State* s = new State;
+  return *s;
+}
+
+struct Turn {
+  bool fails = false, after = false;
+  std::string op;
+  uint64_t run = 0;
+};
+// Counts one run of a step with these ops.
+Turn next_turn(const std::vector<std::string>& ops) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  const auto found = s.injection.op.empty() ? ops.begin() : std::find(ops.begin(), ops.end(), s.injection.op);
+  if (!s.on || found == ops.end()) return {};
+  const uint64_t run = s.runs++;
+  if (run != s.injection.run) return {};
+  return {true, s.injection.after, *found, run};
+}
+
+class Failing final : public Executable {
+ public:
+  Failing(const Problem& p, std::unique_ptr<Executable> e) : inner_(std::move(e)) {
+    for (size_t i = 0; i < p.size(); ++i) ops_.emplace_back(op_name(p.node(i).op));
+  }
+  void run(const RunContext& ctx) override {
+    const Turn turn = next_turn(ops_);
+    if (inner_ && (!turn.fails || turn.after)) inner_->run(ctx);
+    if (turn.fails)
+      PF_FAIL(Runtime, "{}: the kernel failed on purpose; got an injected failure in run {}; expected none", turn.op,
+              turn.run);
+  }
+  size_t workspace() const override { return inner_ ? inner_->workspace() : 0; }
+  bool capturable() const override { return false; }
+
+ private:
+  std::unique_ptr<Executable> inner_;
+  std::vector<std::string> ops_;
+};
+
+}  // namespace
+
+void start_injecting(Injection injection) {
+  State& s = state();
+  {
+    std::lock_guard lock(s.mutex);
+    s.injection = std::move(injection);
+    s.runs = 0;
+    s.on = true;
+  }
+  clear_program_cache();
+}
+
+uint64_t stop_injecting() {
+  State& s = state();
+  uint64_t runs = 0;
+  {
+    std::lock_guard lock(s.mutex);
+    s.on = false;
+    runs = s.runs;
+  }
+  clear_program_cache();
+  return runs;
+}
+
+bool injecting() { return state().on.load(std::memory_order_relaxed); }
+
+std::unique_ptr<Executable> may_fail(const Problem& p, std::unique_ptr<Executable> e) {
+  return std::make_unique<Failing>(p, std::move(e));
+}
+
+}  // namespace pyflame
