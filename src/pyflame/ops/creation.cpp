@@ -139,7 +139,8 @@ Tensor one_hot(const Tensor& index, int64_t num_classes) {
   int64_t classes = num_classes;
   if (classes == -1) {
     PF_CHECK(index.numel() > 0, Value,
-             "one_hot: the number of classes cannot be read from an empty index; hint: give num_classes");
+             "one_hot: the number of classes cannot be read from an empty index; got {}; hint: give num_classes",
+             index.shape().str());
     classes = max(index).item_i64() + 1;
   }
   PF_CHECK(classes > 0, Value, "one_hot: the number of classes is not positive; got {}; expected > 0", classes);
