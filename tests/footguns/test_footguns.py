@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from sanitized import forks
 
 import pyflame as pf
 from pyflame import nn
@@ -549,6 +550,7 @@ def test_the_same_seed_on_another_machine():
         pf.set_num_threads(before)
 
 
+@forks
 def test_a_fork_copies_what_is_pending():
     """tests/hard/test_threads_and_exits.py forks while other threads compute."""
     pf.manual_seed(3)

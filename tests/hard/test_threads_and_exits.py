@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from sanitized import forks
 
 import pyflame as pf
 
@@ -111,6 +112,7 @@ def test_the_interpreter_ends(how):
     python(HEAD + ENDINGS[how])
 
 
+@forks
 def test_a_fork_after_use_computes():
     """The child has none of the pool's threads; what was pending at the fork is whole on both sides."""
     out = python(HEAD + """
@@ -147,6 +149,7 @@ try:
 """
 
 
+@forks
 def test_forks_while_other_threads_compute():
     """Without locks taken at the fork, these children find one held for good."""
     out = python(BUSY + """
@@ -158,6 +161,7 @@ finally:
     assert out.strip() == str([0] * 20)
 
 
+@forks
 def test_a_child_completes_what_another_thread_has_recorded():
     out = python(BUSY + """
     box, done = [], threading.Event()
@@ -175,6 +179,7 @@ finally:
     assert out.strip() == "0 True"
 
 
+@forks
 def test_forked_loader_workers_start_while_other_threads_compute():
     out = python(BUSY + """
     data = pf.data.TensorDataset(pf.arange(64) * 1)

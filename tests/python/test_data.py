@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from sanitized import forks
 
 import pyflame as pf
 from pyflame.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate, random_split
@@ -158,7 +159,7 @@ def test_collate():
     assert list(DataLoader([1, 2, 3], 2, collate_fn=lambda b: b)) == [[1, 2], [3]]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=forks)])
 def test_samples_without_batches(workers):
     kw = {"batch_size": None, "num_workers": workers, **({"multiprocessing_context": "fork"} if workers else {})}
     loader = DataLoader(Squares(4), shuffle=True, seed=1, **kw)

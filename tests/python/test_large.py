@@ -2,11 +2,12 @@
 import os
 
 import pytest
+from sanitized import SANITIZED
 
 import pyflame as pf
 
 N = (1 << 31) + 64
-pytestmark = pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30 or "LD_PRELOAD" in os.environ,
+pytestmark = pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30 or SANITIZED,
                                 reason="needs 8 GiB of free memory and no sanitizer")
 
 

@@ -9,12 +9,13 @@ import time
 
 import numpy as np
 import pytest
+import sanitized
 
 import pyflame as pf
 from pyflame.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memfd_create on this system")
-FORK = {"multiprocessing_context": "fork"}  # starts at once
+FORK = {"multiprocessing_context": sanitized.FORK}
 Point = collections.namedtuple("Point", "x y")
 
 
@@ -134,7 +135,7 @@ def all_of(loader):
     return [[part.tolist() for part in b] for b in loader]
 
 
-@pytest.mark.parametrize("context", ["forkserver", "spawn", "fork"])
+@pytest.mark.parametrize("context", ["forkserver", "spawn", pytest.param("fork", marks=sanitized.forks)])
 def test_same_batches_for_any_number_of_workers(context):
     expected = [all_of(DataLoader(Squares(23), 4, shuffle=True, seed=1, drop_last=d)) for d in (False, True)]
     for n in (1, 3):
@@ -203,6 +204,7 @@ def test_errors_that_cannot_be_made_again(how, words):
         list(DataLoader(Failing(10, how), 2, num_workers=1))
 
 
+@sanitized.forks
 def test_errors_at_the_start():
     with pytest.raises(LookupError, match="while it started(.|\n)*init of 0"):
         list(DataLoader(Squares(4), num_workers=2, worker_init_fn=bad_init))
@@ -339,7 +341,7 @@ def alive(pid):
         return False
 
 
-@pytest.mark.parametrize("context", ["forkserver", "fork"])
+@pytest.mark.parametrize("context", ["forkserver", pytest.param("fork", marks=sanitized.forks)])
 @pytest.mark.parametrize("how", ["interrupt", "kill", "leave"])
 def test_no_process_is_left_behind(tmp_path, how, context):
     script = tmp_path / "slow.py"
