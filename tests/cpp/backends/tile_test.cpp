@@ -422,6 +422,19 @@ TEST(TileLayout, NothingAroundTheOutputIsTouched) {
   }
 }
 
+TEST(TileLayout, OutputsBeyondTheCaches) {  // written past them, from an odd address on
+  const int64_t n = (int64_t{8} << 20) + 13;
+  const HostTensor big = host_zeros(DType::float32, {n + 32}), x = host_zeros(DType::float32, {n});
+  auto* in = reinterpret_cast<float*>(x.data());
+  for (int64_t i = 0; i < n; ++i) in[i] = static_cast<float>(i & 0xffff);
+  run_op(kTile, OpId::neg, {x}, {big.view({n}, {1}, 3)});
+  const auto* out = reinterpret_cast<const float*>(big.data());
+  for (int64_t i = 0; i < n + 32; ++i) {
+    const bool inside = i >= 3 && i < n + 3;
+    ASSERT_EQ(out[i], inside ? -static_cast<float>((i - 3) & 0xffff) : 0.0f) << i;
+  }
+}
+
 TEST(TileLayout, ZeroDimensional) {
   const HostTensor x = host(DType::float32, {}, {2}), y = host_zeros(DType::float32, {});
   run_op(kTile, OpId::mul, {x, x}, {y});

@@ -24,6 +24,7 @@ constexpr int64_t kTileBytes = 24 * 1024;      // of all values of a tile: leave
 constexpr int64_t kRowTileBytes = 192 * 1024;  // rows are kept whole up to this (L2)
 constexpr int64_t kMaxRow = 16384;
 static_assert(kMaxRow <= kChunk);
+constexpr int64_t kFar = 32 << 20;  // bytes of which little stays in a cache
 
 constexpr int64_t round64(int64_t v) { return (v + 63) / 64 * 64; }
 
@@ -435,6 +436,7 @@ class Lowering {
       prog_.tile = std::max<int64_t>(prog_.rows_per_tile * prog_.cols, 1);
       if (prog_.cols > kMaxRow) prog_.mode = Mode::LongRows;
     }
+    if (prog_.mode == Mode::Map) adapt_to_memory();
     if (prog_.mode != Mode::LongRows) {
       point_stores();
       find_hazards();
@@ -463,13 +465,26 @@ class Lowering {
     });
   }
 
+  // What comes from memory comes quicker in short tiles: their requests mix with the work (5 arrays of 64 MiB, 2 threads: 7.5 ms where
+  // tiles of 1024 take 10.8).
+  void adapt_to_memory() {
+    int64_t reach = 0;
+    for (Access& a : prog_.accesses) {
+      reach += a.reach;
+      a.streamed = a.output && a.kind == Access::Kind::Contiguous && is_native(a.dtype) && a.reach >= kFar;
+      prog_.streams |= a.streamed;
+    }
+    far_ = reach >= kFar;
+    if (far_) prog_.ahead = 2;
+  }
+
   // A value that is stored as it lies in a tile is computed in place.
   void point_stores() {
     for (size_t i = 0; i < code_.size(); ++i) {
       if (code_[i].step != Step::Store || code_[i].row) continue;
       const int32_t v = code_[i].src[0];
       const Access& a = prog_.accesses[static_cast<size_t>(code_[i].access)];
-      if (a.kind != Access::Kind::Contiguous || !is_native(a.dtype)) continue;
+      if (a.kind != Access::Kind::Contiguous || !is_native(a.dtype) || a.streamed) continue;
       if (writes_to(slot(a.binding)) > 1) continue;  // another value lies there before or after
       size_t def = 0;
       while (def < i && code_[def].dst != v) ++def;
@@ -594,7 +609,7 @@ class Lowering {
     place(stage, prog_.tile);
   }
   void shrink_tile(Stage& stage) {
-    prog_.tile = 1024;
+    prog_.tile = far_ ? 256 : 1024;
     place(stage, prog_.tile);
     while (prog_.tile > 256 && stage.arena > kTileBytes) {
       prog_.tile /= 2;
@@ -658,6 +673,7 @@ class Lowering {
   const Problem& p_;
   const Graph& g_;
   Program& prog_;
+  bool far_ = false;  // works on memory that is in no cache
   Dims space_;
   int split_ = 0;
   std::vector<Instr> code_;

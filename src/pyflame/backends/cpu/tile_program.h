@@ -15,7 +15,8 @@ struct Access {
   enum class Kind : uint8_t { Contiguous, Scalar, General };
   Kind kind = Kind::Contiguous;
   bool output = false;
-  bool root = false;  // the epilogue's root: its place is an argument of run()
+  bool streamed = false;  // an output too large for the caches: written past them
+  bool root = false;      // the epilogue's root: its place is an argument of run()
   DType dtype = DType::float32;
   int32_t binding = 0;
   int32_t size_of = 4;
@@ -87,9 +88,11 @@ struct Program {
   Mode mode = Mode::Map;
   int64_t rows = 1, cols = 1;  // S cut at split; elements = rows * cols
   int64_t tile = 1024;         // elements
+  int64_t ahead = 1;           // Map: tiles between what is worked on and what is asked for from memory
   int64_t rows_per_tile = 1;
   int64_t natural_row = 0;  // Map: tiles do not cross multiples of this (0: they may)
   int64_t weight = 1;       // cost of an element, in simple instructions
+  bool streams = false;     // some access is streamed
   std::vector<Access> accesses;
   std::vector<Value> values;
   std::vector<ReductionUse> reductions;

@@ -8,6 +8,7 @@
 
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/tile_program.h"
+#include "pyflame/backends/cpu/vec.h"
 #include "pyflame/base/error.h"
 #include "pyflame/base/threads.h"
 
@@ -175,6 +176,7 @@ void* load(const Access& a, const char* base, bool copy, int64_t start, int64_t 
 void store(const Access& a, char* base, int64_t start, int64_t n, const void* src) {
   if (n == 0) return;
   const char* from = static_cast<const char*>(src);
+  if (a.streamed) return vec::stream(base + start * a.size_of, from, n * a.size_of);
   if (a.kind == Access::Kind::Contiguous) return store_run(a, base + start * a.size_of, a.size_of, from, n);
   const int64_t size = reg_size(reg_of(a.dtype));
   for_runs(a, start, n, [&](int64_t offset, int64_t at, int64_t length) {
@@ -216,11 +218,11 @@ void col_reduce(const Frame& f, const Instr& in) {
   for (int64_t at = 0; at < f.n; at += length) use.fn.col(states, src + at * size, length);
 }
 
-// Of operands that are not in a cache, the next tile is asked for while this one is worked on: a tile is too short for the
+// Of operands that are not in a cache, a later tile is asked for while this one is worked on: a tile is too short for the
 // processor's own prefetching.
 constexpr int64_t kPrefetchFrom = 1 << 20;
-void prefetch(const void* at, int64_t nbytes) {
-  const char* p = static_cast<const char*>(at) + nbytes;
+void prefetch(const void* at, int64_t ahead, int64_t nbytes) {
+  const char* p = static_cast<const char*>(at) + ahead * nbytes;
   for (int64_t i = 0; i < nbytes; i += 64) __builtin_prefetch(p + i, 0, 3);
 }
 
@@ -247,7 +249,7 @@ void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<i
         void* at = load(run.program.accesses[i], run.base[i], run.copy[i] != 0 || in.row, start, n, own);
         if (!in.row) f.ptr[in.dst] = at;
         if (run.program.mode == Mode::Map && run.program.accesses[i].reach >= kPrefetchFrom && at != own)
-          prefetch(at, n * run.program.accesses[i].size_of);
+          prefetch(at, run.program.ahead, n * run.program.accesses[i].size_of);
         break;
       }
       case Step::Point:
@@ -326,6 +328,7 @@ void map_range(const Run& run, int64_t begin, int64_t end) {
     task.tile(at, n);
     at += n;
   }
+  if (p.streams) vec::stream_fence();
 }
 
 void run_map(const Run& run) {

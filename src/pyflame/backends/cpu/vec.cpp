@@ -17,6 +17,9 @@
 #include <hwy/highway.h>
 #include "pyflame/backends/cpu/math-inl.h"
 
+#include <hwy/cache_control.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -59,6 +62,18 @@ HWY_INLINE void store_tail(hn::Vec<Wide<T>> v, T* p, int64_t n) {
   hn::Store(v, d, buffer);
   std::memcpy(p, buffer, static_cast<size_t>(n) * sizeof(T));
 #endif
+}
+
+void Stream(uint8_t* dst, const uint8_t* src, int64_t nbytes) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto w = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kLine = 64;
+  const int64_t head = std::min(nbytes, -static_cast<int64_t>(reinterpret_cast<uintptr_t>(dst)) & (kLine - 1));
+  std::memcpy(dst, src, static_cast<size_t>(head));
+  int64_t i = head;
+  for (; i + kLine <= nbytes; i += kLine)
+    for (int64_t k = 0; k < kLine; k += w) hn::Stream(hn::LoadU(d, src + i + k), d, dst + i + k);
+  std::memcpy(dst + i, src + i, static_cast<size_t>(nbytes - i));
 }
 
 // Sum over i of term(vector of x, i): four accumulators, so that additions do not wait for each other.
@@ -536,11 +551,16 @@ PF_ENTRY(Adam);
 PF_ENTRY(Sgd);
 PF_ENTRY(SumSquares);
 #undef PF_ENTRY
+HWY_EXPORT(Stream);
 HWY_EXPORT(FromBf16);
 HWY_EXPORT(ToBf16);
 HWY_EXPORT(FromF16);
 HWY_EXPORT(ToF16);
 
+void stream(void* dst, const void* src, int64_t nbytes) {
+  HWY_DYNAMIC_DISPATCH(Stream)(static_cast<uint8_t*>(dst), static_cast<const uint8_t*>(src), nbytes);
+}
+void stream_fence() { hwy::FlushStream(); }
 void from_bf16(const bfloat16* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(FromBf16)(x, y, n); }
 void to_bf16(const float* x, bfloat16* y, int64_t n) { HWY_DYNAMIC_DISPATCH(ToBf16)(x, y, n); }
 void from_f16(const float16* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(FromF16)(x, y, n); }

@@ -13,6 +13,11 @@ void to_bf16(const float* x, bfloat16* y, int64_t n);
 void from_f16(const float16* x, float* y, int64_t n);
 void to_f16(const float* x, float16* y, int64_t n);
 
+// A copy past the caches, for what does not fit into them: memory is written without being read first. Before another thread may read it,
+// the writer calls stream_fence.
+void stream(void* dst, const void* src, int64_t nbytes);
+void stream_fence();
+
 double sum_squares(const float* x, int64_t n);  // accumulated in double
 double sum_squares(const double* x, int64_t n);
 
