@@ -5,14 +5,20 @@ import contextlib
 import pyflame as pf
 
 
+class Injection:
+    runs = None  # how many were counted, once it is over
+
+
 @contextlib.contextmanager
 def failing(op="", run=0, after=False):
     """Inside, the kernel of run number `run` (from 0), counted over kernels that have `op` among their ops (all kernels unless given),
-    raises RuntimeError: before it writes anything, or `after` it has written its outputs. Programs are planned anew."""
+    raises RuntimeError: before it writes anything, or `after` it has written its outputs. What was recorded before runs first; programs
+    are planned anew. The null device, which computes nothing, fails and poisons as others do, and its values mean nothing."""
+    injection = Injection()
     pf._C._start_injecting(op, run, after)
     try:
-        yield
+        yield injection
     finally:
         with contextlib.suppress(RuntimeError):
             pf.synchronize()  # what is pending belongs to this
-        pf._C._stop_injecting()
+        injection.runs = pf._C._stop_injecting()

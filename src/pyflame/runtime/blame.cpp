@@ -45,10 +45,14 @@ bool spread_poison(const Program& p, const Step& step, Poisons& poison) {
   };
   for (const int32_t m : step.group.nodes) {
     const Node& n = p.graph.nodes[static_cast<size_t>(m)];
-    std::shared_ptr<const Poison> found;
-    for (const Operand& o : n.ins)
-      if (!o.is_param && !found) found = poison[slot(o)];
-    for (const Operand& o : n.outs) {
+    // Updates of many tensors: each knows only its own gradient and state.
+    const bool updates = n.op == OpId::adam_step || n.op == OpId::sgd_step;
+    const size_t apart = updates ? static_cast<size_t>(n.attr<OptimAttrs>().count) : 1;
+    for (size_t i = 0; i < n.outs.size(); ++i) {
+      const Operand& o = n.outs[i];
+      std::shared_ptr<const Poison> found;
+      for (size_t k = i % apart; k < n.ins.size() && !found; k += apart)
+        if (!n.ins[k].is_param) found = poison[slot(n.ins[k])];
       const bool whole = static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == p.graph.slots[slot(o)].nbytes;
       if (found || whole) poison[slot(o)] = found;
     }
