@@ -78,6 +78,31 @@ void permute(Operand& o, const std::vector<int>& perm) {
   o.contiguous = is_contiguous(o.shape, o.strides);
 }
 
+// Images that lie channels-last are looped over as they lie, (N, H, W, C): by the node alone, so that its numbers do not depend on what
+// it is fused with.
+void turn_images(Node& n) {
+  const bool reduces = n.info().cls == OpClass::Reduce;
+  if (!reduces && !is_elementwise(n.info().cls)) return;
+  if (!lies_channels_last(reduces ? n.ins[0] : n.outs[0])) return;
+  const Dims from = (reduces ? n.ins[0] : n.outs[0]).shape;
+  Node turned = n;
+  const auto turn = [&](Operand& o, bool whole) {
+    if (o.is_param) return true;
+    if (!whole && !restride(o, from, from)) return false;
+    o = channels_last_form(std::move(o));
+    return true;
+  };
+  for (Operand& o : turned.ins)
+    if (!turn(o, reduces)) return;
+  for (Operand& o : turned.outs)
+    if (!turn(o, !reduces)) return;
+  if (reduces) {
+    const int64_t axes = n.attrs[0];
+    turned.attrs[0] = (axes & 1) | (axes >> 2 & 1) << 1 | (axes >> 3 & 1) << 2 | (axes >> 1 & 1) << 3;
+  }
+  n = std::move(turned);
+}
+
 bool restride(Node& n, const Dims& from, const Dims& to) {
   for (Operand& o : n.ins)
     if (!restride(o, from, to)) return false;
@@ -113,6 +138,8 @@ class Fuser {
         reader_(graph.slots.size(), -1) {}
 
   std::vector<Group> run() {
+    if (g_.device.type == DeviceType::cpu)
+      for (Node& n : g_.nodes) turn_images(n);
     for (int32_t i = 0; i < static_cast<int32_t>(g_.nodes.size()); ++i) place(i);
     std::vector<Group> out;
     for (Building& b : groups_)
@@ -227,7 +254,7 @@ class Fuser {
       }
     } else {
       b.group.kind = GroupKind::Single;
-      b.natural = b.group.space = n.outs[0].shape;
+      b.natural = b.group.space = root_form(n.outs[0]).shape;
       b.group.split = b.natural.size();
       // One element is not worth it, and a kernel may take an input of one element for a constant that nobody overwrites.
       b.open = fusible && n.outs[0].numel() > 1 && space_of(n).numel() > 0 && may_open(GroupKind::Epilogue, n.op, c);
@@ -602,8 +629,13 @@ class Fuser {
   // A root's output keeps its own form: compare it over the group's space.
   bool matches(const Operand& written, const Operand& read, bool root) const {
     if (!root) return same_geometry(written, read);
-    Operand w = written;
-    return restride(w, written.shape, written.shape) && same_geometry(w, read);
+    Operand w = root_form(written);
+    const Dims shape = w.shape;
+    return restride(w, shape, shape) && same_geometry(w, read);
+  }
+  // As what joins it is turned.
+  Operand root_form(const Operand& o) const {
+    return g_.device.type == DeviceType::cpu && lies_channels_last(o) ? channels_last_form(o) : o;
   }
 
   Graph& g_;

@@ -184,9 +184,8 @@ std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, 
   Tensors r = emit_many(OpId::max_pool2d, ins, outs, a);
   const Dims from = in.shape();
   attach("max_pool2d", {r[0]}, {in}, {r[1]}, [from, a](GradNode& n, const Tensors& g) -> Tensors {
-    // Who knows the windows need not scatter: an element gathers from those that hold it.
-    if (!grad_mode::enabled() && g[0].device().type != DeviceType::cpu)
-      return {emit(OpId::max_pool2d_grad, {g[0], n.saved(0)}, from, g[0].dtype(), a)};
+    // Who knows the windows need not scatter into whatever it may be.
+    if (!grad_mode::enabled()) return {emit(OpId::max_pool2d_grad, {g[0], n.saved(0)}, from, g[0].dtype(), a)};
     const int64_t planes = from[0] * from[1];
     const Dims flat{planes, g[0].size(2) * g[0].size(3)};
     return {reshape(scatter_add_zeros(reshape(n.saved(0), flat), reshape(g[0], flat), {planes, from[2] * from[3]}, 1),

@@ -1,6 +1,6 @@
 // Softmax and the normalisations. The ops see rows: the last dim of a view. Their gradients are single kernels where nobody
 // differentiates them again, and compositions of public ops where somebody may (create_graph). batch_norm is a composition
-// in evaluation, and on the CPU altogether, where fusion makes of it what a kernel would.
+// in evaluation, and on the CPU altogether, where fusion makes of it what a kernel would; its gradient is written out.
 #include <cmath>
 #include <limits>
 
@@ -169,6 +169,47 @@ Tensors batch_norm_op(const Tensor& input, const Tensor& weight, const Tensor& b
   return r;
 }
 
+// The same from elementwise ops and sums, which the CPU fuses with what is before and after. x - mean is written down again wherever it is
+// needed: to compute it is cheaper than to keep it.
+Tensors batch_norm_fused(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
+  Dims axes, column = Dims::filled(input.dim(), 1);
+  column[1] = input.size(1);
+  for (int i = 0; i < input.dim(); ++i)
+    if (i != 1) axes.push_back(i);
+  const double count = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
+  Tensor out, mu, variance, rstd;
+  {
+    const grad_mode::Guard no_grad(false, grad_mode::inference());
+    const Tensor x = widen(input);
+    mu = mean(x, axes, true);
+    const Tensor centered = sub(x, mu);
+    variance = mean(mul(centered, centered), axes, true);
+    rstd = rsqrt(add(variance, eps));
+    out = mul(sub(x, mu), weight ? mul(rstd, reshape(widen(weight), column)) : rstd);
+    if (bias) out = add(out, reshape(widen(bias), column));
+    out = cast(out, input.dtype());
+  }
+  const bool has_weight = static_cast<bool>(weight), has_bias = static_cast<bool>(bias);
+  const Tensor w = has_weight ? weight : input, b = has_bias ? bias : input;
+  attach("batch_norm", {out}, {input, w, b}, {input, w, mu, rstd}, [=](GradNode& n, const Tensors& grads) -> Tensors {
+    const Tensor x0 = n.saved(0), w0 = n.saved(1);
+    if (grad_mode::enabled()) {
+      Tensors d = batch_norm_grad_composed(grads[0], x0, w0, eps, has_weight);
+      return {d[0], has_weight ? d[1] : Tensor(), has_bias ? d[2] : Tensor()};
+    }
+    const Tensor g = widen(grads[0]), x = widen(x0), mu0 = n.saved(2), rstd0 = n.saved(3);
+    const Tensor g_sum = sum(g, axes, true), gx_sum = sum(mul(g, sub(x, mu0)), axes, true);
+    const Tensor by_g = has_weight ? mul(rstd0, reshape(widen(w0), column)) : rstd0;
+    const Tensor by_x = mul(mul(by_g, mul(rstd0, rstd0)), mul(gx_sum, -1 / count));
+    const Tensor shift = mul(mul(by_g, g_sum), -1 / count);
+    const DType affine = has_weight ? w0.dtype() : x0.dtype();
+    const auto flatten = [&](const Tensor& t) { return cast(reshape(t, {column[1]}), affine); };
+    return {cast(add(add(mul(g, by_g), mul(sub(x, mu0), by_x)), shift), x0.dtype()),
+            has_weight ? flatten(mul(gx_sum, rstd0)) : Tensor(), has_bias ? flatten(g_sum) : Tensor()};
+  });
+  return {out, mu, variance};
+}
+
 Tensor flat(const Tensor& t) { return t && t.dim() != 1 ? reshape(t, {t.numel()}) : t; }
 
 }  // namespace
@@ -239,8 +280,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
     update(running_var, now_variance, unbias);
   };
   const bool affine_fits = !weight == !bias && (!weight || weight.dtype() == bias.dtype());
-  if (training && affine_fits && x.device().type != DeviceType::cpu) {
-    const Tensors r = batch_norm_op(x, weight, bias, eps);
+  if (training && affine_fits) {
+    const bool fuses = x.device().type == DeviceType::cpu;
+    const Tensors r = fuses ? batch_norm_fused(x, weight, bias, eps) : batch_norm_op(x, weight, bias, eps);
     update_running(r[1], r[2]);
     return r[0];
   }

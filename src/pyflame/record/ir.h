@@ -49,6 +49,10 @@ struct Operand {
   int64_t numel() const { return shape.numel(); }
 };
 
+// Images (N, C, H, W) in the order N, H, W, C; and the same operand with its dims in that order.
+bool lies_channels_last(const Operand& o);
+Operand channels_last_form(Operand o);
+
 struct Node {
   OpId op{};
   std::vector<int64_t> attrs;  // the attribute struct's words

@@ -569,17 +569,23 @@ bool keeps_layout(OpId op, std::span<const Arg> ins, DType out) {
   }
 }
 
-// Convolutions whose result is best made channels-last whatever was given: on matrix units, where its channels are whole vectors. The
-// next one reads it as it lies, so that a network's images are turned once. Depthwise ones are no products of matrices, and one of single
-// pixels is a product as its input lies.
-bool prefers_channels_last(OpId op, std::span<const Arg> ins, const OutSpec& out) {
-  constexpr int64_t kVector = 8;
+// Convolutions whose result is best made channels-last whatever was given: on matrix units, where its channels are whole vectors, and on
+// a CPU, whose library computes so what is large enough for it. The next one reads it as it lies, so that a network's images are turned
+// once. Depthwise ones are no products of matrices, and one of single pixels is a product as its input lies.
+bool prefers_channels_last(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
+  constexpr int64_t kVector = 8, kLeastWork = 1 << 20;
   if (op != OpId::conv2d && op != OpId::conv2d_grad_input) return false;
   const Dims& weight = ins[1].tensor->shape();
-  return dtype_size(out.dtype) == 2 && out.shape[1] % kVector == 0 && weight[1] > 1 && weight[2] * weight[3] > 1;
+  const int64_t taps = weight[2] * weight[3];
+  if (out.shape[1] % kVector != 0 || taps < 2) return false;
+  if (has_own_memory(device.type)) return dtype_size(out.dtype) == 2 && weight[1] > 1;
+  const Dims& image = ins[0].tensor->shape();
+  const int64_t channels = op == OpId::conv2d ? image[1] : out.shape[1];  // of the convolution's input
+  const int64_t pixels = op == OpId::conv2d ? out.shape[2] * out.shape[3] : image[2] * image[3];
+  return out.dtype == DType::float32 && weight[1] == channels && image[0] * pixels * weight.numel() >= kLeastWork;
 }
 
-// Results are contiguous, but on a GPU, whose matrix units read channels-last images, one such image keeps what is made of it so. The
+// Results are contiguous, but where convolutions are computed on channels-last images, one such image keeps what is made of it so. The
 // layout is free where it follows from no tensor that a user has laid out so.
 struct Layout {
   Dims strides;
@@ -588,9 +594,9 @@ struct Layout {
 Layout layout_of(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
   if (out.strides) return {*out.strides};
   const Dims& s = out.shape;
-  if (s.size() != 4 || !has_own_memory(device.type) || !keeps_layout(op, ins, out.dtype))
-    return {contiguous_strides(s)};
-  bool last = prefers_channels_last(op, ins, out), free = true;
+  const bool knows = device.type == DeviceType::cpu || has_own_memory(device.type);
+  if (s.size() != 4 || !knows || !keeps_layout(op, ins, out.dtype)) return {contiguous_strides(s)};
+  bool last = prefers_channels_last(op, device, ins, out), free = true;
   for (const Arg& a : ins) {
     if (!a.tensor || !lies_channels_last(*a.tensor)) continue;
     last = true;
@@ -653,6 +659,21 @@ bool lies_channels_last(const Tensor& x) {
   if (s[1] < 2 || s[2] * s[3] < 2 || x.numel() == 0) return false;
   return strides[1] == 1 && (s[3] == 1 || strides[3] == s[1]) && (s[2] == 1 || strides[2] == s[3] * s[1]) &&
          (s[0] == 1 || strides[0] == s[1] * s[2] * s[3]);
+}
+
+bool lies_channels_last(const Operand& o) {
+  if (o.is_param || o.contiguous || o.shape.size() != 4 || o.shape[1] < 2) return false;
+  const Dims last = channels_last_strides(o.shape);
+  for (int d = 0; d < 4; ++d)
+    if (o.shape[d] > 1 && o.strides[d] != last[d]) return false;
+  return true;
+}
+
+Operand channels_last_form(Operand o) {
+  o.shape = {o.shape[0], o.shape[2], o.shape[3], o.shape[1]};
+  o.strides = {o.strides[0], o.strides[2], o.strides[3], o.strides[1]};
+  o.contiguous = is_contiguous(o.shape, o.strides);
+  return o;
 }
 
 Dims channels_last_strides(const Dims& s) { return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]}; }

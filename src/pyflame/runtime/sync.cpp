@@ -9,6 +9,7 @@
 namespace pyflame {
 
 const void* Tensor::data() const {
+  settle_layout(*this);
   Storage& s = *storage();
   sync_storage(s);
   if (!s.data) {  // nothing ever wrote it (the null device plans only): zeros
@@ -19,7 +20,11 @@ const void* Tensor::data() const {
   return static_cast<const char*>(s.data) + offset() * itemsize();
 }
 
-Tensor Tensor::on_host() const { return has_own_memory(device().type) ? to_device(borrow(*this), Device{}) : *this; }
+Tensor Tensor::on_host() const {
+  if (has_own_memory(device().type)) return to_device(borrow(*this), Device{});
+  settle_layout(*this);
+  return *this;
+}
 
 void* Tensor::mutable_data() const {
   const void* p = data();

@@ -346,6 +346,28 @@ TEST(CpuOrder, TopkSortArg) {
     }
 }
 
+// The same images, channels-last in memory.
+Array turned(const Array& a) {
+  Array r = a;
+  r.strides = {a.shape[1] * a.shape[2] * a.shape[3], 1, a.shape[3] * a.shape[1], a.shape[1]};
+  return r;
+}
+
+// In each combination of orders that its images may have.
+void check_orders(const Case& t, std::initializer_list<int> inputs, std::initializer_list<int> outputs) {
+  const auto images = static_cast<int>(inputs.size() + outputs.size());
+  for (int mask = 0; mask < 1 << images; ++mask) {
+    SCOPED_TRACE(mask);
+    Case turn = t;
+    int bit = 0;
+    for (int i : inputs)
+      if (mask >> bit++ & 1) turn.ins[static_cast<size_t>(i)] = turned(t.ins[static_cast<size_t>(i)]);
+    for (int o : outputs)
+      if (mask >> bit++ & 1) turn.outs[static_cast<size_t>(o)] = turned(t.outs[static_cast<size_t>(o)]);
+    check(turn);
+  }
+}
+
 TEST(CpuConv, ForwardAndGradients) {
   struct Shape {
     int64_t n, ic, h, w, oc, kh, kw, sh, sw, ph, pw, dh, dw, groups;
@@ -363,7 +385,11 @@ TEST(CpuConv, ForwardAndGradients) {
       {3, 48, 13, 11, 64, 3, 3, 2, 2, 1, 1, 1, 1, 1},
       {2, 32, 9, 9, 32, 3, 3, 1, 1, 2, 2, 2, 2, 1},
       {1, 40, 9, 8, 48, 3, 2, 1, 1, 1, 0, 1, 1, 1},
-      {8, 96, 4, 4, 320, 3, 3, 1, 1, 1, 1, 1, 1, 1}};
+      {8, 96, 4, 4, 320, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+      // Single pixels, which are the library's where both images are channels-last; weights in parts, and in one.
+      {4, 64, 9, 7, 128, 1, 1, 2, 2, 0, 0, 1, 1, 1},
+      {2, 32, 10, 10, 192, 3, 3, 1, 1, 1, 1, 1, 1, 1},
+      {2, 3, 40, 38, 64, 7, 7, 2, 2, 3, 3, 1, 1, 1}};
   for (DType d : kFloats)
     for (const Shape& s : shapes) {
       const int64_t oh = (s.h + 2 * s.ph - s.dh * (s.kh - 1) - 1) / s.sh + 1,
@@ -375,18 +401,26 @@ TEST(CpuConv, ForwardAndGradients) {
       t.op = OpId::conv2d;
       t.ins = {in(d, xs), in(d, ws, 1)};
       t.outs = {out(d, ys)};
-      check(t);
+      check_orders(t, {0}, {0});
       t.ins[0] = spread(d, xs);
       check(t);
       t.op = OpId::conv2d_grad_input;
       t.ins = {in(d, ys, 2), in(d, ws, 1)};
       t.outs = {out(d, xs)};
-      check(t);
+      check_orders(t, {0}, {0});
       t.op = OpId::conv2d_grad_weight;
       t.ins = {in(d, ys, 2), in(d, xs)};
       t.outs = {out(d, ws)};
-      check(t);
+      check_orders(t, {0, 1}, {});
     }
+}
+
+// The reference's choice of each window. turned() sees other elements there, which lie in the plane as well.
+Array plane_indices(const Case& t) {
+  Array r = t.outs[1];
+  r.memory = run(t, true).outs[1];
+  for (double& v : r.memory) v = std::max(v, 0.0);  // sentinels
+  return r;
 }
 
 TEST(CpuPool, ForwardAndGradients) {
@@ -407,15 +441,23 @@ TEST(CpuPool, ForwardAndGradients) {
         t.ins[0].memory[5] = t.ins[0].memory[24] = t.ins[0].memory[25] = NAN;
         t.ins[0].memory[33] = -INFINITY;
         t.outs = {out(d, {2, 3, s.oh, s.ow}), out(DType::int64, {2, 3, s.oh, s.ow})};
-        check(t);
+        check_orders(t, {0}, {});
+        const Array taken = plane_indices(t);
+        t.outs = {turned(t.outs[0]), turned(t.outs[1])};
+        check_orders(t, {0}, {});
+        t.op = OpId::max_pool2d_grad;
+        t.ins = {in(d, {2, 3, s.oh, s.ow}), taken};
+        t.outs = {out(d, {2, 3, s.h, s.w})};
+        t.growth = static_cast<double>(s.kh * s.kw);
+        check_orders(t, {0, 1}, {0});
         t.op = OpId::avg_pool2d;
         t.ins = {in(d, {2, 3, s.h, s.w})};
         t.outs = {out(d, {2, 3, s.oh, s.ow})};
-        check(t);
+        check_orders(t, {0}, {0});
         t.op = OpId::avg_pool2d_grad;
         t.ins = {in(d, {2, 3, s.oh, s.ow})};
         t.outs = {out(d, {2, 3, s.h, s.w})};
-        check(t);
+        check_orders(t, {0}, {0});
       }
 }
 

@@ -47,13 +47,14 @@ struct Shape {
       if (n % m == 0) return m;
     return 1;
   }
-  std::shared_ptr<const DnnConv> library(DnnConv::Face face) const {
+  // Of the images that the convolution reads and writes (dy and x for a weight's gradient), which lie channels-last?
+  std::shared_ptr<const DnnConv> library(DnnConv::Face face, bool a_last, bool b_last) const {
     // A 1x1 kernel is a product without unfolding, which copies into the library's layout would only delay (docs/decisions/0003).
     constexpr int64_t kLeastFlops = 500000;
-    if (a.groups != 1 || n == 0 || kh * kw == 1) return nullptr;
+    if (a.groups != 1 || n == 0 || (kh * kw == 1 && !(a_last && b_last))) return nullptr;
     if (2 * oc * taps() * pixels() * images() < kLeastFlops) return nullptr;
     return DnnConv::find(face, {face == DnnConv::Face::weight ? n / parts() : images(), ic, h, w, oc, kh, kw, oh, ow,
-                                a.stride_h, a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w});
+                                a.stride_h, a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w, a_last, b_last});
   }
   // First and last + 1 output column whose tap kx lies inside the image.
   void columns(int64_t kx, int64_t& first, int64_t& last) const {
@@ -110,10 +111,7 @@ void fold(const Shape& s, const T* col, int64_t y0, int64_t y1, T* x) {
       }
 }
 
-Shape forward_shape(const Problem& p) {
-  const Node& n = p.root();
-  return {n.attr<ConvAttrs>(), n.ins[0].shape, n.ins[1].shape, n.outs[0].shape};
-}
+Shape forward_shape(const Node& n) { return {n.attr<ConvAttrs>(), n.ins[0].shape, n.ins[1].shape, n.outs[0].shape}; }
 Shape grad_input_shape(const Node& n) { return {n.attr<ConvAttrs>(), n.outs[0].shape, n.ins[1].shape, n.ins[0].shape}; }
 Shape grad_weight_shape(const Node& n) {
   return {n.attr<ConvAttrs>(), n.ins[1].shape, n.outs[0].shape, n.ins[0].shape};
@@ -122,13 +120,8 @@ Shape grad_weight_shape(const Node& n) {
 template <class T>
 class Conv : public Exec {
  public:
-  explicit Conv(const Problem& p, std::shared_ptr<const DnnConv> library = nullptr)
-      : s_(forward_shape(p)),
-        x_(p.root().ins[0], ws_),
-        w_(p.root().ins[1], ws_),
-        out_(p.root().outs[0]),
-        library_(std::move(library)) {
-    if (library_) packed_ = ws_.take(library_->weight_bytes());
+  explicit Conv(const Problem& p)
+      : s_(forward_shape(p.root())), x_(p.root().ins[0], ws_), w_(p.root().ins[1], ws_), out_(p.root().outs[0]) {
     const auto root = static_cast<size_t>(out_.index);
     elided_ = root < p.group.elided.size() && p.group.elided[root];
     if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.pixels());
@@ -143,12 +136,6 @@ class Conv : public Exec {
     const T* x = x_.get(ctx);
     const T* w = w_.get(ctx);
     T* y = elided_ ? nullptr : in_place_ ? ctx.ptr<T>(out_) : staged_.begin(ctx);
-    if constexpr (std::is_same_v<T, float>)
-      if (library_) {
-        by_library(ctx, x, w, y);
-        if (!in_place_ && !elided_) staged_.finish(ctx);
-        return;
-      }
     const int64_t rows = whole_ ? s_.oh : s_.row_block(), blocks = ceil_div(s_.oh, rows);
     parallel_for(s_.n * s_.a.groups * blocks, s_.grain(rows), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -164,20 +151,6 @@ class Conv : public Exec {
   }
 
  private:
-  void by_library(const RunContext& ctx, const T* x, const T* w, T* y) {
-    char* packed = at<char>(ctx, packed_);
-    library_->pack(w, packed);
-    const int64_t m = s_.images();
-    parallel_for(s_.n / m, std::max<int64_t>(1, s_.grain(s_.oh) / m), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin * m; i < end * m; i += m) {
-        T* planes = y ? y + i * s_.out_plane() : scratch<T>(1, m * s_.out_plane());
-        library_->run(x + i * s_.in_plane(), packed, planes);
-        if (!epilogue_) continue;
-        for (int64_t k = 0; k < m; ++k)
-          epilogue_->run(ctx, rounded(planes + k * s_.out_plane()), (i + k) * s_.oc, s_.oc);
-      }
-    });
-  }
   void product(const T* x, const T* w, int64_t y0, int64_t y1, T* plane) const {
     const int64_t pixels = (y1 - y0) * s_.ow;
     const T* col = x + y0 * s_.ow;
@@ -202,8 +175,6 @@ class Conv : public Exec {
   Out<T> staged_;
   bool elided_ = false, in_place_ = false, whole_ = false;
   std::unique_ptr<TileEpilogue> epilogue_;
-  std::shared_ptr<const DnnConv> library_;
-  size_t packed_ = 0;
 };
 
 template <class T>
@@ -293,22 +264,91 @@ class ConvGradWeight : public Exec {
   size_t partial_ = 0;
 };
 
-// The gradients by oneDNN.
+// ---- by oneDNN (dnn_conv.h), on images in either order
+
+bool last(const Operand& o) { return lies_channels_last(o); }
+Operand as_it_lies(const Operand& o) { return last(o) ? channels_last_form(o) : o; }
+
+std::shared_ptr<const DnnConv> find_library(const Node& n, DnnConv::Face face) {
+  switch (face) {
+    case DnnConv::Face::output: return forward_shape(n).library(face, last(n.ins[0]), last(n.outs[0]));
+    case DnnConv::Face::input: return grad_input_shape(n).library(face, last(n.ins[0]), last(n.outs[0]));
+    case DnnConv::Face::weight: return grad_weight_shape(n).library(face, last(n.ins[0]), last(n.ins[1]));
+  }
+  return nullptr;
+}
+
+void pack(const DnnConv& library, const float* weight, char* packed) {
+  parallel_for(library.parts(), std::max<int64_t>(1, kGrainElements * 4 / static_cast<int64_t>(library.part_bytes())),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) library.pack(i, weight, packed);
+               });
+}
+
+class LibraryConv : public Exec {
+ public:
+  explicit LibraryConv(const Problem& p)
+      : s_(forward_shape(p.root())),
+        x_(as_it_lies(p.root().ins[0]), ws_),
+        w_(p.root().ins[1], ws_),
+        out_(as_it_lies(p.root().outs[0])),
+        out_last_(last(p.root().outs[0])),
+        library_(find_library(p.root(), DnnConv::Face::output)),
+        packed_(ws_.take(library_->weight_bytes())) {
+    const auto root = static_cast<size_t>(out_.index);
+    elided_ = root < p.group.elided.size() && p.group.elided[root];
+    if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, out_last_ ? s_.oc : s_.pixels());
+    if (!elided_) y_ = Out<float>(out_, ws_);
+  }
+
+  void run(const RunContext& ctx) override {
+    const float *x = x_.get(ctx), *w = w_.get(ctx);
+    float* y = elided_ ? nullptr : y_.begin(ctx);
+    char* packed = at<char>(ctx, packed_);
+    pack(*library_, w, packed);
+    const int64_t m = s_.images(), rows = out_last_ ? s_.pixels() : s_.oc;  // of an image, as the epilogue counts them
+    parallel_for(s_.n / m, std::max<int64_t>(1, s_.grain(s_.oh) / m), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * m; i < end * m; i += m) {
+        float* planes = y ? y + i * s_.out_plane() : scratch<float>(1, m * s_.out_plane());
+        library_->run(x + i * s_.in_plane(), packed, planes);
+        if (epilogue_) epilogue_->run(ctx, rounded(planes, m), i * rows, m * rows);
+      }
+    });
+    if (!elided_) y_.finish(ctx);
+  }
+
+ private:
+  const void* rounded(const float* planes, int64_t images) const {
+    if (out_.dtype == DType::float32) return planes;
+    void* block = scratch_bytes(2, static_cast<size_t>(images * s_.out_plane() * dtype_size(out_.dtype)));
+    store_run(planes, block, out_.dtype, images * s_.out_plane());
+    return block;
+  }
+  Shape s_;
+  In<float> x_, w_;
+  Operand out_;
+  bool out_last_, elided_ = false;
+  Out<float> y_;
+  std::unique_ptr<TileEpilogue> epilogue_;
+  std::shared_ptr<const DnnConv> library_;
+  size_t packed_;
+};
+
 class LibraryGradInput : public Exec {
  public:
   explicit LibraryGradInput(const Node& node)
       : s_(grad_input_shape(node)),
-        g_(node.ins[0], ws_),
+        g_(as_it_lies(node.ins[0]), ws_),
         w_(node.ins[1], ws_),
-        dx_(node.outs[0], ws_),
-        library_(s_.library(DnnConv::Face::input)),
+        dx_(as_it_lies(node.outs[0]), ws_),
+        library_(find_library(node, DnnConv::Face::input)),
         packed_(ws_.take(library_->weight_bytes())) {}
 
   void run(const RunContext& ctx) override {
     const float *g = g_.get(ctx), *w = w_.get(ctx);
     float* dx = dx_.begin(ctx);
     char* packed = at<char>(ctx, packed_);
-    library_->pack(w, packed);
+    pack(*library_, w, packed);
     const int64_t m = s_.images();
     parallel_for(s_.n / m, std::max<int64_t>(1, s_.grain(s_.oh) / m), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin * m; i < end * m; i += m)
@@ -329,25 +369,29 @@ class LibraryGradWeight : public Exec {
  public:
   explicit LibraryGradWeight(const Node& node)
       : s_(grad_weight_shape(node)),
-        g_(node.ins[0], ws_),
-        x_(node.ins[1], ws_),
+        g_(as_it_lies(node.ins[0]), ws_),
+        x_(as_it_lies(node.ins[1]), ws_),
         dw_(node.outs[0], ws_),
-        library_(s_.library(DnnConv::Face::weight)),
+        library_(find_library(node, DnnConv::Face::weight)),
         size_(library_->weight_bytes()),
         sums_(ws_.take(size_ * static_cast<size_t>(s_.parts()))) {}
 
   void run(const RunContext& ctx) override {
     const float *g = g_.get(ctx), *x = x_.get(ctx);
-    const int64_t parts = s_.parts(), per = s_.n / parts, count = static_cast<int64_t>(size_ / sizeof(float));
+    const int64_t batches = s_.parts(), per = s_.n / batches, count = static_cast<int64_t>(size_ / sizeof(float));
     float *sums = at<float>(ctx, sums_), *dw = dw_.begin(ctx);
-    parallel_for(parts, std::max<int64_t>(1, s_.grain(s_.oh) / per), [&](int64_t begin, int64_t end) {
+    parallel_for(batches, std::max<int64_t>(1, s_.grain(s_.oh) / per), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         library_->run(g + i * per * s_.out_plane(), x + i * per * s_.in_plane(), sums + i * count);
     });
-    parallel_for(count, kGrainElements, [&](int64_t begin, int64_t end) {
-      for (int64_t i = 1; i < parts; ++i) vec::add(sums + begin, sums + i * count + begin, end - begin);
-    });
-    library_->unpack(sums, dw);
+    const auto part = static_cast<int64_t>(library_->part_bytes() / sizeof(float));
+    parallel_for(library_->parts(), std::max<int64_t>(1, kGrainElements / (part * batches)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t k = begin; k < end; ++k) {
+                     for (int64_t i = 1; i < batches; ++i) vec::add(sums + k * part, sums + i * count + k * part, part);
+                     library_->unpack(k, sums, dw);
+                   }
+                 });
     dw_.finish(ctx);
   }
 
@@ -359,42 +403,31 @@ class LibraryGradWeight : public Exec {
   size_t size_, sums_;
 };
 
-Refusal no_library(const Shape& s, DnnConv::Face face) {
-  if (!s.library(face)) return "oneDNN has no kernel that is quicker for this shape and processor";
-  return {};
-}
-
 }  // namespace
 
-Refusal accept_conv(const Problem& p) {
+static Refusal accept_any(const Problem& p) {
   if (!is_float(p.root().outs[0].dtype)) return "takes floating point data only";
   if (p.root().ins[0].shape.size() != 4 || p.root().ins[1].shape.size() != 4)
     return "takes operands of four dimensions";
   if (p.group.kind == GroupKind::Epilogue) return TileEpilogue::accepts(p);
   return accept_single(p);
 }
+Refusal accept_conv(const Problem& p) {
+  if (p.group.kind == GroupKind::Epilogue && last(p.root().outs[0])) return "computes planes, not channels-last images";
+  return accept_any(p);
+}
 
 // float64 has its own, and groups are too small for it.
-static Refusal accept_library(const Problem& p) {
-  if (const Refusal r = accept_conv(p)) return r;
+static Refusal accept_library(const Problem& p, DnnConv::Face face) {
+  if (const Refusal r = accept_any(p)) return r;
   if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
+  if (!find_library(p.root(), face)) return "oneDNN has no kernel that is quicker for this shape and processor";
   return {};
 }
-Refusal accept_dnn_conv(const Problem& p) {
-  if (const Refusal r = accept_library(p)) return r;
-  return no_library(forward_shape(p), DnnConv::Face::output);
-}
-Refusal accept_dnn_grad_input(const Problem& p) {
-  if (const Refusal r = accept_library(p)) return r;
-  return no_library(grad_input_shape(p.root()), DnnConv::Face::input);
-}
-Refusal accept_dnn_grad_weight(const Problem& p) {
-  if (const Refusal r = accept_library(p)) return r;
-  return no_library(grad_weight_shape(p.root()), DnnConv::Face::weight);
-}
-std::unique_ptr<Executable> make_dnn_conv(const Problem& p) {
-  return std::make_unique<Conv<float>>(p, forward_shape(p).library(DnnConv::Face::output));
-}
+Refusal accept_dnn_conv(const Problem& p) { return accept_library(p, DnnConv::Face::output); }
+Refusal accept_dnn_grad_input(const Problem& p) { return accept_library(p, DnnConv::Face::input); }
+Refusal accept_dnn_grad_weight(const Problem& p) { return accept_library(p, DnnConv::Face::weight); }
+std::unique_ptr<Executable> make_dnn_conv(const Problem& p) { return std::make_unique<LibraryConv>(p); }
 std::unique_ptr<Executable> make_dnn_grad_input(const Problem& p) {
   return std::make_unique<LibraryGradInput>(p.root());
 }

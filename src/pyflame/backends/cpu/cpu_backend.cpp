@@ -38,6 +38,7 @@ std::vector<Impl> impls_of(OpId op) {
       return {{"onednn.conv", accept_dnn_grad_weight, make_dnn_grad_weight},
               {"cpu.conv_unfold", accept_conv, make_conv_grad_weight}};
     case OpId::max_pool2d: return {{"cpu.pool", accept_pool, make_max_pool}};
+    case OpId::max_pool2d_grad: return {{"cpu.pool", accept_pool, make_max_pool_grad}};
     case OpId::avg_pool2d: return {{"cpu.pool", accept_pool, make_avg_pool}};
     case OpId::avg_pool2d_grad: return {{"cpu.pool", accept_pool, make_avg_pool_grad}};
     case OpId::softmax:

@@ -32,14 +32,20 @@ enum Slot : int { kFirst = 4, kSecond, kResult, kOwn };
 memory::desc plain(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::abcd}; }
 memory::desc chosen(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::any}; }
 
-// An operand that is plain outside: where the primitive wants it otherwise it is copied, on its way in or out.
+// Images as they lie outside, and channels-last as the primitive wants them: where the two differ they are copied on their way in or out.
 class Carried {
  public:
   Carried() = default;
-  Carried(const memory::dims& dims, const memory::desc& inside) : outside_(plain(dims)), inside_(inside) {
-    if (inside_ == outside_) return;
+  Carried(const memory::dims& dims, bool last) : outside_(last ? inside(dims) : plain(dims)), inside_(inside(dims)) {
+    if (last || dims[1] == 1) {
+      outside_ = inside_;
+      return;
+    }
     in_ = dnnl::reorder({engine(), outside_, engine(), inside_});
     out_ = dnnl::reorder({engine(), inside_, engine(), outside_});
+  }
+  static memory::desc inside(const memory::dims& dims) {
+    return {dims, memory::data_type::f32, memory::format_tag::acdb};
   }
   memory in(const void* data, int slot) const {
     memory from(outside_, engine(), const_cast<void*>(data));
@@ -48,7 +54,6 @@ class Carried {
     in_.execute(stream(), from, to);
     return to;
   }
-  memory room(int slot) const { return memory(inside_, engine(), scratch_bytes(slot, inside_.get_size())); }
   memory target(void* data, int slot) const { return in_ ? room(slot) : memory(outside_, engine(), data); }
   void finish(memory& from, void* data) const {
     if (!in_) return;
@@ -57,6 +62,52 @@ class Carried {
   }
 
  private:
+  memory room(int slot) const { return memory(inside_, engine(), scratch_bytes(slot, inside_.get_size())); }
+  memory::desc outside_, inside_;
+  dnnl::reorder in_, out_;
+};
+
+// Weights, plain outside. Their output channels are the slowest dim in both layouts, so that a part of them is a piece of memory.
+class Weights {
+ public:
+  Weights() = default;
+  Weights(const memory::dims& dims, const memory::desc& inside) : bytes_(inside.get_size()) {
+    constexpr int64_t kPart = 64;  // a multiple of all blocks
+    memory::dims part = dims;
+    if (dims[0] % kPart == 0 && bytes_ == plain(dims).get_size()) part[0] = kPart;
+    parts_ = dims[0] / part[0];
+    outside_ = plain(part);
+    inside_ = inside.submemory_desc(part, {0, 0, 0, 0});
+    if (parts_ > 1) {
+      // In case that they are not: everything is one part.
+      const int64_t step = inside.submemory_desc(part, {kPart, 0, 0, 0}).data.offset0;
+      if (step * parts_ * static_cast<int64_t>(sizeof(float)) != static_cast<int64_t>(bytes_)) {
+        parts_ = 1, outside_ = plain(dims), inside_ = inside;
+      }
+    }
+    in_ = dnnl::reorder({engine(), outside_, engine(), inside_});
+    out_ = dnnl::reorder({engine(), inside_, engine(), outside_});
+  }
+  size_t bytes() const { return bytes_; }
+  int64_t parts() const { return parts_; }
+  size_t part_bytes() const { return bytes_ / static_cast<size_t>(parts_); }
+  void pack(int64_t part, const float* weight, void* to) const {
+    memory from(outside_, engine(), const_cast<char*>(piece(part, weight)));
+    memory packed(inside_, engine(), const_cast<char*>(piece(part, to)));
+    in_.execute(stream(), from, packed);
+  }
+  void unpack(int64_t part, const void* from, float* weight) const {
+    memory packed(inside_, engine(), const_cast<char*>(piece(part, from)));
+    memory to(outside_, engine(), const_cast<char*>(piece(part, weight)));
+    out_.execute(stream(), packed, to);
+  }
+
+ private:
+  const char* piece(int64_t part, const void* of) const {
+    return static_cast<const char*>(of) + static_cast<size_t>(part) * part_bytes();
+  }
+  size_t bytes_ = 0;
+  int64_t parts_ = 1;
   memory::desc outside_, inside_;
   dnnl::reorder in_, out_;
 };
@@ -70,32 +121,31 @@ class Library final : public DnnConv {
         pad{p.pad_h, p.pad_w};
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const memory::desc x_last = Carried::inside(x), y_last = Carried::inside(y);
     const dnnl::convolution_forward::primitive_desc forward(
         {face == Face::output ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training,
-         algorithm::convolution_direct, chosen(x), chosen(w), chosen(y), stride, dilation, pad, pad},
+         algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad},
         attributes, engine());
     if (face == Face::output) {
       take(forward, dnnl::convolution_forward(forward));
-      a_ = Carried(x, forward.src_desc()), out_ = Carried(y, forward.dst_desc());
+      a_ = Carried(x, p.a_last), b_ = Carried(y, p.b_last);
       weight_ = forward.weights_desc();
     } else if (face == Face::input) {
       const dnnl::convolution_backward_data::primitive_desc d(
-          {algorithm::convolution_direct, chosen(x), chosen(w), chosen(y), stride, dilation, pad, pad}, attributes,
-          engine(), forward);
+          {algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad}, attributes, engine(),
+          forward);
       take(d, dnnl::convolution_backward_data(d));
-      a_ = Carried(y, d.diff_dst_desc()), out_ = Carried(x, d.diff_src_desc());
+      a_ = Carried(y, p.a_last), b_ = Carried(x, p.b_last);
       weight_ = d.weights_desc();
     } else {
       const dnnl::convolution_backward_weights::primitive_desc d(
-          {algorithm::convolution_direct, chosen(x), chosen(w), chosen(y), stride, dilation, pad, pad}, attributes,
-          engine(), forward);
+          {algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad}, attributes, engine(),
+          forward);
       take(d, dnnl::convolution_backward_weights(d));
-      a_ = Carried(y, d.diff_dst_desc()), b_ = Carried(x, d.src_desc());
+      a_ = Carried(y, p.a_last), b_ = Carried(x, p.b_last);
       weight_ = d.diff_weights_desc();
     }
-    plain_weight_ = plain(w);
-    to_weight_ = dnnl::reorder({engine(), plain_weight_, engine(), weight_});
-    from_weight_ = dnnl::reorder({engine(), weight_, engine(), plain_weight_});
+    weights_ = Weights(w, weight_);
   }
 
   // oneDNN's other kernels unfold images as we do.
@@ -103,16 +153,16 @@ class Library final : public DnnConv {
     return name_.find("brg") != name_.npos || (name_.find("jit") != name_.npos && name_.find("gemm") == name_.npos);
   }
 
-  size_t weight_bytes() const override { return weight_.get_size(); }
-  void pack(const float* weight, void* to) const override {
+  size_t weight_bytes() const override { return weights_.bytes(); }
+  int64_t parts() const override { return weights_.parts(); }
+  size_t part_bytes() const override { return weights_.part_bytes(); }
+  void pack(int64_t part, const float* weight, void* to) const override {
     use_one_library_thread();
-    memory from(plain_weight_, engine(), const_cast<float*>(weight)), packed(weight_, engine(), to);
-    to_weight_.execute(stream(), from, packed);
+    weights_.pack(part, weight, to);
   }
-  void unpack(const void* from, float* weight) const override {
+  void unpack(int64_t part, const void* from, float* weight) const override {
     use_one_library_thread();
-    memory packed(weight_, engine(), const_cast<void*>(from)), to(plain_weight_, engine(), weight);
-    from_weight_.execute(stream(), packed, to);
+    weights_.unpack(part, from, weight);
   }
 
   void run(const void* a, const void* b, void* out) const override {
@@ -127,12 +177,12 @@ class Library final : public DnnConv {
       return;
     }
     const bool forward = face_ == Face::output;
-    memory result = out_.target(out, kResult);
+    memory result = b_.target(out, kResult);
     primitive_.execute(stream(), {{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
                                   {DNNL_ARG_WEIGHTS, memory(weight_, engine(), const_cast<void*>(b))},
                                   {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, result},
                                   {DNNL_ARG_SCRATCHPAD, own}});
-    out_.finish(result, out);
+    b_.finish(result, out);
   }
 
  private:
@@ -146,15 +196,15 @@ class Library final : public DnnConv {
   Face face_;
   dnnl::primitive primitive_;
   std::string name_;
-  Carried a_, b_, out_;
-  memory::desc weight_, plain_weight_, scratchpad_;
-  dnnl::reorder to_weight_, from_weight_;
+  Carried a_, b_;
+  Weights weights_;
+  memory::desc weight_, scratchpad_;
 };
 
 }  // namespace
 
 std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
-  using Key = std::array<int64_t, 16>;
+  using Key = std::array<int64_t, 18>;
   static std::mutex mutex;
   static auto* known = new std::map<Key, std::shared_ptr<const DnnConv>>;
   constexpr size_t kMost = 1024;
@@ -173,7 +223,9 @@ std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
                 p.pad_h,
                 p.pad_w,
                 p.dilation_h,
-                p.dilation_w};
+                p.dilation_w,
+                p.a_last,
+                p.b_last};
   const std::lock_guard lock(mutex);
   if (const auto it = known->find(key); it != known->end()) return it->second;
   std::shared_ptr<const DnnConv> found;

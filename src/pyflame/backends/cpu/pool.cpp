@@ -11,12 +11,11 @@ namespace {
 
 struct Geometry {
   PoolAttrs a;
-  int64_t h, w, oh, ow, planes;
+  int64_t h, w, oh, ow, planes, images, channels;
   Geometry(const PoolAttrs& attrs, const Dims& full, const Dims& pooled) : a(attrs) {
     const int rank = full.size();
     h = full[rank - 2], w = full[rank - 1], oh = pooled[rank - 2], ow = pooled[rank - 1];
-    planes = 1;
-    for (int d = 0; d < rank - 2; ++d) planes *= full[d];
+    images = full[0], channels = full[1], planes = images * channels;
   }
   // Taps [first, last) of a window that starts at `at` and lie in [0, size).
   struct Range {
@@ -27,6 +26,16 @@ struct Geometry {
     const int64_t first = at < 0 ? ceil_div(-at, dilation) : 0;
     const int64_t last = at >= size ? 0 : std::min(kernel, ceil_div(size - at, dilation));
     return {std::min(first, kernel), std::max<int64_t>(0, last)};
+  }
+  // Windows of a row whose tap in column j of the window lies inside the image.
+  Range windows(int64_t j) const {
+    const int64_t at = j * a.dilation_w - a.pad_w;  // the column of window 0
+    const int64_t first = at >= 0 ? 0 : std::min(ow, ceil_div(-at, a.stride_w));
+    return {first, at >= w ? first : std::clamp(ceil_div(w - at, a.stride_w), first, ow)};
+  }
+  // Where tap (i, j) of window (y, x) lies in its plane.
+  int64_t pixel(int64_t y, int64_t x, int64_t i, int64_t j) const {
+    return (top(y) + i * a.dilation_h) * w + left(x) + j * a.dilation_w;
   }
   int64_t top(int64_t y) const { return y * a.stride_h - a.pad_h; }
   int64_t left(int64_t x) const { return x * a.stride_w - a.pad_w; }
@@ -39,20 +48,39 @@ struct Geometry {
            clip(left(x) + a.pad_w, a.kernel_w, a.dilation_w, w + 2 * a.pad_w).count();
   }
   template <class F>
-  void for_planes(const F& f) const {
-    const int64_t work = std::max(h * w, oh * ow * a.kernel_h * a.kernel_w);
-    parallel_for(planes, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, work)),
+  static void for_each(int64_t count, int64_t work, const F& f) {
+    parallel_for(count, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, work)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t p = begin; p < end; ++p) f(p);
                  });
   }
+  template <class F>
+  void for_planes(const F& f) const {
+    for_each(planes, std::max(h * w, oh * ow * a.kernel_h * a.kernel_w), f);
+  }
+  // Channels-last: rows of windows of an image, and images.
+  template <class F>
+  void for_window_rows(const F& f) const {
+    for_each(images * oh, ow * a.kernel_h * a.kernel_w * channels, f);
+  }
+  template <class F>
+  void for_images(const F& f) const {
+    for_each(images, std::max(h * w, oh * ow * a.kernel_h * a.kernel_w) * channels, f);
+  }
 };
+
+bool last(const Operand& o) { return lies_channels_last(o); }
+// Inputs are read in the order in which the result lies.
+Operand ordered(const Operand& o, bool channels_last) { return channels_last ? channels_last_form(o) : o; }
 
 template <class T>
 class MaxPool : public Exec {
  public:
   explicit MaxPool(const Node& node)
-      : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape), x_(node.ins[0], ws_), y_(node.outs[0], ws_) {
+      : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape),
+        last_(last(node.outs[0])),
+        x_(ordered(node.ins[0], last_), ws_),
+        y_(ordered(node.outs[0], last_), ws_) {
     with_index_ = node.outs.size() > 1;
     if (with_index_) index_ = node.outs[1];
     for (int64_t i = 0; i < g_.a.kernel_h; ++i)
@@ -62,38 +90,50 @@ class MaxPool : public Exec {
     const T* x = x_.get(ctx);
     T* y = y_.begin(ctx);
     int64_t* index = with_index_ ? ctx.ptr<int64_t>(index_) : nullptr;
-    g_.for_planes([&](int64_t p) {
-      for (int64_t oy = 0, o = p * g_.oh * g_.ow; oy < g_.oh; ++oy, o += g_.ow)
-        row(x + p * g_.h * g_.w, oy, y + o, index ? index + o : nullptr);
-    });
+    const int64_t c = last_ ? g_.channels : 1, in = g_.h * g_.w * c, out = g_.ow * c;
+    if (last_) {
+      g_.for_window_rows(
+          [&](int64_t r) { row(x + r / g_.oh * in, r % g_.oh, c, y + r * out, index ? index + r * out : nullptr); });
+    } else {
+      g_.for_planes([&](int64_t p) {
+        for (int64_t oy = 0, o = p * g_.oh * out; oy < g_.oh; ++oy, o += out)
+          row(x + p * in, oy, 1, y + o, index ? index + o : nullptr);
+      });
+    }
     y_.finish(ctx);
   }
 
  private:
-  // A row of windows, tap by tap; a tap's columns lie inside the image for a run of windows.
-  void row(const T* plane, int64_t oy, T* y, int64_t* index) const {
+  // A row of windows over pixels of `c` values, tap by tap; a tap's columns lie inside the image for a run of windows.
+  void row(const T* image, int64_t oy, int64_t c, T* y, int64_t* index) const {
     const PoolAttrs& a = g_.a;
-    T* at = scratch<T>(0, g_.ow);
-    std::fill_n(at, g_.ow, T(-1));
-    std::fill_n(y, g_.ow, T(0));
+    T* at = scratch<T>(0, g_.ow * c);
+    std::fill_n(at, g_.ow * c, T(-1));
+    std::fill_n(y, g_.ow * c, T(0));
     const auto rows = g_.rows(oy);
     for (int64_t i = rows.first; i < rows.last; ++i)
       for (int64_t j = 0; j < a.kernel_w; ++j) {
-        const int64_t left = j * a.dilation_w - a.pad_w;  // the column of window 0
-        const int64_t first = left >= 0 ? 0 : std::min(g_.ow, ceil_div(-left, a.stride_w));
-        const int64_t last = left >= g_.w ? first : std::clamp(ceil_div(g_.w - left, a.stride_w), first, g_.ow);
-        const T* from = plane + (g_.top(oy) + i * a.dilation_h) * g_.w + left + first * a.stride_w;
-        vec::take_max(from, a.stride_w, static_cast<T>(i * a.kernel_w + j), y + first, at + first, last - first);
+        const auto [first, end] = g_.windows(j);
+        const T* from = image + g_.pixel(oy, first, i, j) * c;
+        const T tap = static_cast<T>(i * a.kernel_w + j);
+        if (c == 1 || a.stride_w == 1) {
+          vec::take_max(from, c == 1 ? a.stride_w : 1, tap, y + first * c, at + first * c, (end - first) * c);
+          continue;
+        }
+        for (int64_t x = first; x < end; ++x, from += a.stride_w * c)
+          vec::take_max(from, 1, tap, y + x * c, at + x * c, c);
       }
     const int64_t corner = g_.top(oy) * g_.w - a.pad_w;
-    for (int64_t x = 0; x < g_.ow; ++x) {
-      PF_CHECK(at[x] >= 0, Runtime,
-               "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})", a.pad_h,
-               a.pad_w, a.kernel_h, a.kernel_w);
-      if (index) index[x] = corner + x * a.stride_w + offsets_[static_cast<size_t>(at[x])];
-    }
+    for (int64_t x = 0; x < g_.ow; ++x)
+      for (int64_t k = x * c; k < (x + 1) * c; ++k) {
+        PF_CHECK(at[k] >= 0, Runtime,
+                 "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
+                 a.pad_h, a.pad_w, a.kernel_h, a.kernel_w);
+        if (index) index[k] = corner + x * a.stride_w + offsets_[static_cast<size_t>(at[k])];
+      }
   }
   Geometry g_;
+  bool last_;
   In<T> x_;
   Out<T> y_;
   Operand index_;
@@ -101,33 +141,101 @@ class MaxPool : public Exec {
   std::vector<int64_t> offsets_;  // of each tap from the window's corner
 };
 
+// The index may lie in another order than the rest.
+template <class T>
+class MaxPoolGrad : public Exec {
+ public:
+  explicit MaxPoolGrad(const Node& node)
+      : g_(node.attr<PoolAttrs>(), node.outs[0].shape, node.ins[0].shape),
+        last_(last(node.outs[0])),
+        dy_(ordered(node.ins[0], last_), ws_),
+        index_(node.ins[1]),
+        dx_(ordered(node.outs[0], last_), ws_) {}
+  void run(const RunContext& ctx) override {
+    const T* dy = dy_.get(ctx);
+    const auto* index = ctx.ptr<const int64_t>(index_);
+    T* dx = dx_.begin(ctx);
+    const Dims& s = index_.strides;
+    const int64_t c = g_.channels, in = g_.h * g_.w, out = g_.oh * g_.ow;
+    if (last_) {
+      g_.for_images([&](int64_t n) {
+        T* image = dx + n * in * c;
+        std::fill_n(image, in * c, T(0));
+        const T* from = dy + n * out * c;
+        for (int64_t y = 0; y < g_.oh; ++y)
+          for (int64_t x = 0; x < g_.ow; ++x, from += c) {
+            const int64_t* at = index + n * s[0] + y * s[2] + x * s[3];
+            for (int64_t k = 0; k < c; ++k) image[at[k * s[1]] * c + k] += from[k];
+          }
+      });
+    } else {
+      g_.for_planes([&](int64_t p) {
+        T* plane = dx + p * in;
+        std::fill_n(plane, in, T(0));
+        const T* from = dy + p * out;
+        const int64_t* at = index + p / c * s[0] + p % c * s[1];
+        for (int64_t y = 0; y < g_.oh; ++y)
+          for (int64_t x = 0; x < g_.ow; ++x) plane[at[y * s[2] + x * s[3]]] += *from++;
+      });
+    }
+    dx_.finish(ctx);
+  }
+
+ private:
+  Geometry g_;
+  bool last_;
+  In<T> dy_;
+  Operand index_;
+  Out<T> dx_;
+};
+
 template <class T>
 class AvgPool : public Exec {
  public:
   explicit AvgPool(const Node& node)
       : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape),
-        x_(node.ins[0], ws_),
-        y_(node.outs[0], ws_) {}
+        last_(last(node.outs[0])),
+        x_(ordered(node.ins[0], last_), ws_),
+        y_(ordered(node.outs[0], last_), ws_) {}
   void run(const RunContext& ctx) override {
     const T* x = x_.get(ctx);
     T* y = y_.begin(ctx);
-    g_.for_planes([&](int64_t p) {
-      const T* plane = x + p * g_.h * g_.w;
-      for (int64_t oy = 0, o = p * g_.oh * g_.ow; oy < g_.oh; ++oy)
-        for (int64_t ox = 0; ox < g_.ow; ++ox, ++o) {
-          const auto rows = g_.rows(oy), cols = g_.cols(ox);
-          T sum{};
-          for (int64_t i = rows.first; i < rows.last; ++i)
-            for (int64_t j = cols.first; j < cols.last; ++j)
-              sum += plane[(g_.top(oy) + i * g_.a.dilation_h) * g_.w + g_.left(ox) + j * g_.a.dilation_w];
-          y[o] = sum / static_cast<T>(g_.divisor(oy, ox));
-        }
-    });
+    const int64_t c = last_ ? g_.channels : 1, in = g_.h * g_.w * c, out = g_.ow * c;
+    if (last_) {
+      g_.for_window_rows([&](int64_t r) { row(x + r / g_.oh * in, r % g_.oh, c, y + r * out); });
+    } else {
+      g_.for_planes([&](int64_t p) {
+        for (int64_t oy = 0; oy < g_.oh; ++oy) row(x + p * in, oy, 1, y + (p * g_.oh + oy) * out);
+      });
+    }
     y_.finish(ctx);
   }
 
  private:
+  // As MaxPool's: a window's taps are added in order, whichever way it goes.
+  void row(const T* image, int64_t oy, int64_t c, T* y) const {
+    const PoolAttrs& a = g_.a;
+    std::fill_n(y, g_.ow * c, T(0));
+    const auto rows = g_.rows(oy);
+    for (int64_t i = rows.first; i < rows.last; ++i)
+      for (int64_t j = 0; j < a.kernel_w; ++j) {
+        const auto [first, end] = g_.windows(j);
+        const T* from = image + g_.pixel(oy, first, i, j) * c;
+        if (a.stride_w == 1) {
+          vec::add(y + first * c, from, (end - first) * c);
+        } else if (c == 1) {
+          for (int64_t x = first; x < end; ++x) y[x] += from[(x - first) * a.stride_w];
+        } else {
+          for (int64_t x = first; x < end; ++x, from += a.stride_w * c) vec::add(y + x * c, from, c);
+        }
+      }
+    for (int64_t x = 0; x < g_.ow; ++x) {
+      const T count = static_cast<T>(g_.divisor(oy, x));
+      for (int64_t k = x * c; k < (x + 1) * c; ++k) y[k] /= count;
+    }
+  }
   Geometry g_;
+  bool last_;
   In<T> x_;
   Out<T> y_;
 };
@@ -137,28 +245,38 @@ class AvgPoolGrad : public Exec {
  public:
   explicit AvgPoolGrad(const Node& node)
       : g_(node.attr<PoolAttrs>(), node.outs[0].shape, node.ins[0].shape),
-        dy_(node.ins[0], ws_),
-        dx_(node.outs[0], ws_) {}
+        last_(last(node.outs[0])),
+        dy_(ordered(node.ins[0], last_), ws_),
+        dx_(ordered(node.outs[0], last_), ws_) {}
   void run(const RunContext& ctx) override {
     const T* dy = dy_.get(ctx);
     T* dx = dx_.begin(ctx);
-    g_.for_planes([&](int64_t p) {
-      T* plane = dx + p * g_.h * g_.w;
-      std::fill_n(plane, g_.h * g_.w, T(0));
-      for (int64_t oy = 0, o = p * g_.oh * g_.ow; oy < g_.oh; ++oy)
-        for (int64_t ox = 0; ox < g_.ow; ++ox, ++o) {
-          const auto rows = g_.rows(oy), cols = g_.cols(ox);
-          const T share = dy[o] / static_cast<T>(g_.divisor(oy, ox));
-          for (int64_t i = rows.first; i < rows.last; ++i)
-            for (int64_t j = cols.first; j < cols.last; ++j)
-              plane[(g_.top(oy) + i * g_.a.dilation_h) * g_.w + g_.left(ox) + j * g_.a.dilation_w] += share;
-        }
-    });
+    const int64_t c = last_ ? g_.channels : 1, in = g_.h * g_.w * c, out = g_.oh * g_.ow * c;
+    const auto part = [&](int64_t p) { spread(dy + p * out, c, dx + p * in); };
+    if (last_) g_.for_images(part);
+    else g_.for_planes(part);
     dx_.finish(ctx);
   }
 
  private:
+  void spread(const T* dy, int64_t c, T* image) const {
+    std::fill_n(image, g_.h * g_.w * c, T(0));
+    T* share = scratch<T>(0, c);
+    for (int64_t oy = 0; oy < g_.oh; ++oy)
+      for (int64_t ox = 0; ox < g_.ow; ++ox, dy += c) {
+        const auto rows = g_.rows(oy), cols = g_.cols(ox);
+        const T count = static_cast<T>(g_.divisor(oy, ox));
+        for (int64_t k = 0; k < c; ++k) share[k] = dy[k] / count;
+        for (int64_t i = rows.first; i < rows.last; ++i)
+          for (int64_t j = cols.first; j < cols.last; ++j) {
+            T* to = image + g_.pixel(oy, ox, i, j) * c;
+            if (c == 1) *to += *share;
+            else vec::add(to, share, c);
+          }
+      }
+  }
   Geometry g_;
+  bool last_;
   In<T> dy_;
   Out<T> dx_;
 };
@@ -167,12 +285,15 @@ class AvgPoolGrad : public Exec {
 
 Refusal accept_pool(const Problem& p) {
   if (auto r = accept_float(p)) return r;
+  const bool turned = last(p.root().outs[0]);
   for (const Operand& o : p.root().outs)
-    if (o.dtype == DType::int64 && !o.contiguous) return "writes contiguous indices only";
+    if (o.dtype == DType::int64 && !ordered(o, turned).contiguous)
+      return "writes indices in the order of the values only";
   return {};
 }
 
 std::unique_ptr<Executable> make_max_pool(const Problem& p) { return make_by_type<MaxPool>(p); }
+std::unique_ptr<Executable> make_max_pool_grad(const Problem& p) { return make_by_type<MaxPoolGrad>(p); }
 std::unique_ptr<Executable> make_avg_pool(const Problem& p) { return make_by_type<AvgPool>(p); }
 std::unique_ptr<Executable> make_avg_pool_grad(const Problem& p) { return make_by_type<AvgPoolGrad>(p); }
 

@@ -1,4 +1,5 @@
-// Pooling, NCHW: planes are independent of each other and small, so a task is a few planes and the loops are plain.
+// Pooling. Planes are independent of each other and small: a task is a few of them. Where the result lies channels-last a task is rows of
+// windows, or images, and the loops go over channels. An element's sum is added up in the same order either way.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 
@@ -6,6 +7,7 @@ namespace pyflame::cpu {
 
 Refusal accept_pool(const Problem& p);
 std::unique_ptr<Executable> make_max_pool(const Problem& p);
+std::unique_ptr<Executable> make_max_pool_grad(const Problem& p);
 std::unique_ptr<Executable> make_avg_pool(const Problem& p);
 std::unique_ptr<Executable> make_avg_pool_grad(const Problem& p);
 

@@ -63,6 +63,8 @@ struct Reduction {
   void (*init)(void* state, int64_t n);
   void (*row)(void* state, const void* src, int64_t n);   // whole blocks, but for the last call of a row
   void (*col)(void* states, const void* src, int64_t n);  // one row into n states
+  // Several rows into n states, each column as col would; null: call col.
+  void (*cols)(void* states, const void* src, int64_t n, int64_t rows) = nullptr;
   void (*combine)(void* states, const void* with, int64_t n);
   void (*finish)(const void* states, void* dst, int64_t n);  // to the output's register type
 };

@@ -86,12 +86,14 @@ class Lowering {
   void run() {
     const bool epilogue = p_.group.kind == GroupKind::Epilogue;
     if (!epilogue && p_.group.kind != GroupKind::Loop) refuse("takes Loop groups only");
-    space_ = epilogue ? p_.root().outs.at(0).shape : p_.group.space;
+    const Operand& root = p_.root().outs.at(0);
+    const Operand whole = epilogue && lies_channels_last(root) ? channels_last_form(root) : root;
+    space_ = epilogue ? whole.shape : p_.group.space;
     split_ = epilogue ? space_.size() : p_.group.split;
     if (split_ < 0 || split_ > space_.size()) refuse("split outside the space");
     if (!epilogue && p_.group.roles.size() != p_.size()) refuse("a role is missing");
     for (int i = 0; i < space_.size(); ++i) (i < split_ ? prog_.rows : prog_.cols) *= space_[i];
-    if (epilogue) declare_root(p_.root().outs.at(0));
+    if (epilogue) declare_root(whole);
     for (size_t i = epilogue ? 1 : 0; i < p_.size(); ++i)
       lower_node(p_.node(i), epilogue ? Role::Map : p_.group.roles[i]);
     finish();
@@ -437,6 +439,7 @@ class Lowering {
       if (prog_.cols > kMaxRow) prog_.mode = Mode::LongRows;
     }
     if (prog_.mode == Mode::Map) adapt_to_memory();
+    if (prog_.mode == Mode::Map || prog_.mode == Mode::Columns) hold_patterns();
     if (prog_.mode != Mode::LongRows) {
       point_stores();
       find_hazards();
@@ -455,6 +458,25 @@ class Lowering {
     }
     place_rows();
     choose_natural_row();
+  }
+
+  // A short row that is broadcast is the same in every tile that begins with it: it is repeated once a task, not once a tile.
+  void hold_patterns() {
+    constexpr int64_t kLeastTile = 256;  // shrink_tile
+    const auto runs_long = [](const Access& a) {
+      return a.kind == Access::Kind::General && a.size[a.rank - 1] >= kLeastTile;
+    };
+    if (space_.empty() || std::any_of(prog_.accesses.begin(), prog_.accesses.end(), runs_long)) return;
+    std::erase_if(code_, [&](const Instr& in) {
+      if (in.step != Step::Load || in.row) return false;
+      const Access& a = prog_.accesses[static_cast<size_t>(in.access)];
+      if (a.kind != Access::Kind::General || a.rank != 2 || a.stride[0] != 0 || a.stride[1] != a.size_of) return false;
+      if (kLeastTile % a.size[1] != 0 || space_[space_.size() - 1] % a.size[1] != 0) return false;
+      Value& v = prog_.values[static_cast<size_t>(in.dst)];
+      v.constant = true;
+      v.access = in.access;
+      return true;
+    });
   }
 
   // Stores into a slot; more than one when an in-place op follows in the same group.

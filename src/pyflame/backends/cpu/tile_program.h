@@ -52,9 +52,9 @@ struct Instr {
 struct Value {
   Reg reg = Reg::f32;
   bool row = false;
-  bool constant = false;  // the same for all elements; filled once a task
+  bool constant = false;  // the same for all elements, or in all tiles; filled once a task
   int32_t param = -1;     // of a constant: a parameter,
-  int32_t access = -1;    // or one element of memory
+  int32_t access = -1;    // or one element of memory, or a row of it that repeats
   DType dtype = DType::float32;
 };
 

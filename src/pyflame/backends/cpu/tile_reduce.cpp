@@ -159,6 +159,33 @@ void col(void* states, const void* src, int64_t n) {
   PF_NO_ALIAS_LOOP
   for (int64_t i = 0; i < n; ++i) s[i] = Op::apply(s[i], static_cast<S>(x[i]));
 }
+// Several rows, with the accumulators in registers: each column takes its numbers in the order of the rows, as in col.
+template <class Op>
+void cols(void* states, const void* src, int64_t n, int64_t rows) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> half;
+  const auto kN = static_cast<int64_t>(hn::Lanes(d));
+  auto* s = static_cast<double*>(states);
+  const auto* x = static_cast<const float*>(src);
+  int64_t c = 0;
+  for (; c + 4 * kN <= n; c += 4 * kN) {
+    auto a0 = hn::LoadU(d, s + c), a1 = hn::LoadU(d, s + c + kN);
+    auto a2 = hn::LoadU(d, s + c + 2 * kN), a3 = hn::LoadU(d, s + c + 3 * kN);
+    const float* at = x + c;
+    for (int64_t r = 0; r < rows; ++r, at += n) {
+      a0 = Op::vector(a0, hn::PromoteTo(d, hn::LoadU(half, at)));
+      a1 = Op::vector(a1, hn::PromoteTo(d, hn::LoadU(half, at + kN)));
+      a2 = Op::vector(a2, hn::PromoteTo(d, hn::LoadU(half, at + 2 * kN)));
+      a3 = Op::vector(a3, hn::PromoteTo(d, hn::LoadU(half, at + 3 * kN)));
+    }
+    hn::StoreU(a0, d, s + c);
+    hn::StoreU(a1, d, s + c + kN);
+    hn::StoreU(a2, d, s + c + 2 * kN);
+    hn::StoreU(a3, d, s + c + 3 * kN);
+  }
+  for (; c < n; ++c)
+    for (int64_t r = 0; r < rows; ++r) s[c] = Op::apply(s[c], static_cast<double>(x[r * n + c]));
+}
 template <class Op, class S>
 void init(void* states, int64_t n) {
   std::fill_n(static_cast<S*>(states), n, Op::template identity<S>());
@@ -184,6 +211,7 @@ bool fill_in(Reg out, Reduction* r) {
   r->row = row<Op, T>;
   r->col = col<Op, T>;
   r->combine = combine<Op, S>;
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<Op, SumOp>) r->cols = cols<Op>;
   if constexpr (std::is_floating_point_v<T>) {
     if (out == Reg::f32) r->finish = finish<S, float>;
     else if (out == Reg::f64) r->finish = finish<S, double>;

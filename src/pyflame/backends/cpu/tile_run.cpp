@@ -214,8 +214,9 @@ void col_reduce(const Frame& f, const Instr& in) {
   const char* src = static_cast<const char*>(f.ptr[in.src[0]]);
   char* states = f.columns[in.reduction] + f.column * 8;
   if (f.n <= 0) return;
-  const int64_t length = std::min(f.n, p.cols);
-  for (int64_t at = 0; at < f.n; at += length) use.fn.col(states, src + at * size, length);
+  const int64_t length = std::min(f.n, p.cols), rows = f.n / length;
+  if (rows > 1 && use.fn.cols) return use.fn.cols(states, src, length, rows);
+  for (int64_t r = 0; r < rows; ++r) use.fn.col(states, src + r * length * size, length);
 }
 
 // Of operands that are not in a cache, a later tile is asked for while this one is worked on: a tile is too short for the
@@ -268,7 +269,8 @@ void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<i
 void fill_constant(const Run& run, const Value& v, void* dst, int64_t n) {
   if (v.param >= 0) return fill(v.reg, dst, run.ctx.params[v.param], v.dtype, n);
   const Access& a = run.program.accesses[static_cast<size_t>(v.access)];
-  load_run(a, run.base[v.access], 0, static_cast<char*>(dst), n);
+  if (a.kind == Access::Kind::General) load(a, run.base[v.access], true, 0, n, static_cast<char*>(dst));
+  else load_run(a, run.base[v.access], 0, static_cast<char*>(dst), n);
 }
 
 // A task on the calling thread: its arena, with the constants in it.

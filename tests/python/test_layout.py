@@ -1,0 +1,137 @@
+"""Images on the CPU lie channels-last between convolutions where nobody asked how they lie, and nobody can tell."""
+import ctypes
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+import pyflame.nn.functional as F
+
+
+def values(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def image(device="cpu", requires_grad=False):
+    """A convolution's result that is large enough to be laid out freely."""
+    x = pf.tensor(values(4, 16, 20, 18), device=device, requires_grad=requires_grad)
+    w = pf.tensor(values(24, 16, 3, 3, seed=1), device=device)
+    return x, F.conv2d(x, w, padding=1)
+
+
+def network(device):
+    """Everything that keeps the layout, and some that does not, forward and backward."""
+    def param(*shape, seed):
+        t = pf.tensor(values(*shape, seed=seed) * 0.2, device=device)
+        return t.requires_grad_()
+
+    x = param(4, 3, 33, 30, seed=1)
+    w1, w2, w3, w4 = param(16, 3, 5, 5, seed=2), param(24, 16, 3, 3, seed=3), param(24, 24, 3, 3, seed=4), param(24, 16, 1, 1, seed=5)
+    gain, shift, bias = param(24, seed=6), param(24, seed=7), param(16, seed=8)
+    y = F.max_pool2d(F.relu(F.conv2d(x, w1, bias, stride=2, padding=2)), 3, stride=2, padding=1)
+    z = F.relu(F.batch_norm(F.conv2d(y, w2, padding=1), None, None, gain, shift, training=True))
+    z = F.relu(F.batch_norm(F.conv2d(z, w3, padding=1), None, None, gain, None if device == "none" else shift, training=True) + F.conv2d(y, w4))
+    a = F.avg_pool2d(z, 3, stride=2, padding=1)
+    b = F.avg_pool2d(z, 2, stride=1, count_include_pad=False)
+    loss = a.square().mean() + b.flatten(1).sum(1).abs().mean() + z.mean((2, 3)).square().sum() + z[1:, ::2].amax()
+    loss.backward()
+    return [y, z, a, b, loss] + [p.grad for p in (x, w1, w2, w3, w4, gain, shift, bias)]
+
+
+def test_a_network_of_images_is_that_of_the_reference():
+    for i, (got, want) in enumerate(zip(network("cpu"), network("reference"))):
+        got, want = got.detach().cpu().numpy(), want.detach().cpu().numpy()
+        assert got.strides == want.strides
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5 * np.abs(want).max(), err_msg=str(i))
+
+
+def bits():
+    return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in network("cpu"))).hexdigest()
+
+
+def test_op_by_op_gives_the_same_bits():
+    env = dict(os.environ, PYFLAME_WINDOW="1", PYTHONPATH=os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]))
+    alone = subprocess.run([sys.executable, "-c", "import test_layout; print(test_layout.bits())"], env=env, capture_output=True, text=True, check=True)
+    assert alone.stdout.strip() == bits()
+
+
+def test_threads_do_not_change_a_bit():
+    env = dict(os.environ, PYFLAME_NUM_THREADS="1", PYTHONPATH=os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]))
+    alone = subprocess.run([sys.executable, "-c", "import test_layout; print(test_layout.bits())"], env=env, capture_output=True, text=True, check=True)
+    assert alone.stdout.strip() == bits()
+
+
+LOOKS = {
+    "stride": lambda y: y.stride(),
+    "numpy": lambda y: tuple(s // 4 for s in y.numpy().strides),
+    "buffer": lambda y: tuple(s // 4 for s in memoryview(y).strides),
+    "dlpack": lambda y: tuple(s // 4 for s in np.from_dlpack(y).strides),
+    "view": lambda y: y.view(4, 24, 360).stride() + (1,),
+    "detach": lambda y: y.detach().stride(),
+    "contiguous": lambda y: y.contiguous().stride(),
+    "clone": lambda y: y.clone().stride(),
+    "transpose": lambda y: tuple(y.transpose(2, 3).stride(i) for i in (0, 1, 3, 2)),
+    "relu_": lambda y: F.relu(y).add_(1).stride(),
+    "copy_": lambda y: pf.zeros(4, 24, 20, 18).copy_(y).stride(),
+    "cat": lambda y: pf.cat([y, y])[:4].stride(),
+    "as_strided": lambda y: y.as_strided((4, 24, 20, 18), y.stride()).stride(),
+    "getitem": lambda y: y[:].stride(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_whoever_looks_sees_rows(look):
+    want = image("reference")[1].numpy()
+    _, y = image()
+    kept = y
+    strides = LOOKS[look](y)
+    assert strides[:3] == (24 * 360, 360, 18)[: len(strides[:3])] or look == "view" and strides == (24 * 360, 360, 1, 1)
+    np.testing.assert_allclose(kept.numpy(), want, rtol=1e-4, atol=1e-4)
+    assert kept.data_ptr() == y.data_ptr() == y.numpy().ctypes.data
+
+
+def test_values_that_are_read_in_rows():
+    want = image("reference")[1]
+    _, y = image()
+    np.testing.assert_allclose(np.array(y.tolist()), want.numpy(), rtol=1e-4, atol=1e-4)
+    _, y = image()
+    ctypes_view = (ctypes.c_float * y.numel()).from_address(y.data_ptr())
+    np.testing.assert_allclose(np.frombuffer(ctypes_view, np.float32).reshape(y.shape), want.numpy(), rtol=1e-4, atol=1e-4)
+    _, y = image()
+    assert str(y) != "" and abs(float(y[3, 23, 19, 17]) - float(want[3, 23, 19, 17])) < 1e-4
+
+
+def test_writes_are_seen_by_all():
+    _, y = image()
+    z = F.relu(y)
+    z.view(-1).fill_(3.0)
+    assert z.sum().item() == 3.0 * z.numel()
+    _, y = image()
+    y[0] = 0.0
+    y.mul_(2.0)
+    want = image("reference")[1].numpy() * 2
+    want[0] = 0
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=2e-4)
+
+
+def test_a_gradient_is_the_leafs_own_and_in_rows():
+    x, y = image(requires_grad=True)
+    y.square().mean().backward()
+    assert x.grad.stride() == x.stride()
+    first = x.grad.numpy().copy()
+    image_again = F.conv2d(x, pf.tensor(values(24, 16, 3, 3, seed=1)), padding=1)
+    image_again.square().mean().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * first, rtol=1e-5, atol=1e-7)
+
+
+def test_images_stay_channels_last_between_layers():
+    """What it is for: nothing turns images between the layers of a block."""
+    x, w = pf.randn(4, 16, 24, 24), pf.randn(16, 16, 3, 3)
+    text = str(pf.explain(lambda: F.conv2d(F.relu(F.conv2d(x, w, padding=1) * 0.1), w, padding=1)))
+    if "onednn.conv" not in text:
+        pytest.skip("oneDNN has no quick kernel on this processor")
+    assert text.count("onednn.conv") == 2 and "cast(" not in text and "strides (9216, 1, 384, 16)" in text, text
