@@ -66,8 +66,8 @@ class PyFlame:
     def adamw(self, params, **kw):
         return self.m.optim.AdamW(params, **kw)
 
-    def images(self, x):
-        return x
+    def images(self, x):  # a network keeps its weights as they are: they are turned as they are packed
+        return x.contiguous(memory_format=self.m.channels_last) if isinstance(x, self.m.Tensor) else x
 
     def make_cache(self, heads, length, size):
         return self.m.zeros(1, heads, length, size), self.m.zeros(1, heads, length, size)

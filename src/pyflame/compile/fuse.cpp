@@ -195,8 +195,10 @@ class Fuser {
         return;
       }
       const int newest = static_cast<int>(groups_.size()) - 1;
-      for (int k = newest; k > last && k > newest - kNeighbours; --k)
+      for (int k = newest; k > last && k > newest - kNeighbours; --k) {
+        if (at(k).has_col && is_elementwise(c)) continue;  // who reads it cannot join, and it would have to be stored
         if (shares_input(n, at(k)) && join(index, k)) return;
+      }
     }
     open(index, last);
   }

@@ -353,7 +353,7 @@ Array turned(const Array& a) {
   return r;
 }
 
-// In each combination of orders that its images may have.
+// In each combination of orders that its images (and weights) may have.
 void check_orders(const Case& t, std::initializer_list<int> inputs, std::initializer_list<int> outputs) {
   const auto images = static_cast<int>(inputs.size() + outputs.size());
   for (int mask = 0; mask < 1 << images; ++mask) {
@@ -401,17 +401,17 @@ TEST(CpuConv, ForwardAndGradients) {
       t.op = OpId::conv2d;
       t.ins = {in(d, xs), in(d, ws, 1)};
       t.outs = {out(d, ys)};
-      check_orders(t, {0}, {0});
+      check_orders(t, {0, 1}, {0});
       t.ins[0] = spread(d, xs);
       check(t);
       t.op = OpId::conv2d_grad_input;
       t.ins = {in(d, ys, 2), in(d, ws, 1)};
       t.outs = {out(d, xs)};
-      check_orders(t, {0}, {0});
+      check_orders(t, {0, 1}, {0});
       t.op = OpId::conv2d_grad_weight;
       t.ins = {in(d, ys, 2), in(d, xs)};
       t.outs = {out(d, ws)};
-      check_orders(t, {0, 1}, {});
+      check_orders(t, {0, 1}, {0});
     }
 }
 

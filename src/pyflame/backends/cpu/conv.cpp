@@ -48,13 +48,14 @@ struct Shape {
     return 1;
   }
   // Of the images that the convolution reads and writes (dy and x for a weight's gradient), which lie channels-last?
-  std::shared_ptr<const DnnConv> library(DnnConv::Face face, bool a_last, bool b_last) const {
+  std::shared_ptr<const DnnConv> library(DnnConv::Face face, bool a_last, bool b_last, bool weight_last) const {
     // A 1x1 kernel is a product without unfolding, which copies into the library's layout would only delay (docs/decisions/0003).
     constexpr int64_t kLeastFlops = 500000;
     if (a.groups != 1 || n == 0 || (kh * kw == 1 && !(a_last && b_last))) return nullptr;
     if (2 * oc * taps() * pixels() * images() < kLeastFlops) return nullptr;
-    return DnnConv::find(face, {face == DnnConv::Face::weight ? n / parts() : images(), ic, h, w, oc, kh, kw, oh, ow,
-                                a.stride_h, a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w, a_last, b_last});
+    return DnnConv::find(
+        face, {face == DnnConv::Face::weight ? n / parts() : images(), ic, h, w, oc, kh, kw, oh, ow, a.stride_h,
+               a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w, a_last, b_last, weight_last});
   }
   // First and last + 1 output column whose tap kx lies inside the image.
   void columns(int64_t kx, int64_t& first, int64_t& last) const {
@@ -271,9 +272,11 @@ Operand as_it_lies(const Operand& o) { return last(o) ? channels_last_form(o) : 
 
 std::shared_ptr<const DnnConv> find_library(const Node& n, DnnConv::Face face) {
   switch (face) {
-    case DnnConv::Face::output: return forward_shape(n).library(face, last(n.ins[0]), last(n.outs[0]));
-    case DnnConv::Face::input: return grad_input_shape(n).library(face, last(n.ins[0]), last(n.outs[0]));
-    case DnnConv::Face::weight: return grad_weight_shape(n).library(face, last(n.ins[0]), last(n.ins[1]));
+    case DnnConv::Face::output: return forward_shape(n).library(face, last(n.ins[0]), last(n.outs[0]), last(n.ins[1]));
+    case DnnConv::Face::input:
+      return grad_input_shape(n).library(face, last(n.ins[0]), last(n.outs[0]), last(n.ins[1]));
+    case DnnConv::Face::weight:
+      return grad_weight_shape(n).library(face, last(n.ins[0]), last(n.ins[1]), last(n.outs[0]));
   }
   return nullptr;
 }
@@ -290,7 +293,7 @@ class LibraryConv : public Exec {
   explicit LibraryConv(const Problem& p)
       : s_(forward_shape(p.root())),
         x_(as_it_lies(p.root().ins[0]), ws_),
-        w_(p.root().ins[1], ws_),
+        w_(as_it_lies(p.root().ins[1]), ws_),
         out_(as_it_lies(p.root().outs[0])),
         out_last_(last(p.root().outs[0])),
         library_(find_library(p.root(), DnnConv::Face::output)),
@@ -339,7 +342,7 @@ class LibraryGradInput : public Exec {
   explicit LibraryGradInput(const Node& node)
       : s_(grad_input_shape(node)),
         g_(as_it_lies(node.ins[0]), ws_),
-        w_(node.ins[1], ws_),
+        w_(as_it_lies(node.ins[1]), ws_),
         dx_(as_it_lies(node.outs[0]), ws_),
         library_(find_library(node, DnnConv::Face::input)),
         packed_(ws_.take(library_->weight_bytes())) {}
@@ -371,7 +374,7 @@ class LibraryGradWeight : public Exec {
       : s_(grad_weight_shape(node)),
         g_(as_it_lies(node.ins[0]), ws_),
         x_(as_it_lies(node.ins[1]), ws_),
-        dw_(node.outs[0], ws_),
+        dw_(as_it_lies(node.outs[0]), ws_),
         library_(find_library(node, DnnConv::Face::weight)),
         size_(library_->weight_bytes()),
         sums_(ws_.take(size_ * static_cast<size_t>(s_.parts()))) {}

@@ -67,22 +67,23 @@ class Carried {
   dnnl::reorder in_, out_;
 };
 
-// Weights, plain outside. Their output channels are the slowest dim in both layouts, so that a part of them is a piece of memory.
+// Weights, plain or channels-last outside. Their output channels are the slowest dim in both layouts, so that a part of them is a piece of memory.
 class Weights {
  public:
   Weights() = default;
-  Weights(const memory::dims& dims, const memory::desc& inside) : bytes_(inside.get_size()) {
+  Weights(const memory::dims& dims, bool last, const memory::desc& inside) : bytes_(inside.get_size()) {
     constexpr int64_t kPart = 64;  // a multiple of all blocks
     memory::dims part = dims;
     if (dims[0] % kPart == 0 && bytes_ == plain(dims).get_size()) part[0] = kPart;
     parts_ = dims[0] / part[0];
-    outside_ = plain(part);
+    outside_ = last ? Carried::inside(part) : plain(part);
     inside_ = inside.submemory_desc(part, {0, 0, 0, 0});
     if (parts_ > 1) {
       // In case that they are not: everything is one part.
       const int64_t step = inside.submemory_desc(part, {kPart, 0, 0, 0}).data.offset0;
       if (step * parts_ * static_cast<int64_t>(sizeof(float)) != static_cast<int64_t>(bytes_)) {
-        parts_ = 1, outside_ = plain(dims), inside_ = inside;
+        parts_ = 1, inside_ = inside;
+        outside_ = last ? Carried::inside(dims) : plain(dims);
       }
     }
     in_ = dnnl::reorder({engine(), outside_, engine(), inside_});
@@ -145,7 +146,7 @@ class Library final : public DnnConv {
       a_ = Carried(y, p.a_last), b_ = Carried(x, p.b_last);
       weight_ = d.diff_weights_desc();
     }
-    weights_ = Weights(w, weight_);
+    weights_ = Weights(w, p.weight_last, weight_);
   }
 
   // oneDNN's other kernels unfold images as we do.
@@ -204,7 +205,7 @@ class Library final : public DnnConv {
 }  // namespace
 
 std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
-  using Key = std::array<int64_t, 18>;
+  using Key = std::array<int64_t, 19>;
   static std::mutex mutex;
   static auto* known = new std::map<Key, std::shared_ptr<const DnnConv>>;
   constexpr size_t kMost = 1024;
@@ -225,7 +226,8 @@ std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
                 p.dilation_h,
                 p.dilation_w,
                 p.a_last,
-                p.b_last};
+                p.b_last,
+                p.weight_last};
   const std::lock_guard lock(mutex);
   if (const auto it = known->find(key); it != known->end()) return it->second;
   std::shared_ptr<const DnnConv> found;

@@ -14,14 +14,15 @@ class DnnConv {
   struct Problem {
     int64_t images, ic, h, w, oc, kh, kw, oh, ow;
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-    bool a_last, b_last;  // channels-last: the first of the images that run() is given, and the other one
+    bool a_last, b_last,
+        weight_last;  // channels-last: the first of the images that run() is given, the other one, and the weights
   };
   // Null where oneDNN has no kernel for this processor that beats a product over unfolded images. Remembered by shape.
   static std::shared_ptr<const DnnConv> find(Face face, const Problem& p);
 
   virtual ~DnnConv() = default;
   virtual size_t weight_bytes() const = 0;  // of weights, or of their gradient, in its layout
-  // Parts of the output channels, so that threads can share the work: from (O, I, H, W), and back.
+  // Parts of the output channels, so that threads can share the work: from (O, I, H, W) or (O, H, W, I), and back.
   virtual int64_t parts() const = 0;
   virtual size_t part_bytes() const = 0;
   virtual void pack(int64_t part, const float* weight, void* to) const = 0;
