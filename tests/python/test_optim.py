@@ -57,6 +57,30 @@ def test_adam(cls, kw):
         np.testing.assert_allclose(got[i], p, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", [pf.float32, pf.float64, pf.bfloat16], ids=str)
+@pytest.mark.parametrize("make", [lambda p: Adam(p, lr=0.01), lambda p: SGD(p, lr=0.1, momentum=0.9), lambda p: SGD(p, lr=0.1)], ids=["adam", "momentum", "sgd"])
+@pytest.mark.parametrize("layouts", [("last", "last"), ("last", "rows"), ("rows", "last"), ("turned", "turned"), ("turned", "rows")], ids=str)
+def test_any_memory_order(layouts, make, dtype):
+    """A parameter and its gradient have the same values wherever their elements lie."""
+    lay = {"rows": lambda x: x, "last": lambda x: x.to(memory_format=pf.channels_last), "turned": lambda x: x.permute(3, 1, 2, 0).contiguous().permute(3, 1, 2, 0)}
+    rng = np.random.default_rng(0)
+    start, grads = rng.standard_normal((6, 5, 3, 4)), [rng.standard_normal((6, 5, 3, 4)) for _ in range(3)]
+
+    def trained(of_p, of_g):
+        p = lay[of_p](pf.tensor(start, dtype=dtype)).detach().requires_grad_()
+        opt = make([p])
+        for g in grads:
+            p.grad = lay[of_g](pf.tensor(g, dtype=dtype))
+            pf.nn.utils.clip_grad_norm_([p], 3.0)
+            opt.step()
+        assert p.stride() == lay[of_p](pf.tensor(start)).stride()
+        with_grad = pf.explain(opt.step)
+        assert "reference" not in str(with_grad), with_grad
+        return p.detach().double().numpy()
+
+    np.testing.assert_array_equal(trained(*layouts), trained("rows", "rows"))
+
+
 def test_groups_and_missing_gradients():
     a, b, c = (pf.ones(2, requires_grad=True) for _ in range(3))
     opt = SGD([{"params": [a]}, {"params": [b, c], "lr": 1.0}], lr=0.1)

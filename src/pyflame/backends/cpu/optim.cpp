@@ -15,31 +15,94 @@ struct Chunk {
   int64_t begin, count;
 };
 
-std::vector<Chunk> cut(const Operand* tensors, size_t n) {
+// Operands as runs of elements: where they lie, or, of those in another order, in the workspace and in their computation type.
+class Arrays {
+ public:
+  Arrays() = default;
+  Arrays(std::vector<Operand> operands, WorkspacePlan& ws) : operands_(std::move(operands)) {
+    for (const Operand& o : operands_)
+      place_.push_back(o.contiguous ? kDirect : ws.take(static_cast<size_t>(o.numel() * (is_wide(o) ? 8 : 4))));
+  }
+  size_t size() const { return operands_.size(); }
+  int64_t numel(size_t i) const { return operands_[i].numel(); }
+  DType dtype(size_t i) const {
+    if (place_[i] == kDirect) return operands_[i].dtype;
+    return is_wide(operands_[i]) ? DType::float64 : DType::float32;
+  }
+  char* data(const RunContext& ctx, size_t i) const {
+    return place_[i] == kDirect ? ctx.ptr<char>(operands_[i]) : static_cast<char*>(ctx.workspace) + place_[i];
+  }
+  void gather(const RunContext& ctx) const {
+    each_placed([&]<class T>(const Operand& o, size_t i, T*) {
+      load_strided(ctx.ptr<const void>(o), o.dtype, o.shape, o.strides, reinterpret_cast<T*>(data(ctx, i)));
+    });
+  }
+  // The first n operands.
+  void scatter(const RunContext& ctx, size_t n) const {
+    each_placed([&]<class T>(const Operand& o, size_t i, T*) {
+      if (i < n) store_strided(reinterpret_cast<const T*>(data(ctx, i)), ctx.ptr<void>(o), o.dtype, o.shape, o.strides);
+    });
+  }
+
+ private:
+  static constexpr size_t kDirect = ~size_t{0};
+  static bool is_wide(const Operand& o) { return o.dtype == DType::float64; }
+  template <class F>
+  void each_placed(const F& f) const {
+    for (size_t i = 0; i < size(); ++i) {
+      if (place_[i] == kDirect) continue;
+      if (is_wide(operands_[i])) f(operands_[i], i, static_cast<double*>(nullptr));
+      else f(operands_[i], i, static_cast<float*>(nullptr));
+    }
+  }
+  std::vector<Operand> operands_;
+  std::vector<size_t> place_;
+};
+
+std::vector<Chunk> cut(const Arrays& tensors, size_t n) {
   std::vector<Chunk> chunks;
   for (size_t t = 0; t < n; ++t)
-    for (int64_t b = 0; b < tensors[t].numel(); b += kChunk)
-      chunks.push_back({static_cast<int32_t>(t), b, std::min(kChunk, tensors[t].numel() - b)});
+    for (int64_t b = 0; b < tensors.numel(t); b += kChunk)
+      chunks.push_back({static_cast<int32_t>(t), b, std::min(kChunk, tensors.numel(t) - b)});
   return chunks;
+}
+
+// Takes the elements of all in the order in which those of the first lie in memory: parameters of images' convolutions lie channels-last, and
+// so does what belongs to them.
+void to_memory_order(const std::vector<Operand*>& operands) {
+  const Operand& first = *operands.front();
+  Dims order;
+  for (int d = 0; d < first.shape.size(); ++d) order.push_back(d);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) {
+    return first.strides[static_cast<int>(x)] > first.strides[static_cast<int>(y)];
+  });
+  for (Operand* o : operands) {
+    const Operand old = *o;
+    for (int d = 0; d < order.size(); ++d) {
+      o->shape[d] = old.shape[static_cast<int>(order[d])];
+      o->strides[d] = old.strides[static_cast<int>(order[d])];
+    }
+    o->contiguous = is_contiguous(o->shape, o->strides);
+  }
 }
 
 // A run of an operand as T: the memory itself, or scratch (four runs at most are in use at a time).
 template <class T>
-const T* read(const RunContext& ctx, const Operand& o, const Chunk& c, T* buffer) {
-  const char* p = ctx.ptr<const char>(o) + c.begin * dtype_size(o.dtype);
-  if (o.dtype == compute_dtype<T>()) return reinterpret_cast<const T*>(p);
-  load_run(p, o.dtype, c.count, buffer);
+const T* read(const RunContext& ctx, const Arrays& arrays, size_t i, const Chunk& c, T* buffer) {
+  const char* p = arrays.data(ctx, i) + c.begin * dtype_size(arrays.dtype(i));
+  if (arrays.dtype(i) == compute_dtype<T>()) return reinterpret_cast<const T*>(p);
+  load_run(p, arrays.dtype(i), c.count, buffer);
   return buffer;
 }
 template <class T>
-T* target(const RunContext& ctx, const Operand& o, const Chunk& c, T* buffer) {
-  if (o.dtype == compute_dtype<T>()) return ctx.ptr<T>(o) + c.begin;
+T* target(const RunContext& ctx, const Arrays& arrays, size_t i, const Chunk& c, T* buffer) {
+  if (arrays.dtype(i) == compute_dtype<T>()) return reinterpret_cast<T*>(arrays.data(ctx, i)) + c.begin;
   return buffer;
 }
 template <class T>
-void write(const RunContext& ctx, const Operand& o, const Chunk& c, const T* values) {
-  if (o.dtype != compute_dtype<T>())
-    store_run(values, ctx.ptr<char>(o) + c.begin * dtype_size(o.dtype), o.dtype, c.count);
+void write(const RunContext& ctx, const Arrays& arrays, size_t i, const Chunk& c, const T* values) {
+  const DType dtype = arrays.dtype(i);
+  if (dtype != compute_dtype<T>()) store_run(values, arrays.data(ctx, i) + c.begin * dtype_size(dtype), dtype, c.count);
 }
 
 template <class F>
@@ -49,21 +112,40 @@ void for_chunks(const std::vector<Chunk>& chunks, const F& f) {
   });
 }
 
+// An update of one tensor after the other: their operands lie role by role (parameters, gradients, ...) in ins and outs.
 class Update : public Exec {
  public:
-  explicit Update(const Node& node) : attrs_(node.attr<OptimAttrs>()), outs_(node.outs) {
-    for (const Operand& o : node.ins) (o.is_param ? params_ : ins_).push_back(o);
+  explicit Update(const Node& node) : attrs_(node.attr<OptimAttrs>()) {
+    std::vector<Operand> ins, outs = node.outs;
+    for (const Operand& o : node.ins) (o.is_param ? params_ : ins).push_back(o);
     count_ = static_cast<size_t>(attrs_.count);
-    chunks_ = cut(ins_.data(), count_);
+    for (size_t t = 0; t < count_; ++t) {
+      std::vector<Operand*> own;
+      for (auto* list : {&ins, &outs})
+        for (size_t i = t; i < list->size(); i += count_) own.push_back(&(*list)[i]);
+      if (std::any_of(own.begin(), own.end(), [](const Operand* o) { return !o->contiguous; })) to_memory_order(own);
+    }
+    with_momentum_ = ins.size() == 3 * count_ && count_ > 0;
+    ins_ = Arrays(std::move(ins), ws_);
+    outs_ = Arrays(std::move(outs), ws_);
+    chunks_ = cut(ins_, count_);
   }
 
  protected:
   double param(const RunContext& ctx, size_t i) const { return ctx.params[params_[i].index].as_f64(); }
-  const Operand& in(size_t role, int32_t tensor) const { return ins_[role * count_ + static_cast<size_t>(tensor)]; }
-  const Operand& out(size_t role, int32_t tensor) const { return outs_[role * count_ + static_cast<size_t>(tensor)]; }
+  size_t at(size_t role, const Chunk& c) const { return role * count_ + static_cast<size_t>(c.tensor); }
+  // f(chunk) for all of them, which writes the first `roles` roles.
+  template <class F>
+  void for_elements(const RunContext& ctx, size_t roles, const F& f) const {
+    ins_.gather(ctx);
+    for_chunks(chunks_, [&](const Chunk& c, int64_t) { f(c); });
+    outs_.scatter(ctx, roles * count_);
+  }
   OptimAttrs attrs_;
-  std::vector<Operand> ins_, outs_, params_;
+  Arrays ins_, outs_;
+  std::vector<Operand> params_;
   size_t count_ = 0;
+  bool with_momentum_ = false;
   std::vector<Chunk> chunks_;
 };
 
@@ -74,20 +156,19 @@ class Adam : public Update {
   void run(const RunContext& ctx) override {
     const vec::AdamNumbers a{param(ctx, 0), param(ctx, 1), param(ctx, 2),         param(ctx, 3),       param(ctx, 4),
                              param(ctx, 5), param(ctx, 6), attrs_.decoupled != 0, attrs_.maximize != 0};
-    for_chunks(chunks_, [&](const Chunk& c, int64_t) {
+    for_elements(ctx, 3, [&](const Chunk& c) {
       T* s = scratch<T>(0, 4 * kChunk);
-      const int32_t t = c.tensor;
-      const T* p = read(ctx, in(0, t), c, s);
-      const T* g = read(ctx, in(1, t), c, s + kChunk);
-      const T* m = read(ctx, in(2, t), c, s + 2 * kChunk);
-      const T* v = read(ctx, in(3, t), c, s + 3 * kChunk);
-      T* po = target(ctx, out(0, t), c, s);
-      T* mo = target(ctx, out(1, t), c, s + 2 * kChunk);
-      T* vo = target(ctx, out(2, t), c, s + 3 * kChunk);
+      const T* p = read(ctx, ins_, at(0, c), c, s);
+      const T* g = read(ctx, ins_, at(1, c), c, s + kChunk);
+      const T* m = read(ctx, ins_, at(2, c), c, s + 2 * kChunk);
+      const T* v = read(ctx, ins_, at(3, c), c, s + 3 * kChunk);
+      T* po = target(ctx, outs_, at(0, c), c, s);
+      T* mo = target(ctx, outs_, at(1, c), c, s + 2 * kChunk);
+      T* vo = target(ctx, outs_, at(2, c), c, s + 3 * kChunk);
       vec::adam(a, p, g, m, v, po, mo, vo, c.count);
-      write(ctx, out(0, t), c, po);
-      write(ctx, out(1, t), c, mo);
-      write(ctx, out(2, t), c, vo);
+      write(ctx, outs_, at(0, c), c, po);
+      write(ctx, outs_, at(1, c), c, mo);
+      write(ctx, outs_, at(2, c), c, vo);
     });
   }
 };
@@ -95,42 +176,39 @@ class Adam : public Update {
 template <class T>
 class Sgd : public Update {
  public:
-  explicit Sgd(const Node& node) : Update(node), with_momentum_(ins_.size() == 3 * count_ && count_ > 0) {}
+  using Update::Update;
   void run(const RunContext& ctx) override {
     const vec::SgdNumbers a{param(ctx, 0),      param(ctx, 1),        param(ctx, 2),       param(ctx, 3),
                             param(ctx, 4) != 0, attrs_.nesterov != 0, attrs_.maximize != 0};
-    for_chunks(chunks_, [&](const Chunk& c, int64_t) {
+    const bool momentum = with_momentum_ && a.momentum != 0;
+    for_elements(ctx, momentum ? 2 : 1, [&](const Chunk& c) {
       T* s = scratch<T>(0, 3 * kChunk);
-      const int32_t t = c.tensor;
-      const T* p = read(ctx, in(0, t), c, s);
-      const T* g = read(ctx, in(1, t), c, s + kChunk);
-      const bool momentum = with_momentum_ && a.momentum != 0;
-      const T* m = momentum ? read(ctx, in(2, t), c, s + 2 * kChunk) : nullptr;
-      T* po = target(ctx, out(0, t), c, s);
-      T* mo = momentum ? target(ctx, out(1, t), c, s + 2 * kChunk) : nullptr;
+      const T* p = read(ctx, ins_, at(0, c), c, s);
+      const T* g = read(ctx, ins_, at(1, c), c, s + kChunk);
+      const T* m = momentum ? read(ctx, ins_, at(2, c), c, s + 2 * kChunk) : nullptr;
+      T* po = target(ctx, outs_, at(0, c), c, s);
+      T* mo = momentum ? target(ctx, outs_, at(1, c), c, s + 2 * kChunk) : nullptr;
       vec::sgd(a, p, g, m, po, mo, c.count);
-      write(ctx, out(0, t), c, po);
-      if (momentum) write(ctx, out(1, t), c, mo);
+      write(ctx, outs_, at(0, c), c, po);
+      if (momentum) write(ctx, outs_, at(1, c), c, mo);
     });
   }
-
- private:
-  bool with_momentum_;
 };
 
 // Totals of chunks, then their sum in the order of the chunks, all in double.
 class SumSquares : public Exec {
  public:
-  explicit SumSquares(const Node& node) : ins_(node.ins), out_(node.outs[0]), chunks_(cut(ins_.data(), ins_.size())) {
+  explicit SumSquares(const Node& node) : ins_(node.ins, ws_), out_(node.outs[0]), chunks_(cut(ins_, ins_.size())) {
     totals_ = ws_.take(chunks_.size() * sizeof(double));
   }
   void run(const RunContext& ctx) override {
     double* totals = at<double>(ctx, totals_);
+    ins_.gather(ctx);
     for_chunks(chunks_, [&](const Chunk& c, int64_t i) {
-      const Operand& o = ins_[static_cast<size_t>(c.tensor)];
-      totals[i] = o.dtype == DType::float64
-                      ? vec::sum_squares(ctx.ptr<const double>(o) + c.begin, c.count)
-                      : vec::sum_squares(read<float>(ctx, o, c, scratch<float>(0, kChunk)), c.count);
+      const auto t = static_cast<size_t>(c.tensor);
+      totals[i] = ins_.dtype(t) == DType::float64
+                      ? vec::sum_squares(read<double>(ctx, ins_, t, c, nullptr), c.count)
+                      : vec::sum_squares(read<float>(ctx, ins_, t, c, scratch<float>(0, kChunk)), c.count);
     });
     double total = 0;
     for (size_t i = 0; i < chunks_.size(); ++i) total += totals[i];
@@ -138,7 +216,7 @@ class SumSquares : public Exec {
   }
 
  private:
-  std::vector<Operand> ins_;
+  Arrays ins_;
   Operand out_;
   std::vector<Chunk> chunks_;
   size_t totals_ = 0;
@@ -146,32 +224,38 @@ class SumSquares : public Exec {
 
 class ScaleAll : public Exec {
  public:
-  explicit ScaleAll(const Node& node) : ins_(node.ins), outs_(node.outs), factor_(node.ins.back()) {
-    ins_.pop_back();
-    chunks_ = cut(ins_.data(), ins_.size());
+  explicit ScaleAll(const Node& node) : factor_(node.ins.back()) {
+    std::vector<Operand> ins(node.ins.begin(), node.ins.end() - 1), outs = node.outs;
+    for (size_t t = 0; t < ins.size(); ++t)
+      if (!ins[t].contiguous || !outs[t].contiguous) to_memory_order({&ins[t], &outs[t]});
+    ins_ = Arrays(std::move(ins), ws_);
+    outs_ = Arrays(std::move(outs), ws_);
+    chunks_ = cut(ins_, ins_.size());
   }
   void run(const RunContext& ctx) override {
     double factor = 0;
     load_run(ctx.ptr<const void>(factor_), factor_.dtype, 1, &factor);
+    ins_.gather(ctx);
     for_chunks(chunks_, [&](const Chunk& c, int64_t) {
-      if (ins_[static_cast<size_t>(c.tensor)].dtype == DType::float64) scale(ctx, c, factor);
+      if (ins_.dtype(static_cast<size_t>(c.tensor)) == DType::float64) scale(ctx, c, factor);
       else scale(ctx, c, static_cast<float>(factor));
     });
+    outs_.scatter(ctx, outs_.size());
   }
 
  private:
   template <class T>
   void scale(const RunContext& ctx, const Chunk& c, T factor) const {
-    const Operand &in = ins_[static_cast<size_t>(c.tensor)], &out = outs_[static_cast<size_t>(c.tensor)];
+    const auto t = static_cast<size_t>(c.tensor);
     T* s = scratch<T>(0, kChunk);
-    const T* x = read(ctx, in, c, s);
-    T* y = target(ctx, out, c, s);
+    const T* x = read(ctx, ins_, t, c, s);
+    T* y = target(ctx, outs_, t, c, s);
     if (x != y) std::copy_n(x, c.count, y);
     vec::scale(y, factor, c.count);
-    write(ctx, out, c, y);
+    write(ctx, outs_, t, c, y);
   }
-  std::vector<Operand> ins_, outs_;
   Operand factor_;
+  Arrays ins_, outs_;
   std::vector<Chunk> chunks_;
 };
 
@@ -183,7 +267,6 @@ Refusal accept_update(const Problem& p) {
     for (const Operand& o : *list) {
       if (o.is_param) continue;
       if (!is_float(o.dtype)) return "takes floating point data only";
-      if (!o.contiguous) return "takes contiguous tensors only";
     }
   return {};
 }
