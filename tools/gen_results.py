@@ -103,10 +103,11 @@ class Figures:
         return f"{min(r):.2f} to {max(r):.2f}"
 
     def cpu_table(self):
-        lines = ["| work | PyTorch | PyFlame | ratio |", "|---|---|---|---|"]
+        lines = ["| work | PyTorch | PyFlame | ratio | torch.compile over PyFlame |", "|---|---|---|---|---|"]
         for title, name in CPU_ROWS:
             r = self.cpu[name]
-            lines.append(f"| {title} | {self.ms(r['median_ms']['torch'])} | {self.ms(r['median_ms']['pyflame'])} | {r['ratio']:.2f} |")
+            ours, compiled = r["median_ms"]["pyflame"], r["median_ms"].get("compile")
+            lines.append(f"| {title} | {self.ms(r['median_ms']['torch'])} | {self.ms(ours)} | {r['ratio']:.2f} | {f'{compiled / ours:.2f}' if compiled else ''} |")
         return "\n".join(lines)
 
     def gpu_table(self):

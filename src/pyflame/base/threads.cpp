@@ -5,6 +5,8 @@
 #include "pyflame/base/threads.h"
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -28,6 +30,9 @@ constexpr int kMaxThreads = 1024;
 // Waking a sleeping thread takes tens of microseconds, as long as a matrix product of a small model. A worker therefore looks out
 // for the next job for this long before it sleeps: steps of one window follow each other within it.
 constexpr std::chrono::microseconds kSpin{100};
+// Linux (6.18 on two CPUs) often wakes a worker on the caller's CPU and leaves both there for many milliseconds while another idles. So workers
+// are kept away from the CPU of whoever calls them. In a larger pool one such worker matters less than the system calls.
+constexpr size_t kMostKeptAway = 8;
 constexpr int64_t kChunksPerThread = 4;  // so that a thread that was descheduled does not hold up the rest
 
 thread_local bool t_inside = false;
@@ -62,6 +67,8 @@ struct Job {
 class Pool {
  public:
   explicit Pool(int workers) {
+    keeps_away_ = static_cast<size_t>(workers) <= kMostKeptAway &&
+                  sched_getaffinity(0, sizeof(allowed_), &allowed_) == 0 && CPU_COUNT(&allowed_) > 1;
     threads_.reserve(static_cast<size_t>(workers));
     for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { loop(); });
   }
@@ -77,9 +84,11 @@ class Pool {
 
   void run(Job& job) {
     const int helpers = static_cast<int>(std::min<int64_t>(static_cast<int64_t>(threads_.size()), job.chunks - 1));
+    const int cpu = keeps_away_ ? sched_getcpu() : -1;
     int asleep;
     {
       const std::lock_guard lock(mutex_);
+      if (cpu >= 0 && (cpu != away_from_ || placed_ != ids_.size())) keep_away_from(cpu);
       job_ = &job;
       wanted_ = helpers;
       posted_.fetch_add(1, std::memory_order_release);
@@ -116,9 +125,19 @@ class Pool {
     return false;
   }
 
+  // A system call a worker, but only when the caller has moved.
+  void keep_away_from(int cpu) {
+    cpu_set_t others = allowed_;
+    if (cpu < CPU_SETSIZE) CPU_CLR(static_cast<size_t>(cpu), &others);
+    for (const pid_t id : ids_) sched_setaffinity(id, sizeof(others), &others);  // a hint: failure costs nothing
+    away_from_ = cpu;
+    placed_ = ids_.size();
+  }
+
   void loop() {
     t_inside = true;
     std::unique_lock lock(mutex_);
+    ids_.push_back(static_cast<pid_t>(syscall(SYS_gettid)));
     while (!stop_) {
       if (wanted_ > 0) {
         --wanted_;
@@ -148,6 +167,11 @@ class Pool {
   std::atomic<int> busy_{0};
   std::atomic<uint32_t> posted_{0};  // counts jobs
   bool stop_ = false;
+  bool keeps_away_ = false;
+  cpu_set_t allowed_;       // where the workers may run
+  std::vector<pid_t> ids_;  // of the workers that have begun
+  int away_from_ = -1;      // the CPU that the first `placed_` of them are kept away from
+  size_t placed_ = 0;
   std::vector<std::thread> threads_;
 };
 
