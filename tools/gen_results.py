@@ -127,7 +127,7 @@ class Figures:
         rows = sorted((r["median_ms"]["torch"] / r["median_ms"]["pyflame"], name, r) for name, r in results.items())
         lines = ["| workload | PyTorch | PyFlame | ratio |", "|---|---|---|---|"]
         lines += [f"| `{name}` | {write(r['median_ms']['torch'])} | {write(r['median_ms']['pyflame'])} | {ratio:.2f} |" for ratio, name, r in rows if f"{ratio:.2f}" < "1.00"]
-        return "\n".join(lines) if len(lines) > 2 else "None of them."
+        return "\n".join(lines) if len(lines) > 2 else "None."
 
     def memory_table(self):
         rows = (("GPT training step", "gpt_train"), ("ResNet-18 training step", "resnet18_train"), ("ResNet-18, inference", "resnet18_inference"),
