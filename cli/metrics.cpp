@@ -84,6 +84,9 @@ double tick_step(double span, int n) {
   return power * (mantissa <= 1 ? 1 : mantissa <= 2 ? 2 : mantissa <= 5 ? 5 : 10);
 }
 
+// What has a place in a picture. A run that diverged far has not, nor what a damaged file says.
+bool drawable(double v) { return std::abs(v) < 1e30; }
+
 struct Axes {
   double x0, x1, y0, y1;
   double x(double v) const { return kLeft + (v - x0) / (x1 - x0) * (kWidth - kLeft - kRight); }
@@ -93,7 +96,7 @@ struct Axes {
 Axes fit(const std::vector<Metric>& metrics) {
   double low = INFINITY, high = -INFINITY;
   const auto take = [&](double v) {
-    if (!std::isfinite(v)) return;
+    if (!drawable(v)) return;
     low = std::min(low, v);
     high = std::max(high, v);
   };
@@ -102,7 +105,7 @@ Axes fit(const std::vector<Metric>& metrics) {
     if (m.val_loss) take(*m.val_loss);
   }
   if (!(low <= high)) low = 0, high = 1;
-  const double margin = std::max((high - low) * 0.05, 1e-3);
+  const double margin = std::max({(high - low) * 0.05, 1e-3, 1e-6 * std::max(std::abs(low), std::abs(high))});
   const double last = metrics.empty() ? 1 : static_cast<double>(metrics.back().step);
   return {0, std::max(last, 1.0), low - margin, high + margin};
 }
@@ -141,7 +144,7 @@ std::string axes_svg(const Axes& a, const std::string& title) {
   return s;
 }
 
-// Points as a path; gaps where a value is not finite. Long runs are thinned to about one point a pixel.
+// Points as a path; gaps where a value cannot be drawn. Long runs are thinned to about one point a pixel.
 template <class Value>
 std::string path_svg(const Axes& a, const std::vector<Metric>& metrics, Value value, const char* style) {
   const size_t stride = std::max<size_t>(1, metrics.size() / 1600);
@@ -149,7 +152,7 @@ std::string path_svg(const Axes& a, const std::vector<Metric>& metrics, Value va
   bool open = false;
   for (size_t i = 0; i < metrics.size(); ++i) {
     const double v = value(metrics[i]);
-    if (!std::isfinite(v)) {
+    if (!drawable(v)) {
       open = false;
       continue;
     }
@@ -164,7 +167,7 @@ std::string validation_svg(const Axes& a, const std::vector<Metric>& metrics) {
   std::vector<Metric> points;
   std::string s;
   for (const Metric& m : metrics) {
-    if (m.val_loss && std::isfinite(*m.val_loss)) points.push_back(m);
+    if (m.val_loss && drawable(*m.val_loss)) points.push_back(m);
   }
   s += path_svg(
       a, points, [](const Metric& m) { return *m.val_loss; }, "stroke='#d1495b' stroke-width='2'");

@@ -170,6 +170,26 @@ def all_seeds():
     yield "settings", b"A=1 B=$A export C=${B:-x}\nexport D=\"$(nproc)\"\n.. code-block:: shell\n\n   export E=1\n\n```bash\nexport F='2'\n```\nENV G=3\nEnvironment=H=4\n"
 
 
+    yield from training_seeds()
+
+
+def training_seeds():
+    def safetensors(header, data):
+        header = header.encode()
+        return struct.pack("<Q", len(header)) + header + data
+
+    yield "safetensors", safetensors('{"__metadata__":{"format":"pyflame.checkpoint.1","step":"3"},"model.w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},'
+                                     '"optimizer.b":{"dtype":"BOOL","shape":[3],"data_offsets":[26,29]},"h":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}}', bytes(29))
+    yield "safetensors", safetensors('{"empty":{"dtype":"I64","shape":[0,9223372036854775807],"data_offsets":[0,0]}}', b"")
+    yield "safetensors", safetensors('{"large":{"dtype":"F64","shape":[1099511627776],"data_offsets":[0,8796093022208]}}', bytes(8))
+    yield "metrics", b'{"step":1,"loss":4.17,"lr":0.001,"tokens_per_s":51234.5}\n{"step":2,"loss":3.9,"val_loss":4.0,"lr":0.001,"tokens_per_s":1e300}\n{"step":3,"lo'
+    yield "metrics", b'{"step":-9223372036854775808,"loss":null}\n[]\n{"step":18446744073709551615,"loss":1e999}\n'
+    yield "training_text", "plain, \u00e9\u20ac\U0001f600 and\nlines".encode()
+    yield "training_text", b"\xf0\x9f\x98 torn \xed\xa0\x80 surrogate \xc0\xaf overlong \xf4\x90\x80\x80 beyond \xff"
+    yield "tokenizer", b'{"kind":"chars","alphabet":"\\n !,ab\\u00e9\\ud83d\\ude00"}'
+    yield "tokenizer", b'{"kind":"bytes"}'
+
+
 def write(folder):
     counts = {}
     for target, data in all_seeds():

@@ -12,9 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/metrics.h"
 #include "cpp/support/temp_folder.h"
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
+#include "pyflame/data/tokenizer.h"
 #include "pyflame/doctor/audit.h"
 #include "pyflame/doctor/shell_env.h"
 #include "pyflame/doctor/text.h"
@@ -35,6 +37,7 @@
 #include "pyflame/inspect/scan.h"
 #include "pyflame/inspect/source_lines.h"
 #include "pyflame/inspect/text.h"
+#include "pyflame/io/safetensors_file.h"
 #include "pyflame/profile/analyse.h"
 #include "pyflame/profile/document.h"
 #include "pyflame/profile/importer.h"
@@ -261,6 +264,39 @@ inline void settings(Input in) {
   (void)doctor::fix_script(doctor::audit(facts, options));
 }
 
+// Tensors on disk, as they are for load_safetensors and load_checkpoint: the header, then every tensor's bytes.
+inline void safetensors_file(Input in) {
+  const safetensors::InputFile file(file_with(in, "fuzz.safetensors"));
+  for (const safetensors::Entry& e : file.entries()) (void)file.read(e);
+}
+
+// What a resumed run reads of the one before, and draws.
+inline void metrics(Input in) {
+  const cli::MetricsFile file(file_with(in, "metrics.jsonl"), int64_t{1} << 62);
+  (void)cli::running_mean(file.all());
+  (void)cli::loss_curve_svg(file.all(), std::string(text_of(in.first(std::min<size_t>(in.size(), 40)))));
+}
+
+// Text to train on, and the description of a tokenizer that a checkpoint carries.
+inline void training_text(Input in) {
+  const std::string_view text = text_of(in);
+  data::Utf8Stream stream;
+  const std::string shown =
+      stream.push(text.substr(0, text.size() / 2)) + stream.push(text.substr(text.size() / 2)) + stream.finish();
+  if (!data::is_utf8(shown)) throw std::logic_error("Utf8Stream made something that is not UTF-8");
+  if (!data::is_utf8(text)) return (void)data::decode_utf8("fuzz", text);  // refuses
+  const std::u32string points = data::decode_utf8("fuzz", text);
+  if (data::encode_utf8(points) != text || shown != text) throw std::logic_error("text is not what it was");
+  if (points.empty()) return;
+  const data::Tokenizer tokenizer = data::Tokenizer::from_json(data::Tokenizer::chars(points).to_json());
+  if (tokenizer.decode(tokenizer.encode(text)) != text) throw std::logic_error("tokens are not the text");
+}
+inline void tokenizer(Input in) {
+  const data::Tokenizer t = data::Tokenizer::from_json(std::string(text_of(in)));
+  (void)t.decode(data::Token{0});
+  (void)t.to_json();
+}
+
 struct Target {
   const char* name;
   void (*read)(Input);
@@ -291,6 +327,10 @@ inline std::span<const Target> targets() {
       {"machine", machine},
       {"record", record},
       {"settings", settings},
+      {"safetensors", safetensors_file},
+      {"metrics", metrics},
+      {"training_text", training_text},
+      {"tokenizer", tokenizer},
   };
   return kTargets;
 }

@@ -2,17 +2,16 @@
 // programs read what we write and we read what they write. Files are hostile until checked: nothing is allocated that the file's
 // own size does not cover, and the header is read by a streaming parser that knows the schema.
 #pragma once
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "pyflame/io/safetensors_file.h"
 #include "pyflame/ops/ops.h"
 
 namespace pyflame {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-using Metadata = std::map<std::string, std::string>;
 
 struct SafetensorsFile {
   NamedTensors tensors;  // in the order of the header, which is the order in which save_safetensors got them

@@ -9,7 +9,9 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <random>
 
+#include "pyflame/io/checkpoint.h"
 #include "support/temp_folder.h"
 
 namespace pyflame {
@@ -232,6 +234,33 @@ TEST(Safetensors, SavingThroughALinkKeepsTheLink) {
   save_safetensors(folder / "link", {{"b", ones({1})}});
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
   EXPECT_EQ(load_safetensors(folder / "real").tensors[0].first, "b");
+}
+
+// The fuzzer has the reader of files; this is what makes tensors and a checkpoint of what it read.
+TEST(Checkpoint, DamagedInAnyByteItIsReadOrRefused) {
+  const TempFolder folder;
+  const std::string path = folder / "checkpoint";
+  save_checkpoint(path,
+                  {{{"w", ones({2, 3})}, {"flag", zeros({3}, DType::bool_)}}, {{"m", zeros({2, 3})}}, {{"step", "7"}}});
+  const std::string good = read_all(path);
+  std::mt19937 gen(1);
+  int read = 0, refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string bad = good;
+    for (unsigned n = gen() % 3 + 1; n > 0; --n) bad[gen() % bad.size()] = static_cast<char>(gen());
+    if (gen() % 8 == 0) bad.resize(gen() % bad.size());
+    write_all(path, bad);
+    try {
+      const Checkpoint c = load_checkpoint(path);
+      for (const auto& [name, t] : c.model) EXPECT_EQ(tensor_bytes(t).size(), static_cast<size_t>(t.nbytes())) << name;
+      ++read;
+    } catch (const Error& e) {
+      EXPECT_TRUE(e.kind() == ErrorKind::Value) << e.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(read, 0);
+  EXPECT_GT(refused, 100);
 }
 
 }  // namespace

@@ -1,0 +1,269 @@
+#include "pyflame/io/safetensors_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <system_error>
+
+#include "pyflame/base/error.h"
+
+namespace pyflame::safetensors {
+
+static_assert(std::endian::native == std::endian::little, "the layout is little-endian and read without swapping");
+
+std::string cite(std::string_view s) {
+  constexpr size_t kMax = 80;
+  std::string out = "'";
+  for (char c : s.substr(0, kMax)) out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  return out + (s.size() > kMax ? "…'" : "'");
+}
+
+namespace {
+
+struct Fields {
+  std::string name;
+  std::optional<DType> dtype;
+  std::optional<Dims> shape;
+  std::vector<uint64_t> offsets;
+  bool has_offsets = false;
+};
+
+// The streaming parser: anything outside the schema stops it at once, so memory stays proportional to the header.
+class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::vector<Fields> entries;
+  Metadata metadata;
+  std::string problem;
+
+  bool null() override { return bad("null"); }
+  bool boolean(bool) override { return bad("a boolean"); }
+  bool number_integer(number_integer_t v) override { return bad(fmt::format("the negative number {}", v)); }
+  bool number_float(number_float_t, const string_t& s) override { return bad("the number " + cite(s)); }
+  bool binary(binary_t&) override { return bad("binary data"); }
+  bool number_unsigned(number_unsigned_t v) override {
+    if (state_ == State::Shape) {
+      if (v > static_cast<uint64_t>(INT64_MAX)) return bad(fmt::format("the size {}", v));
+      if (entries.back().shape->size() >= kMaxDims) {
+        return set(fmt::format("{} has more than {} dimensions", cite(entries.back().name), kMaxDims));
+      }
+      entries.back().shape->push_back(static_cast<int64_t>(v));
+      return true;
+    }
+    if (state_ == State::Offsets) {
+      if (entries.back().offsets.size() >= 2) return bad("a third data offset");
+      entries.back().offsets.push_back(v);
+      return true;
+    }
+    return bad(fmt::format("the number {}", v));
+  }
+  bool string(string_t& s) override {
+    if (state_ == State::Metadata) {
+      metadata[key_] = s;
+      return true;
+    }
+    if (state_ == State::Tensor && key_ == "dtype") {
+      for (const DTypeName& n : kNames) {
+        if (n.name == s) entries.back().dtype = n.dtype;
+      }
+      if (entries.back().dtype) return true;
+      return set(
+          fmt::format("{} has a dtype that is not supported; got {}; expected one of F64, F32, F16, BF16, I64, "
+                      "I32, I16, I8, U8, BOOL",
+                      cite(entries.back().name), cite(s)));
+    }
+    return bad("the text " + cite(s));
+  }
+  bool key(string_t& k) override {
+    const bool top = state_ == State::Top;
+    if (!(top ? names_ : fields_).insert(k).second) return set("the name " + cite(k) + " occurs twice");
+    key_ = k;
+    if (top && k != kMetadataKey) {
+      entries.emplace_back();
+      entries.back().name = k;
+    }
+    if (state_ == State::Tensor && k != "dtype" && k != "shape" && k != "data_offsets") {
+      return set(cite(entries.back().name) + " has the unknown field " + cite(k));
+    }
+    return true;
+  }
+  bool start_object(std::size_t) override {
+    fields_.clear();
+    switch (state_) {
+      case State::Begin: state_ = State::Top; return true;
+      case State::Top: state_ = key_ == kMetadataKey ? State::Metadata : State::Tensor; return true;
+      default: return bad("an object");
+    }
+  }
+  bool end_object() override {
+    state_ = state_ == State::Top ? State::Done : State::Top;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (state_ != State::Tensor) return bad("an array");
+    if (key_ == "shape") {
+      state_ = State::Shape;
+      entries.back().shape.emplace();
+      return true;
+    }
+    if (key_ == "data_offsets") {
+      state_ = State::Offsets;
+      entries.back().has_offsets = true;
+      return true;
+    }
+    return bad("an array");
+  }
+  bool end_array() override {
+    state_ = State::Tensor;
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    return set(fmt::format("the header is not valid JSON at its byte {}", position));
+  }
+
+ private:
+  enum class State { Begin, Top, Metadata, Tensor, Shape, Offsets, Done };
+  bool set(std::string text) {
+    if (problem.empty()) problem = std::move(text);
+    return false;
+  }
+  bool bad(const std::string& what) {
+    return set(fmt::format("the header has {} where the format has none (after the key {})", what, cite(key_)));
+  }
+  State state_ = State::Begin;
+  std::string key_;
+  std::set<std::string> names_, fields_;
+};
+
+// Elements of the shape, or nothing when that overflows.
+std::optional<uint64_t> checked_bytes(const Dims& shape, DType dtype) {
+  uint64_t n = static_cast<uint64_t>(dtype_size(dtype));
+  for (int64_t d : shape) {
+    if (d == 0) return 0;
+  }
+  for (int64_t d : shape) {
+    if (__builtin_mul_overflow(n, static_cast<uint64_t>(d), &n) || n > static_cast<uint64_t>(INT64_MAX)) return {};
+  }
+  return n;
+}
+
+// Every tensor has its fields, its size, and the tensors tile the data section without gaps or overlaps.
+void check_entries(const std::string& path, const std::vector<Fields>& entries, uint64_t data_bytes) {
+  for (const Fields& e : entries) {
+    PF_CHECK(e.dtype && e.shape && e.has_offsets && e.offsets.size() == 2, Value,
+             "load_safetensors: '{}': {} lacks dtype, shape or two data_offsets", path, cite(e.name));
+    PF_CHECK(e.offsets[0] <= e.offsets[1] && e.offsets[1] <= data_bytes, Value,
+             "load_safetensors: '{}': the offsets of {} are out of range; got [{}, {}]; expected within {} bytes", path,
+             cite(e.name), e.offsets[0], e.offsets[1], data_bytes);
+    const std::optional<uint64_t> expected = checked_bytes(*e.shape, *e.dtype);
+    PF_CHECK(expected && *expected == e.offsets[1] - e.offsets[0], Value,
+             "load_safetensors: '{}': the size of {} does not fit; got {} bytes; expected shape {} of {}", path,
+             cite(e.name), e.offsets[1] - e.offsets[0], e.shape->str(), dtype_name(*e.dtype));
+  }
+  std::vector<size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return entries[a].offsets < entries[b].offsets; });
+  uint64_t end = 0;
+  for (size_t i : order) {
+    PF_CHECK(entries[i].offsets[0] == end, Value,
+             "load_safetensors: '{}': the data of {} {} other data; got offset {}; expected {}", path,
+             cite(entries[i].name), entries[i].offsets[0] < end ? "overlaps" : "leaves a gap after",
+             entries[i].offsets[0], end);
+    end = entries[i].offsets[1];
+  }
+  PF_CHECK(end == data_bytes, Value,
+           "load_safetensors: '{}': the tensors do not cover the file; got {} bytes of data; expected {}", path,
+           data_bytes, end);
+}
+
+}  // namespace
+
+InputFile::InputFile(const std::string& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd_ < 0) fail_errno(errno);
+  try {
+    struct stat st {};
+    if (::fstat(fd_, &st) != 0) fail_errno(errno);
+    PF_CHECK(S_ISREG(st.st_mode), OS, "load_safetensors: '{}' is {}; expected a file", path,
+             S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+    read_header(static_cast<uint64_t>(st.st_size));
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+InputFile::~InputFile() { ::close(fd_); }
+
+void InputFile::fail_errno(int error) const {
+  PF_FAIL(OS, "load_safetensors: cannot open '{}': {}", path_, std::generic_category().message(error));
+}
+
+void InputFile::read_at(void* to, uint64_t bytes, uint64_t at) const {
+  constexpr uint64_t kChunk = uint64_t{1} << 26;
+  char* p = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(fd_, p, static_cast<size_t>(std::min(bytes, kChunk)), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    PF_CHECK(n >= 0, OS, "load_safetensors: cannot read '{}': {}", path_, std::generic_category().message(errno));
+    PF_CHECK(n > 0, OS, "load_safetensors: '{}' became shorter while it was read; got {} bytes; expected {}", path_, at,
+             at + bytes);
+    p += n;
+    at += static_cast<uint64_t>(n);
+    bytes -= static_cast<uint64_t>(n);
+  }
+}
+
+void InputFile::read_header(uint64_t file_bytes) {
+  uint64_t length = 0;
+  PF_CHECK(file_bytes >= sizeof length, Value,
+           "load_safetensors: '{}' is too short to be a safetensors file; got {} bytes", path_, file_bytes);
+  read_at(&length, sizeof length, 0);
+  const uint64_t room = file_bytes - sizeof length;
+  PF_CHECK(length >= 2 && length <= std::min(room, kMaxHeader), Value,
+           "load_safetensors: '{}' is not a safetensors file; got a header of {} bytes; expected 2 to {}", path_,
+           length, std::min(room, kMaxHeader));
+  std::string header(length, '\0');
+  read_at(header.data(), length, sizeof length);
+  PF_CHECK(header[0] == '{', Value,
+           "load_safetensors: '{}' is not a safetensors file: its header does not begin with '{{'", path_);
+
+  HeaderHandler handler;
+  const bool ok = nlohmann::json::sax_parse(header, &handler);
+  PF_CHECK(ok && handler.problem.empty(), Value, "load_safetensors: '{}': {}", path_,
+           handler.problem.empty() ? "the header is not valid JSON" : handler.problem);
+  const uint64_t data_at = sizeof length + length;
+  check_entries(path_, handler.entries, file_bytes - data_at);
+
+  metadata_ = std::move(handler.metadata);
+  entries_.reserve(handler.entries.size());
+  for (Fields& e : handler.entries)
+    entries_.push_back({std::move(e.name), *e.dtype, *e.shape, data_at + e.offsets[0], data_at + e.offsets[1]});
+}
+
+std::unique_ptr<char[]> InputFile::read(const Entry& entry) const {
+  const uint64_t bytes = entry.end - entry.begin;
+  std::unique_ptr<char[]> buffer;
+  try {
+    buffer.reset(new char[bytes]);
+  } catch (const std::bad_alloc&) {
+    PF_FAIL(OutOfMemory, "load_safetensors: no memory for {}; expected {} bytes", cite(entry.name), bytes);
+  }
+  read_at(buffer.get(), bytes, entry.begin);
+  if (entry.dtype == DType::bool_) {
+    const auto* p = reinterpret_cast<const unsigned char*>(buffer.get());
+    PF_CHECK(std::all_of(p, p + bytes, [](unsigned char b) { return b <= 1; }), Value,
+             "load_safetensors: '{}': {} is BOOL but has bytes other than 0 and 1", path_, cite(entry.name));
+  }
+  return buffer;
+}
+
+}  // namespace pyflame::safetensors

@@ -1,0 +1,77 @@
+// A safetensors file as it lies on the disk: what its header says, checked, and the tensors' bytes. No part of the engine is needed for it, so that
+// it can be fuzzed by itself.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pyflame/tensor/dims.h"
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame {
+
+using Metadata = std::map<std::string, std::string>;
+
+namespace safetensors {
+
+// The limit that the format's own reader has.
+constexpr uint64_t kMaxHeader = 100'000'000;
+constexpr const char* kMetadataKey = "__metadata__";
+
+struct DTypeName {
+  DType dtype;
+  std::string_view name;
+};
+inline constexpr std::array<DTypeName, kNumDTypes> kNames = {{
+    {DType::float64, "F64"},
+    {DType::float32, "F32"},
+    {DType::float16, "F16"},
+    {DType::bfloat16, "BF16"},
+    {DType::int64, "I64"},
+    {DType::int32, "I32"},
+    {DType::int16, "I16"},
+    {DType::int8, "I8"},
+    {DType::uint8, "U8"},
+    {DType::bool_, "BOOL"},
+}};
+
+// Shortens and escapes what a message quotes from a file.
+std::string cite(std::string_view s);
+
+struct Entry {
+  std::string name;
+  DType dtype = DType::float32;
+  Dims shape;
+  uint64_t begin = 0, end = 0;  // in the file
+};
+
+class InputFile {
+ public:
+  // OSError when it cannot be read, ValueError when it is not a valid safetensors file.
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::vector<Entry>& entries() const { return entries_; }  // in the order of the header
+  const Metadata& metadata() const { return metadata_; }
+  // The bytes of one. OSError, OutOfMemory; ValueError for a boolean that is neither 0 nor 1.
+  std::unique_ptr<char[]> read(const Entry& entry) const;
+
+ private:
+  [[noreturn]] void fail_errno(int error) const;
+  void read_at(void* to, uint64_t bytes, uint64_t at) const;
+  void read_header(uint64_t file_bytes);
+
+  std::string path_;
+  int fd_ = -1;
+  std::vector<Entry> entries_;
+  Metadata metadata_;
+};
+
+}  // namespace safetensors
+}  // namespace pyflame
