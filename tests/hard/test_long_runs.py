@@ -24,7 +24,7 @@ def test_a_tiny_model():
     y = x.sum(dim=1, keepdim=True)
 
     def steps(n):
-        start = time.perf_counter()
+        start = time.thread_time()
         for i in range(n):
             loss = nn.functional.mse_loss(model(x + i / STEPS), y)
             opt.zero_grad()
@@ -35,7 +35,7 @@ def test_a_tiny_model():
             if i % 50 == 49:
                 assert loss.item() == loss.item()
         pf.synchronize()
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     part = STEPS // 10
     steps(part)
@@ -48,8 +48,8 @@ def test_a_tiny_model():
     assert after["misses"] == programs["misses"]
     assert pf.memory_stats()["allocated"] == tensors["allocated"]
     assert resident() - memory < 4 << 20, f"{(resident() - memory) / 2**20:.1f} MiB more after {9 * part} steps"
-    if SOAK:  # by the minimum: nothing else makes a run quicker than it is
-        assert min(times[5:]) < 1.2 * min(times[:4]), times
+    if SOAK:  # by the minimum, and of processor time: a busy machine stretches both less
+        assert min(times[5:]) < 1.4 * min(times[:4]), times
 
 
 def test_shapes_that_never_come_again():
