@@ -1,18 +1,21 @@
 """PyFlame against PyTorch on one GPU: `compare_torch.py --device cuda` runs this.
 
 Four processes on the same GPU take turns: PyTorch eager, torch.compile, a CUDA graph of PyTorch's whole step (small training steps only)
-and PyFlame. A turn is a fixed number of calls between two synchronisations, by the wall clock; so the host's cost counts where the GPU
-waits for it. Every workload runs warm turns first. PyTorch's settings are its fastest: fused optimizers, cudnn.benchmark, channels-last
+and PyFlame. A turn is the same number of calls for each, between two synchronisations, by the wall clock; so the host's cost counts where
+the GPU waits for it. It lasts TURN_S at least: a GPU that changes from one process to another needs 0.16 ms, which is nobody's cost.
+Every workload runs warm turns first. PyTorch's settings are its fastest: fused optimizers, cudnn.benchmark, channels-last
 where that is faster, no gradient where none is needed; float32 products without TF32 on both sides.
 
 The copy bandwidth is measured in the same run (PyTorch's own copy of 256 MiB), and streaming workloads say their share of it.
 """
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
+import traceback
 
 
 class Torch:
@@ -276,6 +279,8 @@ WORK["gpt2_124M_b16x1024_bfloat16"] = (gpt2, 3, 1.15, ("compile",), None, None)
 
 # Kernels are compiled in the background, libraries search: nothing is timed before this long after a workload's first call.
 SETTLE_S = 1.5
+# Seconds of PyTorch's turn at least.
+TURN_S = 0.025
 
 
 def worker(kind, device):
@@ -305,6 +310,7 @@ def worker(kind, device):
             print(json.dumps({"seconds": (time.perf_counter() - start) / calls, "first": first, "peak": fw.peak()}), flush=True)
         except Exception as e:  # noqa: BLE001 - said in the table, and the other columns go on
             name, step = None, None
+            traceback.print_exc()
             print(json.dumps({"error": f"{type(e).__name__}: {str(e).splitlines()[0][:200] if str(e) else ''}"}), flush=True)
 
 
@@ -345,6 +351,8 @@ def compare(name, peers, args):
             if "error" in r:
                 errors[kind] = r["error"]
                 continue
+            if turn < args.warmup and kind == "torch":
+                calls = max(calls, math.ceil(TURN_S / r["seconds"]))
             first.setdefault(kind, r["first"])
             peak[kind] = r["peak"]
             if turn >= args.warmup:
