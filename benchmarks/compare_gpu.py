@@ -4,7 +4,8 @@ Four processes on the same GPU take turns: PyTorch eager, torch.compile, a CUDA 
 and PyFlame. A turn is the same number of calls for each, between two synchronisations, by the wall clock; so the host's cost counts where
 the GPU waits for it. It lasts TURN_S at least: a GPU that changes from one process to another needs 0.16 ms, which is nobody's cost.
 Every workload runs warm turns first. PyTorch's settings are its fastest: fused optimizers, cudnn.benchmark, channels-last
-where that is faster, no gradient where none is needed; float32 products without TF32 on both sides.
+where that is faster, no gradient where none is needed; float32 products without TF32 on both sides. PyFlame's results have the same bits in
+every run, which PyTorch's gradient of attention has not; rows `_any_order` are with `pyflame.use_deterministic_algorithms(False)`.
 
 The copy bandwidth is measured in the same run (PyTorch's own copy of 256 MiB), and streaming workloads say their share of it.
 """
@@ -33,6 +34,9 @@ class Torch:
 
     def cut(self):
         pass
+
+    def deterministic(self, mode):
+        pass  # as it comes
 
     def fresh(self):
         self.m.cuda.empty_cache()
@@ -90,6 +94,9 @@ class PyFlame:
 
     def cut(self):
         self.m.cut()  # calls that could be fused with each other would say nothing about one call
+
+    def deterministic(self, mode):
+        self.m.use_deterministic_algorithms(mode)
 
     def fresh(self):
         self.m.empty_cache()
@@ -190,7 +197,7 @@ def linear_gelu(fw, m, n, k, dtype):
     return without_grad(fw, fw.function(lambda: fw.F.gelu(fw.F.linear(a, b, bias))))
 
 
-def attention(fw, b, h, t, d, backward):
+def attention(fw, b, h, t, d, backward, any_order=False):
     q, k, v, g = (fw.m.randn(b, h, t, d).to(fw.m.bfloat16) for _ in range(4))
     if not backward:
         return without_grad(fw, fw.function(lambda: fw.F.scaled_dot_product_attention(q, k, v, is_causal=True)))
@@ -198,8 +205,10 @@ def attention(fw, b, h, t, d, backward):
         x.requires_grad_()
 
     def call():
+        fw.deterministic(not any_order)
         y = fw.F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y.backward(g)
+        fw.deterministic(True)  # for the workloads that follow
         out = q.grad
         q.grad = k.grad = v.grad = None
         return out
@@ -267,6 +276,7 @@ for _d in (64, 128):
     _flop = 4 * 8 * 16 * 4096 * 4096 * _d / 2 / 1e12  # causal: half of the products
     WORK[f"attention_8x16x4096x{_d}"] = (lambda fw, d=_d: attention(fw, 8, 16, 4096, d, False), 10, 1.0, (), None, _flop)
     WORK[f"attention_8x16x4096x{_d}_backward"] = (lambda fw, d=_d: attention(fw, 8, 16, 4096, d, True), 5, 1.0, (), None, 3.5 * _flop)
+    WORK[f"attention_8x16x4096x{_d}_backward_any_order"] = (lambda fw, d=_d: attention(fw, 8, 16, 4096, d, True, True), 5, 1.0, (), None, 3.5 * _flop)
 for _c, _s, _k, _r, _t in ((3, 224, 64, 7, 2), (64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 1024, 1, 1), (512, 7, 512, 3, 1)):
     for _layout in ("channels_last", "contiguous_format"):
         for _back in (False, True):

@@ -205,6 +205,22 @@ void bind_runtime(nb::module_& m) {
       "What products of float32 on a GPU may round their inputs to. 'highest' (the default) keeps float32; 'high' "
       "allows TF32 on NVIDIA's GPUs and xf32 on gfx942, with 10 bits of fraction, and 'medium' means the same. Other "
       "GPUs, the CPU, other dtypes and convolutions do not heed it.");
+  m.def("are_deterministic_algorithms_enabled", &are_deterministic_algorithms_enabled,
+        "What use_deterministic_algorithms set; True at first.");
+  m.def(
+      "use_deterministic_algorithms",
+      [](nb::handle mode, bool) {
+        PF_CHECK(PyBool_Check(mode.ptr()), Type,
+                 "use_deterministic_algorithms: mode is not a bool; got {}; expected True or False", kind_name(mode));
+        use_deterministic_algorithms(mode.ptr() == Py_True);
+      },
+      "mode"_a.none(), nb::kw_only(), "warn_only"_a = false,
+      "True (the default, unlike PyTorch's): every op gives the same bits in every run. False: libraries on a GPU may "
+      "be "
+      "quicker and add in an order that varies between runs: cuDNN in the gradient of scaled_dot_product_attention, "
+      "cuDNN and MIOpen in convolutions; pf.explain() says 'not deterministic' where they do. It holds for what is "
+      "called afterwards, gradients included. No op is without a deterministic way, so that warn_only changes "
+      "nothing.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
   m.def(

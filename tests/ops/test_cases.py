@@ -160,7 +160,8 @@ def public_functions():
     text = re.sub(r"//.*", "", OPS_HEADER.read_text())
     names = set(re.findall(r"^(?:Tensors?|void|RngState|std::pair<Tensor, Tensor>) (\w+)\(", text, re.M))
     names |= {n for block in re.findall(r"#define PF_PUBLIC_\w+\(X\)(.*?)\n(?!\s)", text, re.S) for n in re.findall(r"X\((\w+)\)", block)}
-    return names - {"name", "set_float32_matmul_precision"}  # a setting: tests/ops/test_matmul.py
+    # Settings: tests/ops/test_matmul.py, test_deterministic.py.
+    return names - {"name", "set_float32_matmul_precision", "use_deterministic_algorithms"}
 
 
 def test_every_public_function_has_a_case():

@@ -74,6 +74,8 @@ class Executable {
   virtual void run(const RunContext& ctx) = 0;
   virtual size_t workspace() const { return 0; }
   virtual bool capturable() const { return true; }
+  // Whether it computes the same bits in every run. One that does not is made only where the op's attribute any_order allows it.
+  virtual bool repeats() const { return true; }
 };
 
 // Empty: accepted. Otherwise the reason for the refusal, for pf.explain().

@@ -50,6 +50,7 @@ std::string describe_program(const Program& p) {
   for (size_t k = 0; k < p.steps.size(); ++k) {
     const Step& s = p.steps[k];
     text += fmt::format("  step {}: {}", k, s.impl);
+    if (s.executable && !s.executable->repeats()) text += ", not deterministic";
     if (s.group.kind == GroupKind::Loop) text += fmt::format(", loop over {}", s.group.space.str());
     if (s.group.kind == GroupKind::Epilogue)
       text += fmt::format(", {} with epilogue", op_name(g.nodes[static_cast<size_t>(s.group.nodes[0])].op));

@@ -124,16 +124,18 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
            const Tensor mask0 = s.has_mask ? n.saved(5) : Tensor();
            if (grad_mode::enabled()) return grad_composed(g[0], q0, k0, v0, mask0, s);
            const Tensor out = n.saved(3), lse = n.saved(4);
+           AttentionAttrs asked = a;
+           asked.any_order = any_order(q0.device());
            std::vector<Arg> args{g[0], q0, k0, v0, out, lse};
            if (s.has_mask) args.emplace_back(mask0);
            args.emplace_back(Scalar(s.scale), DType::float64);
            args.emplace_back(Scalar(s.kv_length), DType::int64);
            if (const Tensors grads = lying_together(q0, k0, v0); !grads.empty()) {
-             emit_into(OpId::attention_grad, args, grads, a);
+             emit_into(OpId::attention_grad, args, grads, asked);
              return grads;
            }
            const OutSpec specs[] = {lying_as(q0), lying_as(k0), lying_as(v0)};
-           return emit_many(OpId::attention_grad, args, specs, a);
+           return emit_many(OpId::attention_grad, args, specs, asked);
          });
   return r[0];
 }

@@ -29,9 +29,10 @@ struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision
   PF_FIELDS("precision")
 };
+// any_order, likewise: a library on a GPU may add in an order that varies between runs (use_deterministic_algorithms).
 struct ConvAttrs {
-  int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
-  PF_FIELDS("stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,groups")
+  int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, any_order = 0;
+  PF_FIELDS("stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,groups,any_order")
 };
 struct PoolAttrs {
   int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_include_pad;
@@ -43,7 +44,8 @@ struct NormAttrs {
 };
 struct AttentionAttrs {
   int64_t causal, has_mask;  // causal: query t sees keys s <= t + (kv_length - T)
-  PF_FIELDS("causal,has_mask")
+  int64_t any_order = 0;     // of the gradient
+  PF_FIELDS("causal,has_mask,any_order")
 };
 struct TopkAttrs {
   int64_t largest;

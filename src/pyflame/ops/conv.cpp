@@ -25,10 +25,16 @@ void check_geometry(const char* op, Pair stride, Pair padding, Pair dilation) {
 Tensor conv_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, const ConvAttrs& a);
 Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Tensor& weight, const ConvAttrs& a);
 
+// A face may be recorded under another mode than the one that it is a gradient of.
+ConvAttrs as_asked(ConvAttrs a, const Tensor& x) {
+  a.any_order = any_order(x.device());
+  return a;
+}
+
 Tensor conv_op(const Tensor& x, const Tensor& w, const ConvAttrs& a) {
   const Dims shape{x.size(0), w.size(0), window_size(x.size(2), w.size(2), a.stride_h, a.pad_h, a.dilation_h),
                    window_size(x.size(3), w.size(3), a.stride_w, a.pad_w, a.dilation_w)};
-  Tensor out = emit(OpId::conv2d, {x, w}, shape, x.dtype(), a);
+  Tensor out = emit(OpId::conv2d, {x, w}, shape, x.dtype(), as_asked(a, x));
   attach("conv2d", {out}, {x, w}, {x, w}, [a](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor x0 = n.saved(0), w0 = n.saved(1);
     return {n.needs(0) ? conv_grad_input(g[0], w0, x0.shape(), a) : Tensor(),
@@ -38,7 +44,7 @@ Tensor conv_op(const Tensor& x, const Tensor& w, const ConvAttrs& a) {
 }
 
 Tensor conv_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, const ConvAttrs& a) {
-  Tensor out = emit(OpId::conv2d_grad_input, {g, w}, shape, g.dtype(), a);
+  Tensor out = emit(OpId::conv2d_grad_input, {g, w}, shape, g.dtype(), as_asked(a, g));
   attach("conv2d_grad_input", {out}, {g, w}, {g, w}, [a](GradNode& n, const Tensors& u) -> Tensors {
     const Tensor g0 = n.saved(0), w0 = n.saved(1);
     return {n.needs(0) ? conv_op(u[0], w0, a) : Tensor(), n.needs(1) ? conv_grad_weight(g0, u[0], w0, a) : Tensor()};
@@ -51,7 +57,7 @@ Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Tensor& weight, 
   const OutSpec as_weight{
       weight.shape(), g.dtype(),
       lies_channels_last(weight) ? channels_last_strides(weight.shape()) : contiguous_strides(weight.shape())};
-  Tensor out = emit(OpId::conv2d_grad_weight, {g, x}, as_weight, a);
+  Tensor out = emit(OpId::conv2d_grad_weight, {g, x}, as_weight, as_asked(a, g));
   attach("conv2d_grad_weight", {out}, {g, x}, {g, x}, [a](GradNode& n, const Tensors& u) -> Tensors {
     const Tensor g0 = n.saved(0), x0 = n.saved(1);
     return {n.needs(0) ? conv_op(x0, u[0], a) : Tensor(),

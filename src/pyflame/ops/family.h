@@ -30,6 +30,9 @@ inline Scalar zero_of(DType d) {
   return dtype_category(d) == Category::Integer ? Scalar(0) : Scalar(false);
 }
 
+// The attribute any_order of an op on this device: 1 on a GPU while deterministic algorithms are off. (deterministic.cpp)
+int64_t any_order(Device device);
+
 // int64 index tensor; int32 is cast, everything else is a TypeError.
 Tensor as_index(const char* op, const Tensor& index);
 // IndexError at the caller's line when a value lies outside [0, size) and is not `ignore`; looks only at values that are at hand (a

@@ -156,6 +156,13 @@ enum class MatmulPrecision : int64_t { highest, high, medium };
 MatmulPrecision float32_matmul_precision();
 void set_float32_matmul_precision(MatmulPrecision precision);
 
+// ---- determinism (deterministic.cpp)
+// Whether every op gives the same bits in every run, as it does at first. Without it, libraries on a GPU may be quicker and add in an
+// order that varies: cuDNN in the gradient of attention, cuDNN and MIOpen in convolutions. PyFlame's own kernels and the CPU's always give
+// the same bits. Of the process; it holds for what is called afterwards, gradients included.
+bool are_deterministic_algorithms_enabled();
+void use_deterministic_algorithms(bool mode);
+
 // ---- convolution and pooling (conv.cpp), NCHW
 struct Pair {
   int64_t h, w;

@@ -200,11 +200,16 @@ Replayer::Plan Replayer::plan(Frame& f) {
       else if (setting == "auto" && f.program.steps.size() < kFewestSteps) off("too few steps to gain anything");
     }
     if (state_ == State::Off || runs_ < kLaunchedRuns || g_programs >= kMostPrograms) return Plan::Launch;
-    for (const Step& s : f.program.steps)
+    for (const Step& s : f.program.steps) {
+      if (s.executable && !s.executable->repeats()) {
+        off(fmt::format("{} is not deterministic: a replay cannot be checked", s.impl));
+        return Plan::Launch;
+      }
       if (s.executable && !s.executable->capturable()) {
         if (runs_ > 64 * kLaunchedRuns) off(fmt::format("{} cannot be in a graph", s.impl));
         return Plan::Launch;  // it may be waiting for a compiler
       }
+    }
     learn(f.program);
     graphs_.emplace_back();
     if (!build(graphs_.back(), f)) return Plan::Launch;

@@ -178,25 +178,28 @@ TEST_F(AttentionOnGpu, FewQueriesOverManyKeys) {
   check({.queries = 1, .keys = 2000, .mask = 2, .gradient = false});
 }
 
-// Large enough for a library's entry, where there is one; it refuses the others.
+// Large enough for a library's entry, where there is one, of either mode; it refuses the others.
 TEST_F(AttentionOnGpu, WhatLibrariesTake) {
   if (gpu_.type != DeviceType::cuda) GTEST_SKIP() << "this device's libraries have no attention";
-  for (const bool causal : {false, true}) {
-    check({.heads = 4, .kv_heads = 4, .queries = 256, .keys = 256, .causal = causal});
-    check({.dtype = DType::float16,
-           .heads = 4,
-           .kv_heads = 4,
-           .queries = 260,
-           .keys = 260,
-           .dim = 72,
-           .causal = causal,
-           .turned = true});
+  for (const bool deterministic : {false, true}) {
+    use_deterministic_algorithms(deterministic);
+    for (const bool causal : {false, true}) {
+      check({.heads = 4, .kv_heads = 4, .queries = 256, .keys = 256, .causal = causal});
+      check({.dtype = DType::float16,
+             .heads = 4,
+             .kv_heads = 4,
+             .queries = 260,
+             .keys = 260,
+             .dim = 72,
+             .causal = causal,
+             .turned = true});
+    }
+    check({.queries = 256, .keys = 256, .dim = 128, .causal = true, .scale = 0.3});
+    check({.heads = 6, .kv_heads = 2, .queries = 256, .keys = 256, .causal = true, .turned = true});
+    for (const bool causal : {false, true})
+      check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .causal = causal});
+    check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .kv_length = 300});
   }
-  check({.queries = 256, .keys = 256, .dim = 128, .causal = true, .scale = 0.3});
-  check({.heads = 6, .kv_heads = 2, .queries = 256, .keys = 256, .causal = true, .turned = true});
-  for (const bool causal : {false, true})
-    check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .causal = causal});
-  check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .kv_length = 300});
 }
 
 // Scores of more than a library's plan may keep: it goes over batches or heads in parts.

@@ -37,6 +37,7 @@ enum Pointwise : int {
   kSub = 9,
   kExp = 13,
   kLog = 15,
+  kCopy = 21,
   kGreaterEqual = 303,
   kIndex = 501,
   kSelect = 601
@@ -45,7 +46,7 @@ enum Reduction : int { kSum = 0, kMax = 3 };
 constexpr int kFloat = 0, kInt32 = 4, kBoolean = 11;
 
 // Numbers of tensors: those of SdpaTensor, then what the graph needs besides, then the virtual ones.
-constexpr int64_t kScale = 20, kOne = 21, kHidden = 22, kDelta = 23, kFirstVirtual = 100;
+constexpr int64_t kScale = 20, kOne = 21, kHidden = 22, kDelta = 23, kQueriesSum = 24, kFirstVirtual = 100;
 
 // Numbers that a graph takes from the host.
 struct Values {
@@ -90,8 +91,8 @@ class Builder {
     matmul(p, v, given(SdpaTensor::out, p_.queries));
   }
 
-  // dq is a product like the others: where it is summed in memory instead, as engines would rather have it, its bits vary, though no note of
-  // the engine says so.
+  // dq is a product like the others. Where any order will do it is summed in memory by what goes over the keys, in one kernel with the rest,
+  // as engines would rather have it: its bits vary then, though no note of the engine says so.
   void backward() {
     const Tensor q = given(SdpaTensor::q, p_.queries), k = given(SdpaTensor::k, p_.keys, true),
                  v = given(SdpaTensor::v, p_.keys, true), grad = given(SdpaTensor::grad, p_.queries);
@@ -118,7 +119,11 @@ class Builder {
 
     const Tensor keys = tensor(io_, p_.keys, p_.strides[static_cast<size_t>(SdpaTensor::k)]);
     reshape(k, keys);
-    matmul(ds, keys, given(SdpaTensor::dq, p_.queries));
+    const Tensor dq = given(SdpaTensor::dq, p_.queries);
+    if (!p_.any_order) return matmul(ds, keys, dq);
+    const Tensor sum = tensor(kFloat, p_.queries, contiguous_strides(p_.queries), kQueriesSum);
+    matmul(ds, keys, sum);
+    pointwise(kCopy, sum, nullptr, dq);
   }
 
  private:
@@ -243,7 +248,7 @@ int64_t largest_divisor(int64_t n, int64_t most) {
 
 Parts parts_of(const SdpaProblem& p) {
   Parts parts{p};
-  if (!p.gradient) return parts;
+  if (!p.gradient || p.any_order) return parts;
   const int64_t batches = p.queries[0], heads = p.queries[1], groups = p.keys[1];
   const int64_t of_group = heads / groups * p.queries[2] * p.keys[2] * dtype_size(p.dtype);
   parts.fits = of_group <= kMostScores;
@@ -259,7 +264,8 @@ Parts parts_of(const SdpaProblem& p) {
 
 class Plan final : public SdpaPlan {
  public:
-  Plan(const SdpaProblem& p, const Parts& parts, const Execution& known) : problem_(p), parts_(parts) {
+  Plan(const Functions& f, const SdpaProblem& p, const Parts& parts, const Execution& known)
+      : problem_(p), parts_(parts) {
     for (int64_t i = 0; i < parts.batches * parts.heads; ++i) executions_.push_back(known.another());
     const auto last = static_cast<int64_t>(p.gradient ? SdpaTensor::dv : SdpaTensor::lse);
     for (int64_t t = 0; t <= last; ++t) take(t, nullptr);
@@ -268,22 +274,27 @@ class Plan final : public SdpaPlan {
     if (p.causal) take(kHidden, &values_.hidden);
     if (!p.gradient) return;
     take(kOne, &values_.one);
-    take(kDelta, nullptr);
     const Dims& q = parts.each.queries;
-    delta_bytes_ = (static_cast<size_t>(q[0] * q[1] * q[2]) * sizeof(float) + 255) / 256 * 256;
+    const size_t rows = static_cast<size_t>(q[0] * q[1] * q[2]) * sizeof(float);
+    make_room(kDelta, rows);
+    if (!p.any_order) return;
+    make_room(kQueriesSum, rows * static_cast<size_t>(q[3]));
+    constexpr size_t kClearsItself = 90600;
+    clears_ = f.version() < kClearsItself;
   }
-  size_t workspace() const override { return delta_bytes_ + executions_[0]->workspace(); }
+  size_t workspace() const override { return room_ + executions_[0]->workspace(); }
   void run(GpuDevice& device, const std::array<void*, kSdpaTensors>& tensors, double scale, void* workspace) override {
     if (const auto now = static_cast<float>(scale); now != values_.scale) {
       values_.scale = now;
       for (auto& e : executions_) e->forget();
     }
-    if (delta_bytes_) pointers_.back() = workspace;
-    auto* const room = static_cast<char*>(workspace) + delta_bytes_;
+    auto* const room = static_cast<char*>(workspace);
+    for (const auto& [at, offset] : rooms_) pointers_[at] = room + offset;
+    if (clears_) device.fill(pointers_.back(), 0, room_ - rooms_.back().second);
     for (size_t i = 0; i < executions_.size(); ++i) {
       for (size_t t = 0; t < tensors_; ++t)
         pointers_[t] = static_cast<char*>(tensors[t]) + offset(static_cast<SdpaTensor>(t), static_cast<int64_t>(i));
-      executions_[i]->run(device, "scaled_dot_product_attention", ids_, pointers_, room);
+      executions_[i]->run(device, "scaled_dot_product_attention", ids_, pointers_, room + room_);
     }
   }
 
@@ -302,13 +313,20 @@ class Plan final : public SdpaPlan {
     ids_.push_back(id);
     pointers_.push_back(pointer);
   }
+  void make_room(int64_t id, size_t bytes) {
+    rooms_.emplace_back(ids_.size(), room_);
+    take(id, nullptr);
+    room_ += (bytes + 255) / 256 * 256;
+  }
   SdpaProblem problem_;
   Parts parts_;
   std::vector<std::unique_ptr<Execution>> executions_;  // of the parts: each has its own pack
   Values values_;
   std::vector<int64_t> ids_;
-  std::vector<void*> pointers_;  // of tensors, then of numbers, then delta
-  size_t tensors_ = 0, delta_bytes_ = 0;
+  std::vector<void*> pointers_;                   // of tensors, then of numbers, then of rooms
+  std::vector<std::pair<size_t, size_t>> rooms_;  // pointer, offset in the workspace
+  size_t tensors_ = 0, room_ = 0;                 // bytes of the workspace before cuDNN's own
+  bool clears_ = false;                           // the sum of dq, before each run
 };
 
 std::unique_ptr<Execution> find_plan(const Functions& f, Handle handle, const SdpaProblem& p) {
@@ -317,7 +335,8 @@ std::unique_ptr<Execution> find_plan(const Functions& f, Handle handle, const Sd
   else b.forward();
   if (!b.ok()) return nullptr;
   for (const int heuristic : {kHeuristicA, kHeuristicFallback})
-    if (auto all = plans(f, handle, b.operations(), p.dtype, heuristic, 1); !all.empty()) return std::move(all[0]);
+    if (auto all = plans(f, handle, b.operations(), p.dtype, heuristic, 1, p.any_order); !all.empty())
+      return std::move(all[0]);
   return nullptr;
 }
 
@@ -331,7 +350,7 @@ std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, st
     if (why) *why = "cudnn would keep the scores in memory, and they are too many or lie badly";
     return nullptr;
   }
-  std::vector<int64_t> key{device.index(), p.gradient, p.causal, static_cast<int64_t>(p.dtype)};
+  std::vector<int64_t> key{device.index(), p.gradient, p.causal, p.any_order, static_cast<int64_t>(p.dtype)};
   for (const Dims& d : {parts.each.queries, parts.each.keys}) key.insert(key.end(), d.begin(), d.end());
   for (const Dims& s : p.strides) key.insert(key.end(), s.begin(), s.end());
   static std::mutex mutex;
@@ -342,8 +361,8 @@ std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, st
     const Handle handle = handle_of(*f, device);
     it = known->emplace(std::move(key), handle ? find_plan(*f, handle, parts.each) : nullptr).first;
   }
-  if (it->second) return std::make_unique<Plan>(p, parts, *it->second);
-  if (why) *why = "cudnn has no deterministic plan for it";
+  if (it->second) return std::make_unique<Plan>(*f, p, parts, *it->second);
+  if (why) *why = p.any_order ? "cudnn has no plan for it" : "cudnn has no deterministic plan for it";
   return nullptr;
 }
 

@@ -9,22 +9,24 @@ namespace pyflame::gpu::cudnn_graph {
 namespace {
 
 constexpr const char* kLibraries[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
-// What an engine may say of itself and we do not take: rounded operands, sums or orders that vary, and transforms, whose errors grow with
-// the largest value instead of each result's own terms.
-constexpr int kNotes = 10, kNoteMatrixUnits = 0;
-constexpr bool kRefused[kNotes] = {false, true, true, true, true, true, true, true, true, false};
+// What an engine may say of itself and we do not take: rounded operands or sums, and transforms, whose errors grow with the largest value
+// instead of each result's own terms; and, unless any order will do, an order that varies.
+constexpr int kNotes = 10, kNoteMatrixUnits = 0, kNoteAnyOrder = 4;
+constexpr bool kRefused[kNotes] = {false, true, true, true, false, true, true, true, true, false};
 
-bool keeps_promises(const Functions& f, const Owned& config, DType dtype) {
+// Whether an engine's notes can be read and we can take it; `repeats`: the same bits in every run.
+bool keeps_promises(const Functions& f, const Owned& config, DType dtype, bool any_order, bool& repeats) {
   Owned engine(f, descriptor::engine);
   Descriptor raw = engine.raw();
   int64_t count = 0;
   if (f.get(config.raw(), attribute::config_engine, type::descriptor, 1, &count, &raw) != 0) return false;
   int notes[kNotes] = {};
   if (f.get(raw, attribute::engine_note, type::numerical_note, kNotes, &count, notes) != 0) return false;
-  for (int64_t i = 0; i < count; ++i)
-    if (notes[i] < kNotes && (kRefused[notes[i]] || (notes[i] == kNoteMatrixUnits && dtype == DType::float32)))
-      return false;
-  return true;
+  const auto says = [&](int note) { return std::find(notes, notes + count, note) != notes + count; };
+  for (int note = 0; note < kNotes; ++note)
+    if (kRefused[note] && says(note)) return false;
+  repeats = !says(kNoteAnyOrder);
+  return (repeats || any_order) && !(dtype == DType::float32 && says(kNoteMatrixUnits));
 }
 
 }  // namespace
@@ -95,7 +97,7 @@ Handle handle_of(const Functions& f, GpuDevice& device) {
 }
 
 std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle, std::span<const Descriptor> operations,
-                                              DType dtype, int heuristic, int most) {
+                                              DType dtype, int heuristic, int most, bool any_order) {
   std::vector<std::unique_ptr<Execution>> all;
   Owned graph(f, descriptor::graph), heuristics(f, descriptor::heuristics);
   if (!graph.set(attribute::graph_handle, type::handle, handle)
@@ -118,14 +120,15 @@ std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle,
     return all;
   for (size_t i = 0; i < static_cast<size_t>(std::min(found, kMostConfigs)) && static_cast<int>(all.size()) < most;
        ++i) {
-    if (!keeps_promises(f, configs[i], dtype)) continue;
+    bool repeats = true;
+    if (!keeps_promises(f, configs[i], dtype, any_order, repeats)) continue;
     Owned plan(f, descriptor::plan);
     if (!plan.set(attribute::plan_handle, type::handle, handle).set(attribute::plan_config, configs[i]).finish())
       continue;
     int64_t workspace = 0, count = 0;
     if (f.get(plan.raw(), attribute::plan_workspace, type::int64, 1, &count, &workspace) != 0) continue;
     all.push_back(std::make_unique<Execution>(f, handle, std::make_shared<const Owned>(std::move(plan)),
-                                              static_cast<size_t>(workspace)));
+                                              static_cast<size_t>(workspace), repeats));
   }
   return all;
 }

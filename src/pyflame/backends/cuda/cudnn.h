@@ -90,22 +90,26 @@ class Owned {
 // A plan, and the pack for the pointers of its last run: steps repeat. Any thread, one at a time.
 class Execution {
  public:
-  Execution(const Functions& f, Handle handle, std::shared_ptr<const Owned> plan, size_t workspace)
-      : f_(f), handle_(handle), plan_(std::move(plan)), workspace_(workspace) {}
+  Execution(const Functions& f, Handle handle, std::shared_ptr<const Owned> plan, size_t workspace, bool repeats)
+      : f_(f), handle_(handle), plan_(std::move(plan)), workspace_(workspace), repeats_(repeats) {}
   size_t workspace() const { return workspace_; }
+  bool repeats() const { return repeats_; }  // by the engine's own word
   // Asynchronous, on the device's stream; `what` names the op in an error.
   void run(GpuDevice& device, const char* what, std::span<const int64_t> ids, std::span<void* const> pointers,
            void* workspace);
   // Numbers that the pack points to on the host have changed.
   void forget() { pack_.reset(); }
   // With a pack of its own.
-  std::unique_ptr<Execution> another() const { return std::make_unique<Execution>(f_, handle_, plan_, workspace_); }
+  std::unique_ptr<Execution> another() const {
+    return std::make_unique<Execution>(f_, handle_, plan_, workspace_, repeats_);
+  }
 
  private:
   const Functions& f_;
   Handle handle_;
   std::shared_ptr<const Owned> plan_;
   size_t workspace_;
+  bool repeats_;
   std::mutex mutex_;
   std::optional<Owned> pack_;
   std::vector<void*> packed_;
@@ -115,9 +119,9 @@ class Execution {
 const Functions* functions(std::string* why);
 // One for each device, for good; null where cuDNN refuses.
 Handle handle_of(const Functions& f, GpuDevice& device);
-// At most `most` plans for the operations, in the order of one heuristic's belief: deterministic, and of full precision (matrix units read
-// float32 as TF32: refused with `dtype` float32).
+// At most `most` plans for the operations, in the order of one heuristic's belief: of full precision (matrix units read float32 as TF32:
+// refused with `dtype` float32), and deterministic unless any order will do.
 std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle, std::span<const Descriptor> operations,
-                                              DType dtype, int heuristic, int most);
+                                              DType dtype, int heuristic, int most, bool any_order);
 
 }  // namespace pyflame::gpu::cudnn_graph

@@ -25,6 +25,7 @@ class Plan final : public DnnPlan {
  public:
   explicit Plan(std::unique_ptr<Execution> e) : execution_(std::move(e)) {}
   size_t workspace() const override { return execution_->workspace(); }
+  bool repeats() const override { return execution_->repeats(); }
   void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) override {
     execution_->run(device, "conv2d", kIds, tensors, workspace);
   }
@@ -73,7 +74,7 @@ class Cudnn final : public DnnLibrary {
     if (!op.finish()) return all;
     const Descriptor operations[] = {op.raw()};
     for (const int heuristic : {kHeuristicA, kHeuristicFallback}) {
-      for (auto& e : cudnn_graph::plans(f, handle, operations, p.dtype, heuristic, most))
+      for (auto& e : cudnn_graph::plans(f, handle, operations, p.dtype, heuristic, most, a.any_order != 0))
         all.push_back(std::make_unique<Plan>(std::move(e)));
       if (!all.empty()) break;
     }

@@ -347,22 +347,24 @@ Refusal plain(const Problem& p) {
   return std::nullopt;
 }
 
+template <bool any_order>
 Refusal library(const Problem& p) {
   if (Refusal no = matrix_accepts(p)) return no;
-  return sdpa_refuses(p);
+  return sdpa_refuses(p, any_order);
 }
-template <class Own>
+template <class Own, bool any_order>
 std::unique_ptr<Executable> make_library(const Problem& p) {
-  return make_sdpa(p, std::make_unique<Own>(p, false));
+  return make_sdpa(p, any_order, std::make_unique<Own>(p, false));
 }
 
 }  // namespace
 
 std::span<const Impl> attention_impls(OpId op) {
-  static const Impl forward[] = {{"gpu.sdpa", library, make_library<MatrixForward>},
+  static const Impl forward[] = {{"gpu.sdpa", library<false>, make_library<MatrixForward, false>},
                                  {"gpu.attention", matrix_accepts, make_of<MatrixForward>},
                                  {"gpu.attention_plain", plain, make_of<PlainForward>}};
-  static const Impl grad[] = {{"gpu.sdpa_grad", library, make_library<MatrixGrad>},
+  static const Impl grad[] = {{"gpu.sdpa_grad_any_order", library<true>, make_library<MatrixGrad, true>},
+                              {"gpu.sdpa_grad", library<false>, make_library<MatrixGrad, false>},
                               {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
                               {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
   switch (op) {

@@ -152,7 +152,7 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
   std::vector<int64_t> key{static_cast<int64_t>(device.rt().type), device.index(), static_cast<int64_t>(c.face),
                            static_cast<int64_t>(c.dtype)};
   for (const int64_t v : {c.attrs.stride_h, c.attrs.stride_w, c.attrs.pad_h, c.attrs.pad_w, c.attrs.dilation_h,
-                          c.attrs.dilation_w, c.attrs.groups})
+                          c.attrs.dilation_w, c.attrs.groups, c.attrs.any_order})
     key.push_back(v);
   for (const Operand* t : tensors_of(c)) {
     key.insert(key.end(), t->shape.begin(), t->shape.end());
@@ -181,6 +181,7 @@ class Dnn final : public Executable {
       turn_ = std::make_unique<Turn>(type_, static_cast<int>(dtype_size(case_.dtype)));
   }
   size_t workspace() const override { return std::max(workspace_of(case_, *choice_), own_->workspace()); }
+  bool repeats() const override { return choice_->plan->repeats(); }
   void run(const RunContext& ctx) override {
     const std::array<void*, 3> at{ctx.bindings[case_.image.index], ctx.bindings[case_.weight.index],
                                   ctx.bindings[case_.result.index]};
@@ -219,7 +220,8 @@ Refusal dnn_refuses(const Problem& p) {
       return "a tensor lies neither channels first nor channels last";
   }
   if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c))
-    return fmt::format("{} has no deterministic plan of full precision that runs", library->name());
+    return fmt::format("{} has no {}plan of full precision that runs", library->name(),
+                       c.attrs.any_order ? "" : "deterministic ");
   return std::nullopt;
 }
 

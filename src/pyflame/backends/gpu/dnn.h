@@ -19,11 +19,13 @@ struct DnnProblem {
   std::array<Dims, 3> shape, strides;
 };
 
-// One way to compute it. Deterministic, and float32 in no less than float32.
+// One way to compute it, float32 in no less than float32.
 class DnnPlan {
  public:
   virtual ~DnnPlan() = default;
   virtual size_t workspace() const = 0;
+  // The same bits in every run; false only where the problem's attribute any_order allows it.
+  virtual bool repeats() const = 0;
   // Asynchronous, on the device's stream. Pointers are aligned to 16 bytes. Any thread, one at a time.
   virtual void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) = 0;
 };

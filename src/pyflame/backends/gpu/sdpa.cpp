@@ -31,12 +31,13 @@ std::array<const Operand*, kSdpaTensors> operands(const Node& n) {
   return all;
 }
 
-SdpaProblem problem_of(const Problem& p) {
+SdpaProblem problem_of(const Problem& p, bool any_order) {
   const Node& n = p.root();
   const auto all = operands(n);
   SdpaProblem s;
   s.gradient = n.op == OpId::attention_grad;
   s.causal = n.attr<AttentionAttrs>().causal != 0;
+  s.any_order = any_order;
   s.dtype = all[0]->dtype;
   s.queries = all[0]->shape, s.keys = all[1]->shape;
   for (size_t i = 0; i < kSdpaTensors; ++i) {
@@ -73,20 +74,25 @@ Refusal refuses_operands(const Node& n) {
   return std::nullopt;
 }
 
-std::unique_ptr<SdpaPlan> plan_of(const Problem& p, std::string* why) {
-  return cudnn_sdpa(device(p.graph.device.type, p.graph.device.index), problem_of(p), why);
+std::unique_ptr<SdpaPlan> plan_of(const Problem& p, bool any_order, std::string* why) {
+  return cudnn_sdpa(device(p.graph.device.type, p.graph.device.index), problem_of(p, any_order), why);
 }
 
 class Sdpa final : public Executable {
  public:
-  Sdpa(const Problem& p, std::unique_ptr<Executable> own)
-      : node_(p.root()), type_(p.graph.device.type), plan_(plan_of(p, nullptr)), own_(std::move(own)) {
+  Sdpa(const Problem& p, bool any_order, std::unique_ptr<Executable> own)
+      : node_(p.root()),
+        type_(p.graph.device.type),
+        plan_(plan_of(p, any_order, nullptr)),
+        own_(std::move(own)),
+        repeats_(!any_order) {
     const bool gradient = node_.op == OpId::attention_grad;
     const size_t params = gradient ? 6 : 3;
     scale_ = node_.ins[params].index, length_ = node_.ins[params + 1].index;
     keys_ = operands(node_)[1]->shape[2];
   }
   size_t workspace() const override { return std::max(plan_->workspace(), own_->workspace()); }
+  bool repeats() const override { return repeats_; }
   void run(const RunContext& ctx) override {
     std::array<void*, kSdpaTensors> tensors{};
     const auto all = operands(node_);
@@ -114,21 +120,22 @@ class Sdpa final : public Executable {
   std::unique_ptr<Executable> own_;
   int32_t scale_, length_;
   int64_t keys_;
-  bool failed_ = false;
+  bool repeats_, failed_ = false;
 };
 
 }  // namespace
 
-Refusal sdpa_refuses(const Problem& p) {
+Refusal sdpa_refuses(const Problem& p, bool any_order) {
   if (p.graph.device.type != DeviceType::cuda) return "this device's libraries have no attention";
+  if (any_order && !p.root().attr<AttentionAttrs>().any_order) return "deterministic algorithms are in use";
   if (Refusal no = refuses_operands(p.root())) return no;
   std::string why;
-  if (!plan_of(p, &why)) return why;
+  if (!plan_of(p, any_order, &why)) return why;
   return std::nullopt;
 }
 
-std::unique_ptr<Executable> make_sdpa(const Problem& p, std::unique_ptr<Executable> own) {
-  return std::make_unique<Sdpa>(p, std::move(own));
+std::unique_ptr<Executable> make_sdpa(const Problem& p, bool any_order, std::unique_ptr<Executable> own) {
+  return std::make_unique<Sdpa>(p, any_order, std::move(own));
 }
 
 }  // namespace pyflame::gpu

@@ -98,7 +98,7 @@ bool describe(Described& d, const DnnProblem& p) {
             d.f.set_convolution(d.convolution, kConvolution, number(a.pad_h), number(a.pad_w), number(a.stride_h),
                                 number(a.stride_w), number(a.dilation_h), number(a.dilation_w)) == 0 &&
             d.f.set_groups(d.convolution, number(a.groups)) == 0 &&
-            d.f.set_attribute(d.convolution, kDeterministic, 1) == 0;
+            d.f.set_attribute(d.convolution, kDeterministic, a.any_order ? 0 : 1) == 0;
   for (size_t i = 0; i < 3 && ok; ++i) {
     int shape[4], strides[4];
     for (int k = 0; k < 4; ++k) {
@@ -112,9 +112,14 @@ bool describe(Described& d, const DnnProblem& p) {
 
 class Plan final : public DnnPlan {
  public:
-  Plan(Handle handle, std::shared_ptr<const Described> described, ConvFace face, const Solution& solution)
-      : handle_(handle), described_(std::move(described)), face_(static_cast<size_t>(face)), solution_(solution) {}
+  Plan(Handle handle, std::shared_ptr<const Described> described, const DnnProblem& p, const Solution& solution)
+      : handle_(handle),
+        described_(std::move(described)),
+        face_(static_cast<size_t>(p.face)),
+        solution_(solution),
+        repeats_(p.attrs.any_order == 0) {}
   size_t workspace() const override { return solution_.workspace; }
+  bool repeats() const override { return repeats_; }  // a solution does not say so itself
   void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) override {
     const auto [a, b, c] = kRoles[face_];
     device.enter();
@@ -132,6 +137,7 @@ class Plan final : public DnnPlan {
   std::shared_ptr<const Described> described_;
   size_t face_;
   Solution solution_;
+  bool repeats_;
 };
 
 class Miopen final : public DnnLibrary {
@@ -169,7 +175,7 @@ class Miopen final : public DnnLibrary {
       if (s.algorithm == kAlgorithmGemm && !multiplies) continue;
       // Transforms, whose errors grow with the largest value instead of each result's own terms.
       if (s.algorithm == kAlgorithmFft || s.algorithm == kAlgorithmWinograd) continue;
-      if (static_cast<int>(all.size()) < most) all.push_back(std::make_unique<Plan>(handle, d, p.face, s));
+      if (static_cast<int>(all.size()) < most) all.push_back(std::make_unique<Plan>(handle, d, p, s));
     }
     return all;
   }
