@@ -122,8 +122,9 @@ ROCM_ROOT ?= $(or $(ROCM_PATH),$(wildcard /opt/rocm),$(OWN_ROCM))
 rocm:  ## a real ROCm for compiling on a machine without one, in build/rocm (0.7 GB of Debian's packages)
 	@[ '$(ROCM_ROOT)' != '$(OWN_ROCM)' ] || ROCM_ROOT=$(OWN_ROCM) tools/rocm/get.sh
 
-kernel-budgets: build rocm  ## what each GPU kernel may have of registers and memory becomes what it has now; a reviewer reads the difference
-	$(PY) tools/kernel_code.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame
+kernel-budgets: build rocm  ## what each GPU kernel may have of registers and memory becomes what it has now; a reviewer reads the difference (KERNELS='softmax* norm*': these alone)
+	$(PY) tools/kernel_code.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame \
+	  $(if $(KERNELS),--only $(foreach k,$(KERNELS),'$(k)'))
 
 rocm-full: build rocm  ## every GPU kernel compiled by ROCm for every AMD architecture that is known (an hour or more; goes on where it was ended)
 	$(PY) tools/kernel_full.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame \

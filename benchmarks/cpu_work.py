@@ -119,7 +119,7 @@ def make_gpt(fw, vocab=65, n_layer=4, n_head=4, n_embd=128, block=64):
 
         def forward(self, index, caches=None, position=0):
             t = index.shape[1]
-            x = self.wte(index) + self.wpe(fw.m.arange(position, position + t))
+            x = self.wte(index) + self.wpe(fw.m.arange(position, position + t, device=index.device))
             for i, b in enumerate(self.blocks):
                 x = b(x, None if caches is None else caches[i], position)
             return self.head(self.ln_f(x))

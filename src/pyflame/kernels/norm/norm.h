@@ -26,14 +26,12 @@ PF_DEVICE T over_part(T x, T* shared) {
   return over_lanes<Op, (kPart < kWave ? kPart : kWave)>(x);
 }
 
+// The elements, or zeros.
 template <class S, int N>
 PF_DEVICE void load_wide(C<S> (&v)[N], const S* p, bool inside) {
-  if (inside) {
-    const Vec<S, N> x = load_vec<N>(p);
-    for (int j = 0; j < N; ++j) v[j] = load(&x[j]);
-  } else {
-    for (int j = 0; j < N; ++j) v[j] = 0;
-  }
+  Vec<S, N> x = {};  // a load with a value before it has its own registers, and waits for no other one
+  if (inside) x = load_vec<N>(p);
+  for (int j = 0; j < N; ++j) v[j] = load(&x[j]);
 }
 template <class S, int N>
 PF_DEVICE void store_wide(S* p, const C<S> (&v)[N]) {

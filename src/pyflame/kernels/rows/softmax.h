@@ -18,8 +18,8 @@ template <int kGroup, int kAccess, class S>
 PF_DEVICE void load_group(const S* from, int i, int n, i64 stride, C<S> rest, C<S> (&to)[kGroup]) {
 #pragma unroll
   for (int j = 0; j < kGroup; j += kAccess) {
-    Vec<S, kAccess> part;
     const bool there = i + j < n;
+    Vec<S, kAccess> part = {};  // a load with a value before it has its own registers, and waits for no other one
     if constexpr (kAccess == 1) {
       if (there) part[0] = from[(i + j) * stride];
     } else {
