@@ -157,6 +157,7 @@ emulator: $(BUILD)/build.ninja  ## the wave emulator: build/release/emulator, fo
 test-emulator: install-venv  ## the tests of the GPU backend over the wave emulator, waves of 64 and of 32
 	@rc=0; $(BUILD)/tests/support/emulator/pyflame_emulator_test --gtest_brief=1 || rc=1; \
 	PYFLAME_TEST_EMULATOR=$(EMULATOR) $(PYTEST) tests/faults || rc=1; \
+	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py || rc=1; \
 	for run in $(EMULATOR_RUNS); do \
 	  export PYFLAME_EMULATOR_ARCH=$${run%:*} PYFLAME_EMULATOR_ORDER=$${run#*:}; echo "--- $$PYFLAME_EMULATOR_ARCH, order of threads: $$PYFLAME_EMULATOR_ORDER"; \
 	  $(EMULATED) $(BUILD)/tests/cpp/pyflame_backends_test --gtest_brief=1 --gtest_filter='$(EMULATOR_TESTS)' || rc=1; \

@@ -135,7 +135,7 @@ def main():
         for label, call, flops, nbytes in GROUPS[group](args.scale):
             with pf.set_grad_enabled(group == "train"):
                 times = timed(call, args.iterations, args.warmup)
-            low, middle, high = (t * 1e3 for t in statistics.quantiles(times, n=4)) if len(times) > 1 else [times[0] * 1e3] * 3
+            low, middle, high = (t * 1e3 for t in statistics.quantiles(times, n=4, method="inclusive")) if len(times) > 1 else [times[0] * 1e3] * 3
             rate = f"{flops / middle / 1e9:9.2f}" if flops else f"{'':9}"
             print(f"{label:48} {middle:10.4f} {f'{low:.4f} {high:.4f}':>19} {rate} {f'{nbytes / middle / 1e6:8.0f}' if nbytes else ''}", flush=True)
             results.append({"group": group, "work": label, "median_ms": middle, "quartiles_ms": [low, high], "flops": flops, "bytes": nbytes})

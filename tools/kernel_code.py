@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,9 @@ class Rocm:
             self.cxx, self.path, loader, self.libraries = text.split("\n")[:4]
             if loader:  # its libraries want a newer C library than the machine's
                 self.runner = [loader, "--library-path", self.libraries]
+        if not shutil.which(self.cxx):
+            raise SystemExit(f"{root}: no compiler for AMD's GPUs; expected {self.cxx}; hint: install ROCm's llvm, or name another folder (ROCM_ROOT): "
+                             "`make rocm ROCM_ROOT=$PWD/build/rocm` puts a ROCm there")
 
     def environment(self, environment):
         """With which a program finds the libraries; it is started behind self.runner."""

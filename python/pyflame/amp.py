@@ -101,7 +101,9 @@ class GradScaler:
         with no_grad():
             for g in grads:
                 g.mul_(inverse)
-            self._unscaled[id(optimizer)] = math.isfinite(_C.total_norm(grads).item())
+            # The squares of finite gradients may overflow: only then each is looked at.
+            finite = math.isfinite(_C.total_norm(grads).item()) or all(_C.isfinite(g).all().item() for g in grads)
+            self._unscaled[id(optimizer)] = finite
 
     def step(self, optimizer, *args, **kwargs):
         """optimizer.step() when its gradients are finite (they are unscaled first unless they were); returns what it returns, or None."""

@@ -237,20 +237,28 @@ void bind_runtime(nb::module_& m) {
       "reset_peak_memory", [](nb::handle device) { reset_peak_memory(asked(device)); }, "device"_a.none() = nb::none(),
       "The peak starts from what is allocated now.");
   m.def(
-      "memory_report", [](nb::handle device) { return memory_report(asked(device)); }, "device"_a.none() = nb::none(),
-      "Where a GPU's memory is, as text: live, cached, held by others.");
-  m.def(
       "set_memory_fraction", [](double fraction, nb::handle device) { set_memory_fraction(fraction, asked(device)); },
       "fraction"_a, "device"_a.none() = nb::none(),
       "The part of a GPU's memory that PyFlame may take, above 0 and up to 1.");
   m.def("_set_tune_budget_ms", &set_tune_budget_ms);
   m.def("_set_choices_file", &set_choices_file);
   m.def("_choices_file", &choices_file);
-  m.def("_pin_ahead", [](size_t nbytes, const std::string& device) {
+  m.def("_warm_up_pinned", [](uint64_t nbytes, const std::string& device) {
     Unlocked u;
-    device_memory(parse_device(device))->pin_ahead(nbytes);
+    warm_up_pinned(nbytes, parse_device(device));
   });
-  m.def("empty_cache", &empty_cache, "Gives cached memory back to the operating system.");
+  m.def("_warm_up_memory", [](uint64_t nbytes, const std::string& device) {
+    Unlocked u;
+    warm_up_memory(nbytes, parse_device(device));
+  });
+  m.def(
+      "empty_cache",
+      [] {
+        Unlocked u;
+        cut_window();  // what was recorded and not begun holds memory that nobody sees any more
+        empty_cache();
+      },
+      "Gives cached memory back to the operating system, and a GPU's to its driver.");
   m.def(
       "set_memory_limit", [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, asked(device)); }, "bytes"_a,
       "device"_a.none() = nb::none(), "At most this many bytes; 0: no limit.");

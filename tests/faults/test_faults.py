@@ -111,8 +111,19 @@ def test_a_cache_folder_that_cannot_be_made(program):
     assert "sound" in program.run(SOUND)
 
 
-def test_a_read_only_cache_folder(program):
+def mounted(program, options):
+    """A command that starts the one behind it with another file system as the folder of the cache, and lists its files then."""
     program.cache.mkdir()
+    mount = f"mount -t tmpfs -o {options} none '{program.cache}'"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
+        return None
+    return ["unshare", "-m", "sh", "-c", f"{mount} && \"$@\" && find '{program.cache}' -type f", "sh"]
+
+
+def test_a_read_only_cache_folder(program):
+    if before := mounted(program, "ro"):  # a superuser may write wherever a file system lets him
+        assert program.run(SOUND, before=before).split() == ["sound"]
+        return
     program.cache.chmod(0o500)
     try:
         if os.access(program.cache, os.W_OK):
@@ -124,12 +135,10 @@ def test_a_read_only_cache_folder(program):
 
 
 def test_a_full_cache_folder(program):
-    program.cache.mkdir()
-    mount = f"mount -t tmpfs -o size=24k none '{program.cache}'"
-    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
+    before = mounted(program, "size=24k")
+    if not before:
         pytest.skip("no small file system can be mounted here")
-    listing = f"find '{program.cache}' -type f"
-    out = program.run(SOUND, before=["unshare", "-m", "sh", "-c", f'{mount} && "$@" && {listing}', "sh"])
+    out = program.run(SOUND, before=before)
     assert out.split() == ["sound"], "half a file was left: " + out
 
 
@@ -245,6 +254,102 @@ assert status == 0, status
 assert (x + 1).tolist() == [2, 3, 4, 5]
 """)
     assert "fork" in out and "spawn" in out
+
+
+def test_a_fork_after_devices_were_counted(program):
+    """Counting opens no device, and yet the driver does not survive the fork."""
+    out = program.run("""
+assert pf.rocm_is_available() and pf.rocm_device_count() == 1
+child = os.fork()
+if child == 0:
+    print(refused(pf.DeviceError, lambda: pf.ones(2, device='rocm').tolist()), flush=True)
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert pf.ones(2, device='rocm').tolist() == [1, 1]
+""")
+    assert "fork" in out and "spawn" in out
+
+
+def test_a_device_that_is_full_keeps_nobody_from_the_others(program):
+    program.run("""
+assert pf.rocm_device_count() == 3
+x = on_cpu.to('rocm:1')
+assert (x + 1).tolist() == [1, 2, 3, 4]  # the first that is opened
+why = refused(pf.OutOfMemoryError, lambda: on_cpu.to('rocm:0').tolist())
+assert 'opening the device' in why, why
+pf.set_device('rocm:2')
+assert (pf.ones(4) + on_cpu.to('rocm:2')).tolist() == [1, 2, 3, 4] == (x + 1).tolist()
+refused(pf.OutOfMemoryError, lambda: pf.rocm_get_device_info(0))
+""", PYFLAME_EMULATOR_DEVICES="3", PYFLAME_EMULATOR_BROKEN="0")
+
+
+def test_an_unused_device_is_not_opened(program):
+    process = program.start("""
+pf.set_device('rocm:1')
+assert (pf.ones(3) * 2).sum().item() == 6
+pf.rocm_get_device_info(1)
+""", PYFLAME_EMULATOR_DEVICES="3", PYFLAME_EMULATOR_LOG="1")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert (out + err).count("hipDevicePrimaryCtxRetain") == 1, "a context takes memory of its device"
+
+
+def test_an_integrated_device_is_never_the_first(program):
+    program.run("""
+names = [pf.rocm_get_device_info(i)['name'] for i in range(pf.rocm_device_count())]
+assert [n.endswith('(integrated)') for n in names] == [False, True, True], names
+assert pf.device_info('rocm')['name'] == names[0]
+assert (on_cpu.to('rocm') + 1).tolist() == (on_cpu.to('rocm:2') + 1).tolist() == [1, 2, 3, 4]
+""", PYFLAME_EMULATOR_DEVICES="3", PYFLAME_EMULATOR_INTEGRATED="2")
+
+
+@pytest.mark.parametrize("arch, mode, units", [("gfx942", "", 4), ("gfx1030", "", 8), ("gfx1100", "", 8), ("gfx1100", "0", 4)])
+def test_compute_units_are_those_of_the_data_sheet(program, arch, mode, units):
+    """HIP says half of them on RDNA, where it counts pairs (WGPs)."""
+    program.run(f"assert pf.rocm_get_device_info(0)['compute_units'] == {units}", PYFLAME_EMULATOR_ARCH=arch, GPU_ENABLE_WGP_MODE=mode)
+
+
+def test_memory_functions_of_an_absent_device_say_why(program, tmp_path):
+    program.libraries = tmp_path
+    program.run("""
+from pyflame.backend import rocm
+reason = pf.rocm_unavailable_reason()
+for use in (pf.memory_stats, pf.memory_report, pf.reset_peak_memory, lambda d: pf.set_memory_fraction(0.5, d), lambda d: pf.set_memory_limit(1 << 20, d)):
+    why = refused(pf.DeviceError, lambda: use('rocm'))
+    assert reason in why, why
+refused(ValueError, lambda: rocm.get_pinned_pool('cpu').warmup([1024]))
+""")
+
+
+def test_a_fraction_that_makes_no_sense_is_refused_every_time(program):
+    program.run("""
+for _ in range(2):
+    why = refused(ValueError, lambda: pf.ones(4, device='rocm').tolist())
+    assert "PYFLAME_GPU_MEMORY_FRACTION: not a valid value; got '2'" in why, why
+""", PYFLAME_GPU_MEMORY_FRACTION="2")
+
+
+def test_memory_is_warmed_up_and_given_back(program):
+    program.run("""
+from pyflame.backend import rocm
+manager = rocm.get_memory_manager()
+assert pf.ones(4, device='rocm').sum().item() == 4  # small blocks have a segment of their own
+before = manager.stats()
+assert rocm.warmup_memory_pool(1, 'small') == 68 << 20
+after = manager.stats()
+assert after['cached'] >= 68 << 20 and after['allocated'] == before['allocated'], after
+x = pf.zeros(1 << 19, device='rocm')
+assert x.sum().item() == 0 and manager.stats()['allocations'] == after['allocations']
+del x
+manager.clear_pool()
+assert manager.stats()['reserved'] <= before['reserved'], manager.report()
+rocm.warmup_memory_pool(1, 'small')
+y = pf.empty(1 << 19, device='rocm').fill_(1)
+del y  # recorded, never read: its memory is nobody's
+manager.clear_pool()
+assert manager.stats()['tensors'] == before['tensors'], manager.report()
+""")
 
 
 def test_ctrl_c_during_a_step(program):

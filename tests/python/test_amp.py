@@ -119,3 +119,14 @@ def test_unscale_before_clipping_and_saved_state():
         other.load_state_dict({"scale": 1.0})
     off = pf.amp.GradScaler(enabled=False)
     assert off.scale(3) == 3 and off.get_scale() == 1.0
+
+
+def test_large_gradients_are_finite_though_their_squares_are_not():
+    p = nn.Parameter(pf.ones(4))
+    optimizer = pf.optim.SGD([p], lr=1e-25)
+    scaler = pf.amp.GradScaler(init_scale=2.0)
+    scaler.scale((p * 1e25).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0
+    np.testing.assert_allclose(p.detach().numpy(), 0.0, atol=1e-6)

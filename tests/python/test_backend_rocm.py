@@ -54,8 +54,8 @@ def test_the_tuning_cache_is_a_file_of_ones_own(tmp_path):
         assert rocm.get_tuning_cache().path == str(tmp_path / "mine.sqlite")
         if GPU:
             cache.enable_exhaustive_search()
-            x = pf.randn(96, 48, device=GPU)
-            assert np.isfinite(pf.matmul(x, x.t()).sum().item())
+            row, columns = pf.randn(1, 512, device=GPU), pf.randn(512, 64, device=GPU)  # which kernels of our own compete for
+            assert np.isfinite(pf.matmul(row, columns).sum().item())
             pf.synchronize()
             assert (tmp_path / "mine.sqlite").exists()
     finally:
@@ -85,7 +85,7 @@ def test_memory_is_asked_for_once_and_given_back():
     assert "cached" in manager.report()
     del x
     manager.clear_pool()
-    assert manager.stats()["cached"] < 1 << 20
+    assert manager.stats()["cached"] < 4 << 20  # the segment of small blocks may be in use
 
 
 @needs_gpu

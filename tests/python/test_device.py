@@ -1,4 +1,5 @@
 """Devices, synchronisation, explain, counters: complete for the CPU, and honest about what is not there."""
+import os
 import subprocess
 import sys
 import threading
@@ -125,3 +126,17 @@ def test_exit_with_pending_work_is_clean():
     code = "import pyflame as pf, numpy as np; a = np.ones(3, np.float32); x = pf.from_numpy(a) * 2; y = pf.randn(100, 100) @ pf.randn(100, 100); b = x.numpy()"
     r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert r.returncode == 0 and r.stderr == ""
+
+
+def test_a_memory_limit_that_makes_no_sense_is_refused_every_time():
+    code = """
+import pyflame as pf
+for _ in range(2):
+    try:
+        pf.ones(4).tolist()
+    except ValueError as e:
+        print(e)
+"""
+    env = dict(os.environ, PYFLAME_MEMORY_LIMIT="abc")
+    out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert out.count("PYFLAME_MEMORY_LIMIT: not a valid value; got 'abc'") == 2, out

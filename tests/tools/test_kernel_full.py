@@ -89,3 +89,8 @@ def test_what_fails_or_spills_is_a_problem_each_time(machine, capsys, tmp_path):
         assert ("gfx906", "one") in machine.compiled
     assert machine.compiled == [("gfx906", "one")]
     assert list(json.loads((tmp_path / "notes" / "gfx906.json").read_text())) == ["two"]
+
+
+def test_a_rocm_without_a_compiler_is_said(tmp_path):
+    with pytest.raises(SystemExit, match="no compiler for AMD's GPUs; expected .*clang\\+\\+; hint: .*make rocm"):
+        kernel_code.Rocm(tmp_path)

@@ -54,7 +54,7 @@ class PinnedPool:
         sizes = [int(s) for s in sizes]
         if any(s < 0 for s in sizes):
             raise ValueError(f"warmup: a size is negative; got {sizes}; expected bytes")
-        _C._pin_ahead(sum(sizes), _device(self._name))
+        _C._warm_up_pinned(sum(sizes), _device(self._name))
 
 
 class TuningCache:
@@ -101,5 +101,5 @@ def warmup_memory_pool(batch_size, model_size="medium", device=None):
         raise ValueError(f"warmup_memory_pool: batch_size is not positive; got {batch_size}; expected at least 1")
     model, sample = _MODEL_BYTES[model_size]
     nbytes = model + sample * int(batch_size)
-    _C.empty(nbytes, dtype=_C.uint8, device=_device(device)).fill_(0)
+    _C._warm_up_memory(nbytes, _device(device))
     return nbytes

@@ -70,7 +70,6 @@ struct Allocator {
   }
 
   void read_limit() {
-    limit_read = true;
     if (!device) {
       stats.limit = static_cast<uint64_t>(env::memory_limit());
     } else if (const double fraction = env::gpu_memory_fraction(); fraction < 1) {
@@ -78,6 +77,7 @@ struct Allocator {
       device->room(&free_bytes, &total);
       set_limit(static_cast<uint64_t>(fraction * static_cast<double>(total)));
     }
+    limit_read = true;  // not before: a value that is refused is refused again
   }
   void set_limit(uint64_t bytes) {
     stats.limit = bytes;
@@ -327,7 +327,9 @@ void warm_up_memory(uint64_t bytes, Device device) {
 }
 
 void warm_up_pinned(uint64_t bytes, Device device) {
-  if (DeviceMemory* memory = device_memory(device)) memory->pin_ahead(bytes);
+  DeviceMemory* memory = device_memory(device);
+  PF_CHECK(memory, Value, "warmup: the device has no memory of its own; got {}; expected a GPU", device.str());
+  memory->pin_ahead(bytes);
 }
 
 void set_memory_fraction(double fraction, Device device) {

@@ -51,8 +51,9 @@ int device_count(DeviceType type) {
 }
 
 DeviceMemory* device_memory(Device d) {
-  const Backend* backend = has_own_memory(d.type) ? find_backend(d.type) : nullptr;
-  return backend ? backend->memory(d.index) : nullptr;
+  if (!has_own_memory(d.type)) return nullptr;
+  PF_CHECK(device_available(d.type), Device, "device: '{}' is not available; {}", d.str(), unavailable_reason(d.type));
+  return find_backend(d.type)->memory(d.index);
 }
 
 std::string unavailable_reason(DeviceType type) {

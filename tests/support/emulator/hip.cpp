@@ -87,21 +87,22 @@ EXPORT hipDeviceGet(int* device, int ordinal) {
   return kSuccess;
 }
 
-EXPORT hipDeviceGetName(char* name, int length, int) {
+EXPORT hipDeviceGetName(char* name, int length, int device) {
   ENTER
-  std::snprintf(name, static_cast<size_t>(length), "PyFlame wave emulator");
+  std::snprintf(name, static_cast<size_t>(length), "PyFlame wave emulator%s",
+                device < settings().integrated ? " (integrated)" : "");
   return kSuccess;
 }
 
-EXPORT hipDeviceGetAttribute(int* value, int attribute, int) {
+EXPORT hipDeviceGetAttribute(int* value, int attribute, int device) {
   ENTER
   switch (attribute) {
-    case 16: *value = 0; break;        // integrated
+    case 16: *value = device < settings().integrated; break;
     case 19: *value = 4 << 20; break;  // L2
     case 23: *value = major(); break;  // compute capability, major and minor
     case 56: *value = 1024; break;     // threads of a workgroup
     case 61: *value = minor(); break;
-    case 63: *value = 4; break;                                     // compute units
+    case 63: *value = 4; break;                                     // compute units; on RDNA HIP counts pairs
     case 74: *value = static_cast<int>(shared_per_group()); break;  // LDS of a workgroup
     case 87: *value = static_cast<int>(settings().wave); break;     // wave
     default: return kInvalidValue;
@@ -135,6 +136,7 @@ EXPORT hipGetDevicePropertiesR0600(void* properties, int device) {
 EXPORT hipDevicePrimaryCtxRetain(void** context, int device) {
   ENTER
   if (device < 0 || device >= settings().devices) return kInvalidDevice;
+  if (device == settings().broken) return kOutOfMemory;
   static int contexts[16];
   *context = &contexts[device];
   contexts[device] = device;

@@ -63,6 +63,9 @@ Settings read() {
     refuse("PYFLAME_EMULATOR_ARCH", s.arch, "an architecture such as gfx942 or gfx1100");
   s.wave = s.arch.rfind("gfx9", 0) == 0 ? 64 : 32;
   s.devices = static_cast<int>(number("PYFLAME_EMULATOR_DEVICES", text("PYFLAME_EMULATOR_DEVICES", "1")));
+  s.integrated = static_cast<int>(number("PYFLAME_EMULATOR_INTEGRATED", text("PYFLAME_EMULATOR_INTEGRATED", "0")));
+  if (const std::string broken = text("PYFLAME_EMULATOR_BROKEN", ""); !broken.empty())
+    s.broken = static_cast<int>(number("PYFLAME_EMULATOR_BROKEN", broken));
   const std::string order = text("PYFLAME_EMULATOR_ORDER", "ascending");
   if (order == "descending") s.order = Order::descending;
   else if (order != "ascending") s.order = Order::shuffled, s.seed = number("PYFLAME_EMULATOR_ORDER", order);

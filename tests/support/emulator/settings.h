@@ -14,6 +14,8 @@ struct Settings {
   std::string arch = "gfx942";
   unsigned wave = 64;
   int devices = 1;
+  int integrated = 0;  // the first so many are inside of the processor
+  int broken = -1;     // the one that cannot be opened
   Order order = Order::ascending;
   uint64_t seed = 0;
   size_t memory = size_t{1} << 30;

@@ -26,6 +26,13 @@ std::string arch_name(const Rt& rt, int ordinal) {
   return name.rfind("gfx", 0) == 0 ? name.substr(0, name.find(':')) : "";
 }
 
+int compute_units(const std::string& arch, int multiprocessors) {
+  const GpuArch* known = find_gpu_arch(arch);
+  const char* mode = std::getenv("GPU_ENABLE_WGP_MODE");
+  const bool pairs = known && known->has_wgp && !(mode && std::string_view(mode) == "0");
+  return pairs ? 2 * multiprocessors : multiprocessors;
+}
+
 bool has_matrix_units(const std::string& arch) {
   const GpuArch* known = find_gpu_arch(arch);
   return known ? known->matrix != MatrixKind::none : arch.starts_with("sm_");

@@ -8,6 +8,9 @@ namespace pyflame::gpu {
 
 std::string arch_name(const Rt& rt, int ordinal);  // "gfx942", "sm_90"
 
+// HIP counts pairs of compute units (WGPs) on RDNA, unless GPU_ENABLE_WGP_MODE=0; data sheets, and PyFlame, count compute units.
+int compute_units(const std::string& arch, int multiprocessors);
+
 // Matrix units for which kernels/device/mma.h has instructions.
 bool has_matrix_units(const std::string& arch);
 

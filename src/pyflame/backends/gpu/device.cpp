@@ -24,22 +24,32 @@ void watch_forks() {
   static const int once = pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
   (void)once;
 }
+void check_forked(DeviceType type, int index) {
+  PF_CHECK(!g_forked.load(std::memory_order_relaxed), Device,
+           "{}: this process was forked from one that had asked for GPUs; expected them to be asked for after the "
+           "fork; hint: multiprocessing.set_start_method('spawn'), or do not use the device before workers are started",
+           Device{type, static_cast<int8_t>(index)}.str());
+}
+
+Arch read_arch(const Rt& rt, int device) {
+  Arch a;
+  a.name = arch_name(rt, device);
+  a.wave = rt.attribute(Attribute::wave_size, device);
+  a.compute_units = compute_units(a.name, rt.attribute(Attribute::compute_units, device));
+  a.shared_bytes = rt.attribute(Attribute::shared_per_block, device);
+  a.max_threads = rt.attribute(Attribute::threads_per_block, device);
+  return a;
+}
 
 }  // namespace
 
 thread_local LaunchSink* GpuDevice::t_sink_ = nullptr;
 
-GpuDevice::GpuDevice(const Rt& rt, int index, int ordinal) : rt_(rt), index_(index) {
-  watch_forks();
-  rt_.check(rt_.device_get(&ordinal_, ordinal), "finding the device");
+GpuDevice::GpuDevice(const Rt& rt, int index, int ordinal, Arch arch)
+    : rt_(rt), index_(index), ordinal_(ordinal), arch_(std::move(arch)) {
   rt_.check(rt_.context_retain(&context_, ordinal_), "opening the device");
   enter();
   rt_.check(rt_.stream_create(&stream_, kNonBlocking), "making a stream");
-  arch_.name = arch_name(rt_, ordinal_);
-  arch_.wave = rt_.attribute(Attribute::wave_size, ordinal_);
-  arch_.compute_units = rt_.attribute(Attribute::compute_units, ordinal_);
-  arch_.shared_bytes = rt_.attribute(Attribute::shared_per_block, ordinal_);
-  arch_.max_threads = rt_.attribute(Attribute::threads_per_block, ordinal_);
   rt_.check(rt_.allocate(&fault_, sizeof(FaultReport)), "allocating memory");
   rt_.check(rt_.fill(fault_, 0, sizeof(FaultReport), stream_), "clearing memory");
   transfers_ = std::make_unique<Transfers>(*this);
@@ -48,19 +58,15 @@ GpuDevice::GpuDevice(const Rt& rt, int index, int ordinal) : rt_(rt), index_(ind
 GpuDevice::~GpuDevice() = default;
 
 void GpuDevice::enter() const {
-  thread_local const GpuDevice* current = nullptr;
-  PF_CHECK(
-      !g_forked.load(std::memory_order_relaxed), Device,
-      "{}: this process was forked from one that had opened the device; expected the device to be opened after the "
-      "fork; hint: multiprocessing.set_start_method('spawn'), or do not use the device before workers are started",
-      Device{rt_.type, static_cast<int8_t>(index_)}.str());
+  thread_local const void* current = nullptr;  // context
+  check_forked(rt_.type, index_);
   if (lost_.load(std::memory_order_acquire)) [[unlikely]] {
     std::lock_guard lock(lost_mutex_);
     fail(ErrorKind::Device, lost_why_);
   }
-  if (current == this) return;
+  if (current == context_) return;
   rt_.check(rt_.context_set(context_), "selecting the device");
-  current = this;
+  current = context_;
 }
 
 void GpuDevice::failed(Result result, const char* what) const {
@@ -248,52 +254,67 @@ DeviceInfo GpuDevice::info() const {
 
 namespace {
 
-// A GPU inside of the processor is slower and has less memory: it is never the first where there is another.
-std::vector<int> discrete_first(const Rt& rt, int count) {
-  std::vector<int> order;
-  for (const int integrated : {0, 1})
-    for (int i = 0; i < count; ++i) {
-      int device = 0;
-      if (rt.device_get(&device, i) == 0 && (rt.attribute(Attribute::integrated, device) != 0) == (integrated == 1))
-        order.push_back(i);
-    }
-  return order;
-}
+// One of the machine's, and what is known of it without a context.
+struct Slot {
+  int ordinal = 0;  // the driver's handle
+  Arch arch;
+  std::mutex mutex;
+  std::atomic<GpuDevice*> opened{nullptr};  // leaked: threads may outlive static destruction
+};
 
 struct Devices {
   std::mutex mutex;
-  std::vector<std::unique_ptr<GpuDevice>> all;
+  std::deque<Slot> all;
   std::atomic<bool> looked{false};
 };
-Devices& devices_of(DeviceType type) {
-  static auto* both = new Devices[2];
-  return both[type == DeviceType::rocm ? 0 : 1];
+
+// A GPU inside of the processor is slower and has less memory: it is never the first where there is another.
+void look(const Rt& rt, std::deque<Slot>& out) {
+  watch_forks();
+  int count = 0;
+  rt.check(rt.device_count(&count), "counting the devices");
+  for (const bool integrated : {false, true})
+    for (int i = 0; i < count; ++i) {
+      int device = 0;
+      if (rt.device_get(&device, i) != 0 || (rt.attribute(Attribute::integrated, device) != 0) != integrated) continue;
+      Slot& slot = out.emplace_back();
+      slot.ordinal = device;
+      slot.arch = read_arch(rt, device);
+    }
 }
 
-}  // namespace
-
-std::span<const std::unique_ptr<GpuDevice>> devices(DeviceType type) {
-  Devices& d = devices_of(type);
+std::deque<Slot>& slots(DeviceType type) {
+  static auto* both = new Devices[2];
+  Devices& d = both[type == DeviceType::rocm ? 0 : 1];
   if (d.looked.load(std::memory_order_acquire)) return d.all;
   std::lock_guard lock(d.mutex);
   if (d.looked) return d.all;
-  if (const Rt* rt = runtime(type)) {
-    int count = 0;
-    rt->check(rt->device_count(&count), "counting the devices");
-    std::vector<std::unique_ptr<GpuDevice>> found;
-    for (const int ordinal : discrete_first(*rt, count))
-      found.push_back(std::make_unique<GpuDevice>(*rt, static_cast<int>(found.size()), ordinal));
-    d.all = std::move(found);
-  }
+  d.all.clear();
+  if (const Rt* rt = runtime(type)) look(*rt, d.all);
   d.looked.store(true, std::memory_order_release);
   return d.all;
 }
 
-GpuDevice& device(DeviceType type, int index) {
-  const auto all = devices(type);
+Slot& slot(DeviceType type, int index) {
+  std::deque<Slot>& all = slots(type);
   PF_CHECK(index >= 0 && static_cast<size_t>(index) < all.size(), Device,
            "{}: no such device; got index {}; expected one below {}", Device{type}.str(), index, all.size());
-  return *all[static_cast<size_t>(index)];
+  return all[static_cast<size_t>(index)];
+}
+
+}  // namespace
+
+int count_devices(DeviceType type) { return static_cast<int>(slots(type).size()); }
+
+const Arch& arch_of(DeviceType type, int index) { return slot(type, index).arch; }
+
+GpuDevice& device(DeviceType type, int index) {
+  Slot& s = slot(type, index);
+  if (GpuDevice* d = s.opened.load(std::memory_order_acquire)) return *d;
+  check_forked(type, index);
+  std::lock_guard lock(s.mutex);
+  if (!s.opened) s.opened.store(new GpuDevice(*runtime(type), index, s.ordinal, s.arch), std::memory_order_release);
+  return *s.opened;
 }
 
 }  // namespace pyflame::gpu

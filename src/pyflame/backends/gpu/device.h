@@ -41,8 +41,8 @@ class Transfers;
 
 class GpuDevice final : public DeviceMemory {
  public:
-  // `ordinal`: the driver's number of it.
-  GpuDevice(const Rt& rt, int index, int ordinal);
+  // `ordinal`: the driver's handle of it.
+  GpuDevice(const Rt& rt, int index, int ordinal, Arch arch);
   ~GpuDevice() override;
   const Rt& rt() const { return rt_; }
   int index() const { return index_; }
@@ -113,8 +113,12 @@ class GpuDevice final : public DeviceMemory {
   uint64_t last_mark_ = 0, last_passed_ = 0;
 };
 
-// The devices of a type, made when first asked for; empty where there are none. Integrated ones come last.
-std::span<const std::unique_ptr<GpuDevice>> devices(DeviceType type);
+// How many devices of a type there are, integrated ones last. Looking opens none of them: a context takes hundreds of megabytes of its
+// device, and one that is full or broken must not keep the others from being used.
+int count_devices(DeviceType type);
+// Opened when first asked for. An attempt that fails is made again.
 GpuDevice& device(DeviceType type, int index);
+// Of a device that need not be open.
+const Arch& arch_of(DeviceType type, int index);
 
 }  // namespace pyflame::gpu

@@ -15,7 +15,7 @@ class GpuBackend final : public Backend {
  public:
   explicit GpuBackend(DeviceType type) : type_(type) {}
   const char* name() const override { return type_ == DeviceType::rocm ? "rocm" : "cuda"; }
-  int device_count() const override { return static_cast<int>(gpu::devices(type_).size()); }
+  int device_count() const override { return gpu::count_devices(type_); }
   std::string absence() const override {
     std::string why;
     gpu::runtime(type_, &why);

@@ -69,9 +69,8 @@ KernelTexts::~KernelTexts() { texts = outer_; }
 Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)
     : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {
   if (texts) texts->all_.push_back(whole_source(source_));
-  const auto all = devices(type);
-  if (all.empty()) return;
-  arch_ = all.front()->arch().name;  // the others of a machine are as a rule like it
+  if (count_devices(type) == 0) return;
+  arch_ = arch_of(type, 0).name;  // the others of a machine are as a rule like it
   compilation_ = compile_later(type_, arch_, source_);
 }
 

@@ -336,8 +336,8 @@ class FewVectors final : public OwnProduct {
 };
 
 bool has_units(const Problem& p) {
-  if (p.graph.device.type != DeviceType::rocm || devices(DeviceType::rocm).empty()) return true;
-  return has_matrix_units(device(DeviceType::rocm, p.graph.device.index).arch().name);
+  if (p.graph.device.type != DeviceType::rocm || count_devices(DeviceType::rocm) == 0) return true;
+  return has_matrix_units(arch_of(DeviceType::rocm, p.graph.device.index).name);
 }
 
 // --- the entries
