@@ -64,6 +64,20 @@ print(refused(pf.DeviceError, lambda: pf.ones(2, device='rocm')))
     assert "not available" in out
 
 
+def test_a_runtime_of_rocm_5(program, tmp_path):
+    """It has every function but the one that names the architecture as ROCm 6 does."""
+    name = b"hipGetDevicePropertiesR0600"
+    for file in pathlib.Path(program.libraries).glob("lib*.so*"):
+        whole = file.read_bytes()
+        assert "hip64" not in file.name or name in whole
+        (tmp_path / file.name).write_bytes(whole.replace(name, name.replace(b"R0600", b"R0000")))
+    program.libraries = tmp_path
+    program.run("""
+assert not pf.rocm_is_available()
+refused(pf.DeviceError, lambda: pf.ones(2, device='rocm'))
+""")
+
+
 @pytest.mark.parametrize("damage", ["cut", "emptied", "flipped", "foreign", "folder"])
 def test_a_damaged_cache(program, damage):
     assert "sound" in program.run(SOUND)

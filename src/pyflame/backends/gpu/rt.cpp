@@ -41,8 +41,11 @@ void load(DeviceType type, Loaded& out) {
   if (!out.rt.member) missing += (missing.empty() ? "" : ", ") + std::string(hip ? hip_name : cuda_name);
   PYFLAME_RT_FUNCTIONS(PYFLAME_RT_LOAD)
 #undef PYFLAME_RT_LOAD
+  if (hip && !find_symbol(library, kHipProperties))
+    missing += (missing.empty() ? "" : ", ") + std::string(kHipProperties);
   if (!missing.empty()) {
-    out.why = fmt::format("the {} is too old: it lacks {}", hip ? "HIP runtime" : "CUDA driver", missing);
+    out.why = fmt::format("the {} is too old: it lacks {}{}", hip ? "HIP runtime" : "CUDA driver", missing,
+                          hip ? "; install ROCm 6.0 or later" : "");
     return;
   }
   if (hip)
