@@ -34,22 +34,23 @@ CPU_ROWS = [
     ("training step, ResNet-18, 224², batch 8", "resnet18_train"),
     ("ResNet-18, inference", "resnet18_inference"),
 ]
-# (title, workload, file)
+# None: ResNet-50, which has a benchmark of its own.
 GPU_ROWS = [
-    ("training step, MLP 784-256-128-10, batch 32, Adam", "mlp_784_256_128_10_b32", "small_steps"),
-    ("training step, MLP 64-128-64-1, SiLU and LayerNorm, batch 64, Adam", "mlp_64_128_64_1_silu_ln_b64", "small_steps"),
-    ("GPT-2 124M training step, 16×1024, bfloat16", "gpt2_124M_b16x1024_bfloat16", "compare_torch"),
-    ("ResNet-50 training step, batch 64, bfloat16 ([another run](benchmarks/results/nvidia-h100-80gb/resnet50.json))", None, "resnet50"),
-    ("gelu(x·w + b) + r, 64 Mi float32", "gelu_chain_64Mi_float32", "compare_torch"),
-    ("softmax, 16384×4096 float32", "softmax_64Mi_float32", "compare_torch"),
-    ("layer_norm, 16384×4096 float32", "layer_norm_64Mi_float32", "compare_torch"),
-    ("sum of 64 Mi float32", "sum_64Mi_float32", "compare_torch"),
-    ("matmul 4096³ bfloat16 (cuBLASLt both)", "matmul_4096_bfloat16", "compare_torch"),
-    ("matmul 16×4096×4096 bfloat16", "matmul_16x4096x4096_bfloat16", "compare_torch"),
-    ("attention, causal, 8×16×4096×64 bfloat16 (cuDNN both)", "attention_8x16x4096x64", "compare_torch"),
-    ("the same, forward and backward; PyFlame in the same order of sums every time", "attention_8x16x4096x64_backward", "compare_torch"),
-    ("convolution 64×56², 64 of 3×3, batch 64, bfloat16, channels-last (cuDNN both)", "conv_64x56_64_3x3_s1", "compare_torch"),
-    ("the same, forward and backward", "conv_64x56_64_3x3_s1_backward", "compare_torch"),
+    ("training step, MLP 784-256-128-10, batch 32, Adam", "mlp_784_256_128_10_b32"),
+    ("training step, MLP 64-128-64-1, SiLU and LayerNorm, batch 64, Adam", "mlp_64_128_64_1_silu_ln_b64"),
+    ("GPT-2 124M training step, 16×1024, bfloat16", "gpt2_124M_b16x1024_bfloat16"),
+    ("ResNet-50 training step, batch 64, bfloat16 ([another run](benchmarks/results/nvidia-h100-80gb/resnet50.json))", None),
+    ("gelu(x·w + b) + r, 64 Mi float32", "gelu_chain_64Mi_float32"),
+    ("softmax, 16384×4096 float32", "softmax_64Mi_float32"),
+    ("layer_norm, 16384×4096 float32", "layer_norm_64Mi_float32"),
+    ("sum of 64 Mi float32", "sum_64Mi_float32"),
+    ("matmul 4096³ bfloat16 (cuBLASLt both)", "matmul_4096_bfloat16"),
+    ("matmul 16×4096×4096 bfloat16", "matmul_16x4096x4096_bfloat16"),
+    ("attention, causal, 8×16×4096×64 bfloat16 (cuDNN both)", "attention_8x16x4096x64"),
+    ("the same, forward and backward; PyFlame in the same order of sums every time", "attention_8x16x4096x64_backward"),
+    ("the same with `pf.use_deterministic_algorithms(False)`", "attention_8x16x4096x64_backward_any_order"),
+    ("convolution 64×56², 64 of 3×3, batch 64, bfloat16, channels-last (cuDNN both)", "conv_64x56_64_3x3_s1"),
+    ("the same, forward and backward", "conv_64x56_64_3x3_s1_backward"),
 ]
 
 
@@ -62,9 +63,9 @@ class Figures:
 
     def __init__(self):
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
-        self.gpu_file, self.gpu_small, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "small_steps"), load(GPU, "resnet50")
+        self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
-        self.cpu, self.gpu, self.small = by_name(self.cpu_file), by_name(self.gpu_file), by_name(self.gpu_small)
+        self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
         self.ns = {name: b["ns_per_op"] for name, b in self.overhead["benchmarks"].items()}
         self.steps = self.overhead["training_steps"]
 
@@ -111,15 +112,11 @@ class Figures:
         return "\n".join(lines)
 
     def gpu_table(self):
-        lines = ["| work | PyTorch | PyFlame | ratio | CUDA graph over PyFlame |", "|---|---|---|---|---|"]
-        for title, name, file in GPU_ROWS:
-            if name:
-                r = (self.small if file == "small_steps" else self.gpu)[name]
-                torch, ours, graph = r["median_ms"]["torch"], r["median_ms"]["pyflame"], r["median_ms"].get("graph")
-            else:
-                torch, ours, graph = (*(self.gpu_resnet["frameworks"][k]["step_ms"] for k in ("torch", "pyflame")), None)
-            ratio = f"{torch / ours:.1f}" if torch / ours >= 10 else f"{torch / ours:.2f}"
-            lines.append(f"| {title} | {self.gpu_ms(torch)} | {self.gpu_ms(ours)} | {ratio} | {f'{graph / ours:.2f}' if graph else ''} |")
+        lines = ["| work | PyTorch | PyFlame | ratio | torch.compile over PyFlame | CUDA graph over PyFlame |", "|---|---|---|---|---|---|"]
+        for title, name in GPU_ROWS:
+            ms = self.gpu[name]["median_ms"] if name else {k: f["step_ms"] for k, f in self.gpu_resnet["frameworks"].items()}
+            cells = [f"{ms[k] / ms['pyflame']:.{1 if ms[k] >= 10 * ms['pyflame'] else 2}f}" if k in ms else "" for k in ("torch", "compile", "graph")]
+            lines.append(f"| {title} | {self.gpu_ms(ms['torch'])} | {self.gpu_ms(ms['pyflame'])} | {' | '.join(cells)} |")
         return "\n".join(lines)
 
     def slower(self, results, write):

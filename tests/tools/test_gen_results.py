@@ -51,4 +51,4 @@ def test_a_figure_that_was_not_measured_ends_the_tool():
 def test_every_workload_of_the_tables_is_measured():
     figures = gen_results.Figures()
     assert {name for _, name in gen_results.CPU_ROWS} <= set(figures.cpu)
-    assert {name for _, name, file in gen_results.GPU_ROWS if name} <= set(figures.gpu)
+    assert {name for _, name in gen_results.GPU_ROWS if name} <= set(figures.gpu)
