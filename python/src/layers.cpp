@@ -47,6 +47,17 @@ void bind_conv(nb::module_& m) {
       "2-D cross-correlation. input [N, C, H, W], weight [O, C / groups, kH, kW], bias [O] -> [N, O, H', W'],\n"
       "H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1.");
   m.def(
+      "conv_transpose2d",
+      [](const Tensor& x, const Tensor& w, const Tensor* b, PairArg stride, PairArg padding, PairArg output_padding,
+         int64_t groups, PairArg dilation) {
+        return conv_transpose2d(x, w, or_undefined(b), stride, padding, output_padding, groups, dilation);
+      },
+      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "output_padding"_a = 0, "groups"_a = 1,
+      "dilation"_a = 1,
+      "What conv2d's gradient by its input does. input [N, C, H, W], weight [C, O / groups, kH, kW], bias [O] -> [N, "
+      "O, "
+      "H', W'],\nH' = (H - 1) stride - 2 padding + dilation (kH - 1) + output_padding + 1.");
+  m.def(
       "max_pool2d",
       [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, PairArg dilation,
          bool ceil_mode, bool return_indices) -> nb::object {

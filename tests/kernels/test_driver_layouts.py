@@ -20,13 +20,25 @@ static_assert(offsetof({theirs}, kernelParams) == offsetof({ours}, parameters));
 static_assert(offsetof({theirs}, extra) == offsetof({ours}, extra));
 """
 
+# In the order of rt.h's enumeration.
+ATTRIBUTES = {
+    "hip": ("MultiprocessorCount", "WarpSize", "MaxSharedMemoryPerBlock", "MaxThreadsPerBlock", "L2CacheSize", "ComputeCapabilityMajor", "ComputeCapabilityMinor", "Integrated"),
+    "cuda": ("MULTIPROCESSOR_COUNT", "WARP_SIZE", "MAX_SHARED_MEMORY_PER_BLOCK", "MAX_THREADS_PER_BLOCK", "L2_CACHE_SIZE", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "INTEGRATED"),
+}
+
+
+def attributes(side, prefix):
+    names = ATTRIBUTES[side]
+    return f"static_assert(std::size(kAttributeNumbers) == {len(names)});" + "".join(
+        f"static_assert(kAttributeNumbers[{i}].{side} == {prefix}{name});\n" for i, name in enumerate(names))
+
 
 def check(tmp_path, header, include, text, *flags):
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         pytest.skip("no C++ compiler")
     source = tmp_path / "layout.cpp"
-    source.write_text(f"#include <{header}>\n#include <cstddef>\n#include \"pyflame/backends/gpu/rt.h\"\nusing namespace pyflame::gpu;\n{text}")
+    source.write_text(f"#include <{header}>\n#include <cstddef>\n#include <iterator>\n#include \"pyflame/backends/gpu/rt.h\"\nusing namespace pyflame::gpu;\n{text}")
     done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{SOURCES}", "-isystem", include, *flags, source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -36,7 +48,8 @@ def test_hip(tmp_path):
     found = [p for p in (pathlib.Path(ROCM) / "usr/include", pathlib.Path(ROCM) / "include") if (p / "hip").is_dir()]
     assert found, f"no headers of HIP in {ROCM}"
     names = dict(theirs="hipKernelNodeParams", ours="HipKernelNode", function="func", grid="gridDim", block="blockDim")
-    check(tmp_path, "hip/hip_runtime_api.h", str(found[0]), FIELDS.format(**names) + """
+    check(tmp_path, "hip/hip_runtime_api.h", str(found[0]), FIELDS.format(**names) + attributes("hip", "hipDeviceAttribute") + """
+static_assert(offsetof(hipDeviceProp_t, gcnArchName) == kHipPropertiesNameAt && sizeof(hipDeviceProp_t::gcnArchName) == kHipPropertiesNameBytes);
 static_assert(hipHostMallocPortable == kPortable && hipEventDisableTiming == kNoTiming);
 static_assert(hipStreamCaptureModeRelaxed == kCaptureRelaxed);
 static_assert(hipErrorNotReady == kNotReady && hipErrorOutOfMemory == kOutOfMemory);
@@ -46,7 +59,7 @@ static_assert(hipErrorNotReady == kNotReady && hipErrorOutOfMemory == kOutOfMemo
 @pytest.mark.skipif(not CUDA, reason="CUDA_HOME is not set: no headers of CUDA")
 def test_cuda(tmp_path):
     names = dict(theirs="CUDA_KERNEL_NODE_PARAMS", ours="CudaKernelNode", function="func", grid="gridDimX", block="blockDimX")
-    check(tmp_path, "cuda.h", f"{CUDA}/include", FIELDS.format(**names) + """
+    check(tmp_path, "cuda.h", f"{CUDA}/include", FIELDS.format(**names) + attributes("cuda", "CU_DEVICE_ATTRIBUTE_") + """
 static_assert(CU_MEMHOSTALLOC_PORTABLE == kPortable && CU_EVENT_DISABLE_TIMING == kNoTiming);
 static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == kCaptureRelaxed);
 static_assert(CUDA_ERROR_NOT_READY == kNotReady && CUDA_ERROR_OUT_OF_MEMORY == kOutOfMemory);

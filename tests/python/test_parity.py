@@ -33,6 +33,7 @@ LAYERS = {
     "linear": lambda: nn.Linear(5, 7),
     "linear_without_bias": lambda: nn.Linear(5, 7, bias=False),
     "conv2d": lambda: nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), groups=2),
+    "conv_transpose2d": lambda: nn.ConvTranspose2d(4, 6, (3, 2), stride=2, padding=(1, 0), output_padding=(1, 0), groups=2),
     "conv1d": lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2),
     "adaptive_avg_pool2d": lambda: nn.AdaptiveAvgPool2d((2, 3)),
     "batch_norm2d": lambda: nn.BatchNorm2d(4),

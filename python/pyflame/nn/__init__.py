@@ -24,6 +24,7 @@ from .convolution import (  # noqa: F401
     AvgPool2d,
     Conv1d,
     Conv2d,
+    ConvTranspose2d,
     MaxPool1d,
     MaxPool2d,
 )

@@ -21,7 +21,7 @@ class _Conv(Module):
         name = type(self).__name__
         _integers(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"{name}: groups must divide the channels; got in_channels {in_channels}, out_channels {out_channels}, groups {groups}")
+            raise ValueError(f"{name}: groups must divide the channels; got {in_channels} and {out_channels} channels, groups {groups}")
         if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
             raise ValueError(f"{name}: no such padding_mode; got '{padding_mode}'; expected 'zeros', 'reflect', 'replicate' or 'circular'")
         self.padding_mode = padding_mode
@@ -87,6 +87,29 @@ class Conv2d(_Conv):
     def forward(self, input):
         input, padding = self._padded(input)
         return _C.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class ConvTranspose2d(_Conv):
+    """What a Conv2d's gradient by its input does: [N, in_channels, H, W] -> [N, out_channels, H', W']. The weight is
+    [in_channels, out_channels / groups, kH, kW]."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1,
+                 padding_mode="zeros", device=None, dtype=None):
+        if padding_mode != "zeros":
+            raise ValueError(f"ConvTranspose2d: no such padding_mode; got '{padding_mode}'; expected 'zeros'")
+        super().__init__(_pair, out_channels, in_channels, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.output_padding = _pair(output_padding, "output_padding")
+        if bias:
+            self.bias = Parameter(_C.empty(out_channels, dtype=dtype, device=device))
+            init._fan_in_uniform_(self.bias, _fan_in(self.weight))
+
+    def forward(self, input):
+        return _C.conv_transpose2d(input, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+
+    def extra_repr(self):
+        s = super().extra_repr()
+        return s + f", output_padding={self.output_padding}" if any(self.output_padding) else s
 
 
 class _Pool(Module):

@@ -5,6 +5,7 @@ from .._C import (  # noqa: F401
     batch_norm,
     binary_cross_entropy_with_logits,
     conv2d,
+    conv_transpose2d,
     cross_entropy,
     dropout,
     embedding,

@@ -20,6 +20,16 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Pair kernel, Pair stri
   if (with_bias) bias = init::fan_in_bias(weight.shape(), out_channels);
 }
 
+ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, Pair stride_, Pair padding_,
+                                 Pair output_padding_, int64_t groups_, bool with_bias, Pair dilation_)
+    : stride(stride_), padding(padding_), output_padding(output_padding_), dilation(dilation_), groups(groups_) {
+  PF_CHECK(groups > 0 && in_channels % groups == 0 && out_channels % groups == 0, Value,
+           "ConvTranspose2d: groups must divide the channels; got in {}, out {}, groups {}", in_channels, out_channels,
+           groups);
+  weight = init::kaiming_uniform({in_channels, out_channels / groups, kernel.h, kernel.w});
+  if (with_bias) bias = init::fan_in_bias(weight.shape(), out_channels);
+}
+
 Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel, int64_t stride_, int64_t padding_,
                int64_t dilation_, int64_t groups_, bool with_bias)
     : stride(stride_), padding(padding_), dilation(dilation_), groups(groups_) {

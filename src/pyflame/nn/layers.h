@@ -39,6 +39,23 @@ struct Conv2d {
   }
 };
 
+struct ConvTranspose2d {
+  Tensor weight;  // [in, out / groups, kh, kw]
+  Tensor bias;
+  Pair stride, padding, output_padding, dilation;
+  int64_t groups;
+  ConvTranspose2d(int64_t in_channels, int64_t out_channels, Pair kernel, Pair stride_ = 1, Pair padding_ = 0,
+                  Pair output_padding_ = 0, int64_t groups_ = 1, bool with_bias = true, Pair dilation_ = 1);
+  Tensor operator()(const Tensor& x) const {
+    return conv_transpose2d(x, weight, bias, stride, padding, output_padding, groups, dilation);
+  }
+  template <class V>
+  void visit(V& v) {
+    v.parameter("weight", weight);
+    v.parameter("bias", bias);
+  }
+};
+
 struct Conv1d {
   Tensor weight;  // [out, in / groups, k]
   Tensor bias;

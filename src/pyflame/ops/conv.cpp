@@ -178,6 +178,55 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
   return x.dim() == 3 ? squeeze(out, 0) : out;
 }
 
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair stride, Pair padding,
+                        Pair output_padding, int64_t groups, Pair dilation) {
+  if (autocast::active(x)) {
+    const autocast::Off off;
+    return conv_transpose2d(autocast::lower(x), autocast::lower(weight), autocast::lower(bias), stride, padding,
+                            output_padding, groups, dilation);
+  }
+  constexpr const char* kOp = "conv_transpose2d";
+  check_same_device(kOp, {x, weight});
+  PF_CHECK((x.dim() == 4 || x.dim() == 3) && weight.dim() == 4, Value,
+           "{}: wrong rank; got input {} and weight {}; expected input (N, C, H, W) or (C, H, W) and weight "
+           "(C, O / groups, KH, KW)",
+           kOp, x.shape().str(), weight.shape().str());
+  check_same_dtype(kOp, x, weight);
+  check_float(kOp, x);
+  check_geometry(kOp, stride, padding, dilation);
+  PF_CHECK(groups > 0 && weight.size(0) % groups == 0, Value,
+           "{}: groups does not divide the input channels; got groups {} and weight {}; expected {} % groups == 0", kOp,
+           groups, weight.shape().str(), weight.size(0));
+  PF_CHECK(x.size(-3) == weight.size(0), Value,
+           "{}: input channels do not fit the weight; got input {} and weight {}; expected {} channels", kOp,
+           x.shape().str(), weight.shape().str(), weight.size(0));
+  // Beyond that, conv2d of the result would have more windows than the input has elements.
+  PF_CHECK(output_padding.h >= 0 && output_padding.h < stride.h && output_padding.w >= 0 && output_padding.w < stride.w,
+           Value,
+           "{}: wrong output_padding; got ({}, {}) with stride ({}, {}); expected 0 or more and less than stride", kOp,
+           output_padding.h, output_padding.w, stride.h, stride.w);
+  const int64_t out_channels = weight.size(1) * groups;
+  const auto size = [](int64_t in, int64_t kernel, int64_t s, int64_t pad, int64_t more, int64_t d) {
+    return (in - 1) * s - 2 * pad + d * (kernel - 1) + more + 1;
+  };
+  const int64_t h = size(x.size(-2), weight.size(2), stride.h, padding.h, output_padding.h, dilation.h);
+  const int64_t w = size(x.size(-1), weight.size(3), stride.w, padding.w, output_padding.w, dilation.w);
+  PF_CHECK(weight.size(2) > 0 && weight.size(3) > 0 && h > 0 && w > 0, Value,
+           "{}: the result would be empty; got input {}, weight {} and padding ({}, {}); expected at least 1 x 1", kOp,
+           x.shape().str(), weight.shape().str(), padding.h, padding.w);
+  if (bias) {
+    check_same_device(kOp, {x, bias});
+    check_same_dtype(kOp, x, bias);
+    PF_CHECK(bias.dim() == 1 && bias.size(0) == out_channels, Value,
+             "{}: the bias does not fit; got {}; expected ({},)", kOp, bias.shape().str(), out_channels);
+  }
+  const Tensor in = x.dim() == 3 ? unsqueeze(x, 0) : x;
+  const ConvAttrs a{stride.h, stride.w, padding.h, padding.w, dilation.h, dilation.w, groups};
+  Tensor out = conv_grad_input(in, weight, {in.size(0), out_channels, h, w}, a);
+  if (bias) out = add(out, view(bias, {1, out_channels, 1, 1}));
+  return x.dim() == 3 ? squeeze(out, 0) : out;
+}
+
 std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride,
                                                   Pair padding, Pair dilation) {
   const Pair step = stride.value_or(kernel);

@@ -171,6 +171,10 @@ struct Pair {
 };
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
               Pair dilation = 1, int64_t groups = 1);
+// conv2d's gradient by its input, of an output x: weight [C, O / groups, KH, KW] turns [N, C, H, W] into [N, O, H', W'],
+// H' = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = 1,
+                        Pair padding = 0, Pair output_padding = 0, int64_t groups = 1, Pair dilation = 1);
 Tensor max_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0, Pair dilation = 1);
 std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride = {},
                                                   Pair padding = 0, Pair dilation = 1);

@@ -72,6 +72,7 @@ void dump_layers(Dump& d) {
   d.add("linear", rows, [] { return Linear(5, 7); });
   d.add("linear_without_bias", rows, [] { return Linear(5, 7, false); });
   d.add("conv2d", image, [] { return Conv2d(4, 6, Pair(3, 2), Pair(2, 1), Pair(1, 0), 1, 2); });
+  d.add("conv_transpose2d", image, [] { return ConvTranspose2d(4, 6, Pair(3, 2), 2, Pair(1, 0), Pair(1, 0), 2); });
   d.add("conv1d", sequence, [] { return Conv1d(4, 6, 3, 2, 1, 1, 2); });
   d.add("adaptive_avg_pool2d", image, [] { return AdaptiveAvgPool2d({2, 3}); });
   d.add("batch_norm2d", image, [] { return BatchNorm2d(4); });

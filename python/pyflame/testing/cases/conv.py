@@ -32,6 +32,20 @@ def conv2d(x, w, b=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=
     return y if b is None else y + b[:, None, None]
 
 
+def conv_transpose2d(x, w, b=None, stride=(1, 1), padding=(0, 0), output_padding=(0, 0), groups=1, dilation=(1, 1)):
+    """Each element of x adds its multiple of the weight to the result."""
+    n, c, h, wide = x.shape
+    (sh, sw), (ph, pw), (dh, dw), (kh, kw) = stride, padding, dilation, w.shape[2:]
+    y = np.zeros((n, w.shape[1] * groups, (h - 1) * sh + dh * (kh - 1) + output_padding[0] + 1, (wide - 1) * sw + dw * (kw - 1) + output_padding[1] + 1))
+    parts, each = y.reshape(n, groups, w.shape[1], *y.shape[2:]), c // groups
+    for i in range(kh):
+        for j in range(kw):
+            parts[..., i * dh : i * dh + (h - 1) * sh + 1 : sh, j * dw : j * dw + (wide - 1) * sw + 1 : sw] += np.einsum(
+                "ngchw,gco->ngohw", x.reshape(n, groups, each, h, wide), w[:, :, i, j].reshape(groups, each, w.shape[1]))
+    y = y[:, :, ph : y.shape[2] - ph, pw : y.shape[3] - pw]
+    return y if b is None else y + b[:, None, None]
+
+
 def max_pool2d(x, kernel, stride, padding=(0, 0), dilation=(1, 1)):
     v = _windows(_pad(x, padding, -np.inf), kernel, stride, dilation)
     return v.max(axis=(4, 5))
@@ -151,6 +165,17 @@ def _one_row(dtype):
                    magnitude=lambda x, w, b, k=kw: conv1d(np.abs(x), np.abs(w), np.abs(b), **k))
 
 
+def _transposed(dtype):
+    both = lambda v: v if isinstance(v, tuple) else (v, v)  # noqa: E731
+    for i, (s, t, kw) in enumerate((((2, 3, 4, 5), (3, 4, 3, 3), {}), ((2, 4, 4, 3), (4, 3, 3, 2), {"stride": 2, "padding": (1, 0), "output_padding": (1, 0), "groups": 2}),
+                                    ((1, 4, 5, 4), (4, 1, 2, 2), {"stride": 2, "groups": 4}), ((1, 2, 3, 4), (2, 3, 3, 2), {"dilation": (2, 1), "padding": 1}))):
+        settings = {k: v if k == "groups" else both(v) for k, v in kw.items()}
+        out = t[1] * kw.get("groups", 1)
+        yield Case(f"conv_transpose2d-{dtype}-{i}", ("conv_transpose2d",), ("conv2d_grad_input", "conv2d", "conv2d_grad_weight"), (Spec(s, dtype), Spec(t, dtype), Spec((out,), dtype)),
+                   lambda pf, x, w, b, k=kw: pf.conv_transpose2d(x, w, b, **k), lambda x, w, b, k=settings: conv_transpose2d(x, w, b, **k), grad=(0, 1, 2), c=3, length=s[1] * t[2] * t[3] + 1, composed=True,
+                   fused_exact=False, magnitude=lambda x, w, b, k=settings: conv_transpose2d(np.abs(x), np.abs(w), np.abs(b), **k))
+
+
 def _adaptive(dtype):
     for s, out in (((2, 3, 8, 6), (4, 3)), ((2, 3, 7, 7), (1, 1)), ((2, 3, 7, 10), (3, 4)), ((3, 5, 4), (5, 3)), ((1, 2, 3, 2), (5, 4)), ((1, 1, 1, 1), (2, 1)), ((2, 2, 9, 4), (2, 4))):
         yield Case(f"adaptive_avg_pool2d-{dtype}-{'x'.join(map(str, (*s, *out)))}", ("adaptive_avg_pool2d",), ("avg_pool2d", "index_select"), (Spec(s, dtype),),
@@ -174,4 +199,4 @@ def _pools(dtype):
 
 
 def cases():
-    return [case for dtype in FLOATS for make in (_convolutions, _blocks, _one_row, _adaptive, _pools) for case in make(dtype)]
+    return [case for dtype in FLOATS for make in (_convolutions, _blocks, _one_row, _transposed, _adaptive, _pools) for case in make(dtype)]

@@ -118,12 +118,7 @@ bool is_fatal(Result result) {
 }
 
 int Rt::attribute(Attribute which, int device) const {
-  // hipDeviceAttribute_t (ROCm 6 and 7) and CUdevice_attribute.
-  struct Numbers {
-    int hip, cuda;
-  };
-  constexpr Numbers kNumbers[] = {{63, 16}, {87, 10}, {74, 8}, {56, 1}, {19, 38}, {23, 75}, {61, 76}, {16, 18}};
-  const Numbers n = kNumbers[static_cast<size_t>(which)];
+  const AttributeNumbers n = kAttributeNumbers[static_cast<size_t>(which)];
   int value = 0;
   return device_attribute(&value, type == DeviceType::rocm ? n.hip : n.cuda, device) == 0 ? value : 0;
 }

@@ -115,6 +115,12 @@ enum class Attribute {
   integrated
 };
 
+struct AttributeNumbers {  // hipDeviceAttribute_t (ROCm 6 and 7) and CUdevice_attribute
+  int hip, cuda;
+};
+constexpr AttributeNumbers kAttributeNumbers[] = {{63, 16}, {87, 10}, {74, 8},  {56, 1},
+                                                  {19, 38}, {23, 75}, {61, 76}, {16, 18}};
+
 struct Rt {
   DeviceType type = DeviceType::cuda;
   void* library = nullptr;  // for what only one side has
