@@ -14,7 +14,7 @@ from . import _C
 
 
 class autocast:
-    """Inside: matmul, bmm, linear, conv2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,
+    """Inside: matmul, bmm, linear, conv2d, conv_transpose2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,
     layer_norm, rms_norm, the losses, sum, prod, exp, expm1, log, log1p, pow, rsqrt and reciprocal take half inputs in float32; every
     other op runs in its inputs' promoted dtype. Parameters stay float32, and so do their gradients. Forward passes belong inside,
     backward() outside. Of this thread.
