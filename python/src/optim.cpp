@@ -10,8 +10,9 @@ namespace pyflame::python {
 
 namespace {
 
-// Parameters of a group that one update serves: they are equal in dtype and in `count`, what the optimizer counts.
+// Parameters of a group that one update serves: they are equal in device, dtype and in `count`, what the optimizer counts.
 struct Bucket {
+  Device device;
   DType dtype;
   int64_t count;
   Tensors params, grads;
@@ -33,10 +34,11 @@ std::vector<Bucket> buckets_of(nb::handle params, nb::handle state, CountOf coun
     nb::object known = nb::borrow(PyDict_GetItemWithError(state.ptr(), name.ptr()));
     if (!known && PyErr_Occurred()) throw nb::python_error();
     const int64_t count = count_of(known);
-    auto same = std::find_if(all.begin(), all.end(),
-                             [&](const Bucket& b) { return b.dtype == p->dtype() && b.count == count; });
+    auto same = std::find_if(all.begin(), all.end(), [&](const Bucket& b) {
+      return b.device == p->device() && b.dtype == p->dtype() && b.count == count;
+    });
     if (same == all.end()) {
-      same = all.insert(same, Bucket{p->dtype(), count, {}, {}, {}, {}});
+      same = all.insert(same, Bucket{p->device(), p->dtype(), count, {}, {}, {}, {}});
       same->params.reserve(n), same->grads.reserve(n), same->names.reserve(n), same->states.reserve(n);
     }
     same->params.push_back(*p);

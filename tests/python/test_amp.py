@@ -130,3 +130,28 @@ def test_large_gradients_are_finite_though_their_squares_are_not():
     scaler.update()
     assert scaler.get_scale() == 2.0
     np.testing.assert_allclose(p.detach().numpy(), 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [pf.optim.SGD, lambda params, lr: pf.optim.SGD(params, lr=lr, momentum=0.9), pf.optim.Adam, pf.optim.AdamW])
+def test_a_model_on_two_devices(make):
+    """The reference device stands for a second GPU: the updates, the norm and the scaler are those of the same model on one."""
+    results = []
+    for second in ("cpu", "reference"):
+        pf.manual_seed(1)
+        layers = [nn.Linear(4, 3), nn.Linear(3, 2).to(second)]
+        params = [p for layer in layers for p in layer.parameters()]
+        optimizer, scaler = make(params, lr=0.1), pf.amp.GradScaler(init_scale=8.0)
+        norms = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(layers[1](layers[0](pf.ones(5, 4)).relu().to(second)).square().mean()).backward()
+            scaler.unscale_(optimizer)
+            norm = nn.utils.clip_grad_norm_(params, 0.05)
+            assert str(norm.device) == "cpu"
+            norms.append(norm.item())
+            scaler.step(optimizer)
+            scaler.update()
+        results.append([norms, *(p.detach().to("cpu").numpy() for p in params)])
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+    assert max(results[0][0]) > 0.05

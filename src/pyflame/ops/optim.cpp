@@ -1,6 +1,7 @@
 // One recorded op updates all parameters of a group: the whole optimizer step is a handful of nodes whatever the model's size,
 // and everything that changes from step to step is a param, so that a schedule never makes a new program. No step reads a value
 // back: clipping scales by a factor that stays on the device.
+#include <algorithm>
 #include <cmath>
 
 #include "pyflame/ops/family.h"
@@ -56,6 +57,28 @@ Tensor total_norm_op(const char* op, const Tensors& xs) {
   return sqrt(detail::emit(OpId::sum_squares, {}, ins, out, nullptr));
 }
 
+// A model may lie on several devices: the tensors of each, in the order in which the devices are met.
+std::vector<Tensors> by_device(const Tensors& xs) {
+  std::vector<Tensors> all;
+  for (const Tensor& x : xs) {
+    auto same = std::find_if(all.begin(), all.end(), [&](const Tensors& of) { return of[0].device() == x.device(); });
+    if (same == all.end()) same = all.insert(same, Tensors{});
+    same->push_back(x);
+  }
+  return all;
+}
+
+// On the first one's device.
+Tensor norm_of_all(const char* op, const std::vector<Tensors>& parts) {
+  if (parts.size() < 2) return total_norm_op(op, parts.empty() ? Tensors{} : parts[0]);
+  Tensor squares;
+  for (const Tensors& part : parts) {
+    const Tensor norm = to_device(total_norm_op(op, part), parts[0][0].device());
+    squares = squares ? add(squares, mul(norm, norm)) : mul(norm, norm);
+  }
+  return sqrt(squares);
+}
+
 }  // namespace
 
 // Without momentum the buffers may be left out (an empty list): the op then has the roles p, grad -> p.
@@ -109,7 +132,9 @@ void adam_step(const Tensors& params, const Tensors& grads, const Tensors& exp_a
 
 Tensor total_norm(const Tensors& xs) {
   const grad_mode::Guard no_grad(false, grad_mode::inference());
-  return total_norm_op("total_norm", xs);
+  for (size_t i = 0; i < xs.size(); ++i)
+    PF_CHECK(xs[i], Value, "total_norm: parameter {} is undefined; got nothing; expected a tensor", i);
+  return norm_of_all("total_norm", by_device(xs));
 }
 
 Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
@@ -119,13 +144,17 @@ Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
     PF_CHECK(p, Value, "clip_grad_norm_: a parameter is undefined; got nothing; expected a tensor");
     if (Tensor g = p.grad()) grads.push_back(g);
   }
-  const Tensor norm = total_norm_op("clip_grad_norm_", grads);
+  const std::vector<Tensors> parts = by_device(grads);
+  const Tensor norm = norm_of_all("clip_grad_norm_", parts);
   if (grads.empty()) return norm;
   const Tensor factor = minimum(div(max_norm, add(norm, 1e-6)), 1.0);
-  Args ins;
-  append(ins, grads);
-  ins.emplace_back(factor);
-  emit_into(OpId::scale_all, ins, grads, NoAttrs{});
+  for (const Tensors& part : parts) {
+    const Tensor here = to_device(factor, part[0].device());
+    Args ins;
+    append(ins, part);
+    ins.emplace_back(here);
+    emit_into(OpId::scale_all, ins, part, NoAttrs{});
+  }
   return norm;
 }
 
