@@ -50,7 +50,8 @@ class PinnedPool:
         self._name = device
 
     def warmup(self, sizes):
-        """Pins memory now for copies of these many bytes (a list of numbers) that are on their way at the same time."""
+        """Pins memory now for copies of these many bytes (a list of numbers) that are on their way at the same time: 256 MiB at most, as more
+        never is."""
         sizes = [int(s) for s in sizes]
         if any(s < 0 for s in sizes):
             raise ValueError(f"warmup: a size is negative; got {sizes}; expected bytes")
