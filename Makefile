@@ -76,7 +76,8 @@ format:  ## clang-format on all C++ sources
 
 TIDY_FILES ?= $(shell git ls-files '*.cpp' | grep -E '^(src|cli)/')
 tidy: $(BUILD)/build.ninja  ## clang-tidy on TIDY_FILES (default: all; slow)
-	clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p $(BUILD) $(TIDY_FILES)
+	@printf '%s\n' $(TIDY_FILES) | xargs -P $$(nproc) -I FILE bash -c \
+	  'said=$$(clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p $(BUILD) FILE 2>&1); rc=$$?; printf "%s: %s\n" FILE "$$said"; exit $$rc'
 
 asan: $(STAMP)/bootstrap  ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake --preset asan-ubsan && cmake --build --preset asan-ubsan && ctest --preset asan-ubsan -j $$(nproc)
@@ -158,11 +159,19 @@ test-emulator: install-venv  ## the tests of the GPU backend over the wave emula
 	@rc=0; $(BUILD)/tests/support/emulator/pyflame_emulator_test --gtest_brief=1 || rc=1; \
 	PYFLAME_TEST_EMULATOR=$(EMULATOR) $(PYTEST) tests/faults || rc=1; \
 	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py || rc=1; \
-	for run in $(EMULATOR_RUNS); do \
-	  export PYFLAME_EMULATOR_ARCH=$${run%:*} PYFLAME_EMULATOR_ORDER=$${run#*:}; echo "--- $$PYFLAME_EMULATOR_ARCH, order of threads: $$PYFLAME_EMULATOR_ORDER"; \
-	  $(EMULATED) $(BUILD)/tests/cpp/pyflame_backends_test --gtest_brief=1 --gtest_filter='$(EMULATOR_TESTS)' || rc=1; \
-	  $(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_EMULATOR_DEVICES=2 PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) tests/ops || rc=1; \
-	done; exit $$rc
+	printf '%s\n' $(EMULATOR_RUNS) | xargs -P $$(nproc) -I RUN bash -c \
+	  '$(MAKE) --no-print-directory emulator-run RUN=RUN >$(BUILD)/emulator-RUN.log 2>&1; rc=$$?; cat $(BUILD)/emulator-RUN.log; exit $$rc' || rc=1; \
+	exit $$rc
+
+# One of EMULATOR_RUNS. They share no kernel, so they run beside each other, each in one process.
+.PHONY: emulator-run
+emulator-run: export PYFLAME_EMULATOR_ARCH  = $(firstword $(subst :, ,$(RUN)))
+emulator-run: export PYFLAME_EMULATOR_ORDER = $(lastword $(subst :, ,$(RUN)))
+emulator-run:
+	@rc=0; echo "--- $$PYFLAME_EMULATOR_ARCH, order of threads: $$PYFLAME_EMULATOR_ORDER"; \
+	$(EMULATED) $(BUILD)/tests/cpp/pyflame_backends_test --gtest_brief=1 --gtest_filter='$(EMULATOR_TESTS)' || rc=1; \
+	$(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_EMULATOR_DEVICES=2 PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) --jobs=1 tests/ops || rc=1; \
+	exit $$rc
 
 BENCH_ARGS ?= --benchmark_min_time=0.2
 bench: install-venv  ## what the engine itself costs per op and per training step; kept in benchmarks/results

@@ -27,18 +27,21 @@ python3 tests/fuzz/seeds.py "$build/seeds"
 export ASAN_OPTIONS=allocator_may_return_null=0:detect_leaks=1:handle_abort=1:hard_rss_limit_mb=2048 UBSAN_OPTIONS=print_stacktrace=1
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <("$program" 2>/dev/null)
-failed=()
-for target in "${targets[@]}"; do
-  folders=("$build/corpus/$target" "$build/seeds/$target")
+# One process for each core, each with a target of its own.
+one() {
+  local target=$1 folders=("$build/corpus/$1" "$build/seeds/$1") said
   [ ! -d "tests/fuzz/corpus/$target" ] || folders+=("tests/fuzz/corpus/$target")
   mkdir -p "${folders[@]}"
-  if PYFLAME_FUZZ_TARGET=$target "$program" -seed=1 "${budget[@]}" -timeout=60 -rss_limit_mb=2048 -max_len=65536 \
+  if PYFLAME_FUZZ_TARGET=$target "$program" -seed=1 $budget -timeout=60 -rss_limit_mb=2048 -max_len=65536 \
       -print_final_stats=1 -artifact_prefix="$build/findings/$target-" "${folders[@]}" >"$build/$target.log" 2>&1; then
     printf '%-14s %s\n' "$target" "$(grep -oE 'number_of_executed_units: [0-9]+|and [0-9]+ mutations' "$build/$target.log" | grep -oE '[0-9]+' | tail -1) runs, no finding"
   else
-    printf '%-14s FINDING, see %s\n' "$target" "$build/$target.log"
-    grep -E -m3 'ERROR|SUMMARY|runtime error|terminate|what\(\)' "$build/$target.log" || tail -n 5 "$build/$target.log"
-    failed+=("$target")
+    said=$(grep -E -m3 'ERROR|SUMMARY|runtime error|terminate|what\(\)' "$build/$target.log" || tail -n 5 "$build/$target.log")
+    printf '%-14s FINDING, see %s\n%s\n' "$target" "$build/$target.log" "$said"
+    return 1
   fi
-done
-[ ${#failed[@]} -eq 0 ] || { echo "findings in: ${failed[*]}"; exit 1; }
+}
+export -f one
+budget=${budget[*]}
+export program build budget
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I TARGET bash -c 'one TARGET' || { echo "there are findings"; exit 1; }

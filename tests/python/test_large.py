@@ -7,6 +7,7 @@ from sanitized import SANITIZED
 import pyflame as pf
 
 N = (1 << 31) + 64
+IN_ONE_PROCESS = "the tensors of one are enough for a machine's memory"
 pytestmark = pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 8 << 30 or SANITIZED,
                                 reason="needs 8 GiB of free memory and no sanitizer")
 
