@@ -159,8 +159,8 @@ test-emulator: install-venv  ## the tests of the GPU backend over the wave emula
 	@rc=0; $(BUILD)/tests/support/emulator/pyflame_emulator_test --gtest_brief=1 || rc=1; \
 	PYFLAME_TEST_EMULATOR=$(EMULATOR) $(PYTEST) tests/faults || rc=1; \
 	$(EMULATED) PYFLAME_EMULATOR_MEMORY=256M $(PYTEST) tests/python/test_backend_rocm.py tests/python/test_device.py || rc=1; \
-	printf '%s\n' $(EMULATOR_RUNS) | xargs -P $$(nproc) -I RUN bash -c \
-	  '$(MAKE) --no-print-directory emulator-run RUN=RUN >$(BUILD)/emulator-RUN.log 2>&1; rc=$$?; cat $(BUILD)/emulator-RUN.log; exit $$rc' || rc=1; \
+	printf '%s\n' $(EMULATOR_RUNS) | xargs -P $$(nproc) -I EACH bash -c \
+	  '$(MAKE) --no-print-directory emulator-run RUN=EACH >$(BUILD)/emulator-EACH.log 2>&1; rc=$$?; cat $(BUILD)/emulator-EACH.log; exit $$rc' || rc=1; \
 	exit $$rc
 
 # One of EMULATOR_RUNS. They share no kernel, so they run beside each other, each in one process.
