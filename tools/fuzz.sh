@@ -32,7 +32,7 @@ one() {
   local target=$1 folders=("$build/corpus/$1" "$build/seeds/$1") said
   [ ! -d "tests/fuzz/corpus/$target" ] || folders+=("tests/fuzz/corpus/$target")
   mkdir -p "${folders[@]}"
-  if PYFLAME_FUZZ_TARGET=$target "$program" -seed=1 $budget -timeout=60 -rss_limit_mb=2048 -max_len=65536 \
+  if PYFLAME_FUZZ_TARGET=$target "$program" -seed=1 $limits -timeout=60 -rss_limit_mb=2048 -max_len=65536 \
       -print_final_stats=1 -artifact_prefix="$build/findings/$target-" "${folders[@]}" >"$build/$target.log" 2>&1; then
     printf '%-14s %s\n' "$target" "$(grep -oE 'number_of_executed_units: [0-9]+|and [0-9]+ mutations' "$build/$target.log" | grep -oE '[0-9]+' | tail -1) runs, no finding"
   else
@@ -42,6 +42,6 @@ one() {
   fi
 }
 export -f one
-budget=${budget[*]}
-export program build budget
+limits=${budget[*]}
+export program build limits
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I TARGET bash -c 'one TARGET' || { echo "there are findings"; exit 1; }

@@ -78,7 +78,8 @@ def summary(parts):
             continue
         word = word if word.endswith("s") or word not in ("error", "warning") else word + "s"
         counts[word] = max(counts.get(word, 0), int(number)) if word == "deselected" else counts.get(word, 0) + int(number)
-    return ", ".join(f"{number} {word}" for word, number in counts.items())
+    order = ("failed", "passed", "skipped", "deselected")
+    return ", ".join(f"{counts[word]} {word}" for word in sorted(counts, key=lambda w: (order + (w,)).index(w)))
 
 
 def together(folder, processes):
