@@ -38,7 +38,7 @@ def check(tmp_path, header, include, text, *flags):
     if not compiler:
         pytest.skip("no C++ compiler")
     source = tmp_path / "layout.cpp"
-    source.write_text(f"#include <{header}>\n#include <cstddef>\n#include <iterator>\n#include \"pyflame/backends/gpu/rt.h\"\nusing namespace pyflame::gpu;\n{text}")
+    source.write_text(f"#include <{header}>\n#include <cstddef>\n#include <iterator>\n#include \"pyflame/backends/gpu/driver/rt.h\"\nusing namespace pyflame::gpu;\n{text}")
     done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{SOURCES}", "-isystem", include, *flags, source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -17,6 +17,16 @@ BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/"]
 ABOVE = ENGINE + ["io/", "data/", "nn/", "optim/"]
 TOP = [""]
 
+# layer of backends/gpu -> the layers that it may include.
+GPU_LAYERS = {
+    "shapes": ["shapes"],
+    "driver": ["driver"],
+    "jit": ["driver", "jit"],
+    "loops": ["shapes", "driver", "jit", "loops"],
+    "libs": ["shapes", "driver", "jit", "libs"],
+    "ops": ["shapes", "driver", "jit", "loops", "libs", "ops"],
+}
+
 LAYERS = [
     # The form of a recorded graph needs no more than tensors and the op table.
     ("src/pyflame/record/ir.h", TENSOR + ["ops/op.h", "ops/attrs.h", "ops/ops.def"]),
@@ -36,11 +46,15 @@ LAYERS = [
     ("src/pyflame/backends/null/", BACKEND + ["backends/null/"]),
     # The CPU backend's slow paths are the reference's loops.
     ("src/pyflame/backends/cpu/", BACKEND + ["backends/cpu/", "backends/reference/reference.h"]),
-    ("src/pyflame/backends/gpu/", BACKEND + ["backends/gpu/"]),
-    ("src/pyflame/backends/rocm/", BACKEND + ["backends/gpu/", "backends/rocm/"]),
-    ("src/pyflame/backends/cuda/", BACKEND + ["backends/gpu/", "backends/cuda/"]),
+    # The GPU backends' own layers: shapes, driver <- jit <- loops, libs <- ops <- gpu_backend.
+    *((f"src/pyflame/backends/gpu/{name}/", BACKEND + [f"backends/gpu/{below}/" for below in layers])
+      for name, layers in GPU_LAYERS.items()),
+    ("src/pyflame/backends/gpu/gpu_backend.", BACKEND + ["backends/gpu/"]),
+    # A vendor's own libraries, behind the interfaces that gpu/libs declares.
+    ("src/pyflame/backends/rocm/", BACKEND + [*(f"backends/gpu/{name}/" for name in GPU_LAYERS["libs"]), "backends/rocm/"]),
+    ("src/pyflame/backends/cuda/", BACKEND + [*(f"backends/gpu/{name}/" for name in GPU_LAYERS["libs"]), "backends/cuda/"]),
     ("src/pyflame/kernels/device/", ["kernels/device/"]),
-    ("src/pyflame/kernels/", TENSOR + CONTRACT + ["ops/", "kernels/", "backends/gpu/"]),
+    ("src/pyflame/kernels/", TENSOR + CONTRACT + ["ops/", "kernels/"]),
     ("src/pyflame/io/", ENGINE + ["io/"]),
     ("src/pyflame/data/", ENGINE + ["io/", "data/"]),
     # The training loop of the main job ties model, optimizer and data together; it lives beside its model.

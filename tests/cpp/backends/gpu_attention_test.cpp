@@ -4,7 +4,7 @@
 
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/backends/gpu/attention_kernels.h"
+#include "pyflame/backends/gpu/ops/attention_kernels.h"
 
 namespace pyflame {
 namespace {

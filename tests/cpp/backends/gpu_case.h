@@ -7,7 +7,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "pyflame/backends/gpu/kernel.h"
+#include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/runtime/device.h"
 

@@ -5,9 +5,9 @@
 
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/backends/gpu/batch_norm.h"
-#include "pyflame/backends/gpu/conv.h"
-#include "pyflame/backends/gpu/pool.h"
+#include "pyflame/backends/gpu/ops/batch_norm.h"
+#include "pyflame/backends/gpu/ops/conv.h"
+#include "pyflame/backends/gpu/ops/pool.h"
 #include "pyflame/compile/explain.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"

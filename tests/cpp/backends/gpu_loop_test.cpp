@@ -6,10 +6,10 @@
 
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/backends/gpu/device.h"
-#include "pyflame/backends/gpu/interpret.h"
-#include "pyflame/backends/gpu/loop.h"
-#include "pyflame/backends/gpu/loop_shape.h"
+#include "pyflame/backends/gpu/driver/device.h"
+#include "pyflame/backends/gpu/loops/interpret.h"
+#include "pyflame/backends/gpu/loops/loop.h"
+#include "pyflame/backends/gpu/loops/loop_shape.h"
 #include "pyflame/record/recorder.h"
 
 namespace pyflame {

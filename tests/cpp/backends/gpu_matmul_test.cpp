@@ -7,9 +7,9 @@
 
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/backends/gpu/blas.h"
-#include "pyflame/backends/gpu/gemm.h"
-#include "pyflame/backends/gpu/kernel.h"
+#include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/runtime/device.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gpu_case.h"
-#include "pyflame/backends/gpu/kernel.h"
+#include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/base/half.h"
 #include "pyflame/runtime/device.h"
 

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "pyflame/backends/gpu/kernel.h"
-#include "pyflame/backends/gpu/rtc.h"
+#include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/jit/rtc.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame {

@@ -6,10 +6,10 @@
 #include <numeric>
 
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/backends/gpu/arch.h"
-#include "pyflame/backends/gpu/device.h"
-#include "pyflame/backends/gpu/graph.h"
-#include "pyflame/backends/gpu/pinned.h"
+#include "pyflame/backends/gpu/driver/arch.h"
+#include "pyflame/backends/gpu/driver/device.h"
+#include "pyflame/backends/gpu/driver/graph.h"
+#include "pyflame/backends/gpu/driver/pinned.h"
 #include "pyflame/base/env.h"
 #include "pyflame/compile/explain.h"
 #include "pyflame/compile/program.h"

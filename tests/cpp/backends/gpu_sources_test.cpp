@@ -7,7 +7,7 @@
 
 #include "gpu_case.h"
 #include "gpu_problems.h"
-#include "pyflame/backends/gpu/loop_source.h"
+#include "pyflame/backends/gpu/loops/loop_source.h"
 
 namespace pyflame {
 namespace {

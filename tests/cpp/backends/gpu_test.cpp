@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/backends/gpu/kernel.h"
-#include "pyflame/backends/gpu/rt.h"
+#include "pyflame/backends/gpu/driver/rt.h"
+#include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/base/half.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/runtime/allocator.h"

@@ -6,7 +6,7 @@
 #include <hipblaslt/hipblaslt.h>
 #include <rocblas/rocblas.h>
 
-#include "pyflame/backends/gpu/blas.h"
+#include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame {
 namespace {

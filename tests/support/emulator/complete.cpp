@@ -1,5 +1,5 @@
 // Takes every function of the backend's list by its HIP name, so that the emulated runtime does not link when one is missing in it.
-#include "pyflame/backends/gpu/rt.h"
+#include "pyflame/backends/gpu/driver/rt.h"
 
 namespace pyflame::gpu {
 

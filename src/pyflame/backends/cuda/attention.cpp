@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "pyflame/backends/cuda/cudnn.h"
-#include "pyflame/backends/gpu/sdpa.h"
+#include "pyflame/backends/gpu/libs/sdpa.h"
 
 namespace pyflame::gpu {
 

@@ -1,5 +1,5 @@
 // cuBLASLt's numbers (12 and 13).
-#include "pyflame/backends/gpu/blas.h"
+#include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame::gpu {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "pyflame/backends/gpu/device.h"
+#include "pyflame/backends/gpu/driver/device.h"
 
 namespace pyflame::gpu::cudnn_graph {
 

@@ -1,5 +1,5 @@
 // Convolutions by cuDNN: a graph of one convolution, engines as its heuristics rank them, and a plan for each that keeps our promises.
-#include "pyflame/backends/gpu/dnn.h"
+#include "pyflame/backends/gpu/libs/dnn.h"
 
 #include "pyflame/backends/cuda/cudnn.h"
 

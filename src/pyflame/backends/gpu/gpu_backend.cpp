@@ -1,11 +1,11 @@
 // See gpu_backend.h.
 #include "pyflame/backends/gpu/gpu_backend.h"
 
-#include "pyflame/backends/gpu/blas.h"
-#include "pyflame/backends/gpu/device.h"
-#include "pyflame/backends/gpu/impls.h"
-#include "pyflame/backends/gpu/loop.h"
-#include "pyflame/backends/gpu/versions.h"
+#include "pyflame/backends/gpu/driver/device.h"
+#include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/gpu/libs/versions.h"
+#include "pyflame/backends/gpu/loops/loop.h"
+#include "pyflame/backends/gpu/ops/impls.h"
 
 namespace pyflame {
 

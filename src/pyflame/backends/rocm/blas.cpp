@@ -1,5 +1,5 @@
 // hipBLASLt's numbers (0.x and 1.x).
-#include "pyflame/backends/gpu/blas.h"
+#include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame::gpu {
 

@@ -1,12 +1,12 @@
 // MIOpen (libMIOpen.so.1; no header is needed), in its immediate mode: it lists solutions with its estimate of their time and benchmarks
 // nothing by itself. A solution is compiled when it first runs. The numbers are those of miopen.h.
-#include "pyflame/backends/gpu/dnn.h"
+#include "pyflame/backends/gpu/libs/dnn.h"
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
 
-#include "pyflame/backends/gpu/blas.h"
+#include "pyflame/backends/gpu/libs/blas.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {

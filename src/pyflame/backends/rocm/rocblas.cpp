@@ -1,5 +1,5 @@
 // rocBLAS's numbers.
-#include "pyflame/backends/gpu/blas.h"
+#include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame::gpu {
 

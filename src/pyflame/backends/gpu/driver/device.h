@@ -1,0 +1,124 @@
+// One GPU: its context, its stream, its memory. Everything on a device goes through one stream, so order is the order of asking. An error
+// after which the driver answers nothing else (an illegal address, say) makes the device lost: every later use says so.
+#pragma once
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pyflame/backends/backend.h"
+#include "pyflame/backends/gpu/driver/rt.h"
+
+namespace pyflame::gpu {
+
+struct Arch {
+  std::string name;  // "gfx942", "sm_90"
+  int wave = 64, compute_units = 0, shared_bytes = 65536, max_threads = 1024;
+};
+
+// A kernel with its grid and parameters. `sizes`, bytes of each parameter, may be empty: then they cannot be compared later.
+struct Launch {
+  Function function;
+  std::array<unsigned, 3> grid;
+  unsigned block, shared_bytes;
+  void** parameters;
+  std::span<const uint32_t> sizes;
+};
+
+// Where the launches of this thread go instead of the stream while a replay is made.
+class LaunchSink {
+ public:
+  virtual ~LaunchSink() = default;
+  virtual void kernel(const Launch& launch) = 0;
+  virtual Stream library() = 0;  // a stream that collects what a library asks of it
+};
+
+class Transfers;
+
+class GpuDevice final : public DeviceMemory {
+ public:
+  // `ordinal`: the driver's handle of it.
+  GpuDevice(const Rt& rt, int index, int ordinal, Arch arch);
+  ~GpuDevice() override;
+  const Rt& rt() const { return rt_; }
+  int index() const { return index_; }
+  const Arch& arch() const { return arch_; }
+  // For libraries, at each call: while a replay is made it is another one.
+  Stream stream() const { return sink() ? sink()->library() : stream_; }
+  Stream own_stream() const { return stream_; }
+  // Makes this device the calling thread's. Device error when it is lost, or belongs to the process that this one was forked from.
+  void enter() const;
+  // Error unless the call succeeded; the device is lost when it is that kind of error.
+  void check(Result result, const char* what) const {
+    if (result != 0) [[unlikely]]
+      failed(result, what);
+  }
+  // Some devices want to be asked before a kernel may have more than 48 KiB of dynamic shared memory.
+  void allow_shared(Function f, unsigned shared_bytes) const;
+  void launch(Function f, std::array<unsigned, 3> grid, unsigned block, unsigned shared_bytes, void** parameters,
+              std::span<const uint32_t> sizes = {});
+
+  void* allocate(size_t nbytes) override;
+  void release(void* p) override;
+  void from_host(void* to, const void* from, size_t nbytes) override;
+  void to_host(void* to, const void* from, size_t nbytes) override;
+  void copy(void* to, const void* from, size_t nbytes) override;
+  void fill(void* to, uint8_t value, size_t nbytes) override;
+  bool copy_from(void* to, DeviceMemory& other, const void* from, size_t nbytes) override;
+  void wait() override;
+  void room(size_t* free, size_t* total) override;
+  void* fault() override { return fault_; }
+  void read_fault(FaultReport* pinned) override;
+  FaultReport* pinned_report() override;
+  void pin_ahead(size_t nbytes) override;
+  uint64_t mark() override;
+  bool passed(uint64_t mark) override;
+  std::unique_ptr<Replay> make_replay() override;
+  std::string replay_unsafe() const override;
+
+  DeviceInfo info() const;
+  Transfers& transfers() { return *transfers_; }
+  Event take_event() const;  // a new one, without time
+  // While it lives, this thread's launches go to `sink`.
+  class Redirect {
+   public:
+    explicit Redirect(LaunchSink& sink) { t_sink_ = &sink; }
+    ~Redirect() { t_sink_ = nullptr; }
+    Redirect(const Redirect&) = delete;
+  };
+
+ private:
+  static LaunchSink* sink() { return t_sink_; }
+  [[noreturn]] void failed(Result result, const char* what) const;
+  static thread_local LaunchSink* t_sink_;
+
+  const Rt& rt_;
+  int index_, ordinal_ = 0;
+  Arch arch_;
+  void* context_ = nullptr;
+  Stream stream_ = nullptr;
+  void* fault_ = nullptr;
+  std::unique_ptr<Transfers> transfers_;
+  mutable std::atomic<bool> lost_{false};
+  mutable std::mutex lost_mutex_;
+  mutable std::string lost_why_;
+  // Marks: events in order, and those that are free again.
+  std::mutex mark_mutex_;
+  std::deque<Event> marks_;
+  std::vector<Event> spare_events_;
+  uint64_t last_mark_ = 0, last_passed_ = 0;
+};
+
+// How many devices of a type there are, integrated ones last. Looking opens none of them: a context takes hundreds of megabytes of its
+// device, and one that is full or broken must not keep the others from being used.
+int count_devices(DeviceType type);
+// Opened when first asked for. An attempt that fails is made again.
+GpuDevice& device(DeviceType type, int index);
+// Of a device that need not be open.
+const Arch& arch_of(DeviceType type, int index);
+
+}  // namespace pyflame::gpu

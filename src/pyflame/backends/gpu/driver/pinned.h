@@ -1,0 +1,65 @@
+// Copies between the host and a device. Memory that the driver may page is copied through blocks of pinned memory, each guarded by an
+// event, so that an upload never waits for the device: it waits for one of its own, and only when all blocks are on their way.
+//   small (a batch, a scalar)   a ring that is cut into sections; an event where a section is left
+//   large                       blocks, on a copy stream of their own and through memory of the device that no kernel knows: the bus works
+//                               while kernels run, and the stream of the kernels only moves the bytes to their place
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "pyflame/backends/gpu/driver/rt.h"
+
+namespace pyflame::gpu {
+
+class GpuDevice;
+
+struct PinnedStats {
+  uint64_t bytes = 0;  // pinned now
+  uint64_t uploads = 0, downloads = 0;
+  uint64_t waits = 0;  // uploads that found every block on its way
+};
+
+class Transfers {
+ public:
+  explicit Transfers(GpuDevice& device) : device_(device) {}
+  void upload(void* to, const void* from, size_t nbytes);
+  void download(void* to, const void* from, size_t nbytes);
+  // Pins memory for so many bytes on their way at once.
+  void warmup(size_t nbytes);
+  PinnedStats stats();
+
+ private:
+  static constexpr size_t kSmall = 64 << 10, kSection = 256 << 10, kSections = 8;
+  static constexpr size_t kBlock = size_t{4} << 20, kMostBlocks = 64, kOverlap = 512 << 10;
+  static constexpr size_t kDownloads = 4;
+  struct Block {
+    char* pinned = nullptr;
+    void* staging = nullptr;  // of the device; where the copy stream puts the bytes
+    Event copied = nullptr;   // the pinned memory has been read (or, downloading, written)
+    Event moved = nullptr;    // the staging memory has been read
+    bool used = false, staged = false;
+  };
+  void upload_small(void* to, const void* from, size_t nbytes);
+  void upload_blocks(void* to, const void* from, size_t nbytes);
+  Block make_block();
+  Block& next_block();
+  void* pin(size_t nbytes);
+
+  GpuDevice& device_;
+  std::mutex upload_mutex_, download_mutex_;
+  char* ring_ = nullptr;
+  size_t at_ = 0;  // in the ring
+  std::array<Event, kSections> left_{};
+  std::array<bool, kSections> busy_{};
+  std::vector<Block> blocks_;  // from oldest to newest, beginning at next_
+  size_t next_ = 0;
+  Stream copies_ = nullptr;
+  std::vector<Block> down_;
+  PinnedStats stats_;
+  std::atomic<uint64_t> pinned_bytes_{0};
+};
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,102 @@
+// The vendors' matrix libraries with fused epilogues, cuBLASLt and hipBLASLt, found at run time: their functions have the same parameters,
+// so one table of names serves both; the numbers of their enums differ and come from backends/cuda and backends/rocm.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "pyflame/backends/gpu/driver/device.h"
+
+namespace pyflame::gpu {
+
+using BlasHandle = void*;
+using BlasDesc = void*;
+
+//   member, name after "cublasLt" or "hipblasLt", parameters
+#define PYFLAME_BLAS_FUNCTIONS(F)                                                                                 \
+  F(create, "Create", (BlasHandle * handle))                                                                      \
+  F(matmul_create, "MatmulDescCreate", (BlasDesc * desc, int compute, int scale))                                 \
+  F(matmul_destroy, "MatmulDescDestroy", (BlasDesc desc))                                                         \
+  F(matmul_set, "MatmulDescSetAttribute", (BlasDesc desc, int attribute, const void* value, size_t bytes))        \
+  F(layout_create, "MatrixLayoutCreate", (BlasDesc * layout, int type, uint64_t rows, uint64_t cols, int64_t ld)) \
+  F(layout_destroy, "MatrixLayoutDestroy", (BlasDesc layout))                                                     \
+  F(layout_set, "MatrixLayoutSetAttribute", (BlasDesc layout, int attribute, const void* value, size_t bytes))    \
+  F(preference_create, "MatmulPreferenceCreate", (BlasDesc * preference))                                         \
+  F(preference_destroy, "MatmulPreferenceDestroy", (BlasDesc preference))                                         \
+  F(preference_set, "MatmulPreferenceSetAttribute",                                                               \
+    (BlasDesc preference, int attribute, const void* value, size_t bytes))                                        \
+  F(heuristic, "MatmulAlgoGetHeuristic",                                                                          \
+    (BlasHandle handle, BlasDesc desc, BlasDesc a, BlasDesc b, BlasDesc c, BlasDesc d, BlasDesc preference,       \
+     int wanted, void* results, int* found))                                                                      \
+  F(matmul, "Matmul",                                                                                             \
+    (BlasHandle handle, BlasDesc desc, const void* alpha, const void* a, BlasDesc a_layout, const void* b,        \
+     BlasDesc b_layout, const void* beta, const void* c, BlasDesc c_layout, void* d, BlasDesc d_layout,           \
+     const void* algorithm, void* workspace, size_t workspace_bytes, Stream stream))
+
+// What the two give different numbers or sizes to. Data types (R_32F 0, R_64F 1, R_16F 2, R_16BF 14) and epilogues are numbered alike.
+struct BlasNumbers {
+  const char* name;              // of the entry, "cublaslt"
+  const char* prefix;            // of its functions
+  const char* const* libraries;  // ends with null
+  const char* absent;            // how to come by it
+  bool relu_keeps_nan;           // false where it was not seen to
+  bool has_silu;
+  bool version_by_handle;  // whether GetVersion takes a handle and a pointer, or nothing
+  int op_n, op_t;
+  int compute_f32, compute_f64, compute_tf32;
+  int desc_trans_a, desc_trans_b, desc_epilogue, desc_bias, desc_bias_type;
+  int desc_argument, desc_argument_pitch, desc_argument_stride;  // of an activation: "EPILOGUE_AUX"
+  int layout_batch_count, layout_batch_stride;
+  int preference_workspace;
+  int preference_alignment_a;  // then b, c, d; -1: the library does not ask
+  size_t result_bytes, result_workspace_at,
+      result_state_at;  // of a heuristic's result; the algorithm is its first member
+};
+extern const BlasNumbers kCudaBlas, kRocmBlas;
+
+constexpr int kBlasEpilogueNone = 1, kBlasEpilogueRelu = 2, kBlasEpilogueBias = 4, kBlasEpilogueGeluTanh = 32,
+              kBlasEpilogueKeeps = 128, kBlasEpilogueGeluTanhGrad = 192, kBlasEpilogueSumA = 256,
+              kBlasEpilogueSumB = 512, kBlasEpilogueSilu = 65536;
+constexpr int64_t kBlasArgumentPitch =
+    8;  // the rows of an activation's argument begin at multiples of so many elements
+constexpr size_t kMostResultBytes = 128;
+
+struct Blas {
+  const BlasNumbers* numbers = nullptr;
+  void* version = nullptr;  // cublasLtGetVersion() or hipblasLtGetVersion(handle, int*); null: an old library
+#define PYFLAME_BLAS_MEMBER(member, name, parameters) int(*member) parameters = nullptr;
+  PYFLAME_BLAS_FUNCTIONS(PYFLAME_BLAS_MEMBER)
+#undef PYFLAME_BLAS_MEMBER
+};
+
+// The library of a device type with all of its functions; null where it is not there, with the reason in `why`. Needs no device.
+const Blas* blas(DeviceType type, std::string* why = nullptr);
+// Its handle on a device. Made once; only here, because hipBLASLt ends the process when it is asked without a device.
+BlasHandle blas_handle(const Blas& library, GpuDevice& device);
+
+// "cublaslt 130002", for what must know which library measured or computed something; the name alone where it does not say.
+std::string blas_version(const Blas& library, GpuDevice& device);
+
+// rocBLAS: for architectures and types that hipBLASLt has no kernel for. No epilogues.
+struct RocBlas {
+  int (*version)(char* text, size_t bytes) = nullptr;
+  int (*create)(BlasHandle* handle) = nullptr;
+  int (*set_stream)(BlasHandle handle, Stream stream) = nullptr;
+  int (*set_workspace)(BlasHandle handle, void* memory, size_t bytes) = nullptr;
+  int (*gemm)(BlasHandle handle, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a, int a_type,
+              int lda, int64_t stride_a, const void* b, int b_type, int ldb, int64_t stride_b, const void* beta,
+              const void* c, int c_type, int ldc, int64_t stride_c, void* d, int d_type, int ldd, int64_t stride_d,
+              int batches, int compute, int algorithm, int32_t solution, uint32_t flags) = nullptr;
+};
+struct RocBlasNumbers {
+  int op_n, op_t, f16, f32, f64, bf16;
+};
+extern const RocBlasNumbers kRocBlasNumbers;
+extern const char* const kRocBlasLibraries[];
+const RocBlas* rocblas(std::string* why = nullptr);
+// Whether the installed rocBLAS has kernels for the architecture: without them its first call ends the process.
+bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx);
+// On the device's stream, with memory of its own that it needs not ask for later.
+BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device);
+
+}  // namespace pyflame::gpu

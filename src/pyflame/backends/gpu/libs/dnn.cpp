@@ -1,0 +1,231 @@
+// See dnn.h. A tensor lies channels-first or channels-last; a library is asked about both, and what lies otherwise is turned within the
+// workspace. 16-bit tensors go channels-last, which is what matrix units read; where a search is allowed, time decides.
+#include "pyflame/backends/gpu/libs/dnn.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "pyflame/backends/gpu/libs/fallback.h"
+#include "pyflame/backends/gpu/libs/turn.h"
+#include "pyflame/base/env.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr int kMostPlans = 6;  // of each layout
+constexpr size_t kAlign = 256, kMostWorkspace = size_t{1} << 30;
+size_t whole(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+// One way to run a convolution: the plan, and which tensors are turned for it.
+struct Choice {
+  std::shared_ptr<DnnPlan> plan;
+  Order order = Order::channels_first;
+  std::array<bool, 3> turned{};
+};
+
+std::array<const Operand*, 3> tensors_of(const ConvCase& c) { return {&c.image, &c.weight, &c.result}; }
+size_t bytes_of(const Operand& o) { return static_cast<size_t>(o.numel() * dtype_size(o.dtype)); }
+
+const DnnLibrary* library_of(DeviceType type, std::string* why) {
+  return type == DeviceType::cuda ? cudnn(why) : miopen(why);
+}
+
+size_t workspace_of(const ConvCase& c, const Choice& choice) {
+  size_t bytes = whole(choice.plan->workspace());
+  for (size_t i = 0; i < 3; ++i)
+    if (choice.turned[i]) bytes += whole(bytes_of(*tensors_of(c)[i]));
+  return bytes;
+}
+
+// Runs a choice; `turn` is only needed where something is turned.
+void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn* turn, std::array<void*, 3> at,
+                void* workspace) {
+  const auto tensors = tensors_of(c);
+  const auto made = static_cast<size_t>(c.face == ConvFace::image ? 0 : c.face == ConvFace::weight ? 1 : 2);
+  auto* room = static_cast<char*>(workspace);
+  const std::array<void*, 3> given = at;
+  const auto turn_tensor = [&](size_t i, const void* from, void* to, bool to_last) {
+    turn->run(device.index(), tensors[i]->shape, from, to, to_last ? Order::channels_last : Order::channels_first);
+  };
+  const bool last = choice.order == Order::channels_last;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!choice.turned[i]) continue;
+    at[i] = room;
+    room += whole(bytes_of(*tensors[i]));
+    if (i != made) turn_tensor(i, given[i], at[i], last);
+  }
+  choice.plan->run(device, at, room);
+  if (choice.turned[made]) turn_tensor(made, at[made], given[made], !last);
+}
+
+// All choices that the library offers, in the order of belief.
+std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool all) {
+  const auto tensors = tensors_of(c);
+  std::array<size_t, 2> moved{};  // bytes turned, by order
+  for (size_t o = 0; o < 2; ++o)
+    for (const Operand* t : tensors)
+      if (!lies(*t, static_cast<Order>(o))) moved[o] += bytes_of(*t);
+  const bool last = dtype_size(c.dtype) == 2 || moved[1] < moved[0];
+  std::vector<Choice> found;
+  for (const Order order :
+       {last ? Order::channels_last : Order::channels_first, last ? Order::channels_first : Order::channels_last}) {
+    // Float32 gains nothing from turning everything around.
+    if (!found.empty() && (!all || dtype_size(c.dtype) > 2)) break;
+    DnnProblem p{c.face, c.dtype, c.attrs, {}, {}};
+    Choice choice;
+    choice.order = order;
+    for (size_t i = 0; i < 3; ++i) {
+      p.shape[i] = tensors[i]->shape;
+      p.strides[i] = strides_of(tensors[i]->shape, order);
+      choice.turned[i] = !lies(*tensors[i], order);
+    }
+    for (auto& plan : library.plans(device, p, all ? kMostPlans : 1)) {
+      if (plan->workspace() > kMostWorkspace) continue;
+      choice.plan = std::move(plan);
+      found.push_back(choice);
+    }
+  }
+  return found;
+}
+
+// The quickest by the clock of those that run; within the budget, but for the first one that does. None where none runs, the first where
+// there is no memory to try in. Memory and streams are its own: nothing that is recorded is touched.
+std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>& all, double budget_ms) {
+  size_t room = 0, tensors = 0;
+  for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
+  for (const Operand* t : tensors_of(c)) tensors += whole(bytes_of(*t));
+  char* memory = static_cast<char*>(device.allocate(room + tensors));
+  if (!memory) return 0;
+  std::array<void*, 3> at{};
+  size_t offset = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    at[i] = memory + offset;
+    offset += whole(bytes_of(*tensors_of(c)[i]));
+  }
+  device.fill(memory, 0, offset);
+  const Rt& rt = device.rt();
+  Event begin = nullptr, end = nullptr;
+  device.check(rt.event_create(&begin, 0), "making an event");
+  device.check(rt.event_create(&end, 0), "making an event");
+  Turn turn(device.rt().type, static_cast<int>(dtype_size(c.dtype)));
+  const auto start = std::chrono::steady_clock::now();
+  std::optional<size_t> best;
+  std::optional<Error> failure;
+  float best_ms = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (best && spent > budget_ms) break;
+    try {
+      run_choice(device, c, all[i], &turn, at, memory + offset);  // loads its kernels
+      float ms = 0;
+      constexpr float kEnough = 0.5f;  // milliseconds; shorter ones are measured over several rounds
+      for (int rounds = 1; rounds <= 4 && (rounds == 1 || ms < kEnough); rounds += 3) {
+        device.check(rt.event_record(begin, device.own_stream()), "recording an event");
+        for (int r = 0; r < rounds; ++r) run_choice(device, c, all[i], &turn, at, memory + offset);
+        device.check(rt.event_record(end, device.own_stream()), "recording an event");
+        device.check(rt.event_wait(end), "waiting for an event");
+        device.check(rt.event_elapsed(&ms, begin, end), "reading an event");
+        ms /= static_cast<float>(rounds);
+      }
+      if (!best || ms < best_ms) best = i, best_ms = ms;
+    } catch (const Error& e) {  // a plan that does not run is not chosen
+      failure = e;
+    }
+  }
+  if (!best && failure) fall_back(*failure);
+  rt.event_destroy(begin);
+  rt.event_destroy(end);
+  device.release(memory);
+  return best;
+}
+
+// What was found for a convolution on a device stays: programs share it. Null: the library has nothing.
+std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& library, const ConvCase& c) {
+  static std::mutex mutex;
+  static auto* known = new std::map<std::vector<int64_t>, std::shared_ptr<const Choice>>;
+  std::vector<int64_t> key{static_cast<int64_t>(device.rt().type), device.index(), static_cast<int64_t>(c.face),
+                           static_cast<int64_t>(c.dtype)};
+  for (const int64_t v : {c.attrs.stride_h, c.attrs.stride_w, c.attrs.pad_h, c.attrs.pad_w, c.attrs.dilation_h,
+                          c.attrs.dilation_w, c.attrs.groups, c.attrs.any_order})
+    key.push_back(v);
+  for (const Operand* t : tensors_of(c)) {
+    key.insert(key.end(), t->shape.begin(), t->shape.end());
+    key.push_back(lies(*t, Order::channels_first));
+    key.push_back(lies(*t, Order::channels_last));
+  }
+  std::lock_guard lock(mutex);
+  if (const auto it = known->find(key); it != known->end()) return it->second;
+  const auto budget = static_cast<double>(env::conv_search_ms());
+  const std::vector<Choice> all = choices(device, library, c, budget > 0);
+  std::shared_ptr<const Choice> best;
+  if (const auto at = all.empty() ? std::nullopt : quickest(device, c, all, budget))
+    best = std::make_shared<const Choice>(all[*at]);
+  known->emplace(key, best);
+  return best;
+}
+
+class Dnn final : public Executable {
+ public:
+  Dnn(const Problem& p, std::unique_ptr<Executable> own)
+      : case_(p),
+        type_(p.graph.device.type),
+        choice_(choice_for(device(type_, p.graph.device.index), *library_of(type_, nullptr), case_)),
+        own_(std::move(own)) {
+    if (std::find(choice_->turned.begin(), choice_->turned.end(), true) != choice_->turned.end())
+      turn_ = std::make_unique<Turn>(type_, static_cast<int>(dtype_size(case_.dtype)));
+  }
+  size_t workspace() const override { return std::max(workspace_of(case_, *choice_), own_->workspace()); }
+  bool repeats() const override { return choice_->plan->repeats(); }
+  void run(const RunContext& ctx) override {
+    const std::array<void*, 3> at{ctx.bindings[case_.image.index], ctx.bindings[case_.weight.index],
+                                  ctx.bindings[case_.result.index]};
+    for (const void* p : at)
+      if (reinterpret_cast<uintptr_t>(p) % 16 != 0) return own_->run(ctx);
+    if (!failed_) {
+      try {
+        return run_choice(device(type_, ctx.device), case_, *choice_, turn_.get(), at, ctx.workspace);
+      } catch (const Error& e) {
+        fall_back(e);
+        failed_ = true;
+      }
+    }
+    own_->run(ctx);
+  }
+
+ private:
+  ConvCase case_;
+  DeviceType type_;
+  std::shared_ptr<const Choice> choice_;
+  std::unique_ptr<Turn> turn_;
+  std::unique_ptr<Executable> own_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+Refusal dnn_refuses(const Problem& p) {
+  std::string why;
+  const DnnLibrary* library = library_of(p.graph.device.type, &why);
+  if (!library) return why;
+  const ConvCase c(p);
+  for (const Operand* t : tensors_of(c)) {
+    if (t->numel() == 0) return "a tensor has no elements";
+    if (!lies(*t, Order::channels_first) && !lies(*t, Order::channels_last))
+      return "a tensor lies neither channels first nor channels last";
+  }
+  if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c))
+    return fmt::format("{} has no {}plan of full precision that runs", library->name(),
+                       c.attrs.any_order ? "" : "deterministic ");
+  return std::nullopt;
+}
+
+std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own) {
+  return std::make_unique<Dnn>(p, std::move(own));
+}
+
+}  // namespace pyflame::gpu

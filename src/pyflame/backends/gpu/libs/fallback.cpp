@@ -1,0 +1,35 @@
+// See fallback.h.
+#include "pyflame/backends/gpu/libs/fallback.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <set>
+
+namespace pyflame::gpu {
+
+void fall_back(const Error& e) {
+  if (e.kind() == ErrorKind::Device) throw e;
+  static std::mutex mutex;
+  static auto* said = new std::set<std::string>;
+  std::lock_guard lock(mutex);
+  if (said->insert(e.what()).second)
+    fmt::print(stderr, "pyflame: {}; a kernel of PyFlame's own computes it instead; printed once\n", e.what());
+}
+
+// The program has reserved what either needs.
+size_t WithOwn::workspace() const { return std::max(library_->workspace(), own_->workspace()); }
+
+void WithOwn::run(const RunContext& ctx) {
+  if (!failed_) {
+    try {
+      return library_->run(ctx);
+    } catch (const Error& e) {
+      fall_back(e);
+      failed_ = true;
+    }
+  }
+  own_->run(ctx);
+}
+
+}  // namespace pyflame::gpu

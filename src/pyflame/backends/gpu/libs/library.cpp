@@ -1,0 +1,292 @@
+// See library.h. The libraries think in columns: a row-major C = A B is their C^T = B^T A^T, with their A our B. A matrix of which either
+// dim is contiguous is read where it lies, transposed or not.
+#include "pyflame/backends/gpu/libs/library.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/gpu/libs/epilogue.h"
+#include "pyflame/base/error.h"
+#include "pyflame/ops/ops.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+// hipDataType and cudaDataType have the same numbers.
+int data_type(DType d) {
+  switch (d) {
+    case DType::float32: return 0;
+    case DType::float64: return 1;
+    case DType::float16: return 2;
+    case DType::bfloat16: return 14;
+    default: return -1;
+  }
+}
+
+// A matrix of lines x depth as the library is told of it: its columns lie along whichever dim is contiguous.
+struct Layout {
+  bool turned = false;  // the columns lie along the depth
+  int64_t rows = 0, cols = 0, ld = 0;
+};
+std::optional<Layout> layout_of(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride) {
+  if ((line_stride == 1 || lines == 1) && (depth_stride >= lines || depth == 1))
+    return Layout{false, lines, depth, depth == 1 ? lines : depth_stride};
+  if ((depth_stride == 1 || depth == 1) && (line_stride >= depth || lines == 1))
+    return Layout{true, depth, lines, lines == 1 ? depth : line_stride};
+  return std::nullopt;
+}
+
+// Whether float32 may be rounded to TF32 or xf32 (10 bits of fraction) on the way into the matrix units, and they do that here.
+bool rounds_inputs(const Problem& p) {
+  const auto asked = static_cast<MatmulPrecision>(p.root().attr<MatmulAttrs>().precision);
+  if (asked == MatmulPrecision::highest || p.root().outs[0].dtype != DType::float32) return false;
+  return has_rounded_products(device(p.graph.device.type, p.graph.device.index));
+}
+
+class LibraryProduct final : public Executable {
+ public:
+  explicit LibraryProduct(const Problem& p)
+      : product_(p.root()),
+        library_(*blas(p.graph.device.type)),
+        numbers_(*library_.numbers),
+        a_(p.root().ins[0].index),
+        b_(p.root().ins[1].index) {
+    std::string why;
+    epilogue_ = *epilogue_of(p, &why);
+    GpuDevice& d = device(p.graph.device.type, p.graph.device.index);
+    handle_ = blas_handle(library_, d);
+    d.enter();
+    const Product& g = product_;
+    const int type = data_type(g.dtype);
+    const bool wide = g.dtype == DType::float64;
+    const int compute = wide ? numbers_.compute_f64 : rounds_inputs(p) ? numbers_.compute_tf32 : numbers_.compute_f32;
+    check(library_.matmul_create(&desc_, compute, wide ? 1 : 0), "a product");
+    const Layout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
+    set(numbers_.desc_trans_a, first.turned ? numbers_.op_t : numbers_.op_n);
+    set(numbers_.desc_trans_b, second.turned ? numbers_.op_n : numbers_.op_t);
+    set(numbers_.desc_epilogue, epilogue_.number);
+    const Layout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
+    const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic looks at alignment
+    if (epilogue_.bias >= 0 || epilogue_.sum >= 0) {
+      set(numbers_.desc_bias_type, type);
+      point(numbers_.desc_bias, somewhere);
+    }
+    if (epilogue_.argument >= 0) {
+      const int64_t pitch = last.ld, stride = g.batch.empty() ? 0 : g.c_batch[0];
+      check(library_.matmul_set(desc_, numbers_.desc_argument_pitch, &pitch, sizeof pitch), "an argument's pitch");
+      if (stride)
+        check(library_.matmul_set(desc_, numbers_.desc_argument_stride, &stride, sizeof stride), "its stride");
+      point(numbers_.desc_argument, somewhere);
+    }
+    // The library's second operand is depth x lines: its columns lie along the depth when ours are turned.
+    lay(0, type, first, g.b_batch);
+    lay(1, type, second, g.a_batch);
+    lay(2, type, last, g.c_batch);
+    algorithm_ = ask(16);
+    if (algorithm_) std::memcpy(&workspace_, algorithm_->data() + numbers_.result_workspace_at, sizeof workspace_);
+  }
+  ~LibraryProduct() override {
+    for (BlasDesc l : layouts_)
+      if (l) library_.layout_destroy(l);
+    if (desc_) library_.matmul_destroy(desc_);
+  }
+  LibraryProduct(const LibraryProduct&) = delete;
+  LibraryProduct& operator=(const LibraryProduct&) = delete;
+
+  bool has_algorithm() const { return algorithm_.has_value(); }
+  size_t workspace() const override { return workspace_; }
+
+  void run(const RunContext& ctx) override {
+    GpuDevice& d = device(library_.numbers == &kRocmBlas ? DeviceType::rocm : DeviceType::cuda, ctx.device);
+    d.enter();
+    const void *a = ctx.bindings[a_], *b = ctx.bindings[b_];
+    void* c = ctx.bindings[epilogue_.out];
+    const void* added = epilogue_.added >= 0 ? ctx.bindings[epilogue_.added] : c;
+    const void* argument = epilogue_.argument >= 0 ? ctx.bindings[epilogue_.argument] : c;
+    if (epilogue_.bias >= 0) point(numbers_.desc_bias, ctx.bindings[epilogue_.bias]);
+    if (epilogue_.sum >= 0) point(numbers_.desc_bias, ctx.bindings[epilogue_.sum]);
+    if (epilogue_.argument >= 0) point(numbers_.desc_argument, argument);
+    const Result* algorithm = &*algorithm_;
+    const size_t alignment = common_alignment({a, b, c, added, argument});
+    if (alignment < 16) {
+      // A view that begins between two vectors: an algorithm that can read it, with the same workspace.
+      if (!odd_ || odd_alignment_ != alignment)
+        odd_ = ask(static_cast<uint32_t>(alignment)), odd_alignment_ = alignment;
+      PF_CHECK(odd_, NotImplemented, "matmul: {} has no kernel for pointers aligned to {} bytes", numbers_.name,
+               alignment);
+      algorithm = &*odd_;
+    }
+    const float one = 1, beta = epilogue_.added >= 0 ? 1 : 0;
+    const double wide_one = 1, wide_beta = 0;
+    const bool wide = product_.dtype == DType::float64;
+    check(library_.matmul(handle_, desc_, wide ? static_cast<const void*>(&wide_one) : &one, b, layouts_[0], a,
+                          layouts_[1], wide ? static_cast<const void*>(&wide_beta) : &beta, added, layouts_[2], c,
+                          layouts_[2], algorithm->data(), ctx.workspace, workspace_, d.stream()),
+          "the product");
+  }
+
+ private:
+  using Result = std::array<unsigned char, kMostResultBytes>;
+
+  void check(int status, const char* what) const {
+    PF_CHECK(status == 0, Runtime, "matmul: {} refused {}; got status {} for {} x {} x {} of {}", numbers_.name, what,
+             status, product_.m, product_.k, product_.n, dtype_name(product_.dtype));
+  }
+  void set(int attribute, int value) {
+    check(library_.matmul_set(desc_, attribute, &value, sizeof value), "an attribute");
+  }
+  void point(int attribute, const void* at) {
+    check(library_.matmul_set(desc_, attribute, &at, sizeof at), "a pointer");
+  }
+  void lay(size_t at, int type, const Layout& l, const Dims& batch_strides) {
+    check(
+        library_.layout_create(&layouts_[at], type, static_cast<uint64_t>(l.rows), static_cast<uint64_t>(l.cols), l.ld),
+        "a layout");
+    if (product_.batch.empty()) return;
+    const auto count = static_cast<int32_t>(product_.batch[0]);
+    check(library_.layout_set(layouts_[at], numbers_.layout_batch_count, &count, sizeof count), "a batch");
+    const int64_t stride = batch_strides[0];
+    check(library_.layout_set(layouts_[at], numbers_.layout_batch_stride, &stride, sizeof stride), "a batch stride");
+  }
+  static size_t common_alignment(std::initializer_list<const void*> pointers) {
+    uintptr_t bits = 16;
+    for (const void* p : pointers) bits |= reinterpret_cast<uintptr_t>(p);
+    return bits & (~bits + 1);
+  }
+  // The library's first choice; empty where it has none.
+  std::optional<Result> ask(uint32_t alignment) {
+    BlasDesc preference = nullptr;
+    check(library_.preference_create(&preference), "a preference");
+    const uint64_t most = algorithm_ ? workspace_ : kWorkspace;
+    library_.preference_set(preference, numbers_.preference_workspace, &most, sizeof most);
+    if (numbers_.preference_alignment_a >= 0)
+      for (int i = 0; i < 4; ++i)
+        library_.preference_set(preference, numbers_.preference_alignment_a + i, &alignment, sizeof alignment);
+    Result result{};
+    int found = 0, state = 0;
+    const int status = library_.heuristic(handle_, desc_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
+                                          preference, 1, result.data(), &found);
+    library_.preference_destroy(preference);
+    std::memcpy(&state, result.data() + numbers_.result_state_at, sizeof state);
+    if (status != 0 || found == 0 || state != 0) return std::nullopt;
+    return result;
+  }
+
+  Product product_;
+  const Blas& library_;
+  const BlasNumbers& numbers_;
+  int32_t a_, b_;
+  Epilogue epilogue_;
+  BlasHandle handle_ = nullptr;
+  BlasDesc desc_ = nullptr;
+  std::array<BlasDesc, 3> layouts_{};
+  std::optional<Result> algorithm_, odd_;
+  size_t odd_alignment_ = 0, workspace_ = 0;
+};
+
+// The same by rocBLAS, which is asked for no algorithm and has no epilogue.
+class RocBlasProduct final : public Executable {
+ public:
+  explicit RocBlasProduct(const Problem& p)
+      : product_(p.root()),
+        library_(*rocblas()),
+        handle_(rocblas_handle(library_, device(DeviceType::rocm, p.graph.device.index))),
+        a_(p.root().ins[0].index),
+        b_(p.root().ins[1].index),
+        c_(p.root().outs[0].index) {}
+  void run(const RunContext& ctx) override {
+    device(DeviceType::rocm, ctx.device).enter();
+    const Product& g = product_;
+    const RocBlasNumbers& n = kRocBlasNumbers;
+    const Layout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
+    const bool wide = g.dtype == DType::float64;
+    const int type = wide ? n.f64 : g.dtype == DType::float32 ? n.f32 : g.dtype == DType::float16 ? n.f16 : n.bf16;
+    const float one = 1, zero = 0;
+    const double wide_one = 1, wide_zero = 0;
+    const auto stride = [&](const Dims& batch) { return g.batch.empty() ? int64_t{0} : batch[0]; };
+    const auto whole = [](int64_t x) { return static_cast<int>(x); };
+    void* c = ctx.bindings[c_];
+    const int64_t ld = g.m == 1 ? g.n : g.c_row;
+    const int status =
+        library_.gemm(handle_, first.turned ? n.op_t : n.op_n, second.turned ? n.op_n : n.op_t, whole(g.n), whole(g.m),
+                      whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, ctx.bindings[b_], type,
+                      whole(first.ld), stride(g.b_batch), ctx.bindings[a_], type, whole(second.ld), stride(g.a_batch),
+                      wide ? static_cast<const void*>(&wide_zero) : &zero, c, type, whole(ld), stride(g.c_batch), c,
+                      type, whole(ld), stride(g.c_batch), whole(g.batches()), wide ? n.f64 : n.f32, 0, 0, 0);
+    PF_CHECK(status == 0, Runtime, "matmul: rocblas refused the product; got status {} for {} x {} x {} of {}", status,
+             g.m, g.k, g.n, dtype_name(g.dtype));
+  }
+
+ private:
+  Product product_;
+  const RocBlas& library_;
+  BlasHandle handle_;
+  int32_t a_, b_, c_;
+};
+
+}  // namespace
+
+bool has_rounded_products(const GpuDevice& device) {
+  const std::string& name = device.arch().name;
+  if (!name.starts_with("sm_")) return name == "gfx942";
+  return std::atoi(name.c_str() + 3) >= 80;
+}
+
+Refusal library_refuses(const Problem& p, const Product& g) {
+  if (data_type(g.dtype) < 0) return "no library multiplies this dtype";
+  if (g.m * g.n * g.k * g.batches() == 0) return "nothing to multiply";
+  if (g.batch.size() > 1) return "the batch dims are not one stride apart";
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (std::max({g.m, g.n, g.k, g.batches()}) > kMost) return "a dim is larger than the library's";
+  if (!layout_of(g.n, g.k, g.b_col, g.b_row) || !layout_of(g.m, g.k, g.a_row, g.a_col))
+    return "a matrix has no contiguous dim";
+  if ((g.c_col != 1 && g.n > 1) || (g.c_row < g.n && g.m > 1)) return "the output's rows are not contiguous";
+  std::string why;
+  if (blas(p.graph.device.type, &why) || (p.graph.device.type == DeviceType::rocm && rocblas())) return std::nullopt;
+  return why;
+}
+
+Refusal library_refuses_epilogue(const Problem& p) {
+  std::string why;
+  if (!epilogue_of(p, &why)) return why;
+  if (p.size() == 1) return std::nullopt;
+  if (p.root().outs[0].dtype == DType::float64) return "no epilogues in float64";
+  return std::nullopt;
+}
+
+Refusal library_has_no_kernel(const Problem& p) {
+  std::string why;
+  if (!blas(p.graph.device.type, &why)) return why;
+  try {
+    if (LibraryProduct(p).has_algorithm()) return std::nullopt;
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "the library has no kernel for this problem";
+}
+
+Refusal rocblas_refuses(const Problem& p) {
+  if (p.graph.device.type != DeviceType::rocm) return "is for AMD's devices";
+  if (p.size() > 1) return "has no epilogues";
+  std::string why;
+  const RocBlas* library = rocblas(&why);
+  if (!library) return why;
+  const std::string& gfx = device(DeviceType::rocm, p.graph.device.index).arch().name;
+  if (!rocblas_has_kernels(*library, gfx)) return fmt::format("the installed rocBLAS has no kernels for {}", gfx);
+  const Product g(p.root());
+  if (std::max({g.a_row, g.a_col, g.b_row, g.b_col, g.c_row}) > std::numeric_limits<int32_t>::max())
+    return "a stride is larger than the library's";
+  return std::nullopt;
+}
+std::unique_ptr<Executable> make_rocblas(const Problem& p) { return std::make_unique<RocBlasProduct>(p); }
+
+std::unique_ptr<Executable> make_library(const Problem& p) { return std::make_unique<LibraryProduct>(p); }
+
+}  // namespace pyflame::gpu

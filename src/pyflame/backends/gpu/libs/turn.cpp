@@ -1,0 +1,30 @@
+// See turn.h.
+#include "pyflame/backends/gpu/libs/turn.h"
+
+#include "pyflame/backends/gpu/shapes/layout.h"
+
+namespace pyflame::gpu {
+
+namespace {
+constexpr unsigned kThreads = 256;
+}
+
+Turn::Turn(DeviceType type, int bytes) : kernel_(type, kThreads, source(bytes)) {}
+
+void Turn::run(int device_index, const Dims& s, const void* from, void* to, Order order) {
+  constexpr int64_t kSide = 32;
+  const bool last = order == Order::channels_last;
+  const int64_t plane = s[2] * s[3], rows = last ? s[1] : plane, columns = last ? plane : s[1];
+  const int64_t tiles = s[0] * ((rows + kSide - 1) / kSide) * ((columns + kSide - 1) / kSide);
+  kernel_.launch(device_index, {groups_for(tiles, 1), 1, 1}, from, to, s[0], rows, columns);
+}
+
+std::string Turn::source(int bytes) {
+  const char* type = bytes == 2 ? "pf::u16" : bytes == 4 ? "pf::u32" : "pf::u64";
+  return kernel_source({"conv/turn.h"}, kThreads,
+                       fmt::format("(const {0}* from, {0}* to, pf::i64 batches, pf::i64 rows, pf::i64 columns) {{ "
+                                   "pf::turn<{0}, {1}>(from, to, batches, rows, columns); }}",
+                                   type, kThreads));
+}
+
+}  // namespace pyflame::gpu

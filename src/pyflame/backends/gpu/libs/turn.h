@@ -1,0 +1,21 @@
+// A copy of a tensor from one order in memory to the other, for implementations that read only one of them.
+#pragma once
+#include <string>
+
+#include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/shapes/conv_case.h"
+
+namespace pyflame::gpu {
+
+// From one order to the other, for elements of so many bytes (kernels/conv/turn.h).
+class Turn {
+ public:
+  Turn(DeviceType type, int bytes);
+  void run(int device_index, const Dims& shape, const void* from, void* to, Order order);  // `order`: of `to`
+  static std::string source(int bytes);
+
+ private:
+  Kernel kernel_;
+};
+
+}  // namespace pyflame::gpu

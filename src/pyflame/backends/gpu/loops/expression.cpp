@@ -1,0 +1,101 @@
+// See expression.h.
+#include "pyflame/backends/gpu/loops/expression.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+uint64_t Expressions::ParamUse::bits(const Param* params) const {
+  const Param& p = params[index];
+  return real ? std::bit_cast<uint64_t>(p.as_f64()) : static_cast<uint64_t>(p.as_i64());
+}
+
+std::string Expressions::param(int32_t index, bool real) {
+  auto at =
+      std::find_if(params_.begin(), params_.end(), [&](const auto& u) { return u.index == index && u.real == real; });
+  if (at == params_.end()) at = params_.insert(at, {index, real});
+  return fmt::format("p{}", at - params_.begin());
+}
+
+std::string Expressions::arguments() const {
+  std::string text;
+  for (size_t i = 0; i < params_.size(); ++i)
+    text += fmt::format("{} p{}, ", params_[i].real ? "double" : "long long", i);
+  return text;
+}
+
+int Expressions::writer(size_t i, int32_t binding) const {
+  for (size_t j = i; j-- > 0;)
+    for (const Operand& o : p_.node(j).outs)
+      if (o.index == binding) return static_cast<int>(j);
+  return -1;
+}
+
+bool Expressions::stored(size_t i) const {
+  const int32_t b = p_.node(i).outs[0].index;
+  if (!p_.group.elided.empty() && p_.group.elided[static_cast<size_t>(b)]) return false;
+  for (size_t j = i + 1; j < p_.size(); ++j)
+    if (p_.node(j).outs[0].index == b) return false;  // written again later
+  return true;
+}
+
+std::string Expressions::value(size_t i, const Operand& o) {
+  if (o.is_param) return fmt::format("pf::as<{}>({})", stored_type(o.dtype), param(o.index, is_float(o.dtype)));
+  const int w = writer(i, o.index);
+  return w >= 0 ? fmt::format("v{}", w) : read_(o);
+}
+
+// Numbers from nothing but the index and parameters.
+std::string Expressions::source(size_t i) {
+  const Node& n = p_.node(i);
+  const std::string result = stored_type(n.outs[0].dtype);
+  const auto raw = [&](size_t k) { return param(n.ins[k].index, false); };
+  switch (n.op) {
+    case OpId::full: return value(i, n.ins[0]);
+    case OpId::arange: {  // start + index * step, in the output's own arithmetic
+      const std::string start = value(i, n.ins[0]), step = value(i, n.ins[1]);
+      return fmt::format("pf::as<{0}>(({1}) + (pf::C<{0}>)({3}) * ({2}))", result, start, step, index_);
+    }
+    case OpId::rand_uniform:
+    case OpId::rand_normal: {
+      const std::string seed = raw(0), at = raw(1);
+      return fmt::format("pf::as<{0}>(pf::{1}<{0}>::at((pf::u64){2}, (pf::u64){3}, (pf::u64)({4})))", result,
+                         n.op == OpId::rand_uniform ? "Uniform" : "Normal", seed, at, index_);
+    }
+    case OpId::rand_int: {
+      const std::string seed = raw(0), at = raw(1), low = raw(2), high = raw(3);
+      return fmt::format("pf::as<{}>(pf::random_int((pf::u64){}, (pf::u64){}, (pf::u64)({}), {}, {}))", result, seed,
+                         at, index_, low, high);
+    }
+    default: PF_FAIL(NotImplemented, "{}: a source of numbers without a kernel", op_name(n.op));
+  }
+}
+
+std::string Expressions::declare(size_t i) {
+  const Node& n = p_.node(i);
+  const Operand& out = n.outs[0];
+  const std::string result = stored_type(out.dtype);
+  std::string text;
+  if (n.info().cls == OpClass::Source) {
+    text = source(i);
+  } else {
+    const size_t decides = n.op == OpId::where ? 1 : 0;
+    std::string type = fmt::format("pf::C<{}>", stored_type(n.ins[decides].dtype));
+    // An integer into an op that gives floats is computed as the float.
+    if (!is_float(n.ins[decides].dtype) && is_float(out.dtype) && n.op != OpId::cast)
+      type = fmt::format("pf::C<{}>", result);
+    std::string arguments;
+    for (size_t k = 0; k < n.ins.size(); ++k) {
+      const bool condition = n.op == OpId::where && k == 0;
+      arguments += fmt::format("{}({})({})", k ? ", " : "", condition ? "pf::u8" : type, value(i, n.ins[k]));
+    }
+    text = fmt::format("pf::as<{}>(pf::{}<{}>({}))", result, op_name(n.op), type, arguments);
+  }
+  return fmt::format("const pf::C<{}> v{} = {};", result, i, text);
+}
+
+}  // namespace pyflame::gpu

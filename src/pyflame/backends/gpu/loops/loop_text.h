@@ -1,0 +1,97 @@
+// The pieces of a generated kernel: what a group touches and how (Geometry), and one kernel's text with its arguments (KernelText).
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pyflame/backends/gpu/loops/loop_source.h"
+
+namespace pyflame::gpu {
+
+// An operand in memory: a binding read or written with given strides over the group's space (0 where it is broadcast).
+struct Access {
+  int32_t binding;
+  DType dtype;
+  Dims strides;
+};
+
+// Dims of the space that all accesses go through in the same way are one.
+struct Dim {
+  int64_t size;
+  std::vector<int64_t> strides;  // per access
+};
+
+class Geometry {
+ public:
+  explicit Geometry(const Problem& p);
+  size_t access(const Operand& o) const;
+  const std::vector<Access>& accesses() const { return accesses_; }
+  // The space's dims of a list, outermost first; at least one.
+  std::vector<Dim> merged(const std::vector<int>& dims) const;
+  bool wide() const { return wide_; }         // 32 bits are not enough for the arithmetic of indices
+  std::string name() const { return name_; }  // of kernels: the ops
+
+ private:
+  const Group& g_;
+  std::vector<Access> accesses_;
+  std::string name_ = "loop";
+  bool wide_ = false;
+};
+
+bool is_reduction(Role r);
+// pf::Sums, … and the type in which a reduction accumulates.
+std::string reduction_op(const Node& n);
+std::string accumulator(const Node& n);
+size_t accumulator_bytes(const Node& n);
+
+class KernelText {
+ public:
+  KernelText(const Geometry& geometry, std::vector<Dim> outer, std::vector<Dim> inner);
+
+  std::string pointer(int32_t binding);
+  std::string typed(size_t access);  // "(float*)b0"
+  std::string workspace(size_t offset);
+  std::string number(int64_t value);   // of type I
+  std::string divider(int64_t value);  // of type D
+
+  // Declares <prefix>0 … of the dims at a linear index. `unit`: the index counts units of so many elements.
+  std::string coordinates(bool inner, const std::string& index, int64_t unit = 1);
+  // Offset of an access from these coordinates, "" where it is 0.
+  std::string offset(bool inner, size_t access);
+  int64_t stride(size_t access) const;  // over neighbours
+  const std::vector<Dim>& outer() const { return outer_; }
+  const std::vector<Dim>& inner() const { return inner_; }
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+
+  // Are units of n neighbours of an access in one piece, and aligned where its pointer is? Notes the need.
+  bool neighbours(size_t access, int64_t n) const;
+  void need_alignment(size_t access, int64_t n);
+
+  LoopKernel finish(const Expressions& expressions, const std::string& body, std::array<unsigned, 3> grid);
+
+ private:
+  std::string argument(LoopArgument a, std::vector<LoopArgument>& list, const char* prefix);
+  const Geometry& geometry_;
+  std::vector<Dim> outer_, inner_;
+  int64_t rows_ = 1, columns_ = 1;
+  std::vector<LoopArgument> pointers_, workspaces_, numbers_, dividers_;
+  struct Names {
+    int64_t unit;
+    std::vector<std::string> dividers;
+  };
+  std::vector<Names> names_[2];
+  std::vector<std::vector<std::string>> strides_[2];
+  LoopKernel kernel_;
+};
+
+// loop_flat.cpp, loop_rows.cpp, loop_columns.cpp
+LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors);
+// loop_tile.cpp: over the dims in the order in which they are written. Nothing where neighbours are read as they are written.
+std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors);
+// Values of rows that column reductions need are left in the workspace: row_values[node] is where, or -1.
+void row_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan, std::vector<int64_t>& row_values);
+void column_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan,
+                    const std::vector<int64_t>& row_values);
+
+}  // namespace pyflame::gpu

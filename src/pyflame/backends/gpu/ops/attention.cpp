@@ -1,0 +1,379 @@
+// attention and its gradient. Entries, best first: the library (sdpa.h), the matrix units (16-bit types, head sizes to 256), then a kernel that takes everything.
+// Few queries over many keys are split over workgroups, because a workgroup for each head would leave most of the device idle. Packed sequences go through the same kernels, which find their rows through the offsets.
+#include <algorithm>
+#include <memory>
+
+#include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/libs/sdpa.h"
+#include "pyflame/backends/gpu/ops/attention_kernels.h"
+#include "pyflame/backends/gpu/ops/impls.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+struct Strides4 {  // pf::Strides4
+  int64_t b = 0, h = 0, t = 0, d = 0;
+};
+struct Packed {  // pf::Packed
+  const void *from_q = nullptr, *from_k = nullptr;
+  int64_t sequences = 0, max_q = 0, max_k = 0;
+  void* fault = nullptr;
+  int32_t site = 0;
+};
+struct Shape {  // pf::Attention
+  int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, kv_length = 0, dim = 0;
+  double scale = 0;
+  Strides4 q, k, v, out, mask, grad, dq, dk, dv;
+  Packed packed;
+};
+
+// Of [B, H, T, D], and of packed [T, H, D].
+Strides4 strides_of(const Dims& s) {
+  return s.size() == 3 ? Strides4{0, s[1], s[0], s[2]} : Strides4{s[0], s[1], s[2], s[3]};
+}
+bool is_packed(OpId op) { return op == OpId::varlen_attn || op == OpId::varlen_attn_grad; }
+bool is_forward(OpId op) { return op == OpId::attention || op == OpId::varlen_attn; }
+constexpr int64_t kMostGroups = int64_t{1} << 30;
+
+// `first` is the index of q among the inputs, `mask_at` the mask's, if there is one.
+AttentionKind kind_of(const Problem& p, size_t first, size_t mask_at) {
+  const auto attrs = p.root().attr<AttentionAttrs>();
+  const Operand& q = p.root().ins[first];
+  const Arch& arch = device(p.graph.device.type, p.graph.device.index).arch();
+  const GpuArch* known = find_gpu_arch(arch.name);
+  AttentionKind a;
+  a.dtype = q.dtype;
+  a.dim = q.shape[q.shape.size() - 1];
+  a.packed = is_packed(p.root().op);
+  a.causal = attrs.causal != 0;
+  if (attrs.has_mask)
+    a.mask = p.root().ins[mask_at].dtype == DType::bool_ ? AttentionMask::boolean : AttentionMask::added;
+  if (p.graph.device.type == DeviceType::cuda) a.units = MatrixKind::mma;
+  else if (known) a.units = known->matrix;
+  a.wave = arch.wave;
+  return a;
+}
+
+// What forward and backward have in common.
+class AttentionBase : public Executable {
+ public:
+  AttentionBase(const Problem& p, size_t first, size_t mask_at)
+      : device_type_(p.graph.device.type), node_(p.root()), kind_(kind_of(p, first, mask_at)) {
+    const Operand &q = node_.ins[first], &k = node_.ins[first + 1], &v = node_.ins[first + 2];
+    shape_.heads = q.shape[1], shape_.kv_heads = k.shape[1], shape_.dim = kind_.dim;
+    shape_.batch = kind_.packed ? 1 : q.shape[0];
+    shape_.queries = q.shape[kind_.packed ? 0 : 2], shape_.keys = k.shape[kind_.packed ? 0 : 2];
+    shape_.q = strides_of(q.strides), shape_.k = strides_of(k.strides), shape_.v = strides_of(v.strides);
+    params_ = mask_at;
+    if (kind_.packed) {
+      offsets_ = mask_at;
+      shape_.packed.sequences = node_.ins[offsets_].shape[0] - 1;
+      params_ += 2;
+    }
+    if (kind_.mask != AttentionMask::none) {
+      mask_ = static_cast<int>(mask_at);
+      ++params_;
+      const Dims scores{shape_.batch, shape_.heads, shape_.queries, shape_.keys};
+      shape_.mask = strides_of(over(node_.ins[mask_at], scores, 0));
+    }
+    compute_units_ = device(device_type_, p.graph.device.index).arch().compute_units;
+  }
+
+ protected:
+  Shape shape_at(const RunContext& ctx) const {
+    Shape s = shape_;
+    s.scale = ctx.params[node_.ins[params_].index].as_f64();
+    if (kind_.packed) {
+      s.packed.from_q = in(ctx, offsets_), s.packed.from_k = in(ctx, offsets_ + 1);
+      s.packed.max_q = ctx.params[node_.ins[params_ + 1].index].as_i64();
+      s.packed.max_k = ctx.params[node_.ins[params_ + 2].index].as_i64();
+      s.packed.fault = ctx.fault, s.packed.site = ctx.site;
+      return s;
+    }
+    s.kv_length = ctx.params[node_.ins[params_ + 1].index].as_i64();
+    PF_CHECK(s.kv_length >= 0 && s.kv_length <= s.keys, Value,
+             "scaled_dot_product_attention: kv_length is out of range; got {}; expected 0 <= kv_length <= {}",
+             s.kv_length, s.keys);
+    return s;
+  }
+  const void* in(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.ins[i].index]; }
+  void* out(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.outs[i].index]; }
+  const void* mask(const RunContext& ctx) const { return mask_ < 0 ? nullptr : in(ctx, static_cast<size_t>(mask_)); }
+  // Rows begin at multiples of 16 bytes, given that the first one does.
+  static bool by_vectors(const Operand& o) {
+    const int last = o.shape.size() - 1;
+    bool ok = o.shape[last] % 8 == 0 && o.strides[last] == 1;
+    for (int d = 0; d < last; ++d) ok &= o.shape[d] == 1 || o.strides[d] % 8 == 0;
+    return ok;
+  }
+  static bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+  unsigned groups(int64_t blocks) const {
+    PF_CHECK(blocks <= kMostGroups, NotImplemented, "attention: too many rows for one launch; got {} workgroups",
+             blocks);
+    return static_cast<unsigned>(blocks);
+  }
+  static int64_t blocks(int64_t n, unsigned each) { return (n + each - 1) / static_cast<int64_t>(each); }
+  // Of queries or keys, for each head and batch entry: blocks_of() of kernels/attention/common.h.
+  int64_t row_blocks(int64_t rows, unsigned each) const {
+    return kind_.packed && each > 1 ? rows / each + shape_.packed.sequences : blocks(rows, each);
+  }
+
+  // A kernel for operands of whole vectors and one for any others, made when it is first wanted.
+  class Pair {
+   public:
+    template <class Make>
+    Kernel& get(bool wide, DeviceType type, Make&& make) {
+      std::unique_ptr<Kernel>& k = kernels_[wide ? 1 : 0];
+      if (!k) {
+        AttentionSource s = make(wide);
+        rows_ = s.rows;
+        k = std::make_unique<Kernel>(type, s.threads, std::move(s.text), s.shared_bytes);
+      }
+      return *k;
+    }
+    unsigned rows() const { return rows_; }
+
+   private:
+    std::unique_ptr<Kernel> kernels_[2];
+    unsigned rows_ = 1;
+  };
+
+  DeviceType device_type_;
+  Node node_;
+  AttentionKind kind_;
+  size_t params_ = 0, offsets_ = 0;
+  int mask_ = -1, compute_units_ = 1;
+  Shape shape_;
+};
+
+// --- forward
+
+class MatrixForward final : public AttentionBase {
+ public:
+  // `ready`: with its kernels compiled.
+  explicit MatrixForward(const Problem& p, bool ready = true) : AttentionBase(p, 0, 3) {
+    shape_.out = strides_of(node_.outs[0].strides);
+    vectors_ = by_vectors(node_.outs[0]);
+    for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.ins[i]);
+    plan_split();
+    if (!ready) return;
+    if (folds_at_once()) kernel(true, true);
+    if (splits_ > 1) combine();
+  }
+  size_t workspace() const override {
+    if (splits_ < 2) return 0;
+    return static_cast<size_t>(splits_ * shape_.batch * shape_.heads * shape_.queries * (shape_.dim + 2)) *
+           sizeof(float);
+  }
+  void run(const RunContext& ctx) override {
+    if (shape_.batch * shape_.heads * shape_.queries == 0) return;
+    Shape s = shape_at(ctx);
+    if (splits_ > 1 && s.queries == 1) s.q.t = s.q.h;  // the heads are the rows
+    const bool wide =
+        vectors_ && aligned(in(ctx, 0)) && aligned(in(ctx, 1)) && aligned(in(ctx, 2)) && aligned(out(ctx, 0));
+    const bool folded = s.scale > 0 && kind_.mask != AttentionMask::added;
+    Kernel& k = kernel(wide, folded);
+    const int64_t together = splits_ > 1 ? s.heads / s.kv_heads : 1;
+    const unsigned grid =
+        groups(row_blocks(s.queries * together, kernels_[folded].rows()) * s.batch * s.heads / together);
+    void* const o = out(ctx, 0);
+    void* const lse = out(ctx, 1);
+    k.launch(ctx.device, {grid, static_cast<unsigned>(splits_), 1}, in(ctx, 0), in(ctx, 1), in(ctx, 2), mask(ctx), o,
+             lse, ctx.workspace, s);
+    if (splits_ > 1)
+      combine().launch(ctx.device, {groups(s.batch * s.heads * s.queries), 1, 1}, ctx.workspace, o, lse,
+                       static_cast<int>(splits_), s);
+  }
+
+ private:
+  void plan_split() {
+    constexpr int64_t kLeastKeys = 256;  // of a workgroup
+    const int64_t together = shape_.heads / std::max<int64_t>(1, shape_.kv_heads), rows = shape_.queries * together;
+    if (kind_.packed || rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
+    const bool one_run = together == 1 || shape_.queries == 1 || shape_.q.h == shape_.queries * shape_.q.t;
+    if (!one_run) return;
+    const int64_t heads = std::max<int64_t>(1, shape_.batch * shape_.kv_heads);
+    splits_ = std::clamp<int64_t>(2 * compute_units_ / heads, 1, shape_.keys / kLeastKeys);
+  }
+  bool folds_at_once() const { return vectors_ && kind_.mask != AttentionMask::added; }
+  Kernel& kernel(bool wide, bool folded) {
+    return kernels_[folded].get(wide, device_type_,
+                                [&](bool w) { return attention_forward(kind_, w, folded, splits_ > 1); });
+  }
+  Kernel& combine() {
+    return combine_.get(true, device_type_, [&](bool) { return attention_combine(kind_); });
+  }
+  bool vectors_ = true;
+  int64_t splits_ = 1;
+  Pair kernels_[2], combine_;  // by `folded`
+};
+
+class PlainForward final : public AttentionBase {
+ public:
+  explicit PlainForward(const Problem& p) : AttentionBase(p, 0, 3) {
+    shape_.out = strides_of(node_.outs[0].strides);
+    kernel();
+  }
+  void run(const RunContext& ctx) override {
+    const int64_t rows = shape_.batch * shape_.heads * shape_.queries;
+    if (rows == 0) return;
+    void* const o = out(ctx, 0);
+    void* const lse = out(ctx, 1);
+    kernel().launch(ctx.device, {groups(rows), 1, 1}, in(ctx, 0), in(ctx, 1), in(ctx, 2), mask(ctx), o, lse,
+                    shape_at(ctx));
+  }
+
+ private:
+  Kernel& kernel() {
+    return kernel_.get(false, device_type_, [&](bool) { return attention_plain(kind_); });
+  }
+  Pair kernel_;
+};
+
+// --- backward: (grad, q, k, v, out, lse, mask? or offsets) -> dq, dk, dv
+
+class GradBase : public AttentionBase {
+ public:
+  explicit GradBase(const Problem& p) : AttentionBase(p, 1, 6) {
+    shape_.grad = strides_of(node_.ins[0].strides);
+    shape_.out = strides_of(node_.ins[4].strides);
+    shape_.dq = strides_of(node_.outs[0].strides);
+    shape_.dk = strides_of(node_.outs[1].strides);
+    shape_.dv = strides_of(node_.outs[2].strides);
+  }
+};
+
+class MatrixGrad final : public GradBase {
+ public:
+  explicit MatrixGrad(const Problem& p, bool ready = true) : GradBase(p) {
+    for (size_t i = 0; i < 4; ++i) vectors_ &= by_vectors(node_.ins[i]);
+    for (size_t i = 0; i < 3; ++i) vectors_ &= by_vectors(node_.outs[i]);
+    padded_ = row_blocks(shape_.queries, kStatsPadding) * kStatsPadding;
+    if (!ready) return;
+    stats();
+    if (vectors_) kernels(true);
+  }
+  size_t workspace() const override {
+    return static_cast<size_t>(2 * shape_.batch * shape_.heads * padded_) * sizeof(float);
+  }
+  void run(const RunContext& ctx) override {
+    const Shape s = shape_at(ctx);
+    bool wide = vectors_;
+    for (size_t i = 0; i < 4; ++i) wide &= aligned(in(ctx, i));
+    for (size_t i = 0; i < 3; ++i) wide &= aligned(out(ctx, i));
+    kernels(wide);
+    const void *g = in(ctx, 0), *q = in(ctx, 1), *k = in(ctx, 2), *v = in(ctx, 3), *m = mask(ctx);
+    void *dq = out(ctx, 0), *dk = out(ctx, 1), *dv = out(ctx, 2);
+    const int64_t heads = s.batch * s.heads;
+    if (heads * s.queries > 0) {
+      stats().launch(ctx.device, {groups(blocks(heads * padded_, stats_.rows())), 1, 1}, g, in(ctx, 4), in(ctx, 5),
+                     ctx.workspace, padded_, s);
+      queries(wide).launch(ctx.device, {groups(row_blocks(s.queries, queries_.rows()) * heads), 1, 1}, g, q, k, v,
+                           ctx.workspace, padded_, m, dq, s);
+    }
+    if (s.batch * s.kv_heads * s.keys == 0) return;
+    for (size_t i = 0; i < parts(); ++i)
+      keys(wide, i).launch(ctx.device, {groups(row_blocks(s.keys, keys_[i].rows()) * s.batch * s.kv_heads), 1, 1}, g, q,
+                           k, v, ctx.workspace, padded_, m, dk, dv, s);
+  }
+
+ private:
+  size_t parts() const { return attention_keys_grad_at_once(kind_) ? 1 : 2; }
+  Kernel& stats() {
+    return stats_.get(true, device_type_, [&](bool) { return attention_query_stats(kind_); });
+  }
+  Kernel& queries(bool wide) {
+    return queries_.get(wide, device_type_, [&](bool w) { return attention_queries_grad(kind_, w); });
+  }
+  Kernel& keys(bool wide, size_t part) {
+    return keys_[part].get(wide, device_type_, [&](bool w) {
+      return attention_keys_grad(kind_, w, parts() == 1 ? 3 : static_cast<int>(part) + 1);
+    });
+  }
+  void kernels(bool wide) {
+    queries(wide);
+    for (size_t i = 0; i < parts(); ++i) keys(wide, i);
+  }
+  bool vectors_ = true;
+  int64_t padded_ = 0;
+  Pair stats_, queries_, keys_[2];
+};
+
+class PlainGrad final : public GradBase {
+ public:
+  explicit PlainGrad(const Problem& p) : GradBase(p) { stats(), queries(), keys(); }
+  size_t workspace() const override {
+    return static_cast<size_t>(3 * shape_.batch * shape_.heads * shape_.queries) *
+           (kind_.dtype == DType::float64 ? sizeof(double) : sizeof(float));
+  }
+  void run(const RunContext& ctx) override {
+    const Shape s = shape_at(ctx);
+    const void *g = in(ctx, 0), *q = in(ctx, 1), *k = in(ctx, 2), *v = in(ctx, 3), *m = mask(ctx);
+    void *dq = out(ctx, 0), *dk = out(ctx, 1), *dv = out(ctx, 2);
+    const int64_t rows = s.batch * s.heads * s.queries, key_rows = s.batch * s.kv_heads * s.keys;
+    if (rows > 0) {
+      stats().launch(ctx.device, {groups(rows), 1, 1}, g, q, k, v, ctx.workspace, m, s);
+      queries().launch(ctx.device, {groups(rows), 1, 1}, g, q, k, v, ctx.workspace, m, dq, s);
+    }
+    if (key_rows > 0) keys().launch(ctx.device, {groups(key_rows), 1, 1}, g, q, k, v, ctx.workspace, m, dk, dv, s);
+  }
+
+ private:
+  Kernel& stats() {
+    return stats_.get(false, device_type_, [&](bool) { return attention_plain_query_stats(kind_); });
+  }
+  Kernel& queries() {
+    return queries_.get(false, device_type_, [&](bool) { return attention_plain_queries_grad(kind_); });
+  }
+  Kernel& keys() {
+    return keys_.get(false, device_type_, [&](bool) { return attention_plain_keys_grad(kind_); });
+  }
+  Pair stats_, queries_, keys_;
+};
+
+Refusal matrix_accepts(const Problem& p) {
+  std::string why;
+  const bool forward = is_forward(p.root().op);
+  if (attention_on_matrix_units(kind_of(p, forward ? 0 : 1, forward ? 3 : 6), &why)) return std::nullopt;
+  return why;
+}
+Refusal plain(const Problem& p) {
+  const Dims& q = p.root().ins[is_forward(p.root().op) ? 0 : 1].shape;
+  const int64_t dim = q[q.size() - 1];
+  if (4 * dim * static_cast<int64_t>(sizeof(double)) > kMostPlainBytes)
+    return "the head is too large for shared memory";
+  return std::nullopt;
+}
+
+template <bool any_order>
+Refusal library(const Problem& p) {
+  if (Refusal no = matrix_accepts(p)) return no;
+  return sdpa_refuses(p, any_order);
+}
+template <class Own, bool any_order>
+std::unique_ptr<Executable> make_library(const Problem& p) {
+  return make_sdpa(p, any_order, std::make_unique<Own>(p, false));
+}
+
+}  // namespace
+
+std::span<const Impl> attention_impls(OpId op) {
+  static const Impl forward[] = {{"gpu.sdpa", library<false>, make_library<MatrixForward, false>},
+                                 {"gpu.attention", matrix_accepts, make_of<MatrixForward>},
+                                 {"gpu.attention_plain", plain, make_of<PlainForward>}};
+  static const Impl grad[] = {{"gpu.sdpa_grad_any_order", library<true>, make_library<MatrixGrad, true>},
+                              {"gpu.sdpa_grad", library<false>, make_library<MatrixGrad, false>},
+                              {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
+                              {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
+  switch (op) {
+    case OpId::attention:
+    case OpId::varlen_attn: return forward;
+    case OpId::attention_grad:
+    case OpId::varlen_attn_grad: return grad;
+    default: return {};
+  }
+}
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,181 @@
+// See attention_kernels.h.
+#include "pyflame/backends/gpu/ops/attention_kernels.h"
+
+#include <algorithm>
+
+#include "pyflame/backends/gpu/jit/kernel.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr int kPad = 8;  // kPitch of the kernels: rows of shared memory start in different banks
+constexpr unsigned kPlainThreads = 128, kStatsThreads = 256;
+
+int width_of(int64_t dim) {
+  for (const int width : {32, 64, 96, 128, 192})
+    if (dim <= width) return width;
+  return 256;
+}
+
+const char* mask_name(AttentionMask m) {
+  return m == AttentionMask::none ? "pf::kNoMask" : m == AttentionMask::boolean ? "pf::kBoolMask" : "pf::kAddedMask";
+}
+
+// Registers and shared memory decide. CUDA (mma): 255 registers of a lane, the next tile is copied meanwhile; the shapes were the fastest of
+// a sweep on an H100. AMD: 64 KiB; with WMMA or without matrix units a lane holds more of each tile than with MFMA.
+struct Forward {
+  int tiles, waves, keys, stages;
+  bool held;
+};
+Forward forward_tiles(const AttentionKind& a, int width, bool split) {
+  const int tiles = split ? 1 : 2;
+  if (a.units == MatrixKind::mma) {
+    if (width <= 64) return {tiles, 4, 64, 2, true};
+    if (width <= 128) return {tiles, 4, 64, 2, split};
+    return {1, 4, 32, 2, false};
+  }
+  if (a.units == MatrixKind::mfma) {
+    if (width <= 128) return {tiles, 4, width <= 64 ? 64 : 32, 1, true};
+    return {1, 4, 32, 1, true};
+  }
+  return {1, 4, width <= 64 ? 32 : 16, 1, false};
+}
+
+struct Backward {
+  int tiles, waves, step, stages;
+};
+Backward keys_tiles(const AttentionKind& a, int width) {
+  if (a.units == MatrixKind::mma) {
+    if (width <= 64) return {2, 4, 32, 2};
+    if (width <= 128) return {1, 4, 64, 2};
+    return {1, 4, 32, 1};
+  }
+  return {1, width <= 128 ? 4 : 2, width <= 128 && a.units == MatrixKind::mfma ? 32 : 16, 1};
+}
+Backward queries_tiles(const AttentionKind& a, int width) {
+  if (a.units == MatrixKind::mma) {
+    if (width <= 64) return {2, 4, 48, 2};
+    if (width <= 128) return {2, 4, 32, 2};
+    return {1, 4, 16, 2};
+  }
+  return keys_tiles(a, width);
+}
+
+AttentionSource finish(std::string parameters, std::string call, const AttentionKind& a, unsigned threads, int rows,
+                       int shared_bytes, bool matrix, const char* file) {
+  std::string body = "(" + parameters + ", pf::Attention p) { pf::" + call + "; }";
+  const std::string type = stored_type(a.dtype);
+  for (size_t at; (at = body.find("$T")) != std::string::npos;) body.replace(at, 2, type);
+  AttentionSource s;
+  s.text = matrix ? kernel_source({"device/mma.h", "device/async.h", "attention/common.h", file}, threads, body)
+                  : kernel_source({"device/mma.h", "device/async.h", "attention/common.h", "attention/plain.h"},
+                                  threads, body);
+  s.threads = threads;
+  s.rows = static_cast<unsigned>(rows);
+  s.shared_bytes = static_cast<unsigned>(shared_bytes);
+  return s;
+}
+
+int compute_bytes(DType d) { return d == DType::float64 ? 8 : 4; }
+
+}  // namespace
+
+AttentionSource attention_forward(const AttentionKind& a, bool wide, bool folded, bool split) {
+  const int width = width_of(a.dim), pitch = width + kPad;
+  const Forward f = forward_tiles(a, width, split);
+  const int rows = f.waves * f.tiles * 16, keys = f.stages * 2 * f.keys;
+  return finish(
+      "const $T* q, const $T* k, const $T* v, const void* mask, $T* out, float* lse, float* parts",
+      fmt::format("attention_forward<$T, pf::ForwardTiles<{}, {}, {}, {}, {}, {}>, {}, {}, {}, {}, {}, {}>(q, k, "
+                  "v, mask, out, lse, parts, p)",
+                  width, f.tiles, f.waves, f.keys, f.stages, f.held, mask_name(a.mask), a.causal, wide, folded, split,
+                  a.packed),
+      a, static_cast<unsigned>(f.waves * a.wave), rows, (f.held ? std::max(rows, keys) : rows + keys) * pitch * 2, true,
+      "attention/forward.h");
+}
+
+AttentionSource attention_combine(const AttentionKind& a) {
+  const unsigned threads = a.dim <= 64 ? 64 : 128;
+  return finish("const float* parts, $T* out, float* lse, int splits",
+                "attention_combine<$T>(parts, out, lse, p, splits)", a, threads, 1, 0, true, "attention/forward.h");
+}
+
+AttentionSource attention_query_stats(const AttentionKind& a) {
+  return finish(
+      "const $T* grad, const $T* out, const float* lse, float* stats, pf::i64 padded",
+      fmt::format("attention_query_stats<$T, {}, {}>(grad, out, lse, stats, padded, p)", kStatsThreads, a.packed), a,
+      kStatsThreads, kStatsThreads / 16, 0, true, "attention/backward.h");
+}
+
+AttentionSource attention_queries_grad(const AttentionKind& a, bool wide) {
+  const int width = width_of(a.dim), pitch = width + kPad;
+  const Backward t = queries_tiles(a, width);
+  const int rows = t.waves * t.tiles * 16;
+  return finish(
+      "const $T* grad, const $T* q, const $T* k, const $T* v, const float* stats, pf::i64 padded, const void* mask, "
+      "$T* "
+      "dq",
+      fmt::format(
+          "attention_queries_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}, {}>(grad, q, k, v, stats, "
+          "padded, mask, dq, p)",
+          width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide, a.packed),
+      a, static_cast<unsigned>(t.waves * a.wave), rows, 2 * (rows + t.stages * t.step) * pitch * 2, true,
+      "attention/backward.h");
+}
+
+bool attention_on_matrix_units(const AttentionKind& a, std::string* why) {
+  const int64_t most = a.units == MatrixKind::none ? 128 : 256;
+  if (a.dtype != DType::float16 && a.dtype != DType::bfloat16) *why = "not a 16-bit type";
+  else if (a.dim < 1 || a.dim > most) *why = fmt::format("head size not in 1 to {}", most);
+  else if (a.units == MatrixKind::none && a.mask != AttentionMask::none) *why = "a mask, and no matrix units";
+  return why->empty();
+}
+
+bool attention_keys_grad_at_once(const AttentionKind& a) {
+  return a.units == MatrixKind::mfma || width_of(a.dim) <= (a.units == MatrixKind::mma ? 128 : 64);
+}
+
+AttentionSource attention_keys_grad(const AttentionKind& a, bool wide, int parts) {
+  const int width = width_of(a.dim), pitch = width + kPad;
+  const Backward t = keys_tiles(a, width);
+  const int rows = t.waves * t.tiles * 16;
+  return finish(
+      "const $T* grad, const $T* q, const $T* k, const $T* v, const float* stats, pf::i64 padded, const void* mask, "
+      "$T* "
+      "dk, $T* dv",
+      fmt::format("attention_keys_grad<$T, pf::BackwardTiles<{}, {}, {}, {}, {}>, {}, {}, {}, {}, {}>(grad, q, k, v, "
+                  "stats, padded, mask, dk, dv, p)",
+                  width, t.tiles, t.waves, t.step, t.stages, mask_name(a.mask), a.causal, wide, parts, a.packed),
+      a, static_cast<unsigned>(t.waves * a.wave), rows,
+      2 * (rows + t.stages * t.step) * pitch * 2 + t.stages * 2 * t.step * 4, true, "attention/backward.h");
+}
+
+AttentionSource attention_plain(const AttentionKind& a) {
+  return finish("const $T* q, const $T* k, const $T* v, const void* mask, $T* out, float* lse",
+                fmt::format("attention_plain<$T, {}, {}, {}, {}>(q, k, v, mask, out, lse, p)", mask_name(a.mask),
+                            a.causal, kPlainThreads, a.packed),
+                a, kPlainThreads, 1, 2 * static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
+}
+AttentionSource attention_plain_query_stats(const AttentionKind& a) {
+  return finish("const $T* grad, const $T* q, const $T* k, const $T* v, pf::C<$T>* stats, const void* mask",
+                fmt::format("attention_plain_query_stats<$T, {}, {}, {}, {}>(grad, q, k, v, stats, mask, p)",
+                            mask_name(a.mask), a.causal, kPlainThreads, a.packed),
+                a, kPlainThreads, 1, 0, false, "");
+}
+AttentionSource attention_plain_queries_grad(const AttentionKind& a) {
+  return finish(
+      "const $T* grad, const $T* q, const $T* k, const $T* v, const pf::C<$T>* stats, const void* mask, $T* dq",
+      fmt::format("attention_plain_queries_grad<$T, {}, {}, {}, {}>(grad, q, k, v, stats, mask, dq, p)",
+                  mask_name(a.mask), a.causal, kPlainThreads, a.packed),
+      a, kPlainThreads, 1, static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
+}
+AttentionSource attention_plain_keys_grad(const AttentionKind& a) {
+  return finish(
+      "const $T* grad, const $T* q, const $T* k, const $T* v, const pf::C<$T>* stats, const void* mask, $T* dk, $T* dv",
+      fmt::format("attention_plain_keys_grad<$T, {}, {}, {}, {}>(grad, q, k, v, stats, mask, dk, dv, p)",
+                  mask_name(a.mask), a.causal, kPlainThreads, a.packed),
+      a, kPlainThreads, 1, 4 * static_cast<int>(a.dim) * compute_bytes(a.dtype), false, "");
+}
+
+}  // namespace pyflame::gpu

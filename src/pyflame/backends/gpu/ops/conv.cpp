@@ -1,0 +1,376 @@
+// See conv.h. Kernels: kernels/conv/conv.h.
+#include "pyflame/backends/gpu/ops/conv.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "pyflame/backends/gpu/driver/arch.h"
+#include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/libs/dnn.h"
+#include "pyflame/backends/gpu/libs/turn.h"
+#include "pyflame/backends/gpu/ops/conv_output.h"
+#include "pyflame/backends/gpu/ops/impls.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr unsigned kFlatThreads = 256;
+
+// Products of one tile: sizes of the tile, and how many results a thread has along each side.
+struct Tile {
+  int rows, columns, depth, each;
+  unsigned threads() const { return static_cast<unsigned>(rows / each * (columns / each)); }
+};
+constexpr Tile kSmall{64, 64, 16, 4}, kLarge{128, 128, 8, 8};
+
+// Every kernel's parameters end with the result, the case, and what its group does with an element; `out` of the call is that.
+struct OutText {
+  explicit OutText(DType d, const ConvOutput* output = nullptr)
+      : parameters(output ? output->parameters() : ""),
+        make(output ? "(void)c; " + output->text()
+                    : fmt::format("const pf::ConvStore<{}> out = {{c}};", stored_type(d))) {}
+  std::string parameters, make;
+};
+
+std::string tile_source(DType d, bool weight, const Tile& t, const OutText& out) {
+  return kernel_source(
+      {"conv/conv.h"}, t.threads(),
+      fmt::format("(const {0}* a, const {0}* b, pf::C<{0}>* slices, {0}* c, pf::Conv p{6}) {{ {7} "
+                  "pf::conv<{0}, {1}, {2}, {3}, {4}, {5}>(a, b, slices, p, out); }}",
+                  stored_type(d), weight, t.rows, t.columns, t.depth, t.each, out.parameters, out.make));
+}
+// Matrix units: pieces of eight along k where channels are k's, else along the lines.
+constexpr unsigned kUnitsThreads = 256;
+constexpr int kUnitsColumns = 128;
+std::string units_source(DType d, ConvFace face, int rows, const OutText& out) {
+  return kernel_source({"device/mma.h", "conv/conv.h", "conv/units.h"}, kUnitsThreads,
+                       fmt::format("(const {0}* a, const {0}* b, float* slices, {0}* c, pf::Conv p{6}) {{ {7} "
+                                   "pf::conv_units<{0}, {1}, {2}, {3}, {4}, {5}>(a, b, slices, p, out); }}",
+                                   stored_type(d), face == ConvFace::weight, rows, kUnitsColumns,
+                                   face == ConvFace::result, face != ConvFace::weight, out.parameters, out.make));
+}
+
+std::string join_source(DType d) {
+  return kernel_source(
+      {"conv/conv.h"}, kFlatThreads,
+      fmt::format("(const pf::C<{0}>* slices, {0}* c, pf::Conv p) {{ pf::conv_join<{0}>(slices, c, p); }}",
+                  stored_type(d)));
+}
+std::string direct_source(DType d, ConvFace face, const OutText& out) {
+  const std::string body =
+      face == ConvFace::weight
+          ? fmt::format(
+                "(const {0}* a, const {0}* b, {0}* c, pf::Conv p) {{ pf::conv_direct_weight<{0}, {1}>(a, b, c, p); }}",
+                stored_type(d), kFlatThreads)
+          : fmt::format(
+                "(const {0}* a, const {0}* b, {0}* c, pf::Conv p{1}) {{ {2} pf::conv_direct<{0}, {3}>(a, b, p, out); "
+                "}}",
+                stored_type(d), out.parameters, out.make, face == ConvFace::image);
+  return kernel_source({"conv/conv.h"}, kFlatThreads, body);
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int64_t kMostDown = 65535;  // workgroups along y and z
+
+// Workgroups for the tiles of a case: columns, rows, and groups with their phases or splits.
+std::array<int64_t, 3> tiles(const ConvCase& c, const pf::Conv& k, int64_t rows, int64_t columns) {
+  const int64_t taps = int64_t{k.kernel_h} * k.kernel_w * k.read_channels;
+  const int64_t pixels = k.images * ceil_div(k.made_h, k.phases_h) * ceil_div(k.made_w, k.phases_w);
+  return {ceil_div(c.face == ConvFace::weight ? taps : pixels, columns), ceil_div(k.made_channels, rows),
+          int64_t{k.groups} * k.phases_h * k.phases_w * k.splits};
+}
+
+// A weight's gradient has few results and long sums: the sum is cut until there are enough workgroups for a large device. By shape
+// alone, so that every device adds in the same order.
+void split(const ConvCase& c, pf::Conv& k, int64_t rows, int64_t columns) {
+  constexpr int64_t kEnough = 512, kLeastDepth = 512;
+  if (c.face != ConvFace::weight) return;
+  const auto t = tiles(c, k, rows, columns);
+  const int64_t depth = k.images * k.made_h * k.made_w;
+  const int64_t most = std::max<int64_t>(1, depth / kLeastDepth);
+  const int64_t parts = std::clamp<int64_t>(kEnough / std::max<int64_t>(1, t[0] * t[1] * t[2]), 1, most);
+  constexpr int64_t kWhole = 128;  // every depth of a tile divides it
+  k.split_depth = std::max<int64_t>(1, ceil_div(ceil_div(depth, parts), kWhole)) * kWhole;
+  k.splits = static_cast<int>(std::max<int64_t>(1, ceil_div(depth, k.split_depth)));
+}
+
+std::array<unsigned, 3> grid(const std::array<int64_t, 3>& t) {
+  PF_CHECK(t[0] <= std::numeric_limits<int>::max() && t[1] <= kMostDown && t[2] <= kMostDown, NotImplemented,
+           "conv2d: too many tiles for one launch; got {} x {} x {}; expected at most {} in the last two", t[0], t[1],
+           t[2], kMostDown);
+  return {static_cast<unsigned>(t[0]), static_cast<unsigned>(t[1]), static_cast<unsigned>(t[2])};
+}
+
+Refusal accepts_sizes(const Problem& p) {
+  if (!ConvCase(p).fits_int()) return "a size or the weight has more than 2^31 elements";
+  return std::nullopt;
+}
+
+// What becomes of the result's elements, and the launch with the arguments for it.
+class GroupOutput {
+ public:
+  explicit GroupOutput(const Problem& p) {
+    if (p.size() > 1) output_.emplace(p);
+  }
+  OutText text(DType d) const { return OutText(d, output_ ? &*output_ : nullptr); }
+  template <class... Args>
+  void launch(Kernel& kernel, const RunContext& ctx, std::array<unsigned, 3> grid, const Args&... args) {
+    arguments_.clear();
+    (arguments_.add(args), ...);
+    if (output_) output_->append(arguments_, ctx);
+    kernel.run(ctx.device, grid, arguments_.pointers.data(), arguments_.sizes);
+  }
+
+ private:
+  std::optional<ConvOutput> output_;
+  Arguments arguments_;
+};
+
+// Any convolution. Its kernels are made when it is first run, or at once where it is known to run.
+class Implicit final : public Executable {
+ public:
+  Implicit(const Problem& p, bool at_once)
+      : case_(p), type_(p.graph.device.type), tile_(choose(case_)), shape_(case_.kernel_case()), output_(p) {
+    split(case_, shape_, tile_.rows, tile_.columns);
+    if (at_once) prepare();
+  }
+  size_t workspace() const override {
+    return shape_.splits > 1 ? static_cast<size_t>(shape_.splits * case_.weight.numel()) *
+                                   (case_.dtype == DType::float64 ? sizeof(double) : sizeof(float))
+                             : 0;
+  }
+  void run(const RunContext& ctx) override {
+    if (case_.made().numel() == 0) return;
+    if (!kernel_) prepare();
+    const bool weight = case_.face == ConvFace::weight, image = case_.face == ConvFace::image;
+    const void* a = ctx.bindings[weight ? case_.result.index : case_.weight.index];
+    const void* b = ctx.bindings[image ? case_.result.index : case_.image.index];
+    void* c = ctx.bindings[case_.made().index];
+    output_.launch(*kernel_, ctx, grid(tiles(case_, shape_, tile_.rows, tile_.columns)), a, b, ctx.workspace, c,
+                   shape_);
+    if (join_)
+      join_->launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, ctx.workspace, c, shape_);
+  }
+
+ private:
+  // The large tile does more for each element it reads, where there is work enough for it.
+  static Tile choose(const ConvCase& c) {
+    const pf::Conv k = c.kernel_case();
+    const auto t = tiles(c, k, kLarge.rows, kLarge.columns);
+    const bool wide = k.made_channels > kSmall.rows && (c.face == ConvFace::weight || t[0] * t[1] * t[2] >= 256);
+    return wide && c.dtype != DType::float64 ? kLarge : kSmall;
+  }
+  void prepare() {
+    kernel_.emplace(type_, tile_.threads(),
+                    tile_source(case_.dtype, case_.face == ConvFace::weight, tile_, output_.text(case_.dtype)));
+    if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
+  }
+  ConvCase case_;
+  DeviceType type_;
+  Tile tile_;
+  pf::Conv shape_;
+  GroupOutput output_;
+  std::optional<Kernel> kernel_, join_;
+};
+
+class Direct final : public Executable {
+ public:
+  explicit Direct(const Problem& p)
+      : case_(p),
+        output_(p),
+        kernel_(p.graph.device.type, kFlatThreads, direct_source(case_.dtype, case_.face, output_.text(case_.dtype))),
+        shape_(case_.kernel_case()) {}
+  void run(const RunContext& ctx) override {
+    const int64_t n = case_.made().numel();
+    if (n == 0) return;
+    if (case_.face == ConvFace::weight)
+      kernel_.launch(ctx.device, {static_cast<unsigned>(n), 1, 1}, ctx.bindings[case_.result.index],
+                     ctx.bindings[case_.image.index], ctx.bindings[case_.weight.index], shape_);
+    else
+      output_.launch(kernel_, ctx, {groups_for(n, kFlatThreads), 1, 1}, ctx.bindings[case_.weight.index],
+                     ctx.bindings[case_.face == ConvFace::image ? case_.result.index : case_.image.index],
+                     ctx.bindings[case_.made().index], shape_);
+  }
+
+ private:
+  ConvCase case_;
+  GroupOutput output_;
+  Kernel kernel_;
+  pf::Conv shape_;
+};
+
+// On matrix units. What is read is turned channels-last where it does not lie so.
+class Units final : public Executable {
+ public:
+  explicit Units(const Problem& p)
+      : case_(p),
+        type_(p.graph.device.type),
+        rows_(rows_of(case_)),
+        output_(p),
+        kernel_(type_, kUnitsThreads, units_source(case_.dtype, case_.face, rows_, output_.text(case_.dtype))),
+        own_(p, false) {
+    ConvCase turned = case_;
+    for (size_t i = 0; i < 2; ++i) {
+      Operand& o = operand(turned, i);
+      turned_[i] = !lies(o, Order::channels_last);
+      if (turned_[i]) o.strides = strides_of(o.shape, Order::channels_last);
+    }
+    shape_ = turned.kernel_case();
+    split(turned, shape_, rows_, kUnitsColumns);
+    if (turned_[0] || turned_[1]) turn_.emplace(type_, 2);
+    if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
+  }
+  static int rows_of(const ConvCase& c) { return c.kernel_case().made_channels > 64 ? 128 : 64; }
+  // What a and b of the kernel are.
+  static Operand& operand(ConvCase& c, size_t i) {
+    if (i == 0) return c.face == ConvFace::weight ? c.result : c.weight;
+    return c.face == ConvFace::image ? c.result : c.image;
+  }
+  size_t workspace() const override {
+    ConvCase c = case_;
+    size_t bytes = slices();
+    for (size_t i = 0; i < 2; ++i)
+      if (turned_[i]) bytes += room(operand(c, i));
+    return std::max(bytes, own_.workspace());
+  }
+  void run(const RunContext& ctx) override {
+    char* workspace = static_cast<char*>(ctx.workspace);
+    void* parts = workspace;
+    workspace += slices();
+    const void* at[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const Operand& o = operand(case_, i);
+      at[i] = ctx.bindings[o.index];
+      if (!turned_[i] && reinterpret_cast<uintptr_t>(at[i]) % 16 != 0) return own_.run(ctx);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      if (!turned_[i]) continue;
+      const Operand& o = operand(case_, i);
+      turn_->run(ctx.device, o.shape, at[i], workspace, Order::channels_last);
+      at[i] = workspace;
+      workspace += room(o);
+    }
+    void* c = ctx.bindings[case_.made().index];
+    output_.launch(kernel_, ctx, grid(tiles(case_, shape_, rows_, kUnitsColumns)), at[0], at[1], parts, c, shape_);
+    if (join_) join_->launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, parts, c, shape_);
+  }
+
+ private:
+  static size_t whole(size_t bytes) { return (bytes + 255) / 256 * 256; }
+  static size_t room(const Operand& o) { return whole(static_cast<size_t>(o.numel()) * 2); }
+  size_t slices() const {
+    return shape_.splits > 1 ? whole(static_cast<size_t>(shape_.splits * case_.weight.numel()) * sizeof(float)) : 0;
+  }
+  ConvCase case_;
+  DeviceType type_;
+  int rows_;
+  GroupOutput output_;
+  Kernel kernel_;
+  Implicit own_;  // where pointers are not aligned
+  std::array<bool, 2> turned_{};
+  pf::Conv shape_{};
+  std::optional<Turn> turn_;
+  std::optional<Kernel> join_;
+};
+
+// A group of ours against the library's convolution and a loop after it, in microseconds, with the figures of a large GPU: comparisons
+// alone matter. Elements that are made are read and written once more by the loop.
+Refusal better_cut(const Problem& p) {
+  if (p.size() == 1) return std::nullopt;
+  if (Refusal no = ConvOutput(p).refused()) return no;
+  if (dnn_refuses(p)) return std::nullopt;  // a kernel of ours in any case
+  const ConvCase c(p);
+  constexpr double kLaunch = 2, kLibrary = 5, kBandwidth = 2.5e6, kOwnBandwidth = 1.5e6;  // bytes a microsecond
+  const bool half = dtype_size(c.dtype) == 2;
+  const double own_rate = half ? 100e6 : 10e6, rate = half ? 500e6 : 40e6;  // operations a microsecond
+  const auto count = [](const Operand& o) { return static_cast<double>(o.numel()); };
+  const double flops = 2 * count(c.result) * count(c.weight) / static_cast<double>(c.weight.shape[0]);
+  const double bytes = (count(c.image) + count(c.weight) + count(c.result)) * static_cast<double>(dtype_size(c.dtype));
+  const double own = kLaunch + flops / own_rate + bytes / kOwnBandwidth;
+  const double cut = kLibrary + std::max(flops / rate, bytes / kBandwidth) + kLaunch +
+                     2 * count(c.result) * static_cast<double>(dtype_size(c.dtype)) / kBandwidth;
+  if (own <= cut) return std::nullopt;
+  return fmt::format("{:.1f} us by estimate; the library and a loop after it {:.1f} us", own, cut);
+}
+
+Refusal accepts_units(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  if (Refusal no = better_cut(p)) return no;
+  if (const std::string& arch = device(p.graph.device.type, p.graph.device.index).arch().name; !has_matrix_units(arch))
+    return arch + " has no matrix units";
+  ConvCase c(p);
+  if (c.dtype != DType::float16 && c.dtype != DType::bfloat16) return "matrix units take float16 and bfloat16";
+  if (c.image.numel() == 0 || c.result.numel() == 0) return "a tensor has no elements";
+  if (c.weight.shape[1] % 8 != 0 || c.weight.shape[0] / c.attrs.groups % 8 != 0)
+    return "a group's channels are no multiple of 8";
+  for (size_t i = 0; i < 2; ++i)
+    if (const Operand& o = Units::operand(c, i); !lies(o, Order::channels_first) && !lies(o, Order::channels_last))
+      return "a tensor lies neither channels first nor channels last";
+  return std::nullopt;
+}
+
+std::unique_ptr<Executable> make_implicit(const Problem& p) { return std::make_unique<Implicit>(p, true); }
+
+// The library may ask for pointers that not every operand has: then our own runs.
+std::unique_ptr<Executable> make_library(const Problem& p) { return make_dnn(p, std::make_unique<Implicit>(p, false)); }
+
+Refusal accepts_library(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  if (p.size() > 1) return "a library's convolution stands alone";
+  return dnn_refuses(p);
+}
+
+Refusal accepts_direct(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  if (!ConvCase(p).few_channels()) return "groups of many channels are products of matrices";
+  return p.size() > 1 ? ConvOutput(p).refused() : std::nullopt;
+}
+
+Refusal accepts_implicit(const Problem& p) {
+  if (Refusal no = accepts_sizes(p)) return no;
+  return better_cut(p);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
+  std::vector<std::pair<std::string, std::string>> all;
+  const OutText plain(dtype);
+  for (const bool weight : {false, true}) {
+    const std::string face = weight ? "_weight" : "";
+    all.emplace_back("conv" + face + "_small", tile_source(dtype, weight, kSmall, plain));
+    if (dtype != DType::float64) all.emplace_back("conv" + face + "_large", tile_source(dtype, weight, kLarge, plain));
+  }
+  for (const auto& [name, face] : {std::pair{"conv_direct", ConvFace::result},
+                                   {"conv_image_direct", ConvFace::image},
+                                   {"conv_weight_direct", ConvFace::weight}})
+    all.emplace_back(name, direct_source(dtype, face, plain));
+  if (dtype_size(dtype) == 2)
+    for (const int rows : {64, 128})
+      for (const ConvFace face : {ConvFace::result, ConvFace::image, ConvFace::weight})
+        all.emplace_back(fmt::format("conv_units_{}_{}", static_cast<int>(face), rows),
+                         units_source(dtype, face, rows, plain));
+  all.emplace_back("conv_join", join_source(dtype));
+  all.emplace_back("conv_turn", Turn::source(static_cast<int>(dtype_size(dtype))));
+  return all;
+}
+
+std::span<const Impl> conv_impls(OpId op) {
+  static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
+                               {"gpu.dnn", accepts_library, make_library},
+                               {"gpu.conv.units", accepts_units, make_of<Units>},
+                               {"gpu.conv", accepts_implicit, make_implicit}};
+  switch (op) {
+    case OpId::conv2d:
+    case OpId::conv2d_grad_input:
+    case OpId::conv2d_grad_weight: return impls;
+    default: return {};
+  }
+}
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,37 @@
+// The families of ops with kernels or libraries of their own: each answers for its ops with implementations, best first; empty where
+// it has none. The device's type is the problem's (p.graph.device.type).
+#pragma once
+#include <memory>
+#include <span>
+
+#include "pyflame/backends/backend.h"
+#include "pyflame/backends/gpu/shapes/layout.h"
+
+namespace pyflame::gpu {
+
+std::span<const Impl> attention_impls(OpId op);
+std::span<const Impl> batch_norm_impls(OpId op);
+std::span<const Impl> conv_impls(OpId op);
+std::span<const Impl> index_impls(OpId op);
+std::span<const Impl> loss_impls(OpId op);
+std::span<const Impl> matmul_impls(OpId op);
+std::span<const Impl> norm_impls(OpId op);
+std::span<const Impl> optim_impls(OpId op);
+std::span<const Impl> order_impls(OpId op);  // sort, topk, argmax, randperm
+std::span<const Impl> pool_impls(OpId op);
+std::span<const Impl> rows_impls(OpId op);  // softmax
+
+// A matmul or convolution with elementwise ops on its output; a matmul with the sum of an operand beside it.
+std::span<const Impl> epilogue_impls(const Problem& p);
+
+// Implementations of an op, best first; empty where there is none.
+std::span<const Impl> op_impls(OpId op);
+
+// For entries that take everything, and for those whose Executable is made of the problem alone.
+inline Refusal accepts_all(const Problem&) { return std::nullopt; }
+template <class E>
+std::unique_ptr<Executable> make_of(const Problem& p) {
+  return std::make_unique<E>(p);
+}
+
+}  // namespace pyflame::gpu

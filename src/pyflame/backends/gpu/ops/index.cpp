@@ -1,0 +1,305 @@
+// gather, index_select (kernels/index/take.h), scatter_add, index_add (kernels/index/sum.h).
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "pyflame/backends/gpu/ops/sorter.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+// --- kernels/index/walk.h
+struct Divider {
+  uint32_t d = 1, factor = 1, shift = 0;
+};
+Divider divider(int64_t d) {
+  const int shift = d <= 1 ? 0 : 64 - std::countl_zero(static_cast<uint64_t>(d - 1));
+  const uint64_t factor =
+      (uint64_t{1} << 32) * ((uint64_t{1} << shift) - static_cast<uint64_t>(d)) / static_cast<uint64_t>(d) + 1;
+  return {static_cast<uint32_t>(d), static_cast<uint32_t>(factor), static_cast<uint32_t>(shift)};
+}
+
+template <int kOperands>
+struct Walk {
+  int64_t count = 0;
+  int32_t rank = 0;
+  Divider sizes[8];
+  int64_t shape[8] = {}, strides[kOperands][8] = {};
+
+  bool wide() const { return count >= int64_t{1} << 31; }
+  // Dims that follow each other in all operands are one dim.
+  Walk(const Dims& dims, const std::array<Dims, kOperands>& operands) : count(dims.numel()) {
+    for (int d = 0; d < dims.size(); ++d) {
+      if (dims[d] == 1) continue;
+      bool merge = rank > 0;
+      for (size_t k = 0; merge && k < kOperands; ++k) merge = strides[k][rank - 1] == operands[k][d] * dims[d];
+      if (!merge) shape[rank++] = 1;
+      shape[rank - 1] *= dims[d];
+      for (size_t k = 0; k < kOperands; ++k) strides[k][rank - 1] = operands[k][d];
+    }
+    for (int d = 0; d < rank && !wide(); ++d) sizes[d] = divider(shape[d]);
+  }
+};
+
+// Along dim; a 0-d operand is one element.
+int64_t size_along(const Operand& o, int dim) { return o.shape.empty() ? 1 : o.shape[dim]; }
+int64_t stride_along(const Operand& o, int dim) { return o.shape.empty() ? 1 : o.strides[dim]; }
+
+const char* word_type(int64_t bytes) {
+  switch (bytes) {
+    case 1: return "pf::u8";
+    case 2: return "pf::u16";
+    case 4: return "pf::u32";
+    case 8: return "pf::u64";
+    default: return "pf::Word16";
+  }
+}
+
+class Take final : public Executable {
+ public:
+  explicit Take(const Problem& p) : x_(p.root().ins[0]), index_(p.root().ins[1]), y_(p.root().outs[0]) {
+    type_ = p.graph.device.type;
+    dim_ = static_cast<int>(p.root().attr<DimAttrs>().dim);
+    slices_ = p.root().op == OpId::index_select;
+    bytes_ = dtype_size(y_.dtype);
+    if (y_.numel() > 0) kernel(widest());
+  }
+  void run(const RunContext& ctx) override {
+    if (y_.numel() == 0) return;
+    void* const x = ctx.bindings[x_.index];
+    void* const y = ctx.bindings[y_.index];
+    int64_t word = widest();
+    for (const void* p : {x, y})
+      while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(word)) word /= 2;
+    const Walk<3> w = walk(word);
+    const int64_t stride = stride_along(x_, dim_) * bytes_ / word;
+    kernel(word).launch(ctx.device, {groups_for(w.count, kThreads * kEach), 1, 1}, ctx.bindings[index_.index], x, y, w,
+                        stride, size_along(x_, dim_), ctx.fault, ctx.site);
+  }
+
+ private:
+  static constexpr int kEach = 4;
+  // Bytes that can be moved together: of a slice whose elements, like all that comes before it, are whole words of that size.
+  int64_t widest() const {
+    const int last = y_.shape.size() - 1;
+    if (!slices_ || last <= dim_ || x_.strides[last] != 1 || y_.strides[last] != 1) return bytes_;
+    int64_t word = 16;
+    for (; word > bytes_; word /= 2) {
+      bool fits = y_.shape[last] * bytes_ % word == 0;
+      for (int d = 0; d < last; ++d)
+        fits = fits && x_.strides[d] * bytes_ % word == 0 && y_.strides[d] * bytes_ % word == 0;
+      if (fits) break;
+    }
+    return std::max(word, bytes_);
+  }
+  Walk<3> walk(int64_t word) const {
+    const int64_t together = word / bytes_;
+    Dims shape = y_.shape, index = index_.strides, x = x_.strides, y = y_.strides;
+    const int rank = shape.size();
+    if (slices_) {
+      index = Dims::filled(rank, 0);
+      if (rank > 0) index[dim_] = index_.strides[0];
+    }
+    if (rank > 0) x[dim_] = 0;
+    if (together > 1) {
+      shape.back() /= together;
+      for (int d = 0; d + 1 < rank; ++d) x[d] /= together, y[d] /= together;
+    }
+    return Walk<3>(shape, {index, x, y});
+  }
+  Kernel& kernel(int64_t word) {
+    auto& k = kernels_[static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(word)))];
+    if (!k)
+      k = std::make_unique<Kernel>(
+          type_, kThreads,
+          kernel_source(
+              {"index/walk.h", "index/take.h"}, kThreads,
+              fmt::format("(const pf::i64* index, const {0}* x, {0}* y, pf::Walk<3, {1}> walk, pf::i64 stride, "
+                          "pf::i64 size, pf::Fault* fault, int site) "
+                          "{{ pf::take<{0}, {1}, {2}, {3}>(index, x, y, walk, stride, size, fault, site); }}",
+                          word_type(word), walk(word).wide(), kThreads, kEach)));
+    return *k;
+  }
+  Operand x_, index_, y_;
+  DeviceType type_;
+  int dim_ = 0;
+  bool slices_ = false;
+  int64_t bytes_ = 0;
+  std::array<std::unique_ptr<Kernel>, 5> kernels_;  // by the word's size
+};
+
+// Zeros over an operand of any strides, as a kernel of its own.
+class Zeros {
+ public:
+  Zeros(DeviceType type, const Operand& o) : o_(o) {
+    const int64_t bytes = o.numel() * dtype_size(o.dtype);
+    word_ = o.contiguous ? 16 : dtype_size(o.dtype);
+    while (bytes % word_) word_ /= 2;
+    count_ = bytes / word_;
+    const char* body = o.contiguous
+                           ? "({0}* p, pf::i64 count) {{ pf::fill_zero<{0}, {1}>(p, count); }}"
+                           : "({0}* p, pf::i64 count, pf::View view) {{ pf::fill_zero<{0}, {1}>(p, view, count); }}";
+    kernel_ = std::make_unique<Kernel>(type, kThreads,
+                                       kernel_source({"index/walk.h", "index/fill.h"}, kThreads,
+                                                     fmt::format(fmt::runtime(body), word_type(word_), kThreads)));
+  }
+  void run(int device, void* p) {
+    const unsigned groups = groups_for(count_, kThreads * 4);
+    if (o_.contiguous) kernel_->launch(device, {groups, 1, 1}, p, count_);
+    else kernel_->launch(device, {groups, 1, 1}, p, count_, view_of(o_.shape, o_.strides));
+  }
+
+ private:
+  Operand o_;
+  int64_t word_ = 0, count_ = 0;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+class PutAdd final : public Executable {
+ public:
+  explicit PutAdd(const Problem& p) : index_(p.root().ins[0]), src_(p.root().ins[1]), out_(p.root().outs[0]) {
+    const bool slices = p.root().op == OpId::index_add;
+    type_ = p.graph.device.type;
+    dim_ = static_cast<int>(p.root().attr<DimAttrs>().dim);
+    if (out_.numel() == 0) return;
+    zeros_.emplace(type_, out_);
+    const Dims& walked = slices ? src_.shape : index_.shape;
+    if (walked.numel() == 0) return;
+    lay_out(walked, slices);
+    const int64_t size = size_along(out_, dim_);
+    PF_CHECK(size < 0xffffffff, NotImplemented, "{}: the dim is too long; got {}; expected less than 2^32 - 1",
+             op_name(p.root().op), size);
+    // One key more than there are destinations, so that a bad index is the last of all.
+    const int bits = 64 - std::countl_zero(static_cast<uint64_t>(size));
+    const int64_t sorted = s_.shared_keys ? 1 : s_.lines;
+    sorter_.emplace(Sorter::Spec{type_, "index/sum.h", "pf::IndexKeys", "pf::Pairs<pf::u32>", false, bits, sorted,
+                                 s_.count, s_.count});
+    sorter_at_ = parts_.take(static_cast<int64_t>(sorter_->workspace()));
+    keys_ = parts_.take(sorted * s_.count * 4);
+    ids_ = parts_.take(sorted * s_.count * 4);
+    partial_ = parts_.take(s_.lines * s_.pieces * 2 * s_.width * std::max<int64_t>(4, dtype_size(out_.dtype)));
+    vec_ = widest();
+    kernels(vec_);
+  }
+  size_t workspace() const override { return parts_.size(); }
+  void run(const RunContext& ctx) override {
+    if (!zeros_) return;
+    void* const out = ctx.bindings[out_.index];
+    zeros_->run(ctx.device, out);
+    if (!sorter_) return;
+    const struct {
+      const void* index;
+      View lines;
+      int64_t stride, size;
+      void* fault;
+      int32_t site;
+    } keys{ctx.bindings[index_.index], index_lines_, index_stride_, size_along(out_, dim_), ctx.fault, ctx.site};
+    const Pairs sorted{part_of(ctx.workspace, keys_), reinterpret_cast<uint32_t*>(part_of(ctx.workspace, ids_)),
+                       s_.count};
+    sorter_->run(ctx.device, keys, sorted, part_of(ctx.workspace, sorter_at_));
+    void* const partial = part_of(ctx.workspace, partial_);
+    const void* const src = ctx.bindings[src_.index];
+    bool aligned = true;
+    for (const void* p : {src, static_cast<const void*>(out)})
+      aligned = aligned && reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(vec_ * dtype_size(out_.dtype)) == 0;
+    const int64_t vec = aligned ? vec_ : 1;
+    Sums& k = kernels(vec);
+    const auto grid = group_each((s_.lines * s_.pieces * s_.width / vec + kThreads - 1) / kThreads);
+    k.sum->launch(ctx.device, grid, sorted.keys, sorted.ids, src, out, partial, s_);
+    if (k.join) k.join->launch(ctx.device, grid, sorted.keys, out, partial, s_);
+  }
+
+ private:
+  static constexpr int kPiece = 16;
+  // Mirror of kernels/index/sum.h.
+  struct Shape {
+    int64_t lines = 1, count = 1, width = 1, shared_keys = 0, pieces = 1;
+    View from_lines, to_lines;
+    int64_t from_stride = 0, from_step = 0, to_stride = 0, to_step = 0;
+  };
+  struct Sums {
+    std::unique_ptr<Kernel> sum, join;
+  };
+  // Elements of an access: four (two of eight bytes) where sources and destinations are rows of a whole number of them.
+  int64_t widest() const {
+    const int64_t some = dtype_size(out_.dtype) == 8 ? 2 : 4;
+    if (s_.from_step != 1 || s_.to_step != 1 || s_.width % some || s_.from_stride % some || s_.to_stride % some)
+      return 1;
+    for (const View* v : {&s_.from_lines, &s_.to_lines})
+      for (int d = 0; d < v->rank; ++d)
+        if (v->strides[d] % some) return 1;
+    return some;
+  }
+  Sums& kernels(int64_t vec) {
+    Sums& k = vec > 1 ? several_ : single_;
+    const auto kernel = [&](const char* body) {
+      return std::make_unique<Kernel>(
+          type_, kThreads,
+          kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kThreads,
+                        fmt::format(fmt::runtime(body), stored_type(out_.dtype), kThreads, kPiece, vec)));
+    };
+    if (!k.sum)
+      k.sum = kernel(
+          "(const pf::u32* keys, const pf::u32* ids, const {0}* from, {0}* to, pf::C<{0}>* partial, pf::SumShape p) "
+          "{{ pf::sum_pieces<{0}, {1}, {2}, {3}>(keys, ids, from, to, partial, p); }}");
+    if (!k.join && s_.pieces > 1)
+      k.join = kernel(
+          "(const pf::u32* keys, {0}* to, const pf::C<{0}>* partial, pf::SumShape p) "
+          "{{ pf::join_pieces<{0}, {1}, {2}, {3}>(keys, to, partial, p); }}");
+    return k;
+  }
+  // Lines are all dims but the one that is indexed; for index_add the last of the dims behind it is within a source.
+  void lay_out(const Dims& walked, bool slices) {
+    const int rank = walked.size(), last = rank - 1;
+    s_.shared_keys = slices ? 1 : 0;
+    s_.count = rank > 0 ? walked[dim_] : 1;
+    s_.pieces = (s_.count + kPiece - 1) / kPiece;
+    s_.from_stride = stride_along(src_, dim_), s_.to_stride = stride_along(out_, dim_);
+    index_stride_ = index_.shape.empty() ? 1 : slices ? index_.strides[0] : index_.strides[dim_];
+    Dims lines, from, to, index;
+    for (int d = 0; d < rank; ++d) {
+      if (d == dim_) continue;
+      if (slices && d == last) {
+        s_.width = walked[d], s_.from_step = src_.strides[d], s_.to_step = out_.strides[d];
+        continue;
+      }
+      lines.push_back(walked[d]), from.push_back(src_.strides[d]), to.push_back(out_.strides[d]);
+      if (!slices) index.push_back(index_.strides[d]);
+    }
+    s_.lines = lines.numel();
+    s_.from_lines = collapsed_view(lines, from), s_.to_lines = collapsed_view(lines, to);
+    if (!slices) index_lines_ = collapsed_view(lines, index);
+  }
+  Operand index_, src_, out_;
+  DeviceType type_{};
+  int dim_ = 0;
+  Shape s_;
+  View index_lines_;
+  int64_t index_stride_ = 1;
+  Parts parts_;
+  size_t sorter_at_ = 0, keys_ = 0, ids_ = 0, partial_ = 0;
+  std::optional<Zeros> zeros_;
+  std::optional<Sorter> sorter_;
+  int64_t vec_ = 1;
+  Sums single_, several_;
+};
+
+}  // namespace
+
+std::span<const Impl> index_impls(OpId op) {
+  static const Impl take{"gpu.take", accepts_all, make_of<Take>};
+  static const Impl put{"gpu.put_add", accepts_all, make_of<PutAdd>};
+  switch (op) {
+    case OpId::gather:
+    case OpId::index_select: return {&take, 1};
+    case OpId::scatter_add:
+    case OpId::index_add: return {&put, 1};
+    default: return {};
+  }
+}
+
+}  // namespace pyflame::gpu

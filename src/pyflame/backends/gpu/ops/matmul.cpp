@@ -1,0 +1,446 @@
+// matmul, alone and with elementwise ops on its output. Entries, best first: a matrix times a few vectors; the vendor's library; the matrix
+// units; multiply-adds for everything else. Between the library and our own kernels an estimate decides: launches are what small
+// products cost, and a library that cannot do a group's elementwise ops leaves them to a loop that moves the output twice more.
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "pyflame/backends/gpu/driver/arch.h"
+#include "pyflame/backends/gpu/libs/fallback.h"
+#include "pyflame/backends/gpu/libs/library.h"
+#include "pyflame/backends/gpu/ops/beside.h"
+#include "pyflame/backends/gpu/ops/gemm.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+// --- what the kernels of kernels/matmul take
+struct Shape {  // pf::MatmulShape
+  int64_t m, n, k, batches, a_row, a_col, b_row, b_col, depth, splits;
+  View a_batch, b_batch;
+};
+struct FewShape {  // pf::GemvShape
+  int64_t n, k, batches, w_line, w_depth, x_line, x_depth, depth, splits;
+  View w_batch, x_batch;
+};
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// --- tiles: a configuration's own numbers follow rows, cols and depth in the kernel's template
+struct Tile {
+  int rows, cols, depth;
+  const char* rest;
+};
+constexpr Tile kTiles[] = {{128, 128, 16, "8, 8"}, {64, 64, 16, "4, 4"}, {32, 32, 64, "4, 4"}, {16, 16, 256, "4, 4"}};
+constexpr Tile kWide[] = {{64, 64, 16, "4, 4"}, {32, 32, 32, "4, 4"}, {16, 16, 128, "4, 4"}};
+constexpr Tile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 128, "1, 1, 4"}};
+
+// Workgroups that keep a large GPU busy.
+constexpr int64_t kEnough = 128;
+
+struct Plan {
+  Tile tile;
+  int64_t tiles, each, splits;  // workgroups for a matrix; steps of `tile.depth` in a split; splits
+  Plan(const Product& g, bool units) : tile(pick(g, units)) {
+    tiles = ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.cols);
+    // Too few tiles for a long sum: it is split, so that each part still is a few steps long.
+    const int64_t steps = ceil_div(std::max<int64_t>(g.k, 1), tile.depth),
+                  busy = std::max<int64_t>(tiles * g.batches(), 1);
+    each = ceil_div(steps, std::clamp<int64_t>(kEnough / busy, 1, std::max<int64_t>(1, steps / 8)));
+    splits = ceil_div(steps, each);
+  }
+
+ private:
+  static Tile pick(const Product& g, bool units) {
+    Tile tile = largest(g, units);
+    // Short sums need no deep steps.
+    if (!units)
+      while (tile.depth / 2 >= std::max<int64_t>(16, g.k)) tile.depth /= 2;
+    return tile;
+  }
+  static Tile largest(const Product& g, bool units) {
+    const auto tiles_for = [&](std::span<const Tile> all) {
+      for (const Tile& t : all)
+        if (ceil_div(g.m, t.rows) * ceil_div(g.n, t.cols) * g.batches() >= kEnough) return t;
+      return all.back();
+    };
+    if (units) return tiles_for(kUnits);
+    return dtype_size(g.dtype) == 8 ? tiles_for(kWide) : tiles_for(kTiles);
+  }
+};
+
+// --- the estimate, in microseconds, with the figures of a large GPU, because only comparisons matter. Constants, so that the choice, and
+// with it the order of every sum, is a function of the shape. kLibrary: what the shortest product by a library takes.
+constexpr double kLaunch = 2, kLibrary = 5, kStep = 0.5, kBandwidth = 2.5e6;  // the last in bytes a microsecond
+struct Rates {
+  double own, library;  // operations a microsecond
+};
+Rates rates(DType d) {
+  if (dtype_size(d) == 2 && is_float(d)) return {100e6, 600e6};
+  if (d == DType::float64) return {8e6, 40e6};
+  return {15e6, 48e6};
+}
+bool by_units(DType d) { return d == DType::float16 || d == DType::bfloat16; }
+double own_time(const Product& g) {
+  const Plan plan(g, by_units(g.dtype));
+  const double busy = std::min(1.0, static_cast<double>(plan.tiles * plan.splits * g.batches()) / 64);
+  return (plan.splits > 1 ? 2 : 1) * kLaunch + static_cast<double>(plan.each) * kStep +
+         std::max(g.flops() / (rates(g.dtype).own * busy), g.bytes() / kBandwidth);
+}
+double library_time(const Product& g) {
+  return kLibrary + std::max(g.flops() / rates(g.dtype).library, g.bytes() / kBandwidth);
+}
+// A loop for what the library leaves over: reads and writes the output once more.
+double loop_time(const Product& g) {
+  const double outputs = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.batches());
+  return kLaunch + 2 * outputs * static_cast<double>(dtype_size(g.dtype)) / kBandwidth;
+}
+
+// Whether a matrix can be read `vec` elements at a time along its contiguous dim, given that its first element is aligned.
+bool by_vectors(int64_t along, int64_t stride, const Dims& batch_strides, int64_t vec) {
+  bool ok = along % vec == 0 && stride % vec == 0;
+  for (const int64_t s : batch_strides) ok &= s % vec == 0;
+  return ok;
+}
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+// A matrix as kernels read it: neighbours lie along the depth, or else across the lines.
+struct Side {
+  bool along = false, vectors = false;
+  Side(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride, const Dims& batch, int64_t vec) {
+    along = depth_stride == 1 && (line_stride != 1 || depth >= lines);
+    if (along) vectors = by_vectors(depth, lines > 1 ? line_stride : 0, batch, vec);
+    else vectors = line_stride == 1 && by_vectors(lines, depth > 1 ? depth_stride : 0, batch, vec);
+  }
+};
+
+// One of our kernels: its text for aligned and for odd pointers, and where the sum is split, the kernel that adds the parts.
+class OwnProduct : public Executable {
+ public:
+  OwnProduct(const Problem& p) : product_(p.root()), output_(p), type_(p.graph.device.type) {
+    a_ = p.root().ins[0].index, b_ = p.root().ins[1].index;
+    stored_ = stored_type(product_.dtype);
+    vec_ = 16 / dtype_size(product_.dtype);
+  }
+  size_t workspace() const override {
+    if (splits_ < 2) return 0;
+    return static_cast<size_t>(splits_ * product_.batches() * product_.m * product_.n) * compute_bytes();
+  }
+
+ protected:
+  // The sums of f16 and bf16 are float's.
+  size_t compute_bytes() const {
+    return std::max<size_t>(static_cast<size_t>(dtype_size(product_.dtype)), is_float(product_.dtype) ? 4 : 1);
+  }
+  // The kernel `call`s, whose last argument is `out`. swapped: (line, vector) are (col, row).
+  std::string source(std::initializer_list<const char*> files, const std::string& shape, const std::string& call,
+                     bool swapped, bool many = false) const {
+    std::string out, parameters;
+    if (splits_ > 1) {
+      out = fmt::format(
+          "struct Out {{ pf::C<{0}>* parts; pf::i64 m, n; PF_DEVICE void operator()(pf::i64 z, pf::i64 {1}, pf::i64 "
+          "{2}, pf::C<{0}> x) "
+          "const {{ parts[(z * m + row) * n + col] = x; }} enum {{ kMany = 1 }}; }}; const Out out = "
+          "{{(pf::C<{0}>*)parts, rows, cols}};",
+          stored_, swapped ? "col" : "row", swapped ? "row" : "col");
+      parameters = ", void* parts, pf::i64 rows, pf::i64 cols";
+    } else {
+      out = output_.text(swapped, many);
+      parameters = output_.parameters();
+    }
+    return kernel_source(files, kThreads,
+                         fmt::format("(const {0}* a, const {0}* b, {1} p{2}) {{ {3} {4}; }}", stored_, "pf::" + shape,
+                                     parameters, out, call));
+  }
+  std::string finish_source() const {
+    return kernel_source(
+        {"matmul/tile.h"}, kThreads,
+        fmt::format("(const pf::C<{}>* parts, pf::i64 splits, pf::i64 batches, pf::i64 m, pf::i64 n{}) {{ {} "
+                    "pf::add_splits(parts, splits, batches, m, n, out); }}",
+                    stored_, output_.parameters(), output_.text(false)));
+  }
+  template <class S>
+  void launch(Kernel& kernel, const RunContext& ctx, const void* a, const void* b, const S& shape,
+              std::array<unsigned, 3> grid) {
+    arguments_.clear();
+    arguments_.add(a), arguments_.add(b), arguments_.add(shape);
+    if (splits_ > 1) {
+      arguments_.add(ctx.workspace), arguments_.add(product_.m), arguments_.add(product_.n);
+      kernel.run(ctx.device, grid, arguments_.pointers.data(), arguments_.sizes);
+      const int64_t batches = product_.batches();
+      arguments_.clear();
+      arguments_.add(ctx.workspace), arguments_.add(splits_), arguments_.add(batches), arguments_.add(product_.m),
+          arguments_.add(product_.n);
+      output_.append(arguments_, ctx);
+      make_finish();
+      finish_->run(ctx.device, {groups_for(batches * product_.m * product_.n, kThreads), 1, 1},
+                   arguments_.pointers.data(), arguments_.sizes);
+      return;
+    }
+    output_.append(arguments_, ctx);
+    kernel.run(ctx.device, grid, arguments_.pointers.data(), arguments_.sizes);
+  }
+  // Kernels are made, and so begin to be compiled, with the executable: those for aligned pointers.
+  void make_finish() {
+    if (splits_ > 1 && !finish_) finish_.emplace(type_, kThreads, finish_source());
+  }
+
+  Product product_;
+  Output output_;
+  DeviceType type_;
+  int32_t a_ = 0, b_ = 0;
+  std::string stored_;
+  int64_t vec_ = 1, splits_ = 1;
+
+ private:
+  std::optional<Kernel> finish_;
+  Arguments arguments_;
+};
+
+class TileProduct final : public OwnProduct {
+ public:
+  TileProduct(const Problem& p, bool units)
+      : OwnProduct(p),
+        units_(units),
+        side_a_(product_.m, product_.k, product_.a_row, product_.a_col, product_.a_batch, vec_),
+        side_b_(product_.n, product_.k, product_.b_col, product_.b_row, product_.b_batch, vec_),
+        plan_(product_, units) {
+    const Product& g = product_;
+    splits_ = plan_.splits;
+    const Dims batch = leading(p.root().outs[0].shape, 2);
+    shape_ = {g.m,
+              g.n,
+              g.k,
+              batch.numel(),
+              g.a_row,
+              g.a_col,
+              g.b_row,
+              g.b_col,
+              plan_.each * plan_.tile.depth,
+              splits_,
+              view_of(batch, over(p.root().ins[0], batch, 2)),
+              view_of(batch, over(p.root().ins[1], batch, 2))};
+  }
+  void compile() {
+    kernel(side_a_.vectors, side_b_.vectors);
+    make_finish();
+  }
+  void run(const RunContext& ctx) override {
+    if (product_.m * product_.n * shape_.batches == 0) return;
+    const void *a = ctx.bindings[a_], *b = ctx.bindings[b_];
+    const bool va = side_a_.vectors && aligned(a), vb = side_b_.vectors && aligned(b);
+    launch(kernel(va, vb), ctx, a, b, shape_, tile_grid(plan_.tiles * splits_, shape_.batches));
+  }
+  std::string text(bool va, bool vb) const {
+    const std::string call = fmt::format("pf::{}<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(a, b, p, out)",
+                                         units_ ? "matmul_units" : "matmul_tile", stored_, plan_.tile.rows,
+                                         plan_.tile.cols, plan_.tile.depth, plan_.tile.rest, kThreads, side_a_.along,
+                                         side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
+    if (units_) return source({"device/mma.h", "matmul/tile.h", "matmul/units.h"}, "MatmulShape", call, false, true);
+    return source({"matmul/tile.h"}, "MatmulShape", call, false);
+  }
+  std::string best_text() const { return text(side_a_.vectors, side_b_.vectors); }
+
+ private:
+  Kernel& kernel(bool va, bool vb) {
+    std::optional<Kernel>& k = kernels_[(va ? 1 : 0) + (vb ? 2 : 0)];
+    if (!k) k.emplace(type_, kThreads, text(va, vb));
+    return *k;
+  }
+  bool units_;
+  Side side_a_, side_b_;
+  Plan plan_;
+  Shape shape_{};
+  std::array<std::optional<Kernel>, 4> kernels_;
+};
+
+// More read the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8 vectors against 16 rows).
+constexpr int64_t kMostVectors = 4;
+
+class FewVectors final : public OwnProduct {
+ public:
+  explicit FewVectors(const Problem& p) : OwnProduct(p) {
+    const Product& g = product_;
+    swapped_ = g.m <= g.n;  // the vectors are A's rows, else B's columns
+    const Dims batch = leading(p.root().outs[0].shape, 2);
+    const View a = view_of(batch, over(p.root().ins[0], batch, 2)), b = view_of(batch, over(p.root().ins[1], batch, 2));
+    if (swapped_) shape_ = {g.n, g.k, batch.numel(), g.b_col, g.b_row, g.a_row, g.a_col, 0, 1, b, a};
+    else shape_ = {g.m, g.k, batch.numel(), g.a_row, g.a_col, g.b_col, g.b_row, 0, 1, a, b};
+    const Dims &wb = swapped_ ? g.b_batch : g.a_batch, &xb = swapped_ ? g.a_batch : g.b_batch;
+    few_ = std::min(g.m, g.n);
+    along_ = shape_.w_depth == 1 || g.k == 1;
+    vectors_ = along_ ? by_vectors(g.k, shape_.n > 1 ? shape_.w_line : 0, wb, vec_) && shape_.x_depth == 1 &&
+                            by_vectors(g.k, few_ > 1 ? shape_.x_line : 0, xb, vec_)
+                      : by_vectors(shape_.n, g.k > 1 ? shape_.w_depth : 0, wb, vec_);
+    plan();
+  }
+  void compile() {
+    kernel(vectors_);
+    make_finish();
+  }
+  void run(const RunContext& ctx) override {
+    if (shape_.n * few_ * shape_.batches == 0) return;
+    const void *w = ctx.bindings[swapped_ ? b_ : a_], *x = ctx.bindings[swapped_ ? a_ : b_];
+    const bool v = vectors_ && aligned(w) && (!along_ || aligned(x));
+    const int64_t blocks = ceil_div(shape_.n, along_ ? kThreads / team_ * lines_ : team_ * (v ? vec_ : 1));
+    launch(kernel(v), ctx, w, x, shape_, tile_grid(blocks * splits_, shape_.batches));
+  }
+  std::string text(bool v) const {
+    const std::string call = along_ ? fmt::format("pf::gemv_along<{}, {}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_,
+                                                  few_, team_, lines_, ahead_, kThreads, v ? vec_ : 1)
+                                    : fmt::format("pf::gemv_across<{}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_,
+                                                  team_, kThreads, v ? vec_ : 1);
+    return source({"matmul/tile.h", "matmul/gemv.h"}, "GemvShape", call, swapped_);
+  }
+  std::string best_text() const { return text(vectors_); }
+
+ private:
+  Kernel& kernel(bool v) {
+    std::optional<Kernel>& k = kernels_[v ? 1 : 0];
+    if (!k) k.emplace(type_, kThreads, text(v));
+    return *k;
+  }
+  // How many threads share a line (or own neighbouring lines), and whether the sum is split over workgroups.
+  void plan() {
+    const int64_t outputs = shape_.n * shape_.batches;
+    int64_t groups = 0, step = 0;
+    if (along_) {
+      const bool many = outputs >= kEnough * 8;  // each team a line of its own fills the GPU
+      team_ = many ? 32 : kThreads;
+      lines_ = (few_ > 1 || vec_ > 4) && outputs >= kEnough * 32 ? 2 : 1;
+      ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, team_ * vec_), 1, lines_ == 1 ? 4 : 3);
+      groups = ceil_div(outputs * team_, kThreads * lines_);
+      step = team_ * vec_ * ahead_;
+    } else {
+      const int64_t vec = vectors_ ? vec_ : 1;
+      team_ = 4;
+      while (team_ < 32 && outputs / (team_ * 2 * vec) >= kEnough * 2) team_ *= 2;
+      groups = ceil_div(outputs, team_ * vec);
+      step = kThreads / team_ * 4;
+    }
+    const int64_t steps = ceil_div(std::max<int64_t>(shape_.k, 1), step);
+    const int64_t wanted =
+        std::clamp<int64_t>(kEnough / std::max<int64_t>(groups, 1), 1, std::max<int64_t>(1, steps / 4));
+    const int64_t each = ceil_div(steps, wanted);
+    splits_ = ceil_div(steps, each);
+    shape_.depth = each * step, shape_.splits = splits_;
+  }
+  bool swapped_ = false, along_ = false, vectors_ = false;
+  int64_t few_ = 1, team_ = 32, lines_ = 1, ahead_ = 1;
+  FewShape shape_{};
+  std::array<std::optional<Kernel>, 2> kernels_;
+};
+
+bool has_units(const Problem& p) {
+  if (p.graph.device.type != DeviceType::rocm || count_devices(DeviceType::rocm) == 0) return true;
+  return has_matrix_units(arch_of(DeviceType::rocm, p.graph.device.index).name);
+}
+
+// --- the entries
+Refusal accepts_few(const Problem& p) {
+  const Product g(p.root());
+  const int64_t few = std::min(g.m, g.n);
+  if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
+  // Measured on an H100: libraries read 16-bit matrices as fast as memory allows for any number of vectors, wider ones from 3 on.
+  const int64_t most = dtype_size(g.dtype) > 2 ? 2 : library_refuses_epilogue(p) ? 2 : 0;
+  if (few > most && !library_refuses(p, g))
+    return fmt::format("is slower than the library for more than {} vectors; got {}", most, few);
+  const bool b = g.m <= g.n;
+  if ((b ? g.b_row : g.a_col) != 1 && (b ? g.b_col : g.a_row) != 1 && g.k > 1)
+    return "the matrix has no contiguous dim";
+  return std::nullopt;
+}
+
+Refusal slower_library(const Product& g) {
+  if (library_time(g) <= own_time(g)) return std::nullopt;
+  return fmt::format("{:.1f} us by estimate; a kernel of our own {:.1f} us", library_time(g), own_time(g));
+}
+
+Refusal accepts_library(const Problem& p) {
+  const Product g(p.root());
+  if (auto no = library_refuses(p, g)) return no;
+  if (auto no = library_refuses_epilogue(p)) return no;
+  if (auto no = slower_library(g)) return no;
+  return library_has_no_kernel(p);
+}
+
+Refusal accepts_rocblas(const Problem& p) {
+  const Product g(p.root());
+  if (auto no = rocblas_refuses(p)) return no;
+  if (auto no = library_refuses(p, g)) return no;
+  return slower_library(g);
+}
+
+// A group that is better cut in two: the library's product and a loop.
+Refusal better_cut(const Problem& p, const Product& g) {
+  if (p.size() == 1 || library_refuses(p, g)) return std::nullopt;
+  const double own = own_time(g), cut = library_time(g) + loop_time(g);
+  if (own <= cut) return std::nullopt;
+  return fmt::format("{:.1f} us by estimate; the library and a loop after it {:.1f} us", own, cut);
+}
+
+Refusal accepts_units(const Problem& p) {
+  const Product g(p.root());
+  if (!by_units(g.dtype)) return "takes float16 and bfloat16";
+  if (!has_units(p)) return "the architecture has no matrix units";
+  return better_cut(p, g);
+}
+
+Refusal accepts_tile(const Problem& p) { return better_cut(p, Product(p.root())); }
+
+template <class E>
+std::unique_ptr<Executable> compiled(std::unique_ptr<E> e) {
+  e->compile();
+  return e;
+}
+// Not compiled before it is needed.
+std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executable> library) {
+  const bool units = by_units(p.root().outs[0].dtype) && has_units(p);
+  const Group product = without_sum(p);
+  std::unique_ptr<Executable> own = std::make_unique<TileProduct>(Problem{p.graph, product}, units);
+  if (p.group.summed >= 0) own = std::make_unique<InTurn>(std::move(own), make_sum_later(p));
+  return std::make_unique<WithOwn>(std::move(library), std::move(own));
+}
+std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, make_library(p)); }
+std::unique_ptr<Executable> make_roc(const Problem& p) { return with_own(p, make_rocblas(p)); }
+std::unique_ptr<Executable> make_few(const Problem& p) { return compiled(std::make_unique<FewVectors>(p)); }
+std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
+std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
+
+// A product with the sum of an operand beside it. On an H100 cuBLASLt's products take longer by 28 us for the sum of 16384 x 2304 bfloat16,
+// and by 1220 us for 16384 x 50304, which a loop reads in 26 and 570: the library's sum has to be measured before it is taken.
+Refusal accepts_apart(const Problem& p) {
+  const Group product = without_sum(p);
+  return accepts_library({p.graph, product});
+}
+std::unique_ptr<Executable> make_apart(const Problem& p) {
+  const Group product = without_sum(p);
+  return std::make_unique<InTurn>(make_blas({p.graph, product}), make_sum(p));
+}
+constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart}, {"gpu.blas", accepts_library, make_blas}};
+
+constexpr Impl kImpls[] = {
+    {"gpu.gemv", accepts_few, make_few},         {"gpu.blas", accepts_library, make_blas},
+    {"rocm.rocblas", accepts_rocblas, make_roc}, {"gpu.matmul_units", accepts_units, make_units},
+    {"gpu.matmul", accepts_tile, make_tile},
+};
+
+}  // namespace
+
+std::span<const Impl> matmul_impls(OpId op) { return op == OpId::matmul ? std::span(kImpls) : std::span<const Impl>(); }
+
+std::span<const Impl> epilogue_impls(const Problem& p) {
+  if (p.group.summed >= 0) return kSummed;
+  return p.root().op == OpId::matmul ? matmul_impls(OpId::matmul) : conv_impls(p.root().op);
+}
+
+std::string matmul_source(const Problem& p, MatmulEntry entry) {
+  if (entry == MatmulEntry::few) return FewVectors(p).best_text();
+  return TileProduct(p, entry == MatmulEntry::units).best_text();
+}
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,298 @@
+// sort, topk, randperm (kernels/order/radix.h, topk.h) and argmax, argmin (kernels/order/arg.h).
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "pyflame/backends/gpu/ops/sorter.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+
+constexpr int kFewThreads = 32;  // that share a short row; a power of two
+constexpr unsigned kThreads = 256;
+
+int key_bits(DType d) { return static_cast<int>(8 * dtype_size(d)); }
+bool wide_key(DType d) { return dtype_size(d) == 8; }
+const char* key_type(DType d) { return wide_key(d) ? "pf::u64" : "pf::u32"; }
+
+// An operand as rows along its last dim; a 0-d one is one row of one element.
+struct Rows {
+  Operand operand;
+  Dims shape;  // of the rows
+  int64_t n = 1, stride = 1;
+  View view;
+  explicit Rows(const Operand& o) : operand(o) {
+    if (!o.shape.empty()) {
+      shape = leading(o.shape, 1);
+      n = o.shape.back(), stride = o.strides.back();
+      view = collapsed_view(shape, leading(o.strides, 1));
+    }
+  }
+};
+
+// Mirrors of kernels/order/sort.h.
+struct RowKeys {
+  const void* x;
+  View rows;
+  int64_t stride;
+};
+struct OrderedRows {
+  const void* x;
+  View x_rows;
+  int64_t x_stride;
+  void* values;
+  View value_rows;
+  int64_t value_stride;
+  void* indices;
+  View index_rows;
+  int64_t index_stride;
+};
+
+// Each row's first elements in order: sort, and topk by sorting what the tiles of the row have kept.
+class Ordered final : public Executable {
+ public:
+  explicit Ordered(const Problem& p) : x_(p.root().ins[0]), values_(p.root().outs[0]), indices_(p.root().outs[1]) {
+    const Node& node = p.root();
+    descending_ = node.op == OpId::sort ? node.attr<SortAttrs>().descending != 0 : node.attr<TopkAttrs>().largest != 0;
+    PF_CHECK(values_.n <= x_.n, Value, "{}: k is larger than the row; got {}; expected k <= {}", op_name(node.op),
+             values_.n, x_.n);
+    rows_ = x_.shape.numel();
+    if (rows_ == 0 || values_.n == 0) return;
+    const DType d = x_.operand.dtype;
+    const std::string keys = fmt::format("pf::RowKeys<{}, {}>", stored_type(d), descending_),
+                      pairs = fmt::format("pf::Pairs<{}>", key_type(d));
+    std::string source = keys;
+    int64_t n = x_.n;
+    if (values_.n <= kKeepAtMost)
+      for (; n > Sorter::kTile || n > kManyTimes * values_.n; source = pairs) {
+        if (n <= kShort) break;
+        n = add_level(p.graph.device.type, d, source, n);
+      }
+    sorter_.emplace(Sorter::Spec{p.graph.device.type, "order/sort.h", source,
+                                 fmt::format("pf::OrderedRows<{}, {}>", stored_type(d), descending_), wide_key(d),
+                                 key_bits(d), rows_, n, values_.n});
+    sorter_at_ = parts_.take(static_cast<int64_t>(sorter_->workspace()));
+  }
+  size_t workspace() const override { return parts_.size(); }
+  void run(const RunContext& ctx) override {
+    if (!sorter_) return;
+    const RowKeys keys{ctx.bindings[x_.operand.index], x_.view, x_.stride};
+    Pairs from;
+    for (size_t i = 0; i < levels_.size(); ++i) {
+      Level& level = levels_[i];
+      const Pairs to{part_of(ctx.workspace, level.keys), reinterpret_cast<uint32_t*>(part_of(ctx.workspace, level.ids)),
+                     level.kept};
+      const auto keep = static_cast<uint32_t>(values_.n);
+      const int32_t bits = key_bits(x_.operand.dtype);
+      const auto launch = [&](const auto& source) {
+        level.kernel->launch(ctx.device, group_each(rows_ * level.tiles), source, to, rows_, level.n, level.tiles, keep,
+                             bits);
+      };
+      if (i == 0) launch(keys);
+      else launch(from);
+      from = to;
+    }
+    const OrderedRows sink{ctx.bindings[x_.operand.index],       x_.view,       x_.stride,
+                           ctx.bindings[values_.operand.index],  values_.view,  values_.stride,
+                           ctx.bindings[indices_.operand.index], indices_.view, indices_.stride};
+    void* const sorting = part_of(ctx.workspace, sorter_at_);
+    if (levels_.empty()) sorter_->run(ctx.device, keys, sink, sorting);
+    else sorter_->run(ctx.device, from, sink, sorting);
+  }
+
+ private:
+  static constexpr int64_t kKeepAtMost = Sorter::kTile / 4;  // a level leaves a quarter at most
+  static constexpr int64_t kManyTimes = 16, kShort = 1024;   // choosing costs less than sorting what is longer
+  struct Level {
+    int64_t n, tiles, kept;
+    size_t keys, ids;
+    std::unique_ptr<Kernel> kernel;
+  };
+  int64_t add_level(DeviceType type, DType d, const std::string& source, int64_t n) {
+    Level level;
+    level.n = n;
+    level.tiles = (n + Sorter::kTile - 1) / Sorter::kTile;
+    level.kept = (level.tiles - 1) * values_.n + std::min(values_.n, n - (level.tiles - 1) * Sorter::kTile);
+    level.keys = parts_.take(rows_ * level.kept * (wide_key(d) ? 8 : 4));
+    level.ids = parts_.take(rows_ * level.kept * 4);
+    constexpr unsigned kKeepThreads = 512;
+    level.kernel = std::make_unique<Kernel>(
+        type, kKeepThreads,
+        kernel_source({"order/keys.h", "order/radix.h", "order/sort.h", "order/topk.h"}, kKeepThreads,
+                      fmt::format("({0} source, pf::Pairs<{1}> kept, pf::i64 rows, pf::i64 n, pf::i64 tiles, "
+                                  "pf::u32 first, int bits) "
+                                  "{{ pf::keep_first<{2}, {3}, {1}>(source, kept, rows, n, tiles, first, bits); }}",
+                                  source, key_type(d), kKeepThreads, Sorter::kTile / kKeepThreads)));
+    const int64_t kept = level.kept;
+    levels_.push_back(std::move(level));
+    return kept;
+  }
+  Rows x_, values_, indices_;
+  bool descending_ = false;
+  int64_t rows_ = 0;
+  Parts parts_;
+  std::vector<Level> levels_;
+  std::optional<Sorter> sorter_;
+  size_t sorter_at_ = 0;
+};
+
+class Randperm final : public Executable {
+ public:
+  explicit Randperm(const Problem& p)
+      : node_(p.root()),
+        sorter_({p.graph.device.type, "order/sort.h", "pf::RandomKeys", "pf::Positions", true, 64, 1,
+                 node_.outs[0].numel(), node_.outs[0].numel()}) {}
+  size_t workspace() const override { return sorter_.workspace(); }
+  void run(const RunContext& ctx) override {
+    const struct {
+      int64_t seed, offset;
+    } keys{ctx.params[node_.ins[0].index].as_i64(), ctx.params[node_.ins[1].index].as_i64()};
+    const Operand& out = node_.outs[0];
+    const struct {
+      void* to;
+      int64_t stride;
+    } positions{ctx.bindings[out.index], out.strides.back()};
+    sorter_.run(ctx.device, keys, positions, ctx.workspace);
+  }
+
+ private:
+  Node node_;
+  Sorter sorter_;
+};
+
+class ArgBest final : public Executable {
+ public:
+  explicit ArgBest(const Problem& p) : x_(p.root().ins[0]), out_(p.root().outs[0]) {
+    const int64_t dim = p.root().attr<ArgAttrs>().dim;
+    const bool flat = dim < 0 || x_.shape.empty();
+    Dims lines, line_strides, inner = x_.shape, inner_strides = x_.strides, to_strides;
+    if (!flat) {
+      const int d = static_cast<int>(dim);
+      lines = inner, line_strides = inner_strides;
+      lines.erase(d), line_strides.erase(d);
+      inner = {x_.shape[d]}, inner_strides = {x_.strides[d]};
+      to_strides = out_.strides;
+      if (to_strides.size() == x_.shape.size()) to_strides.erase(d);  // the dim was kept
+    }
+    shape_.lines = lines.numel();
+    shape_.n = inner.numel();
+    PF_CHECK(shape_.lines == 0 || shape_.n > 0, Value,
+             "{}: reduction over no elements; got shape {}; expected at least one element in the reduced dim",
+             op_name(p.root().op), x_.shape.str());
+    if (shape_.lines == 0) return;
+    collapse(inner, inner_strides);
+    to_ = collapsed_view(lines, to_strides);
+    lines_ = collapsed_view(lines, line_strides);
+    inner_ = view_of(inner, inner_strides);
+    const bool neighbours = !lines.empty() && lines.back() > 1 && line_strides.back() == 1;
+    rows_ = inner.size() == 1 && inner_strides[0] == 1;
+    type_ = p.graph.device.type;
+    smallest_ = p.root().op == OpId::argmin;
+    vec_ = widest();
+    choose(shape_.lines >= 32 && neighbours && !rows_);
+    best(vec_);
+    if (shape_.parts > 1)
+      join_ = kernel(fmt::format("pf::ArgParts<{}>", key_type(x_.dtype)), "pf::ArgIndex", join_lanes_);
+  }
+  size_t workspace() const override {
+    return shape_.parts > 1 ? static_cast<size_t>(shape_.lines * shape_.parts * 16) : 0;
+  }
+  void run(const RunContext& ctx) override {
+    if (shape_.lines == 0) return;
+    const struct {
+      const void* x;
+      View lines, inner;
+    } values{ctx.bindings[x_.index], lines_, inner_};
+    const struct {
+      void* to;
+      View lines;
+    } index{ctx.bindings[out_.index], to_};
+    const struct {
+      void* to;
+      int64_t count;
+    } parts{ctx.workspace, shape_.parts};
+    int64_t vec = vec_;
+    while (reinterpret_cast<uintptr_t>(values.x) % static_cast<uintptr_t>(vec * dtype_size(x_.dtype))) vec /= 2;
+    Kernel& first = best(vec == vec_ ? vec : 1);
+    if (!join_) {
+      first.launch(ctx.device, grid(shape_, lanes_), values, index, shape_);
+      return;
+    }
+    first.launch(ctx.device, grid(shape_, lanes_), values, parts, shape_);
+    const Shape joined{shape_.lines, shape_.parts, 1, shape_.parts};
+    join_->launch(ctx.device, grid(joined, join_lanes_), parts, index, joined);
+  }
+
+ private:
+  struct Shape {
+    int64_t lines = 0, n = 0, parts = 1, part = 0;
+  };
+  static std::array<unsigned, 3> grid(const Shape& s, int lanes) {
+    const int64_t together = kThreads / lanes;
+    return group_each((s.lines * s.parts + together - 1) / together);
+  }
+  // Elements of an access: every line begins at a whole one.
+  int64_t widest() const {
+    if (!rows_) return 1;
+    int64_t vec = 16 / dtype_size(x_.dtype);
+    for (int d = 0; d < lines_.rank; ++d)
+      while (lines_.strides[d] % vec) vec /= 2;
+    return vec;
+  }
+  // Threads of a line's part, and parts enough to fill a device, of whole accesses.
+  void choose(bool a_line_each) {
+    constexpr int64_t kGroups = 2048, kLeast = 32;  // elements for each thread
+    const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((shape_.n + vec_ - 1) / vec_)));
+    lanes_ = a_line_each        ? 1
+             : shape_.n >= 2048 ? static_cast<int>(kThreads)
+                                : static_cast<int>(std::min<int64_t>(threads, 32));
+    const int64_t groups = (shape_.lines * lanes_ + kThreads - 1) / kThreads;
+    const int64_t parts = std::max<int64_t>(1, std::min((kGroups + groups - 1) / groups, shape_.n / (lanes_ * kLeast)));
+    shape_.part = ((shape_.n + parts - 1) / parts + vec_ - 1) / vec_ * vec_;
+    shape_.parts = (shape_.n + shape_.part - 1) / shape_.part;
+    join_lanes_ = shape_.parts > 256 ? static_cast<int>(kThreads) : kFewThreads;
+  }
+  std::unique_ptr<Kernel> kernel(const std::string& source, const std::string& sink, int lanes) const {
+    return std::make_unique<Kernel>(type_, kThreads,
+                                    kernel_source({"order/keys.h", "order/arg.h"}, kThreads,
+                                                  fmt::format("({0} source, {1} sink, pf::ArgShape p) "
+                                                              "{{ pf::arg_best<{2}, {3}, {4}>(source, sink, p); }}",
+                                                              source, sink, key_type(x_.dtype), kThreads, lanes)));
+  }
+  // With accesses of `vec` elements, or of one where the operand's address does not allow that.
+  Kernel& best(int64_t vec) {
+    auto& k = vec == vec_ ? best_ : single_;
+    if (!k)
+      k = kernel(fmt::format("pf::ArgValues<{}, {}, {}>", stored_type(x_.dtype), smallest_, vec),
+                 shape_.parts > 1 ? fmt::format("pf::ArgPart<{}>", key_type(x_.dtype)) : "pf::ArgIndex", lanes_);
+    return *k;
+  }
+  Operand x_, out_;
+  Shape shape_;
+  View lines_, inner_, to_;
+  DeviceType type_{};
+  bool rows_ = false, smallest_ = false;
+  int64_t vec_ = 1;
+  int lanes_ = kFewThreads, join_lanes_ = kFewThreads;
+  std::unique_ptr<Kernel> best_, single_, join_;
+};
+
+}  // namespace
+
+std::span<const Impl> order_impls(OpId op) {
+  static const Impl ordered{"gpu.order", accepts_all, make_of<Ordered>};
+  static const Impl randperm{"gpu.randperm", accepts_all, make_of<Randperm>};
+  static const Impl best{"gpu.arg", accepts_all, make_of<ArgBest>};
+  switch (op) {
+    case OpId::sort:
+    case OpId::topk: return {&ordered, 1};
+    case OpId::randperm: return {&randperm, 1};
+    case OpId::argmax:
+    case OpId::argmin: return {&best, 1};
+    default: return {};
+  }
+}
+
+}  // namespace pyflame::gpu
