@@ -146,7 +146,7 @@ class Figures:
         us = self.steps.get("us_per_recorded_op")
         if us is None:
             return ""
-        return (f"From Python an op with gradients costs {us:.2f} µs, its share of the cut, the look-up and the run included"
+        return (f"From Python, an op with gradients costs {us:.2f} µs, including its share of the look-up and the run"
                 + (f"; from C++ {self.ns['cached_window_fused_grad'] / 1000:.2f} µs." if "cached_window_fused_grad" in self.ns else "."))
 
     def bandwidth_sentence(self):
@@ -154,8 +154,8 @@ class Figures:
         if b is None:
             return ""
         rate, best = b["gb_per_s"], max(b["gb_per_s"]["copy"], b["gb_per_s"]["memcpy"])
-        return (f" In one process, in turns, fastest of {b['turns']}: the loop {rate['gelu_chain']:.0f} GB/s, a copy {rate['copy']:.0f} GB/s, the C library's memcpy "
-                f"{rate['memcpy']:.0f} GB/s, so the loop reaches {rate['gelu_chain'] / best:.0%} of what the better of them does.")
+        return (f" In one process, alternately, fastest of {b['turns']} runs: the loop {rate['gelu_chain']:.0f} GB/s, a copy {rate['copy']:.0f} GB/s, the C library's memcpy "
+                f"{rate['memcpy']:.0f} GB/s. So the loop reaches {rate['gelu_chain'] / best:.0%} of the faster of the two.")
 
     def linked(self, prefix):
         return next(size for name, size in self.size["linked_libraries"].items() if name.startswith(prefix))
