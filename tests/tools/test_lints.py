@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tools" / "lint"))
 import formatting  # noqa: E402
 import headers  # noqa: E402
 import includes  # noqa: E402
+import mentions  # noqa: E402
 import paths  # noqa: E402
 import sizes  # noqa: E402
 import vendor  # noqa: E402
@@ -179,3 +180,39 @@ def test_runner_fails_on_findings(tree):
     assert "src/pyflame/base/a.h:3:" in bad.stdout
     assert subprocess.run([*run, "vendor", "sizes"], capture_output=True).returncode == 0
     assert subprocess.run([*run, "nonsense"], capture_output=True).returncode == 2
+
+
+HOUSE = {
+    "Makefile": "test: build  ## all\n",
+    "docs/cli.md": "## pyflame info\n\n## Exit codes\n",
+    "src/pyflame/base/env.def": 'ENV_INT(PYFLAME_DEBUG, debug, 0, 0, 6, "")\n',
+    "src/pyflame/doctor/rules.json": '{"id": "ENV-01"}\n',
+    "src/pyflame/ops/norm.cpp": "Tensor softmax(const Tensor& x) {}\n",
+    "src/pyflame/record/recorder.cpp": "void Recorder::cut() {}\n",
+}
+TABLE = "| `Recorder::{}` | `src/pyflame/record/recorder.cpp` | ends it |\n"
+
+
+@pytest.mark.parametrize(
+    "name, good, bad",
+    [
+        ("ARCHITECTURE.md", "`ops/norm.cpp` `src/pyflame/ops` `src/pyflame/<layer>/` `norm.cpp` `build/x.cpp`", "`ops/softmax.cpp`"),
+        ("ARCHITECTURE.md", TABLE.format("cut"), TABLE.format("end")),
+        ("README.md", "`src/pyflame/ops/*.cpp` `trace/of/me.json`", "`src/pyflame/ops/*.hip`"),
+        ("docs/a.md", "`make test` and make believe", "`make tests`"),
+        ("docs/a.md", "`pyflame info --json`", "`pyflame information`"),
+        ("docs/a.md", "PYFLAME_DEBUG=5", "PYFLAME_DEBUGGING=5"),
+        ("docs/a.md", "ENV-01", "ENV-02"),
+        ("docs/a.md", "[codes](cli.md#exit-codes) [here](#a) [out](https://a.b/c.md)\n# A", "[codes](cli.md#codes)"),
+        ("docs/a.md", "[makefile](../Makefile)", "[makefile](Makefile)"),
+        ("docs/a.md", "```\nmake nothing `make nothing`\n```", "`make nothing`"),
+        ("src/pyflame/ops/a.h", "// ops/norm.cpp says why, torch/x.py and src/pyflame/record/recorder.cpp too", "// ops/softmax.cpp"),
+        ("tests/a.py", "# tests/a.py\nx = 'tests/b.py'", "# tests/b.py"),
+    ],
+)
+def test_mentions_of_what_is_not_there(tree, name, good, bad):
+    for file, text in HOUSE.items():
+        tree(file, text)
+    assert mentions.check(tree(name, good + "\n")) == []
+    (finding,) = mentions.check(tree(name, bad + "\n"))
+    assert (finding.path, finding.line) == (name, 1)
