@@ -132,7 +132,7 @@ rocm-full: build rocm  ## every GPU kernel compiled by ROCm for every AMD archit
 	  --folder build/rocm-full
 
 # AMD's functional emulator, where it is installed: its library, its folder of device configurations, the GPUs to emulate. ROCM_ROOT's
-# libraries must be whole.
+# libraries must be whole. ROCJITSU_ARGS='--defect NAME' says that the emulator has a known defect, which then excuses the tests that it breaks.
 ROCJITSU_LIB     ?=
 ROCJITSU_CONFIGS ?=
 ROCJITSU_TARGETS ?= gfx942,gfx1100
