@@ -35,9 +35,9 @@ DType result_type(const Value& a, const Value& b);
 // x for float tensors, otherwise x cast to float32.
 Tensor as_float(const Tensor& x);
 
-// A view: an alias that autograd knows of. The caller attaches the gradient.
 // A contiguous tensor's values on another device, without history.
 Tensor copied_to(const Tensor& dense, Device device);
+// A view: an alias that autograd knows of. The caller attaches the gradient.
 Tensor make_view(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset);
 // Strides that read the same elements in another shape; none when that needs a copy.
 std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const Dims& to);

@@ -14,7 +14,7 @@
 namespace pyflame {
 
 class GradNode;
-struct AutogradMeta;  // autograd/grad_node.h
+struct AutogradMeta;  // tensor/grad_node.h
 
 class Tensor;
 
@@ -57,7 +57,7 @@ class Tensor {
   bool is_floating_point() const { return is_float(dtype()); }
   bool same(const Tensor& o) const { return impl_.get() == o.impl_.get(); }
 
-  // Autograd (autograd/grad_node.cpp)
+  // Autograd (tensor/grad_node.cpp)
   bool requires_grad() const;                      // leaf flag or has a grad_fn
   const Tensor& set_requires_grad(bool on) const;  // ValueError on non-leaf or non-float
   bool is_leaf() const;
