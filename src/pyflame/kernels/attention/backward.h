@@ -1,15 +1,17 @@
-// The gradient of attention on matrix units, the same in every run: no sum is shared between workgroups. The scores are computed twice, once
-// by workgroups of keys, for dk and dv, and once by workgroups of queries, for dq, from the logsumexp that the forward pass left.
+// The gradient of attention on matrix cores. It gives the same bits in every run, because no workgroups add into the
+// same sum. The scores are computed twice from the logsumexp that the forward pass stored: once by workgroups that own
+// keys and produce dk and dv, and once by workgroups that own queries and produce dq.
 //
-// With p the probabilities: dv = p^T g; ds = p * (g v^T - delta), delta = rowsum(g * out); dq = ds k scale; dk = ds^T q scale.
+// With p the probabilities: dv = p^T g; ds = p * (g v^T - delta), delta = rowsum(g * out); dq = ds k scale; dk = ds^T q
+// scale.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// What each query brings along: its logsumexp as a power of two (infinite for queries that see nothing, whose probabilities are 0, and for those
-// that do not exist) and delta. Rows are padded to `padded`.
+// Computes two numbers for each query: its logsumexp in base 2, and delta. For queries that see no key, and for rows
+// beyond the last query, the logsumexp is infinite, so that all probabilities are 0. Rows are padded to `padded`.
 template <class T, int kThreads, bool kPacked>
 PF_DEVICE void attention_query_stats(const T* grad, const T* out, const float* lse, float* stats, i64 padded,
                                      Attention p) {
@@ -19,7 +21,7 @@ PF_DEVICE void attention_query_stats(const T* grad, const T* out, const float* l
   const i64 row = (i64)group().x * (kThreads / kLanes) + thread() / kLanes;
   const i64 h = row / padded % p.heads, b = row / padded / p.heads;
   i64 t = row % padded, q0 = 0;
-  if constexpr (kPacked) {  // a workgroup's rows are of one sequence
+  if constexpr (kPacked) {  // all rows of a workgroup belong to one sequence
     Place at = {};
     const i64 block = t / kStatsPadding, i = sequence_of(p.packed.from_q, p.packed.sequences, kStatsPadding, block);
     take_sequence(p, at, i);
@@ -42,14 +44,14 @@ PF_DEVICE void attention_query_stats(const T* grad, const T* out, const float* l
   }
 }
 
-// kKeys, kQueries: of a tile. The rows of a workgroup are keys in one kernel, queries in the other: kRows.
+// kKeys, kQueries: rows of a tile. kRows: rows of a workgroup, which are keys in one kernel and queries in the other.
 template <int kWidth_, int kTiles_, int kWaves_, int kStep_, int kStages_>
 struct BackwardTiles {
   static constexpr int kWidth = kWidth_, kTiles = kTiles_, kWaves = kWaves_, kStep = kStep_, kStages = kStages_;
   static constexpr int kRows = kWaves * kTiles * 16, kPitch = kWidth + 8, kThreads = kWaves * kWave;
 };
 
-enum KeysGrad { kOfValues = 1, kOfKeys = 2 };  // which of dv, dk
+enum KeysGrad { kOfValues = 1, kOfKeys = 2 };  // which of dv and dk a kernel computes
 
 template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, int kParts, bool kPacked>
 PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const T* v, const float* stats, i64 padded,
@@ -74,7 +76,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
   load_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(ks, k, p.k.t, p.k.d, p.kv_length - first, p.dim);
   load_rows<S::kRows, S::kWidth, S::kPitch, S::kThreads, kWide>(vs, v, p.v.t, p.v.d, p.kv_length - first, p.dim);
 
-  // The queries that see a key of this workgroup: from some tile on, of each head.
+  // The queries that see a key of this workgroup: for each head, all tiles from `start` on.
   i64 start = kCausal ? first - (p.kv_length - p.queries) : 0;
   start = (start < 0 ? 0 : start) / S::kStep;
   i64 tiles = (p.queries + S::kStep - 1) / S::kStep - start;
@@ -89,7 +91,8 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
                                                                   p.queries - t, p.dim);
     load_rows<S::kStep, S::kWidth, S::kPitch, S::kThreads, kWide>(to + kTile, grad + h * p.grad.h + t * p.grad.t,
                                                                   p.grad.t, p.grad.d, p.queries - t, p.dim);
-    if ((int)thread() < S::kStep / 2) {  // a quarter of them for the logsumexps, a quarter for the deltas
+    // a quarter of the step's threads copies logsumexps, another quarter copies deltas
+    if ((int)thread() < S::kStep / 2) {
       const int which = (int)thread() / (S::kStep / 4), at4 = (int)thread() % (S::kStep / 4) * 4;
       async_copy(stat + which * S::kStep + at4,
                  stats + which * rows + (b * p.heads + h) * padded + place.stats + t + at4, true);
@@ -229,7 +232,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
   }
   async_wait<0>();
   barrier();
-  // ks and vs are free: the results leave through them.
+  // ks and vs are no longer needed: the results are staged in them.
 #pragma unroll
   for (int t = 0; t < S::kTiles; ++t)
 #pragma unroll

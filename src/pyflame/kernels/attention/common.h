@@ -1,6 +1,7 @@
-// What the attention kernels share: the problem as a kernel argument, tiles of rows in shared memory, and scores of a tile.
+// What the attention kernels share: the problem as a kernel argument, tiles of rows in shared memory, and the scores of
+// a tile.
 //
-// Scores are kept as powers of two: exp(x - y) = 2^(x log2 e - y log2 e), and 2^x is one instruction.
+// Scores are kept in base 2, because 2^x is one instruction: exp(x - y) = 2^(x log2 e - y log2 e).
 #pragma once
 
 namespace pf {
@@ -9,12 +10,13 @@ struct Base2 {
   static constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 };
 
-// [B, H, T, D] operands by their strides in elements.
+// Strides, in elements, of an operand with the dims [B, H, T, D].
 struct Strides4 {
   i64 b, h, t, d;
 };
 
-// Packed: sequences of any lengths one after the other, [T, H, D]; sequence i has rows from[i] up to from[i + 1].
+// Packed sequences: sequences of different lengths are concatenated to [T, H, D]. Sequence i has the rows from[i] to
+// from[i + 1] - 1.
 struct Packed {
   const int *from_q, *from_k;
   i64 sequences, max_q, max_k;
@@ -23,13 +25,14 @@ struct Packed {
 };
 
 struct Attention {
-  i64 batch, heads, kv_heads, queries, keys, kv_length;  // packed: queries and keys of all sequences; batch is 1
+  // packed: queries and keys of all sequences together; batch is 1
+  i64 batch, heads, kv_heads, queries, keys, kv_length;
   i64 dim;
   double scale;
   Strides4 q, k, v, out, mask;  // mask: [B, H, T, S]
-  Strides4 grad, dq, dk, dv;    // of the gradient alone
+  Strides4 grad, dq, dk, dv;    // of the gradient kernels only
   Packed packed;
-  // How many keys query t sees: the first so many.
+  // The number of keys that query t sees: keys 0 to seen - 1.
   PF_DEVICE i64 seen(i64 t, bool causal) const {
     const i64 n = causal ? t + (kv_length - queries) + 1 : kv_length;
     return n < 0 ? 0 : n > kv_length ? kv_length : n;
@@ -40,24 +43,26 @@ enum MaskKind { kNoMask, kBoolMask, kAddedMask };
 
 #ifdef PF_ON_DEVICE
 
-// A workgroup's place: its first row among those of its batch entry or sequence, whose queries begin at row q0 and keys at k0.
+// The rows of a workgroup: its first row within its batch entry or sequence, whose queries begin at row q0 and whose
+// keys begin at row k0.
 struct Place {
   i64 b, first, q0, k0;
-  i64 stats;  // where the sequence's rows begin among a head's stats
+  i64 stats;  // where the rows of the sequence begin among the logsumexps and deltas of a head
   bool none;
 };
 
-// Sequence i has the blocks from start_of(i) on. Counting them so leaves at most one number of a sequence unused, and nobody has to add up
-// lengths.
+// Sequence i has the blocks from start_of(i) on. This numbering leaves at most one block number per sequence unused,
+// and it needs no running sum of the lengths.
 PF_DEVICE i64 start_of(const int* from, i64 i, int each) { return each == 1 ? from[i] : from[i] / each + i; }
 
-// The sequence with a block of `each` rows: the last one that starts at or before it. All lanes of a wave ask for the same one.
+// The sequence that has a given block of `each` rows: the last one that starts at or before it. All lanes of a wave
+// must ask for the same block.
 PF_DEVICE i64 sequence_of(const int* from, i64 sequences, int each, i64 block) {
   i64 low = 0, count = sequences;
   while (count > 1) {
     const i64 step = (count + kWave - 1) / kWave, at = lane() * step;
     int before = count_bits(ballot(at < count && start_of(from, low + at, each) <= block));
-    if (before == 0) before = 1;  // offsets that are reported elsewhere
+    if (before == 0) before = 1;  // the offsets do not start at 0; check_offsets() reports that
     low += (before - 1) * step;
     count = count - (before - 1) * step < step ? count - (before - 1) * step : step;
   }
@@ -66,7 +71,8 @@ PF_DEVICE i64 sequence_of(const int* from, i64 sequences, int each, i64 block) {
 
 PF_DEVICE i64 between(i64 x, i64 low, i64 high) { return x < low ? low : x > high ? high : x; }
 
-// Sequence i in place of the whole. Offsets are never trusted: bad ones are reported, and no row outside is touched.
+// Restricts the problem to sequence i. Offsets come from the user, so they are clamped: no row outside the tensors is
+// touched.
 PF_DEVICE void take_sequence(Attention& p, Place& at, i64 i) {
   const i64 all_q = p.queries, all_k = p.keys;
   at.b = 0;
@@ -75,12 +81,12 @@ PF_DEVICE void take_sequence(Attention& p, Place& at, i64 i) {
   p.keys = p.kv_length = between(p.packed.from_k[i + 1], at.k0, all_k) - at.k0;
 }
 
-constexpr int kStatsPadding = 128;  // of a sequence's stats
+constexpr int kStatsPadding = 128;  // between the logsumexps and deltas of two sequences
 
 enum RowsOf { kQueries, kKeys };
 
-// Block `block` of kRows queries or keys of any sequence; queries come last ones first, because those see the most keys. With kPacked, p
-// becomes the sequence's.
+// The block with number `block` of kRows queries or keys of some sequence. Blocks of queries are numbered from the last
+// to the first, because the last queries see the most keys. With kPacked, p becomes the problem of this sequence.
 template <RowsOf kOf, int kRows, bool kPacked>
 PF_DEVICE Place place_of(Attention& p, i64 batch_entry, i64 block) {
   Place at = {batch_entry, 0, 0, 0, 0, false};
@@ -96,13 +102,13 @@ PF_DEVICE Place place_of(Attention& p, i64 batch_entry, i64 block) {
   at.first = (kOf == kQueries ? blocks - 1 - block : block) * kRows;
   return at;
 }
-// How many blocks place_of() knows, for each batch entry or in all.
+// The number of blocks that place_of() numbers: per batch entry, or, with kPacked, of all sequences.
 template <int kRows, bool kPacked>
 PF_DEVICE unsigned blocks_of(i64 rows, const Attention& p) {
   return (unsigned)(!kPacked ? (rows + kRows - 1) / kRows : kRows == 1 ? rows : rows / kRows + p.packed.sequences);
 }
 
-// By one workgroup of a launch.
+// Reports bad offsets. One workgroup of a launch calls it.
 PF_DEVICE void check_offsets(const int* from, i64 sequences, i64 rows, i64 longest, Fault* fault, int site) {
   for (i64 i = thread(); i < sequences; i += threads()) {
     const i64 begin = from[i], end = from[i + 1];
@@ -118,7 +124,7 @@ PF_DEVICE void check_offsets(const Attention& p) {
   check_offsets(a.from_k, a.sequences, p.keys, a.max_k, a.fault, a.site);
 }
 
-struct Top {  // NaN does not matter here: it comes through the sum
+struct Top {  // a NaN need not win here: it reaches the result through the sum
   static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
 };
 
@@ -129,14 +135,15 @@ PF_DEVICE float masked(float score, const void* mask, i64 at) {
   else return score;
 }
 
-// kRows rows of kWidth elements into shared memory, whose rows are kPitch elements apart: zeros beyond `rows` and `width`. kWide: every row
-// begins at 16 bytes and is made of whole 16 bytes; otherwise any strides will do.
+// Copies kRows rows of kWidth elements into shared memory, where rows are kPitch elements apart. Elements beyond `rows`
+// and `width` become zero. kWide: every row begins at a multiple of 16 bytes and its length is a multiple of 16 bytes;
+// otherwise, any strides are allowed.
 template <int kRows, int kWidth, int kPitch, int kThreads, bool kWide, class T>
 PF_DEVICE void load_rows(T* to, const T* from, i64 row_stride, i64 stride, i64 rows, i64 width) {
   if constexpr (kWide) {
     constexpr int kEach = 16 / sizeof(T), kAcross = kWidth / kEach, kAll = kRows * kAcross;
     if constexpr (kThreads % kAcross == 0 && kAll % kThreads == 0) {
-      // A thread stays in its column and goes down by equal steps.
+      // A thread stays in its column and moves down by a fixed step.
       constexpr int kStep = kThreads / kAcross;
       const int row = (int)thread() / kAcross, col = (int)thread() % kAcross * kEach;
       const int left = col < width ? (int)(rows < kRows ? rows : kRows) - row : 0;
@@ -164,7 +171,7 @@ PF_DEVICE void load_rows(T* to, const T* from, i64 row_stride, i64 stride, i64 r
   }
 }
 
-// The way back.
+// Copies rows from shared memory back to global memory.
 template <int kRows, int kWidth, int kPitch, int kThreads, bool kWide, class T>
 PF_DEVICE void store_rows(T* to, const T* from, i64 row_stride, i64 stride, i64 rows, i64 width) {
   constexpr int kEach = kWide ? 16 / sizeof(T) : 1, kAcross = kWidth / kEach;

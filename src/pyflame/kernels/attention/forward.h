@@ -1,18 +1,21 @@
-// Attention on matrix units. A workgroup has kRows queries, 16 * kTiles of them to a wave, and goes over the keys once, tile by tile, with
-// a running maximum and sum for each query; scores never leave registers. While a tile is worked on the next one is copied.
+// Attention on matrix cores. A workgroup has kRows queries, 16 * kTiles of them per wave. It visits the keys once, tile
+// by tile, with a running maximum and a running sum for each query. Scores stay in registers. While a tile is computed,
+// the next one is copied to shared memory.
 //
-// With few queries and many keys the keys are split over workgroups: each leaves its sums, and attention_combine puts them together. There
-// the queries of all heads that share keys are rows of one tile.
+// If there are few queries and many keys, the keys are split among workgroups. Each workgroup stores its partial sums,
+// and attention_combine adds them. In this case, the rows of a tile are the queries of all heads that share keys.
 //
-// Keys beyond a length, and those of other packed sequences, are never read. Keys that causality or a mask hides from some queries of a tile
-// have weight 0 there, so that a NaN or an infinity in their values makes these queries NaN too; the reference backend leaves them out.
+// Keys beyond a length, and those of other packed sequences, are never read. Keys that causality or a mask hides from
+// some queries of a tile have weight 0 there. A NaN or an infinity in the values of such keys therefore makes these
+// queries NaN; the reference backend skips hidden keys.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// kWidth: the head size, rounded up to 16. kKeys: keys of a tile. kHeld: queries stay in registers.
+// kWidth: the head size, rounded up to a multiple of 16. kKeys: keys of a tile. kHeld: whether queries stay in
+// registers.
 template <int kWidth_, int kTiles_, int kWaves_, int kKeys_, int kStages_, bool kHeld_>
 struct ForwardTiles {
   static constexpr int kWidth = kWidth_, kTiles = kTiles_, kWaves = kWaves_, kKeys = kKeys_, kStages = kStages_;
@@ -20,18 +23,18 @@ struct ForwardTiles {
   static constexpr int kRows = kWaves * kTiles * 16, kPitch = kWidth + 8, kThreads = kWaves * kWave;
 };
 
-// kFolded: the scale is positive and nothing is added to scores, so that scaling is part of the exponent.
+// kFolded: the scale is positive and nothing is added to the scores, so the scale can be multiplied into the exponent.
 template <class T, class S, MaskKind kMask, bool kCausal, bool kWide, bool kFolded, bool kSplit, bool kPacked>
 PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void* mask, T* out, float* lse, float* parts,
                                  Attention p) {
   using M = Mma<T>;
   constexpr int kKeyBlocks = S::kKeys / 16, kWidthBlocks = S::kWidth / 16, kTile = S::kKeys * S::kPitch;
-  constexpr float kSlack = 8;  // weights reach 2^8: far from float16's largest
+  constexpr float kSlack = 8;  // weights may grow to 2^8, far below float16's maximum
   const float kNone = -1 / 0.0f;
   T* const rows_shared = dynamic_shared<T>();
   T* const keys_shared = rows_shared + (S::kHeld ? 0 : S::kRows * S::kPitch);
 
-  // Rows are queries; where the keys are split, those of all heads of a group.
+  // Rows are queries. If the keys are split, they are the queries of all heads of a group.
   if (kPacked && group().x == 0) check_offsets(p);
   const i64 together = kSplit ? p.heads / p.kv_heads : 1, row_heads = p.heads / together;
   const unsigned blocks = blocks_of<S::kRows, kPacked>(p.queries * together, p);
@@ -53,7 +56,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   const int from = kSplit ? share * (int)group().y : 0, to = from + share < tiles ? from + share : tiles;
 
   const int wave_row = wave() * S::kTiles * 16;
-  // Of a lane's rows: found anew where they are needed, because registers are what is short.
+  // The row of a lane's element. It is computed where it is needed instead of being kept, to save registers.
   const auto row_of = [&](int t, int r) { return (int)first + wave_row + t * 16 + M::row_of(r); };
   const auto query_of = [&](int row) { return kSplit ? row % (int)p.queries : row; };
   const int seen_by_all = (int)p.seen(kSplit ? 0 : first + wave_row, kCausal);
@@ -95,7 +98,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   for (int tile = from; tile < to; ++tile) {
     if constexpr (S::kStages > 1) {
       async_wait<0>();
-      barrier();  // the tile is there, and nobody reads the one before
+      barrier();  // the tile has arrived, and no wave still reads the previous one
       if (tile + 1 < to) copy(tile + 1);
       async_commit();
     } else {
@@ -152,7 +155,8 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
         }
     }
 
-    // The sums are scaled to a maximum that follows the true one only when that has grown by a factor that matters.
+    // The sums are relative to a maximum. It is raised to the true maximum only if that has grown by more than kSlack,
+    // because raising it means rescaling the sums.
     bool grown = false;
     float best[S::kTiles][M::kRows];
 #pragma unroll
@@ -215,7 +219,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   async_wait<0>();
   barrier();
 
-  const i64 out_row = (b * row_heads + rh) * head_rows + place.q0;  // of the logsumexps and of the parts
+  const i64 out_row = (b * row_heads + rh) * head_rows + place.q0;  // for the logsumexps and the partial sums
 #pragma unroll
   for (int t = 0; t < S::kTiles; ++t)
 #pragma unroll
@@ -254,7 +258,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
   }
 }
 
-// The parts of a query's sums, in their order: one workgroup for each query.
+// Adds the partial sums of a query in a fixed order. One workgroup per query.
 template <class T>
 PF_DEVICE void attention_combine(const float* parts, T* out, float* lse, const Attention& p, int splits) {
   const float kNone = -1 / 0.0f;

@@ -1,6 +1,7 @@
-// Attention for every dtype, head size and stride, forward and backward: a workgroup for each row, a thread for each of kThreads keys (or
-// queries) at a time, then a thread for each element of the head. The gradient finds the scores' sums again in the computation's own
-// type: float64 is not left with a float32 logsumexp.
+// Attention without matrix cores, forward and backward, for every dtype, head size and stride. Each row has a
+// workgroup. Its threads first take kThreads keys (or queries) at a time, then one element of the head each. The
+// gradient recomputes the sums of the scores in the computation's own type, because the stored logsumexp is float32,
+// which is too inexact for float64.
 #pragma once
 
 namespace pf {
@@ -10,7 +11,7 @@ namespace pf {
 PF_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 PF_DEVICE double fused(double a, double b, double c) { return ::fma(a, b, c); }
 
-// a: in shared memory, as it is computed with.
+// The product of two rows; a is in shared memory, in the type of the computation.
 template <class T>
 PF_DEVICE C<T> dot(const C<T>* a, const T* b, i64 stride, int n) {
   C<T> sum = 0;
@@ -33,7 +34,7 @@ PF_DEVICE C<T> plain_score(C<T> x, const void* mask, i64 at) {
   else return x;
 }
 
-// A workgroup's query: its head, its place in its batch entry or sequence, and its row among all logsumexps.
+// The query of a workgroup: its head, its position in its batch entry or sequence, and its row among all logsumexps.
 struct QueryRow {
   i64 b, h, kv, t, q0, k0, row;
   bool none;
@@ -97,7 +98,8 @@ PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* m
   if (thread() == 0) lse[at.row] = total == 0 ? -1 / 0.0f : (float)(top + m_log(total));
 }
 
-// What each query brings along: stats[0..2] of all rows are the largest score, the inverse of the sum over it, delta.
+// Computes three numbers for each query. stats[0], stats[1] and stats[2] hold, for all rows, the largest score, the
+// inverse of the sum relative to it, and delta.
 template <class T, MaskKind kMask, bool kCausal, int kThreads, bool kPacked>
 PF_DEVICE void attention_plain_query_stats(const T* grad, const T* q, const T* k, const T* v, C<T>* stats,
                                            const void* mask, Attention p) {

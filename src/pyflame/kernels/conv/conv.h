@@ -1,34 +1,37 @@
-// The three faces of a convolution (output, gradient by the input, gradient by the weight) as one matrix product whose operands are read
-// where they lie: nothing is unfolded, any stride and any size are run-time numbers, and one compile serves every shape.
+// The three convolutions (forward, gradient of the input, gradient of the weight) as one implicit GEMM: a matrix
+// product whose operands are read directly from the tensors, without im2col. Strides and sizes are run-time numbers, so
+// one compiled kernel serves every shape.
 //
 //   C[i][j] = sum over k of A[i][k] * B[k][j]
-//   output, input's gradient   i: channel made    j: pixel of the result       k: tap and channel read
-//   weight's gradient          i: output channel  j: tap and input channel     k: output pixel
+//   forward, gradient of the input   i: channel of the result  j: pixel of the result    k: tap and channel of B
+//   gradient of the weight           i: output channel         j: tap and input channel  k: output pixel
 //
-// A pixel and a tap each say where they are in the plane that B reads; the sum of both says whether B is in it or in the padding. The
-// gradient by the input is cut into phases, one for each remainder of a pixel's position by the stride: within a phase the taps that
-// meet the pixel are the same for all pixels, so that no product with a zero between the pixels is ever made.
+// A pixel and a tap each contribute an offset into the plane that B reads. Their sum says whether the element of B is
+// inside the plane or in the padding. The gradient of the input is computed in phases, one for each remainder of a
+// pixel's position modulo the stride: within a phase the same taps contribute to all pixels, so no products with zeros
+// between the pixels are computed.
 #pragma once
 
 namespace pf {
 
-struct ConvPlace {  // of a tensor with dims (outer, channel, h, w): elements to step by
+struct ConvPlace {  // strides, in elements, of a tensor with dims (outer, channel, h, w)
   i64 n, c, h, w;
 };
 
 struct Conv {
   ConvPlace read, weight,
-      made;          // `weight`: (made channel, read channel, kh, kw) within a group. `made`: what has the pixels
-  i64 weight_group;  // from a group's weights to the next
+      // `weight`: (result channel, operand channel, kh, kw) of a group. `made`: the tensor that has the pixels
+      made;
+  i64 weight_group;  // elements from the weights of one group to those of the next
   i64 images;
   int made_channels, read_channels;  // within a group
   int read_h, read_w;                // the plane that B reads
-  int made_h, made_w;                // the plane of pixels
+  int made_h, made_w;                // the plane of the pixels
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-  int groups, phases_h, phases_w;  // phases: 1, or the stride where the input's gradient is made
-  int backward;                    // pixels are the input's, taps walk the other way
-  int a_along_k, b_along_k;        // neighbouring threads take neighbours along k, or else along i or j
-  int splits;                      // weight's gradient: parts of the sum, each in a slice of its own
+  int groups, phases_h, phases_w;  // number of phases: the stride for the gradient of the input, 1 otherwise
+  int backward;                    // 1: pixels are those of the input, and taps are visited in the opposite direction
+  int a_along_k, b_along_k;        // 1: consecutive threads take neighbours along k; 0: along i or j
+  int splits;                      // gradient of the weight: parts of the sum, each stored in its own slice
   i64 split_depth;
 };
 
@@ -37,13 +40,14 @@ struct Conv {
 PF_DEVICE float conv_fma(float a, float b, float c) { return fmaf(a, b, c); }
 PF_DEVICE double conv_fma(double a, double b, double c) { return ::fma(a, b, c); }
 
-// A pixel or a tap: where it is in A or C, where in B, and its part of the position in B's plane.
+// A pixel or a tap: its offset in A or C, its offset in B, and its contribution to the position in B's plane.
 struct ConvPoint {
   i64 other, read;
   int h, w;
 };
 
-// One dim of a phase: pixels at first + i * stride meet the taps tap + t * tap_step, at the position start + i - t * back.
+// One dim of a phase. Its pixels are first + i * stride, its taps are tap + t * tap_step, and they meet at position
+// start + i - t * back.
 struct ConvPhase {
   int first, pixels, tap, taps, tap_step, start, move, step;
 };
@@ -58,9 +62,9 @@ PF_DEVICE int conv_gcd(int a, int b) {
 }
 
 PF_DEVICE ConvPhase conv_phase(bool backward, int phase, int pixels, int kernel, int stride, int pad, int dilation) {
-  // Pixel i reads i * stride - pad + t * dilation.
+  // Pixel i reads the position i * stride - pad + t * dilation.
   if (!backward) return {0, pixels, 0, kernel, 1, -pad, stride, dilation};
-  // Pixel first + i * stride was read by those output pixels o with o * stride = pixel + pad - tap * dilation.
+  // Pixel first + i * stride was read by the output pixels o with o * stride = pixel + pad - tap * dilation.
   const int common = conv_gcd(stride, dilation), tap_step = stride / common;
   ConvPhase p = {phase, (pixels - phase + stride - 1) / stride, 0, 0, tap_step, 0, 1, -(dilation / common)};
   for (int t = 0; t < tap_step && t < kernel; ++t)
@@ -97,7 +101,7 @@ PF_DEVICE ConvGeometry conv_geometry(const Conv& p, int z) {
   return g;
 }
 
-// Taps in the order (kh, kw, channel). `other`: in the weight.
+// Taps in the order (kh, kw, channel). `other`: the offset in the weight.
 PF_DEVICE ConvPoint conv_tap(const Conv& p, const ConvGeometry& g, i64 index) {
   const u32 e = (u32)index, c = e % (u32)p.read_channels, t = e / (u32)p.read_channels;
   const int tw = (int)(t % (u32)g.w.taps), th = (int)(t / (u32)g.w.taps);
@@ -106,7 +110,7 @@ PF_DEVICE ConvPoint conv_tap(const Conv& p, const ConvGeometry& g, i64 index) {
           (i64)c * p.read.c + h * p.read.h + w * p.read.w, h, w};
 }
 
-// Pixels in the order (image, h, w). `other`: in the tensor that has these pixels.
+// Pixels in the order (image, h, w). `other`: the offset in the tensor that has these pixels.
 PF_DEVICE ConvPoint conv_pixel(const Conv& p, const ConvGeometry& g, i64 index) {
   i64 n, ih, iw;
   if (index < 0x7fffffff) {
@@ -126,16 +130,17 @@ PF_DEVICE bool conv_inside(const Conv& p, const ConvPoint& a, const ConvPoint& b
   return (u32)(a.h + b.h) < (u32)p.read_h && (u32)(a.w + b.w) < (u32)p.read_w;
 }
 
-// What is done with an element of the result: `out`, called with its place in the made tensor, its channel and the sum.
+// Stores an element of the result. An `out` is called with the element's offset in the result, its channel and the sum.
 template <class S>
 struct ConvStore {
   S* c;
   PF_DEVICE void operator()(i64 at, i64, C<S> x) const { store(c + at, x); }
 };
 
-// A tile of kRows x kColumns of C for each workgroup of (kRows / kEach) * (kColumns / kEach) threads.
-// Output and input's gradient: a = weight, b = what is read. Weight's gradient: a = the output's gradient (whose
-// places are `made`), b = the input, and the result is the weight's gradient, or with several splits their slices [split][group][i][j].
+// Each workgroup of (kRows / kEach) * (kColumns / kEach) threads computes a tile of kRows x kColumns of C. Forward and
+// gradient of the input: a = weight, b = the tensor that is read. Gradient of the weight: a = the gradient of the
+// output (whose pixels are described by `made`), b = the input. The result is the gradient of the weight, or with
+// several splits the partial sums [split][group][i][j].
 template <class S, bool kWeight, int kRows, int kColumns, int kDepth, int kEach, class Out>
 PF_DEVICE void conv(const S* a, const S* b, C<S>* slices, const Conv& p, const Out& out) {
   using T = C<S>;
@@ -147,7 +152,7 @@ PF_DEVICE void conv(const S* a, const S* b, C<S>* slices, const Conv& p, const O
   if (col0 >= g.columns) return;
   for (int j = thread(); j < kColumns; j += kThreads)
     if (col0 + j < g.columns) cols[j] = kWeight ? conv_tap(p, g, col0 + j) : conv_pixel(p, g, col0 + j);
-  const i64 first = (i64)g.group * g.rows;  // first channel made
+  const i64 first = (i64)g.group * g.rows;  // first channel of the result
   const i64 a_row = kWeight ? p.made.c : p.weight.n;
   a += kWeight ? first * p.made.c : g.group * p.weight_group;
   b += (i64)g.group * p.read_channels * p.read.c;
@@ -192,7 +197,7 @@ PF_DEVICE void conv(const S* a, const S* b, C<S>* slices, const Conv& p, const O
     }
 }
 
-// The slices of a weight's gradient, summed in their order.
+// Adds the partial sums of a weight's gradient in their order.
 template <class S>
 PF_DEVICE void conv_join(const C<S>* slices, S* c, const Conv& p) {
   const ConvGeometry g = conv_geometry<true>(p, 0);
@@ -205,14 +210,16 @@ PF_DEVICE void conv_join(const C<S>* slices, S* c, const Conv& p) {
   }
 }
 
-// Few channels in a group (depthwise): a thread for each element of the result, which is made by a handful of products. kBackward: the case's
-// `backward`, known when the kernel is compiled, since numbers for both directions are more than there are scalar registers.
+// Convolutions with few channels per group (depthwise): each element of the result has a thread, which adds a few
+// products. kBackward is Conv::backward as a compile-time constant, because there are not enough scalar registers for
+// the numbers of both directions.
 template <class S, bool kBackward, class Out>
 PF_DEVICE void conv_direct(const S* weight, const S* read, const Conv& p, const Out& out) {
   const i64 plane = (i64)p.made_h * p.made_w, channels = (i64)p.groups * p.made_channels;
   const i64 count = p.images * channels * plane;
   for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
-    // Neighbouring threads take neighbouring pixels of a plane, or neighbouring channels where those lie together.
+    // Consecutive threads take neighbouring pixels of a plane, or neighbouring channels if those are adjacent in
+    // memory.
     const bool last = p.made.c == 1;
     const i64 n = e / plane / channels, rest = e % (plane * channels), channel = last ? rest % channels : rest / plane;
     const i64 pixel = last ? rest / channels : rest % plane, g = channel / p.made_channels;
@@ -237,7 +244,7 @@ PF_DEVICE void conv_direct(const S* weight, const S* read, const Conv& p, const 
   }
 }
 
-// Its weight's gradient: a workgroup for each element of the weight.
+// Its gradient of the weight: each element of the weight has a workgroup.
 template <class S, int kThreads>
 PF_DEVICE void conv_direct_weight(const S* grad, const S* read, S* weight, const Conv& p) {
   PF_SHARED C<S> shared[kThreads];

@@ -1,5 +1,5 @@
-// [batch][rows][columns] into [batch][columns][rows]: channels last from channels first, and back. Through LDS, so that both sides are
-// read and written in whole lines.
+// Transposes [batch][rows][columns] to [batch][columns][rows]: channels-first images to channels-last, and back. The
+// tile goes through LDS, so that both the reads and the writes are of whole lines.
 #pragma once
 
 namespace pf {
@@ -10,7 +10,7 @@ PF_DEVICE void turn(const U* from, U* to, i64 batches, i64 rows, i64 columns) {
   constexpr int kSide = 32, kStep = kThreads / kSide;
   PF_SHARED U tile[kSide][kSide + 1];
   constexpr i64 kNarrow =
-      16;  // taps of a weight: most of a tile would be idle, and the caches hold what is read out of order
+      16;  // such as the taps of a weight: most of a tile would be idle, and the caches absorb the unordered reads
   if (rows < kNarrow || columns < kNarrow) {
     const i64 count = batches * rows * columns;
     for (i64 e = (i64)group().x * kThreads + thread(); e < count; e += (i64)groups().x * kThreads) {

@@ -1,19 +1,21 @@
-// The product of conv.h on matrix units, for 16-bit types: the same points, tiles in LDS, sums in float32. What is read lies channels-last
-// and has whole eights of channels in a group: it is copied in pieces of eight neighbours, along k or along its lines, with one access
-// each; the next tiles are on their way while the present ones are multiplied.
+// The implicit GEMM of conv.h on matrix cores, for 16-bit types: the same indexing, tiles in LDS, sums in float32. The
+// operand is channels-last, and the channels of a group are a multiple of eight. It is copied in pieces of eight
+// adjacent elements, along k or along the lines, with one access per piece. The next tiles are loaded while the current
+// ones are multiplied.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// One operand's tile in LDS. kAlong: neighbours are along k, and lines follow each other; or else the other way round.
+// One operand's tile in LDS. kAlong: adjacent elements are along k, and lines follow each other; otherwise the tile is
+// transposed.
 template <class S, int kLines, int kDepth, bool kAlong>
 struct ConvTile {
   static constexpr int kPiece = 8, kStride = (kAlong ? kDepth : kLines) + 8;
   static constexpr int kElements = (kAlong ? kLines : kDepth) * kStride;
   static constexpr int kPieces = kLines * kDepth / kPiece;
-  // Line and k of a piece's first element.
+  // The line and the depth k of a piece's first element.
   static PF_DEVICE int line(int piece) {
     return kAlong ? piece / (kDepth / kPiece) : piece % (kLines / kPiece) * kPiece;
   }
@@ -23,7 +25,7 @@ struct ConvTile {
   static PF_DEVICE S* at(S* tile, int line, int k) { return tile + (kAlong ? line * kStride + k : k * kStride + line); }
 };
 
-// a, b, slices, out: as conv() of conv.h. kA, kB: pieces of a, of b are along k.
+// a, b, slices, out: as in conv() of conv.h. kA, kB: the pieces of a, of b are along k.
 #if defined(PF_MATRIX_LINES) || defined(PF_MATRIX_SYNC)
 template <class S, bool kWeight, int kRows, int kColumns, bool kA, bool kB, class Out>
 PF_DEVICE void conv_units(const S* a, const S* b, float* slices, const Conv& p, const Out& out) {
@@ -136,7 +138,7 @@ PF_DEVICE void conv_units(const S* a, const S* b, float* slices, const Conv& p, 
       }
 }
 #else
-// Without matrix units the multiply-adds of conv() do better: the host does not launch this.
+// Without matrix cores, conv() is faster, and the host never launches this kernel.
 template <class S, bool kWeight, int kRows, int kColumns, bool kA, bool kB, class Out>
 PF_DEVICE void conv_units(const S*, const S*, float*, const Conv&, const Out&) {}
 #endif
