@@ -1,5 +1,5 @@
-// Copies from global to shared memory that run while the thread goes on, where the architecture has them; elsewhere they are done when the
-// call returns, and waiting is nothing.
+// Copies from global to shared memory that run while the thread continues, on architectures that have such
+// instructions. Elsewhere a copy is complete when the call returns, and waiting does nothing.
 #pragma once
 
 namespace pf {
@@ -12,7 +12,8 @@ constexpr bool kHasAsyncCopy = true;
 constexpr bool kHasAsyncCopy = false;
 #endif
 
-// 16 bytes, both ends aligned to them; zeros, and no access, where `there` is false.
+// Copies 16 bytes; both addresses are aligned to 16 bytes. If `there` is false, zeros are written and the source is not
+// read.
 template <class T>
 PF_DEVICE void async_copy(T* to_shared, const T* from, bool there) {
   if constexpr (kHasAsyncCopy) {
@@ -34,7 +35,8 @@ PF_DEVICE void async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Until at most kLeft batches of this thread are under way. A barrier makes the others' visible.
+// Waits until at most kLeft batches of this thread are unfinished. A barrier afterwards makes the copies of other
+// threads visible.
 template <int kLeft>
 PF_DEVICE void async_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -1,6 +1,7 @@
-// What a kernel says when it meets a value that it cannot use (an index out of range): the kernel skips the access and goes on, and the host
-// makes an exception of it when it next waits. A device has room for one report: the first of all kernels' since that wait stays and later
-// ones are dropped. Results of the other kernels that reported are therefore not tainted until the first cause is mended and they run again.
+// How a kernel reports a value that it cannot use, such as an index out of range. The kernel skips the access and
+// continues; the host raises an exception when it next waits for the device. A device has room for one report: the
+// first report since the last wait is kept, and later ones are dropped. So if several kernels report, only the first
+// one's results are known to be tainted; the others are found when the first cause is fixed and they run again.
 #pragma once
 
 namespace pf {
@@ -8,16 +9,16 @@ namespace pf {
 enum FaultKind {
   kIndexOutOfRange = 1,
   kNegativeProbability = 2,
-  kOffsetsMissRows = 3,  // of packed sequences
+  kOffsetsMissRows = 3,  // offsets of packed sequences do not match the rows
   kOffsetsDecrease = 4,
   kSequenceTooLong = 5
 };
 
 struct Fault {
-  int kind;   // 0: nothing happened
-  int site;   // which step of which program
-  i64 value;  // what was met
-  i64 limit;  // what was expected to be above it
+  int kind;   // 0: no report
+  int site;   // the number of the step, see RunContext::site
+  i64 value;  // the value that was found
+  i64 limit;  // the value must be below this
 };
 
 #ifdef PF_ON_DEVICE

@@ -1,5 +1,5 @@
-// Where a kernel runs: its thread, its workgroup, and what both vendors' languages call these. The first of the device sources; the
-// only place that tests for a compiler.
+// Where a thread is in a launch, and what both vendors' languages call that. This is the first of the device sources,
+// and the only place that tests for a compiler.
 #pragma once
 
 #if defined(__HIPCC_RTC__) || defined(__HIPCC__) || defined(__CUDACC__)
@@ -16,15 +16,15 @@ PF_DEVICE unsigned thread() { return threadIdx.x; }
 PF_DEVICE unsigned threads() { return blockDim.x; }
 PF_DEVICE Index group() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
 PF_DEVICE Index groups() { return {gridDim.x, gridDim.y, gridDim.z}; }
-// All threads of the workgroup have come here, and see what the others wrote to shared memory.
+// Waits for all threads of the workgroup, and makes their writes to shared memory visible.
 PF_DEVICE void barrier() { __syncthreads(); }
-// Shared memory whose size the launch says.
+// Shared memory whose size is an argument of the launch.
 template <class T>
 PF_DEVICE T* dynamic_shared() {
   extern __shared__ __align__(16) char pf_dynamic_shared[];
   return (T*)pf_dynamic_shared;
 }
-// The value before; one step for all threads of the device. Integers only: float sums would depend on the order.
+// Atomic add; returns the previous value. Integers only: the result of a float sum would depend on the order.
 PF_DEVICE int atomic_add(int* p, int x) { return atomicAdd(p, x); }
 PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return atomicAdd(p, x); }
 PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return atomicCAS(p, expected, x); }
@@ -33,8 +33,8 @@ PF_DEVICE float float_of_bits(unsigned x) { return __uint_as_float(x); }
 PF_DEVICE unsigned bits_of_float(float x) { return __float_as_uint(x); }
 }  // namespace pf
 #elif defined(PF_EMULATED_WAVE)
-// The wave emulator of the tests: the host's compiler, after a header of the emulator's that declares `emulated`. A thread is a fibre, and
-// the threads of a launch take turns on one thread of the host.
+// The wave emulator of the tests: compiled by the host's compiler, after a header of the emulator that declares
+// `emulated`. Each thread of a launch is a fibre, and all fibres run alternately on one thread of the host.
 #define PF_ON_DEVICE 1
 #define PF_DEVICE inline
 #define PF_SHARED static
@@ -75,7 +75,7 @@ PF_DEVICE unsigned bits_of_float(float x) {
 }
 }  // namespace pf
 #else
-// The host: what needs no thread can be tested there.
+// On the host: code that does not use threads can be tested here.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

@@ -1,15 +1,17 @@
-// Matrix tiles: a wave computes D[16x16] += A[16x16] * B[16x16] of 16-bit numbers into float32, by whatever the architecture has: MFMA, WMMA,
-// mma.sync, or plain multiply-adds. Kernels know positions through row() and col() alone.
+// Matrix tiles: a wave computes D[16x16] += A[16x16] * B[16x16] of 16-bit numbers in float32, with the instructions of
+// the architecture (MFMA, WMMA, mma.sync) or with plain multiply-adds. Kernels find the positions of a lane's elements
+// only through row() and col().
 //
-// On AMD the instruction computes the transposed product, D^T = B^T * A^T. A lane's results are then neighbours in one row of D, and lie where
-// an A operand wants them: as_a() turns a result into the next product's operand within the lane, which is what attention lives on.
+// On AMD the instruction computes the transposed product, D^T = B^T * A^T. The results of a lane are then adjacent in
+// one row of D, in the positions that an A operand needs. So as_a() makes the next product's operand from a result
+// without leaving the lane, which attention depends on.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// --- what the target has
+// --- what the target provides
 #if defined(PF_EMULATED_WAVE)
 #if PF_EMULATED_DEPTH > 0
 constexpr int kLineDepth = PF_EMULATED_DEPTH;
@@ -31,7 +33,7 @@ constexpr int kLineDepth = 8;
 #define PF_MATRIX_SYNC 1
 #endif
 
-// --- two neighbours in a word, the first one low
+// --- two adjacent 16-bit values in a word, the first one in the low half
 template <class T>
 PF_DEVICE u32 pair(T low, T high) {
   return low.v | (u32)high.v << 16;
@@ -57,7 +59,7 @@ PF_DEVICE u32 pack<bf16>(float low, float high) {
   return w;
 }
 #endif
-// 2 to the power x by the hardware's own instruction: good to about 2 ulp, small results may be 0.
+// 2 to the power x by the hardware's instruction: exact to about 2 ulp; very small results may become 0.
 PF_DEVICE float fast_exp2(float x) {
 #if defined(PF_EMULATED_WAVE)
   return exp2f(x);
@@ -70,15 +72,15 @@ PF_DEVICE float fast_exp2(float x) {
 #endif
 }
 
-// Waves of 32 hold twice as much of a tile in a lane.
+// A scheduling barrier for waves of 32 only: there, each lane holds twice as much of a tile.
 PF_DEVICE void settle_if_narrow() {
   if (kWave == 32) settle();
 }
 
 #if defined(PF_MATRIX_LINES)
-// --- AMD's layouts. X is 16 x 16 with rows over lanes: lane l holds X[l % 16][k] for kLineDepth consecutive k (gfx11: all of them, twice).
-// Y is the same with columns. The instruction gives lane l, element i: row 4 (l / 16) + i (MFMA), 2 i + l / 16 (gfx11) or
-// 8 (l / 16) + i (gfx12), column l % 16.
+// --- AMD's register layouts. X is 16 x 16 with one row per lane: lane l holds X[l % 16][k] for kLineDepth consecutive
+// k (on gfx11: all k, in both halves of the wave). Y is the same with columns. Element i of the result in lane l has
+// column l % 16 and row 4 (l / 16) + i (MFMA), 2 i + l / 16 (gfx11) or 8 (l / 16) + i (gfx12).
 constexpr int kLineWords = kLineDepth / 2, kLineResults = 256 / kWave;
 struct Line {
   u32 w[kLineWords];
@@ -113,7 +115,7 @@ struct LineInstruction<f16> {
 template <>
 struct LineInstruction<bf16> {
   static PF_DEVICE LineResult of(Line x, Line y, LineResult c) {
-#if defined(__gfx908__)  // half the depth in an instruction; which k meet in one does not matter
+#if defined(__gfx908__)  // an instruction covers half the depth; which k are paired in it does not matter
     typedef short Short2 __attribute__((ext_vector_type(2)));
     for (int i = 0; i < 2; ++i)
       c = __builtin_amdgcn_mfma_f32_16x16x8bf16(__builtin_bit_cast(Short2, x.w[i]), __builtin_bit_cast(Short2, y.w[i]),
@@ -145,20 +147,20 @@ struct Mma {
   using A = Line;
   using B = Line;
   static constexpr int kC = kLineResults;
-  static constexpr int kRows = 1;  // rows of the result in which a lane has elements
+  static constexpr int kRows = 1;  // the number of rows of the result in which a lane has elements
   struct C {
     float v[kC];
   };
   static PF_DEVICE int row(int) { return lane() % 16; }
-  static PF_DEVICE int row_of(int) { return lane() % 16; }  // by slot
+  static PF_DEVICE int row_of(int) { return lane() % 16; }  // the row that belongs to a slot
   static PF_DEVICE int col(int i) { return kLineDepth == 16 ? 2 * i + lane() / 16 : lane() / 16 * kLineDepth + i; }
-  static PF_DEVICE int slot(int) { return 0; }  // which of the lane's rows an element is in
+  static PF_DEVICE int slot(int) { return 0; }  // which of the lane's rows element i is in
   static PF_DEVICE A load_a(const T* s, int stride) { return along(s, stride); }
   static PF_DEVICE A load_a_t(const T* s, int stride) { return across(s, stride); }
   static PF_DEVICE B load_b(const T* s, int stride) { return across(s, stride); }
   static PF_DEVICE B load_b_t(const T* s, int stride) { return along(s, stride); }
   static PF_DEVICE void fma(C& c, const A& a, const B& b) { multiply_lines<T>(c.v, b, a); }
-  // The result, rounded, as the operand of a next product.
+  // The result, rounded to T, as the A operand of the next product.
   static PF_DEVICE A as_a(const C& c) {
     A a;
     if constexpr (kLineDepth == 16) {
@@ -173,7 +175,7 @@ struct Mma {
     }
     return a;
   }
-  // Over all lanes that share this lane's rows; each gets the value.
+  // Combines x over all lanes that share this lane's rows; each of them gets the result.
   template <class Op, class X>
   static PF_DEVICE X over_row(X x) {
     for (int step = 16; step < kWave; step *= 2) x = Op::of(x, xor_lane(x, step));
@@ -201,8 +203,8 @@ struct Mma {
 };
 
 #elif defined(PF_MATRIX_SYNC)
-// --- NVIDIA's m16n8k16, two for a tile. Lane l holds of A rows l / 4 and l / 4 + 8, of B columns l / 4 and l / 4 + 8; columns of the result
-// and k are 2 (l % 4) + {0, 1} and the same + 8.
+// --- NVIDIA's m16n8k16, two instructions per tile. Lane l holds the rows l / 4 and l / 4 + 8 of A, and the columns l /
+// 4 and l / 4 + 8 of B. Columns of the result, and k, are 2 (l % 4) + {0, 1} and the same + 8.
 struct Fragment {
   u32 w[4];
 };
@@ -234,8 +236,7 @@ struct Mma {
   static PF_DEVICE int row_of(int slot) { return lane() / 4 + slot * 8; }
   static PF_DEVICE int col(int i) { return lane() % 4 * 2 + (i & 1) + (i & 4) * 2; }
   static PF_DEVICE int slot(int i) { return i >> 1 & 1; }
-  // The four 8 x 8 blocks of a fragment, in its order, at (line, place) in memory: A has its second block further down the rows,
-  // B further along k.
+  // A fragment has four 8 x 8 blocks. Its second block is further down the rows for A, and further along k for B.
   static PF_DEVICE A load_a(const T* s, int stride) { return blocks<false>(s, stride, true); }
   static PF_DEVICE A load_a_t(const T* s, int stride) { return blocks<true>(s, stride, false); }
   static PF_DEVICE B load_b(const T* s, int stride) { return blocks<true>(s, stride, true); }
@@ -256,7 +257,8 @@ struct Mma {
   }
 
  private:
-  // Block i lies (i % 2) * 8 lines down and (i / 2) * 8 places along, or the other way round. Turned: the blocks' lines become columns.
+  // Block i begins (i % 2) * 8 lines down and (i / 2) * 8 elements along, or the other way round. kTurned: the blocks
+  // are transposed.
   template <bool kTurned>
   static PF_DEVICE Fragment blocks(const T* s, int stride, bool down_first) {
     Fragment f;
@@ -291,7 +293,7 @@ struct Mma {
 };
 
 #else
-// --- no matrix unit: eight neighbouring lanes share 128 / kWave rows, each with two columns.
+// --- without matrix cores: eight adjacent lanes share 128 / kWave rows, and each has two columns
 template <class T>
 struct Mma {
   static constexpr int kC = 256 / kWave, kRows = kC / 2;

@@ -1,5 +1,6 @@
-// Scalars of a kernel: half types, conversions, and the mathematics of elementwise ops under the ops' own names, so that generated
-// code is a list of calls. Comes after launch.h; includes nothing, because run-time compilers see only this text.
+// Scalars of a kernel: 16-bit float types, conversions, and the mathematics of elementwise ops under the names of the
+// ops, so that generated code is a list of calls. This text follows launch.h and includes nothing, because run-time
+// compilers see only the text that they are given.
 #pragma once
 
 namespace pf {
@@ -13,7 +14,7 @@ using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
 
-// --- storage types: f16 and bf16 are stored as 16 bits and computed as float
+// --- storage types: f16 and bf16 are stored in 16 bits and computed as float
 struct f16 {
   u16 v;
 };
@@ -24,7 +25,7 @@ struct bool8 {
   u8 v;
 };
 
-// The hardware's conversions where there are some: the same results, in one instruction.
+// The hardware's conversions, if there are any: one instruction, the same results.
 PF_DEVICE float half_to_float(u16 h) {
 #if defined(__HIPCC_RTC__) || defined(__HIPCC__)
   return (float)__builtin_bit_cast(_Float16, h);
@@ -40,7 +41,7 @@ PF_DEVICE float half_to_float(u16 h) {
   return sign ? -tiny : tiny;
 #endif
 }
-// To the nearest, ties to even.
+// Rounds to the nearest, ties to even.
 PF_DEVICE u16 float_to_half(float x) {
 #if defined(__HIPCC_RTC__) || defined(__HIPCC__)
   const _Float16 h = (_Float16)x;
@@ -52,9 +53,9 @@ PF_DEVICE u16 float_to_half(float x) {
 #else
   const u32 u = bits_of_float(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   if (a > 0x7f800000u) return (u16)(sign | 0x7e00u);
-  if (a >= 0x477ff000u) return (u16)(sign | 0x7c00u);  // 65520 and more
+  if (a >= 0x477ff000u) return (u16)(sign | 0x7c00u);  // 65520 and above round to infinity
   if (a >= 0x38800000u) return (u16)(sign | ((a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13));
-  const float scaled = float_of_bits(a) * 16777216.0f;  // 2^24: a subnormal's fraction
+  const float scaled = float_of_bits(a) * 16777216.0f;  // scaled by 2^24: the fraction of a subnormal
   u32 n = (u32)scaled;
   const float rest = scaled - (float)n;
   if (rest > 0.5f || (rest == 0.5f && (n & 1u))) ++n;
@@ -77,7 +78,7 @@ PF_DEVICE u16 float_to_bfloat(float x) {
 #endif
 }
 
-// The type in which a stored type is computed.
+// The type in which values of a storage type are computed.
 template <class S>
 struct compute {
   using type = S;
@@ -113,7 +114,7 @@ PF_DEVICE void store(f16* p, float x) { p->v = float_to_half(x); }
 PF_DEVICE void store(bf16* p, float x) { p->v = float_to_bfloat(x); }
 PF_DEVICE void store(bool8* p, u8 x) { p->v = x; }
 
-// A value as the storage type S can hold it.
+// Rounds a value to what the storage type S can represent.
 template <class S, class T>
 struct Convert {
   static PF_DEVICE C<S> to(T x) { return (C<S>)x; }
@@ -161,7 +162,8 @@ PF_DEVICE float m_sin(float x) { return sinf(x); }
 PF_DEVICE double m_sin(double x) { return ::sin(x); }
 PF_DEVICE float m_cos(float x) { return cosf(x); }
 PF_DEVICE double m_cos(double x) { return ::cos(x); }
-// Of pi x: the argument of a normal's angle stays exact. The host has no such functions.
+// sin(pi x) and cos(pi x): for the angle of a normal random number, the argument stays exact. The host has no such
+// functions.
 #ifdef PF_ON_DEVICE
 PF_DEVICE float m_sinpi(float x) { return sinpif(x); }
 PF_DEVICE float m_cospi(float x) { return cospif(x); }
@@ -194,7 +196,7 @@ PF_DEVICE bool m_nan(T x) {
   return x != x;
 }
 
-// Wrapping arithmetic of integers, by way of the unsigned type.
+// Integer arithmetic that wraps around, by way of the unsigned type.
 #define PF_WRAP(name, sign)                                            \
   template <class T>                                                   \
   PF_DEVICE T name(T a, T b) {                                         \
@@ -250,7 +252,8 @@ PF_UNARY(cos)
 PF_UNARY(tanh)
 PF_UNARY(erf)
 #undef PF_UNARY
-// 1 / x to one unit in the last place, for x between 1 and 1e6: without the cases that a division has to be ready for.
+// 1 / x to one unit in the last place, for x between 1 and 1e6. It is faster than a division, which must handle all
+// special cases.
 PF_DEVICE float quick_reciprocal(float x) {
 #if defined(__CUDA_ARCH__)
   float y;
@@ -272,12 +275,12 @@ template <class T>
 PF_DEVICE T relu(T x) {
   return x <= 0 ? (T)0 : x;
 }
-// x times a factor that has reached 0 on the far left: -inf gives 0, not NaN.
+// x times a factor that is 0 for very negative x: -inf gives 0, not NaN.
 template <class T>
 PF_DEVICE T gate(T x, T factor) {
   return factor == 0 ? (T)0 : x * factor;
 }
-// The standard normal distribution at x: the part below, and exp(-x x / 2).
+// The standard normal distribution at x: its cumulative probability, and exp(-x x / 2).
 template <class T>
 struct Normality {
   T below, bell;
@@ -285,8 +288,9 @@ struct Normality {
 PF_DEVICE Normality<double> normality(double x) {
   return {0.5 * m_erfc(-x * 0.70710678118654752440), m_exp(-0.5 * x * x)};
 }
-// float32: exp(-x x / 2) with the rounding error of the square carried along, times t Q(t), t = 1 / (1 + 0.3 |x|), which is the scaled
-// complementary error function to 4e-9 (coefficients from a minimax fit over |x| <= 15; beyond, the tail is 0).
+// float32: exp(-x x / 2), with the rounding error of the square taken into account, times t Q(t) with t = 1 / (1 + 0.3
+// |x|). This is the scaled complementary error function to 4e-9. The coefficients are a minimax fit for |x| <= 15;
+// beyond that, the tail is 0.
 PF_DEVICE Normality<float> normality(float x) {
   const float magnitude = x < 0 ? -x : x, a = magnitude > 15.0f ? 15.0f : magnitude;
   const float square = a * a, rest = fmaf(a, a, -square);
@@ -311,7 +315,7 @@ template <class T>
 PF_DEVICE T gelu(T x) {
   return gate(x, normality(x).below);
 }
-// (1 + tanh u) / 2 as sigmoid(2u): nothing cancels on the far left.
+// (1 + tanh u) / 2 is computed as sigmoid(2u), because 1 + tanh u loses digits for very negative u.
 template <class T>
 PF_DEVICE T gelu_tanh_argument(T x) {
   return (T)1.59576912160573071176 * (x + (T)0.044715 * x * x * x);
@@ -364,7 +368,7 @@ template <class T>
 PF_DEVICE T div(T a, T b) {
   return a / b;
 }
-// The divisor for which the lowest integer has no quotient; no unsigned number is.
+// The divisor with which the lowest integer has no representable quotient, -1. Unsigned types have none.
 template <class T>
 PF_DEVICE bool minus_one(T b) {
   if constexpr ((T)-1 < (T)0) return b == (T)-1;
@@ -462,7 +466,8 @@ PF_DEVICE T where(u8 condition, T a, T b) {
 // --- random numbers: Philox4x32-10, the mapping of base/philox.h
 struct Words {
   u32 w[4];
-  // Word i % 4, by choices: an index that is not known makes of the words an array in memory.
+  // Word i % 4. It is selected by conditions: indexing with a run-time value would move the array from registers to
+  // memory.
   PF_DEVICE u32 at(u64 i) const {
     const u32 low = i & 1 ? w[1] : w[0], high = i & 1 ? w[3] : w[2];
     return i & 2 ? high : low;
@@ -527,7 +532,7 @@ struct Normal<double> {
     const double u = (double)((a >> 11) + 1) * 1.1102230246251565e-16,
                  t = 6.283185307179586476925 * ((double)(b >> 11) * 1.1102230246251565e-16);
     const double r = m_sqrt(-2 * m_log(u));
-    return r * (i % 2 ? m_sin(t) : m_cos(t));  // the definition, whose angle is rounded
+    return r * (i % 2 ? m_sin(t) : m_cos(t));  // by the definition of the op, which rounds the angle
   }
 };
 PF_DEVICE i64 random_int(u64 seed, u64 offset, u64 i, i64 low, i64 high) {

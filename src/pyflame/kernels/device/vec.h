@@ -1,4 +1,4 @@
-// Several neighbouring elements in one access: 16 bytes are one 128-bit load or store on every GPU.
+// Several adjacent elements in one access: 16 bytes are one 128-bit load or store on every GPU.
 #pragma once
 
 namespace pf {
@@ -10,7 +10,7 @@ struct alignas(sizeof(T) * N) Vec {
   PF_DEVICE const T& operator[](int i) const { return v[i]; }
 };
 
-// p is aligned to the whole vector.
+// p must be aligned to the whole vector.
 template <int N, class T>
 PF_DEVICE Vec<T, N> load_vec(const T* p) {
   return *(const Vec<T, N>*)p;

@@ -1,5 +1,6 @@
-// A wave: the lanes that execute together. Its width is a constant of the target, 32 or 64, and no result depends on it: reductions
-// pair elements by distance (half of the workgroup, a quarter, ... 1), whether a step goes through shared memory or between lanes.
+// Operations among the lanes of a wave. The width of a wave is a constant of the target, 32 or 64. No result depends on
+// it: reductions always combine elements by the distances kThreads / 2, kThreads / 4, ... 1, whether a step goes
+// through shared memory or between lanes.
 #pragma once
 
 namespace pf {
@@ -35,14 +36,16 @@ PF_DEVICE u32 word_of_lane(u32 x, int from) { return __shfl_sync(0xffffffffu, x,
 PF_DEVICE u64 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 #endif
 
-// Nothing is moved across this by compilers that would otherwise begin all of an unrolled loop's work first, and spill what it needs.
+// A scheduling barrier: the compiler moves no instruction across it. Without it, compilers start all iterations of an
+// unrolled loop at once and run out of registers.
 PF_DEVICE void settle() {
 #if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
   __builtin_amdgcn_sched_barrier(0);
 #endif
 }
 
-// x, of which compilers do not know that it is what it was: what is made of it is made here, and not before a loop that then has to keep it.
+// Returns x, but hides from the compiler that the value is the same as before. Values that are computed from the result
+// are therefore recomputed here, instead of being kept in registers through an earlier loop.
 PF_DEVICE int afresh(int x) {
 #if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
   asm volatile("" : "+v"(x));
@@ -52,7 +55,7 @@ PF_DEVICE int afresh(int x) {
 
 PF_DEVICE int wave() { return (int)thread() / kWave; }
 
-// x of another lane. All lanes of the wave take part, and the lane named is one of them.
+// The x of another lane. All lanes of the wave must call this, and `from` must be one of them.
 template <class T>
 PF_DEVICE T from_lane(T x, int from) {
   constexpr int kWords = sizeof(T) > 4 ? sizeof(T) / 4 : 1;
@@ -63,7 +66,7 @@ PF_DEVICE T from_lane(T x, int from) {
   } words;
   words.w[0] = 0;
   words.x = x;
-  // By the union's own name: through a reference to a word, compilers may take it that x stays what it was (clang does).
+  // The array is accessed by the union's name: through a reference to one word, clang assumes that x is unchanged.
   for (int i = 0; i < kWords; ++i) words.w[i] = word_of_lane(words.w[i], from);
   return words.x;
 }
@@ -85,19 +88,20 @@ struct Largest {
   }
 };
 
-// The value over kLanes neighbouring lanes (a power of two, at most kWave), given to each of them.
+// Combines the x of kLanes adjacent lanes (a power of two, at most kWave); each of them gets the result.
 template <class Op, int kLanes, class T>
 PF_DEVICE T over_lanes(T x) {
   static_assert(kLanes <= kWave);
   for (int step = kLanes / 2; step > 0; step >>= 1) {
     const T other = xor_lane(x, step);
-    x = lane() & step ? Op::of(other, x) : Op::of(x, other);  // the same order of operands in every lane: the same bits
+    // every lane uses the same order of operands, so all get the same bits
+    x = lane() & step ? Op::of(other, x) : Op::of(x, other);
   }
   return x;
 }
 
-// The value over all kThreads threads of the workgroup, given to each of them. `shared` has kThreads elements (one wave needs none of
-// them) and may be used again afterwards.
+// Combines the x of all kThreads threads of the workgroup; each of them gets the result. `shared` has kThreads elements
+// (it is not used if the workgroup is one wave) and may be reused after the call.
 template <class Op, int kThreads, class T>
 PF_DEVICE T over_group(T x, T* shared) {
   if constexpr (kThreads > kWave) {

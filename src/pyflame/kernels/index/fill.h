@@ -1,17 +1,17 @@
-// Zeros, 16 bytes at a time where they can be.
+// Fills with zeros, 16 bytes at a time where possible.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// `bytes` bytes from p, which is aligned to an element.
+// Clears `bytes` bytes from p, which is aligned to an element.
 template <class W, int kThreads>
 PF_DEVICE void fill_zero(W* p, i64 count) {
   for (i64 i = (i64)group().x * kThreads + thread(); i < count; i += (i64)groups().x * kThreads) p[i] = W{};
 }
 
-// Of any strides.
+// Clears a tensor with any strides.
 template <class W, int kThreads>
 PF_DEVICE void fill_zero(W* p, const View& view, i64 count) {
   for (i64 i = (i64)group().x * kThreads + thread(); i < count; i += (i64)groups().x * kThreads) p[view.at(i)] = W{};

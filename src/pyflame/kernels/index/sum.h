@@ -1,17 +1,19 @@
-// index_add and scatter_add without atomics: source rows are sorted by where they go (a stable sort, so equal ones keep their order), and
-// sums follow that order. The sorted sources are cut into pieces of kPiece; a run of equal destinations within a piece is summed and
-// written at once, a run that goes on in the next piece leaves partial sums, which are put together in their order. So the order of
-// additions is that of the indices, and nothing else decides it.
+// index_add and scatter_add without atomics. Source rows are sorted by destination with a stable sort, so rows with
+// equal destinations keep their order, and sums are made in this order. The sorted sources are divided into pieces of
+// kPiece. A run of equal destinations that lies within one piece is summed and written directly. A run that continues
+// in the next piece leaves partial sums, which are added in order afterwards. So the order of additions depends on the
+// indices alone.
 //
-// Lines are sorted each for itself: index_add has one line for each position before the dim (they share their order), scatter_add one for
-// each position beside the dim. A line has `count` sources, each of `width` elements.
+// Each line is sorted on its own. index_add has one line for each position in front of the dim, and all of them have
+// the same order; scatter_add has one line for each position outside the dim. A line has `count` sources with `width`
+// elements each.
 #pragma once
 
 namespace pf {
 
-constexpr u32 kNowhere = 0xffffffffu;  // the key of an index that is out of range: sorted last, never added
+constexpr u32 kNowhere = 0xffffffffu;  // the key of an index that is out of range: it is sorted last and never added
 
-// Keys of a line: the indices themselves.
+// Makes the keys of a line, which are the indices themselves.
 struct IndexKeys {
   const i64* index;
   View lines;
@@ -37,10 +39,10 @@ struct IndexKeys {
 
 struct SumShape {
   i64 lines, count, width;
-  i64 shared_keys;             // 1: all lines have the keys of line 0
-  i64 pieces;                  // of a line
-  View from_lines, to_lines;   // of lines in source and output
-  i64 from_stride, from_step;  // of a source in its line, of an element in a source
+  i64 shared_keys;             // 1: all lines use the keys of line 0
+  i64 pieces;                  // per line
+  View from_lines, to_lines;   // of the lines in source and output
+  i64 from_stride, from_step;  // from one source to the next in a line, from one element to the next in a source
   i64 to_stride, to_step;
 };
 
@@ -55,7 +57,7 @@ struct Plus<bool8> {
   static PF_DEVICE u8 of(u8 a, u8 b) { return a | b; }
 };
 
-// kVec neighbouring elements of a source.
+// kVec adjacent elements of a source.
 template <int kVec, class S>
 PF_DEVICE Vec<S, kVec> vec_at(const S* p) {
   if constexpr (kVec > 1) return load_vec<kVec>(p);
@@ -90,7 +92,8 @@ struct Sums {
   }
 };
 
-// Which piece and which kVec elements a thread has: consecutive threads have neighbouring elements, then pieces, then lines.
+// The piece and the kVec elements of a thread: consecutive threads take adjacent elements first, then pieces, then
+// lines.
 struct Task {
   i64 line, piece, column;
   bool there;
@@ -107,7 +110,8 @@ PF_DEVICE Task task_of(const SumShape& p) {
   return {line, rest - line * p.pieces, (task - rest * wide) * kVec, task < all};
 }
 
-// partial[line][piece][2][width]: of the run that came in from the piece before, and of the run that goes on in the next one.
+// Sums the runs of each piece. partial[line][piece][2][width]: the sum of the run that began in the previous piece, and
+// of the run that continues in the next one.
 template <class S, int kThreads, int kPiece, int kVec>
 PF_DEVICE void sum_pieces(const u32* keys, const u32* ids, const S* from, S* to, C<S>* partial, const SumShape& p) {
   const Task task = task_of<kThreads, kVec>(p);
@@ -122,8 +126,8 @@ PF_DEVICE void sum_pieces(const u32* keys, const u32* ids, const S* from, S* to,
   const u32 before = begin > 0 ? key[-1] : kNowhere, after = begin + count < p.count ? key[count] : kNowhere;
   Sums<S, kVec> sum;
   sum.clear();
-  bool whole = key[0] != before;  // the run began here
-  // Some loads first, then their sums: they wait for nothing but each other.
+  bool whole = key[0] != before;  // the run began in this piece
+  // Several loads are issued before their sums, so that the loads do not wait for each other.
   constexpr int kTogether = 4;
 #pragma unroll 1
   for (int first = 0; first < count; first += kTogether) {
@@ -153,7 +157,7 @@ PF_DEVICE void sum_pieces(const u32* keys, const u32* ids, const S* from, S* to,
   }
 }
 
-// The runs over several pieces: the thread of the piece where a run began puts it together.
+// Adds the partial sums of runs over several pieces. The thread of the piece in which a run began does it.
 template <class S, int kThreads, int kPiece, int kVec>
 PF_DEVICE void join_pieces(const u32* keys, S* to, const C<S>* partial, const SumShape& p) {
   const Task task = task_of<kThreads, kVec>(p);
@@ -163,7 +167,7 @@ PF_DEVICE void join_pieces(const u32* keys, S* to, const C<S>* partial, const Su
   if (end >= p.count) return;
   const u32 run = key[end];
   if (run == kNowhere || key[end - 1] != run) return;
-  if (begin > 0 && key[begin - 1] == run) return;  // it began earlier
+  if (begin > 0 && key[begin - 1] == run) return;  // it began in an earlier piece
   const C<S>* mine = partial + (task.line * p.pieces + task.piece) * 2 * p.width + task.column;
   const auto read = [](const C<S>* at) {
     Vec<C<S>, kVec> x;
@@ -175,7 +179,8 @@ PF_DEVICE void join_pieces(const u32* keys, S* to, const C<S>* partial, const Su
   sum.clear();
   sum.add_partial(read(mine + p.width));
   i64 next = end;
-  // Keys are sorted: where the last piece of several belongs to the run, they all do, and their loads need not wait for each other.
+  // Keys are sorted: if the last of several pieces belongs to the run, all of them do, so their loads need not wait for
+  // each other.
   constexpr int kTogether = 8;
   for (; next + (kTogether - 1) * kPiece < p.count && key[next + (kTogether - 1) * kPiece] == run;
        next += kTogether * kPiece, mine += kTogether * 2 * p.width) {

@@ -1,12 +1,12 @@
-// gather and index_select: each element of the output is that of x at an index. Elements are words of any size: a row of them is
-// moved 16 bytes at a time where it can be.
+// gather and index_select: each element of the output is the element of x at an index. Elements are words of any size;
+// rows of them are moved 16 bytes at a time where possible.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// *p, or zeros without touching it.
+// *p, or zeros if `there` is false; then p is not read.
 template <class W>
 PF_DEVICE W word_at(const W* p, bool there) {
   return there ? *p : (W)0;
@@ -21,7 +21,8 @@ PF_DEVICE Word16 word_at(const Word16* p, bool there) {
   return w;
 }
 
-// Operands of the walk: index, x without the indexed dim, output. Each thread moves kEach words, kThreads apart.
+// Operands of the walk: the index, x without the indexed dim, the output. Each thread moves kEach words, kThreads
+// apart.
 template <class W, bool kWide, int kThreads, int kEach>
 PF_DEVICE void take(const i64* index, const W* x, W* y, const Walk<3, kWide>& walk, i64 stride, i64 size, Fault* fault,
                     int site) {

@@ -1,24 +1,24 @@
-// Positions of a shape in row-major order and the offsets of several operands there. Sizes below 2^31 divide by multiplication; the host
-// has merged dims that are contiguous in all operands.
+// Iterates over the positions of a shape in row-major order, with the offsets of several operands. Divisions by sizes
+// below 2^31 are multiplications. The host has merged dims that are contiguous in all operands.
 #pragma once
 
 namespace pf {
 
-// What moves as one: 16 bytes.
+// A word of 16 bytes that is moved as a whole.
 struct alignas(16) Word16 {
   u32 w[4];
 };
 
-// n / d for n < 2^31: the host knows `factor` and `shift`.
+// n / d for n < 2^31; the host computes `factor` and `shift`.
 struct Divider {
   u32 d, factor, shift;
 };
 PF_DEVICE u32 divide(u32 n, const Divider& by) { return ((u32)(((u64)n * by.factor) >> 32) + n) >> by.shift; }
 
-// kWide: sizes of 2^31 and more.
+// kWide: there are sizes of 2^31 and more.
 template <int kOperands, bool kWide>
 struct Walk {
-  i64 count;  // of positions
+  i64 count;  // number of positions
   int rank;
   Divider sizes[kMaxRank];
   i64 shape[kMaxRank];

@@ -1,6 +1,6 @@
-// A group of maps as a small program, for the time until its own kernel is compiled. Each thread goes through the program for one element
-// at a time; its registers are columns of shared memory. The functions are those of generated kernels, so the bits are theirs.
-// The switch over ops is written by the host from the table of ops (interpret.cpp).
+// Interprets a group of elementwise nodes while its own kernel is still being compiled. Each thread runs the program
+// for one element at a time; its registers are a column of shared memory. The functions are those of the generated
+// kernels, so the bits are the same. The host writes the switch over ops from the op table (interpret.cpp).
 #pragma once
 
 namespace pf {
@@ -9,10 +9,10 @@ constexpr int kRegisters = 16, kMostInstructions = 96, kMostOperands = 24, kMost
 
 struct Instruction {
   enum Kind { kLoad, kStore, kReal, kInteger, kOp };
-  u8 kind, op;     // op: its number in the table
-  u8 integers;     // kOp: computed as integers
-  u8 stored;       // the dtype that the result is rounded to, or that memory holds
-  u8 to, a, b, c;  // registers; kLoad and kStore: b is the operand; kReal and kInteger: b is the parameter
+  u8 kind, op;     // op: its number in the op table
+  u8 integers;     // kOp: whether it is computed in integers
+  u8 stored;       // the dtype to which the result is rounded, or the dtype in memory
+  u8 to, a, b, c;  // register numbers; kLoad and kStore: b is the operand; kReal and kInteger: b is the parameter
 };
 
 struct Interpreted {
@@ -35,7 +35,7 @@ struct Interpreted {
   }
 };
 
-// A register: a float or an integer.
+// A register holds a float or an integer.
 union Register {
   float f;
   i64 i;
@@ -50,7 +50,7 @@ PF_DEVICE double double_of_bits(u64 x) {
   return u.value;
 }
 
-// The dtypes in the order of the host's DType; float64 is the first, and not for the interpreter.
+// The dtypes in the order of the host's DType. float64 is the first; the interpreter does not support it.
 #define PF_STORED_TYPES(CASE) \
   CASE(1, float)              \
   CASE(2, f16) CASE(3, bf16) CASE(4, i64) CASE(5, i32) CASE(6, i16) CASE(7, i8) CASE(8, u8) CASE(9, bool8)
@@ -95,7 +95,7 @@ PF_DEVICE void write(int stored, void* p, i64 at, Register r) {
 #undef PF_WRITE
   }
 }
-// x as a dtype can hold it.
+// Rounds x to a dtype.
 template <class T>
 PF_DEVICE Register rounded(int stored, T x) {
   switch (stored) {

@@ -1,18 +1,19 @@
-// What the generated kernels of fused groups are made of: index arithmetic, units of neighbouring elements, and the order in which
-// reductions combine. That order is a function of the shape alone, so it is the same fused or not, on every wave width and device:
+// Building blocks of the generated kernels of fused groups: index arithmetic, units of adjacent elements, and the order
+// in which reductions combine. The order depends on the shape alone, so it is the same fused or not, for every wave
+// width and on every device:
 //
-//   rows, n elements each: a row is cut into segments (one, unless there are few long rows), a segment into units of 8 neighbours. Lane
-//     t of T takes the units t, t + T, …; a unit is combined by distance 4, 2, 1, lanes by distance T/2, …, 1. Segments: lane t of 256
-//     takes the segments t, t + 256, …, lanes as above.
-//   columns: rows are cut into segments; in one, lane g of G takes the rows g, g + G, …, lanes are combined by distance G/2, …, 1.
-//     Segments likewise with 32 lanes.
+//   rows of n elements: a row is cut into segments (a single one, unless there are few long rows), and a segment into units of 8
+//     adjacent elements. Lane t of T takes the units t, t + T, …; a unit is combined by the distances 4, 2, 1, and lanes by the
+//     distances T/2, …, 1. Segments: lane t of 256 takes the segments t, t + 256, …, and lanes are combined as above.
+//   columns: rows are cut into segments. Within one, lane g of G takes the rows g, g + G, …, and lanes are combined by the
+//     distances G/2, …, 1. Segments are combined in the same way by 32 lanes.
 //
-// What is missing at the end is the operation's neutral element. loop_shape.h has the numbers T, G and the segments.
+// Missing elements at the end count as the neutral element of the operation. loop_shape.h has T, G and the segments.
 #pragma once
 
 namespace pf {
 
-// n / d for n < 2^31 by a multiplication; the host prepares it.
+// n / d for n < 2^31 by a multiplication; the host computes the factors.
 struct Divider {
   u32 d, multiplier, shift;
   PF_DEVICE u32 div(u32 n) const { return (u32)((((u64)n * multiplier) >> 32) + n) >> shift; }
@@ -27,14 +28,14 @@ PF_DEVICE I least(I a, I b) {
   return a < b ? a : b;
 }
 
-// V neighbours, as they are stored.
+// V adjacent elements as they are stored.
 template <class S, int V>
 struct Neighbours {
   static constexpr int kPiece = V * sizeof(S) > 16 ? 16 / sizeof(S) : V;
   Vec<S, kPiece> piece[V / kPiece];
   PF_DEVICE S& operator[](int j) { return piece[j / kPiece].v[j % kPiece]; }
   PF_DEVICE const S& operator[](int j) const { return piece[j / kPiece].v[j % kPiece]; }
-  // p is aligned to 16 bytes, or to all of them when they are fewer.
+  // p is aligned to 16 bytes, or to the size of all elements if that is smaller.
   PF_DEVICE void load(const S* p) {
 #pragma unroll
     for (int k = 0; k < V / kPiece; ++k) piece[k] = load_vec<kPiece>(p + k * kPiece);
@@ -45,7 +46,7 @@ struct Neighbours {
   }
 };
 
-// --- operations; `start` is neutral
+// --- operations; `start` is the neutral element
 template <class A>
 struct Sums {
   static PF_DEVICE A start() { return (A)0; }
@@ -92,7 +93,7 @@ PF_DEVICE A over_unit(const A* x) {
 }
 
 #ifdef PF_ON_DEVICE
-// Over `lanes` neighbouring lanes of a wave (a power of two, at most 32), given to each.
+// Combines over `lanes` adjacent lanes of a wave (a power of two, at most 32); each of them gets the result.
 template <class Op, class A>
 PF_DEVICE A over_row_lanes(A x, int lanes) {
   for (int step = lanes / 2; step > 0; step >>= 1) {
@@ -102,8 +103,9 @@ PF_DEVICE A over_row_lanes(A x, int lanes) {
   return x;
 }
 
-// Over the threads whose number is the same modulo `across`; each has V values, and those below `across` get the results. All threads of
-// the workgroup take part. `shared` has threads() * V elements and may be used again afterwards.
+// Combines over the threads whose numbers are equal modulo `across`. Each thread has V values, and the threads below
+// `across` get the results. All threads of the workgroup must call this. `shared` has threads() * V elements and may be
+// reused afterwards.
 template <class Op, int V, class A>
 PF_DEVICE void over_column_lanes(A* x, int across, A* shared) {
   const int t = (int)thread();
@@ -125,7 +127,7 @@ PF_DEVICE void over_column_lanes(A* x, int across, A* shared) {
   barrier();
 }
 
-// The end of a row that was cut into segments: one workgroup of 256.
+// Combines the segments of a row; one workgroup of 256 threads per row.
 template <class Op, class A>
 PF_DEVICE A over_segments(const A* parts, int segments, A* shared) {
   A a = Op::start();

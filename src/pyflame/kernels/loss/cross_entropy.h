@@ -1,5 +1,6 @@
-// cross_entropy on class indices and its gradient: one reading of the logits each. Threads read whole 16 bytes wherever a row begins; what
-// lies before the first whole address and behind the last is read one by one. Rows to ignore give 0 and are not read.
+// cross_entropy on class indices, and its gradient; each reads the logits once. Threads read aligned vectors of 16
+// bytes wherever a row begins. Elements in front of the first aligned address and behind the last one are read one by
+// one. Ignored rows give 0 and are not read.
 #pragma once
 
 namespace pf {
@@ -16,7 +17,7 @@ struct CrossEntropyShape {
 
 #ifdef PF_ON_DEVICE
 
-// A row of n elements as `head` single ones, `whole` vectors and single ones again.
+// A row of n elements as `head` single elements, `whole` vectors, and single elements at the end.
 template <int kVec>
 struct RowParts {
   i64 head, whole, singles;
@@ -32,7 +33,7 @@ struct RowParts {
   PF_DEVICE i64 vector(i64 i) const { return head + i * kVec; }
 };
 
-// Sum of exp(x - top) with the largest x so far as top.
+// A running sum of exp(x - top), where top is the largest x so far.
 template <class T>
 struct ExpSum {
   T top = -1 / T(0), sum = 0;
@@ -43,13 +44,13 @@ struct ExpSum {
     for (int k = 0; k < kVec; ++k) x[k] = load(&raw[k]), higher = Higher::of(higher, x[k]);
     if (higher != top) sum *= m_exp(top - higher);
     top = higher;
-    const T shift = top == -1 / T(0) ? (T)0 : top;  // nothing but -inf so far adds nothing
+    const T shift = top == -1 / T(0) ? (T)0 : top;  // if all values so far are -inf, nothing is added
 #pragma unroll
     for (int k = 0; k < kVec; ++k) sum += m_exp(x[k] - shift);
   }
 };
 
-// kLanes threads for each row. kVec 1: any distance between a row's elements.
+// kLanes threads per row. kVec 1: the elements of a row may have any stride.
 template <class S, int kThreads, int kLanes, int kVec>
 PF_DEVICE void cross_entropy(const S* x, const i64* target, C<S>* loss, C<S>* tops, C<S>* log_sums,
                              const CrossEntropyShape& p) {
@@ -84,7 +85,8 @@ PF_DEVICE void cross_entropy(const S* x, const i64* target, C<S>* loss, C<S>* to
       less = over_row<Sum, kThreads, kLanes>(less, shared);
     }
     const int me =
-        afresh((int)thread());  // not as masks of lanes kept since the row began: scalar registers are all taken
+        // recomputed, because keeping the lane masks since the start of the row would use up the scalar registers
+        afresh((int)thread());
     if (me % kLanes != 0 || first + me / kLanes >= p.rows) continue;
     T value = 0, log_sum = 0;
     if (t >= 0) {
@@ -98,7 +100,7 @@ PF_DEVICE void cross_entropy(const S* x, const i64* target, C<S>* loss, C<S>* to
   }
 }
 
-// A row's logits become their gradients.
+// Computes the gradient of a row from its logits.
 template <class T>
 struct LogitsGrad {
   T g, top, log_sum, share, of_target;
@@ -114,7 +116,7 @@ struct LogitsGrad {
   }
 };
 
-// dx's rows are one after the other, and it may be x itself. kVec > 1: x's rows begin as far from a whole address as dx's.
+// The rows of dx are contiguous, and dx may be x itself. kVec > 1: each row of x has the same alignment as that of dx.
 template <class S, int kThreads, int kLanes, int kVec>
 PF_DEVICE void cross_entropy_grad(const C<S>* grad, const S* x, const i64* target, const C<S>* tops,
                                   const C<S>* log_sums, S* dx, const CrossEntropyShape& p) {

@@ -1,5 +1,5 @@
-// Negative log likelihood of class indices with label smoothing: (1 - s) * -lp[target] + s / C * sum(-lp). Rows to ignore give 0. The sum
-// over the classes is read only where the smoothing, a number of the run, is not 0.
+// Negative log likelihood of class indices with label smoothing: (1 - s) * -lp[target] + s / C * sum(-lp). Ignored rows
+// give 0. The sum over the classes is read only if the smoothing s, a run-time number, is not 0.
 #pragma once
 
 namespace pf {
@@ -16,7 +16,7 @@ struct NllShape {
 
 #ifdef PF_ON_DEVICE
 
-// The class of a row's target; -1: to be ignored.
+// The class of a row's target; -1: the row is ignored.
 template <class Shape>
 PF_DEVICE i64 class_of(i64 t, const Shape& p, bool speak) {
   if (t == p.ignore) return -1;
@@ -25,7 +25,7 @@ PF_DEVICE i64 class_of(i64 t, const Shape& p, bool speak) {
   return -1;
 }
 
-// kLanes threads for each row.
+// kLanes threads per row.
 template <class S, int kThreads, int kLanes>
 PF_DEVICE void nll_loss(const S* lp, const i64* target, S* loss, const NllShape& p) {
   using T = C<S>;
@@ -48,13 +48,13 @@ PF_DEVICE void nll_loss(const S* lp, const i64* target, S* loss, const NllShape&
     T value = 0;
     if (t >= 0) {
       value = -(1 - s) * load(from + t * p.lp_step);
-      if (s != 0) value -= s / (T)p.classes * sum;  // 0 * -inf would be NaN
+      if (s != 0) value -= s / (T)p.classes * sum;  // avoids 0 * -inf, which would be NaN
     }
     store(loss + row * p.loss_step, value);
   }
 }
 
-// kVec neighbouring elements of the output for each thread; rows are one after the other in the output.
+// kVec adjacent elements of the output per thread; the rows of the output are contiguous.
 template <class S, int kThreads, int kVec>
 PF_DEVICE void nll_loss_grad(const S* grad, const i64* target, S* dx, const NllShape& p) {
   using T = C<S>;

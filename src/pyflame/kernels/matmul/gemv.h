@@ -1,6 +1,7 @@
-// A matrix times kFew vectors: reading the matrix is the work, so every element of it is read once, 16 bytes at a time.
-// Two kernels: neighbours of the matrix lie along the sum (a team of lanes reduces a line) or along the outputs (a thread owns columns).
-// The matrix is [n, k], the vectors are [kFew, k]; out(batch, line, vector, sum) is called once for each output (and split).
+// A matrix times kFew vectors. The time goes into reading the matrix, so each of its elements is read once, 16 bytes at
+// a time. There are two kernels: for matrices that are contiguous along the sum (a team of lanes reduces a line), and
+// for matrices that are contiguous along the outputs (a thread owns columns). The matrix is [n, k], the vectors are
+// [kFew, k]. out(batch, line, vector, sum) is called once for each output (and each split).
 #pragma once
 
 namespace pf {
@@ -8,12 +9,13 @@ namespace pf {
 struct GemvShape {
   i64 n, k, batches;
   i64 w_line, w_depth, x_line, x_depth;  // strides of the matrix and of the vectors
-  i64 depth, splits;                     // as MatmulShape's
+  i64 depth, splits;                     // as in MatmulShape
   View w_batch, x_batch;
 };
 
 #ifdef PF_ON_DEVICE
-// kTeam lanes (a power of two, at most the workgroup) reduce kLines lines together, and ask for kAhead steps of each at once.
+// kTeam lanes (a power of two, at most the workgroup) reduce kLines lines together. They issue the loads of kAhead
+// steps of each line at once.
 template <class S, int kFew, int kTeam, int kLines, int kAhead, int kThreads, int kVec, class Out>
 PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out& out) {
   using T = C<S>;
@@ -54,7 +56,8 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
         }
       }
     }
-    // Every lane of the team has every sum; each keeps one, so that what `out` does is done side by side.
+    // Every lane of the team has every sum. Each lane keeps one of them, so that `out` runs for all of them in
+    // parallel.
     static_assert(kLines * kFew <= kTeam);
     T mine = 0;
 #pragma unroll
@@ -71,7 +74,8 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
   }
 }
 
-// kWide threads own kVec neighbouring lines each; the others of the workgroup take other depths. Vectors are staged kStep depths at a time.
+// kWide threads own kVec adjacent lines each; the other threads of the workgroup take other depths. The vectors are
+// copied to shared memory kStep depths at a time.
 template <class S, int kFew, int kWide, int kThreads, int kVec, class Out>
 PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out& out) {
   using T = C<S>;

@@ -1,7 +1,7 @@
-// Matrix product by multiply-adds, for every dtype and any strides: a tile of outputs for each workgroup through shared memory, a small block
-// of them in each thread's registers. Where tiles are few, the threads of a workgroup share out the depth as well (slices), and workgroups
-// may too (splits); parts are added in an order that the shape alone fixes. What becomes of an element is `out`'s business: it stores,
-// after whatever elementwise ops come along.
+// Matrix product by multiply-adds, for every dtype and any strides. Each workgroup computes a tile of outputs through
+// shared memory, and each thread a small block of it in registers. If there are few tiles, the threads of a workgroup
+// also divide the depth (slices), and so may several workgroups (splits). The parts are added in an order that depends
+// on the shape alone. `out` receives each output; it applies fused elementwise ops and stores the result.
 #pragma once
 
 namespace pf {
@@ -9,7 +9,7 @@ namespace pf {
 struct MatmulShape {
   i64 m, n, k, batches;
   i64 a_row, a_col, b_row, b_col;  // strides
-  i64 depth;                       // of k that one split takes, a multiple of the tile's depth
+  i64 depth;                       // the depth of one split, a multiple of the tile's depth
   i64 splits;
   View a_batch, b_batch;  // over the batch dims, which have the output's sizes
 };
@@ -22,25 +22,27 @@ PF_DEVICE T multiply_add(T a, T b, T c) {
   return add<T>(c, mul<T>(a, b));
 }
 
-// A rectangle of lines x depth elements on its way from memory to shared memory, by way of registers, so that the next one travels while
-// this one is computed with. kAlong: neighbours in memory lie along the depth, otherwise across the lines. kVec elements at a time: then
-// lines or depth, whichever is contiguous, is a multiple of it, and every access is aligned. kSide: how many of these neighbouring
-// threads take side by side along the depth, before they go to the next line.
+// Moves a rectangle of lines x depth elements from memory through registers to shared memory, so that the next
+// rectangle is loaded while the current one is multiplied. kAlong: memory is contiguous along the depth; otherwise,
+// across the lines. kVec: elements per access. If it is more than 1, the contiguous dim is a multiple of it, and every
+// access is aligned. kSide: how many adjacent vectors along the depth consecutive threads take before they go to the
+// next line.
 template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec, int kSide>
 struct Fetch {
   static constexpr int kVecs = kLines * kDepth / kVec, kEach = (kVecs + kThreads - 1) / kThreads;
   static constexpr bool kWhole = kVecs % kThreads == 0;
   static constexpr bool kHeld =
-      kVec > 1;  // single elements would take too many registers: they are fetched when they are put
+      // single elements would take too many registers, so they are loaded when they are stored to shared memory
+      kVec > 1;
   Vec<S, kVec> held[kHeld ? kEach : 1];
   const S* at = nullptr;
   i64 line_stride = 0, depth_stride = 0;
-  int lines = 0, depths = 0;  // of the rectangle that exist
+  int lines = 0, depths = 0;  // the size of the rectangle that exists
   static PF_DEVICE int line(int e) { return kAlong ? e / kSide % kLines : e % (kLines / kVec) * kVec; }
   static PF_DEVICE int depth(int e) {
     return kAlong ? (e / (kSide * kLines) * kSide + e % kSide) * kVec : e / (kLines / kVec);
   }
-  // `p`: element (0, 0). Lines from `have` on do not exist and are zero.
+  // `p` is element (0, 0). Lines from `have` on do not exist and are zero.
   PF_DEVICE void start(const S* p, i64 a_line_stride, i64 a_depth_stride, i64 have) {
     line_stride = a_line_stride, depth_stride = a_depth_stride;
     lines = have < kLines ? (int)have : kLines;
@@ -53,7 +55,7 @@ struct Fetch {
       x = load_vec<kVec>(at + (l - line((int)thread())) * line_stride + (d - depth((int)thread())) * depth_stride);
     return x;
   }
-  // The rectangle where `at` is; depths from `have` on do not exist and are zero.
+  // Loads the rectangle at `at`. Depths from `have` on do not exist and are zero.
   PF_DEVICE void fetch(i64 have) {
     depths = have < kDepth ? (int)have : kDepth;
     if constexpr (kHeld) {
@@ -61,7 +63,7 @@ struct Fetch {
       for (int i = 0; i < kEach; ++i) held[i] = one(i);
     }
   }
-  // use(line, depth, elements) for all of this thread's.
+  // Calls use(line, depth, elements) for all elements of this thread.
   template <class Use>
   PF_DEVICE void each(const Use& use) {
     if constexpr (kHeld) {
@@ -79,7 +81,7 @@ struct Fetch {
     }
     at += kDepth * depth_stride;
   }
-  // As [depth][line], in the type of the computation.
+  // Stores as [depth][line], in the type of the computation.
   template <class T>
   PF_DEVICE void put(T* to, int pitch) {
     each([&](int l, int d, const Vec<S, kVec>& x) {
@@ -89,8 +91,8 @@ struct Fetch {
   }
 };
 
-// kEachRow, kEachCol: outputs of a thread, multiples of 4. out(batch, row, col, sum) is called once for each output (and split, in
-// which case `batch` is split * batches + batch).
+// kEachRow, kEachCol: outputs of a thread, multiples of 4. out(batch, row, col, sum) is called once for each output
+// (and each split; `batch` is then split * batches + batch).
 template <class S, int kRows, int kCols, int kDepth, int kEachRow, int kEachCol, int kThreads, bool kAlongA,
           bool kAlongB, int kVecA, int kVecB, class Out>
 PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const Out& out) {
@@ -110,7 +112,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   const i64 row0 = (i64)(tile / wide) * kRows, col0 = (i64)(tile % wide) * kCols;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    // Two side by side are 32 bytes, and stored in columns they meet no bank twice.
+    // Two adjacent vectors are 32 bytes. Stored in columns, they cause no bank conflict.
     Fetch < S, kRows, kDepth, kThreads, kAlongA, kVecA, kDepth / kVecA<2 ? 1 : 2> next_a;
     Fetch < S, kCols, kDepth, kThreads, kAlongB, kVecB, kDepth / kVecB<2 ? 1 : 2> next_b;
     next_a.start(a + p.a_batch.at(z) + row0 * p.a_row + begin * p.a_col, p.a_row, p.a_col, p.m - row0);
@@ -163,8 +165,8 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
       }
       barrier();
     } else {
-      // Row by row of what each thread holds, by way of shared memory: neighbours in memory are stored together, and what `out` does is
-      // in the code once for each, not for each element.
+      // Results are exchanged through shared memory row by row, so that adjacent elements are stored together, and so
+      // that the code of `out` appears once per element of a row, not once per element of a thread's block.
       constexpr int kBand = kRows / kEachRow;
       static_assert(kBand * kCols <= kStaged);
 #pragma unroll
@@ -184,7 +186,7 @@ PF_DEVICE void matmul_tile(const S* a, const S* b, const MatmulShape& p, const O
   }
 }
 
-// The parts of all splits, [split][batch][row][col], added in their order.
+// Adds the partial results of all splits, [split][batch][row][col], in their order.
 template <class T, class Out>
 PF_DEVICE void add_splits(const T* parts, i64 splits, i64 batches, i64 m, i64 n, const Out& out) {
   const i64 total = batches * m * n;

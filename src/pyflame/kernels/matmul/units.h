@@ -1,12 +1,13 @@
-// Matrix product of 16-bit floats by the matrix units (device/mma.h), summed in float32. A workgroup computes a tile of outputs, a wave blocks of
-// 16 x 16 of it; the depth is shared out in slices where tiles are few. How many waves there are decides who computes what, never in which
-// order a sum is made.
+// Matrix product of 16-bit floats on matrix cores (device/mma.h), summed in float32. A workgroup computes a tile of
+// outputs, and a wave computes blocks of 16 x 16 of it. If there are few tiles, the depth is divided into slices. The
+// number of waves decides who computes what, but never the order of a sum.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
-// A rectangle of lines x depth elements as it lies in memory: [line][depth] when neighbours lie along the depth, else [depth][line].
+// A rectangle of lines x depth elements in the layout that it has in memory: [line][depth] if it is contiguous along
+// the depth, [depth][line] otherwise.
 template <class S, int kLines, int kDepth, int kThreads, bool kAlong, int kVec>
 struct Stage {
   using In = Fetch<S, kLines, kDepth, kThreads, kAlong, kVec, kDepth / kVec>;
@@ -18,7 +19,8 @@ struct Stage {
   }
 };
 
-// kHigh x kLong: blocks of 16 x 16 that a wave computes side by side. out as in matmul_tile, and for kMany neighbours.
+// kHigh x kLong: the blocks of 16 x 16 that a wave computes together. out: as in matmul_tile, and for kMany adjacent
+// elements.
 template <class S, int kRows, int kCols, int kDepth, int kHigh, int kLong, int kSlices, int kThreads, bool kAlongA,
           bool kAlongB, int kVecA, int kVecB, class Out>
 PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const Out& out) {
@@ -35,7 +37,7 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
   S* bs = as + StageA::kSize;
   const u32 wide = (u32)((p.n + kCols - 1) / kCols), high = (u32)((p.m + kRows - 1) / kRows);
   const i64 split = group().x / (wide * high);
-  // Tiles in bands of 8 rows, so that workgroups that run together share what they read.
+  // Tiles are visited in bands of 8 rows, so that workgroups that run at the same time share their inputs in the cache.
   constexpr u32 kBand = 8;
   const u32 tile = group().x % (wide * high), band = tile / (kBand * wide), in_band = tile % (kBand * wide);
   const u32 band_rows = high - band * kBand < kBand ? high - band * kBand : kBand;
@@ -95,7 +97,7 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
       barrier();
     }
     const i64 at = split * p.batches + z;
-    // Of the tile that exist.
+    // The size of the tile that exists.
     const int rows = p.m - row0 < kRows ? (int)(p.m - row0) : kRows,
               cols = p.n - col0 < kCols ? (int)(p.n - col0) : kCols;
     float* parts = (float*)shared;
@@ -117,8 +119,8 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
         }
       }
     } else {
-      // 16 rows of a wave at a time, by way of shared memory: neighbours in memory are stored together, and what `out` does is in the
-      // code once for each, not for each element.
+      // Results are exchanged through shared memory, 16 rows of a wave at a time, so that adjacent elements are stored
+      // together, and so that the code of `out` appears once, not once per element.
       constexpr int kWidth = 16 * kLong;
       static_assert(kItems % kWaves == 0 && kWaves * 16 * kWidth * 4 <= (int)sizeof shared);
       float* mine = parts + wave() * 16 * kWidth;

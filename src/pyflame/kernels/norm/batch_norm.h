@@ -1,23 +1,24 @@
-// batch_norm and its gradient over [outer][channel][inner], channels first or last: sums over a channel cut into segments by the shape
-// alone, the segments' sums joined in one order, then one pass that makes the result. Sums of squares are taken around the channel's first
-// element, so that little cancels.
+// batch_norm and its gradient over [outer][channel][inner], channels first or last. A channel is cut into segments by
+// the shape alone; sums over segments are combined in a fixed order, and one more pass writes the result. Squares are
+// summed relative to the channel's first element, so that little cancels.
 #pragma once
 
 namespace pf {
 
 struct BatchNorm {
   i64 outer, channels, inner;
-  i64 segment;  // rows (channels last) or outer indices (channels first) of a segment
+  i64 segment;  // rows (channels last) or outer indices (channels first) per segment
   int segments;
-  int along;  // channels first: threads along inner; a power of two
+  int along;  // channels first: the number of threads along the inner dim, a power of two
 };
 
 #ifdef PF_ON_DEVICE
 
 constexpr int kNormThreads = 256, kNormChannels = 64;
 
-// The elements of this workgroup's segment that belong to this thread: f(offset of kVec neighbours). Channels last: the neighbours are
-// channels from channel() on, the same for every call. Channels first: they are of one channel.
+// Calls f(offset of kVec adjacent elements) for the elements of this workgroup's segment that belong to this thread.
+// Channels last: the elements belong to the channels from channel() on, the same ones in every call. Channels first:
+// they belong to one channel.
 template <bool kLast, int kVec>
 struct NormSweep {
   static constexpr int kAcross = kNormChannels / kVec, kLanes = kNormThreads / kAcross, kOwn = kLast ? kVec : 1;
@@ -40,8 +41,8 @@ struct NormSweep {
   }
 };
 
-// parts[segment][2][channel]: sums of x - pivot and its square (pivot: the channel's first element), or with kGrad of g and
-// g * (x - mean).
+// parts[segment][2][channel]: the sums of x - pivot and of its square, where pivot is the channel's first element; with
+// kGrad the sums of g and of g * (x - mean).
 template <class S, bool kGrad, bool kLast, int kVec>
 PF_DEVICE void batch_norm_sums(const S* x, const S* g, const C<S>* mean, C<S>* parts, const BatchNorm& p) {
   using T = C<S>;
@@ -66,7 +67,7 @@ PF_DEVICE void batch_norm_sums(const S* x, const S* g, const C<S>* mean, C<S>* p
   });
   T* to = parts + (i64)group().y * 2 * p.channels;
   if constexpr (kLast) {
-    // Lanes that share a channel, in a tree.
+    // Combines the lanes that share a channel, as a tree.
     PF_SHARED T sums[2][kNormThreads * kVec];
     const int lane = (int)thread() / Sweep::kAcross, column = (int)thread() % Sweep::kAcross * kVec;
     for (int k = 0; k < kVec; ++k) {
@@ -96,8 +97,8 @@ PF_DEVICE void batch_norm_sums(const S* x, const S* g, const C<S>* mean, C<S>* p
   }
 }
 
-// A workgroup for each channel joins its segments. Forward: mean, variance, and the factors [mean, scale, bias]; gradient: those of
-// weight and bias, and the factors [mean, scale, mean of g, mean of g * normalised / deviation].
+// A workgroup per channel combines its segments. Forward: mean, variance, and the factors [mean, scale, bias].
+// Gradient: those of weight and bias, and the factors [mean, scale, mean of g, mean of g * normalised / deviation].
 template <class S, class W, bool kGrad, bool kLast>
 PF_DEVICE void batch_norm_join(const S* x, const W* weight, const W* bias, const C<S>* parts, C<S>* mean,
                                C<S>* variance, W* weight_grad, W* bias_grad, C<S>* factors, double eps,

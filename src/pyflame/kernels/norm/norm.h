@@ -1,15 +1,16 @@
-// layer_norm and rms_norm (the same without the mean) and their gradients. x is [rows, n].
+// layer_norm, rms_norm (the same without the mean) and their gradients. x is [rows, n].
 //
-// Rows that fit are kept in registers: read once, kPart threads to a row, kVecs vectors of 16 bytes to a thread. Any other row, or one with
-// strides, is read again for each pass. Gradients of weight and bias are summed in two stages, both in an order that only the shape
-// decides: each slice of rows by itself, then the slices.
+// Rows that are short enough are kept in registers and read once, with kPart threads per row and kVecs vectors of 16
+// bytes per thread. Longer rows, and rows with strides, are read again in each pass. Gradients of weight and bias are
+// summed in two stages: first within slices of rows, then over the slices. The order of both depends on the shape
+// alone.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// The value over each kPart of the workgroup's kThreads threads; all threads of the workgroup take part.
+// Combines over each kPart of the workgroup's kThreads threads. All threads of the workgroup must call this.
 template <class Op, int kPart, int kThreads, class T>
 PF_DEVICE T over_part(T x, T* shared) {
   if constexpr (kPart > kWave) {
@@ -26,10 +27,10 @@ PF_DEVICE T over_part(T x, T* shared) {
   return over_lanes<Op, (kPart < kWave ? kPart : kWave)>(x);
 }
 
-// The elements, or zeros.
+// Loads the elements; zeros beyond the end.
 template <class S, int N>
 PF_DEVICE void load_wide(C<S> (&v)[N], const S* p, bool inside) {
-  Vec<S, N> x = {};  // a load with a value before it has its own registers, and waits for no other one
+  Vec<S, N> x = {};  // initialized, so that each load has its own registers and does not wait for another one
   if (inside) x = load_vec<N>(p);
   for (int j = 0; j < N; ++j) v[j] = load(&x[j]);
 }
@@ -123,7 +124,8 @@ PF_DEVICE void norm_any(const S* x, const S* w, const S* b, S* y, C<S>* means, C
   }
 }
 
-// to[i] = the sum of v over the parts of the workgroup, for the columns i of its k-th vectors; all threads of the workgroup take part.
+// to[i] = the sum of v over the parts of the workgroup, for the columns i of its k-th vectors. All threads of the
+// workgroup must call this.
 template <int kThreads, int kPart, class T, int N>
 PF_DEVICE void sum_parts(const T (&v)[N], T* to, int k, i64 n) {
   constexpr int kColumns = kPart * N, kParts = kThreads / kPart;
@@ -138,7 +140,7 @@ PF_DEVICE void sum_parts(const T (&v)[N], T* to, int k, i64 n) {
   barrier();
 }
 
-// Two sums over a part at a time: half the barriers.
+// Combines two sums over a part at once, with half the barriers.
 template <int kPart, class T>
 PF_DEVICE void sums_over_part(T& x, T& y, T* shared) {
   constexpr int kLanes = kPart < kWave ? kPart : kWave, kWaves = kPart / kLanes;
@@ -153,8 +155,8 @@ PF_DEVICE void sums_over_part(T& x, T& y, T* shared) {
   }
 }
 
-// dx, and for each workgroup the sums of its rows: totals is [2 (weight, bias)][groups][n]. A short row is read whole before anything is
-// computed with it, so that all of its loads are under way at once; for longer ones there are no registers.
+// Computes dx, and for each workgroup the sums of its rows: totals is [2 (weight, bias)][groups][n]. A short row is
+// loaded whole before it is used, so that all its loads run at once; longer rows do not fit the registers.
 template <class S, int kThreads, int kPart, int kVecs, bool kCentered, bool kWeight, bool kTotals>
 PF_DEVICE void norm_grad_rows(const S* g, const S* x, const C<S>* means, const C<S>* rstds, const S* w, S* dx,
                               C<S>* totals, const NormRows& a) {
@@ -262,7 +264,8 @@ PF_DEVICE void norm_slice_totals(const S* g, const S* x, const C<S>* means, cons
   }
 }
 
-// out[c][i] = sum of totals[c][0..slices)[i]; kColumns columns to a workgroup, its other threads share the slices. Grid: (columns, outputs).
+// out[c][i] = the sum of totals[c][0..slices)[i]. A workgroup has kColumns columns, and its other threads share the
+// slices. Grid: (columns, outputs).
 template <class S, int kThreads, int kColumns>
 PF_DEVICE void sum_slices(const C<S>* totals, S* dw, S* db, i64 slices, i64 n) {
   using T = C<S>;

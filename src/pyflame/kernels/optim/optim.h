@@ -1,25 +1,26 @@
-// Multi-tensor updates: one launch updates many tensors, each workgroup a chunk of one of them. A step is a struct that changes the
-// values of one element, one value for each role (parameter, gradient, moments), so that Adam, SGD and scaling share their loops.
+// Multi-tensor updates: one launch updates many tensors, and each workgroup updates a chunk of one of them. A step is a
+// struct that updates the values of one element, one value for each role (parameter, gradient, moments), so that Adam,
+// SGD and scaling share their loops.
 #pragma once
 
 namespace pf {
 
 constexpr int kMostTensors = 64;
 
-// Tensors of one launch: chunk c belongs to the last tensor t with first[t] <= c.
+// The tensors of one launch: chunk c belongs to the last tensor t with first[t] <= c.
 template <int kRoles>
 struct TensorList {
   void* data[kRoles][kMostTensors];
   i64 size[kMostTensors];
   int first[kMostTensors];
   int count;
-  int chunk;  // elements; a multiple of the vector's
+  int chunk;  // in elements; a multiple of the vector's length
 };
 
 template <class T>
 struct AdamStep {
   static constexpr int kRoles = 4;
-  static constexpr int kWritten = 0b1101;  // parameter, both moments
+  static constexpr int kWritten = 0b1101;  // a bit per role: parameter and both moments
   double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
   int decoupled, maximize;
 #ifdef PF_ON_DEVICE
@@ -44,7 +45,7 @@ struct SgdStep {
 #ifdef PF_ON_DEVICE
   PF_DEVICE void apply(T* v) const {
     T g = (maximize ? -v[1] : v[1]) + (T)weight_decay * v[0];
-    if (kMomentum && momentum != 0) {  // otherwise the buffer stays as it is
+    if (kMomentum && momentum != 0) {  // otherwise the buffer is not changed
       v[2] = first ? g : (T)momentum * v[2] + (T)(1 - dampening) * g;
       g = nesterov ? g + (T)momentum * v[2] : v[2];
     }
@@ -112,7 +113,7 @@ PF_DEVICE void update_list(const TensorList<Step::kRoles>& list, const Step& ste
   }
 }
 
-// One tensor with any strides: of one shape in all roles.
+// A tensor with any strides; its shape is the same in all roles.
 template <int kRoles>
 struct Strided {
   void* data[kRoles];
@@ -143,7 +144,8 @@ PF_DEVICE void update_strided(const Strided<Step::kRoles>& x, const Step& step) 
   }
 }
 
-// Squares in float64, because a model's gradients are many: a total for each chunk, then (kernel sum_totals) their sum in order.
+// Sums squares in float64, because a model has many gradients: a total per chunk, then their sum in order (kernel
+// sum_totals).
 template <class S, int kThreads>
 PF_DEVICE void sum_squares_list(const TensorList<1>& list, double* totals) {
   PF_SHARED double shared[kThreads];

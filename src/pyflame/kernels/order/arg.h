@@ -1,5 +1,5 @@
-// argmax and argmin: the best key of a line and its first position. Lanes share a line, and a long line may be split into parts that are
-// put together afterwards; the best is the best in any order.
+// argmax and argmin: the best key of a line and its first position. Several lanes share a line, and a long line may be
+// split into parts that are combined afterwards. The result does not depend on the order in which they are combined.
 #pragma once
 
 namespace pf {
@@ -7,19 +7,19 @@ namespace pf {
 template <class K>
 struct Best {
   K key;
-  i64 at;  // below 0: none
+  i64 at;  // negative: none
 };
 
 struct Better {
   template <class K>
   static PF_DEVICE Best<K> of(const Best<K>& a, const Best<K>& b) {
-    // Member by member: a choice between whole structs would go through memory.
+    // Each member is selected separately, because selecting the whole struct would go through memory.
     const bool first = b.at < 0 || (a.at >= 0 && (a.key > b.key || (a.key == b.key && a.at < b.at)));
     return {first ? a.key : b.key, first ? a.at : b.at};
   }
 };
 
-// Keys whose largest is wanted. The smallest: NaN is above the others there as well.
+// Keys whose largest one is wanted. For argmin, NaN is the largest key as well.
 template <class S, bool kSmallest>
 PF_DEVICE typename Key<S>::type arg_key(S x) {
   using U = typename Key<S>::type;
@@ -29,12 +29,12 @@ PF_DEVICE typename Key<S>::type arg_key(S x) {
 }
 
 struct ArgShape {
-  i64 lines, n;     // of elements
-  i64 parts, part;  // of a line, and the elements of each
+  i64 lines, n;     // n: elements per line
+  i64 parts, part;  // parts of a line, and elements per part
 };
 
-// Where elements come from: best(line, begin, end, first, step) of those that a thread has, kVec neighbours at a time (a line's
-// elements follow each other then).
+// Reads elements: best(line, begin, end, first, step) returns the best of those that belong to a thread, kVec adjacent
+// elements at a time (the elements of a line are then contiguous).
 template <class S, bool kSmallest, int kVec>
 struct ArgValues {
   using K = typename Key<S>::type;
@@ -48,11 +48,11 @@ struct ArgValues {
     i64 i = begin + first * kVec;
     if (i >= end) return {0, -1};
     K best = 0;
-    u32 at = 0;  // from the thread's first element, with which it starts
+    u32 at = 0;  // relative to the thread's first element, which is the initial best
     const i64 start = i;
     const auto see = [&](S value, i64 position) {
       const K key = arg_key<S, kSmallest>(value);
-      if (key > best) best = key, at = (u32)(position - start);  // positions grow: the first of equals stays
+      if (key > best) best = key, at = (u32)(position - start);  // positions grow, so the first of equal keys wins
     };
     if constexpr (kVec > 1) {
       for (; i + (kUnroll - 1) * kStep * kVec + kVec <= end; i += kUnroll * kStep * kVec) {
@@ -82,7 +82,7 @@ struct ArgValues {
     return {best, start + (i64)at};
   }
 };
-// The parts of a line are one after the other.
+// The parts of a line are contiguous.
 template <class K>
 struct ArgParts {
   const Best<K>* parts;
@@ -112,7 +112,8 @@ struct ArgPart {
 
 #ifdef PF_ON_DEVICE
 
-// kLanes threads for each part: 1 where neighbouring lines are neighbours in memory, some of a wave or the workgroup otherwise.
+// kLanes threads per part: 1 if neighbouring lines are adjacent in memory; otherwise some lanes of a wave, or the
+// workgroup.
 template <class K, int kThreads, int kLanes, class Source, class Sink>
 PF_DEVICE void arg_best(const Source& source, const Sink& sink, const ArgShape& p) {
   PF_SHARED Best<K> shared[kLanes == kThreads ? kThreads : 1];
@@ -120,7 +121,7 @@ PF_DEVICE void arg_best(const Source& source, const Sink& sink, const ArgShape& 
   const int lane_of_part = (int)thread() % kLanes;
   const i64 all = p.lines * p.parts;
   const i64 g = (group().x + (i64)group().y * groups().x) * kTogether + (int)thread() / kLanes;
-  const i64 part = p.parts > 1 ? g / p.lines : 0, line = g - part * p.lines;  // lines first: they are neighbours
+  const i64 part = p.parts > 1 ? g / p.lines : 0, line = g - part * p.lines;  // lines first, because they are adjacent
   Best<K> best{0, -1};
   if (g < all) {
     const i64 begin = part * p.part, end = begin + p.part < p.n ? begin + p.part : p.n;

@@ -1,5 +1,5 @@
-// Keys: values as unsigned numbers in the order that sorting wants, so that every order is the order of the keys' digits. NaN is the
-// largest and all NaN are equal, as are the two zeros.
+// Maps values to unsigned keys whose numerical order is the order of sorting, so that the digits of the keys can be
+// sorted. NaN is the largest value. All NaN are equal, and so are the two zeros.
 #pragma once
 
 namespace pf {
@@ -15,7 +15,7 @@ PF_DEVICE U bits_of(T x) {
   return both.u;
 }
 
-// Of a float with kBits bits and these exponent bits.
+// Key of a float with kBits bits and the given exponent bits.
 template <class U, int kBits>
 PF_DEVICE U float_key(U b, U exponent) {
   const U sign = (U)1 << (kBits - 1), rest = b & (U)(sign - 1), all = (U)(sign | (U)(sign - 1));
@@ -28,7 +28,8 @@ PF_DEVICE U float_of_key(U key) {
   return key & sign ? key ^ sign : key ^ all;
 }
 
-// type: of the key; kBits: its bits; of(), back(): there and back, where `exact` says that the value can be told from the key.
+// type: of the key; kBits: its bits; of(), back(): conversions in both directions, where `exact` says that the value
+// can be recovered from the key.
 template <class S>
 struct Key {  // signed integers
   using type = u32;
@@ -95,7 +96,7 @@ struct Key<bf16> {
   static PF_DEVICE bool exact(type key) { return key != 0x8000u && key != 0xffffu; }
 };
 
-// The key in the wanted direction.
+// The key for ascending or descending order.
 template <class S, bool kDescending>
 PF_DEVICE typename Key<S>::type directed(typename Key<S>::type key) {
   using U = typename Key<S>::type;

@@ -1,19 +1,19 @@
-// Stable sorting by digits of eight bits. A tile (the items in the registers of one workgroup) ranks its items by one digit: within a
-// wave by ballots, across waves by counts in shared memory. Short rows are sorted in one tile; long rows go through memory once for each
-// digit: every tile counts its digits, the counts are summed up in order, every tile moves its items. The result of a stable sort is
-// one permutation, so it does not depend on tiles or waves.
+// Stable sorting by digits of eight bits. A tile is the items in the registers of one workgroup. It ranks its items by
+// one digit: within a wave by ballots, among waves by counts in shared memory. Short rows are sorted in one tile. Long
+// rows pass through memory once for each digit: every tile counts its digits, the counts are summed in order, and every
+// tile moves its items. The result of a stable sort is unique, so it does not depend on tiles or waves.
 //
 // Items come from a Source, line(row).get(i, key, id), and go to a Sink, line(row).put(i, key, id).
 #pragma once
 
 namespace pf {
 
-// Pairs of key and position in memory: what passes hand to each other.
+// Pairs of key and position in memory, which one pass hands to the next.
 template <class K>
 struct Pairs {
   K* keys;
   u32* ids;
-  i64 stride;  // of a row
+  i64 stride;  // from one row to the next
   struct Line {
     K* keys;
     u32* ids;
@@ -24,20 +24,21 @@ struct Pairs {
 };
 
 struct SortShape {
-  i64 rows, n;     // items of a row
-  i64 keep;        // how many of a sorted row are wanted
-  i64 tiles;       // of a row
-  int begin, end;  // bits of the key; of a pass: its first
+  i64 rows, n;     // n: items per row
+  i64 keep;        // how many of the first items of a sorted row are wanted
+  i64 tiles;       // per row
+  int begin, end;  // bits of the key; for a pass: its first bit
 };
 
 #ifdef PF_ON_DEVICE
 
 constexpr int kDigits = 256;
 
-// Of all workgroups; each has one thing to do. (A loop over the grid would keep what does not change in registers, and there is much.)
+// The index among all workgroups. Each workgroup has one task; a loop over the grid would keep too many values in
+// registers.
 PF_DEVICE i64 group_number() { return group().x + (i64)group().y * groups().x; }
 
-// A bit for each lane of a wave.
+// One bit for each lane of a wave.
 template <bool kFits>
 struct BitSet {
   using type = u64;
@@ -51,7 +52,7 @@ PF_DEVICE Lanes lanes_with(bool x) { return (Lanes)ballot(x); }
 PF_DEVICE Lanes lower_lanes() { return (Lanes)(((Lanes)1 << lane()) - 1); }
 PF_DEVICE int lowest_lane(Lanes lanes) { return count_bits((Lanes)((lanes & (0 - lanes)) - 1)); }
 
-// Lanes of this wave that are active and have this lane's digit.
+// The active lanes of this wave that have the same digit as this lane.
 PF_DEVICE Lanes peers(u32 digit, bool active) {
   Lanes same = lanes_with(active);
 #pragma unroll
@@ -63,7 +64,8 @@ PF_DEVICE Lanes peers(u32 digit, bool active) {
   return same;
 }
 
-// Sum of x over the threads before this one; `total` over all. `shared` has an element for each wave and one more.
+// The sum of x over the threads before this one; `total` is the sum over all. `shared` has one element per wave, and
+// one more.
 template <int kThreads>
 PF_DEVICE u32 sum_before(u32 x, u32* shared, u32& total) {
   u32 up_to = x;
@@ -89,7 +91,7 @@ PF_DEVICE u32 sum_before(u32 x, u32* shared, u32& total) {
   }
 }
 
-// Where item k of this thread lies in its tile: consecutive lanes, then items, then waves.
+// The position of item k of this thread in its tile: consecutive lanes first, then items, then waves.
 template <int kItems>
 PF_DEVICE int tile_at(int k) {
   return wave() * kWave * kItems + k * kWave + lane();
@@ -103,7 +105,7 @@ struct RankSpace {
   u32 sums[kWaves + 1];
 };
 
-// The place of each of this thread's items in the tile when it is ordered by a digit.
+// The position of each of this thread's items when the tile is ordered by a digit.
 template <int kThreads, int kItems, class K>
 PF_DEVICE void rank(const K (&key)[kItems], int shift, int (&place)[kItems], RankSpace<kThreads>& s) {
   for (int i = thread(); i < s.kWaves * kDigits; i += kThreads) (&s.counts[0][0])[i] = 0;
@@ -117,7 +119,7 @@ PF_DEVICE void rank(const K (&key)[kItems], int shift, int (&place)[kItems], Ran
     place[k] = (int)from_lane(before, lowest_lane(same)) + count_bits(lower);
   }
   barrier();
-  // Counts of a digit, summed over waves and then over digits. Each thread has some neighbouring digits.
+  // Sums the counts of a digit over waves, and then over digits. Each thread has several adjacent digits.
   constexpr int kEach = kDigits > kThreads ? kDigits / kThreads : 1;
   u32 mine = 0, total = 0;
   const int first = (int)thread() * kEach;
@@ -139,7 +141,7 @@ PF_DEVICE void rank(const K (&key)[kItems], int shift, int (&place)[kItems], Ran
   for (int k = 0; k < kItems; ++k) place[k] += (int)s.counts[wave()][(u32)(key[k] >> shift) & (kDigits - 1)];
 }
 
-// Ranks first, then items: they are not needed at the same time.
+// Ranks first, then items, because they need not exist at the same time.
 template <int kThreads, int kItems, class K>
 union TileSpace {
   RankSpace<kThreads> ranks;
@@ -147,7 +149,7 @@ union TileSpace {
   u32 ids[kThreads * kItems];
 };
 
-// The items of a thread in the order of `place`: `shared` holds a value of each item of the tile.
+// Exchanges the items of the threads into the order of `place`. `shared` holds one value for each item of the tile.
 template <int kItems, class T>
 PF_DEVICE void exchange(T (&value)[kItems], const int (&place)[kItems], T* shared) {
 #pragma unroll
@@ -162,12 +164,12 @@ template <int kItems, class K, class Line>
 PF_DEVICE void get_tile(const Line& line, i64 begin, int count, K (&key)[kItems], u32 (&id)[kItems]) {
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
-    key[k] = ~(K)0, id[k] = 0;  // the last of all
+    key[k] = ~(K)0, id[k] = 0;  // larger than any other, so it is sorted last
     if (tile_at<kItems>(k) < count) line.get(begin + tile_at<kItems>(k), key[k], id[k]);
   }
 }
 
-// --- rows that fit into a tile
+// --- rows that fit into one tile
 template <int kThreads, int kItems, class K, class Source, class Sink>
 PF_DEVICE void sort_tile(const Source& source, const Sink& sink, const SortShape& p) {
   PF_SHARED TileSpace<kThreads, kItems, K> space;
@@ -212,7 +214,7 @@ PF_DEVICE void count_digits(const Source& source, u32* counts, const SortShape& 
   for (int i = thread(); i < kDigits; i += kThreads) counts[(row * kDigits + i) * p.tiles + tile] = seen[i];
 }
 
-// Counts become sums over the tiles before; totals[row][digit].
+// Replaces counts by the sums over the previous tiles; totals[row][digit] are the totals.
 template <int kThreads>
 PF_DEVICE void sum_counts(u32* counts, u32* totals, i64 lines, i64 tiles) {
   PF_SHARED u32 shared[kThreads + 1];
@@ -236,7 +238,7 @@ PF_DEVICE void move_items(const Source& source, const Sink& sink, const u32* cou
   static_assert(kThreads >= kDigits);
   constexpr int kTile = kThreads * kItems;
   PF_SHARED TileSpace<kThreads, kItems, K> space;
-  PF_SHARED u32 to[kDigits];  // where a digit's items go, less where they lie in the tile
+  PF_SHARED u32 to[kDigits];  // the destination of a digit's items, minus their position in the tile
   const i64 g = group_number(), row = g / p.tiles, tile = g - row * p.tiles, begin = tile * kTile;
   if (row >= p.rows) return;
   K key[kItems];
@@ -250,7 +252,7 @@ PF_DEVICE void move_items(const Source& source, const Sink& sink, const u32* cou
   if (digit < kDigits)
     to[digit] = earlier + counts[(row * kDigits + digit) * p.tiles + tile] - space.ranks.begins[digit];
   barrier();
-  // In the order of the tile, so that neighbours are written together.
+  // In the order of the tile, so that adjacent items are written together.
   exchange(key, place, space.keys);
   exchange(id, place, space.ids);
   const auto line = sink.line(row);

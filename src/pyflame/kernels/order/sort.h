@@ -1,4 +1,4 @@
-// Where sort, topk and randperm take their keys from, and how they write what comes first.
+// Where sort, topk and randperm read their keys from, and how they write results.
 #pragma once
 
 namespace pf {
@@ -28,7 +28,7 @@ struct RandomKeys {
   }
 };
 
-// Values and positions in their order.
+// Values and positions in sorted order.
 template <class S, bool kDescending>
 struct OrderedRows {
   const S* x;

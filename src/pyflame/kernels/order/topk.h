@@ -1,6 +1,7 @@
-// The k first of every tile of a row, in the order of their positions: what the next level, and in the end a sorted tile, chooses from.
-// The key of the last one that is kept is found digit by digit; of those equal to it, the first ones are kept. For a small k the best
-// items of the threads already say which items cannot be among them.
+// Selects the first k items, in sorting order, of every tile of a row and stores them in the order of their positions.
+// The next level, and finally a sorted tile, selects from these. The key of the last selected item is found digit by
+// digit; of the items equal to it, the first ones are selected. If k is small, the best items of the threads already
+// tell which items cannot be selected.
 #pragma once
 
 namespace pf {
@@ -9,7 +10,8 @@ namespace pf {
 
 constexpr u32 kNotKept = 0xffffffffu;
 
-// A number of the workgroup's, read anew where it is asked for: what is compared with it for each item is then not kept for each item.
+// A number that the workgroup shares. It is read from memory at each use, so that the compiler does not keep the result
+// of a comparison for each item in registers.
 template <class T>
 struct Anew {
   T value;
@@ -19,8 +21,8 @@ struct Anew {
   }
 };
 
-// The `left`-th key of the workgroup in order among its first `count` items no greater than `bound`, found from its highest digit on; `left`
-// becomes how many of those equal to it belong to the first ones.
+// The `left`-th key, in sorting order, among the workgroup's first `count` items that are not greater than `bound`. It
+// is found from its highest digit on. `left` becomes the number of items equal to it that are selected.
 template <int kThreads, class K>
 struct Nth {
   u32 seen[kDigits];
@@ -60,7 +62,7 @@ struct Nth {
   }
 };
 
-// source: rows of n items; kept: min(k, items) of each tile, one tile after the other.
+// source: rows of n items; kept: min(k, items) of each tile, contiguous.
 template <int kThreads, int kItems, class K, class Source>
 PF_DEVICE void keep_first(const Source& source, const Pairs<K>& kept, i64 rows, i64 n, i64 tiles, u32 k_first,
                           int bits) {
@@ -75,7 +77,7 @@ PF_DEVICE void keep_first(const Source& source, const Pairs<K>& kept, i64 rows, 
   get_tile(source.line(row), begin, count, key, id);
   u32 left = k_first < (u32)count ? k_first : (u32)count;
   nth.bound.set(~(K)0);
-  if (left <= kThreads) {  // that many threads have one at least as good as the bound
+  if (left <= kThreads) {  // then this many threads have an item that is at least as good as the bound
     K best[1] = {~(K)0};
 #pragma unroll
     for (int k = 0; k < kItems; ++k) best[0] = key[k] < best[0] ? key[k] : best[0];
@@ -86,14 +88,14 @@ PF_DEVICE void keep_first(const Source& source, const Pairs<K>& kept, i64 rows, 
   }
   nth.count.set(count);
   nth.bound.set(nth.of(key, left, bits));
-  // Places: first among those equal to the last one, then among all that are kept.
+  // Positions: first among the items equal to the last selected one, then among all selected ones.
   u32 equals = 0, mine = 0, total = 0;
 #pragma unroll
   for (int k = 0; k < kItems; ++k)
     equals += (u32)count_bits(lanes_with(tile_at<kItems>(k) < nth.count.value && key[k] == nth.bound.value));
   u32 equal_at = from_lane(sum_before<kThreads>(lane() == 0 ? equals : 0u, nth.sums, total), 0);
   const K last = nth.bound.value;
-  u32 place[kItems];  // among the kept ones of the wave, where this one is kept
+  u32 place[kItems];  // the position of a selected item among those of its wave
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
     const bool there = tile_at<kItems>(k) < nth.count.value;

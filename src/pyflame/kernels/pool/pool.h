@@ -1,18 +1,19 @@
-// Pooling over windows of a plane, any stride of the tensors: a thread for each element of the result. Gradients gather from the windows
-// that hold an element, in the windows' order, instead of adding into it.
+// Pooling over windows of a plane, for tensors with any strides; each element of the result has a thread. Gradients
+// gather from the windows that contain an element, in the order of the windows, instead of adding to the element
+// atomically.
 #pragma once
 
 namespace pf {
 
-struct PoolPlace {  // elements to step by
+struct PoolPlace {  // strides, in elements
   i64 n, c, h, w;
 };
 
 struct Pool {
-  PoolPlace from, to, at;  // `at`: the flat index
+  PoolPlace from, to, at;  // `at`: the flat index of the maximum
   i64 images, channels;
-  int height, width;         // of the plane that windows lie in
-  int windows_h, windows_w;  // how many windows there are
+  int height, width;         // of the plane that contains the windows
+  int windows_h, windows_w;  // number of windows
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_padding;
 };
 
@@ -22,7 +23,7 @@ struct PoolAt {
   i64 n, c;
   int h, w;
 };
-// Neighbouring threads take neighbouring pixels of a plane, or neighbouring channels where those lie together.
+// Consecutive threads take neighbouring pixels of a plane, or neighbouring channels if those are adjacent in memory.
 PF_DEVICE PoolAt pool_at(i64 e, const Pool& p, int h, int w, bool channels_last) {
   PoolAt a;
   if (channels_last) {
@@ -67,7 +68,7 @@ PF_DEVICE void max_pool(const S* x, S* y, i64* at, const Pool& p) {
   }
 }
 
-// The divisor of a window: its taps in the plane with its padding, or in the plane alone.
+// The divisor of a window: the number of its taps in the padded plane, or in the plane alone.
 PF_DEVICE int pool_taps(int first, int kernel, int size, int pad, int count_padding) {
   const int begin = count_padding ? -pad : 0, end = count_padding ? size + pad : size;
   const int from = first < begin ? begin : first, to = first + kernel < end ? first + kernel : end;
@@ -91,7 +92,7 @@ PF_DEVICE void avg_pool(const S* x, S* y, const Pool& p) {
   }
 }
 
-// `from`: the gradient; `at`: which element each window took.
+// `from`: the gradient; `at`: the element that each window selected.
 template <class S>
 PF_DEVICE void max_pool_grad(const S* grad, const i64* taken, S* dx, const Pool& p) {
   const i64 count = p.images * p.channels * p.height * p.width;
@@ -100,7 +101,7 @@ PF_DEVICE void max_pool_grad(const S* grad, const i64* taken, S* dx, const Pool&
     const S* plane = grad + o.n * p.from.n + o.c * p.from.c;
     const i64* indices = taken + o.n * p.at.n + o.c * p.at.c;
     const i64 mine = (i64)o.h * p.width + o.w;
-    // Windows from the first that reaches the element to the last that begins before it.
+    // From the first window that reaches the element to the last one that begins before it.
     const int up = o.h + p.pad_h - (p.kernel_h - 1) * p.dilation_h - 1,
               along = o.w + p.pad_w - (p.kernel_w - 1) * p.dilation_w - 1;
     C<S> sum = 0;
@@ -117,7 +118,7 @@ PF_DEVICE void avg_pool_grad(const S* grad, S* dx, const Pool& p) {
   for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
     const PoolAt o = pool_at(e, p, p.height, p.width, p.to.c == 1);
     const S* plane = grad + o.n * p.from.n + o.c * p.from.c;
-    // Windows from the first that reaches the element to the last that begins before it.
+    // From the first window that reaches the element to the last one that begins before it.
     const int up = o.h + p.pad_h - p.kernel_h, along = o.w + p.pad_w - p.kernel_w;
     C<S> sum = 0;
     for (int h = up < 0 ? 0 : up / p.stride_h + 1; h <= (o.h + p.pad_h) / p.stride_h && h < p.windows_h; ++h)

@@ -1,6 +1,7 @@
-// softmax and log_softmax over the last dim. A row stays in the registers of kLanes threads: part of a wave for short rows, a workgroup for
-// longer ones, so memory is read once. Which thread has which element depends on the row's length and dtype alone, not on how wide the
-// accesses can be or on the wave, so the bits do not either. Rows too long for that are read twice, the first time with a running maximum.
+// softmax and log_softmax over the last dim. A row stays in the registers of kLanes threads, a part of a wave for short
+// rows and a workgroup for longer ones, so memory is read once. Which thread has which element depends on the row's
+// length and dtype alone, not on the width of accesses or on the wave, so the bits do not depend on those either. Rows
+// that are too long are read twice, the first time with a running maximum.
 #pragma once
 
 namespace pf {
@@ -13,13 +14,15 @@ struct SoftmaxShape {
 
 #ifdef PF_ON_DEVICE
 
-// kGroup neighbouring elements from i, kAccess at a time (1: any stride); what is not below n, a whole number of accesses, is `rest`.
+// kGroup adjacent elements from i on, kAccess at a time (1: any stride). Elements from n on are `rest`; n is a multiple
+// of kAccess.
 template <int kGroup, int kAccess, class S>
 PF_DEVICE void load_group(const S* from, int i, int n, i64 stride, C<S> rest, C<S> (&to)[kGroup]) {
 #pragma unroll
   for (int j = 0; j < kGroup; j += kAccess) {
     const bool there = i + j < n;
-    Vec<S, kAccess> part = {};  // a load with a value before it has its own registers, and waits for no other one
+    // initialized, so that each load has its own registers and does not wait for another one
+    Vec<S, kAccess> part = {};
     if constexpr (kAccess == 1) {
       if (there) part[0] = from[(i + j) * stride];
     } else {
@@ -42,7 +45,7 @@ PF_DEVICE void store_group(S* to, int i, int n, i64 stride, const C<S> (&from)[k
   }
 }
 
-// NaN need not win: it stays in the sum.
+// A NaN need not win: it reaches the result through the sum.
 struct Higher {
   static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
   static PF_DEVICE double of(double a, double b) { return ::fmax(a, b); }
@@ -55,7 +58,7 @@ PF_DEVICE T over_row(T x, T* shared) {
   else return x;
 }
 
-// n <= kLanes * kChunks * kGroup. Places beyond the row hold -inf, whose share of the sum is 0.
+// n <= kLanes * kChunks * kGroup. Positions beyond the row hold -inf, which adds 0 to the sum.
 template <class S, bool kLog, int kThreads, int kLanes, int kChunks, int kGroup, int kAccess>
 PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
   using T = C<S>;
@@ -87,7 +90,8 @@ PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
       sum += e;
       part[c][j] = kLog ? less : e;
     }
-    settle();  // each exponential holds two masks of lanes in scalar registers: not all of them at once
+    // each exponential holds two lane masks in scalar registers, so not all of them should be computed at once
+    settle();
   }
   sum = over_row<Sum, kThreads, kLanes>(sum, shared);
   const T last = kLog ? m_log(sum) : 1 / sum;
@@ -100,7 +104,7 @@ PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
   }
 }
 
-// Any length: a workgroup for each row. Each thread has its own running maximum until the end of the first reading.
+// Any length: a workgroup per row. Each thread has its own running maximum until the end of the first pass.
 template <class S, bool kLog, int kThreads, int kGroup, int kAccess>
 PF_DEVICE void softmax_long(const S* x, S* y, const SoftmaxShape& p) {
   using T = C<S>;
@@ -127,7 +131,7 @@ PF_DEVICE void softmax_long(const S* x, S* y, const SoftmaxShape& p) {
       for (int j = 0; j < kGroup; ++j) higher = Higher::of(higher, part[u][j]);
     sum = top == higher ? sum : sum * m_exp(top - higher);
     top = higher;
-    const T shift = top == none ? (T)0 : top;  // nothing but -inf so far adds nothing
+    const T shift = top == none ? (T)0 : top;  // if all values so far are -inf, nothing is added
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
