@@ -76,11 +76,11 @@ class Function:
         flat = [o.is_floating_point() and not any(o is n for n in ctx._non_differentiable) for o in outs]
         saved_at = [i for i, t in enumerate(ctx._to_save) if t is not None]
         n_saved = len(ctx._to_save)
-        like = [None if f else (o.shape, o.dtype) for o, f in zip(outs, flat)]
+        like = [None if f else (o.shape, o.dtype, o.device) for o, f in zip(outs, flat)]
 
         def run(grads, saved):
             it = iter(grads)
-            full = [next(it) if f else _C.zeros(meta[0], dtype=meta[1]) for f, meta in zip(flat, like)]
+            full = [next(it) if f else _C.zeros(meta[0], dtype=meta[1], device=meta[2]) for f, meta in zip(flat, like)]
             unpacked = [None] * n_saved
             for i, t in zip(saved_at, saved):
                 unpacked[i] = t
@@ -160,12 +160,12 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
             a = base[j].copy()
             if j == i:
                 a.reshape(-1)[flat_index] += delta
-            xs[j] = _C.tensor(a)
+            xs[j] = _C.tensor(a, device=inputs[j].device)
         with no_grad():
             return [o.detach().double().numpy().copy() for _, o in outputs(xs)]
 
     worst = None
-    leaves = [_C.tensor(base[i], requires_grad=True) if i in checked else x for i, x in enumerate(inputs)]
+    leaves = [_C.tensor(base[i], device=x.device, requires_grad=True) if i in checked else x for i, x in enumerate(inputs)]
     outs = [(k, o) for k, o in outputs(leaves) if o.requires_grad]
     names = [k for k, _ in outputs(inputs)]
     for i in checked:
@@ -179,7 +179,7 @@ def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True
             for row in range(o.numel()):
                 seed = np.zeros(o.numel())
                 seed[row] = 1.0
-                g = grad([o], [leaves[i]], [_C.tensor(seed.reshape(o.shape)).to(o.dtype)], retain_graph=True, allow_unused=True)[0]
+                g = grad([o], [leaves[i]], [_C.tensor(seed.reshape(o.shape), dtype=o.dtype, device=o.device)], retain_graph=True, allow_unused=True)[0]
                 exact = np.zeros(n) if g is None else g.detach().numpy().reshape(-1)
                 want = numeric[k][row]
                 excess = np.abs(exact - want) - (atol + rtol * np.abs(want))

@@ -282,7 +282,7 @@ Tensor frombuffer(nb::handle buffer, DTypeArg dtype, int64_t count, int64_t offs
            "frombuffer: too few bytes; got {} after the offset; expected {} for {} elements", len - offset,
            count * size, count);
   char* p = static_cast<char*>(v.b.buf) + offset;
-  if (!writable) return leaf(from_host(p, {count}, d), requires_grad);
+  if (!writable) return leaf(from_host(p, {count}, d, Device{}), requires_grad);
   PF_CHECK(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(size) == 0, Value,
            "frombuffer: the offset is not aligned to the elements; got {}", offset);
   auto held = std::make_shared<Held>(nb::steal(PyMemoryView_FromObject(buffer.ptr())));

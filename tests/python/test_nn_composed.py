@@ -40,7 +40,7 @@ def test_adaptive_windows_keep_what_is_not_finite_to_themselves():
 @pytest.mark.parametrize("mode,numpy_mode", [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")])
 def test_padding_modes(mode, numpy_mode):
     x = np.random.default_rng(0).standard_normal((2, 3, 5, 6)).astype(np.float32)
-    np.testing.assert_array_equal(F.pad(pf.tensor(x), (2, 1, -1, 3), mode).numpy(), np.pad(x, ((0, 0), (0, 0), (0, 3), (2, 1)), mode=numpy_mode)[:, :, 1:])
+    np.testing.assert_array_equal(F.pad(pf.tensor(x), (2, 1, 0, 3), mode).numpy(), np.pad(x, ((0, 0), (0, 0), (0, 3), (2, 1)), mode=numpy_mode))
     same = F.pad(pf.tensor(x), (0, 0), mode)
     assert same.tolist() == x.tolist()
     conv = nn.Conv2d(3, 2, 3, padding=(1, 2), padding_mode=mode)
@@ -48,6 +48,31 @@ def test_padding_modes(mode, numpy_mode):
     close(conv(pf.tensor(x)), F.conv2d(pf.tensor(np.pad(x, ((0, 0), (0, 0), (1, 1), (2, 2)), mode=numpy_mode)), conv.weight, conv.bias).detach().numpy())
     row = nn.Conv1d(3, 2, 3, padding="same", padding_mode=mode)
     close(row(pf.tensor(x[:, :, 0])), F.conv1d(pf.tensor(np.pad(x[:, :, 0], ((0, 0), (0, 0), (1, 1)), mode=numpy_mode)), row.weight, row.bias).detach().numpy())
+
+
+CROPPED = {  # 0 1 2 3 padded by (left, right), as PyTorch does it
+    "reflect": {(-1, 1): [1, 2, 3, 2], (1, -1): [1, 0, 1, 2], (-2, 3): [2, 3, 2, 1, 0], (-1, -2): [1]},
+    "replicate": {(-1, 1): [1, 2, 3, 3], (1, -1): [0, 0, 1, 2], (-2, 3): [2, 3, 3, 3, 3], (-1, -2): [1]},
+    "circular": {(-1, 1): [1, 2, 3, 1], (1, -1): [2, 0, 1, 2], (-2, 2): [2, 3, 2, 3], (-1, -2): [1]},
+}
+
+
+@pytest.mark.parametrize("mode", CROPPED)
+def test_padding_that_crops(mode):
+    """A circle closes over what is left; mirror and edge only look at the other end."""
+    x = np.arange(48.0).reshape(1, 3, 4, 4)
+    for columns, at in CROPPED[mode].items():
+        for rows, at_rows in CROPPED[mode].items():
+            t = pf.tensor(x, requires_grad=True)
+            y = F.pad(t, columns + rows, mode)
+            assert y.tolist() == x[:, :, at_rows][:, :, :, at].tolist()
+            y.sum().backward()
+            assert t.grad[0, 0].tolist() == np.outer(np.bincount(at_rows, minlength=4), np.bincount(at, minlength=4)).tolist()
+
+
+def test_a_circle_closes_once():
+    with pytest.raises(ValueError, match="mode 'circular' does not fit; got padding .-2, 3. for dim 1 of size 4; expected at most 2"):
+        F.pad(pf.ones(1, 4), (-2, 3), "circular")
 
 
 def sigmoid(x):
@@ -113,6 +138,28 @@ def test_losses_made_of_others():
     close(nn.KLDivLoss("sum", log_target=True)(a, b), (np.exp(y) * (y - x)).sum(), 1e-12)
     close(F.cosine_similarity(a, b), (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1), 1e-12)
     assert F.cosine_similarity(a, pf.zeros(5, 3, dtype=pf.float64)).tolist() == [0.0] * 5
+
+
+@pytest.mark.parametrize("shapes,dim", [(((1, 2, 3), (2, 1, 3)), -2), (((1, 2, 3), (2, 1, 3)), 0), (((3,), (4, 3)), 1), (((2, 3), (3,)), 0), (((4, 1), (1, 3)), 1)])
+def test_cosine_similarity_of_different_shapes(shapes, dim):
+    """Norms are those of the common shape, as in PyTorch."""
+    x, y = (np.random.default_rng(i).standard_normal(s) for i, s in enumerate(shapes))
+    a, b = (pf.tensor(v, requires_grad=True) for v in (x, y))
+    u, v = np.broadcast_arrays(x, y)
+    want = (u * v).sum(dim) / np.linalg.norm(u, axis=dim) / np.linalg.norm(v, axis=dim)
+    assert (abs(want) <= 1).all()
+    close(F.cosine_similarity(a, b, dim), want, 1e-12)
+    assert pf.autograd.gradcheck(lambda s, t: F.cosine_similarity(s, t, dim), [a, b])
+
+
+def test_prelu_keeps_the_shape():
+    weight = pf.tensor([0.25], requires_grad=True)
+    for shape in [(), (3,), (2, 3), (2, 1, 3), (0, 3)]:
+        x = -pf.ones(*shape) if shape else pf.tensor(-1.0)
+        assert F.prelu(x, weight).shape == nn.PReLU()(x).shape == shape
+    weight.grad = None
+    F.prelu(pf.tensor(-3.0), weight).backward()
+    assert weight.grad.tolist() == [-3.0]
 
 
 def test_group_and_batch_norm():

@@ -42,8 +42,9 @@ class TensorDataset(Dataset):
     def _batch(self, indices):
         # One op per tensor instead of one per sample.
         n = len(self)
-        index = _C.tensor([i if i >= 0 else i + n for i in indices], dtype=_C.int64)
-        return [_C.index_select(t, 0, index) for t in self.tensors]
+        rows = [i if i >= 0 else i + n for i in indices]
+        index = {device: _C.tensor(rows, dtype=_C.int64, device=device) for device in {t.device for t in self.tensors}}
+        return [_C.index_select(t, 0, index[t.device]) for t in self.tensors]
 
 
 class Subset(Dataset):
@@ -92,7 +93,7 @@ def _permutation(n, seed, stream):
     before = _C.get_rng_state()
     _C.set_rng_state((seed, stream))
     try:
-        order = _C.randperm(n)
+        order = _C.randperm(n, device="cpu")
     finally:
         _C.set_rng_state(before)
     return order.tolist()

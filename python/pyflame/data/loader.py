@@ -20,7 +20,7 @@ def default_collate(batch):
     if isinstance(first, Tensor):
         return _C.stack(list(batch))
     if isinstance(first, (bool, int, float)):
-        return _C.tensor(list(batch))
+        return _C.tensor(list(batch), device="cpu")
     if isinstance(first, (str, bytes)):
         return list(batch)
     if isinstance(first, dict):
@@ -33,14 +33,14 @@ def default_collate(batch):
             return type(first)(*parts)
         return parts
     if type(first).__module__ == "numpy":
-        return _C.stack([_C.tensor(b) for b in batch])
+        return _C.stack([_C.tensor(b, device="cpu") for b in batch])
     raise TypeError(f"collate: cannot make a batch of {type(first).__name__}; expected tensors, arrays, numbers, strings, or tuples, lists and dicts of them")
 
 
 def default_convert(sample):
     """A sample with its arrays as tensors; numbers and strings stay as they are."""
     if type(sample).__module__ == "numpy" and sample.dtype.kind in "biuf":
-        return _C.tensor(sample)
+        return _C.tensor(sample, device="cpu")
     if isinstance(sample, dict):
         return {k: default_convert(v) for k, v in sample.items()}
     if isinstance(sample, tuple) and hasattr(sample, "_fields"):

@@ -156,8 +156,7 @@ def prelu(input, weight):
     """x where x > 0, otherwise weight * x; weight has one number, or one for each channel (dim 1)."""
     if weight.numel() != 1 and (input.ndim < 2 or weight.numel() != input.shape[1]):
         raise ValueError(f"prelu: the weight does not fit; got {weight.numel()} numbers for input {input.shape}; expected 1 or one for each channel")
-    if weight.numel() != 1:
-        weight = weight.view((1, -1) + (1,) * (input.ndim - 2))
+    weight = weight.view((1, -1) + (1,) * (input.ndim - 2) if input.ndim > 1 else (1,) * input.ndim)
     return _C.where(input > 0, input, weight * input)
 
 
@@ -206,7 +205,9 @@ def kl_div(input, target, reduction="mean", log_target=False):
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    """The inner product along dim over the product of the 2-norms, each at least eps."""
+    """The inner product along dim over the product of the 2-norms, each at least eps. dim and norms are those of the common shape."""
+    x1, x2 = _C.broadcast_tensors(x1, x2)
+
     def length(x):
         return _C.sqrt(_C.clamp(_C.sum(x * x, dim), min=eps * eps))
 

@@ -50,9 +50,9 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
     n = NormalDist(mean, std)
     low, high = n.cdf(a), n.cdf(b)
     with no_grad():
-        u = _C.rand(tensor.shape, dtype=_C.float64).numpy().reshape(-1)
+        u = _C.rand(tensor.shape, dtype=_C.float64, device="cpu").numpy().reshape(-1)
         x = np.array([n.inv_cdf(min(max(low + v * (high - low), 1e-16), 1 - 1e-16)) for v in u.tolist()]).reshape(tensor.shape)
-        return tensor.copy_(_C.tensor(np.clip(x, a, b)))
+        return tensor.copy_(_C.tensor(np.clip(x, a, b), device="cpu"))
 
 
 def constant_(tensor, val):
@@ -76,7 +76,7 @@ def eye_(tensor):
     if tensor.ndim != 2:
         raise ValueError(f"eye_: needs a matrix; got shape {tensor.shape}")
     with no_grad():
-        return tensor.copy_(_C.eye(tensor.shape[0], tensor.shape[1], dtype=tensor.dtype))
+        return tensor.copy_(_C.eye(tensor.shape[0], tensor.shape[1], dtype=tensor.dtype, device=tensor.device))
 
 
 def xavier_uniform_(tensor, gain=1.0):

@@ -337,6 +337,16 @@ class LogSoftmax(Module):
         return f"dim={self.dim}"
 
 
+def _later_keys(queries, keys, device):
+    """True where a key comes after the query."""
+    return _C.triu(_C.ones(queries, keys, device=device), 1).bool()
+
+
+def _as_additive(mask, dtype):
+    """A bool mask, in which True hides, as a mask that is added to scores."""
+    return _C.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))
+
+
 class MultiheadAttention(Module):
     """Multi-head attention with a packed input projection. Inputs are [B, T, E] with batch_first, otherwise [T, B, E].
 
@@ -368,7 +378,7 @@ class MultiheadAttention(Module):
             _C.linear(x, w.narrow(0, i * e, e), None if b is None else b.narrow(0, i * e, e)) for i, x in enumerate((query, key, value))
         )
 
-    def _mask(self, attn_mask, key_padding_mask, is_causal, b, t, s, dtype):
+    def _mask(self, attn_mask, key_padding_mask, is_causal, b, t, s, query):
         """One additive mask of shape broadcastable to [B, H, T, S], or None."""
         parts = []
         if attn_mask is not None:
@@ -385,11 +395,11 @@ class MultiheadAttention(Module):
                 raise ValueError(f"MultiheadAttention: key_padding_mask does not fit; got shape {key_padding_mask.shape}; expected {(b, s)}")
             parts.append(key_padding_mask.view(b, 1, 1, s))
         if is_causal and parts:
-            parts.append(_C.triu(_C.ones(t, s), 1).bool())
+            parts.append(_later_keys(t, s, query.device))
         total = None
         for m in parts:
             if m.dtype == _C.bool_:
-                m = _C.zeros(m.shape, dtype=dtype).masked_fill(m, float("-inf"))
+                m = _as_additive(m, query.dtype)
             total = m if total is None else total + m
         return total
 
@@ -403,7 +413,7 @@ class MultiheadAttention(Module):
         batch, seq = (0, 1) if self.batch_first else (1, 0)
         b, t, s = query.shape[batch], query.shape[seq], key.shape[seq]
         h, d = self.num_heads, self.head_dim
-        mask = self._mask(attn_mask, key_padding_mask, is_causal, b, t, s, query.dtype)
+        mask = self._mask(attn_mask, key_padding_mask, is_causal, b, t, s, query)
         causal = is_causal and mask is None
 
         def heads(x):
@@ -416,7 +426,7 @@ class MultiheadAttention(Module):
         if need_weights:
             scores = _C.matmul(q, k.transpose(-2, -1)) * (d**-0.5)
             if causal:
-                mask = _C.zeros(t, s, dtype=query.dtype).masked_fill(_C.triu(_C.ones(t, s), 1).bool(), float("-inf"))
+                mask = _as_additive(_later_keys(t, s, query.device), query.dtype)
             if mask is not None:
                 scores = scores + mask
             weights = F.softmax(scores, -1)

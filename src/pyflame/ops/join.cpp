@@ -19,10 +19,12 @@ Tensor part(const Tensor& out, int dim, int64_t start, int64_t length) {
   return alias(out, shape, out.strides(), out.offset() + start * out.strides()[dim]);
 }
 
-// A dim with a border of its own elements: mirrored without the edge, the edge again, or from the other end.
+// A dim with a border of its own elements: mirrored without the edge, the edge again, or from the other end. Negative padding crops. As in
+// PyTorch, a mirror still shows what was cropped from the other end, and a circle closes over what is left.
 Tensor border_of_itself(const Tensor& x, int dim, int64_t left, int64_t right, const std::string& mode) {
   const int64_t size = x.shape()[dim], most = std::max(left, right);
-  const int64_t allowed = mode == "reflect" ? size - 1 : mode == "circular" ? size : most;
+  const int64_t first = std::max<int64_t>(-left, 0), kept = size - first - std::max<int64_t>(-right, 0);
+  const int64_t allowed = mode == "reflect" ? size - 1 : mode == "circular" ? kept : most;
   PF_CHECK(size > 0 && most <= allowed && size + left + right >= 0 && left >= -size && right >= -size, Value,
            "pad: mode '{}' does not fit; got padding ({}, {}) for dim {} of size {}; expected at most {}", mode, left,
            right, dim, size, std::max<int64_t>(allowed, 0));
@@ -30,7 +32,7 @@ Tensor border_of_itself(const Tensor& x, int dim, int64_t left, int64_t right, c
   for (int64_t i = -left; i < size + right; ++i) {
     if (mode == "reflect") from.push_back(i < 0 ? -i : i < size ? i : 2 * (size - 1) - i);
     else if (mode == "replicate") from.push_back(std::clamp<int64_t>(i, 0, size - 1));
-    else from.push_back((i + size) % size);
+    else from.push_back(first + (i - first + kept) % kept);
   }
   return index_select(x, dim, from_host(from.data(), {static_cast<int64_t>(from.size())}, DType::int64, x.device()));
 }

@@ -1,0 +1,264 @@
+"""Every layer and every function of nn on a device that is not the current one: results and gradients lie there and are those of the CPU.
+The other device is 'reference', and beside it the GPU that PYFLAME_TEST_DEVICE names."""
+import ast
+import inspect
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+import pyflame.nn as nn
+import pyflame.nn.functional as F
+
+DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
+PAIRS = [("cpu", "reference"), ("reference", "cpu")] + ([("cpu", DEVICE), (DEVICE, "cpu")] if DEVICE != "cpu" else [])
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python" / "pyflame"
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[1]}-under-{pair[0]}")
+def other(request):
+    """A device, while another one is the current one."""
+    before = pf.get_device()
+    pf.set_device(request.param[0])
+    yield str(pf.zeros(1, device=request.param[1]).device)
+    pf.set_device(before)
+
+
+def numbers(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def below(n, *shape):
+    return np.random.default_rng(n).integers(0, n, shape)
+
+
+def truths(*shape):
+    return np.random.default_rng(3).random(shape) < 0.5
+
+
+def chances(*shape):
+    return np.random.default_rng(4).random(shape).astype(np.float32)
+
+
+X, IMAGE, ROW = numbers(4, 6), numbers(2, 4, 6, 5), numbers(2, 4, 9)
+Q, KV = numbers(2, 3, 8), numbers(2, 5, 8)
+
+
+def attention(**settings):
+    return lambda layer, q, k, v, **masks: layer(q, k, v, **settings, **masks)
+
+
+def call(layer, *inputs):
+    return layer(*inputs)
+
+
+def layers(device):
+    """(name, layer, inputs, how it is called). What has no parameters takes no device."""
+    plain = ["Identity", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "Softplus", "LeakyReLU", "Softmax", "LogSoftmax", "Flatten", "Dropout", "ELU", "CELU", "SELU",
+             "ReLU6", "Hardtanh", "Hardsigmoid", "Hardswish", "Mish", "Softsign", "Tanhshrink", "LogSigmoid", "Softmin", "GLU"]
+    yield from ((name, getattr(nn, name)(), [X], call) for name in plain)
+    yield "Unflatten", nn.Unflatten(1, (2, 3)), [X], call
+    yield "PReLU", nn.PReLU(6, device=device), [X], call
+    yield "Linear", nn.Linear(6, 3, device=device), [X], call
+    yield "BatchNorm1d", nn.BatchNorm1d(4, device=device), [ROW], call
+    yield "BatchNorm1d", nn.BatchNorm1d(4, momentum=None, device=device), [ROW], call
+    yield "BatchNorm2d", nn.BatchNorm2d(4, device=device), [IMAGE], call
+    yield "GroupNorm", nn.GroupNorm(2, 4, device=device), [IMAGE], call
+    yield "LayerNorm", nn.LayerNorm(6, device=device), [X], call
+    yield "RMSNorm", nn.RMSNorm(6, device=device), [X], call
+    yield "Embedding", nn.Embedding(7, 3, padding_idx=2, device=device), [below(7, 2, 5)], call
+    yield "Conv1d", nn.Conv1d(4, 2, 3, padding=2, padding_mode="circular", device=device), [ROW], call
+    yield "Conv2d", nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2, device=device), [IMAGE], call
+    yield "ConvTranspose2d", nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1, device=device), [IMAGE], call
+    yield "MaxPool1d", nn.MaxPool1d(3, return_indices=True), [ROW], call
+    yield "MaxPool2d", nn.MaxPool2d(2, padding=1), [IMAGE], call
+    yield "AvgPool1d", nn.AvgPool1d(2), [ROW], call
+    yield "AvgPool2d", nn.AvgPool2d(3, padding=1, count_include_pad=False), [IMAGE], call
+    yield "AdaptiveAvgPool1d", nn.AdaptiveAvgPool1d(2), [ROW], call
+    yield "AdaptiveAvgPool2d", nn.AdaptiveAvgPool2d((4, None)), [IMAGE], call
+    for weights in (True, False):
+        mha = nn.MultiheadAttention(8, 2, batch_first=True, device=device)
+        yield "MultiheadAttention", mha, [Q, KV, KV], attention(need_weights=weights)
+        yield "MultiheadAttention", mha, [KV, KV, KV], attention(need_weights=weights, is_causal=True)
+        yield "MultiheadAttention", mha, [Q, KV, KV, truths(3, 5) & (np.arange(5) > 0)], lambda layer, q, k, v, hidden, w=weights: layer(q, k, v, attn_mask=hidden, need_weights=w)
+        yield "MultiheadAttention", mha, [KV, KV, KV, np.arange(5) > np.array([[4], [2]])], lambda layer, q, k, v, hidden, w=weights: layer(
+            q, k, v, key_padding_mask=hidden, is_causal=True, need_weights=w)
+    weight = pf.tensor(chances(6), device=device)
+    yield "MSELoss", nn.MSELoss(), [X, numbers(4, 6)], call
+    yield "L1Loss", nn.L1Loss("sum"), [X, chances(4, 6)], call
+    yield "SmoothL1Loss", nn.SmoothL1Loss(), [X, chances(4, 6)], call
+    yield "HuberLoss", nn.HuberLoss("none"), [X, chances(4, 6)], call
+    yield "KLDivLoss", nn.KLDivLoss("batchmean"), [X, chances(4, 6)], call
+    yield "CrossEntropyLoss", nn.CrossEntropyLoss(weight, ignore_index=2, label_smoothing=0.1), [X, below(6, 4)], call
+    yield "NLLLoss", nn.NLLLoss(weight), [X, below(6, 4)], call
+    yield "BCEWithLogitsLoss", nn.BCEWithLogitsLoss(weight, pos_weight=weight), [X, chances(4, 6)], call
+    yield "Sequential", nn.Sequential(nn.Linear(6, 3, device=device), nn.Tanh()), [X], call
+    yield "ModuleList", nn.ModuleList([nn.Linear(6, 3, device=device)]), [X], lambda layer, x: layer[0](x)
+    yield "ModuleDict", nn.ModuleDict({"a": nn.Linear(6, 3, device=device)}), [X], lambda layer, x: layer["a"](x)
+
+
+def functions():
+    """(name, what calls it, inputs), for each function that is public in nn.functional."""
+    one = ["relu", "gelu", "silu", "sigmoid", "tanh", "softplus", "leaky_relu", "softmax", "log_softmax", "elu", "celu", "selu", "relu6", "hardtanh", "hardsigmoid",
+           "hardswish", "mish", "softsign", "tanhshrink", "logsigmoid", "softmin", "glu", "normalize", "dropout"]
+    yield from ((name, lambda x, f=getattr(F, name): f(x, dim=-1) if "softm" in f.__name__ or "log_softmax" == f.__name__ else f(x), [X]) for name in one)
+    yield from ((name, getattr(F, name), [X, chances(4, 6)]) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits"))
+    yield "linear", F.linear, [X, numbers(3, 6), numbers(3)]
+    yield "prelu", F.prelu, [X, numbers(6)]
+    yield "cosine_similarity", F.cosine_similarity, [X, numbers(4, 1)]
+    yield "cross_entropy", F.cross_entropy, [X, below(6, 4)]
+    yield "nll_loss", F.nll_loss, [X, below(6, 4)]
+    yield "one_hot", lambda x: F.one_hot(x, 7), [below(7, 5)]
+    yield "embedding", F.embedding, [below(4, 5), X]
+    yield "layer_norm", lambda x: F.layer_norm(x, (6,)), [X]
+    yield "rms_norm", lambda x: F.rms_norm(x, (6,)), [X]
+    yield "group_norm", lambda x: F.group_norm(x, 2), [IMAGE]
+    yield "batch_norm", lambda x: F.batch_norm(x, None, None, training=True), [IMAGE]
+    yield from (("pad", lambda x, m=mode: F.pad(x, (1, -1, 2, 0), m), [IMAGE]) for mode in ("constant", "reflect", "replicate", "circular"))
+    yield "conv1d", lambda x, w: F.conv1d(x, w, padding=1), [ROW, numbers(2, 4, 3)]
+    yield "conv2d", lambda x, w: F.conv2d(x, w, stride=2), [IMAGE, numbers(2, 4, 3, 3)]
+    yield "conv_transpose2d", lambda x, w: F.conv_transpose2d(x, w, stride=2), [IMAGE, numbers(4, 2, 3, 3)]
+    yield "max_pool1d", lambda x: F.max_pool1d(x, 3), [ROW]
+    yield "avg_pool1d", lambda x: F.avg_pool1d(x, 3), [ROW]
+    yield "max_pool2d", lambda x: F.max_pool2d(x, 3), [IMAGE]
+    yield "avg_pool2d", lambda x: F.avg_pool2d(x, 3), [IMAGE]
+    yield "adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 4), [ROW]
+    yield "adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, (2, 3)), [IMAGE]
+    for causal in (False, True):
+        yield "scaled_dot_product_attention", lambda q, k, v, c=causal: F.scaled_dot_product_attention(q, k, v, is_causal=c), [numbers(2, 2, 5, 8)] * 3
+
+
+def tensors_of(result):
+    return [t for t in (result if isinstance(result, (tuple, list)) else [result]) if t is not None]
+
+
+def results_and_gradients(f, inputs, device, parameters=()):
+    """As arrays; everything lies on the device."""
+    pf.manual_seed(5)
+    for p in parameters:
+        p.grad = None
+    xs = [pf.tensor(a, device=device, requires_grad=a.dtype.kind == "f") for a in inputs]
+    results = tensors_of(f(*xs))
+    differentiable = [t for t in results if t.requires_grad]
+    if differentiable:
+        pf.autograd.backward([(t * t).sum() for t in differentiable])
+    found = results + [x.grad for x in xs if x.grad is not None] + [p.grad for p in parameters]
+    assert {str(t.device) for t in found} == {device}
+    return [t.detach().cpu().numpy() for t in found]
+
+
+def same(got, want):
+    assert len(got) == len(want) and got
+    for g, w in zip(got, want):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
+
+
+LAYER_NAMES = [name for name, *_ in layers("cpu")]
+FUNCTION_NAMES = [name for name, *_ in functions()]
+
+
+@pytest.mark.parametrize("at", range(len(LAYER_NAMES)), ids=[f"{name}-{i}" for i, name in enumerate(LAYER_NAMES)])
+def test_layer(other, at):
+    _, layer, inputs, f = list(layers(other))[at]
+    _, here, _, _ = list(layers("cpu"))[at]
+    here.load_state_dict({k: v.cpu() for k, v in layer.state_dict().items()})
+    got = results_and_gradients(lambda *xs: f(layer, *xs), inputs, other, list(layer.parameters()))
+    same(got, results_and_gradients(lambda *xs: f(here, *xs), inputs, "cpu", list(here.parameters())))
+    assert {str(b.device) for b in layer.buffers()} <= {other}
+    for a, b in zip(layer.buffers(), here.buffers()):
+        np.testing.assert_allclose(a.cpu().numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("at", range(len(FUNCTION_NAMES)), ids=[f"{name}-{i}" for i, name in enumerate(FUNCTION_NAMES)])
+def test_function(other, at):
+    _, f, inputs = list(functions())[at]
+    same(results_and_gradients(f, inputs, other), results_and_gradients(f, inputs, "cpu"))
+
+
+def test_none_is_left_out():
+    classes = {name for name, c in vars(nn).items() if inspect.isclass(c) and issubclass(c, nn.Module) and c is not nn.Module}
+    assert classes == set(LAYER_NAMES)
+    assert {name for name, f in vars(F).items() if callable(f) and not name.startswith("_")} == set(FUNCTION_NAMES)
+
+
+@pytest.mark.parametrize("name", [n for n, f in vars(nn.init).items() if n.endswith("_") and not n.startswith("_") and callable(f)])
+def test_initial_values(other, name):
+    arguments = (0.5,) if name == "constant_" else ()
+    filled = []
+    for device in (other, "cpu"):
+        pf.manual_seed(1)
+        t = pf.empty(3, 5, device=device)
+        assert getattr(nn.init, name)(t, *arguments) is t and str(t.device) == device
+        filled.append(t.cpu().numpy())
+    np.testing.assert_allclose(*filled, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_optimizers(other, name):
+    after = []
+    for device in (other, "cpu"):
+        p = nn.Parameter(pf.tensor(X, device=device))
+        optimizer = getattr(pf.optim, name)([p], lr=0.1, **({"momentum": 0.9} if name == "SGD" else {}))
+        for _ in range(2):
+            p.grad = None
+            (p * p).sum().backward()
+            nn.utils.clip_grad_norm_([p], 1.0)
+            optimizer.step()
+        after.append(p.detach().cpu().numpy())
+    np.testing.assert_allclose(*after, rtol=1e-5, atol=1e-6)
+
+
+class Halves(pf.autograd.Function):
+    """Twice the input, and its signs, which have no gradient; backward is given zeros for them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        signs = x.sign()
+        ctx.mark_non_differentiable(signs)
+        return x * 2, signs
+
+    @staticmethod
+    def backward(ctx, g, of_signs):
+        return g * 2 + of_signs
+
+
+def test_functions_written_in_python(other):
+    x = pf.tensor(X, dtype=pf.float64, device=other, requires_grad=True)
+    Halves.apply(x)[0].sum().backward()
+    assert str(x.grad.device) == other and x.grad.tolist() == [[2.0] * 6] * 4
+    assert pf.autograd.gradcheck(lambda t: t.sin() * 3, [x[:1].detach().requires_grad_()])
+
+
+def test_data(other):
+    x = pf.tensor(X, device=other)
+    data = pf.data.TensorDataset(x, pf.arange(4, device="cpu"))
+    batches = list(pf.data.DataLoader(data, 2, shuffle=True, seed=0, prefetch_factor=0))
+    for rows, numbers_of_rows in batches:
+        assert str(rows.device) == other and numbers_of_rows.device == "cpu"
+        np.testing.assert_array_equal(rows.cpu().numpy(), X[numbers_of_rows.numpy()])
+    for collated in (pf.data.default_collate([1.0, 2.0]), pf.data.default_collate([X, X])):
+        assert collated.device == "cpu"
+    assert pf.frombuffer(b"\0" * 8, dtype=pf.float32).device == pf.frombuffer(bytearray(8), dtype=pf.float32).device == "cpu"
+
+
+MAKES = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros"}
+ON_THE_CURRENT_DEVICE = {("nn/parameter.py", "__init__"), ("nn/utils.py", "clip_grad_norm_"), ("nn/module.py", "to")}  # nothing says another one
+
+
+def test_whoever_makes_a_tensor_says_where():
+    left = set()
+    for file in PACKAGE.rglob("*.py"):
+        name = file.relative_to(PACKAGE).as_posix()
+        if name.startswith("testing/"):
+            continue
+        for function in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in ast.walk(function):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or getattr(node.func.value, "id", "") != "_C":
+                    continue
+                if node.func.attr in MAKES and "device" not in {k.arg for k in node.keywords}:
+                    left.add((name, function.name))
+    assert left == ON_THE_CURRENT_DEVICE
