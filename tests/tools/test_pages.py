@@ -1,0 +1,92 @@
+"""Pages that say which functions there are, or are not, and what the levels of PYFLAME_DEBUG do. (tools/lint/mentions.py holds them to what
+needs no PyFlame: files, links, commands, variables.)"""
+import pathlib
+import re
+
+import pytest
+
+import pyflame as pf
+import pyflame.nn as nn
+import pyflame.nn.functional as F
+from pyflame.backend import rocm
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PLACES = [pf, pf.Tensor, nn, nn.Module, F, rocm, pf.optim, pf.data]
+NOT_PYTHON = {"doctor", "report", "rocm", "cuda"}  # commands and devices, in code spans too
+
+
+def spans(text):
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def rows(page, heading):
+    """The cells of each row of the tables below a heading."""
+    text = (ROOT / "docs" / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in text.split("\n") if line.startswith("| ")]
+    assert len(found) > 5
+    return found[1:]
+
+
+def has(place, dotted):
+    for name in dotted.split("."):
+        if not hasattr(place, name):
+            return False
+        place = getattr(place, name)
+    return True
+
+
+def name_of(span):
+    """`x.to(device)`, `(x * mask).sum()`, `get_pinned_pool().warmup`, `pf.amp.GradScaler`: the name that they use. None where it is no such thing."""
+    span = re.sub(r"^get_(\w+)\(\)\.", lambda m: m[1].title().replace("_", "") + ".", span)  # what it returns
+    match = re.fullmatch(r"(?:(?:pf|x|model|\([^()]*\))\.)?([A-Za-z_][\w.]*)(?:\(.*\))?", span)
+    return match[1] if match else None
+
+
+def is_there(name):
+    return any(has(place, name) for place in PLACES)
+
+
+def test_names_with_their_module():
+    wrong = []
+    for page in PAGES:
+        for span in spans(re.sub(r"```.*?```", "", page.read_text(), flags=re.S)):
+            match = re.match(r"(pf|nn|F)\.([A-Za-z_][\w.]*)", span)
+            if match and not has({"pf": pf, "nn": nn, "F": F}[match[1]], match[2]):
+                wrong.append((page.name, span))
+    assert not wrong
+
+
+def test_what_differences_says_is_missing():
+    missing, instead = [], []
+    for what, error, other in rows("differences.md", "Not available"):
+        if error == "`AttributeError`":
+            missing += spans(what)
+        instead += [s for s in spans(other) if "=" not in s]
+    assert len(missing) > 12 and len(instead) > 5
+    assert [s for s in missing if is_there(name_of(s))] == []
+    assert [s for s in instead if not is_there(name_of(s))] == []
+
+
+def test_what_coverage_says_of_the_guides_functions():
+    there, missing = [], ["bce_loss"]
+    for _, asked, here in rows("coverage.md", "PyFlame's GPU backend"):
+        (missing if here.startswith("not yet") else there).extend(spans(asked))
+        there += spans(here)
+    names = {name_of(s) for s in there if re.fullmatch(r"[\w.]+(\(\)(\.\w+(\(\))?)?)?", s) and not s.isupper()} - NOT_PYTHON - {"bce_loss"}
+    assert len(names) > 25 and "conv3d" in missing
+    assert [n for n in names if not is_there(n)] == []
+    assert [s for s in missing if is_there(name_of(s))] == []
+
+
+def test_levels_of_debug():
+    (most, meaning), = re.findall(r'ENV_INT\(PYFLAME_DEBUG, debug, 0, 0, (\d+), "(.*)"\)', (ROOT / "src/pyflame/base/env.def").read_text())
+    levels = [str(n) for n in range(1, int(most) + 1)]
+    assert re.findall(r"\b(\d) ", meaning) == levels
+    assert re.findall(r"^\| `PYFLAME_DEBUG=(\d)` \| .{20,} \|$", (ROOT / "docs/execution.md").read_text(), re.M) == levels
+
+
+@pytest.mark.parametrize("span,name", [("x.index_select(dim, indices)", "index_select"), ("(x * mask).sum()", "sum"), ("get_pinned_pool().warmup", "PinnedPool.warmup"),
+                                       ("pf.amp.GradScaler", "amp.GradScaler"), ("pf.synchronize()", "synchronize"), ("-DROCM_PATH", None)])
+def test_names_of_spans(span, name):
+    assert name_of(span) == name
