@@ -1,4 +1,4 @@
-// The walk over the tape and what is built on it.
+// The backward pass and what is built on it: gradients, checkpointing, hooks.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace pyflame::autograd {
 
-// Accumulates into .grad of every leaf that the outputs depend on. grads[i] may be undefined for a one-element output.
-// Ends with a cut of the window.
+// Adds gradients to .grad of every leaf that the outputs depend on. grads[i] may be undefined for an output of one
+// element. Cuts the window at the end.
 void backward(const Tensors& outputs, const Tensors& grads = {}, bool retain_graph = false, bool create_graph = false);
 
-// Gradients of outputs with respect to inputs (leaves or not); nothing accumulates. Undefined where unused if allow_unused,
-// else RuntimeError.
+// Gradients of outputs with respect to inputs (leaves or not); .grad is not changed. If an input is not used, its
+// gradient is undefined with allow_unused, and a RuntimeError otherwise.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_outputs = {}, bool retain_graph = false,
              bool create_graph = false, bool allow_unused = false);
 
-// Runs fn without saving what is inside; the backward pass runs it again, with the same random numbers.
+// Runs fn without saving its intermediates. The backward pass runs it again, with the same random numbers.
 Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs);
 
 // Registers a hook that may replace the gradient of t. Returns an id for remove_hook.

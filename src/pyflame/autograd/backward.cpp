@@ -1,5 +1,6 @@
-// The walk over the tape: nodes by descending sequence number, which is a topological order because edges only point to older nodes.
-// Gradients of the same output are added in the order in which they arrive; a leaf's total is added to .grad once, at the end.
+// The backward pass. It visits nodes by descending sequence number, which is a topological order because edges only
+// point to older nodes. Gradients of the same output are added in the order in which they arrive. A leaf's total is
+// added to .grad once, at the end.
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -19,7 +20,7 @@ namespace {
 void accumulate(Tensor& into, const Tensor& g) { into = into ? add(into, g) : g; }
 
 Tensor run_hooks(const std::vector<TensorHook>& hooks, Tensor g) {
-  // A hook may remove itself while the list is walked. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  // A hook may remove itself during the iteration. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const std::vector<TensorHook> now = hooks;
   for (const TensorHook& h : now) {
     if (!h) continue;
@@ -63,7 +64,7 @@ class Walk {
   void run() {
     collect();
     grad_mode::Guard mode(create_, false);
-    // Only now, and after the last hook: a failure above leaves every .grad as it was.
+    // After the last hook, so that a failure before leaves every .grad unchanged.
     for (Tensor& t : leaf_order_) {
       const AutogradMeta& m = autograd_meta(t);
       Tensor& g = (only_wanted_ ? wanted_leaves_ : leaves_).at(t.impl());
@@ -74,13 +75,13 @@ class Walk {
     for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
   }
 
-  // The walk that runs on this thread: what a checkpoint finds inside belongs to it.
+  // The backward pass that runs on this thread. A checkpoint that runs inside it belongs to it.
   static Walk*& current() {
     thread_local Walk* t_current = nullptr;
     return t_current;
   }
 
-  // As a part of another walk: the gradients of `own` are returned, all others are the outer walk's.
+  // Runs as a part of another backward pass: the gradients of `own` are returned, all others belong to the outer pass.
   Tensors run_within(Walk& outer, const Tensors& own) {
     collect();
     outer.retained_.insert(outer.retained_.end(), retained_.begin(), retained_.end());
@@ -142,7 +143,7 @@ class Walk {
     AutogradMeta& m = autograd_meta(t);
     if (!create_ && g.requires_grad()) g = g.detach();
     if (!m.grad) {
-      // The gradient must be the leaf's own: not a view of something else, nor shared with another leaf or with a node.
+      // The gradient must belong to this leaf alone: not a view, and not shared with another leaf or with a node.
       const bool lies = g.is_contiguous() || g.impl()->free_layout || g.strides() == t.strides();
       const bool own = !create_ && lies && g.offset() == 0 && g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
                        given_.insert(g.storage().get()).second && !seeds_.count(g.storage().get());
@@ -154,7 +155,8 @@ class Walk {
     }
   }
 
-  // A hook may keep what it saw or gave: such a tensor is not handed out as a .grad that later steps add to.
+  // A hook may keep the tensor that it saw or returned, so such a tensor must not become a .grad that later steps add
+  // to.
   Tensor call_hooks(const std::vector<TensorHook>& hooks, const Tensor& g) {
     seeds_.insert(g.storage().get());
     Tensor r = run_hooks(hooks, g);
@@ -206,7 +208,7 @@ class Walk {
   }
 
  public:
-  Set<const Storage*> seeds_;  // storages that the caller gave: never handed out as a .grad
+  Set<const Storage*> seeds_;  // storages that the caller passed: they never become a .grad
 
  private:
   bool retain_, create_, only_wanted_ = false;
@@ -289,7 +291,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grad_
   return result;
 }
 
-// ---- checkpoint: the inside is not taped; backward runs it again with the random state of the first time.
+// ---- checkpoint: the function is not taped; backward runs it again with the saved random state.
 
 Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
   const RngState rng = get_rng_state();
@@ -299,7 +301,7 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
     grad_mode::Guard off(false, false);
     outputs = fn(inputs);
   }
-  // Handles of their own: what fn merely passed on (an input, a parameter) keeps its history.
+  // New handles, because fn may return an input or a parameter, which must keep its own history.
   for (Tensor& t : outputs)
     if (t) t = t.detach();
   auto again = [fn, rng](GradNode& node, const Tensors& grads) -> Tensors {
@@ -345,7 +347,7 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
   for (const Tensor& t : outputs)
     if (t && is_float(t.dtype())) outs.emplace_back(t);
   auto node = Ref<GradNode>(new FnNode<decltype(again)>("checkpoint", std::move(again)));
-  node->run_always = true;  // parameters used inside are not edges of this node
+  node->run_always = true;  // parameters that are used inside are not edges of this node
   attach_node(node, ins, outs, ins);
   return outputs;
 }
@@ -380,7 +382,7 @@ void remove_hook(const Tensor& t, size_t id) {
 
 void retain_grad(const Tensor& t) {
   const Ref<GradNode> fn = t.grad_fn();
-  if (!fn) return;  // a leaf keeps its gradient anyway
+  if (!fn) return;  // a leaf keeps its gradient in any case
   AutogradMeta& m = autograd_meta(t);
   if (!m.retained_grad) m.retained_grad = std::make_shared<Tensor>(m.grad);
   for (size_t i = 0; i < fn->retained.size(); ++i)

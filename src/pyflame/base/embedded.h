@@ -1,11 +1,11 @@
-// Files inside the program (cmake/embed.cmake), by their name relative to src/pyflame: the program then needs no folder of its own.
+// Files that are built into the program (cmake/embed.cmake), by name relative to src/pyflame. So the program needs no data folder.
 #pragma once
 #include <string_view>
 
 namespace pyflame {
 
-// Both are empty when there is no such file.
-std::string_view embedded(std::string_view name);       // what the tools carry (library pyflame_tools)
+// Both return an empty text if there is no such file.
+std::string_view embedded(std::string_view name);       // files of the tools (library pyflame_tools)
 std::string_view device_source(std::string_view name);  // sources of kernels, for the run-time compilers
 
 }  // namespace pyflame

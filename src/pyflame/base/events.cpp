@@ -1,4 +1,5 @@
-// See events.h. A buffer is a list of chunks: its thread appends, and stop() reads as many events as the counts say, so neither locks.
+// The profiler's log. A buffer is a list of chunks: its thread appends events, and stop() reads as many events as the
+// counts say, so neither takes a lock.
 #include "pyflame/base/events.h"
 
 #include <array>
@@ -32,7 +33,7 @@ struct Buffer {
   std::unique_ptr<Chunk> first = std::make_unique<Chunk>();
   Chunk* last = first.get();
   std::atomic<uint64_t> dropped{0};
-  std::atomic<int64_t>* room = nullptr;  // chunks that all buffers may still add
+  std::atomic<int64_t>* room = nullptr;  // number of chunks that all buffers may still add
   Buffer() = default;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -113,13 +114,13 @@ void start(const Options& options) {
     l.labels.assign(1, {});
     l.labels[0].name = "(more names than are kept)";
     l.ids.clear();
-    // Each thread has a first chunk besides.
+    // Each thread also has a first chunk.
     l.room = static_cast<int64_t>((options.max_events + kChunk - 1) / kChunk) - 1;
     l.start = now();
     detail::device_times = options.device_times;
     detail::current.store(++l.made == 0 ? ++l.made : l.made, std::memory_order_release);
   }
-  thread();  // number 0 is the thread that records
+  thread();  // thread number 0 is the one that records
 }
 
 Recording stop() {
@@ -138,7 +139,7 @@ Recording stop() {
       const size_t n = c->count.load(std::memory_order_acquire);
       for (size_t i = 0; i < n; ++i) {
         const Event& e = c->events[i];
-        // A window that began in an earlier recording, on a thread that had another number there, is not of this one.
+        // A window that began in an earlier recording is skipped: thread numbers were different there.
         if (e.start >= l.start && e.thread < l.buffers.size() && e.label < r.labels.size()) r.events.push_back(e);
       }
     }

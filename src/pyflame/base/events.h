@@ -1,6 +1,6 @@
-// The log that pf.profiler reads: what happened when, on which thread. Off, a place that could be logged costs one relaxed load. On, an
-// event goes to a buffer that only its thread writes, so nobody waits for anybody; memory is bounded by a number of events, beyond which
-// the newest are counted and left out. Names are interned once per recording, so that an event is a few numbers.
+// The log that pf.profiler reads: what happened, when, and on which thread. While nothing is recorded, logging costs one relaxed
+// load. While a recording runs, each thread writes events into its own buffer, so no thread waits for another. The number of
+// events is limited; later ones are dropped and counted. Names are interned once per recording, so an event is a few numbers.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -12,20 +12,20 @@
 namespace pyflame::events {
 
 enum class Kind : uint8_t {
-  Range,     // named by the user, or by PyFlame: backward, optimizer step
+  Range,     // a region named by the user or by PyFlame (backward, optimizer step)
   Window,    // from the first op recorded until the cut
-  Plan,      // a window that is new becomes a program
+  Plan,      // a new window is compiled to a program
   Run,       // a program runs
   Step,      // one group of ops by one implementation
-  Launch,    // the same on a device that works by itself: the time is the host's
+  Launch,    // a step on an asynchronous device: the host's time
   Wait,      // the host waits for a device or for another thread
   Allocate,  // memory from the system or the driver
-  Memory,    // no span: bytes held from now on
+  Memory,    // the bytes that are held from now on; not a span
 };
 constexpr int kKinds = 9;
 const char* kind_name(Kind k);
 
-// A name in one recording. One that was made in another is not logged.
+// A name in one recording. Labels of earlier recordings are ignored.
 struct Label {
   uint32_t recording = 0, id = 0;
 };
@@ -33,7 +33,7 @@ struct Label {
 struct Event {
   int64_t start = 0, end = 0;  // ns of the steady clock
   int64_t value = 0;           // bytes of a Step, an Allocate, a Memory; ops of a Window
-  uint32_t flow = 0;           // the same number: a Window and its Run; 0: none
+  uint32_t flow = 0;           // a Window and its Run have the same number; 0: none
   uint32_t label = 0;
   uint32_t thread = 0;  // index into Recording::threads
   Kind kind = Kind::Range;
@@ -41,8 +41,8 @@ struct Event {
 
 struct LabelText {
   std::string name;
-  std::string args;    // members of a JSON object: `"impl":"cpu.tile","ops":["add"]`, or nothing
-  std::string work;    // of steps: what kind of work it is, in the words of the report
+  std::string args;    // members of a JSON object, such as `"impl":"cpu.tile","ops":["add"]`; or empty
+  std::string work;    // of steps: the class of work, with the names of the report
   int64_t bytes = 0;   // of steps: read and written
   double flops = 0;    // of steps: 0 where they are not counted
   int32_t device = 0;  // of steps: its type * 100 + its index
@@ -50,7 +50,7 @@ struct LabelText {
 
 struct Options {
   size_t max_events = 1'000'000;  // about 48 bytes each
-  bool device_times = false;      // wait after each step: its time is the device's, and nothing overlaps
+  bool device_times = false;      // wait after each step, so that its time includes the device's, and nothing overlaps
 };
 
 struct Recording {
@@ -74,22 +74,22 @@ inline int64_t now() { return std::chrono::steady_clock::now().time_since_epoch(
 
 // One recording at a time: RuntimeError when there is one.
 void start(const Options& options);
-// RuntimeError when there is none. Other threads may still log; what they log after this is left out.
+// RuntimeError if there is no recording. Events that other threads log afterwards are left out.
 Recording stop();
 
-// The label with this text; the first one of a recording, "", when there are too many or nothing is recorded.
+// The label with this text. If there are too many labels, or nothing is recorded, the recording's first label, "".
 Label label(const LabelText& text);
 Label label(std::string_view name);
 // This thread's number in the recording.
 uint32_t thread();
 uint32_t new_flow();
 
-// On this thread's track, unless `on_thread` is another that has logged.
+// Adds an event to this thread's track, or to the track of `on_thread`.
 void add(Kind kind, Label label, int64_t start, int64_t end, int64_t value = 0, uint32_t flow = 0);
 void add_on(uint32_t on_thread, Kind kind, Label label, int64_t start, int64_t end, int64_t value = 0,
             uint32_t flow = 0);
 
-// Logs its own life.
+// Logs the time from its construction to its destruction.
 class Scope {
  public:
   Scope(Kind kind, const char* name, int64_t value = 0) : kind_(kind) {

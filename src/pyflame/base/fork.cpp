@@ -1,4 +1,5 @@
-// See fork.h. One handler for the whole process: handlers of several pthread_atfork calls would run in the order of registration, which is
+// One fork handler for the whole process: several pthread_atfork handlers would run in the order of registration, which
+// is the order of static initialisation.
 // that of static initialisation.
 #include "pyflame/base/fork.h"
 
@@ -20,7 +21,7 @@ struct Entry {
 };
 
 constexpr size_t kMost = 32;
-// Constant initialisation: there before the first AtFork.
+// Constant-initialised, so that it exists before the first AtFork.
 constinit std::mutex g_mutex;
 constinit std::array<Entry, kMost> g_entries{};
 constinit size_t g_count = 0;
@@ -39,7 +40,7 @@ void after(bool in_child) {
 
 AtFork::AtFork(ForkOrder order, void (*take)(), void (*give)(bool in_child)) {
   const std::lock_guard lock(g_mutex);
-  if (g_count == kMost) {  // a mistake of ours, found by the first program that starts
+  if (g_count == kMost) {  // a programming error, found at the start of any program
     std::fputs("pyflame: more AtFork objects than kMost in base/fork.cpp\n", stderr);
     std::abort();
   }

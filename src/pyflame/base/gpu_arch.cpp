@@ -1,5 +1,5 @@
-// The architecture table. Each generation is one function that fills what its members share; a row then says only what
-// differs. Sources:
+// The architecture table. Each generation is a function that fills in what its members share; a row has only the
+// differences. Sources:
 //  * registers, granules, waves, SGPR steps, barriers, LDS sizes: what clang 22 computes for each target
 //    (tests/inspect/test_occupancy.py compares); LDS allocation granules: LLVM's AMDGPUUsage, GRANULATED_LDS_SIZE.
 //  * instruction caches, CUs, memory: AMD's "GPU specifications" page of the ROCm documentation.
@@ -80,7 +80,7 @@ GpuArch rdna4(std::string_view gfx) {
   return a;
 }
 
-// Only what LLVM says of it is known: no product is on sale. Its WMMA takes 32 along k, for which there is no kernel.
+// Only LLVM's figures are known: no product is for sale. Its WMMA has a depth of 32, for which there is no kernel.
 GpuArch gfx125(std::string_view gfx) {
   GpuArch a;
   a.gfx = gfx, a.family = "gfx12.5";
@@ -119,7 +119,7 @@ std::vector<GpuArch> make_archs() {
       as_apu(gcn("gfx909", "Vega")),
       cdna("gfx90a", "CDNA 2", "", Fp8Kind::none),
       as_apu(gcn("gfx90c", "Vega")),
-      // Early steppings of the MI300; compilers up to LLVM 19 know them.
+      // Early steppings of the MI300, which compilers up to LLVM 19 support.
       cdna("gfx940", "CDNA 3", "", Fp8Kind::fnuz),
       cdna("gfx941", "CDNA 3", "", Fp8Kind::fnuz),
       cdna("gfx942", "CDNA 3", "gfx9-4-generic", Fp8Kind::fnuz),
@@ -147,7 +147,7 @@ std::vector<GpuArch> make_archs() {
       rdna4("gfx1201"),
       gfx125("gfx1250"),
       gfx125("gfx1251"),
-      // What a code object for a generic target may assume: the smallest of its members.
+      // What a code object for a generic target may assume: the smallest value among its members.
       gcn("gfx9-generic", "Vega"),
       cdna("gfx9-4-generic", "CDNA 3 and 4", "gfx9-4-generic", Fp8Kind::none),
       rdna1("gfx10-1-generic"),
@@ -318,7 +318,7 @@ const GpuProduct* find_gpu_product(std::string_view gfx, std::string_view name, 
   size_t best_score = 0;
   for (const GpuProduct& product : kProducts) {
     if (product.gfx != arch->gfx) continue;
-    // The longer name wins, "RX 7900 XTX" over "RX 7900 XT", and a name that fits over a CU count that fits.
+    // The longer name wins ("RX 7900 XTX" over "RX 7900 XT"), and a matching name wins over a matching CU count.
     size_t score = cus > 0 && product.cus == cus ? 2 : 1;
     if (!name.empty() && contains_ignoring_case(name, product.name)) score = 200 + product.name.size();
     else if (!name.empty() && contains_ignoring_case(product.name, name)) score = 100;

@@ -1,4 +1,5 @@
-// See pool.h. The lists are without a destructor, so that what a thread's other destructors free may still come here.
+// Lists of free blocks per thread. The lists have no destructor, so that other thread-local destructors may still free
+// into them.
 #include "pyflame/base/pool.h"
 
 namespace pyflame::pool {

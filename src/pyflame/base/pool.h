@@ -1,6 +1,6 @@
-// Memory of the small objects that come and go with every recorded op: tensors, storages, nodes of the tape and what they hold. Each thread
-// keeps what it frees, by size. (The C library keeps seven blocks of a size at hand; the end of a training step frees dozens at once.)
-// Under a sanitizer nothing is kept, so that it sees every use after the end.
+// Memory for the small objects that are made and freed with every recorded op: tensors, storages, nodes of the tape and their
+// contents. Each thread keeps the blocks that it frees, by size. (The C library keeps only seven blocks per size, but a
+// training step frees dozens at its end.) Under a sanitizer nothing is kept, so that the sanitizer sees every use after free.
 #pragma once
 #include <cstddef>
 #include <new>
@@ -20,7 +20,7 @@ constexpr bool kKeeps = true;
 #endif
 
 constexpr size_t kUnit = 32, kLargest = 1024;  // bytes
-constexpr unsigned kMost = 512;                // blocks of a size
+constexpr unsigned kMost = 512;                // blocks that a thread keeps per size
 
 struct Block {
   Block* next;
@@ -31,11 +31,11 @@ struct Lists {
     unsigned count;
   };
   List all[kLargest / kUnit];
-  bool closing;  // the thread ends
+  bool closing;  // the thread is ending
 };
 
 extern thread_local constinit Lists t_lists;
-void first_of_thread();  // sees to it that a thread's blocks are given back at its end
+void first_of_thread();  // makes sure that a thread's blocks are freed when it ends
 
 inline Lists::List& list_of(size_t bytes) { return t_lists.all[(bytes - 1) / kUnit]; }
 
@@ -50,7 +50,7 @@ inline void* take(size_t bytes) {
   return ::operator new((bytes + kUnit - 1) / kUnit * kUnit);
 }
 
-// `bytes` as they were asked for. Any thread may give back what another took.
+// `bytes` is the requested size. A block may be freed by another thread than the one that allocated it.
 inline void give(void* p, size_t bytes) noexcept {
   if (!p) return;
   if (!kKeeps || bytes > kLargest || bytes == 0) return ::operator delete(p);
@@ -65,7 +65,7 @@ inline void give(void* p, size_t bytes) noexcept {
 
 namespace pyflame {
 
-// For containers of the standard library.
+// An allocator for containers of the standard library.
 template <class T>
 struct Pooled {
   using value_type = T;

@@ -1,5 +1,5 @@
-// Intrusive reference counting: one allocation an object, a pointer-sized handle, and a count that the recorder can read
-// (a storage whose only owner is the window is dead at the cut).
+// Intrusive reference counting: one allocation per object, a handle of one pointer, and a count that the recorder can
+// read (a storage whose only owner is the window is dead at the cut).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,10 +19,10 @@ class RefCounted {
   static void operator delete(void* p, size_t bytes) noexcept { pool::give(p, bytes); }
 
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
-  // Instead of the first retain(): nobody else knows the object yet. What few atomic operations an object has is what it costs.
+  // Replaces the first retain() without an atomic operation, which would be slow: no other thread has the object yet.
   void retain_new() const { count_.store(1, std::memory_order_relaxed); }
   void release() const {
-    // The only owner need not tell anybody.
+    // A sole owner needs no atomic operation.
     if (count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
   uint32_t use_count() const { return count_.load(std::memory_order_acquire); }

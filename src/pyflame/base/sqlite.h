@@ -1,5 +1,6 @@
-// A SQLite database of somebody else, read and never written: its schema is not trusted, its values are bounded, and what a damaged or
-// hostile one makes SQLite compute ends. For the tools; the core does not link SQLite.
+// Reads a SQLite database that another program wrote; it is never written. Its schema is not trusted, its values are
+// limited in size, and queries that a damaged or hostile database makes endless are stopped. For the tools only; the
+// core does not link SQLite.
 #pragma once
 #include <fmt/format.h>
 #include <sqlite3.h>
@@ -45,7 +46,8 @@ class ForeignDatabase {
     sqlite3_prepare_v2(db_.get(), sql.c_str(), -1, &s, nullptr);
     return SqliteStatement(s);
   }
-  // SQLITE_ROW, SQLITE_DONE or an error: also where no row comes although SQLite works and works, as a view can make it.
+  // SQLITE_ROW, SQLITE_DONE or an error. It is an error too if SQLite works too long without a row, as a hostile view
+  // can make it do.
   int step(sqlite3_stmt* statement) {
     calls_ = kMostCalls;
     return sqlite3_step(statement);
@@ -54,8 +56,8 @@ class ForeignDatabase {
  private:
   static constexpr int kInstructionsPerCall = 1 << 20, kMostCalls = 200;  // seconds
 
-  // "immutable" locks nothing and makes no -shm file beside a database that may not be ours. With a log beside it the file alone is
-  // not the whole database, and SQLite has to look at both.
+  // "immutable" takes no locks and creates no -shm file next to a database that may not be ours. If there is a log next
+  // to it, the file alone is not the whole database, and SQLite must open both.
   static std::string uri(const std::string& path) {
     std::string out = "file:";
     for (const char c : path) {

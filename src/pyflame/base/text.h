@@ -1,4 +1,4 @@
-// Small functions on text, of ASCII only: what files and variables spell does not depend on a locale.
+// Small functions on text. They handle ASCII only: the spelling of files and variables does not depend on a locale.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -14,7 +14,7 @@ inline std::string lower(std::string_view s) {
   return out;
 }
 
-// Without the blanks, ends of lines and zeros around it.
+// Without the blanks, line ends and zero bytes at both ends.
 inline std::string_view trim(std::string_view s) {
   const auto blank = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == '\0'; };
   while (!s.empty() && blank(s.front())) s.remove_prefix(1);
@@ -22,7 +22,7 @@ inline std::string_view trim(std::string_view s) {
   return s;
 }
 
-// One part more than there are separators.
+// Returns one part more than there are separators.
 inline std::vector<std::string_view> split(std::string_view s, char separator) {
   std::vector<std::string_view> out;
   for (size_t begin = 0; begin <= s.size();) {
@@ -32,7 +32,7 @@ inline std::vector<std::string_view> split(std::string_view s, char separator) {
   }
   return out;
 }
-// The parts point into the text: one that ends with the expression (`host.read(path).text` in a for loop) is no text to split.
+// The parts point into the text, so the text must outlive them: do not split a temporary (`host.read(path).text` in a for loop).
 template <class S>
 requires std::same_as<S, std::string> std::vector<std::string_view> split(S&& s, char separator)
 = delete;

@@ -1,7 +1,7 @@
-// The pool's decision: workers sleep on a condition variable and take chunks from a shared counter; the caller takes chunks
-// too and is never worse off than alone. One parallel_for runs at a time; a second caller meanwhile runs inline, as do nested
-// calls, so nothing can deadlock and nothing oversubscribes. Which thread gets a chunk is left to chance: results must not
-// depend on it.
+// The thread pool. Workers sleep on a condition variable and take chunks from a shared counter. The caller takes chunks
+// as well, so it is never slower than alone. One parallel_for runs at a time. A second caller, and a nested call, run
+// inline, so nothing can deadlock and there are never too many threads. Which thread gets a chunk is arbitrary, so
+// results must not depend on it.
 #include "pyflame/base/threads.h"
 
 #include <sched.h>
@@ -27,13 +27,14 @@ namespace pyflame {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// Waking a sleeping thread takes tens of microseconds, as long as a matrix product of a small model. A worker therefore looks out
-// for the next job for this long before it sleeps: steps of one window follow each other within it.
+// Waking a sleeping thread takes tens of microseconds, as long as a matrix product of a small model. Therefore a worker
+// spins for this long before it sleeps: the steps of a window follow each other within this time.
 constexpr std::chrono::microseconds kSpin{100};
-// Linux (6.18 on two CPUs) often wakes a worker on the caller's CPU and leaves both there for many milliseconds while another idles. So workers
-// are kept away from the CPU of whoever calls them. In a larger pool one such worker matters less than the system calls.
+// Linux (6.18 on two CPUs) often wakes a worker on the caller's CPU and leaves both there for many milliseconds while
+// another CPU is idle. So workers are kept off the CPU of the caller. In a larger pool, one such worker costs less than
+// the system calls.
 constexpr size_t kMostKeptAway = 8;
-constexpr int64_t kChunksPerThread = 4;  // so that a thread that was descheduled does not hold up the rest
+constexpr int64_t kChunksPerThread = 4;  // so that a thread that was descheduled does not delay the end
 
 thread_local bool t_inside = false;
 
@@ -60,7 +61,7 @@ struct Job {
       }
     }
   }
-  // Chunk sizes differ by one at most; written so that it cannot overflow.
+  // Chunk sizes differ by at most one. The formula cannot overflow.
   int64_t bound(int64_t c) const { return n / chunks * c + std::min(c, n % chunks); }
 };
 
@@ -98,7 +99,7 @@ class Pool {
     t_inside = true;
     job.work();
     t_inside = false;
-    // No chunk is left: whoever has not begun need not. Only those inside the job are waited for.
+    // No chunk is left, so workers that have not begun need not begin. Only those inside the job are waited for.
     {
       const std::lock_guard lock(mutex_);
       job_ = nullptr;
@@ -110,7 +111,7 @@ class Pool {
   }
 
  private:
-  // Waits actively, but not for long; false when nothing happened.
+  // Spins for a limited time; false if nothing happened.
   template <class Ready>
   static bool spin(Ready ready) {
     const auto end = std::chrono::steady_clock::now() + kSpin;
@@ -125,11 +126,11 @@ class Pool {
     return false;
   }
 
-  // A system call a worker, but only when the caller has moved.
+  // One system call per worker, but only when the caller has moved to another CPU.
   void keep_away_from(int cpu) {
     cpu_set_t others = allowed_;
     if (cpu < CPU_SETSIZE) CPU_CLR(static_cast<size_t>(cpu), &others);
-    for (const pid_t id : ids_) sched_setaffinity(id, sizeof(others), &others);  // a hint: failure costs nothing
+    for (const pid_t id : ids_) sched_setaffinity(id, sizeof(others), &others);  // a hint: failure is harmless
     away_from_ = cpu;
     placed_ = ids_.size();
   }
@@ -163,14 +164,14 @@ class Pool {
   std::condition_variable wake_, done_;
   Job* job_ = nullptr;
   int wanted_ = 0;
-  int awake_ = 0;  // workers that will see a new job without being notified
+  int awake_ = 0;  // workers that will see a new job without a notification
   std::atomic<int> busy_{0};
-  std::atomic<uint32_t> posted_{0};  // counts jobs
+  std::atomic<uint32_t> posted_{0};  // number of jobs so far
   bool stop_ = false;
   bool keeps_away_ = false;
-  cpu_set_t allowed_;       // where the workers may run
-  std::vector<pid_t> ids_;  // of the workers that have begun
-  int away_from_ = -1;      // the CPU that the first `placed_` of them are kept away from
+  cpu_set_t allowed_;       // the CPUs on which workers may run
+  std::vector<pid_t> ids_;  // of the workers that have started
+  int away_from_ = -1;      // the CPU that the first `placed_` workers are kept off
   size_t placed_ = 0;
   std::vector<std::thread> threads_;
 };
@@ -187,8 +188,9 @@ int initial_threads() {
   return affinity_count();
 }
 
-// Everything here is reached through one pointer that is never freed: workers may outlive static destructors. After fork()
-// the child has no workers and locks in unknown states, so it starts from a new State with the same number of threads.
+// All state is reached through one pointer that is never freed, because workers may outlive static destructors. After
+// fork(), the child has no workers and locks in unknown states, so it starts with a new State and the same number of
+// threads.
 struct State {
   std::mutex run_mutex;  // held while a parallel_for runs, and while the pool is changed
   std::atomic<int> count{0};

@@ -1,5 +1,5 @@
-// The one thread pool of the process. Libraries (oneDNN, BLAS) are kept at one thread each and are called from inside
-// parallel_for, so nothing oversubscribes and work is split by shape, never by who is idle.
+// The only thread pool of the process. Libraries (oneDNN, BLAS) run on one thread each and are called inside
+// parallel_for, so there are never more threads than cores. Work is divided by shape, never by which thread is idle.
 #pragma once
 #include <cstdint>
 #include <functional>

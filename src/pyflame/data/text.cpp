@@ -59,7 +59,7 @@ std::vector<fs::path> list_files(const fs::path& folder) {
       files.push_back(it->path());
     }
   }
-  // By the relative path's text, so that the order does not depend on the file system.
+  // Sorted by the text of the relative path, so that the order does not depend on the file system.
   std::sort(files.begin(), files.end(),
             [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
   return files;

@@ -1,6 +1,7 @@
-// Text for language models: a file or a folder as one sequence of tokens, split 90/10 into training and held-out part, and
-// batches drawn from it by counter-based random numbers. A batch is a pure function of (seed, stream, number of the batch), so
-// the data position in a checkpoint is one integer and resuming gives the batches that an uninterrupted run would have seen.
+// Text for language models: a file or a folder as one sequence of tokens, split 90/10 into a training part and a
+// held-out part, and batches drawn by counter-based random numbers. A batch is a pure function of (seed, stream, number
+// of the batch). So the data position in a checkpoint is one integer, and a resumed run gets the batches that an
+// uninterrupted run would have seen.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,10 +19,10 @@ struct TextSource {
   bool truncated = false;          // the size limit was reached
 };
 
-// A file: its bytes, up to max_bytes. A folder: every file below it with the extension of a source or text file that is
-// valid UTF-8, in the order of their paths, until the next would exceed max_bytes; hidden folders, caches and installed packages
-// (site-packages, node_modules, …) are left out. OSError when there is nothing to read; ValueError when a file is not UTF-8 and
-// `any_bytes` is false.
+// A file: its bytes, up to max_bytes. A folder: every file below it that has the extension of a source or text file and
+// is valid UTF-8, in the order of their paths, until the next one would exceed max_bytes. Hidden folders, caches and
+// installed packages (site-packages, node_modules, …) are skipped. OSError if there is nothing to read; ValueError if a
+// file is not UTF-8 and `any_bytes` is false.
 TextSource read_text(const std::string& path, int64_t max_bytes, bool any_bytes);
 
 // The start of each row of batch `index`: philox_element64(seed, stream_offset + index, row) mod (tokens - block).
@@ -32,13 +33,13 @@ std::vector<int64_t> batch_starts(uint64_t seed, Stream stream, int64_t index, i
 
 class TokenDataset {
  public:
-  // ValueError when either part is too short for one row of block + 1 tokens.
+  // ValueError if either part is too short for one row of block + 1 tokens.
   TokenDataset(std::vector<Token> tokens, int64_t block);
   int64_t train_tokens() const { return split_; }
   int64_t eval_tokens() const { return static_cast<int64_t>(tokens_.size()) - split_; }
-  uint64_t fingerprint() const { return fingerprint_; }  // of all tokens; a resumed run must have the same
+  uint64_t fingerprint() const { return fingerprint_; }  // a hash of all tokens; a resumed run must have the same
 
-  // Inputs and targets (the inputs moved by one), both int64 [batch, block].
+  // Inputs and targets (the inputs shifted by one), both int64 [batch, block].
   std::pair<Tensor, Tensor> batch(uint64_t seed, Stream stream, int64_t index, int64_t batch_size) const;
 
  private:

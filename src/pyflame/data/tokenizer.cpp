@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kReplacement = "\xEF\xBF\xBD";
 constexpr int64_t kMaxVocabulary = 65536;
 
-// The length of the character at `at`: > 0 when it is whole and valid, 0 when more bytes are needed, -1 when it is invalid.
+// The length of the character at `at`: > 0 if it is complete and valid, 0 if more bytes are needed, -1 if it is
+// invalid.
 int read_char(std::string_view s, size_t at, char32_t& out) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned char b = byte(at);
@@ -28,7 +29,7 @@ int read_char(std::string_view s, size_t at, char32_t& out) {
   for (int i = 1; i < length; ++i) {
     if (at + static_cast<size_t>(i) >= s.size()) return 0;
     const unsigned char n = byte(at + static_cast<size_t>(i));
-    // The second byte decides about overlong forms, surrogates and values above 0x10FFFF.
+    // The second byte excludes overlong forms, surrogates and values above 0x10FFFF.
     const unsigned char low = i > 1 ? 0x80 : b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;
     const unsigned char high = i > 1 ? 0xBF : b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;
     if (n < low || n > high) return -1;
@@ -143,7 +144,7 @@ std::vector<Token> Tokenizer::encode_lossy(std::u32string_view text, int64_t& dr
   dropped = 0;
   std::vector<Token> out;
   out.reserve(text.size());
-  // Directly indexed for the plane that nearly all text lies in.
+  // Indexed directly for the basic plane, which has nearly all characters of texts.
   std::vector<int32_t> table(0x10000, -1);
   std::map<char32_t, int32_t> rest;
   for (size_t i = 0; i < alphabet_.size(); ++i) {

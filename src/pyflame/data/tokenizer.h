@@ -1,4 +1,5 @@
-// Text to numbers: characters (Unicode code points that the training text has) or bytes (256, whatever the text).
+// Converts text to numbers: to characters (the Unicode code points of the training text) or to bytes (256, for any
+// text).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,11 +10,11 @@ namespace pyflame::data {
 
 using Token = uint16_t;
 
-// The code points of valid UTF-8; ValueError naming `op` and the byte otherwise.
+// The code points of valid UTF-8; otherwise a ValueError names `op` and the byte.
 std::u32string decode_utf8(const char* op, std::string_view text);
 bool is_utf8(std::string_view text);
 std::string encode_utf8(std::u32string_view text);
-// A character for a message: as itself when printable, and its code.
+// A character for a message: the character itself if it is printable, and its code.
 std::string describe_char(char32_t c);
 
 class Tokenizer {
@@ -27,9 +28,9 @@ class Tokenizer {
   bool is_bytes() const { return is_bytes_; }
   int64_t vocabulary() const { return is_bytes_ ? 256 : static_cast<int64_t>(alphabet_.size()); }
 
-  // ValueError naming every character that the vocabulary lacks.
+  // ValueError that names every character that is missing in the vocabulary.
   std::vector<Token> encode(std::string_view text) const;
-  // Characters outside the vocabulary are left out; `dropped` counts them.
+  // Characters outside the vocabulary are dropped; `dropped` counts them.
   std::vector<Token> encode_lossy(std::u32string_view text, int64_t& dropped) const;
   // The bytes of one token: a whole character, or one byte.
   std::string decode(Token t) const;
@@ -40,11 +41,12 @@ class Tokenizer {
   std::u32string alphabet_;  // sorted
 };
 
-// Makes valid UTF-8 of a stream of tokens' bytes: keeps an unfinished character back, replaces what can never become one.
+// Makes valid UTF-8 from the bytes of a stream of tokens: it holds back an unfinished character and replaces invalid
+// ones.
 class Utf8Stream {
  public:
   std::string push(std::string_view bytes);
-  std::string finish();  // what is left, unfinished, as a replacement character
+  std::string finish();  // the rest: a replacement character for an unfinished one
 
  private:
   std::string pending_;

@@ -19,7 +19,7 @@ namespace {
 
 std::string error_text(int error) { return std::generic_category().message(error); }
 
-// A link is followed, so that saving through it replaces what it points to and not the link.
+// A symbolic link is followed, so that saving replaces its target and not the link.
 std::string resolve(const std::string& path) {
   std::error_code ec;
   if (std::filesystem::is_symlink(path, ec)) {
@@ -95,7 +95,7 @@ void AtomicFile::commit() {
   if (::close(fd) != 0 && errno != EINTR) fail_errno("cannot close", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno("cannot replace", errno);
   temporary_.clear();
-  // The rename itself lies in the folder. Some file systems refuse to flush a folder; the file is complete either way.
+  // Makes the rename durable. Some file systems refuse to flush a folder; the file is complete in either case.
   const int dir = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir >= 0) {
     ::fsync(dir);

@@ -1,5 +1,5 @@
-// A file that appears as a whole or not at all: bytes go to a temporary file in the same folder, which replaces the target by one
-// rename after everything is on disk. Whatever goes wrong before, the previous file stays as it was.
+// A file that appears completely or not at all. Bytes go to a temporary file in the same folder; after everything is on
+// disk, one rename replaces the target. If anything fails before, the previous file is unchanged.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@ namespace pyflame {
 
 class AtomicFile {
  public:
-  // `op` names the caller in errors; total_bytes is what will be written in all (for the message of a full disk).
-  // OSError when the folder is missing or not writable, or when the target exists and is not a regular file.
+  // `op` names the caller in errors; total_bytes is the size of the whole file (for the message of a full disk).
+  // OSError if the folder is missing or not writable, or if the target exists and is not a regular file.
   AtomicFile(std::string op, const std::string& path, uint64_t total_bytes);
   ~AtomicFile();  // removes the temporary file unless commit() was called
   AtomicFile(const AtomicFile&) = delete;
@@ -28,10 +28,10 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// The whole of `text` as the new contents of `path`.
+// Writes `text` as the new contents of `path`.
 void write_file_atomically(const std::string& op, const std::string& path, std::string_view text);
 
-// Removes the temporary files that killed processes left in a folder in which nobody writes now.
+// Removes temporary files that killed processes left. The caller makes sure that no process is writing to the folder.
 void remove_unfinished_files(const std::string& folder);
 
 }  // namespace pyflame

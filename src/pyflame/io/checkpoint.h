@@ -1,5 +1,6 @@
-// A checkpoint is one safetensors file: tensors under "model." and "optimizer.", and everything else (step, schedule, random
-// state, data position, configuration) as JSON texts in the metadata. One file means one rename, so a checkpoint is never torn.
+// A checkpoint is one safetensors file: tensors under "model." and "optimizer.", and everything else (step, schedule,
+// random state, data position, configuration) as JSON texts in the metadata. Since it is one file and one rename, a
+// checkpoint is never half-written.
 #pragma once
 #include <string>
 
@@ -10,14 +11,15 @@ namespace pyflame {
 struct Checkpoint {
   NamedTensors model, optimizer;
   Metadata state;  // name -> JSON text
-  // The text of `name`; ValueError naming the file's origin when it is not there.
+  // The text of `name`; if it is missing, a ValueError names the file.
   const std::string& at(const std::string& name) const;
 };
 
-// Atomic, see save_safetensors. The global random generator's state is not added here: it is part of `state` if it matters.
+// Atomic, see save_safetensors. The state of the global random generator is not added automatically; callers that need
+// it add it to `state`.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
-// ValueError when the file is a safetensors file but not a checkpoint, or one of a later version.
+// ValueError if the file is a safetensors file but not a checkpoint, or if a later version wrote it.
 Checkpoint load_checkpoint(const std::string& path, DeviceOpt device = {});
 
 }  // namespace pyflame

@@ -31,7 +31,7 @@ bool valid_utf8(const std::string& s) {
   }
 }
 
-// The header, with the offsets given to the tensors in `order`; padded so that the data begins at a multiple of 8.
+// The header, with the offsets of the tensors in `order`. It is padded so that the data begins at a multiple of 8.
 std::string make_header(const NamedTensors& tensors, const std::vector<uint64_t>& begin, const Metadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
@@ -66,7 +66,7 @@ void check_for_saving(const NamedTensors& tensors, const Metadata& metadata) {
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
   check_for_saving(tensors, metadata);
-  // Wide dtypes first: every tensor then lies at a multiple of its element size, and readers can map the file.
+  // Wide dtypes come first, so that each tensor begins at a multiple of its element size and readers can map the file.
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),

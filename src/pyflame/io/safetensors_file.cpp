@@ -37,7 +37,7 @@ struct Fields {
   bool has_offsets = false;
 };
 
-// The streaming parser: anything outside the schema stops it at once, so memory stays proportional to the header.
+// The streaming parser. Anything outside the schema stops it at once, so memory use is proportional to the header.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<Fields> entries;
@@ -143,7 +143,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Elements of the shape, or nothing when that overflows.
+// The number of elements of the shape; none if it overflows.
 std::optional<uint64_t> checked_bytes(const Dims& shape, DType dtype) {
   uint64_t n = static_cast<uint64_t>(dtype_size(dtype));
   for (int64_t d : shape) {
@@ -155,7 +155,8 @@ std::optional<uint64_t> checked_bytes(const Dims& shape, DType dtype) {
   return n;
 }
 
-// Every tensor has its fields, its size, and the tensors tile the data section without gaps or overlaps.
+// Checks that every tensor has all fields and the right size, and that the tensors cover the data section without gaps
+// or overlaps.
 void check_entries(const std::string& path, const std::vector<Fields>& entries, uint64_t data_bytes) {
   for (const Fields& e : entries) {
     PF_CHECK(e.dtype && e.shape && e.has_offsets && e.offsets.size() == 2, Value,

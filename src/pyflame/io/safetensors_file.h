@@ -1,5 +1,5 @@
-// A safetensors file as it lies on the disk: what its header says, checked, and the tensors' bytes. No part of the engine is needed for it, so that
-// it can be fuzzed by itself.
+// A safetensors file on disk: its checked header, and access to the tensors' bytes. It uses no other part of the
+// engine, so it can be fuzzed alone.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,7 +18,7 @@ using Metadata = std::map<std::string, std::string>;
 
 namespace safetensors {
 
-// The limit that the format's own reader has.
+// The limit of the format's own reader.
 constexpr uint64_t kMaxHeader = 100'000'000;
 constexpr const char* kMetadataKey = "__metadata__";
 
@@ -39,7 +39,7 @@ inline constexpr std::array<DTypeName, kNumDTypes> kNames = {{
     {DType::bool_, "BOOL"},
 }};
 
-// Shortens and escapes what a message quotes from a file.
+// Shortens and escapes text of a file for a message.
 std::string cite(std::string_view s);
 
 struct Entry {
@@ -59,7 +59,7 @@ class InputFile {
 
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of the header
   const Metadata& metadata() const { return metadata_; }
-  // The bytes of one. OSError, OutOfMemory; ValueError for a boolean that is neither 0 nor 1.
+  // Reads the bytes of one tensor. OSError, OutOfMemory; ValueError for a boolean that is neither 0 nor 1.
   std::unique_ptr<char[]> read(const Entry& entry) const;
 
  private:

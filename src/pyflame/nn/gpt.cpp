@@ -138,7 +138,7 @@ Tensor Gpt::loss(const Tensor& index, const Tensor& target) const {
 std::vector<KvCache> Gpt::make_caches() const {
   std::vector<KvCache> caches;
   const Dims shape{1, config.n_head, config.block_size, config.n_embd / config.n_head};
-  // Zeros and not uninitialised: what lies behind the current length takes no part, but must not be NaN for a masked product.
+  // Zeros, because positions behind the current length are masked in the product, but must not be NaN.
   for (int64_t i = 0; i < config.n_layer; ++i) caches.push_back({zeros(shape), zeros(shape)});
   return caches;
 }
@@ -172,7 +172,7 @@ std::vector<float> Generator::feed(const std::vector<int64_t>& tokens) {
     context_.insert(context_.end(), tokens.begin(), tokens.end());
     return run(tokens, position);
   }
-  // Full: keep the last half, or as much of a long prompt as fits with room for half a context of new tokens.
+  // The cache is full: keep the last half, or as much of a long prompt as leaves room for half a context of new tokens.
   context_.insert(context_.end(), tokens.begin(), tokens.end());
   const size_t keep = std::max<size_t>(1, block / 2);
   context_.erase(context_.begin(), context_.end() - static_cast<std::ptrdiff_t>(keep));

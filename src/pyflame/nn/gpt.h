@@ -1,9 +1,10 @@
 // A GPT-2-like language model: token and position embeddings, blocks of LayerNorm, causal attention with one packed projection and
 // a GELU MLP, a final LayerNorm and a head. The head is not tied to the token embedding, and biases are used as in GPT-2.
 //
-// Generation keeps keys and values of the context in caches of fixed size, [1, heads, block, head size], and writes each new
-// position into them by slice assignment at a run-time position: the cost per token is flat and no token plans a new program.
-// Positions are learned, so a full context cannot slide: it is started anew from its last half (see Generator).
+// Generation keeps the keys and values of the context in caches of fixed size, [1, heads, block, head size]. It writes
+// each new position by slice assignment at a run-time position, so the cost per token is constant and no token needs a
+// new program. Positions are learned, so a full context cannot slide: it is computed anew from its last half (see
+// Generator).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -88,14 +89,15 @@ struct Gpt {
   ModuleList<GptBlock> blocks;
   LayerNorm ln_f;
   Linear head;
-  // Draws from the global generator: first the layers' own initial values in the order of their declaration, then, in the same
-  // order, N(0, 0.02) for every weight matrix, with residual projections scaled by 1 / sqrt(2 n_layer); biases are zero.
+  // Draws from the global generator: first the layers' own initial values in the order of their declaration; then, in
+  // the same order, N(0, 0.02) for every weight matrix, where residual projections are scaled by 1 / sqrt(2 n_layer).
+  // Biases are zero.
   explicit Gpt(const GptConfig& c);
 
   Tensor operator()(const Tensor& index) const;  // int64 [B, T] -> logits [B, T, vocabulary]
   Tensor loss(const Tensor& index, const Tensor& target) const;
   std::vector<KvCache> make_caches() const;
-  // index is int64 [1, T] at `position`; logits [1, vocabulary] of the last of them.
+  // index is int64 [1, T] at `position`; returns the logits [1, vocabulary] of the last position.
   Tensor with_cache(const Tensor& index, std::vector<KvCache>& caches, int64_t position) const;
 
   template <class V>
@@ -117,11 +119,11 @@ struct Sampling {
   void check() const;
 };
 
-// The token that `u` in [0, 1) picks from the logits. A pure function, so that a seed means the same text everywhere.
+// The token that `u` in [0, 1) selects from the logits. A pure function, so a seed gives the same text everywhere.
 int64_t sample_token(const std::vector<float>& logits, const Sampling& s, double u);
 
-// Feeds tokens and yields the logits of the next one. When the context is full, it is started anew from its last block_size / 2
-// tokens, which costs one pass over them every block_size / 2 tokens.
+// Takes tokens and returns the logits of the next one. When the context is full, it is computed anew from its last
+// block_size / 2 tokens; this costs one pass over them every block_size / 2 tokens.
 class Generator {
  public:
   explicit Generator(const Gpt& model);  // the model must be in evaluation mode (nn::train(model, false))
@@ -133,7 +135,7 @@ class Generator {
   std::vector<float> run(const std::vector<int64_t>& tokens, int64_t position);
   const Gpt& model_;
   std::vector<KvCache> caches_;
-  std::vector<int64_t> context_;  // what the caches hold
+  std::vector<int64_t> context_;  // the tokens in the caches
 };
 
 }  // namespace pyflame::nn

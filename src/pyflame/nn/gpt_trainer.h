@@ -1,5 +1,6 @@
-// Training a Gpt: everything that a run is, in one object that can be written to a checkpoint and continued from it bit by bit.
-// Options, data position and random state are part of the checkpoint; the interface to people (progress, files) is cli/'s.
+// Training of a Gpt: the whole state of a run in one object that can be written to a checkpoint and resumed with the
+// same bits. Options, data position and random state are part of the checkpoint. Progress display and output files
+// belong to cli/.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,7 @@ namespace pyflame::nn {
 
 struct GptTrainOptions {
   int64_t steps = 2500, batch_size = 16, gradient_accumulation_steps = 1;
-  double lr = 2e-3;  // peak; a cosine takes it down to lr * min_lr_ratio
+  double lr = 2e-3;  // peak; a cosine schedule decays it to lr * min_lr_ratio
   double min_lr_ratio = 0.1;
   int64_t warmup_steps = 100;  // at most a tenth of `steps`
   double weight_decay = 0.1;   // of matrices only
@@ -29,18 +30,19 @@ struct GptTrainOptions {
 
 class GptTrainer {
  public:
-  // A new run. Seeds the global random generator.
+  // Starts a new run. Seeds the global random generator.
   GptTrainer(const GptConfig& config, const GptTrainOptions& options, data::Tokenizer tokenizer,
              data::TokenDataset dataset);
-  // Continues one. Sets the global random generator. ValueError when the data is not the data of the checkpoint.
+  // Resumes a run. Sets the global random generator. ValueError if the data is not that of the checkpoint.
   GptTrainer(const Checkpoint& checkpoint, const GptTrainOptions& options, data::TokenDataset dataset);
 
-  // One update. The loss (0-d, the mean over the accumulated batches, before the update) is not read: reading it waits.
+  // One update. Returns the loss (0-d, the mean over the accumulated batches, before the update). It is not read,
+  // because reading waits.
   Tensor step();
   double lr() const { return lr_; }  // of the last update
   int64_t steps_done() const { return step_; }
   int64_t tokens_per_step() const;
-  // Mean loss over a fixed set of held-out batches, without dropout. Leaves the random state alone.
+  // Mean loss over a fixed set of held-out batches, without dropout. Does not change the random state.
   double evaluate();
 
   Checkpoint checkpoint();
@@ -62,7 +64,7 @@ class GptTrainer {
   double lr_ = 0;
 };
 
-// A model for generation from a checkpoint, in evaluation mode.
+// The model of a checkpoint, in evaluation mode, for generation.
 struct TrainedGpt {
   std::unique_ptr<Gpt> model;
   data::Tokenizer tokenizer;

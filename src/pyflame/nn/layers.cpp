@@ -104,7 +104,7 @@ Tensor MultiheadAttention::operator()(const Tensor& query, const Tensor& key, co
   PF_CHECK(query.size(2) == embed_dim, Value,
            "MultiheadAttention: the last size of query does not fit; got {}; expected {}", query.size(2), embed_dim);
   const int64_t e = embed_dim, d = e / num_heads;
-  // [B, T, E] -> [B, H, T, D], whichever of the first two dims is the batch.
+  // [B, T, E] -> [B, H, T, D]; either of the first two dims may be the batch.
   const auto heads = [&](const Tensor& x) {
     const Tensor y = view(x, {x.size(0), x.size(1), num_heads, d});
     return batch_first ? permute(y, {0, 2, 1, 3}) : permute(y, {1, 2, 0, 3});

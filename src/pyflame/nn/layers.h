@@ -103,7 +103,7 @@ struct LayerNorm {
 struct RMSNorm {
   Tensor weight;
   Dims shape;
-  std::optional<double> eps;  // absent: the dtype's epsilon
+  std::optional<double> eps;  // if absent, the dtype's epsilon
   explicit RMSNorm(const Dims& normalized_shape, std::optional<double> eps_ = {});
   Tensor operator()(const Tensor& x) const { return rms_norm(x, shape, weight, eps); }
   template <class V>
@@ -135,7 +135,7 @@ struct Dropout {
   double p;
   bool is_training = true;
   explicit Dropout(double p_ = 0.5);
-  // p = 0 makes no random call, so that it costs nothing and moves no random state.
+  // p = 0 makes no random call, so it costs nothing and does not change the random state.
   Tensor operator()(const Tensor& x) const { return is_training && p > 0 ? dropout(x, p, true) : x; }
   template <class V>
   void visit(V& v) {
@@ -223,7 +223,7 @@ struct MultiheadAttention {
   }
 };
 
-// Layers one after the other; children are named "0", "1", …
+// Layers that run one after the other; children are named "0", "1", …
 template <class... Layers>
 struct Sequential {
   std::tuple<Layers...> layers;
@@ -244,7 +244,7 @@ struct Sequential {
   }
 };
 
-// A list of equal layers; children are named "0", "1", … A deque, so that adding one moves none.
+// A list of equal layers; children are named "0", "1", … It is a deque, so that adding a layer moves no other.
 template <class Layer>
 struct ModuleList {
   std::deque<Layer> layers;

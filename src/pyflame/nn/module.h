@@ -1,10 +1,10 @@
-// What a layer is in C++: a plain struct of tensors with operator() and
+// A layer in C++ is a plain struct of tensors with operator() and
 //
 //   template <class V> void visit(V& v) { v.parameter("weight", weight); v.buffer("running_mean", m); v.child("fc", fc);
 //                                         v.training(training); }
 //
-// There is no base class; parameters(), state_dict(), load_state_dict() and train() are free functions over visit(). Names are
-// those of the Python classes, so a state dict moves between the two.
+// There is no base class; parameters(), state_dict(), load_state_dict() and train() are free functions over visit().
+// Names are those of the Python classes, so both can use the same state dict.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,7 +18,7 @@ struct TensorVisitor {
   Fn fn;
   std::string prefix;
 
-  // Absent tensors (a layer without bias) are skipped, as in Python's state dicts.
+  // Missing tensors (a layer without bias) are skipped, as in Python's state dicts.
   void parameter(const char* name, Tensor& t) {
     if (t) fn(prefix + name, t, true);
   }
@@ -92,8 +92,8 @@ int64_t count_parameters(M& module) {
 namespace detail {
 void load_tensors(const NamedTensors& own, const NamedTensors& given, bool strict);
 }
-// Copies values into the module's tensors. ValueError lists every missing, unexpected (when strict) and misshapen name, before
-// anything is changed.
+// Copies values into the module's tensors. ValueError that lists every missing, unexpected (when strict) and misshapen
+// name, before anything is changed.
 template <class M>
 void load_state_dict(M& module, const NamedTensors& state, bool strict = true) {
   NamedTensors own;

@@ -34,7 +34,7 @@ void check_positive(const char* op, const char* what, double v) {
   PF_CHECK(v >= 0, Value, "{}: {} must not be negative; got {}", op, what, v);
 }
 
-// What a state dict may hold: a name, and what to do with the tensor of that name.
+// A name that a state dict may hold, and what to do with its tensor.
 struct Slot {
   Dims shape;
   Tensor* target;
@@ -93,7 +93,7 @@ void SGD::add_group(const NamedTensors& params, const Options& options) {
 void SGD::step() {
   const events::Scope log(events::Kind::Range, "optimizer step");
   for (Group& g : groups_) {
-    // The first update of a momentum buffer is a copy, so entries are updated in two sets.
+    // The first update of a momentum buffer is a copy, so the entries are updated in two sets.
     for (const bool first : {false, true}) {
       Tensors params, grads, buffers;
       for (Entry& e : g.entries) {
@@ -146,7 +146,7 @@ void SGD::load_state_dict(const NamedTensors& state) {
   for (Group& g : groups_) {
     for (Entry& e : g.entries) slots["momentum_buffer." + e.name] = {e.param.shape(), &e.momentum, nullptr};
   }
-  // A buffer exists only once its parameter had a gradient, so a missing one is a state as well.
+  // A buffer exists only after its parameter had a gradient, so a missing buffer is a valid state.
   fill_slots("SGD", slots, state, false);
 }
 

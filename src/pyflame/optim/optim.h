@@ -1,5 +1,5 @@
-// Optimizers for C++ programs: groups of named parameters, one fused update a group and step. Their state is named after the
-// parameters ("exp_avg.blocks.0.ln.weight"), so that it survives a change in the order of a module's members.
+// Optimizers for C++ programs: groups of named parameters, and one fused update per group and step. The state is named
+// after the parameters ("exp_avg.blocks.0.ln.weight"), so it does not depend on the order of a module's members.
 #pragma once
 #include <map>
 #include <string>
@@ -20,11 +20,11 @@ class SGD {
   SGD(const NamedTensors& params, const Options& options);
   void add_group(const NamedTensors& params, const Options& options);
 
-  void step();       // parameters without a gradient are left alone; ends with a cut of the window
-  void zero_grad();  // drops the gradients
+  void step();       // skips parameters without a gradient; cuts the window at the end
+  void zero_grad();  // removes the gradients
   void set_lr(double lr);
   NamedTensors state_dict() const;
-  // ValueError lists every missing, unexpected and misshapen name before anything is changed.
+  // ValueError that lists every missing, unexpected and misshapen name, before anything is changed.
   void load_state_dict(const NamedTensors& state);
 
  private:
@@ -62,7 +62,7 @@ class Adam {
   struct Entry {
     std::string name;
     Tensor param, exp_avg, exp_avg_sq;
-    int64_t step = 0;  // counts this parameter's updates, as it may have had no gradient in some steps
+    int64_t step = 0;  // this parameter's number of updates, because it may have had no gradient in some steps
   };
   struct Group {
     Options options;
@@ -71,7 +71,7 @@ class Adam {
   std::vector<Group> groups_;
 };
 
-// Adam with decoupled weight decay; PyTorch's default of 0.01 where options are not given.
+// Adam with decoupled weight decay; the default is PyTorch's, 0.01.
 class AdamW : public Adam {
  public:
   explicit AdamW(const NamedTensors& params, Options options = default_options()) : Adam(params, decouple(options)) {}

@@ -1,5 +1,5 @@
-// Learning-rate schedules as pure functions of the step (0 at the first update): nothing to save, nothing to get out of step on
-// resume. The values are those of PyTorch's schedulers of the same name.
+// Learning-rate schedules as pure functions of the step (0 at the first update). They have no state to save or to
+// restore. The values are those of PyTorch's schedulers of the same names.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Device names. Only a device type of which a machine can have several has an index in its name.
+// Device names. Only device types of which a machine can have several carry an index in the name.
 #include "pyflame/tensor/device.h"
 
 #include <charconv>

@@ -1,4 +1,4 @@
-// Device identity. 'reference' and 'null' are devices as well: the oracle and the planner without execution.
+// Device identity. 'reference' (the oracle of the tests) and 'null' (plans, but computes nothing) are devices as well.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,10 +16,10 @@ struct Device {
   std::string str() const;  // "cpu", "rocm:0"
 };
 
-// Whether its memory is beyond the host's reach: tensors are copied before the host can read them.
+// Whether the host cannot read the device's memory directly: tensors are copied to the host first.
 constexpr bool has_own_memory(DeviceType t) { return t == DeviceType::rocm || t == DeviceType::cuda; }
 
-// Parses "cpu", "rocm", "rocm:1", "cuda:0", "reference", "null". ValueError for anything else. Does not check presence.
+// Parses "cpu", "rocm", "rocm:1", "cuda:0", "reference", "null"; anything else is a ValueError. Does not check whether the device exists.
 Device parse_device(std::string_view text);
 
 }  // namespace pyflame

@@ -1,5 +1,5 @@
-// Shape arithmetic. Everything that could overflow or that a user can get wrong is checked here, once, with the
-// caller's name.
+// Shape arithmetic. Everything that can overflow, and every user error in shapes, is checked here, with the caller's
+// name in the message.
 #include "pyflame/tensor/dims.h"
 
 namespace pyflame {
@@ -26,7 +26,7 @@ Dims contiguous_strides(const Dims& shape) {
 bool is_contiguous(const Dims& shape, const Dims& strides) {
   int64_t step = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
-    if (shape[i] == 0) return true;  // nothing to walk over
+    if (shape[i] == 0) return true;  // nothing to iterate over
     if (shape[i] != 1 && strides[i] != step) {
       for (int k = 0; k < i; ++k)
         if (shape[k] == 0) return true;
@@ -69,7 +69,7 @@ Dims broadcast_strides(const Dims& shape, const Dims& strides, const Dims& to) {
 }
 
 int normalize_dim(const char* op, int64_t dim, int rank) {
-  const int64_t span = std::max(rank, 1);  // a 0-d tensor takes 0 and -1
+  const int64_t span = std::max(rank, 1);  // a 0-d tensor accepts the dims 0 and -1
   PF_CHECK(dim >= -span && dim < span, Index,
            "{}: dim out of range; got {}; expected {} <= dim < {} for a tensor with {} dimensions", op, dim, -span,
            span, rank);

@@ -1,5 +1,5 @@
-// Names and promotion. The table is PyTorch's: float beats integer beats bool; within a kind the larger type wins, and
-// two types of a kind that cannot hold each other meet in the smallest one that holds both.
+// Names of dtypes and type promotion. The table is PyTorch's: float beats integer beats bool. Within a category the
+// larger type wins; if neither can hold the other, the result is the smallest type that holds both.
 #include "pyflame/tensor/dtype.h"
 
 #include <string>

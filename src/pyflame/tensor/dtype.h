@@ -8,7 +8,7 @@
 
 namespace pyflame {
 
-// name, C++ type, category: bool 0, integer 1, float 2. The order is the wire order: only append.
+// name, C++ type, category: bool 0, integer 1, float 2. The order is part of file and cache formats: only append.
 // clang-format off
 #define PF_DTYPES(X)          \
   X(float64, double, 2)       \
@@ -69,7 +69,7 @@ decltype(auto) dispatch(DType d, Fn&& fn) {
   __builtin_unreachable();
 }
 
-// A Python number: its kind takes part in promotion, its value never in a cache key.
+// A Python number: its kind takes part in promotion. Its value is never part of a cache key.
 struct Scalar {
   Category kind = Category::Float;
   double f = 0;
@@ -81,8 +81,8 @@ struct Scalar {
   Scalar(bool v) : kind(Category::Bool), f(v ? 1 : 0), i(v ? 1 : 0) {}
 };
 
-// Result dtype of a tensor with a Python number (the number wins only with a higher category; a float then gives
-// the default dtype, float32).
+// Result dtype of a tensor and a Python number. The number changes it only if its category is higher; a float then
+// gives the default dtype, float32.
 DType promote(DType tensor, const Scalar& number);
 
 }  // namespace pyflame

@@ -1,6 +1,6 @@
-// The tape's bookkeeping: what an op's node keeps, and how it is wired to its neighbours. A saved tensor never shares the
-// autograd state of the tensor it came from (unless that is a leaf that requires gradients, whose state cannot change under
-// it): an in-place op that gives the tensor a new history would otherwise close a reference cycle through the tape.
+// The tape's bookkeeping: what an op's node keeps, and how it is connected to others. A saved tensor does not share the
+// autograd state of the tensor that it came from. Otherwise, an in-place op that gives the tensor a new history would
+// close a reference cycle through the tape. (A leaf that requires gradients is an exception: its state cannot change.)
 #include "pyflame/tensor/grad_node.h"
 
 #include <atomic>
@@ -82,7 +82,8 @@ Tensor SavedTensor::unpack(GradNode& node) const {
 GradNode::GradNode(std::string op)
     : name(std::move(op)), loc(current_location()), sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
 
-// A chain of nodes would release itself recursively, one stack frame a node: the outermost destructor does it in a loop.
+// A chain of nodes would release itself recursively, with one stack frame per node. So the outermost destructor
+// releases them in a loop.
 GradNode::~GradNode() {
   thread_local std::vector<Ref<GradNode>>* t_dying = nullptr;
   std::vector<Ref<GradNode>> mine;
@@ -147,7 +148,8 @@ void attach_node(const Ref<GradNode>& node, TensorSpan inputs, TensorSpan output
     }
     n.saved_tensors.emplace_back(t, is_output, output_nr);
   }
-  // Now, not when the node was made: looking at the inputs may have given a view a new history, which must count as older.
+  // Assigned now, not when the node was made: reading the inputs may have given a view a new history, which must count
+  // as older.
   n.sequence = g_sequence.fetch_add(1, std::memory_order_relaxed);
   n.outputs.reserve(outputs.size());
   for (size_t k = 0; k < outputs.size(); ++k) {

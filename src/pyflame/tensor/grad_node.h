@@ -1,8 +1,8 @@
-// The tape: one GradNode per differentiable op call. It lies in tensor/ because op families attach their gradients next to their
-// forward functions (ops/), while the walk over the tape is autograd/backward.cpp.
+// The tape: one GradNode per differentiable op call. It is in tensor/ because op families (ops/) attach their gradients
+// next to their forward functions; autograd/backward.cpp walks the tape.
 //
-// Sequence numbers grow with creation and edges only point to older nodes, so walking by descending number is a topological order.
-// Leaves are pointed to directly (Edge::leaf), which leaves no reference cycle between a parameter and the tape.
+// Sequence numbers grow with creation, and edges only point to older nodes, so descending numbers are a topological
+// order. Leaves are referenced directly (Edge::leaf), so there is no reference cycle between a parameter and the tape.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -26,36 +26,36 @@ struct Edge {
   bool needed() const { return node || leaf; }
 };
 
-// A tensor kept for the backward pass, with the version it had. A node's own output is kept without its history (no cycle).
+// A tensor kept for the backward pass, with its version. A node's own output is kept without its history, to avoid a cycle.
 class SavedTensor {
  public:
   SavedTensor(const Tensor& t, bool is_output, uint32_t output_nr = 0);
-  // RuntimeError when it was written in place since, naming `node`'s op and line.
+  // RuntimeError if it was written in place since; the error names `node`'s op and line.
   Tensor unpack(GradNode& node) const;
   bool defined() const { return static_cast<bool>(tensor_); }
 
  private:
   friend class GradNode;
   Tensor tensor_;
-  Ref<GradNode> grad_fn_;  // of an input that is not a leaf; only needed when the gradient is differentiated again
+  Ref<GradNode> grad_fn_;  // of an input that is not a leaf; needed only if the gradient is differentiated again
   uint32_t version_ = 0;
   bool is_output_ = false;
   uint32_t output_nr_ = 0;
 };
 
 using Tensors = std::vector<Tensor>;
-using TensorHook = std::function<Tensor(const Tensor&)>;  // may return an undefined Tensor: unchanged
+using TensorHook = std::function<Tensor(const Tensor&)>;  // may return an undefined Tensor: the gradient is unchanged
 
 class GradNode : public RefCounted {
  public:
   explicit GradNode(std::string name);
   ~GradNode() override;
-  // grads: one per output, undefined where no gradient arrived. Returns one per input (edge), undefined for "none".
+  // grads: one per output, undefined if none arrived. Returns one gradient per input (edge), undefined for "none".
   virtual Tensors apply(const Tensors& grads) = 0;
   virtual void free_saved();  // frees what was saved; a later apply() is an error
 
   bool needs(size_t input) const { return input < edges.size() && edges[input].needed(); }
-  Tensor saved(size_t i);  // unpacks; RuntimeError after release
+  Tensor saved(size_t i);  // RuntimeError after free_saved()
   void check_not_released() const;
 
   std::string name;
@@ -70,13 +70,13 @@ class GradNode : public RefCounted {
   };
   std::vector<OutputMeta, Pooled<OutputMeta>> outputs;
   std::vector<std::pair<uint32_t, std::shared_ptr<std::vector<TensorHook>>>> hooks;  // (output, hooks)
-  std::vector<uint32_t> retained;                       // outputs whose grad is to be kept (retain_grad)
-  std::vector<std::shared_ptr<Tensor>> retained_grads;  // where they go: not the tensors, which own this node
+  std::vector<uint32_t> retained;                       // outputs whose gradient is kept (retain_grad)
+  std::vector<std::shared_ptr<Tensor>> retained_grads;  // where it is stored: not in the tensors, which own this node
   bool released = false;
-  bool run_always = false;  // has effects beyond its edges (checkpoint: parameters used inside)
+  bool run_always = false;  // has effects beyond its edges (checkpoint: parameters that are used inside)
 };
 
-// view_epoch of a view that was made while gradients were not recorded: it has no history and cannot get one.
+// view_epoch of a view that was made while gradients were off: it has no history and cannot get one.
 constexpr uint32_t kUntrackedView = 0xffffffffu;
 
 struct AutogradMeta {
@@ -88,14 +88,14 @@ struct AutogradMeta {
   Tensor grad;
   std::shared_ptr<Tensor> retained_grad;           // instead of grad, after retain_grad
   std::shared_ptr<std::vector<TensorHook>> hooks;  // of a leaf
-  // Views made while gradients were recorded: when `base` was written in place since, grad_fn is made anew.
+  // Views made while gradients were on: if `base` was written in place since, grad_fn is made anew.
   Tensor view_base;
   uint32_t view_epoch = 0;
   uint32_t epoch = 0;      // counts in-place rewrites of this tensor's history
-  bool inference = false;  // made under inference_mode: can never be part of a tape
+  bool inference = false;  // made under inference_mode: it can never be part of a tape
 };
 
-AutogradMeta& autograd_meta(const Tensor& t);  // makes it when absent
+AutogradMeta& autograd_meta(const Tensor& t);  // makes it if it is missing
 
 namespace grad_mode {
 bool enabled();
@@ -128,13 +128,13 @@ class FnNode final : public GradNode {
 using TensorList = std::initializer_list<std::reference_wrapper<const Tensor>>;
 using TensorSpan = std::span<const std::reference_wrapper<const Tensor>>;
 bool any_requires_grad(TensorList inputs);  // false when gradients are off
-// Wires `node` between inputs and outputs. `saved` may contain inputs and outputs.
+// Connects `node` with inputs and outputs. `saved` may contain inputs and outputs.
 void attach_node(const Ref<GradNode>& node, TensorSpan inputs, TensorSpan outputs, TensorSpan saved);
 
-// The one call that an op makes after emit():
+// The call that an op makes after emit():
 //   attach("mul", {out}, {a, b}, {a, b}, [](GradNode& n, const Tensors& g) -> Tensors {
 //     return {n.needs(0) ? sum_to(mul(g[0], n.saved(1)), …) : Tensor(), …}; });
-// f is only stored when some input requires a gradient; it must capture by value and never capture tensors (save them).
+// f is stored only if some input requires a gradient. It must capture by value, and never capture tensors: save those instead.
 template <class F>
 void attach(const char* name, TensorList outputs, TensorList inputs, TensorList saved, F f) {
   if (!any_requires_grad(inputs)) return;

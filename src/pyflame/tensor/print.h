@@ -1,4 +1,4 @@
-// Readable printing of numbers in host memory, NumPy style: aligned columns, and "..." in the middle of what is long.
+// Readable printing of numbers in host memory, in NumPy's style: aligned columns, and "..." in the middle of long dims.
 #pragma once
 #include <string>
 
@@ -9,8 +9,8 @@ namespace pyflame {
 
 struct PrintOptions {
   int precision = 4;         // digits after the point
-  int64_t threshold = 1000;  // more elements than this are summarised
-  int64_t edge_items = 3;    // what a summary shows at each end of a dim
+  int64_t threshold = 1000;  // larger tensors are summarised
+  int64_t edge_items = 3;    // how many elements a summary shows at each end of a dim
   int line_width = 80;
 };
 

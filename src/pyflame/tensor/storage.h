@@ -1,6 +1,6 @@
-// Storage: the bytes behind one or more tensors. It may not have bytes yet: an op that is still in a window has only
-// promised them. `version` counts in-place writes, for autograd. `exports` counts NumPy/DLPack views that somebody outside
-// holds: while it is not zero the storage is "escaped" and ops that touch it are complete before the call returns.
+// Storage: the bytes behind one or more tensors. It has no bytes yet if the op that computes it is still in a window.
+// `version` counts in-place writes, for autograd. `exports` counts the NumPy and DLPack views of it. While that is not
+// zero, the storage is "escaped", and each op on it runs before its call returns.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace pyflame {
 
 class Recorder;
 
-// Why the contents are not valid: an op that should have written them failed after its call had returned.
+// Why the contents are invalid: an op that should have written them failed after its call had returned.
 struct Poison {
   ErrorKind kind;
   std::string message;
@@ -27,7 +27,7 @@ class Storage : public RefCounted {
   Storage(Device where, size_t bytes) : device(where), nbytes(bytes) {}
   ~Storage() override { free_data(); }
 
-  // Takes over memory that `deleter` frees. Null data with nbytes > 0 means: promised by a pending op.
+  // Takes over memory that `deleter` frees. Null data with nbytes > 0: the bytes are allocated when the pending op runs.
   void set_data(void* p, std::function<void()> deleter_fn = nullptr) {
     free_data();
     data = p;
@@ -37,15 +37,15 @@ class Storage : public RefCounted {
 
   const Device device;
   const size_t nbytes;
-  const uint64_t id =
-      next_id();  // never used again: what is said of a storage after its device has come to it (runtime/in_flight.h)
+  // Never reused: a fault may name a storage after its address was given to another one (runtime/in_flight.h).
+  const uint64_t id = next_id();
   void* data = nullptr;
-  bool owned_by_allocator = false;  // data came from the device's allocator: it goes back there
-  bool foreign = false;             // data belongs to somebody else (from_numpy, DLPack): never donated
+  bool owned_by_allocator = false;  // data came from the device's allocator and returns to it
+  bool foreign = false;             // data belongs to other code (from_numpy, DLPack) and is never donated
   std::function<void()> deleter;
   std::atomic<uint32_t> version{0};
   std::atomic<int32_t> exports{0};
-  // The recorder that holds unexecuted ops on this storage; written under that recorder's lock (record/recorder.h).
+  // The recorder that has pending ops on this storage; written under that recorder's lock (record/recorder.h).
   std::atomic<Recorder*> writer{nullptr};
   std::atomic<Recorder*> reader{nullptr};
   std::shared_ptr<const Poison> poison;
@@ -53,7 +53,7 @@ class Storage : public RefCounted {
   void free_data();  // runtime/allocator.cpp
 
  private:
-  // A thread takes many at once.
+  // A thread reserves many ids at once.
   static uint64_t next_id() {
     constexpr uint64_t kMany = 4096;
     static std::atomic<uint64_t> taken{1};

@@ -1,6 +1,6 @@
-// The handle's own behaviour: sizes, and the autograd state that hangs on it. A view made while gradients were recorded
-// remembers its base; when the base's history was rewritten in place, the view's own history is made anew at the next question
-// about it, not at the write.
+// The Tensor handle: sizes, and the autograd state. A view that was made while gradients were on remembers its base. If
+// the base was written in place since, the view's history is made anew when somebody next asks for it, not at the
+// write.
 #include "pyflame/tensor/tensor.h"
 
 #include "pyflame/tensor/alias.h"
@@ -30,7 +30,7 @@ int64_t Tensor::size(int64_t d) const {
 
 namespace {
 
-// The autograd state, up to date; null when there is none.
+// The current autograd state; null if there is none.
 AutogradMeta* current_meta(const Tensor& t) {
   AutogradMeta* m = t.impl()->autograd.get();
   if (m && m->view_base && m->view_epoch != kUntrackedView) {

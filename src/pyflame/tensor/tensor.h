@@ -1,4 +1,4 @@
-// Tensor: a handle to (storage, shape, strides, offset, dtype) plus what autograd hangs on it. Copying a Tensor copies the
+// Tensor: a handle to (storage, shape, strides, offset, dtype) and the autograd state. Copying a Tensor copies the
 // handle. A view is another handle on the same storage; making one records nothing.
 #pragma once
 #include <functional>
@@ -27,8 +27,8 @@ class TensorImpl : public RefCounted {
   int64_t offset;       // in elements
   DType dtype;
   bool contiguous;
-  bool free_layout = false;                // its order in memory is the engine's choice until somebody looks (alias.h)
-  std::unique_ptr<AutogradMeta> autograd;  // null until gradients concern it
+  bool free_layout = false;                // the engine may still change the order in memory (alias.h)
+  std::unique_ptr<AutogradMeta> autograd;  // null until gradients are needed
 };
 
 class Tensor {
@@ -64,13 +64,13 @@ class Tensor {
   Tensor grad() const;  // undefined Tensor when there is none
   void set_grad(const Tensor& g) const;
   Ref<GradNode> grad_fn() const;
-  Tensor detach() const;  // shares storage and version, no history; settles the layout
+  Tensor detach() const;  // shares storage and version, has no history; makes a free layout row-major
 
   // Synchronisation points (runtime/sync.cpp): complete all pending work on this tensor, raise if it is poisoned.
   // Address of the first element, on the tensor's device; a sync point.
   const void* data() const;
-  Tensor on_host() const;      // itself where the host can read it, otherwise a copy on the CPU
-  void* mutable_data() const;  // also bumps the version
+  Tensor on_host() const;      // itself if the host can read it, otherwise a copy on the CPU
+  void* mutable_data() const;  // also increments the version
   template <class T>
   T item() const;  // ValueError when numel() != 1; converts the dtype
   double item_f64() const;
