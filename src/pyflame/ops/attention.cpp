@@ -1,10 +1,10 @@
-// Attention is one op where a fused kernel can do it, and softmax(q kᵀ) v in public ops where it cannot: dropout, a mask that
-// wants a gradient, values of another width than the keys. Its gradient is one kernel too, or, when it is to be differentiated
-// again, the same composition written backwards.
+// Attention is one op if a fused kernel can compute it. Otherwise it is composed of public ops, softmax(q kᵀ) v: with
+// dropout, with a mask that requires a gradient, or if values and keys have different widths. The gradient is one
+// kernel too, or, if it will be differentiated again, the gradient of the composition.
 //
-// is_causal means PyTorch's mask tril(ones(T, S)): query t sees keys s <= t. With kv_length (decoding against a cache) the
-// queries are the last T of kv_length positions: query t sees keys s <= t + kv_length - T. The op knows the second form; they
-// agree for T == S, and otherwise the first becomes a mask.
+// is_causal means PyTorch's mask tril(ones(T, S)): query t sees keys s <= t. With kv_length (decoding against a cache),
+// the queries are the last T of kv_length positions: query t sees keys s <= t + kv_length - T. The op knows only the
+// second form. Both agree for T == S; otherwise the first one becomes a mask.
 #include <cmath>
 #include <limits>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kName = "scaled_dot_product_attention";
 
-// What an attention call is besides its tensors.
+// The arguments of an attention call besides its tensors.
 struct Setup {
   double scale;
   int64_t kv_length;
@@ -30,14 +30,14 @@ Dims leading(const Tensor& x, int keep) {
   return Dims(std::span<const int64_t>(x.shape().begin(), x.shape().end() - keep));
 }
 
-// k or v [B, Hk, S, D] with each head repeated for its group of queries' heads: [B, H, S, D].
+// k or v [B, Hk, S, D], with each head repeated for the heads of the queries that use it: [B, H, S, D].
 Tensor repeat_heads(const Tensor& x, int64_t heads) {
   const int64_t groups = x.size(1);
   if (groups == heads) return x;
   const Dims s = x.shape();
   return reshape(expand(unsqueeze(x, 2), {s[0], groups, heads / groups, s[2], s[3]}), {s[0], heads, s[2], s[3]});
 }
-// Its transpose: [B, H, S, D] -> [B, Hk, S, D].
+// The adjoint of repeat_heads, a sum: [B, H, S, D] -> [B, Hk, S, D].
 Tensor sum_heads(const Tensor& x, int64_t groups) {
   if (x.size(1) == groups) return x;
   const Dims s = x.shape();
@@ -85,7 +85,8 @@ Tensors grad_composed(const Tensor& grad, const Tensor& q0, const Tensor& k0, co
           cast(sum_heads(dv, v0.size(1)), v0.dtype())};
 }
 
-// As x, whose heads may lie within each position, [B, T, H, D], as a layer's product leaves them: what follows wants to read them so.
+// A result with x's shape, and with its layout if that is [B, T, H, D], the layout of a linear layer's output. The
+// following op can then read it without a copy.
 OutSpec lying_as(const Tensor& x) {
   const Dims &s = x.shape(), &t = x.strides();
   if (s.numel() > 0 && t[3] == 1 && t[1] >= s[3] && t[2] >= s[1] * t[1])
@@ -93,8 +94,9 @@ OutSpec lying_as(const Tensor& x) {
   return {s, x.dtype()};
 }
 
-// Room for the gradients of q, k and v that were split off one layer's rows, as they lie there: together they are the gradient of what was
-// split, without a copy. Empty where they were not.
+// If q, k and v are the three parts of one layer's output, allocates their gradients as three parts of one tensor in
+// the same layout. That tensor is then the gradient of the layer's output, without a copy. Empty if q, k and v are not
+// such parts.
 Tensors lying_together(const Tensor& q, const Tensor& k, const Tensor& v) {
   if (q.storage() != k.storage() || q.storage() != v.storage() || q.shape() != k.shape() ||
       q.strides() != k.strides() || q.shape() != v.shape() || q.strides() != v.strides() || q.dtype() != k.dtype() ||
@@ -117,7 +119,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
   ins.emplace_back(Scalar(s.kv_length), DType::int64);
   const OutSpec outs[] = {lying_as(q), {leading(q, 1), DType::float32}};
   const Tensors r = emit_many(OpId::attention, ins, outs, a);
-  // Without a mask the query stands in its place among the saved tensors.
+  // Without a mask, the query takes its place among the saved tensors.
   attach("scaled_dot_product_attention", {r[0]}, {q, k, v}, {q, k, v, r[0], r[1], s.has_mask ? mask : q},
          [a, s](GradNode& n, const Tensors& g) -> Tensors {
            const Tensor q0 = n.saved(0), k0 = n.saved(1), v0 = n.saved(2);
@@ -171,7 +173,7 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, const Ten
            dtype_name(q.dtype()));
 }
 
-// Any number of leading dims as [B, H, L, D].
+// Reshapes any number of leading dims to [B, H, L, D].
 Tensor as_4d(const Tensor& x, const Dims& batch) {
   const int64_t heads = x.dim() > 2 ? x.size(-3) : 1;
   const Dims own = x.dim() > 3 ? leading(x, 3) : Dims();
@@ -217,7 +219,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   }
 
   Setup s{scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1)))), seen, is_causal, static_cast<bool>(mask)};
-  if (s.causal && t != keys && !kv_length) {  // top-left: see above
+  if (s.causal && t != keys && !kv_length) {  // aligned to the top left: see above
     const Tensor visible = le(positions(keys, q.device()), unsqueeze(positions(t, q.device()), 1));
     mask = expand(visible, {batch.numel(), heads, t, keys});
     s.causal = false;
@@ -234,7 +236,7 @@ namespace {
 
 constexpr const char* kPackedName = "varlen_attn";
 
-// Looks only at values that are at hand; the kernels check again.
+// Checks the offsets only if their values are already computed; the kernels check them again.
 void check_offsets(const Tensor& offsets, int64_t rows, int64_t longest, const char* what) {
   const Storage& s = *offsets.storage();
   const bool on_host = s.device.type == DeviceType::cpu || s.device.type == DeviceType::reference;
@@ -264,7 +266,7 @@ void check_packed(const Tensor& q, const Tensor& k, const Tensor& v, const Tenso
            q.size(0), k.size(0));
 }
 
-// Which keys each query sees, [Tq, Tk]: those of its sequence, and of those the first ones when causal.
+// A mask of the keys that each query sees, [Tq, Tk]: those of its own sequence; if causal, only the first ones of them.
 Tensor visible(const Tensor& cu_q, const Tensor& cu_k, int64_t queries, int64_t keys, bool causal) {
   struct Rows {
     Tensor sequence, to_end;
@@ -280,7 +282,7 @@ Tensor visible(const Tensor& cu_q, const Tensor& cu_k, int64_t queries, int64_t 
   return causal ? logical_and(same, le(unsqueeze(k.to_end, 0), unsqueeze(q.to_end, 1))) : same;
 }
 
-// Heads first, as the composition has them: [T, H, D] as [1, H, T, D], and back.
+// Moves the heads to the front for the composition, [T, H, D] to [1, H, T, D], and back.
 Tensor heads_first(const Tensor& x) { return unsqueeze(transpose(x, 0, 1), 0); }
 Tensor rows_first(const Tensor& x) { return transpose(squeeze(x, 0), 0, 1); }
 

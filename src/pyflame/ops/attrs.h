@@ -1,6 +1,6 @@
-// Attributes of ops: plain aggregates of int64_t and nothing else. They are copied word by word into the cache key, so equality,
-// hash and printing are derived; PF_FIELDS only gives the names for printing. A number that changes from call to call does not
-// belong here: it is a param operand.
+// Attributes of ops: plain aggregates of int64_t only. They are copied word by word into the cache key, so equality,
+// hash and printing are derived from that; PF_FIELDS only gives the names for printing. A number that may differ from
+// call to call must be a param operand instead.
 #pragma once
 #include <cstdint>
 
@@ -24,12 +24,12 @@ struct DimAttrs {
   int64_t dim;
   PF_FIELDS("dim")
 };
-// An attribute and no global switch, so that what is planned, cached and measured tells the precisions apart.
+// An attribute and not a global switch, so that programs and measurements of different precisions are kept apart.
 struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision
   PF_FIELDS("precision")
 };
-// any_order, likewise: a library on a GPU may add in an order that varies between runs (use_deterministic_algorithms).
+// any_order is an attribute for the same reason: a GPU library may add in an order that varies between runs (use_deterministic_algorithms).
 struct ConvAttrs {
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, any_order = 0;
   PF_FIELDS("stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,groups,any_order")
@@ -39,7 +39,7 @@ struct PoolAttrs {
   PF_FIELDS("kernel_h,kernel_w,stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,count_include_pad")
 };
 struct NormAttrs {
-  int64_t has_weight, has_bias;  // an absent input is passed as the input x and ignored
+  int64_t has_weight, has_bias;  // a missing input is passed as the input x and ignored
   PF_FIELDS("has_weight,has_bias")
 };
 struct AttentionAttrs {

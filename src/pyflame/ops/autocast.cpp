@@ -1,4 +1,4 @@
-// See autocast.h.
+// The state of mixed precision per thread, and the casts of an op's inputs.
 #include "pyflame/ops/autocast.h"
 
 #include <array>

@@ -1,6 +1,6 @@
-// Mixed precision: while it is on for a device type, products, convolutions and attention take float32 inputs in a half type, and what
-// loses too much there (softmax, norms, losses, sums, exponentials) takes half types in float32. Per thread. An op that casts its inputs
-// calls itself once more with Off, so that what it is composed of runs in the dtypes that it was given.
+// Mixed precision. While it is on for a device type, products, convolutions and attention cast float32 inputs to a 16-bit type, and
+// ops that would lose too much precision (softmax, norms, losses, sums, exponentials) cast 16-bit inputs to float32. The state is
+// per thread. An op that has cast its inputs calls itself with Off, so that the ops inside it keep the dtypes that they are given.
 #pragma once
 #include "pyflame/ops/ops.h"
 
@@ -15,9 +15,9 @@ State state(DeviceType type);
 void set_state(DeviceType type, State s);
 
 bool active(const Tensor& x);
-Tensor lower(const Tensor& x);  // float32 -> the half type; everything else, and no tensor, as it is
-Tensor raise(const Tensor& x);  // half types -> float32
-// For ops that are better off in float32.
+Tensor lower(const Tensor& x);  // float32 -> the 16-bit type; other tensors, and undefined ones, are returned unchanged
+Tensor raise(const Tensor& x);  // 16-bit types -> float32
+// For ops that need float32.
 inline Tensor wide(const Tensor& x) { return active(x) ? raise(x) : x; }
 
 class Off {

@@ -1,6 +1,6 @@
-// conv2d, its gradient by the input and its gradient by the weight are three faces of one trilinear form, so each one's gradients
-// are the other two: derivatives of any order exist without further ops. Pooling pairs up the same way (avg_pool2d with
-// avg_pool2d_grad, max_pool2d's selection with scatter_add and gather).
+// conv2d, its gradient of the input and its gradient of the weight are three forms of one trilinear function, so the
+// gradients of each are the other two, and derivatives of any order need no further ops. Pooling has such pairs as
+// well: avg_pool2d with avg_pool2d_grad, and the selection of max_pool2d with scatter_add and gather.
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
@@ -25,7 +25,7 @@ void check_geometry(const char* op, Pair stride, Pair padding, Pair dilation) {
 Tensor conv_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, const ConvAttrs& a);
 Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Tensor& weight, const ConvAttrs& a);
 
-// A face may be recorded under another mode than the one that it is a gradient of.
+// A gradient uses the any_order mode of the time when it is recorded, which may differ from that of the forward call.
 ConvAttrs as_asked(ConvAttrs a, const Tensor& x) {
   a.any_order = any_order(x.device());
   return a;
@@ -52,7 +52,7 @@ Tensor conv_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, cons
   return out;
 }
 
-// It lies as the weight does, which is how an optimizer wants it.
+// The gradient has the weight's layout, which is what an optimizer needs.
 Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Tensor& weight, const ConvAttrs& a) {
   const OutSpec as_weight{
       weight.shape(), g.dtype(),
@@ -66,7 +66,7 @@ Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Tensor& weight, 
   return out;
 }
 
-// Checks a pooling call and returns the output's [OH, OW].
+// Checks a pooling call and returns the output's size [OH, OW].
 Pair pool_size(const char* op, const Tensor& x, Pair kernel, Pair stride, Pair padding, Pair dilation) {
   PF_CHECK(x.dim() == 4 || x.dim() == 3, Value, "{}: wrong rank; got {}; expected (N, C, H, W) or (C, H, W)", op,
            x.shape().str());
@@ -106,7 +106,8 @@ Tensor avg_pool_grad(const Tensor& g, const Dims& shape, const PoolAttrs& a) {
   return out;
 }
 
-// The means of n windows along a dim, which may differ in length: shorter ones are filled up with an element that is then left out.
+// Means over n windows along a dim. Windows may differ in length by one: shorter ones are extended by an element that
+// is then ignored.
 Tensor adaptive_means(const Tensor& x, int dim, int64_t n) {
   const int64_t size = x.size(dim), longest = std::min(size, (size + n - 1) / n + 1);
   std::vector<int64_t> index;
@@ -200,7 +201,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   PF_CHECK(x.size(-3) == weight.size(0), Value,
            "{}: input channels do not fit the weight; got input {} and weight {}; expected {} channels", kOp,
            x.shape().str(), weight.shape().str(), weight.size(0));
-  // Beyond that, conv2d of the result would have more windows than the input has elements.
+  // With more padding, conv2d of the result would have more windows than the input has elements.
   PF_CHECK(output_padding.h >= 0 && output_padding.h < stride.h && output_padding.w >= 0 && output_padding.w < stride.w,
            Value,
            "{}: wrong output_padding; got ({}, {}) with stride ({}, {}); expected 0 or more and less than stride", kOp,
@@ -239,7 +240,7 @@ std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, 
   Tensors r = emit_many(OpId::max_pool2d, ins, outs, a);
   const Dims from = in.shape();
   attach("max_pool2d", {r[0]}, {in}, {r[1]}, [from, a](GradNode& n, const Tensors& g) -> Tensors {
-    // Who knows the windows need not scatter into whatever it may be.
+    // Without create_graph, a kernel that knows the windows is faster than a scatter.
     if (!grad_mode::enabled()) return {emit(OpId::max_pool2d_grad, {g[0], n.saved(0)}, from, g[0].dtype(), a)};
     const int64_t planes = from[0] * from[1];
     const Dims flat{planes, g[0].size(2) * g[0].size(3)};

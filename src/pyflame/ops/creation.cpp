@@ -1,4 +1,5 @@
-// Tensors out of nothing or out of host memory. Everything with a value is recorded; empty() and from_host() own bytes at once.
+// Makes tensors from values or from host memory. Ops with values are recorded; empty() and from_host() allocate at
+// once.
 #include <cmath>
 
 #include "pyflame/ops/emit.h"
@@ -95,7 +96,7 @@ Tensor linspace(double start, double end, int64_t steps, DTypeOpt dtype, DeviceO
   PF_CHECK(steps >= 0, Value, "linspace: negative number of steps; got {}; expected >= 0", steps);
   const DType d = dtype.value_or(DType::float32);
   if (steps <= 1) return full({steps}, start, d, device);
-  // In float64 and from both ends, so that both are exact and the middle is symmetric.
+  // Computed in float64 and from both ends, so that both ends are exact and the values are symmetric.
   const double step = (end - start) / static_cast<double>(steps - 1);
   const Tensor i = arange(0, steps, 1, DType::float64, device);
   const Tensor from_start = add(mul(i, step), start);
@@ -119,7 +120,7 @@ Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt dev
 
 Tensor ops::copied_to(const Tensor& dense, Device device) {
   if (!has_own_memory(dense.device().type)) return from_host(dense.data(), dense.shape(), dense.dtype(), device);
-  dense.data();  // pending work is asked of the device before the copy is
+  dense.data();  // starts pending work before the copy is queued
   if (has_own_memory(device.type)) {
     const Tensor out = empty(dense.shape(), dense.dtype(), device);
     if (copy_between(*out.storage(), *dense.storage(), static_cast<size_t>(dense.offset() * dense.itemsize()),
@@ -147,7 +148,7 @@ Tensor one_hot(const Tensor& index, int64_t num_classes) {
   Dims shape = index.shape();
   shape.push_back(classes);
   const Tensor at = unsqueeze(index, -1);
-  // An index out of range is then an error at the read, as for every indexing op.
+  // An index out of range then raises when it is read, as for every indexing op.
   return scatter_add(zeros(shape, DType::int64, index.device()), -1, at, ones_like(at));
 }
 

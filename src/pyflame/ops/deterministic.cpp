@@ -1,5 +1,5 @@
-// The mode is read when an op is recorded and stays among its attributes: so what is planned, cached, measured and explained tells the modes
-// apart, and an op does what was asked for when it was called, whenever it runs.
+// The mode of deterministic algorithms. It is read when an op is recorded and becomes one of the op's attributes. So
+// programs and measurements of both modes are kept apart, and an op follows the mode of its call, whenever it runs.
 #include <atomic>
 
 #include "pyflame/ops/family.h"

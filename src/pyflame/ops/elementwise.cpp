@@ -1,5 +1,6 @@
-// Elementwise ops. Operands are recorded with their own shapes; the backend broadcasts. What a bool or integer operand means is
-// decided here, so that backends see only combinations that make sense: logical ops on bool, float functions on floats.
+// Elementwise ops. Operands are recorded with their own shapes, and the backend broadcasts them. The meaning of bool
+// and integer operands is decided here, so that backends see only valid combinations: logical ops on bool, float
+// functions on floats.
 #include <cmath>
 #include <numbers>
 
@@ -37,10 +38,10 @@ Tensor as_float(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, DTyp
 
 namespace {
 
-// The operands of a binary op, in one dtype; of those that are so already, the caller's.
+// The operands of a binary op, converted to one dtype. Operands that already have it are not copied.
 struct Operands {
   Tensor own_a, own_b;
-  const Tensor &a, &b;  // undefined where the operand is a number
+  const Tensor &a, &b;  // undefined if the operand is a number
   Scalar a_number{0}, b_number{0};
   DType dtype;
   Dims shape;
@@ -70,7 +71,7 @@ Operands operands(const char* op, const Value& a, const Value& b) {
   return Operands(op, a, b, ops::result_type(a, b));
 }
 
-// In a closure: a saved operand, or the number that it was.
+// For gradients: the saved operand, or the number that it was.
 Value operand(GradNode& n, size_t i, const Scalar& number) {
   return n.saved_tensors[i].defined() ? Value(n.saved(i)) : Value(number);
 }
@@ -109,7 +110,7 @@ void check_not_bool(const char* op, const Tensor& x) {
 
 // ---- unary
 
-// `in`: as it is, or in float32 where mixed precision is on (ops/autocast.h).
+// `in`: the identity, or autocast::wide for ops that compute in float32 under mixed precision (ops/autocast.h).
 #define PF_FLOAT_UNARY(name, in, save, params, expression)                                                           \
   Tensor name(const Tensor& input) {                                                                                 \
     check_defined(#name, input);                                                                                     \
@@ -147,7 +148,7 @@ Tensor sign(const Tensor& x) {
   return unary_op<Save::None>("sign", OpId::sign, x, zeros_of);
 }
 
-// Integers are whole already.
+// Integers need no rounding.
 #define PF_ROUNDING(name)                                        \
   Tensor name(const Tensor& x) {                                 \
     check_not_bool(#name, x);                                    \
@@ -189,7 +190,8 @@ Tensor square(const Tensor& x) {
 
 namespace {
 
-// Fused ops whose gradient has a fused op too. When the gradient itself is recorded (create_graph), the composition is used.
+// Fused ops whose gradient is a fused op as well. If the gradient itself is recorded (create_graph), the composition is
+// used.
 template <class F>
 Tensor activation(const char* name, OpId op, OpId grad_op, const Tensor& input, F composed) {
   check_defined(name, input);
@@ -294,7 +296,7 @@ Tensor contiguous(const Tensor& x, MemoryFormat format) {
   PF_CHECK(x.dim() == 4, Value, "contiguous: channels_last needs images; got {}; expected (N, C, H, W)",
            x.shape().str());
   if (x.impl()->free_layout) {
-    x.impl()->free_layout = false;  // as asked for: it lies so already
+    x.impl()->free_layout = false;  // the engine has chosen the layout that is wanted
     return x;
   }
   if (is_contiguous(x, format)) return x;
@@ -407,7 +409,7 @@ Tensor remainder(const Value& av, const Value& bv) {
 
 namespace {
 
-// Exponents that are cheaper as something else; an undefined tensor for all others.
+// Exponents for which a cheaper op exists; an undefined tensor for all others.
 Tensor pow_by_number(const Tensor& x, const Scalar& e) {
   if (e.f == 2) return square(x);
   if (e.f == 3) return mul(square(x), x);
@@ -465,7 +467,7 @@ Tensor pow(const Value& x, const Value& y) {
 
 namespace {
 
-// Ties share the gradient; a NaN passes it to both, as in PyTorch.
+// Equal values share the gradient; a NaN passes it to both operands, as in PyTorch.
 template <class Loses>
 Tensor extremum(const char* name, OpId op, OpId bool_op, const Value& av, const Value& bv, Loses loses) {
   const Operands o = operands(name, av, bv);
@@ -505,7 +507,7 @@ bool fits(const Scalar& s, DType d) {
   return s.i >= low && s.i <= high;
 }
 
-// A number that the tensor's integer type cannot hold is compared as int64 instead of wrapping around.
+// A number that the tensor's integer type cannot hold is compared as int64 instead of being wrapped around.
 Tensor compare(const char* name, OpId op, const Value& a, const Value& b) {
   if (a.is_tensor) check_defined(name, a.tensor);
   if (b.is_tensor) check_defined(name, b.tensor);

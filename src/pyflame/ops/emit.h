@@ -1,5 +1,5 @@
-// How op functions hand work to the recorder. An op function checks and infers first, then emits; nothing after emit() may fail
-// because of the user's input. Implemented in record/recorder.cpp.
+// How op functions record ops. An op function first checks and infers, then calls emit(); after emit(), nothing may
+// fail because of the user's input. Implemented in record/recorder.cpp.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -12,7 +12,7 @@
 
 namespace pyflame {
 
-// An input of an op: a tensor, or a number that travels in the parameter block, used in `dtype`.
+// An input of an op: a tensor, or a number that is passed as a param and used in `dtype`.
 struct Arg {
   const Tensor* tensor = nullptr;
   Param param;
@@ -24,7 +24,7 @@ struct Arg {
 struct OutSpec {
   Dims shape;
   DType dtype;
-  std::optional<Dims> strides = {};  // dense; none: as the op and its inputs have it
+  std::optional<Dims> strides = {};  // without gaps; none: chosen by the op and its inputs
 };
 
 namespace detail {
@@ -59,7 +59,7 @@ template <class A>
 std::vector<Tensor> emit_many(OpId op, std::span<const Arg> ins, std::span<const OutSpec> outs, const A& attrs) {
   return detail::emit_many(op, detail::words(attrs), ins, outs, nullptr);
 }
-// Writes existing tensors (and counts a version of each). Inputs that overlap an output must have exactly its geometry.
+// Writes existing tensors and increments their versions. An input that overlaps an output must have exactly its geometry.
 template <class A>
 void emit_into(OpId op, std::span<const Arg> ins, std::span<TensorImpl* const> outs, const A& attrs) {
   detail::emit_into(op, detail::words(attrs), ins, outs);
@@ -72,14 +72,14 @@ void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, 
   emit_into(op, ins, impls, attrs);
 }
 
-// NHWC in memory, where that differs from NCHW: four dims, several channels and several pixels.
+// Whether the strides are those of NHWC and differ from NCHW: four dims, several channels and several pixels.
 bool lies_channels_last(const Tensor& x);
 Dims channels_last_strides(const Dims& shape);
 
-// Value error naming op and both devices. Undefined tensors are skipped. (emit() checks too; this is for checks before it.)
+// ValueError that names the op and both devices. Undefined tensors are skipped. (emit() checks as well; this is for earlier checks.)
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
 
 Device current_device();            // runtime/device.cpp; thread-local default set by set_device
-void set_current_device(Device d);  // DeviceError with the reason when it is not there
+void set_current_device(Device d);  // DeviceError with the reason if the device is not available
 
 }  // namespace pyflame

@@ -1,5 +1,5 @@
-// What several op families share behind their public functions: the checks that are worded alike everywhere, and the halves of
-// the indexing ops that exist only as each other's gradients.
+// What several op families share: checks with common messages, and those indexing ops that exist only as gradients of
+// others.
 #pragma once
 #include <optional>
 #include <span>
@@ -20,27 +20,29 @@ inline void check_float(const char* op, const Tensor& x) {
            dtype_name(x.dtype()));
 }
 
-// Half types are widened inside gradients and losses, so that only the result is rounded.
+// Gradients and losses of 16-bit types are computed in a wider type, so that only the result is rounded.
 inline DType accumulation_dtype(DType d) { return is_half(d) ? DType::float32 : d; }
 inline Tensor widen(const Tensor& x) { return cast(x, accumulation_dtype(x.dtype())); }
 
-// The zero that does not promote a tensor of this dtype.
+// A zero that does not change the dtype of a result with a tensor of this dtype.
 inline Scalar zero_of(DType d) {
   if (is_float(d)) return Scalar(0.0);
   return dtype_category(d) == Category::Integer ? Scalar(0) : Scalar(false);
 }
 
-// The attribute any_order of an op on this device: 1 on a GPU while deterministic algorithms are off. (deterministic.cpp)
+// The attribute any_order of an op on this device: 1 on a GPU while deterministic algorithms are off.
+// (deterministic.cpp)
 int64_t any_order(Device device);
 
-// int64 index tensor; int32 is cast, everything else is a TypeError.
+// The index as int64. int32 is cast; other dtypes are a TypeError.
 Tensor as_index(const char* op, const Tensor& index);
-// IndexError at the caller's line when a value lies outside [0, size) and is not `ignore`; looks only at values that are at hand (a
-// host tensor without pending writes) and not too many. The kernels check again.
+// IndexError at the caller's line if a value is outside [0, size) and is not `ignore`. It checks only values that are
+// already computed (a host tensor without pending writes), and not too many. The kernels check all values.
 void check_index_values(const char* op, const Tensor& index, int64_t size, std::optional<int64_t> ignore = {});
-// Zeros of `shape` plus src at index along dim; the dual of gather. index and src have the same shape. Differentiable.
+// Zeros of `shape` plus src at index along dim; the adjoint of gather. index and src have the same shape.
+// Differentiable.
 Tensor scatter_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim);
-// Zeros of `shape` plus the slices of src; the dual of index_select. Differentiable.
+// Zeros of `shape` plus the slices of src; the adjoint of index_select. Differentiable.
 Tensor index_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape, int dim);
 
 }  // namespace pyflame

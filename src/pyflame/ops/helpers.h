@@ -1,5 +1,5 @@
-// What the op families share: handles on existing bytes, dtype rules for mixed operands, and what a gradient needs to know about
-// the input it belongs to (taken from the edge, so that closures stay small).
+// What the op families share: handles on existing bytes, dtype rules for mixed operands, and facts about the input that
+// a gradient belongs to (read from the edge, so that closures stay small).
 #pragma once
 #include <optional>
 
@@ -13,7 +13,7 @@ inline void check_defined(const char* op, const Tensor& t) {
   PF_CHECK(static_cast<bool>(t), Type, "{}: an undefined tensor; got none; expected a tensor", op);
 }
 
-// A number that an integer dtype cannot hold is refused, not wrapped. (ops/creation.cpp)
+// ValueError if an integer dtype cannot hold the number. (ops/creation.cpp)
 void check_fits(const char* op, const Scalar& value, DType dtype);
 
 // Shape and dtype of the input that an edge leads to. Only for inputs that need a gradient.
@@ -25,27 +25,27 @@ inline DType edge_dtype(const GradNode& n, size_t i) {
   const Edge& e = n.edges[i];
   return e.leaf ? e.leaf.dtype() : e.node->outputs[e.index].dtype;
 }
-// The gradient of a broadcast operand.
+// The gradient of a broadcast operand: summed to the operand's shape.
 inline Tensor to_edge(const GradNode& n, size_t i, const Tensor& g) { return sum_to(g, edge_shape(n, i)); }
 
-// Dtype of an op on two tensors: a 0-d tensor only counts when its category is higher, as in PyTorch.
+// Result dtype of an op on two tensors. A 0-d tensor counts only if its category is higher, as in PyTorch.
 DType result_type(const Tensor& a, const Tensor& b);
-// The same where either may be a number.
+// The same if either may be a number.
 DType result_type(const Value& a, const Value& b);
-// x for float tensors, otherwise x cast to float32.
+// x if it is a float tensor, otherwise x cast to float32.
 Tensor as_float(const Tensor& x);
 
-// A contiguous tensor's values on another device, without history.
+// The values of a contiguous tensor on another device, without history.
 Tensor copied_to(const Tensor& dense, Device device);
-// A view: an alias that autograd knows of. The caller attaches the gradient.
+// A view that autograd knows of. The caller attaches the gradient.
 Tensor make_view(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset);
-// Strides that read the same elements in another shape; none when that needs a copy.
+// Strides that read the same elements in another shape; none if that needs a copy.
 std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const Dims& to);
-// False only when no two elements can share a location.
+// False only if no two elements can share an address.
 bool may_overlap(const Dims& shape, const Dims& strides);
 // The bit mask of ReduceAttrs. Empty dims: all. Duplicates are an error.
 int64_t reduced_axes(const char* op, const Dims& dims, int rank);
-// Copies without autograd: src, broadcast, into x.
+// Copies src, broadcast to x's shape, into x, without autograd.
 void write(const Tensor& x, const Tensor& src);
 
 }  // namespace pyflame::ops

@@ -1,5 +1,6 @@
-// Reading and adding by index. gather and scatter_add, index_select and index_add are linear in their values and each other's
-// gradients. The values of an index are checked at the caller's line where they are at hand, and always by the kernel that reads them.
+// Reading and adding by index. gather and scatter_add, and index_select and index_add, are linear in their values and
+// are each other's gradients. Index values are checked at the caller's line if they are already computed, and always by
+// the kernel that reads them.
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -11,7 +12,7 @@ Tensor as_index(const char* op, const Tensor& index) {
 }
 
 void check_index_values(const char* op, const Tensor& index, int64_t size, std::optional<int64_t> ignore) {
-  constexpr int64_t kMost = 65536;  // a longer look would cost more than a step of a small model
+  constexpr int64_t kMost = 65536;  // checking more would cost more than a training step of a small model
   const Storage& s = *index.storage();
   const bool on_host = s.device.type == DeviceType::cpu || s.device.type == DeviceType::reference;
   if (!on_host || !s.data || s.poison || s.writer.load(std::memory_order_acquire)) return;
@@ -189,7 +190,7 @@ Tensor triangle(const char* op, const Tensor& x, int64_t diagonal, bool lower) {
   return where(lower ? le(cols, edge) : ge(cols, edge), x, Value(zero_of(x.dtype())));
 }
 
-// Moves dim to the end and back: topk and sort work on the last one.
+// Moves dim to the end and back, because topk and sort work on the last dim.
 struct LastDim {
   Tensor x;
   int dim;

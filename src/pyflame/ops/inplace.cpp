@@ -1,7 +1,7 @@
-// In-place ops: the value is computed as usual and then assigned. Autograd sees an assignment as new history:
-//   to a tensor that is no view    it takes over the value's history
-//   to a view                      the base gets the node "copy_slices" (the old base outside the region, the value inside), and the
-//                                  views of that base find out about it by its epoch (tensor.cpp)
+// In-place ops: the value is computed out of place and then assigned. Autograd treats an assignment as new history:
+//   to a tensor that is not a view  it takes over the value's history
+//   to a view                      the base gets the node "copy_slices" (the old base outside the region, the value inside), and
+//                                  other views of that base notice it by the base's epoch (tensor.cpp)
 #include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
 
@@ -76,7 +76,8 @@ struct Geometry {
   Dims base_strides;
 };
 
-// grad of [old base, value] from the grad of the new base. The gradient is laid out like the base, so that the region is a view.
+// The gradients of [old base, value] from the gradient of the new base. The gradient gets the base's layout, so that
+// the region is a view of it.
 Tensors copy_slices_backward(GradNode& n, const Tensor& g, const Geometry& at) {
   Tensor whole;
   if (at.base_contiguous) {
@@ -93,7 +94,7 @@ Tensors copy_slices_backward(GradNode& n, const Tensor& g, const Geometry& at) {
   return {n.needs(0) ? whole : Tensor(), to_value};
 }
 
-// x was written with `value` (undefined: a number), broadcast and cast.
+// Records for autograd that `value` (undefined: a number) was written to x, broadcast and cast.
 void record_write(const char* op, const Tensor& x, const Tensor& value) {
   if (!is_float(x.dtype())) return;
   const AutogradMeta* m = x.impl()->autograd.get();
@@ -125,8 +126,8 @@ void record_write(const char* op, const Tensor& x, const Tensor& value) {
   adopt_history(x, out);
 }
 
-// The operand that op reads. Its gradient may need the value that is about to be overwritten; a copy that nothing saves costs no
-// memory, because it is fused away.
+// The operand that an in-place op reads. Its gradient may need the old value, so it is a copy. If nothing saves the
+// copy, fusion removes it.
 Tensor before_write(const Tensor& x, const Tensor& other) { return any_requires_grad({x, other}) ? clone(x) : x; }
 
 Tensor assign(const char* name, const Tensor& x, const Tensor& result) {

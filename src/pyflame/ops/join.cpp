@@ -1,5 +1,5 @@
-// Joining tensors: one output and one copy into a part of it for each input. The copies are recorded without autograd; one node takes
-// the output's gradient apart again.
+// Joining tensors: one output, and one copy into a part of it for each input. The copies are recorded without autograd;
+// one node splits the output's gradient again.
 #include <algorithm>
 #include <string>
 #include <vector>

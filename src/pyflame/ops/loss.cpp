@@ -1,7 +1,7 @@
-// Losses. The per-row loss of nll_loss is linear in the log-probabilities, so its gradient kernel is its own transpose and the
-// two differentiate into each other. cross_entropy on class indices is one op, which reads the logits once and keeps two numbers of
-// each row for its gradient; differentiated again it is log_softmax and nll_loss. Both compute halves in float32. Means divide by
-// counts that stay tensors: no loss reads a value back.
+// Losses. The per-row loss of nll_loss is linear in the log-probabilities, so its gradient kernel is its adjoint, and
+// the two are each other's gradients. cross_entropy on class indices is one op, which reads the logits once and keeps
+// two numbers per row for its gradient. If that is differentiated again, log_softmax and nll_loss are used. Both
+// compute 16-bit types in float32. Means divide by counts that stay tensors, so no loss reads a value back.
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
@@ -25,7 +25,7 @@ Tensor reduce(const Tensor& loss, Reduction r) {
 
 Tensor nll_rows(const Tensor& log_probs, const Tensor& target, int64_t ignore_index, double smoothing);
 
-// What each row's loss gives back to its log-probabilities: [N, C] from g [N].
+// The gradient of the log-probabilities [N, C] from the gradient g [N] of each row's loss.
 Tensor nll_rows_grad(const Tensor& g, const Tensor& log_probs, const Tensor& target, int64_t ignore_index,
                      double smoothing) {
   const Arg ins[] = {g, log_probs, target, Arg(Scalar(smoothing), DType::float64)};
@@ -47,7 +47,7 @@ Tensor nll_rows(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
   return out;
 }
 
-// log_softmax and nll_rows, backwards.
+// The gradient of log_softmax followed by nll_rows.
 Tensor cross_entropy_grad_composed(const Tensor& g, const Tensor& logits, const Tensor& target, int64_t ignore_index,
                                    double smoothing) {
   const Dims rows{target.numel(), logits.size(-1)};
@@ -56,10 +56,10 @@ Tensor cross_entropy_grad_composed(const Tensor& g, const Tensor& logits, const 
   return reshape(cast(sub(d, mul(exp(log_probs), sum(d, {-1}, true))), logits.dtype()), logits.shape());
 }
 
-// What has one number for each row: of one dim, or contiguous.
+// A tensor with one number per row: 1-d, or contiguous.
 Tensor row_numbers(const Tensor& x) { return x.dim() == 1 ? x : contiguous(x); }
 
-// The loss of each of target's classes in the accumulation dtype; logits has one dim more, the classes.
+// The loss of each target class, in the accumulation dtype. logits has one more dim, the classes.
 Tensor cross_entropy_each(const Tensor& logits, const Tensor& target, int64_t ignore_index, double smoothing) {
   const NllAttrs a{ignore_index};
   const OutSpec each{target.shape(), accumulation_dtype(logits.dtype())};
@@ -78,7 +78,7 @@ Tensor cross_entropy_each(const Tensor& logits, const Tensor& target, int64_t ig
   return r[0];
 }
 
-// [C], [N, C] or [N, C, d1, ...] with the classes moved to the end.
+// [C], [N, C] or [N, C, d1, ...], with the classes moved to the end.
 Tensor classes_last(const Tensor& x) {
   if (x.dim() <= 2) return x;
   Dims order{0};
@@ -98,11 +98,11 @@ void check_class_targets(const char* op, const Tensor& input, const Tensor& targ
   check_index_values(op, target, input.size(input.dim() == 1 ? 0 : 1), ignore_index);
 }
 
-// `loss` has the target's shape; so has `weight`, what each of its elements counts, or 1 where it is undefined.
+// `loss` and `weight` have the target's shape. `weight` is the weight of each element, or undefined for 1.
 Tensor reduce_classes(const Tensor& loss, const Tensor& target, int64_t ignore_index, const Tensor& weight, Reduction r,
                       DType dtype) {
   if (r == Reduction::None) return cast(loss, dtype);
-  const DType wide = accumulation_dtype(loss.dtype());  // a half cannot count
+  const DType wide = accumulation_dtype(loss.dtype());  // 16-bit floats cannot count far enough
   const Tensor total = sum(loss, {}, false, wide);
   if (r == Reduction::Sum) return cast(total, dtype);
   return cast(div(total, weight ? sum(weight) : cast(sum(ne(target, ignore_index)), wide)), dtype);
@@ -117,7 +117,7 @@ void check_class_weights(const char* op, const Tensor& input, const Tensor& weig
            weight.shape().str(), input.shape().str(), classes);
 }
 
-// The weight of each target, 0 for the ignored, in the accumulation dtype of what it weighs.
+// The weight of each target, 0 for ignored ones, in the accumulation dtype of the loss.
 Tensor target_weights(const Tensor& weight, const Tensor& target, int64_t ignore_index, DType dtype) {
   const Tensor kept = ne(target, ignore_index);
   const Tensor at = reshape(where(kept, target, int64_t{0}), {target.numel()});
@@ -125,7 +125,7 @@ Tensor target_weights(const Tensor& weight, const Tensor& target, int64_t ignore
   return where(kept, each, 0.0);
 }
 
-// What label smoothing adds to each row: the losses of all classes by their weights, over their number.
+// The term of label smoothing for each row: the mean over all classes of the losses, times their weights.
 Tensor smoothed_part(const Tensor& logits, const Tensor& weight, const Tensor& target, int64_t ignore_index,
                      double smoothing) {
   const Tensor w = cast(weight, accumulation_dtype(logits.dtype()));
@@ -133,7 +133,7 @@ Tensor smoothed_part(const Tensor& logits, const Tensor& weight, const Tensor& t
   return where(ne(target, ignore_index), mul(all, -smoothing / static_cast<double>(weight.size(0))), 0.0);
 }
 
-// cross_entropy with targets that are probabilities of the classes.
+// cross_entropy whose targets are probabilities of the classes.
 Tensor probability_loss(const Tensor& input, const Tensor& target, const Tensor& weight, Reduction r,
                         double smoothing) {
   check_same_device("cross_entropy", {input, target});
@@ -191,7 +191,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_index, const std::string& reduction,
                      double label_smoothing, const Tensor& weight) {
-  const bool casts = autocast::active(input);  // halves stay what they are in memory, the loss is float32
+  const bool casts = autocast::active(input);  // the logits stay 16-bit in memory, the loss is float32
   const autocast::Off off;
   const Reduction r = parse_reduction("cross_entropy", reduction);
   check_float("cross_entropy", input);
@@ -243,7 +243,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
              "{}: a weight does not broadcast to the input; got {}; expected to fit {}", op, t->shape().str(),
              input.shape().str());
   }
-  // (1 - t) x + w softplus(-x): stable on both sides. Beyond 40 the two branches of softplus agree in float64.
+  // (1 - t) x + w softplus(-x) is stable for both signs of x. Beyond 40, both branches of softplus agree in float64.
   const Tensor tail = softplus(neg(input), 1, 40);
   const Tensor w = pos_weight ? add(mul(sub(pos_weight, 1.0), target), 1.0) : Tensor();
   Tensor loss = add(mul(sub(1.0, target), input), w ? mul(w, tail) : tail);

@@ -1,6 +1,6 @@
-// matmul in all of PyTorch's shapes is one op on [..., M, K] x [..., K, N]: vectors and missing batch dims are views, whose
-// gradients undo them. A matrix as second operand never becomes a batch: the leading dims of the first are folded into its rows,
-// so that forward, dA and dB are one GEMM each.
+// matmul for all of PyTorch's shapes is one op on [..., M, K] x [..., K, N]. Vectors and missing batch dims become
+// views, whose gradients undo them. A 2-d second operand is never broadcast over a batch: the leading dims of the first
+// operand become rows, so forward, dA and dB are one matrix product each.
 #include <atomic>
 
 #include "pyflame/ops/autocast.h"
@@ -104,8 +104,8 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 
 namespace {
 
-// One node for the usual case, because its weight gradient must come out in the weight's own layout: dW = Gᵀ X, where the gradient of
-// matmul(x, Wᵀ) would be a transposed view and every optimizer step would copy it.
+// The usual case is one node, because the gradient of the weight must have the weight's own layout: dW = Gᵀ X. The
+// gradient of matmul(x, Wᵀ) would be a transposed view, and every optimizer step would copy it.
 Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Dims shape = x.shape();
   shape.back() = weight.size(0);
@@ -113,7 +113,7 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor out;
   {
     grad_mode::Guard off(false, grad_mode::inference());
-    // Not transpose(): nobody else will have this view, so that autograd need not know of it.
+    // An alias instead of transpose(): the view stays private, so autograd need not know of it.
     const Tensor turned =
         alias(weight, {weight.size(1), weight.size(0)}, {weight.strides()[1], weight.strides()[0]}, weight.offset());
     out = emit_product(reshape(x, {rows, x.size(-1)}), turned, {rows, weight.size(0)});

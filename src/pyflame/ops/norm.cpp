@@ -1,6 +1,6 @@
-// Softmax and the normalisations. The ops see rows: the last dim of a view. Their gradients are single kernels where nobody
-// differentiates them again, and compositions of public ops where somebody may (create_graph). batch_norm is a composition
-// in evaluation, and on the CPU altogether, where fusion makes of it what a kernel would; its gradient is written out.
+// Softmax and the normalisations. The ops work on rows, the last dim of a view. Their gradients are single kernels, or
+// compositions of public ops if they may be differentiated again (create_graph). batch_norm is a composition in
+// evaluation mode, and always on the CPU, where fusion makes one kernel of it; its gradient is written out.
 #include <cmath>
 #include <limits>
 
@@ -38,7 +38,7 @@ double machine_epsilon(DType d) {
   return d == DType::float64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
 }
 
-// The differentiable gradient of both. rms_norm is layer_norm without the mean.
+// The differentiable gradient of both. rms_norm is layer_norm without subtracting the mean.
 Tensors norm_grad_composed(const Tensor& grad, const Tensor& input, const Tensor& weight, double eps, bool centered,
                            bool has_weight) {
   const Tensor g = widen(grad), x = widen(input);
@@ -119,7 +119,7 @@ Dims norm_rows(const char* op, const Tensor& x, const Dims& normalized) {
   return {rows, normalized.numel()};
 }
 
-// ---- batch_norm while training, as one op
+// ---- batch_norm in training mode, as one op
 
 Tensors batch_norm_grad_composed(const Tensor& grad, const Tensor& input, const Tensor& weight, double eps,
                                  bool has_weight) {
@@ -135,13 +135,13 @@ Tensors batch_norm_grad_composed(const Tensor& grad, const Tensor& input, const 
   return {cast(mul(rstd, inner), input.dtype()), cast(sum(mul(g, h), axes), affine), cast(sum(g, axes), affine)};
 }
 
-// In one of the two dense layouts that the op knows.
+// Copies x into one of the two layouts that the op accepts, if it has neither.
 Tensor densely(const Tensor& x, bool channels_last) {
   if (!channels_last) return contiguous(x);
   return lies_channels_last(x) ? x : permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2});
 }
 
-// -> y, mean and variance of each channel.
+// Returns y, and mean and variance of each channel.
 Tensors batch_norm_op(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
   const bool last = lies_channels_last(input);
   const Tensor x = densely(input, last);
@@ -169,8 +169,8 @@ Tensors batch_norm_op(const Tensor& input, const Tensor& weight, const Tensor& b
   return r;
 }
 
-// The same from elementwise ops and sums, which the CPU fuses with what is before and after. x - mean is written down again wherever it is
-// needed: to compute it is cheaper than to keep it.
+// The same from elementwise ops and sums, which the CPU fuses with what precedes and follows. x - mean is recorded
+// again wherever it is needed, because computing it is cheaper than storing it.
 Tensors batch_norm_fused(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
   Dims axes, column = Dims::filled(input.dim(), 1);
   column[1] = input.size(1);
@@ -232,7 +232,8 @@ Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& w
   return reshape(layer_norm_rows(reshape(x, rows), flat(weight), flat(bias), eps), x.shape());
 }
 
-// Without eps: the machine epsilon of the dtype in which the statistics are computed (float32 for the half types), as PyTorch.
+// The default of eps is the machine epsilon of the dtype in which the statistics are computed (float32 for 16-bit
+// types), as in PyTorch.
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight, std::optional<double> eps) {
   if (autocast::active(x)) {
     const autocast::Off off;

@@ -1,4 +1,4 @@
-// Facts about each op that the table gives: id, name, class, arity, attribute names.
+// Facts about each op from the op table: id, name, class, arity, names of attributes.
 #pragma once
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,6 @@
-// One recorded op updates all parameters of a group: the whole optimizer step is a handful of nodes whatever the model's size,
-// and everything that changes from step to step is a param, so that a schedule never makes a new program. No step reads a value
-// back: clipping scales by a factor that stays on the device.
+// One recorded op updates all parameters of a group, so an optimizer step is a few nodes whatever the model's size.
+// Everything that changes from step to step is a param, so a schedule never makes a new program. No step reads a value
+// back: clipping multiplies by a factor that stays on the device.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ void check_params(const char* op, const Tensors& params) {
   }
 }
 
-constexpr size_t kNumbers = 8;  // at most, of an update
+constexpr size_t kNumbers = 8;  // the most numbers that an update has
 
 using Args = std::vector<Arg, Pooled<Arg>>;
 using Written = std::vector<TensorImpl*, Pooled<TensorImpl*>>;
@@ -57,7 +57,7 @@ Tensor total_norm_op(const char* op, const Tensors& xs) {
   return sqrt(detail::emit(OpId::sum_squares, {}, ins, out, nullptr));
 }
 
-// A model may lie on several devices: the tensors of each, in the order in which the devices are met.
+// A model may be on several devices: the tensors of each device, in the order in which the devices first occur.
 std::vector<Tensors> by_device(const Tensors& xs) {
   std::vector<Tensors> all;
   for (const Tensor& x : xs) {
@@ -68,7 +68,7 @@ std::vector<Tensors> by_device(const Tensors& xs) {
   return all;
 }
 
-// On the first one's device.
+// On the device of the first tensor.
 Tensor norm_of_all(const char* op, const std::vector<Tensors>& parts) {
   if (parts.size() < 2) return total_norm_op(op, parts.empty() ? Tensors{} : parts[0]);
   Tensor squares;
@@ -81,7 +81,7 @@ Tensor norm_of_all(const char* op, const std::vector<Tensors>& parts) {
 
 }  // namespace
 
-// Without momentum the buffers may be left out (an empty list): the op then has the roles p, grad -> p.
+// Without momentum, the buffers may be left out (an empty list): the op then has the roles p, grad -> p.
 void sgd_step(const Tensors& params, const Tensors& grads, const Tensors& momentum_buffers, const SgdStep& s) {
   if (params.empty()) return;
   check_params("sgd_step", params);

@@ -1,5 +1,5 @@
-// Random numbers are counter-based: the numbers of a call are a function of (seed, offset, element), and every call takes an offset
-// of its own when it is recorded. Both travel as run-time parameters, so that dropout does not make new programs.
+// Random numbers are counter-based: the numbers of a call are a function of (seed, offset, element), and each call
+// takes its own offset when it is recorded. Both are run-time params, so dropout does not make new programs.
 #include <mutex>
 
 #include "pyflame/base/fork.h"
@@ -23,7 +23,7 @@ Generator& generator() {
 
 const AtFork g_at_fork{ForkOrder::Random, [] { generator().mutex.lock(); }, [](bool) { generator().mutex.unlock(); }};
 
-// The element's number is in the counter's other half (base/philox.h), so one offset a call is enough.
+// The number of the element is the other half of the counter (base/philox.h), so one offset per call is enough.
 RngState take() {
   Generator& g = generator();
   std::lock_guard lock(g.mutex);
@@ -98,7 +98,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   if (!training || p == 0) return x;
   PF_CHECK(is_float(x.dtype()), Type, "dropout: not defined for {}; expected a float dtype", dtype_name(x.dtype()));
   if (p == 1) return mul(x, 0.0);
-  // The gradient keeps only the mask, one byte an element.
+  // The gradient keeps only the mask, one byte per element.
   const Tensor keep = lt(draw(OpId::rand_uniform, x.shape(), DType::float32, x.device()), 1 - p);
   return where(keep, mul(x, 1 / (1 - p)), 0.0);
 }

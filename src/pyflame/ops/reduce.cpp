@@ -1,5 +1,6 @@
-// Reductions. They are recorded with the reduced dims kept at size 1; without keepdim the returned handle just does not show those
-// dims. Reductions over no elements never reach a backend.
+// Reductions. They are recorded with the reduced dims kept at size 1; without keepdim, the returned handle omits those
+// dims.
+// Reductions over no elements are computed here and never reach a backend.
 #include <cmath>
 #include <limits>
 
@@ -49,7 +50,7 @@ Dims axes_of(int64_t axes, int rank) {
   return dims;
 }
 
-// The handle that the caller sees.
+// The handle that the caller gets.
 Tensor finish(const Tensor& kept, int64_t axes, bool keepdim) {
   if (keepdim || axes == 0) return kept;
   Dims shape;
@@ -58,7 +59,7 @@ Tensor finish(const Tensor& kept, int64_t axes, bool keepdim) {
   return alias(kept, shape, contiguous_strides(shape), kept.offset());
 }
 
-// Records the reduction, kept dims. `empty` is its value over no elements.
+// Records the reduction, with the dims kept. `empty` is its value over no elements.
 Tensor reduce(OpId op, const Tensor& x, int64_t axes, DType dtype, Scalar empty) {
   const Dims shape = kept_shape(x.shape(), axes);
   if (x.numel() == 0) return full(shape, empty, dtype, x.device());
@@ -66,7 +67,7 @@ Tensor reduce(OpId op, const Tensor& x, int64_t axes, DType dtype, Scalar empty)
   return emit(op, {x}, shape, dtype, ReduceAttrs{axes});
 }
 
-// A gradient or result with the reduced dims back at size 1.
+// A gradient or result with the reduced dims as dims of size 1.
 Tensor restore(const Tensor& t, const Dims& full_shape, int64_t axes) {
   return reshape(t, kept_shape(full_shape, axes));
 }
@@ -106,7 +107,7 @@ Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype)
   const int64_t axes = ops::reduced_axes("mean", dims, input.dim());
   const Tensor x = cast(input, d);
   const auto n = static_cast<double>(reduced_count(x.shape(), axes));
-  // The sum of 16-bit numbers may not fit where their mean does.
+  // The sum of 16-bit numbers may overflow although their mean does not.
   const DType wide = is_half(d) ? DType::float32 : d;
   const Tensor wide_x = is_half(d) ? emit(OpId::cast, {x}, x.shape(), wide) : x;
   const Tensor total = reduce(OpId::sum, wide_x, axes, wide, 0);
@@ -122,8 +123,8 @@ Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype)
 
 namespace {
 
-// Products of all other elements: along a last dim made of the reduced ones, with ones on a diagonal. n^2 work and memory, but
-// it can be differentiated again and is right with any number of zeros.
+// The products of all other elements, along a last dim of the reduced ones, with ones on the diagonal. This takes n^2
+// work and memory, but it can be differentiated again and is right with any number of zeros.
 Tensor products_of_others(const Tensor& x, int64_t axes) {
   Dims order, outer, inverse = Dims::filled(x.dim(), 0), moved;
   for (int pass = 0; pass < 2; ++pass)
@@ -231,7 +232,7 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 
 namespace {
 
-// sqrt whose gradient is 0 where the root is.
+// A square root whose gradient is 0 where the root is 0.
 Tensor safe_sqrt(const char* name, const Tensor& x) {
   Tensor out = emit(OpId::sqrt, {x}, x.shape(), x.dtype());
   attach(name, {out}, {x}, {out}, [](GradNode& n, const Tensors& g) -> Tensors {
@@ -278,7 +279,7 @@ Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
   attach("logsumexp", {out}, {x}, {x, out}, [axes](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor saved = n.saved(0);
     const Tensor total = restore(n.saved(1), saved.shape(), axes);
-    // All -inf: no element matters.
+    // If all are -inf, the shift does not matter.
     const Tensor weights = exp(sub(saved, where(eq(total, -kInf), 0.0, total)));
     return {mul(restore(g[0], saved.shape(), axes), weights)};
   });

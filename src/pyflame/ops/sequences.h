@@ -1,4 +1,4 @@
-// The offsets of packed sequences, as the op and the backends that run on the host check them.
+// Checks of the offsets of packed sequences, for the op and for the backends that run on the host.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,8 @@
 
 namespace pyflame {
 
-// Sequence i has the rows from[i] up to from[i + 1]: all `rows` of them in order, and none is longer than `longest`.
+// Sequence i has the rows from[i] to from[i + 1] - 1. The sequences cover all `rows` in order, and none is longer than
+// `longest`.
 inline void check_sequence_offsets(const char* op, const int32_t* from, int64_t sequences, int64_t rows,
                                    int64_t longest, const char* what = "the offsets") {
   PF_CHECK(from[0] == 0 && from[sequences] == rows, Value,

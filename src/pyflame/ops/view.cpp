@@ -1,6 +1,6 @@
-// Views: a new handle on the same storage, recorded nowhere. Autograd knows the base of a view that was made while gradients were
-// recorded, so that writing through either is seen by both (inplace.cpp). Gradients of views that pick a part are zeros with the
-// gradient written into that part.
+// Views: a new handle on the same storage; nothing is recorded. A view that was made while gradients were on knows its
+// base, so that writing through either is seen by both (inplace.cpp). The gradient of a view of a part is zeros with
+// the gradient written into that part.
 #include <array>
 #include <numeric>
 
@@ -40,7 +40,7 @@ bool may_overlap(const Dims& shape, const Dims& strides) {
     if (shape[i] > 1) order[static_cast<size_t>(n++)] = i;
   }
   std::sort(order.begin(), order.begin() + n, [&](int a, int b) { return strides[a] < strides[b]; });
-  int64_t reach = 0;  // largest offset of the dims so far
+  int64_t reach = 0;  // the largest offset that the dims so far reach
   for (int k = 0; k < n; ++k) {
     const int d = order[static_cast<size_t>(k)];
     if (strides[d] <= reach) return true;
@@ -52,7 +52,8 @@ bool may_overlap(const Dims& shape, const Dims& strides) {
 std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const Dims& to) {
   if (shape == to) return strides;
   if (shape.numel() == 0 || is_contiguous(shape, strides)) return contiguous_strides(to);
-  // Runs of dims that are contiguous among themselves are matched with runs of new dims of the same size, from the right.
+  // Runs of dims that are contiguous among themselves are matched, from the right, with runs of new dims of the same
+  // size.
   Dims out = Dims::filled(to.size(), 0);
   int v = to.size() - 1;
   int64_t step = strides.back(), have = 1, used = 1;
@@ -84,7 +85,8 @@ struct Geometry {
 };
 Geometry geometry(const Tensor& t) { return {t.shape(), t.strides(), t.offset()}; }
 
-// Gradient of reading `view` out of the storage that `input` also lies in: through a buffer that stands for the storage.
+// The gradient of reading `view` out of the storage that also has `input`. It goes through a buffer that represents the
+// storage.
 Tensor strided_backward(const Tensor& g, const Geometry& input, const Geometry& view) {
   PF_CHECK(!ops::may_overlap(input.shape, input.strides), NotImplemented,
            "as_strided: the gradient for an input whose elements share memory is not supported; got strides {} for "
@@ -114,7 +116,7 @@ void attach_strided(const Tensor& out, const Tensor& in) {
 
 Tensor reshape_to_edge(const Tensor& g, const GradNode& n) { return reshape(g, edge_shape(n, 0)); }
 
-// Fills in a size of -1.
+// Computes the size that is given as -1.
 Dims infer_shape(const char* op, const Dims& shape, int64_t numel, const Dims& from) {
   Dims out = shape;
   int unknown = -1;
@@ -308,7 +310,7 @@ Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start, std::op
   const int64_t from = wrap(start.value_or(0)), to = std::max(wrap(end.value_or(size)), from);
   Dims shape = x.shape(), strides = x.strides();
   shape[d] = to == from ? 0 : (to - from - 1) / step + 1;
-  // A single element is never stepped over; this also keeps huge steps from overflowing.
+  // A single element needs no stride; this also keeps huge steps from overflowing.
   if (shape[d] > 1) strides[d] *= step;
   Tensor v = make_view(x, shape, strides, shape[d] > 0 ? x.offset() + from * x.strides()[d] : x.offset());
   attach("slice", {v}, {x}, {}, [d, from, to, step](GradNode& n, const Tensors& g) -> Tensors {
@@ -353,7 +355,7 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index) {
 
 namespace {
 
-// The tensor that the parts are, one behind the other along d in one storage; undefined where they are not.
+// The tensor whose consecutive parts along d, in one storage, these are; undefined if they are not such parts.
 Tensor joined(const Tensors& parts, int d) {
   const Tensor& first = parts[0];
   Dims shape = first.shape();
@@ -367,8 +369,8 @@ Tensor joined(const Tensors& parts, int d) {
   return alias(first, shape, first.strides(), first.offset());
 }
 
-// One node for all parts: the gradient of the whole is written once, where a node for each part would fill and add it n times. Not at all
-// where the parts' gradients lie so already (attention's do).
+// One node for all parts. The gradient of the whole is written once, whereas one node per part would fill and add it n
+// times. If the parts' gradients are already parts of one tensor (as attention's are), nothing is copied.
 Tensors parts_of(const Tensor& x, int d, const std::vector<int64_t>& sizes) {
   Tensors parts;
   int64_t at = 0;
