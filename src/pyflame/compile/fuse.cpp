@@ -46,11 +46,7 @@ bool may_join(GroupKind kind, OpClass c) {
 }
 
 // Division by zero and negative powers of integers are errors: alone, so that they spoil and name nothing but themselves.
-bool may_fail(const Node& n) {
-  return (n.op == OpId::floor_divide || n.op == OpId::remainder || n.op == OpId::pow) && !is_float(n.outs[0].dtype);
-}
-
-bool depends_on_index(OpId op) { return op_info(op).cls == OpClass::Source && op != OpId::full; }
+bool may_fail(const Node& n) { return n.info().may_fail && !is_float(n.outs[0].dtype); }
 
 // The operand, which broadcasts to `from`, as an operand over `to` (same number of elements, same order).
 bool restride(Operand& o, const Dims& from, const Dims& to) {
@@ -236,7 +232,7 @@ class Fuser {
     if (may_open(GroupKind::Loop, n.op, c)) {
       b.group.kind = GroupKind::Loop;
       b.natural = space_of(n);
-      b.has_index = depends_on_index(n.op);
+      b.has_index = op_info(n.op).index_matters;
       b.open = fusible && !empty;
       if (c == OpClass::Reduce) {
         if (empty) {  // nothing to align: the shape says it all
@@ -500,7 +496,7 @@ class Fuser {
         trial.group.roles.push_back(*role);
         trial.has_row |= *role == Role::RowReduce;
         trial.has_col |= *role == Role::ColReduce;
-        trial.has_index |= depends_on_index(n.op);
+        trial.has_index |= op_info(n.op).index_matters;
       }
       const auto [last, second] = dependencies(n);
       trial.dep = std::max(trial.dep, last == grp ? second : last);
@@ -554,7 +550,7 @@ class Fuser {
     if (n.info().cls == OpClass::Reduce) return align_reduce(b, n);
     const Dims from = n.outs[0].shape;
     if (from.numel() == b.natural.numel()) {
-      if (!b.perm.empty() && depends_on_index(n.op)) return std::nullopt;
+      if (!b.perm.empty() && op_info(n.op).index_matters) return std::nullopt;
       Node m = n;
       if (!restride(m, from, b.natural)) {
         m = n;
@@ -566,7 +562,7 @@ class Fuser {
       for (Operand& o : n.outs) permute(o, b.perm);
       return Role::Map;
     }
-    if (!b.has_row || depends_on_index(n.op)) return std::nullopt;
+    if (!b.has_row || op_info(n.op).index_matters) return std::nullopt;
     Dims rows;
     for (int d = 0; d < b.group.split; ++d) rows.push_back(b.group.space[d]);
     if (from.numel() != rows.numel() || !restride(n, from, rows)) return std::nullopt;

@@ -71,12 +71,9 @@ size_t place(std::vector<Interval>& items, std::vector<Region> donors) {
   return arena.total;
 }
 
-// The input that an op's output may take the place of: all implementations read an element before they write it, and none afterwards.
-int overwritten_input(OpId op) { return op == OpId::cross_entropy_grad ? 1 : -1; }
-
 // The slot whose bytes an op with such an input may write instead of new ones, and the slot that it writes; -1: none.
 std::pair<int32_t, int32_t> takes_over(const Graph& g, const Node& n) {
-  const int input = overwritten_input(n.op);
+  const int input = n.info().overwritten;
   if (input < 0) return {-1, -1};
   const auto slot_of = [&](const Operand& o) {
     return o.is_param ? -1 : g.bindings[static_cast<size_t>(o.index)].slot;

@@ -1,19 +1,26 @@
-// Facts about each op from the op table: id, name, class, arity, names of attributes.
+// The facts about each op, as the table ops.def gives them. What depends on the op alone is a trait here, so that nobody else keeps a list of
+// ops; a switch over ops elsewhere computes something.
 #pragma once
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "pyflame/ops/attrs.h"
 
 namespace pyflame {
 
 enum class OpClass : uint8_t { Source, Unary, Binary, Ternary, Reduce, Other };
+constexpr bool is_elementwise(OpClass c) { return c <= OpClass::Ternary; }
 
-enum class OpId : uint16_t {
-#define OP(name, cls, arity, attrs) name,
-#include "pyflame/ops/ops.def"
-#undef OP
-};
+// The kind of work as profiles name it.
+enum class Work : uint8_t { Elementwise, Reduction, Gemm, Convolution, Attention, Normalisation, Memory, Other };
+const char* work_name(Work w);
+
+// What mixed precision does with inputs: Lower casts float32 to the half type, Wide casts half types to float32.
+enum class Autocast : uint8_t { AsGiven, Lower, Wide };
+
+// The cost, on the CPU, of what has no vector code.
+constexpr uint8_t kOneByOne = 40;
 
 struct OpInfo {
   const char* name;
@@ -21,18 +28,75 @@ struct OpInfo {
   int8_t arity;  // tensor inputs; -1: any
   int8_t attr_count;
   const char* attr_names;  // comma separated
+
+  // --- traits; the builders below set them
+  int8_t param_count = 0;      // elementwise ops: numbers after the tensor inputs
+  bool floats_only = false;    // has no meaning when its first output is an integer
+  bool bool_result = false;    // the output is bool, whatever the inputs are
+  bool exact_result = false;   // each value is among the inputs' or comes rounded: a half type needs no rounding
+  bool index_matters = false;  // the value depends on the element's position. Source: true
+  bool may_fail = false;       // on integers: division by zero, a negative power
+  bool layout_kept = false;    // a channels-last image gives a channels-last result. Unary, Binary, Ternary: true
+  bool tensors_apart = false;  // updates many tensors: each output depends on the inputs of its own tensor only
+  // The input whose memory the output may take, because all implementations read an element before they write it. -1: none
+  int8_t overwritten = -1;
+  uint8_t cpu_cost = 1;             // an element's cost in vector instructions that take about as long as an addition
+  uint8_t gpu_cost = 1;             // likewise in a GPU's kernel, where exponentials are cheap
+  Work kind_of_work = Work::Other;  // elementwise ops: Elementwise; reductions: Reduction
+  Autocast autocast = Autocast::AsGiven;
+
+  constexpr OpInfo params(int n) const { return with(&OpInfo::param_count, static_cast<int8_t>(n)); }
+  constexpr OpInfo floats() const { return with(&OpInfo::floats_only, true); }
+  constexpr OpInfo gives_bool() const { return with(&OpInfo::bool_result, true).exact(); }
+  constexpr OpInfo exact() const { return with(&OpInfo::exact_result, true); }
+  constexpr OpInfo uniform() const { return with(&OpInfo::index_matters, false); }
+  constexpr OpInfo fails_on_integers() const { return with(&OpInfo::may_fail, true); }
+  constexpr OpInfo keeps_layout() const { return with(&OpInfo::layout_kept, true); }
+  constexpr OpInfo tensor_by_tensor() const { return with(&OpInfo::tensors_apart, true); }
+  constexpr OpInfo overwrites(int input) const { return with(&OpInfo::overwritten, static_cast<int8_t>(input)); }
+  constexpr OpInfo cost(uint8_t cpu, uint8_t gpu = 1) const {
+    return with(&OpInfo::cpu_cost, cpu).with(&OpInfo::gpu_cost, gpu);
+  }
+  constexpr OpInfo work(Work w) const { return with(&OpInfo::kind_of_work, w); }
+  constexpr OpInfo lower() const { return with(&OpInfo::autocast, Autocast::Lower); }
+  constexpr OpInfo wide() const { return with(&OpInfo::autocast, Autocast::Wide); }
+
+ private:
+  template <class T>
+  constexpr OpInfo with(T OpInfo::*trait, T value) const {
+    OpInfo r = *this;
+    r.*trait = value;
+    return r;
+  }
 };
 
-constexpr int kNumOps = 0
-#define OP(name, cls, arity, attrs) +1
+enum class OpId : uint16_t {
+#define OP(name, ...) name,
 #include "pyflame/ops/ops.def"
-#undef OP
-    ;
+};
 
-const OpInfo& op_info(OpId id);
-inline const char* op_name(OpId id) { return op_info(id).name; }
+namespace detail {
+template <class A>
+constexpr OpInfo op_of_class(const char* name, OpClass cls, int8_t arity) {
+  static_assert(std::is_trivially_copyable_v<A>);
+  constexpr int8_t kWords = std::is_empty_v<A> ? 0 : static_cast<int8_t>(sizeof(A) / sizeof(int64_t));
+  OpInfo r{name, cls, arity, kWords, A::kFields};
+  r.index_matters = cls == OpClass::Source;
+  r.layout_kept = is_elementwise(cls) && cls != OpClass::Source;
+  if (is_elementwise(cls)) r.kind_of_work = Work::Elementwise;
+  if (cls == OpClass::Reduce) r.kind_of_work = Work::Reduction;
+  return r;
+}
+}  // namespace detail
+
+inline constexpr OpInfo kOps[] = {
+#define OP(name, cls, arity, attrs, ...) detail::op_of_class<attrs>(#name, OpClass::cls, arity) __VA_ARGS__,
+#include "pyflame/ops/ops.def"
+};
+constexpr int kNumOps = sizeof(kOps) / sizeof(kOps[0]);
+
+constexpr const OpInfo& op_info(OpId id) { return kOps[static_cast<int>(id)]; }
+constexpr const char* op_name(OpId id) { return op_info(id).name; }
 OpId op_from_name(std::string_view name);  // KeyError
-
-constexpr bool is_elementwise(OpClass c) { return c <= OpClass::Ternary; }
 
 }  // namespace pyflame

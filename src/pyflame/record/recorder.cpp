@@ -553,20 +553,9 @@ Device device_of(OpId op, std::span<const Arg> ins, const Device* given) {
   return first ? first->device() : current_device();
 }
 
-// Ops over images whose result lies as the image does. clone() is a cast to the same dtype, and makes contiguous.
+// Ops over images whose result has the image's layout. clone() is a cast to the same dtype, and makes contiguous.
 bool keeps_layout(OpId op, std::span<const Arg> ins, DType out) {
-  switch (op) {
-    case OpId::cast: return ins[0].dtype != out;
-    case OpId::conv2d:
-    case OpId::conv2d_grad_input:
-    case OpId::max_pool2d:
-    case OpId::max_pool2d_grad:
-    case OpId::avg_pool2d:
-    case OpId::avg_pool2d_grad:
-    case OpId::batch_norm:
-    case OpId::batch_norm_grad: return true;
-    default: return is_elementwise(op_info(op).cls) && op_info(op).cls != OpClass::Source;
-  }
+  return op == OpId::cast ? ins[0].dtype != out : op_info(op).layout_kept;
 }
 
 // Convolutions whose result is best made channels-last whatever was given: on matrix units, where its channels are whole vectors, and on

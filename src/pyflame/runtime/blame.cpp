@@ -46,8 +46,7 @@ bool spread_poison(const Program& p, const Step& step, Poisons& poison) {
   for (const int32_t m : step.group.nodes) {
     const Node& n = p.graph.nodes[static_cast<size_t>(m)];
     // Updates of many tensors: each knows only its own gradient and state.
-    const bool updates = n.op == OpId::adam_step || n.op == OpId::sgd_step;
-    const size_t apart = updates ? static_cast<size_t>(n.attr<OptimAttrs>().count) : 1;
+    const size_t apart = n.info().tensors_apart ? static_cast<size_t>(n.attr<OptimAttrs>().count) : 1;
     for (size_t i = 0; i < n.outs.size(); ++i) {
       const Operand& o = n.outs[i];
       std::shared_ptr<const Poison> found;

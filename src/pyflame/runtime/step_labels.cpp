@@ -13,62 +13,15 @@ int32_t device_number(Device d) { return static_cast<int32_t>(d.type) * 100 + d.
 
 constexpr size_t kMostOps = 12, kMostOperands = 12;
 
-// In the words of `pyflame report`.
-const char* work_of_op(const Node& n) {
-  switch (n.op) {
-    case OpId::matmul: return "GEMM";
-    case OpId::conv2d:
-    case OpId::conv2d_grad_input:
-    case OpId::conv2d_grad_weight: return "convolution";
-    case OpId::attention:
-    case OpId::attention_grad:
-    case OpId::varlen_attn:
-    case OpId::varlen_attn_grad: return "attention";
-    case OpId::layer_norm:
-    case OpId::layer_norm_grad:
-    case OpId::rms_norm:
-    case OpId::rms_norm_grad:
-    case OpId::batch_norm:
-    case OpId::batch_norm_grad: return "normalisation";
-    case OpId::softmax:
-    case OpId::log_softmax:
-    case OpId::nll_loss:
-    case OpId::nll_loss_grad:
-    case OpId::cross_entropy:
-    case OpId::cross_entropy_grad:
-    case OpId::argmax:
-    case OpId::argmin:
-    case OpId::max_pool2d:
-    case OpId::max_pool2d_grad:
-    case OpId::avg_pool2d:
-    case OpId::avg_pool2d_grad:
-    case OpId::sum_squares: return "reduction";
-    case OpId::gather:
-    case OpId::scatter_add:
-    case OpId::index_select:
-    case OpId::index_add: return "memory";
-    case OpId::sgd_step:
-    case OpId::adam_step:
-    case OpId::scale_all: return "elementwise";
-    case OpId::topk:
-    case OpId::sort:
-    case OpId::randperm: return "other";
-    default: return op_info(n.op).cls == OpClass::Reduce ? "reduction" : "elementwise";
-  }
-}
-
-const char* work_of(const Graph& g, const Group& group) {
-  if (group.kind != GroupKind::Loop) {
-    const Node& n = g.nodes[static_cast<size_t>(group.nodes[0])];
-    return n.op == OpId::cast ? "memory" : work_of_op(n);
-  }
+Work work_of(const Graph& g, const Group& group) {
+  const auto of = [&](int32_t node) { return g.nodes[static_cast<size_t>(node)].info().kind_of_work; };
+  if (group.kind != GroupKind::Loop) return of(group.nodes[0]);
   bool moves = true;
   for (size_t i = 0; i < group.nodes.size(); ++i) {
-    if (group.roles[i] == Role::RowReduce || group.roles[i] == Role::ColReduce) return "reduction";
-    const Node& n = g.nodes[static_cast<size_t>(group.nodes[i])];
-    moves = moves && (n.op == OpId::cast || n.op == OpId::full);
+    if (group.roles[i] == Role::RowReduce || group.roles[i] == Role::ColReduce) return Work::Reduction;
+    moves = moves && of(group.nodes[i]) == Work::Memory;
   }
-  return moves ? "memory" : "elementwise";
+  return moves ? Work::Memory : Work::Elementwise;
 }
 
 // Of the ops whose arithmetic bounds them.
@@ -146,7 +99,7 @@ events::LabelText text_of(const Program& p, const Step& step) {
   }
   if (step.group.nodes.size() > kMostOps) ops += fmt::format("+{} more", step.group.nodes.size() - kMostOps);
   t.name = fmt::format("{} {}", step.impl, ops);
-  t.work = work_of(g, step.group);
+  t.work = work_name(work_of(g, step.group));
   t.device = device_number(g.device);
   t.bytes = bytes_of(g, step.group);
   const Node& root = g.nodes[static_cast<size_t>(step.group.nodes[0])];
@@ -163,7 +116,7 @@ events::LabelText text_of(const Program& p, const Step& step) {
 events::Label replay_label(const Program& p) {
   events::LabelText t;
   t.name = fmt::format("replay of {} steps as a graph", p.steps.size());
-  t.work = "other";
+  t.work = work_name(Work::Other);
   t.device = device_number(p.graph.device);
   return events::label(t);
 }

@@ -30,53 +30,10 @@ constexpr int64_t round64(int64_t v) { return (v + 63) / 64 * 64; }
 
 enum class Span : uint8_t { All, Outer, Inner };
 
+// Vectors hold half as many float64, and their functions take more terms.
 int64_t op_weight(OpId op, DType d) {
-  const int64_t wide = d == DType::float64 ? 3 : 1;
-  switch (op) {
-    case OpId::exp:
-    case OpId::expm1:
-    case OpId::log:
-    case OpId::log1p:
-    case OpId::tanh:
-    case OpId::sigmoid:
-    case OpId::silu:
-    case OpId::gelu_tanh:
-    case OpId::rand_uniform:
-    case OpId::rand_int: return 6 * wide;
-    case OpId::sin:
-    case OpId::cos:
-    case OpId::erf:
-    case OpId::gelu:
-    case OpId::gelu_grad:
-    case OpId::gelu_tanh_grad:
-    case OpId::silu_grad:
-    case OpId::softplus: return 10 * wide;
-    case OpId::pow:
-    case OpId::rand_normal:
-    case OpId::floor_divide:
-    case OpId::remainder: return 40;
-    default: return 1;
-  }
-}
-
-// Values of these are among their operands', or come rounded: no rounding to a 16-bit type is needed.
-bool is_exact(OpId op) {
-  switch (op) {
-    case OpId::neg:
-    case OpId::abs:
-    case OpId::sign:
-    case OpId::relu:
-    case OpId::floor:
-    case OpId::ceil:
-    case OpId::maximum:
-    case OpId::minimum:
-    case OpId::where:
-    case OpId::arange:
-    case OpId::rand_uniform:
-    case OpId::rand_normal:
-    case OpId::full: return true;
-    default: return false;
-  }
+  const int cost = op_info(op).cpu_cost;
+  return d == DType::float64 && cost > 1 && cost < kOneByOne ? 3 * cost : cost;
 }
 
 class Lowering {
@@ -376,13 +333,12 @@ class Lowering {
 
   int32_t lower_kernel(const Node& n, DType d, const int32_t* v, bool row) {
     const DType out = n.outs[0].dtype;
-    const bool gives_bool = (n.op >= OpId::eq && n.op <= OpId::ge) || n.op == OpId::isnan || n.op == OpId::isinf;
-    if (out != (gives_bool ? DType::bool_ : d))
+    if (out != (n.info().bool_result ? DType::bool_ : d))
       refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(d)) + " to " +
              std::string(dtype_name(out)));
     const Fn fn = find_kernel(n.op, n.info().cls, d, out);
     if (!fn) refuse(std::string(n.info().name) + ": no version for " + std::string(dtype_name(d)));
-    const bool exact = gives_bool || is_exact(n.op);
+    const bool exact = n.info().exact_result;
     const int32_t r = compute(fn, {v[0], v[1], v[2]}, reg_of(out), row, exact || !is_half(out) ? out : DType::float32);
     Instr& in = code_.back();
     const auto arity = static_cast<size_t>(n.info().arity);

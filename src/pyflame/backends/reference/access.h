@@ -142,42 +142,13 @@ inline View without_dim(View v, int d) {
   return v;
 }
 
-// Kernels by family (one file each). A kernel reads all of its inputs' indices before it writes anything.
+// Elementwise ops and reductions: lines that are written while others are still to be read.
 void run_elementwise(const Call& c);
 void run_source(const Call& c);
 void run_reduce(const Call& c);
-void run_arg_reduce(const Call& c);
-void run_matmul(const Call& c);
-void run_conv2d(const Call& c);
-void run_conv2d_grad_input(const Call& c);
-void run_conv2d_grad_weight(const Call& c);
-void run_max_pool2d(const Call& c);
-void run_max_pool2d_grad(const Call& c);
-void run_avg_pool2d(const Call& c);
-void run_avg_pool2d_grad(const Call& c);
-void run_softmax(const Call& c);
-void run_batch_norm(const Call& c);
-void run_batch_norm_grad(const Call& c);
-void run_layer_norm(const Call& c);
-void run_layer_norm_grad(const Call& c);
-void run_rms_norm(const Call& c);
-void run_rms_norm_grad(const Call& c);
-void run_attention(const Call& c);
-void run_attention_grad(const Call& c);
-void run_gather(const Call& c);
-void run_scatter_add(const Call& c);
-void run_index_select(const Call& c);
-void run_index_add(const Call& c);
-void run_topk(const Call& c);
-void run_sort(const Call& c);
-void run_randperm(const Call& c);
-void run_nll_loss(const Call& c);
-void run_nll_loss_grad(const Call& c);
-void run_cross_entropy(const Call& c);
-void run_cross_entropy_grad(const Call& c);
-void run_sgd_step(const Call& c);
-void run_adam_step(const Call& c);
-void run_sum_squares(const Call& c);
-void run_scale_all(const Call& c);
+// The kernels of the other ops, by family (one file each). They read all of their inputs before they write anything.
+#define OP(...)
+#define KERNEL(name, ...) void run_##name(const Call& c);
+#include "pyflame/ops/ops.def"
 
 }  // namespace pyflame::reference

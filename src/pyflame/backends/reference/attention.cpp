@@ -146,6 +146,7 @@ void run_attention(const Call& c) {
   write_all(c.out(0), out);
   if (c.outputs() > 1) write_all(c.out(1), lse);
 }
+void run_varlen_attn(const Call& c) { run_attention(c); }
 
 void run_attention_grad(const Call& c) {
   const Attention a(c, 1, 6);
@@ -181,5 +182,6 @@ void run_attention_grad(const Call& c) {
   write_all(c.out(1), dk);
   write_all(c.out(2), dv);
 }
+void run_varlen_attn_grad(const Call& c) { run_attention_grad(c); }
 
 }  // namespace pyflame::reference

@@ -23,24 +23,23 @@ void run(const Call& c) {
   const auto batch_strides = [&](const View& v) {
     return broadcast_strides(batch(v.shape), batch(v.strides), batch(out.shape));
   };
-  std::vector<T> x(static_cast<size_t>(m * k)), y(static_cast<size_t>(k * n)), row(static_cast<size_t>(n));
-  const std::array<Dims, 3> strides{batch_strides(a), batch_strides(b), batch(out.strides)};
-  for_lines<3>(batch(out.shape), strides, [&](const auto& offset, int64_t count, const auto& step) {
+  std::vector<T> x(static_cast<size_t>(m * k)), y(static_cast<size_t>(k * n)), all(static_cast<size_t>(out.numel()));
+  T* row = all.data();
+  const std::array<Dims, 2> strides{batch_strides(a), batch_strides(b)};
+  for_lines<2>(batch(out.shape), strides, [&](const auto& offset, int64_t count, const auto& step) {
     for (int64_t e = 0; e < count; ++e) {
       if (e == 0 || step[0] != 0) read_matrix(a, offset[0] + e * step[0], x);
       if (e == 0 || step[1] != 0) read_matrix(b, offset[1] + e * step[1], y);
-      for (int64_t i = 0; i < m; ++i) {
-        std::fill(row.begin(), row.end(), T{0});
+      for (int64_t i = 0; i < m; ++i, row += n) {
         for (int64_t p = 0; p < k; ++p) {
           const T factor = x[static_cast<size_t>(i * k + p)];
           const T* from = y.data() + p * n;
-          for (int64_t j = 0; j < n; ++j)
-            row[static_cast<size_t>(j)] = add(row[static_cast<size_t>(j)], mul(factor, from[j]));
+          for (int64_t j = 0; j < n; ++j) row[j] = add(row[j], mul(factor, from[j]));
         }
-        store(out, offset[2] + e * step[2] + i * out.strides[r - 2], out.strides[r - 1], n, row.data());
       }
     }
   });
+  write_all(out, all);
 }
 
 }  // namespace

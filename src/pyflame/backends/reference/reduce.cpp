@@ -91,13 +91,14 @@ void run_arg(const Call& c) {
   const View lines = without_dim(in, d);
   if (out.shape.size() == in.shape.size()) out = without_dim(out, d);  // keepdim
   std::vector<T> line(static_cast<size_t>(in.shape[d]));
-  for_lines<2>(lines.shape, {out.strides, lines.strides}, [&](const auto& offset, int64_t n, const auto& step) {
+  std::vector<int64_t> indices;
+  for_lines<1>(lines.shape, {lines.strides}, [&](const auto& offset, int64_t n, const auto& step) {
     for (int64_t i = 0; i < n; ++i) {
-      load(in, offset[1] + i * step[1], in.strides[d], in.shape[d], line.data());
-      const int64_t index = arg_of<T>(largest, line);
-      store(out, offset[0] + i * step[0], 1, 1, &index);
+      load(in, offset[0] + i * step[0], in.strides[d], in.shape[d], line.data());
+      indices.push_back(arg_of<T>(largest, line));
     }
   });
+  write_all(out, indices);
 }
 
 }  // namespace
@@ -106,8 +107,9 @@ void run_reduce(const Call& c) {
   with_compute_type(c.in(0).dtype, [&]<class T>() { run<T>(c); });
 }
 
-void run_arg_reduce(const Call& c) {
+void run_argmax(const Call& c) {
   with_compute_type(c.in(0).dtype, [&]<class T>() { run_arg<T>(c); });
 }
+void run_argmin(const Call& c) { run_argmax(c); }
 
 }  // namespace pyflame::reference

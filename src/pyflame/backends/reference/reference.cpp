@@ -13,121 +13,22 @@ namespace {
 
 using namespace reference;
 
-struct Kernel {
-  void (*run)(const Call&) = nullptr;
-  bool known = false;  // beside `run`, because under UBSan a function's address is not comparable at compile time
-  constexpr Kernel() = default;
-  constexpr Kernel(void (*f)(const Call&)) : run(f), known(true) {}
-};
+using Kernel = void (*)(const Call&);
 
-constexpr Kernel kernel_of(OpId op, OpClass cls) {
-  if (cls == OpClass::Source) return run_source;
-  if (is_elementwise(cls)) return run_elementwise;
-  if (cls == OpClass::Reduce) return run_reduce;
-  switch (op) {
-    case OpId::argmax:
-    case OpId::argmin: return run_arg_reduce;
-    case OpId::matmul: return run_matmul;
-    case OpId::conv2d: return run_conv2d;
-    case OpId::conv2d_grad_input: return run_conv2d_grad_input;
-    case OpId::conv2d_grad_weight: return run_conv2d_grad_weight;
-    case OpId::max_pool2d: return run_max_pool2d;
-    case OpId::max_pool2d_grad: return run_max_pool2d_grad;
-    case OpId::avg_pool2d: return run_avg_pool2d;
-    case OpId::avg_pool2d_grad: return run_avg_pool2d_grad;
-    case OpId::softmax:
-    case OpId::log_softmax: return run_softmax;
-    case OpId::batch_norm: return run_batch_norm;
-    case OpId::batch_norm_grad: return run_batch_norm_grad;
-    case OpId::layer_norm: return run_layer_norm;
-    case OpId::layer_norm_grad: return run_layer_norm_grad;
-    case OpId::rms_norm: return run_rms_norm;
-    case OpId::rms_norm_grad: return run_rms_norm_grad;
-    case OpId::attention:
-    case OpId::varlen_attn: return run_attention;
-    case OpId::attention_grad:
-    case OpId::varlen_attn_grad: return run_attention_grad;
-    case OpId::gather: return run_gather;
-    case OpId::scatter_add: return run_scatter_add;
-    case OpId::index_select: return run_index_select;
-    case OpId::index_add: return run_index_add;
-    case OpId::topk: return run_topk;
-    case OpId::sort: return run_sort;
-    case OpId::randperm: return run_randperm;
-    case OpId::nll_loss: return run_nll_loss;
-    case OpId::nll_loss_grad: return run_nll_loss_grad;
-    case OpId::cross_entropy: return run_cross_entropy;
-    case OpId::cross_entropy_grad: return run_cross_entropy_grad;
-    case OpId::sgd_step: return run_sgd_step;
-    case OpId::adam_step: return run_adam_step;
-    case OpId::sum_squares: return run_sum_squares;
-    case OpId::scale_all: return run_scale_all;
-    default: return {};
-  }
+constexpr Kernel kernel_of_class(OpClass cls) {
+  return cls == OpClass::Source ? run_source : cls == OpClass::Reduce ? run_reduce : run_elementwise;
 }
-#define OP(name, cls, arity, attrs) \
-  static_assert(kernel_of(OpId::name, OpClass::cls).known, "the reference has no kernel for " #name);
+
+constexpr Kernel kKernels[] = {
+#define OP(name, cls, ...) kernel_of_class(OpClass::cls),
+#define KERNEL(name, ...) run_##name,
 #include "pyflame/ops/ops.def"
-#undef OP
-
-// Ops that mean nothing for integers: their first output is a float.
-bool needs_float(OpId op) {
-  switch (op) {
-    case OpId::rand_uniform:
-    case OpId::rand_normal:
-    case OpId::sqrt:
-    case OpId::rsqrt:
-    case OpId::reciprocal:
-    case OpId::exp:
-    case OpId::expm1:
-    case OpId::log:
-    case OpId::log1p:
-    case OpId::sin:
-    case OpId::cos:
-    case OpId::tanh:
-    case OpId::erf:
-    case OpId::sigmoid:
-    case OpId::gelu:
-    case OpId::gelu_tanh:
-    case OpId::silu:
-    case OpId::softplus:
-    case OpId::leaky_relu:
-    case OpId::div:
-    case OpId::gelu_grad:
-    case OpId::gelu_tanh_grad:
-    case OpId::silu_grad:
-    case OpId::conv2d_grad_input:
-    case OpId::conv2d_grad_weight:
-    case OpId::max_pool2d_grad:
-    case OpId::batch_norm:
-    case OpId::batch_norm_grad:
-    case OpId::avg_pool2d:
-    case OpId::avg_pool2d_grad:
-    case OpId::softmax:
-    case OpId::log_softmax:
-    case OpId::layer_norm:
-    case OpId::layer_norm_grad:
-    case OpId::rms_norm:
-    case OpId::rms_norm_grad:
-    case OpId::attention:
-    case OpId::attention_grad:
-    case OpId::varlen_attn:
-    case OpId::varlen_attn_grad:
-    case OpId::nll_loss:
-    case OpId::nll_loss_grad:
-    case OpId::cross_entropy:
-    case OpId::cross_entropy_grad:
-    case OpId::sgd_step:
-    case OpId::adam_step:
-    case OpId::sum_squares: return true;
-    default: return false;
-  }
-}
+};
 
 Refusal accepts(const Problem& p) {
   for (size_t i = 0; i < p.size(); ++i) {
     const Node& n = p.node(i);
-    if (needs_float(n.op) && !n.outs.empty() && !is_float(n.outs[0].dtype))
+    if (n.info().floats_only && !n.outs.empty() && !is_float(n.outs[0].dtype))
       return fmt::format("{} has no meaning for {}", n.info().name, dtype_name(n.outs[0].dtype));
   }
   return std::nullopt;
@@ -137,11 +38,6 @@ size_t bytes_of(const Operand& o) { return static_cast<size_t>(extent(o.shape, o
 
 bool overlap(const char* a, size_t a_bytes, const char* b, size_t b_bytes) {
   return std::less<>()(a, b + b_bytes) && std::less<>()(b, a + a_bytes) && a_bytes > 0 && b_bytes > 0;
-}
-
-// Kernels that write elements while others are still to be read; all the others read everything first.
-bool writes_while_reading(const Node& n) {
-  return n.info().cls != OpClass::Other || n.op == OpId::argmax || n.op == OpId::argmin || n.op == OpId::matmul;
 }
 
 class Reference final : public Executable {
@@ -217,9 +113,9 @@ class Reference final : public Executable {
   }
 
   void run_node(const Node& n, std::vector<void*>& table, const Param* params) const {
-    const auto kernel = kernel_of(n.op, n.info().cls).run;
+    const Kernel kernel = kKernels[static_cast<size_t>(n.op)];
     const Call call{n, table.data(), params};
-    if (!writes_while_reading(n) || !lies_on_input(call)) return kernel(call);
+    if (n.info().cls == OpClass::Other || !lies_on_input(call)) return kernel(call);
     const Operand& out = n.outs[0];
     Node detour = n;
     detour.outs[0].index = static_cast<int32_t>(bindings_);

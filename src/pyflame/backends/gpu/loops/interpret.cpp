@@ -46,8 +46,7 @@ bool interpretable(const Node& n) {
     default: return false;
   }
   const bool integers = !is_float(n.ins[n.op == OpId::where ? 1 : 0].dtype) && !is_float(n.outs[0].dtype);
-  return !(integers &&
-           (n.op == OpId::floor_divide || n.op == OpId::remainder || n.op == OpId::pow || n.op == OpId::div));
+  return !(integers && (n.info().may_fail || n.info().floats_only));
 }
 
 class Encoder {
@@ -197,35 +196,18 @@ std::string interpreter_source() {
                              text == &reals ? "b.f, c.f" : "b.i, c.i");
       continue;
     }
-    if (!unary && !binary && op != OpId::softplus) continue;
-    const size_t takes = op == OpId::softplus ? 3 : op == OpId::leaky_relu ? 2 : binary ? 2 : 1;
+    if (!unary && !binary) continue;
+    const int takes = info.arity + info.param_count;
     const auto call = [&](const char* field) {
       std::string arguments;
-      for (size_t j = 0; j < takes; ++j) arguments += fmt::format("{}{}.{}", j ? ", " : "", "abc"[j], field);
+      for (int j = 0; j < takes; ++j) arguments += fmt::format("{}{}.{}", j ? ", " : "", "abc"[j], field);
       return fmt::format("pf::{}<T>({})", op_name(op), arguments);
     };
-    const bool truth = op == OpId::isnan || op == OpId::isinf || op == OpId::logical_not || op == OpId::eq ||
-                       op == OpId::ne || op == OpId::lt || op == OpId::le || op == OpId::gt || op == OpId::ge ||
-                       op == OpId::logical_and || op == OpId::logical_or || op == OpId::logical_xor;
+    const bool truth = info.bool_result;
     reals += truth ? fmt::format("        case {}: truth = true, z = {}; break;\n", k, call("f"))
                    : fmt::format("        case {}: y = {}; break;\n", k, call("f"));
-    switch (op) {  // those that integers have
-      case OpId::cast:
-      case OpId::neg:
-      case OpId::abs:
-      case OpId::sign:
-      case OpId::relu:
-      case OpId::floor:
-      case OpId::ceil:
-      case OpId::round:
-      case OpId::add:
-      case OpId::sub:
-      case OpId::mul:
-      case OpId::maximum:
-      case OpId::minimum: integers += fmt::format("        case {}: y = {}; break;\n", k, call("i")); break;
-      default:
-        if (truth) integers += fmt::format("        case {}: y = (pf::i64){}; break;\n", k, call("i"));
-    }
+    if (info.floats_only || info.may_fail) continue;
+    integers += fmt::format("        case {}: y = {}{}; break;\n", k, truth ? "(pf::i64)" : "", call("i"));
   }
   const std::string body = fmt::format(
       "(pf::Interpreted p) {{\n  PF_SHARED pf::Register registers[pf::kRegisters * 256];\n"

@@ -13,7 +13,7 @@ namespace {
 
 bool depends_on_index(const Problem& p) {
   for (size_t i = 0; i < p.size(); ++i)
-    if (p.node(i).info().cls == OpClass::Source && p.node(i).op != OpId::full) return true;
+    if (p.node(i).info().index_matters) return true;
   return false;
 }
 
@@ -112,20 +112,7 @@ class Flat {
   int64_t choose_each() const {
     int64_t streams = 0, work = 0;
     for (size_t a = 0; a < used_.size(); ++a) streams += text_.stride(a) != 0;
-    for (size_t i = 0; i < p_.size(); ++i) switch (p_.node(i).op) {
-        case OpId::pow:
-        case OpId::sin:
-        case OpId::cos:
-        case OpId::rand_normal:
-        case OpId::rand_uniform:
-        case OpId::rand_int:
-        case OpId::remainder:
-        case OpId::floor_divide: work += 16; break;
-        case OpId::gelu:
-        case OpId::gelu_grad:
-        case OpId::erf: work += 4; break;
-        default: ++work;
-      }
+    for (size_t i = 0; i < p_.size(); ++i) work += p_.node(i).info().gpu_cost;
     const int64_t by_streams = streams <= 3 ? 4 : streams <= 6 ? 2 : 1;
     int64_t k = by_streams;
     while (k > 1 && k * vector_ * work > 128) k /= 2;
