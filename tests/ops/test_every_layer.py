@@ -1,5 +1,5 @@
 """Every layer and every function of nn on a device that is not the current one: results and gradients lie there and are those of the CPU.
-The other device is 'reference', and beside it the GPU that PYFLAME_TEST_DEVICE names."""
+The two are the CPU and the GPU that PYFLAME_TEST_DEVICE names, otherwise the CPU and 'reference'."""
 import ast
 import inspect
 import os
@@ -13,7 +13,8 @@ import pyflame.nn as nn
 import pyflame.nn.functional as F
 
 DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
-PAIRS = [("cpu", "reference"), ("reference", "cpu")] + ([("cpu", DEVICE), (DEVICE, "cpu")] if DEVICE != "cpu" else [])
+OTHER = DEVICE if DEVICE != "cpu" else "reference"
+PAIRS = [("cpu", OTHER), (OTHER, "cpu")]
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python" / "pyflame"
 
 
@@ -39,7 +40,7 @@ def truths(*shape):
 
 
 def chances(*shape):
-    return np.random.default_rng(4).random(shape).astype(np.float32)
+    return np.random.default_rng(4).random(shape, np.float32)
 
 
 X, IMAGE, ROW = numbers(4, 6), numbers(2, 4, 6, 5), numbers(2, 4, 9)
@@ -143,7 +144,7 @@ def results_and_gradients(f, inputs, device, parameters=()):
     results = tensors_of(f(*xs))
     differentiable = [t for t in results if t.requires_grad]
     if differentiable:
-        pf.autograd.backward([(t * t).sum() for t in differentiable])
+        pf.autograd.backward([(t * t * pf.tensor(chances(*t.shape), device=device)).sum() for t in differentiable])
     found = results + [x.grad for x in xs if x.grad is not None] + [p.grad for p in parameters]
     assert {str(t.device) for t in found} == {device}
     return [t.detach().cpu().numpy() for t in found]
