@@ -1,4 +1,4 @@
-// See choices.h. SQLite is looked for when it is needed: the core runs without it.
+// The SQLite file of measurements. SQLite is loaded when it is first needed; the core does not link it.
 #include "pyflame/compile/choices.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ namespace pyflame {
 namespace {
 
 constexpr int kOk = 0, kRow = 100, kDone = 101;
-constexpr int kOpenFlags = 0x2 | 0x4 | 0x8000;  // read and write, create, no mutex: ours
+constexpr int kOpenFlags = 0x2 | 0x4 | 0x8000;  // read and write, create, no mutex: we have our own
 const auto kCopyText = reinterpret_cast<void (*)(void*)>(static_cast<intptr_t>(-1));
 constexpr int kSchema = 1;
 
@@ -224,7 +224,7 @@ void Choices::store(const Environment& e, const std::string& op, const std::stri
                     const std::vector<Measurement>& all) {
   std::lock_guard lock(g_mutex);
   if (!trouble_.empty()) return;
-  if (!run("BEGIN IMMEDIATE")) return;  // another process holds it: it is measured again another time
+  if (!run("BEGIN IMMEDIATE")) return;  // another process is writing: this measurement is not stored
   bool ok = false;
   if (const auto id = environment_id(e, true)) {
     ok = true;

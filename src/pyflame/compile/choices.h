@@ -1,6 +1,6 @@
-// What was measured of implementation entries: a SQLite file in PYFLAME_CACHE_DIR, shared by processes. A measurement belongs to an
-// environment (device, architecture, driver, libraries, PyFlame's version): in another one it says nothing. What cannot be opened, read
-// or written is as if it were empty, and is said once.
+// Measurements of implementations: a SQLite file in PYFLAME_CACHE_DIR that processes share. A measurement belongs to an
+// environment (device, architecture, driver, libraries, PyFlame's version) and is ignored in any other. If the file
+// cannot be opened, read or written, it counts as empty, and a message says so once.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,7 +13,7 @@ namespace pyflame {
 struct Measurement {
   std::string entry;  // Impl::name
   double us = 0;
-  double error = 0;  // greatest difference to the first entry's result, relative to its greatest value
+  double error = 0;  // the largest difference to the first implementation's result, relative to its largest value
   bool sound = true;
 };
 
@@ -22,11 +22,12 @@ struct Environment {
 };
 Environment environment_of(const Backend& backend, int index);
 
-// Everything that decides what an entry does: ops, attributes, shapes, strides, dtypes.
+// Everything that an implementation depends on: ops, attributes, shapes, strides, dtypes.
 std::string problem_key(const Problem& p);
 
-// What this process may spend on measuring, and the file of the records: PYFLAME_TUNE_BUDGET_MS and choices.sqlite in
-// PYFLAME_CACHE_DIR, unless a program sets them. Any thread; they hold for what is compiled afterwards.
+// The time that this process may spend on measuring, and the file of measurements: PYFLAME_TUNE_BUDGET_MS and
+// choices.sqlite in PYFLAME_CACHE_DIR, unless the program sets them. Any thread may call; settings apply to programs
+// that are compiled afterwards.
 double tune_budget_ms();
 void set_tune_budget_ms(double ms);
 std::string choices_file();
@@ -34,13 +35,13 @@ void set_choices_file(std::string file);
 
 class Choices {
  public:
-  // The records of a file, which is made where it is missing.
+  // The measurements in a file, which is created if it is missing.
   static Choices& in(const std::string& file);
-  // The fastest sound entry that was measured; empty: none was.
+  // The fastest sound implementation that was measured, if any.
   std::optional<std::string> best(const Environment& e, const std::string& op, const std::string& problem);
   void store(const Environment& e, const std::string& op, const std::string& problem,
              const std::vector<Measurement>& all);
-  const std::string& trouble() const { return trouble_; }  // why it is not used; empty: it is
+  const std::string& trouble() const { return trouble_; }  // why the file is not used; empty: it is used
 
  private:
   explicit Choices(const std::string& path);

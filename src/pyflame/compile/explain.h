@@ -1,5 +1,5 @@
-// pf.explain(): what the engine made of the ops of this thread between start and stop: windows and why they were cut, fused groups,
-// chosen implementations, refusals, planned bytes, cache hits.
+// pf.explain(): what the engine did with the ops of this thread between start and stop: windows and why they were cut,
+// fused groups, selected implementations, refusals, planned bytes, cache hits.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// See inject.h.
+// Wraps executables so that a chosen run fails.
 #include "pyflame/compile/inject.h"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// What a window looks like to everything behind the recorder: nodes over operands, operands over bindings, bindings over slots.
+// The graph of a window, which all code behind the recorder sees: nodes have operands, operands have bindings, bindings have slots.
 //
-//   slot      one Storage that the window touches
+//   slot      one Storage that the window uses
 //   binding   a (slot, byte offset) pair; its pointer is a run-time value, so a slice offset is never part of a cache key.
-//             Two operands with the same binding start at the same address; two bindings of one slot must be assumed to overlap.
-//   param     a number that changes per call: a run-time value as well
+//             Operands with the same binding start at the same address; two bindings of one slot must be assumed to overlap.
+//   param     a number that may differ per call: a run-time value as well
 //
 // Nodes are in program order; node i may read what earlier nodes wrote. In-place ops write a binding that existed before.
 #pragma once
@@ -43,19 +43,19 @@ struct Param {
 struct Operand {
   bool is_param = false;
   bool contiguous = true;
-  DType dtype = DType::float32;  // of a param: the dtype in which the op uses it
+  DType dtype = DType::float32;  // of a param: the dtype in which the op uses the number
   int32_t index = 0;             // binding index, or param index
   Dims shape, strides;           // strides in elements; empty for a param
   int64_t numel() const { return shape.numel(); }
 };
 
-// Images (N, C, H, W) in the order N, H, W, C; and the same operand with its dims in that order.
+// Whether an operand is an image (N, C, H, W) with the memory order N, H, W, C; and the same operand with its dims in that order.
 bool lies_channels_last(const Operand& o);
 Operand channels_last_form(Operand o);
 
 struct Node {
   OpId op{};
-  std::vector<int64_t> attrs;  // the attribute struct's words
+  std::vector<int64_t> attrs;  // the words of the attribute struct
   std::vector<Operand> ins;    // tensor inputs first, then params
   std::vector<Operand> outs;
   SourceLoc loc;
@@ -71,8 +71,8 @@ struct Node {
 struct SlotInfo {
   size_t nbytes = 0;
   bool external = true;    // had its bytes before the window began
-  bool live = true;        // somebody outside can still see it after the window
-  bool donatable = false;  // external, not live, our own memory: its bytes may be taken over
+  bool live = true;        // a handle outside the window refers to it after the window
+  bool donatable = false;  // external, not live, and our own memory: its bytes may be reused
 };
 
 struct BindingInfo {

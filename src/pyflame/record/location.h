@@ -1,4 +1,5 @@
-// Where the user called an op. A front end (Python) installs a provider; without one locations are unknown and cost nothing.
+// Where the user called an op. A front end (Python) installs a provider of locations. Without one, locations are
+// unknown and cost nothing.
 #pragma once
 #include <string>
 

@@ -1,5 +1,5 @@
-// Recording: append words, note storages, decide where to cut. The layout of the key is private to this file (append_* and
-// build_graph below); everybody else sees ir.h.
+// Records ops: appends words to the key, notes storages, and decides where to cut. Only this file knows the format of
+// the key (append_* and build_graph below); all other code uses ir.h.
 #include "pyflame/record/recorder.h"
 
 #include <algorithm>
@@ -18,10 +18,11 @@ namespace pyflame {
 
 namespace {
 
-// Several recorders have pending reads of the storage: a writer must settle all of them.
+// Marks a storage that several recorders will read: a writer must first flush all of them.
 Recorder* const kShared = reinterpret_cast<Recorder*>(1);
 
-// Operand word: | slot:24 | index:24 | new_slot:1 | external:1 | ndim:4 | dtype:4 | contiguous:1 | param:1 | spare
+// The word of an operand: | slot:24 | index:24 | new_slot:1 | external:1 | ndim:4 | dtype:4 | contiguous:1 | param:1 |
+// spare
 constexpr int kSlotShift = 40, kIndexShift = 16, kNewSlotBit = 11, kExternalBit = 10, kNdimShift = 6, kDtypeShift = 2;
 constexpr uint64_t kMask24 = (1u << 24) - 1;
 
@@ -32,7 +33,7 @@ std::atomic<int>& fixed_window() {
 
 uint64_t mix(uint64_t h, uint64_t v) { return (std::rotl(h, 5) ^ v) * 0x9e3779b97f4a7c15ull; }
 
-// All recorders, ever: a thread that ends gives its recorder back for reuse, so a pointer in a Storage never dangles.
+// All recorders ever made. A thread that ends returns its recorder for reuse, so a pointer in a Storage never dangles.
 struct Registry {
   std::mutex mutex;
   std::list<Recorder> all;
@@ -43,7 +44,7 @@ Registry& registry() {
   return *r;
 }
 
-// The child of a fork may complete what the parent's threads had recorded.
+// The child of a fork can complete what the parent's threads had recorded.
 const AtFork g_at_fork{ForkOrder::Recorders,
                        [] {
                          Registry& r = registry();
@@ -71,8 +72,8 @@ struct ThreadRecorder {
     }
     recorder->cut(CutReason::Sync);
   }
-  // What an ended thread has recorded stays pending until somebody needs it, synchronises, or takes the recorder over. It cannot
-  // run here: the kernels' own thread-local memory may be gone already.
+  // Ops that an ended thread has recorded stay pending until somebody needs them, synchronises, or takes over the
+  // recorder. They cannot run here, because the thread-local memory of kernels may be destroyed already.
   ~ThreadRecorder() {
     Registry& r = registry();
     std::lock_guard lock(r.mutex);
@@ -80,7 +81,7 @@ struct ThreadRecorder {
   }
 };
 
-// Notes a pending read. Two threads may read the same storage at once: neither may be forgotten.
+// Notes a pending read. Two threads may read the same storage at once, and both must be known.
 void add_reader(Storage& s, Recorder* self) {
   Recorder* r = s.reader.load(std::memory_order_acquire);
   while (r != self && r != kShared && !s.reader.compare_exchange_weak(r, r ? kShared : self)) {
@@ -105,7 +106,7 @@ const char* cut_reason_name(CutReason r) {
   return names[static_cast<int>(r)];
 }
 
-// Open addressing; a generation makes clearing free.
+// A hash table with open addressing. Incrementing the generation clears it.
 struct SlotTable {
   struct Entry {
     Storage* key = nullptr;
@@ -212,7 +213,7 @@ uint64_t param_word(const Window& w, DType dtype) {
 
 uint64_t device_word(Device d) { return static_cast<uint64_t>(d.type) << 8 | static_cast<uint64_t>(d.index); }
 
-// Appends ops [first, last) of `from` to `to`. is_new(slot) says whether an output makes its storage.
+// Appends ops [first, last) of `from` to `to`. is_new(slot) says whether an output creates its storage.
 template <class IsNew>
 void copy_ops(const Window& from, size_t first, size_t last, Window& to, SlotTable& table, IsNew is_new) {
   if (to.empty()) {
@@ -257,7 +258,8 @@ Window single_op_window(const Window& w, size_t op) {
   SlotTable table;
   copy_ops(w, op, op + 1, one, table, [&](size_t slot) {
     const Window::Slot& s = w.slots[slot];
-    return !s.external && !s.storage->data && !s.storage->poison;  // poisoned: a write of a part must not heal the rest
+    // poisoned storages count as external, so that a partial write does not make the rest valid
+    return !s.external && !s.storage->data && !s.storage->poison;
   });
   return one;
 }
@@ -289,7 +291,7 @@ void Recorder::begin(Device device) {
   if (events::on()) note_begin(window_);
 }
 
-// A storage that other threads have pending work on: that work goes first. Runs without our lock, so that two threads that
+// Flushes other threads' pending work on storages that this op uses. It runs without our lock, so that two threads that
 // need each other cannot deadlock.
 void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new) {
   for (const Arg& a : ins) {
@@ -305,7 +307,8 @@ void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* con
     Recorder* r = s.reader.load(std::memory_order_acquire);
     if (r == kShared) {
       s.reader.store(nullptr,
-                     std::memory_order_release);  // first: a read that is recorded meanwhile must not be forgotten
+                     // cleared first, so that a read that is recorded meanwhile is not lost
+                     std::memory_order_release);
       cut_all(CutReason::OtherThread);
     } else if (r && r != this) {
       r->cut(CutReason::OtherThread);
@@ -339,7 +342,8 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
     append_operand(window_, *table_, s, t->shape, t->strides, t->contiguous, t->offset * dtype_size(t->dtype), t->dtype,
                    false);
     for (int64_t d : t->shape) h = mix(h, static_cast<uint64_t>(d));
-    // Whoever writes to what we are to write comes to us anyway.
+    // A thread that writes a storage with our pending writes flushes this recorder anyway, so no read needs to be
+    // noted.
     if (s->writer.load(std::memory_order_relaxed) != this) add_reader(*s, this);
     escaped |= s->escaped();
   }
@@ -355,7 +359,7 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
     }
   }
   for (int64_t a : attrs) h = mix(h, static_cast<uint64_t>(a));
-  // The content hash covers the last four ops: older ones are shifted out.
+  // The content hash covers the last four ops; older ones are shifted out.
   const uint32_t before = window_.ops.empty() ? 0 : window_.ops.back().hash;
   window_.ops.push_back(
       {static_cast<uint32_t>(first), before << 8 ^ static_cast<uint32_t>(h >> 32), current_location()});
@@ -370,7 +374,7 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
   }
 }
 
-// Cuts after the op with the largest hash in the second half and carries the rest over into a new window.
+// Cuts after the op with the largest hash in the second half; the remaining ops start a new window.
 void Recorder::cut_at_limit() {
   const size_t n = window_.ops.size();
   size_t best = n / 2;
@@ -387,7 +391,8 @@ void Recorder::cut_at_limit() {
   std::swap(rest, window_);
   if (events::on()) note_begin(window_);
   table_->clear();
-  size_t slots = 0, bindings = 0, params = 0;  // of the prefix: they were numbered in order
+  // sizes of the prefix: its slots, bindings and params have the lowest numbers
+  size_t slots = 0, bindings = 0, params = 0;
   const uint32_t cut_word = rest.ops[keep].word;
   {
     Window prefix;
@@ -395,7 +400,7 @@ void Recorder::cut_at_limit() {
     copy_ops(rest, 0, keep, prefix, table, [](size_t) { return true; });
     slots = prefix.slots.size(), bindings = prefix.bindings.size(), params = prefix.params.size();
   }
-  // The rest first, so that what it uses counts as live for the prefix.
+  // The rest is copied first, so that the storages that it uses count as live for the prefix.
   copy_ops(rest, keep, n, window_, *table_, [&](size_t slot) { return slot >= slots && !rest.slots[slot].external; });
   rest.key.resize(cut_word);
   rest.ops.resize(keep);
@@ -410,9 +415,10 @@ void Recorder::run(Window& w, CutReason reason) {
   execute_window(w, reason);  // never throws: failures poison what was not written
   running_ = false;
   for (const Window::Slot& s : w.slots) {
-    // What was carried over into the next window stays ours without a gap: other threads look at these without our lock.
+    // Storages that the next window uses keep our mark without interruption, because other threads look at the marks
+    // without our lock.
     if (&w != &window_ && table_->contains(s.storage.get())) continue;
-    if (s.storage->use_count() == 1) continue;  // nobody else can come to it any more
+    if (s.storage->use_count() == 1) continue;  // no other handle exists
     for (std::atomic<Recorder*>* mark : {&s.storage->writer, &s.storage->reader}) {
       Recorder* self = mark->load(std::memory_order_relaxed);
       if (self == this) mark->compare_exchange_strong(self, nullptr);
@@ -422,12 +428,12 @@ void Recorder::run(Window& w, CutReason reason) {
 
 void Recorder::cut(CutReason reason) {
   std::lock_guard lock(mutex_);
-  if (running_) return;  // a kernel's error path asks for a sync: nothing of ours is left to run
+  if (running_) return;  // a kernel's error path may request a sync; all our ops are running already
   cut_locked(reason);
 }
 
 void Recorder::cut_locked(CutReason reason) {
-  if (reason == CutReason::Sync || reason == CutReason::Mark) {  // the device has nothing to do: start small again
+  if (reason == CutReason::Sync || reason == CutReason::Mark) {  // the device is idle, so the limits start small again
     const Backend* backend = find_backend(window_.device.type);
     if (backend) {
       limit_ops_ = backend->limits().first_ops;
@@ -447,9 +453,10 @@ void Recorder::before_fork() { mutex_.lock(); }
 
 void Recorder::after_fork(bool in_child) {
   if (!in_child) return mutex_.unlock();
-  // A recursive mutex knows its owner by a number that the child's thread has not kept.
+  // A recursive mutex stores its owner's thread number, which differs in the child.
   new (&mutex_) std::recursive_mutex;
-  // Who settles a storage with several readers forgets them before it cuts, and may have come no further.
+  // A thread that flushes a storage with several readers clears the mark before it cuts, and the fork may have happened
+  // in between.
   for (const Window::Slot& s : window_.slots) add_reader(*s.storage, this);
 }
 

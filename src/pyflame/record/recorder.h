@@ -1,11 +1,11 @@
-// The recorder: one window of pending ops per thread. Recording appends words to the window's key; nothing else is built until the
-// window turns out to be new. See ARCHITECTURE.md, "The window".
+// The recorder: one window of pending ops per thread. Recording appends words to the window's key; nothing else is
+// built unless the window turns out to be new. See ARCHITECTURE.md, "The window".
 //
-// The window is cut by a pure function of the op stream:
+// Where a window is cut depends only on the sequence of ops:
 //   sync points        a read, an escaped storage, another thread's use, synchronize(): cut at the end
 //   structural marks   end of backward(), optimizer.step(): cut at the end
 //   limits             ops or bytes: cut after the op with the largest content hash in the second half of the window, so that a
-//                      loop body of any length is soon cut at the same op each time round
+//                      loop body of any length is soon cut at the same op in each iteration
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,19 +22,19 @@ namespace pyflame {
 enum class CutReason : uint8_t { Sync, Mark, Limit, Escaped, OtherThread, WindowOne, Retry };
 const char* cut_reason_name(CutReason r);
 
-// A window as it is being recorded; also what the program cache and the executor get.
+// A window while it is recorded; the program cache and the executor get it as well.
 struct Window {
   struct Slot {
     Ref<Storage> storage;
     bool external;
-    int32_t last_binding;  // newest binding of this slot; they are chained through Binding::previous
+    int32_t last_binding;  // the newest binding of this slot; bindings of a slot are linked by Binding::previous
   };
   struct Binding {
     int32_t slot;
     int32_t previous;  // -1: none
     int64_t byte_offset;
   };
-  struct OpMark {  // where each op starts
+  struct OpMark {  // where each op starts in the key
     uint32_t word;
     uint32_t hash;
     SourceLoc loc;
@@ -46,26 +46,26 @@ struct Window {
   std::vector<Param> params;
   std::vector<OpMark> ops;
   int64_t new_bytes = 0;
-  int64_t began = 0;    // events::now(), where a profile is recorded
-  uint32_t thread = 0;  // that records it, in the profile
+  int64_t began = 0;    // events::now(), if a profile is recorded
+  uint32_t thread = 0;  // the recording thread, in the profile
 
   bool empty() const { return ops.empty(); }
   void clear();
 };
 
-// Parses the key words of a window back into nodes.
+// Parses the key of a window into nodes.
 Graph build_graph(const Window& w);
-// Op number `op` of w as a window of its own; what has its bytes by now is external to it.
+// Op number `op` of w as a window of its own. Storages that have their bytes by now are external to it.
 Window single_op_window(const Window& w, size_t op);
 
-// Storage -> slot of one window; private to recorder.cpp.
+// Maps storages to the slots of one window; private to recorder.cpp.
 struct SlotTable;
 
 class Recorder {
  public:
   Recorder();
   ~Recorder();
-  static Recorder& current();  // this thread's
+  static Recorder& current();  // the recorder of this thread
 
   void record(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs,
               bool outs_are_new);
@@ -88,13 +88,13 @@ class Recorder {
   bool running_ = false;
 };
 
-// Greatest number of ops in a window from now on, of all threads (PYFLAME_WINDOW at first); 0: the recorder decides.
+// Sets the greatest number of ops in a window for all threads (initially PYFLAME_WINDOW); 0: the recorder decides.
 void set_window(int ops);
 // Cuts this thread's window (a structural mark).
 void cut_window();
-// Completes everything that any thread has recorded.
+// Completes everything that any thread has recorded, and waits for all devices.
 void synchronize();
-// Completes everything pending on this storage, wherever it was recorded; raises its poison.
+// Completes all pending work on this storage, in whichever thread it was recorded; raises its poison.
 void sync_storage(Storage& s);
 
 }  // namespace pyflame

@@ -1,5 +1,6 @@
-// The host's free blocks are kept per size class (powers of two in quarters: at most 25 % is wasted), because a training step asks for the
-// same sizes again and fresh pages from the operating system cost more than the kernels that fill them. A device's: segments.h.
+// Allocates memory of the host and of devices. The host's free blocks are kept per size class (four classes per power
+// of two, so at most 25 % is wasted), because a training step requests the same sizes again, and fresh pages from the
+// operating system cost more than the kernels that fill them. For devices, see segments.h.
 #include "pyflame/runtime/allocator.h"
 
 #include <sys/mman.h>
@@ -33,14 +34,14 @@ size_t size_class(size_t n) {
   return (n + quarter - 1) / quarter * quarter;
 }
 
-// Big blocks ask for huge pages: a pass over 64 MiB touches 16,384 small pages, and each first touch is a trap into the kernel.
+// Large blocks use huge pages: 64 MiB are 16,384 small pages, and the first touch of each is a trap into the kernel.
 void* from_system(size_t size) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const events::Scope log(events::Kind::Allocate, "allocate from the system", static_cast<int64_t>(size));
   if (size < 2 * kHugePage) return std::aligned_alloc(kAlign, size);
   void* p = std::aligned_alloc(kHugePage, (size + kHugePage - 1) / kHugePage * kHugePage);
 #ifdef MADV_HUGEPAGE
-  if (p) madvise(p, size, MADV_HUGEPAGE);  // a hint: refusal costs nothing
+  if (p) madvise(p, size, MADV_HUGEPAGE);  // a hint: refusal is harmless
 #endif
   return p;
 }
@@ -51,7 +52,7 @@ std::string gib(uint64_t bytes) {
                                    : fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
-// The host's blocks: classes of sizes. A device's: segments.
+// One allocator: size classes for the host, segments for a device.
 struct Allocator {
   Device where;
   DeviceMemory* device = nullptr;      // null: the host's memory
@@ -77,14 +78,14 @@ struct Allocator {
       device->room(&free_bytes, &total);
       set_limit(static_cast<uint64_t>(fraction * static_cast<double>(total)));
     }
-    limit_read = true;  // not before: a value that is refused is refused again
+    limit_read = true;  // set only now, so that a refused value is refused again at the next call
   }
   void set_limit(uint64_t bytes) {
     stats.limit = bytes;
     if (segments) segments->set_limit(bytes);
   }
 
-  // `size` becomes that of the block.
+  // `size` becomes the size of the block.
   void* from_cache_or_system(size_t& size) {
     if (segments) return segments->get(size, &size);
     if (const auto it = free.find(size); it != free.end() && !it->second.empty()) {
@@ -153,7 +154,7 @@ struct Allocator {
     return s;
   }
 
-  // `wanted`: the request that failed, 0: none did.
+  // `wanted`: the size of the request that failed; 0: none failed.
   std::string report(size_t wanted) {
     const MemoryStats s = now();
     std::string uses;
@@ -195,7 +196,7 @@ Allocators& allocators() {
   return *a;
 }
 
-// Whoever wants another allocator's lock has given back its own.
+// A thread that wants another allocator's lock must first release its own.
 const AtFork g_at_fork{ForkOrder::Memory,
                        [] {
                          Allocators& all = allocators();
@@ -213,7 +214,7 @@ const AtFork g_at_fork{ForkOrder::Memory,
 Allocator& allocator(Device device) {
   Allocators& all = allocators();
   if (!has_own_memory(device.type)) return all.host;
-  // The one that this thread asked for last: nobody has two devices in turn.
+  // The allocator that this thread used last; few programs alternate between devices.
   thread_local Device last{};
   thread_local Allocator* found = nullptr;
   if (found && last == device) return *found;
@@ -237,7 +238,7 @@ void free_raw(Device device, void* p, size_t nbytes, MemoryUse use) {
 }
 
 void allocate_data(Storage& s) {
-  // Zero-sized storages get an address as well, so that "has bytes" and "is promised" stay apart.
+  // Storages of size zero get an address as well, so that a null pointer always means "not allocated yet".
   s.data = allocator(s.device).get(s.nbytes ? s.nbytes : 1, MemoryUse::tensors);
   s.owned_by_allocator = true;
 }
@@ -270,7 +271,7 @@ Ref<Storage> allocate_storage(Device device, size_t nbytes) {
     allocate_data(*s);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::OutOfMemory) throw;
-    Recorder::current().cut(CutReason::Sync);  // pending work holds on to what it will give back
+    Recorder::current().cut(CutReason::Sync);  // pending work keeps memory that it will free
     allocate_data(*s);
   }
   return s;

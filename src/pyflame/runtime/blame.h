@@ -1,4 +1,5 @@
-// Whose fault it was, in words and in poison: shared by failures that are seen at once and by those that a device tells later.
+// Describes failures and spreads poison, for failures that are noticed at once and for those that a device reports
+// later.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,12 +12,13 @@ namespace pyflame {
 
 using Poisons = std::vector<std::shared_ptr<const Poison>>;  // by slot
 
-// "what", then the op with its shapes, implementation and device, where it was recorded, and what ran with it as one kernel. `locs`: of the
-// group's nodes, or of the first alone.
+// The message: "what", then the op with its shapes, implementation and device, where it was recorded, and the ops that
+// ran with it as one kernel. `locs`: the source locations of the group's nodes, or of the first node alone.
 std::string with_context(const std::string& what, const Program& p, const Step& step, std::span<const SourceLoc> locs);
-// The first of them that nobody has seen is raised by the next mark or synchronize().
+// Makes the poison of a failure. The next structural mark or synchronize() raises the oldest one that was not raised
+// yet.
 std::shared_ptr<const Poison> make_poison(ErrorKind kind, std::string message);
-// Poison goes through a step from node to node. False when nothing sound is left to compute.
+// Spreads poison through a step from node to node. False if all outputs are poisoned, so the step need not run.
 bool spread_poison(const Program& p, const Step& step, Poisons& poison);
 
 }  // namespace pyflame

@@ -1,4 +1,4 @@
-// See choose.h.
+// Times the implementations that accept a step, and installs the fastest correct one.
 #include "pyflame/runtime/choose.h"
 
 #include <algorithm>
@@ -15,13 +15,15 @@ namespace pyflame {
 
 namespace {
 
-constexpr int kRounds = 5;                        // the fastest counts
-constexpr int kEach = 4;                          // runs between two waits
-constexpr double kWins = 0.97;                    // a later entry must be so much faster than the first
-constexpr double kNear = 256;                     // greatest difference, in units of the dtype's rounding
-constexpr size_t kMostBytes = size_t{256} << 20;  // of results that are kept for comparison
+constexpr int kRounds = 5;  // the fastest round counts
+constexpr int kEach = 4;    // runs per round, between two waits
+// a later implementation must take at most this share of the first one's time
+constexpr double kWins = 0.97;
+// the largest difference that counts as correct, in units of the dtype's rounding
+constexpr double kNear = 256;
+constexpr size_t kMostBytes = size_t{256} << 20;  // limit for the results that are kept for comparison
 
-ChoiceStats g_stats;  // under the engine's lock, as all runs are
+ChoiceStats g_stats;  // guarded by the engine's lock, as all runs are
 
 double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -59,8 +61,8 @@ std::vector<char> fetch(DeviceMemory& m, const std::vector<Output>& outputs) {
   return bytes;
 }
 
-// The greatest difference relative to the greatest value, in units of the dtype's rounding; infinity where one of them is not finite
-// and the other is.
+// The largest difference relative to the largest value, in units of the dtype's rounding; infinity if one of two values
+// is not finite and the other is.
 double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs) {
   double worst = 0;
   size_t at = 0;
@@ -102,7 +104,7 @@ void time_entries(const Frame& f, size_t k) {
   if (step.others.empty() || !step.executable || !budget_left()) return;
   for (const int32_t s : step.writes)
     if (std::find(step.reads.begin(), step.reads.end(), s) != step.reads.end())
-      return;  // in place: it cannot be run twice
+      return;  // works in place, so it cannot run twice
   const auto began = std::chrono::steady_clock::now();
   const std::vector<Output> outputs = outputs_of(f, step);
   size_t bytes = 0;
@@ -121,7 +123,7 @@ void time_entries(const Frame& f, size_t k) {
       RunContext ctx = f.context(k);
       ctx.workspace = workspace;
       for (const Output& o : outputs) m.fill(o.at, 0xff, o.nbytes);
-      e.run(ctx);  // the first one compiles and loads
+      e.run(ctx);  // the first run compiles and loads the kernel
       const std::vector<char> got = fetch(m, outputs);
       if (expected.empty()) expected = got;
       r.error = distance(expected, got, outputs);

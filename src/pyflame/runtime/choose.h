@@ -1,20 +1,22 @@
-// Which of the entries that accept a step is the fastest, measured at the program's first run with its own operands, within the budget of
-// the process (PYFLAME_TUNE_BUDGET_MS). An entry may win only with results that are near those of the first entry; an entry that fails or
-// computes something else is kept in the record as unsound. The winner serves from the next run on, in this process and in later ones.
+// Tuning: which of the implementations that accept a step is the fastest. They are timed at the program's first run
+// with the step's own operands, within the process's budget (PYFLAME_TUNE_BUDGET_MS). An implementation can win only if
+// its results are close to those of the first one; if it fails or computes something else, it is recorded as unsound.
+// The winner is used from the next run on, in this process and in later ones. See docs/internals/tuning.md.
 #pragma once
 #include "pyflame/runtime/replayer.h"
 
 namespace pyflame {
 
-// Whether some step of the program has entries to choose among, and there is budget left.
+// Whether some step of the program has several implementations to time, and there is budget left.
 bool worth_choosing(const Program& p);
-// Before step k runs: times the entries. The step's inputs are computed; its outputs are overwritten afterwards by the step itself.
+// Times the implementations of step k, before the step runs. The step's inputs are computed; the step itself overwrites
+// its outputs afterwards.
 void time_entries(const Frame& frame, size_t k);
-// After the run: the winners take their places, and memory is planned again.
+// Installs the winners after the run, and plans the memory again.
 void seat_winners(Program& p);
 
 struct ChoiceStats {
-  uint64_t problems = 0, entries = 0, unsound = 0, changed = 0;  // measured; winners that were not the first entry
+  uint64_t problems = 0, entries = 0, unsound = 0, changed = 0;  // changed: winners that were not the first in the list
   double spent_ms = 0;
 };
 ChoiceStats choice_stats();

@@ -1,5 +1,5 @@
-// See device.h. Why there is no AMD GPU is decided in system/ (from the kernel's files alone, so it is right without any GPU library);
-// `pyflame doctor` says the same.
+// Lists devices and gives reasons for missing ones. system/ decides why there is no AMD GPU: it reads only the kernel's
+// files, so it needs no GPU library. `pyflame doctor` gives the same answer.
 #include "pyflame/runtime/device.h"
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ std::string read_line(const char* path, const std::string& key) {
   return "";
 }
 
-// The doctor's answer, so that there is one; then what the runtime says, which only it can know.
+// The doctor's answer if there is one; otherwise the answer of the GPU's runtime.
 std::string rocm_reason() {
   const std::optional<system::Absence> absence = system::why_no_gpu(*system::this_machine());
   return absence ? fmt::format("{}; try: {}", absence->what, absence->fix) : find_backend(DeviceType::rocm)->absence();

@@ -1,4 +1,4 @@
-// Which devices there are, and why one is not. The GPU libraries are not linked: 'rocm' and 'cuda' are looked for when asked.
+// Which devices there are, and why one is missing. GPU libraries are not linked: they are loaded when 'rocm' or 'cuda' is first used.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,15 +11,15 @@
 namespace pyflame {
 
 Device current_device();
-void set_current_device(Device d);  // Device error with the reason and what to do when it is not there
+void set_current_device(Device d);  // DeviceError with the reason and advice if it is not available
 
 bool device_available(DeviceType type);
 int device_count(DeviceType type);
-// Empty when the device is there; otherwise one sentence with the reason and what mends it.
+// Empty if the device is available; otherwise one sentence with the reason and a remedy.
 std::string unavailable_reason(DeviceType type);
 
-// Null where the host can address the device's memory.
+// Null if the host can address the device's memory.
 DeviceMemory* device_memory(Device d);
-DeviceInfo device_info(Device d);  // Device error when it is not there
+DeviceInfo device_info(Device d);  // DeviceError if it is not available
 
 }  // namespace pyflame

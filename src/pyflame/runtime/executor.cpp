@@ -1,4 +1,4 @@
-// See executor.h. One program runs at a time: the thread pool and the arena are shared by all threads.
+// Runs programs, one at a time: all threads share the thread pool and the arena.
 #include "pyflame/runtime/executor.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace pyflame {
 
 namespace {
 
-// What a run needs and the next one needs again.
+// Buffers that one run leaves to the next.
 struct Scratch {
   std::vector<void*> pointers;  // by binding
   std::vector<char*> bases;     // by slot
@@ -44,7 +44,7 @@ struct Engine {
   std::vector<Arena> arenas;  // one per device
   Scratch scratch;
   std::mutex error_mutex;
-  std::shared_ptr<const Poison> pending;  // oldest failure that nobody has seen
+  std::shared_ptr<const Poison> pending;  // the oldest failure that was not raised yet
 };
 Engine& engine() {
   static Engine* e = new Engine;
@@ -61,7 +61,7 @@ void release_arena(Engine::Arena& a) {
   a.bytes = 0;
 }
 
-// A device's arena grows to the largest program and stays, unless memory is short.
+// A device's arena grows to the size of the largest program and is kept, unless memory is short.
 void* arena_for(Device device, size_t bytes) {
   Engine& e = engine();
   auto a = std::find_if(e.arenas.begin(), e.arenas.end(), [&](const auto& x) { return x.device == device; });
@@ -74,25 +74,25 @@ void* arena_for(Device device, size_t bytes) {
   return a->data;
 }
 
-// Gives every slot of the program its bytes, before the first step. Throws OutOfMemory; then nothing has changed but allocations that
-// belong to promised storages.
+// Allocates the memory of all slots of the program, before the first step. If that throws OutOfMemory, nothing has
+// changed except that some storages have got their bytes.
 char* obtain_memory(Window& w, const Program& p) {
   for (size_t s = 0; s < w.slots.size(); ++s) {
     const Placement& at = p.placements[s];
     Storage& st = *w.slots[s].storage;
-    // External without bytes: poisoned because its own memory could not be had. Somebody may write it anew.
+    // An external slot without bytes is poisoned, because its memory could not be allocated. It may be written now.
     if ((at.kind == Placement::Allocate || at.kind == Placement::External) && !st.data) allocate_data(st);
     if (at.kind == Placement::Donated && !st.data) {
       Storage& donor = *w.slots[static_cast<size_t>(at.donor)].storage;
       if (donor.data && donor.owned_by_allocator && donor.nbytes == st.nbytes)
-        continue;  // taken over when the first step runs
+        continue;  // taken over when the addresses are computed
       allocate_data(st);
     }
   }
   return static_cast<char*>(p.arena_bytes ? arena_for(w.device, p.arena_bytes) : nullptr);
 }
 
-constexpr int64_t kLongWait = 2000;  // ns; a lock that is free takes less
+constexpr int64_t kLongWait = 2000;  // ns; taking a free lock takes less
 
 double microseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
@@ -100,7 +100,7 @@ double microseconds_since(std::chrono::steady_clock::time_point start) {
 
 class Run {
  public:
-  // One at a time: the scratch is shared.
+  // One at a time, because the scratch is shared.
   Run(Window& w, const std::shared_ptr<Program>& p, Scratch& scratch)
       : w_(w), program_(p), p_(*p), memory_(device_memory(w.device)), scratch_(scratch) {}
 
@@ -118,7 +118,7 @@ class Run {
       run_steps(frame, level);
     }
     if (poison_.empty()) return;
-    // Only what was written: other threads may be looking at what was merely read.
+    // Only written storages: other threads may be using those that were only read.
     for (const Step& step : p_.steps)
       for (int32_t s : step.writes) w_.slots[static_cast<size_t>(s)].storage->poison = poison_[static_cast<size_t>(s)];
   }
@@ -132,7 +132,7 @@ class Run {
       if (poison) poison_of(s) = poison;
     }
   }
-  // From the first poison on every slot has its place.
+  // Once anything is poisoned, every slot has an entry.
   std::shared_ptr<const Poison>& poison_of(size_t slot) {
     if (poison_.empty()) poison_.resize(w_.slots.size());
     return poison_[slot];
@@ -155,7 +155,7 @@ class Run {
         Storage& donor = *w_.slots[static_cast<size_t>(at.donor)].storage;
         std::swap(st.data, donor.data);
         std::swap(st.owned_by_allocator, donor.owned_by_allocator);
-        // A donor's bytes now belong to the slot that took them over, but its readers come first and need the address.
+        // A donor's bytes now belong to the slot that took them over, but earlier steps still read them as the donor.
         bases[static_cast<size_t>(at.donor)] = static_cast<char*>(st.data);
       }
       bases[s] = static_cast<char*>(st.data);
@@ -187,12 +187,12 @@ class Run {
         run_steps(frame, level);
         if (choosing_) {
           seat_winners(p_);
-          p_.event_labels.clear();  // they name the entries
+          p_.event_labels.clear();  // they name the implementations
         }
         if (sound && poison_.empty()) state.replayer.launched(microseconds_since(start));
       }
       if (plan == Replayer::Plan::Verify && poison_.empty()) state.replayer.verify(frame);
-    } catch (const Error& e) {  // of the device as a whole: nothing that was to be written can be trusted
+    } catch (const Error& e) {  // the device as a whole failed: no output can be trusted
       const Error told = blamed(w_.device, e);
       for (const Step& step : p_.steps) failed(step, told.kind(), told.what());
     }
@@ -256,7 +256,7 @@ class Run {
     }
   }
 
-  // The driver tells of it now; it may have happened in any step before.
+  // The driver reports the error now, but any earlier step may have caused it.
   void lost(const Step& step, const Error& e) {
     const std::string node = describe_node(p_.graph, p_.graph.nodes[static_cast<size_t>(step.group.nodes[0])]);
     const Error told =
@@ -302,13 +302,13 @@ void poison_outputs(Window& w, ErrorKind kind, const std::string& message) {
 }
 
 void print_device_once(Device d) {
-  static std::set<DeviceType> seen;  // under the engine's lock
+  static std::set<DeviceType> seen;  // guarded by the engine's lock
   if (!seen.insert(d.type).second) return;
   const DeviceInfo info = device_info(d);
   fmt::print(stderr, "pyflame: device {}: {}, {}, {} threads\n", d.str(), info.name, info.architecture, num_threads());
 }
 
-// What a profile says about one window: when it was recorded, when it was planned, when it ran, and the memory held then.
+// The events of one window in a profile: when it was recorded, planned and run, and the memory in use then.
 class RunEvents {
  public:
   RunEvents(const Window& w, CutReason reason) {
@@ -364,7 +364,7 @@ void run_window(Window& w, CutReason reason, bool all_live) {
   if (program->backend->executes() || injecting()) Run(w, program, engine().scratch).run();
 }
 
-// True when an input is poisoned; then the outputs are as well.
+// True if an input is poisoned; then the outputs are poisoned as well.
 bool pass_on_poison(const Window& w, const Graph& g, const Node& n) {
   auto storage = [&](const Operand& o) -> Storage& {
     return *w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage;
@@ -377,7 +377,8 @@ bool pass_on_poison(const Window& w, const Graph& g, const Node& n) {
   return false;
 }
 
-// The window as one-op windows: the last try when its memory cannot be had at once, or when one of its ops cannot be compiled.
+// Runs the window op by op. This is the last resort if its memory cannot be allocated at once, or if one of its ops
+// cannot be compiled.
 void run_one_by_one(const Window& w) {
   const Graph g = build_graph(w);
   std::vector<size_t> last(w.slots.size(), 0);
@@ -386,13 +387,13 @@ void run_one_by_one(const Window& w) {
       for (const Operand& o : *operands)
         if (!o.is_param) last[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)] = op;
   for (size_t op = 0; op < w.ops.size(); ++op) {
-    // What nobody will look at again makes room.
+    // Frees what no later op and no live handle uses.
     for (size_t s = 0; s < w.slots.size(); ++s) {
       Storage& st = *w.slots[s].storage;
       if (op > 0 && last[s] == op - 1 && st.use_count() == 1 && st.owned_by_allocator) st.free_data();
     }
     if (pass_on_poison(w, g, g.nodes[op]))
-      continue;  // before it asks for the memory that could not be had: that is the same failure
+      continue;  // checked before memory is allocated, because a missing output is the same failure
     Window one = single_op_window(w, op);
     const SourceLoc& loc = w.ops[op].loc;
     try {

@@ -1,4 +1,4 @@
-// The executor's side of pf.explain() (compile/explain.h is the caller's).
+// What the executor writes to the log of pf.explain() (compile/explain.h is the interface for callers).
 #pragma once
 #include "pyflame/compile/program.h"
 

@@ -12,7 +12,7 @@ namespace {
 
 std::string version(int major, int minor, int patch) { return fmt::format("{}.{}.{}", major, minor, patch); }
 
-// OpenBLAS is asked through the loader, so that naming it here does not load it where nothing else needs it.
+// OpenBLAS is looked up through the loader, so that this file does not load it if nothing else needs it.
 std::string openblas() {
   using Config = char* (*)();
   const auto config = reinterpret_cast<Config>(::dlsym(RTLD_DEFAULT, "openblas_get_config"));
@@ -21,7 +21,7 @@ std::string openblas() {
 
 std::string highway() {
   std::string text = version(HWY_MAJOR, HWY_MINOR, HWY_PATCH) + ",";
-  // The best target of those that the processor has; a lower bit is a better one.
+  // The best target that the processor supports; lower bits are better targets.
   const int64_t supported = hwy::SupportedTargets();
   const int64_t best = supported & -supported;
   return text + " best target here " + hwy::TargetName(best);

@@ -1,5 +1,6 @@
-// See profiler.h. The trace has one track per thread with what it did, and one beside it with the windows that it recorded: a window
-// begins and ends anywhere in the program's own ranges, and spans of one track must nest.
+// Makes totals and traces from the log of events. The trace has two tracks per thread: what the thread did, and the
+// windows that it recorded. Windows have their own track because spans of one track must nest, and a window begins and
+// ends anywhere.
 #include "pyflame/runtime/profiler.h"
 
 #include <unistd.h>
@@ -27,9 +28,9 @@ namespace {
 
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr uint32_t kWindowTrack = 100'000;
-constexpr int32_t kLaunches = 10'000;  // added to a device whose times are the host's
+constexpr int32_t kLaunches = 10'000;  // added to a device whose times are the host's launches
 
-// By thread, outer spans before what lies in them.
+// By thread; outer spans come before the spans inside them.
 bool outer_first(const Event& a, const Event& b) {
   return std::tuple(a.thread, a.start, -a.end) < std::tuple(b.thread, b.start, -b.end);
 }
@@ -38,7 +39,7 @@ std::string quoted(const std::string& s) {
   return nlohmann::json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// What a span is to readers of traces of other frameworks.
+// The category of a span, for tools that read traces of other frameworks.
 const char* category_of(Kind k) {
   switch (k) {
     case Kind::Range: return "user_annotation";
@@ -59,7 +60,7 @@ class Writer {
   void write() {
     head();
     names();
-    // Viewers nest what begins at the same instant in the order of the file.
+    // Viewers nest spans that begin at the same instant in the order of the file.
     std::vector<Event> events = r_.events;
     std::stable_sort(events.begin(), events.end(), outer_first);
     for (const Event& e : events) event(e);
@@ -185,7 +186,7 @@ std::vector<Average> averages(const Recording& r, bool by_shapes) {
     if (e.kind != Kind::Window && e.kind != Kind::Memory) spans.push_back(&e);
   std::stable_sort(spans.begin(), spans.end(), [](const Event* a, const Event* b) { return outer_first(*a, *b); });
   std::vector<int64_t> self(spans.size());
-  std::vector<size_t> open;  // around the one that is looked at
+  std::vector<size_t> open;  // the spans around the current one
   for (size_t i = 0; i < spans.size(); ++i) {
     const Event& e = *spans[i];
     while (!open.empty() && (spans[open.back()]->thread != e.thread || spans[open.back()]->end <= e.start))

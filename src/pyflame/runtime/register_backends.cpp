@@ -1,4 +1,4 @@
-// The one place that knows which backends this build has.
+// The only file that knows which backends this build has.
 #include "pyflame/backends/cpu/cpu_backend.h"
 #include "pyflame/backends/gpu/gpu_backend.h"
 #include "pyflame/backends/null/null_backend.h"

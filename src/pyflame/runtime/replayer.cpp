@@ -1,4 +1,4 @@
-// See replayer.h.
+// Builds, checks and launches the GPU graphs of a program.
 #include "pyflame/runtime/replayer.h"
 
 #include <algorithm>
@@ -14,17 +14,18 @@ namespace pyflame {
 
 namespace {
 
-constexpr int kLaunchedRuns = 6;      // before a graph is made; the first ones compile kernels
+constexpr int kLaunchedRuns = 6;      // before a graph is made; the first runs compile kernels
 constexpr int kWarmRuns = 2;          // not timed
-constexpr int kMeasuredReplays = 24;  // before the two are compared
-constexpr size_t kFewestSteps = 3;    // a graph costs as much to launch as a few kernels
+constexpr int kMeasuredReplays = 24;  // before replays and launches are compared
+constexpr size_t kFewestSteps = 3;    // launching a graph costs as much as launching a few kernels
 constexpr size_t kGraphs = 4;
 constexpr uint64_t kMostPrograms = 512;  // each graph takes memory of the driver
 constexpr size_t kMostBranchedSteps = 256;
 constexpr int kTimedReplays = 10;
 constexpr uint64_t kManyMoves =
-    24;  // runs with addresses of which there was no graph; with fewer than four replays to each: off
-constexpr size_t kMostSaved = size_t{256} << 20;  // a program that writes more is not waiting for the host
+    // runs with addresses that no graph had; if there are fewer than four replays per such run, replay is switched off
+    24;
+constexpr size_t kMostSaved = size_t{256} << 20;  // a program that writes more does not wait for the host
 constexpr uint8_t kGarbage = 0xa5;
 
 std::atomic<uint64_t> g_programs, g_replays, g_builds, g_updates, g_verified, g_differed, g_refused;
@@ -81,7 +82,7 @@ void Replayer::learn(const Program& p) {
 
 namespace {
 
-// Memory that a step reads or writes: of the arena, or of a storage (which may serve as one).
+// Memory that a step reads or writes: in the arena, or in a storage (which may serve as an arena).
 struct Range {
   int32_t storage;  // -1: the arena
   size_t begin, end;
@@ -113,13 +114,13 @@ bool conflict(const std::vector<Range>& a, const std::vector<Range>& b) {
 
 }  // namespace
 
-// A step comes after those that wrote what it touches or touched what it writes.
+// Finds the order of the steps: a step comes after all steps that wrote what it uses, or used what it writes.
 void Replayer::find_order(const Program& p) {
   const size_t n = p.steps.size();
   if (n > kMostBranchedSteps) branches_ = false;
   if (!branches_) return;
   std::vector<std::vector<Range>> ranges;
-  std::vector<std::vector<bool>> before(n);  // all that a step comes after
+  std::vector<std::vector<bool>> before(n);  // all steps that must come before it
   for (size_t j = 0; j < n; ++j) {
     ranges.push_back(ranges_of(p, p.steps[j]));
     before[j].assign(n, false);
@@ -133,7 +134,7 @@ void Replayer::find_order(const Program& p) {
   }
 }
 
-// Nothing runs here: the launches go to the graph.
+// Runs no kernel: the launches are directed to the graph.
 bool Replayer::build(Graph& g, const Frame& f) {
   g.replay = f.memory->make_replay();
   try {
@@ -155,7 +156,7 @@ bool Replayer::build(Graph& g, const Frame& f) {
   return true;
 }
 
-// False: it has to be built anew.
+// Brings a graph's arguments up to date. False: the graph must be built anew.
 bool Replayer::bring_up_to_date(Graph& g, const Frame& f, bool pointers_too) {
   Frame frame = f;
   frame.site = g.site;
@@ -207,7 +208,7 @@ Replayer::Plan Replayer::plan(Frame& f) {
       }
       if (s.executable && !s.executable->capturable()) {
         if (runs_ > 64 * kLaunchedRuns) off(fmt::format("{} cannot be in a graph", s.impl));
-        return Plan::Launch;  // it may be waiting for a compiler
+        return Plan::Launch;  // a kernel may still be compiling
       }
     }
     learn(f.program);
@@ -248,7 +249,7 @@ Replayer::Plan Replayer::plan(Frame& f) {
     if (!build(graphs_.back(), f)) return Plan::Launch;
     return replay(graphs_.back(), f);
   }
-  if (!free_one) return Plan::Launch;  // all of them are running
+  if (!free_one) return Plan::Launch;  // all graphs are still running
   if (!bring_up_to_date(*free_one, f, true)) {
     if (!build(*free_one, f)) return Plan::Launch;
     return replay(*free_one, f);
@@ -265,7 +266,7 @@ void Replayer::drop_snapshot() {
   saved_.clear();
 }
 
-// What the program writes and somebody sees afterwards or a replay reads first: its bytes before the run.
+// Saves the contents of everything that the program writes and that is visible afterwards, or that a replay reads.
 void Replayer::snapshot(const Frame& f) {
   device_ = f.window.device;
   saved_bytes_ = 0;
@@ -314,7 +315,8 @@ bool Replayer::same_outputs(const Frame& f) {
   return true;
 }
 
-// The bytes before the run; `garbage` where nothing was, so that what a replay does not write shows.
+// Restores the contents from before the run. With `garbage`, all other outputs get a pattern, so that a replay that
+// fails to write something is found.
 void Replayer::restore(const Frame& f, bool garbage) {
   for (const Saved& s : saved_) {
     char* at = f.bases[static_cast<size_t>(s.slot)];
@@ -337,7 +339,8 @@ bool Replayer::replays_right(Graph& g, const Frame& f) {
   return false;
 }
 
-// Microseconds from the launch to the end of the replay. Each starts from the bytes before the run: what it takes over it overwrites.
+// Microseconds from the launch to the end of a replay. Each starts from the bytes before the run, because the program
+// may overwrite its inputs.
 double Replayer::time_graph(Graph& g, const Frame& f) {
   double best = 1e30;
   for (int i = 0; i < kTimedReplays; ++i) {
@@ -351,7 +354,7 @@ double Replayer::time_graph(Graph& g, const Frame& f) {
   return best;
 }
 
-// The launches have run. The replays start from the same bytes.
+// Called after the launches have run. The replays start from the same bytes.
 void Replayer::verify(const Frame& f) {
   if (saved_.empty() || state_ != State::On) return;
   for (const Saved& s : saved_) f.memory->copy(after_ + s.at, f.bases[static_cast<size_t>(s.slot)], s.nbytes);

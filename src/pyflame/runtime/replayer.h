@@ -1,13 +1,14 @@
-// Whether a program's launches are replayed as one GPU graph. A program that ran a few times gets a graph; its first replay, and the
-// first one after its addresses changed, are compared bit by bit with launches from the same bytes; and it stays only where it costs the
-// host less than launching does. A program whose outputs differ is launched from then on, and says so in pf.explain().
+// Decides whether a program's launches are replayed as one GPU graph. A program that ran a few times gets a graph. Its
+// first replay, and the first one after its addresses changed, are compared bit by bit with launches that start from
+// the same bytes. Replay is kept only if it costs the host less than launching. A program whose outputs differ is
+// launched step by step from then on, and pf.explain() says so. See docs/internals/replay.md.
 //
-// Steps that share no memory may run at the same time; whether that is faster than one after the other is measured once, when the first
-// replay has been verified.
+// Steps that share no memory may run at the same time. Whether that is faster than one after the other is measured
+// once, when the first replay has been verified.
 //
-// Pointers and params are arguments of the nodes. A step whose arguments are those of the last replay is left alone; the others are
-// brought up to date by running the step with its launches going to the graph. Up to four graphs are kept, because a training loop
-// alternates between the addresses of two batches.
+// Pointers and params are arguments of the graph's nodes. A step whose arguments are those of the last replay is not
+// changed. The others are brought up to date by calling the step's run() while its launches are directed to the graph.
+// Up to four graphs are kept, because a training loop often alternates between the addresses of two batches.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,7 @@ struct Frame {
   Window& window;
   DeviceMemory* memory;             // null: the host's
   std::span<void* const> pointers;  // by binding
-  std::span<char* const> bases;     // by slot; null: not in memory
+  std::span<char* const> bases;     // by slot; null: it has no memory
   char* arena;
   void* fault;
   int32_t site;
@@ -42,11 +43,12 @@ struct Frame {
 class Replayer {
  public:
   enum class Plan { Launch, Verify, Done };
-  // Done: the run has been replayed; frame.site is then the graph's. Verify: call snapshot(), launch, call verify().
+  // Done: the run was replayed; frame.site is then that of the graph. Verify: call snapshot(), launch the steps, call
+  // verify().
   Plan plan(Frame& frame);
   void snapshot(const Frame& frame);
   void verify(const Frame& frame);
-  // A run was launched, which took the host so long.
+  // The run was launched step by step, which took the host this long.
   void launched(double us);
   std::string describe() const;  // one line for pf.explain()
 
@@ -59,9 +61,9 @@ class Replayer {
     int32_t site = 0;
     uint64_t used = 0;
   };
-  struct Uses {  // what a step's arguments are made of
+  struct Uses {  // the arguments of a step
     std::vector<int32_t> bindings, params;
-    std::vector<size_t> after;  // the steps that it has to come after, without those that these come after
+    std::vector<size_t> after;  // the steps that must come before it, without those that are implied by others
   };
   void off(std::string why);
   void learn(const Program& p);
@@ -81,16 +83,16 @@ class Replayer {
   double launch_us_ = 1e30, replay_us_ = 1e30;
   uint64_t replays_ = 0, builds_ = 0, updates_ = 0, moves_ = 0;
   int measured_ = 0;
-  bool branches_ = true;  // steps at the same time
+  bool branches_ = true;  // steps that share no memory may run at the same time
   bool verified_build_ = false, verified_update_ = false;
   std::vector<Uses> uses_;
   std::vector<Graph> graphs_;
   size_t under_test_ = 0;
-  // While a replay is verified: what the program writes, before and after the launches.
+  // While a replay is verified: the contents of what the program writes, before and after the launches.
   struct Saved {
     int32_t slot;
     size_t at, nbytes;
-    bool before;  // had contents
+    bool before;  // had contents before the run
   };
   std::vector<Saved> saved_;
   Device device_;
@@ -99,9 +101,9 @@ class Replayer {
 };
 
 struct ReplayStats {
-  uint64_t programs = 0;  // that are replayed
+  uint64_t programs = 0;  // programs that are replayed
   uint64_t replays = 0, builds = 0, updates = 0, verified = 0, differed = 0;
-  uint64_t refused = 0;  // programs that are launched, for whatever reason
+  uint64_t refused = 0;  // programs that are launched step by step, for any reason
 };
 ReplayStats replay_stats();
 

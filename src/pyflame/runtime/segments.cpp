@@ -1,4 +1,4 @@
-// See segments.h.
+// The allocator of a device's memory.
 #include "pyflame/runtime/segments.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kAlign = 512;
 constexpr size_t kSmall = kMiB, kSmallSegment = 2 * kMiB;
 constexpr size_t kMiddle = 10 * kMiB, kMiddleSegment = 20 * kMiB;
-constexpr size_t kLeastLargeRest = kMiB;  // a smaller rest of a large block stays with it
+constexpr size_t kLeastLargeRest = kMiB;  // a smaller rest of a large block is not split off
 
 size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -34,7 +34,7 @@ Segments::Block* Segments::take_free(Free& from, size_t size) {
 Segments::Block* Segments::new_segment(size_t size, bool small) {
   const size_t bytes = small ? kSmallSegment : size <= kMiddle ? kMiddleSegment : up(size, 2 * kMiB);
   void* p = nullptr;
-  for (const size_t n : {bytes, up(size, 2 * kMiB)}) {  // where little is left, no more than is needed
+  for (const size_t n : {bytes, up(size, 2 * kMiB)}) {  // if little memory is left, no more than needed
     if (limit_ && stats_.reserved + n > limit_) continue;
     ++stats_.from_driver;
     const events::Scope log(events::Kind::Allocate, "allocate from the driver", static_cast<int64_t>(n));
@@ -50,7 +50,7 @@ Segments::Block* Segments::new_segment(size_t size, bool small) {
   return nullptr;
 }
 
-// Cuts `size` bytes off the front; the rest is free.
+// Splits `size` bytes off the front of a block; the rest becomes free.
 void Segments::split(Block* b, size_t size) {
   const size_t rest = b->size - size;
   if (rest < (b->small ? kAlign : kLeastLargeRest)) return;
@@ -63,7 +63,7 @@ void Segments::split(Block* b, size_t size) {
   pool(*r).insert(r);
 }
 
-// Makes a free block one with its free neighbours.
+// Merges a free block with its free neighbours.
 void Segments::join(Block* b) {
   b->free = true;
   if (Block* a = b->after; a && a->free) {
@@ -109,7 +109,8 @@ Segments::Block* Segments::take(size_t nbytes) {
   const bool small = size <= kSmall;
   if (small)
     if (std::vector<Block*>& list = waiting(size); !list.empty()) {
-      // The lowest address: which blocks are free then says alone who gets which, and a loop comes round to the same ones soonest.
+      // The lowest address, so that the choice depends only on which blocks are free, and a loop soon repeats its
+      // addresses.
       std::pop_heap(list.begin(), list.end(), higher);
       Block* b = list.back();
       list.pop_back();

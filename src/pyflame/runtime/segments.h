@@ -1,8 +1,9 @@
-// The memory of a device as segments that the driver gave, cut into blocks. Asking the driver costs a millisecond and makes the device
-// wait, so what is given back is kept. Small requests (up to 1 MiB) share segments of 2 MiB, middle ones (up to 10 MiB) segments of
-// 20 MiB, larger ones get their own; the block that fits best is taken and split, neighbours that are free are one block again. Small
-// blocks wait for the next request of their size before they are joined: a training step asks for the same sizes each time, and then
-// gets the same addresses, which is what keeps a GPU graph valid.
+// The memory of a device, as segments from the driver that are cut into blocks. An allocation by the driver takes a
+// millisecond and makes the device wait, so freed memory is kept. Small requests (up to 1 MiB) share segments of 2 MiB,
+// middle ones (up to 10 MiB) share segments of 20 MiB, and larger ones get their own segment. The best-fitting free
+// block is taken and split; adjacent free blocks are merged. Free small blocks are not merged at once, but wait for the
+// next request of their size: a training step requests the same sizes each time, and then gets the same addresses,
+// which keeps a GPU graph valid.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,18 +19,18 @@ namespace pyflame {
 class Segments {
  public:
   explicit Segments(DeviceMemory& driver) : driver_(driver) {}
-  // Null when neither a free block nor the driver has it. `got`: the bytes of the block, which may be more.
+  // Null if neither a free block nor the driver has the memory. `got`: the size of the block, which may be larger.
   void* get(size_t nbytes, size_t* got = nullptr);
-  size_t put(void* p);  // the bytes of the block
-  void trim();          // gives segments that are wholly free back to the driver
+  size_t put(void* p);                                                // returns the size of the block
+  void trim();                                                        // returns completely free segments to the driver
   void set_limit(size_t reserved_bytes) { limit_ = reserved_bytes; }  // 0: none
   size_t size_of(void* p) const { return blocks_.at(p)->size; }
 
   struct Stats {
     uint64_t reserved = 0, peak_reserved = 0;  // bytes of segments
-    uint64_t active = 0;                       // bytes of blocks that somebody holds
+    uint64_t active = 0;                       // bytes of blocks in use
     uint64_t segments = 0, blocks = 0;
-    uint64_t split = 0;         // free bytes in segments that are not wholly free: trim() cannot give them back
+    uint64_t split = 0;         // free bytes in segments that are partly in use: trim() cannot return them
     uint64_t largest_hole = 0;  // the largest free block
     uint64_t from_driver = 0;   // requests that reached the driver
   };
@@ -40,7 +41,7 @@ class Segments {
     char* data;
     size_t size;
     bool small, free = false;
-    Block *before = nullptr, *after = nullptr;  // in the segment
+    Block *before = nullptr, *after = nullptr;  // neighbours in the segment
   };
   struct BySize {
     bool operator()(const Block* a, const Block* b) const {
@@ -61,7 +62,7 @@ class Segments {
   DeviceMemory& driver_;
   std::unordered_map<void*, std::unique_ptr<Block>> blocks_;  // by address
   Free small_, large_;
-  std::vector<std::vector<Block*>> waiting_;  // small, free, not joined; by size, heaps by address
+  std::vector<std::vector<Block*>> waiting_;  // small free blocks that are not merged, by size; each a heap by address
   size_t limit_ = 0;
   Stats stats_;
 };

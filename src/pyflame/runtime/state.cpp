@@ -1,9 +1,9 @@
-// See state.h.
+// Finds out which programs can report faults.
 #include "pyflame/runtime/state.h"
 
 namespace pyflame {
 
-// Kernels report bad indices and offsets, which are integers of these; what is fused computes and cannot fail.
+// Kernels report invalid indices and offsets, which are integers. Fused loops only compute and cannot report.
 ProgramState::ProgramState(const Program& p) {
   for (const Node& n : p.graph.nodes) {
     if (n.info().cls != OpClass::Other) continue;

@@ -1,4 +1,4 @@
-// What the runtime knows of a program beside the program itself.
+// What the runtime keeps for a program, besides the program itself.
 #pragma once
 #include "pyflame/runtime/replayer.h"
 
@@ -6,7 +6,7 @@ namespace pyflame {
 
 struct ProgramState {
   explicit ProgramState(const Program& p);
-  bool reports = false;  // a kernel of it may report a fault
+  bool reports = false;  // one of its kernels may report a fault
   Replayer replayer;
 };
 

@@ -1,4 +1,4 @@
-// Reading values: the points at which pending work is completed.
+// Reading values: the sync points, where pending work is completed.
 #include <cstring>
 
 #include "pyflame/ops/helpers.h"
@@ -12,7 +12,7 @@ const void* Tensor::data() const {
   settle_layout(*this);
   Storage& s = *storage();
   sync_storage(s);
-  if (!s.data) {  // nothing ever wrote it (the null device plans only): zeros
+  if (!s.data) {  // nothing ever wrote it (the null device does not compute): zeros
     allocate_data(s);
     if (!has_own_memory(s.device.type)) std::memset(s.data, 0, s.nbytes);
     else copy_from_host(s, std::vector<char>(s.nbytes).data(), s.nbytes);
