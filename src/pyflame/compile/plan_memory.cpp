@@ -1,8 +1,9 @@
-// Where each slot lives. What nobody sees after the window shares one arena: slots and workspaces are intervals over the steps, placed
-// largest first at the lowest offset that is free for the whole interval. What somebody sees gets memory of its own, or takes over the
-// bytes of an external storage whose last handle died (donation). Where the arena would be large, such storages serve as arenas too once
-// they were read for the last time: they are given back only after the window. An op that may overwrite an input begins as soon as that
-// input is read.
+// Decides where each slot is in memory. Values that nobody sees after the window share one arena: slots and workspaces
+// are intervals over the steps, placed largest first at the lowest offset that is free during the whole interval.
+// Values that are visible afterwards get their own memory, or take over the bytes of an external storage whose last
+// handle died (donation). If the arena would be large, such storages are used as additional arenas after their last
+// read, because they are freed only after the window. An op that may overwrite one of its inputs can use that input's
+// bytes for its output.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -17,7 +18,8 @@ namespace {
 constexpr size_t kAlign = 64;
 size_t aligned(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-// A smaller arena stays as it is: its programs are replayed, and other programs need as much.
+// Below this size, donors are not used as arenas: small programs are replayed and need stable addresses, and other
+// programs need an arena of this size anyway.
 constexpr size_t kLargeArena = size_t{64} << 20;
 
 struct Interval {
@@ -33,7 +35,7 @@ struct Interval {
 struct Region {
   size_t bytes = std::numeric_limits<size_t>::max();
   int32_t donor = -1;                        // slot; -1: the arena
-  int busy = -1;                             // up to this step
+  int busy = -1;                             // in use until this step
   size_t total = 0;                          // in use
   std::vector<const Interval*> placed = {};  // by offset
 
@@ -56,7 +58,7 @@ struct Region {
   }
 };
 
-// Returns the bytes of the arena. `donors`: the smallest first.
+// Returns the size of the arena. `donors`: sorted by size, smallest first.
 size_t place(std::vector<Interval>& items, std::vector<Region> donors) {
   std::vector<size_t> order(items.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -71,7 +73,7 @@ size_t place(std::vector<Interval>& items, std::vector<Region> donors) {
   return arena.total;
 }
 
-// The slot whose bytes an op with such an input may write instead of new ones, and the slot that it writes; -1: none.
+// For an op that may overwrite an input: the slot whose bytes it may write, and the slot that it writes; -1: none.
 std::pair<int32_t, int32_t> takes_over(const Graph& g, const Node& n) {
   const int input = n.info().overwritten;
   if (input < 0) return {-1, -1};
@@ -90,7 +92,7 @@ std::pair<int32_t, int32_t> takes_over(const Graph& g, const Node& n) {
   return {a, b};
 }
 
-// Per slot: the steps that use it.
+// For each slot: the first and the last step that use it.
 struct Lifetimes {
   std::vector<int> first, last;
   std::vector<bool> elided;
@@ -119,13 +121,13 @@ struct Lifetimes {
         over[static_cast<size_t>(to)] = from;
     }
   }
-  // Whether `s` may have the bytes of `donor`, all of them.
+  // Whether `s` may have all the bytes of `donor`.
   bool follows(size_t s, size_t donor) const {
     return last[donor] < first[s] || (last[donor] == first[s] && over[s] == static_cast<int32_t>(donor));
   }
 };
 
-// Places the intervals, and says so in the program.
+// Places the intervals, and stores the offsets in the program.
 void place_in(Program& p, std::vector<Interval> items, const std::vector<bool>& taken, const Lifetimes& life) {
   const Graph& g = p.graph;
   p.arena_bytes = place(items, {});
@@ -161,7 +163,7 @@ void plan_memory(Program& p, bool enabled) {
   const auto in_arena = [&](size_t s) {
     return enabled && !g.slots[s].external && !g.slots[s].live && !life.elided[s];
   };
-  std::vector<int32_t> shared(n, -1);  // per slot of the arena: the one that is written over it
+  std::vector<int32_t> shared(n, -1);  // per slot in the arena: the slot that is written over it
   for (size_t s = 0; s < n; ++s)
     if (const int32_t from = life.over[s];
         from >= 0 && in_arena(s) && in_arena(static_cast<size_t>(from)) && life.over[static_cast<size_t>(from)] < 0)

@@ -1,4 +1,4 @@
-// See blame.h.
+// Texts of errors in a step, and how poison spreads through a step.
 #include "pyflame/runtime/blame.h"
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 namespace pyflame {
 
 namespace {
-constexpr size_t kMostTold = 16;  // ops of a fused group
+constexpr size_t kMostTold = 16;  // at most this many ops of a fused group are listed
 
 std::string place(const SourceLoc& loc) { return loc.code ? describe_location(loc) : std::string(); }
 
-// A kernel of many ops says which of them found something wrong: its message begins with that op's name.
+// A kernel of several ops says which of them failed: its message begins with that op's name.
 size_t blamed_node(const std::string& what, const Graph& g, const Group& group) {
   const std::string_view name = std::string_view(what).substr(0, what.find(':'));
   for (size_t i = 0; i < group.nodes.size(); ++i)
@@ -38,14 +38,14 @@ std::string with_context(const std::string& what, const Program& p, const Step& 
   return text;
 }
 
-// What is computed from poisoned inputs is poisoned; a step with a sound output left still runs.
+// Outputs that are computed from poisoned inputs become poisoned. A step runs if it has any other output.
 bool spread_poison(const Program& p, const Step& step, Poisons& poison) {
   const auto slot = [&](const Operand& o) {
     return static_cast<size_t>(p.graph.bindings[static_cast<size_t>(o.index)].slot);
   };
   for (const int32_t m : step.group.nodes) {
     const Node& n = p.graph.nodes[static_cast<size_t>(m)];
-    // Updates of many tensors: each knows only its own gradient and state.
+    // Multi-tensor updates: each output depends only on its own gradient and state.
     const size_t apart = n.info().tensors_apart ? static_cast<size_t>(n.attr<OptimAttrs>().count) : 1;
     for (size_t i = 0; i < n.outs.size(); ++i) {
       const Operand& o = n.outs[i];

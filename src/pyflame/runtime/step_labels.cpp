@@ -1,4 +1,4 @@
-// What a profile says about a step. It is put together once per program and recording: a run then logs numbers only.
+// The label of a step in a profile. It is made once per program and recording, so that a run logs only numbers.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -24,13 +24,14 @@ Work work_of(const Graph& g, const Group& group) {
   return moves ? Work::Memory : Work::Elementwise;
 }
 
-// Of the ops whose arithmetic bounds them.
+// Floating-point operations of ops whose speed arithmetic limits.
 double flops_of(const Node& n) {
   const auto size = [](const Operand& o) { return static_cast<double>(o.numel()); };
   const auto filters = [](const Operand& weight) { return static_cast<double>(std::max<int64_t>(1, weight.shape[0])); };
   switch (n.op) {
     case OpId::matmul: return 2 * size(n.outs[0]) * static_cast<double>(n.ins[0].shape[n.ins[0].shape.size() - 1]);
-    // Each pair of an output and what it is computed from, once per image: the same for the three of them.
+    // Each pair of an output and an input that contributes to it, once per image. This holds for all three
+    // convolutions.
     case OpId::conv2d: return 2 * size(n.outs[0]) * size(n.ins[1]) / filters(n.ins[1]);
     case OpId::conv2d_grad_input: return 2 * size(n.ins[0]) * size(n.ins[1]) / filters(n.ins[1]);
     case OpId::conv2d_grad_weight: return 2 * size(n.ins[0]) * size(n.outs[0]) / filters(n.outs[0]);
@@ -38,7 +39,8 @@ double flops_of(const Node& n) {
   }
 }
 
-// What goes through memory: each operand once, and what stays inside of the group not at all. A broadcast operand has the group's shape.
+// The bytes of memory traffic: each operand once, and nothing for values inside the group. A broadcast operand has the
+// group's shape.
 int64_t bytes_of(const Graph& g, const Group& group) {
   std::vector<bool> read(g.bindings.size(), false), written(g.bindings.size(), false);
   int64_t bytes = 0;
@@ -65,7 +67,7 @@ int64_t bytes_of(const Graph& g, const Group& group) {
 }
 
 std::string shape_list(const Graph& g, const Step& step) {
-  // What the step takes from outside, each once.
+  // The inputs of the step, each once.
   std::string shapes, types;
   size_t shown = 0;
   std::vector<bool> seen(g.bindings.size(), false);
