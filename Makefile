@@ -43,6 +43,10 @@ $(BUILD)/build.ninja: $(STAMP)/bootstrap CMakePresets.json
 build: $(BUILD)/build.ninja  ## the program, the Python module and the C++ tests, optimized
 	cmake --build $(BUILD)
 
+.PHONY: build-times
+build-times:  ## what compiling cost by folder, from Ninja's log of build/release
+	@python3 tools/build_times.py $(BUILD)
+
 # Cheaper than `pip install .`, and it is the same set of files (the `python` component).
 .PHONY: install-venv
 install-venv: build

@@ -33,13 +33,8 @@ if(PYFLAME_SANITIZE)
   endif()
 endif()
 
-# ccache and a fast linker are used when they are there; nothing depends on them.
-if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  find_program(PYFLAME_CCACHE ccache)
-  if(PYFLAME_CCACHE)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${PYFLAME_CCACHE}")
-  endif()
-endif()
+include("${CMAKE_CURRENT_LIST_DIR}/PyFlameCcache.cmake")
+# A fast linker is used when it is there.
 find_program(PYFLAME_MOLD mold)
 find_program(PYFLAME_LLD ld.lld)
 if(PYFLAME_MOLD)

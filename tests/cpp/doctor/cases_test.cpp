@@ -8,6 +8,7 @@
 
 #include "pyflame/doctor/audit.h"
 #include "pyflame/system/host.h"
+#include "support/source_dir.h"
 
 namespace pyflame::doctor {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& cases() {
-  static const Json kCases = Json::parse(std::ifstream(PYFLAME_SOURCE_DIR "/tests/doctor/rule_cases.json"));
+  static const Json kCases = Json::parse(std::ifstream(test::file_of_project("tests/doctor/rule_cases.json")));
   return kCases;
 }
 

@@ -5,11 +5,12 @@
 #include <filesystem>
 
 #include "fuzz/targets.h"
+#include "support/source_dir.h"
 
 namespace pyflame::fuzz {
 namespace {
 
-const std::filesystem::path kCorpus = std::filesystem::path(PYFLAME_SOURCE_DIR) / "tests" / "fuzz" / "corpus";
+const std::filesystem::path kCorpus = test::file_of_project("tests/fuzz/corpus");
 
 std::vector<uint8_t> bytes_of(const std::filesystem::path& path) {
   const std::string text = test::read_all(path.string());

@@ -13,6 +13,7 @@
 #include "pyflame/inspect/disasm_find.h"
 #include "pyflame/inspect/elf.h"
 #include "pyflame/inspect/isa.h"
+#include "support/source_dir.h"
 
 namespace pyflame::inspect {
 namespace {
@@ -26,7 +27,7 @@ struct CodeObject {
   std::vector<std::string> names;
 
   CodeObject(const std::string& gfx, const std::string& name)
-      : file(map_file(PYFLAME_SOURCE_DIR "/tests/inspect/data/isa/" + name)) {
+      : file(map_file(pyflame::test::file_of_project("tests/inspect/data/isa/" + name))) {
     elf = parse_elf(file.bytes);
     gfx_ = gfx;
     object.gfx = gfx_;

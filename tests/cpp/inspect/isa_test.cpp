@@ -9,6 +9,7 @@
 #include "inspect/isa_program.h"
 #include "pyflame/inspect/elf.h"
 #include "pyflame/inspect/source_lines.h"
+#include "support/source_dir.h"
 
 namespace pyflame::inspect {
 namespace {
@@ -238,7 +239,7 @@ TEST(IsaLoops, EveryInstructionIsInOneRegion) {
 // --- source lines
 
 TEST(IsaSourceLines, OfACodeObject) {
-  const Memory file = map_file(PYFLAME_SOURCE_DIR "/tests/inspect/data/isa/isa_lines.co");
+  const Memory file = map_file(pyflame::test::file_of_project("tests/inspect/data/isa/isa_lines.co"));
   const SourceLines lines = SourceLines::of_elf(file.bytes);
   ASSERT_FALSE(lines.empty());
   const Elf elf = parse_elf(file.bytes);
@@ -254,7 +255,7 @@ TEST(IsaSourceLines, OfACodeObject) {
 }
 
 TEST(IsaSourceLines, DamagedTables) {
-  const Memory file = map_file(PYFLAME_SOURCE_DIR "/tests/inspect/data/isa/isa_lines.co");
+  const Memory file = map_file(pyflame::test::file_of_project("tests/inspect/data/isa/isa_lines.co"));
   const ElfSection section = *parse_elf(file.bytes).find(".debug_line");
   std::mt19937 random(3);
   for (int round = 0; round < 3000; ++round) {

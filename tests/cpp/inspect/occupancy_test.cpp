@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "pyflame/base/error.h"
+#include "support/source_dir.h"
 
 namespace pyflame::inspect {
 namespace {
@@ -32,7 +33,7 @@ const Limit* limit(const Occupancy& o, Resource r) {
 }
 
 TEST(Occupancy, AgreesWithWhatLlvmPrints) {
-  std::ifstream file(PYFLAME_SOURCE_DIR "/tests/inspect/llvm_occupancy.txt");
+  std::ifstream file(pyflame::test::file_of_project("tests/inspect/llvm_occupancy.txt"));
   std::string line;
   std::set<std::string> targets;
   int rows = 0;

@@ -11,13 +11,14 @@
 
 #include "pyflame/inspect/bytes.h"
 #include "pyflame/inspect/container.h"
+#include "support/source_dir.h"
 
 namespace pyflame::inspect::test {
 
 using Buffer = std::vector<uint8_t>;
 
 inline std::string sample_path(const std::string& name) {
-  return std::string(PYFLAME_SOURCE_DIR) + "/tests/inspect/data/co/" + name;
+  return pyflame::test::file_of_project("tests/inspect/data/co/" + name);
 }
 inline Memory sample(const std::string& name) {
   static std::map<std::string, Memory> mapped;

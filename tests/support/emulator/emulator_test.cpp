@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "prelude.h"
+#include "support/source_dir.h"
 
 extern "C" {
 int hipInit(unsigned);
@@ -62,7 +63,7 @@ namespace {
 std::string device_headers() {
   std::string all;
   for (const char* name : {"launch", "scalar", "wave", "vec"}) {
-    std::ifstream in(std::string(PYFLAME_SOURCE_DIR "/src/pyflame/kernels/device/") + name + ".h");
+    std::ifstream in(pyflame::test::file_of_project(std::string("src/pyflame/kernels/device/") + name + ".h"));
     all.append(std::istreambuf_iterator<char>(in), {});
   }
   return all;
@@ -438,7 +439,7 @@ TEST_P(Emulator, DamagedCodeIsRefused) {
 
 // What the emulator's matrix instructions take for the layouts is what AMD publishes.
 TEST(EmulatorMatrices, AreWhereAmdSaysTheyAre) {
-  std::ifstream in(PYFLAME_SOURCE_DIR "/tests/support/emulator/matrix_layouts.txt");
+  std::ifstream in(pyflame::test::file_of_project("tests/support/emulator/matrix_layouts.txt"));
   int elements = 0, depth = 0, row = 0;
   std::string matrix;
   for (std::string line; std::getline(in, line);) {

@@ -1,0 +1,10 @@
+// Where the sources are, for tests that read files of the project.
+#pragma once
+#include <string>
+
+namespace pyflame::test {
+
+// file_of_project("tests/x.json"): its whole path.
+std::string file_of_project(const std::string& name);
+
+}  // namespace pyflame::test
