@@ -1,4 +1,4 @@
-"""Every layer and every function of nn on a device that is not the current one: results and gradients lie there and are those of the CPU.
+"""Every layer, every function of nn and every op on a device that is not the current one: results and gradients lie there and are those of the CPU.
 The two are the CPU and the GPU that PYFLAME_TEST_DEVICE names, otherwise the CPU and 'reference'."""
 import ast
 import inspect
@@ -11,6 +11,8 @@ import pytest
 import pyflame as pf
 import pyflame.nn as nn
 import pyflame.nn.functional as F
+from pyflame.testing import harness
+from pyflame.testing.cases import all_cases
 
 DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 OTHER = DEVICE if DEVICE != "cpu" else "reference"
@@ -176,6 +178,31 @@ def test_layer(other, at):
 def test_function(other, at):
     _, f, inputs = list(functions())[at]
     same(results_and_gradients(f, inputs, other), results_and_gradients(f, inputs, "cpu"))
+
+
+def one_case_of_each_op():
+    """Small ones, with a gradient where the op has one."""
+    found = {}
+    for case in all_cases():
+        if case.inputs and sum(np.prod(s.shape) for s in case.inputs) < 5000 and (case.functions not in found or case.grad and not found[case.functions].grad):
+            found[case.functions] = case
+    return found.values()
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in one_case_of_each_op()])
+def test_op(other, case):
+    arrays = case.arrays()
+    xs = harness.tensors(case, arrays, other)
+    for i in case.grad:
+        xs[i].requires_grad_()
+    with np.errstate(all="ignore"):
+        ys = harness.as_tuple(case.call(pf, *xs))
+        wrong = harness.check_outputs(case, ys, arrays)
+    assert not wrong, wrong
+    differentiable = [y for y in ys if y.requires_grad]
+    gradients = pf.autograd.grad([(y * y).sum() for y in differentiable], [xs[i] for i in case.grad], allow_unused=True) if differentiable else ()
+    assert {str(t.device) for t in (*ys, *gradients) if t is not None} == {other}
+    pf.synchronize()
 
 
 def test_none_is_left_out():
