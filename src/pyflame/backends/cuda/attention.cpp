@@ -1,5 +1,5 @@
-// Attention by cuDNN: its engines recognise the graph of operations that defines it, and compute it in one kernel forward, three backward.
-// The order of the operations is the one that they recognise. The forward pass leaves the logsumexp as our own kernels do.
+// Attention by cuDNN. Its engines recognise the graph of operations that defines attention, in this order, and compute
+// it in one kernel forward and three backward. The forward pass stores the logsumexp as our own kernels do.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -45,10 +45,10 @@ enum Pointwise : int {
 enum Reduction : int { kSum = 0, kMax = 3 };
 constexpr int kFloat = 0, kInt32 = 4, kBoolean = 11;
 
-// Numbers of tensors: those of SdpaTensor, then what the graph needs besides, then the virtual ones.
+// Numbers of tensors: those of SdpaTensor, then the other tensors of the graph, then the virtual ones.
 constexpr int64_t kScale = 20, kOne = 21, kHidden = 22, kDelta = 23, kQueriesSum = 24, kFirstVirtual = 100;
 
-// Numbers that a graph takes from the host.
+// Numbers that a graph reads from the host.
 struct Values {
   float scale = 1, one = 1, hidden = -std::numeric_limits<float>::infinity();
 };
@@ -58,7 +58,7 @@ Dims turned(Dims d) {
   return d;
 }
 
-// The graph in the making. Tensors are referred to by their descriptors; a failure shows in ok().
+// The graph under construction. Tensors are identified by their descriptors; ok() is false after a failure.
 class Builder {
  public:
   using Tensor = const Owned*;
@@ -91,8 +91,8 @@ class Builder {
     matmul(p, v, given(SdpaTensor::out, p_.queries));
   }
 
-  // dq is a product like the others. Where any order will do it is summed in memory by what goes over the keys, in one kernel with the rest,
-  // as engines would rather have it: its bits vary then, though no note of the engine says so.
+  // dq is a product like the others. If any order is allowed, the kernel that iterates over the keys sums dq in memory,
+  // as the engines prefer. Its bits then vary, although no note of the engine says so.
   void backward() {
     const Tensor q = given(SdpaTensor::q, p_.queries), k = given(SdpaTensor::k, p_.keys, true),
                  v = given(SdpaTensor::v, p_.keys, true), grad = given(SdpaTensor::grad, p_.queries);
@@ -127,7 +127,7 @@ class Builder {
   }
 
  private:
-  // What is seen of the scores: where the mask is causal, keys up to the query.
+  // The visible scores: with a causal mask, those of the keys up to the query.
   Tensor visible(Tensor s) {
     if (!p_.causal) return s;
     const Tensor row = scores(kInt32), key = scores(kInt32), see = scores(kBoolean), to = scores();
@@ -230,14 +230,15 @@ class Builder {
   bool ok_ = true;
 };
 
-// The deterministic gradient keeps the scores of all heads in memory: so it goes over batches, or heads, in parts of so much.
+// The deterministic gradient keeps the scores of all heads in memory, so it is computed in parts of at most this many
+// bytes, over batches or heads.
 constexpr int64_t kMostScores = int64_t{512} << 20;
 
-// A part of a problem, as large as the others, and how many there are along batches and heads of keys.
+// One part of a problem (all parts are equal), and the number of parts along batches and along heads of keys.
 struct Parts {
   SdpaProblem each;
   int64_t batches = 1, heads = 1;
-  bool fits = true;  // one part does
+  bool fits = true;  // whether one part fits
 };
 
 int64_t largest_divisor(int64_t n, int64_t most) {
@@ -257,7 +258,7 @@ Parts parts_of(const SdpaProblem& p) {
   parts.batches = batches / batch, parts.heads = groups / together;
   parts.each.queries[0] = parts.each.keys[0] = batch;
   parts.each.queries[1] = heads / groups * together, parts.each.keys[1] = together;
-  // Every part's logsumexp begins at 16 bytes too.
+  // The logsumexp of every part must begin at a multiple of 16 bytes.
   if (parts.batches * parts.heads > 1) parts.fits &= parts.each.queries[1] * p.queries[2] % 4 == 0;
   return parts;
 }
@@ -299,7 +300,7 @@ class Plan final : public SdpaPlan {
   }
 
  private:
-  // Bytes before the tensor's part.
+  // Bytes from the tensor's start to the part.
   int64_t offset(SdpaTensor t, int64_t part) const {
     const Dims& q = problem_.queries;
     const bool of_keys = t == SdpaTensor::k || t == SdpaTensor::v || t == SdpaTensor::dk || t == SdpaTensor::dv;
@@ -320,13 +321,13 @@ class Plan final : public SdpaPlan {
   }
   SdpaProblem problem_;
   Parts parts_;
-  std::vector<std::unique_ptr<Execution>> executions_;  // of the parts: each has its own pack
+  std::vector<std::unique_ptr<Execution>> executions_;  // one per part: each has its own variant pack
   Values values_;
   std::vector<int64_t> ids_;
-  std::vector<void*> pointers_;                   // of tensors, then of numbers, then of rooms
-  std::vector<std::pair<size_t, size_t>> rooms_;  // pointer, offset in the workspace
-  size_t tensors_ = 0, room_ = 0;                 // bytes of the workspace before cuDNN's own
-  bool clears_ = false;                           // the sum of dq, before each run
+  std::vector<void*> pointers_;                   // of tensors, then of numbers, then of workspace areas
+  std::vector<std::pair<size_t, size_t>> rooms_;  // index of the pointer, offset in the workspace
+  size_t tensors_ = 0, room_ = 0;                 // bytes of the workspace in front of cuDNN's own
+  bool clears_ = false;                           // clears the sum of dq before each run
 };
 
 std::unique_ptr<Execution> find_plan(const Functions& f, Handle handle, const SdpaProblem& p) {

@@ -1,4 +1,4 @@
-// cuBLASLt's numbers (12 and 13).
+// The enum values of cuBLASLt (12 and 13).
 #include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame::gpu {

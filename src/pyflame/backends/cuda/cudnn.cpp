@@ -9,12 +9,13 @@ namespace pyflame::gpu::cudnn_graph {
 namespace {
 
 constexpr const char* kLibraries[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
-// What an engine may say of itself and we do not take: rounded operands or sums, and transforms, whose errors grow with the largest value
-// instead of each result's own terms; and, unless any order will do, an order that varies.
+// Properties that make an engine unacceptable: rounded operands or sums; transform algorithms, whose errors grow with
+// the largest value instead of with the terms of each result; and, unless any order is allowed, a varying order of
+// sums.
 constexpr int kNotes = 10, kNoteMatrixUnits = 0, kNoteAnyOrder = 4;
 constexpr bool kRefused[kNotes] = {false, true, true, true, false, true, true, true, true, false};
 
-// Whether an engine's notes can be read and we can take it; `repeats`: the same bits in every run.
+// Whether an engine's notes can be read and it is acceptable; `repeats`: whether every run gives the same bits.
 bool keeps_promises(const Functions& f, const Owned& config, DType dtype, bool any_order, bool& repeats) {
   Owned engine(f, descriptor::engine);
   Descriptor raw = engine.raw();

@@ -1,5 +1,5 @@
-// cuDNN's graph interface as its users here share it: functions found at run time (libcudnn.so.9; no header is needed), descriptors, and
-// plans by heuristics that keep our promises. The numbers are those of cudnn_graph.h.
+// cuDNN's graph interface, for convolution and attention: functions loaded at run time (libcudnn.so.9; no header is
+// needed), descriptors, and plans that keep our guarantees. The numbers are those of cudnn_graph.h.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -53,7 +53,7 @@ constexpr int kHeuristicA = 3, kHeuristicFallback = 2;
 
 int data_type(DType d);
 
-// A descriptor that ends with its owner.
+// A descriptor that its owner destroys.
 class Owned {
  public:
   Owned(const Functions& f, int type) : f_(&f) { ok_ = f.make(type, &d_) == 0; }
@@ -64,7 +64,7 @@ class Owned {
   Owned& operator=(Owned&&) = delete;
   Descriptor raw() const { return d_; }
   bool ok() const { return ok_; }
-  // A failure stays: it is asked for once, by finish().
+  // A failure is kept; finish() returns it.
   template <class T>
   Owned& set(int name, int type, const T* values, int64_t count) {
     ok_ = ok_ && f_->set(d_, name, type, count, values) == 0;
@@ -87,19 +87,20 @@ class Owned {
   bool ok_;
 };
 
-// A plan, and the pack for the pointers of its last run: steps repeat. Any thread, one at a time.
+// A plan, and the variant pack with the pointers of its last run, because steps repeat. Any thread may call, one at a
+// time.
 class Execution {
  public:
   Execution(const Functions& f, Handle handle, std::shared_ptr<const Owned> plan, size_t workspace, bool repeats)
       : f_(f), handle_(handle), plan_(std::move(plan)), workspace_(workspace), repeats_(repeats) {}
   size_t workspace() const { return workspace_; }
-  bool repeats() const { return repeats_; }  // by the engine's own word
-  // Asynchronous, on the device's stream; `what` names the op in an error.
+  bool repeats() const { return repeats_; }  // as the engine's notes say
+  // Asynchronous, on the device's stream; `what` names the op in errors.
   void run(GpuDevice& device, const char* what, std::span<const int64_t> ids, std::span<void* const> pointers,
            void* workspace);
-  // Numbers that the pack points to on the host have changed.
+  // Tells that numbers on the host, to which the pack points, have changed.
   void forget() { pack_.reset(); }
-  // With a pack of its own.
+  // With its own pack.
   std::unique_ptr<Execution> another() const {
     return std::make_unique<Execution>(f_, handle_, plan_, workspace_, repeats_);
   }
@@ -115,12 +116,12 @@ class Execution {
   std::vector<void*> packed_;
 };
 
-// Null where cuDNN is not there, with the reason in `why`.
+// Null if cuDNN is missing, with the reason in `why`.
 const Functions* functions(std::string* why);
-// One for each device, for good; null where cuDNN refuses.
+// One per device, never freed; null if cuDNN refuses.
 Handle handle_of(const Functions& f, GpuDevice& device);
-// At most `most` plans for the operations, in the order of one heuristic's belief: of full precision (matrix units read float32 as TF32:
-// refused with `dtype` float32), and deterministic unless any order will do.
+// At most `most` plans for the operations, in the order of cuDNN's heuristic. They have full precision (matrix cores
+// read float32 as TF32, so they are refused with `dtype` float32), and are deterministic unless any order is allowed.
 std::vector<std::unique_ptr<Execution>> plans(const Functions& f, Handle handle, std::span<const Descriptor> operations,
                                               DType dtype, int heuristic, int most, bool any_order);
 

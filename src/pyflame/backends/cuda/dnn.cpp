@@ -1,4 +1,5 @@
-// Convolutions by cuDNN: a graph of one convolution, engines as its heuristics rank them, and a plan for each that keeps our promises.
+// Convolutions by cuDNN: a graph with one convolution, the engines in the order of its heuristics, and a plan for each
+// acceptable engine.
 #include "pyflame/backends/gpu/libs/dnn.h"
 
 #include "pyflame/backends/cuda/cudnn.h"
@@ -82,7 +83,7 @@ class Cudnn final : public DnnLibrary {
   }
 
  private:
-  // Alpha and beta, the convolution, weight, image and result, under numbers that follow each other in all three.
+  // Alpha and beta, the convolution, weight, image and result: their numbers are consecutive in all three variants.
   Owned operation(const DnnProblem& p, const std::vector<Owned>& t, const Owned& convolution) const {
     const bool wide = p.dtype == DType::float64;
     const double one = 1, zero = 0;

@@ -1,4 +1,4 @@
-// See gpu_backend.h.
+// The rocm and cuda backends: they dispatch groups to the lists of implementations.
 #include "pyflame/backends/gpu/gpu_backend.h"
 
 #include "pyflame/backends/gpu/driver/device.h"
@@ -31,7 +31,7 @@ class GpuBackend final : public Backend {
   std::span<const Impl> impls(const Problem& p) const override {
     switch (p.group.kind) {
       case GroupKind::Loop: return {&gpu::kLoop, 1};
-      // Where no implementation takes an epilogue, the group is split.
+      // If no implementation takes an epilogue, the group is split.
       case GroupKind::Epilogue: return gpu::epilogue_impls(p);
       case GroupKind::Single:
         if (p.root().info().cls == OpClass::Reduce) return {&gpu::kEmptyReduction, 1};
@@ -40,7 +40,8 @@ class GpuBackend final : public Backend {
     return {};
   }
 
-  // A gigabyte is a fraction of a millisecond here: cut there, what belongs together would not be fused.
+  // Reading a gigabyte takes less than a millisecond here. A lower limit would cut windows in the middle of what can be
+  // fused.
   Limits limits() const override { return {512, 512, int64_t{8} << 30, int64_t{8} << 30}; }
 
  private:

@@ -1,4 +1,4 @@
-// The two GPU backends: one class, a device type each. Present in every build; without a device they have none.
+// The two GPU backends: one class for both device types. Every build has them; without a GPU they have no devices.
 #pragma once
 #include "pyflame/backends/backend.h"
 

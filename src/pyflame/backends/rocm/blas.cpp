@@ -1,4 +1,4 @@
-// hipBLASLt's numbers (0.x and 1.x).
+// The enum values of hipBLASLt (0.x and 1.x).
 #include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame::gpu {

@@ -1,5 +1,5 @@
-// MIOpen (libMIOpen.so.1; no header is needed), in its immediate mode: it lists solutions with its estimate of their time and benchmarks
-// nothing by itself. A solution is compiled when it first runs. The numbers are those of miopen.h.
+// MIOpen (libMIOpen.so.1; no header is needed) in its immediate mode: it lists solutions with estimates of their time
+// and runs no benchmarks itself. A solution is compiled when it first runs. The numbers are those of miopen.h.
 #include "pyflame/backends/gpu/libs/dnn.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Handle = void*;
 using Descriptor = void*;
 
 struct Solution {  // miopenConvSolution_t
-  float time;      // milliseconds, estimated; below 0: unknown
+  float time;      // milliseconds, estimated; negative: unknown
   size_t workspace;
   uint64_t id;
   int algorithm;
@@ -37,7 +37,8 @@ constexpr int kAlgorithmGemm = 0, kAlgorithmFft = 2, kAlgorithmWinograd = 3;
     (Descriptor d, int mode, int pad_h, int pad_w, int stride_h, int stride_w, int dilation_h, int dilation_w))  \
   F(set_groups, "SetConvolutionGroupCount", (Descriptor d, int groups))                                          \
   F(set_attribute, "SetConvolutionAttribute", (Descriptor d, int attribute, int value))
-// Of each face; the first two tensors are read, in the face's own order, the third is made.
+// The functions of one of the three convolutions. The first two tensors are read, in the function's own order; the
+// third is written.
 #define PYFLAME_MIOPEN_FACE_FUNCTIONS(F)                                                                           \
   F(count, "GetSolutionCount",                                                                                     \
     (Handle handle, Descriptor a, Descriptor b, Descriptor convolution, Descriptor c, size_t * count))             \
@@ -58,7 +59,8 @@ struct Functions {
   FaceFunctions faces[3];  // by ConvFace
 };
 constexpr const char* kFaces[] = {"ConvolutionForward", "ConvolutionBackwardData", "ConvolutionBackwardWeights"};
-// Which of image, weight, result are read first and second, and which is made: (w, x) -> y, (dy, w) -> dx, (dy, x) -> dw.
+// For each convolution: which of image, weight and result are read first and second, and which is written: (w, x) -> y,
+// (dy, w) -> dx, (dy, x) -> dw.
 constexpr size_t kRoles[3][3] = {{1, 0, 2}, {2, 1, 0}, {2, 0, 1}};
 
 constexpr const char* kLibraries[] = {"libMIOpen.so.1", "libMIOpen.so", nullptr};
@@ -72,7 +74,7 @@ int data_type(DType d) {
   }
 }
 
-// What a convolution is to MIOpen: shared by its plans.
+// MIOpen's descriptors of a convolution, which its plans share.
 struct Described {
   explicit Described(const Functions& functions) : f(functions) {
     ok = f.make_convolution(&convolution) == 0;
@@ -119,7 +121,7 @@ class Plan final : public DnnPlan {
         solution_(solution),
         repeats_(p.attrs.any_order == 0) {}
   size_t workspace() const override { return solution_.workspace; }
-  bool repeats() const override { return repeats_; }  // a solution does not say so itself
+  bool repeats() const override { return repeats_; }  // MIOpen does not say this of a solution
   void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) override {
     const auto [a, b, c] = kRoles[face_];
     device.enter();
@@ -148,7 +150,7 @@ class Miopen final : public DnnLibrary {
 
   std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const override {
     std::vector<std::unique_ptr<DnnPlan>> all;
-    if (p.dtype == DType::float64) return all;  // it lists solutions, whose kernels do not compile
+    if (p.dtype == DType::float64) return all;  // it lists solutions for float64, but their kernels do not compile
     device.enter();
     const Handle handle = handle_of(device);
     const auto d = std::make_shared<Described>(f);
@@ -171,9 +173,9 @@ class Miopen final : public DnnLibrary {
     const RocBlas* products = rocblas();
     const bool multiplies = products && rocblas_has_kernels(*products, device.arch().name);
     for (const Solution& s : solutions) {
-      // Products are rocBLAS's, which ends the process where it has no kernels for the GPU.
+      // Solutions that are matrix products use rocBLAS, which ends the process if it has no kernels for the GPU.
       if (s.algorithm == kAlgorithmGemm && !multiplies) continue;
-      // Transforms, whose errors grow with the largest value instead of each result's own terms.
+      // Transform algorithms: their errors grow with the largest value, instead of with the terms of each result.
       if (s.algorithm == kAlgorithmFft || s.algorithm == kAlgorithmWinograd) continue;
       if (static_cast<int>(all.size()) < most) all.push_back(std::make_unique<Plan>(handle, d, p, s));
     }
@@ -181,7 +183,7 @@ class Miopen final : public DnnLibrary {
   }
 
  private:
-  // One for each device, for good.
+  // One per device, never freed.
   Handle handle_of(GpuDevice& device) const {
     static std::mutex mutex;
     static std::vector<Handle> handles;

@@ -1,4 +1,4 @@
-// rocBLAS's numbers.
+// The enum values of rocBLAS.
 #include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame::gpu {

@@ -1,4 +1,4 @@
-// See arch.h.
+// Reads a GPU's architecture from its runtime, and checks HSA_OVERRIDE_GFX_VERSION.
 #include "pyflame/backends/gpu/driver/arch.h"
 
 #include <fmt/core.h>
@@ -58,7 +58,7 @@ std::string override_refusal() {
     for (const std::string& variable : {name + "_" + node.path().filename().string(), name})
       if (const char* value = std::getenv(variable.c_str())) {
         if (std::string why = override_refusal(variable, value, version); !why.empty()) return why;
-        break;  // the node's own variable goes before the other one
+        break;  // the variable of one node has priority over the general one
       }
   }
   return "";

@@ -1,4 +1,4 @@
-// See device.h.
+// Opens devices, launches kernels, and waits for events.
 #include "pyflame/backends/gpu/driver/device.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kNonBlocking = 1;
 
-// A driver's context does not survive a fork: the child must not touch it, not even to give something back.
+// A driver's context does not survive a fork: the child must not use it, not even to free something.
 std::atomic<bool> g_forked{false};
 void watch_forks() {
   static const int once = pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
@@ -84,11 +84,11 @@ void GpuDevice::failed(Result result, const char* what) const {
     fail(ErrorKind::Device, lost_why_);
   }
   rt_.check(result, what);
-  fail(ErrorKind::Runtime, what);  // not reached: the result was not success
+  fail(ErrorKind::Runtime, what);  // not reached: the call has failed
 }
 
 void GpuDevice::allow_shared(Function f, unsigned shared_bytes) const {
-  constexpr int kMaxDynamicSharedBytes = 8;  // the attribute's number
+  constexpr int kMaxDynamicSharedBytes = 8;  // the number of the attribute
   if (rt_.type == DeviceType::cuda && shared_bytes > 48 * 1024)
     check(rt_.function_attribute(f, kMaxDynamicSharedBytes, static_cast<int>(shared_bytes)),
           "asking for shared memory");
@@ -143,7 +143,7 @@ void GpuDevice::fill(void* to, uint8_t value, size_t nbytes) {
 bool GpuDevice::copy_from(void* to, DeviceMemory& other, const void* from, size_t nbytes) {
   auto* source = dynamic_cast<GpuDevice*>(&other);
   if (!source || source->rt_.type != rt_.type) return false;
-  // The copy waits for what the source was asked before, and what the source is asked later waits for the copy.
+  // The copy waits for earlier work on the source, and later work on the source waits for the copy.
   const Event ready = source->take_event(), done = take_event();
   source->enter();
   check(rt_.event_record(ready, source->stream_), "marking the stream");
@@ -254,9 +254,9 @@ DeviceInfo GpuDevice::info() const {
 
 namespace {
 
-// One of the machine's, and what is known of it without a context.
+// A device of the machine, and the facts about it that need no context.
 struct Slot {
-  int ordinal = 0;  // the driver's handle
+  int ordinal = 0;  // the driver's number of the device
   Arch arch;
   std::mutex mutex;
   std::atomic<GpuDevice*> opened{nullptr};  // leaked: threads may outlive static destruction
@@ -268,7 +268,7 @@ struct Devices {
   std::atomic<bool> looked{false};
 };
 
-// A GPU inside of the processor is slower and has less memory: it is never the first where there is another.
+// An integrated GPU is slower and has less memory, so it comes after all discrete ones.
 void look(const Rt& rt, std::deque<Slot>& out) {
   watch_forks();
   int count = 0;

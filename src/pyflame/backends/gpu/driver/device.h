@@ -1,5 +1,6 @@
-// One GPU: its context, its stream, its memory. Everything on a device goes through one stream, so order is the order of asking. An error
-// after which the driver answers nothing else (an illegal address, say) makes the device lost: every later use says so.
+// One GPU: its context, its stream, its memory. All work goes through one stream, so it runs in the order in which it
+// was queued. After some errors (such as an illegal address) the driver answers nothing else; the device is then lost,
+// and every later use says so.
 #pragma once
 #include <array>
 #include <atomic>
@@ -20,7 +21,8 @@ struct Arch {
   int wave = 64, compute_units = 0, shared_bytes = 65536, max_threads = 1024;
 };
 
-// A kernel with its grid and parameters. `sizes`, bytes of each parameter, may be empty: then they cannot be compared later.
+// A kernel with its grid and parameters. `sizes` has the bytes of each parameter. It may be empty; then parameters
+// cannot be compared later.
 struct Launch {
   Function function;
   std::array<unsigned, 3> grid;
@@ -29,35 +31,36 @@ struct Launch {
   std::span<const uint32_t> sizes;
 };
 
-// Where the launches of this thread go instead of the stream while a replay is made.
+// Receives the launches of this thread, instead of the stream, while a replay is made.
 class LaunchSink {
  public:
   virtual ~LaunchSink() = default;
   virtual void kernel(const Launch& launch) = 0;
-  virtual Stream library() = 0;  // a stream that collects what a library asks of it
+  virtual Stream library() = 0;  // a stream that captures what a library launches on it
 };
 
 class Transfers;
 
 class GpuDevice final : public DeviceMemory {
  public:
-  // `ordinal`: the driver's handle of it.
+  // `ordinal`: the driver's number of the device.
   GpuDevice(const Rt& rt, int index, int ordinal, Arch arch);
   ~GpuDevice() override;
   const Rt& rt() const { return rt_; }
   int index() const { return index_; }
   const Arch& arch() const { return arch_; }
-  // For libraries, at each call: while a replay is made it is another one.
+  // The stream for a call to a library. It differs while a replay is made, so ask for it at each call.
   Stream stream() const { return sink() ? sink()->library() : stream_; }
   Stream own_stream() const { return stream_; }
-  // Makes this device the calling thread's. Device error when it is lost, or belongs to the process that this one was forked from.
+  // Makes this device current in the calling thread. DeviceError if it is lost, or if it belongs to the process that
+  // this one was forked from.
   void enter() const;
-  // Error unless the call succeeded; the device is lost when it is that kind of error.
+  // Throws Error unless the call succeeded. Some errors mean that the device is lost.
   void check(Result result, const char* what) const {
     if (result != 0) [[unlikely]]
       failed(result, what);
   }
-  // Some devices want to be asked before a kernel may have more than 48 KiB of dynamic shared memory.
+  // Some devices must be told before a kernel may use more than 48 KiB of dynamic shared memory.
   void allow_shared(Function f, unsigned shared_bytes) const;
   void launch(Function f, std::array<unsigned, 3> grid, unsigned block, unsigned shared_bytes, void** parameters,
               std::span<const uint32_t> sizes = {});
@@ -82,8 +85,8 @@ class GpuDevice final : public DeviceMemory {
 
   DeviceInfo info() const;
   Transfers& transfers() { return *transfers_; }
-  Event take_event() const;  // a new one, without time
-  // While it lives, this thread's launches go to `sink`.
+  Event take_event() const;  // a new event, without timing
+  // While it exists, this thread's launches go to `sink`.
   class Redirect {
    public:
     explicit Redirect(LaunchSink& sink) { t_sink_ = &sink; }
@@ -106,19 +109,19 @@ class GpuDevice final : public DeviceMemory {
   mutable std::atomic<bool> lost_{false};
   mutable std::mutex lost_mutex_;
   mutable std::string lost_why_;
-  // Marks: events in order, and those that are free again.
+  // Marks: events in stream order, and free ones.
   std::mutex mark_mutex_;
   std::deque<Event> marks_;
   std::vector<Event> spare_events_;
   uint64_t last_mark_ = 0, last_passed_ = 0;
 };
 
-// How many devices of a type there are, integrated ones last. Looking opens none of them: a context takes hundreds of megabytes of its
-// device, and one that is full or broken must not keep the others from being used.
+// The number of devices of a type; integrated ones come last. Counting opens none of them: a context takes hundreds of
+// megabytes of its device, and a full or broken device must not make the others unusable.
 int count_devices(DeviceType type);
-// Opened when first asked for. An attempt that fails is made again.
+// Opened at the first use. A failed attempt is repeated at the next use.
 GpuDevice& device(DeviceType type, int index);
-// Of a device that need not be open.
+// Facts about a device that need not be open.
 const Arch& arch_of(DeviceType type, int index);
 
 }  // namespace pyflame::gpu

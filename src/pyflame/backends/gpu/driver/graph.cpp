@@ -1,4 +1,4 @@
-// See graph.h.
+// Builds, updates and launches GPU graphs.
 #include "pyflame/backends/gpu/driver/graph.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kNonBlocking = 1;
 
-// The kernel of a node, as this side's driver wants it.
+// The kernel of a node, in the form of this vendor's driver.
 struct KernelNode {
   HipKernelNode hip{};
   CudaKernelNode cuda{};
@@ -50,7 +50,8 @@ bool same_values(const std::vector<char>& values, const Launch& l) {
 }  // namespace
 
 std::string graphs_corrupt(DeviceType type, const std::string& arch, int version) {
-  // HIP's version is major * 10,000,000 + minor * 100,000 + patch, and its patch numbers do not follow ROCm's: the whole of 7.2 counts.
+  // HIP's version is major * 10,000,000 + minor * 100,000 + patch. Its patch numbers do not follow those of ROCm, so
+  // all of 7.2 counts.
   if (type != DeviceType::rocm) return "";
   const int major = version / 10000000, minor = version / 100000 % 100;
   if (arch == "gfx942" && major == 7 && minor == 2)
@@ -179,7 +180,7 @@ bool GpuReplay::update(size_t step, Executable& e, const RunContext& ctx) {
   return !differs_ && at_ == end_;
 }
 
-// CUDA's launches take the parameters with them. HIP's may look at the graph's own copy until they have run.
+// CUDA copies the parameters at a launch. HIP may read the graph's own copy until the kernels have run.
 bool GpuReplay::may_update() { return device_.rt().type == DeviceType::cuda || device_.passed(launched_); }
 
 void GpuReplay::launch() {

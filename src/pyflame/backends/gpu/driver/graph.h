@@ -1,6 +1,7 @@
-// A replay as a GPU graph, built node by node: a kernel of ours is a node whose parameters can be changed one by one; what a library
-// asks of its stream is captured and becomes one node per step. A step's nodes are a chain; steps that share no memory may run at the same
-// time, except that libraries, which have memory of their own, follow each other.
+// A replay as a GPU graph, built node by node. Each of our kernels is a node whose parameters can be changed. What a
+// library launches is captured and becomes one node per step. The nodes of a step form a chain. Steps that share no
+// memory may run at the same time, except that library steps run one after the other, because libraries have memory of
+// their own.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace pyflame::gpu {
 
-// Why graphs are known to compute wrongly on such a device; empty where they are not. `version`: of the driver.
+// Why graphs are known to compute wrong results on such a device; empty if they are right. `version`: of the driver.
 std::string graphs_corrupt(DeviceType type, const std::string& arch, int version);
 
 class GpuReplay final : public Replay, LaunchSink {
@@ -31,7 +32,7 @@ class GpuReplay final : public Replay, LaunchSink {
     Function function = nullptr;
     std::array<unsigned, 3> grid{};
     unsigned block = 0, shared_bytes = 0;
-    std::vector<char> values;  // of the parameters, one after the other; empty: not known
+    std::vector<char> values;  // of the parameters, concatenated; empty: unknown
   };
   void kernel(const Launch& launch) override;
   Stream library() override;
@@ -43,13 +44,13 @@ class GpuReplay final : public Replay, LaunchSink {
   Graph graph_ = nullptr;
   GraphExec exec_ = nullptr;
   std::vector<Node> nodes_;
-  std::vector<size_t> first_;                 // node of each step
-  std::vector<std::vector<GraphNode>> ends_;  // by step: what the steps after it wait for
-  std::vector<GraphNode> before_;             // what the next node waits for
+  std::vector<size_t> first_;                 // first node of each step
+  std::vector<std::vector<GraphNode>> ends_;  // by step: the nodes that later steps wait for
+  std::vector<GraphNode> before_;             // the nodes that the next node waits for
   GraphNode last_library_ = nullptr;
   Stream capture_ = nullptr;
   bool capturing_ = false, updating_ = false, differs_ = false;
-  size_t at_ = 0, end_ = 0;  // nodes of the step that is brought up to date
+  size_t at_ = 0, end_ = 0;  // the nodes of the step that is being updated
   uint64_t launched_ = 0;    // mark after the last launch
 };
 

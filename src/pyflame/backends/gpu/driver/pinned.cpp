@@ -1,4 +1,4 @@
-// See pinned.h.
+// Copies between host and device through pinned memory.
 #include "pyflame/backends/gpu/driver/pinned.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kNonBlocking = 1;
 constexpr size_t kAlign = 256;
 
-// One thread reads a fifth of what the bus carries.
+// One thread copies a fifth of what the bus can transfer, so several threads copy.
 void copy_bytes(char* to, const char* from, size_t nbytes) {
   constexpr int64_t kPiece = 256 << 10;
   parallel_for((static_cast<int64_t>(nbytes) + kPiece - 1) / kPiece, 2, [&](int64_t begin, int64_t end) {
@@ -37,7 +37,8 @@ Transfers::Block Transfers::make_block() {
   return b;
 }
 
-// The oldest block when it is free again; a new one while there may be more; otherwise the oldest, waited for.
+// Returns the oldest block if it is free again; otherwise a new one while more are allowed; otherwise it waits for the
+// oldest.
 Transfers::Block& Transfers::next_block() {
   const Rt& rt = device_.rt();
   if (!blocks_.empty()) {
@@ -53,7 +54,7 @@ Transfers::Block& Transfers::next_block() {
       return oldest;
     }
   }
-  // The new one is the newest: it goes where the oldest stands, which then comes next.
+  // The new block is the newest: it is inserted in front of the oldest, which is next.
   Block& fresh = *blocks_.insert(blocks_.begin() + static_cast<std::ptrdiff_t>(next_), make_block());
   next_ = (next_ + 1) % blocks_.size();
   return fresh;
@@ -86,7 +87,7 @@ void Transfers::upload_small(void* to, const void* from, size_t nbytes) {
   std::memcpy(ring_ + at_, from, nbytes);
   device_.check(rt.copy_in(to, ring_ + at_, nbytes, device_.own_stream()), "copying to the device");
   at_ += need;
-  // A section that is full to the last byte is left here: the next small copy begins a new one.
+  // A section that is completely full is closed here; the next small copy begins a new one.
   if (at_ % kSection == 0) {
     const size_t full = at_ / kSection - 1;
     device_.check(rt.event_record(left_[full], device_.own_stream()), "marking the stream");
@@ -103,7 +104,7 @@ void Transfers::upload_blocks(void* to, const void* from, size_t nbytes) {
     const size_t n = std::min(kBlock, nbytes - at);
     char* target = static_cast<char*>(to) + at;
     Block& b = next_block();
-    b.used = false;  // until the copy is on its way
+    b.used = false;  // until the copy is queued
     copy_bytes(b.pinned, static_cast<const char*>(from) + at, n);
     if (overlap && !b.staging && rt.allocate(&b.staging, kBlock) != 0) b.staging = nullptr;
     if (!overlap || !b.staging) {
@@ -132,7 +133,8 @@ void Transfers::upload(void* to, const void* from, size_t nbytes) {
   else upload_blocks(to, from, nbytes);
 }
 
-// Several pieces are on their way while the oldest is copied to its place. With nothing to copy it still waits for what came before.
+// Several pieces are in flight while the oldest is copied to its destination. Even without bytes to copy, it waits for
+// earlier work.
 void Transfers::download(void* to, const void* from, size_t nbytes) {
   const Rt& rt = device_.rt();
   std::lock_guard lock(download_mutex_);

@@ -1,8 +1,8 @@
-// Copies between the host and a device. Memory that the driver may page is copied through blocks of pinned memory, each guarded by an
-// event, so that an upload never waits for the device: it waits for one of its own, and only when all blocks are on their way.
-//   small (a batch, a scalar)   a ring that is cut into sections; an event where a section is left
-//   large                       blocks, on a copy stream of their own and through memory of the device that no kernel knows: the bus works
-//                               while kernels run, and the stream of the kernels only moves the bytes to their place
+// Copies between the host and a device. Pageable memory is copied through blocks of pinned memory, each guarded by an
+// event. So an upload does not wait for the device; it waits only if all blocks are in flight.
+//   small (a batch, a scalar)   a ring that is divided into sections, with an event at the end of each section
+//   large                       blocks, on a copy stream and through device memory that no kernel uses: the bus works while
+//                               kernels run, and the kernels' stream only moves the bytes to their destination
 #pragma once
 #include <array>
 #include <atomic>
@@ -19,7 +19,7 @@ class GpuDevice;
 struct PinnedStats {
   uint64_t bytes = 0;  // pinned now
   uint64_t uploads = 0, downloads = 0;
-  uint64_t waits = 0;  // uploads that found every block on its way
+  uint64_t waits = 0;  // uploads that found all blocks in flight
 };
 
 class Transfers {
@@ -27,7 +27,7 @@ class Transfers {
   explicit Transfers(GpuDevice& device) : device_(device) {}
   void upload(void* to, const void* from, size_t nbytes);
   void download(void* to, const void* from, size_t nbytes);
-  // Pins memory for so many bytes on their way at once.
+  // Pins memory for this many bytes in flight.
   void warmup(size_t nbytes);
   PinnedStats stats();
 
@@ -37,8 +37,8 @@ class Transfers {
   static constexpr size_t kDownloads = 4;
   struct Block {
     char* pinned = nullptr;
-    void* staging = nullptr;  // of the device; where the copy stream puts the bytes
-    Event copied = nullptr;   // the pinned memory has been read (or, downloading, written)
+    void* staging = nullptr;  // in device memory; the destination of the copy stream
+    Event copied = nullptr;   // the pinned memory has been read (for downloads: written)
     Event moved = nullptr;    // the staging memory has been read
     bool used = false, staged = false;
   };
@@ -51,10 +51,10 @@ class Transfers {
   GpuDevice& device_;
   std::mutex upload_mutex_, download_mutex_;
   char* ring_ = nullptr;
-  size_t at_ = 0;  // in the ring
+  size_t at_ = 0;  // position in the ring
   std::array<Event, kSections> left_{};
   std::array<bool, kSections> busy_{};
-  std::vector<Block> blocks_;  // from oldest to newest, beginning at next_
+  std::vector<Block> blocks_;  // from oldest to newest, starting at next_
   size_t next_ = 0;
   Stream copies_ = nullptr;
   std::vector<Block> down_;

@@ -1,4 +1,4 @@
-// See rt.h.
+// Loads the functions of HIP or CUDA.
 #include "pyflame/backends/gpu/driver/rt.h"
 
 #include <dlfcn.h>
@@ -63,7 +63,7 @@ void load(DeviceType type, Loaded& out) {
   out.ok = true;
 }
 
-// Where the vendor's installer puts libraries; the loader's own path comes before.
+// Where the vendors' installers put libraries; the loader's own path is searched first.
 std::vector<std::string> library_folders(DeviceType type) {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
@@ -110,8 +110,8 @@ const Rt* runtime(DeviceType type, std::string* why) {
 }
 
 bool is_fatal(Result result) {
-  // Uncorrectable memory error, illegal address, timeout, assert, hardware stack, illegal instruction, misaligned address, address
-  // space, program counter, launch failure: the same numbers on both sides.
+  // Uncorrectable memory error, illegal address, timeout, assert, hardware stack, illegal instruction, misaligned
+  // address, address space, program counter, launch failure: HIP and CUDA use the same numbers.
   for (const Result r : {46, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
     if (result == r) return true;
   return false;
@@ -129,7 +129,7 @@ void Rt::check(Result result, const char* what) const {
   error_string(result, &text);
   const std::string words = fmt::format("{}: {} failed with error {}{}{}", type == DeviceType::rocm ? "rocm" : "cuda",
                                         what, result, text ? ": " : "", text ? text : "");
-  if (result == kOutOfMemory) fail(ErrorKind::OutOfMemory, words);  // the same number on both sides
+  if (result == kOutOfMemory) fail(ErrorKind::OutOfMemory, words);  // the same number in HIP and CUDA
   fail(is_fatal(result) ? ErrorKind::Device : ErrorKind::Runtime, words);
 }
 

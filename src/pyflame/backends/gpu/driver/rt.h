@@ -1,6 +1,6 @@
-// The driver interface that HIP and CUDA share, found at run time: nothing of either is linked, no header of either is needed, and the
-// same build starts on a machine without them. The functions have the same parameters on both sides (a CUdeviceptr is passed as
-// the pointer that it is); only their names differ, and this is the one place that knows both.
+// The driver functions that HIP and CUDA share, loaded at run time. Neither is linked and no header of either is
+// needed, so the same build starts on a machine without them. The functions have the same parameters on both sides (a
+// CUdeviceptr is passed as a pointer). Only their names differ, and this is the only place that knows both names.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ using Function = void*;
 using Graph = void*;
 using GraphNode = void*;
 using GraphExec = void*;
-using Result = int;  // 0: success on both sides
+using Result = int;  // 0: success in both
 
 //   member, HIP's name, CUDA's name, parameters
 #define PYFLAME_RT_FUNCTIONS(F)                                                                                        \
@@ -73,11 +73,11 @@ using Result = int;  // 0: success on both sides
   F(graph_launch, "hipGraphLaunch", "cuGraphLaunch", (GraphExec exec, Stream stream))                                  \
   F(graph_exec_destroy, "hipGraphExecDestroy", "cuGraphExecDestroy", (GraphExec exec))
 
-// HIP says an architecture's name only in its properties, a struct that is versioned by the function's name.
+// HIP gives an architecture's name only in its properties, a struct whose version is part of the function's name.
 constexpr const char* kHipProperties = "hipGetDevicePropertiesR0600";
 constexpr size_t kHipPropertiesNameAt = 1160, kHipPropertiesNameBytes = 256;
 
-// The kernel of a graph's node: the one struct that differs.
+// The kernel of a graph's node: the only struct that differs.
 struct HipKernelNode {  // hipKernelNodeParams
   unsigned block[3];
   void** extra;
@@ -91,19 +91,19 @@ struct CudaKernelNode {  // CUDA_KERNEL_NODE_PARAMS_v2
   unsigned grid[3], block[3], shared_bytes;
   void** parameters;
   void** extra;
-  void* kernel;   // looked at when there is no function
-  void* context;  // not looked at when there is one
+  void* kernel;   // used if there is no function
+  void* context;  // not used if there is a function
 };
 static_assert(sizeof(HipKernelNode) == 64 && sizeof(CudaKernelNode) == 72);
 
-constexpr unsigned kPortable = 1;   // pinned memory: every device may read it
-constexpr unsigned kNoTiming = 2;   // of an event
-constexpr int kCaptureRelaxed = 2;  // what other threads ask of other streams meanwhile is not our business
+constexpr unsigned kPortable = 1;   // pinned memory that every device may read
+constexpr unsigned kNoTiming = 2;   // flag of an event
+constexpr int kCaptureRelaxed = 2;  // work of other threads on other streams does not disturb a capture
 constexpr Result kOutOfMemory = 2, kNotReady = 600;
-// The device is gone for this process: every later call fails the same way.
+// The device is lost for this process: every later call fails in the same way.
 bool is_fatal(Result result);
 
-// Numbers that the two sides give different names to.
+// Attributes that have different numbers in HIP and CUDA.
 enum class Attribute {
   compute_units,
   wave_size,
@@ -123,22 +123,23 @@ constexpr AttributeNumbers kAttributeNumbers[] = {{63, 16}, {87, 10}, {74, 8},  
 
 struct Rt {
   DeviceType type = DeviceType::cuda;
-  void* library = nullptr;  // for what only one side has
+  void* library = nullptr;  // for functions that only one vendor has
 #define PYFLAME_RT_MEMBER(member, hip, cuda, parameters) Result(*member) parameters = nullptr;
   PYFLAME_RT_FUNCTIONS(PYFLAME_RT_MEMBER)
 #undef PYFLAME_RT_MEMBER
 
-  int attribute(Attribute which, int device) const;  // 0 where the runtime does not know it
-  // Runtime error "what: …" with the runtime's own words unless it succeeded; OutOfMemory for that code.
+  int attribute(Attribute which, int device) const;  // 0 if the runtime does not know it
+  // Unless the call succeeded: RuntimeError "what: …" with the runtime's own message, or OutOfMemory for that code.
   void check(Result result, const char* what) const;
 };
 
-// The runtime of a device type, initialised; null where it is not there, with the reason in `why`. Asked once, then remembered.
+// The runtime of a device type, initialised; null if it is missing, with the reason in `why`. The answer is cached.
 const Rt* runtime(DeviceType type, std::string* why = nullptr);
 
-// Opens the first of a list of libraries: by the loader's own path, then in ROCM_PATH or CUDA_HOME. Null when none can be opened.
+// Opens the first library of a list: by the loader's own path, then in ROCM_PATH or CUDA_HOME. Null if none can be
+// opened.
 void* open_library(DeviceType type, const char* const* names);
-// The same for a library that computes, which nothing needs; `why`: `absent`, or that the user wants none (PYFLAME_GPU_LIBRARIES).
+// The same for an optional compute library. `why` is `absent`, or that the user wants none (PYFLAME_GPU_LIBRARIES).
 void* open_math_library(DeviceType type, const char* const* names, const char* absent, std::string& why);
 void* find_symbol(void* library, const char* name);
 

@@ -1,4 +1,4 @@
-// See kernel.h.
+// Makes kernels from text and launches them.
 #include "pyflame/backends/gpu/jit/kernel.h"
 
 #include <cctype>
@@ -35,7 +35,7 @@ std::string word_at(std::string_view text, size_t at) {
   return std::string(text.substr(at, end - at));
 }
 
-// The function of the last statement "pf::function<...>(...);".
+// The name in the last statement "pf::function<...>(...);".
 std::string last_call(std::string_view body) {
   constexpr std::string_view kSpace = "pf::";
   for (size_t at = body.rfind(kSpace); at != body.npos && at > 0; at = body.rfind(kSpace, at - 1)) {
@@ -70,7 +70,7 @@ Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned s
     : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {
   if (texts) texts->all_.push_back(whole_source(source_));
   if (count_devices(type) == 0) return;
-  arch_ = arch_of(type, 0).name;  // the others of a machine are as a rule like it
+  arch_ = arch_of(type, 0).name;  // the devices of a machine usually have the same one
   compilation_ = compile_later(type_, arch_, source_);
 }
 
@@ -88,7 +88,7 @@ void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** paramete
     try {
       function_ = compilation_->on(d, entry_of(source_).c_str());
     } catch (const Error&) {
-      compilation_.reset();  // the next run makes another attempt
+      compilation_.reset();  // the next run tries again
       throw;
     }
     d.allow_shared(function_, shared_bytes_);

@@ -1,4 +1,4 @@
-// See rtc.h.
+// Compiles kernels in background threads, and keeps them in a cache on disk.
 #include "pyflame/backends/gpu/jit/rtc.h"
 
 #include <unistd.h>
@@ -82,14 +82,15 @@ uint64_t hash(std::string_view text, uint64_t seed) {
 }
 
 std::vector<std::string> flags(DeviceType type, const std::string& arch) {
-  // Nothing is contracted, so that a fused group has the bits of its parts; divisions and roots are correctly rounded.
+  // No contraction, so that a fused group has the same bits as its parts; divisions and square roots are correctly
+  // rounded.
   if (type == DeviceType::rocm) return {"--offload-arch=" + arch, "-O3", "-std=c++17", "-ffp-contract=off"};
   return {"--gpu-architecture=" + arch, "--std=c++17", "--fmad=false"};
 }
 
-// --- the cache on disk. A file is what it was made from, what was made, and a check of both: what is damaged, cut short or from
-// somewhere else is compiled anew and replaced. It is written beside and renamed, so two processes never see half of one. A folder that
-// cannot be written only costs time.
+// --- the cache on disk. A file has what it was made from, the code, and a checksum of both. A file that is damaged,
+// truncated or for another source is compiled anew and replaced. Files are written under another name and then renamed,
+// so no process sees a partial file. If the folder cannot be written, that only costs time.
 struct CacheFile {
   std::filesystem::path path;
   std::string identity;  // compiler, flags and source
@@ -154,10 +155,10 @@ class Job;
 struct State {
   std::mutex mutex;
   std::condition_variable work, done;
-  std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // by type, architecture and source
+  std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // by device type, architecture and source
   std::deque<std::shared_ptr<Job>> queue;
   std::vector<std::thread> threads;
-  pid_t owner = 0;  // of the threads: a fork has none of them
+  pid_t owner = 0;  // the process that started the threads: a forked child has none of them
   bool stopping = false;
   CompileStats stats;
 };
@@ -173,7 +174,7 @@ class Job final : public Compilation {
 
   bool ready() const override { return done_.load(std::memory_order_acquire); }
 
-  // True for the one who is to make it.
+  // True for the caller who must compile it.
   bool claim() {
     bool no = false;
     return begun_.compare_exchange_strong(no, true);
@@ -212,7 +213,7 @@ class Job final : public Compilation {
     device.enter();
     Module module = nullptr;
     Result result = device.rt().module_load(&module, code_.data());
-    if (result != 0 && from_disk_) {  // whole, but not for this driver
+    if (result != 0 && from_disk_) {  // intact, but not for this driver
       from_disk_ = false;
       const std::string text = whole_source(source_);
       build(CacheFile(type_, arch_, text), text);
@@ -259,7 +260,7 @@ class Job final : public Compilation {
     if (ready()) return;
     const auto start = Clock::now();
     State& s = state();
-    // Nobody has begun, or who has was left behind by a fork.
+    // Nobody has started it, or the thread that did was lost in a fork.
     if (claim() || s.owner != getpid()) {
       make();
     } else {
@@ -301,7 +302,7 @@ void work() {
   }
 }
 
-// What the compiler is at when the process ends is finished first: its library must not be taken down under it.
+// At process exit, a running compilation is finished first: the compiler's library must not be unloaded under it.
 void stop() {
   State& s = state();
   if (s.owner != getpid()) return;
@@ -374,9 +375,9 @@ std::shared_ptr<Compilation> compile_later(DeviceType type, const std::string& a
   auto job = std::make_shared<Job>(key, type, arch, std::move(source));
   s.jobs.emplace(key, job);
   try {
-    rtc(type);  // before the threads: what is opened first is closed last
+    rtc(type);  // before the threads start: libraries are closed in reverse order
   } catch (const Error&) {
-    return job;  // it will say so to who runs it
+    return job;  // the error is raised when the kernel runs
   }
   start_threads(s);
   if (s.owner == getpid() && !s.stopping) {

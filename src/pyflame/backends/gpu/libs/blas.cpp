@@ -1,4 +1,4 @@
-// See blas.h.
+// Loads cuBLASLt, hipBLASLt and rocBLAS.
 #include "pyflame/backends/gpu/libs/blas.h"
 
 #include <dlfcn.h>
@@ -73,7 +73,7 @@ std::string blas_version(const Blas& library, GpuDevice& device) {
     int version = 0;
     const auto get = reinterpret_cast<int (*)(BlasHandle, int*)>(library.version);
     if (get(blas_handle(library, device), &version) == 0) return fmt::format("{} {}", name, version);
-  } catch (const Error&) {  // without a handle it computes nothing either
+  } catch (const Error&) {  // without a handle the library cannot compute either
   }
   return name;
 }
@@ -103,8 +103,8 @@ const RocBlas* rocblas(std::string* why) {
   return found->why.empty() ? &found->blas : nullptr;
 }
 
-// rocBLAS ends the process when it has no file of kernels for a GPU, so this is asked before it is. It looks where a variable says, else
-// beside the library.
+// rocBLAS ends the process if it has no kernel file for a GPU, so its files are checked first. It searches where a
+// variable says, or else next to the library.
 bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx) {
   namespace fs = std::filesystem;
   static std::mutex mutex;

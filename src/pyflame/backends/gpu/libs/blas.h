@@ -1,5 +1,6 @@
-// The vendors' matrix libraries with fused epilogues, cuBLASLt and hipBLASLt, found at run time: their functions have the same parameters,
-// so one table of names serves both; the numbers of their enums differ and come from backends/cuda and backends/rocm.
+// The vendors' matrix libraries with fused epilogues, cuBLASLt and hipBLASLt, loaded at run time. Their functions have
+// the same parameters, so one table of names serves both. The numbers of their enums differ; backends/cuda and
+// backends/rocm have them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -33,24 +34,25 @@ using BlasDesc = void*;
      BlasDesc b_layout, const void* beta, const void* c, BlasDesc c_layout, void* d, BlasDesc d_layout,           \
      const void* algorithm, void* workspace, size_t workspace_bytes, Stream stream))
 
-// What the two give different numbers or sizes to. Data types (R_32F 0, R_64F 1, R_16F 2, R_16BF 14) and epilogues are numbered alike.
+// The numbers and sizes that differ between the two. Data types (R_32F 0, R_64F 1, R_16F 2, R_16BF 14) and epilogues
+// have the same numbers.
 struct BlasNumbers {
-  const char* name;              // of the entry, "cublaslt"
+  const char* name;              // of the implementation, "cublaslt"
   const char* prefix;            // of its functions
   const char* const* libraries;  // ends with null
-  const char* absent;            // how to come by it
-  bool relu_keeps_nan;           // false where it was not seen to
+  const char* absent;            // how to install it
+  bool relu_keeps_nan;           // false if that was not verified
   bool has_silu;
   bool version_by_handle;  // whether GetVersion takes a handle and a pointer, or nothing
   int op_n, op_t;
   int compute_f32, compute_f64, compute_tf32;
   int desc_trans_a, desc_trans_b, desc_epilogue, desc_bias, desc_bias_type;
-  int desc_argument, desc_argument_pitch, desc_argument_stride;  // of an activation: "EPILOGUE_AUX"
+  int desc_argument, desc_argument_pitch, desc_argument_stride;  // of the activation's argument: "EPILOGUE_AUX"
   int layout_batch_count, layout_batch_stride;
   int preference_workspace;
-  int preference_alignment_a;  // then b, c, d; -1: the library does not ask
+  int preference_alignment_a;  // then b, c, d; -1: the library does not use it
   size_t result_bytes, result_workspace_at,
-      result_state_at;  // of a heuristic's result; the algorithm is its first member
+      result_state_at;  // in a result of the heuristic, whose first member is the algorithm
 };
 extern const BlasNumbers kCudaBlas, kRocmBlas;
 
@@ -58,7 +60,7 @@ constexpr int kBlasEpilogueNone = 1, kBlasEpilogueRelu = 2, kBlasEpilogueBias = 
               kBlasEpilogueKeeps = 128, kBlasEpilogueGeluTanhGrad = 192, kBlasEpilogueSumA = 256,
               kBlasEpilogueSumB = 512, kBlasEpilogueSilu = 65536;
 constexpr int64_t kBlasArgumentPitch =
-    8;  // the rows of an activation's argument begin at multiples of so many elements
+    8;  // the rows of the activation's argument begin at multiples of this many elements
 constexpr size_t kMostResultBytes = 128;
 
 struct Blas {
@@ -69,15 +71,16 @@ struct Blas {
 #undef PYFLAME_BLAS_MEMBER
 };
 
-// The library of a device type with all of its functions; null where it is not there, with the reason in `why`. Needs no device.
+// The library of a device type with all its functions; null if it is missing, with the reason in `why`. Needs no
+// device.
 const Blas* blas(DeviceType type, std::string* why = nullptr);
-// Its handle on a device. Made once; only here, because hipBLASLt ends the process when it is asked without a device.
+// Its handle on a device, which is made once. Only call it with a device: hipBLASLt ends the process without one.
 BlasHandle blas_handle(const Blas& library, GpuDevice& device);
 
-// "cublaslt 130002", for what must know which library measured or computed something; the name alone where it does not say.
+// "cublaslt 130002", to record which library measured or computed something; only the name if the version is unknown.
 std::string blas_version(const Blas& library, GpuDevice& device);
 
-// rocBLAS: for architectures and types that hipBLASLt has no kernel for. No epilogues.
+// rocBLAS, for architectures and types that hipBLASLt has no kernel for. It has no epilogues.
 struct RocBlas {
   int (*version)(char* text, size_t bytes) = nullptr;
   int (*create)(BlasHandle* handle) = nullptr;
@@ -94,9 +97,9 @@ struct RocBlasNumbers {
 extern const RocBlasNumbers kRocBlasNumbers;
 extern const char* const kRocBlasLibraries[];
 const RocBlas* rocblas(std::string* why = nullptr);
-// Whether the installed rocBLAS has kernels for the architecture: without them its first call ends the process.
+// Whether the installed rocBLAS has kernels for the architecture: if not, its first call ends the process.
 bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx);
-// On the device's stream, with memory of its own that it needs not ask for later.
+// On the device's stream, with a workspace that it need not allocate later.
 BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device);
 
 }  // namespace pyflame::gpu

@@ -1,5 +1,6 @@
-// See dnn.h. A tensor lies channels-first or channels-last; a library is asked about both, and what lies otherwise is turned within the
-// workspace. 16-bit tensors go channels-last, which is what matrix units read; where a search is allowed, time decides.
+// Convolutions by a vendor's library. A tensor is channels-first or channels-last. The library is asked about both
+// layouts, and tensors in the other layout are transposed into the workspace. 16-bit tensors are made channels-last,
+// which matrix cores need; if a search is allowed, the measured time decides.
 #include "pyflame/backends/gpu/libs/dnn.h"
 
 #include <algorithm>
@@ -17,11 +18,11 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int kMostPlans = 6;  // of each layout
+constexpr int kMostPlans = 6;  // for each layout
 constexpr size_t kAlign = 256, kMostWorkspace = size_t{1} << 30;
 size_t whole(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// One way to run a convolution: the plan, and which tensors are turned for it.
+// A way to run a convolution: the plan, and which tensors are transposed for it.
 struct Choice {
   std::shared_ptr<DnnPlan> plan;
   Order order = Order::channels_first;
@@ -42,7 +43,7 @@ size_t workspace_of(const ConvCase& c, const Choice& choice) {
   return bytes;
 }
 
-// Runs a choice; `turn` is only needed where something is turned.
+// Runs a choice; `turn` is needed only if a tensor is transposed.
 void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn* turn, std::array<void*, 3> at,
                 void* workspace) {
   const auto tensors = tensors_of(c);
@@ -63,10 +64,10 @@ void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn
   if (choice.turned[made]) turn_tensor(made, at[made], given[made], !last);
 }
 
-// All choices that the library offers, in the order of belief.
+// All choices that the library offers, in its own order of preference.
 std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool all) {
   const auto tensors = tensors_of(c);
-  std::array<size_t, 2> moved{};  // bytes turned, by order
+  std::array<size_t, 2> moved{};  // bytes to transpose, by layout
   for (size_t o = 0; o < 2; ++o)
     for (const Operand* t : tensors)
       if (!lies(*t, static_cast<Order>(o))) moved[o] += bytes_of(*t);
@@ -74,7 +75,7 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
   std::vector<Choice> found;
   for (const Order order :
        {last ? Order::channels_last : Order::channels_first, last ? Order::channels_first : Order::channels_last}) {
-    // Float32 gains nothing from turning everything around.
+    // For float32, transposing everything gains nothing.
     if (!found.empty() && (!all || dtype_size(c.dtype) > 2)) break;
     DnnProblem p{c.face, c.dtype, c.attrs, {}, {}};
     Choice choice;
@@ -93,8 +94,9 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
   return found;
 }
 
-// The quickest by the clock of those that run; within the budget, but for the first one that does. None where none runs, the first where
-// there is no memory to try in. Memory and streams are its own: nothing that is recorded is touched.
+// Times the choices and returns the fastest one that runs. It stops when the budget is used up, but tries until one
+// runs. None if none runs; the first one if there is no memory for the tests. It uses memory and streams of its own, so
+// pending work is not affected.
 std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>& all, double budget_ms) {
   size_t room = 0, tensors = 0;
   for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
@@ -121,9 +123,9 @@ std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::
     const double spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (best && spent > budget_ms) break;
     try {
-      run_choice(device, c, all[i], &turn, at, memory + offset);  // loads its kernels
+      run_choice(device, c, all[i], &turn, at, memory + offset);  // the first run loads its kernels
       float ms = 0;
-      constexpr float kEnough = 0.5f;  // milliseconds; shorter ones are measured over several rounds
+      constexpr float kEnough = 0.5f;  // milliseconds; faster ones are measured over several rounds
       for (int rounds = 1; rounds <= 4 && (rounds == 1 || ms < kEnough); rounds += 3) {
         device.check(rt.event_record(begin, device.own_stream()), "recording an event");
         for (int r = 0; r < rounds; ++r) run_choice(device, c, all[i], &turn, at, memory + offset);
@@ -133,7 +135,7 @@ std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::
         ms /= static_cast<float>(rounds);
       }
       if (!best || ms < best_ms) best = i, best_ms = ms;
-    } catch (const Error& e) {  // a plan that does not run is not chosen
+    } catch (const Error& e) {  // a plan that fails is not chosen
       failure = e;
     }
   }
@@ -144,7 +146,7 @@ std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::
   return best;
 }
 
-// What was found for a convolution on a device stays: programs share it. Null: the library has nothing.
+// The result for a convolution on a device is kept, and programs share it. Null: the library has no plan.
 std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& library, const ConvCase& c) {
   static std::mutex mutex;
   static auto* known = new std::map<std::vector<int64_t>, std::shared_ptr<const Choice>>;

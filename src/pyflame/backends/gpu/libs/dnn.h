@@ -1,5 +1,5 @@
-// The vendors' convolution libraries, cuDNN and MIOpen, found at run time. They share nothing but this: asked for a convolution over given
-// memory, each has a list of plans in the order in which it believes in them.
+// The vendors' convolution libraries, cuDNN and MIOpen, loaded at run time. They have only this in common: for a
+// convolution with given layouts, each returns a list of plans in its order of preference.
 #pragma once
 #include <array>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace pyflame::gpu {
 
-// A convolution as a library is told of it. Tensors in the order image, weight, result.
+// A convolution in the form that libraries take. The tensors are in the order image, weight, result.
 struct DnnProblem {
   ConvFace face;
   DType dtype;
@@ -19,14 +19,14 @@ struct DnnProblem {
   std::array<Dims, 3> shape, strides;
 };
 
-// One way to compute it, float32 in no less than float32.
+// A plan to compute it. float32 is computed with no less precision than float32.
 class DnnPlan {
  public:
   virtual ~DnnPlan() = default;
   virtual size_t workspace() const = 0;
-  // The same bits in every run; false only where the problem's attribute any_order allows it.
+  // Whether every run gives the same bits; false only if the problem's attribute any_order allows it.
   virtual bool repeats() const = 0;
-  // Asynchronous, on the device's stream. Pointers are aligned to 16 bytes. Any thread, one at a time.
+  // Asynchronous, on the device's stream. Pointers are aligned to 16 bytes. Any thread may call, one at a time.
   virtual void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) = 0;
 };
 
@@ -34,17 +34,18 @@ class DnnLibrary {
  public:
   virtual ~DnnLibrary() = default;
   virtual const char* name() const = 0;
-  // At most `most` of them; none when it has none.
+  // At most `most` plans; none if the library has none.
   virtual std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const = 0;
 };
 
-// Null where it is not there, with the reason in `why`. Only asked where there is a device.
+// Null if the library is missing, with the reason in `why`. Call it only if there is a device.
 const DnnLibrary* cudnn(std::string* why);
 const DnnLibrary* miopen(std::string* why);
 
-// Can the device type's library take it? With the convolution's own refusals before that.
+// Whether the library of the device type can compute it; first, this checks the refusals that concern any convolution.
 Refusal dnn_refuses(const Problem& p);
-// A convolution by the library; `own` runs where pointers are not aligned as the library was promised.
+// A convolution by the library. `own` is a kernel of ours, which runs if a pointer lacks the alignment that the plan
+// needs.
 std::unique_ptr<Executable> make_dnn(const Problem& p, std::unique_ptr<Executable> own);
 
 }  // namespace pyflame::gpu

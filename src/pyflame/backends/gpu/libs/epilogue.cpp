@@ -1,11 +1,12 @@
-// See epilogue.h.
+// Matches the nodes of a group with the epilogues of the libraries.
 #include "pyflame/backends/gpu/libs/epilogue.h"
 
 namespace pyflame::gpu {
 
 namespace {
 
-// Reads the nodes after the product one by one, as long as the library can do them in the order that it keeps: sums, then an activation.
+// Reads the nodes after the product one by one, as long as the library can compute them in its fixed order: sums, then
+// an activation.
 class Reader {
  public:
   Reader(const Problem& p, std::string* why)
@@ -26,7 +27,7 @@ class Reader {
   }
 
  private:
-  // Whether the operand is a matrix with the product's own addresses relative to its first element.
+  // Whether the operand is a matrix with the same offsets from its first element as the product.
   bool lies_as_product(const Operand& o) const {
     return !o.is_param && o.dtype == c_.dtype && o.numel() == c_.numel() &&
            broadcast_strides(o.shape, o.strides, c_.shape) == broadcast_strides(c_.shape, c_.strides, c_.shape);
@@ -50,7 +51,7 @@ class Reader {
     if (!no) e_.out = n.outs[0].index;
     return no;
   }
-  // The libraries have one pointer for a bias and for such a sum, and think of our second operand as their first.
+  // The libraries have one pointer for a bias and for the sum of an operand, and their first operand is our second one.
   const char* sum(const Node& n) {
     if (e_.number != kBlasEpilogueNone) return "the library adds up an operand or computes with the result, not both";
     e_.number = p_.group.summed == 0 ? kBlasEpilogueSumB : kBlasEpilogueSumA;
@@ -78,7 +79,7 @@ class Reader {
       e_.number = (e_.number & kBlasEpilogueBias) | kBlasEpilogueRelu;
       return nullptr;
     }
-    // Libraries compute tanh in less than float32's precision, and have gradients for 16 bits only.
+    // Libraries compute tanh with less precision than float32, and have gradients for 16-bit types only.
     if (dtype_size(c_.dtype) != 2) return "the library's is for 16-bit floats";
     if (n.op == OpId::silu && numbers_.has_silu) {
       e_.number = (e_.number & kBlasEpilogueBias) | kBlasEpilogueSilu;

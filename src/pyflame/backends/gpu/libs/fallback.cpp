@@ -1,4 +1,4 @@
-// See fallback.h.
+// Runs a kernel of our own after a library has failed.
 #include "pyflame/backends/gpu/libs/fallback.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void fall_back(const Error& e) {
     fmt::print(stderr, "pyflame: {}; a kernel of PyFlame's own computes it instead; printed once\n", e.what());
 }
 
-// The program has reserved what either needs.
+// The workspace is large enough for either.
 size_t WithOwn::workspace() const { return std::max(library_->workspace(), own_->workspace()); }
 
 void WithOwn::run(const RunContext& ctx) {

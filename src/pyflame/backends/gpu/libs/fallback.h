@@ -1,5 +1,6 @@
-// A library that returns an error where it had accepted: a kernel of our own computes the result instead, from then on for this step, and
-// that is said once. What the library wrote is overwritten; a device that is lost stays lost.
+// Handles a library that returns an error for a problem that it had accepted. From then on, a kernel of our own
+// computes this step, and a message says so once. What the library wrote is overwritten. If the device is lost, the
+// error is raised.
 #pragma once
 #include <memory>
 
@@ -8,7 +9,7 @@
 
 namespace pyflame::gpu {
 
-// Says it; throws `e` again when no other kernel can help.
+// Prints the message; throws `e` again if no other kernel can help.
 void fall_back(const Error& e);
 
 class WithOwn final : public Executable {

@@ -1,5 +1,5 @@
-// See library.h. The libraries think in columns: a row-major C = A B is their C^T = B^T A^T, with their A our B. A matrix of which either
-// dim is contiguous is read where it lies, transposed or not.
+// Matrix products by the vendors' libraries. The libraries use column-major order: a row-major C = A B is their C^T =
+// B^T A^T, so their A is our B. A matrix with either dim contiguous is read in place, transposed or not.
 #include "pyflame/backends/gpu/libs/library.h"
 
 #include <algorithm>
@@ -30,9 +30,9 @@ int data_type(DType d) {
   }
 }
 
-// A matrix of lines x depth as the library is told of it: its columns lie along whichever dim is contiguous.
+// A matrix of lines x depth as the library sees it: its columns run along the dim that is contiguous.
 struct Layout {
-  bool turned = false;  // the columns lie along the depth
+  bool turned = false;  // the columns run along the depth
   int64_t rows = 0, cols = 0, ld = 0;
 };
 std::optional<Layout> layout_of(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride) {
@@ -43,7 +43,8 @@ std::optional<Layout> layout_of(int64_t lines, int64_t depth, int64_t line_strid
   return std::nullopt;
 }
 
-// Whether float32 may be rounded to TF32 or xf32 (10 bits of fraction) on the way into the matrix units, and they do that here.
+// Whether float32 inputs may be rounded to TF32 or xf32 (10 bits of fraction), and the matrix cores of this device
+// support that.
 bool rounds_inputs(const Problem& p) {
   const auto asked = static_cast<MatmulPrecision>(p.root().attr<MatmulAttrs>().precision);
   if (asked == MatmulPrecision::highest || p.root().outs[0].dtype != DType::float32) return false;
@@ -73,7 +74,7 @@ class LibraryProduct final : public Executable {
     set(numbers_.desc_trans_b, second.turned ? numbers_.op_n : numbers_.op_t);
     set(numbers_.desc_epilogue, epilogue_.number);
     const Layout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
-    const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic looks at alignment
+    const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic checks the alignment
     if (epilogue_.bias >= 0 || epilogue_.sum >= 0) {
       set(numbers_.desc_bias_type, type);
       point(numbers_.desc_bias, somewhere);
@@ -85,7 +86,8 @@ class LibraryProduct final : public Executable {
         check(library_.matmul_set(desc_, numbers_.desc_argument_stride, &stride, sizeof stride), "its stride");
       point(numbers_.desc_argument, somewhere);
     }
-    // The library's second operand is depth x lines: its columns lie along the depth when ours are turned.
+    // The library's second operand is depth x lines: its columns run along the depth if ours do not need a
+    // transposition.
     lay(0, type, first, g.b_batch);
     lay(1, type, second, g.a_batch);
     lay(2, type, last, g.c_batch);
@@ -116,7 +118,7 @@ class LibraryProduct final : public Executable {
     const Result* algorithm = &*algorithm_;
     const size_t alignment = common_alignment({a, b, c, added, argument});
     if (alignment < 16) {
-      // A view that begins between two vectors: an algorithm that can read it, with the same workspace.
+      // A view may start at an unaligned address: this finds an algorithm for it, with the same workspace.
       if (!odd_ || odd_alignment_ != alignment)
         odd_ = ask(static_cast<uint32_t>(alignment)), odd_alignment_ = alignment;
       PF_CHECK(odd_, NotImplemented, "matmul: {} has no kernel for pointers aligned to {} bytes", numbers_.name,
@@ -160,7 +162,7 @@ class LibraryProduct final : public Executable {
     for (const void* p : pointers) bits |= reinterpret_cast<uintptr_t>(p);
     return bits & (~bits + 1);
   }
-  // The library's first choice; empty where it has none.
+  // The library's first choice; empty if it has none.
   std::optional<Result> ask(uint32_t alignment) {
     BlasDesc preference = nullptr;
     check(library_.preference_create(&preference), "a preference");
@@ -191,7 +193,7 @@ class LibraryProduct final : public Executable {
   size_t odd_alignment_ = 0, workspace_ = 0;
 };
 
-// The same by rocBLAS, which is asked for no algorithm and has no epilogue.
+// The same with rocBLAS, which chooses the algorithm itself and has no epilogues.
 class RocBlasProduct final : public Executable {
  public:
   explicit RocBlasProduct(const Problem& p)

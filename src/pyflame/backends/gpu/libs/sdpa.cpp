@@ -1,4 +1,5 @@
-// See sdpa.h. The library gets what its engines are quick at: 16-bit types, no mask but the causal one over as many queries as keys.
+// Attention by a vendor's library. It gets only what its engines are fast at: 16-bit types, and no mask except the
+// causal one with as many queries as keys.
 #include "pyflame/backends/gpu/libs/sdpa.h"
 
 #include <algorithm>
@@ -10,15 +11,15 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int64_t kVector = 8;  // elements that begin at 16 bytes together
+constexpr int64_t kVector = 8;  // elements that make 16 bytes
 constexpr int64_t kMostWidth = 256;
-// Below these our own kernels take no longer, and a plan for a new shape takes tens of milliseconds.
+// For smaller problems our own kernels are as fast, and a plan for a new shape takes tens of milliseconds.
 constexpr int64_t kLeastLength = 128;
 constexpr double kLeastWork = 1 << 27;  // operations of the two products
 
 size_t at(SdpaTensor t) { return static_cast<size_t>(t); }
 
-// The op's tensors in the library's order.
+// The op's tensors in the order of SdpaTensor.
 std::array<const Operand*, kSdpaTensors> operands(const Node& n) {
   std::array<const Operand*, kSdpaTensors> all{};
   const bool gradient = n.op == OpId::attention_grad;
@@ -43,7 +44,7 @@ SdpaProblem problem_of(const Problem& p, bool any_order) {
   for (size_t i = 0; i < kSdpaTensors; ++i) {
     if (!all[i]) continue;
     Dims& strides = s.strides[i] = all[i]->strides;
-    // Where there is one of something, any stride will do; a library may look at it all the same.
+    // The stride of a dim of size one is arbitrary, but a library may check it.
     for (int d = strides.size() - 2; d >= 0; --d)
       if (all[i]->shape[d] == 1) strides[d] = strides[d + 1] * all[i]->shape[d + 1];
   }
@@ -62,7 +63,7 @@ Refusal refuses_operands(const Node& n) {
   if (q.shape[2] < kLeastLength || k.shape[2] < kLeastLength)
     return fmt::format("fewer than {} queries or keys", kLeastLength);
   if (4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.shape[2]) < kLeastWork) return "too little work";
-  // Where they differ in number, the queries are the last ones of a length that is known only when it runs.
+  // If their numbers differ, the queries are the last ones of a length that is known only at run time.
   if (n.attr<AttentionAttrs>().causal && q.shape[2] != k.shape[2]) return "causal, and not as many queries as keys";
   for (size_t i = 0; i < kSdpaTensors; ++i) {
     if (!all[i] || i == at(SdpaTensor::lse)) continue;

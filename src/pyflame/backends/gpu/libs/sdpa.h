@@ -1,4 +1,4 @@
-// Attention by a vendor's library: cuDNN has it, ROCm's libraries do not.
+// Attention by a vendor's library: cuDNN. ROCm's libraries have no attention.
 #pragma once
 #include <array>
 #include <memory>
@@ -10,21 +10,22 @@
 
 namespace pyflame::gpu {
 
-// The tensors of an attention; those from grad on are the gradient's alone. All are [B, H, T, D] of the problem's dtype, except the
-// logsumexp, [B, H, T] dense float32.
+// The tensors of an attention; those from grad on belong to the gradient only. All are [B, H, T, D] of the problem's
+// dtype, except the logsumexp, which is contiguous float32 [B, H, T].
 enum class SdpaTensor { q, k, v, out, lse, grad, dq, dk, dv };
 constexpr size_t kSdpaTensors = 9;
 
-// An attention as a library is told of it. Causal: query t sees the keys up to t.
+// An attention in the form that libraries take. Causal: query t sees the keys up to t.
 struct SdpaProblem {
   bool gradient = false, causal = false;
-  bool any_order = false;  // a gradient whose bits vary between runs will do
+  bool any_order = false;  // the bits of a gradient may vary between runs
   DType dtype = DType::bfloat16;
   Dims queries, keys;  // shapes of q and k
   std::array<Dims, kSdpaTensors> strides;
 };
 
-// One way to compute it, the same in every run unless any order was asked for. Unlike our own kernels, it may let a NaN through from keys that a query does not see.
+// A plan to compute it, with the same bits in every run unless any_order is set. Unlike our own kernels, it may let a
+// NaN through from keys that a query does not see.
 class SdpaPlan {
  public:
   virtual ~SdpaPlan() = default;
@@ -34,12 +35,14 @@ class SdpaPlan {
                    void* workspace) = 0;
 };
 
-// Null where there is none, with the reason in `why`. Quick for a problem that was asked about before.
+// Null if there is no plan, with the reason in `why`. Answers for known problems are cached.
 std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, std::string* why);
 
-// Can the device type's library take it, attention or its gradient? `any_order`: in a way whose bits vary, which the op has to allow.
+// Whether the library of the device type can compute the attention or its gradient. `any_order`: with an algorithm
+// whose bits vary, which the op must allow.
 Refusal sdpa_refuses(const Problem& p, bool any_order);
-// It by the library; `own` runs where pointers are not aligned as the library was promised, and where not all keys count.
+// The attention by the library. `own` is a kernel of ours, which runs if a pointer lacks the alignment that the plan
+// needs, or if some keys are masked by length.
 std::unique_ptr<Executable> make_sdpa(const Problem& p, bool any_order, std::unique_ptr<Executable> own);
 
 }  // namespace pyflame::gpu

@@ -1,4 +1,4 @@
-// See turn.h.
+// Launches the transposition kernel.
 #include "pyflame/backends/gpu/libs/turn.h"
 
 #include "pyflame/backends/gpu/shapes/layout.h"

@@ -1,4 +1,4 @@
-// See versions.h. Each library tells its version in a way of its own.
+// Asks each library for its version; each has its own way.
 #include "pyflame/backends/gpu/libs/versions.h"
 
 #include <array>

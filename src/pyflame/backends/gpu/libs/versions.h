@@ -1,4 +1,5 @@
-// The libraries that entries of the device compute with, by name and version: what was measured with others says nothing here.
+// Names and versions of the libraries that implementations on the device use. Measurements with other versions are not
+// used.
 #pragma once
 #include <string>
 
@@ -6,7 +7,7 @@
 
 namespace pyflame::gpu {
 
-// "nvrtc 13.0; cublaslt 130002; cudnn 91002": those that are there. Opens them.
+// "nvrtc 13.0; cublaslt 130002; cudnn 91002": those that are installed. Opens them.
 std::string library_versions(GpuDevice& device);
 
 }  // namespace pyflame::gpu

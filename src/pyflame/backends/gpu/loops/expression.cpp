@@ -1,4 +1,4 @@
-// See expression.h.
+// Writes the nodes of a group as C++ expressions.
 #include "pyflame/backends/gpu/loops/expression.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ bool Expressions::stored(size_t i) const {
   const int32_t b = p_.node(i).outs[0].index;
   if (!p_.group.elided.empty() && p_.group.elided[static_cast<size_t>(b)]) return false;
   for (size_t j = i + 1; j < p_.size(); ++j)
-    if (p_.node(j).outs[0].index == b) return false;  // written again later
+    if (p_.node(j).outs[0].index == b) return false;  // a later node writes it again
   return true;
 }
 
@@ -49,14 +49,14 @@ std::string Expressions::value(size_t i, const Operand& o) {
   return w >= 0 ? fmt::format("v{}", w) : read_(o);
 }
 
-// Numbers from nothing but the index and parameters.
+// Ops without tensor inputs: their value depends only on the index and on params.
 std::string Expressions::source(size_t i) {
   const Node& n = p_.node(i);
   const std::string result = stored_type(n.outs[0].dtype);
   const auto raw = [&](size_t k) { return param(n.ins[k].index, false); };
   switch (n.op) {
     case OpId::full: return value(i, n.ins[0]);
-    case OpId::arange: {  // start + index * step, in the output's own arithmetic
+    case OpId::arange: {  // start + index * step, in the arithmetic of the output's dtype
       const std::string start = value(i, n.ins[0]), step = value(i, n.ins[1]);
       return fmt::format("pf::as<{0}>(({1}) + (pf::C<{0}>)({3}) * ({2}))", result, start, step, index_);
     }
@@ -85,7 +85,7 @@ std::string Expressions::declare(size_t i) {
   } else {
     const size_t decides = n.op == OpId::where ? 1 : 0;
     std::string type = fmt::format("pf::C<{}>", stored_type(n.ins[decides].dtype));
-    // An integer into an op that gives floats is computed as the float.
+    // An integer input of an op with a float result is converted to the float first.
     if (!is_float(n.ins[decides].dtype) && is_float(out.dtype) && n.op != OpId::cast)
       type = fmt::format("pf::C<{}>", result);
     std::string arguments;

@@ -1,4 +1,4 @@
-// See interpret.h.
+// Translates a group to the interpreter's program and runs it.
 #include "pyflame/backends/gpu/loops/interpret.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-// kernels/loop/interpret.h
+// the structs of kernels/loop/interpret.h
 constexpr int kRegisters = 16, kMostInstructions = 96, kMostOperands = 24, kMostParams = 24, kMostDims = 6;
 enum Kind : uint8_t { kLoad, kStore, kReal, kInteger, kOp };
 struct Instruction {
@@ -36,7 +36,7 @@ static_assert(static_cast<int>(DType::float64) == 0 && static_cast<int>(DType::f
               "PF_STORED_TYPES");
 static_assert(kNumOps <= 256, "an instruction's op");
 
-// Integers' division traps nowhere, but is not worth its place; numbers from nothing depend on the order of the space.
+// Integer division is rare, so it is left out. Ops without tensor inputs depend on the order of the space; only `full` does not.
 bool interpretable(const Node& n) {
   switch (n.info().cls) {
     case OpClass::Source: return n.op == OpId::full;
@@ -59,7 +59,7 @@ class Encoder {
       for (const Operand& o : p_.node(i).ins) note_kind(o.dtype);
       note_kind(p_.node(i).outs[0].dtype);
     }
-    if (double_) return false;  // its functions are too long for a kernel that has them all
+    if (double_) return false;  // the functions for float64 are too large for a kernel that contains all of them
     for (size_t i = 0; i < p_.size(); ++i)
       for (const Operand& o : p_.node(i).ins)
         if (const int w = o.is_param ? -1 : e_.writer(i, o.index); w >= 0) last_[static_cast<size_t>(w)] = i;
@@ -101,7 +101,8 @@ class Encoder {
     return 0;
   }
 
-  // A register with an input, of floats or integers as the op computes; `mine`: to be given back after the op.
+  // The register of an input, converted to float or integer as the op needs it. `mine`: the register is free after the
+  // op.
   uint8_t input(size_t i, const Operand& o, bool integers, std::vector<uint8_t>& mine) {
     uint8_t r;
     const int w = o.is_param ? -1 : e_.writer(i, o.index);
@@ -119,7 +120,7 @@ class Encoder {
       }
     }
     if (is_float(o.dtype) == !integers) return r;
-    ok_ &= !integers;  // a float into integers: only a cast does that, and it computes as the float
+    ok_ &= !integers;  // a float becomes an integer only in a cast, which computes in float
     const uint8_t converted = take();
     mine.push_back(converted);
     code.push_back({kOp, static_cast<uint8_t>(OpId::cast), 1, stored(DType::float32), converted, r, 0, 0});
@@ -153,7 +154,7 @@ class Encoder {
   const Problem& p_;
   Geometry g_;
   Expressions e_;
-  std::vector<size_t> last_;  // per node: the last that reads it
+  std::vector<size_t> last_;  // per node: the last node that reads it
   std::vector<Dim> dims_;
   std::vector<uint8_t> of_node_;
   uint32_t busy_ = 0;
@@ -184,7 +185,7 @@ class Interpretation final : public Interpreter {
 }  // namespace
 
 std::string interpreter_source() {
-  // What each op calls, from the table of ops.
+  // The switch over ops, made from the op table.
   std::string reals, integers;
   for (int k = 0; k < kNumOps; ++k) {
     const auto op = static_cast<OpId>(k);

@@ -1,5 +1,6 @@
-// Groups of maps without waiting for a compiler: one kernel that runs them as programs, compiled once and kept on
-// disk like all others. Generated kernels take over when they are ready; the bits are the same.
+// Runs groups of elementwise nodes while their own kernel is being compiled: one kernel interprets them as programs. It
+// is compiled once and cached on disk like all kernels. Generated kernels replace it when they are ready; the bits are
+// the same.
 #pragma once
 #include <memory>
 
@@ -9,14 +10,14 @@ namespace pyflame::gpu {
 
 class Interpreter : public Executable {
  public:
-  // run() would not wait for a compiler.
+  // Whether run() would not wait for a compiler.
   virtual bool ready(int device_index) const = 0;
 };
 
-// Null where the group is not one that the interpreter takes: reductions, sources of numbers, float64, too many values.
+// Null if the interpreter does not support the group: reductions, ops without inputs, float64, too many values.
 std::unique_ptr<Interpreter> interpreter(const Problem& p);
 
-// The interpreter's text: floats are computed as float32.
+// The text of the interpreter's kernel; floats are computed as float32.
 std::string interpreter_source();
 
 }  // namespace pyflame::gpu

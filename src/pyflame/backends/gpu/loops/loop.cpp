@@ -1,4 +1,4 @@
-// See loop.h.
+// Runs fused Loop groups by generated kernels.
 #include "pyflame/backends/gpu/loops/loop.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMaxPointers = 64;
 
-// A kernel with its arguments laid out once: a run fills in pointers and params.
+// A kernel with its arguments prepared; a run fills in pointers and params.
 class Launch {
  public:
   Launch(DeviceType type, LoopKernel k)
@@ -96,7 +96,7 @@ class Loop final : public Executable {
   }
 
  private:
-  // False when the interpreter has run the group because its kernels are not there yet.
+  // False if the interpreter has run the group, because the kernels are not ready.
   bool become_ready(const RunContext& ctx) {
     bool ready = true;
     for (const auto& v : vectors_) ready &= v->ready(ctx.device);
@@ -112,7 +112,7 @@ class Loop final : public Executable {
     meanwhile_.reset();
     return true;
   }
-  // For pointers that are not aligned (slices at odd offsets): made when first met.
+  // For unaligned pointers (slices at odd offsets); made at the first such run.
   Launch& scalar(size_t i) {
     scalars_.resize(vectors_.size());
     if (!scalars_[i]) scalars_[i] = std::make_unique<Launch>(type_, scalar_plan_.kernels[i]);
@@ -121,12 +121,12 @@ class Loop final : public Executable {
   DeviceType type_;
   size_t workspace_;
   LoopPlan scalar_plan_;
-  std::unique_ptr<Interpreter> meanwhile_;  // maps alone
+  std::unique_ptr<Interpreter> meanwhile_;  // for groups of elementwise nodes only
   bool ready_ = false;
   std::vector<std::unique_ptr<Launch>> vectors_, scalars_;
 };
 
-// A reduction over no elements: its neutral element, or an error where there is none.
+// A reduction over no elements: gives the neutral element, or an error if there is none.
 class EmptyReduction final : public Executable {
  public:
   explicit EmptyReduction(const Problem& p)

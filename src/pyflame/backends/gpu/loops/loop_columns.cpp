@@ -1,4 +1,5 @@
-// Reductions of columns with what is computed before them: one pass over the rows, and one over the segments that they were cut into.
+// Generates kernels for column reductions with the nodes before them: one pass over the rows, and one over the segments
+// of rows.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -12,7 +13,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int64_t kEach = 4;  // rows whose loads a thread has in flight
+constexpr int64_t kEach = 4;  // rows that a thread loads at once
 
 std::vector<int> range(int begin, int end) {
   std::vector<int> v(static_cast<size_t>(end - begin));
@@ -148,7 +149,7 @@ class Columns {
   }
   int64_t bytes(size_t a) const { return dtype_size(g_.accesses()[a].dtype); }
 
-  // What a column's number is divided by where it has several dims.
+  // The divisors for the coordinates of a column, if there are several dims.
   std::string unit_index() const { return vector_ == 1 ? "u" : fmt::format("u / {}", vector_); }
   bool of_row(size_t a) const {
     return std::all_of(text_.inner().begin(), text_.inner().end(), [&](const Dim& d) { return d.strides[a] == 0; });

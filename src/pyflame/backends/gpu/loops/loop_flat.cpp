@@ -1,4 +1,5 @@
-// A group of maps: each thread takes kEach vectors of neighbouring elements, all loads before the first store.
+// Generates kernels for groups of elementwise nodes: each thread handles kEach vectors of adjacent elements, and does
+// all loads before the first store.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -17,7 +18,7 @@ bool depends_on_index(const Problem& p) {
   return false;
 }
 
-// The order of dims in which the first output is written to neighbouring addresses.
+// The order of dims in which the first output is contiguous in memory.
 std::vector<int> order_of(const Problem& p) {
   std::vector<int> order(static_cast<size_t>(p.group.space.size()));
   std::iota(order.begin(), order.end(), 0);
@@ -66,10 +67,10 @@ class Flat {
         "    #pragma unroll\n    for (int k = 0; k < K; ++k) {{\n    const I q = q0 + k * T;\n    if (q < vectors) "
         "{{\n{}{}{}{}    }}\n    }}\n  }}\n",
         vector_, each_, kGroupThreads, n, declares, at, loads, at, outputs, maps, stores);
-    // The last elements, where the whole is one dim and not a multiple.
+    // The remaining elements, if all dims are merged to one whose size is no multiple of the vector.
     if (vector_ > 1 && (linear_ || text_.inner().size() == 1)) body += rest(n);
-    // Every element has a thread of its own, so that there is no loop, before which compilers would load the constants of functions
-    // into more registers than there are.
+    // Every element has its own thread. In a loop, compilers would load the constants of functions beforehand, into
+    // more registers than there are.
     const int64_t groups = ceil_div(ceil_div(text_.columns(), vector_), each_ * kGroupThreads);
     return text_.finish(in_vector, body, {static_cast<unsigned>(groups), 1, 1});
   }
@@ -86,7 +87,7 @@ class Flat {
   }
   int64_t bytes(size_t a) const { return dtype_size(g_.accesses()[a].dtype); }
 
-  // Vectors of 16 bytes of the widest type that is gone through element by element.
+  // Vectors of 16 bytes of the widest type that is accessed by vectors.
   void choose_vector() {
     int64_t widest = 1;
     bool any = false;
@@ -101,7 +102,8 @@ class Flat {
       vector_ = v;
       return;
     }
-    // Rows that are no multiple: through the linear index, what is not contiguous element by element.
+    // Rows whose length is no multiple of the vector use the linear index; operands that are not contiguous are read
+    // element by element.
     const Expressions e(p_, nullptr);
     for (size_t i = 0; i < p_.size(); ++i)
       if (e.stored(i) && !contiguous(g_.access(p_.node(i).outs[0]))) return;

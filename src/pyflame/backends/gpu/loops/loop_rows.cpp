@@ -1,4 +1,4 @@
-// Reductions of rows with what is computed before and after them.
+// Generates kernels for row reductions with the nodes before and after them.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -19,9 +19,9 @@ std::vector<int> range(int begin, int end) {
   return v;
 }
 
-// What all kernels of the group know: which values wait for which.
+// What all kernels of the group need to know: which values depend on which reductions.
 struct Levels {
-  std::vector<int> level;  // per node: reductions that must be known before it
+  std::vector<int> level;  // per node: the number of reductions that must be complete before it
   int top = 0;
   Levels(const Problem& p, const Expressions& e) : level(p.size(), 0) {
     for (size_t i = 0; i < p.size(); ++i) {
@@ -49,7 +49,7 @@ class Rows {
         expressions_(
             p, [this](const Operand& o) { return read(g_.access(o)); }, fmt::format("(r * {} + u + j)", "columns")) {}
 
-  // A row per workgroup or part of a wave, all levels.
+  // One kernel for all levels: a row per workgroup or per part of a wave.
   LoopKernel whole() {
     hold();
     std::string body;
@@ -76,7 +76,7 @@ class Rows {
                         {static_cast<unsigned>(std::min<int64_t>(groups, 1 << 30)), 1, 1});
   }
 
-  // One level of rows that are cut into segments: partial results into the workspace.
+  // For a level of rows that are divided into segments: writes partial results to the workspace.
   LoopKernel segments(int level, std::map<size_t, size_t>& parts, size_t& workspace) {
     std::string body = known(level) + row_maps(level, false) + pass(level);
     for (const size_t i : reductions(level)) {
@@ -96,7 +96,7 @@ class Rows {
                         {static_cast<unsigned>(cut_.segments), static_cast<unsigned>(text_.rows()), 1});
   }
 
-  // Brings a level's segments together, and the values of rows that depend on them alone.
+  // Combines the segments of a level, and computes the row values that depend only on them.
   LoopKernel together(int level, const std::map<size_t, size_t>& parts) {
     std::string body = known(level);
     if (level == 0) body += row_maps(0, true);
@@ -134,7 +134,7 @@ class Rows {
     return needs_shared_ ? fmt::format("  PF_SHARED pf::u64 pool[{}];\n", kGroupThreads) : "";
   }
 
-  // Values of the row that need nothing of its elements.
+  // Row values that do not depend on the row's elements.
   std::string row_maps(int level, bool write) {
     std::string text;
     in_row_ = true;
@@ -147,7 +147,7 @@ class Rows {
     return text;
   }
 
-  // Values that earlier kernels have left.
+  // Values that earlier kernels have stored.
   std::string known(int level) {
     std::string text;
     for (int l = 0; l < level; ++l) {
@@ -185,7 +185,7 @@ class Rows {
                        kGroupThreads, accumulator(node(i)));
   }
 
-  // Start of a row: coordinates, and where the accesses of later text begin.
+  // The start of a row: its coordinates, and the offsets of the accesses that follow.
   std::string start() {
     std::string text = "  " + text_.coordinates(false, "r");
     for (const size_t a : row_used_) {
@@ -199,7 +199,7 @@ class Rows {
     return fmt::format("o{}", a);
   }
 
-  bool of_row(size_t a) const {  // the same for all elements of a row
+  bool of_row(size_t a) const {  // whether the value is the same for all elements of a row
     return std::all_of(text_.inner().begin(), text_.inner().end(), [&](const Dim& d) { return d.strides[a] == 0; });
   }
   std::string read(size_t a) {
@@ -208,7 +208,7 @@ class Rows {
     return fmt::format("pf::load(&x{}{}[j])", a, held_ > 0 ? "[k]" : "");
   }
 
-  // Rows that several passes go over and that fit into registers are read once: how many units a lane then has.
+  // Rows that several passes use are read once if they fit into registers: this is the number of units per lane.
   void hold() {
     constexpr int64_t kMostUnits = 4, kMostBytes = 320, kMostWork = 24;
     const int64_t units = ceil_div(text_.columns(), cut_.lanes * kUnit);
@@ -228,7 +228,7 @@ class Rows {
     return text;
   }
 
-  // The loop over a lane's units.
+  // The loop over the units of a lane.
   std::string loop_head() {
     const std::string at = "    " + (whole_units() ? text_.coordinates(true, "u / 8", kUnit) : "");
     if (held_ == 0)
@@ -243,7 +243,7 @@ class Rows {
   }
   std::string loop_end() const { return held_ > 0 ? "    }\n  }\n" : "  }\n"; }
 
-  // Reads the unit's elements of all accesses in use.
+  // Reads the unit's elements of all accesses that are used.
   std::string loads(bool held) {
     std::string text, full, rest;
     for (const size_t a : used_) {
@@ -263,7 +263,7 @@ class Rows {
     return text + fmt::format("    if (count == 8) {{\n{}    }} else {{\n{}    }}\n", full, rest);
   }
 
-  // What has to be computed for a value, of the row's elements.
+  // What a value needs from the elements of the row.
   void collect(size_t i, std::set<size_t>& needed) const {
     if (!needed.insert(i).second) return;
     for (const Operand& o : node(i).ins) {
@@ -272,7 +272,7 @@ class Rows {
     }
   }
 
-  // Units go through an access in one piece?
+  // Whether a unit of an access can be read as one piece.
   bool vector(size_t a) const { return vectors_ && whole_units() && text_.neighbours(a, kUnit); }
   bool whole_units() const { return text_.inner().size() == 1 || text_.inner().back().size % kUnit == 0; }
 
@@ -328,7 +328,7 @@ class Rows {
     return row_at(a) + (o.empty() ? "" : " + " + o);
   }
   std::string element_at(size_t a) {
-    if (!whole_units()) return unit_at(a);  // with the coordinates of the element
+    if (!whole_units()) return unit_at(a);  // uses the coordinates of the element
     if (text_.stride(a) == 0) return unit_at(a);
     if (text_.stride(a) == 1) return unit_at(a) + " + j";
     std::string& s = steps_[a];
@@ -347,10 +347,10 @@ class Rows {
   const std::vector<int64_t>& kept_;
   KernelText text_;
   RowCut cut_;
-  int64_t held_ = 0;  // units that a lane keeps in registers; 0: it reads them in each pass
+  int64_t held_ = 0;  // units that a lane keeps in registers; 0: they are read in each pass
   bool vectors_, in_row_ = false, needs_shared_ = false;
   Expressions expressions_;
-  std::set<size_t> used_, row_used_;  // accesses of a pass; accesses with a start in the row
+  std::set<size_t> used_, row_used_;  // accesses of a pass; accesses with an offset at the start of the row
   std::map<size_t, std::string> steps_;
 };
 

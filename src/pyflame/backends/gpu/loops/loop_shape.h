@@ -1,4 +1,5 @@
-// How reductions are cut: functions of the shape alone, because the order of a reduction is part of its result (kernels/loop/loop.h).
+// How reductions are divided. This depends on the shape alone, because the order of a reduction is part of its result
+// (kernels/loop/loop.h).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -6,14 +7,14 @@
 
 namespace pyflame::gpu {
 
-constexpr int64_t kUnit = 8;            // neighbours that one lane takes together
+constexpr int64_t kUnit = 8;            // adjacent elements that one lane takes together
 constexpr int64_t kGroupThreads = 256;  // threads of a workgroup
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct RowCut {
-  int64_t lanes;              // of a row (of a segment); up to 32 they are part of a wave, else the workgroup
-  int64_t segments, segment;  // how many, and how long
+  int64_t lanes;              // per row (per segment); up to 32 of them are part of a wave, otherwise the workgroup
+  int64_t segments, segment;  // number and length
 };
 
 inline RowCut cut_rows(int64_t rows, int64_t n) {
@@ -31,7 +32,7 @@ inline RowCut cut_rows(int64_t rows, int64_t n) {
 }
 
 struct ColumnCut {
-  int64_t across, lanes;  // threads over neighbouring columns, and over rows
+  int64_t across, lanes;  // threads along adjacent columns, and along rows
   int64_t segments, segment;
 };
 

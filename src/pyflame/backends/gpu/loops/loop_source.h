@@ -1,11 +1,12 @@
-// The kernels of a fused Loop group: their text, and what the arguments are made of. Sizes and strides are arguments, so that a new shape
-// of the same structure is no new kernel.
+// The kernels of a fused Loop group: their text, and the sources of their arguments. Sizes and strides are arguments,
+// so a new shape of the same structure needs no new kernel.
 //
-// A group of maps is one kernel over its flattened space. Reductions of rows: a value's level is the number of reductions that must be
-// known before it, and a row is gone over once per level; what a later level needs again is computed again from the group's inputs; what
-// is stored, is stored at the first level that knows it. A workgroup (or part of a wave) has a row; few long rows are cut into segments,
-// each level is then a kernel, and a second one brings the segments together. Reductions of columns come last: one pass over the rows,
-// and one over the segments.
+// A group of elementwise nodes is one kernel over its flattened space. Row reductions: the level of a value is the
+// number of reductions that must be complete before it. A kernel passes over a row once per level. Values that a later
+// level needs again are recomputed from the group's inputs. Outputs are stored at the first level at which they are
+// known. A workgroup (or part of a wave) handles a row. If there are few long rows, they are divided into segments:
+// then each level is a kernel, and a second kernel combines the segments. Column reductions come last: one pass over
+// the rows, and one over the segments.
 #pragma once
 #include <array>
 #include <string>
@@ -32,7 +33,7 @@ struct LoopKernel {
     int32_t binding;
     uint32_t bytes;
   };
-  std::vector<Alignment> aligned;  // what the vector accesses rely on
+  std::vector<Alignment> aligned;  // what the vector accesses need
 };
 
 struct LoopPlan {
@@ -40,7 +41,7 @@ struct LoopPlan {
   size_t workspace = 0;
 };
 
-// `vectors`: with accesses of several elements, where shapes and strides allow.
+// `vectors`: with vector accesses, if shapes and strides allow them.
 LoopPlan plan_loop(const Problem& p, bool vectors);
 
 }  // namespace pyflame::gpu

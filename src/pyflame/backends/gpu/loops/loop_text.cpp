@@ -1,4 +1,4 @@
-// See loop_text.h.
+// Writes the common parts of generated kernels.
 #include "pyflame/backends/gpu/loops/loop_text.h"
 
 #include <algorithm>
@@ -80,7 +80,7 @@ std::vector<Dim> Geometry::merged(const std::vector<int>& dims) const {
 
 bool is_reduction(Role r) { return r == Role::RowReduce || r == Role::ColReduce; }
 
-// Sums of 16-bit floats are accumulated as float32, integers as they are; products leave float32's range easily.
+// Sums of 16-bit floats accumulate in float32, integers in their own type. Products easily leave float32's range.
 std::string accumulator(const Node& n) {
   if (n.op == OpId::prod && is_float(n.outs[0].dtype)) return "double";
   return fmt::format("pf::C<{}>", stored_type(n.outs[0].dtype));

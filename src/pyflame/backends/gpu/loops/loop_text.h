@@ -1,4 +1,5 @@
-// The pieces of a generated kernel: what a group touches and how (Geometry), and one kernel's text with its arguments (KernelText).
+// The parts of a generated kernel: the operands of a group and their strides (Geometry), and the text of a kernel with
+// its arguments (KernelText).
 #pragma once
 #include <optional>
 #include <string>
@@ -8,14 +9,14 @@
 
 namespace pyflame::gpu {
 
-// An operand in memory: a binding read or written with given strides over the group's space (0 where it is broadcast).
+// An operand in memory: a binding with strides over the group's space (0 where it is broadcast).
 struct Access {
   int32_t binding;
   DType dtype;
   Dims strides;
 };
 
-// Dims of the space that all accesses go through in the same way are one.
+// A dim of the space. Dims that are contiguous with each other in all accesses are merged.
 struct Dim {
   int64_t size;
   std::vector<int64_t> strides;  // per access
@@ -28,8 +29,8 @@ class Geometry {
   const std::vector<Access>& accesses() const { return accesses_; }
   // The space's dims of a list, outermost first; at least one.
   std::vector<Dim> merged(const std::vector<int>& dims) const;
-  bool wide() const { return wide_; }         // 32 bits are not enough for the arithmetic of indices
-  std::string name() const { return name_; }  // of kernels: the ops
+  bool wide() const { return wide_; }         // indices need more than 32 bits
+  std::string name() const { return name_; }  // for kernel names: the ops
 
  private:
   const Group& g_;
@@ -54,17 +55,18 @@ class KernelText {
   std::string number(int64_t value);   // of type I
   std::string divider(int64_t value);  // of type D
 
-  // Declares <prefix>0 … of the dims at a linear index. `unit`: the index counts units of so many elements.
+  // Declares the coordinates <prefix>0 … of a linear index. `unit`: the index counts units of this many elements.
   std::string coordinates(bool inner, const std::string& index, int64_t unit = 1);
-  // Offset of an access from these coordinates, "" where it is 0.
+  // The offset of an access at these coordinates, "" if it is 0.
   std::string offset(bool inner, size_t access);
-  int64_t stride(size_t access) const;  // over neighbours
+  int64_t stride(size_t access) const;  // between adjacent elements
   const std::vector<Dim>& outer() const { return outer_; }
   const std::vector<Dim>& inner() const { return inner_; }
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
 
-  // Are units of n neighbours of an access in one piece, and aligned where its pointer is? Notes the need.
+  // Whether units of n adjacent elements of an access are contiguous, and aligned if the pointer is. Records that the
+  // pointer must be aligned.
   bool neighbours(size_t access, int64_t n) const;
   void need_alignment(size_t access, int64_t n);
 
@@ -87,9 +89,10 @@ class KernelText {
 
 // loop_flat.cpp, loop_rows.cpp, loop_columns.cpp
 LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors);
-// loop_tile.cpp: over the dims in the order in which they are written. Nothing where neighbours are read as they are written.
+// loop_tile.cpp: over the dims in the order in which they are written. Returns nothing if inputs and outputs are
+// contiguous along the same dim.
 std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors);
-// Values of rows that column reductions need are left in the workspace: row_values[node] is where, or -1.
+// Row values that column reductions need are stored in the workspace: row_values[node] is the offset, or -1.
 void row_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan, std::vector<int64_t>& row_values);
 void column_kernels(const Problem& p, const Geometry& g, bool vectors, LoopPlan& plan,
                     const std::vector<int64_t>& row_values);

@@ -1,6 +1,6 @@
-// A group of maps that reads along another dim than it writes (a transposition, and what is fused with it): tiles of 64 x 64 elements, or
-// 32 x 32 where many bytes are read crosswise.
-// What is read crosswise goes through shared memory, so that both sides are accessed along their neighbours.
+// Generates kernels for elementwise groups that read along another dim than they write (a transposition, and what is
+// fused with it), in tiles of 64 x 64 elements, or 32 x 32 if many bytes are read along the other dim. Those go through
+// shared memory, so that both reads and writes are of adjacent elements.
 #include <algorithm>
 #include <optional>
 
@@ -126,7 +126,7 @@ class Tile {
     return o.empty() ? "0" : o;
   }
 
-  // Where a tile begins: cb and pb along its sides, and the coordinates of the other dims.
+  // The start of a tile: cb and pb along its sides, and the coordinates of the other dims.
   std::string origin(int64_t tiles_c, int64_t tiles_p) {
     const std::vector<Dim>& dims = text_.inner();
     const std::string dc = text_.divider(tiles_c), dp = text_.divider(tiles_p);
@@ -157,7 +157,7 @@ class Tile {
         "t{3}[lc][lp + j] = v[k][j];\n    }}\n",
         type, text_.typed(a), at(a), a);
   }
-  // Fills in the loops over a tile's vectors: all loads of an access before its stores.
+  // Writes the loops over a tile's vectors: all loads of an access come before its stores.
   static std::string across_loops(std::string text, const std::string& place, const std::string& in_range) {
     const std::string loop =
         "    #pragma unroll\n    for (int k = 0; k < K; ++k) {\n    const int e = k * 256 + (int)pf::thread(), lc = e "

@@ -1,5 +1,7 @@
-// attention and its gradient. Entries, best first: the library (sdpa.h), the matrix units (16-bit types, head sizes to 256), then a kernel that takes everything.
-// Few queries over many keys are split over workgroups, because a workgroup for each head would leave most of the device idle. Packed sequences go through the same kernels, which find their rows through the offsets.
+// attention and its gradient. Implementations, best first: the library (sdpa.h); matrix cores (16-bit types, head sizes
+// to 256); a kernel that takes everything. If there are few queries and many keys, the keys are split among workgroups,
+// because one workgroup per head would leave most of the device idle. Packed sequences use the same kernels, which find
+// their rows through the offsets.
 #include <algorithm>
 #include <memory>
 
@@ -29,7 +31,7 @@ struct Shape {  // pf::Attention
   Packed packed;
 };
 
-// Of [B, H, T, D], and of packed [T, H, D].
+// Strides of [B, H, T, D], and of packed [T, H, D].
 Strides4 strides_of(const Dims& s) {
   return s.size() == 3 ? Strides4{0, s[1], s[0], s[2]} : Strides4{s[0], s[1], s[2], s[3]};
 }
@@ -37,7 +39,7 @@ bool is_packed(OpId op) { return op == OpId::varlen_attn || op == OpId::varlen_a
 bool is_forward(OpId op) { return op == OpId::attention || op == OpId::varlen_attn; }
 constexpr int64_t kMostGroups = int64_t{1} << 30;
 
-// `first` is the index of q among the inputs, `mask_at` the mask's, if there is one.
+// `first` is the index of q among the inputs, `mask_at` that of the mask, if there is one.
 AttentionKind kind_of(const Problem& p, size_t first, size_t mask_at) {
   const auto attrs = p.root().attr<AttentionAttrs>();
   const Operand& q = p.root().ins[first];
@@ -56,7 +58,7 @@ AttentionKind kind_of(const Problem& p, size_t first, size_t mask_at) {
   return a;
 }
 
-// What forward and backward have in common.
+// What the forward and the backward executable have in common.
 class AttentionBase : public Executable {
  public:
   AttentionBase(const Problem& p, size_t first, size_t mask_at)
@@ -101,7 +103,7 @@ class AttentionBase : public Executable {
   const void* in(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.ins[i].index]; }
   void* out(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.outs[i].index]; }
   const void* mask(const RunContext& ctx) const { return mask_ < 0 ? nullptr : in(ctx, static_cast<size_t>(mask_)); }
-  // Rows begin at multiples of 16 bytes, given that the first one does.
+  // Whether all rows begin at multiples of 16 bytes if the first one does.
   static bool by_vectors(const Operand& o) {
     const int last = o.shape.size() - 1;
     bool ok = o.shape[last] % 8 == 0 && o.strides[last] == 1;
@@ -115,12 +117,12 @@ class AttentionBase : public Executable {
     return static_cast<unsigned>(blocks);
   }
   static int64_t blocks(int64_t n, unsigned each) { return (n + each - 1) / static_cast<int64_t>(each); }
-  // Of queries or keys, for each head and batch entry: blocks_of() of kernels/attention/common.h.
+  // The number of blocks of queries or keys, per head and batch entry: blocks_of() of kernels/attention/common.h.
   int64_t row_blocks(int64_t rows, unsigned each) const {
     return kind_.packed && each > 1 ? rows / each + shape_.packed.sequences : blocks(rows, each);
   }
 
-  // A kernel for operands of whole vectors and one for any others, made when it is first wanted.
+  // A kernel for aligned operands with whole vectors, and one for any others, which is made at the first need.
   class Pair {
    public:
     template <class Make>
@@ -152,7 +154,7 @@ class AttentionBase : public Executable {
 
 class MatrixForward final : public AttentionBase {
  public:
-  // `ready`: with its kernels compiled.
+  // `ready`: with its kernels already compiled.
   explicit MatrixForward(const Problem& p, bool ready = true) : AttentionBase(p, 0, 3) {
     shape_.out = strides_of(node_.outs[0].strides);
     vectors_ = by_vectors(node_.outs[0]);
@@ -170,7 +172,7 @@ class MatrixForward final : public AttentionBase {
   void run(const RunContext& ctx) override {
     if (shape_.batch * shape_.heads * shape_.queries == 0) return;
     Shape s = shape_at(ctx);
-    if (splits_ > 1 && s.queries == 1) s.q.t = s.q.h;  // the heads are the rows
+    if (splits_ > 1 && s.queries == 1) s.q.t = s.q.h;  // the rows are the heads
     const bool wide =
         vectors_ && aligned(in(ctx, 0)) && aligned(in(ctx, 1)) && aligned(in(ctx, 2)) && aligned(out(ctx, 0));
     const bool folded = s.scale > 0 && kind_.mask != AttentionMask::added;
@@ -189,7 +191,7 @@ class MatrixForward final : public AttentionBase {
 
  private:
   void plan_split() {
-    constexpr int64_t kLeastKeys = 256;  // of a workgroup
+    constexpr int64_t kLeastKeys = 256;  // per workgroup
     const int64_t together = shape_.heads / std::max<int64_t>(1, shape_.kv_heads), rows = shape_.queries * together;
     if (kind_.packed || rows > kSplitRows || rows == 0 || shape_.keys < 2 * kLeastKeys) return;
     const bool one_run = together == 1 || shape_.queries == 1 || shape_.q.h == shape_.queries * shape_.q.t;

@@ -1,4 +1,4 @@
-// See attention_kernels.h.
+// Chooses the tiles of the attention kernels, and writes their texts.
 #include "pyflame/backends/gpu/ops/attention_kernels.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int kPad = 8;  // kPitch of the kernels: rows of shared memory start in different banks
+constexpr int kPad = 8;  // kPitch of the kernels: padded rows of shared memory start in different banks
 constexpr unsigned kPlainThreads = 128, kStatsThreads = 256;
 
 int width_of(int64_t dim) {
@@ -22,8 +22,9 @@ const char* mask_name(AttentionMask m) {
   return m == AttentionMask::none ? "pf::kNoMask" : m == AttentionMask::boolean ? "pf::kBoolMask" : "pf::kAddedMask";
 }
 
-// Registers and shared memory decide. CUDA (mma): 255 registers of a lane, the next tile is copied meanwhile; the shapes were the fastest of
-// a sweep on an H100. AMD: 64 KiB; with WMMA or without matrix units a lane holds more of each tile than with MFMA.
+// Registers and shared memory limit the tiles. CUDA (mma): 255 registers per lane, and the next tile is copied in the
+// meantime; these tiles were the fastest of a sweep on an H100. AMD: 64 KiB of shared memory; with WMMA, or without
+// matrix cores, a lane holds more of each tile than with MFMA.
 struct Forward {
   int tiles, waves, keys, stages;
   bool held;

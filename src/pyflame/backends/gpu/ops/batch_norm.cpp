@@ -1,4 +1,4 @@
-// See batch_norm.h. Statistics and gradient of batch_norm while training: kernels/norm/batch_norm.h.
+// Statistics and gradient of batch_norm in training mode: kernels/norm/batch_norm.h.
 #include "pyflame/backends/gpu/ops/batch_norm.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Shape {  // pf::BatchNorm
   int32_t segments, along;
 };
 
-// Which of the kernels: by dtype, face, layout and the elements of an access.
+// Selects a kernel: by dtype, forward or gradient, layout, and the elements per access.
 struct Variant {
   DType dtype, weight;
   bool grad, last;
@@ -54,7 +54,7 @@ std::string apply_source(const Variant& v) {
 
 bool channels_last(const Operand& x) { return x.shape.size() > 1 && x.strides[1] == 1; }
 
-// [outer][channels][inner] as it lies: x has all of its other dims merged.
+// [outer][channels][inner] in memory order: all other dims of x are merged.
 Shape shape_of(const Operand& x) {
   constexpr int64_t kGroups = 1024, kMostSegments = 256;
   Shape s{};
@@ -125,7 +125,7 @@ class BatchNorm final : public Executable {
     return {x_.dtype, has_weight_ || grad_ ? weight.dtype : x_.dtype, grad_, last,
             vectors && (last ? shape_.channels : shape_.inner) % vec == 0 ? vec : 1};
   }
-  // For pointers that are not aligned, from now on.
+  // Used from the first run with unaligned pointers on.
   void narrow() {
     wide_ = variant(false);
     sums_ = Kernel(type_, kThreads, sums_source(wide_));
@@ -140,7 +140,7 @@ class BatchNorm final : public Executable {
   DeviceType type_;
 };
 
-// The op gives its operands one dense layout; anything else did not come from it.
+// The op gives its operands one layout without gaps; other layouts do not occur.
 Refusal accepts(const Problem& p) {
   const bool grad = p.root().op == OpId::batch_norm_grad;
   const Operand& x = p.root().ins[grad ? 1 : 0];

@@ -1,4 +1,4 @@
-// Sources of the kernels of batch_norm, for tests and for other compilers: name and text.
+// The sources of batch_norm's kernels by name, for tests and for other compilers.
 #pragma once
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// See beside.h.
+// Splits a product with a bias-gradient epilogue into a product and a loop.
 #include "pyflame/backends/gpu/ops/beside.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-// The sum as a Loop group in a graph of its own.
+// The sum as a Loop group in its own graph.
 struct SumAlone {
   Graph graph;
   Group group;

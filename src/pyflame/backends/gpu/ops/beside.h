@@ -1,5 +1,5 @@
-// A product with the sum of one of its operands beside it (Group::summed), as two parts: where that is quicker than a library that does both,
-// and for where such a one fails.
+// A matrix product with the sum of one of its operands (Group::summed), computed as two executables. This is used if it
+// is faster than a library that computes both at once, and if such a library fails.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace pyflame::gpu {
 
-// The group but the sum.
+// The group without the sum.
 Group without_sum(const Problem& p);
 
-// One executable after the other.
+// Runs two executables one after the other.
 class InTurn final : public Executable {
  public:
   InTurn(std::unique_ptr<Executable> first, std::unique_ptr<Executable> second)
@@ -28,7 +28,7 @@ class InTurn final : public Executable {
   std::unique_ptr<Executable> first_, second_;
 };
 
-// The sum, as a loop; and as one that is made when it is first run.
+// The sum as a loop; and as a loop that is made when it first runs.
 std::unique_ptr<Executable> make_sum(const Problem& p);
 std::unique_ptr<Executable> make_sum_later(const Problem& p);
 

@@ -1,4 +1,4 @@
-// See conv.h. Kernels: kernels/conv/conv.h.
+// Convolutions by our own kernels (kernels/conv/conv.h) and by the vendors' libraries.
 #include "pyflame/backends/gpu/ops/conv.h"
 
 #include <algorithm>
@@ -20,14 +20,15 @@ namespace {
 
 constexpr unsigned kFlatThreads = 256;
 
-// Products of one tile: sizes of the tile, and how many results a thread has along each side.
+// The tile of a product: its sizes, and the number of results per thread along each side.
 struct Tile {
   int rows, columns, depth, each;
   unsigned threads() const { return static_cast<unsigned>(rows / each * (columns / each)); }
 };
 constexpr Tile kSmall{64, 64, 16, 4}, kLarge{128, 128, 8, 8};
 
-// Every kernel's parameters end with the result, the case, and what its group does with an element; `out` of the call is that.
+// Each kernel's parameters end with the result, the Conv struct, and the arguments of the fused ops; `out` is the
+// functor for these.
 struct OutText {
   explicit OutText(DType d, const ConvOutput* output = nullptr)
       : parameters(output ? output->parameters() : ""),
@@ -43,7 +44,7 @@ std::string tile_source(DType d, bool weight, const Tile& t, const OutText& out)
                   "pf::conv<{0}, {1}, {2}, {3}, {4}, {5}>(a, b, slices, p, out); }}",
                   stored_type(d), weight, t.rows, t.columns, t.depth, t.each, out.parameters, out.make));
 }
-// Matrix units: pieces of eight along k where channels are k's, else along the lines.
+// Matrix cores: pieces of eight along k if k runs over channels; otherwise along the lines.
 constexpr unsigned kUnitsThreads = 256;
 constexpr int kUnitsColumns = 128;
 std::string units_source(DType d, ConvFace face, int rows, const OutText& out) {
@@ -77,7 +78,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kMostDown = 65535;  // workgroups along y and z
 
-// Workgroups for the tiles of a case: columns, rows, and groups with their phases or splits.
+// Workgroups for the tiles of a convolution: along columns, along rows, and groups with their phases or splits.
 std::array<int64_t, 3> tiles(const ConvCase& c, const pf::Conv& k, int64_t rows, int64_t columns) {
   const int64_t taps = int64_t{k.kernel_h} * k.kernel_w * k.read_channels;
   const int64_t pixels = k.images * ceil_div(k.made_h, k.phases_h) * ceil_div(k.made_w, k.phases_w);
@@ -85,8 +86,8 @@ std::array<int64_t, 3> tiles(const ConvCase& c, const pf::Conv& k, int64_t rows,
           int64_t{k.groups} * k.phases_h * k.phases_w * k.splits};
 }
 
-// A weight's gradient has few results and long sums: the sum is cut until there are enough workgroups for a large device. By shape
-// alone, so that every device adds in the same order.
+// The gradient of a weight has few results and long sums, so the sum is split until there are enough workgroups for a
+// large device. This depends on the shape alone, so every device adds in the same order.
 void split(const ConvCase& c, pf::Conv& k, int64_t rows, int64_t columns) {
   constexpr int64_t kEnough = 512, kLeastDepth = 512;
   if (c.face != ConvFace::weight) return;
@@ -94,7 +95,7 @@ void split(const ConvCase& c, pf::Conv& k, int64_t rows, int64_t columns) {
   const int64_t depth = k.images * k.made_h * k.made_w;
   const int64_t most = std::max<int64_t>(1, depth / kLeastDepth);
   const int64_t parts = std::clamp<int64_t>(kEnough / std::max<int64_t>(1, t[0] * t[1] * t[2]), 1, most);
-  constexpr int64_t kWhole = 128;  // every depth of a tile divides it
+  constexpr int64_t kWhole = 128;  // a multiple of the depths of all tiles
   k.split_depth = std::max<int64_t>(1, ceil_div(ceil_div(depth, parts), kWhole)) * kWhole;
   k.splits = static_cast<int>(std::max<int64_t>(1, ceil_div(depth, k.split_depth)));
 }
@@ -111,7 +112,7 @@ Refusal accepts_sizes(const Problem& p) {
   return std::nullopt;
 }
 
-// What becomes of the result's elements, and the launch with the arguments for it.
+// How the elements of the result are processed and stored, and the launch with the arguments for it.
 class GroupOutput {
  public:
   explicit GroupOutput(const Problem& p) {
@@ -131,7 +132,7 @@ class GroupOutput {
   Arguments arguments_;
 };
 
-// Any convolution. Its kernels are made when it is first run, or at once where it is known to run.
+// Any convolution. Its kernels are made when it first runs, or at once if it is known to run.
 class Implicit final : public Executable {
  public:
   Implicit(const Problem& p, bool at_once)
@@ -158,7 +159,7 @@ class Implicit final : public Executable {
   }
 
  private:
-  // The large tile does more for each element it reads, where there is work enough for it.
+  // The large tile computes more per element that it reads; it is used if there is enough work.
   static Tile choose(const ConvCase& c) {
     const pf::Conv k = c.kernel_case();
     const auto t = tiles(c, k, kLarge.rows, kLarge.columns);
@@ -204,7 +205,7 @@ class Direct final : public Executable {
   pf::Conv shape_;
 };
 
-// On matrix units. What is read is turned channels-last where it does not lie so.
+// On matrix cores. An input that is not channels-last is transposed first.
 class Units final : public Executable {
  public:
   explicit Units(const Problem& p)
@@ -226,7 +227,7 @@ class Units final : public Executable {
     if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
   }
   static int rows_of(const ConvCase& c) { return c.kernel_case().made_channels > 64 ? 128 : 64; }
-  // What a and b of the kernel are.
+  // What the kernel's operands a and b are.
   static Operand& operand(ConvCase& c, size_t i) {
     if (i == 0) return c.face == ConvFace::weight ? c.result : c.weight;
     return c.face == ConvFace::image ? c.result : c.image;
@@ -271,23 +272,24 @@ class Units final : public Executable {
   int rows_;
   GroupOutput output_;
   Kernel kernel_;
-  Implicit own_;  // where pointers are not aligned
+  Implicit own_;  // used for unaligned pointers
   std::array<bool, 2> turned_{};
   pf::Conv shape_{};
   std::optional<Turn> turn_;
   std::optional<Kernel> join_;
 };
 
-// A group of ours against the library's convolution and a loop after it, in microseconds, with the figures of a large GPU: comparisons
-// alone matter. Elements that are made are read and written once more by the loop.
+// Estimates two alternatives in microseconds: our kernel for the group, and the library's convolution followed by a
+// loop. Only the comparison matters; the figures are those of a large GPU. The loop reads and writes the result once
+// more.
 Refusal better_cut(const Problem& p) {
   if (p.size() == 1) return std::nullopt;
   if (Refusal no = ConvOutput(p).refused()) return no;
-  if (dnn_refuses(p)) return std::nullopt;  // a kernel of ours in any case
+  if (dnn_refuses(p)) return std::nullopt;  // our kernel in any case
   const ConvCase c(p);
-  constexpr double kLaunch = 2, kLibrary = 5, kBandwidth = 2.5e6, kOwnBandwidth = 1.5e6;  // bytes a microsecond
+  constexpr double kLaunch = 2, kLibrary = 5, kBandwidth = 2.5e6, kOwnBandwidth = 1.5e6;  // bytes per microsecond
   const bool half = dtype_size(c.dtype) == 2;
-  const double own_rate = half ? 100e6 : 10e6, rate = half ? 500e6 : 40e6;  // operations a microsecond
+  const double own_rate = half ? 100e6 : 10e6, rate = half ? 500e6 : 40e6;  // operations per microsecond
   const auto count = [](const Operand& o) { return static_cast<double>(o.numel()); };
   const double flops = 2 * count(c.result) * count(c.weight) / static_cast<double>(c.weight.shape[0]);
   const double bytes = (count(c.image) + count(c.weight) + count(c.result)) * static_cast<double>(dtype_size(c.dtype));
@@ -316,7 +318,7 @@ Refusal accepts_units(const Problem& p) {
 
 std::unique_ptr<Executable> make_implicit(const Problem& p) { return std::make_unique<Implicit>(p, true); }
 
-// The library may ask for pointers that not every operand has: then our own runs.
+// The library may need an alignment that not every operand has; then our own kernel runs.
 std::unique_ptr<Executable> make_library(const Problem& p) { return make_dnn(p, std::make_unique<Implicit>(p, false)); }
 
 Refusal accepts_library(const Problem& p) {

@@ -1,4 +1,4 @@
-// Sources of the convolutions' kernels, for tests and for other compilers: every variant of a dtype.
+// The sources of the convolution kernels by name, for tests and for other compilers: every variant of a dtype.
 #pragma once
 #include <string>
 #include <utility>

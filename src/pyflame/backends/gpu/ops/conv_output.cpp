@@ -1,4 +1,5 @@
-// See conv_output.h. A normalisation in evaluation, a bias, an activation and the sum with a shortcut are all of this kind.
+// Writes the fused ops after a convolution as a functor: a normalisation in evaluation mode, a bias, an activation, a
+// residual.
 #include "pyflame/backends/gpu/ops/conv_output.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ ConvOutput::ConvOutput(const Problem& p)
   Expressions expressions(p, [this](const Operand& o) {
     return fmt::format("pf::load((const {}*){} + ({}))", stored_type(o.dtype), pointer(o), address(o));
   });
-  // The sum is rounded to its own type before anything is computed with it.
+  // The sum is rounded to its own dtype before it is used.
   body_ = fmt::format("const pf::C<{0}> v0 = pf::as<{0}>(x); ", stored_type(dtype_));
   for (size_t i = 1; i < p.size(); ++i) body_ += expressions.declare(i) + " ";
   for (size_t i = 0; i < p.size(); ++i) {

@@ -1,4 +1,5 @@
-// What the kernels of kernels/conv do with an element of the result: every node of the group after the convolution, and the stores.
+// What the kernels of kernels/conv do with each element of the result: all nodes of the group after the convolution,
+// and the stores.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,11 +12,11 @@ namespace pyflame::gpu {
 class ConvOutput {
  public:
   explicit ConvOutput(const Problem& p);
-  // Why the kernels cannot do it: what lies neither as the result does nor as one number for each channel.
+  // Why the kernels cannot do it: an operand has neither the layout of the result nor one number per channel.
   const Refusal& refused() const { return refused_; }
-  // "void* e0, …" with a leading comma: they come after the kernel's own.
+  // "void* e0, …" with a leading comma: these follow the kernel's own parameters.
   std::string parameters() const;
-  // Statements that make `out`, called with (place in the result, channel, x).
+  // Statements that define `out`, which is called with (offset in the result, channel, x).
   std::string text() const;
   void append(Arguments& arguments, const RunContext& ctx);
 
@@ -29,7 +30,7 @@ class ConvOutput {
   std::vector<int32_t> bindings_;
   std::vector<int64_t> numbers_;
   std::vector<Expressions::ParamUse> params_;
-  std::vector<void*> pointers_;  // of the run in progress
+  std::vector<void*> pointers_;  // of the current run
   std::vector<uint64_t> values_;
 };
 

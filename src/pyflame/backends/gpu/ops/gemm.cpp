@@ -1,4 +1,4 @@
-// See gemm.h.
+// Writes the fused ops after a matrix product as a functor.
 #include "pyflame/backends/gpu/ops/gemm.h"
 
 #include <algorithm>
@@ -11,11 +11,11 @@ Output::Output(const Problem& p) : space_(p.root().outs[0].shape), dtype_(p.root
   Expressions expressions(p, [this](const Operand& o) {
     return fmt::format("pf::load((const {}*){} + ({}))", stored_type(o.dtype), pointer(o), address(o));
   });
-  // The product is rounded to its own type before anything is computed with it.
+  // The product is rounded to its own dtype before it is used.
   body_ = fmt::format("const pf::C<{0}> v0 = pf::as<{0}>(x); ", stored_type(p.root().outs[0].dtype));
   for (size_t i = 1; i < p.size(); ++i) body_ += expressions.declare(i) + " ";
   many_body_ = body_;
-  many_ = p.size() == 1 ? 8 : 4;  // what is done with an element is in the code as often
+  many_ = p.size() == 1 ? 8 : 4;  // the code of `out` is repeated this many times
   bool many = true;
   for (size_t i = 0; i < p.size(); ++i) {
     if (!expressions.stored(i)) continue;
@@ -42,7 +42,7 @@ std::string Output::pointer(const Operand& o) {
 }
 
 std::string Output::address(const Operand& o) {
-  // A root keeps its own form; the others have the rank of the space, with size 1 where they are broadcast.
+  // The root keeps its own shape; the other operands have the rank of the space, with size 1 where they are broadcast.
   const Dims strides = broadcast_strides(o.shape, o.strides, space_);
   const int r = space_.size();
   const auto number = [&](int64_t value) {
@@ -57,7 +57,7 @@ std::string Output::address(const Operand& o) {
   };
   if (space_[r - 2] > 1) term("row", strides[r - 2]);
   if (space_[r - 1] > 1) term("col", strides[r - 1]);
-  // One stride over all batch dims needs no division.
+  // If one stride covers all batch dims, no division is needed.
   int64_t unit = 0, next = 0;
   bool even = true, first = true;
   for (int d = r - 3; d >= 0; --d) {
@@ -125,7 +125,7 @@ void Output::append(Arguments& arguments, const RunContext& ctx) {
 }
 
 std::array<unsigned, 3> tile_grid(int64_t tiles, int64_t batches) {
-  constexpr int64_t kMostBatches = 32768;  // the kernels go on in strides of the grid
+  constexpr int64_t kMostBatches = 32768;  // the kernels loop over the grid
   return {static_cast<unsigned>(tiles), static_cast<unsigned>(std::min(batches, kMostBatches)), 1};
 }
 

@@ -11,7 +11,7 @@
 
 namespace pyflame::gpu {
 
-// The arguments of one launch: each must live until it is launched.
+// The arguments of a launch; each must live until the launch.
 struct Arguments {
   std::vector<void*> pointers;
   std::vector<uint32_t> sizes;
@@ -23,16 +23,17 @@ struct Arguments {
   void clear() { pointers.clear(), sizes.clear(); }
 };
 
-// What the kernels of kernels/matmul do with an element: every node of the group after the product, and the stores. Its kernel arguments
-// come after the kernel's own.
+// What the kernels of kernels/matmul do with an element: all nodes of the group after the product, and the stores. Its
+// arguments follow the kernel's own.
 class Output {
  public:
   explicit Output(const Problem& p);
   // "void* e0, …" with a leading comma.
   std::string parameters() const;
-  // Statements that make `out`, called with (z, row, col, x), or with `swapped` (z, col, row, x). z counts the output's batch dims in
-  // row-major order. Without `swapped` and where results are neighbours along a row, also out.many(z, row, col, xs) for kMany neighbours,
-  // which stores each result at once; out.whole() says that it may (pointers are aligned; col is a multiple of kMany).
+  // Statements that define `out`, which is called with (z, row, col, x), or with `swapped` (z, col, row, x). z is the
+  // row-major index of the output's batch dims. Without `swapped`, and if rows of the result are contiguous, also
+  // out.many(z, row, col, xs) for kMany adjacent elements, which stores each result at once. out.whole() says whether
+  // it may be used (pointers are aligned; col is a multiple of kMany).
   std::string text(bool swapped, bool many = false) const;
   void append(Arguments& arguments, const RunContext& ctx);
 
@@ -42,21 +43,21 @@ class Output {
   Dims space_;
   DType dtype_;
   std::string body_, params_text_;
-  // For many(): as body_, but into vectors y<i>; the vectors; their stores; what must be aligned.
+  // For many(): like body_, but into the vectors y<i>; then the vectors, their stores, and the required alignment.
   std::string many_body_, many_vectors_, many_stores_, many_whole_;
   int many_ = 1;
   std::vector<int32_t> bindings_;
   std::vector<int64_t> numbers_;
   std::vector<Expressions::ParamUse> params_;
-  std::vector<void*> pointers_;  // of the run in progress
+  std::vector<void*> pointers_;  // of the current run
   std::vector<uint64_t> values_;
 };
 
-// The text of a kernel for a group, as for aligned pointers.
+// The text of the kernel of a group, for aligned pointers.
 enum class MatmulEntry { few, units, tile };
 std::string matmul_source(const Problem& p, MatmulEntry entry);
 
-// Workgroups along x for tiles, along y for batches.
+// Workgroups: x for tiles, y for batches.
 std::array<unsigned, 3> tile_grid(int64_t tiles, int64_t batches);
 
 }  // namespace pyflame::gpu

@@ -1,4 +1,4 @@
-// See impls.h.
+// Finds the list of implementations of an op, and has helpers for all of them.
 #include "pyflame/backends/gpu/ops/impls.h"
 
 namespace pyflame::gpu {

@@ -1,5 +1,5 @@
-// The families of ops with kernels or libraries of their own: each answers for its ops with implementations, best first; empty where
-// it has none. The device's type is the problem's (p.graph.device.type).
+// Families of ops with their own kernels or libraries. Each returns the implementations of its ops, best first, or an
+// empty list. The device type is that of the problem (p.graph.device.type).
 #pragma once
 #include <memory>
 #include <span>
@@ -21,13 +21,13 @@ std::span<const Impl> order_impls(OpId op);  // sort, topk, argmax, randperm
 std::span<const Impl> pool_impls(OpId op);
 std::span<const Impl> rows_impls(OpId op);  // softmax
 
-// A matmul or convolution with elementwise ops on its output; a matmul with the sum of an operand beside it.
+// A matmul or convolution with elementwise ops on its output; a matmul with the sum of one of its operands.
 std::span<const Impl> epilogue_impls(const Problem& p);
 
-// Implementations of an op, best first; empty where there is none.
+// The implementations of an op, best first; empty if there are none.
 std::span<const Impl> op_impls(OpId op);
 
-// For entries that take everything, and for those whose Executable is made of the problem alone.
+// For implementations that accept everything, and for those whose Executable is constructed from the problem alone.
 inline Refusal accepts_all(const Problem&) { return std::nullopt; }
 template <class E>
 std::unique_ptr<Executable> make_of(const Problem& p) {

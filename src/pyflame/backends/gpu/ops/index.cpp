@@ -31,7 +31,7 @@ struct Walk {
   int64_t shape[8] = {}, strides[kOperands][8] = {};
 
   bool wide() const { return count >= int64_t{1} << 31; }
-  // Dims that follow each other in all operands are one dim.
+  // Dims that are contiguous with each other in all operands are merged.
   Walk(const Dims& dims, const std::array<Dims, kOperands>& operands) : count(dims.numel()) {
     for (int d = 0; d < dims.size(); ++d) {
       if (dims[d] == 1) continue;
@@ -45,7 +45,7 @@ struct Walk {
   }
 };
 
-// Along dim; a 0-d operand is one element.
+// The stride along dim; a 0-d operand has one element.
 int64_t size_along(const Operand& o, int dim) { return o.shape.empty() ? 1 : o.shape[dim]; }
 int64_t stride_along(const Operand& o, int dim) { return o.shape.empty() ? 1 : o.strides[dim]; }
 
@@ -83,7 +83,8 @@ class Take final : public Executable {
 
  private:
   static constexpr int kEach = 4;
-  // Bytes that can be moved together: of a slice whose elements, like all that comes before it, are whole words of that size.
+  // The largest word that can be moved: the slice and everything in front of it must consist of whole, aligned words of
+  // this size.
   int64_t widest() const {
     const int last = y_.shape.size() - 1;
     if (!slices_ || last <= dim_ || x_.strides[last] != 1 || y_.strides[last] != 1) return bytes_;
@@ -129,10 +130,10 @@ class Take final : public Executable {
   int dim_ = 0;
   bool slices_ = false;
   int64_t bytes_ = 0;
-  std::array<std::unique_ptr<Kernel>, 5> kernels_;  // by the word's size
+  std::array<std::unique_ptr<Kernel>, 5> kernels_;  // by the size of the word
 };
 
-// Zeros over an operand of any strides, as a kernel of its own.
+// Fills an operand of any strides with zeros, as its own kernel.
 class Zeros {
  public:
   Zeros(DeviceType type, const Operand& o) : o_(o) {
@@ -173,7 +174,7 @@ class PutAdd final : public Executable {
     const int64_t size = size_along(out_, dim_);
     PF_CHECK(size < 0xffffffff, NotImplemented, "{}: the dim is too long; got {}; expected less than 2^32 - 1",
              op_name(p.root().op), size);
-    // One key more than there are destinations, so that a bad index is the last of all.
+    // There is one more key than destinations, so a bad index is sorted last.
     const int bits = 64 - std::countl_zero(static_cast<uint64_t>(size));
     const int64_t sorted = s_.shared_keys ? 1 : s_.lines;
     sorter_.emplace(Sorter::Spec{type_, "index/sum.h", "pf::IndexKeys", "pf::Pairs<pf::u32>", false, bits, sorted,
@@ -215,7 +216,7 @@ class PutAdd final : public Executable {
 
  private:
   static constexpr int kPiece = 16;
-  // Mirror of kernels/index/sum.h.
+  // The same struct as in kernels/index/sum.h.
   struct Shape {
     int64_t lines = 1, count = 1, width = 1, shared_keys = 0, pieces = 1;
     View from_lines, to_lines;
@@ -224,7 +225,8 @@ class PutAdd final : public Executable {
   struct Sums {
     std::unique_ptr<Kernel> sum, join;
   };
-  // Elements of an access: four (two of eight bytes) where sources and destinations are rows of a whole number of them.
+  // Elements per access: four (two of eight bytes), if sources and destinations are rows whose length is a multiple of
+  // that.
   int64_t widest() const {
     const int64_t some = dtype_size(out_.dtype) == 8 ? 2 : 4;
     if (s_.from_step != 1 || s_.to_step != 1 || s_.width % some || s_.from_stride % some || s_.to_stride % some)
@@ -252,7 +254,7 @@ class PutAdd final : public Executable {
           "{{ pf::join_pieces<{0}, {1}, {2}, {3}>(keys, to, partial, p); }}");
     return k;
   }
-  // Lines are all dims but the one that is indexed; for index_add the last of the dims behind it is within a source.
+  // Lines are all dims except the indexed one. For index_add, the last dim behind it belongs to the source.
   void lay_out(const Dims& walked, bool slices) {
     const int rank = walked.size(), last = rank - 1;
     s_.shared_keys = slices ? 1 : 0;

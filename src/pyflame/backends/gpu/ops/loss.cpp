@@ -12,10 +12,10 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kFewThreads = 32;  // that share a short row; a power of two
+constexpr unsigned kFewThreads = 32;  // threads that share a short row; a power of two
 constexpr unsigned kThreads = 256;
 
-// Mirror of kernels/loss/nll.h.
+// The same struct as in kernels/loss/nll.h.
 struct NllShape {
   int64_t rows = 0, classes = 0, ignore = 0;
   int64_t lp_row = 0, lp_step = 0, target_step = 0, loss_step = 0, grad_step = 0;
@@ -90,7 +90,7 @@ class NllLossGrad final : public Executable {
   Kernel kernel_;
 };
 
-// Mirror of kernels/loss/cross_entropy.h.
+// The same struct as in kernels/loss/cross_entropy.h.
 struct CrossEntropyShape {
   int64_t rows = 0, classes = 0, ignore = 0;
   View x_rows;
@@ -100,7 +100,7 @@ struct CrossEntropyShape {
   int32_t site = 0;
 };
 
-// cross_entropy and, with the loss's gradient as its first input, cross_entropy_grad.
+// cross_entropy, and with the loss's gradient as its first input cross_entropy_grad.
 class CrossEntropy final : public Executable {
  public:
   explicit CrossEntropy(const Problem& p)
@@ -111,9 +111,9 @@ class CrossEntropy final : public Executable {
     shape_.target_step = row_step(target);
     if (grad_) shape_.grad_step = row_step(node_.ins[0]);
     shape_.x_step = x.strides.back();
-    // Two double exponentials at a time take more registers than there are.
+    // Two float64 exponentials at a time would need too many registers.
     if (x.strides.back() == 1 && x.dtype != DType::float64) widest_ = static_cast<int>(16 / dtype_size(x.dtype));
-    // Vectors of the logits and of the gradient have to begin at the same elements.
+    // Vectors of the logits and of the gradient must begin at the same elements.
     if (grad_ && shape_.rows > 1 && (shape_.x_rows.rank > 1 || (shape_.x_rows.strides[0] - shape_.classes) % widest_))
       widest_ = 1;
     if (shape_.rows > 0) kernel(widest_);
@@ -166,10 +166,10 @@ class CrossEntropy final : public Executable {
   DeviceType type_;
   CrossEntropyShape shape_;
   int widest_ = 1;
-  std::array<std::unique_ptr<Kernel>, 2> kernels_;  // element by element, 16 bytes
+  std::array<std::unique_ptr<Kernel>, 2> kernels_;  // element by element, and 16 bytes at a time
 };
 
-// The gradient is a new tensor, written from its beginning to its end.
+// The gradient is a new tensor without gaps.
 Refusal accepts_contiguous(const Problem& p) {
   if (!p.root().outs[0].contiguous) return "writes contiguous outputs only";
   return std::nullopt;

@@ -1,6 +1,7 @@
-// matmul, alone and with elementwise ops on its output. Entries, best first: a matrix times a few vectors; the vendor's library; the matrix
-// units; multiply-adds for everything else. Between the library and our own kernels an estimate decides: launches are what small
-// products cost, and a library that cannot do a group's elementwise ops leaves them to a loop that moves the output twice more.
+// matmul, alone and with elementwise ops on its output. Implementations, best first: a matrix times a few vectors; the
+// vendor's library; matrix cores; multiply-adds for everything else. An estimate decides between the library and our
+// own kernels: small products are dominated by launches, and if a library cannot compute a group's elementwise ops, a
+// loop has to read and write the output again.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// --- what the kernels of kernels/matmul take
+// --- the structs of the kernels in kernels/matmul
 struct Shape {  // pf::MatmulShape
   int64_t m, n, k, batches, a_row, a_col, b_row, b_col, depth, splits;
   View a_batch, b_batch;
@@ -30,7 +31,7 @@ struct FewShape {  // pf::GemvShape
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// --- tiles: a configuration's own numbers follow rows, cols and depth in the kernel's template
+// --- tiles: in the kernel's template, a configuration's own numbers follow rows, cols and depth
 struct Tile {
   int rows, cols, depth;
   const char* rest;
@@ -44,10 +45,10 @@ constexpr int64_t kEnough = 128;
 
 struct Plan {
   Tile tile;
-  int64_t tiles, each, splits;  // workgroups for a matrix; steps of `tile.depth` in a split; splits
+  int64_t tiles, each, splits;  // workgroups per matrix; steps of `tile.depth` per split; number of splits
   Plan(const Product& g, bool units) : tile(pick(g, units)) {
     tiles = ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.cols);
-    // Too few tiles for a long sum: it is split, so that each part still is a few steps long.
+    // If there are too few tiles and the sum is long, the sum is split; each part is still a few steps long.
     const int64_t steps = ceil_div(std::max<int64_t>(g.k, 1), tile.depth),
                   busy = std::max<int64_t>(tiles * g.batches(), 1);
     each = ceil_div(steps, std::clamp<int64_t>(kEnough / busy, 1, std::max<int64_t>(1, steps / 8)));
@@ -73,11 +74,12 @@ struct Plan {
   }
 };
 
-// --- the estimate, in microseconds, with the figures of a large GPU, because only comparisons matter. Constants, so that the choice, and
-// with it the order of every sum, is a function of the shape. kLibrary: what the shortest product by a library takes.
-constexpr double kLaunch = 2, kLibrary = 5, kStep = 0.5, kBandwidth = 2.5e6;  // the last in bytes a microsecond
+// --- the estimate, in microseconds. Only comparisons matter, so it has the figures of a large GPU. They are constants,
+// so that the choice, and with it the order of every sum, depends on the shape alone. kLibrary: the time of the
+// shortest product by a library.
+constexpr double kLaunch = 2, kLibrary = 5, kStep = 0.5, kBandwidth = 2.5e6;  // the last one in bytes per microsecond
 struct Rates {
-  double own, library;  // operations a microsecond
+  double own, library;  // operations per microsecond
 };
 Rates rates(DType d) {
   if (dtype_size(d) == 2 && is_float(d)) return {100e6, 600e6};
@@ -94,13 +96,13 @@ double own_time(const Product& g) {
 double library_time(const Product& g) {
   return kLibrary + std::max(g.flops() / rates(g.dtype).library, g.bytes() / kBandwidth);
 }
-// A loop for what the library leaves over: reads and writes the output once more.
+// A loop for what the library cannot compute: it reads and writes the output once more.
 double loop_time(const Product& g) {
   const double outputs = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.batches());
   return kLaunch + 2 * outputs * static_cast<double>(dtype_size(g.dtype)) / kBandwidth;
 }
 
-// Whether a matrix can be read `vec` elements at a time along its contiguous dim, given that its first element is aligned.
+// Whether a matrix can be read `vec` elements at a time along its contiguous dim, if its first element is aligned.
 bool by_vectors(int64_t along, int64_t stride, const Dims& batch_strides, int64_t vec) {
   bool ok = along % vec == 0 && stride % vec == 0;
   for (const int64_t s : batch_strides) ok &= s % vec == 0;
@@ -108,7 +110,7 @@ bool by_vectors(int64_t along, int64_t stride, const Dims& batch_strides, int64_
 }
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// A matrix as kernels read it: neighbours lie along the depth, or else across the lines.
+// A matrix as the kernels see it: contiguous along the depth, or otherwise across the lines.
 struct Side {
   bool along = false, vectors = false;
   Side(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride, const Dims& batch, int64_t vec) {
@@ -118,7 +120,8 @@ struct Side {
   }
 };
 
-// One of our kernels: its text for aligned and for odd pointers, and where the sum is split, the kernel that adds the parts.
+// One of our kernels: its texts for aligned and unaligned pointers, and, if the sum is split, the kernel that adds the
+// parts.
 class OwnProduct : public Executable {
  public:
   OwnProduct(const Problem& p) : product_(p.root()), output_(p), type_(p.graph.device.type) {
@@ -132,11 +135,11 @@ class OwnProduct : public Executable {
   }
 
  protected:
-  // The sums of f16 and bf16 are float's.
+  // f16 and bf16 are summed in float.
   size_t compute_bytes() const {
     return std::max<size_t>(static_cast<size_t>(dtype_size(product_.dtype)), is_float(product_.dtype) ? 4 : 1);
   }
-  // The kernel `call`s, whose last argument is `out`. swapped: (line, vector) are (col, row).
+  // The kernel that calls `call`, whose last argument is `out`. swapped: (line, vector) are (col, row).
   std::string source(std::initializer_list<const char*> files, const std::string& shape, const std::string& call,
                      bool swapped, bool many = false) const {
     std::string out, parameters;
@@ -184,7 +187,7 @@ class OwnProduct : public Executable {
     output_.append(arguments_, ctx);
     kernel.run(ctx.device, grid, arguments_.pointers.data(), arguments_.sizes);
   }
-  // Kernels are made, and so begin to be compiled, with the executable: those for aligned pointers.
+  // The kernels for aligned pointers are made with the executable, so that their compilation starts.
   void make_finish() {
     if (splits_ > 1 && !finish_) finish_.emplace(type_, kThreads, finish_source());
   }
@@ -258,14 +261,15 @@ class TileProduct final : public OwnProduct {
   std::array<std::optional<Kernel>, 4> kernels_;
 };
 
-// More read the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8 vectors against 16 rows).
+// With more vectors, this kernel reads the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8
+// vectors against 16 rows).
 constexpr int64_t kMostVectors = 4;
 
 class FewVectors final : public OwnProduct {
  public:
   explicit FewVectors(const Problem& p) : OwnProduct(p) {
     const Product& g = product_;
-    swapped_ = g.m <= g.n;  // the vectors are A's rows, else B's columns
+    swapped_ = g.m <= g.n;  // the vectors are the rows of A, otherwise the columns of B
     const Dims batch = leading(p.root().outs[0].shape, 2);
     const View a = view_of(batch, over(p.root().ins[0], batch, 2)), b = view_of(batch, over(p.root().ins[1], batch, 2));
     if (swapped_) shape_ = {g.n, g.k, batch.numel(), g.b_col, g.b_row, g.a_row, g.a_col, 0, 1, b, a};
@@ -304,12 +308,12 @@ class FewVectors final : public OwnProduct {
     if (!k) k.emplace(type_, kThreads, text(v));
     return *k;
   }
-  // How many threads share a line (or own neighbouring lines), and whether the sum is split over workgroups.
+  // The number of threads that share a line (or own adjacent lines), and whether the sum is split among workgroups.
   void plan() {
     const int64_t outputs = shape_.n * shape_.batches;
     int64_t groups = 0, step = 0;
     if (along_) {
-      const bool many = outputs >= kEnough * 8;  // each team a line of its own fills the GPU
+      const bool many = outputs >= kEnough * 8;  // one line per team fills the GPU
       team_ = many ? 32 : kThreads;
       lines_ = (few_ > 1 || vec_ > 4) && outputs >= kEnough * 32 ? 2 : 1;
       ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, team_ * vec_), 1, lines_ == 1 ? 4 : 3);
@@ -340,12 +344,13 @@ bool has_units(const Problem& p) {
   return has_matrix_units(arch_of(DeviceType::rocm, p.graph.device.index).name);
 }
 
-// --- the entries
+// --- the implementations
 Refusal accepts_few(const Problem& p) {
   const Product g(p.root());
   const int64_t few = std::min(g.m, g.n);
   if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
-  // Measured on an H100: libraries read 16-bit matrices as fast as memory allows for any number of vectors, wider ones from 3 on.
+  // Measured on an H100: libraries read 16-bit matrices at full memory speed for any number of vectors, and wider types
+  // from 3 vectors on.
   const int64_t most = dtype_size(g.dtype) > 2 ? 2 : library_refuses_epilogue(p) ? 2 : 0;
   if (few > most && !library_refuses(p, g))
     return fmt::format("is slower than the library for more than {} vectors; got {}", most, few);
@@ -375,7 +380,7 @@ Refusal accepts_rocblas(const Problem& p) {
   return slower_library(g);
 }
 
-// A group that is better cut in two: the library's product and a loop.
+// A group that is faster in two parts: the library's product and a loop.
 Refusal better_cut(const Problem& p, const Product& g) {
   if (p.size() == 1 || library_refuses(p, g)) return std::nullopt;
   const double own = own_time(g), cut = library_time(g) + loop_time(g);
@@ -397,7 +402,7 @@ std::unique_ptr<Executable> compiled(std::unique_ptr<E> e) {
   e->compile();
   return e;
 }
-// Not compiled before it is needed.
+// Adds our own kernel as the fallback of a library; it is not compiled before it is needed.
 std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executable> library) {
   const bool units = by_units(p.root().outs[0].dtype) && has_units(p);
   const Group product = without_sum(p);
@@ -411,8 +416,9 @@ std::unique_ptr<Executable> make_few(const Problem& p) { return compiled(std::ma
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
 
-// A product with the sum of an operand beside it. On an H100 cuBLASLt's products take longer by 28 us for the sum of 16384 x 2304 bfloat16,
-// and by 1220 us for 16384 x 50304, which a loop reads in 26 and 570: the library's sum has to be measured before it is taken.
+// A product with the sum of one of its operands. On an H100, the sum makes cuBLASLt's product slower by 28 us for 16384
+// x 2304 bfloat16, and by 1220 us for 16384 x 50304, which a loop sums in 26 and 570 us. So the loop comes first, and
+// the library's sum is used only if a measurement says so.
 Refusal accepts_apart(const Problem& p) {
   const Group product = without_sum(p);
   return accepts_library({p.graph, product});

@@ -1,5 +1,6 @@
-// layer_norm, rms_norm and their gradients: kernels/norm/norm.h. The variant for rows in registers is chosen by the row's length when the
-// step is made, and at each run by the addresses, which a view's offset may leave unaligned; then the general one runs.
+// layer_norm, rms_norm and their gradients: kernels/norm/norm.h. The kernel that keeps rows in registers is selected by
+// the row's length when the step is made. At each run the addresses are checked: a view's offset may make them
+// unaligned, and then the general kernel runs.
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -30,7 +31,7 @@ NormRows rows_of(const Operand& x, const Operand* g, const Operand* w, const Ope
   return a;
 }
 
-// How a row of n elements is laid over threads: `part` threads, `vecs` vectors each; vecs 0 where it does not fit.
+// How a row of n elements is distributed: `part` threads with `vecs` vectors each; vecs is 0 if it does not fit.
 struct Layout {
   int part = 0, vecs = 0;
   int64_t rows_per_group() const { return kThreads / part; }
@@ -41,7 +42,7 @@ Layout layout_of(int64_t n, int64_t itemsize, int most_vecs) {
   const int64_t vectors = n / each;
   for (int part = 64; part <= static_cast<int>(kThreads); part *= 2) {
     const int64_t vecs = (vectors + part - 1) / part;
-    // A row is spread before its threads take many vectors each: more loads are under way at once.
+    // More threads rather than more vectors per thread, so that more loads are in flight.
     if (vecs <= 2 || (part == static_cast<int>(kThreads) && vecs <= most_vecs))
       return {part, static_cast<int>(vecs <= 2 ? vecs : (vecs + 1) / 2 * 2)};
   }
@@ -63,7 +64,7 @@ class Norm final : public Executable {
     const auto a = n.attr<NormAttrs>();
     centered_ = n.op == OpId::layer_norm;
     x_ = n.ins[0], y_ = n.outs[0], rstd_ = n.outs[centered_ ? 2 : 1];
-    // An absent weight is passed as x and ignored.
+    // A missing weight is passed as x and ignored.
     w_ = n.ins[1], b_ = n.ins[centered_ ? 2 : 1];
     has_weight_ = a.has_weight != 0, has_bias_ = centered_ && a.has_bias != 0;
     mean_ = n.outs[1];
@@ -104,7 +105,7 @@ class Norm final : public Executable {
   NormRows rows_{};
   Layout layout_;
   std::optional<Kernel> fast_, any_;
-  std::function<Kernel()> make_any_;  // where rows are unaligned after all
+  std::function<Kernel()> make_any_;  // used for unaligned rows
 };
 
 class NormGrad final : public Executable {
@@ -119,7 +120,7 @@ class NormGrad final : public Executable {
     rows_ = rows_of(x_, &g_, has_weight_ ? &w_ : nullptr, nullptr);
     layout_ = layout_of(rows_.n, dtype_size(x_.dtype), kMostVecs / 2);
     if (!plain_rows(x_) || !plain_rows(g_) || (has_weight_ && w_.strides[0] != 1)) layout_ = {};
-    // Slices of rows, each summed by itself: as many as keep a GPU busy, and no more than are quickly summed.
+    // Slices of rows, each summed separately: enough to keep a GPU busy, but few enough to be summed quickly.
     const int64_t together = layout_.vecs > 0 ? layout_.rows_per_group() : 1;
     const auto slices_of = [&](int64_t rows_each) { return (rows_.rows + rows_each - 1) / rows_each; };
     slices_ = std::clamp<int64_t>(slices_of(together * kRowsEach),
@@ -198,7 +199,7 @@ class NormGrad final : public Executable {
   std::optional<Kernel> fast_, any_, slice_totals_, sum_;
 };
 
-// The outputs are made by the engine for this op, so they are plain; the statistics and x's rank are its own as well.
+// The engine makes the outputs for this op, so they are contiguous; the statistics have x's rank.
 Refusal accepts_norm(const Problem& p) {
   for (const Operand& o : p.root().outs)
     if (!o.contiguous) return "an output is not contiguous";

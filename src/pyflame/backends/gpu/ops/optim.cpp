@@ -1,5 +1,5 @@
-// Optimizer steps over lists of tensors: kernels/optim/optim.h. Contiguous tensors of a dtype share launches of up to kMostTensors each;
-// a tensor with other strides has a launch of its own.
+// Optimizer steps over lists of tensors: kernels/optim/optim.h. Contiguous tensors of a dtype share launches of up to
+// kMostTensors each. A tensor with other strides has its own launch.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -42,7 +42,7 @@ struct SgdNumbers {
   int32_t first, nesterov, maximize;
 };
 
-// The tensors of a node, cut into launches. Role r of tensor t is operand r * count + t.
+// The tensors of a node, divided into launches. Role r of tensor t is operand r * count + t.
 template <int kRoles>
 class Lists {
  public:
@@ -56,7 +56,7 @@ class Lists {
     std::array<int32_t, kRoles> bindings{};
   };
 
-  // `dtype`: the tensors of this dtype only.
+  // `dtype`: only the tensors of this dtype.
   Lists(const std::vector<Operand>& operands, size_t count, DType dtype) {
     int64_t total = 0;
     for (size_t t = 0; t < count; ++t)
@@ -95,7 +95,7 @@ class Lists {
     }
   }
 
-  // f(list, chunks) for each launch, g(tensor) for each strided tensor, with this run's addresses.
+  // Calls f(list, chunks) for each launch and g(tensor) for each strided tensor, with the addresses of this run.
   template <class F, class G>
   void each(const RunContext& ctx, const F& f, const G& g) {
     for (Launch& l : launches) {
@@ -131,7 +131,7 @@ std::vector<DType> dtypes_of(const std::vector<Operand>& tensors, size_t count) 
 template <int kRoles, class Numbers>
 class Update : public Executable {
  public:
-  // `step`: the kernel's type for a compute type "{}".
+  // `step`: the kernel's type, with "{}" for the compute type.
   Update(const Problem& p, size_t count, const std::vector<Operand>& tensors, const char* step) {
     for (const DType d : dtypes_of(tensors, count)) {
       const std::string s = stored_type(d), type = fmt::format(fmt::runtime(step), fmt::format("pf::C<{}>", s));
@@ -288,7 +288,7 @@ class SumSquares final : public Executable {
   int64_t totals_ = 0;
 };
 
-// What is written has to be what is read: these ops are recorded in place.
+// The outputs must be the inputs: these ops are recorded in place.
 Refusal accepts_update(const Problem& p) {
   for (const Operand& o : p.root().outs) {
     bool found = false;

@@ -10,14 +10,14 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int kFewThreads = 32;  // that share a short row; a power of two
+constexpr int kFewThreads = 32;  // threads that share a short row; a power of two
 constexpr unsigned kThreads = 256;
 
 int key_bits(DType d) { return static_cast<int>(8 * dtype_size(d)); }
 bool wide_key(DType d) { return dtype_size(d) == 8; }
 const char* key_type(DType d) { return wide_key(d) ? "pf::u64" : "pf::u32"; }
 
-// An operand as rows along its last dim; a 0-d one is one row of one element.
+// An operand as rows along its last dim; a 0-d operand is one row of one element.
 struct Rows {
   Operand operand;
   Dims shape;  // of the rows
@@ -32,7 +32,7 @@ struct Rows {
   }
 };
 
-// Mirrors of kernels/order/sort.h.
+// The same structs as in kernels/order/sort.h.
 struct RowKeys {
   const void* x;
   View rows;
@@ -50,7 +50,8 @@ struct OrderedRows {
   int64_t index_stride;
 };
 
-// Each row's first elements in order: sort, and topk by sorting what the tiles of the row have kept.
+// The first elements of each row in sorted order: sort; and topk, by sorting what was selected from the tiles of the
+// row.
 class Ordered final : public Executable {
  public:
   explicit Ordered(const Problem& p) : x_(p.root().ins[0]), values_(p.root().outs[0]), indices_(p.root().outs[1]) {
@@ -103,8 +104,8 @@ class Ordered final : public Executable {
   }
 
  private:
-  static constexpr int64_t kKeepAtMost = Sorter::kTile / 4;  // a level leaves a quarter at most
-  static constexpr int64_t kManyTimes = 16, kShort = 1024;   // choosing costs less than sorting what is longer
+  static constexpr int64_t kKeepAtMost = Sorter::kTile / 4;  // a level keeps at most a quarter
+  static constexpr int64_t kManyTimes = 16, kShort = 1024;   // for longer rows, selecting is faster than sorting
   struct Level {
     int64_t n, tiles, kept;
     size_t keys, ids;
@@ -233,7 +234,7 @@ class ArgBest final : public Executable {
     const int64_t together = kThreads / lanes;
     return group_each((s.lines * s.parts + together - 1) / together);
   }
-  // Elements of an access: every line begins at a whole one.
+  // Elements per access: every line begins at a multiple of it.
   int64_t widest() const {
     if (!rows_) return 1;
     int64_t vec = 16 / dtype_size(x_.dtype);
@@ -241,9 +242,9 @@ class ArgBest final : public Executable {
       while (lines_.strides[d] % vec) vec /= 2;
     return vec;
   }
-  // Threads of a line's part, and parts enough to fill a device, of whole accesses.
+  // Threads per part of a line, and enough parts to fill a device; each part consists of whole accesses.
   void choose(bool a_line_each) {
-    constexpr int64_t kGroups = 2048, kLeast = 32;  // elements for each thread
+    constexpr int64_t kGroups = 2048, kLeast = 32;  // elements per thread
     const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((shape_.n + vec_ - 1) / vec_)));
     lanes_ = a_line_each        ? 1
              : shape_.n >= 2048 ? static_cast<int>(kThreads)
@@ -261,7 +262,7 @@ class ArgBest final : public Executable {
                                                               "{{ pf::arg_best<{2}, {3}, {4}>(source, sink, p); }}",
                                                               source, sink, key_type(x_.dtype), kThreads, lanes)));
   }
-  // With accesses of `vec` elements, or of one where the operand's address does not allow that.
+  // With accesses of `vec` elements, or of one element if the operand is not aligned.
   Kernel& best(int64_t vec) {
     auto& k = vec == vec_ ? best_ : single_;
     if (!k)

@@ -1,11 +1,11 @@
-// See pool.h. max_pool2d, avg_pool2d and their gradients: kernels/pool/pool.h.
+// max_pool2d, avg_pool2d and their gradients: kernels/pool/pool.h.
 #include "pyflame/backends/gpu/ops/pool.h"
 
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/base/error.h"
 
-// The kernels' own headers, in this order: the run-time compilers see one text.
+// The kernels' headers are included in this order, because run-time compilers see them as one text.
 #include "pyflame/kernels/device/launch.h"
 
 #include "pyflame/kernels/device/scalar.h"
@@ -35,7 +35,7 @@ std::string pool_source(OpId op, DType d) {
                                    op == OpId::avg_pool2d ? "avg_pool" : "avg_pool_grad"));
 }
 
-// Does every window have a tap in the plane? (Dilated windows may step over a narrow one.)
+// Whether every window has a tap in the plane. (Dilated windows may skip a narrow plane.)
 bool meets_plane(int64_t windows, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, int64_t size) {
   for (int64_t o = 0; o < windows; ++o) {
     bool met = false;
@@ -103,7 +103,7 @@ class Pooling final : public Executable {
 
  private:
   OpId op_;
-  Operand from_, taken_;  // taken: max_pool2d's index, where its gradient is made
+  Operand from_, taken_;  // taken: the index of max_pool2d, for its gradient
   std::vector<Operand> outs_;
   Kernel kernel_;
   pf::Pool shape_{};

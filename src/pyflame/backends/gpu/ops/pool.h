@@ -1,4 +1,4 @@
-// Sources of the pooling kernels, for tests and for other compilers: name and text.
+// The sources of the pooling kernels by name, for tests and for other compilers.
 #pragma once
 #include <string>
 #include <utility>

@@ -11,25 +11,26 @@ namespace pyflame::gpu {
 
 namespace {
 
-// Mirror of kernels/rows/softmax.h.
+// The same struct as in kernels/rows/softmax.h.
 struct SoftmaxShape {
   int64_t rows = 0, n = 0;
   View x_rows, y_rows;
   int64_t x_stride = 1, y_stride = 1;
 };
 
-// How a row is laid out over threads: by its length and dtype alone.
+// How a row is distributed over threads: by its length and dtype alone.
 struct RowPlan {
   int threads, lanes, chunks, group;  // chunks 0: too long for registers
 };
 RowPlan row_plan(int64_t n, int64_t bytes) {
-  int group = static_cast<int>(16 / bytes);  // neighbours of a thread: what it can read at once in rows of this length
+  // Adjacent elements per thread: the largest access that rows of this length allow.
+  int group = static_cast<int>(16 / bytes);
   while (n % group) group /= 2;
   const int64_t groups = std::max<int64_t>(1, (n + group - 1) / group);
   const auto power = [](int64_t x) { return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x))); };
   if (groups <= 32) return {256, power(groups), 1, group};
   if (n <= 1024) return {256, 32, power((groups + 31) / 32), group};
-  const int chunks = static_cast<int>(bytes == 8 ? 16 : 32) / group;  // 32 registers of a thread
+  const int chunks = static_cast<int>(bytes == 8 ? 16 : 32) / group;  // 32 registers per thread
   if (groups <= 128 * chunks / 2) return {128, 128, chunks / 2, group};
   for (const int threads : {128, 256, 512})
     if (groups <= threads * chunks) return {threads, threads, chunks, group};
@@ -66,7 +67,7 @@ class Softmax final : public Executable {
   }
 
  private:
-  // Elements of an access: every row begins at a whole one, and ends with it.
+  // Elements per access: every row begins and ends at a multiple of it.
   int64_t widest() const {
     if (shape_.x_stride != 1 || shape_.y_stride != 1) return 1;
     int64_t access = plan_.group;
@@ -101,7 +102,7 @@ class Softmax final : public Executable {
   SoftmaxShape shape_;
   int64_t bytes_ = 4, access_ = 1;
   RowPlan plan_{};
-  std::array<std::unique_ptr<Kernel>, 4> kernels_;  // by the elements of an access
+  std::array<std::unique_ptr<Kernel>, 4> kernels_;  // by the elements per access
 };
 
 }  // namespace

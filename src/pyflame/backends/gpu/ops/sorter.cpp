@@ -1,4 +1,4 @@
-// See sorter.h.
+// Launches the sorting kernels.
 #include "pyflame/backends/gpu/ops/sorter.h"
 
 #include "pyflame/base/error.h"
@@ -19,7 +19,7 @@ TileSize tile_for(int64_t n) {
     if (n <= static_cast<int64_t>(t.threads) * t.items) return t;
   return {512, 8};
 }
-// Of long rows.
+// For long rows.
 TileSize pass_tile(bool wide) { return {512, wide ? 4 : 8}; }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Stable sorting of rows by keys (kernels/order/radix.h): one kernel for rows that fit into a tile, passes over memory for longer ones.
-// The mirrors of the kernels' parameters that several ops pass stand here.
+// Stable sorting of rows by keys (kernels/order/radix.h): one kernel for rows that fit into a tile, and passes over
+// memory for longer ones. The structs that several ops pass to kernels are defined here as well.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,7 +19,8 @@ struct Pairs {
 class Sorter {
  public:
   static constexpr int64_t kTile = 4096;
-  // `source` and `sink`: the kernels' types, from `files`; keys are of 64 bits (wide) or 32, of which `bits` count.
+  // `source` and `sink`: types of the kernels, from `files`. Keys have 64 bits (wide) or 32, of which `bits` are
+  // compared.
   struct Spec {
     DeviceType type;
     const char* file;
@@ -30,7 +31,7 @@ class Sorter {
   };
   explicit Sorter(const Spec& spec);
   size_t workspace() const { return parts_.size(); }
-  // The arguments are the host's mirrors of `source` and `sink`.
+  // The arguments are the host's structs for `source` and `sink`.
   template <class Source, class Sink>
   void run(int device, const Source& source, const Sink& sink, void* workspace) {
     if (spec_.rows == 0 || spec_.n == 0 || spec_.keep == 0) return;

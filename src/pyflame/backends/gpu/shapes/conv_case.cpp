@@ -1,4 +1,4 @@
-// See conv_case.h.
+// Describes the three convolution ops in one form.
 #include "pyflame/backends/gpu/shapes/conv_case.h"
 
 #include <limits>
@@ -68,7 +68,7 @@ pf::Conv ConvCase::kernel_case() const {
   c.phases_h = backward ? c.stride_h : 1, c.phases_w = backward ? c.stride_w : 1;
   c.splits = 1;
   c.split_depth = std::numeric_limits<int64_t>::max();
-  // k is (tap, channel) or a pixel; j the other.
+  // k is (tap, channel) or a pixel; j is the other one.
   const bool pixels_deep = face == ConvFace::weight, channels_last = c.read.c == 1 && c.read_channels > 1;
   c.b_along_k = pixels_deep != channels_last;
   c.a_along_k = pixels_deep ? c.made.c != 1 : c.weight.c <= c.weight.n;

@@ -1,9 +1,9 @@
-// A convolution as its implementations see it: the three ops are faces of one product of an image, a weight and a result, told apart by
-// which of them is made.
+// A convolution as its implementations see it. The three ops are variants of one product of an image, a weight and a
+// result; they differ in which of the three is computed.
 #pragma once
 #include "pyflame/backends/backend.h"
 
-// The kernels' own headers, in this order: the run-time compilers see one text.
+// The kernels' headers are included in this order, because run-time compilers see them as one text.
 #include "pyflame/kernels/device/launch.h"
 
 #include "pyflame/kernels/device/scalar.h"
@@ -12,7 +12,7 @@
 
 namespace pyflame::gpu {
 
-enum class ConvFace { result, image, weight };  // the one that is made
+enum class ConvFace { result, image, weight };  // the tensor that is computed
 
 struct ConvCase {
   explicit ConvCase(const Problem& p);
@@ -21,13 +21,13 @@ struct ConvCase {
   ConvAttrs attrs;
   Operand image, weight, result;  // (N, C, H, W), (O, C / groups, KH, KW), (N, O, OH, OW)
   const Operand& made() const { return face == ConvFace::result ? result : face == ConvFace::image ? image : weight; }
-  bool fits_int() const;      // every size does
-  bool few_channels() const;  // in a group: depthwise and near it
-  // As the kernels of kernels/conv take it.
+  bool fits_int() const;      // whether every size fits an int
+  bool few_channels() const;  // per group: depthwise convolution, or nearly
+  // In the form that the kernels of kernels/conv take.
   pf::Conv kernel_case() const;
 };
 
-// The two ways in which images and weights lie, where they lie densely.
+// The two layouts of images and weights that have no gaps.
 enum class Order { channels_first, channels_last };
 Dims strides_of(const Dims& shape, Order order);
 bool lies(const Operand& o, Order order);

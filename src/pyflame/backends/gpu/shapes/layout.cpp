@@ -1,4 +1,4 @@
-// See layout.h.
+// Merges dims, computes strides, and divides work among workgroups.
 #include "pyflame/backends/gpu/shapes/layout.h"
 
 #include "pyflame/base/error.h"

@@ -1,4 +1,4 @@
-// Sizes, strides, grids and workspaces as the GPU's implementations need them. Knows no device.
+// Sizes, strides, grids and workspaces for the GPU's implementations. Uses no device.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -8,18 +8,18 @@
 
 namespace pyflame::gpu {
 
-// An operand's sizes and strides as kernels take them (kernels/device/view.h).
+// An operand's sizes and strides in the form that kernels take (kernels/device/view.h).
 struct View {
   int64_t shape[8] = {}, strides[8] = {};
   int32_t rank = 0;
 };
 View view_of(const Dims& shape, const Dims& strides);
 
-// Dims without the last `drop`; and the strides of an operand's leading dims as broadcast to a shape.
+// The dims without the last `drop`; and the strides of an operand's leading dims, broadcast to a shape.
 Dims leading(const Dims& d, int drop);
 Dims over(const Operand& o, const Dims& shape, int drop);
 
-// Dims of more than one element, those that follow each other in memory as one.
+// Drops dims of size one, and merges dims that are contiguous with each other.
 inline void collapse(Dims& shape, Dims& strides) {
   Dims s, t;
   for (int d = 0; d < shape.size(); ++d) {
@@ -30,16 +30,16 @@ inline void collapse(Dims& shape, Dims& strides) {
   shape = s, strides = t;
 }
 
-// The same elements in the same order, with as few divisions for each as can be.
+// The same elements in the same order, with as few divisions per element as possible.
 inline View collapsed_view(Dims shape, Dims strides) {
   collapse(shape, strides);
   return view_of(shape, strides);
 }
 
-// Workgroups for n elements, `each` of them to a workgroup; kernels go on in strides of the grid.
+// The number of workgroups for n elements, with `each` of them per workgroup; kernels loop over the grid.
 unsigned groups_for(int64_t n, int64_t each);
 
-// A workgroup for each of n things (kernels number them over both dims).
+// A grid with one workgroup for each of n items (kernels number them over both dims).
 inline std::array<unsigned, 3> group_each(int64_t n) {
   constexpr int64_t kRow = 1 << 20;
   return {static_cast<unsigned>(std::min(n, kRow)), static_cast<unsigned>((n + kRow - 1) / kRow), 1};

@@ -1,4 +1,4 @@
-// See product.h.
+// Derives the geometry of a matrix product from its operands.
 #include "pyflame/backends/gpu/shapes/product.h"
 
 #include "pyflame/backends/gpu/shapes/layout.h"

@@ -4,7 +4,7 @@
 
 namespace pyflame::gpu {
 
-// C[z] = A[z] B[z]: m x k times k x n, for each z of `batch`, whose dims have been merged where all three matrices allow it.
+// C[z] = A[z] B[z]: m x k times k x n, for each z of `batch`. Batch dims are merged if all three matrices allow it.
 struct Product {
   explicit Product(const Node& node);
   DType dtype;
@@ -13,7 +13,7 @@ struct Product {
   int64_t a_row, a_col, b_row, b_col, c_row, c_col;
   int64_t batches() const { return batch.numel(); }
   double flops() const;
-  double bytes() const;  // that must be moved at least, had each matrix to be read once
+  double bytes() const;  // the least memory traffic: each matrix is read or written once
 };
 
 }  // namespace pyflame::gpu
