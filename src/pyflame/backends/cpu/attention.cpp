@@ -18,7 +18,8 @@ constexpr int64_t kKeyBlock = 512;
 template <class T>
 constexpr T kMinusInf = -std::numeric_limits<T>::infinity();
 
-// [B, H, T, D] with dense rows: in place where possible, else brought to T and contiguous.
+// An operand [B, H, T, D] whose rows are contiguous: used in place if it has type T, otherwise converted to T in a
+// contiguous buffer.
 template <class T>
 class Heads {
  public:
@@ -45,8 +46,8 @@ class Heads {
   int64_t ld_ = 1;
 };
 
-// Where results of [B, H, T, D] go: straight to the operand where its rows are dense, else to a buffer that finish()
-// stores.
+// Where results [B, H, T, D] are written: directly to the operand if its rows are contiguous, otherwise to a buffer
+// that finish() stores.
 template <class T>
 class HeadsOut {
  public:
@@ -86,7 +87,7 @@ void clear_rows(T* p, int64_t ld, int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; ++r) std::fill_n(p + r * ld, n, T(0));
 }
 
-// The mask with its strides broadcast to [B, H, T, S]; null when there is none.
+// The mask with its strides broadcast to [B, H, T, S]; null if there is none.
 struct Mask {
   Operand o;
   int64_t stride[4] = {};
@@ -122,7 +123,7 @@ struct Mask {
 
 bool is_packed(OpId op) { return op == OpId::varlen_attn || op == OpId::varlen_attn_grad; }
 
-// Packed sequences [T, H, D] as one batch entry [1, H, T, D]; others as they are.
+// Packed sequences [T, H, D] as one batch entry [1, H, T, D]; other operands unchanged.
 Operand by_heads(Operand o) {
   if (o.shape.size() != 3) return o;
   o.shape = {1, o.shape[1], o.shape[0], o.shape[2]};
@@ -131,12 +132,12 @@ Operand by_heads(Operand o) {
   return o;
 }
 
-// Queries and keys that belong together, and how many of the keys count: a batch entry, or one of packed sequences.
+// Queries with the keys that belong to them, and the number of valid keys: a batch entry, or one packed sequence.
 struct Part {
   int64_t b, first_query, queries, first_key, kv;
 };
 
-// What forward and backward share: shapes, the run-time numbers, which keys a query sees.
+// What forward and backward have in common: shapes, run-time numbers, and which keys a query sees.
 template <class T>
 struct Setup {
   int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
@@ -184,7 +185,7 @@ struct Setup {
     for (int64_t b = 0; b < batch; ++b) n.parts.push_back({b, 0, queries, 0, kv});
     return n;
   }
-  // How many of the first keys query t may see.
+  // The number of keys, from the first on, that query t may see.
   int64_t visible(const Part& p, int64_t t) const {
     return causal ? std::clamp<int64_t>(t + p.kv - p.queries + 1, 0, p.kv) : p.kv;
   }
@@ -209,7 +210,7 @@ class Attention : public Exec {
   void run(const RunContext& ctx) override {
     const auto now = s_.now(ctx, s_.packed ? "varlen_attn" : "attention");
     const T *q = q_.get(ctx), *k = k_.get(ctx), *v = v_.get(ctx);
-    std::vector<int64_t> ends;  // blocks of the parts so far
+    std::vector<int64_t> ends;  // number of blocks up to and including each part
     double keys = 1;
     for (const Part& p : now.parts) {
       ends.push_back((ends.empty() ? 0 : ends.back()) + ceil_div(p.queries, kQueryBlock));
@@ -235,7 +236,7 @@ class Attention : public Exec {
   using Now = typename Setup<T>::Now;
 
   void scores(const T* q, const T* k, int64_t rows, int64_t n, T scale, T* s) const {
-    if (rows == 1) {  // decoding: no set-up of a library call
+    if (rows == 1) {  // decoding: saves the set-up of a library call
       for (int64_t j = 0; j < n; ++j) s[j] = scale * vec::dot(q, k + j * k_.ld(), s_.dim);
       return;
     }
@@ -356,7 +357,7 @@ class AttentionGrad : public Exec {
     T* delta = buffer + rows * d;
     int64_t seen[kQueryBlock];
     const T* lse = ptr.lse + (part.b * s_.heads + h) * s_.queries + part.first_query + t0;
-    if (lse_.operand().dtype != compute_dtype<T>()) {  // a float32 lse would spoil float64 gradients
+    if (lse_.operand().dtype != compute_dtype<T>()) {  // a float32 logsumexp would make float64 gradients inexact
       recompute_lse(now, part, ptr, h, hk, t0, rows, p, delta + rows);
       lse = delta + rows;
     }
@@ -393,7 +394,7 @@ class AttentionGrad : public Exec {
         if (seen == 0) continue;
         s_.mask.apply(now.mask, part.b, h, t0 + r, s0, seen, s + r * n);
         const T top = std::max(lse[r], vec::max(s + r * n, seen));
-        if (top == kMinusInf<T>) {  // nothing seen so far, or only NaN, which is no maximum
+        if (top == kMinusInf<T>) {  // nothing seen so far, or only NaN, which is never a maximum
           for (int64_t i = 0; i < seen; ++i)
             if (std::isnan(s[r * n + i])) lse[r] = s[r * n + i];
           continue;

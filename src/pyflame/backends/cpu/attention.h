@@ -1,7 +1,7 @@
-// Fused attention: one task is a block of queries of one head. Scores live in the thread's scratch and never in
-// memory; keys are taken in blocks with a running maximum and sum (one block when the sequence is short). The
-// backward pass recomputes the probabilities from the stored logsumexp; a task there is one key/value head, so that
-// its sums have one writer and one order.
+// Fused attention. A task is a block of queries of one head. Scores stay in the thread's scratch memory. Keys are
+// processed in blocks with a running maximum and sum (a single block if the sequence is short). The backward pass
+// recomputes the probabilities from the stored logsumexp. A task there is one head of keys and values, so each of its
+// sums has one writer and one order.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 

@@ -1,7 +1,6 @@
-// What every CPU kernel of this folder needs around its arithmetic. The decision: kernels see contiguous arrays of
-// their computation type (float, or double for float64) and nothing else. In<T> and Out<T> make that true for any
-// dtype and any strides; they cost nothing when the operand is already so, and a pass through the workspace when it
-// is not.
+// What all CPU kernels of this folder need besides their arithmetic. Kernels see only contiguous arrays of their
+// computation type (float, or double for float64). In<T> and Out<T> provide that for any dtype and any strides. They
+// cost nothing if the operand already has this form; otherwise, they copy through the workspace.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +14,8 @@ namespace pyflame::cpu {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Scratch memory of the calling thread, 64-byte aligned, grown as needed and kept. `slot` tells nested users apart.
+// Scratch memory of the calling thread, aligned to 64 bytes; it grows as needed and is kept. `slot` separates nested
+// users.
 constexpr int kScratchSlots = 8;
 void* scratch_bytes(int slot, size_t nbytes);
 template <class T>
@@ -23,7 +23,7 @@ T* scratch(int slot, int64_t count) {
   return static_cast<T*>(scratch_bytes(slot, static_cast<size_t>(count) * sizeof(T)));
 }
 
-// Parallel chunks are made at least this long (elements touched) so that a hand-over pays.
+// The least length of a parallel chunk (in elements touched), so that using another thread pays off.
 constexpr int64_t kGrainElements = 16384;
 
 class WorkspacePlan {
@@ -65,7 +65,7 @@ class In {
   int64_t numel() const { return o_.numel(); }
   const Operand& operand() const { return o_; }
   bool direct() const { return direct_; }
-  // Brings the operand into the workspace where needed; call once a run.
+  // Copies the operand into the workspace if needed; call once per run.
   const T* get(const RunContext& ctx) const {
     if (direct_) return ctx.ptr<const T>(o_);
     T* dst = reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + offset_);
@@ -92,7 +92,7 @@ class Out {
     if (direct_) return ctx.ptr<T>(o_);
     return reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + offset_);
   }
-  // Writes through to the operand; call when everything is computed.
+  // Copies to the operand if needed; call after everything is computed.
   void finish(const RunContext& ctx) const {
     if (!direct_) store_strided(begin(ctx), ctx.ptr<void>(o_), o_.dtype, o_.shape, o_.strides);
   }
@@ -103,7 +103,7 @@ class Out {
   size_t offset_ = 0;
 };
 
-// Base of the executables here: a workspace that is laid out while the members are constructed.
+// Base class of the executables here: a workspace whose parts are reserved while the members are constructed.
 class Exec : public Executable {
  public:
   size_t workspace() const override { return ws_.size(); }
@@ -132,7 +132,7 @@ inline Refusal accept_single(const Problem& p) {
   if (p.group.kind != GroupKind::Single) return "takes single nodes only";
   return {};
 }
-// Tensor inputs and outputs are floating point (but int64 and bool, which are indices and masks).
+// Tensor inputs and outputs must be floating point (except int64 and bool ones, which are indices and masks).
 Refusal accept_float(const Problem& p);
 
 }  // namespace pyflame::cpu

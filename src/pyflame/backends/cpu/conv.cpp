@@ -25,7 +25,7 @@ struct Shape {
   bool pointwise() const {
     return kh == 1 && kw == 1 && a.stride_h == 1 && a.stride_w == 1 && a.pad_h == 0 && a.pad_w == 0;
   }
-  // Output rows whose unfolded input fits half of a usual L2 cache.
+  // Output rows whose unfolded input fits half of a typical L2 cache.
   int64_t row_block() const {
     return std::clamp<int64_t>(131072 / std::max<int64_t>(1, taps() * ow), 1, std::max<int64_t>(1, oh));
   }
@@ -33,23 +33,25 @@ struct Shape {
     const double flops = 2.0 * static_cast<double>(taps() * oc) * static_cast<double>(rows * ow);
     return std::max<int64_t>(1, static_cast<int64_t>(1e6 / std::max(1.0, flops)));
   }
-  // Images of one call of the library: of a few megaflops, and enough calls for many threads.
+  // Images per call of the library: a few megaflops, but still enough calls for many threads.
   int64_t images() const {
     const int64_t each = 2 * oc * taps() * pixels(), most = std::clamp<int64_t>(n / 16, 1, 1 + 20000000 / (1 + each));
     for (int64_t m = most; m > 1; --m)
       if (n % m == 0) return m;
     return 1;
   }
-  // Parts of a batch whose sums of weight gradients are added in order: few where weights are large.
+  // Parts of a batch whose gradients of the weight are added in order; fewer parts if the weight is large.
   int64_t parts() const {
     const int64_t most = oc * taps() > (1 << 18) ? 4 : 16;
     for (int64_t m = std::min(n, most); m > 1; --m)
       if (n % m == 0) return m;
     return 1;
   }
-  // Of the images that the convolution reads and writes (dy and x for a weight's gradient), which lie channels-last?
+  // Which of the images that the convolution reads and writes (dy and x for the gradient of the weight) are
+  // channels-last?
   std::shared_ptr<const DnnConv> library(DnnConv::Face face, bool a_last, bool b_last, bool weight_last) const {
-    // A 1x1 kernel is a product without unfolding, which copies into the library's layout would only delay (docs/decisions/0003).
+    // A 1x1 convolution is a matrix product without unfolding; copying into the library's layout would only slow it
+    // down (docs/decisions/0003).
     constexpr int64_t kLeastFlops = 500000;
     if (a.groups != 1 || n == 0 || (kh * kw == 1 && !(a_last && b_last))) return nullptr;
     if (2 * oc * taps() * pixels() * images() < kLeastFlops) return nullptr;
@@ -57,7 +59,7 @@ struct Shape {
         face, {face == DnnConv::Face::weight ? n / parts() : images(), ic, h, w, oc, kh, kw, oh, ow, a.stride_h,
                a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w, a_last, b_last, weight_last});
   }
-  // First and last + 1 output column whose tap kx lies inside the image.
+  // The output columns, first to last + 1, whose tap kx is inside the image.
   void columns(int64_t kx, int64_t& first, int64_t& last) const {
     const int64_t at = kx * a.dilation_w - a.pad_w;
     first = at >= 0 ? 0 : std::min(ow, ceil_div(-at, a.stride_w));
@@ -91,7 +93,7 @@ void unfold(const Shape& s, const T* x, int64_t y0, int64_t y1, T* col) {
       }
 }
 
-// The transpose of unfold: adds every tap to the pixel that it came from.
+// The adjoint of unfold: adds every tap to the pixel that it was read from.
 template <class T>
 void fold(const Shape& s, const T* col, int64_t y0, int64_t y1, T* x) {
   const int64_t pixels = (y1 - y0) * s.ow;
@@ -127,7 +129,7 @@ class Conv : public Exec {
     elided_ = root < p.group.elided.size() && p.group.elided[root];
     if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.pixels());
     in_place_ = !elided_ && out_.contiguous && out_.dtype == compute_dtype<T>();
-    // Whole planes where somebody reads them as rows afterwards.
+    // Whole planes, if fused ops need them as rows afterwards.
     whole_ = epilogue_ != nullptr || !in_place_;
     if (!in_place_ && !elided_) staged_ = Out<T>(out_, ws_);
   }
@@ -309,7 +311,7 @@ class LibraryConv : public Exec {
     float* y = elided_ ? nullptr : y_.begin(ctx);
     char* packed = at<char>(ctx, packed_);
     pack(*library_, w, packed);
-    const int64_t m = s_.images(), rows = out_last_ ? s_.pixels() : s_.oc;  // of an image, as the epilogue counts them
+    const int64_t m = s_.images(), rows = out_last_ ? s_.pixels() : s_.oc;  // per image, as the epilogue counts them
     parallel_for(s_.n / m, std::max<int64_t>(1, s_.grain(s_.oh) / m), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin * m; i < end * m; i += m) {
         float* planes = y ? y + i * s_.out_plane() : scratch<float>(1, m * s_.out_plane());
@@ -420,7 +422,7 @@ Refusal accept_conv(const Problem& p) {
   return accept_any(p);
 }
 
-// float64 has its own, and groups are too small for it.
+// float64 has its own kernel, and groups are too small for it.
 static Refusal accept_library(const Problem& p, DnnConv::Face face) {
   if (const Refusal r = accept_any(p)) return r;
   if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";

@@ -7,7 +7,7 @@
 
 namespace pyflame::cpu {
 
-// By oneDNN, where it has a kernel of its own for the shape (dnn_conv.h).
+// By oneDNN, if it has a fast kernel for the shape (dnn_conv.h).
 Refusal accept_dnn_conv(const Problem& p);
 Refusal accept_dnn_grad_input(const Problem& p);
 Refusal accept_dnn_grad_weight(const Problem& p);

@@ -1,5 +1,5 @@
-// The CPU backend: for every kind of group the implementations, best first. The reference takes what nobody else
-// accepts.
+// The CPU backend: the list of implementations for every kind of group, best first. The reference takes what no other
+// implementation accepts.
 #include <array>
 #include <vector>
 
@@ -67,7 +67,7 @@ std::vector<Impl> impls_of(OpId op) {
     case OpId::adam_step: return {{"cpu.update", accept_update, make_adam}};
     case OpId::sum_squares: return {{"cpu.update", accept_update, make_sum_squares}};
     case OpId::scale_all: return {{"cpu.update", accept_update, make_scale_all}};
-    default: return {};  // randperm: a sort of 64-bit keys is not worth a second copy
+    default: return {};  // randperm: a second implementation of sorting 64-bit keys is not worth it
   }
 }
 

@@ -1,4 +1,4 @@
-// The CPU backend: one object, its implementation lists are in cpu_backend.cpp.
+// The CPU backend: one object. Its lists of implementations are in cpu_backend.cpp.
 #pragma once
 #include "pyflame/backends/backend.h"
 

@@ -32,7 +32,8 @@ enum Slot : int { kFirst = 4, kSecond, kResult, kOwn };
 memory::desc plain(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::abcd}; }
 memory::desc chosen(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::any}; }
 
-// Images as they lie outside, and channels-last as the primitive wants them: where the two differ they are copied on their way in or out.
+// Images in the caller's layout, and channels-last as the primitive needs them. If the two differ, they are copied
+// before or after the call.
 class Carried {
  public:
   Carried() = default;
@@ -67,19 +68,20 @@ class Carried {
   dnnl::reorder in_, out_;
 };
 
-// Weights, plain or channels-last outside. Their output channels are the slowest dim in both layouts, so that a part of them is a piece of memory.
+// Weights, in the caller's layout or channels-last. Output channels are the slowest dim in both layouts, so a part of
+// them is contiguous.
 class Weights {
  public:
   Weights() = default;
   Weights(const memory::dims& dims, bool last, const memory::desc& inside) : bytes_(inside.get_size()) {
-    constexpr int64_t kPart = 64;  // a multiple of all blocks
+    constexpr int64_t kPart = 64;  // a multiple of all block sizes
     memory::dims part = dims;
     if (dims[0] % kPart == 0 && bytes_ == plain(dims).get_size()) part[0] = kPart;
     parts_ = dims[0] / part[0];
     outside_ = last ? Carried::inside(part) : plain(part);
     inside_ = inside.submemory_desc(part, {0, 0, 0, 0});
     if (parts_ > 1) {
-      // In case that they are not: everything is one part.
+      // If they are not the slowest dim in the library's layout, everything is one part.
       const int64_t step = inside.submemory_desc(part, {kPart, 0, 0, 0}).data.offset0;
       if (step * parts_ * static_cast<int64_t>(sizeof(float)) != static_cast<int64_t>(bytes_)) {
         parts_ = 1, inside_ = inside;
@@ -149,7 +151,7 @@ class Library final : public DnnConv {
     weights_ = Weights(w, p.weight_last, weight_);
   }
 
-  // oneDNN's other kernels unfold images as we do.
+  // oneDNN's other kernels unfold images as our own do.
   bool quick() const {
     return name_.find("brg") != name_.npos || (name_.find("jit") != name_.npos && name_.find("gemm") == name_.npos);
   }
@@ -232,10 +234,10 @@ std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
   if (const auto it = known->find(key); it != known->end()) return it->second;
   std::shared_ptr<const DnnConv> found;
   try {
-    use_one_library_thread();  // what a primitive does depends on the threads that it was made for
+    use_one_library_thread();  // a primitive depends on the number of threads for which it was made
     auto library = std::make_shared<Library>(face, p);
     if (library->quick()) found = std::move(library);
-  } catch (const dnnl::error&) {  // not this shape, or not on this processor
+  } catch (const dnnl::error&) {  // unsupported shape, or unsupported on this processor
   }
   if (known->size() >= kMost) known->clear();
   known->emplace(key, found);

@@ -15,9 +15,8 @@ namespace pyflame::cpu {
 
 namespace {
 
-// omp_set_num_threads of the very OpenMP runtime that oneDNN uses, whatever it is called; null when it uses none. A
-// lookup through oneDNN's own handle also searches its dependencies, so nothing depends on how the libraries were
-// loaded or renamed.
+// omp_set_num_threads of the OpenMP runtime that oneDNN uses, whichever it is; null if it uses none. A lookup through
+// oneDNN's own handle also searches its dependencies, so it does not matter how the libraries were loaded or renamed.
 void (*openmp_setter())(int) {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&dnnl_sgemm), &info) || !info.dli_fname) return nullptr;
@@ -29,7 +28,7 @@ void (*openmp_setter())(int) {
 }  // namespace
 
 void use_one_library_thread() {
-  // OpenMP's thread count is a setting of the calling thread; OpenBLAS' is global.
+  // OpenMP's thread count belongs to the calling thread; OpenBLAS's is global.
   thread_local const bool once = [] {
     static void (*const set_openmp_threads)(int) = openmp_setter();
     if (set_openmp_threads) set_openmp_threads(1);

@@ -1,12 +1,12 @@
-// One matrix product on the calling thread. The libraries behind it are held to one thread each: work is split by our
-// own code, by shape. float32 goes to oneDNN's sgemm (it reaches 85 to 95 % of an AVX-512 core's peak already at
-// 64x64x64 and has no set-up cost), float64 to the BLAS; docs/decisions/0003-cpu-gemm.md has the measurements.
+// One matrix product on the calling thread. Libraries run on one thread each: our own code divides the work, by shape.
+// float32 uses oneDNN's sgemm (it reaches 85 to 95 % of an AVX-512 core's peak already at 64x64x64 and has no set-up
+// cost), float64 uses the BLAS. docs/decisions/0003-cpu-gemm.md has the measurements.
 #pragma once
 #include <cstdint>
 
 namespace pyflame::cpu {
 
-// Must run once on each thread before a library is called there; cheap afterwards.
+// Must run once on each thread before a library is called there; later calls cost little.
 void use_one_library_thread();
 
 // C[m,n] = alpha op(A) op(B) + beta C, row-major. ta: A is stored [k,m].

@@ -9,7 +9,7 @@ namespace pyflame::cpu {
 
 namespace {
 
-// Any dtype as contiguous bytes.
+// An operand of any dtype as contiguous bytes.
 class InBytes {
  public:
   InBytes() = default;
@@ -59,7 +59,7 @@ class Index {
  public:
   Index() = default;
   Index(const Operand& o, int64_t limit, WorkspacePlan& ws) : in_(o, ws), limit_(limit) {}
-  // The indices, all known to be in range.
+  // The indices, after all were checked.
   const int64_t* get(const RunContext& ctx, const char* op) const {
     const int64_t* p = reinterpret_cast<const int64_t*>(in_.get(ctx));
     parallel_for(in_.numel(), 4 * kGrainElements, [&](int64_t begin, int64_t end) {
@@ -79,7 +79,7 @@ class Index {
   int64_t limit_ = 0;
 };
 
-// A shape around one dim: everything before it, the dim, everything after it.
+// A shape divided at one dim: the dims before it, the dim, the dims after it.
 struct Around {
   int64_t outer = 1, size = 1, inner = 1;
   Around() = default;
@@ -90,7 +90,8 @@ struct Around {
 
 int64_t grain_for(int64_t elements) { return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, elements)); }
 
-// Offsets, in a contiguous `full` shape, of the elements of a `part` shape that is no larger, along dims [from, to).
+// Offsets, in a contiguous `full` shape, of the elements of a `part` shape (which is not larger), along the dims [from,
+// to).
 std::vector<int64_t> offsets(const Dims& part, const Dims& full, int from, int to) {
   const Dims strides = contiguous_strides(full);
   std::vector<int64_t> r{0};
@@ -208,7 +209,7 @@ class ScatterAdd : public Exec {
     const T* src = src_.get(ctx);
     T* y = out_.begin(ctx);
     clear(y, out_.numel());
-    // A task is a strip of the inner positions of one outer position.
+    // A task is a range of the inner positions of one outer position.
     const int64_t strip = 64, strips = ceil_div(around_.inner, strip);
     parallel_for(around_.outer * strips, grain_for(around_.size * std::min(strip, around_.inner)),
                  [&](int64_t begin, int64_t end) {

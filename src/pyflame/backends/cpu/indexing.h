@@ -1,5 +1,5 @@
-// Reading and adding by index. Indices are checked before anything is written. Adding is deterministic: whoever owns
-// a part of the output walks over all of its sources in order, so that the work is split over the output and never
+// Reading and adding by index. Indices are checked before anything is written. Adding is deterministic: the task that
+// owns a part of the output visits all sources of this part in order, so the work is divided over the output, never
 // over the sources.
 #pragma once
 #include "pyflame/backends/cpu/common.h"

@@ -1,6 +1,6 @@
-// The transcendental functions of the CPU's vector code, for float and double. One source for every kernel, so that a value
-// does not depend on where it is computed. Errors are a few ulp over the whole range, special values are IEEE's; the
-// tests hold them to it. FMA is used explicitly (MulAdd), where the target has it.
+// The transcendental functions of the CPU's vector code, for float and double. All kernels use this one source, so a
+// value does not depend on where it is computed. Errors are a few ulp over the whole range, and special values follow
+// IEEE 754; tests check both. FMA is used explicitly (MulAdd) if the target has it.
 #if defined(PYFLAME_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PYFLAME_CPU_MATH_INL_H_
 #undef PYFLAME_CPU_MATH_INL_H_
@@ -74,7 +74,8 @@ HWY_INLINE V expm1_reduced(D d, V x, V& n) {
   return hn::MulAdd(hn::Mul(r, r), p, r);
 }
 
-// Bounds that keep NaN. x86's minimum and maximum give their second operand when one is NaN; elsewhere a comparison decides.
+// Bounds that keep NaN. On x86, minimum and maximum return their second operand if one is NaN; elsewhere, a comparison
+// decides.
 template <class D, class V>
 HWY_INLINE V at_most(D d, V x, double high) {
 #if HWY_ARCH_X86
@@ -98,7 +99,8 @@ HWY_INLINE V clamp(D d, V x, double low, double high) {
 
 template <class D, class V>
 HWY_INLINE V exp(D d, V x) {
-  // Beyond these the result is 0 or inf; up to them 2^n is made in two steps, which also gives subnormal results.
+  // Beyond these bounds the result is 0 or inf. Within them 2^n is computed in two steps, which also gives subnormal
+  // results.
   x = kIsFloat<D> ? clamp(d, x, -105.0, 90.0) : clamp(d, x, -747.0, 711.0);
   V n;
   const V p = expm1_reduced(d, x, n);
@@ -112,13 +114,13 @@ HWY_INLINE V expm1(D d, V x) {
   const V c = kIsFloat<D> ? clamp(d, x, -40.0, 88.9) : clamp(d, x, -60.0, 709.9);
   V n;
   const V p = expm1_reduced(d, c, n);
-  // Half the scale, because 2^n alone may overflow where the result does not.
+  // Half the scale, because 2^n alone may overflow although the result does not.
   const V s = pow2(d, hn::Sub(n, num(d, 1)));
   const V y = hn::MulAdd(p, s, hn::Sub(s, num(d, 0.5)));
   return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, hn::Add(y, y));
 }
 
-// expm1 for x in [-60, 0] with no care for -0.
+// expm1 for x in [-60, 0]; -0 may become +0.
 template <class D, class V>
 HWY_INLINE V expm1_negative(D d, V x) {
   V n;
@@ -140,7 +142,7 @@ template <class D, class V>
 HWY_INLINE V log1p(D d, V x) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   const V one = num(d, 1);
-  // log(1 + x) plus what the rounding of 1 + x lost.
+  // log(1 + x), plus a correction for the rounding of 1 + x.
   const V y = hn::Add(one, x);
   const V lost = hn::IfThenElse(hn::Gt(x, one), hn::Sub(one, hn::Sub(y, x)), hn::Sub(x, hn::Sub(y, one)));
   V r = hn::Add(hwy::HWY_NAMESPACE::Log(d, y), hn::Div(lost, y));
@@ -150,7 +152,7 @@ HWY_INLINE V log1p(D d, V x) {
   return hn::IfThenElse(hn::Ge(x, num(d, -1)), r, num(d, std::numeric_limits<double>::quiet_NaN()));
 }
 
-// Lanes for which `scalar` holds are computed one by one by f.
+// For lanes where `scalar` holds, f computes the result one by one.
 template <class D, class V, class M, class F>
 HWY_INLINE V patch(D d, V x, V y, M scalar, F f) {
   if (HWY_LIKELY(hn::AllFalse(d, scalar))) return y;
@@ -167,7 +169,7 @@ HWY_INLINE V per_lane(D d, V x, F f) {
   return hn::Load(d, lanes);
 }
 
-// Large arguments, and those near a zero of the function in float, need more digits of pi than the vector code has.
+// Large arguments, and float arguments near a zero of the function, need more digits of pi than the vector code has.
 template <class D, class V>
 HWY_INLINE V sin(D d, V x) {
   const V bounded = hn::IfThenElse(hn::Lt(hn::Abs(x), num(d, 30000)), x, hn::Zero(d));
@@ -241,10 +243,10 @@ HWY_INLINE V normal_cdf(D d, V x, V& gauss) {
   const V a = hn::Abs(x);
   const V c = at_most(d, a, kIsFloat<D> ? 16 : 40);
   const V hi = hn::Mul(c, c);
-  const V lo = hn::MulSub(c, c, hi);  // what the square lost (0 where the target has no FMA)
+  const V lo = hn::MulSub(c, c, hi);  // the rounding error of the square (0 if the target has no FMA)
   const V exponent = hn::Mul(hi, num(d, -0.5));
   if constexpr (kIsFloat<D>) {
-    // exp() times 2^64, so that one scale is enough and what is subnormal is rounded once; at 16 the rest is 0.
+    // exp() times 2^64, so that one scale is enough and subnormal results are rounded once; at 16 the tail is 0.
     V n;
     const V p = expm1_reduced(d, exponent, n);
     const V s = pow2(d, hn::Add(n, num(d, 64)));
@@ -257,7 +259,7 @@ HWY_INLINE V normal_cdf(D d, V x, V& gauss) {
     const V e = exp(d, exponent);
     gauss = hn::NegMulAdd(e, hn::Mul(lo, num(d, 0.5)), e);
     return per_lane(d, x, [](double v) {
-      // What the argument's rounding lost matters where erfc is steep.
+      // The rounding error of the argument matters where erfc is steep.
       constexpr double s = -0.70710678118654752440, s_low = 4.833646656726456e-17;
       const double t = v * s, lost = std::fma(v, s, -t) + v * s_low;
       const double y = std::erfc(t);
@@ -266,7 +268,7 @@ HWY_INLINE V normal_cdf(D d, V x, V& gauss) {
   }
 }
 
-// Far below, where a gate has reached 0, x times the gate is 0 for -inf as well.
+// For very negative x, where the gate is 0, x times the gate is 0 for -inf as well.
 template <class D, class V>
 HWY_INLINE V above(D d, V x) {
   return at_least(d, x, -1e4);
@@ -293,7 +295,7 @@ HWY_INLINE V gelu_tanh(D d, V x) {
 }
 template <class D, class V>
 HWY_INLINE V gelu_tanh_grad(D d, V x, V g) {
-  const V c = clamp(d, x, -100.0, 100.0);  // flat beyond, and inf * 0 would be NaN
+  const V c = clamp(d, x, -100.0, 100.0);  // constant beyond these bounds, and inf * 0 would be NaN
   const V xx = hn::Mul(c, c);
   const V t =
       hn::Mul(c, hn::MulAdd(xx, num(d, 2 * 0.79788456080286535588 * 0.044715), num(d, 2 * 0.79788456080286535588)));

@@ -10,7 +10,7 @@ namespace pyflame::cpu {
 
 namespace {
 
-// One operand of the product: a stack of matrices that BLAS can read, or that are packed first.
+// One operand of the product: a batch of matrices that BLAS can read in place, or that are packed first.
 struct MatrixView {
   Dims batch, batch_strides;  // outer dims
   int64_t rows = 0, cols = 0, row_stride = 0, col_stride = 0;
@@ -27,13 +27,13 @@ struct MatrixView {
   bool col_major() const {
     return (row_stride == 1 || rows <= 1) && (col_stride >= std::max<int64_t>(1, rows) || cols <= 1);
   }
-  int64_t ld() const {  // strides of dims of size 1 mean nothing
+  int64_t ld() const {  // strides of dims of size 1 are arbitrary
     return row_major() ? (rows <= 1 ? std::max<int64_t>(1, cols) : row_stride)
                        : (cols <= 1 ? std::max<int64_t>(1, rows) : col_stride);
   }
 };
 
-// Makes an operand contiguous in memory order: the whole of it, without the dims that are only broadcast.
+// Makes an operand contiguous, in the order that it has in memory; dims that are only broadcast are left out.
 struct Packed {
   bool used = false;
   DType dtype{};
@@ -55,7 +55,7 @@ struct Side {
     for (int d = 0; d < o.shape.size() - 2; ++d)
       if (o.strides[d] == 0) pack.shape[d] = 1;
     pack.strides = o.strides;
-    const bool transposed = !view.row_major() && view.col_major();  // keep the order that memory has
+    const bool transposed = !view.row_major() && view.col_major();  // keep the order in memory
     const int r = pack.shape.size() - 2;
     if (transposed) {
       std::swap(pack.shape[r], pack.shape[r + 1]);
@@ -77,9 +77,8 @@ struct Side {
   }
 };
 
-// Blocks of the output of one product. About 16 MFLOP are a task worth handing over; rows are cut first because the
-// packing of B is then shared by the whole block. With an epilogue a block is whole rows, few enough to stay in the
-// L2 cache.
+// Blocks of the output of one product. A task has about 16 MFLOP. Rows are divided first, because the packing of B is
+// then shared by the whole block. With an epilogue, a block consists of whole rows, few enough to stay in the L2 cache.
 struct Blocking {
   int64_t row_block, col_block, row_blocks, col_blocks;
   Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool whole_rows) {
@@ -107,7 +106,7 @@ class Matmul : public Exec {
     elided_ = root < p.group.elided.size() && p.group.elided[root];
     if (p.group.kind == GroupKind::Epilogue) {
       epilogue_ = TileEpilogue::make(p, n_);
-      row_major_ = row_major_ && out_.contiguous;  // the epilogue wants whole rows without gaps
+      row_major_ = row_major_ && out_.contiguous;  // the epilogue needs whole rows without gaps
       blocking_ = Blocking(m_, n_, k_, count_, true);
     }
   }
@@ -138,7 +137,7 @@ class Matmul : public Exec {
     blocking_ = Blocking(m_, n_, k_, count_, false);
   }
 
-  // [B.., M, K] x [K, N] is one product of B*M rows when the rows follow each other in memory.
+  // [B.., M, K] x [K, N] is one product of B*M rows if the rows are evenly spaced in memory.
   void fold_batch() {
     while (!batch_.empty()) {
       const int d = batch_.size() - 1;
@@ -209,7 +208,7 @@ class Matmul : public Exec {
   std::unique_ptr<TileEpilogue> epilogue_;
 };
 
-// Matrix times vector, in whichever of the operands the vector is: as fast as the matrix can be read.
+// Matrix times vector (either operand may be the vector), at the speed at which memory can be read.
 template <class T>
 class Gemv : public Exec {
  public:
@@ -220,7 +219,7 @@ class Gemv : public Exec {
     n_ = vector_first_ ? c.cols : c.rows;
     const MatrixView& w = vector_first_ ? b_.view : a_.view;
     const MatrixView& x = vector_first_ ? a_.view : b_.view;
-    // Element (k, j) of the matrix as the vector sees it.
+    // Element (k, j) of the matrix, where k runs along the vector.
     k_stride_ = vector_first_ ? w.row_stride : w.col_stride;
     j_stride_ = vector_first_ ? w.col_stride : w.row_stride;
     x_stride_ = k_ <= 1 ? 1 : vector_first_ ? x.col_stride : x.row_stride;
@@ -235,7 +234,7 @@ class Gemv : public Exec {
     const T* a = a_.get(ctx);
     const T* b = b_.get(ctx);
     T* y = y_.begin(ctx);
-    // Strips of whole cache lines; their bounds do not change the order of any sum.
+    // Strips of whole cache lines; their bounds do not affect the order of any sum.
     const int64_t strip = 128, strips = ceil_div(n_, strip);
     parallel_for(count * strips, std::max<int64_t>(1, 4 * kGrainElements / (strip * std::max<int64_t>(k_, 1))),
                  [&](int64_t begin, int64_t end) {
@@ -273,7 +272,7 @@ class Gemv : public Exec {
   Dims batch_;
 };
 
-// Integers wrap around, as their type does; the output's type is the accumulator's.
+// Integers wrap around; the sum has the output's type.
 class IntegerMatmul : public Exec {
  public:
   explicit IntegerMatmul(const Node& node) : a_(node.ins[0]), b_(node.ins[1]), c_(node.outs[0]) {}

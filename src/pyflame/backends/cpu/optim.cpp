@@ -15,7 +15,8 @@ struct Chunk {
   int64_t begin, count;
 };
 
-// Operands as runs of elements: where they lie, or, of those in another order, in the workspace and in their computation type.
+// Operands as runs of elements: in place, or, if their memory order differs, copied to the workspace in their
+// computation type.
 class Arrays {
  public:
   Arrays() = default;
@@ -67,8 +68,8 @@ std::vector<Chunk> cut(const Arrays& tensors, size_t n) {
   return chunks;
 }
 
-// Takes the elements of all in the order in which those of the first lie in memory: parameters of images' convolutions lie channels-last, and
-// so does what belongs to them.
+// The order of elements is that in which the first tensor is stored. The weights of convolutions are channels-last, and
+// so are their gradients and states.
 void to_memory_order(const std::vector<Operand*>& operands) {
   const Operand& first = *operands.front();
   Dims order;
@@ -86,7 +87,7 @@ void to_memory_order(const std::vector<Operand*>& operands) {
   }
 }
 
-// A run of an operand as T: the memory itself, or scratch (four runs at most are in use at a time).
+// A run of an operand as type T: the memory itself, or scratch (at most four runs are used at a time).
 template <class T>
 const T* read(const RunContext& ctx, const Arrays& arrays, size_t i, const Chunk& c, T* buffer) {
   const char* p = arrays.data(ctx, i) + c.begin * dtype_size(arrays.dtype(i));
@@ -112,7 +113,7 @@ void for_chunks(const std::vector<Chunk>& chunks, const F& f) {
   });
 }
 
-// An update of one tensor after the other: their operands lie role by role (parameters, gradients, ...) in ins and outs.
+// Updates one tensor after the other. Their operands are ordered by role (parameters, gradients, ...) in ins and outs.
 class Update : public Exec {
  public:
   explicit Update(const Node& node) : attrs_(node.attr<OptimAttrs>()) {
@@ -134,7 +135,7 @@ class Update : public Exec {
  protected:
   double param(const RunContext& ctx, size_t i) const { return ctx.params[params_[i].index].as_f64(); }
   size_t at(size_t role, const Chunk& c) const { return role * count_ + static_cast<size_t>(c.tensor); }
-  // f(chunk) for all of them, which writes the first `roles` roles.
+  // Calls f(chunk) for all chunks; f writes the first `roles` roles.
   template <class F>
   void for_elements(const RunContext& ctx, size_t roles, const F& f) const {
     ins_.gather(ctx);
@@ -195,7 +196,7 @@ class Sgd : public Update {
   }
 };
 
-// Totals of chunks, then their sum in the order of the chunks, all in double.
+// A total per chunk, then their sum in the order of the chunks, all in double.
 class SumSquares : public Exec {
  public:
   explicit SumSquares(const Node& node) : ins_(node.ins, ws_), out_(node.outs[0]), chunks_(cut(ins_, ins_.size())) {

@@ -7,7 +7,7 @@ namespace pyflame::cpu {
 
 namespace {
 
-// a comes before b when larger values come first.
+// Whether a comes before b when the order is descending.
 template <class T>
 bool larger(T a, T b) {
   return a > b || (a != a && b == b);
@@ -50,7 +50,7 @@ class ArgReduce : public Exec {
   int64_t outer_ = 1, size_ = 1, inner_ = 1;
 };
 
-// The first `k` of each row in the wanted order, with their indices. Sorting is k == n.
+// The first `k` elements of each row in the wanted order, with their indices. Sorting is k == n.
 template <class T>
 class Leading : public Exec {
  public:

@@ -17,7 +17,7 @@ struct Geometry {
     h = full[rank - 2], w = full[rank - 1], oh = pooled[rank - 2], ow = pooled[rank - 1];
     images = full[0], channels = full[1], planes = images * channels;
   }
-  // Taps [first, last) of a window that starts at `at` and lie in [0, size).
+  // The taps [first, last) of a window that starts at `at` that are in [0, size).
   struct Range {
     int64_t first, last;
     int64_t count() const { return std::max<int64_t>(0, last - first); }
@@ -27,13 +27,13 @@ struct Geometry {
     const int64_t last = at >= size ? 0 : std::min(kernel, ceil_div(size - at, dilation));
     return {std::min(first, kernel), std::max<int64_t>(0, last)};
   }
-  // Windows of a row whose tap in column j of the window lies inside the image.
+  // The windows of a row for which tap column j is inside the image.
   Range windows(int64_t j) const {
     const int64_t at = j * a.dilation_w - a.pad_w;  // the column of window 0
     const int64_t first = at >= 0 ? 0 : std::min(ow, ceil_div(-at, a.stride_w));
     return {first, at >= w ? first : std::clamp(ceil_div(w - at, a.stride_w), first, ow)};
   }
-  // Where tap (i, j) of window (y, x) lies in its plane.
+  // The position of tap (i, j) of window (y, x) in its plane.
   int64_t pixel(int64_t y, int64_t x, int64_t i, int64_t j) const {
     return (top(y) + i * a.dilation_h) * w + left(x) + j * a.dilation_w;
   }
@@ -41,7 +41,7 @@ struct Geometry {
   int64_t left(int64_t x) const { return x * a.stride_w - a.pad_w; }
   Range rows(int64_t y) const { return clip(top(y), a.kernel_h, a.dilation_h, h); }
   Range cols(int64_t x) const { return clip(left(x), a.kernel_w, a.dilation_w, w); }
-  // What an average divides by. Padding may count; what hangs over beyond it does not.
+  // The divisor of an average. Padding may count; positions beyond the padding do not.
   int64_t divisor(int64_t y, int64_t x) const {
     if (!a.count_include_pad) return rows(y).count() * cols(x).count();
     return clip(top(y) + a.pad_h, a.kernel_h, a.dilation_h, h + 2 * a.pad_h).count() *
@@ -58,7 +58,7 @@ struct Geometry {
   void for_planes(const F& f) const {
     for_each(planes, std::max(h * w, oh * ow * a.kernel_h * a.kernel_w), f);
   }
-  // Channels-last: rows of windows of an image, and images.
+  // Channels-last: tasks of rows of windows, and of images.
   template <class F>
   void for_window_rows(const F& f) const {
     for_each(images * oh, ow * a.kernel_h * a.kernel_w * channels, f);
@@ -70,7 +70,7 @@ struct Geometry {
 };
 
 bool last(const Operand& o) { return lies_channels_last(o); }
-// Inputs are read in the order in which the result lies.
+// Inputs are read in the layout of the result.
 Operand ordered(const Operand& o, bool channels_last) { return channels_last ? channels_last_form(o) : o; }
 
 template <class T>
@@ -104,7 +104,8 @@ class MaxPool : public Exec {
   }
 
  private:
-  // A row of windows over pixels of `c` values, tap by tap; a tap's columns lie inside the image for a run of windows.
+  // A row of windows over pixels of `c` values, tap by tap; for each tap, the windows whose tap is inside the image are
+  // consecutive.
   void row(const T* image, int64_t oy, int64_t c, T* y, int64_t* index) const {
     const PoolAttrs& a = g_.a;
     T* at = scratch<T>(0, g_.ow * c);
@@ -141,7 +142,7 @@ class MaxPool : public Exec {
   std::vector<int64_t> offsets_;  // of each tap from the window's corner
 };
 
-// The index may lie in another order than the rest.
+// The index may have another layout than the other operands.
 template <class T>
 class MaxPoolGrad : public Exec {
  public:
@@ -212,7 +213,7 @@ class AvgPool : public Exec {
   }
 
  private:
-  // As MaxPool's: a window's taps are added in order, whichever way it goes.
+  // As in MaxPool: a window's taps are added in the same order for either layout.
   void row(const T* image, int64_t oy, int64_t c, T* y) const {
     const PoolAttrs& a = g_.a;
     std::fill_n(y, g_.ow * c, T(0));

@@ -1,5 +1,5 @@
-// Pooling. Planes are independent of each other and small: a task is a few of them. Where the result lies channels-last a task is rows of
-// windows, or images, and the loops go over channels. An element's sum is added up in the same order either way.
+// Pooling. Planes are independent and small; a task is several of them. If the result is channels-last, a task is rows
+// of windows, or images, and the loops run over channels. The order of an element's sum is the same in either case.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 

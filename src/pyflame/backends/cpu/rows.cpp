@@ -169,7 +169,7 @@ class Targets {
   int64_t classes() const { return classes_; }
   bool ignored(int64_t t) const { return t == ignore_; }
   int64_t at(const int64_t* p, int64_t row) const { return p[row * step_]; }
-  // All of them, checked.
+  // All targets, after a check.
   const int64_t* get(const RunContext& ctx) const {
     const auto* p = ctx.ptr<const int64_t>(o_);
     for (int64_t i = 0; i < o_.numel(); ++i) {
@@ -247,7 +247,8 @@ class NllGrad : public Exec {
   int32_t smoothing_;
 };
 
-// Rows of logits one at a time: where they lie, or widened into the thread's scratch memory; other layouts as a whole, as In.
+// Rows of logits, one at a time: in place, or widened into the thread's scratch memory. Tensors of other layouts are
+// copied as a whole, as In does.
 template <class T>
 class Rows {
  public:
@@ -310,7 +311,7 @@ class CrossEntropy : public Exec {
   int32_t smoothing_;
 };
 
-// cross_entropy_grad (grad, x, target, max, log sum) [smoothing] -> dx, which may lie on x.
+// cross_entropy_grad (grad, x, target, max, log sum) [smoothing] -> dx, which may share memory with x.
 template <class T>
 class CrossEntropyGrad : public Exec {
  public:

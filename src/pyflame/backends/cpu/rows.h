@@ -1,5 +1,5 @@
-// Ops over rows: softmax, normalisations and losses on class indices. One pass through memory for what fits the
-// L1 cache; sums over rows (the gradients of weights) go through partial sums whose number depends on the shape only.
+// Ops over rows: softmax, normalisations, and losses on class indices. Rows that fit the L1 cache are read once. Sums
+// over rows (the gradients of weights) use partial sums whose number depends on the shape only.
 #pragma once
 #include "pyflame/backends/cpu/common.h"
 

@@ -39,7 +39,7 @@ PF_OP1(Abs, hn::Abs(x))
 PF_OP1(Sqrt, hn::Sqrt(x))
 PF_OP1(Rsqrt, hn::Div(hn::Set(d, hn::TFromD<D>{1}), hn::Sqrt(x)))
 PF_OP1(Reciprocal, hn::Div(hn::Set(d, hn::TFromD<D>{1}), x))
-// Comparisons with NaN are false, so that NaN passes through.
+// Comparisons with NaN are false, so NaN passes through.
 PF_OP1(Relu, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Zero(d), x))
 PF_OP1(Sign, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Set(d, hn::TFromD<D>{-1}),
                             hn::IfThenElse(hn::Gt(x, hn::Zero(d)), hn::Set(d, hn::TFromD<D>{1}), x)))
@@ -50,7 +50,7 @@ PF_OP2(Div, hn::Div(x, y))
 PF_OP2(Maximum, hn::IfThenElse(hn::Or(hn::Gt(x, y), hn::IsNaN(x)), x, y))
 PF_OP2(Minimum, hn::IfThenElse(hn::Or(hn::Lt(x, y), hn::IsNaN(x)), x, y))
 
-// The slope is used in the computation's type.
+// The slope is converted to the type of the computation.
 struct LeakyRelu {
   double slope;
   template <class D>
@@ -95,7 +95,7 @@ PF_COMPARE(le, <=)
 PF_COMPARE(gt, >)
 PF_COMPARE(ge, >=)
 
-// Python's rules: the remainder has the divisor's sign, the quotient is what remains exact.
+// Python's rules: the remainder has the divisor's sign, and the quotient follows from that.
 template <class T>
 void remainder_loop(const Args& a) {
   plain_loop2<T, T>(a, [](T x, T y) {

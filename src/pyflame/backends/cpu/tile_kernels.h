@@ -1,5 +1,6 @@
-// The vector instructions of the tile engine: plain function pointers, found once when a program is made. A kernel works on
-// one tile and gives each element the same bits wherever in a tile it lies. dst may be one of the sources, never a part of it.
+// The vector instructions of the tile engine: function pointers that are looked up once when a program is made. A
+// kernel works on one tile, and the bits of an element do not depend on its position in a tile. dst may be one of the
+// sources, but must not overlap one partly.
 #pragma once
 #include <cstdint>
 
@@ -9,7 +10,8 @@
 
 namespace pyflame::cpu::tile {
 
-// How a value lies in a tile. float16 and bfloat16 are float32 whose values the 16-bit type has; bool is 0 or 1 in u8.
+// The type of a value in a tile. float16 and bfloat16 are float32 values that are rounded to the 16-bit type; bool is 0
+// or 1 in u8.
 enum class Reg : uint8_t { f32, f64, i64, i32, i16, i8, u8 };
 
 constexpr Reg reg_of(DType d) {
@@ -29,14 +31,14 @@ struct Args {
   int64_t n;
   int64_t index;            // row-major index of the first element
   const Param* params;      // the run's parameters,
-  const int32_t* param;     // which of them this instruction takes,
+  const int32_t* param;     // which params this instruction uses,
   const DType* param_type;  // and the dtypes in which it uses them
   double f64(int i) const;
   int64_t i64(int i) const { return params[param[i]].as_i64(); }
 };
 using Fn = void (*)(const Args&);
 
-// Null where there is no such instruction. `in` is the type of the (value) operands.
+// Null if there is no such instruction. `in` is the type of the (value) operands.
 Fn find_float_arith(OpId op, Reg in);  // f32 and f64: arithmetic and comparisons
 Fn find_math_f32(OpId op);
 Fn find_math_f64(OpId op);
@@ -44,16 +46,17 @@ Fn find_int_arith(OpId op, Reg in);  // the other types
 Fn find_bool_arith(OpId op);         // u8 that holds bool
 Fn find_where(Reg value);
 Fn find_cast(Reg from, Reg to);  // ints wrap; floats to ints saturate, NaN is 0
-// To f32 on the way to a 16-bit type: rounded to odd, so that the second rounding gives what a single one would. Null where
-// the plain cast is exact.
+// To f32 on the way to a 16-bit type: rounded to odd, so that the second rounding gives the same result as a single
+// one. Null if the plain cast is exact.
 Fn find_cast_odd(Reg from);
 Fn find_to_bool(Reg from);
 Fn find_round(DType half);           // f32 to the nearest value of the 16-bit type
-Fn find_source(OpId op, DType out);  // arange, rand_*; params as ops.def lists them
+Fn find_source(OpId op, DType out);  // arange, rand_*; the params are those of ops.def
 
-// --- reductions. The accumulator ("state") is 8 bytes a row or column: double for floats, int64 for the rest.
-// A row is cut into blocks of kBlock elements; within a block lane i takes the elements i, i + kLanes, ...; lanes combine as
-// a tree, blocks of a chunk in order, chunks of a row in order. Nothing of this depends on the instruction set.
+// --- reductions. The accumulator ("state") has 8 bytes per row or column: double for floats, int64 for other types. A
+// row is divided into blocks of kBlock elements. Within a block, lane i takes the elements i, i + kLanes, ...; lanes
+// are combined as a tree, blocks of a chunk in order, and chunks of a row in order. None of this depends on the
+// instruction set.
 constexpr int64_t kLanes = 32;
 constexpr int64_t kBlock = 512;
 constexpr int64_t kChunk = 32768;   // elements of a row that one thread takes at a time
@@ -61,9 +64,9 @@ constexpr int64_t kRowBlock = 128;  // rows that accumulate in order before thei
 
 struct Reduction {
   void (*init)(void* state, int64_t n);
-  void (*row)(void* state, const void* src, int64_t n);   // whole blocks, but for the last call of a row
+  void (*row)(void* state, const void* src, int64_t n);   // whole blocks, except in the last call for a row
   void (*col)(void* states, const void* src, int64_t n);  // one row into n states
-  // Several rows into n states, each column as col would; null: call col.
+  // Several rows into n states; each column gives the same bits as col would. Null: use col.
   void (*cols)(void* states, const void* src, int64_t n, int64_t rows) = nullptr;
   void (*combine)(void* states, const void* with, int64_t n);
   void (*finish)(const void* states, void* dst, int64_t n);  // to the output's register type

@@ -1,5 +1,5 @@
-// Loops over a tile. Vector code takes the last, incomplete vector through a buffer, so that every element goes through
-// the same instructions.
+// Loops over a tile. Vector code copies the last, incomplete vector through a buffer, so that every element is computed
+// by the same instructions.
 #if defined(PYFLAME_TILE_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PYFLAME_TILE_LOOP_INL_H_
 #undef PYFLAME_TILE_LOOP_INL_H_
@@ -56,7 +56,8 @@ void vector_loop(const Args& a) {
   std::memcpy(out + i, bx, bytes);
 }
 
-// Scalar code whose result does not depend on how the compiler vectorises it (no rounding, or one rounding an operation).
+// Scalar code whose result does not depend on vectorisation by the compiler (no rounding, or one rounding per
+// operation).
 template <class Out, class In, class F>
 HWY_INLINE void plain_loop1(const Args& a, F f) {
   const In* x = static_cast<const In*>(a.src[0]);

@@ -1,4 +1,5 @@
-// From nodes to a tile program: values instead of bindings, instructions chosen by type, passes, and places in the arena.
+// Lowers a group to a tile program: it replaces bindings by values, selects instructions by type, divides the work into
+// passes, and assigns memory.
 #include <algorithm>
 #include <utility>
 
@@ -19,18 +20,18 @@ struct Refused {
 };
 [[noreturn]] void refuse(std::string reason) { throw Refused{std::move(reason)}; }
 
-// Aims of the memory layout.
+// Targets for the memory use.
 constexpr int64_t kTileBytes = 24 * 1024;      // of all values of a tile: leaves room in a 32 KiB L1
 constexpr int64_t kRowTileBytes = 192 * 1024;  // rows are kept whole up to this (L2)
 constexpr int64_t kMaxRow = 16384;
 static_assert(kMaxRow <= kChunk);
-constexpr int64_t kFar = 32 << 20;  // bytes of which little stays in a cache
+constexpr int64_t kFar = 32 << 20;  // working sets above this size are mostly not in a cache
 
 constexpr int64_t round64(int64_t v) { return (v + 63) / 64 * 64; }
 
 enum class Span : uint8_t { All, Outer, Inner };
 
-// Vectors hold half as many float64, and their functions take more terms.
+// A vector holds half as many float64 values, and their functions need more terms.
 int64_t op_weight(OpId op, DType d) {
   const int cost = op_info(op).cpu_cost;
   return d == DType::float64 && cost > 1 && cost < kOneByOne ? 3 * cost : cost;
@@ -59,7 +60,7 @@ class Lowering {
  private:
   struct Written {
     int32_t binding;
-    int32_t value;  // -1: a column reduction's
+    int32_t value;  // -1: of a column reduction
     Dims strides;   // aligned to S
   };
   struct Loaded {
@@ -143,7 +144,7 @@ class Lowering {
     if (a.rank == 0 || (a.rank == 1 && a.stride[0] == 0)) a.kind = Access::Kind::Scalar;
     else if (a.rank == 1 && a.stride[0] == a.size_of) a.kind = Access::Kind::Contiguous;
     else a.kind = Access::Kind::General;
-    if (output && a.kind == Access::Kind::Scalar) a.kind = Access::Kind::Contiguous;  // one element
+    if (output && a.kind == Access::Kind::Scalar) a.kind = Access::Kind::Contiguous;  // has one element
     prog_.accesses.push_back(a);
     return static_cast<int32_t>(prog_.accesses.size()) - 1;
   }
@@ -276,7 +277,7 @@ class Lowering {
     }
     return round_to(v, to, row);
   }
-  // The same bytes under another dtype (half -> float32, bool -> uint8).
+  // The same bytes with another dtype (half -> float32, bool -> uint8).
   int32_t retype(int32_t v, DType to, bool row) {
     const Reg r = reg_of(to);
     return compute(find_cast(r, r), {v}, r, row, to);
@@ -416,7 +417,8 @@ class Lowering {
     choose_natural_row();
   }
 
-  // A short row that is broadcast is the same in every tile that begins with it: it is repeated once a task, not once a tile.
+  // A short row that is broadcast is the same in every tile that begins with it, so it is repeated once per task, not
+  // once per tile.
   void hold_patterns() {
     constexpr int64_t kLeastTile = 256;  // shrink_tile
     const auto runs_long = [](const Access& a) {
@@ -435,7 +437,7 @@ class Lowering {
     });
   }
 
-  // Stores into a slot; more than one when an in-place op follows in the same group.
+  // The number of stores into a slot; more than one if an in-place op follows in the same group.
   int64_t writes_to(int32_t of_slot) const {
     return std::count_if(code_.begin(), code_.end(), [&](const Instr& in) {
       if (in.step != Step::Store && in.step != Step::Point) return false;
@@ -443,9 +445,9 @@ class Lowering {
     });
   }
 
-  // Where memory is the limit (a simple instruction takes about as long as a byte; several streams are beyond the processor's own
-  // prefetching), what comes from it comes quicker in short tiles, because their requests mix with the work; and what goes there need not be
-  // read first. 5 arrays of 64 MiB, 2 threads: 6.7 ms instead of 10.1.
+  // If memory limits the speed (a simple instruction takes about as long as a byte, and several streams are too many
+  // for the processor's prefetching), short tiles are faster: their reads overlap with the computation, and outputs can
+  // be written without being read first. 5 arrays of 64 MiB, 2 threads: 6.7 ms instead of 10.1.
   void adapt_to_memory() {
     int64_t reach = 0;
     for (const Access& a : prog_.accesses) reach += a.reach;
@@ -459,18 +461,18 @@ class Lowering {
     }
   }
 
-  // A value that is stored as it lies in a tile is computed in place.
+  // A value that is stored contiguously is computed directly in the memory of its output.
   void point_stores() {
     for (size_t i = 0; i < code_.size(); ++i) {
       if (code_[i].step != Step::Store || code_[i].row) continue;
       const int32_t v = code_[i].src[0];
       const Access& a = prog_.accesses[static_cast<size_t>(code_[i].access)];
       if (a.kind != Access::Kind::Contiguous || !is_native(a.dtype) || a.streamed) continue;
-      if (writes_to(slot(a.binding)) > 1) continue;  // another value lies there before or after
+      if (writes_to(slot(a.binding)) > 1) continue;  // another value is there before or after
       size_t def = 0;
       while (def < i && code_[def].dst != v) ++def;
       if (def == i || (code_[def].step != Step::Compute && code_[def].step != Step::Expand)) continue;
-      if (def > 0 && code_[def - 1].step == Step::Point) continue;  // lies in another output already
+      if (def > 0 && code_[def - 1].step == Step::Point) continue;  // already in the memory of another output
       Instr point = code_[i];
       point.step = Step::Point;
       point.dst = v;
@@ -490,7 +492,7 @@ class Lowering {
     }
   }
 
-  // The compiler may give an output the memory of an input (in-place ops, donated buffers).
+  // The memory plan may give an output the memory of an input (in-place ops, donated buffers).
   void find_hazards() {
     std::vector<int32_t> hoist;
     for (size_t i = 0; i < prog_.accesses.size(); ++i) {
@@ -538,7 +540,8 @@ class Lowering {
     return -1;
   }
 
-  // Places by liveness. Freed before the destination is placed: instructions may work in place.
+  // Assigns memory by liveness. Operands are freed before the destination is assigned, because instructions may work in
+  // place.
   void place(Stage& stage, int64_t tile) {
     const size_t count = prog_.values.size();
     std::vector<int64_t> last(count, -1);
@@ -598,7 +601,8 @@ class Lowering {
     }
   }
 
-  // Long rows: pass k computes what depends on reductions of the passes before it; what is needed again is computed again.
+  // Long rows: pass k computes what depends on reductions of earlier passes. Values that are needed again are
+  // recomputed.
   void split_stages() {
     std::vector<int> level(prog_.values.size(), 0);
     std::vector<int> at(code_.size(), 0);
@@ -644,7 +648,7 @@ class Lowering {
     }
   }
 
-  // Tiles that end with the rows of a broadcast operand can use it where it lies.
+  // Tiles that end with the rows of a broadcast operand can use it in place.
   void choose_natural_row() {
     for (const Access& a : prog_.accesses)
       if (a.kind == Access::Kind::General && a.size[a.rank - 1] >= 256)
@@ -654,7 +658,7 @@ class Lowering {
   const Problem& p_;
   const Graph& g_;
   Program& prog_;
-  bool far_ = false;  // works on memory that is in no cache
+  bool far_ = false;  // the working set is in no cache
   Dims space_;
   int split_ = 0;
   std::vector<Instr> code_;

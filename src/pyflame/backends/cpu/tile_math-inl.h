@@ -58,7 +58,7 @@ struct Softplus {
   }
 };
 
-// The common exponents are exact or cheaper; the choice depends on the element's own exponent only.
+// Common exponents are exact or faster; the choice depends on the element's own exponent only.
 template <class T>
 void pow_loop(const Args& a) {
   const T* x = static_cast<const T*>(a.src[0]);
@@ -66,7 +66,7 @@ void pow_loop(const Args& a) {
   T* out = static_cast<T*>(a.dst);
   for (int64_t i = 0; i < a.n;) {
     const T e = y[i];
-    int64_t end = i + 1;  // a run of equal exponents, which is the whole tile when it is a number
+    int64_t end = i + 1;  // a run of equal exponents; the whole tile if the exponent is a number
     while (end < a.n && y[end] == e) ++end;
     if (e == 2) {
       PF_NO_ALIAS_LOOP

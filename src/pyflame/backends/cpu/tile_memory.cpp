@@ -1,5 +1,5 @@
-// How values come into tiles and leave them: splatting, strided copies, 16-bit floats; and the instructions whose values
-// come from an element's index.
+// How values are loaded into tiles and stored: splatting, strided copies, 16-bit floats. Also the instructions whose
+// values depend on an element's index.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace pyflame::cpu::tile {
 float round_to_odd(double v) {
   const auto f = static_cast<float>(v);
   if (static_cast<double>(f) == v || v != v) return f;
-  if (std::isinf(f)) return std::copysign(std::numeric_limits<float>::max(), f);  // odd already
+  if (std::isinf(f)) return std::copysign(std::numeric_limits<float>::max(), f);  // already odd
   const auto bits = std::bit_cast<uint32_t>(f);
   if (bits & 1u) return f;
   return std::bit_cast<float>(std::fabs(v) > std::fabs(static_cast<double>(f)) ? bits + 1 : bits - 1);
@@ -89,7 +89,7 @@ void round_loop(const Args& a) {
   }
 }
 
-// Computed in double for the floats, so that long ranges stay exact as far as the type can hold them.
+// Floats are computed in double, so that long ranges stay as exact as the type allows.
 template <DType kOut>
 void arange_float(const Args& a) {
   const double start = a.f64(0), step = a.f64(1);

@@ -1,5 +1,6 @@
-// A lowered Loop group. Elements have a row-major index over the space S; a tile is a range of it, whatever the strides of the
-// operands. An operand whose elements lie in index order is used where it lies; others are gathered into the tile.
+// A lowered Loop group. Elements have a row-major index over the space S, and a tile is a range of this index, whatever
+// the strides of the operands are. An operand that is contiguous in this order is used in place; others are gathered
+// into the tile.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,17 +11,18 @@
 
 namespace pyflame::cpu::tile {
 
-// Where an operand's elements lie, by row-major index over the dims that it spans (S, its outer or its inner dims).
+// How an operand is addressed by the row-major index over the dims that it spans (S, its outer dims, or its inner
+// dims).
 struct Access {
   enum class Kind : uint8_t { Contiguous, Scalar, General };
   Kind kind = Kind::Contiguous;
   bool output = false;
-  bool streamed = false;  // an output too large for the caches: written past them
-  bool root = false;      // the epilogue's root: its place is an argument of run()
+  bool streamed = false;  // an output that is too large for the caches: it is written past them
+  bool root = false;      // the epilogue's root, whose address is an argument of run()
   DType dtype = DType::float32;
   int32_t binding = 0;
   int32_t size_of = 4;
-  int32_t rank = 0;  // after merging neighbours
+  int32_t rank = 0;  // after merging dims
   int64_t size[kMaxDims] = {};
   int64_t stride[kMaxDims] = {};  // in bytes
   int64_t reach = 0;              // bytes from the first element to the end of the last
@@ -30,7 +32,7 @@ struct Access {
 enum class Step : uint8_t {
   Compute,    // fn over the tile
   Load,       // access -> dst
-  Point,      // dst is computed straight into the memory of access
+  Point,      // dst is computed directly in the memory of access
   Store,      // src[0] -> access
   Expand,     // row value src[0] -> every element of its row
   RowReduce,  // src[0] -> row value dst
@@ -52,9 +54,9 @@ struct Instr {
 struct Value {
   Reg reg = Reg::f32;
   bool row = false;
-  bool constant = false;  // the same for all elements, or in all tiles; filled once a task
-  int32_t param = -1;     // of a constant: a parameter,
-  int32_t access = -1;    // or one element of memory, or a row of it that repeats
+  bool constant = false;  // the same for all elements, or in all tiles; computed once per task
+  int32_t param = -1;     // of a constant: a param,
+  int32_t access = -1;    // or one element in memory, or a row in memory that repeats
   DType dtype = DType::float32;
 };
 
@@ -67,9 +69,9 @@ struct ReductionUse {
   DType dtype = DType::float32;
 };
 
-// One pass over the elements (of a row). Only long rows need more than one.
+// One pass over the elements (of a row). Only long rows need several passes.
 struct Stage {
-  std::vector<Instr> row_code;  // long rows: what is computed from the passes before
+  std::vector<Instr> row_code;  // long rows: row values that depend on earlier passes
   std::vector<Instr> code;
   std::vector<int64_t> place;  // of each value in its arena, in bytes; -1: none
   int64_t arena = 0;
@@ -78,8 +80,8 @@ struct Stage {
 // An input that may share memory with an output.
 struct Hazard {
   int32_t input, output;
-  bool same_place_ok;    // reading and writing the same element in a tile's order is right,
-  bool same_place_copy;  // or right when the tile is copied first
+  bool same_place_ok;    // correct if each element is read before it is written, in a tile's order,
+  bool same_place_copy;  // or correct if the tile is copied first
 };
 
 enum class Mode : uint8_t { Map, Rows, LongRows, Columns };
@@ -88,7 +90,7 @@ struct Program {
   Mode mode = Mode::Map;
   int64_t rows = 1, cols = 1;  // S cut at split; elements = rows * cols
   int64_t tile = 1024;         // elements
-  int64_t ahead = 1;           // Map: tiles between what is worked on and what is asked for from memory
+  int64_t ahead = 1;           // Map: how many tiles ahead operands are prefetched
   int64_t rows_per_tile = 1;
   int64_t natural_row = 0;  // Map: tiles do not cross multiples of this (0: they may)
   int64_t weight = 1;       // cost of an element, in simple instructions
@@ -108,11 +110,12 @@ struct Program {
   }
 };
 
-// Why not, or the program. `epilogue`: nodes from 1 on, with nodes[0]'s output as the root.
+// The reason of a refusal, or the program. `epilogue`: nodes from 1 on, with nodes[0]'s output as the root.
 Refusal lower(const Problem& p, Program* program);
 
 void run(const Program& program, const RunContext& ctx);
-// Elements [begin, end) of a Map program whose root's element 0 would lie at `root`.
+// Elements [begin, end) of a Map program. `root` is the address of the root's element 0, which may lie outside the
+// block.
 void run_range(const Program& program, const RunContext& ctx, const void* root, int64_t begin, int64_t end);
 
 }  // namespace pyflame::cpu::tile

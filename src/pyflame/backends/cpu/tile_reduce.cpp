@@ -1,5 +1,5 @@
-// Reductions over tiles. The order (tile_kernels.h) is written out in lanes, so that every instruction set adds the same
-// numbers in the same order. float32 sums go in float32 within a block of 512 and in float64 beyond.
+// Reductions over tiles. The order (tile_kernels.h) is defined by lanes, so every instruction set adds the same numbers
+// in the same order. float32 sums accumulate in float32 within a block of 512, and in float64 beyond.
 #include "pyflame/backends/cpu/tile_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pyflame/backends/cpu/tile_reduce.cpp"
@@ -137,7 +137,7 @@ void row(void* state, const void* src, int64_t n) {
     for (int64_t i = 0; i < n; i += kBlock)
       total = Op::apply(total, static_cast<S>(float_block<Op>(x + i, std::min(kBlock, n - i))));
   } else if constexpr (std::is_floating_point_v<T>) {
-    // Products leave float32's range easily, hence double throughout.
+    // Products easily leave float32's range, so they accumulate in double.
     for (int64_t b = 0; b < n; b += kBlock) {
       const int64_t end = std::min(kBlock, n - b);
       S lane[kLanes];
@@ -159,7 +159,8 @@ void col(void* states, const void* src, int64_t n) {
   PF_NO_ALIAS_LOOP
   for (int64_t i = 0; i < n; ++i) s[i] = Op::apply(s[i], static_cast<S>(x[i]));
 }
-// Several rows, with the accumulators in registers: each column takes its numbers in the order of the rows, as in col.
+// Several rows at a time, with the accumulators in registers. Each column adds its numbers in the order of the rows, as
+// in col.
 template <class Op>
 void cols(void* states, const void* src, int64_t n, int64_t rows) {
   const hn::ScalableTag<double> d;

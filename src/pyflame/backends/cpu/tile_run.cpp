@@ -1,4 +1,4 @@
-// Running tile programs. Work is handed to threads in pieces whose bounds come from the shape; within a piece, tile after tile.
+// Runs tile programs. Threads get pieces whose bounds depend on the shape; a piece is processed tile by tile.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace pyflame::cpu::tile {
 namespace {
 
 constexpr int64_t kInlineWork =
-    32768;  // simple instructions x elements below which a hand-over to a thread does not pay
+    32768;  // simple instructions x elements; below this, using another thread does not pay off
 
 struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
@@ -29,7 +29,7 @@ Bytes allocate(size_t nbytes) {
   return Bytes(p);
 }
 
-// Memory of the calling thread, kept from run to run. Slot 0: elements, slot 1: rows.
+// Memory of the calling thread, kept between runs. Slot 0: elements, slot 1: rows.
 char* scratch(int slot, size_t nbytes) {
   struct Kept {
     Bytes bytes;
@@ -44,7 +44,7 @@ char* scratch(int slot, size_t nbytes) {
   return k.bytes.get();
 }
 
-// An array that lives on the stack when it is small.
+// An array that is on the stack if it is small.
 template <class T, size_t kInline>
 class Small {
  public:
@@ -72,7 +72,7 @@ struct Run {
   }
 };
 
-// What a task knows: the places of all values, and where it stands.
+// The state of a task: the addresses of all values, and the current position.
 struct Frame {
   const Run& run;
   void** ptr;
@@ -88,7 +88,7 @@ struct Frame {
 struct Position {
   int64_t offset, in_run;
 };
-// Where element `index` lies: byte offset, and its position in the innermost run.
+// Where element `index` is: its byte offset, and its position in the innermost run.
 Position locate(const Access& a, int64_t index, int64_t* coord) {
   const int last = a.rank - 1;
   Position p{0, 0};
@@ -103,7 +103,7 @@ Position locate(const Access& a, int64_t index, int64_t* coord) {
   return p;
 }
 
-// Calls f(memory offset, tile element, length) for the runs of [start, start + n).
+// Calls f(memory offset, tile element, length) for the contiguous runs of [start, start + n).
 template <class F>
 void for_runs(const Access& a, int64_t start, int64_t n, F f) {
   int64_t coord[kMaxDims];
@@ -151,7 +151,7 @@ void store_run(const Access& a, char* dst, int64_t stride, const char* src, int6
   }
 }
 
-// Elements [start, start + n): where they lie if that will do, else gathered into `place`.
+// Elements [start, start + n): in place if possible, otherwise gathered into `place`.
 void* load(const Access& a, const char* base, bool copy, int64_t start, int64_t n, char* place) {
   if (n == 0) return place;
   if (a.kind == Access::Kind::Contiguous) {
@@ -219,8 +219,8 @@ void col_reduce(const Frame& f, const Instr& in) {
   for (int64_t r = 0; r < rows; ++r) use.fn.col(states, src + r * length * size, length);
 }
 
-// Of operands that are not in a cache, a later tile is asked for while this one is worked on: a tile is too short for the
-// processor's own prefetching.
+// Prefetches a later tile of operands that are not in a cache, because a tile is too short for the processor's own
+// prefetching.
 constexpr int64_t kPrefetchFrom = 1 << 20;
 void prefetch(const void* at, int64_t ahead, int64_t nbytes) {
   const char* p = static_cast<const char*>(at) + ahead * nbytes;
@@ -273,7 +273,7 @@ void fill_constant(const Run& run, const Value& v, void* dst, int64_t n) {
   else load_run(a, run.base[v.access], 0, static_cast<char*>(dst), n);
 }
 
-// A task on the calling thread: its arena, with the constants in it.
+// A task on the calling thread: its memory, with the constants in it.
 class Task {
  public:
   Task(const Run& run, const Stage& stage, int64_t elements, char* rows)
@@ -351,7 +351,7 @@ void begin_columns(const Run& run, int64_t block, char** columns) {
   }
 }
 
-// The blocks' accumulators in order, into the output.
+// Combines the blocks' accumulators in order and stores the result.
 void finish_columns(const Run& run) {
   const Program& p = run.program;
   if (p.col_reductions.empty() || p.cols == 0) return;
@@ -375,7 +375,7 @@ void finish_columns(const Run& run) {
                });
 }
 
-// Whole rows in a tile. With column reductions a thread takes whole blocks of rows.
+// Whole rows per tile. With column reductions, a thread takes whole blocks of rows.
 void run_rows(const Run& run) {
   const Program& p = run.program;
   const bool columns = !p.col_reductions.empty();
@@ -401,7 +401,7 @@ void run_rows(const Run& run) {
   finish_columns(run);
 }
 
-// One pass over one row, in chunks that threads share; returns with the row's reductions combined.
+// One pass over one row, in chunks that threads share. Afterwards, the row's reductions are combined.
 void long_row_pass(const Run& run, const Stage& stage, int64_t row, char* rows, char* const* columns) {
   const Program& p = run.program;
   const int64_t chunks = (p.cols + kChunk - 1) / kChunk;
@@ -463,7 +463,7 @@ void run_long_rows(const Run& run) {
   finish_columns(run);
 }
 
-// Column reductions alone: blocks of rows times strips of columns.
+// Column reductions only: blocks of rows times strips of columns.
 void run_columns(const Run& run) {
   const Program& p = run.program;
   constexpr int64_t kStrip = 2048;
@@ -481,7 +481,7 @@ void run_columns(const Run& run) {
         p.reductions[r].fn.init(column[r] + c0 * 8, c1 - c0);
       }
       const int64_t r0 = block * kRowBlock, r1 = std::min(p.rows, r0 + kRowBlock);
-      if (p.cols * 2 <= p.tile) {  // several whole rows a tile
+      if (p.cols * 2 <= p.tile) {  // several whole rows per tile
         const int64_t step = p.tile / std::max<int64_t>(p.cols, 1);
         for (int64_t r = r0; r < r1; r += step) task.tile(r * p.cols, std::min(step, r1 - r) * p.cols);
         continue;
@@ -501,8 +501,8 @@ bool overlap(const char* a, int64_t a_bytes, const char* b, int64_t b_bytes) {
   return x < y + static_cast<uintptr_t>(b_bytes) && y < x + static_cast<uintptr_t>(a_bytes);
 }
 
-// Memory of an input that some output overwrites before it is read is saved first. Of an epilogue's root only the elements
-// [begin, end) are there.
+// Saves inputs that some output overwrites before they are read. Of an epilogue's root, only the elements [begin, end)
+// exist.
 void resolve_hazards(const Program& p, char** base, char* copy, std::vector<Bytes>* saved, int64_t begin, int64_t end) {
   for (const Hazard& h : p.hazards) {
     const auto i = static_cast<size_t>(h.input), o = static_cast<size_t>(h.output);
@@ -602,7 +602,8 @@ void TileEpilogue::run(const RunContext& ctx, const void* root_out, int64_t firs
   int64_t size = 4;
   for (const tile::Access& a : program_->accesses)
     if (a.root) size = a.size_of;
-  // Element indices count from the whole's beginning. As an integer: the place of element 0 may lie outside of any array.
+  // Element indices count from the start of the whole. Computed as an integer, because the address of element 0 may be
+  // outside of any array.
   const auto begin = first_row * row_length_;
   const auto root = reinterpret_cast<uintptr_t>(root_out) - static_cast<uintptr_t>(begin * size);
   tile::run_range(*program_, ctx, reinterpret_cast<const void*>(root), begin, begin + rows * row_length_);

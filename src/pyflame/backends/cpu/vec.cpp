@@ -1,7 +1,6 @@
 #include "pyflame/backends/cpu/vec.h"
 
-// Three versions are enough: the baseline, AVX2 and AVX-512. Each more costs build time and gains nothing measurable
-// here.
+// Three versions are enough: the baseline, AVX2 and AVX-512. Others would cost build time and gain nothing measurable.
 #include <hwy/detect_targets.h>
 #undef HWY_DISABLED_TARGETS
 #ifdef HWY_AVX3_ZEN4
@@ -38,8 +37,8 @@ int64_t lanes() {
   return static_cast<int64_t>(hn::Lanes(Wide<T>()));
 }
 
-// The last, incomplete vector. Masked access neither faults nor touches what is masked out, but only from AVX2 on;
-// the baseline goes through a buffer.
+// The last, incomplete vector. Masked access does not fault and does not touch masked elements, but only from AVX2 on;
+// the baseline uses a buffer.
 template <class T>
 HWY_INLINE hn::Vec<Wide<T>> load_tail(const T* p, int64_t n, T fill) {
   const Wide<T> d;
@@ -135,8 +134,8 @@ T SquareDeviationT(const T* x, T mean, int64_t n) {
     return hn::MulAdd(v, v, s);
   });
 }
-// exp(x) for softmax, with 0 where the result would be subnormal: those are slow to make and to use, and a masked
-// score is exactly such a case.
+// exp(x) for softmax, with 0 where the result would be subnormal: subnormal numbers are slow, and masked scores produce
+// them.
 template <class D, class V>
 HWY_INLINE V exp_normal(D d, V x) {
   const auto low = hn::Set(d, sizeof(hn::TFromD<D>) == 4 ? hn::TFromD<D>(-87) : hn::TFromD<D>(-708));
@@ -191,8 +190,8 @@ void AxpyT(T* y, T a, const T* x, int64_t n) {
                 HWY_ATTR { store(hn::MulAdd(hn::Set(d, a), load(x + i, c), load(y + i, c)), y + i, c); });
 }
 
-// A row of windows meets its next tap: x[i * stride] takes the place of value[i] where it is greater or the first NaN, or where there was
-// none (at[i] < 0), and at[i] becomes the tap.
+// Updates a row of windows with their next tap: x[i * stride] replaces value[i] if it is greater, if it is the first
+// NaN, or if there was no value (at[i] < 0); at[i] then becomes the tap.
 template <class T>
 void TakeMaxT(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {
   const Wide<T> d;
@@ -208,7 +207,7 @@ void TakeMaxT(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {
   if (stride == 1) {
     for (; i + l <= n; i += l) take(hn::LoadU(d, x + i), hn::FirstN(d, static_cast<size_t>(l)));
   } else if (stride == 2) {
-    for (; i + l < n; i += l) {  // reads one element behind the last that it takes
+    for (; i + l < n; i += l) {  // reads one element beyond the last one that it uses
       hn::Vec<Wide<T>> even, odd;
       hn::LoadInterleaved2(d, x + 2 * i, even, odd);
       take(even, hn::FirstN(d, static_cast<size_t>(l)));
@@ -222,7 +221,7 @@ void TakeMaxT(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n) {
   }
 }
 
-// Columns in strips of eight vectors held in registers: w is streamed once and y is not touched in between.
+// Strips of eight vectors of columns are held in registers: w is read once, and y is not touched in between.
 template <class T>
 void GemvRowsT(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {
   const Wide<T> d;
@@ -303,9 +302,9 @@ void SoftmaxGradT(const T* p, const T* dp, T delta, T scale, T* ds, int64_t n) {
   });
 }
 
-// Rows of a causal block all differ in length. Filling the rest with -inf, whose exponential is 0, costs less than
-// the branches that are mispredicted when every row ends elsewhere. Columns before `from`, a multiple of the vector,
-// are seen by every row.
+// The rows of a causal block have different lengths. Filling them up with -inf, whose exponential is 0, is faster than
+// the mispredicted branches of different row ends. All rows see the columns before `from`, a multiple of the vector
+// length.
 template <class T>
 HWY_INLINE void hide_unseen(T* row, int64_t seen, int64_t from, int64_t n) {
   const Wide<T> d;
@@ -332,7 +331,7 @@ void SoftmaxBlockT(T* s, int64_t rows, int64_t n, const int64_t* seen, T* top, T
     if (least < n) hide_unseen(row, seen[r], from, n);
     const T highest = MaxT(row, n), high = highest > top[r] ? highest : top[r];
     shrink[r] = T(1);
-    if (high == low) {  // nothing seen so far, or only NaN, which is no maximum
+    if (high == low) {  // nothing seen so far, or only NaN, which is never a maximum
       for (int64_t i = 0; i < n; ++i) {
         row[i] = std::isnan(row[i]) ? row[i] : T(0);
         sum[r] += row[i];

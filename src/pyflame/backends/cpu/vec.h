@@ -1,6 +1,6 @@
-// Vector kernels over one contiguous run on the calling thread, for float and double. Everything in this folder that
-// touches many numbers goes through these; they are compiled for several instruction sets and picked at run time.
-// The order of every sum depends on its length and the vector width only.
+// Vector kernels over a contiguous array on the calling thread, for float and double. All code of this folder that
+// processes many numbers uses them. They are compiled for several instruction sets, and the best one is selected at run
+// time. The order of every sum depends on its length and the vector width only.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,8 @@ void to_bf16(const float* x, bfloat16* y, int64_t n);
 void from_f16(const float16* x, float* y, int64_t n);
 void to_f16(const float* x, float16* y, int64_t n);
 
-// A copy past the caches, for what does not fit into them: memory is written without being read first. Before another thread may read it,
+// Copies past the caches, for data that does not fit them: the destination is not read first. Before another thread may
+// read it, the writer must call stream_fence.
 // the writer calls stream_fence.
 void stream(void* dst, const void* src, int64_t nbytes);
 void stream_fence();

@@ -1,4 +1,4 @@
-// The smallest backend: it accepts every group that the patterns allow. A new backend can start from a copy of this file.
+// The smallest backend: it accepts every group that the patterns allow. A new backend can start as a copy of this file.
 #include "pyflame/backends/null/null_backend.h"
 
 namespace pyflame {

@@ -4,7 +4,8 @@
 
 namespace pyflame {
 
-// Plans and counts, runs nothing: what tests of fusion, memory and cache keys look at. Reading a tensor gives zeros.
+// Plans and counts memory, but runs nothing, for tests of fusion, memory plans and cache keys. Reading a tensor gives
+// zeros.
 const Backend& null_backend();
 
 }  // namespace pyflame

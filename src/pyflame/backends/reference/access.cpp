@@ -1,6 +1,6 @@
 // Conversions between the ten dtypes and the two computation types. Every conversion is defined for every value and
-// rounds at most once: a double on its way to a 16-bit type, and an int64 on its way to a float type, pass through an
-// intermediate that is rounded to odd, which a later rounding to nearest cannot tell from the exact value.
+// rounds at most once. A double on its way to a 16-bit type, and an int64 on its way to a float type, go through an
+// intermediate that is rounded to odd; a later rounding to nearest then gives the same result as for the exact value.
 #include "pyflame/backends/reference/access.h"
 
 #include <bit>
@@ -17,12 +17,12 @@ float round_to_odd(double v) {
   if (std::isinf(f)) return std::copysign(std::numeric_limits<float>::max(), f);  // odd already
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if (bits & 1u) return f;
-  // f is even and on the wrong or right side of v; the odd neighbour towards v encloses it.
+  // f is even and may be on either side of v; the odd neighbour in the direction of v is the result.
   const bool away = (std::fabs(v) > std::fabs(static_cast<double>(f)));
   return std::bit_cast<float>(away ? bits + 1 : bits - 1);
 }
 
-// Exact as a double, with a sticky bit in place of what a double cannot hold.
+// Exact as a double; the lowest bit is set if digits were lost.
 double int_for_rounding(int64_t v) {
   constexpr int64_t exact = int64_t{1} << 53;
   if (v >= -exact && v <= exact) return static_cast<double>(v);

@@ -1,5 +1,5 @@
-// How the reference kernels see memory: a View of any strides and dtype, read and written as double or as int64_t. All
-// knowledge of dtypes is in access.cpp; kernels are written for the two computation types only.
+// How the reference kernels access memory: a View of any strides and dtype, read and written as double or as int64_t.
+// Only access.cpp knows the dtypes; kernels are written for the two computation types.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -17,9 +17,9 @@ struct View {
   int64_t numel() const { return shape.numel(); }
 };
 
-// n elements at element `offset`, `stride` apart. Reading a float as an integer truncates and saturates, NaN gives 0.
-// Writing rounds once: int64 to a float type is rounded from the exact integer, double to a 16-bit type from the exact
-// double, double to an integer saturates, int64 to an integer wraps, anything to bool is != 0.
+// n elements at element `offset`, `stride` apart. Reading a float as an integer truncates and saturates; NaN gives 0.
+// Writing rounds once: int64 to a float type is rounded from the exact integer, and double to a 16-bit type from the
+// exact double. Double to an integer saturates, int64 to an integer wraps, and anything to bool is != 0.
 void load(const View& v, int64_t offset, int64_t stride, int64_t n, double* to);
 void load(const View& v, int64_t offset, int64_t stride, int64_t n, int64_t* to);
 void store(const View& v, int64_t offset, int64_t stride, int64_t n, const double* from);
@@ -83,7 +83,7 @@ void write_all(const View& v, const std::vector<T>& all) {
   });
 }
 
-// One node with its pointers.
+// A node with its pointers.
 struct Call {
   const Node& node;
   void* const* bindings;
@@ -142,11 +142,11 @@ inline View without_dim(View v, int d) {
   return v;
 }
 
-// Elementwise ops and reductions: lines that are written while others are still to be read.
+// Elementwise ops and reductions: they write lines while other lines are still to be read.
 void run_elementwise(const Call& c);
 void run_source(const Call& c);
 void run_reduce(const Call& c);
-// The kernels of the other ops, by family (one file each). They read all of their inputs before they write anything.
+// The kernels of the other ops, by family (one file each). They read all inputs before they write anything.
 #define OP(...)
 #define KERNEL(name, ...) void run_##name(const Call& c);
 #include "pyflame/ops/ops.def"

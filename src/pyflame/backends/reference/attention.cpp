@@ -1,6 +1,7 @@
-// Scaled dot-product attention, one query row at a time. What a query does not look at (hidden by causality, a mask, a length, or weighted
-// with 0) has no part in its results and gradients, whatever it is: not even a NaN. The gradient recomputes scores and their sum in float64
-// instead of reading the rounded `out` and `lse`, so that it is the exact gradient of the forward pass.
+// Scaled dot-product attention, one row of queries at a time. Keys that a query does not see (because of causality, a
+// mask, or a length, or because their weight is 0) do not affect its results and gradients, not even if they are NaN.
+// The gradient recomputes scores and their sum in float64 instead of reading the rounded `out` and `lse`, so it is the
+// exact gradient of the forward pass.
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -13,13 +14,13 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Queries and keys that belong together: a batch entry, or one of packed sequences.
+// Queries with the keys that belong to them: a batch entry, or one packed sequence.
 struct Part {
-  int64_t first_query, queries, first_key, keys;  // keys: that count
+  int64_t first_query, queries, first_key, keys;  // keys: the number of valid ones
 };
 
 struct Attention {
-  int64_t heads, kv_heads, dim, value_dim, all_queries, all_keys;  // all: of each head
+  int64_t heads, kv_heads, dim, value_dim, all_queries, all_keys;  // all_*: rows per head
   bool packed;
   double scale;
   bool causal;
@@ -65,7 +66,7 @@ struct Attention {
       parts.push_back({from_q[i], from_q[i + 1] - from_q[i], from_k[i], from_k[i + 1] - from_k[i]});
   }
 
-  // Rows of q and of k, and a query's place among the logsumexps.
+  // Rows of q and of k, and the index of a query among the logsumexps.
   int64_t query_row(int64_t b, int64_t h, int64_t t) const {
     return packed ? (parts[static_cast<size_t>(b)].first_query + t) * heads + h : (b * heads + h) * all_queries + t;
   }
@@ -77,7 +78,7 @@ struct Attention {
     return packed ? h * all_queries + parts[static_cast<size_t>(b)].first_query + t : query_row(b, h, t);
   }
 
-  // Scores of one query against all keys, -inf where it may not look.
+  // Scores of one query with all keys, -inf for keys that it does not see.
   void scores(int64_t b, int64_t h, int64_t t, std::vector<double>& to) const {
     const Part& part = parts[static_cast<size_t>(b)];
     to.assign(static_cast<size_t>(part.keys), -kInf);
@@ -97,7 +98,7 @@ struct Attention {
     }
   }
 
-  // Scores to probabilities, in place; returns log(sum(exp(scores))). Without any key to look at: zeros and -inf.
+  // Turns scores into probabilities, in place; returns log(sum(exp(scores))). If the query sees no key: zeros and -inf.
   static double softmax(std::vector<double>& row) {
     double top = -kInf;
     for (double x : row) top = is_nan(x) || x > top ? x : top;
@@ -107,7 +108,7 @@ struct Attention {
     }
     double total = 0;
     for (double& x : row) total += x = x == -kInf ? 0 : std::exp(x - top);
-    for (double& x : row) x = x == 0 ? 0 : x / total;  // who is hidden has no part in a row's NaN
+    for (double& x : row) x = x == 0 ? 0 : x / total;  // hidden keys are not affected by a NaN in the row
     return top + std::log(total);
   }
 
@@ -130,14 +131,14 @@ struct Attention {
 void run_attention(const Call& c) {
   const Attention a(c, 0, 3);
   std::vector<double> out(static_cast<size_t>(c.out(0).numel()));
-  int64_t rows = 1;  // of q, which may be of no width
+  int64_t rows = 1;  // of q, which may have width 0
   for (int i = 0; i + 1 < c.in(0).shape.size(); ++i) rows *= c.in(0).shape[i];
   std::vector<double> lse(static_cast<size_t>(rows));
   a.for_queries([&](int64_t b, int64_t h, int64_t t, const std::vector<double>& p, double row_lse) {
     const int64_t row = a.query_row(b, h, t);
     lse[static_cast<size_t>(a.lse_row(b, h, t))] = row_lse;
     for (int64_t s = 0; s < static_cast<int64_t>(p.size()); ++s) {
-      if (p[static_cast<size_t>(s)] == 0) continue;  // what is not looked at does not count, not even a NaN
+      if (p[static_cast<size_t>(s)] == 0) continue;  // keys with weight 0 do not count, not even if they are NaN
       for (int64_t i = 0; i < a.value_dim; ++i)
         out[static_cast<size_t>(row * a.value_dim + i)] +=
             p[static_cast<size_t>(s)] * a.v[static_cast<size_t>(a.key_row(b, h, s) * a.value_dim + i)];

@@ -1,5 +1,5 @@
-// Convolution and pooling, NCHW. Each gradient walks the same (output pixel, tap) pairs as the forward pass and adds
-// where the forward pass reads, so the three cannot disagree about geometry.
+// Convolution and pooling, NCHW. Each gradient visits the same (output pixel, tap) pairs as the forward pass and adds
+// where the forward pass reads, so all three use the same geometry.
 #include <limits>
 
 #include "pyflame/backends/reference/access.h"
@@ -11,7 +11,7 @@ struct Window {
   int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
 
-// Calls f(kh, kw, ih, iw) for the taps of output pixel (oh, ow) that lie inside an H x W plane.
+// Calls f(kh, kw, ih, iw) for the taps of output pixel (oh, ow) that are inside an H x W plane.
 template <class F>
 void for_taps(const Window& w, int64_t h, int64_t width, int64_t oh, int64_t ow, F&& f) {
   for (int64_t kh = 0; kh < w.kernel_h; ++kh) {
@@ -59,7 +59,7 @@ double pool_size(const PoolAttrs& a, int64_t h, int64_t w, int64_t oh, int64_t o
   Window window = window_of(a);
   int64_t taps = 0;
   if (a.count_include_pad) {
-    // The plane with its padding; a window that ceil_mode lets hang over beyond it does not count there.
+    // The padded plane. Positions beyond it, which ceil_mode allows, do not count.
     window.pad_h = window.pad_w = 0;
     h += 2 * a.pad_h;
     w += 2 * a.pad_w;
@@ -68,7 +68,7 @@ double pool_size(const PoolAttrs& a, int64_t h, int64_t w, int64_t oh, int64_t o
   return static_cast<double>(taps);
 }
 
-// Number of H x W planes: all dims but the last two.
+// The number of H x W planes: the product of all dims but the last two.
 int64_t planes_of(const View& v) {
   int64_t planes = 1;
   for (int d = 0; d < v.shape.size() - 2; ++d) planes *= v.shape[d];

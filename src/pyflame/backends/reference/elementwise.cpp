@@ -1,5 +1,5 @@
-// Elementwise ops: lines of the output in blocks that are loaded as double or int64, computed, and stored with one
-// rounding. Floats compute in float64, also where the dtype is 16 or 32 bits wide; integers and bool compute in
+// Elementwise ops: lines of the output are processed in blocks, which are loaded as double or int64, computed, and
+// stored with one rounding. Floats are computed in float64, also for dtypes of 16 or 32 bits; integers and bool in
 // wrapping int64.
 #include <cmath>
 
@@ -19,9 +19,9 @@ double sigmoid(double x) {
   const double e = std::exp(x);
   return e / (1 + e);
 }
-// (1 + tanh u) / 2 as sigmoid(2u): nothing cancels on the far left.
+// (1 + tanh u) / 2 is computed as sigmoid(2u), because 1 + tanh u loses digits for very negative u.
 double gelu_tanh_gate_arg(double x) { return 2 * kSqrtTwoOverPi * (x + kGeluCubic * x * x * x); }
-// x times a factor that has reached 0 on the far left: -inf gives 0, not NaN.
+// x times a factor that is 0 for very negative x: -inf gives 0, not NaN.
 double gate(double x, double factor) { return factor == 0 ? 0.0 : x * factor; }
 
 double gelu_grad(double x, double g) {
@@ -85,7 +85,7 @@ void each(const T* a, const T* b, int64_t n, T* to, F f) {
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(f(a[i], b[i]));
 }
 
-// Ops that have a meaning for floats only.
+// Ops that are defined for floats only.
 void compute_float_only(OpId op, const double* a, const double* b, const double* c, int64_t n, double* y) {
   switch (op) {
     case OpId::sqrt: return each(a, n, y, [](double x) { return std::sqrt(x); });
@@ -202,7 +202,8 @@ void run(const Call& c) {
 }  // namespace
 
 void run_elementwise(const Call& c) {
-  // The computation is in the inputs' dtype (where: of its values), but an integer into a float op computes as a float.
+  // The computation is in the inputs' dtype (for where: in that of its values), but an integer input of a float op is
+  // computed as a float.
   const Operand& decides = c.node.ins[c.node.op == OpId::where ? 1 : 0];
   const bool keeps_integers = c.node.op == OpId::cast || !is_float(c.node.outs[0].dtype);
   if (is_float(decides.dtype) || !keeps_integers) run<double>(c);

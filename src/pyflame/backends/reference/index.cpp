@@ -1,4 +1,4 @@
-// Indexing. All indices are read and checked before anything is written, so a bad one leaves memory as it was.
+// Indexing. All indices are read and checked before anything is written, so a bad index changes no memory.
 #include <numeric>
 
 #include "pyflame/backends/reference/access.h"
@@ -13,7 +13,7 @@ std::vector<int64_t> read_indices(const Call& c, int input, int64_t n) {
   return all;
 }
 
-// Row-major walk over `shape`: calls f(i, coordinates) for the i-th position.
+// Iterates over `shape` in row-major order: calls f(i, coordinates) for the i-th position.
 template <class F>
 void for_positions(const Dims& shape, F&& f) {
   Dims at = Dims::filled(shape.size(), 0);
@@ -46,7 +46,7 @@ void take(const Call& c, bool one_index_per_slice) {
   write_all(out, y);
 }
 
-// scatter_add and index_add: zeros, plus src at its index. `positions` is the shape that is walked over.
+// scatter_add and index_add: zeros, plus src at its index. The iteration is over the shape `positions`.
 template <class T>
 void put_add(const Call& c, const Dims& positions, bool one_index_per_slice) {
   const View src = c.in(1), out = c.out(0);
@@ -67,7 +67,7 @@ void put_add(const Call& c, const Dims& positions, bool one_index_per_slice) {
 // Row lengths along the last dim; a 0-d tensor is one row of one element.
 int64_t last_of(const View& v) { return v.shape.empty() ? 1 : v.shape.back(); }
 
-// Each row's k first elements in order, NaN counting as the largest. Equal elements keep their order.
+// The first k elements of each row in sorted order. NaN is the largest value; equal elements keep their order.
 template <class T>
 void order_rows(const Call& c, bool descending) {
   const View in = c.in(0), values = c.out(0);

@@ -1,5 +1,5 @@
-// Negative log likelihood with label smoothing: (1 - s) * -lp[target] + s / C * sum(-lp). Rows to ignore give 0. cross_entropy is the
-// same of lp = log_softmax(x) = (x - max) - log sum exp(x - max).
+// Negative log likelihood with label smoothing: (1 - s) * -lp[target] + s / C * sum(-lp). Ignored rows give 0.
+// cross_entropy is the same with lp = log_softmax(x) = (x - max) - log sum exp(x - max).
 #include <cmath>
 #include <limits>
 
@@ -8,7 +8,7 @@
 namespace pyflame::reference {
 namespace {
 
-// Targets, all checked; -1 stands for a row to ignore.
+// The targets after a check; -1 for an ignored row.
 std::vector<int64_t> read_targets(const Call& c, int input, int64_t classes) {
   const int64_t ignore = c.node.attr<NllAttrs>().ignore_index;
   std::vector<int64_t> all = read_all<int64_t>(c.in(input));
@@ -21,10 +21,10 @@ std::vector<int64_t> read_targets(const Call& c, int input, int64_t classes) {
   return all;
 }
 
-// lp: one row's log-probabilities.
+// lp: the log-probabilities of one row.
 double nll(const double* lp, int64_t classes, int64_t target, double smoothing) {
   double loss = -(1 - smoothing) * lp[target];
-  if (smoothing == 0) return loss;  // 0 * -inf would be NaN
+  if (smoothing == 0) return loss;  // avoids 0 * -inf, which would be NaN
   double sum = 0;
   for (int64_t i = 0; i < classes; ++i) sum += lp[i];
   return loss - smoothing / static_cast<double>(classes) * sum;

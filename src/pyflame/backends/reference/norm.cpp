@@ -1,5 +1,5 @@
-// Rows: softmax, layer_norm, rms_norm and their gradients. A row is the last dim; statistics are taken in float64 with
-// two passes. The gradients use the saved mean and rstd, as every backend does.
+// Rows: softmax, layer_norm, rms_norm and their gradients. A row is the last dim; its statistics are computed in
+// float64 in two passes. The gradients use the saved mean and rstd, as in every backend.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +17,7 @@ struct Rows {
   }
 };
 
-// Weight or bias of a norm; an absent one is 1 or 0.
+// The weight or bias of a norm; a missing one is 1 or 0.
 std::vector<double> affine(const Call& c, int input, bool present, int64_t n, double otherwise) {
   if (present) return read_all<double>(c.in(input));
   return std::vector<double>(static_cast<size_t>(n), otherwise);
@@ -35,7 +35,7 @@ double mean_of(const double* a, int64_t n) {
   return sum / static_cast<double>(n);
 }
 
-// dweight or dbias: written only where the node has such an output of the row's length.
+// dweight or dbias: written only if the node has such an output with the row's length.
 void write_affine_grad(const Call& c, int output, const std::vector<double>& grad) {
   if (output < c.outputs() && c.out(output).numel() == static_cast<int64_t>(grad.size()))
     write_all(c.out(output), grad);

@@ -7,7 +7,7 @@
 namespace pyflame::reference {
 namespace {
 
-// Gradient of parameter i with its sign and, where it is coupled, the weight decay.
+// The gradient of parameter i, with its sign and, unless it is decoupled, the weight decay.
 std::vector<double> effective_grad(const Call& c, int n, int i, const std::vector<double>& p, double weight_decay) {
   std::vector<double> g = read_all<double>(c.in(n + i));
   const double sign = c.node.attr<OptimAttrs>().maximize ? -1 : 1;

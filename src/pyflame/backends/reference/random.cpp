@@ -1,4 +1,4 @@
-// Sources and random ops. The mapping from seed, offset and element to a number is that of base/philox.h.
+// Sources and random ops. base/philox.h defines how seed, offset and element become a number.
 #include "pyflame/base/philox.h"
 
 #include <cmath>
