@@ -7,12 +7,12 @@
 
 #include "commands.h"
 #include "output.h"
-#include "pyflame/doctor/audit.h"
-#include "pyflame/doctor/shell_env.h"
-#include "pyflame/doctor/subject.h"
-#include "pyflame/doctor/text.h"
-#include "pyflame/system/facts.h"
-#include "pyflame/view/page.h"
+#include "tools/doctor/audit.h"
+#include "tools/doctor/shell_env.h"
+#include "tools/doctor/subject.h"
+#include "tools/doctor/text.h"
+#include "tools/system/facts.h"
+#include "tools/view/page.h"
 
 namespace pyflame::cli {
 
@@ -26,45 +26,45 @@ struct Options {
   int64_t pid = 0;
 };
 
-Json examine(const Options& o, const system::Host& host) {
-  doctor::AuditOptions audit;
+Json examine(const Options& o, const tools::system::Host& host) {
+  tools::doctor::AuditOptions audit;
   // A recorded machine has the folders that its own settings name only if they were recorded.
   if (o.root.empty()) audit.host = &host;
   audit.workload = o.workload;
   audit.settings_only = !o.env_file.empty() || !o.lint_file.empty();
-  if (!o.lint_file.empty()) return doctor::audit(doctor::facts_of_program(host, o.lint_file), audit);
+  if (!o.lint_file.empty()) return tools::doctor::audit(tools::doctor::facts_of_program(host, o.lint_file), audit);
   if (!o.env_file.empty()) {
-    const std::string text = read_text_file("doctor", o.env_file, doctor::kSettingsLimit);
-    return doctor::audit(doctor::facts_of_settings(host, text, o.env_file), audit);
+    const std::string text = read_text_file("doctor", o.env_file, tools::doctor::kSettingsLimit);
+    return tools::doctor::audit(tools::doctor::facts_of_settings(host, text, o.env_file), audit);
   }
-  system::CollectOptions collect;
+  tools::system::CollectOptions collect;
   if (o.pid) collect.pid = o.pid;
-  return doctor::audit(system::collect(host, collect), audit);
+  return tools::doctor::audit(tools::system::collect(host, collect), audit);
 }
 
 int run_doctor(const Options& o) {
-  const auto host = o.root.empty() ? system::this_machine() : system::recorded(o.root);
+  const auto host = o.root.empty() ? tools::system::this_machine() : tools::system::recorded(o.root);
   if (!o.record.empty()) {
-    const int64_t files = system::record(*host, o.record, o.pid ? std::optional(o.pid) : std::nullopt);
+    const int64_t files = tools::system::record(*host, o.record, o.pid ? std::optional(o.pid) : std::nullopt);
     fmt::print("{} files were written to {}; 'pyflame doctor --root {}' shows what is in them\n", files, o.record,
                o.record);
     return kOk;
   }
   const Json document = examine(o, *host);
-  const view::Style style = view::Style::of(STDOUT_FILENO);
-  if (!o.html.empty()) write_page("doctor", o.html, view::doctor_page(document));
+  const tools::view::Style style = tools::view::Style::of(STDOUT_FILENO);
+  if (!o.html.empty()) write_page("doctor", o.html, tools::view::doctor_page(document));
   if (o.json) {
     print_json(document);
   } else if (o.fix) {
-    print(doctor::fix_script(document));
+    print(tools::doctor::fix_script(document));
   } else if (o.topology) {
-    const std::string text = doctor::topology_text(document["facts"], style);
+    const std::string text = tools::doctor::topology_text(document["facts"], style);
     print(text.empty() ? "There is no AMD GPU.\n" : text);
   } else {
-    print(doctor::report_text(document, style, {o.verbose, *doctor::severity_of(o.only)}));
+    print(tools::doctor::report_text(document, style, {o.verbose, *tools::doctor::severity_of(o.only)}));
   }
   // A program that could not be parsed and a process that is not there have no findings, which must not pass for being sound.
-  const int code = doctor::exit_code(document);
+  const int code = tools::doctor::exit_code(document);
   const bool unread = o.env_file.empty() && document["unread"].is_string();
   return unread && code == kOk ? kFailure : code;
 }

@@ -5,8 +5,8 @@
 #include "commands.h"
 #include "output.h"
 #include "pyflame/base/error.h"
-#include "pyflame/doctor/env_advice.h"
-#include "pyflame/system/facts.h"
+#include "tools/doctor/env_advice.h"
+#include "tools/system/facts.h"
 
 namespace pyflame::cli {
 
@@ -20,11 +20,11 @@ struct Settings {
 };
 
 int run_env(const Settings& s) {
-  doctor::AdviceFor wanted{s.arch, s.workload, s.rocm};
+  tools::doctor::AdviceFor wanted{s.arch, s.workload, s.rocm};
   Json facts;
   if (wanted.gfx.empty() || !s.root.empty()) {
-    const auto host = s.root.empty() ? system::this_machine() : system::recorded(s.root);
-    facts = system::collect(*host);
+    const auto host = s.root.empty() ? tools::system::this_machine() : tools::system::recorded(s.root);
+    facts = tools::system::collect(*host);
     if (wanted.rocm.empty() && facts["rocm"].is_object() && facts["rocm"]["version"].is_string())
       wanted.rocm = facts["rocm"]["version"].get<std::string>();
     if (wanted.gfx.empty())
@@ -35,9 +35,9 @@ int run_env(const Settings& s) {
         }
     PF_CHECK(!wanted.gfx.empty(), Value, "env: this machine has no AMD GPU; name the architecture, --arch gfx942");
   }
-  const Json advice = doctor::env_advice(wanted, facts);
+  const Json advice = tools::doctor::env_advice(wanted, facts);
   if (s.json) print_json(advice);
-  else print(doctor::env_text(advice));
+  else print(tools::doctor::env_text(advice));
   return kOk;
 }
 

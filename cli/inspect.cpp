@@ -15,13 +15,13 @@
 #include "output.h"
 #include "progress.h"
 #include "pyflame/base/error.h"
-#include "pyflame/inspect/compare.h"
-#include "pyflame/inspect/document.h"
-#include "pyflame/inspect/scan.h"
-#include "pyflame/inspect/text.h"
 #include "pyflame/io/atomic_file.h"
-#include "pyflame/view/page.h"
-#include "pyflame/view/text.h"
+#include "tools/inspect/compare.h"
+#include "tools/inspect/document.h"
+#include "tools/inspect/scan.h"
+#include "tools/inspect/text.h"
+#include "tools/view/page.h"
+#include "tools/view/text.h"
 
 namespace pyflame::cli {
 
@@ -34,14 +34,14 @@ constexpr size_t kBudgetLimit = 64 << 20;
 
 struct Settings {
   std::vector<std::string> paths;
-  inspect::ScanOptions scan;
-  inspect::DocumentOptions document;
+  tools::inspect::ScanOptions scan;
+  tools::inspect::DocumentOptions document;
   std::string sort = "worst", launch, html, gate, write_gate;
   size_t top = 40;
   bool all = false, no_isa = false, as_json = false;
 };
 
-void show(StatusLine& line, const inspect::ScanProgress& p) {
+void show(StatusLine& line, const tools::inspect::ScanProgress& p) {
   if (!line.is_due()) return;
   std::string text = fmt::format("inspect: {} of {} files, {} kernels", p.files_done, p.files, p.kernels);
   if (p.to_read > 0) text += fmt::format(", machine code of {} of {}", p.kernels_read, p.to_read);
@@ -54,11 +54,11 @@ void show(StatusLine& line, const inspect::ScanProgress& p) {
 }
 
 Json read_document(const Settings& s, const std::vector<std::string>& paths) {
-  inspect::ScanOptions options = s.scan;
+  tools::inspect::ScanOptions options = s.scan;
   options.isa = !s.no_isa;
   StatusLine line;
-  options.progress = [&line](const inspect::ScanProgress& p) { show(line, p); };
-  return inspect::document(inspect::scan(paths, options), s.document);
+  options.progress = [&line](const tools::inspect::ScanProgress& p) { show(line, p); };
+  return tools::inspect::document(tools::inspect::scan(paths, options), s.document);
 }
 
 // "GRID,BLOCK": one to three sizes of the grid in workgroups, then the threads of a workgroup.
@@ -70,9 +70,9 @@ void parse_launch(Settings& s) {
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
     const bool whole = error == std::errc() && end == part.data() + part.size() && n > 0;
     if (!whole)
-      throw CLI::ValidationError(
-          "--launch",
-          fmt::format("'{}' is no size; expected GRID,BLOCK such as 608,256 or 64,8,1,256", view::clean(part, 40)));
+      throw CLI::ValidationError("--launch",
+                                 fmt::format("'{}' is no size; expected GRID,BLOCK such as 608,256 or 64,8,1,256",
+                                             tools::view::clean(part, 40)));
     numbers.push_back(n);
   }
   if (numbers.size() < 2 || numbers.size() > 4 || numbers.back() > 1024)
@@ -84,21 +84,22 @@ void parse_launch(Settings& s) {
   s.document.grid = grid;
 }
 
-inspect::TextOptions text_options(const Settings& s) { return {s.all ? SIZE_MAX : s.top}; }
+tools::inspect::TextOptions text_options(const Settings& s) { return {s.all ? SIZE_MAX : s.top}; }
 
 int run_inspect(const Settings& s) {
   Json d = read_document(s, s.paths);
-  if (!s.gate.empty()) d["gate"] = inspect::check_gate(d, read_text_file("inspect", s.gate, kBudgetLimit), s.gate);
+  if (!s.gate.empty())
+    d["gate"] = tools::inspect::check_gate(d, read_text_file("inspect", s.gate, kBudgetLimit), s.gate);
   const bool worse = d.contains("gate") && !d["gate"]["worse"].empty();
-  const view::Style style = view::Style::of(STDOUT_FILENO);
+  const tools::view::Style style = tools::view::Style::of(STDOUT_FILENO);
   if (s.as_json) print_json(d);
   else if (d.contains("gate"))
-    print(inspect::gate_text(d["gate"], style, text_options(s)) + inspect::problems_text(d, style));
-  else print(inspect::document_text(d, style, text_options(s)));
-  if (!s.html.empty()) write_page("inspect", s.html, view::inspect_page(d));
+    print(tools::inspect::gate_text(d["gate"], style, text_options(s)) + tools::inspect::problems_text(d, style));
+  else print(tools::inspect::document_text(d, style, text_options(s)));
+  if (!s.html.empty()) write_page("inspect", s.html, tools::view::inspect_page(d));
   if (!s.write_gate.empty()) {
     PF_CHECK(!d["kernels"].empty(), Value, "inspect: no kernel was found, so there is nothing to make a budget of");
-    write_file_atomically("inspect", s.write_gate, json_text(inspect::make_gate(d)));
+    write_file_atomically("inspect", s.write_gate, json_text(tools::inspect::make_gate(d)));
     fmt::print(stderr, "pyflame: the budget of {} kernels is in {}\n", d["kernels"].size(), s.write_gate);
   }
   // Nothing found is an answer for a folder with other things in it, but not for what could not be read.
@@ -108,9 +109,9 @@ int run_inspect(const Settings& s) {
 
 int run_diff(const Settings& s, const std::string& a, const std::string& b) {
   const Json before = read_document(s, {a}), after = read_document(s, {b});
-  const Json d = inspect::diff(before, after);
+  const Json d = tools::inspect::diff(before, after);
   if (s.as_json) print_json(d);
-  else print(inspect::diff_text(d, view::Style::of(STDOUT_FILENO), text_options(s)));
+  else print(tools::inspect::diff_text(d, tools::view::Style::of(STDOUT_FILENO), text_options(s)));
   const bool nothing = before["objects"].empty() || after["objects"].empty();
   if (nothing && !s.as_json)
     fmt::print(stderr, "pyflame: inspect: no code object was found in {}\n", before["objects"].empty() ? a : b);
@@ -176,7 +177,7 @@ void add_inspect(CLI::App& app, Run& run) {
     }
     if (s->paths.empty()) throw CLI::RequiredError("PATH");
     if (!s->launch.empty()) parse_launch(*s);
-    s->document.sort = inspect::sort_by(s->sort).value_or(inspect::SortBy::worst);
+    s->document.sort = tools::inspect::sort_by(s->sort).value_or(tools::inspect::SortBy::worst);
     run = [s] { return run_inspect(*s); };
   });
 }

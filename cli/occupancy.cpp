@@ -10,8 +10,8 @@
 #include "commands.h"
 #include "output.h"
 #include "pyflame/base/error.h"
-#include "pyflame/inspect/occupancy_document.h"
-#include "pyflame/inspect/text_occupancy.h"
+#include "tools/inspect/occupancy_document.h"
+#include "tools/inspect/text_occupancy.h"
 
 namespace pyflame::cli {
 
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 struct Settings {
   std::string arch, grid;
-  inspect::KernelResources kernel;
+  tools::inspect::KernelResources kernel;
   int cus = 0;
   bool list = false, as_json = false, wgp_mode = false, cu_mode = false;
 };
@@ -32,7 +32,7 @@ const GpuArch& known_arch(const std::string& name) {
   const GpuArch* arch = find_gpu_arch(name);
   PF_CHECK(arch != nullptr, Value,
            "occupancy: the architecture is not known; got {}; expected one of `pyflame occupancy --list`",
-           view::clean(name, 40));
+           tools::view::clean(name, 40));
   return *arch;
 }
 
@@ -44,7 +44,7 @@ std::array<int64_t, 3> parse_grid(const std::string& text) {
     const auto [after, error] = std::from_chars(at, end, grid[i]);
     PF_CHECK(error == std::errc() && (after == end || (*after == ',' && i + 1 < grid.size())), Value,
              "occupancy: --grid is not understood; got {}; expected workgroups as X, X,Y or X,Y,Z",
-             view::clean(text, 40));
+             tools::view::clean(text, 40));
     if (after == end) return grid;
     at = after + 1;
   }
@@ -54,19 +54,19 @@ std::array<int64_t, 3> parse_grid(const std::string& text) {
 int answer(const Settings& s) {
   Json doc;
   if (s.list) {
-    doc = inspect::architectures_document();
+    doc = tools::inspect::architectures_document();
   } else {
     const GpuArch& arch = known_arch(s.arch);
     PF_CHECK(arch.has_wgp || !(s.wgp_mode || s.cu_mode), Value,
              "occupancy: {} has no WGPs; --wgp_mode and --cu_mode are of RDNA only", arch.gfx);
-    inspect::KernelResources kernel = s.kernel;
+    tools::inspect::KernelResources kernel = s.kernel;
     kernel.wgp_mode = !s.cu_mode;
-    doc = inspect::occupancy_document(arch, kernel, s.grid.empty() ? std::nullopt : std::optional(parse_grid(s.grid)),
-                                      s.cus);
+    doc = tools::inspect::occupancy_document(arch, kernel,
+                                             s.grid.empty() ? std::nullopt : std::optional(parse_grid(s.grid)), s.cus);
   }
-  const view::Style style = view::Style::of(STDOUT_FILENO);
+  const tools::view::Style style = tools::view::Style::of(STDOUT_FILENO);
   if (s.as_json) print_json(doc);
-  else print(s.list ? inspect::architectures_text(doc, style) : inspect::occupancy_text(doc, style));
+  else print(s.list ? tools::inspect::architectures_text(doc, style) : tools::inspect::occupancy_text(doc, style));
   return kOk;
 }
 

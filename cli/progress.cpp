@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "pyflame/view/text.h"
+#include "tools/view/text.h"
 
 namespace pyflame::cli {
 
@@ -110,7 +110,7 @@ void StatusLine::show(double fraction, std::string_view text) {
     fmt::print(stderr, "{}\n", text);
     return;
   }
-  fmt::print(stderr, "\r\x1b[K{} {}", view::bar(fraction, 20), text);
+  fmt::print(stderr, "\r\x1b[K{} {}", tools::view::bar(fraction, 20), text);
   std::fflush(stderr);
   open_ = true;
 }

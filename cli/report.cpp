@@ -8,8 +8,8 @@
 #include "output.h"
 #include "progress.h"
 #include "pyflame/base/error.h"
-#include "pyflame/profile/document.h"
-#include "pyflame/view/page.h"
+#include "tools/profile/document.h"
+#include "tools/view/page.h"
 
 namespace pyflame::cli {
 
@@ -19,11 +19,11 @@ struct Arguments {
   std::vector<std::string> paths;
   bool json = false;
   std::string html, steps;
-  profile::Options options;
+  tools::profile::Options options;
 };
 
 // "3:7", "3:", ":7" or "3".
-void parse_steps(const std::string& text, profile::Options& o) {
+void parse_steps(const std::string& text, tools::profile::Options& o) {
   if (text.empty()) return;
   const size_t colon = text.find(':');
   const std::string first = text.substr(0, colon), last = colon == std::string::npos ? first : text.substr(colon + 1);
@@ -39,19 +39,19 @@ void parse_steps(const std::string& text, profile::Options& o) {
            text);
 }
 
-profile::Profile load(const std::vector<std::string>& paths) {
+tools::profile::Profile load(const std::vector<std::string>& paths) {
   StatusLine line;
-  return profile::load(paths, [&line](const std::string& path, double fraction) {
+  return tools::profile::load(paths, [&line](const std::string& path, double fraction) {
     if (line.is_due())
-      line.show(fraction, fmt::format("report: reading {}, {:.0f} %", view::clean(path, 60), fraction * 100));
+      line.show(fraction, fmt::format("report: reading {}, {:.0f} %", tools::view::clean(path, 60), fraction * 100));
   });
 }
 
 int report(const Arguments& a) {
-  const nlohmann::json document = profile::make_document(load(a.paths), a.options);
-  if (!a.html.empty()) write_page("report", a.html, view::report_page(document));
+  const nlohmann::json document = tools::profile::make_document(load(a.paths), a.options);
+  if (!a.html.empty()) write_page("report", a.html, tools::view::report_page(document));
   if (a.json) print_json(document);
-  else print(profile::to_text(document, view::Style::of(STDOUT_FILENO)));
+  else print(tools::profile::to_text(document, tools::view::Style::of(STDOUT_FILENO)));
   return kOk;
 }
 

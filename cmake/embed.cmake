@@ -1,10 +1,10 @@
-# Files that the program carries inside itself: pyflame_embed(TARGET FUNCTION FILE...), names relative to src/pyflame; the
-# function (base/embedded.h declares each) gives a file by that name. Written when CMake configures, and again when one of the files changes.
-function(pyflame_embed target name)
-  set(_out "${PROJECT_BINARY_DIR}/embedded/${name}.cpp")
-  set(_text "#include \"pyflame/base/embedded.h\"\n\nnamespace pyflame {\n\nnamespace {\nstruct File {\n  std::string_view name, text;\n};\nconstexpr File kFiles[] = {\n")
+# Files that a binary carries inside itself: pyflame_embed(TARGET FUNCTION NAMESPACE HEADER ROOT FILE...) defines the function that HEADER
+# declares in NAMESPACE. It gives a file by its name relative to src/ROOT. Written when CMake configures, and again when a file changes.
+function(pyflame_embed target function namespace header root)
+  set(_out "${PROJECT_BINARY_DIR}/embedded/${function}.cpp")
+  set(_text "#include \"${header}\"\n\nnamespace ${namespace} {\n\nnamespace {\nstruct File {\n  std::string_view name, text;\n};\nconstexpr File kFiles[] = {\n")
   foreach(_file IN LISTS ARGN)
-    set(_path "${PROJECT_SOURCE_DIR}/src/pyflame/${_file}")
+    set(_path "${PROJECT_SOURCE_DIR}/src/${root}/${_file}")
     set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_path}")
     # As numbers: a string literal would have to know which delimiter the text does not hold. A piece per line of the file.
     file(READ "${_path}" _hex HEX)
@@ -13,7 +13,7 @@ function(pyflame_embed target name)
     file(SIZE "${_path}" _size)
     string(APPEND _text "    {\"${_file}\", std::string_view(\n    \"${_hex}\", ${_size})},\n")
   endforeach()
-  string(APPEND _text "};\n}  // namespace\n\nstd::string_view ${name}(std::string_view name) {\n  for (const File& f : kFiles)\n    if (f.name == name) return f.text;\n  return {};\n}\n\n}  // namespace pyflame\n")
+  string(APPEND _text "};\n}  // namespace\n\nstd::string_view ${function}(std::string_view name) {\n  for (const File& f : kFiles)\n    if (f.name == name) return f.text;\n  return {};\n}\n\n}  // namespace ${namespace}\n")
   file(WRITE "${_out}.new" "${_text}")
   configure_file("${_out}.new" "${_out}" COPYONLY)
   target_sources(${target} PRIVATE "${_out}")

@@ -1,4 +1,4 @@
-"""Synthetic recorded machines: trees in the format of src/pyflame/system/host.h.
+"""Synthetic recorded machines: trees in the format of src/tools/system/host.h.
 
 None of them was recorded on hardware. They are made from what is published about each kind of machine: the keys of KFD's topology
 files and their encodings, PCI ids, compute units, memory and link speeds of the products, the layout of sysfs, modprobe and ROCm's

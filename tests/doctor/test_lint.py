@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-LINTER = pathlib.Path(__file__).resolve().parents[2] / "src" / "pyflame" / "doctor" / "lint_python.py"
+LINTER = pathlib.Path(__file__).resolve().parents[2] / "src" / "tools" / "doctor" / "lint_python.py"
 HEAD = "import os\nimport time\nimport torch\n"
 
 

@@ -1,12 +1,12 @@
 // The embedded files, read where they lie: the fuzzer runs beside its sources.
-#include "pyflame/base/embedded.h"
+#include "tools/base/embedded.h"
 
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <string>
 
-namespace pyflame {
+namespace pyflame::tools {
 
 std::string_view embedded(std::string_view name) {
   static std::map<std::string, std::string, std::less<>> files;
@@ -18,4 +18,4 @@ std::string_view embedded(std::string_view name) {
   return at->second;
 }
 
-}  // namespace pyflame
+}  // namespace pyflame::tools

@@ -17,34 +17,34 @@
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
 #include "pyflame/data/tokenizer.h"
-#include "pyflame/doctor/audit.h"
-#include "pyflame/doctor/shell_env.h"
-#include "pyflame/doctor/text.h"
-#include "pyflame/inspect/archive.h"
-#include "pyflame/inspect/bundle.h"
-#include "pyflame/inspect/code_object.h"
-#include "pyflame/inspect/container.h"
-#include "pyflame/inspect/demangle.h"
-#include "pyflame/inspect/disasm.h"
-#include "pyflame/inspect/document.h"
-#include "pyflame/inspect/elf.h"
-#include "pyflame/inspect/isa_classify.h"
-#include "pyflame/inspect/isa_lint.h"
-#include "pyflame/inspect/isa_loops.h"
-#include "pyflame/inspect/isa_stats.h"
-#include "pyflame/inspect/kdb.h"
-#include "pyflame/inspect/msgpack.h"
-#include "pyflame/inspect/scan.h"
-#include "pyflame/inspect/source_lines.h"
-#include "pyflame/inspect/text.h"
 #include "pyflame/io/safetensors_file.h"
-#include "pyflame/profile/analyse.h"
-#include "pyflame/profile/document.h"
-#include "pyflame/profile/importer.h"
-#include "pyflame/profile/tuned_read.h"
-#include "pyflame/system/facts.h"
-#include "pyflame/system/host.h"
-#include "pyflame/view/page.h"
+#include "tools/doctor/audit.h"
+#include "tools/doctor/shell_env.h"
+#include "tools/doctor/text.h"
+#include "tools/inspect/archive.h"
+#include "tools/inspect/bundle.h"
+#include "tools/inspect/code_object.h"
+#include "tools/inspect/container.h"
+#include "tools/inspect/demangle.h"
+#include "tools/inspect/disasm.h"
+#include "tools/inspect/document.h"
+#include "tools/inspect/elf.h"
+#include "tools/inspect/isa_classify.h"
+#include "tools/inspect/isa_lint.h"
+#include "tools/inspect/isa_loops.h"
+#include "tools/inspect/isa_stats.h"
+#include "tools/inspect/kdb.h"
+#include "tools/inspect/msgpack.h"
+#include "tools/inspect/scan.h"
+#include "tools/inspect/source_lines.h"
+#include "tools/inspect/text.h"
+#include "tools/profile/analyse.h"
+#include "tools/profile/document.h"
+#include "tools/profile/importer.h"
+#include "tools/profile/tuned_read.h"
+#include "tools/system/facts.h"
+#include "tools/system/host.h"
+#include "tools/view/page.h"
 
 namespace pyflame::fuzz {
 
@@ -66,57 +66,57 @@ inline void print(const nlohmann::json& document) {
 }
 
 inline void elf(Input in) {
-  (void)inspect::is_elf(in);
-  (void)inspect::elf_machine(in);
-  const inspect::Elf e = inspect::parse_elf(in);
-  for (const inspect::ElfSymbol& s : e.symbols) (void)e.contents(s, s.size);
+  (void)tools::inspect::is_elf(in);
+  (void)tools::inspect::elf_machine(in);
+  const tools::inspect::Elf e = tools::inspect::parse_elf(in);
+  for (const tools::inspect::ElfSymbol& s : e.symbols) (void)e.contents(s, s.size);
   (void)e.find(".text");
 }
 
-inline void code_object(Input in) { (void)inspect::parse_code_object(in); }
+inline void code_object(Input in) { (void)tools::inspect::parse_code_object(in); }
 
 inline void bundle(Input in) {
-  if (inspect::is_text_bundle(in)) (void)inspect::text_bundle_targets(in);
-  const auto at = inspect::find_bundle(in, 0);
+  if (tools::inspect::is_text_bundle(in)) (void)tools::inspect::text_bundle_targets(in);
+  const auto at = tools::inspect::find_bundle(in, 0);
   if (!at) return;
   const Input rest = in.subspan(static_cast<size_t>(*at));
-  (void)inspect::bundle_extent(rest);
+  (void)tools::inspect::bundle_extent(rest);
   const std::string_view text = text_of(rest);
-  if (text.starts_with(inspect::kCompressedMagic)) (void)inspect::parse_compressed_header(rest);
-  else if (text.starts_with(inspect::kOffloadMagic)) (void)inspect::parse_offload_binary(rest);
-  else (void)inspect::parse_bundle(rest);
+  if (text.starts_with(tools::inspect::kCompressedMagic)) (void)tools::inspect::parse_compressed_header(rest);
+  else if (text.starts_with(tools::inspect::kOffloadMagic)) (void)tools::inspect::parse_offload_binary(rest);
+  else (void)tools::inspect::parse_bundle(rest);
 }
 
-inline void archive(Input in) { (void)inspect::parse_archive(in); }
+inline void archive(Input in) { (void)tools::inspect::parse_archive(in); }
 
 inline void msgpack(Input in) {
-  inspect::MsgpackReader skipping(in);
+  tools::inspect::MsgpackReader skipping(in);
   skipping.skip();
-  inspect::MsgpackReader reading(in);
+  tools::inspect::MsgpackReader reading(in);
   while (!reading.done()) (void)reading.next();
 }
 
 inline void container(Input in) {
-  (void)inspect::recognise(in.first(std::min(in.size(), inspect::kHeadBytes)));
-  (void)inspect::read_contents("input", {in, nullptr});
+  (void)tools::inspect::recognise(in.first(std::min(in.size(), tools::inspect::kHeadBytes)));
+  (void)tools::inspect::read_contents("input", {in, nullptr});
 }
 
 // The whole of `pyflame inspect`, without machine code (which LLVM reads).
 inline void inspect_file(Input in) {
-  inspect::ScanOptions options;
+  tools::inspect::ScanOptions options;
   options.isa = false;
   options.threads = 1;
-  const nlohmann::json document = inspect::document(inspect::scan({file_with(in, "input")}, options), {});
+  const nlohmann::json document = tools::inspect::document(tools::inspect::scan({file_with(in, "input")}, options), {});
   print(document);
-  (void)inspect::document_text(document, {}, {});
-  (void)view::inspect_page(document);
+  (void)tools::inspect::document_text(document, {}, {});
+  (void)tools::view::inspect_page(document);
 }
 
 inline void kernel_db(Input in) {
-  if (!inspect::is_sqlite(in)) return;
-  inspect::read_kernel_db(file_with(in, "input.kdb"), [](std::string_view, const inspect::Memory& code) {
+  if (!tools::inspect::is_sqlite(in)) return;
+  tools::inspect::read_kernel_db(file_with(in, "input.kdb"), [](std::string_view, const tools::inspect::Memory& code) {
     try {
-      (void)inspect::parse_code_object(code.bytes);
+      (void)tools::inspect::parse_code_object(code.bytes);
     } catch (const Error&) {
     }
   });
@@ -128,10 +128,10 @@ inline void dwarf(Input in) {
   const size_t strings = std::min<size_t>(in[0], in.size() - 2),
                more = std::min<size_t>(in[1], in.size() - 2 - strings);
   const Input rest = in.subspan(2);
-  const auto lines =
-      inspect::SourceLines::of_sections(rest.subspan(strings + more), rest.first(strings), rest.subspan(strings, more));
+  const auto lines = tools::inspect::SourceLines::of_sections(rest.subspan(strings + more), rest.first(strings),
+                                                              rest.subspan(strings, more));
   for (uint64_t address = 0; address < 0x4000; address += 0x40) (void)lines.find(address);
-  (void)inspect::SourceLines::of_elf(in);
+  (void)tools::inspect::SourceLines::of_elf(in);
 }
 
 // The first byte says which architecture, the rest is a listing.
@@ -140,27 +140,27 @@ inline void instructions(Input in) {
   const std::span<const GpuArch> archs = gpu_archs();
   const GpuArch& arch = archs[in[0] % archs.size()];
   if (!arch.amd) return;
-  const inspect::Listing listing = inspect::parse_listing(text_of(in.subspan(1)));
-  inspect::Classifier classifier(inspect::IsaArch::of(std::string(arch.gfx), 0));
-  std::vector<inspect::Op> ops;
+  const tools::inspect::Listing listing = tools::inspect::parse_listing(text_of(in.subspan(1)));
+  tools::inspect::Classifier classifier(tools::inspect::IsaArch::of(std::string(arch.gfx), 0));
+  std::vector<tools::inspect::Op> ops;
   classifier.run(listing, -1, ops);
-  const inspect::ControlFlow flow = inspect::control_flow(ops);
-  const inspect::Regions regions = inspect::make_regions(ops, flow);
-  (void)inspect::lint_isa(classifier.arch(), ops, flow, regions);
+  const tools::inspect::ControlFlow flow = tools::inspect::control_flow(ops);
+  const tools::inspect::Regions regions = tools::inspect::make_regions(ops, flow);
+  (void)tools::inspect::lint_isa(classifier.arch(), ops, flow, regions);
 }
 
 inline void symbol(Input in) {
-  inspect::Demangler demangle;
-  (void)inspect::short_name(demangle(std::string(text_of(in))));
+  tools::inspect::Demangler demangle;
+  (void)tools::inspect::short_name(demangle(std::string(text_of(in))));
 }
 
 // The whole of `pyflame report`.
 inline void report_on(const std::string& path) {
-  const profile::Profile loaded = profile::load({path});
-  const nlohmann::json document = profile::make_document(loaded, {});
+  const tools::profile::Profile loaded = tools::profile::load({path});
+  const nlohmann::json document = tools::profile::make_document(loaded, {});
   print(document);
-  (void)profile::to_text(document, {});
-  (void)view::report_page(document);
+  (void)tools::profile::to_text(document, {});
+  (void)tools::view::report_page(document);
 }
 inline void kineto(Input in) { report_on(file_with(in, "trace.json")); }
 inline void rocprof_csv(Input in) { report_on(file_with(in, "1_kernel_trace.csv")); }
@@ -168,7 +168,7 @@ inline void rocpd(Input in) { report_on(file_with(in, "1_results.db")); }
 inline void profile_file(Input in) { report_on(file_with(in, "input")); }
 
 inline void miopen_db(Input in) { report_on(file_with(in, "gfx942130.HIP.3_1_0.ufdb.txt")); }
-inline void miopen_sqlite(Input in) { (void)profile::read_miopen_sqlite(file_with(in, "miopen_1.0.0.udb")); }
+inline void miopen_sqlite(Input in) { (void)tools::profile::read_miopen_sqlite(file_with(in, "miopen_1.0.0.udb")); }
 inline void tunableop(Input in) { report_on(file_with(in, "tunableop_results0.csv")); }
 inline void bench_lines(Input in) { report_on(file_with(in, "bench.log")); }
 inline void aiter_csv(Input in) { report_on(file_with(in, "a8w8_tuned_gemm.csv")); }
@@ -191,10 +191,10 @@ class TextHost : public system::Host {
     }
   }
 
-  system::Reading read(const std::string& path, size_t limit) const override {
+  tools::system::Reading read(const std::string& path, size_t limit) const override {
     const auto at = files_.find(path);
     if (at == files_.end()) return {};
-    return {system::Reading::ok, at->second.substr(0, limit), ""};
+    return {tools::system::Reading::ok, at->second.substr(0, limit), ""};
   }
   std::vector<std::string> list_if(const std::string& path, const Keep& keep) const override {
     std::vector<std::string> names;
@@ -205,8 +205,8 @@ class TextHost : public system::Host {
     }
     return names;
   }
-  system::Status status(const std::string& path) const override {
-    system::Status s;
+  tools::system::Status status(const std::string& path) const override {
+    tools::system::Status s;
     s.exists = files_.count(path) != 0 || !list_if(path, nullptr).empty();
     s.readable = s.exists;
     return s;
@@ -215,9 +215,9 @@ class TextHost : public system::Host {
     if (!status(path).exists) return {};
     return path;
   }
-  std::optional<system::Space> space(const std::string&) const override { return {}; }
-  std::optional<system::Environment> environment(std::optional<int64_t>) const override { return environment_; }
-  system::User user() const override { return {}; }
+  std::optional<tools::system::Space> space(const std::string&) const override { return {}; }
+  std::optional<tools::system::Environment> environment(std::optional<int64_t>) const override { return environment_; }
+  tools::system::User user() const override { return {}; }
   std::string name() const override { return "input"; }
 
  private:
@@ -231,37 +231,37 @@ class TextHost : public system::Host {
     }
   }
   std::map<std::string, std::string> files_;
-  system::Environment environment_;
+  tools::system::Environment environment_;
 };
 
 // The whole of `pyflame doctor`.
-inline void doctor_on(const system::Host& host) {
-  doctor::AuditOptions options;
+inline void doctor_on(const tools::system::Host& host) {
+  tools::doctor::AuditOptions options;
   options.host = &host;
-  const nlohmann::json document = doctor::audit(system::collect(host), options);
+  const nlohmann::json document = tools::doctor::audit(tools::system::collect(host), options);
   print(document);
-  (void)doctor::report_text(document, {});
-  (void)doctor::fix_script(document);
-  (void)view::doctor_page(document);
+  (void)tools::doctor::report_text(document, {});
+  (void)tools::doctor::fix_script(document);
+  (void)tools::view::doctor_page(document);
 }
 inline void machine(Input in) { doctor_on(TextHost(text_of(in))); }
 
 // The file beside a recorded tree.
 inline void record(Input in) {
   const std::string path = file_with(in, "pyflame-record.json");
-  doctor_on(*system::recorded(path.substr(0, path.find_last_of('/'))));
+  doctor_on(*tools::system::recorded(path.substr(0, path.find_last_of('/'))));
 }
 
 inline void settings(Input in) {
-  const doctor::SettingsFile file = doctor::read_settings(text_of(in), "env.sh");
-  (void)doctor::read_settings(text_of(in), "Dockerfile");
-  (void)doctor::read_settings(text_of(in), "guide.rst");
+  const tools::doctor::SettingsFile file = tools::doctor::read_settings(text_of(in), "env.sh");
+  (void)tools::doctor::read_settings(text_of(in), "Dockerfile");
+  (void)tools::doctor::read_settings(text_of(in), "guide.rst");
   nlohmann::json facts = {{"env", nlohmann::json::object()}};
   for (const auto& [name, a] : file.environment)
-    if (system::audited_variable(name)) facts["env"][name] = a.value;
-  doctor::AuditOptions options;
+    if (tools::system::audited_variable(name)) facts["env"][name] = a.value;
+  tools::doctor::AuditOptions options;
   options.settings_only = true;
-  (void)doctor::fix_script(doctor::audit(facts, options));
+  (void)tools::doctor::fix_script(tools::doctor::audit(facts, options));
 }
 
 // Tensors on disk, as they are for load_safetensors and load_checkpoint: the header, then every tensor's bytes.

@@ -54,10 +54,15 @@ def tree(tmp_path):
         ("src/pyflame/kernels/device/a.h", "base/half.h"),
         ("src/pyflame/optim/a.cpp", "data/text.h"),
         ("cli/a.cpp", "backends/cpu/cpu.h"),
+        ("src/tools/doctor/a.cpp", "tensor/tensor.h"),
+        ("src/tools/inspect/a.cpp", "tools/doctor/rules.h"),
+        ("src/pyflame/runtime/device.cpp", "tools/system/absence.h"),
+        ("src/pyflame/base/a.cpp", "tools/base/text.h"),
     ],
 )
 def test_include_against_the_direction(tree, name, included):
-    root = tree(name, f'// A comment.\n\n#include "pyflame/{included}"\n')
+    path = included if included.startswith("tools/") else f"pyflame/{included}"
+    root = tree(name, f'// A comment.\n\n#include "{path}"\n')
     (finding,) = includes.check(root)
     assert (finding.path, finding.line) == (name, 3)
     assert included in finding.text
@@ -74,10 +79,15 @@ def test_include_against_the_direction(tree, name, included):
         ("src/pyflame/nn/a.cpp", "runtime/sync.h"),
         ("cli/a.cpp", "nn/module.h"),
         ("tests/cpp/a.cpp", "backends/cpu/tile.h"),
+        ("src/tools/doctor/a.cpp", "tools/system/facts.h"),
+        ("src/tools/doctor/a.cpp", "base/error.h"),
+        ("src/pyflame/runtime/register_backends.cpp", "tools/system/absence.h"),
+        ("cli/a.cpp", "tools/doctor/audit.h"),
     ],
 )
 def test_include_in_the_direction(tree, name, included):
-    assert includes.check(tree(name, f'#include "pyflame/{included}"\n#include <vector>\n')) == []
+    path = included if included.startswith("tools/") else f"pyflame/{included}"
+    assert includes.check(tree(name, f'#include "{path}"\n#include <vector>\n')) == []
 
 
 def test_folder_without_a_layer(tree):
@@ -115,8 +125,8 @@ def test_vendor_words_where_they_are_at_home(tree):
 
 
 def test_vendor_words_in_tools_but_no_vendor_builds(tree):
-    assert vendor.check(tree("src/pyflame/profile/a.cpp", 'const char* names[] = {"hipMalloc"};  \nint wave = 32;\n')) == []
-    (finding,) = vendor.check(tree("src/pyflame/profile/a.cpp", "#ifdef __HIPCC__\n#endif\n"))
+    assert vendor.check(tree("src/tools/profile/a.cpp", 'const char* names[] = {"hipMalloc"};  \nint wave = 32;\n')) == []
+    (finding,) = vendor.check(tree("src/tools/profile/a.cpp", "#ifdef __HIPCC__\n#endif\n"))
     assert "__HIPCC__" in str(finding)
 
 

@@ -6,13 +6,13 @@ from common import Finding, lines, tracked
 
 SUFFIXES = (".h", ".cpp", ".def")
 
-# layer -> what of src/pyflame it may include (prefixes of paths). First match wins, so special files stand before their folders.
+# layer -> what it may include: prefixes of paths below src/pyflame, and of paths that begin with tools/ below src. First match wins, so special files stand before their folders.
 BASE = ["base/", "version.h"]
 TENSOR = BASE + ["tensor/"]
 # The names of ops, their attributes and the form of a recorded graph: read by everything from ops up.
 CONTRACT = ["ops/op.h", "ops/attrs.h", "ops/ops.def", "record/ir.h", "backends/backend.h"]
 OPS = TENSOR + CONTRACT + ["ops/"]
-ENGINE = OPS + ["autograd/", "record/", "compile/", "runtime/", "system/"]
+ENGINE = OPS + ["autograd/", "record/", "compile/", "runtime/"]
 BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/"]
 ABOVE = ENGINE + ["io/", "data/", "nn/", "optim/"]
 TOP = [""]
@@ -33,7 +33,7 @@ LAYERS = [
     ("src/pyflame/backends/backend.h", TENSOR + ["ops/op.h", "ops/attrs.h", "ops/ops.def", "record/ir.h"]),
     # The one file that names the concrete backends.
     ("src/pyflame/runtime/register_backends.cpp",
-     ENGINE + ["backends/"]),
+     ENGINE + ["backends/", "tools/system/absence.h"]),
     ("src/pyflame/base/", BASE),
     ("src/pyflame/version.h", []),
     ("src/pyflame/tensor/", TENSOR),
@@ -61,17 +61,15 @@ LAYERS = [
     ("src/pyflame/nn/gpt_trainer.", ABOVE),
     ("src/pyflame/nn/", ENGINE + ["io/", "nn/"]),
     ("src/pyflame/optim/", ENGINE + ["io/", "nn/", "optim/"]),
-    ("src/pyflame/tune/", ABOVE + ["tune/"]),
-    # The tools read files and machines, not tensors: they need no engine.
-    ("src/pyflame/system/", BASE + ["system/"]),
-    ("src/pyflame/view/", BASE + ["view/"]),
-    ("src/pyflame/profile/", BASE + ["view/", "profile/"]),
-    ("src/pyflame/inspect/", BASE + ["view/", "inspect/"]),
-    ("src/pyflame/doctor/", BASE + ["system/", "view/", "doctor/"]),
-    ("src/pyflame/dist/", ABOVE + ["dist/"]),
-    ("src/pyflame/llm/", ABOVE + ["llm/"]),
-    ("cli/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "view/", "dist/", "llm/"]),
-    ("python/src/", ABOVE + ["tune/", "profile/", "inspect/", "doctor/", "view/", "dist/", "llm/"]),
+    # The tools read files and machines, not tensors: of the engine they use what knows no tensor.
+    ("src/tools/base/", BASE + ["tools/base/"]),
+    ("src/tools/system/", BASE + ["tools/base/", "tools/system/"]),
+    ("src/tools/view/", BASE + ["tools/base/", "tools/view/"]),
+    ("src/tools/profile/", BASE + ["tools/base/", "tools/view/", "tools/profile/"]),
+    ("src/tools/inspect/", BASE + ["tools/base/", "tools/view/", "tools/inspect/"]),
+    ("src/tools/doctor/", BASE + ["tools/base/", "tools/system/", "tools/view/", "tools/doctor/"]),
+    ("cli/", ABOVE + ["tools/"]),
+    ("python/src/", ABOVE),
     ("tests/", TOP),
     ("benchmarks/", TOP),
     ("examples/", TOP),
@@ -89,7 +87,7 @@ EXCEPTIONS = {
     ("src/pyflame/record/recorder.cpp", "runtime/executor.h"): "a cut hands its window to the executor: one call, in this file only",
 }
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*["<]pyflame/([^">]+)[">]')
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<](?:pyflame/|(?=tools/))([^">]+)[">]')
 
 
 def check(root):
@@ -97,7 +95,7 @@ def check(root):
     for name in tracked(root, SUFFIXES):
         layer = next((l for l in LAYERS if name.startswith(l[0])), None)
         if layer is None:
-            if name.startswith("src/pyflame/"):
+            if name.startswith("src/"):
                 findings.append(Finding(name, 1, "no layer of tools/lint/includes.py covers this file; add its folder to the table"))
             continue
         for number, line in enumerate(lines(root, name), 1):
@@ -107,5 +105,5 @@ def check(root):
             target = match.group(1)
             if any(target.startswith(allowed) for allowed in layer[1]) or (name, target) in EXCEPTIONS:
                 continue
-            findings.append(Finding(name, number, f'{layer[0]} may not include "pyflame/{target}"; it may include {", ".join(layer[1]) or "nothing"}'))
+            findings.append(Finding(name, number, f'{layer[0]} may not include "{target}"; it may include {", ".join(layer[1]) or "nothing"}'))
     return findings

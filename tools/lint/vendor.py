@@ -9,7 +9,7 @@ WHERE = ("src/", "cli/", "python/src/")
 # Where the vendors' own names are at home.
 VENDOR_OK = ("src/pyflame/kernels/device/", "src/pyflame/backends/gpu/driver/rt.h", "src/pyflame/backends/rocm/", "src/pyflame/backends/cuda/")
 # The tools speak of the vendors' libraries and of both wave sizes all day; what they may not do is compile for one vendor.
-TOOLS = ("src/pyflame/system/", "src/pyflame/doctor/", "src/pyflame/inspect/", "src/pyflame/profile/", "src/pyflame/view/", "src/pyflame/base/gpu_arch.", "cli/")
+TOOLS = ("src/tools/", "src/pyflame/base/gpu_arch.", "cli/")
 # Lanes of a CPU's vectors, or of a fixed summation order, are not a wave.
 WAVE_OK = ("src/pyflame/kernels/device/", "src/pyflame/backends/cpu/", "src/pyflame/backends/reference/")
 

@@ -1,17 +1,14 @@
-// Lists devices and gives reasons for missing ones. system/ decides why there is no AMD GPU: it reads only the kernel's
-// files, so it needs no GPU library. `pyflame doctor` gives the same answer.
+// Lists devices and gives reasons for missing ones.
 #include "pyflame/runtime/device.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-#include <optional>
 #include <thread>
 
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/error.h"
-#include "pyflame/system/absence.h"
 
 namespace pyflame {
 
@@ -32,8 +29,8 @@ std::string read_line(const char* path, const std::string& key) {
 
 // The doctor's answer if there is one; otherwise the answer of the GPU's runtime.
 std::string rocm_reason() {
-  const std::optional<system::Absence> absence = system::why_no_gpu(*system::this_machine());
-  return absence ? fmt::format("{}; try: {}", absence->what, absence->fix) : find_backend(DeviceType::rocm)->absence();
+  const std::string absence = why_machine_has_no_amd_gpu();
+  return absence.empty() ? find_backend(DeviceType::rocm)->absence() : absence;
 }
 
 std::string cuda_reason() {

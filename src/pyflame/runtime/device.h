@@ -18,6 +18,10 @@ int device_count(DeviceType type);
 // Empty if the device is available; otherwise one sentence with the reason and a remedy.
 std::string unavailable_reason(DeviceType type);
 
+// Why the kernel offers this process no AMD GPU, with a remedy; empty if it offers one. It reads only the kernel's files, so it needs no GPU
+// library. `pyflame doctor` gives the same answer. Defined in register_backends.cpp.
+std::string why_machine_has_no_amd_gpu();
+
 // Null if the host can address the device's memory.
 DeviceMemory* device_memory(Device d);
 DeviceInfo device_info(Device d);  // DeviceError if it is not available

@@ -1,8 +1,12 @@
-// The only file that knows which backends this build has.
+// The only file that knows which parts this build has: the backends, and the view of the machine that explains a missing GPU.
+#include <fmt/format.h>
+
 #include "pyflame/backends/cpu/cpu_backend.h"
 #include "pyflame/backends/gpu/gpu_backend.h"
 #include "pyflame/backends/null/null_backend.h"
 #include "pyflame/backends/reference/reference.h"
+#include "pyflame/runtime/device.h"
+#include "tools/system/absence.h"
 
 namespace pyflame {
 
@@ -15,6 +19,11 @@ const Backend* find_backend(DeviceType type) {
     case DeviceType::cuda: return PYFLAME_USE_CUDA ? &cuda_backend() : nullptr;
   }
   return nullptr;
+}
+
+std::string why_machine_has_no_amd_gpu() {
+  const auto absence = tools::system::why_no_gpu(*tools::system::this_machine());
+  return absence ? fmt::format("{}; try: {}", absence->what, absence->fix) : "";
 }
 
 }  // namespace pyflame

@@ -1,0 +1,330 @@
+// Runs the rules over the facts. A variable that nothing reads and one that equals its default are judged here, in one place, for all
+// rules.
+#include "tools/doctor/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tools/doctor/probes.h"
+
+namespace pyflame::tools::doctor {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// A sentence begins with a capital, unless its first word is a name that does not (hipBLASLt, amdgpu-install, /dev/kfd).
+std::string capital(std::string s) {
+  static const std::set<std::string_view> kNames = {"pyflame", "gloo",   "torch",  "torchrun", "vllm",    "triton",
+                                                    "jax",     "amdgpu", "export", "rocprof",  "rocblas", "rocprofv"};
+  const std::string_view word = std::string_view(s).substr(0, s.find(' '));
+  const bool plain =
+      !word.empty() && std::all_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  if (plain && !kNames.count(word)) s[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(s[0])));
+  return s;
+}
+// Facts end their sentences as they like.
+std::string sentence(std::string s) {
+  for (size_t p; (p = s.find("..")) != std::string::npos && s.find("...") != p;) s.erase(p, 1);
+  return capital(std::move(s));
+}
+Json or_null(const std::string& s) { return s.empty() ? Json() : Json(s); }
+
+// "GPU 0, 1 (gfx1100) and GPU 2 (gfx1036)" of the items that a condition matched, when they are GPUs.
+std::string gpu_names(const std::vector<const Json*>& matched) {
+  std::map<std::string, std::string> by_gfx;
+  for (const Json* g : matched) {
+    if (!g->is_object() || !g->contains("gfx") || !g->contains("index") || !(*g)["gfx"].is_string()) continue;
+    std::string& numbers = by_gfx[(*g)["gfx"].get<std::string>()];
+    numbers += (numbers.empty() ? "" : ", ") + (*g)["index"].dump();
+  }
+  std::string out;
+  for (const auto& [gfx, numbers] : by_gfx)
+    out += fmt::format("{}GPU {} ({})", out.empty() ? "" : " and ", numbers, gfx);
+  return out;
+}
+
+class Audit {
+ public:
+  Audit(Json facts, const AuditOptions& options, const RuleBase& base)
+      : facts_(std::move(facts)), options_(options), base_(base) {
+    if (!facts_.is_object()) facts_ = Json::object();
+    facts_["workload"] = or_null(options.workload);
+    if (!facts_.contains("failed_probes") || !facts_["failed_probes"].is_array())
+      facts_["failed_probes"] = Json::array();
+    facts_["probe"] = probe(facts_, options.host, base);
+  }
+
+  Json run() {
+    int checked = 0;
+    for (const Rule& rule : base_.rules) {
+      try {
+        checked += judge(rule);
+      } catch (const std::exception& e) {  // facts of an unexpected form: the others are judged all the same
+        facts_["failed_probes"].push_back({{"probe", rule.id}, {"why", e.what()}});
+      }
+    }
+    group();
+    sort();
+    Json document = {{"schema", "pyflame.doctor/1"}, {"checked", checked}, {"findings", std::move(findings_)}};
+    for (int i = 0; i < kSeverities; ++i) document["counts"][name_of(static_cast<Severity>(i))] = 0;
+    for (const Json& f : document["findings"]) {
+      Json& n = document["counts"][f["severity"].get<std::string>()];
+      n = n.get<int>() + 1;
+    }
+    document["verdict"] = verdict(document);
+    document["unread"] = or_null(unread());
+    document["readers"] = readers();
+    facts_.erase("probe");
+    facts_.erase("lint");
+    document["facts"] = std::move(facts_);
+    return document;
+  }
+
+ private:
+  Scope scope(const Json* locals = nullptr) const {
+    Scope s;
+    s.facts = &facts_;
+    s.locals = locals;
+    return s;
+  }
+
+  // Whether the rule was looked at.
+  bool judge(const Rule& rule) {
+    if (rule.lint) return linted(rule);
+    if (rule.variables.empty()) {
+      if (options_.settings_only && !rule.settings) return false;
+      if (rule.applies.test(scope()) == Truth::yes) first_of(rule, rule.cases, Json::object());
+      return true;
+    }
+    bool any = false;
+    if (const auto env = facts_.find("env"); env != facts_.end() && env->is_object())
+      for (const auto& [name, value] : env->items())
+        for (const Variable& v : rule.variables)
+          if (value.is_string() && v.is(name)) {
+            any = true;
+            judge_setting(rule, v, name, value.get<std::string>());
+          }
+    if (!any && !options_.settings_only && rule.applies.test(scope()) == Truth::yes)
+      first_of(rule, rule.unset_cases, Json::object());
+    return any || !options_.settings_only;
+  }
+
+  void judge_setting(const Rule& rule, const Variable& v, const std::string& name, const std::string& value) {
+    if (value.empty()) return;  // set to nothing is as good as not set
+    Json locals = {{"name", name}, {"judged", name}, {"value", value}, {"note", or_null(v.note)}};
+    if (v.default_value) locals["default"] = *v.default_value;
+    Case generic;
+    generic.severity = Severity::info;
+    generic.no_op = true;
+    generic.command = "unset {name}";
+    generic.fix = "Remove it.";
+    if (rule.reads == "nothing") {
+      generic.title = rule.title;
+      generic.what = "{name}={value} is read by nothing.";
+      generic.why = rule.why;
+      add(rule, generic, locals, {});
+    } else if (v.default_value && same_setting(value, *v.default_value)) {
+      generic.title = rule.title;
+      generic.what = "{name}={value} is the default.";
+      generic.why = "It changes nothing for " + rule.reads + ", and hides what the other lines do.";
+      add(rule, generic, locals, {});
+    } else if (rule.applies.test(scope(&locals)) == Truth::yes) {
+      first_of(rule, rule.cases, std::move(locals));
+    }
+  }
+
+  // Rules that speak of a list by its items say all that holds; the others, the first.
+  void first_of(const Rule& rule, const std::vector<Case>& cases, Json locals) {
+    // The output of a command is not known: only what is said of any value can be said of it.
+    const std::string value = locals.value("value", "");
+    const bool computed = value.find("$(") != std::string::npos || value.find('`') != std::string::npos;
+    for (const Case& c : cases) {
+      if (!c.only.empty() && std::find(c.only.begin(), c.only.end(), locals.value("name", "")) == c.only.end())
+        continue;
+      if (computed && cases.size() > 1) continue;
+      std::vector<const Json*> matched;
+      if (c.when.test(scope(&locals), &matched) != Truth::yes) continue;
+      if (!c.split) return add(rule, c, std::move(locals), matched);
+      for (const Json* item : matched) {
+        Json named = *item;
+        named["judged"] = named["name"];
+        add(rule, c, std::move(named), {});
+      }
+    }
+  }
+
+  bool linted(const Rule& rule) {
+    const auto lint = facts_.find("lint");
+    if (lint == facts_.end() || !lint->is_array()) return false;
+    for (const Json& l : *lint)
+      if (l.is_object() && l.value("id", "") == rule.id) {
+        Json locals = l;
+        if (locals.value("mend", "").empty())
+          locals["mend"] = rule.cases.front().fix == "{mend}" ? "See above." : rule.cases.front().fix;
+        add(rule, rule.cases.front(), locals, {}, l.value("where", ""));
+        if (const std::string mend = l.value("mend", ""); !mend.empty()) findings_.back()["fix"] = mend;
+      }
+    return true;
+  }
+
+  void add(const Rule& rule, const Case& c, Json locals, const std::vector<const Json*>& matched,
+           std::string where = "") {
+    locals["gpus"] = gpu_names(matched);
+    if (!c.each.empty()) {
+      std::string joined;
+      for (const Json* item : matched) {
+        Scope s = scope(&locals);
+        s.item = item;
+        joined += (joined.empty() ? "" : "; ") + fill(c.each, s);
+      }
+      locals["each"] = joined;
+    }
+    const Scope s = scope(&locals);
+    const std::string name = locals.value("judged", ""), value = locals.value("value", "");
+    if (where.empty() && !name.empty())
+      where = facts_["env_lines"].is_object() ? facts_["env_lines"].value(name, "") : "";
+    findings_.push_back({{"id", rule.id},
+                         {"severity", name_of(c.severity)},
+                         {"title", fill(c.title, s)},
+                         {"what", sentence(fill(c.what, s))},
+                         {"why", sentence(fill(c.why, s))},
+                         {"fix", or_null(sentence(fill(c.fix, s)))},
+                         {"command", or_null(fill(c.command, s, true))},
+                         {"names", name.empty() ? Json::array() : Json{name}},
+                         {"where", or_null(where)},
+                         {"no_op", c.no_op},
+                         {"recommended_by", guides(rule, name, value, true)},
+                         {"advised_otherwise", guides(rule, name, value, false)},
+                         {"source", rule.source},
+                         {"group", nullptr},
+                         {"first", c.first}});
+  }
+
+  // Titles of the guides that advise this value of this variable; or another value, which is then told.
+  Json guides(const Rule& rule, const std::string& name, const std::string& value, bool this_value) const {
+    std::map<std::string, std::string> titles;  // of each guide, with what it advises instead
+    const auto same = [&](const Advice& a) { return !a.value || same_setting(*a.value, value); };
+    for (const Advice& a : rule.guides) {
+      if (a.name != name) continue;
+      const bool guide_says_this = std::any_of(rule.guides.begin(), rule.guides.end(), [&](const Advice& b) {
+        return b.guide == a.guide && b.name == name && same(b);
+      });
+      if (this_value && guide_says_this) titles[base_.guides.at(a.guide)];
+      if (!this_value && !guide_says_this) {
+        std::string& instead = titles[base_.guides.at(a.guide)];
+        instead += (instead.empty() ? "" : " or ") + *a.value;
+      }
+    }
+    Json out = Json::array();
+    for (const auto& [title, instead] : titles)
+      out.push_back(this_value ? title : fmt::format("{}: {}", title, instead));
+    return out;
+  }
+
+  // Findings about settings that contradict each other share the name of the contradiction.
+  void group() {
+    for (const Contradiction& c : base_.contradictions) {
+      if (c.when.test(scope()) != Truth::yes) continue;
+      for (Json& f : findings_)
+        for (const Json& name : f["names"])
+          if (std::find(c.names.begin(), c.names.end(), name.get<std::string>()) != c.names.end() &&
+              f["group"].is_null())
+            f["group"] = c.group;
+    }
+  }
+
+  // Why there is no GPU first, then by severity; a group stands where its worst member does.
+  void sort() {
+    std::vector<Json> all(findings_.begin(), findings_.end());
+    const auto rank = [](const Json& f) {
+      return f["first"].get<bool>() ? -1 : static_cast<int>(*severity_of(f["severity"].get<std::string>()));
+    };
+    std::stable_sort(all.begin(), all.end(), [&](const Json& a, const Json& b) { return rank(a) < rank(b); });
+    findings_ = Json::array();
+    std::vector<bool> done(all.size());
+    for (size_t i = 0; i < all.size(); ++i)
+      for (size_t j = i; j < all.size(); ++j) {
+        if (done[j] || (j != i && (all[i]["group"].is_null() || all[j]["group"] != all[i]["group"]))) continue;
+        done[j] = true;
+        findings_.push_back(all[j]);
+      }
+    for (Json& f : findings_) f.erase("first");
+  }
+
+  // Why the settings, or the program, that was to be judged is not known to its end. Findings, or none, then say little.
+  std::string unread() const {
+    const std::string source =
+        facts_.value("env_source", Json()).is_string() ? facts_["env_source"].get<std::string>() : "";
+    for (const Json& p : facts_["failed_probes"]) {
+      if (!p.is_object() || !p.value("probe", Json()).is_string() || !p.value("why", Json()).is_string()) continue;
+      const std::string probe = p["probe"];
+      if (probe == "environment") return p["why"];
+      if (options_.settings_only && probe == source) return source + ": " + p["why"].get<std::string>();
+    }
+    return "";
+  }
+
+  // Of each setting, the component that reads it.
+  Json readers() const {
+    Json out = Json::object();
+    if (const auto env = facts_.find("env"); env != facts_.end() && env->is_object())
+      for (const auto& [name, value] : env->items())
+        if (const Rule* rule = base_.of_variable(name); rule && !rule->reads.empty()) out[name] = rule->reads;
+    return out;
+  }
+
+  std::string verdict(const Json& document) const {
+    const std::string why = unread();
+    const std::string judged = judgement(document);
+    if (why.empty()) return judged;
+    // "Nothing was found" of what was not read would be a false comfort.
+    const std::string missing = fmt::format("Not everything was read: {}.", why);
+    return document["findings"].empty() ? missing : judged + " " + missing;
+  }
+
+  std::string judgement(const Json& document) const {
+    const Json& counts = document["counts"];
+    const Json* absence = scope().find("absence");
+    if (absence && absence->is_object() && !options_.settings_only)
+      return sentence(fmt::format("No AMD GPU can be used: {}.", absence->value("what", "the reason is not known")));
+    static constexpr struct {
+      const char *severity, *one, *more;
+    } kVerdicts[] = {{"CRIT", "1 thing can corrupt results or hang the program",
+                      "{} things can corrupt results or hang the program"},
+                     {"HIGH", "1 thing stops programs or costs much of their speed",
+                      "{} things stop programs or cost much of their speed"},
+                     {"MED", "1 thing costs speed or stability", "{} things cost speed or stability"}};
+    std::string out;
+    for (const auto& v : kVerdicts)
+      if (const int n = counts[v.severity].get<int>())
+        out += (out.empty() ? "" : "; ") + (n == 1 ? std::string(v.one) : fmt::format(fmt::runtime(v.more), n));
+    if (!out.empty()) return out + ".";
+    return document["findings"].empty() ? "Nothing to mend was found." : "Nothing serious was found.";
+  }
+
+  Json facts_;
+  const AuditOptions& options_;
+  const RuleBase& base_;
+  Json findings_ = Json::array();
+};
+
+}  // namespace
+
+Json audit(Json facts, const AuditOptions& options, const RuleBase& base) {
+  return Audit(std::move(facts), options, base).run();
+}
+
+int exit_code(const Json& document) {
+  const Json& counts = document["counts"];
+  if (counts["CRIT"].get<int>()) return 5;
+  if (counts["HIGH"].get<int>()) return 4;
+  return counts["MED"].get<int>() ? 3 : 0;
+}
+
+}  // namespace pyflame::tools::doctor

@@ -1,0 +1,21 @@
+// `pyflame env`: the exports worth setting for an architecture and a kind of work, from the "recommend" entries of the rule base.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tools/doctor/rules.h"
+
+namespace pyflame::tools::doctor {
+
+struct AdviceFor {
+  std::string gfx;       // "gfx942"
+  std::string workload;  // "training", "inference", "multi-gpu", or empty
+  std::string rocm;      // "6.3"; empty: a current one, in which what became default is not worth a line
+};
+
+// {"schema": "pyflame.env/1", "gfx", "family", "workload", "rocm", "exports": [{"name", "value", "why", "source"}]}. `facts` (may be
+// null) are those of the machine on which it will be used. Raises Error (Value) for an architecture that is not known.
+nlohmann::json env_advice(const AdviceFor& wanted, const nlohmann::json& facts, const RuleBase& base = rules());
+std::string env_text(const nlohmann::json& advice);
+
+}  // namespace pyflame::tools::doctor

@@ -1,0 +1,247 @@
+// The report on a terminal: the machine, the verdict, the findings from the worst down.
+#include "tools/doctor/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tools/view/document.h"
+#include "tools/view/severity.h"
+
+namespace pyflame::tools::doctor {
+
+namespace {
+
+using Json = nlohmann::json;
+using view::at;
+using view::clean;
+using view::Style;
+using view::Tone;
+
+std::string text(const Json& j, std::string_view path) {
+  const Json& found = at(j, path);
+  return found.is_string() ? clean(found.get<std::string>(), 400) : "";
+}
+bool yes(const Json& j, std::string_view path) { return at(j, path) == Json(true); }
+
+// A label, and the text in lines beside it.
+std::string beside(std::string_view label, int column, std::string_view body, const Style& style) {
+  std::string lines = view::wrap(body, std::max(20, style.width - column));
+  while (!lines.empty() && lines.back() == '\n') lines.pop_back();
+  for (size_t p = 0; (p = lines.find('\n', p)) != std::string::npos; p += static_cast<size_t>(column) + 1)
+    lines.insert(p + 1, static_cast<size_t>(column), ' ');
+  return fmt::format("{:<{}}", label, column) + lines;
+}
+
+void paragraph(std::string& out, const Style& style, std::string_view label, const std::string& body, Tone tone) {
+  if (!body.empty()) out += paint(style, tone, beside(fmt::format("      {}", label), 11, body, style)) + "\n";
+}
+
+void header(std::string& out, const Json& facts, const Style& style) {
+  const auto line = [&](std::string_view label, const std::string& body) {
+    if (!body.empty()) out += beside(label, 12, body, style) + "\n";
+  };
+  std::string system = text(facts, "host.os.name");
+  if (const std::string kernel = text(facts, "host.kernel"); !kernel.empty())
+    system += (system.empty() ? "Linux " : ", Linux ") + kernel;
+  if (const std::string container = text(facts, "host.container"); !container.empty())
+    system += ", in a container (" + container + ")";
+  if (yes(facts, "host.wsl")) system += ", under WSL";
+  line("System", system);
+  const Json& gpus = at(facts, "gpus");
+  if (gpus.is_array() && gpus.empty()) line("GPUs", "none that ROCm sees");
+  if (gpus.is_array()) {
+    std::string last;  // equal GPUs that follow each other share a line
+    size_t first = 0;
+    const auto write = [&](size_t end) {
+      if (last.empty()) return;
+      const std::string numbers = end - first == 1 ? std::to_string(first) : fmt::format("{}-{}", first, end - 1);
+      line(first == 0 ? "GPUs" : "", numbers + "  " + last);
+    };
+    for (size_t i = 0; i < gpus.size(); ++i) {
+      const Json& g = gpus[i];
+      std::string body = fmt::format("{}, {}", text(g, "name"), text(g, "gfx"));
+      if (at(g, "cus").is_number()) body += fmt::format(", {} CUs", at(g, "cus").dump());
+      if (at(g, "vram_bytes").is_number()) body += ", " + view::bytes(at(g, "vram_bytes").get<double>());
+      if (yes(g, "integrated")) body += ", integrated";
+      const Json& seen = at(facts, "visible.gpus");
+      if (seen.is_array() && std::find(seen.begin(), seen.end(), Json(i)) == seen.end()) body += ", hidden";
+      if (body == last) continue;
+      write(i);
+      last = body, first = i;
+    }
+    write(gpus.size());
+  }
+  if (at(facts, "driver.loaded").is_boolean()) {
+    const std::string version = text(facts, "driver.version");
+    line("Driver", !yes(facts, "driver.loaded") ? "amdgpu is not loaded"
+                   : version.empty()            ? "amdgpu of the kernel"
+                                                : "amdgpu " + version);
+  }
+  const std::string rocm = text(facts, "rocm.version");
+  if (at(facts, "rocm").is_object()) line("ROCm", rocm.empty() ? "not installed" : rocm);
+  std::string frameworks;
+  if (const Json& list = at(facts, "frameworks"); list.is_array())
+    for (const Json& f : list)
+      frameworks += (frameworks.empty() ? "" : ", ") + text(f, "name") + " " + text(f, "version");
+  line("Frameworks", frameworks);
+  line("Settings", fmt::format("{} of {}", at(facts, "env").is_object() ? at(facts, "env").size() : 0,
+                               text(facts, "env_source").empty() ? "this process" : text(facts, "env_source")));
+}
+
+void finding(std::string& out, const Json& f, const Style& style) {
+  const Severity severity = severity_of(text(f, "severity")).value_or(Severity::info);
+  std::string title = text(f, "title");
+  if (const std::string where = text(f, "where"); !where.empty()) title += " (" + where + ")";
+  out += paint(style, view::severity_tone(name_of(severity)), fmt::format("{:<5}", text(f, "severity"))) + " " +
+         paint(style, Tone::bold, fmt::format("{:<8} ", text(f, "id")) + title) + "\n";
+  const auto body = [&](std::string_view label, std::string_view key, Tone tone) {
+    std::string words;
+    if (const Json& v = at(f, key); v.is_string()) words = clean(v.get<std::string>(), 4000);
+    paragraph(out, style, label, words, tone);
+  };
+  body("", "what", Tone::plain);
+  body("why", "why", Tone::dim);
+  body("mend", "fix", Tone::plain);
+  if (const std::string command = text(f, "command"); !command.empty())
+    out += "           " + paint(style, Tone::green, command) + "\n";
+  const auto names = [&](std::string_view key) {
+    std::string joined;
+    if (const Json& list = at(f, key); list.is_array())
+      for (const Json& n : list)
+        if (n.is_string()) joined += (joined.empty() ? "" : "; ") + clean(n.get<std::string>());
+    return joined;
+  };
+  if (const std::string guides = names("recommended_by"); !guides.empty())
+    paragraph(out, style, "", "Advised by: " + guides + ".", Tone::dim);
+  if (const std::string guides = names("advised_otherwise"); !guides.empty())
+    paragraph(out, style, "", "Advised otherwise by: " + guides + ".", Tone::dim);
+}
+
+// INFO without --verbose: a line each would drown the rest, so the names are enough.
+std::string remainder(const std::vector<const Json*>& rest, const Style& style) {
+  if (rest.empty()) return "";
+  std::string no_ops, others;
+  for (const Json* f : rest) {
+    const Json& names = at(*f, "names");
+    const std::string name = names.is_array() && !names.empty() && names[0].is_string()
+                                 ? clean(names[0].get<std::string>())
+                                 : fmt::format("{} ({})", text(*f, "title"), text(*f, "id"));
+    std::string& list = at(*f, "no_op") == Json(true) ? no_ops : others;
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  std::string out;
+  if (!no_ops.empty()) out += beside("INFO", 6, "Without effect: " + no_ops + ".", style) + "\n";
+  if (!others.empty()) out += beside("INFO", 6, "Worth knowing: " + others + ".", style) + "\n";
+  return paint(style, Tone::dim, out);
+}
+
+}  // namespace
+
+std::string report_text(const Json& document, const Style& style, const TextOptions& options) {
+  std::string out;
+  const Json& facts = at(document, "facts");
+  header(out, facts, style);
+  if (const std::string topology = topology_text(facts, style); !topology.empty() && at(facts, "gpus").size() > 1)
+    out += "\n" + topology;
+  const Json& counts = at(document, "counts");
+  const bool bad = at(counts, "CRIT") != Json(0) || at(counts, "HIGH") != Json(0);
+  out += "\n" +
+         paint(style,
+               bad                                                                  ? Tone::red
+               : at(counts, "MED") != Json(0) || at(document, "unread").is_string() ? Tone::yellow
+                                                                                    : Tone::green,
+               view::wrap(clean(at(document, "verdict").get<std::string>(), 2000), style.width)) +
+         "\n";
+  std::vector<const Json*> rest;
+  int below = 0;
+  std::string group;
+  std::map<std::string, Severity> worst;  // of each group: its members stand and fall together
+  for (const Json& f : at(document, "findings")) {
+    Severity& s = worst.emplace(text(f, "group"), Severity::info).first->second;
+    s = std::min(s, severity_of(text(f, "severity")).value_or(Severity::info));
+  }
+  for (const Json& f : at(document, "findings")) {
+    const Severity severity = severity_of(text(f, "severity")).value_or(Severity::info);
+    const std::string of_group = text(f, "group");
+    if ((of_group.empty() ? severity : worst[of_group]) > options.least) {
+      ++below;
+    } else if (severity == Severity::info && !options.verbose && options.least == Severity::info && of_group.empty()) {
+      rest.push_back(&f);
+    } else {
+      out += "\n";
+      if (!of_group.empty() && of_group != group)
+        out += paint(style, Tone::bold, "These contradict each other (" + of_group + "):") + "\n";
+      finding(out, f, style);
+      group = of_group;
+    }
+  }
+  if (const std::string short_ones = remainder(rest, style); !short_ones.empty()) out += "\n" + short_ones;
+  if (const Json& failed = at(facts, "failed_probes"); failed.is_array() && !failed.empty()) {
+    out += "\n";
+    for (const Json& p : failed)
+      out += paint(style, Tone::dim,
+                   view::wrap(fmt::format("Not looked at: {}: {}", text(p, "probe"), text(p, "why")), style.width, 2)) +
+             "\n";
+  }
+  out += "\n" + paint(style, Tone::dim, fmt::format("{} rules looked at.", at(document, "checked").dump()));
+  if (!rest.empty()) out += paint(style, Tone::dim, fmt::format(" {} more INFO: --verbose shows them.", rest.size()));
+  if (below > 0) out += paint(style, Tone::dim, fmt::format(" {} less severe are left out.", below));
+  return out + "\n";
+}
+
+namespace {
+
+// Partitions of one module: they share its memory, and no link is reported between them.
+bool same_card(const Json& a, const Json& b) {
+  const auto device = [](const Json& gpu) { return text(gpu, "pci").substr(0, text(gpu, "pci").find('.')); };
+  return !device(a).empty() && device(a) == device(b);
+}
+
+}  // namespace
+
+std::string topology_text(const Json& facts, const Style& style) {
+  const Json &gpus = at(facts, "gpus"), &links = at(facts, "links");
+  if (!gpus.is_array() || gpus.empty()) return "";
+  std::map<std::pair<int64_t, int64_t>, std::string> cell;
+  if (links.is_array())
+    for (const Json& l : links) {
+      if (!at(l, "from").is_number_integer() || !at(l, "to").is_number_integer()) continue;
+      std::string name = text(l, "kind") == "xgmi" ? "xGMI" : text(l, "kind") == "pcie" ? "PCIe" : text(l, "kind");
+      if (at(l, "hops").is_number_integer() && at(l, "hops").get<int64_t>() > 1) name += " x" + at(l, "hops").dump();
+      cell[{at(l, "from").get<int64_t>(), at(l, "to").get<int64_t>()}] = name;
+    }
+  std::vector<std::string> titles = {"GPU"};
+  const size_t n = std::min<size_t>(gpus.size(), 64);
+  for (size_t i = 0; i < n; ++i) titles.push_back(std::to_string(i));
+  titles.insert(titles.end(), {"NUMA", "PCI"});
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < n; ++i) {
+    std::vector<std::string> row = {std::to_string(i)};
+    for (size_t j = 0; j < n; ++j) {
+      const auto it = cell.find({static_cast<int64_t>(i), static_cast<int64_t>(j)});
+      row.push_back(i == j ? "." : it != cell.end() ? it->second : same_card(gpus[i], gpus[j]) ? "card" : "-");
+    }
+    row.push_back(at(gpus[i], "numa").is_number_integer() ? at(gpus[i], "numa").dump() : "?");
+    row.push_back(text(gpus[i], "pci"));
+    rows.push_back(row);
+  }
+  std::string out = view::table(style, titles, rows);
+  const bool separate = !same_card(gpus[0], gpus[n - 1]);
+  if (n > 1 && cell.empty() && separate)
+    out += "No direct links between GPUs are reported (-): data goes through the host.\n";
+  std::string machine;
+  const auto part = [&](const std::string& s) { machine += (machine.empty() ? "" : ", ") + s; };
+  if (at(facts, "host.numa_nodes").is_number()) part("NUMA nodes: " + at(facts, "host.numa_nodes").dump());
+  if (at(facts, "host.iommu.active").is_boolean()) {
+    const std::string mode = text(facts, "host.iommu.mode");
+    part(yes(facts, "host.iommu.active") ? "IOMMU: " + (mode.empty() ? "on" : mode) : "IOMMU: off");
+  }
+  if (const std::string acs = text(facts, "acs.state"); !acs.empty())
+    part("ACS: " + (acs == "unknown" ? "only root can read it" : acs));
+  return out + (machine.empty() ? "" : machine + "\n");
+}
+
+}  // namespace pyflame::tools::doctor

@@ -1,0 +1,22 @@
+// Decompression of untrusted data into a buffer of the size that its header announces, and no further: a small file cannot ask for
+// more than kMostOutput, nor for more than kMostRatio times its own size.
+#pragma once
+#include <string>
+
+#include "tools/inspect/bytes.h"
+
+namespace pyflame::tools::inspect {
+
+constexpr uint64_t kMostOutput = uint64_t{4} << 30, kMostRatio = 1000, kAlwaysAllowed = uint64_t{64} << 20;
+
+enum class Compression { zlib, zstd, bzip2 };
+
+struct Decompressed {
+  Memory data;            // as far as it could be decompressed
+  uint64_t consumed = 0;  // bytes of the input
+  std::string problem;    // empty when all of it was right
+};
+
+Decompressed decompress(Compression method, Bytes input, uint64_t announced_size);
+
+}  // namespace pyflame::tools::inspect

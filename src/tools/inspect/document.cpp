@@ -1,0 +1,283 @@
+#include "tools/inspect/document.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "pyflame/base/error.h"
+#include "pyflame/base/gpu_arch.h"
+#include "tools/inspect/launch.h"
+#include "tools/inspect/occupancy.h"
+
+namespace pyflame::tools::inspect {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kKernelsWithArguments =
+    64;  // their arguments are shown; more would make large documents larger for nobody
+constexpr int kUsualBlock = 256;
+
+Json to_json(const Count& n) { return n ? Json(*n) : Json(); }
+template <class T>
+Json to_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+// Text of a file as JSON has it: UTF-8. Other bytes become '?', so that dump() cannot fail.
+std::string utf8(const std::string& text) {
+  const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  if (ascii) return text;
+  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(quoted).get<std::string>();
+}
+
+// A generic target ("gfx11-generic") is treated as the first architecture that it runs on.
+const GpuArch* arch_of(const std::string& gfx) {
+  if (const GpuArch* a = find_gpu_arch(gfx)) return a;
+  for (const GpuArch& a : gpu_archs())
+    if (!a.generic.empty() && a.generic == gfx) return &a;
+  return nullptr;
+}
+
+KernelResources resources(const ScannedKernel& k, const ScannedObject& object, const DocumentOptions& options) {
+  KernelResources r;
+  r.wave = static_cast<int>(k.kernel.wave.value_or(0));
+  r.vgpr = static_cast<int>(std::min<uint64_t>(k.kernel.vgpr.value_or(0), 1 << 16));
+  r.agpr = static_cast<int>(std::min<uint64_t>(k.kernel.agpr.value_or(0), 1 << 16));
+  r.sgpr = static_cast<int>(std::min<uint64_t>(k.kernel.sgpr.value_or(0), 1 << 16));
+  r.lds = static_cast<int64_t>(std::min<uint64_t>(k.kernel.lds.value_or(0), 1u << 30));
+  r.dynamic_lds = options.dynamic_lds;
+  // Triton asks for all of its LDS at the launch.
+  if (object.triton && r.dynamic_lds == 0) r.dynamic_lds = std::max<int64_t>(0, object.triton->shared - r.lds);
+  r.wgp_mode = k.kernel.wgp_mode.value_or(true);
+  const auto most = static_cast<int>(std::clamp<uint64_t>(k.kernel.max_workgroup.value_or(1024), 1, 1024));
+  if (options.block > 0) {
+    r.block = options.block;
+  } else if (k.kernel.required_workgroup) {
+    uint64_t threads = 1;
+    for (const uint64_t n : *k.kernel.required_workgroup)
+      threads = std::min<uint64_t>(threads * std::min<uint64_t>(n, 4096), 4096);
+    r.block = static_cast<int>(std::max<uint64_t>(threads, 1));
+  } else {
+    r.block = object.triton ? most : std::min(kUsualBlock, most);
+  }
+  return r;
+}
+
+Json argument(const KernelArgument& a) {
+  Json j = {{"offset", a.offset}, {"size", a.size}, {"kind", utf8(a.kind)}};
+  if (!a.name.empty()) j["name"] = utf8(a.name);
+  if (!a.type.empty()) j["type"] = utf8(a.type);
+  if (!a.address_space.empty()) j["address_space"] = utf8(a.address_space);
+  return j;
+}
+
+// What the figures alone say; what the instructions say is in "isa".
+Json advice(const Json& k) {
+  Json out = Json::array();
+  const auto add = [&out](const char* severity, std::string what, const char* why, const char* fix) {
+    out.push_back({{"severity", severity}, {"what", std::move(what)}, {"why", why}, {"fix", fix}});
+  };
+  const auto number = [&k](const char* key) { return k[key].is_number() ? k[key].get<uint64_t>() : uint64_t{0}; };
+  const uint64_t vgpr_spill = number("vgpr_spill"), sgpr_spill = number("sgpr_spill"), scratch = number("scratch");
+  if (vgpr_spill > 0)
+    add("HIGH", fmt::format("{} VGPRs are spilled", vgpr_spill),
+        "each use of a spilled register is a load or store of memory, for every lane",
+        "keep less alive at once: smaller tiles, less unrolling; allow more registers with __launch_bounds__ of the "
+        "real block size or a lower waves_per_eu");
+  else if (scratch > 0)
+    add("MED", fmt::format("{} bytes of scratch memory a lane", scratch),
+        "arrays that are indexed by a variable, or calls that were not inlined, live in memory instead of registers",
+        "unroll loops over small arrays so that each index is a constant; mark device functions __forceinline__");
+  if (sgpr_spill > 0)
+    add("LOW", fmt::format("{} SGPRs are spilled", sgpr_spill),
+        "they are kept in lanes of VGPRs: instructions and registers that do no work",
+        "fewer uniform values alive at once: pass a struct by pointer, split the kernel");
+  if (k["dynamic_stack"] == true)
+    add("MED", "the stack has no known size",
+        "recursion or calls through pointers: the runtime reserves a stack by guess for every lane",
+        "avoid recursion and virtual calls in device code");
+  return out;
+}
+
+Json kernel_json(const Scan& scan, const ScannedKernel& k, const DocumentOptions& options) {
+  const ScannedObject& object = scan.objects[k.object];
+  Json j = {{"name", utf8(k.name)},
+            {"symbol", utf8(k.kernel.symbol)},
+            {"object", k.object},
+            {"gfx", object.gfx.empty() ? Json() : Json(object.gfx)},
+            {"target", object.target},
+            {"wave", to_json(k.kernel.wave)},
+            {"vgpr", to_json(k.kernel.vgpr)},
+            {"agpr", to_json(k.kernel.agpr)},
+            {"sgpr", to_json(k.kernel.sgpr)},
+            {"vgpr_spill", to_json(k.kernel.vgpr_spill)},
+            {"sgpr_spill", to_json(k.kernel.sgpr_spill)},
+            {"lds", to_json(k.kernel.lds)},
+            {"scratch", to_json(k.kernel.scratch)},
+            {"dynamic_stack", to_json(k.kernel.dynamic_stack)},
+            {"kernarg", to_json(k.kernel.kernarg)},
+            {"max_workgroup", to_json(k.kernel.max_workgroup)},
+            {"required_workgroup", to_json(k.kernel.required_workgroup)},
+            {"wgp_mode", to_json(k.kernel.wgp_mode)},
+            {"code_bytes", k.code_bytes == 0 ? Json() : Json(k.code_bytes)},
+            {"source", k.kernel.from_descriptor ? "descriptor" : "metadata"}};
+  if (scan.kernels.size() <= kKernelsWithArguments) {
+    j["args"] = Json::array();
+    for (const KernelArgument& a : k.kernel.arguments) j["args"].push_back(argument(a));
+  }
+  j["advice"] = advice(j);
+  if (k.isa) j["isa"] = *k.isa;
+  const GpuArch* arch = arch_of(object.gfx);
+  if (!arch || !k.kernel.vgpr) return j;
+  try {
+    const KernelResources r = resources(k, object, options);
+    const uint64_t most = k.kernel.max_workgroup.value_or(1024);
+    PF_CHECK(static_cast<uint64_t>(r.block) <= most, Value,
+             "occupancy: a workgroup of {} threads cannot be launched: the kernel was compiled for at most {}", r.block,
+             most);
+    const Occupancy o = occupancy(*arch, r);
+    j["occupancy"] = inspect::to_json(o);
+    Json& blocks = j["occupancy"]["blocks"];
+    blocks.erase(std::remove_if(blocks.begin(), blocks.end(), [&](const Json& b) { return b["block"] > most; }),
+                 blocks.end());
+    if (options.grid) j["launch"] = inspect::to_json(analyse_launch(o, machine_of(*arch, options.cus), *options.grid));
+  } catch (const Error& e) {
+    j["occupancy_problem"] = e.what();
+  }
+  return j;
+}
+
+double number(const Json& k, const char* key) {
+  const auto at = k.find(key);
+  return at != k.end() && at->is_number() ? at->get<double>() : 0;
+}
+
+double fill(const Json& k) {
+  const auto at = k.find("occupancy");
+  return at == k.end() ? 1.0 : number(*at, "waves_per_simd") / std::max(1.0, number(*at, "max_waves"));
+}
+
+// Larger comes first; equal ones by name.
+std::array<double, 4> rank(const Json& k, SortBy by) {
+  switch (by) {
+    case SortBy::vgpr: return {number(k, "vgpr"), 0, 0, 0};
+    case SortBy::scratch: return {number(k, "scratch"), number(k, "vgpr_spill"), 0, 0};
+    case SortBy::spills: return {number(k, "vgpr_spill"), number(k, "sgpr_spill"), number(k, "scratch"), 0};
+    case SortBy::occupancy: return {-fill(k), number(k, "vgpr"), 0, 0};
+    case SortBy::code: return {number(k, "code_bytes"), 0, 0, 0};
+    case SortBy::name: return {};
+    case SortBy::worst: break;
+  }
+  return {number(k, "vgpr_spill"), number(k, "scratch"), number(k, "sgpr_spill"), -fill(k)};
+}
+
+Json sorted(std::vector<Json> kernels, SortBy by) {
+  std::vector<std::pair<std::array<double, 4>, size_t>> order;
+  for (size_t i = 0; i < kernels.size(); ++i) order.emplace_back(rank(kernels[i], by), i);
+  std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first > b.first;
+    const auto key = [&](size_t i) {
+      return std::tie(kernels[i]["name"].get_ref<const std::string&>(),
+                      kernels[i]["target"].get_ref<const std::string&>());
+    };
+    const auto ka = key(a.second), kb = key(b.second);
+    return ka != kb ? ka < kb : a.second < b.second;
+  });
+  Json out = Json::array();
+  for (const auto& o : order) out.push_back(std::move(kernels[o.second]));
+  return out;
+}
+
+// For the charts: by architecture and wave size, how many waves registers allow, as [most VGPRs, waves].
+Json curves(const Json& kernels) {
+  Json out = Json::object();
+  for (const Json& k : kernels) {
+    const std::string gfx = k.value("gfx", "");
+    const auto wave = static_cast<int>(number(k, "wave"));
+    const GpuArch* arch = find_gpu_arch(gfx);
+    if (arch == nullptr || !(wave == 32 ? arch->wave32 : wave == 64 && arch->wave64)) continue;
+    Json& steps = out[gfx][std::to_string(wave)];
+    if (!steps.is_null()) continue;
+    steps = Json::array();
+    for (const VgprStep& step : vgpr_steps(*arch, wave)) steps.push_back({step.max_vgprs, step.waves});
+  }
+  return out;
+}
+
+Json summary(const Scan& scan, const Json& kernels) {
+  std::map<std::string, int64_t> by_gfx, findings, limiters;
+  int64_t spilling = 0, scratch = 0, low = 0, without_isa = 0;
+  for (const Json& k : kernels) {
+    ++by_gfx[k["target"].get<std::string>()];
+    spilling += number(k, "vgpr_spill") > 0;
+    scratch += number(k, "scratch") > 0;
+    low += fill(k) < 0.5;
+    if (const auto o = k.find("occupancy"); o != k.end()) ++limiters[(*o)["limiter"].get<std::string>()];
+    const auto isa = k.find("isa");
+    without_isa += isa == k.end();
+    if (isa == k.end() || !isa->contains("findings")) continue;
+    std::set<std::string> ids;  // a kernel counts once
+    for (const Json& f : (*isa)["findings"]) ids.insert(f.value("id", ""));
+    for (const std::string& id : ids) ++findings[id];
+  }
+  return {{"files", scan.files},        {"objects", scan.objects.size()},
+          {"kernels", kernels.size()},  {"kernels_found", scan.kernels_found},
+          {"targets", by_gfx},          {"spilling", spilling},
+          {"scratch", scratch},         {"low_occupancy", low},
+          {"limiters", limiters},       {"findings", findings},
+          {"without_isa", without_isa}, {"others", scan.others},
+          {"curve", curves(kernels)}};
+}
+
+Json objects(const Scan& scan) {
+  Json out = Json::array();
+  for (const ScannedObject& o : scan.objects) {
+    Json j = {{"path", utf8(o.path)},
+              {"member", utf8(o.member)},
+              {"container", o.container},
+              {"target", o.target},
+              {"gfx", o.gfx.empty() ? Json() : Json(o.gfx)},
+              {"code_object_version", o.version >= 2 ? Json(o.version) : Json()},
+              {"bytes", o.bytes},
+              {"kernels", o.kernels}};
+    if (o.triton)
+      j["triton"] = {{"name", utf8(o.triton->name)},
+                     {"num_warps", o.triton->num_warps},
+                     {"num_stages", o.triton->num_stages},
+                     {"shared", o.triton->shared}};
+    out.push_back(std::move(j));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<SortBy> sort_by(std::string_view name) {
+  constexpr std::pair<std::string_view, SortBy> kNames[] = {
+      {"worst", SortBy::worst},   {"vgpr", SortBy::vgpr},           {"scratch", SortBy::scratch},
+      {"spills", SortBy::spills}, {"occupancy", SortBy::occupancy}, {"name", SortBy::name},
+      {"code", SortBy::code}};
+  for (const auto& [n, by] : kNames)
+    if (n == name) return by;
+  return std::nullopt;
+}
+
+Json document(const Scan& scan, const DocumentOptions& options) {
+  std::vector<Json> kernels;
+  kernels.reserve(scan.kernels.size());
+  for (const ScannedKernel& k : scan.kernels) kernels.push_back(kernel_json(scan, k, options));
+  Json j = {{"schema", "pyflame.inspect/1"}, {"inputs", Json::array()}, {"objects", objects(scan)}};
+  for (const std::string& i : scan.inputs) j["inputs"].push_back(utf8(i));
+  j["kernels"] = sorted(std::move(kernels), options.sort);
+  j["missing"] = scan.missing;
+  j["disassembler"] = scan.disassembler.empty() ? Json() : Json(scan.disassembler);
+  j["problems"] = Json::array();
+  for (const Problem& p : scan.problems) j["problems"].push_back({{"where", utf8(p.where)}, {"what", utf8(p.what)}});
+  j["summary"] = summary(scan, j["kernels"]);
+  return j;
+}
+
+}  // namespace pyflame::tools::inspect

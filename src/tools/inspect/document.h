@@ -1,0 +1,27 @@
+// The document of `pyflame inspect` ("pyflame.inspect/1"): everything that text, JSON and HTML show is computed here.
+#pragma once
+#include <array>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tools/inspect/scan.h"
+
+namespace pyflame::tools::inspect {
+
+// worst: spills, then scratch, then little occupancy.
+enum class SortBy { worst, vgpr, scratch, spills, occupancy, name, code };
+std::optional<SortBy> sort_by(std::string_view name);
+
+struct DocumentOptions {
+  SortBy sort = SortBy::worst;
+  int block = 0;                               // 0: what the kernel requires, or 256 if it may be that large
+  int64_t dynamic_lds = 0;                     // bytes that a launch adds
+  std::optional<std::array<int64_t, 3>> grid;  // of a launch, in workgroups
+  int cus = 0;                                 // of the GPU that it is launched on; 0: the architecture's first product
+};
+
+nlohmann::json document(const Scan& scan, const DocumentOptions& options);
+
+}  // namespace pyflame::tools::inspect

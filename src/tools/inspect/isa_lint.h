@@ -1,0 +1,83 @@
+// What a person would look for in the machine code of a kernel, found by a program. Each lint stands once in a table, with its
+// severity, the reason and the mend; the code that looks for it only says where and with which numbers.
+#pragma once
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tools/inspect/isa_stats.h"
+
+namespace pyflame::tools::inspect {
+
+struct IsaLint {
+  const char* id;
+  const char* severity;  // HIGH, MED, LOW
+  const char* why;
+  const char* fix;
+};
+std::span<const IsaLint> isa_lints();
+
+// One for each lint that fires in a kernel.
+struct IsaFinding {
+  const IsaLint* lint = nullptr;
+  uint64_t address = 0;             // the first one of the worst place
+  uint64_t count = 0;               // in the whole kernel
+  int loop = -1;                    // the worst place, -1: in no loop
+  std::string what;                 // of the worst place, and in how many loops there is the same
+  std::vector<uint64_t> addresses;  // the first ones
+};
+
+// Thresholds that the findings state: work between a load and the wait for it that is less than this hides little of its latency.
+constexpr uint32_t kNearLoadCycles = 128, kNearLdsCycles = 32;
+
+std::vector<IsaFinding> lint_isa(const IsaArch& arch, const std::vector<Op>& ops, const ControlFlow& flow,
+                                 const Regions& regions);
+
+// --- for the parts of the lint
+
+class IsaLinter {
+ public:
+  IsaLinter(const IsaArch& a, const std::vector<Op>& o, const ControlFlow& f, const Regions& r)
+      : arch(a), ops(o), flow(f), regions(r) {}
+
+  const IsaArch& arch;
+  const std::vector<Op>& ops;
+  const ControlFlow& flow;
+  const Regions& regions;
+
+  // `where` are instructions, ascending and not empty; `loop` -1: in no loop.
+  void report(const char* id, int loop, std::vector<uint32_t> where, std::string what);
+  // "the loop at 0x1a00" or "the kernel outside of its loops"
+  std::string place(int loop) const;
+  std::string at(uint32_t op) const;  // "global_load_dword at 0x1a40"
+
+  const std::vector<uint32_t>& own(int loop) const { return regions.own[static_cast<size_t>(loop + 1)]; }
+  const Stats& stats(int loop) const { return regions.own_stats[static_cast<size_t>(loop + 1)]; }
+  // The instructions of a region for which `is` holds.
+  template <class F>
+  std::vector<uint32_t> select(int loop, const F& is) const {
+    std::vector<uint32_t> where;
+    for (const uint32_t i : own(loop))
+      if (is(ops[i])) where.push_back(i);
+    return where;
+  }
+  int loops() const { return static_cast<int>(flow.loops.size()); }
+  std::vector<IsaFinding> take();
+
+ private:
+  struct Place {
+    const IsaLint* lint;
+    int loop;
+    std::vector<uint32_t> where;
+    std::string what;
+  };
+  std::vector<Place> places_;
+};
+
+void lint_memory(IsaLinter& linter);   // isa_lint_memory.cpp: widths, address spaces, spills, atomics
+void lint_waits(IsaLinter& linter);    // isa_lint_waits.cpp: waits, barriers, uses of LDS
+void lint_compute(IsaLinter& linter);  // isa_lint_compute.cpp: matrix instructions, arithmetic, code size
+
+}  // namespace pyflame::tools::inspect

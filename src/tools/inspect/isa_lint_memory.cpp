@@ -1,0 +1,290 @@
+// Lints of memory accesses: how wide they are, whether neighbours could be one, and traffic that should not be in a loop.
+#include <algorithm>
+#include <set>
+
+#include "tools/inspect/isa_lint.h"
+
+namespace pyflame::tools::inspect {
+
+namespace {
+
+std::string_view first_word(std::string_view s) { return s.substr(0, s.find(' ')); }
+
+// A memory access by base and offset. Accesses with equal bases, between which no register of the base changed, are comparable.
+struct Access {
+  uint32_t op = 0;
+  OpClass kind = OpClass::other;
+  std::string_view base[3];
+  int64_t offset = 0;
+  int width = 0;
+  bool same_base(const Access& o) const {
+    return kind == o.kind && base[0] == o.base[0] && base[1] == o.base[1] && base[2] == o.base[2];
+  }
+};
+
+bool describe(const Op& op, uint32_t index, Access& a) {
+  if (op.bytes == 0 || op.bytes >= 16 || op.info->pair || op.info->to_lds || op.info->transposing) return false;
+  const bool load = op.kind == OpClass::global_load || op.kind == OpClass::lds_load;
+  const bool lds = op.kind == OpClass::lds_load || op.kind == OpClass::lds_store;
+  if (!load && op.kind != OpClass::global_store && op.kind != OpClass::lds_store) return false;
+  const Operands o = split_operands(op.operands);
+  a = {index, op.kind, {}, modifier(op.operands, "offset", 0), op.bytes};
+  if (op.info->buffer) {
+    if (o.count < 4) return false;  // "lds" forms have no data operand
+    a.base[0] = first_word(o.item[1]);
+    a.base[1] = o.item[2];
+    a.base[2] = first_word(o.item[3]);
+    return true;
+  }
+  if (o.count < 2) return false;
+  if (lds) {
+    a.base[0] = first_word(load ? o.item[1] : o.item[0]);
+    return true;
+  }
+  a.base[0] = first_word(load ? o.item[1] : o.item[0]);
+  if (o.count > 2) a.base[1] = first_word(o.item[2]);
+  return true;
+}
+
+// The registers that an instruction writes, as far as they can be bases: its first operand, and that of the second half of a dual
+// instruction.
+void written(const Op& op, std::vector<Reg>& out) {
+  out.clear();
+  switch (op.kind) {
+    case OpClass::global_store:
+    case OpClass::lds_store:
+    case OpClass::scratch_store:
+    case OpClass::wait:
+    case OpClass::branch:
+    case OpClass::barrier: return;
+    default: break;
+  }
+  const Reg r = parse_reg(op.operands.substr(0, op.operands.find(',')));
+  if (r.file) out.push_back(r);
+  const size_t second = op.operands.find("::");
+  if (second == std::string_view::npos) return;
+  std::string_view rest = op.operands.substr(second + 2);
+  while (rest.starts_with(" ")) rest.remove_prefix(1);
+  const size_t blank = rest.find(' ');
+  if (blank == std::string_view::npos) return;
+  rest = rest.substr(blank + 1);
+  const Reg d = parse_reg(rest.substr(0, rest.find(',')));
+  if (d.file) out.push_back(d);
+}
+
+// Runs of neighbours among accesses with one base: appends those that wider instructions would need fewer of.
+void find_runs(std::vector<Access>& group, std::vector<uint32_t>& found, int64_t& bytes) {
+  std::stable_sort(group.begin(), group.end(), [](const Access& a, const Access& b) { return a.offset < b.offset; });
+  for (size_t i = 0; i < group.size();) {
+    size_t end = i + 1;
+    int64_t total = group[i].width;
+    while (end < group.size() && group[end].offset == group[end - 1].offset + group[end - 1].width)
+      total += group[end++].width;
+    const int64_t needed = (total + 15) / 16;
+    if (static_cast<int64_t>(end - i) > needed) {
+      for (size_t k = i; k < end; ++k) found.push_back(group[k].op);
+      bytes += total;
+    }
+    i = end;
+  }
+}
+
+struct Neighbours {
+  std::vector<uint32_t> loads, stores;
+  int64_t load_bytes = 0, store_bytes = 0;
+};
+
+// All groups of a region. Blocks are told apart by the gaps between them and by branches.
+void neighbours(const IsaLinter& l, int loop, bool lds, Neighbours& out) {
+  std::vector<std::vector<Access>> groups;
+  const auto close = [&](std::vector<Access>& g) {
+    const bool load = g[0].kind == OpClass::global_load || g[0].kind == OpClass::lds_load;
+    if (g.size() > 1) find_runs(g, load ? out.loads : out.stores, load ? out.load_bytes : out.store_bytes);
+  };
+  const auto close_all = [&] {
+    for (auto& g : groups) close(g);
+    groups.clear();
+  };
+  std::vector<Reg> changed;
+  uint32_t previous = 0;
+  for (const uint32_t i : l.own(loop)) {
+    const Op& op = l.ops[i];
+    if (i != previous + 1 || op.kind == OpClass::branch || op.kind == OpClass::barrier) close_all();
+    previous = i;
+    Access a;
+    if (describe(op, i, a) && (op.kind == OpClass::lds_load || op.kind == OpClass::lds_store) == lds) {
+      const auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g[0].same_base(a); });
+      if (it != groups.end()) {
+        it->push_back(a);
+      } else {
+        if (groups.size() >= 32) {
+          close(groups.front());
+          groups.erase(groups.begin());
+        }
+        groups.push_back({a});
+      }
+    }
+    if (groups.empty()) continue;
+    written(op, changed);
+    for (const Reg& r : changed) {
+      for (size_t g = 0; g < groups.size();) {
+        const Access& head = groups[g][0];
+        if (std::any_of(head.base, head.base + 3, [&](std::string_view b) { return parse_reg(b).overlaps(r); })) {
+          close(groups[g]);
+          groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(g));
+        } else {
+          ++g;
+        }
+      }
+    }
+  }
+  close_all();
+}
+
+std::string common_names(const IsaLinter& l, const std::vector<uint32_t>& where) {
+  std::vector<std::pair<std::string_view, size_t>> names;
+  for (const uint32_t i : where) {
+    const auto it =
+        std::find_if(names.begin(), names.end(), [&](const auto& n) { return n.first == l.ops[i].mnemonic; });
+    if (it != names.end()) ++it->second;
+    else names.emplace_back(l.ops[i].mnemonic, 1);
+  }
+  std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < 3; ++i)
+    text += fmt::format("{}{} x {}", i ? ", " : "", names[i].second, names[i].first);
+  return names.size() > 3 ? text + ", ..." : text;
+}
+
+void report_runs(IsaLinter& l, const char* id, int loop, std::vector<uint32_t> where, int64_t bytes, const char* verb) {
+  if (where.empty()) return;
+  std::sort(where.begin(), where.end());
+  const std::string names = common_names(l, where);
+  l.report(id, loop, where,
+           fmt::format("In {}, {} of neighbouring addresses ({}) {} {} bytes a lane; {} of 16 bytes would do.",
+                       l.place(loop), where.size(), names, verb, bytes, (bytes + 15) / 16));
+}
+
+// Most bytes in small pieces, of what `is` takes in.
+void small_accesses(IsaLinter& l, const char* id, int loop, const std::set<uint32_t>& already, bool lds) {
+  std::vector<uint32_t> where;
+  int64_t small = 0, all = 0;
+  for (const uint32_t i : l.own(loop)) {
+    const Op& op = l.ops[i];
+    const bool mine = lds ? op.kind == OpClass::lds_load || op.kind == OpClass::lds_store
+                          : op.kind == OpClass::global_load || op.kind == OpClass::global_store;
+    if (!mine || op.bytes == 0) continue;
+    all += op.bytes;
+    if (op.bytes >= 16 || op.info->transposing) continue;
+    small += op.bytes;
+    if (!already.count(i)) where.push_back(i);
+  }
+  if (where.empty() || small * 2 <= all) return;
+  l.report(id, loop, where,
+           fmt::format("In {}, {} of {} bytes a lane go in pieces of less than 16: {}.", l.place(loop), small, all,
+                       common_names(l, where)));
+}
+
+void widths(IsaLinter& l, int loop) {
+  for (const bool lds : {false, true}) {
+    Neighbours n;
+    neighbours(l, loop, lds, n);
+    std::set<uint32_t> already(n.loads.begin(), n.loads.end());
+    already.insert(n.stores.begin(), n.stores.end());
+    if (lds) {
+      report_runs(l, "narrow-lds-access", loop, n.loads, n.load_bytes, "read");
+      report_runs(l, "narrow-lds-access", loop, n.stores, n.store_bytes, "write");
+    } else {
+      report_runs(l, "narrow-global-load", loop, n.loads, n.load_bytes, "load");
+      report_runs(l, "narrow-global-store", loop, n.stores, n.store_bytes, "store");
+    }
+    small_accesses(l, lds ? "small-lds-access" : "small-global-access", loop, already, lds);
+  }
+}
+
+void loop_traffic(IsaLinter& l, int loop) {
+  const Stats& s = l.stats(loop);
+  if (s.of(OpClass::scratch_load) + s.of(OpClass::scratch_store)) {
+    const auto where = l.select(
+        loop, [](const Op& op) { return op.kind == OpClass::scratch_load || op.kind == OpClass::scratch_store; });
+    l.report("scratch-in-loop", loop, where,
+             fmt::format("{} has {} loads from and {} stores to scratch, {} bytes a lane in each pass.", l.place(loop),
+                         s.of(OpClass::scratch_load), s.of(OpClass::scratch_store), s.scratch_bytes));
+  }
+  if (const uint64_t n = s.of(OpClass::global_atomic) + s.of(OpClass::lds_atomic)) {
+    const auto cas = l.select(loop, [](const Op& op) { return op.info->cas; });
+    if (!cas.empty()) {
+      const bool in_lds = l.ops[cas[0]].kind == OpClass::lds_atomic;
+      const auto math =
+          l.select(loop, [](const Op& op) { return op.info->tag == Tag::f32_math || op.info->tag == Tag::f16_math; });
+      l.report("cas-loop", loop, cas,
+               fmt::format("{} repeats {} on {}{}.", l.place(loop), l.at(cas[0]), in_lds ? "LDS" : "memory",
+                           math.empty() ? "" : " around floating-point arithmetic"));
+    } else {
+      const auto global = l.select(loop, [](const Op& op) { return op.kind == OpClass::global_atomic; });
+      const auto lds = l.select(loop, [](const Op& op) { return op.kind == OpClass::lds_atomic; });
+      const auto text = [&](const auto& where) {
+        return fmt::format("{} has {} atomic operation{}: {}.", l.place(loop), n, n > 1 ? "s" : "",
+                           common_names(l, where));
+      };
+      if (!global.empty()) l.report("atomic-in-loop", loop, global, text(global));
+      if (!lds.empty()) l.report("lds-atomic-in-loop", loop, lds, text(lds));
+    }
+  }
+}
+
+// A readlane from a register that lanes were written to: a spilled scalar comes back.
+void sgpr_spills(IsaLinter& l) {
+  std::set<uint16_t> spilled;
+  for (const Op& op : l.ops) {
+    if (op.info->tag != Tag::writelane) continue;
+    const Reg r = parse_reg(op.operands.substr(0, op.operands.find(',')));
+    if (r.file == 'v') spilled.insert(r.first);
+  }
+  if (spilled.empty()) return;
+  for (int loop = 0; loop < l.loops(); ++loop) {
+    const auto where = l.select(loop, [&](const Op& op) {
+      if (op.info->tag != Tag::readlane) return false;
+      const Operands o = split_operands(op.operands);
+      return o.count > 1 && spilled.count(parse_reg(o.item[1]).first) > 0;
+    });
+    l.report("sgpr-spill-in-loop", loop, where,
+             fmt::format("{} reads {} spilled scalars back.", l.place(loop), where.size()));
+  }
+}
+
+void flat_accesses(IsaLinter& l, int loop) {
+  const auto where = l.select(loop, [](const Op& op) { return op.info->flat && op.bytes > 0; });
+  l.report("flat-access", loop, where,
+           fmt::format("{} has {} flat accesses: {}.", l.place(loop), where.size(), common_names(l, where)));
+}
+
+void waterfall(IsaLinter& l, int loop) {
+  const auto& own = l.own(loop);
+  if (own.size() > 200) return;
+  const auto first = l.select(loop, [](const Op& op) { return op.info->tag == Tag::readfirstlane; });
+  const auto compare = l.select(loop, [](const Op& op) { return op.info->tag == Tag::compare_equal; });
+  const auto mask = l.select(loop, [](const Op& op) {
+    return op.info->tag == Tag::set_exec || (op.kind == OpClass::salu && op.operands.starts_with("exec"));
+  });
+  if (first.empty() || compare.empty() || mask.empty()) return;
+  l.report("waterfall-loop", loop, first,
+           fmt::format(
+               "{} takes the value of the first lane ({}), does its work for the lanes with an equal one, and repeats.",
+               l.place(loop), l.at(first[0])));
+}
+
+}  // namespace
+
+void lint_memory(IsaLinter& l) {
+  for (int loop = 0; loop < l.loops(); ++loop) {
+    widths(l, loop);
+    loop_traffic(l, loop);
+    waterfall(l, loop);
+  }
+  if (l.loops() == 0) widths(l, -1);
+  for (int loop = -1; loop < l.loops(); ++loop) flat_accesses(l, loop);
+  sgpr_spills(l);
+}
+
+}  // namespace pyflame::tools::inspect

@@ -1,0 +1,24 @@
+// MIOpen's databases of compiled kernels (.kdb, .ukdb): SQLite with one table, whose code objects are packed with bzip2.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/inspect/bytes.h"
+
+namespace pyflame::tools::inspect {
+
+bool is_sqlite(Bytes data);
+
+// Calls `code_object` with the name of the source and what was unpacked, for each row. Returns what could not be read;
+// nothing at all where the database holds no kernels: `is_kernel_db` is then false.
+struct KernelDb {
+  bool is_kernel_db = false;
+  std::vector<std::string> problems;
+};
+KernelDb read_kernel_db(const std::string& path,
+                        const std::function<void(std::string_view name, const Memory& code)>& code_object);
+
+}  // namespace pyflame::tools::inspect

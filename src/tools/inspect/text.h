@@ -1,0 +1,25 @@
+// The documents of `pyflame inspect` for a person at a terminal. Nothing is computed here: long names are cut, long lists end with how
+// many more there are.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tools/view/text.h"
+
+namespace pyflame::tools::inspect {
+
+struct TextOptions {
+  size_t top = 40;  // rows of a table
+};
+
+// One kernel: all that is known of it. Several: a table and what they have in common.
+std::string document_text(const nlohmann::json& document, const view::Style& style, const TextOptions& options);
+std::string diff_text(const nlohmann::json& diff, const view::Style& style, const TextOptions& options);
+// What could not be read, and what is missing to read more.
+std::string problems_text(const nlohmann::json& document, const view::Style& style);
+std::string gate_text(const nlohmann::json& gate, const view::Style& style, const TextOptions& options);
+
+// Without the result's type and the parameters, which a table has no room for.
+std::string short_name(const std::string& name);
+
+}  // namespace pyflame::tools::inspect

@@ -1,0 +1,309 @@
+// See analyse.h.
+#include "tools/profile/analyse.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace pyflame::tools::profile {
+
+namespace {
+
+constexpr int64_t kSmallCopy = 64 << 10;
+constexpr size_t kMaxGaps = 5'000'000;
+
+// Below it a kernel cannot fill the device: 1,024 on MI300X by its vendor's guide, otherwise one for each compute unit.
+double wanted_workgroups(const Analysis& a) {
+  if (a.gfx == "gfx942") return 1024;
+  if (a.product != nullptr && a.product->cus > 0) return a.product->cus;
+  return a.device != nullptr ? a.device->cus : 0;
+}
+
+Category category_named(std::string_view name) {
+  for (int c = 0; c < kCategories; ++c)
+    if (name == name_of(static_cast<Category>(c))) return static_cast<Category>(c);
+  return Category::other;
+}
+
+// "onednn.sgemm matmul+add" is by onednn.
+std::string_view library_of_step(std::string_view name) { return name.substr(0, name.find_first_of(". ")); }
+
+// Names repeat: each pair of kernel and operator is classified once.
+void classify_events(const Trace& t, Analysis& a) {
+  a.classes.resize(t.gpu.size());
+  std::unordered_map<uint64_t, KernelClass> known;
+  for (int32_t i : a.events) {
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    const NameId op = e.op >= 0 ? t.ops[static_cast<size_t>(e.op)].name : 0;
+    const uint64_t key = (static_cast<uint64_t>(e.name) << 32) | op;
+    auto found = known.find(key);
+    if (found == known.end()) found = known.emplace(key, classify_kernel(t.names[e.name], t.names[op])).first;
+    KernelClass k = found->second;
+    if (e.work != 0) k = {category_named(t.names[e.work]), library_of_step(t.names[e.name]), false};
+    if (e.collective != 0) k = {Category::communication, "RCCL", false};
+    if (e.kind != GpuKind::kernel) k = {Category::memory, "", false};
+    a.classes[static_cast<size_t>(i)] = k;
+  }
+}
+
+struct Edge {
+  int64_t at = 0;
+  int32_t event = 0;
+  bool begin = false;
+};
+
+// One pass over the starts and ends of events, in order: at each instant it is known what runs.
+void sweep(const Trace& t, Analysis& a) {
+  std::vector<Edge> edges;
+  edges.reserve(a.events.size() * 2);
+  for (int32_t i : a.events) {
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    const int64_t start = std::max(e.start, a.start), end = std::min(e.end, a.end);
+    if (end <= start) continue;
+    edges.push_back({start, i, true});
+    edges.push_back({end, i, false});
+  }
+  // Ends before begins: back-to-back kernels do not overlap.
+  std::sort(edges.begin(), edges.end(),
+            [](const Edge& x, const Edge& y) { return x.at < y.at || (x.at == y.at && x.begin < y.begin); });
+  std::array<int64_t, kCategories> running = {};
+  int64_t total = 0, at = a.start;
+  int32_t last_ended = -1;
+  constexpr auto communication = static_cast<size_t>(Category::communication);
+  for (const Edge& edge : edges) {
+    const double dt = us(edge.at - at);
+    if (edge.at > at) {
+      if (total == 0) {
+        if (a.gaps.size() < kMaxGaps)
+          a.gaps.push_back({at, edge.at, last_ended, edge.begin ? edge.event : -1, GapCause::unknown, 0});
+      } else {
+        a.busy_us += dt;
+        for (size_t c = 0; c < kCategories; ++c)
+          a.share_us[c] += dt * static_cast<double>(running[c]) / static_cast<double>(total);
+        if (running[communication] > 0) {
+          a.communication_us += dt;
+          if (running[communication] < total) a.overlapped_us += dt;
+        }
+      }
+      at = edge.at;
+    }
+    const auto c = static_cast<size_t>(a.classes[static_cast<size_t>(edge.event)].category);
+    running[c] += edge.begin ? 1 : -1;
+    total += edge.begin ? 1 : -1;
+    if (!edge.begin) last_ended = edge.event;
+  }
+  if (a.end > at) a.gaps.push_back({at, a.end, last_ended, -1, GapCause::unknown, 0});
+}
+
+// Time of each operator's kernels of a kind: an operator's work is divided among them.
+using OpTimes = std::unordered_map<uint64_t, double>;
+uint64_t op_key(int32_t op, Category c) {
+  return (static_cast<uint64_t>(static_cast<uint32_t>(op)) << 8) | static_cast<uint64_t>(c);
+}
+
+OpTimes operator_times(const Trace& t, const Analysis& a) {
+  OpTimes times;
+  for (int32_t i : a.events) {
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    if (e.kind == GpuKind::kernel && e.op >= 0)
+      times[op_key(e.op, a.classes[static_cast<size_t>(i)].category)] += us(e.end - e.start);
+  }
+  return times;
+}
+
+void add_kernel(const Trace& t, Analysis& a, int32_t i, const OpTimes& times, KernelGroup& g,
+                std::map<std::string, double>& ops) {
+  const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+  const double d = us(e.end - e.start);
+  if (g.calls == 0 || d < g.min_us) g.min_us = d;
+  if (d > g.max_us || g.calls == 0) {  // the longest call stands for the group
+    g.max_us = d;
+    g.grid = e.grid;
+    g.block = e.block;
+    g.vgpr = e.vgpr;
+    g.lds = e.lds;
+    g.scratch = e.scratch;
+    g.full = t.names[e.name];
+    g.id = e.name;
+  }
+  if (std::find(g.names.begin(), g.names.end(), e.name) == g.names.end() && g.names.size() < 64)
+    g.names.push_back(e.name);
+  ++g.calls;
+  g.us += d;
+  if (t.own) {
+    g.flops += std::max(0.0, e.flops);
+    g.bytes += static_cast<double>(std::max<int64_t>(0, e.bytes));
+    if (e.bytes >= 0) g.sized_us += d;
+    return;
+  }
+  const double workgroups = static_cast<double>(e.grid[0]) * std::max(1U, e.grid[1]) * std::max(1U, e.grid[2]);
+  if (workgroups > 0 && workgroups < a.wanted_workgroups) g.narrow_us += d;
+  if (e.op < 0) return;
+  const CpuOp& op = t.ops[static_cast<size_t>(e.op)];
+  ops[t.names[op.name]] += d;
+  if (op.dims == 0) return;
+  const Category c = a.classes[static_cast<size_t>(i)].category;
+  const Work w = work_of(t.names[op.name], t.names[op.dims], t.names[op.types], t.names[op.values], c);
+  const auto total = times.find(op_key(e.op, c));
+  if (!w.known() || total == times.end() || total->second <= 0) return;
+  g.flops += w.flops * d / total->second;
+  g.bytes += w.bytes * d / total->second;
+  g.sized_us += d;
+  if (g.dtype.empty()) g.dtype = w.dtype;
+}
+
+void group_kernels(const Trace& t, Analysis& a) {
+  const OpTimes times = operator_times(t, a);
+  std::map<std::pair<std::string, Category>, size_t> index;
+  std::unordered_map<NameId, std::string> shorts;
+  std::vector<std::map<std::string, double>> ops;
+  for (int32_t i : a.events) {
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    const KernelClass& k = a.classes[static_cast<size_t>(i)];
+    const auto c = static_cast<size_t>(k.category);
+    a.kernel_us[c] += us(e.end - e.start);
+    ++a.kernels[c];
+    if (e.kind != GpuKind::kernel) continue;
+    auto name = shorts.find(e.name);
+    if (name == shorts.end())
+      name = shorts.emplace(e.name, t.own ? t.names[e.name] : short_kernel_name(t.names[e.name])).first;
+    const auto [at, fresh] = index.try_emplace({name->second, k.category}, a.groups.size());
+    if (fresh) {
+      a.groups.emplace_back();
+      ops.emplace_back();
+      a.groups.back().name = name->second;
+      a.groups.back().category = k.category;
+      a.groups.back().library = k.library;
+    }
+    add_kernel(t, a, i, times, a.groups[at->second], ops[at->second]);
+  }
+  for (size_t i = 0; i < a.groups.size(); ++i) {
+    double best = 0;
+    for (const auto& [op, spent] : ops[i])
+      if (spent > best) {
+        best = spent;
+        a.groups[i].op = op;
+      }
+  }
+  std::stable_sort(a.groups.begin(), a.groups.end(),
+                   [](const KernelGroup& x, const KernelGroup& y) { return x.us > y.us; });
+}
+
+void group_copies(const Trace& t, Analysis& a) {
+  std::map<std::tuple<GpuKind, Direction, HostMemory>, CopyGroup> groups;
+  for (int32_t i : a.events) {
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    if (e.kind == GpuKind::kernel) continue;
+    CopyGroup& g = groups[{e.kind, e.direction, e.host}];
+    g.kind = e.kind;
+    g.direction = e.direction;
+    g.host = e.host;
+    ++g.calls;
+    g.us += us(e.end - e.start);
+    if (e.bytes < 0) continue;
+    g.bytes += static_cast<double>(e.bytes);
+    g.sized_us += us(e.end - e.start);
+    g.small += e.bytes < kSmallCopy;
+  }
+  for (const auto& [key, g] : groups) a.copies.push_back(g);
+  std::stable_sort(a.copies.begin(), a.copies.end(),
+                   [](const CopyGroup& x, const CopyGroup& y) { return x.us > y.us; });
+}
+
+void group_collectives(const Trace& t, Analysis& a) {
+  std::map<std::string, CollectiveGroup> groups;
+  for (int32_t i : a.events) {
+    if (a.classes[static_cast<size_t>(i)].category != Category::communication) continue;
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    const std::string name = e.collective != 0 ? t.names[e.collective] : short_kernel_name(t.names[e.name]);
+    CollectiveGroup& g = groups[name];
+    g.name = name;
+    ++g.calls;
+    g.us += us(e.end - e.start);
+    if (e.bytes > 0) g.bytes += static_cast<double>(e.bytes);
+    g.group = std::max(g.group, e.group);
+  }
+  for (const auto& [key, g] : groups) a.collectives.push_back(g);
+  std::stable_sort(a.collectives.begin(), a.collectives.end(),
+                   [](const CollectiveGroup& x, const CollectiveGroup& y) { return x.us > y.us; });
+}
+
+// Only calls that launch one kernel: a graph's launch is for all of its kernels.
+void count_short_kernels(const Trace& t, Analysis& a) {
+  std::unordered_map<int32_t, int32_t> launched;
+  for (int32_t i : a.events)
+    if (const GpuEvent& e = t.gpu[static_cast<size_t>(i)]; e.kind == GpuKind::kernel && e.call >= 0) ++launched[e.call];
+  double sum = 0;
+  int64_t n = 0;
+  for (int32_t i : a.events) {
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    if (e.kind != GpuKind::kernel || e.call < 0 || launched[e.call] != 1) continue;
+    const ApiCall& c = t.calls[static_cast<size_t>(e.call)];
+    sum += us(c.end - c.start);
+    ++n;
+    a.short_kernels += e.end - e.start < c.end - c.start;
+  }
+  if (n > 0) a.mean_launch_us = sum / static_cast<double>(n);
+}
+
+// Statistics files have no times of single calls: shares are of the sum.
+void from_totals(const Trace& t, Analysis& a) {
+  std::map<std::pair<std::string, Category>, size_t> index;
+  for (const KernelTotal& k : t.totals) {
+    KernelClass c = classify_kernel(t.names[k.name]);
+    if (k.kind != GpuKind::kernel) c = {Category::memory, "", false};
+    const auto i = static_cast<size_t>(c.category);
+    const double spent = k.total_ns / 1000;
+    a.kernel_us[i] += spent;
+    a.share_us[i] += spent;
+    a.kernels[i] += k.calls;
+    a.busy_us += spent;
+    const auto [at, fresh] = index.try_emplace({short_kernel_name(t.names[k.name]), c.category}, a.groups.size());
+    if (fresh) {
+      a.groups.emplace_back();
+      a.groups.back().name = at->first.first;
+      a.groups.back().full = t.names[k.name];
+      a.groups.back().category = c.category;
+      a.groups.back().library = c.library;
+      a.groups.back().id = k.name;
+      a.groups.back().min_us = k.min_ns / 1000;
+    }
+    KernelGroup& g = a.groups[at->second];
+    g.names.push_back(k.name);
+    g.calls += k.calls;
+    g.us += spent;
+    g.min_us = std::min(g.min_us, k.min_ns / 1000);
+    g.max_us = std::max(g.max_us, k.max_ns / 1000);
+  }
+  a.wall_us = a.busy_us;
+  std::stable_sort(a.groups.begin(), a.groups.end(),
+                   [](const KernelGroup& x, const KernelGroup& y) { return x.us > y.us; });
+}
+
+}  // namespace
+
+Analysis analyse(const Profile& profile, const Options& options) {
+  const Trace& t = profile.trace;
+  Analysis a;
+  choose_device(t, options, a);
+  a.has_calls = !t.calls.empty();
+  a.wanted_workgroups = wanted_workgroups(a);
+  if (t.gpu.empty()) {
+    from_totals(t, a);
+    return a;
+  }
+  choose_window(t, options, a);
+  a.wall_us = us(a.end - a.start);
+  classify_events(t, a);
+  sweep(t, a);
+  explain_gaps(t, a);
+  group_kernels(t, a);
+  group_copies(t, a);
+  group_collectives(t, a);
+  count_short_kernels(t, a);
+  std::stable_sort(a.gaps.begin(), a.gaps.end(),
+                   [](const Gap& x, const Gap& y) { return x.end - x.start > y.end - y.start; });
+  return a;
+}
+
+}  // namespace pyflame::tools::profile

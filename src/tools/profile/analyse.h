@@ -1,0 +1,125 @@
+// Where the time of a device went. Each instant of the analysed window is given to what ran then (shared where several streams ran),
+// to the wait for the CPU's launches, or to idleness, so that the shares sum to one by construction.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pyflame/base/gpu_arch.h"
+#include "tools/profile/classify.h"
+#include "tools/profile/importer.h"
+#include "tools/profile/roofline.h"
+
+namespace pyflame::tools::profile {
+
+struct Options {
+  int top = 25;                             // kernels, gaps and so on in the tables
+  int64_t first_step = -1, last_step = -1;  // by the number in ProfilerStep#N, or the position; negative: all
+  int device = -1;                          // negative: the busiest
+  std::string gfx, product;                 // what the device is, when the trace does not say, or says it wrongly
+};
+
+enum class GapCause : uint8_t {
+  dispatch,
+  dependency,
+  launching,
+  python,
+  synchronise,
+  copy_to_host,
+  data_loading,
+  allocation,
+  compilation,
+  executor,
+  recording,
+  unknown_short,
+  unknown
+};
+const char* describe(GapCause cause);
+bool is_launch_bound(GapCause cause);
+
+struct Gap {
+  int64_t start = 0, end = 0;
+  int32_t before = -1, after = -1;  // indices of GPU events
+  GapCause cause = GapCause::unknown;
+  NameId call = 0;  // what the CPU was in: a call or an operator
+};
+
+struct Step {
+  int64_t start = 0, end = 0;
+  int64_t number = 0;
+};
+enum class StepSource : uint8_t { whole, annotation, repetition };
+
+struct KernelGroup {
+  std::string name, full;
+  Category category = Category::other;
+  std::string_view library;
+  NameId id = 0;  // of one of the full names
+  std::vector<NameId> names;
+  std::string op;  // that launched most of its time
+  int64_t calls = 0;
+  double us = 0, min_us = 0, max_us = 0;
+  std::array<uint32_t, 3> grid = {0, 0, 0}, block = {0, 0, 0};
+  int32_t vgpr = -1, lds = -1, scratch = -1;
+  double flops = 0, bytes = 0, sized_us = 0;  // of the calls whose sizes are known
+  std::string dtype;
+  double narrow_us = 0;  // in calls with fewer workgroups than the device wants
+};
+
+struct CopyGroup {
+  GpuKind kind = GpuKind::copy;
+  Direction direction = Direction::unknown;
+  HostMemory host = HostMemory::unknown;
+  int64_t calls = 0, small = 0;  // small: under 64 KiB
+  double us = 0, bytes = 0, sized_us = 0;
+};
+
+struct CollectiveGroup {
+  std::string name;
+  int64_t calls = 0;
+  double us = 0, bytes = 0;
+  int32_t group = 0;
+};
+
+struct Analysis {
+  const Device* device = nullptr;
+  int32_t device_id = 0;
+  std::vector<int32_t> devices;  // with work
+  const GpuProduct* product = nullptr;
+  std::string gfx;
+  bool amd = true;
+  double wanted_workgroups = 0;  // that fill the device; 0 where it is not known
+
+  bool timeline = false;       // there are times of single events, not only totals
+  int64_t start = 0, end = 0;  // the window
+  double wall_us = 0, busy_us = 0, launch_us = 0, idle_us = 0;
+  StepSource step_source = StepSource::whole;
+  std::vector<Step> steps;
+  bool has_calls = false;  // the trace has the CPU's side
+
+  std::array<double, kCategories> share_us = {};   // of the window, instants shared
+  std::array<double, kCategories> kernel_us = {};  // sums of durations
+  std::array<int64_t, kCategories> kernels = {};
+  std::vector<KernelClass> classes;  // of each GPU event
+  std::vector<int32_t> events;       // GPU events in the window, by start
+  std::vector<KernelGroup> groups;   // by time, longest first
+  std::vector<Gap> gaps;             // by length, longest first
+  std::vector<CopyGroup> copies;
+  std::vector<CollectiveGroup> collectives;
+  double communication_us = 0, overlapped_us = 0;  // union of communication; of it beside compute
+  int64_t short_kernels = 0;                       // shorter than their launch
+  double mean_launch_us = 0;
+};
+
+Analysis analyse(const Profile& profile, const Options& options);
+
+// In window.cpp: the device and the steps.
+void choose_device(const Trace& trace, const Options& options, Analysis& a);
+void choose_window(const Trace& trace, const Options& options, Analysis& a);
+// In gaps.cpp: why the device did nothing in the times when it did nothing.
+void explain_gaps(const Trace& trace, Analysis& a);
+
+inline double us(int64_t ns) { return static_cast<double>(ns) / 1000; }
+
+}  // namespace pyflame::tools::profile

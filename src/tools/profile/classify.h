@@ -1,0 +1,40 @@
+// Which kind of work a kernel does, from its name, and from the operator that launched it where the name does not say. One table of
+// patterns: the names are those that compilers, libraries and frameworks give, so the table is a list of observations, most specific
+// first.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace pyflame::tools::profile {
+
+enum class Category : uint8_t {
+  gemm,
+  convolution,
+  attention,
+  normalisation,
+  elementwise,
+  reduction,
+  memory,
+  communication,
+  other
+};
+constexpr int kCategories = 9;
+const char* name_of(Category c);
+
+struct KernelClass {
+  Category category = Category::other;
+  std::string_view library;  // "Tensile", "MIOpen", "Triton", …; empty: not known
+  bool by_operator = false;  // the name alone did not say it
+};
+
+// `op` is the name of the operator that launched it ("aten::mm"), or empty.
+KernelClass classify_kernel(std::string_view name, std::string_view op = {});
+// What kind of work an operator asks for; other where it does not say.
+Category classify_op(std::string_view op);
+
+// A name for a table: without return type, arguments and template arguments, with what tells one kernel of a family from another
+// ("vectorized_elementwise_kernel [AddFunctor]", "Cijk_Alik_Bljk_HHS_BH MT128x128x32 MI16x16x1").
+std::string short_kernel_name(std::string_view name);
+
+}  // namespace pyflame::tools::profile

@@ -1,0 +1,69 @@
+// How files become a profile: a table of importers, each of which knows its format by content, never by the file's name. A folder is
+// the files in it. What cannot be read is a problem line, so that the rest is still reported.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/profile/trace.h"
+#include "tools/profile/tuned.h"
+
+namespace pyflame::tools::profile {
+
+struct Problem {
+  std::string where, what;
+};
+
+struct Profile {
+  std::vector<std::string> inputs;   // files read
+  std::vector<std::string> formats;  // of the importers that read them, each once
+  Trace trace;
+  TunedFiles tuned;
+  std::vector<Problem> problems;
+  std::vector<std::string> processes;  // index = GpuEvent::process: file name prefixes or process ids
+
+  void problem(std::string where, std::string what);
+  int32_t process(const std::string& key);
+};
+
+struct Source {
+  std::string path;
+  std::string head;  // the first 64 KiB, decompressed where it is gzip
+  int64_t size = 0;  // of the file
+
+  std::string name() const;                            // last part of the path
+  std::string first_line() const;                      // of head, without the end of line
+  bool head_starts_with(std::string_view text) const;  // after blanks and a byte order mark
+};
+
+// Called now and then with the file and the fraction of it that is done.
+using Progress = std::function<void(const std::string& path, double fraction)>;
+
+struct Importer {
+  const char* name;  // what the report calls the format
+  bool (*recognise)(const Source& source);
+  void (*read)(const Source& source, Profile& profile, const Progress& progress);
+  bool refuses = false;  // told from others only to say what to do instead
+};
+
+// In the order in which they are asked. A format that is known but not read has a reader that fails with what to do instead.
+std::span<const Importer> importers();
+
+// Reads files and folders. Fails when a path does not exist or nothing of it could be read.
+Profile load(const std::vector<std::string>& paths, const Progress& progress = {});
+
+// Each is in the file of its format.
+bool is_kineto(const Source& source);
+void read_kineto(const Source& source, Profile& profile, const Progress& progress);
+bool is_own_trace(const Source& source);
+void read_own_trace(const Source& source, Profile& profile, const Progress& progress);
+bool is_rocprof_csv(const Source& source);
+void read_rocprof_csv(const Source& source, Profile& profile, const Progress& progress);
+bool is_rocprof_v1_csv(const Source& source);
+void read_rocprof_v1_csv(const Source& source, Profile& profile, const Progress& progress);
+bool is_rocpd(const Source& source);
+void read_rocpd(const Source& source, Profile& profile, const Progress& progress);
+
+}  // namespace pyflame::tools::profile

@@ -1,0 +1,505 @@
+// Chrome traces as PyTorch (Kineto) writes them, of NVIDIA and AMD devices. They reach gigabytes, so the file is parsed as a stream
+// of tokens and only what a report needs is kept; a trace that was cut off gives what stands before the cut.
+#include <cmath>
+#include <istream>
+#include <nlohmann/json.hpp>
+
+#include "pyflame/base/error.h"
+#include "tools/profile/file_input.h"
+#include "tools/profile/importer.h"
+#include "tools/profile/text_values.h"
+
+namespace pyflame::tools::profile {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxCapture = 2048;  // bytes of an array kept as text
+
+enum class Key : uint8_t {
+  none,
+  ph,
+  cat,
+  name,
+  ts,
+  dur,
+  pid,
+  tid,
+  args,  // of an event
+  external,
+  correlation,
+  device,
+  stream,
+  grid,
+  block,
+  bytes,
+  shared,
+  vgpr,
+  dims,
+  types,
+  values,
+  collective,
+  in_elements,
+  dtype,
+  group,
+  work,
+  flops,
+  id,
+  cus,
+  memory,
+  warp,
+  major,
+  minor,  // of a device
+};
+
+Key key_of(std::string_view k) {
+  static const std::unordered_map<std::string_view, Key> keys = {
+      {"ph", Key::ph},
+      {"cat", Key::cat},
+      {"name", Key::name},
+      {"ts", Key::ts},
+      {"dur", Key::dur},
+      {"pid", Key::pid},
+      {"tid", Key::tid},
+      {"args", Key::args},
+      {"External id", Key::external},
+      {"external id", Key::external},
+      {"correlation", Key::correlation},
+      {"device", Key::device},
+      {"stream", Key::stream},
+      {"grid", Key::grid},
+      {"block", Key::block},
+      {"bytes", Key::bytes},
+      {"Bytes", Key::bytes},
+      {"shared memory", Key::shared},
+      {"registers per thread", Key::vgpr},
+      {"Input Dims", Key::dims},
+      {"Input dims", Key::dims},
+      {"Input type", Key::types},
+      {"Concrete Inputs", Key::values},
+      {"Collective name", Key::collective},
+      {"In msg nelems", Key::in_elements},
+      {"dtype", Key::dtype},
+      {"Group size", Key::group},
+      {"work", Key::work},
+      {"flops", Key::flops},
+      {"id", Key::id},
+      {"numSms", Key::cus},
+      {"totalGlobalMem", Key::memory},
+      {"warpSize", Key::warp},
+      {"computeMajor", Key::major},
+      {"computeMinor", Key::minor},
+  };
+  const auto found = keys.find(k);
+  return found == keys.end() ? Key::none : found->second;
+}
+
+enum class Category : uint8_t { other, op, annotation, call, kernel, copy, set };
+
+Category category_of(std::string_view cat) {
+  static const std::unordered_map<std::string_view, Category> table = {
+      {"cpu_op", Category::op},
+      {"Operator", Category::op},
+      {"user_annotation", Category::annotation},
+      {"cuda_runtime", Category::call},
+      {"cuda_driver", Category::call},
+      {"hip_runtime", Category::call},
+      {"hip_driver", Category::call},
+      {"runtime", Category::call},
+      {"Runtime", Category::call},
+      {"privateuse1_runtime", Category::call},
+      {"kernel", Category::kernel},
+      {"Kernel", Category::kernel},
+      {"gpu_memcpy", Category::copy},
+      {"Memcpy", Category::copy},
+      {"gpu_memset", Category::set},
+      {"Memset", Category::set},
+      // Our own: a launch is a step whose time is the host's.
+      {"launch", Category::kernel},
+      {"wait", Category::call},
+      {"plan", Category::call},
+      {"allocation", Category::call},
+  };
+  const auto found = table.find(cat);
+  return found == table.end() ? Category::other : found->second;
+}
+
+struct Scalar {
+  bool number = false;
+  int64_t integer = 0;
+  double real = 0;
+  std::string_view text;  // as written
+};
+
+// The token handler. Depth says where a token stands: an event is an object in the array traceEvents (or in a top-level array).
+class Handler {
+ public:
+  using number_integer_t = json::number_integer_t;
+  using number_unsigned_t = json::number_unsigned_t;
+  using number_float_t = json::number_float_t;
+  using string_t = json::string_t;
+  using binary_t = json::binary_t;
+
+  Handler(Profile& profile, const std::string& path) : profile_(profile), trace_(profile.trace), path_(path) {}
+
+  bool null() { return scalar({}); }
+  bool boolean(bool v) {
+    return scalar({.number = true, .integer = v, .real = v ? 1.0 : 0.0, .text = v ? "True" : "False"});
+  }
+  bool number_integer(number_integer_t v) {
+    text_ = std::to_string(v);
+    return scalar({.number = true, .integer = v, .real = static_cast<double>(v), .text = text_});
+  }
+  bool number_unsigned(number_unsigned_t v) {
+    text_ = std::to_string(v);
+    const auto bounded = static_cast<int64_t>(std::min<uint64_t>(v, INT64_MAX));
+    return scalar({.number = true, .integer = bounded, .real = static_cast<double>(v), .text = text_});
+  }
+  bool number_float(number_float_t v, const string_t& raw) {
+    const bool fits = std::isfinite(v) && std::abs(v) < 9e18;
+    return scalar(
+        {.number = true, .integer = fits ? static_cast<int64_t>(v) : 0, .real = std::isfinite(v) ? v : 0, .text = raw});
+  }
+  bool string(string_t& v) { return scalar({.text = v}); }
+  bool binary(binary_t&) { return true; }
+
+  bool start_object(size_t) { return open(true); }
+  bool start_array(size_t) { return open(false); }
+  bool end_object() { return close(true); }
+  bool end_array() { return close(false); }
+  bool key(string_t& k) {
+    if (depth_ == 1)
+      section_ = k == "traceEvents" ? Section::events : k == "deviceProperties" ? Section::devices : Section::other;
+    else if (depth_ == record_depth_) key_ = in_record() ? key_of(k) : Key::none;
+    else if (depth_ == record_depth_ + 1 && in_args_) arg_ = key_of(k);
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const json::exception& e) {
+    error_position_ = static_cast<int64_t>(position);
+    error_ = e.what();
+    return false;
+  }
+
+  int64_t events() const { return events_; }
+  int64_t bad_times() const { return bad_times_; }
+  int64_t error_position() const { return error_position_; }
+
+ private:
+  enum class Section : uint8_t { none, other, events, devices };
+
+  struct Event {
+    std::string name, ph, cat, dims, types, values, collective, dtype, work;
+    double flops = -1;
+    int64_t ts = 0, dur = 0, external = 0, correlation = 0, pid = 0, tid = 0;
+    int64_t device = -1, stream = -1, bytes = -1, shared = -1, vgpr = -1, in_elements = -1, group = 0;
+    bool timed = false, bad_time = false;
+    std::array<uint32_t, 3> grid = {0, 0, 0}, block = {0, 0, 0};
+    size_t grid_n = 0, block_n = 0;
+    std::string tid_text;
+  };
+
+  bool in_record() const { return section_ == Section::events || section_ == Section::devices; }
+
+  bool open(bool object) {
+    ++depth_;
+    if (depth_ == 1) {
+      // A top-level array is an array of events.
+      record_depth_ = object ? 3 : 2;
+      section_ = object ? Section::none : Section::events;
+      return true;
+    }
+    if (depth_ == record_depth_ && object && in_record()) {
+      event_ = {};
+      device_ = {};
+      key_ = Key::none;
+      in_args_ = false;
+    } else if (depth_ == record_depth_ + 1 && in_record()) {
+      in_args_ = object && key_ == Key::args;
+      arg_ = Key::none;
+    } else if (depth_ > record_depth_ + 1 && in_args_) {
+      capture(object ? "{" : "[");
+    }
+    return true;
+  }
+
+  bool close(bool object) {
+    if (depth_ == record_depth_ && object && in_record()) {
+      if (section_ == Section::events) commit_event();
+      else commit_device();
+    } else if (depth_ > record_depth_ + 1 && in_args_) {
+      capture(object ? "}" : "]");
+    } else if (depth_ == record_depth_ + 1) {
+      in_args_ = false;
+    }
+    if (depth_ > 0) --depth_;
+    return true;
+  }
+
+  // Text of the arrays that are kept as text.
+  std::string* captured() {
+    switch (arg_) {
+      case Key::dims: return &event_.dims;
+      case Key::types: return &event_.types;
+      case Key::values: return &event_.values;
+      default: return nullptr;
+    }
+  }
+  void capture(std::string_view token) {
+    std::string* to = captured();
+    if (to == nullptr || to->size() + token.size() > kMaxCapture) return;
+    const bool closing = token == "]" || token == "}";
+    if (!closing && !to->empty() && to->back() != '[' && to->back() != '{') *to += ',';
+    *to += token;
+  }
+
+  bool scalar(const Scalar& v) {
+    if (!in_record()) return true;
+    if (depth_ == record_depth_) {
+      if (section_ == Section::events) event_value(v);
+      else device_value(v);
+    } else if (in_args_ && depth_ == record_depth_ + 1) {
+      arg_value(v);
+    } else if (in_args_ && depth_ > record_depth_ + 1) {
+      if (arg_ == Key::grid && event_.grid_n < 3) event_.grid[event_.grid_n++] = to_u32(v.integer);
+      else if (arg_ == Key::block && event_.block_n < 3) event_.block[event_.block_n++] = to_u32(v.integer);
+      else if (arg_ == Key::dims) capture(v.text);
+      else if (arg_ == Key::types || arg_ == Key::values) capture("\"" + std::string(v.text) + "\"");
+    }
+    return true;
+  }
+
+  static uint32_t to_u32(int64_t v) { return static_cast<uint32_t>(std::clamp<int64_t>(v, 0, UINT32_MAX)); }
+  static int32_t to_i32(int64_t v) { return static_cast<int32_t>(std::clamp<int64_t>(v, INT32_MIN, INT32_MAX)); }
+
+  void event_value(const Scalar& v) {
+    switch (key_) {
+      case Key::ph: event_.ph = v.text.substr(0, 4); break;
+      case Key::cat: event_.cat = v.text.substr(0, 64); break;
+      case Key::name: event_.name = v.text.substr(0, 8192); break;
+      case Key::ts:
+        event_.timed = microseconds_to_ns(v.text, event_.ts);
+        event_.bad_time |= !event_.timed;
+        break;
+      case Key::dur: event_.bad_time |= !microseconds_to_ns(v.text, event_.dur); break;
+      case Key::pid: event_.pid = v.number ? v.integer : -1; break;
+      case Key::tid:
+        event_.tid = v.number ? v.integer : -1;
+        // "stream 7", as older versions wrote it
+        if (!v.number) event_.tid_text = v.text.substr(0, 64);
+        break;
+      default: break;
+    }
+  }
+
+  void arg_value(const Scalar& v) {
+    switch (arg_) {
+      case Key::external: event_.external = v.integer; break;
+      case Key::correlation: event_.correlation = v.integer; break;
+      case Key::device:
+        if (v.number) event_.device = v.integer;
+        break;
+      case Key::stream:
+        if (v.number) event_.stream = v.integer;
+        break;
+      case Key::bytes:
+        if (v.number) event_.bytes = v.integer;
+        break;
+      case Key::shared:
+        if (v.number) event_.shared = v.integer;
+        break;
+      case Key::vgpr:
+        if (v.number) event_.vgpr = v.integer;
+        break;
+      case Key::collective: event_.collective = v.text.substr(0, 128); break;
+      case Key::dtype: event_.dtype = v.text.substr(0, 64); break;
+      case Key::work: event_.work = v.text.substr(0, 64); break;
+      case Key::flops:
+        if (v.number) event_.flops = v.real;
+        break;
+      case Key::in_elements:
+        if (v.number) event_.in_elements = v.integer;
+        break;
+      case Key::group:
+        if (v.number) event_.group = v.integer;
+        break;
+      case Key::dims: event_.dims = v.text.substr(0, kMaxCapture); break;
+      default: break;
+    }
+  }
+
+  void device_value(const Scalar& v) {
+    switch (key_) {
+      case Key::id: device_.id = to_i32(v.integer); break;
+      case Key::name: device_.name = v.text.substr(0, 256); break;
+      case Key::cus: device_.cus = to_i32(v.integer); break;
+      case Key::memory: device_.memory_bytes = v.integer; break;
+      case Key::warp: device_.wave = to_i32(v.integer); break;
+      case Key::major: device_.major = to_i32(v.integer); break;
+      case Key::minor: device_.minor = to_i32(v.integer); break;
+      default: break;
+    }
+  }
+
+  void commit_device() { trace_.device(device_.id) = device_; }
+
+  void commit_event() {
+    ++events_;
+    if (event_.ph != "X") return;
+    const Category category = category_of(event_.cat);
+    if (category == Category::other) {
+      trace_.python_calls += event_.cat == "python_function";
+      return;
+    }
+    // Relative clocks may begin a little before their zero.
+    const bool sane = event_.timed && !event_.bad_time && event_.ts >= -kMaxTime / 40 && event_.dur >= 0 &&
+                      event_.ts <= kMaxTime - event_.dur;
+    if (!sane) {
+      ++bad_times_;
+      return;
+    }
+    if (category == Category::op || category == Category::annotation) commit_op(category);
+    else if (category == Category::call) commit_call();
+    else commit_gpu(category);
+  }
+
+  uint64_t thread() const {
+    return event_.tid_text.empty() ? static_cast<uint64_t>(event_.tid) : std::hash<std::string>{}(event_.tid_text);
+  }
+
+  void commit_op(Category category) {
+    CpuOp op;
+    op.start = event_.ts;
+    op.end = event_.ts + event_.dur;
+    op.name = trace_.names.intern(event_.name);
+    op.dims = trace_.names.intern(event_.dims);
+    op.types = trace_.names.intern(event_.types);
+    // Values (strides, "is causal") matter for the few operators whose cost they change.
+    const bool wanted =
+        event_.name.find("conv") != std::string::npos || event_.name.find("attention") != std::string::npos;
+    if (wanted) op.values = trace_.names.intern(event_.values);
+    op.annotation = category == Category::annotation;
+    op.thread = thread();
+    op.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
+    trace_.add(op);
+  }
+
+  void commit_call() {
+    ApiCall call;
+    call.start = event_.ts;
+    call.end = event_.ts + event_.dur;
+    call.name = trace_.names.intern(event_.name);
+    call.thread = thread();
+    call.correlation = static_cast<uint64_t>(std::max<int64_t>(0, event_.correlation));
+    call.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
+    trace_.add(call);
+  }
+
+  void commit_gpu(Category category) {
+    GpuEvent e;
+    e.start = event_.ts;
+    e.end = event_.ts + event_.dur;
+    e.name = trace_.names.intern(event_.name);
+    e.kind = category == Category::kernel ? GpuKind::kernel : category == Category::copy ? GpuKind::copy : GpuKind::set;
+    e.device = to_i32(event_.device >= 0 ? event_.device : std::max<int64_t>(0, event_.pid));
+    e.stream = to_i32(event_.stream >= 0 ? event_.stream : std::max<int64_t>(0, event_.tid));
+    e.grid = event_.grid;
+    e.block = event_.block;
+    e.vgpr = to_i32(event_.vgpr);
+    e.lds = to_i32(event_.shared);
+    e.bytes = event_.bytes;
+    e.correlation = static_cast<uint64_t>(std::max<int64_t>(0, event_.correlation));
+    e.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
+    e.work = trace_.names.intern(event_.work);
+    if (event_.cat == "launch") e.bytes = -1;
+    else if (event_.flops >= 0 && event_.flops < 1e18) e.flops = event_.flops;
+    if (e.kind == GpuKind::copy) {
+      e.direction = direction_of(event_.name);
+      e.host = host_memory_of(event_.name);
+    }
+    if (!event_.collective.empty()) {
+      e.collective = trace_.names.intern(event_.collective);
+      e.group = to_i32(event_.group);
+      const int64_t size = type_bytes(event_.dtype);
+      if (event_.in_elements >= 0 && event_.in_elements < (int64_t{1} << 50) && size > 0)
+        e.bytes = event_.in_elements * size;
+    }
+    trace_.add(e);
+  }
+
+  Profile& profile_;
+  Trace& trace_;
+  std::string path_, text_, error_;
+  int64_t depth_ = 0, record_depth_ = 3;
+  Section section_ = Section::none;
+  Key key_ = Key::none, arg_ = Key::none;
+  bool in_args_ = false;
+  Event event_;
+  Device device_;
+  int64_t events_ = 0, bad_times_ = 0, error_position_ = -1;
+};
+
+// Tells of progress at each megabyte, by watching the buffer being refilled.
+class WatchedJson : public JsonStreambuf {
+ public:
+  WatchedJson(FileInput& input, const std::string& path, const Progress& progress)
+      : JsonStreambuf(input), input_(input), path_(path), progress_(progress) {}
+
+ protected:
+  int_type underflow() override {
+    if (progress_) progress_(path_, input_.fraction());
+    return JsonStreambuf::underflow();
+  }
+
+ private:
+  FileInput& input_;
+  const std::string& path_;
+  const Progress& progress_;
+};
+
+}  // namespace
+
+bool is_kineto(const Source& s) {
+  if (!s.head_starts_with("{") && !s.head_starts_with("[")) return false;
+  if (s.head.find("\"traceEvents\"") != std::string::npos) return true;
+  // An array of events; or an object whose metadata is longer than the head.
+  const bool phases = s.head.find("\"ph\"") != std::string::npos;
+  return phases || s.head.find("\"schemaVersion\"") != std::string::npos ||
+         s.head.find("\"deviceProperties\"") != std::string::npos;
+}
+
+void read_kineto(const Source& source, Profile& profile, const Progress& progress) {
+  // Several ranks have several clocks and the same device numbers: one file at a time is what can be reported honestly.
+  PF_CHECK(
+      profile.trace.gpu.empty() && profile.trace.ops.empty(), Value,
+      "report: '{}' is a second trace; one is reported at a time, because the clocks of processes differ; name one",
+      source.path);
+  FileInput input(source.path);
+  WatchedJson buffer(input, source.path, progress);
+  std::istream stream(&buffer);
+  Handler handler(profile, source.path);
+  // Not strict: what follows the trace is of no interest.
+  const bool whole = json::sax_parse(stream, &handler, json::input_format_t::json, false);
+  if (!whole || !input.error().empty()) {
+    const std::string why = input.error().empty()
+                                ? fmt::format("it is cut off or damaged at byte {}", handler.error_position())
+                                : input.error();
+    PF_CHECK(handler.events() > 0, Value, "report: '{}' holds no events: {}", source.path, why);
+    profile.problem(source.path, fmt::format("{}; the {} events before it are reported", why, handler.events()));
+  }
+  if (buffer.repaired() > 0)
+    profile.problem(source.path,
+                    fmt::format("{} places were not valid JSON (such as inf, nan or broken text) and were mended",
+                                buffer.repaired()));
+  if (handler.bad_times() > 0)
+    profile.problem(source.path, fmt::format("{} events without a usable time were left out", handler.bad_times()));
+}
+
+bool is_own_trace(const Source& s) { return s.head_starts_with("{\"pyflame\":"); }
+
+void read_own_trace(const Source& source, Profile& profile, const Progress& progress) {
+  read_kineto(source, profile, progress);
+  profile.trace.own = true;
+}
+
+}  // namespace pyflame::tools::profile

@@ -1,0 +1,245 @@
+// The report for a terminal.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tools/profile/document.h"
+#include "tools/view/severity.h"
+
+namespace pyflame::tools::profile {
+
+namespace {
+
+using nlohmann::json;
+using view::Style;
+using view::Tone;
+
+constexpr size_t kGapRows = 8, kReasonRows = 8, kTunedRows = 40;
+
+std::string text_of(const json& v, int most = 200) {
+  return v.is_string() ? view::clean(v.get<std::string>(), most) : "-";
+}
+std::string time_of(const json& v) { return v.is_number() ? view::microseconds(v.get<double>()) : "-"; }
+std::string share_of(const json& v) { return v.is_number() ? view::percent(v.get<double>()) : "-"; }
+std::string number_of(const json& v, const char* form = "{:.1f}") {
+  return v.is_number() ? fmt::format(fmt::runtime(form), v.get<double>()) : "-";
+}
+
+// A trace of pf.profiler: its kernels are steps of the host.
+bool own(const json& d) { return d["signals"].value("own", false); }
+
+std::string heading(const Style& s, std::string_view title) { return "\n" + view::paint(s, Tone::bold, title) + "\n"; }
+
+std::string shape(const json& d) {
+  if (!d.is_array()) return "-";
+  std::string out = std::to_string(d[0].get<uint32_t>());
+  for (size_t i = 1; i < d.size(); ++i)
+    if (d[i] != 1 || (i == 1 && d.size() > 2 && d[2] != 1)) out += "x" + std::to_string(d[i].get<uint32_t>());
+  return out;
+}
+
+// Tuning files name their device in other ways than a trace: peaks are known then, or bytes are not.
+bool device_would_help(const json& d) {
+  const json& tuned = d["tuned"];
+  return d["time"]["wall_us"] > 0 || tuned.empty() || std::any_of(tuned.begin(), tuned.end(), [](const json& t) {
+           return t["roofline"].is_object() && t["roofline"].contains("bytes") && !t["roofline"].contains("of_peak");
+         });
+}
+
+std::string head(const json& d, const Style& s) {
+  std::string out =
+      view::paint(s, Tone::bold, view::wrap(view::clean(d["verdict"].get<std::string>()), s.width)) + "\n\n";
+  const auto line = [&](const char* key, const std::string& value) { out += fmt::format("{:<10} {}\n", key, value); };
+  line("input", fmt::format("{}{} ({})", view::clean(d["inputs"][0].get<std::string>(), 120),
+                            d["inputs"].size() > 1 ? fmt::format(" and {} more", d["inputs"].size() - 1) : "",
+                            text_of(d["format"])));
+  const json& device = d["device"];
+  if (device.is_object()) {
+    std::string value = text_of(device["name"]);
+    if (!own(d) || device["gfx"].is_string()) value += fmt::format(" ({})", text_of(device["gfx"]));
+    if (device["with_work"].size() > 1)
+      value += fmt::format(", device {} of {} with work; --device chooses another", device["id"].get<int>(),
+                           device["with_work"].size());
+    line("device", value);
+  } else if (device_would_help(d)) {
+    line("device", "not named in the profile; --gfx or --product names it, for the roofline");
+  }
+  const json& t = d["time"];
+  if (t["timeline"].get<bool>() && own(d))
+    line("time", fmt::format("{} in all: in steps {}, between them {} (Python, recording, the executor), waiting {}",
+                             time_of(t["wall_us"]), time_of(t["gpu_busy_us"]), time_of(t["launch_bound_us"]),
+                             time_of(t["idle_us"])));
+  else if (t["timeline"].get<bool>())
+    line("time", fmt::format("{} in all: the device works in {}, waits for launches in {}, is idle in {}",
+                             time_of(t["wall_us"]), time_of(t["gpu_busy_us"]), time_of(t["launch_bound_us"]),
+                             time_of(t["idle_us"])));
+  else if (t["gpu_busy_us"].get<double>() > 0)
+    line("time", fmt::format("{} of kernels; no timeline", time_of(t["gpu_busy_us"])));
+  if (t["steps"].is_object())
+    line("steps", fmt::format("{} ({}), median {}, spread {}", t["steps"]["count"].get<int>(),
+                              t["steps"]["by"] == "annotation" ? "annotated" : "found by their repetition",
+                              time_of(t["steps"]["median_us"]), share_of(t["steps"]["spread"])));
+  return out;
+}
+
+std::string categories(const json& d, const Style& s) {
+  std::string out = heading(s, "Where the time goes");
+  std::vector<std::vector<std::string>> rows;
+  for (const json& c : d["categories"]) {
+    const std::string name = c["name"];
+    const bool waiting = name == "idle" || name == "launch-bound";
+    rows.push_back({own(d) && name == "launch-bound" ? "between steps" : name, share_of(c["share"]),
+                    view::paint(s, waiting ? Tone::yellow : Tone::cyan, view::bar(c["share"].get<double>(), 40)),
+                    time_of(c["us"]), waiting ? "" : view::count(c["kernels"].get<double>())});
+  }
+  return out + view::table(s, {"kind", ">share", "", ">time", ">events"}, rows);
+}
+
+std::string kernels(const json& d, const Style& s) {
+  std::string out = heading(s, fmt::format("{} that take most ({} of {})", own(d) ? "Steps" : "Kernels",
+                                           d["kernels"].size(), d["kernel_names"].get<size_t>()));
+  std::vector<std::vector<std::string>> rows;
+  bool roof = false;
+  for (const json& k : d["kernels"]) roof = roof || k["roofline"].is_object();
+  const bool wide = s.width >= 120 && !own(d);  // a narrow terminal is for the names
+  for (const json& k : d["kernels"]) {
+    const json& r = k["roofline"];
+    const bool sized = r.is_object();
+    std::vector<std::string> row = {text_of(k["name"], 90), k["category"], share_of(k["share"]),
+                                    view::count(k["calls"].get<double>()), time_of(k["mean_us"])};
+    if (wide) row.push_back(shape(k["grid"]));
+    if (own(d)) {
+      // A CPU's rates, and no roof is known for them.
+      row.push_back(sized && r["flops"] > 0 ? number_of(r["tflops"].get<double>() * 1000) : "");
+      row.push_back(sized ? number_of(r["gbs"]) : "");
+    } else if (roof) {
+      row.push_back(sized ? number_of(r["tflops"]) : "");
+      if (wide) row.push_back(sized ? number_of(r["gbs"], "{:.0f}") : "");
+      row.push_back(sized && r["of_peak"].is_number()
+                        ? fmt::format("{:.0f} % {}", r["of_peak"].get<double>() * 100, text_of(r["bound"]))
+                        : "");
+    }
+    rows.push_back(std::move(row));
+  }
+  std::vector<std::string> titles = {own(d) ? "step" : "kernel", "kind", ">share", ">calls", ">mean"};
+  if (wide) titles.emplace_back(">grid");
+  const std::vector<std::string> rates = own(d)  ? std::vector<std::string>{">GFLOP/s", ">GB/s"}
+                                         : !roof ? std::vector<std::string>{}
+                                         : wide  ? std::vector<std::string>{">TFLOP/s", ">GB/s", ">roofline"}
+                                                 : std::vector<std::string>{">TFLOP/s", ">roofline"};
+  titles.insert(titles.end(), rates.begin(), rates.end());
+  return out + view::table(s, titles, rows);
+}
+
+std::string gaps(const json& d, const Style& s) {
+  if (d["gap_reasons"].empty()) return "";
+  std::string out = heading(s, own(d) ? "Between the steps" : "Why the device waits");
+  std::vector<std::vector<std::string>> rows;
+  for (const json& g : d["gap_reasons"]) {
+    if (rows.size() >= kReasonRows) break;
+    rows.push_back({share_of(g["share"]), time_of(g["us"]), view::count(g["count"].get<double>()), text_of(g["why"])});
+  }
+  out += view::table(s, {">share", ">time", ">gaps", "why"}, rows);
+  rows.clear();
+  for (const json& g : d["gaps"]) {
+    if (rows.size() >= kGapRows) break;
+    rows.push_back({time_of(g["at_us"]), time_of(g["us"]), text_of(g["before"], 44), text_of(g["after"], 44),
+                    text_of(g["cpu"], 40)});
+  }
+  return out + "\nThe longest:\n" + view::table(s, {">at", ">length", "after", "before", "the CPU was in"}, rows);
+}
+
+std::string copies(const json& d, const Style& s) {
+  if (d["copies"].empty()) return "";
+  std::vector<std::vector<std::string>> rows;
+  for (const json& c : d["copies"])
+    rows.push_back({c["kind"] == "fill" ? "fill" : text_of(c["direction"]),
+                    c["host_memory"].is_string() ? text_of(c["host_memory"]) : "",
+                    view::count(c["calls"].get<double>()), time_of(c["us"]),
+                    c["bytes"].is_number() ? view::bytes(c["bytes"].get<double>()) : "-", number_of(c["gbs"])});
+  return heading(s, "Copies and fills") +
+         view::table(s, {"direction", "host memory", ">calls", ">time", ">bytes", ">GB/s"}, rows);
+}
+
+std::string communication(const json& d, const Style& s) {
+  const json& c = d["communication"];
+  if (!c.is_object()) return "";
+  std::string out = heading(s, "Communication");
+  out += fmt::format("{} in all, {} of it beside compute, {} exposed ({} of the time)\n", time_of(c["us"]),
+                     time_of(c["overlapped_us"]), time_of(c["exposed_us"]), share_of(c["exposed_share"]));
+  std::vector<std::vector<std::string>> rows;
+  for (const json& k : c["collectives"]) {
+    if (rows.size() >= kReasonRows) break;
+    rows.push_back({text_of(k["name"], 60), view::count(k["calls"].get<double>()), time_of(k["us"]),
+                    k["bytes"].is_number() ? view::bytes(k["bytes"].get<double>()) : "-", number_of(k["gbs"]),
+                    k["ranks"].is_number() ? std::to_string(k["ranks"].get<int>()) : "-"});
+  }
+  return out + view::table(s, {"collective", ">calls", ">time", ">bytes", ">GB/s", ">ranks"}, rows);
+}
+
+std::string tuned(const json& d, const Style& s) {
+  if (d["tuned"].empty() && d["validators"].empty()) return "";
+  std::string out = heading(s, fmt::format("Tuned problems ({})", d["tuned"].size()));
+  for (const auto& [name, value] : d["validators"].items())
+    out += fmt::format("{:<20} {}\n", view::clean(name, 40), text_of(value, 80));
+  std::vector<std::vector<std::string>> rows;
+  bool stale = false;
+  for (const json& t : d["tuned"]) stale = stale || t["stale"].is_string();
+  for (const json& t : d["tuned"]) {
+    if (rows.size() >= kTunedRows) break;
+    const json& r = t["roofline"];
+    const bool sized = r.is_object() && r.contains("of_peak");
+    rows.push_back({text_of(t["problem"], 70), text_of(t["choice"], 50), time_of(t["us"]), number_of(t["tflops"]),
+                    sized ? fmt::format("{:.0f} % {}", r["of_peak"].get<double>() * 100, text_of(r["bound"])) : ""});
+    if (stale) rows.back().push_back(t["stale"].is_string() ? text_of(t["stale"], 60) : "");
+  }
+  std::vector<std::string> titles = {"problem", "choice", ">time", ">TFLOP/s", ">roofline"};
+  if (stale) titles.emplace_back("stale");
+  out += view::table(s, titles, rows);
+  if (d["tuned"].size() > kTunedRows)
+    out += fmt::format("and {} more (--json has all)\n", d["tuned"].size() - kTunedRows);
+  return out;
+}
+
+std::string advice(const json& d, const Style& s) {
+  if (d["advice"].empty()) return "";
+  std::string out = heading(s, "What to do");
+  for (const json& a : d["advice"]) {
+    const std::string severity = a["severity"];
+    out += fmt::format("{} {}\n", view::paint(s, view::severity_tone(severity), fmt::format("{:<4}", severity)),
+                       view::wrap(text_of(a["what"], 1000), s.width - 5, 5));
+    out += "     " + view::wrap(text_of(a["why"], 1000), s.width - 5, 5) + "\n";
+    for (const json& action : a["do"]) out += "     - " + view::wrap(text_of(action, 1000), s.width - 7, 7) + "\n";
+    if (a["command"].is_string()) out += "     $ " + view::paint(s, Tone::cyan, text_of(a["command"], 300)) + "\n";
+    if (a["source"].is_string())
+      out += view::paint(s, Tone::dim, fmt::format("     ({})", text_of(a["source"]))) + "\n";
+  }
+  return out;
+}
+
+std::string problems(const json& d, const Style& s) {
+  if (d["problems"].empty()) return "";
+  std::string out = heading(s, "What could not be read");
+  for (const json& p : d["problems"])
+    out += "- " +
+           view::wrap(
+               fmt::format(
+                   "{}{}",
+                   p["where"].get<std::string>().empty() ? "" : view::clean(p["where"].get<std::string>(), 200) + ": ",
+                   text_of(p["what"], 500)),
+               s.width - 2, 2) +
+           "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const json& d, const Style& s) {
+  std::string out = head(d, s);
+  if (d["time"]["wall_us"].get<double>() > 0)
+    out += categories(d, s) + kernels(d, s) + gaps(d, s) + copies(d, s) + communication(d, s);
+  return out + tuned(d, s) + advice(d, s) + problems(d, s);
+}
+
+}  // namespace pyflame::tools::profile

@@ -1,0 +1,128 @@
+// What a profile says, whoever wrote it: one model for Kineto traces, rocprofv3 and rocpd, so that everything after the importers
+// is written once. Times are whole nanoseconds (files give decimals of microseconds: exact here, not in a double), names are
+// interned, and each vector has a limit, so that a hostile or endless file costs bounded memory.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace pyflame::tools::profile {
+
+using NameId = uint32_t;  // 0 is the empty name
+
+class Names {
+ public:
+  Names() { intern(""); }
+  Names(Names&&) = default;
+  Names& operator=(Names&&) = default;
+  Names(const Names&) = delete;
+  Names& operator=(const Names&) = delete;
+  // Longer texts are cut: no name that a person reads is that long.
+  NameId intern(std::string_view text);
+  const std::string& operator[](NameId id) const { return texts_[id < texts_.size() ? id : 0]; }
+  size_t size() const { return texts_.size(); }
+
+ private:
+  std::deque<std::string> texts_;
+  std::unordered_map<std::string_view, NameId> ids_;
+};
+
+enum class GpuKind : uint8_t { kernel, copy, set };
+enum class Direction : uint8_t { unknown, host_to_device, device_to_host, device_to_device, peer, host_to_host };
+enum class HostMemory : uint8_t { unknown, pageable, pinned };
+
+// A kernel, a copy or a fill on a device.
+struct GpuEvent {
+  int64_t start = 0, end = 0;
+  NameId name = 0;
+  int32_t device = 0, stream = 0;
+  GpuKind kind = GpuKind::kernel;
+  Direction direction = Direction::unknown;
+  HostMemory host = HostMemory::unknown;
+  bool grid_in_threads = false;              // as written; link() makes grids workgroups
+  std::array<uint32_t, 3> grid = {0, 0, 0};  // workgroups; zeros where unknown
+  std::array<uint32_t, 3> block = {0, 0, 0};
+  int32_t vgpr = -1, lds = -1, scratch = -1;
+  int32_t process = 0;                     // of which program (or file) the correlation numbers are
+  uint64_t correlation = 0, external = 0;  // 0: none
+  int64_t bytes = -1;                      // of a copy, a fill or a collective; of a step of our own
+  double flops = -1;                       // of a step of our own
+  NameId work = 0;                         // what kind of work it is, where the file says so
+  NameId collective = 0;                   // "all_reduce"; only communication
+  int32_t group = 0;                       // ranks of the collective
+  int32_t call = -1, op = -1;              // what launched it: indices into calls and ops, set by link()
+};
+
+// Work on the CPU that a framework or the user named: an operator, an annotation, a marker.
+struct CpuOp {
+  int64_t start = 0, end = 0;
+  NameId name = 0;
+  NameId dims = 0, types = 0, values = 0;  // as JSON text: [[8,512],[]], ["float","Scalar"], ["","1"]
+  bool annotation = false;
+  int32_t process = 0;
+  uint64_t thread = 0, external = 0;
+};
+
+// A call of the runtime or of the driver.
+struct ApiCall {
+  int64_t start = 0, end = 0;
+  NameId name = 0;
+  int32_t process = 0;
+  uint64_t thread = 0, correlation = 0, external = 0;
+  int32_t op = -1;  // the innermost operator around it, set by link()
+};
+
+struct Device {
+  int32_t id = 0;
+  std::string name, gfx;  // "AMD Instinct MI300X", "gfx942"; empty where the file does not say
+  int cus = 0, wave = 0;
+  int major = 0, minor = 0;
+  int64_t memory_bytes = 0;
+};
+
+// Totals without times of single calls: what a statistics file has.
+struct KernelTotal {
+  NameId name = 0;
+  GpuKind kind = GpuKind::kernel;
+  int64_t calls = 0;
+  double total_ns = 0, min_ns = 0, max_ns = 0;
+};
+
+struct Counter {
+  double sum = 0;
+  int64_t count = 0;
+};
+
+struct Trace {
+  Names names;
+  std::vector<GpuEvent> gpu;
+  std::vector<CpuOp> ops;
+  std::vector<ApiCall> calls;
+  std::vector<Device> devices;
+  std::vector<KernelTotal> totals;
+  std::map<std::pair<NameId, NameId>, Counter> counters;  // by kernel and counter
+  int64_t python_calls = 0;                               // recorded Python functions, which are not kept
+  bool own = false;                                       // by pf.profiler: steps of the host, which say what they do
+  int64_t dropped = 0;                                    // events beyond the limits below
+
+  bool empty() const { return gpu.empty() && ops.empty() && calls.empty() && totals.empty() && counters.empty(); }
+  // Each returns whether there was room.
+  bool add(const GpuEvent& e);
+  bool add(const CpuOp& op);
+  bool add(const ApiCall& call);
+  Device& device(int32_t id);  // found or made
+};
+
+// Times outside of it are of no clock: ±126 years in ns, so that sums of two do not overflow.
+constexpr int64_t kMaxTime = int64_t{4} * 1000 * 1000 * 1000 * 1000 * 1000 * 1000;
+
+// Sorts by time, finds for each GPU event its launch call and operator, and makes grids workgroups. Call it once, after the last file.
+void link(Trace& trace);
+
+}  // namespace pyflame::tools::profile

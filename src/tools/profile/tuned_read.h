@@ -1,0 +1,65 @@
+// Readers of tuning files into entries: TunableOp results, MIOpen's databases, and what the bench programs of hipBLASLt, rocBLAS,
+// MIOpen and aiter log or print. A line that cannot be read is a problem, and the rest of the file still counts: unlike the
+// libraries, which drop a whole file when one key differs.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tools/profile/importer.h"
+#include "tools/profile/tuned.h"
+
+namespace pyflame {
+struct GpuProduct;
+}
+
+namespace pyflame::tools::profile {
+
+// One per format, for the table of importer.cpp.
+std::span<const Importer> tuned_importers();
+
+// What one file holds.
+struct TunedFile {
+  TunedFiles out;
+  std::vector<std::pair<std::string, std::string>> problems;  // where, what
+};
+
+// The name of the format, or empty: from the first bytes (64 KiB are enough) and the file's name.
+std::string tuned_format(std::string_view head, std::string_view file_name);
+// Reads text of that format. At most kMostEntries entries are kept; a problem says that there are more.
+TunedFile read_tuned_text(std::string_view format, std::string_view text, std::string_view file_name);
+// MIOpen's perf-db in SQLite (tables config and perf_db). Value error when it is not one.
+TunedFile read_miopen_sqlite(const std::string& path);
+constexpr size_t kMostEntries = 1000000;
+
+// Architecture and CU count of a MIOpen database's name, in each of its spellings: gfx90a68 (hexadecimal CUs), gfx1030_36 (decimal;
+// WGPs on gfx10 and later), gfx942130, gfx1100_48. {"", 0} when the name has none.
+std::pair<std::string, int> miopen_device(std::string_view file_name);
+
+// For the report: the list "tuned" (the contract's keys), and what to do about it.
+nlohmann::json tuned_rows(const TunedFiles& files, const GpuProduct* product);
+nlohmann::json tuned_advice(const TunedFiles& files, const nlohmann::json& rows,
+                            const std::vector<std::string>& formats);
+std::string tuned_verdict(const TunedFiles& files, const std::vector<std::string>& formats);
+
+namespace detail {
+struct DtypeFact {
+  std::string_view name;  // as PyFlame prints it
+  double bytes;
+};
+DtypeFact dtype_of(std::string_view any_spelling);  // {"", 0} when unknown
+TunedEntry gemm_entry(double m, double n, double k, double batch, std::string_view layout,
+                      const std::vector<std::string>& types);
+bool number(std::string_view text, double& value);  // the whole text, finite
+bool is_gemm_header(std::string_view line);         // columns m, n and k
+void read_tunableop(std::string_view text, TunedFile& file);
+void read_bench_lines(std::string_view text, TunedFile& file);
+void read_table(std::string_view text, TunedFile& file);
+void read_miopen_text(std::string_view text, bool find_db, TunedFile& file);
+bool read_miopen_driver(const std::vector<std::string_view>& words, TunedEntry& entry);
+}  // namespace detail
+
+}  // namespace pyflame::tools::profile

@@ -1,0 +1,16 @@
+// Bounded reading of real files, for both kinds of Host.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tools/system/host.h"
+
+namespace pyflame::tools::system {
+
+constexpr size_t kListLimit = 65536;
+
+Reading read_regular_file(const std::string& path, size_t limit);
+// Natural order.
+std::vector<std::string> list_folder(const std::string& path);
+
+}  // namespace pyflame::tools::system
