@@ -174,7 +174,7 @@ inline void bench_lines(Input in) { report_on(file_with(in, "bench.log")); }
 inline void aiter_csv(Input in) { report_on(file_with(in, "a8w8_tuned_gemm.csv")); }
 
 // A machine whose files are in the input: a line "=== /sys/…" and what the file holds; "=== env" and lines NAME=value.
-class TextHost : public system::Host {
+class TextHost : public tools::system::Host {
  public:
   explicit TextHost(std::string_view text) {
     std::string* file = nullptr;

@@ -196,7 +196,7 @@ HOUSE = {
     "Makefile": "test: build  ## all\n",
     "docs/cli.md": "## pyflame info\n\n## Exit codes\n",
     "src/pyflame/base/env.def": 'ENV_INT(PYFLAME_DEBUG, debug, 0, 0, 6, "")\n',
-    "src/pyflame/doctor/rules.json": '{"id": "ENV-01"}\n',
+    "src/tools/doctor/rules.json": '{"id": "ENV-01"}\n',
     "src/pyflame/ops/norm.cpp": "Tensor softmax(const Tensor& x) {}\n",
     "src/pyflame/record/recorder.cpp": "void Recorder::cut() {}\n",
 }

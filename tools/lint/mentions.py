@@ -31,7 +31,7 @@ class Tree:
         self.layers = {f.split("/")[2] for f in self.folders if f.startswith("src/pyflame/") and f.count("/") == 2}
         self.targets = set(re.findall(r"^([\w-]+):", self.text("Makefile"), re.M))
         self.commands = set(re.findall(r"^## pyflame (\w+)", self.text("docs/cli.md"), re.M))
-        self.rules = set(re.findall(r'"id": "([\w-]+)"', self.text("src/pyflame/doctor/rules.json")))
+        self.rules = set(re.findall(r'"id": "([\w-]+)"', self.text("src/tools/doctor/rules.json")))
         named = (self.text(f) for f in self.files if not f.endswith((".md", ".json", ".txt", ".png")))
         self.variables = {v for text in named for v in VARIABLE.findall(text)} | set(re.findall(r"\((PYFLAME_\w+)", self.text("src/pyflame/base/env.def")))
 

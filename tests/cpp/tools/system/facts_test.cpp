@@ -260,7 +260,7 @@ TEST(Facts, EnvironmentOfAScriptAndOfAProcess) {
   EXPECT_EQ(m.facts()["env_source"], "this process");
 
   tools::system::CollectOptions script;
-  script.environment = system::Environment{
+  script.environment = tools::system::Environment{
       {"ROCR_VISIBLE_DEVICES", "0"}, {"PS1", "$"}, {"VLLM_API_KEY", "sk-1"}, {"TOKENIZERS_PARALLELISM", "false"}};
   script.environment_source = "train.sh";
   script.environment_lines = {{"ROCR_VISIBLE_DEVICES", "train.sh:3"}};

@@ -46,7 +46,7 @@ std::string mutated(std::string s, Random& random) {
   return s;
 }
 
-class Mutating final : public system::HostView {
+class Mutating final : public tools::system::HostView {
  public:
   Mutating(const Host& host, unsigned seed) : HostView(host), random_(seed) {}
   tools::system::Reading read(const std::string& path, size_t limit) const override {

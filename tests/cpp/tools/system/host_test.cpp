@@ -32,8 +32,8 @@ TEST(Text, Numbers) {
   EXPECT_TRUE(tools::system::natural_less("card2", "card10"));
   EXPECT_FALSE(tools::system::natural_less("card10", "card2"));
   EXPECT_TRUE(tools::system::natural_less("card", "card0"));
-  EXPECT_EQ(tools::system::parse_version("6.3.0-39"), (system::Version{6, 3, 0}));
-  EXPECT_EQ(tools::system::parse_version("6.2"), (system::Version{6, 2, 0}));
+  EXPECT_EQ(tools::system::parse_version("6.3.0-39"), (tools::system::Version{6, 3, 0}));
+  EXPECT_EQ(tools::system::parse_version("6.2"), (tools::system::Version{6, 2, 0}));
   EXPECT_FALSE(tools::system::parse_version("rocm"));
 }
 
