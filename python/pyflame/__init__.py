@@ -1,10 +1,10 @@
-"""PyFlame: a deep-learning framework whose tensors are eager to read and lazy to compute.
+"""PyFlame: a deep-learning framework. Ops are recorded, fused, and computed when their values are needed.
 
     import pyflame as pf
     x = pf.randn(2, 3, requires_grad=True)
     (x * x).sum().backward()
 
-What is not in the compiled core is loaded when it is first named, so that importing stays fast.
+Submodules that are written in Python are imported when they are first used, so that `import pyflame` is fast.
 """
 from . import _C
 from ._C import *  # noqa: F401,F403

@@ -1,5 +1,5 @@
-"""einsum: the operands are joined from left to right, each pair by one batched matrix product (or by one elementwise product where no dim is
-summed), so that this needs no op of its own."""
+"""einsum: operands are combined from left to right. Each pair needs one batched matrix product (or one elementwise product if no dim is
+summed), so einsum is not an op of its own."""
 import math
 
 from . import _C
@@ -8,7 +8,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _parse(equation, operands):
-    """The labels of each operand and of the output, one for each dim; those of an ellipsis are numbers, counted from the right."""
+    """The labels of each operand and of the output, one per dim. The dims of an ellipsis have numbers as labels, counted from the right."""
     if not isinstance(equation, str):
         raise TypeError(f"einsum: the equation is not text; got {type(equation).__name__}")
     text = equation.replace(" ", "")
@@ -43,13 +43,13 @@ def _parse(equation, operands):
 
 
 def _summed(x, labels, kept):
-    """Without the dims that nobody needs any more."""
+    """Sums over the dims that neither a later operand nor the output has."""
     gone = [i for i, c in enumerate(labels) if c not in kept]
     return (_C.sum(x, gone) if gone else x), [c for c in labels if c in kept]
 
 
 def _arranged(x, labels, order):
-    """The dims in this order; 1 where a label is missing."""
+    """Permutes the dims to this order; a missing label becomes a dim of size 1."""
     x = _C.permute(x, [labels.index(c) for c in order if c in labels]) if labels else x
     sizes = iter(x.shape)
     return x.reshape([next(sizes) if c in labels else 1 for c in order])
@@ -79,7 +79,7 @@ def _pair(a, la, b, lb, needed):
 
 
 def einsum(equation, *operands):
-    """Sums of products by labels: einsum('bij,bjk->bik', a, b) is a batch of matrix products. '...' stands for any dims; without '->' the output
+    """Sums of products by labels: einsum('bij,bjk->bik', a, b) is a batch of matrix products. '...' stands for any number of dims. Without '->', the output
     has the labels that occur once, in alphabetical order."""
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])

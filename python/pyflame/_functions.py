@@ -1,10 +1,10 @@
-"""Small functions that are compositions of others."""
+"""Small functions that are composed of others."""
 from . import _C
 from ._C import Tensor
 
 
 def _rebuild_tensor(data, shape, dtype, device, requires_grad):
-    """What a pickled tensor calls: a Python function, because compiled ones cannot be pickled."""
+    """Rebuilds a pickled tensor. It is a Python function because compiled functions cannot be pickled."""
     return _C._rebuild_tensor(data, shape, dtype, device, requires_grad)
 
 
@@ -14,7 +14,7 @@ def is_tensor(obj):
 
 
 def is_floating_point(input):
-    """Whether the dtype of input is a floating one."""
+    """Whether the dtype of input is a floating-point dtype."""
     return input.is_floating_point()
 
 
@@ -54,8 +54,8 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 def explain(fn, *args, **kwargs):
-    """Runs fn(*args, **kwargs) and returns what the engine made of it, as text: windows and why they ended, fused groups, the
-    implementation that was chosen for each, and why others were refused."""
+    """Runs fn(*args, **kwargs) and returns a text on how it was computed: windows and why they ended, fused groups, the
+    implementation that was selected for each group, and why others refused. docs/execution.md explains the text."""
     _C.synchronize()
     _C.explain_begin()
     try:

@@ -1,4 +1,4 @@
-"""Whether ops are recorded for gradients: context managers that are decorators too."""
+"""Turns the recording of gradients on and off: context managers that are also decorators."""
 import functools
 
 from . import _C
@@ -53,7 +53,7 @@ class enable_grad(_Mode):
 
 
 class inference_mode(_Mode):
-    """no_grad, and the tensors made inside can never take part in a gradient."""
+    """Like no_grad; also, tensors made inside can never take part in a gradient."""
 
     _grad = False
     _inference = True
@@ -74,7 +74,7 @@ class inference_mode(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Turns recording on or off at once; as a context manager it puts back what was before."""
+    """Turns the recording of gradients on or off immediately. As a context manager, it restores the previous mode at the end."""
 
     def __new__(cls, mode):
         return object.__new__(cls)

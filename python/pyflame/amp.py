@@ -14,10 +14,10 @@ from . import _C
 
 
 class autocast:
-    """Inside: matmul, bmm, linear, conv2d, conv_transpose2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,
+    """Inside this context, matmul, bmm, linear, conv2d, conv_transpose2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,
     layer_norm, rms_norm, the losses, sum, prod, exp, expm1, log, log1p, pow, rsqrt and reciprocal take half inputs in float32; every
-    other op runs in its inputs' promoted dtype. Parameters stay float32, and so do their gradients. Forward passes belong inside,
-    backward() outside. Of this thread.
+    other op runs in its inputs' promoted dtype. Parameters and their gradients stay float32. Run the forward pass inside,
+    and backward() outside. The mode belongs to the calling thread.
 
     device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default bfloat16 on the CPU,
     float16 on a GPU, as PyTorch's. Also a decorator."""
@@ -58,7 +58,7 @@ class GradScaler:
     """Scales a loss so that small float16 gradients survive, and skips the optimizer's step when a gradient is not finite.
 
     The factor starts at init_scale, is multiplied by backoff_factor after a skipped step and by growth_factor after growth_interval good
-    ones. One number a step comes back from the device: whether all gradients are finite."""
+    ones. Each step reads one number from the device: whether all gradients are finite."""
 
     def __init__(self, device=None, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
         if growth_factor <= 1.0:
@@ -84,7 +84,7 @@ class GradScaler:
         return outputs * self._scale
 
     def unscale_(self, optimizer):
-        """Divides the optimizer's gradients by the factor, in place; once a step, before clipping them."""
+        """Divides the optimizer's gradients by the factor, in place. Call it once per step, before you clip gradients."""
         if not self._enabled:
             return
         if id(optimizer) in self._unscaled:
@@ -106,7 +106,7 @@ class GradScaler:
             self._unscaled[id(optimizer)] = finite
 
     def step(self, optimizer, *args, **kwargs):
-        """optimizer.step() when its gradients are finite (they are unscaled first unless they were); returns what it returns, or None."""
+        """Calls optimizer.step() if its gradients are finite, and returns its result, otherwise None. Gradients are unscaled first, unless unscale_ was called."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs or args:
@@ -116,7 +116,7 @@ class GradScaler:
         return optimizer.step() if self._unscaled[id(optimizer)] else None
 
     def update(self, new_scale=None):
-        """After the step: the factor for the next one, or `new_scale`."""
+        """Call it after the step. Sets the factor for the next step, or `new_scale` if given."""
         if not self._enabled:
             return
         if new_scale is not None:

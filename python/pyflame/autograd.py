@@ -7,19 +7,19 @@ from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled  
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False):
     """Adds the gradients of the sum of tensors (each weighted by its entry of grad_tensors) to the .grad of every leaf.
 
-    RuntimeError when a tensor requires no gradient, when its tape was freed, or when a saved tensor was overwritten."""
+    RuntimeError if a tensor requires no gradient, if its tape was freed, or if a saved tensor was overwritten."""
     _C._backward(tensors, grad_tensors, retain_graph, create_graph)
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=False):
     """The gradients of outputs with respect to inputs, as a tuple; nothing is accumulated.
 
-    RuntimeError when an input does not take part, unless allow_unused: then its gradient is None."""
+    RuntimeError if the outputs do not depend on an input; with allow_unused, its gradient is None instead."""
     return _C._grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)
 
 
 class FunctionCtx:
-    """What forward hands to backward."""
+    """Passes values from forward to backward."""
 
     def __init__(self, needs_input_grad):
         self.needs_input_grad = needs_input_grad
@@ -28,7 +28,7 @@ class FunctionCtx:
         self._non_differentiable = ()
 
     def save_for_backward(self, *tensors):
-        """Keeps tensors (inputs, outputs or others; None is allowed) for backward; overwriting one in between is an error there."""
+        """Keeps tensors (inputs, outputs or others; None is allowed) for backward; if one is overwritten in between, backward raises."""
         for t in tensors:
             if t is not None and not isinstance(t, Tensor):
                 raise TypeError(f"save_for_backward: not a tensor; got {type(t).__name__}; expected tensors or None")
@@ -39,7 +39,7 @@ class FunctionCtx:
         return self._to_save if self._saved is None else self._saved
 
     def mark_non_differentiable(self, *tensors):
-        """These outputs get no gradient."""
+        """Marks outputs that get no gradient."""
         self._non_differentiable = tensors
 
 
@@ -112,7 +112,7 @@ class Function:
 
 
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
-    """function(*args) without keeping what is computed inside: the backward pass computes it again, with the same random numbers.
+    """Runs function(*args) without keeping its intermediates. The backward pass computes them again, with the same random numbers.
 
     function takes and returns tensors (a tensor or a tuple); other arguments are passed on as they are."""
     tensor_at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]

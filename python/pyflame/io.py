@@ -1,5 +1,5 @@
-"""Files. pf.save writes the tensors of a nested structure as one safetensors file (other programs can read it) and the structure around them
-as JSON in its metadata. Saves are atomic: the new file is there as a whole, or the old one is as it was."""
+"""Files. pf.save writes the tensors of a nested structure to one safetensors file, which other programs can read, and the structure itself
+as JSON to its metadata. Saves are atomic: either the new file is complete, or the old one is unchanged."""
 import json
 import math
 import os
@@ -76,7 +76,7 @@ def _decode(node, tensors):
 def save(obj, f):
     """Writes a nested structure of tensors, numbers, strings, dicts, lists and tuples to a file, atomically.
 
-    TypeError that names the place for anything else; OSError when the disk does not take it: the previous file is intact then."""
+    Any other value is a TypeError that names its place. If the disk is full, OSError; the previous file is then unchanged."""
     path = _path("save", f)
     writer = _Writer()
     structure = writer.encode(obj, [])
@@ -86,9 +86,9 @@ def save(obj, f):
 
 
 def load(f, map_location=None):
-    """Reads what save wrote, or any safetensors file (a dict of tensors).
+    """Reads a file of save, or any safetensors file (as a dict of tensors).
 
-    OSError when the file cannot be read, ValueError when it is damaged or of another kind."""
+    OSError if the file cannot be read, ValueError if it is damaged or has another format."""
     path = _path("load", f)
     tensors, metadata = _C.load_safetensors(path, map_location)
     if "structure" not in metadata:
@@ -102,7 +102,7 @@ def load(f, map_location=None):
 
 
 def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None, extra=None):
-    """Everything that a run needs to continue exactly: the states of model, optimizer, scheduler and loader, and the random state."""
+    """Saves everything that a run needs to continue exactly: the states of model, optimizer, scheduler and loader, and the random state."""
     state = {"checkpoint": 1, "rng": _C.get_rng_state(), "extra": extra}
     for name, part in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler), ("dataloader", dataloader)):
         if part is not None:
@@ -111,8 +111,8 @@ def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader
 
 
 def load_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None):
-    """Puts everything back as save_checkpoint saw it and returns its `extra`. ValueError or RuntimeError when a part is missing or does
-    not fit; then nothing was changed."""
+    """Restores the state of save_checkpoint and returns its `extra`. ValueError or RuntimeError if a part is missing or does
+    not fit; then nothing is changed."""
     state = load(path)
     if not isinstance(state, dict) or state.get("checkpoint") != 1:
         raise ValueError(f"load_checkpoint: '{os.fspath(path)}' is not a checkpoint; hint: read it with pyflame.load")

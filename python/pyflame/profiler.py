@@ -1,4 +1,4 @@
-"""Where the time of a region goes, in the manner of torch.profiler.
+"""Shows where a region of a program spends its time. The interface is that of torch.profiler.
 
     with pf.profiler.profile() as prof:
         for x, y in batches:
@@ -8,7 +8,7 @@
     print(prof.key_averages().table(sort_by="self_cpu_time_total"))
     prof.export_chrome_trace("trace.json.gz")          # for ui.perfetto.dev and `pyflame report`
 
-A region begins and ends with synchronize(): what was recorded in it has run in it. Shapes are always recorded.
+A region begins and ends with synchronize(), so it contains exactly the work that was recorded in it. Shapes are always recorded.
 """
 import enum
 import functools
@@ -21,7 +21,7 @@ _SORT_KEYS = ("self_cpu_time_total", "cpu_time_total", "cpu_time", "count", "byt
 
 
 class ProfilerAction(enum.Enum):
-    """What a schedule says of a step."""
+    """What a schedule can do with a step."""
 
     NONE = 0
     WARMUP = 1
@@ -52,7 +52,7 @@ def schedule(*, wait, warmup, active, repeat=0, skip_first=0):
 
 
 class record_function:
-    """A region with a name inside of a profile; also a decorator. Nearly free while nothing is recorded."""
+    """A named region inside a profile; also a decorator. It costs almost nothing while nothing is recorded."""
 
     def __init__(self, name):
         if not isinstance(name, str):
@@ -80,10 +80,10 @@ class record_function:
 
 
 class FunctionEvent:
-    """One event. Times in microseconds from the beginning of the profile.
+    """One event. Times are in microseconds from the start of the profile.
 
     kind: 'range' (named by the user, backward), 'window' (ops recorded), 'plan', 'run' (of a program), 'step' (a kernel),
-    'launch' (a kernel asked of a GPU), 'wait', 'allocate', 'memory' (value: bytes held from then on)."""
+    'launch' (of a kernel on a GPU), 'wait', 'allocate', 'memory' (value: bytes in use from then on)."""
 
     __slots__ = ("name", "kind", "start", "end", "thread", "flow", "value", "work", "bytes", "flops", "_args")
 
@@ -94,7 +94,7 @@ class FunctionEvent:
 
     @property
     def args(self):
-        """What else is known, as a dict: ops, impl, Input Dims, Input type, recorded at."""
+        """Further facts as a dict: ops, impl, Input Dims, Input type, recorded at."""
         return json.loads(self._args)
 
     @property
@@ -106,8 +106,8 @@ class FunctionEvent:
 
 
 class FunctionEventAvg:
-    """Events of one name (and, where asked for, of the same shapes). Times in microseconds, summed; self times are without what lies
-    inside of an event."""
+    """All events of one name (and, with group_by_input_shape, of the same shapes). Times are sums in microseconds; self times exclude nested
+    events."""
 
     __slots__ = ("key", "kind", "work", "count", "cpu_time_total", "self_cpu_time_total", "bytes", "flops", "_args")
 
@@ -123,7 +123,7 @@ class FunctionEventAvg:
 
     @property
     def input_shapes(self):
-        """With group_by_input_shape: the shapes that the step takes; else empty."""
+        """With group_by_input_shape, the shapes of the step's inputs; otherwise empty."""
         return json.loads(self._args).get("Input Dims", [])
 
     def __repr__(self):
@@ -138,7 +138,7 @@ def _time(us):
 
 
 class EventList(list):
-    """What key_averages() returns: a list of FunctionEventAvg with a table."""
+    """The result of key_averages(): a list of FunctionEventAvg with a method table()."""
 
     def table(self, sort_by="self_cpu_time_total", row_limit=100, max_name_column_width=60):
         """As text, the largest first. sort_by: self_cpu_time_total, cpu_time_total, cpu_time, count, bytes or flops."""
@@ -184,9 +184,9 @@ class EventList(list):
 class profile:
     """Records what this process does: `with profile() as prof:`, or start() and stop().
 
-    schedule: of step numbers, which steps to record (see schedule()); None: all. on_trace_ready: called with the profile at the end of
-    each recording. device_times: on a GPU the host waits after each kernel, so that a step's time is the kernel's; without it a step is
-    the host's launch. The CPU's steps have their own times always. max_events bounds the memory (about 48 bytes each)."""
+    schedule: a function of the step number that says whether to record it (see schedule()); None: record all. on_trace_ready: called with the profile at the end of
+    each recording. device_times: on a GPU the host waits after each kernel, so that a step's time includes the kernel; without it, a step's time is
+    the host's launch. Steps on the CPU always have their own times. max_events limits the memory (about 48 bytes per event)."""
 
     def __init__(self, *, schedule=None, on_trace_ready=None, device_times=False, max_events=1_000_000):
         if schedule is not None and not callable(schedule):
@@ -213,7 +213,7 @@ class profile:
         self._running = True
 
     def stop(self):
-        """Ends the region; raises what failed in it."""
+        """Ends the region. Raises an error that occurred in it."""
         if not self._running:
             raise RuntimeError("profile: it has not been started; expected start() before stop()")
         self._running = False
@@ -222,7 +222,7 @@ class profile:
             self._end()
 
     def step(self):
-        """A step has ended and the next begins: a range ProfilerStep#N in the trace, and with a schedule recording begins or ends."""
+        """Marks the end of a step. The trace gets a range ProfilerStep#N; with a schedule, recording starts or stops here."""
         if not self._running:
             raise RuntimeError("profile: step() outside of the region; expected it between start() and stop()")
         before = self._action()
@@ -282,7 +282,7 @@ class profile:
 
     @property
     def dropped(self):
-        """How many events were beyond max_events."""
+        """The number of events that were dropped because of max_events."""
         return self._recorded("dropped").dropped
 
     def events(self):
@@ -294,7 +294,7 @@ class profile:
         return EventList(FunctionEventAvg(d) for d in self._recorded("key_averages").averages(bool(group_by_input_shape)))
 
     def export_chrome_trace(self, path):
-        """Writes the trace for ui.perfetto.dev, chrome://tracing and `pyflame report`; compressed where the name ends with .gz."""
+        """Writes the trace for ui.perfetto.dev, chrome://tracing and `pyflame report`; compressed if the name ends with .gz."""
         recording = self._recorded("export_chrome_trace")
         path = str(path)
         try:

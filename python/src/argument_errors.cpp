@@ -1,5 +1,6 @@
-// What a call with arguments of the wrong type says. nanobind's own text lists overloads and names no cause, so every function of the module
-// is entered through a wrapper that puts it into the form of all other messages. A call that succeeds pays one indirect jump.
+// Error messages for arguments of the wrong type. nanobind's own text lists overloads and names no cause, so every
+// function of the module is called through a wrapper that converts the message to PyFlame's form. A successful call
+// costs one indirect jump.
 #include <array>
 #include <utility>
 
@@ -9,7 +10,7 @@ namespace pyflame::python {
 
 namespace {
 
-constexpr size_t kEntries = 16;  // nanobind has a handful of ways to enter a function; one wrapper for each
+constexpr size_t kEntries = 16;  // nanobind enters functions in a few ways; there is one wrapper for each
 std::array<vectorcallfunc, kEntries> entries{};
 
 void replace_all(std::string* s, const std::string& from, const std::string& to) {
@@ -22,7 +23,7 @@ std::string without_module(std::string s) {
   return s;
 }
 
-// `add(input: Tensor, other: Tensor) -> Tensor`, one after the other, from nanobind's numbered lines.
+// `add(input: Tensor, other: Tensor) -> Tensor` for each overload, from nanobind's numbered lines.
 std::string signatures(const std::string& text) {
   std::string out;
   for (size_t begin = 0; begin < text.size();) {
@@ -36,7 +37,7 @@ std::string signatures(const std::string& text) {
   return out;
 }
 
-// The message in our form; empty when it is another error.
+// The message in PyFlame's form; empty if it is another error.
 std::string rewritten(const std::string& text) {
   const std::string cut = "(): incompatible function arguments.", invoked = "Invoked with types: ";
   const size_t name = text.find(cut), types = text.find(invoked);
@@ -63,7 +64,7 @@ PyObject* explain_failure() noexcept {
       return nullptr;
     }
   } catch (...) {
-    PyErr_Clear();  // an exception that cannot be printed stays as it is
+    PyErr_Clear();  // an exception that cannot be printed is left unchanged
   }
   PyErr_Restore(type, value, trace);
   return nullptr;
@@ -88,7 +89,7 @@ void wrap(nb::handle f) {
   auto* slot =
       reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(f.ptr()) + Py_TYPE(f.ptr())->tp_vectorcall_offset);
   for (size_t i = 0; i < kEntries; ++i) {
-    if (*slot == wrappers[i]) return;  // an alias that was met before
+    if (*slot == wrappers[i]) return;  // an alias that is wrapped already
     if (!entries[i]) entries[i] = *slot;
     if (entries[i] != *slot) continue;
     *slot = wrappers[i];

@@ -1,5 +1,5 @@
-// Gradients as Python sees them: grad modes, backward, hooks, functions written in Python, recomputation. Backward passes run without the
-// GIL; whatever is Python in them (hooks, Function.backward, a checkpointed function) takes it.
+// Gradients for Python: grad modes, backward, hooks, functions written in Python, recomputation. Backward passes run
+// without the GIL; the Python code in them (hooks, Function.backward, a checkpointed function) acquires it.
 #include "pyflame/autograd/autograd.h"
 
 #include <nanobind/stl/pair.h>
@@ -29,8 +29,8 @@ bool flag_or(const char* op, nb::handle h, bool otherwise) {
 
 nb::object object_or_none(const Tensor& t) { return t ? nb::cast(t) : nb::none(); }
 
-// One tensor, or a sequence of them. With `optional`, None too, for all or for single ones: they are undefined tensors then, which only
-// callers that look for them may be handed.
+// One tensor, or a sequence of them. With `optional`, None is allowed too, for all or for single ones. They become
+// undefined tensors, so only callers that check for those may use it.
 Tensors tensor_list(const char* op, nb::handle h, bool optional = false) {
   if (h.is_none() && optional) return {};
   if (as_tensor(h)) return {*as_tensor(h)};
@@ -45,7 +45,7 @@ Tensors tensor_list(const char* op, nb::handle h, bool optional = false) {
   return out;
 }
 
-// The tape's node of a Function: its backward is Python.
+// The tape's node of a Function, whose backward is Python code.
 class PythonNode final : public GradNode {
  public:
   PythonNode(std::string op, nb::handle fn) : GradNode(std::move(op)), fn_(std::make_shared<Held>(fn)) {}
@@ -76,7 +76,8 @@ class PythonNode final : public GradNode {
   std::shared_ptr<Held> fn_;
 };
 
-// Wires outputs of a Python forward to its backward. Returns the outputs (fresh handles where forward returned an input).
+// Connects the outputs of a Python forward with its backward. Returns the outputs (new handles where forward returned
+// an input).
 nb::list attach_python(const std::string& name, nb::handle backward, const Tensors& inputs, Tensors outputs,
                        const Tensors& saved) {
   for (Tensor& o : outputs) {

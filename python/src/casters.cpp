@@ -199,8 +199,8 @@ nb::tuple dims_tuple(const Dims& d) {
   return nb::borrow<nb::tuple>(t);
 }
 
-// A thread that holds a lock of the core must never wait for the GIL (its holder may wait for that lock), so references that die
-// without the GIL are queued for whoever has it next.
+// A thread with a lock of the core must never wait for the GIL, because the thread with the GIL may wait for that lock.
+// So references that are released without the GIL are queued for the next thread that has it.
 namespace {
 std::mutex g_drop_mutex;
 std::vector<PyObject*> g_dropped;
@@ -221,7 +221,7 @@ void drop_reference(PyObject* o) noexcept {
     std::lock_guard lock(g_drop_mutex);
     g_dropped.push_back(o);
   }
-  Py_AddPendingCall(drain_pending, nullptr);  // when that queue is full, the next one drains ours as well
+  Py_AddPendingCall(drain_pending, nullptr);  // if that queue is full, its next run drains ours as well
 }
 
 void drain_dropped() noexcept {

@@ -1,5 +1,6 @@
-// How Python values become the core's. A caster that fails makes nanobind say "incompatible function arguments", which helps nobody who
-// misspelled a dtype: arguments with a small vocabulary (dtype, device, shapes) are therefore taken as they are and complain by themselves.
+// Conversions of Python values to those of the core. If a caster fails, nanobind reports "incompatible function
+// arguments", which does not help a user who misspelled a dtype. So arguments with a small vocabulary (dtype, device,
+// shapes) are taken as objects and report errors themselves.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -20,14 +21,14 @@ using namespace nb::literals;
 
 namespace pyflame::python {
 
-// The dtype object of Python. There are ten, made once.
+// The Python object of a dtype. There are ten, each made once.
 struct PyDType {
   DType value;
 };
 
 extern PyTypeObject* tensor_type;  // set when the class is bound
 
-// The tensor inside a Python object; null when it is none (or a subclass that never called Tensor.__init__).
+// The tensor inside a Python object; null if it has none (or is of a subclass that never called Tensor.__init__).
 inline Tensor* as_tensor(nb::handle h) {
   if (!PyObject_TypeCheck(h.ptr(), tensor_type) || !nb::inst_ready(h)) return nullptr;
   Tensor* t = nb::inst_ptr<Tensor>(h);
@@ -35,7 +36,7 @@ inline Tensor* as_tensor(nb::handle h) {
 }
 
 nb::object dtype_object(DType d);
-// Accepts pf.float32, 'float32', numpy.float32, numpy.dtype('float32'), float, int, bool. False when it is none of these.
+// Accepts pf.float32, 'float32', numpy.float32, numpy.dtype('float32'), float, int, bool. False if it is none of these.
 bool dtype_from(nb::handle h, DType* out) noexcept;
 // A Python, NumPy or 0-d number.
 bool scalar_from(nb::handle h, Scalar* out) noexcept;
@@ -60,7 +61,7 @@ struct DTypeArg {
 };
 
 Device device_from(nb::handle h);    // a str or a device object; TypeError, ValueError
-Device usable_device(nb::handle h);  // also DeviceError with the reason when it is not there
+Device usable_device(nb::handle h);  // also DeviceError with the reason if it is not available
 struct DeviceArg {
   nb::handle raw;
   operator DeviceOpt() const {
@@ -90,7 +91,8 @@ struct PairArg {
 };
 
 nb::tuple dims_tuple(const Dims& d);
-// Python references that the core may drop at any time, on any thread, without the GIL: dropping one then is put off.
+// Python references that the core may release at any time, on any thread, without the GIL: the release is then
+// deferred.
 void drop_reference(PyObject* o) noexcept;
 void drain_dropped() noexcept;
 struct Held {
@@ -102,7 +104,8 @@ struct Held {
   nb::handle handle() const { return object; }
 };
 
-// Releases the GIL for a scope; the Python line that waits is remembered for what the core records meanwhile.
+// Releases the GIL for a scope. The Python line that waits is kept as the source location of ops that are recorded
+// meanwhile.
 struct Unlocked {
   Unlocked();
   ~Unlocked();
@@ -115,10 +118,10 @@ struct Unlocked {
   bool had_;
 };
 
-// Around what a Module calls: in our own code (a layer's forward) every op counts as recorded where the outermost of our modules was called,
-// so that nobody has to look through the frames; in the user's, at its own line.
+// Marks calls of a Module. In our own code (a layer's forward), the source location of every op is the call of the
+// outermost of our modules, so that frames need not be searched. In the user's code, it is the op's own line.
 struct ModuleCode {
-  explicit ModuleCode(PyCodeObject* code = nullptr);  // null: the user's
+  explicit ModuleCode(PyCodeObject* code = nullptr);  // null: the user's code
   ~ModuleCode();
   ModuleCode(const ModuleCode&) = delete;
   ModuleCode& operator=(const ModuleCode&) = delete;
@@ -128,16 +131,16 @@ struct ModuleCode {
   bool before_;
 };
 
-// Any Python value that can be a tensor (numbers, lists, arrays, tensors): copied.
+// Makes a tensor from any Python value (numbers, lists, arrays, tensors), as a copy.
 Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt device);
-// A tensor or number as it is, anything else through make_tensor.
+// Returns a tensor or number unchanged, and anything else through make_tensor.
 Value make_value(const char* op, nb::handle data, const Tensor& like);
-// (…, grad) helper of every creation function.
+// Sets requires_grad on the result of a creation function.
 inline Tensor leaf(Tensor t, bool requires_grad) {
   if (requires_grad) t.set_requires_grad(true);
   return t;
 }
-// `self` again when the op returned the same handle, so that `x.contiguous() is x`.
+// Returns `self` again if the op returned the same handle, so that `x.contiguous() is x`.
 inline nb::object same_or_new(nb::handle self, const Tensor& in, Tensor out) {
   return out.same(in) ? nb::borrow(self) : nb::cast(std::move(out));
 }
@@ -163,11 +166,11 @@ void bind_module_base(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_profiler(nb::module_& m);
 void install_location_provider();
-void explain_argument_errors(nb::module_& m, TensorClass& c);  // after everything is bound
+void explain_argument_errors(nb::module_& m, TensorClass& c);  // call it after everything is bound
 PyType_Slot* tensor_slots();
 SourceLoc current_python_location() noexcept;
 
-// One implementation, two faces: pf.name(input, …) and x.name(…).
+// Binds one implementation as pf.name(input, …) and as x.name(…).
 template <class F, class... Extra>
 void both(nb::module_& m, TensorClass& c, const char* name, F f, const Extra&... extra) {
   m.def(name, f, "input"_a, extra...);

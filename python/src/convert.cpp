@@ -1,5 +1,6 @@
-// Values in and out: pf.tensor copies, from_numpy / frombuffer / DLPack share. Whoever sees our bytes from outside (a buffer view, a DLPack
-// capsule, or the array whose bytes we borrowed) is counted in Storage::exports, which makes the recorder finish ops on them at once.
+// Conversions of values: pf.tensor copies; from_numpy, frombuffer and DLPack share memory. Storage::exports counts the
+// outside users of our bytes (a buffer view, a DLPack capsule, or the array whose bytes we borrowed); while there are
+// any, the recorder runs ops on them at once.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -49,7 +50,7 @@ const char* format_of(DType d) {
   return nullptr;
 }
 
-// A buffer that somebody exports to us.
+// A buffer that another object exports to us.
 struct View {
   Py_buffer b{};
   bool held = false;
@@ -91,7 +92,7 @@ Tensor from_buffer_copy(const char* op, const View& v, DTypeOpt dtype, DeviceOpt
   return dtype ? cast(t, *dtype) : t;
 }
 
-// Nested sequences. Numbers are gathered as doubles and int64s, so that a list of large integers is exact.
+// Nested sequences. Numbers are collected as doubles and as int64s, so a list of large integers is exact.
 struct Gather {
   const char* op;
   std::vector<int64_t> shape;
@@ -192,7 +193,8 @@ Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt de
   if (Gather::is_sequence(data)) {
     const Py_ssize_t n = PySequence_Size(data.ptr());
     nb::object first = n > 0 ? nb::steal(PySequence_GetItem(data.ptr(), 0)) : nb::none();
-    if (is_array_like(first) && !(as_tensor(first) && as_tensor(first)->dim() == 0)) {  // a list of arrays: one stack
+    // A list of arrays becomes one stack.
+    if (is_array_like(first) && !(as_tensor(first) && as_tensor(first)->dim() == 0)) {
       Tensors parts;
       for (nb::handle e : data) parts.push_back(make_tensor(op, e, dtype, device));
       return stack(parts, 0);
@@ -222,7 +224,8 @@ Value make_value(const char* op, nb::handle data, const Tensor& like) {
 
 namespace {
 
-// Bytes of somebody else's, kept alive by `owner`. The storage is escaped for all its life: the array may be read at any time.
+// Shares bytes that `owner` keeps alive. The storage is escaped for all its life, because the array may be read at any
+// time.
 Tensor share(void* data, Dims shape, Dims strides, DType d, std::function<void()> deleter) {
   const auto bytes = static_cast<size_t>(extent(shape, strides) * dtype_size(d));
   Ref<Storage> s = make_ref<Storage>(Device{}, bytes);
@@ -232,7 +235,7 @@ Tensor share(void* data, Dims shape, Dims strides, DType d, std::function<void()
   return Tensor(std::move(s), shape, strides, 0, d);
 }
 
-// memoryview(array), held: releasing it late gives the array back.
+// memoryview(array), kept: releasing it returns the array's buffer.
 Tensor share_buffer(const char* op, nb::handle array) {
   View v;
   nb::object view = nb::steal(PyMemoryView_FromObject(array.ptr()));
@@ -355,7 +358,8 @@ void release_buffer(PyObject*, Py_buffer* view) {
   delete state;
 }
 
-// By the Python object, because == compares elements: two names of one tensor must never meet in a dict's equality test.
+// By the identity of the Python object, because == compares elements: two tensors must never be compared in a dict's
+// equality test.
 Py_hash_t hash_of(PyObject* self) { return static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(self) >> 4); }
 
 PyType_Slot g_slots[] = {{Py_tp_hash, reinterpret_cast<void*>(&hash_of)},
@@ -367,7 +371,7 @@ nb::object numpy(nb::handle self, bool force) {
   Tensor* x = as_tensor(self);
   PF_CHECK(x, Type, "numpy: not a tensor");
   if (force) return numpy(nb::cast(to_device(x->detach(), Device{})), false);
-  // A GPU's values are a copy; everything else about the tensor is asked of it as ever.
+  // For a GPU, the values are a copy; all other properties of the tensor are unchanged.
   if (has_own_memory(x->device().type) && !x->requires_grad()) {
     Tensor host;
     {
@@ -380,7 +384,7 @@ nb::object numpy(nb::handle self, bool force) {
   PF_CHECK(x->dtype() != DType::bfloat16, Type, "numpy: NumPy has no bfloat16; hint: use tensor.float().numpy()");
   {
     Unlocked u;
-    x->data();  // raises what failed as what it is; behind the buffer protocol everything is a BufferError
+    x->data();  // raises an earlier failure with its own type; the buffer protocol would make a BufferError of it
   }
   nb::object view = nb::steal(PyMemoryView_FromObject(self.ptr()));
   if (!view.is_valid()) throw nb::python_error();
@@ -442,7 +446,7 @@ nb::object to_dlpack(const Tensor& self, nb::handle, nb::handle, nb::handle, nb:
   x.storage()->exports.fetch_add(1);
   DLManagedTensor* managed = &e.release()->managed;
   PyObject* capsule = PyCapsule_New(managed, "dltensor", [](PyObject* c) {
-    if (!PyCapsule_IsValid(c, "dltensor")) return;  // somebody took it over
+    if (!PyCapsule_IsValid(c, "dltensor")) return;  // another consumer has taken the capsule
     auto* t = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(c, "dltensor"));
     t->deleter(t);
   });
@@ -492,7 +496,8 @@ Tensor from_dlpack(nb::handle source) {
   char* p = static_cast<char*>(t.data) + t.byte_offset;
   PF_CHECK(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(dtype_size(d)) == 0, Value,
            "from_dlpack: the data is not aligned to its elements");
-  // The producer's deleter may need the GIL, so it runs where a reference dies: in the destructor of a capsule of ours.
+  // The producer's deleter may need the GIL, so it runs in the destructor of a capsule of ours, when its last reference
+  // is released.
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
   nb::object owner = nb::steal(PyCapsule_New(managed, "pyflame_dlpack", [](PyObject* c) {
     auto* m = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(c, "pyflame_dlpack"));
@@ -586,7 +591,8 @@ void bind_convert(nb::module_& m, TensorClass& c) {
       "TypeError for bfloat16\n"
       "(use float()). force=True detaches and copies to the CPU as needed.");
   c.def("__array__", &array_protocol, "dtype"_a.none() = nb::none(), "copy"_a.none() = nb::none());
-  c.attr("__array_priority__") = 1000;  // numpy_array * tensor is ours to refuse, not an array of objects
+  // `numpy_array * tensor` calls our method, which refuses it, instead of making an array of objects.
+  c.attr("__array_priority__") = 1000;
   c.def("__dlpack__", &to_dlpack, nb::kw_only(), "stream"_a.none() = nb::none(), "max_version"_a.none() = nb::none(),
         "dl_device"_a.none() = nb::none(), "copy"_a.none() = nb::none());
   c.def("__dlpack_device__", [](const Tensor& x) {

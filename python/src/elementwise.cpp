@@ -1,5 +1,5 @@
-// Elementwise functions, methods, operators and their in-place forms, all from the two lists in ops/ops.h. The docs stand in one table; a
-// function without an entry stops the build.
+// Elementwise functions, methods, operators and their in-place forms, all from the two lists in ops/ops.h. One table
+// has their docstrings; a function without a docstring fails the build.
 #include <string_view>
 
 #include "casters.h"
@@ -160,7 +160,7 @@ void comparison(TensorClass& c, const char* name) {
       name, [](const Tensor& x, const Value& other) { return Fn(x, other); }, "other"_a, nb::is_operator());
 }
 
-// & | ^ are logical on bools; on integers they would be bitwise, which there is no op for.
+// & | ^ are logical ops on bools. On integers they would be bitwise ops, which do not exist.
 template <auto Fn>
 Tensor bits(const Tensor& x, const Value& other) {
   const bool bools = x.dtype() == DType::bool_ &&
@@ -247,7 +247,7 @@ void bind_binary(nb::module_& m, TensorClass& c) {
   }
   PF_PUBLIC_BINARY(X)
 #undef X
-  // add and sub scale the second operand.
+  // add and sub can scale the second operand.
   auto scaled = [&](const char* name, const char* method, BinaryFn fn, const char* text) {
     const std::string t = binary_doc(text) + "\nalpha: a factor of other.";
     auto value = [](const Value& b, const std::optional<Scalar>& alpha) {

@@ -1,5 +1,6 @@
-// x[...] and x[...] = v. Integers, slices, None and Ellipsis make views. One integer tensor (or list) picks entries of one dim; a bool mask
-// has a result whose size depends on the data, so reading with one is refused and writing with one is a masked assignment.
+// x[...] and x[...] = v. Integers, slices, None and Ellipsis make views. One integer tensor (or list) selects entries
+// of one dim. The result of a bool mask would have a size that depends on the data, so reading with a mask is refused;
+// writing with a mask is a masked assignment.
 #include "casters.h"
 
 namespace pyflame::python {
@@ -18,7 +19,7 @@ bool is_bool_index(nb::handle h) {
   return dtype_from(dtype, &d) && d == DType::bool_;
 }
 
-// How many dims of x an index item stands for.
+// The number of dims of x that an index item uses.
 int consumed(nb::handle h) {
   if (h.is_none() || h.ptr() == Py_Ellipsis) return 0;
   return 1;
@@ -32,7 +33,7 @@ std::optional<int64_t> bound(PyObject* o) {
   return v;
 }
 
-// An int64 tensor from an index that is a list, an array or a tensor of integers.
+// An int64 tensor from an index that is a list, an array, or a tensor of integers.
 Tensor index_tensor(nb::handle h, const Tensor& x, int dim) {
   Tensor t;
   if (const Tensor* given = as_tensor(h)) t = *given;
@@ -43,13 +44,14 @@ Tensor index_tensor(nb::handle h, const Tensor& x, int dim) {
            "index: a list of bools is a mask; hint: use where() or masked_fill()");
   t = cast(t, DType::int64);
   if (t.numel() == 0) return t;
-  // Negative entries count from the end; what is still out of range afterwards is refused by the op, with its position.
+  // Negative entries count from the end. Entries that are still out of range are refused by the op, which names their
+  // position.
   return where(lt(t, Scalar(0)), add(t, Scalar(x.size(dim))), t);
 }
 
 struct Indexed {
   Tensor view;
-  Tensor index;  // of dim `dim` of the view, when defined
+  Tensor index;  // for dim `dim` of the view, if defined
   int dim = -1;
 };
 

@@ -1,4 +1,5 @@
-// Files: the Python face of io/safetensors.h and io/atomic_file.h. The nested structure around the tensors is pyflame/io.py's matter.
+// Files: bindings of io/safetensors.h and io/atomic_file.h. pyflame/io.py handles the nested structure around the
+// tensors.
 #include <nanobind/stl/map.h>
 
 #include "casters.h"

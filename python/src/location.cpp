@@ -1,6 +1,6 @@
-// Where in the user's Python an op was called. Recording an op stores a code object and an instruction; text is made only when somebody
-// asks, and without touching Python then, because the thread that asks (an executor that failed) may not hold the GIL. Code objects are kept
-// alive for good: there are as many as the program has functions.
+// The line of the user's Python that called an op. Recording an op stores a code object and an instruction offset. Text
+// is made only on request, and without Python, because the requesting thread (an executor that failed) may not hold the
+// GIL. Code objects are kept alive forever; there are as many as the program has functions.
 #include "casters.h"
 
 // record/location.h names the provider's functions.
@@ -28,7 +28,7 @@ const AtFork g_at_fork{ForkOrder::Python, [] { g_mutex.lock(); }, [](bool) { g_m
 std::string g_package;  // ".../pyflame/"
 thread_local SourceLoc t_waiting;
 thread_local bool t_is_waiting = false;
-// Inside of our own modules: where the outermost was called.
+// Inside our own modules: the call of the outermost one.
 thread_local SourceLoc t_module;
 thread_local bool t_in_module = false;
 
@@ -41,7 +41,7 @@ std::string text_of(PyObject* s) {
   return p;
 }
 
-// Only with the GIL, which also makes it safe to keep the last answers.
+// Only with the GIL, which also protects the cached answers.
 const CodeInfo& info_of(PyCodeObject* code) {
   struct Known {
     PyCodeObject* code = nullptr;
@@ -106,7 +106,7 @@ SourceLoc current_python_location() noexcept {
   if (!f) return t_is_waiting ? t_waiting : SourceLoc{};
   PyCodeObject* code = code_of(f);
   if (!info_of(code).internal) return {code, last_instruction(f)};
-  // The innermost frame outside the package; an all-internal stack keeps its innermost frame.
+  // The innermost frame outside the package; if all frames are inside, the innermost one.
   SourceLoc found{code, last_instruction(f)};
   Py_INCREF(f);
   while (f) {

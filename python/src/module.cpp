@@ -1,9 +1,9 @@
-// The module pyflame._C. pyflame/__init__.py puts Python's half beside it.
+// The module pyflame._C. pyflame/__init__.py adds the parts that are written in Python.
 #include "casters.h"
 
 NB_MODULE(_C, m) {
   using namespace pyflame::python;
-  nanobind::set_leak_warnings(false);  // dtypes and code objects are kept for good on purpose
+  nanobind::set_leak_warnings(false);  // dtypes and code objects are kept forever on purpose
   m.doc() = "The core of PyFlame.";
   bind_types(m);
   TensorClass tensor(

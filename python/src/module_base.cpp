@@ -1,8 +1,9 @@
-// What of pyflame.nn.Module every forward pass goes through, in C: the call, which without hooks is no more than forward, and the attributes
-// that are parameters, children or buffers. Everything else of Module is Python.
+// The parts of pyflame.nn.Module that every forward pass uses, in C: the call, which without hooks is only forward(),
+// and the attributes that are parameters, children or buffers. The rest of Module is Python.
 //
-// A class that inherits __getattr__ looks for what is in no __dict__ only after Python's own look-up has failed, which is slow. So a class
-// whose __getattr__ is ours gets one look-up that does both; a class that brings its own __getattr__ or __getattribute__ keeps Python's.
+// If a class inherits __getattr__, Python calls it only after the normal look-up has failed, which is slow. So a class
+// whose __getattr__ is ours gets a single look-up that does both; a class with its own __getattr__ or __getattribute__
+// keeps Python's.
 #include "casters.h"
 
 #include <array>
@@ -21,7 +22,7 @@ struct Names {
            *init_subclass = text("__init_subclass__");
 };
 const Names& names() {
-  static const Names* n = new Names;  // as long as the interpreter
+  static const Names* n = new Names;  // lives as long as the interpreter
   return *n;
 }
 
@@ -32,7 +33,7 @@ PyObject* new_reference(PyObject* o) {
 
 // ---- attributes
 
-// Borrowed; null without an error when there is none.
+// Borrowed; null without an error if there is none.
 PyObject* find_member(PyObject* dict, PyObject* name) {
   for (PyObject* kind : {names().parameters, names().modules, names().buffers}) {
     PyObject* group = PyDict_GetItemWithError(dict, kind);
@@ -50,7 +51,7 @@ PyObject* not_found(PyObject* self, PyObject* name) {
   return nullptr;
 }
 
-// Module.__getattr__: for classes with one of their own, which call it by super().
+// Module.__getattr__, for classes with their own one that call it by super().
 PyObject* member(PyObject* self, PyObject* name) {
   const nb::object dict = nb::steal(PyObject_GenericGetDict(self, nullptr));
   if (!dict) return nullptr;
@@ -59,7 +60,8 @@ PyObject* member(PyObject* self, PyObject* name) {
   return new_reference(found);
 }
 
-// Python's order: data descriptors of the class, the instance, other attributes of the class; then members.
+// Python's order: data descriptors of the class, the instance, other attributes of the class; then parameters, buffers
+// and children.
 PyObject* attribute(PyObject* self, PyObject* name) {
   PyTypeObject* type = Py_TYPE(self);
   const nb::object of_class = nb::borrow(_PyType_Lookup(type, name));
@@ -93,7 +95,7 @@ PyObject* init_subclass(PyObject* cls, PyObject* args, PyObject* kwargs) {
 
 // ---- the call
 
-// Each hook in turn; what it returns (if not None) takes the place of `value`. False with an error.
+// Calls each hook; a result that is not None replaces `value`. False with an error.
 template <class Call>
 bool run_hooks(PyObject* hooks, nb::object* value, bool as_tuple, Call call) {
   const ModuleCode here;

@@ -1,6 +1,6 @@
-// The fused multi-tensor updates, and one step of an optimizer's group as one call: which parameters have a gradient, what is known of each
-// (the dicts in Optimizer.state, which stay Python's) and which of them one update can serve is found here, because every step of every
-// model asks it of every parameter.
+// The fused multi-tensor updates, and one step of an optimizer's group as one call. It finds which parameters have a
+// gradient, the state of each (the dicts in Optimizer.state, which remain Python objects), and which parameters one
+// update can serve. This is done in C++ because every step does it for every parameter.
 #include "casters.h"
 
 #include "pyflame/base/events.h"
@@ -10,17 +10,18 @@ namespace pyflame::python {
 
 namespace {
 
-// Parameters of a group that one update serves: they are equal in device, dtype and in `count`, what the optimizer counts.
+// Parameters of a group that one update serves: they have the same device, dtype and `count`, the number of updates so
+// far.
 struct Bucket {
   Device device;
   DType dtype;
   int64_t count;
   Tensors params, grads;
-  std::vector<nb::object> names;   // the parameters, as Python has them
+  std::vector<nb::object> names;   // the parameters as Python objects
   std::vector<nb::object> states;  // their dicts; null: none yet
 };
 
-// count_of(state): state is null where nothing is known of the parameter.
+// count_of(state); state is null if the parameter has none.
 template <class CountOf>
 std::vector<Bucket> buckets_of(nb::handle params, nb::handle state, CountOf count_of) {
   PF_CHECK(PyDict_Check(state.ptr()), Type, "optimizer: the state is not a dict; got {}", kind_name(state));
@@ -65,7 +66,7 @@ Tensors tensors_in(const std::vector<nb::object>& states, nb::handle key) {
 // A key of the state dicts; made once.
 nb::handle key(const char* text) { return PyUnicode_InternFromString(text); }
 
-// States of parameters that have none.
+// Makes states for parameters that have none.
 template <class Make>
 void begin(Bucket& b, nb::handle state, Make make) {
   for (size_t i = 0; i < b.states.size(); ++i) {
@@ -125,7 +126,7 @@ void sgd_group(nb::handle params, nb::handle state, double lr, double momentum, 
   }
 }
 
-// Forgets the gradients, or zeroes them.
+// Removes the gradients, or sets them to zero.
 void drop_gradients(nb::handle params, bool set_to_none) {
   const grad_mode::Guard off(false);
   for (nb::handle name : params) {

@@ -1,4 +1,4 @@
-// The core of pyflame.profiler: recordings and named ranges. What users see of it is python/pyflame/profiler.py.
+// The core of pyflame.profiler: recordings and named ranges. python/pyflame/profiler.py has the interface for users.
 #include "pyflame/runtime/profiler.h"
 
 #include "casters.h"
@@ -78,7 +78,7 @@ void bind_profiler(nb::module_& m) {
     return profiler::stop();
   });
   m.def("_profiler_on", &events::on);
-  // The beginning of a range, for _range_end; None when nothing is recorded.
+  // The start of a range, for _range_end; None if nothing is recorded.
   m.def("_range_begin", [](const std::string& name) -> nb::object {
     if (!events::on()) return nb::none();
     const events::Label l = events::label(name);

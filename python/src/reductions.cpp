@@ -1,4 +1,4 @@
-// Reductions, and the results that have two parts: (values, indices) as named tuples.
+// Reductions, and ops with two results, (values, indices), which are returned as named tuples.
 #include <string_view>
 
 #include "casters.h"
@@ -12,7 +12,7 @@ struct PairType {
   PyTypeObject* type;
 };
 
-// A named tuple made in C: its fields are found without importing collections.
+// A named tuple made in C, so that collections need not be imported.
 PyTypeObject* pair_type(const char* qualified) {
   static PyStructSequence_Field fields[] = {
       {"values", "The values."}, {"indices", "Where they were, int64."}, {nullptr, nullptr}};
@@ -77,7 +77,7 @@ void bind_plain(nb::module_& m, TensorClass& c) {
       m, c, "norm", [](const Tensor& x) { return norm(x); }, "The 2-norm of all elements.\nReturns a 0-d tensor.");
 }
 
-// max(x), max(x, dim, keepdim) and max(x, other) are one name in PyTorch.
+// In PyTorch, max(x), max(x, dim, keepdim) and max(x, other) have the same name.
 template <auto All, auto Along, auto Elementwise>
 void bind_extreme(nb::module_& m, TensorClass& c, const char* name, PyTypeObject** type, const char* text) {
   auto fn = [type, name](const Tensor& x, nb::handle dim, bool keepdim) -> nb::object {

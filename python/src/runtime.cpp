@@ -255,7 +255,7 @@ void bind_runtime(nb::module_& m) {
       "empty_cache",
       [] {
         Unlocked u;
-        cut_window();  // what was recorded and not begun holds memory that nobody sees any more
+        cut_window();  // pending work may hold memory that no other handle needs
         empty_cache();
       },
       "Gives cached memory back to the operating system, and a GPU's to its driver.");

@@ -13,7 +13,7 @@ namespace pyflame::python {
 
 namespace {
 
-// The value of a one-element tensor as Python's float, int or bool.
+// The value of a one-element tensor as a Python float, int or bool.
 nb::object item_object(const Tensor& x) {
   PF_CHECK(
       x.numel() == 1, Value,
@@ -102,7 +102,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
     } else if (dtype_from(a, &d)) {
       dtype = d;
     } else if (PyBool_Check(a.ptr())) {
-      return;  // non_blocking: copies are ordered like ops, there is nothing to wait for
+      return;  // non_blocking is ignored: copies are in order with ops, so there is nothing to wait for
     } else if (nb::isinstance<Device>(a) || PyUnicode_Check(a.ptr())) {
       device = usable_device(a);
     } else {
@@ -199,7 +199,7 @@ void bind_properties(TensorClass& c) {
 }
 
 void bind_queries(TensorClass& c) {
-  // nn.Module.to(): the Python object stays (optimizers hold it), what it names changes.
+  // For nn.Module.to(): the Python object stays the same (optimizers hold it), but refers to another tensor.
   c.def(
       "_become",
       [](Tensor& x, const Tensor& value, bool requires_grad) {

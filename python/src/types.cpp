@@ -24,7 +24,8 @@ PyObject* python_type(ErrorKind kind) {
   return PyExc_RuntimeError;
 }
 
-// The module's own names must not hide Python's types from its stubs, so pyflame.bool, float and int are made in pyflame/__init__.py.
+// Names of the module must not hide Python's types in its stubs, so pyflame.bool, float and int are defined in
+// pyflame/__init__.py.
 std::string attribute_name(DType d) { return d == DType::bool_ ? "bool_" : std::string(dtype_name(d)); }
 
 PyObject* new_exception(nb::module_& m, const char* name, const char* doc, PyObject* base) {

@@ -1,2 +1,2 @@
-"""What belongs to one kind of device. `from pyflame.backend import rocm` works on a machine without a GPU; using it there says why not."""
+"""Functions for one kind of device. `from pyflame.backend import rocm` works without a GPU; its functions then say why there is none."""
 from . import rocm  # noqa: F401

@@ -1,9 +1,9 @@
-"""Memory pools and tuning of an AMD GPU (or, where a device is named, of an NVIDIA one).
+"""Memory pools and tuning of an AMD GPU (or of an NVIDIA GPU, if one is named).
 
     from pyflame.backend.rocm import get_memory_manager, get_pinned_pool, get_tuning_cache, warmup_memory_pool
 
-Importing needs no device. Each call names the device that it is about; without a name it is the current one where that is a GPU, otherwise
-'rocm:0'. DeviceError, with the reason and what mends it, where the device is not there.
+Importing needs no device. Each call takes the name of a device. By default it is the current device if that is a GPU, otherwise 'rocm:0'.
+DeviceError, with the reason and a remedy, if the device is not available.
 """
 from .. import _C
 
@@ -20,38 +20,38 @@ def _device(device):
 
 
 class MemoryManager:
-    """The device memory that PyFlame holds."""
+    """The memory of a device that PyFlame uses."""
 
     def __init__(self, device=None):
         self._name = device
 
     def clear_pool(self):
-        """Gives cached memory back to the driver; live tensors stay."""
+        """Returns cached memory to the driver. Live tensors are not affected."""
         _device(self._name)
         _C.empty_cache()
 
     def stats(self):
-        """A dict, in bytes: allocated, peak_allocated, cached, reserved, largest_hole, ..."""
+        """A dict of byte counts: allocated, peak_allocated, cached, reserved, largest_hole, ..."""
         return _C.memory_stats(_device(self._name))
 
     def report(self):
-        """The same for people: what is live, what is cached, what other processes hold."""
+        """A readable text: what is live, what is cached, what other processes hold."""
         return _C.memory_report(_device(self._name))
 
     def set_fraction(self, fraction):
-        """PyFlame may take this part of the device's memory, above 0 and up to 1; more is an OutOfMemoryError."""
+        """Limits PyFlame to this part of the device's memory (above 0, at most 1). More is an OutOfMemoryError."""
         _C.set_memory_fraction(fraction, _device(self._name))
 
 
 class PinnedPool:
-    """Page-locked host memory through which copies to and from the device go."""
+    """Page-locked host memory for copies to and from the device."""
 
     def __init__(self, device=None):
         self._name = device
 
     def warmup(self, sizes):
-        """Pins memory now for copies of these many bytes (a list of numbers) that are on their way at the same time: 256 MiB at most, as more
-        never is."""
+        """Pins memory now, for copies of these sizes in bytes (a list of numbers) that are in flight at the same time. At most 256 MiB
+        are pinned, because there are never more in flight."""
         sizes = [int(s) for s in sizes]
         if any(s < 0 for s in sizes):
             raise ValueError(f"warmup: a size is negative; got {sizes}; expected bytes")
@@ -59,22 +59,22 @@ class PinnedPool:
 
 
 class TuningCache:
-    """Which implementation of an op was measured to be the fastest, for each shape, on this device with these libraries."""
+    """Remembers which implementation of an op was the fastest for each shape, on this device and with these libraries."""
 
     def enable_exhaustive_search(self, enabled=True, budget_ms=60000):
-        """For shapes met from now on: every implementation that takes the op is timed at its first run and compared with the first one's
-        result before it may win, within `budget_ms` milliseconds of this process. False: only what is on record is used."""
+        """For new shapes, every implementation that accepts the op is timed at the first run. Only those whose result agrees with the first
+        one's can win. This process spends at most `budget_ms` milliseconds on it. False: only stored measurements are used."""
         _C._set_tune_budget_ms(float(budget_ms) if enabled else 0.0)
 
     def set_cache_file(self, path):
-        """Keeps the records in this file (SQLite) instead of choices.sqlite in PYFLAME_CACHE_DIR."""
+        """Keeps the measurements in this file (SQLite) instead of choices.sqlite in PYFLAME_CACHE_DIR."""
         import os
 
         _C._set_choices_file(os.fspath(path))
 
     @property
     def path(self):
-        """The file of the records."""
+        """The file of the measurements."""
         return _C._choices_file()
 
 
@@ -94,8 +94,8 @@ def get_pinned_pool(device=None):
 
 
 def warmup_memory_pool(batch_size, model_size="medium", device=None):
-    """Asks the driver once, now, for about what training takes: model_size 'small' (64 MiB and 4 MiB a sample), 'medium' (512 and 32 MiB)
-    or 'large' (4 GiB and 128 MiB). OutOfMemoryError when the device does not have that much. Returns the bytes."""
+    """Allocates from the driver, once, about the memory that training takes: model_size 'small' (64 MiB, and 4 MiB per sample), 'medium' (512
+    and 32 MiB) or 'large' (4 GiB and 128 MiB). OutOfMemoryError if the device does not have that much. Returns the number of bytes."""
     if model_size not in _MODEL_BYTES:
         raise ValueError(f"warmup_memory_pool: no such model_size; got {model_size!r}; expected 'small', 'medium' or 'large'")
     if batch_size < 1:

@@ -1,10 +1,10 @@
-"""Datasets: things with __len__ and __getitem__, or things that can be iterated."""
+"""Datasets: objects with __len__ and __getitem__, or objects that can be iterated."""
 from .. import _C
 from .._C import Tensor
 
 
 class Dataset:
-    """Define __getitem__(index) and __len__."""
+    """Base class of datasets with an index. Define __getitem__(index) and __len__."""
 
     def __getitem__(self, index):
         raise NotImplementedError(f"{type(self).__name__}: __getitem__ is not implemented")
@@ -14,14 +14,14 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Define __iter__: samples come in its order, without shuffling."""
+    """Base class of streams. Define __iter__; samples keep its order and are not shuffled."""
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__}: __iter__ is not implemented")
 
 
 class TensorDataset(Dataset):
-    """Row i of each tensor is sample i."""
+    """Sample i is the tuple of row i of each tensor."""
 
     def __init__(self, *tensors):
         if not tensors:
@@ -67,7 +67,7 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Datasets one after the other."""
+    """The samples of several datasets, concatenated."""
 
     def __init__(self, datasets):
         self.datasets = list(datasets)
@@ -89,7 +89,7 @@ class ConcatDataset(Dataset):
 
 
 def _permutation(n, seed, stream):
-    """The numbers below n in an order that is a function of (seed, stream). The global random state is left as it was."""
+    """The numbers below n in an order that is a function of (seed, stream). Does not change the global random state."""
     before = _C.get_rng_state()
     _C.set_rng_state((seed, stream))
     try:

@@ -1,5 +1,5 @@
-"""DataLoader: the order of an epoch is a function of (seed, epoch), so that a loader can be put at any place of any epoch again. Batches
-are made ahead by one background thread (the core releases the GIL, so that this overlaps with computing) or by worker processes (workers.py)."""
+"""DataLoader. The order of an epoch is a function of (seed, epoch), so a loader can resume at any batch of any epoch. Batches are prepared ahead by
+one background thread (the core releases the GIL, so this overlaps with computing) or by worker processes (workers.py)."""
 import contextlib
 import itertools
 import multiprocessing
@@ -51,7 +51,7 @@ def default_convert(sample):
 
 
 def _fast(dataset, collate_fn):
-    """A dataset's own way from indices to a batch, which draws no random numbers, or None."""
+    """The dataset's own function from indices to a batch, if it has one that draws no random numbers; otherwise None."""
     return getattr(dataset, "_batch", None) if collate_fn is default_collate else None
 
 
@@ -77,7 +77,7 @@ def _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_las
 
 
 def _check_workers(num_workers, prefetch_factor, timeout, worker_init_fn, context, persistent):
-    """Returns the context to make processes with, None without workers."""
+    """Returns the multiprocessing context; None without workers."""
     if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 0:
         raise ValueError(f"DataLoader: num_workers must be an integer that is not negative; got {num_workers!r}")
     least = 1 if num_workers else 0
@@ -113,14 +113,14 @@ class DataLoader:
     """Batches of a dataset.
 
     shuffle: a new order every epoch, a function of seed (which follows manual_seed unless given) and the number of the epoch.
-    batch_size=None: the samples themselves, for datasets that make batches; arrays become tensors.
+    batch_size=None: yields the samples themselves, for datasets that make batches; arrays become tensors.
     batch_sampler: something that gives a list of indices for each batch, instead of batch_size, shuffle, sampler and drop_last.
-    state_dict()/load_state_dict(): the place in the data, exact to the batch, with workers or without.
+    state_dict()/load_state_dict(): the position in the data, exact to the batch, with or without workers.
 
-    num_workers=0: a background thread makes prefetch_factor batches ahead (2 unless given); 0 makes them when asked. The dataset's code runs in
+    num_workers=0: a background thread prepares prefetch_factor batches ahead (default 2); 0 makes each batch when it is needed. The dataset's code runs in
     that thread: random numbers that it draws from a global generator interleave with the training's, so give such a dataset prefetch_factor=0.
 
-    num_workers=n: n processes make prefetch_factor batches ahead each. They come in the same order for any n; what a dataset draws from
+    num_workers=n: each of n processes prepares prefetch_factor batches ahead. Batches have the same order for any n. What a dataset draws from
     PyFlame's, Python's or NumPy's global generator is a function of seed, epoch and number of the batch, the same as with prefetch_factor=0. An IterableDataset is iterated in every
     worker, which get_worker_info() tells apart. An exception in a worker is raised here, in its type, with its traceback as text.
     - worker_init_fn(number) is called in each worker first; timeout: RuntimeError when a batch takes more seconds (0: no limit).
@@ -165,13 +165,13 @@ class DataLoader:
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
     def state_dict(self):
-        """{'seed', 'epoch', 'position'}: position counts the batches that were handed out in this epoch. The streams of an IterableDataset are
+        """{'seed', 'epoch', 'position'}: position is the number of batches that this epoch has yielded. The streams of an IterableDataset are
         as many as there are workers, so their number belongs to its state."""
         state = {"seed": self.seed, "epoch": self._epoch, "position": self._position}
         return {**state, "num_workers": self.num_workers} if self._iterable else state
 
     def load_state_dict(self, state):
-        """The next iteration starts at this place."""
+        """The next iteration starts at this position."""
         missing = [k for k in ("seed", "epoch", "position") if k not in state]
         if missing:
             raise ValueError(f"DataLoader: not a loader's state; missing {', '.join(missing)}")

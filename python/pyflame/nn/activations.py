@@ -1,4 +1,4 @@
-"""Activations that are compositions of others: functional.py says what they are, these hold their settings."""
+"""Activations that are composed of other ops. functional.py defines them; these modules hold their settings."""
 from .. import _C
 from . import functional as F
 from .module import Module
@@ -6,7 +6,7 @@ from .parameter import Parameter
 
 
 class _Activation(Module):
-    """Settings of the function of the same name, by name; `inplace` is accepted and needs nothing, as fusion works in place."""
+    """Holds the settings of the function of the same name. `inplace` is accepted and ignored, because fusion already works in place."""
 
     _function = None
     _settings = {}

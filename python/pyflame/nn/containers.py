@@ -3,7 +3,7 @@ from .module import Module
 
 
 class Sequential(Module):
-    """Modules one after the other. Takes modules, or one dict from names to modules."""
+    """Runs modules one after the other. Takes modules, or one dict from names to modules."""
 
     def __init__(self, *args):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Convolutions and pooling. What has one dim is an image of one row, so that there is one implementation of each."""
+"""Convolutions and pooling. A 1-D input is an image of one row, so there is only one implementation of each."""
 from .. import _C
 from . import functional as F
 from . import init
@@ -42,7 +42,7 @@ class _Conv(Module):
         self.reset_parameters()
 
     def _padded(self, input):
-        """The input with its border, and the padding that is left to do."""
+        """The padded input, and the padding that the convolution still has to do."""
         if self.padding_mode == "zeros":
             return input, self.padding
         return _C.pad(input, [p for p in reversed(self.padding) for _ in range(2)], self.padding_mode), (0,) * len(self.padding)
@@ -90,7 +90,7 @@ class Conv2d(_Conv):
 
 
 class ConvTranspose2d(_Conv):
-    """What a Conv2d's gradient by its input does: [N, in_channels, H, W] -> [N, out_channels, H', W']. The weight is
+    """Transposed convolution, the gradient of a Conv2d with respect to its input: [N, in_channels, H, W] -> [N, out_channels, H', W']. The weight is
     [in_channels, out_channels / groups, kH, kW]."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1,

@@ -41,14 +41,14 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum of each window of [N, C, L]; stride is kernel_size unless given."""
+    """The maximum of each window of [N, C, L]; stride defaults to kernel_size."""
     step = _one(kernel_size if stride is None else stride)
     y = _C.max_pool2d(input.unsqueeze(-2), (1, _one(kernel_size)), (1, step), (0, _one(padding)), (1, _one(dilation)), ceil_mode, return_indices)
     return tuple(part.squeeze(-2) for part in y) if return_indices else y.squeeze(-2)
 
 
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    """The mean of each window of [N, C, L]; stride is kernel_size unless given."""
+    """The mean of each window of [N, C, L]; stride defaults to kernel_size."""
     step = _one(kernel_size if stride is None else stride)
     return _C.avg_pool2d(input.unsqueeze(-2), (1, _one(kernel_size)), (1, step), (0, _one(padding)), ceil_mode, count_include_pad).squeeze(-2)
 
@@ -105,17 +105,17 @@ def selu(input):
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0):
-    """x between min_val and max_val."""
+    """x limited to [min_val, max_val]."""
     return _C.clamp(input, min_val, max_val)
 
 
 def relu6(input):
-    """x between 0 and 6."""
+    """x limited to [0, 6]."""
     return _C.clamp(input, 0, 6)
 
 
 def hardsigmoid(input):
-    """x / 6 + 1 / 2 between 0 and 1."""
+    """x / 6 + 1 / 2, limited to [0, 1]."""
     return _C.clamp(input + 3, 0, 6) / 6
 
 

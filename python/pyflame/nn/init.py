@@ -6,7 +6,7 @@ from .._grad_mode import no_grad
 
 
 def calculate_gain(nonlinearity, param=None):
-    """The factor that keeps the variance through a nonlinearity."""
+    """The factor by which a nonlinearity's weights are scaled to keep the variance."""
     if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "sigmoid"):
         return 1.0
     if nonlinearity == "tanh":
@@ -41,7 +41,7 @@ def normal_(tensor, mean=0.0, std=1.0):
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
-    """N(mean, std^2) drawn anew outside [a, b], by inversion of the distribution."""
+    """N(mean, std^2) restricted to [a, b], by inversion of the distribution."""
     import numpy as np
     from statistics import NormalDist
 
@@ -56,7 +56,7 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
 
 
 def constant_(tensor, val):
-    """Every element is val."""
+    """Fills with val."""
     with no_grad():
         return tensor.fill_(val)
 

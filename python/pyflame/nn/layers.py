@@ -142,7 +142,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean(x * x) + eps) * weight over the last dims; eps is the dtype's epsilon unless given."""
+    """x / sqrt(mean(x * x) + eps) * weight over the last dims. eps defaults to the dtype's machine epsilon."""
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
         super().__init__()
@@ -343,7 +343,7 @@ def _later_keys(queries, keys, device):
 
 
 def _as_additive(mask, dtype):
-    """A bool mask, in which True hides, as a mask that is added to scores."""
+    """Converts a bool mask, in which True hides, to a mask that is added to the scores."""
     return _C.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))
 
 
@@ -379,7 +379,7 @@ class MultiheadAttention(Module):
         )
 
     def _mask(self, attn_mask, key_padding_mask, is_causal, b, t, s, query):
-        """One additive mask of shape broadcastable to [B, H, T, S], or None."""
+        """Combines the masks to one additive mask that broadcasts to [B, H, T, S], or None."""
         parts = []
         if attn_mask is not None:
             shape = attn_mask.shape
@@ -404,7 +404,7 @@ class MultiheadAttention(Module):
         return total
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
-        """(output, weights). weights are None without need_weights, which is the fast way."""
+        """(output, weights). weights are None without need_weights, which is faster."""
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.ndim != 3:
                 raise ValueError(f"MultiheadAttention: {name} must have 3 dimensions; got shape {x.shape}")

@@ -1,4 +1,4 @@
-"""Module: the base of all layers. Attributes that are parameters, buffers or modules are found by themselves; names, the layout of a
+"""Module: the base of all layers. Attributes that are parameters, buffers or modules are registered automatically; names, the layout of a
 state dict and the hooks are PyTorch's."""
 from .. import _C
 from .._C import Tensor
@@ -6,7 +6,7 @@ from .parameter import Parameter
 
 
 class RemovableHandle:
-    """What registering a hook returns."""
+    """The result of registering a hook; remove() unregisters it."""
 
     _next = 0
 
@@ -100,7 +100,7 @@ class Module(_C._ModuleBase):
             raise KeyError(f"{what}: a name must not be empty or contain a dot; got '{name}'")
 
     def register_parameter(self, name, param):
-        """Adds a parameter (or None, which keeps the name free for one)."""
+        """Adds a parameter, or None, which reserves the name."""
         self._check_name("register_parameter", name)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(f"register_parameter: not a Parameter; got {type(param).__name__} for '{name}'")
@@ -109,7 +109,7 @@ class Module(_C._ModuleBase):
         self._parameters[name] = param
 
     def register_buffer(self, name, tensor, persistent=True):
-        """Adds a tensor that is no parameter but belongs to the module's state (unless not persistent)."""
+        """Adds a tensor that is not a parameter. If persistent, it is part of the state dict."""
         self._check_name("register_buffer", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"register_buffer: not a tensor; got {type(tensor).__name__} for '{name}'")
@@ -171,7 +171,7 @@ class Module(_C._ModuleBase):
                 yield (f"{path}.{name}" if path else name), value
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
-        """(name, parameter) of this module and, with recurse, of all below it; shared ones once."""
+        """(name, parameter) of this module and, with recurse, of all below it; shared ones are yielded once."""
         yield from self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse=True):
@@ -186,7 +186,7 @@ class Module(_C._ModuleBase):
             yield b
 
     def get_submodule(self, target):
-        """The module under a dotted name. AttributeError when there is none."""
+        """The module with a dotted name. AttributeError if there is none."""
         module = self
         for part in target.split(".") if target else ():
             child = module._modules.get(part)
@@ -243,8 +243,8 @@ class Module(_C._ModuleBase):
         return self
 
     def to(self, *args, **kwargs):
-        """Moves parameters and buffers to a device and/or a floating dtype (integers keep theirs); memory_format=channels_last lays those
-        of four dims out so."""
+        """Moves parameters and buffers to a device and/or a floating dtype (integers keep theirs); memory_format=channels_last changes the
+        layout of those with four dims."""
         device, dtype, memory_format = None, kwargs.pop("dtype", None), kwargs.pop("memory_format", None)
         args = args + tuple(v for k, v in kwargs.items() if k in ("device", "other"))
         for a in args:
@@ -322,7 +322,7 @@ class Module(_C._ModuleBase):
 
     def load_state_dict(self, state_dict, strict=True):
         """Copies the tensors of a state dict into the module. All wrong keys (missing, unexpected, misshapen) are listed in one
-        RuntimeError, and then nothing was changed. strict=False ignores missing and unexpected ones."""
+        RuntimeError; then nothing is changed. strict=False ignores missing and unexpected ones."""
         if not isinstance(state_dict, dict):
             raise TypeError(f"load_state_dict: not a dict; got {type(state_dict).__name__}")
         mine = dict(self._state())
@@ -357,7 +357,7 @@ class Module(_C._ModuleBase):
     # ---- printing
 
     def extra_repr(self):
-        """What stands in the parentheses when the module is printed."""
+        """The text in the parentheses when the module is printed."""
         return ""
 
     def _get_name(self):

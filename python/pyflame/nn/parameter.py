@@ -1,4 +1,4 @@
-"""Parameter: a tensor that a Module finds by itself."""
+"""Parameter: a tensor that a Module registers automatically."""
 from .. import _C
 from .._C import Tensor
 

@@ -1,10 +1,10 @@
-"""Learning-rate schedules, each by its closed formula: the rate is a function of the number of steps, so that a schedule that is loaded
-from a checkpoint continues exactly."""
+"""Learning-rate schedules in closed form: the rate is a function of the number of steps, so a schedule from a checkpoint continues
+exactly."""
 import math
 
 
 class LRScheduler:
-    """Sets group['lr'] at once and at every step(). Subclasses give _rate(group index, step)."""
+    """Sets group['lr'] when it is made and at every step(). Subclasses define _rate(group index, step)."""
 
     def __init__(self, optimizer, last_epoch=-1):
         if not hasattr(optimizer, "param_groups"):
@@ -29,12 +29,12 @@ class LRScheduler:
         self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
 
     def step(self):
-        """Goes on by one step; call it after optimizer.step()."""
+        """Advances by one step; call it after optimizer.step()."""
         self.last_epoch += 1
         self._apply()
 
     def get_last_lr(self):
-        """The rates that are set now."""
+        """The current learning rates, one per group."""
         return list(self._last_lr)
 
     def state_dict(self):
@@ -76,7 +76,7 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """base times a factor that goes in a line from start_factor to end_factor within total_iters steps."""
+    """base times a factor that changes linearly from start_factor to end_factor within total_iters steps."""
 
     def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
         if not 0 < start_factor <= 1:
@@ -93,7 +93,7 @@ class LinearLR(LRScheduler):
 
 
 class LambdaLR(LRScheduler):
-    """base * lr_lambda(step); one function, or one for each group."""
+    """base * lr_lambda(step); one function, or one per group."""
 
     def __init__(self, optimizer, lr_lambda, last_epoch=-1):
         n = len(optimizer.param_groups)
@@ -111,7 +111,7 @@ class LambdaLR(LRScheduler):
 
 class OneCycleLR(LRScheduler):
     """From max_lr / div_factor up to max_lr, then down to that start divided by final_div_factor; with cycle_momentum the momentum (or
-    beta1) moves the other way."""
+    beta1) changes in the opposite direction."""
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
                  cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False, last_epoch=-1):
@@ -182,7 +182,7 @@ class OneCycleLR(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """Schedules one after the other: scheduler k + 1 starts anew at milestones[k]."""
+    """Runs several schedules one after the other: scheduler k + 1 starts at milestones[k], from its own step 0."""
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         if len(schedulers) != len(milestones) + 1:

@@ -1,5 +1,5 @@
-"""Optimizers. A step is one fused update of all tensors of a group (split where they differ in dtype or step count), and it ends the
-window: what was recorded starts to run."""
+"""Optimizers. A step is one fused update of all tensors of a group (divided if they differ in dtype or step count). It ends the window, so
+the recorded work starts to run."""
 from .. import _C
 from .._C import Tensor
 
@@ -27,7 +27,7 @@ class Optimizer:
             self.add_param_group(g)
 
     def add_param_group(self, param_group):
-        """Adds {'params': [...], 'lr': ...}; what is not given is the optimizer's default."""
+        """Adds {'params': [...], 'lr': ...}; missing entries get the optimizer's defaults."""
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError("add_param_group: not a group; expected a dict with 'params'")
         group = dict(param_group)
@@ -56,12 +56,12 @@ class Optimizer:
                 raise ValueError(f"{type(self).__name__}: {key} must not be negative; got {group[key]}")
 
     def zero_grad(self, set_to_none=True):
-        """Forgets the gradients of all parameters (or zeroes them)."""
+        """Removes the gradients of all parameters (or sets them to zero)."""
         for g in self.param_groups:
             _C._drop_gradients(g["params"], set_to_none)
 
     def step(self, closure=None):
-        """One update; closure() computes the loss anew first and is returned."""
+        """Updates all parameters. If given, closure() is called first to compute the loss, which is returned."""
         loss = None
         if closure is not None:
             loss = closure()
@@ -76,7 +76,7 @@ class Optimizer:
     # ---- state
 
     def state_dict(self):
-        """{'state': {index: {...}}, 'param_groups': [...]}, in which parameters are numbers."""
+        """{'state': {index: {...}}, 'param_groups': [...]}, in which parameters are identified by numbers."""
         index = {}
         groups = []
         for g in self.param_groups:
@@ -87,7 +87,7 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def _match(self, state_dict):
-        """Which parameter each number of a state dict means. ValueError when they do not fit."""
+        """The parameter for each number of a state dict. ValueError if they do not fit."""
         if not isinstance(state_dict, dict) or "state" not in state_dict or "param_groups" not in state_dict:
             raise ValueError("load_state_dict: not an optimizer's state; expected a dict with 'state' and 'param_groups'")
         groups = state_dict["param_groups"]
@@ -108,7 +108,7 @@ class Optimizer:
         return params
 
     def load_state_dict(self, state_dict):
-        """Continues from a state dict. ValueError when groups or shapes differ; then nothing was changed."""
+        """Restores a state dict. ValueError if groups or shapes differ; then nothing is changed."""
         params = self._match(state_dict)
         self.state = {
             params[int(key)]: {k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
