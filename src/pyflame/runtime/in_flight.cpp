@@ -1,4 +1,4 @@
-// See in_flight.h.
+// Keeps the list of work in flight, reads reports of faults, and finds out what a fault has tainted.
 #include "pyflame/runtime/in_flight.h"
 
 #include <algorithm>
@@ -18,15 +18,15 @@ namespace pyflame {
 
 namespace {
 
-constexpr size_t kMostEntries = 1024;  // runs; with reports due, the next one waits for the device
-constexpr uint64_t kMailEvery = 64;    // runs
+constexpr size_t kMostEntries = 1024;  // runs; if reports are possible, the next run then waits for the device
+constexpr uint64_t kMailEvery = 64;    // runs between two copies of the report
 constexpr size_t kMostNamed = 8;
 
 struct Entry {
   std::shared_ptr<Program> program;
   int32_t site = 0;
   uint64_t number = 0;
-  std::vector<uint64_t> storages;  // ids by slot; empty: no report is due
+  std::vector<uint64_t> storages;  // ids by slot; empty: the run cannot report
   std::vector<SourceLoc> locs;     // by step
 };
 
@@ -35,9 +35,9 @@ struct InFlight {
   DeviceMemory* memory = nullptr;
   std::deque<Entry> entries;
   uint64_t last = 0;     // number of the last run
-  bool reports = false;  // some entry may report
+  bool reports = false;  // some run in the list may report
   FaultReport* mail = nullptr;
-  uint64_t mail_mark = 0, mail_number = 0, mail_sent = 0;  // mark 0: none on its way
+  uint64_t mail_mark = 0, mail_number = 0, mail_sent = 0;  // mark 0: no copy is in flight
   std::string lost;                                        // what was in flight when the device was lost
 };
 
@@ -83,7 +83,7 @@ std::string words_of(const FaultReport& r, const Node& n) {
   }
 }
 
-// Follows the poison through one run.
+// Spreads the poison through one run.
 void follow(const Entry& e, size_t first_step, Poisons& poison) {
   All& a = all();
   const Program& p = *e.program;
@@ -107,7 +107,7 @@ void follow(const Entry& e, size_t first_step, Poisons& poison) {
     }
 }
 
-// With the lock.
+// The caller has the lock.
 void judge(InFlight& f, const FaultReport& r) {
   if (r.kind == 0) return;
   All& a = all();
@@ -230,7 +230,7 @@ void after_wait(Device d, DeviceMemory& m) {
   All& a = all();
   std::lock_guard lock(a.mutex);
   InFlight& f = of(d);
-  // Of another thread's mail the mark may not have passed: its wait opens it.
+  // The copy was requested by another thread and may not have arrived; that thread's wait reads it.
   if (f.mail_mark && f.memory->passed(f.mail_mark)) open_mail(f);
   if (!f.reports) f.entries.clear();
 }

@@ -1,9 +1,11 @@
-// What was asked of a device and is not known to be done. It is looked at when the device tells of a failure after the fact:
-//   a report     a kernel met a value that it cannot use (kernels/device/fault.h). The report names the step; what the step wrote, and
-//                what was computed from that since, is tainted, and whoever reads it gets the error. The device goes on working. Of
-//                several reports before a wait only the first is known.
-//   a lost device    the driver says at some later call that something went wrong: one of the steps in flight it was.
-// Reports cost no wait of their own: they are looked at when somebody waits anyway, and in passing by copies that have arrived.
+// Work that was queued on a device and is not known to be done. It is needed when the device reports a failure
+// afterwards:
+//   a report         A kernel found a value that it cannot use (kernels/device/fault.h). The report names the step. The step's outputs,
+//                    and everything computed from them since, are tainted: reading them raises the error. The device goes on
+//                    working. If there are several reports before a wait, only the first is known.
+//   a lost device    The driver says at a later call that something went wrong. Any step in flight may have caused it.
+// Reports need no wait of their own. They are read at waits that happen anyway, and between waits from copies that have
+// arrived.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,14 +15,14 @@
 
 namespace pyflame {
 
-// The number under which a run's first step reports; the others follow.
+// The number under which the first step of a run reports; the other steps have the following numbers.
 int32_t new_sites(size_t steps);
-// The run has been asked of the device. `reports`: some of its kernels may report.
+// Notes that a run was queued. `reports`: some of its kernels may report.
 void note_run(const std::shared_ptr<Program>& p, const Window& w, int32_t site, bool reports);
 
 void before_wait(Device d, DeviceMemory& m);
 void after_wait(Device d, DeviceMemory& m);
-// The error with what was in flight, when it says that the device is lost.
+// If the error says that the device is lost, the error with a list of what was in flight.
 Error blamed(Device d, const Error& e);
 
 template <class Wait>
@@ -35,10 +37,10 @@ void wait_for_device(Device d, DeviceMemory& m, Wait wait) {
   }
 }
 
-// The error of a storage that a report has tainted, null otherwise; cheap when nothing is.
+// The error of a storage that a report has tainted, otherwise null. It costs little while nothing is tainted.
 std::shared_ptr<const Poison> taint_of(const Storage& s);
 void raise_if_tainted(const Storage& s);
-// It was written anew, wholly, or carries the taint as its poison by now.
+// The storage was wholly written since, or has the taint as its poison by now.
 void forget_taint(const Storage& s);
 
 }  // namespace pyflame

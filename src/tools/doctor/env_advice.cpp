@@ -1,4 +1,4 @@
-// See env_advice.h.
+// Selects and prints the exports of `pyflame env`.
 #include "tools/doctor/env_advice.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See lint.h.
+// Runs lint_python.py in a Python interpreter and reads its findings.
 #include "tools/doctor/lint.h"
 
 #include <fcntl.h>

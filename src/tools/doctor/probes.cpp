@@ -1,4 +1,5 @@
-// See probes.h. Facts may come from a recorded tree that somebody wrote: nothing here trusts their types.
+// Derives values from the facts. Facts may come from a recorded folder that anybody wrote, so their types are not
+// trusted.
 #include "tools/doctor/probes.h"
 
 #include <fmt/format.h>

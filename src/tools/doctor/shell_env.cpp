@@ -1,4 +1,5 @@
-// See shell_env.h. Input may be anything: each loop is bounded by the text, values and their number have limits, nothing recurses.
+// Reads the environment that a file sets. The input may be anything: each loop is bounded by the text, values and their
+// number are limited, and nothing recurses.
 #include "tools/doctor/shell_env.h"
 
 #include <fmt/format.h>

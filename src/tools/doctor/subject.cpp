@@ -1,4 +1,4 @@
-// See subject.h.
+// Recognises what the doctor is asked to judge, and reads it.
 #include "tools/doctor/subject.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See launch.h.
+// Computes how a grid fills the compute units of a GPU.
 #include "tools/inspect/launch.h"
 
 #include <fmt/format.h>

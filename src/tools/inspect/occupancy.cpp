@@ -1,5 +1,5 @@
-// See occupancy.h. Everything is counted in whole workgroups per CU (or WGP), because that is how the hardware admits
-// waves; waves per SIMD follow from that.
+// Computes occupancy. Everything is counted in whole workgroups per CU (or WGP), because the hardware starts waves in
+// whole workgroups; waves per SIMD follow from that.
 #include "tools/inspect/occupancy.h"
 
 #include <fmt/format.h>

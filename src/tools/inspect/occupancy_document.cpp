@@ -1,4 +1,4 @@
-// See occupancy_document.h.
+// Builds the JSON documents of `pyflame occupancy`.
 #include "tools/inspect/occupancy_document.h"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// See text_occupancy.h.
+// Prints the documents of `pyflame occupancy` as text.
 #include "tools/inspect/text_occupancy.h"
 
 #include <fmt/format.h>

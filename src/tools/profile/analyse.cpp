@@ -1,4 +1,4 @@
-// See analyse.h.
+// Divides a device's time among kinds of work, waits and idleness.
 #include "tools/profile/analyse.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See classify.h.
+// The table of name patterns, and the search in it.
 #include "tools/profile/classify.h"
 #include "tools/base/text.h"
 

@@ -1,4 +1,4 @@
-// See document.h.
+// Builds the JSON document of a report.
 #include "tools/profile/document.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See file_input.h.
+// Reads plain and gzip files in pieces.
 #include "tools/profile/file_input.h"
 
 #include <zlib.h>

@@ -1,4 +1,4 @@
-// See importer.h.
+// Finds the importer of a file, and reads folders.
 #include "tools/profile/importer.h"
 
 #include <algorithm>

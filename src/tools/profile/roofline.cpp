@@ -1,4 +1,4 @@
-// See roofline.h.
+// Computes the arithmetic and the bytes of an operator from its input sizes.
 #include "tools/profile/roofline.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See text_values.h.
+// Parses numbers, types and directions of copies.
 #include "tools/profile/text_values.h"
 #include "tools/base/text.h"
 

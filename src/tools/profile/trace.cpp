@@ -1,4 +1,4 @@
-// See trace.h.
+// Stores events, interns names, and enforces limits.
 #include "tools/profile/trace.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See absence.h.
+// Checks, in the order in which a program would fail, why no AMD GPU can be used.
 #include "tools/system/absence.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// See kfd.h.
+// Reads the topology from /sys/class/kfd.
 #include "tools/system/kfd.h"
 
 #include <fmt/format.h>

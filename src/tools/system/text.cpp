@@ -1,4 +1,4 @@
-// See text.h.
+// Small text functions of the probes.
 #include "tools/system/text.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See visibility.h. The rules are those of ROCr's device filter and of HIP's device list.
+// Evaluates the visibility variables by the rules of ROCr's device filter and of HIP's device list.
 #include "tools/system/visibility.h"
 
 #include <fmt/format.h>
