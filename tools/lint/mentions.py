@@ -28,7 +28,7 @@ class Tree:
         self.root, self.files = root, tracked(root)
         self.folders = {parent for f in self.files for parent in self._parents(f)}
         self.top = {f.split("/")[0] for f in self.folders}
-        self.layers = {f.split("/")[2] for f in self.folders if f.startswith("src/pyflame/") and f.count("/") == 2}
+        self.layers = {f.split("/")[2] for f in self.folders if f.startswith(("src/pyflame/", "src/tools/")) and f.count("/") == 2}
         self.targets = set(re.findall(r"^([\w-]+):", self.text("Makefile"), re.M))
         self.commands = set(re.findall(r"^## pyflame (\w+)", self.text("docs/cli.md"), re.M))
         self.rules = set(re.findall(r'"id": "([\w-]+)"', self.text("src/tools/doctor/rules.json")))
