@@ -27,7 +27,7 @@ PYTEST      := $(PY) tools/run_pytest.py
 print-%:
 	@echo '$($*)'
 
-.PHONY: help build demo test test-cpp test-python lint format tidy asan tsan fuzz soak docs docs-check bench compare-torch clean distclean
+.PHONY: help build demo test test-full test-cpp test-python lint format tidy asan tsan fuzz soak docs docs-check bench compare-torch clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -57,7 +57,10 @@ demo: $(BUILD)/build.ninja  ## train a small GPT on Python's own library, then l
 	$(BUILD)/bin/pyflame train gpt --device $(DEVICE) --data $(DEMO_DATA) --out $(DEMO_OUT) $(DEMO_ARGS)
 	$(BUILD)/bin/pyflame generate --device $(DEVICE) --checkpoint $(DEMO_OUT) --prompt '$(DEMO_PROMPT)' $(DEMO_GENERATE_ARGS)
 
-test: build  ## every test, C++ and Python
+# `make test` runs the day's part of the op cases (tests/ops/conftest.py); another number runs another part, none runs all.
+PYFLAME_TEST_ROTATION ?= $(shell echo $$(($$(date +%s) / 86400)))
+test: export PYFLAME_TEST_ROTATION := $(PYFLAME_TEST_ROTATION)
+test: build  ## every test, C++ and Python; of the op cases one of each kind and the day's fifth
 	@rc=0; \
 	ctest --test-dir $(BUILD) --output-on-failure --progress -j $$(nproc) >$(BUILD)/ctest.log 2>&1 || rc=1; \
 	  if [ $$rc = 0 ]; then grep -E 'tests passed|Total Test time' $(BUILD)/ctest.log; else tail -n 200 $(BUILD)/ctest.log; fi; \
@@ -65,6 +68,9 @@ test: build  ## every test, C++ and Python
 	$(PYTEST) $(PYTEST_ARGS) $(PYTEST_DIRS) || rc=1; \
 	echo; echo "C++:    $$(grep -E 'tests passed|No tests were found' $(BUILD)/ctest.log | tail -1)"; \
 	echo "Python: $$(cat build/pytest-summary.txt)"; exit $$rc
+
+test-full:  ## every test with every op case
+	@$(MAKE) --no-print-directory test PYFLAME_TEST_ROTATION=
 
 test-cpp: build  ## the C++ tests
 	ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
