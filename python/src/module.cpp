@@ -1,8 +1,20 @@
 // The module pyflame._C. pyflame/__init__.py adds the parts that are written in Python.
 #include "casters.h"
+#include "pyflame/base/packages.h"
+
+// GPU libraries that pip installed are found where the interpreter looks for packages.
+static void hand_over_package_folders() {
+  std::vector<std::string> folders;
+  for (const nanobind::handle entry : nanobind::list(nanobind::module_::import_("sys").attr("path"))) {
+    std::string folder;
+    if (nanobind::try_cast(entry, folder) && folder.starts_with('/')) folders.push_back(std::move(folder));
+  }
+  pyflame::set_package_folders(std::move(folders));
+}
 
 NB_MODULE(_C, m) {
   using namespace pyflame::python;
+  hand_over_package_folders();
   nanobind::set_leak_warnings(false);  // dtypes and code objects are kept forever on purpose
   m.doc() = "The core of PyFlame.";
   bind_types(m);

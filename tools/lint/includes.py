@@ -27,6 +27,8 @@ GPU_LAYERS = {
     "ops": ["shapes", "driver", "jit", "loops", "libs", "ops"],
 }
 
+VENDOR = BACKEND + ["backends/gpu/gpu_backend.h", *(f"backends/gpu/{name}/" for name in GPU_LAYERS["libs"])]
+
 LAYERS = [
     # The form of a recorded graph needs no more than tensors and the op table.
     ("src/pyflame/record/ir.h", TENSOR + ["ops/op.h", "ops/attrs.h", "ops/ops.def"]),
@@ -50,9 +52,9 @@ LAYERS = [
     *((f"src/pyflame/backends/gpu/{name}/", BACKEND + [f"backends/gpu/{below}/" for below in layers])
       for name, layers in GPU_LAYERS.items()),
     ("src/pyflame/backends/gpu/gpu_backend.", BACKEND + ["backends/gpu/"]),
-    # A vendor's own libraries, behind the interfaces that gpu/libs declares.
-    ("src/pyflame/backends/rocm/", BACKEND + [*(f"backends/gpu/{name}/" for name in GPU_LAYERS["libs"]), "backends/rocm/"]),
-    ("src/pyflame/backends/cuda/", BACKEND + [*(f"backends/gpu/{name}/" for name in GPU_LAYERS["libs"]), "backends/cuda/"]),
+    # A vendor's backend: its own libraries behind the interfaces that gpu/libs declares.
+    ("src/pyflame/backends/rocm/", VENDOR + ["backends/rocm/"]),
+    ("src/pyflame/backends/cuda/", VENDOR + ["backends/cuda/"]),
     ("src/pyflame/kernels/device/", ["kernels/device/"]),
     ("src/pyflame/kernels/", TENSOR + CONTRACT + ["ops/", "kernels/"]),
     ("src/pyflame/io/", ENGINE + ["io/"]),

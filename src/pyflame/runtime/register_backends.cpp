@@ -2,9 +2,10 @@
 #include <fmt/format.h>
 
 #include "pyflame/backends/cpu/cpu_backend.h"
-#include "pyflame/backends/gpu/gpu_backend.h"
+#include "pyflame/backends/cuda/cuda_backend.h"
 #include "pyflame/backends/null/null_backend.h"
 #include "pyflame/backends/reference/reference.h"
+#include "pyflame/backends/rocm/rocm_backend.h"
 #include "pyflame/runtime/device.h"
 #include "tools/system/absence.h"
 

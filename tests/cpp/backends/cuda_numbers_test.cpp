@@ -4,7 +4,7 @@
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 
-#include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/cuda/libraries.h"
 
 namespace pyflame {
 namespace {

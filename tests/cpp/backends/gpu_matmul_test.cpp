@@ -8,8 +8,9 @@
 #include "gpu_case.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/backends/gpu/jit/kernel.h"
-#include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
+#include "pyflame/backends/rocm/rocblas.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/runtime/device.h"
 
@@ -21,18 +22,19 @@ namespace {
 TEST(GpuBlas, LibrariesBindWithoutADevice) {
   int found = 0;
   for (const DeviceType type : {DeviceType::rocm, DeviceType::cuda}) {
-    const gpu::BlasNumbers& numbers = type == DeviceType::rocm ? gpu::kRocmBlas : gpu::kCudaBlas;
+    if (!find_backend(type)) continue;
+    const gpu::Dylib& file = *gpu::vendor(type).blas.library;
     std::string why;
     const gpu::Blas* library = gpu::blas(type, &why);
-    if (!gpu::open_library(type, numbers.libraries)) {
+    if (!file.open().handle) {
       EXPECT_EQ(library, nullptr);
-      EXPECT_EQ(why, numbers.absent);
+      EXPECT_EQ(why, file.absent);
       continue;
     }
     EXPECT_NE(library, nullptr) << why;
     ++found;
   }
-  if (gpu::open_library(DeviceType::rocm, gpu::kRocBlasLibraries)) {
+  if (gpu::kRocblas.open().handle) {
     std::string why;
     EXPECT_NE(gpu::rocblas(&why), nullptr) << why;
     ++found;

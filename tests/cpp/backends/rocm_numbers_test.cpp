@@ -6,7 +6,8 @@
 #include <hipblaslt/hipblaslt.h>
 #include <rocblas/rocblas.h>
 
-#include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/rocm/libraries.h"
+#include "pyflame/backends/rocm/rocblas.h"
 
 namespace pyflame {
 namespace {

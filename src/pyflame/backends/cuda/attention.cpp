@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "pyflame/backends/cuda/cudnn.h"
-#include "pyflame/backends/gpu/libs/sdpa.h"
+#include "pyflame/backends/cuda/libraries.h"
 
 namespace pyflame::gpu {
 

@@ -2,13 +2,36 @@
 
 #include <algorithm>
 
+#include "pyflame/backends/cuda/libraries.h"
 #include "pyflame/base/error.h"
+
+namespace pyflame::gpu {
+
+namespace {
+constexpr const char* kFiles[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
+const Dylib* const kNeeds[] = {&kNvrtc, &kCublaslt, nullptr};
+}  // namespace
+
+const Dylib kCudnn = {.name = "cuDNN",
+                      .type = DeviceType::cuda,
+                      .files = kFiles,
+                      .absent =
+                          "cuDNN (libcudnn.so.9) was not found; install it with pip (nvidia-cudnn) or from "
+                          "NVIDIA's packages",
+                      .computes = true,
+                      .needs = kNeeds};
+
+std::string cudnn_version() {
+  const auto get = reinterpret_cast<size_t (*)()>(find_symbol(kCudnn.open().handle, "cudnnGetVersion"));
+  return get ? fmt::format("cudnn {}", get()) : "";
+}
+
+}  // namespace pyflame::gpu
 
 namespace pyflame::gpu::cudnn_graph {
 
 namespace {
 
-constexpr const char* kLibraries[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
 // Properties that make an engine unacceptable: rounded operands or sums; transform algorithms, whose errors grow with
 // the largest value instead of with the terms of each result; and, unless any order is allowed, a varying order of
 // sums.
@@ -71,11 +94,11 @@ const Functions* functions(std::string* why) {
   };
   static const Library* library = [] {
     auto* l = new Library;
-    void* opened = open_math_library(DeviceType::cuda, kLibraries,
-                                     "cuDNN (libcudnn.so.9) was not found; put its folder on LD_LIBRARY_PATH", l->why);
-    if (!opened) return l;
-#define PYFLAME_CUDNN_LOAD(member, name, result, parameters)                               \
-  l->f.member = reinterpret_cast<result(*) parameters>(find_symbol(opened, "cudnn" name)); \
+    const Dylib::Opened& opened = kCudnn.open();
+    l->why = opened.why;
+    if (!opened.handle) return l;
+#define PYFLAME_CUDNN_LOAD(member, name, result, parameters)                                      \
+  l->f.member = reinterpret_cast<result(*) parameters>(find_symbol(opened.handle, "cudnn" name)); \
   if (!l->f.member) l->why = "cuDNN is too old: it lacks cudnn" name;
     PYFLAME_CUDNN_FUNCTIONS(PYFLAME_CUDNN_LOAD)
 #undef PYFLAME_CUDNN_LOAD

@@ -1,6 +1,6 @@
 // Convolutions by cuDNN: a graph with one convolution, the engines in the order of its heuristics, and a plan for each
 // acceptable engine.
-#include "pyflame/backends/gpu/libs/dnn.h"
+#include "pyflame/backends/cuda/libraries.h"
 
 #include "pyflame/backends/cuda/cudnn.h"
 

@@ -1,10 +1,31 @@
-// The two GPU backends: one class for both device types. Every build has them; without a GPU they have no devices.
+// The class of both GPU backends, over the libraries of a vendor. backends/rocm and backends/cuda create one each.
 #pragma once
+#include <span>
+#include <string>
+
 #include "pyflame/backends/backend.h"
+#include "pyflame/backends/gpu/libs/vendor.h"
 
-namespace pyflame {
+namespace pyflame::gpu {
 
-const Backend& rocm_backend();
-const Backend& cuda_backend();
+class GpuBackend final : public Backend {
+ public:
+  explicit GpuBackend(const Vendor& vendor);
+  const char* name() const override;
+  int device_count() const override;
+  std::string absence() const override;
+  DeviceMemory* memory(int index) const override;
+  DeviceInfo info(int index) const override;
+  std::string libraries(int index) const override;
+  bool last_is_slow() const override { return false; }
+  bool sums_beside_products(DType d) const override;
+  std::span<const Impl> impls(const Problem& p) const override;
+  // Reading a gigabyte takes less than a millisecond here. A lower limit would cut windows in the middle of what can be
+  // fused.
+  Limits limits() const override { return {512, 512, int64_t{8} << 30, int64_t{8} << 30}; }
 
-}  // namespace pyflame
+ private:
+  DeviceType type_;
+};
+
+}  // namespace pyflame::gpu

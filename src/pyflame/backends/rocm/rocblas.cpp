@@ -1,9 +1,168 @@
-// The enum values of rocBLAS.
-#include "pyflame/backends/gpu/libs/blas.h"
+// Loads rocBLAS, and computes products with it.
+#include "pyflame/backends/rocm/rocblas.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <type_traits>
+#include <vector>
+
+#include "pyflame/backends/gpu/libs/library.h"
+#include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
 
+namespace {
+
+constexpr const char* kFiles[] = {"librocblas.so.5", "librocblas.so.4", "librocblas.so", nullptr};
+
+// On the device's stream, with a workspace that it need not allocate later.
+BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device) {
+  constexpr size_t kWorkspace = size_t{32} << 20;
+  static std::mutex mutex;
+  static auto* handles = new std::map<const GpuDevice*, BlasHandle>;
+  std::lock_guard lock(mutex);
+  BlasHandle& handle = (*handles)[&device];
+  if (!handle) {
+    device.enter();
+    BlasHandle made = nullptr;
+    int status = library.create(&made);
+    if (status == 0) status = library.set_stream(made, device.stream());
+    void* memory = status == 0 ? device.allocate(kWorkspace) : nullptr;
+    if (memory) status = library.set_workspace(made, memory, kWorkspace);
+    PF_CHECK(status == 0, Runtime, "rocblas: no handle on {}; got status {}", device.arch().name, status);
+    handle = made;
+  }
+  return handle;
+}
+
+// A product. rocBLAS chooses the algorithm itself.
+class RocBlasProduct final : public Executable {
+ public:
+  explicit RocBlasProduct(const Problem& p)
+      : product_(p.root()),
+        library_(*rocblas()),
+        handle_(rocblas_handle(library_, device(DeviceType::rocm, p.graph.device.index))),
+        a_(p.root().ins[0].index),
+        b_(p.root().ins[1].index),
+        c_(p.root().outs[0].index) {}
+  void run(const RunContext& ctx) override {
+    device(DeviceType::rocm, ctx.device).enter();
+    const Product& g = product_;
+    const RocBlasNumbers& n = kRocBlasNumbers;
+    const MatrixLayout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
+    const bool wide = g.dtype == DType::float64;
+    const int type = wide ? n.f64 : g.dtype == DType::float32 ? n.f32 : g.dtype == DType::float16 ? n.f16 : n.bf16;
+    const float one = 1, zero = 0;
+    const double wide_one = 1, wide_zero = 0;
+    const auto stride = [&](const Dims& batch) { return g.batch.empty() ? int64_t{0} : batch[0]; };
+    const auto whole = [](int64_t x) { return static_cast<int>(x); };
+    void* c = ctx.bindings[c_];
+    const int64_t ld = g.m == 1 ? g.n : g.c_row;
+    const int status =
+        library_.gemm(handle_, first.turned ? n.op_t : n.op_n, second.turned ? n.op_n : n.op_t, whole(g.n), whole(g.m),
+                      whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, ctx.bindings[b_], type,
+                      whole(first.ld), stride(g.b_batch), ctx.bindings[a_], type, whole(second.ld), stride(g.a_batch),
+                      wide ? static_cast<const void*>(&wide_zero) : &zero, c, type, whole(ld), stride(g.c_batch), c,
+                      type, whole(ld), stride(g.c_batch), whole(g.batches()), wide ? n.f64 : n.f32, 0, 0, 0);
+    PF_CHECK(status == 0, Runtime, "matmul: rocblas refused the product; got status {} for {} x {} x {} of {}", status,
+             g.m, g.k, g.n, dtype_name(g.dtype));
+  }
+
+ private:
+  Product product_;
+  const RocBlas& library_;
+  BlasHandle handle_;
+  int32_t a_, b_, c_;
+};
+
+bool there() { return rocblas() != nullptr; }
+Refusal refuses(const Problem& p) {
+  if (p.size() > 1) return "has no epilogues";
+  std::string why;
+  const RocBlas* library = rocblas(&why);
+  if (!library) return why;
+  const std::string& gfx = device(DeviceType::rocm, p.graph.device.index).arch().name;
+  if (!rocblas_has_kernels(*library, gfx)) return fmt::format("the installed rocBLAS has no kernels for {}", gfx);
+  const Product g(p.root());
+  if (std::max({g.a_row, g.a_col, g.b_row, g.b_col, g.c_row}) > std::numeric_limits<int32_t>::max())
+    return "a stride is larger than the library's";
+  return std::nullopt;
+}
+std::unique_ptr<Executable> make(const Problem& p) { return std::make_unique<RocBlasProduct>(p); }
+
+}  // namespace
+
+const Dylib kRocblas = {.name = "rocBLAS",
+                        .type = DeviceType::rocm,
+                        .files = kFiles,
+                        .absent = "rocBLAS (librocblas.so) was not found; install ROCm's rocblas package",
+                        .computes = true};
 const RocBlasNumbers kRocBlasNumbers = {.op_n = 111, .op_t = 112, .f16 = 150, .f32 = 151, .f64 = 152, .bf16 = 168};
-const char* const kRocBlasLibraries[] = {"librocblas.so.5", "librocblas.so.4", "librocblas.so", nullptr};
+const PlainBlas kRocblasProducts = {"rocm.rocblas", there, refuses, make};
+
+const RocBlas* rocblas(std::string* why) {
+  struct Found {
+    RocBlas blas;
+    std::string why;
+  };
+  static const Found* found = [] {
+    auto* f = new Found;
+    const Dylib::Opened& opened = kRocblas.open();
+    void* library = opened.handle;
+    f->why = opened.why;
+    if (!library) return f;
+    const auto bind = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(library, name));
+      if (!function) f->why = std::string("rocBLAS lacks ") + name;
+    };
+    bind(f->blas.version, "rocblas_get_version_string");
+    bind(f->blas.create, "rocblas_create_handle");
+    bind(f->blas.set_stream, "rocblas_set_stream");
+    bind(f->blas.set_workspace, "rocblas_set_workspace");
+    bind(f->blas.gemm, "rocblas_gemm_strided_batched_ex");
+    return f;
+  }();
+  if (why) *why = found->why;
+  return found->why.empty() ? &found->blas : nullptr;
+}
+
+// rocBLAS ends the process if it has no kernel file for a GPU, so its files are checked first. It searches where a
+// variable says, or else next to the library.
+bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx) {
+  namespace fs = std::filesystem;
+  static std::mutex mutex;
+  static auto* known = new std::map<std::string, bool>;
+  std::lock_guard lock(mutex);
+  const auto [at, fresh] = known->try_emplace(gfx, false);
+  if (!fresh) return at->second;
+  std::vector<fs::path> folders;
+  if (const char* said = std::getenv("ROCBLAS_TENSILE_LIBPATH")) {
+    folders = {said, fs::path(said) / gfx};
+  } else if (Dl_info info{}; dladdr(reinterpret_cast<const void*>(library.create), &info) && info.dli_fname) {
+    const fs::path beside = fs::path(info.dli_fname).parent_path();
+    for (const char* folder : {"rocblas/library", "rocblas/5/library", "../rocblas/library", "../../Tensile/library"})
+      folders.push_back(beside / folder);
+  }
+  std::error_code ec;
+  for (const fs::path& folder : folders)
+    for (fs::directory_iterator entry(folder, ec), end; !ec && entry != end; entry.increment(ec)) {
+      const std::string name = entry->path().filename().string();
+      if (name.starts_with("TensileLibrary") && name.find(gfx) != std::string::npos) at->second = true;
+    }
+  return at->second;
+}
+
+std::string rocblas_version() {
+  const RocBlas* library = rocblas();
+  std::array<char, 128> text{};
+  return library && library->version(text.data(), text.size()) == 0 ? fmt::format("rocblas {}", text.data()) : "";
+}
 
 }  // namespace pyflame::gpu

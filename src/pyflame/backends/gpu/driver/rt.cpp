@@ -1,22 +1,14 @@
 // Loads the functions of HIP or CUDA.
 #include "pyflame/backends/gpu/driver/rt.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <mutex>
-#include <vector>
 
 #include "pyflame/backends/gpu/driver/arch.h"
-#include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
 
 namespace {
-
-constexpr const char* kHip[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", nullptr};
-constexpr const char* kCuda[] = {"libcuda.so.1", "libcuda.so", nullptr};
 
 struct Loaded {
   std::once_flag once;
@@ -27,10 +19,10 @@ struct Loaded {
 
 void load(DeviceType type, Loaded& out) {
   const bool hip = type == DeviceType::rocm;
-  void* library = open_library(type, hip ? kHip : kCuda);
+  const Dylib::Opened& opened = (hip ? kHip : kCuda).open();
+  void* library = opened.handle;
   if (!library) {
-    out.why = hip ? "the HIP runtime (libamdhip64.so) was not found; install ROCm's runtime packages"
-                  : "the CUDA driver library (libcuda.so.1) was not found; install NVIDIA's driver";
+    out.why = opened.why;
     return;
   }
   out.rt.type = type;
@@ -63,42 +55,7 @@ void load(DeviceType type, Loaded& out) {
   out.ok = true;
 }
 
-// Where the vendors' installers put libraries; the loader's own path is searched first.
-std::vector<std::string> library_folders(DeviceType type) {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value ? std::string(value) : std::string();
-  };
-  std::vector<std::string> folders;
-  if (type == DeviceType::rocm) {
-    for (const std::string& root : {variable("ROCM_PATH"), std::string(PYFLAME_ROCM_PATH)})
-      if (!root.empty()) folders.push_back(root + "/lib");
-  } else {
-    for (const std::string& root : {variable("CUDA_HOME"), variable("CUDA_PATH"), std::string("/usr/local/cuda")})
-      if (!root.empty()) folders.push_back(root + "/lib64");
-  }
-  return folders;
-}
-
 }  // namespace
-
-void* open_library(DeviceType type, const char* const* names) {
-  const auto open = [](const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); };
-  for (const char* const* name = names; *name; ++name)
-    if (void* library = open(*name)) return library;
-  for (const std::string& folder : library_folders(type))
-    for (const char* const* name = names; *name; ++name)
-      if (void* library = open(folder + "/" + *name)) return library;
-  return nullptr;
-}
-
-void* open_math_library(DeviceType type, const char* const* names, const char* absent, std::string& why) {
-  void* library = env::gpu_libraries() ? open_library(type, names) : nullptr;
-  if (!library) why = env::gpu_libraries() ? absent : "PYFLAME_GPU_LIBRARIES is 0";
-  return library;
-}
-
-void* find_symbol(void* library, const char* name) { return library ? dlsym(library, name) : nullptr; }
 
 const Rt* runtime(DeviceType type, std::string* why) {
   static Loaded* loaded = new Loaded[2];  // leaked: threads may outlive static destruction

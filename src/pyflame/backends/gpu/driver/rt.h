@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "pyflame/backends/gpu/driver/dylib.h"
 #include "pyflame/tensor/device.h"
 
 namespace pyflame::gpu {
@@ -135,12 +136,5 @@ struct Rt {
 
 // The runtime of a device type, initialised; null if it is missing, with the reason in `why`. The answer is cached.
 const Rt* runtime(DeviceType type, std::string* why = nullptr);
-
-// Opens the first library of a list: by the loader's own path, then in ROCM_PATH or CUDA_HOME. Null if none can be
-// opened.
-void* open_library(DeviceType type, const char* const* names);
-// The same for an optional compute library. `why` is `absent`, or that the user wants none (PYFLAME_GPU_LIBRARIES).
-void* open_math_library(DeviceType type, const char* const* names, const char* absent, std::string& why);
-void* find_symbol(void* library, const char* name);
 
 }  // namespace pyflame::gpu

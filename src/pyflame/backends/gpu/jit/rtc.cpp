@@ -46,9 +46,6 @@ struct Rtc {
   std::string name, why;
 };
 
-constexpr const char* kHiprtc[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so", nullptr};
-constexpr const char* kNvrtc[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", nullptr};
-
 const Rtc& rtc(DeviceType type) {
   static std::once_flag once[2];
   static Rtc* all = new Rtc[2];
@@ -56,10 +53,10 @@ const Rtc& rtc(DeviceType type) {
   std::call_once(once[at], [&] {
     Rtc& r = all[at];
     const bool hip = at == 0;
-    void* library = open_library(type, hip ? kHiprtc : kNvrtc);
+    const Dylib::Opened& opened = (hip ? kHiprtc : kNvrtc).open();
+    void* library = opened.handle;
     if (!library) {
-      r.why = hip ? "the HIP run-time compiler (libhiprtc.so) was not found"
-                  : "NVRTC (libnvrtc.so) was not found; put its folder on LD_LIBRARY_PATH";
+      r.why = opened.why;
       return;
     }
 #define PYFLAME_RTC_LOAD(member, hip_name, cuda_name, parameters)                                      \

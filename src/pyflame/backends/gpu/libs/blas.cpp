@@ -1,16 +1,11 @@
-// Loads cuBLASLt, hipBLASLt and rocBLAS.
+// Loads cuBLASLt and hipBLASLt.
 #include "pyflame/backends/gpu/libs/blas.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
-#include <type_traits>
-#include <vector>
 
+#include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -24,8 +19,10 @@ struct Loaded {
 };
 
 void load(DeviceType type, Loaded& out) {
-  const BlasNumbers& numbers = type == DeviceType::rocm ? kRocmBlas : kCudaBlas;
-  void* library = open_math_library(type, numbers.libraries, numbers.absent, out.why);
+  const BlasNumbers& numbers = vendor(type).blas;
+  const Dylib::Opened& opened = numbers.library->open();
+  void* library = opened.handle;
+  out.why = opened.why;
   if (!library) return;
   out.blas.numbers = &numbers;
 #define PYFLAME_BLAS_LOAD(member, suffix, parameters)                                          \
@@ -76,76 +73,6 @@ std::string blas_version(const Blas& library, GpuDevice& device) {
   } catch (const Error&) {  // without a handle the library cannot compute either
   }
   return name;
-}
-
-const RocBlas* rocblas(std::string* why) {
-  struct Found {
-    RocBlas blas;
-    std::string why;
-  };
-  static const Found* found = [] {
-    auto* f = new Found;
-    void* library = open_math_library(DeviceType::rocm, kRocBlasLibraries,
-                                      "rocBLAS (librocblas.so) was not found; install ROCm's rocblas package", f->why);
-    if (!library) return f;
-    const auto bind = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(library, name));
-      if (!function) f->why = std::string("rocBLAS lacks ") + name;
-    };
-    bind(f->blas.version, "rocblas_get_version_string");
-    bind(f->blas.create, "rocblas_create_handle");
-    bind(f->blas.set_stream, "rocblas_set_stream");
-    bind(f->blas.set_workspace, "rocblas_set_workspace");
-    bind(f->blas.gemm, "rocblas_gemm_strided_batched_ex");
-    return f;
-  }();
-  if (why) *why = found->why;
-  return found->why.empty() ? &found->blas : nullptr;
-}
-
-// rocBLAS ends the process if it has no kernel file for a GPU, so its files are checked first. It searches where a
-// variable says, or else next to the library.
-bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx) {
-  namespace fs = std::filesystem;
-  static std::mutex mutex;
-  static auto* known = new std::map<std::string, bool>;
-  std::lock_guard lock(mutex);
-  const auto [at, fresh] = known->try_emplace(gfx, false);
-  if (!fresh) return at->second;
-  std::vector<fs::path> folders;
-  if (const char* said = std::getenv("ROCBLAS_TENSILE_LIBPATH")) {
-    folders = {said, fs::path(said) / gfx};
-  } else if (Dl_info info{}; dladdr(reinterpret_cast<const void*>(library.create), &info) && info.dli_fname) {
-    const fs::path beside = fs::path(info.dli_fname).parent_path();
-    for (const char* folder : {"rocblas/library", "rocblas/5/library", "../rocblas/library", "../../Tensile/library"})
-      folders.push_back(beside / folder);
-  }
-  std::error_code ec;
-  for (const fs::path& folder : folders)
-    for (fs::directory_iterator entry(folder, ec), end; !ec && entry != end; entry.increment(ec)) {
-      const std::string name = entry->path().filename().string();
-      if (name.starts_with("TensileLibrary") && name.find(gfx) != std::string::npos) at->second = true;
-    }
-  return at->second;
-}
-
-BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device) {
-  constexpr size_t kWorkspace = size_t{32} << 20;
-  static std::mutex mutex;
-  static auto* handles = new std::map<const GpuDevice*, BlasHandle>;
-  std::lock_guard lock(mutex);
-  BlasHandle& handle = (*handles)[&device];
-  if (!handle) {
-    device.enter();
-    BlasHandle made = nullptr;
-    int status = library.create(&made);
-    if (status == 0) status = library.set_stream(made, device.stream());
-    void* memory = status == 0 ? device.allocate(kWorkspace) : nullptr;
-    if (memory) status = library.set_workspace(made, memory, kWorkspace);
-    PF_CHECK(status == 0, Runtime, "rocblas: no handle on {}; got status {}", device.arch().name, status);
-    handle = made;
-  }
-  return handle;
 }
 
 }  // namespace pyflame::gpu

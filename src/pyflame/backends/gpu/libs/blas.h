@@ -37,11 +37,10 @@ using BlasDesc = void*;
 // The numbers and sizes that differ between the two. Data types (R_32F 0, R_64F 1, R_16F 2, R_16BF 14) and epilogues
 // have the same numbers.
 struct BlasNumbers {
-  const char* name;              // of the implementation, "cublaslt"
-  const char* prefix;            // of its functions
-  const char* const* libraries;  // ends with null
-  const char* absent;            // how to install it
-  bool relu_keeps_nan;           // false if that was not verified
+  const Dylib* library;
+  const char* name;     // of the implementation, "cublaslt"
+  const char* prefix;   // of its functions
+  bool relu_keeps_nan;  // false if that was not verified
   bool has_silu;
   bool version_by_handle;  // whether GetVersion takes a handle and a pointer, or nothing
   int op_n, op_t;
@@ -54,7 +53,6 @@ struct BlasNumbers {
   size_t result_bytes, result_workspace_at,
       result_state_at;  // in a result of the heuristic, whose first member is the algorithm
 };
-extern const BlasNumbers kCudaBlas, kRocmBlas;
 
 constexpr int kBlasEpilogueNone = 1, kBlasEpilogueRelu = 2, kBlasEpilogueBias = 4, kBlasEpilogueGeluTanh = 32,
               kBlasEpilogueKeeps = 128, kBlasEpilogueGeluTanhGrad = 192, kBlasEpilogueSumA = 256,
@@ -79,27 +77,5 @@ BlasHandle blas_handle(const Blas& library, GpuDevice& device);
 
 // "cublaslt 130002", to record which library measured or computed something; only the name if the version is unknown.
 std::string blas_version(const Blas& library, GpuDevice& device);
-
-// rocBLAS, for architectures and types that hipBLASLt has no kernel for. It has no epilogues.
-struct RocBlas {
-  int (*version)(char* text, size_t bytes) = nullptr;
-  int (*create)(BlasHandle* handle) = nullptr;
-  int (*set_stream)(BlasHandle handle, Stream stream) = nullptr;
-  int (*set_workspace)(BlasHandle handle, void* memory, size_t bytes) = nullptr;
-  int (*gemm)(BlasHandle handle, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a, int a_type,
-              int lda, int64_t stride_a, const void* b, int b_type, int ldb, int64_t stride_b, const void* beta,
-              const void* c, int c_type, int ldc, int64_t stride_c, void* d, int d_type, int ldd, int64_t stride_d,
-              int batches, int compute, int algorithm, int32_t solution, uint32_t flags) = nullptr;
-};
-struct RocBlasNumbers {
-  int op_n, op_t, f16, f32, f64, bf16;
-};
-extern const RocBlasNumbers kRocBlasNumbers;
-extern const char* const kRocBlasLibraries[];
-const RocBlas* rocblas(std::string* why = nullptr);
-// Whether the installed rocBLAS has kernels for the architecture: if not, its first call ends the process.
-bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx);
-// On the device's stream, with a workspace that it need not allocate later.
-BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device);
 
 }  // namespace pyflame::gpu

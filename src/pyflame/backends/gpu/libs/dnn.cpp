@@ -11,6 +11,7 @@
 
 #include "pyflame/backends/gpu/libs/fallback.h"
 #include "pyflame/backends/gpu/libs/turn.h"
+#include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 
@@ -32,9 +33,7 @@ struct Choice {
 std::array<const Operand*, 3> tensors_of(const ConvCase& c) { return {&c.image, &c.weight, &c.result}; }
 size_t bytes_of(const Operand& o) { return static_cast<size_t>(o.numel() * dtype_size(o.dtype)); }
 
-const DnnLibrary* library_of(DeviceType type, std::string* why) {
-  return type == DeviceType::cuda ? cudnn(why) : miopen(why);
-}
+const DnnLibrary* library_of(DeviceType type, std::string* why) { return vendor(type).convolutions(why); }
 
 size_t workspace_of(const ConvCase& c, const Choice& choice) {
   size_t bytes = whole(choice.plan->workspace());

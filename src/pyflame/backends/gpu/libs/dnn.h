@@ -38,10 +38,6 @@ class DnnLibrary {
   virtual std::vector<std::unique_ptr<DnnPlan>> plans(GpuDevice& device, const DnnProblem& p, int most) const = 0;
 };
 
-// Null if the library is missing, with the reason in `why`. Call it only if there is a device.
-const DnnLibrary* cudnn(std::string* why);
-const DnnLibrary* miopen(std::string* why);
-
 // Whether the library of the device type can compute it; first, this checks the refusals that concern any convolution.
 Refusal dnn_refuses(const Problem& p);
 // A convolution by the library. `own` is a kernel of ours, which runs if a pointer lacks the alignment that the plan

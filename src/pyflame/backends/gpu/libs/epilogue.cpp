@@ -1,6 +1,8 @@
 // Matches the nodes of a group with the epilogues of the libraries.
 #include "pyflame/backends/gpu/libs/epilogue.h"
 
+#include "pyflame/backends/gpu/libs/vendor.h"
+
 namespace pyflame::gpu {
 
 namespace {
@@ -10,10 +12,7 @@ namespace {
 class Reader {
  public:
   Reader(const Problem& p, std::string* why)
-      : p_(p),
-        c_(p.root().outs[0]),
-        numbers_(p.graph.device.type == DeviceType::rocm ? kRocmBlas : kCudaBlas),
-        why_(why) {
+      : p_(p), c_(p.root().outs[0]), numbers_(vendor(p.graph.device.type).blas), why_(why) {
     e_.out = c_.index;
   }
 

@@ -10,6 +10,7 @@
 
 #include "pyflame/backends/gpu/libs/blas.h"
 #include "pyflame/backends/gpu/libs/epilogue.h"
+#include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/base/error.h"
 #include "pyflame/ops/ops.h"
 
@@ -30,19 +31,6 @@ int data_type(DType d) {
   }
 }
 
-// A matrix of lines x depth as the library sees it: its columns run along the dim that is contiguous.
-struct Layout {
-  bool turned = false;  // the columns run along the depth
-  int64_t rows = 0, cols = 0, ld = 0;
-};
-std::optional<Layout> layout_of(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride) {
-  if ((line_stride == 1 || lines == 1) && (depth_stride >= lines || depth == 1))
-    return Layout{false, lines, depth, depth == 1 ? lines : depth_stride};
-  if ((depth_stride == 1 || depth == 1) && (line_stride >= depth || lines == 1))
-    return Layout{true, depth, lines, lines == 1 ? depth : line_stride};
-  return std::nullopt;
-}
-
 // Whether float32 inputs may be rounded to TF32 or xf32 (10 bits of fraction), and the matrix cores of this device
 // support that.
 bool rounds_inputs(const Problem& p) {
@@ -55,7 +43,8 @@ class LibraryProduct final : public Executable {
  public:
   explicit LibraryProduct(const Problem& p)
       : product_(p.root()),
-        library_(*blas(p.graph.device.type)),
+        type_(p.graph.device.type),
+        library_(*blas(type_)),
         numbers_(*library_.numbers),
         a_(p.root().ins[0].index),
         b_(p.root().ins[1].index) {
@@ -69,11 +58,11 @@ class LibraryProduct final : public Executable {
     const bool wide = g.dtype == DType::float64;
     const int compute = wide ? numbers_.compute_f64 : rounds_inputs(p) ? numbers_.compute_tf32 : numbers_.compute_f32;
     check(library_.matmul_create(&desc_, compute, wide ? 1 : 0), "a product");
-    const Layout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
+    const MatrixLayout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
     set(numbers_.desc_trans_a, first.turned ? numbers_.op_t : numbers_.op_n);
     set(numbers_.desc_trans_b, second.turned ? numbers_.op_n : numbers_.op_t);
     set(numbers_.desc_epilogue, epilogue_.number);
-    const Layout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
+    const MatrixLayout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
     const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic checks the alignment
     if (epilogue_.bias >= 0 || epilogue_.sum >= 0) {
       set(numbers_.desc_bias_type, type);
@@ -106,7 +95,7 @@ class LibraryProduct final : public Executable {
   size_t workspace() const override { return workspace_; }
 
   void run(const RunContext& ctx) override {
-    GpuDevice& d = device(library_.numbers == &kRocmBlas ? DeviceType::rocm : DeviceType::cuda, ctx.device);
+    GpuDevice& d = device(type_, ctx.device);
     d.enter();
     const void *a = ctx.bindings[a_], *b = ctx.bindings[b_];
     void* c = ctx.bindings[epilogue_.out];
@@ -147,7 +136,7 @@ class LibraryProduct final : public Executable {
   void point(int attribute, const void* at) {
     check(library_.matmul_set(desc_, attribute, &at, sizeof at), "a pointer");
   }
-  void lay(size_t at, int type, const Layout& l, const Dims& batch_strides) {
+  void lay(size_t at, int type, const MatrixLayout& l, const Dims& batch_strides) {
     check(
         library_.layout_create(&layouts_[at], type, static_cast<uint64_t>(l.rows), static_cast<uint64_t>(l.cols), l.ld),
         "a layout");
@@ -182,6 +171,7 @@ class LibraryProduct final : public Executable {
   }
 
   Product product_;
+  DeviceType type_;
   const Blas& library_;
   const BlasNumbers& numbers_;
   int32_t a_, b_;
@@ -193,47 +183,15 @@ class LibraryProduct final : public Executable {
   size_t odd_alignment_ = 0, workspace_ = 0;
 };
 
-// The same with rocBLAS, which chooses the algorithm itself and has no epilogues.
-class RocBlasProduct final : public Executable {
- public:
-  explicit RocBlasProduct(const Problem& p)
-      : product_(p.root()),
-        library_(*rocblas()),
-        handle_(rocblas_handle(library_, device(DeviceType::rocm, p.graph.device.index))),
-        a_(p.root().ins[0].index),
-        b_(p.root().ins[1].index),
-        c_(p.root().outs[0].index) {}
-  void run(const RunContext& ctx) override {
-    device(DeviceType::rocm, ctx.device).enter();
-    const Product& g = product_;
-    const RocBlasNumbers& n = kRocBlasNumbers;
-    const Layout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
-    const bool wide = g.dtype == DType::float64;
-    const int type = wide ? n.f64 : g.dtype == DType::float32 ? n.f32 : g.dtype == DType::float16 ? n.f16 : n.bf16;
-    const float one = 1, zero = 0;
-    const double wide_one = 1, wide_zero = 0;
-    const auto stride = [&](const Dims& batch) { return g.batch.empty() ? int64_t{0} : batch[0]; };
-    const auto whole = [](int64_t x) { return static_cast<int>(x); };
-    void* c = ctx.bindings[c_];
-    const int64_t ld = g.m == 1 ? g.n : g.c_row;
-    const int status =
-        library_.gemm(handle_, first.turned ? n.op_t : n.op_n, second.turned ? n.op_n : n.op_t, whole(g.n), whole(g.m),
-                      whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, ctx.bindings[b_], type,
-                      whole(first.ld), stride(g.b_batch), ctx.bindings[a_], type, whole(second.ld), stride(g.a_batch),
-                      wide ? static_cast<const void*>(&wide_zero) : &zero, c, type, whole(ld), stride(g.c_batch), c,
-                      type, whole(ld), stride(g.c_batch), whole(g.batches()), wide ? n.f64 : n.f32, 0, 0, 0);
-    PF_CHECK(status == 0, Runtime, "matmul: rocblas refused the product; got status {} for {} x {} x {} of {}", status,
-             g.m, g.k, g.n, dtype_name(g.dtype));
-  }
-
- private:
-  Product product_;
-  const RocBlas& library_;
-  BlasHandle handle_;
-  int32_t a_, b_, c_;
-};
-
 }  // namespace
+
+std::optional<MatrixLayout> layout_of(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride) {
+  if ((line_stride == 1 || lines == 1) && (depth_stride >= lines || depth == 1))
+    return MatrixLayout{false, lines, depth, depth == 1 ? lines : depth_stride};
+  if ((depth_stride == 1 || depth == 1) && (line_stride >= depth || lines == 1))
+    return MatrixLayout{true, depth, lines, lines == 1 ? depth : line_stride};
+  return std::nullopt;
+}
 
 bool has_rounded_products(const GpuDevice& device) {
   const std::string& name = device.arch().name;
@@ -251,7 +209,8 @@ Refusal library_refuses(const Problem& p, const Product& g) {
     return "a matrix has no contiguous dim";
   if ((g.c_col != 1 && g.n > 1) || (g.c_row < g.n && g.m > 1)) return "the output's rows are not contiguous";
   std::string why;
-  if (blas(p.graph.device.type, &why) || (p.graph.device.type == DeviceType::rocm && rocblas())) return std::nullopt;
+  if (blas(p.graph.device.type, &why)) return std::nullopt;
+  if (const PlainBlas* plain = vendor(p.graph.device.type).plain_blas; plain && plain->there()) return std::nullopt;
   return why;
 }
 
@@ -273,21 +232,6 @@ Refusal library_has_no_kernel(const Problem& p) {
   }
   return "the library has no kernel for this problem";
 }
-
-Refusal rocblas_refuses(const Problem& p) {
-  if (p.graph.device.type != DeviceType::rocm) return "is for AMD's devices";
-  if (p.size() > 1) return "has no epilogues";
-  std::string why;
-  const RocBlas* library = rocblas(&why);
-  if (!library) return why;
-  const std::string& gfx = device(DeviceType::rocm, p.graph.device.index).arch().name;
-  if (!rocblas_has_kernels(*library, gfx)) return fmt::format("the installed rocBLAS has no kernels for {}", gfx);
-  const Product g(p.root());
-  if (std::max({g.a_row, g.a_col, g.b_row, g.b_col, g.c_row}) > std::numeric_limits<int32_t>::max())
-    return "a stride is larger than the library's";
-  return std::nullopt;
-}
-std::unique_ptr<Executable> make_rocblas(const Problem& p) { return std::make_unique<RocBlasProduct>(p); }
 
 std::unique_ptr<Executable> make_library(const Problem& p) { return std::make_unique<LibraryProduct>(p); }
 

@@ -1,9 +1,20 @@
-// Products by cuBLASLt or hipBLASLt; by rocBLAS if hipBLASLt has no kernel.
+// Products by cuBLASLt or hipBLASLt.
 #pragma once
+#include <memory>
+#include <optional>
+
 #include "pyflame/backends/gpu/driver/device.h"
 #include "pyflame/backends/gpu/shapes/product.h"
 
 namespace pyflame::gpu {
+
+// A matrix of lines x depth as it is described to the library, whose columns run along the dim that is contiguous.
+struct MatrixLayout {
+  bool turned = false;  // the columns run along the depth
+  int64_t rows = 0, cols = 0, ld = 0;
+};
+// Empty if neither dim is contiguous.
+std::optional<MatrixLayout> layout_of(int64_t lines, int64_t depth, int64_t line_stride, int64_t depth_stride);
 
 // Why a library cannot compute the product (without the group's other nodes); empty if it can.
 Refusal library_refuses(const Problem& p, const Product& product);
@@ -17,9 +28,5 @@ bool has_rounded_products(const GpuDevice& device);
 Refusal library_has_no_kernel(const Problem& p);
 
 std::unique_ptr<Executable> make_library(const Problem& p);
-
-// The same, after library_refuses.
-Refusal rocblas_refuses(const Problem& p);
-std::unique_ptr<Executable> make_rocblas(const Problem& p);
 
 }  // namespace pyflame::gpu

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pyflame/backends/gpu/libs/fallback.h"
+#include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -76,7 +77,8 @@ Refusal refuses_operands(const Node& n) {
 }
 
 std::unique_ptr<SdpaPlan> plan_of(const Problem& p, bool any_order, std::string* why) {
-  return cudnn_sdpa(device(p.graph.device.type, p.graph.device.index), problem_of(p, any_order), why);
+  const DeviceType type = p.graph.device.type;
+  return vendor(type).attention(device(type, p.graph.device.index), problem_of(p, any_order), why);
 }
 
 class Sdpa final : public Executable {
@@ -127,7 +129,7 @@ class Sdpa final : public Executable {
 }  // namespace
 
 Refusal sdpa_refuses(const Problem& p, bool any_order) {
-  if (p.graph.device.type != DeviceType::cuda) return "this device's libraries have no attention";
+  if (!vendor(p.graph.device.type).attention) return "this device's libraries have no attention";
   if (any_order && !p.root().attr<AttentionAttrs>().any_order) return "deterministic algorithms are in use";
   if (Refusal no = refuses_operands(p.root())) return no;
   std::string why;

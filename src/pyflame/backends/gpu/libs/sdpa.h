@@ -35,9 +35,6 @@ class SdpaPlan {
                    void* workspace) = 0;
 };
 
-// Null if there is no plan, with the reason in `why`. Answers for known problems are cached.
-std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, std::string* why);
-
 // Whether the library of the device type can compute the attention or its gradient. `any_order`: with an algorithm
 // whose bits vary, which the op must allow.
 Refusal sdpa_refuses(const Problem& p, bool any_order);

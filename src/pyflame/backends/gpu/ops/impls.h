@@ -14,7 +14,7 @@ std::span<const Impl> batch_norm_impls(OpId op);
 std::span<const Impl> conv_impls(OpId op);
 std::span<const Impl> index_impls(OpId op);
 std::span<const Impl> loss_impls(OpId op);
-std::span<const Impl> matmul_impls(OpId op);
+std::span<const Impl> matmul_impls(const Problem& p);
 std::span<const Impl> norm_impls(OpId op);
 std::span<const Impl> optim_impls(OpId op);
 std::span<const Impl> order_impls(OpId op);  // sort, topk, argmax, randperm
@@ -24,8 +24,8 @@ std::span<const Impl> rows_impls(OpId op);  // softmax
 // A matmul or convolution with elementwise ops on its output; a matmul with the sum of one of its operands.
 std::span<const Impl> epilogue_impls(const Problem& p);
 
-// The implementations of an op, best first; empty if there are none.
-std::span<const Impl> op_impls(OpId op);
+// The implementations of the problem's one op, best first; empty if there are none.
+std::span<const Impl> op_impls(const Problem& p);
 
 // For implementations that accept everything, and for those whose Executable is constructed from the problem alone.
 inline Refusal accepts_all(const Problem&) { return std::nullopt; }

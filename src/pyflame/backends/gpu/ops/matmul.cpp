@@ -9,6 +9,7 @@
 #include "pyflame/backends/gpu/driver/arch.h"
 #include "pyflame/backends/gpu/libs/fallback.h"
 #include "pyflame/backends/gpu/libs/library.h"
+#include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/backends/gpu/ops/beside.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/base/error.h"
@@ -373,9 +374,10 @@ Refusal accepts_library(const Problem& p) {
   return library_has_no_kernel(p);
 }
 
-Refusal accepts_rocblas(const Problem& p) {
+const PlainBlas& plain_blas(const Problem& p) { return *vendor(p.graph.device.type).plain_blas; }
+Refusal accepts_plain(const Problem& p) {
   const Product g(p.root());
-  if (auto no = rocblas_refuses(p)) return no;
+  if (auto no = plain_blas(p).refuses(p)) return no;
   if (auto no = library_refuses(p, g)) return no;
   return slower_library(g);
 }
@@ -411,7 +413,7 @@ std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executabl
   return std::make_unique<WithOwn>(std::move(library), std::move(own));
 }
 std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, make_library(p)); }
-std::unique_ptr<Executable> make_roc(const Problem& p) { return with_own(p, make_rocblas(p)); }
+std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
 std::unique_ptr<Executable> make_few(const Problem& p) { return compiled(std::make_unique<FewVectors>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
@@ -429,19 +431,28 @@ std::unique_ptr<Executable> make_apart(const Problem& p) {
 }
 constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart}, {"gpu.blas", accepts_library, make_blas}};
 
-constexpr Impl kImpls[] = {
-    {"gpu.gemv", accepts_few, make_few},         {"gpu.blas", accepts_library, make_blas},
-    {"rocm.rocblas", accepts_rocblas, make_roc}, {"gpu.matmul_units", accepts_units, make_units},
-    {"gpu.matmul", accepts_tile, make_tile},
-};
+std::vector<Impl> products(DeviceType type) {
+  std::vector<Impl> all{{"gpu.gemv", accepts_few, make_few}, {"gpu.blas", accepts_library, make_blas}};
+  if (const PlainBlas* plain = vendor(type).plain_blas) all.push_back({plain->entry, accepts_plain, make_plain});
+  all.push_back({"gpu.matmul_units", accepts_units, make_units});
+  all.push_back({"gpu.matmul", accepts_tile, make_tile});
+  return all;
+}
 
 }  // namespace
 
-std::span<const Impl> matmul_impls(OpId op) { return op == OpId::matmul ? std::span(kImpls) : std::span<const Impl>(); }
+std::span<const Impl> matmul_impls(const Problem& p) {
+  if (p.graph.device.type == DeviceType::rocm) {
+    static const auto* impls = new std::vector<Impl>(products(DeviceType::rocm));
+    return *impls;
+  }
+  static const auto* impls = new std::vector<Impl>(products(DeviceType::cuda));
+  return *impls;
+}
 
 std::span<const Impl> epilogue_impls(const Problem& p) {
   if (p.group.summed >= 0) return kSummed;
-  return p.root().op == OpId::matmul ? matmul_impls(OpId::matmul) : conv_impls(p.root().op);
+  return p.root().op == OpId::matmul ? matmul_impls(p) : conv_impls(p.root().op);
 }
 
 std::string matmul_source(const Problem& p, MatmulEntry entry) {

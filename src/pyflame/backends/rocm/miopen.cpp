@@ -1,12 +1,12 @@
 // MIOpen (libMIOpen.so.1; no header is needed) in its immediate mode: it lists solutions with estimates of their time
 // and runs no benchmarks itself. A solution is compiled when it first runs. The numbers are those of miopen.h.
-#include "pyflame/backends/gpu/libs/dnn.h"
+#include "pyflame/backends/rocm/libraries.h"
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
 
-#include "pyflame/backends/gpu/libs/blas.h"
+#include "pyflame/backends/rocm/rocblas.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -63,7 +63,8 @@ constexpr const char* kFaces[] = {"ConvolutionForward", "ConvolutionBackwardData
 // (dy, w) -> dx, (dy, x) -> dw.
 constexpr size_t kRoles[3][3] = {{1, 0, 2}, {2, 1, 0}, {2, 0, 1}};
 
-constexpr const char* kLibraries[] = {"libMIOpen.so.1", "libMIOpen.so", nullptr};
+constexpr const char* kFiles[] = {"libMIOpen.so.1", "libMIOpen.so", nullptr};
+const Dylib* const kNeeds[] = {&kRocblas, &kHipblaslt, nullptr};
 
 int data_type(DType d) {
   switch (d) {
@@ -197,14 +198,22 @@ class Miopen final : public DnnLibrary {
 
 }  // namespace
 
+const Dylib kMiopen = {.name = "MIOpen",
+                       .type = DeviceType::rocm,
+                       .files = kFiles,
+                       .absent = "MIOpen (libMIOpen.so.1) was not found; install ROCm's MIOpen",
+                       .computes = true,
+                       .needs = kNeeds};
+
 const DnnLibrary* miopen(std::string* why) {
   static const Miopen* library = [] {
     auto* m = new Miopen;
-    void* opened = open_math_library(DeviceType::rocm, kLibraries,
-                                     "MIOpen (libMIOpen.so.1) was not found; install ROCm's MIOpen", m->why);
-    if (!opened) return m;
+    const Dylib::Opened& opened = kMiopen.open();
+    m->why = opened.why;
+    if (!opened.handle) return m;
     const auto load = [&](auto& member, const std::string& function) {
-      member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(find_symbol(opened, function.c_str()));
+      member =
+          reinterpret_cast<std::remove_reference_t<decltype(member)>>(find_symbol(opened.handle, function.c_str()));
       if (!member) m->why = "MIOpen is too old: it lacks " + function;
     };
 #define PYFLAME_MIOPEN_LOAD(member, name, parameters) load(m->f.member, "miopen" name);
@@ -221,6 +230,13 @@ const DnnLibrary* miopen(std::string* why) {
   if (library->why.empty()) return library;
   if (why) *why = library->why;
   return nullptr;
+}
+
+std::string miopen_version() {
+  const auto get =
+      reinterpret_cast<int (*)(size_t*, size_t*, size_t*)>(find_symbol(kMiopen.open().handle, "miopenGetVersion"));
+  size_t major = 0, minor = 0, patch = 0;
+  return get && get(&major, &minor, &patch) == 0 ? fmt::format("miopen {}.{}.{}", major, minor, patch) : "";
 }
 
 }  // namespace pyflame::gpu

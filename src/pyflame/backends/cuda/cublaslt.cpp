@@ -1,17 +1,23 @@
-// The enum values of cuBLASLt (12 and 13).
-#include "pyflame/backends/gpu/libs/blas.h"
+// The file and the enum values of cuBLASLt (12 and 13).
+#include "pyflame/backends/cuda/libraries.h"
 
 namespace pyflame::gpu {
 
 namespace {
-constexpr const char* kLibraries[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", nullptr};
+constexpr const char* kFiles[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", nullptr};
 }
 
+const Dylib kCublaslt = {
+    .name = "cuBLASLt",
+    .type = DeviceType::cuda,
+    .files = kFiles,
+    .absent = "cuBLASLt (libcublasLt.so) was not found; install it with pip (nvidia-cublas) or with the CUDA toolkit",
+    .computes = true};
+
 const BlasNumbers kCudaBlas = {
+    .library = &kCublaslt,
     .name = "cublaslt",
     .prefix = "cublasLt",
-    .libraries = kLibraries,
-    .absent = "cuBLASLt (libcublasLt.so) was not found; put its folder on LD_LIBRARY_PATH",
     .relu_keeps_nan = true,
     .has_silu = false,
     .version_by_handle = false,

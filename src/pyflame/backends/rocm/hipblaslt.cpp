@@ -1,17 +1,22 @@
-// The enum values of hipBLASLt (0.x and 1.x).
-#include "pyflame/backends/gpu/libs/blas.h"
+// The file and the enum values of hipBLASLt (0.x and 1.x).
+#include "pyflame/backends/rocm/libraries.h"
 
 namespace pyflame::gpu {
 
 namespace {
-constexpr const char* kLibraries[] = {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", nullptr};
+constexpr const char* kFiles[] = {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", nullptr};
 }
 
+const Dylib kHipblaslt = {.name = "hipBLASLt",
+                          .type = DeviceType::rocm,
+                          .files = kFiles,
+                          .absent = "hipBLASLt (libhipblaslt.so) was not found; install ROCm's hipblaslt package",
+                          .computes = true};
+
 const BlasNumbers kRocmBlas = {
+    .library = &kHipblaslt,
     .name = "hipblaslt",
     .prefix = "hipblasLt",
-    .libraries = kLibraries,
-    .absent = "hipBLASLt (libhipblaslt.so) was not found; install ROCm's hipblaslt package",
     .relu_keeps_nan = false,
     .has_silu = true,
     .version_by_handle = true,

@@ -1,0 +1,14 @@
+// NVIDIA's libraries, as the shared code of the GPU backends takes them.
+#pragma once
+#include "pyflame/backends/gpu/libs/vendor.h"
+
+namespace pyflame::gpu {
+
+extern const Dylib kCublaslt, kCudnn;
+extern const BlasNumbers kCudaBlas;
+
+const DnnLibrary* cudnn(std::string* why);
+std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, std::string* why);
+std::string cudnn_version();
+
+}  // namespace pyflame::gpu

@@ -1,0 +1,13 @@
+// AMD's libraries, as the shared code of the GPU backends takes them. rocBLAS: rocblas.h.
+#pragma once
+#include "pyflame/backends/gpu/libs/vendor.h"
+
+namespace pyflame::gpu {
+
+extern const Dylib kHipblaslt, kMiopen;
+extern const BlasNumbers kRocmBlas;
+
+const DnnLibrary* miopen(std::string* why);
+std::string miopen_version();
+
+}  // namespace pyflame::gpu

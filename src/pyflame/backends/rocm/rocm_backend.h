@@ -1,0 +1,9 @@
+// AMD's GPUs. Present in every build that does not leave it out; without a device it has none.
+#pragma once
+#include "pyflame/backends/backend.h"
+
+namespace pyflame {
+
+const Backend& rocm_backend();
+
+}  // namespace pyflame
