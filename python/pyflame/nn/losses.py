@@ -1,6 +1,65 @@
-"""Losses that are compositions of others."""
+"""Losses. Each takes reduction 'mean', 'sum' or 'none'; with 'none' the result has one loss per element or per row."""
+from .. import _C
 from . import functional as F
-from .layers import _Loss
+from .module import Module
+
+
+class _Loss(Module):
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"{type(self).__name__}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
+        self.reduction = reduction
+
+
+class MSELoss(_Loss):
+    """(input - target)^2, reduced."""
+
+    def forward(self, input, target):
+        return _C.mse_loss(input, target, self.reduction)
+
+
+class L1Loss(_Loss):
+    """|input - target|, reduced."""
+
+    def forward(self, input, target):
+        return _C.l1_loss(input, target, self.reduction)
+
+
+class CrossEntropyLoss(_Loss):
+    """Cross entropy of logits [N, C] with classes [N] or probabilities [N, C]; weight [C] is what each class counts."""
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input, target):
+        return _C.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
+
+
+class NLLLoss(_Loss):
+    """-input[i, target[i]] for log-probabilities [N, C] and classes [N]; weight [C] is what each class counts."""
+
+    def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+        self.ignore_index = ignore_index
+
+    def forward(self, input, target):
+        return _C.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """Binary cross entropy of logits."""
+
+    def __init__(self, weight=None, reduction="mean", pos_weight=None):
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input, target):
+        return _C.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)
 
 
 class SmoothL1Loss(_Loss):
