@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kRounds = 5;  // the fastest round counts
 constexpr int kEach = 4;    // runs per round, between two waits
-// a later implementation must take at most this share of the first one's time
+// A later implementation must take at most this share of the first one's time.
 constexpr double kWins = 0.97;
-// the largest difference that counts as correct, in units of the dtype's rounding
+// The largest difference that counts as correct, in units of the dtype's rounding.
 constexpr double kNear = 256;
 constexpr size_t kMostBytes = size_t{256} << 20;  // limit for the results that are kept for comparison
 

@@ -23,7 +23,7 @@ constexpr uint64_t kMostPrograms = 512;  // each graph takes memory of the drive
 constexpr size_t kMostBranchedSteps = 256;
 constexpr int kTimedReplays = 10;
 constexpr uint64_t kManyMoves =
-    // runs with addresses that no graph had; if there are fewer than four replays per such run, replay is switched off
+    // Runs with addresses that no graph had; if there are fewer than four replays per such run, replay is switched off.
     24;
 constexpr size_t kMostSaved = size_t{256} << 20;  // a program that writes more does not wait for the host
 constexpr uint8_t kGarbage = 0xa5;

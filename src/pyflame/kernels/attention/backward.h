@@ -91,7 +91,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
                                                                   p.queries - t, p.dim);
     load_rows<S::kStep, S::kWidth, S::kPitch, S::kThreads, kWide>(to + kTile, grad + h * p.grad.h + t * p.grad.t,
                                                                   p.grad.t, p.grad.d, p.queries - t, p.dim);
-    // a quarter of the step's threads copies logsumexps, another quarter copies deltas
+    // A quarter of the step's threads copies logsumexps, another quarter copies deltas.
     if ((int)thread() < S::kStep / 2) {
       const int which = (int)thread() / (S::kStep / 4), at4 = (int)thread() % (S::kStep / 4) * 4;
       async_copy(stat + which * S::kStep + at4,

@@ -94,7 +94,7 @@ PF_DEVICE T over_lanes(T x) {
   static_assert(kLanes <= kWave);
   for (int step = kLanes / 2; step > 0; step >>= 1) {
     const T other = xor_lane(x, step);
-    // every lane uses the same order of operands, so all get the same bits
+    // Every lane uses the same order of operands, so all get the same bits.
     x = lane() & step ? Op::of(other, x) : Op::of(x, other);
   }
   return x;

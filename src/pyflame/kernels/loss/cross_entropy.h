@@ -85,7 +85,7 @@ PF_DEVICE void cross_entropy(const S* x, const i64* target, C<S>* loss, C<S>* to
       less = over_row<Sum, kThreads, kLanes>(less, shared);
     }
     const int me =
-        // recomputed, because keeping the lane masks since the start of the row would use up the scalar registers
+        // Recomputed, because keeping the lane masks since the start of the row would use up the scalar registers.
         afresh((int)thread());
     if (me % kLanes != 0 || first + me / kLanes >= p.rows) continue;
     T value = 0, log_sum = 0;

@@ -32,7 +32,7 @@ struct Fetch {
   static constexpr int kVecs = kLines * kDepth / kVec, kEach = (kVecs + kThreads - 1) / kThreads;
   static constexpr bool kWhole = kVecs % kThreads == 0;
   static constexpr bool kHeld =
-      // single elements would take too many registers, so they are loaded when they are stored to shared memory
+      // Single elements would take too many registers, so they are loaded when they are stored to shared memory.
       kVec > 1;
   Vec<S, kVec> held[kHeld ? kEach : 1];
   const S* at = nullptr;

@@ -21,7 +21,7 @@ PF_DEVICE void load_group(const S* from, int i, int n, i64 stride, C<S> rest, C<
 #pragma unroll
   for (int j = 0; j < kGroup; j += kAccess) {
     const bool there = i + j < n;
-    // initialized, so that each load has its own registers and does not wait for another one
+    // Initialized, so that each load has its own registers and does not wait for another one.
     Vec<S, kAccess> part = {};
     if constexpr (kAccess == 1) {
       if (there) part[0] = from[(i + j) * stride];
@@ -90,7 +90,7 @@ PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
       sum += e;
       part[c][j] = kLog ? less : e;
     }
-    // each exponential holds two lane masks in scalar registers, so not all of them should be computed at once
+    // Each exponential holds two lane masks in scalar registers, so not all of them should be computed at once.
     settle();
   }
   sum = over_row<Sum, kThreads, kLanes>(sum, shared);

@@ -15,7 +15,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-// the structs of kernels/loop/interpret.h
+// The structs of kernels/loop/interpret.h.
 constexpr int kRegisters = 16, kMostInstructions = 96, kMostOperands = 24, kMostParams = 24, kMostDims = 6;
 enum Kind : uint8_t { kLoad, kStore, kReal, kInteger, kOp };
 struct Instruction {
