@@ -1,5 +1,5 @@
-// The doctor's verdict: facts and rules → one document ("pyflame.doctor/1", docs/doctor.md). Everything that is printed, shown or
-// scripted comes from it.
+// The doctor's result: facts and rules become one document ("pyflame.doctor/1", docs/doctor.md). All printed text,
+// pages and scripts are made from it.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,18 +10,19 @@
 namespace pyflame::tools::doctor {
 
 struct AuditOptions {
-  // The environment in the facts is that of a file of settings: only what the file sets is judged, not the machine and not what the
-  // file leaves unset.
+  // The environment in the facts is that of a file of settings: only what the file sets is checked, not the machine,
+  // and not what the file leaves unset.
   bool settings_only = false;
   std::string workload;                // "training", "inference", "multi-gpu", "benchmark", or empty
-  const system::Host* host = nullptr;  // where folders named by settings are looked into
+  const system::Host* host = nullptr;  // where folders that settings name are searched
 };
 
-// `facts` as collect() gives them, or any part of them: what is missing is unknown, and no rule speaks about it. Beside collect()'s
-// keys these are read: "env_programs" [{name, where}], "env_repeats" [{name, lines}] and "lint" [{id, detail, mend, where}].
+// `facts` is the result of collect(), or any part of it. Missing facts are unknown, and no rule reports them. In
+// addition to collect()'s keys, these are read: "env_programs" [{name, where}], "env_repeats" [{name, lines}] and
+// "lint" [{id, detail, mend, where}].
 nlohmann::json audit(nlohmann::json facts, const AuditOptions& options = {}, const RuleBase& base = rules());
 
-// 0, or 3, 4, 5 for a worst finding of MED, HIGH, CRIT.
+// 0, or 3, 4, 5 if the worst finding is MED, HIGH, CRIT.
 int exit_code(const nlohmann::json& document);
 
 }  // namespace pyflame::tools::doctor

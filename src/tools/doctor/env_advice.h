@@ -1,4 +1,5 @@
-// `pyflame env`: the exports worth setting for an architecture and a kind of work, from the "recommend" entries of the rule base.
+// `pyflame env`: recommended exports for an architecture and a kind of work, from the "recommend" entries of the rule
+// base.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,11 +11,12 @@ namespace pyflame::tools::doctor {
 struct AdviceFor {
   std::string gfx;       // "gfx942"
   std::string workload;  // "training", "inference", "multi-gpu", or empty
-  std::string rocm;      // "6.3"; empty: a current one, in which what became default is not worth a line
+  std::string rocm;      // "6.3"; empty: a current one. Settings that have become defaults are left out
 };
 
-// {"schema": "pyflame.env/1", "gfx", "family", "workload", "rocm", "exports": [{"name", "value", "why", "source"}]}. `facts` (may be
-// null) are those of the machine on which it will be used. Raises Error (Value) for an architecture that is not known.
+// {"schema": "pyflame.env/1", "gfx", "family", "workload", "rocm", "exports": [{"name", "value", "why", "source"}]}.
+// `facts` (may be null) are those of the machine on which the settings will be used. Throws Error (Value) for an
+// unknown architecture.
 nlohmann::json env_advice(const AdviceFor& wanted, const nlohmann::json& facts, const RuleBase& base = rules());
 std::string env_text(const nlohmann::json& advice);
 

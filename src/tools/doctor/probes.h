@@ -1,5 +1,5 @@
-// What conditions need and the facts do not say directly: counts, comparisons, lists of what is missing. The result is in the facts as
-// "probe"; the rules judge it.
+// Derived values that conditions need: counts, comparisons, lists of what is missing. They are added to the facts as
+// "probe"; the rules use them.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -8,8 +8,8 @@
 
 namespace pyflame::tools::doctor {
 
-// `host` is where folders named by settings are looked into; nullptr: nowhere. Each probe is guarded: one that fails leaves its part
-// out and is told in facts["failed_probes"].
+// `host` is where folders that settings name are searched; nullptr: nowhere. If a probe fails, its part is left out and
+// facts["failed_probes"] says so.
 nlohmann::json probe(nlohmann::json& facts, const system::Host* host, const RuleBase& base);
 
 // The number of single-character changes between two names, at most `limit` + 1.

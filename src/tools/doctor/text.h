@@ -1,4 +1,4 @@
-// The doctor's document on a terminal, and as a script that mends what it found.
+// The doctor's document as text for a terminal, and as a script that fixes what was found.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -11,17 +11,17 @@ namespace pyflame::tools::doctor {
 
 struct TextOptions {
   bool verbose = false;             // INFO in full
-  Severity least = Severity::info;  // nothing below
+  Severity least = Severity::info;  // less severe findings are left out
 };
 
 std::string report_text(const nlohmann::json& document, const view::Style& style, const TextOptions& options = {});
 
-// GPUs against GPUs: how they reach each other; then processors, IOMMU and access control. Empty when there is no GPU.
+// A table of how the GPUs are linked; then processors, IOMMU and access control. Empty if there is no GPU.
 std::string topology_text(const nlohmann::json& facts, const view::Style& style);
 
-// A shell script with the commands of all findings, each behind the reason for it. Nothing runs it but the user.
+// A shell script with the commands of all findings, each after the reason for it. Only the user runs it.
 std::string fix_script(const nlohmann::json& document);
-// `text`, which has one line, as lines of comment.
+// `text`, a single line, as lines of comment.
 std::string shell_comment(std::string_view text);
 
 }  // namespace pyflame::tools::doctor

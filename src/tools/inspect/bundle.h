@@ -1,5 +1,5 @@
-// What compilers pack device code into: clang's offload bundles (plain, compressed, text) and LLVM's offload binaries. Both stand
-// alone, or several in a row inside of a section, padded with zeros.
+// The containers in which compilers pack device code: clang's offload bundles (plain, compressed, text) and LLVM's
+// offload binaries. Both occur alone, or several in a row inside a section, padded with zeros.
 #pragma once
 #include <string>
 #include <string_view>
@@ -19,20 +19,20 @@ struct BundleEntry {
 
 struct Bundle {
   std::vector<BundleEntry> entries;
-  uint64_t extent = 0;  // bytes of the file that belong to it
+  uint64_t extent = 0;  // bytes of the file that it occupies
   std::vector<std::string> problems;
 };
 
 struct CompressedHeader {
   int version = 0;
   Compression method = Compression::zstd;
-  uint64_t header = 0, file_size = 0, size = 0;  // file_size 0: version 1 does not say
+  uint64_t header = 0, file_size = 0, size = 0;  // file_size 0: version 1 does not have it
 };
 
 inline constexpr std::string_view kBundleMagic = "__CLANG_OFFLOAD_BUNDLE__", kCompressedMagic = "CCOB",
                                   kOffloadMagic = "\x10\xff\x10\xad";
 
-// Error(Value) where not even the head can be read.
+// Error(Value) if not even the header can be read.
 Bundle parse_bundle(Bytes data);
 Bundle parse_offload_binary(Bytes data);
 CompressedHeader parse_compressed_header(Bytes data);
@@ -41,9 +41,10 @@ CompressedHeader parse_compressed_header(Bytes data);
 bool is_text_bundle(Bytes data);
 std::vector<std::string> text_bundle_targets(Bytes data);
 
-// Offset of the first bundle of any kind at or after `from`; nothing where none follows.
+// The offset of the first bundle of any kind at or after `from`, if there is one.
 std::optional<uint64_t> find_bundle(Bytes data, uint64_t from);
-// Bytes of the bundle that starts there; 0 where only decompressing it tells (version 1). Error(Value) as above.
+// The number of bytes of the bundle that starts there; 0 if only decompression can tell (version 1). Error(Value) as
+// above.
 uint64_t bundle_extent(Bytes data);
 
 }  // namespace pyflame::tools::inspect

@@ -1,5 +1,5 @@
-// Reading of untrusted bytes: every access says where and how much and is checked, so that no reader of this folder computes with a
-// pointer or trusts a length. Numbers are little-endian, as in every format that is read here.
+// Bounds-checked reading of untrusted bytes: every access gives an offset and a size. So no reader in this folder
+// computes with pointers or trusts a length. Numbers are little-endian, as in all formats that are read here.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace pyflame::tools::inspect {
 
 using Bytes = std::span<const uint8_t>;
 
-// `size` bytes at `offset`; nothing where they do not lie inside.
+// `size` bytes at `offset`; nothing if they are not inside.
 inline std::optional<Bytes> slice(Bytes data, uint64_t offset, uint64_t size) {
   if (offset > data.size() || size > data.size() - offset) return std::nullopt;
   return data.subspan(static_cast<size_t>(offset), static_cast<size_t>(size));
@@ -35,7 +35,7 @@ inline bool starts_with(Bytes data, std::string_view magic) {
 
 inline std::string_view as_text(Bytes data) { return {reinterpret_cast<const char*>(data.data()), data.size()}; }
 
-// The text up to the next zero; nothing where there is no zero inside.
+// The text up to the next zero byte; nothing if there is none.
 inline std::optional<std::string_view> read_text(Bytes data, uint64_t offset) {
   if (offset >= data.size()) return std::nullopt;
   const std::string_view rest = as_text(data.subspan(static_cast<size_t>(offset)));
@@ -48,14 +48,14 @@ inline bool all_zero(Bytes data) {
   return data.empty() || (data[0] == 0 && std::memcmp(data.data(), data.data() + 1, data.size() - 1) == 0);
 }
 
-// Bytes together with what keeps them alive: a mapped file or a buffer.
+// Bytes together with their owner: a mapped file or a buffer.
 struct Memory {
   Bytes bytes;
   std::shared_ptr<const void> owner;
   Memory part(Bytes inner) const { return {inner, owner}; }
 };
 
-// The file mapped for reading; Error(OS) where it cannot be opened. An empty file has no bytes.
+// Maps the file for reading; Error(OS) if it cannot be opened. An empty file has no bytes.
 Memory map_file(const std::string& path);
 
 }  // namespace pyflame::tools::inspect

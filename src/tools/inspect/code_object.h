@@ -1,6 +1,6 @@
-// An AMDGPU code object (versions 3 to 6): which GPU it is for and what each kernel needs. The metadata note is what is believed; the
-// kernel descriptors, which is what the hardware is given, check it and stand in for it where it was stripped. A figure that neither
-// of them has is absent, not zero.
+// An AMDGPU code object (versions 3 to 6): its GPU, and the resources of each kernel. They are taken from the metadata
+// note. The kernel descriptors, which the hardware reads, are compared with it, and replace it if it was stripped. A
+// figure that neither of them has is absent, not zero.
 #pragma once
 #include <array>
 #include <optional>
@@ -26,24 +26,24 @@ struct Kernel {
   std::vector<KernelArgument> arguments;
   bool from_descriptor = false;  // no metadata: registers are rounded up to what is allocated
   uint64_t address = 0;          // of its first instruction
-  uint64_t file_offset = 0;      // where that stands in the code object
-  Bytes code;                    // empty where the file does not have it
+  uint64_t file_offset = 0;      // offset of that instruction in the code object
+  Bytes code;                    // empty if the file does not have it
 };
 
 struct CodeObject {
   Bytes file;
-  std::string gfx;     // "gfx942", "gfx11-generic"; empty where the file does not say a known one
+  std::string gfx;     // "gfx942", "gfx11-generic"; empty if unknown
   std::string target;  // with features: "gfx942:sramecc+:xnack-"
-  int version = 0;     // of the code object's form, 3 to 6
+  int version = 0;     // version of the code object, 3 to 6
   bool relocatable = false;
   std::vector<Kernel> kernels;
   std::vector<std::string> problems;
 };
 
-// Error(Value) where it is not an AMDGPU code object; whatever is missing of one is said in `problems`.
+// Error(Value) if it is not an AMDGPU code object. Missing parts of one are listed in `problems`.
 CodeObject parse_code_object(Bytes data);
 
-// The architecture that the flags of an ELF header name; empty for an unknown one.
+// The architecture in the flags of an ELF header; empty if unknown.
 std::string_view gfx_of_machine(uint32_t elf_flags);
 
 }  // namespace pyflame::tools::inspect

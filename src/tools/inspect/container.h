@@ -1,5 +1,5 @@
-// From one file to the code objects in it, through every kind of wrapping: archives, host programs with fat binaries, bundles,
-// compressed ones, caches and databases. Files are recognised by what they contain, never by their names.
+// Finds the code objects in a file, through every kind of container: archives, host programs with fat binaries,
+// bundles, compressed bundles, caches and databases. Files are recognised by their contents, never by their names.
 #pragma once
 #include <functional>
 #include <map>
@@ -27,16 +27,16 @@ struct Problem {
   std::string where, what;
 };
 
-// What one file holds. `others` counts what is known and has no machine code for AMD GPUs: kind -> how many.
+// The contents of a file. `others` counts known things that have no machine code for AMD GPUs: kind -> number.
 struct FileContents {
   std::vector<FoundObject> objects;
   std::vector<Problem> problems;
   std::map<std::string, int64_t> others;
-  uint64_t decompressed = 0;  // bytes of memory that the objects hold beside the mapped file
+  uint64_t decompressed = 0;  // bytes of memory that the objects use in addition to the mapped file
 };
 
-// What the first bytes of a file say, in words ("ELF", "archive", …); empty for what is not known. `named` files that are unknown
-// are a problem, others are not: that is for who calls.
+// What the first bytes of a file show, in words ("ELF", "archive", …); empty if unknown. The caller decides whether an
+// unknown file is a problem.
 std::string recognise(Bytes head);
 constexpr size_t kHeadBytes = 512;
 

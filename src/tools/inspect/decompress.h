@@ -1,5 +1,5 @@
-// Decompression of untrusted data into a buffer of the size that its header announces, and no further: a small file cannot ask for
-// more than kMostOutput, nor for more than kMostRatio times its own size.
+// Decompresses untrusted data into a buffer of the size in its header, and no further. A small file cannot request more
+// than kMostOutput, nor more than kMostRatio times its own size.
 #pragma once
 #include <string>
 
@@ -14,7 +14,7 @@ enum class Compression { zlib, zstd, bzip2 };
 struct Decompressed {
   Memory data;            // as far as it could be decompressed
   uint64_t consumed = 0;  // bytes of the input
-  std::string problem;    // empty when all of it was right
+  std::string problem;    // empty if everything was right
 };
 
 Decompressed decompress(Compression method, Bytes input, uint64_t announced_size);

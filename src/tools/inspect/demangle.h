@@ -1,6 +1,6 @@
-// C++ names as a person writes them. Where a symbol refers back to what it already said, the name repeats it, so that 200 characters may
-// stand for gigabytes, and the C++ library's demangler has no bound. Symbols with more references than real ones have (13 at most in
-// rocBLAS and rocRAND) are not given to it.
+// Readable C++ names. A mangled symbol can refer back to its earlier parts, and the readable name repeats them, so 200
+// characters may expand to gigabytes, and the C++ library's demangler has no limit. So symbols with more such
+// references than real ones have (13 at most in rocBLAS and rocRAND) are not given to it.
 #pragma once
 #include <string>
 
@@ -8,8 +8,8 @@ namespace pyflame::tools::inspect {
 
 class Demangler {
  public:
-  // Symbols that the library does not read (it stops at about 1,000 characters) become their qualified name, "ck::kernel_gemm<…>"; what is no
-  // C++ name stays as it is.
+  // If the library cannot read a symbol (it stops at about 1,000 characters), the result is its qualified name,
+  // "ck::kernel_gemm<…>". Text that is not a C++ symbol is returned unchanged.
   std::string operator()(const std::string& symbol);
 
  private:

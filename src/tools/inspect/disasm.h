@@ -1,6 +1,6 @@
-// AMDGPU machine code to text, by whatever of LLVM the machine has: libLLVM (its stable C API), AMD's comgr library, or the tool
-// llvm-objdump, in this order and newest first. Nothing is linked: they are found and loaded when code is to be read, so that the
-// rest works without them. Which one reads is decided for each architecture, because an old LLVM does not know a new gfx.
+// Disassembles AMDGPU machine code with any LLVM of the machine: libLLVM (its stable C API), AMD's comgr library, or
+// the tool llvm-objdump, in this order and newest first. None is linked; they are loaded when code is to be read, so
+// the rest works without them. The choice is made for each architecture, because an old LLVM does not know new GPUs.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,8 +22,8 @@ class Listing {
     uint32_t text = 0;  // where its text starts
     uint16_t mnemonic = 0, operands = 0, gap = 0;
   };
-  // `text` as a disassembler prints it: blanks, mnemonic, blanks, operands, and perhaps a comment. Text that is empty stands for
-  // bytes that are no instruction.
+  // `text` as a disassembler prints it: blanks, mnemonic, blanks, operands, and possibly a comment. Empty text means
+  // bytes that are not an instruction.
   void add(uint64_t address, uint32_t size, std::string_view text);
   void clear();
   size_t size() const { return lines_.size(); }
@@ -39,19 +39,21 @@ class Listing {
   std::vector<Line> lines_;
 };
 
-// Lines "1a00: v_add_f32 v0, v1, v2" or llvm-objdump's own ("v_add_f32 v0, v1, v2 // 000000001A00: 02000501"); others are passed
-// over. Where a line has no code words, an instruction reaches to the next one (the last one: 4 bytes).
+// Lines "1a00: v_add_f32 v0, v1, v2", or llvm-objdump's own ("v_add_f32 v0, v1, v2 // 000000001A00: 02000501"); other
+// lines are skipped. If a line has no code words, an instruction ends where the next one begins (the last one has 4
+// bytes).
 Listing parse_listing(std::string_view text);
 
 // One for each thread.
 class Disassembler {
  public:
   virtual ~Disassembler() = default;
-  // Appends the instructions of `code`, which is loaded at `address`. Bytes that are none are added four at a time, without text.
+  // Appends the instructions of `code`, which is loaded at `address`. Bytes that are not instructions are added four at
+  // a time, without text.
   virtual void read(uint64_t address, Bytes code, Listing& out) = 0;
 };
 
-// A way to disassemble that was found on the machine.
+// A disassembler that was found on the machine.
 struct DisassemblerKind {
   enum class Kind { library, comgr, tool };
   Kind kind = Kind::library;
@@ -60,8 +62,8 @@ struct DisassemblerKind {
 
 class Disassemblers {
  public:
-  // `path`: use only this (a file, or a folder of an LLVM or ROCm installation); empty: search. Error(Value) when a path that was
-  // given holds no disassembler.
+  // `path`: use only this (a file, or a folder of an LLVM or ROCm installation); empty: search. Error(Value) if a given
+  // path has no disassembler.
   explicit Disassemblers(const std::string& path = "");
   ~Disassemblers();
 
@@ -70,20 +72,21 @@ class Disassemblers {
   // For one architecture and wave size (0: its default). nullptr when no library knows it; then there may be a tool.
   // Thread-safe; what it returns is for one thread.
   std::unique_ptr<Disassembler> open(const std::string& gfx, int wave);
-  // Runs an llvm-objdump over a whole code object and calls `line` for each instruction. False when there is no tool or none of
-  // them could read the object.
+  // Runs an llvm-objdump on a whole code object and calls `line` for each instruction. False if there is no tool, or if
+  // none could read the object.
   bool run_tool(const std::string& gfx, int wave, Bytes elf,
                 const std::function<void(uint64_t address, uint32_t size, std::string_view text)>& line);
 
   // What was used so far: "LLVM 22.1.8 (/usr/lib/…)".
   std::vector<std::string> used() const;
-  // One sentence on why nothing reads this architecture, with what to install; to be asked after open() and run_tool() failed.
+  // One sentence on why nothing can read this architecture, and what to install; for use after open() and run_tool()
+  // have failed.
   std::string missing(const std::string& gfx) const;
   const std::vector<DisassemblerKind>& found() const { return found_; }
 
  private:
   struct State;
-  int choose(const std::string& gfx);  // index into found_, -1: none; with the state locked
+  int choose(const std::string& gfx);  // index into found_, -1: none; the caller has the lock
   std::vector<DisassemblerKind> found_;
   std::unique_ptr<State> state_;
 };

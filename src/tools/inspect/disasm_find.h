@@ -1,4 +1,4 @@
-// Where disassemblers are looked for on a machine.
+// Where disassemblers are searched on a machine.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace pyflame::tools::inspect {
 
-// In `path` (a file or the folder of an installation) or, where that is empty, in LLVM_PATH, ROCM_PATH, HIP_PATH, /opt/rocm*, the
-// packages of an active Python environment, the system's folders and PATH. Libraries of LLVM stand first, then comgr, then tools;
-// each kind newest first within its folder.
+// Searches in `path` (a file or the folder of an installation). If that is empty: in LLVM_PATH, ROCM_PATH, HIP_PATH,
+// /opt/rocm*, the packages of an active Python environment, the system's folders and PATH. LLVM's libraries come first,
+// then comgr, then tools; each kind is sorted by version, newest first.
 std::vector<DisassemblerKind> find_disassemblers(const std::string& path);
 
 }  // namespace pyflame::tools::inspect

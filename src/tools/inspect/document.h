@@ -10,13 +10,13 @@
 
 namespace pyflame::tools::inspect {
 
-// worst: spills, then scratch, then little occupancy.
+// worst: spills first, then scratch, then low occupancy.
 enum class SortBy { worst, vgpr, scratch, spills, occupancy, name, code };
 std::optional<SortBy> sort_by(std::string_view name);
 
 struct DocumentOptions {
   SortBy sort = SortBy::worst;
-  int block = 0;                               // 0: what the kernel requires, or 256 if it may be that large
+  int block = 0;                               // 0: the workgroup that the kernel requires, or 256 if that is possible
   int64_t dynamic_lds = 0;                     // bytes that a launch adds
   std::optional<std::array<int64_t, 3>> grid;  // of a launch, in workgroups
   int cus = 0;                                 // of the GPU that it is launched on; 0: the architecture's first product

@@ -1,5 +1,5 @@
-// ELF64, little-endian: sections, symbols and notes, as far as they lie inside the file. What does not is left out and named in
-// `problems`, so that a truncated file still shows what it has.
+// ELF64, little-endian: sections, symbols and notes, as far as they are inside the file. Other parts are left out and
+// listed in `problems`, so a truncated file still shows what it has.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,7 +13,7 @@ struct ElfSection {
   std::string_view name;
   uint32_t type = 0, link = 0, info = 0;
   uint64_t flags = 0, address = 0, offset = 0, size = 0, entry_size = 0;
-  Bytes data;  // empty for NOBITS and for what lies outside of the file
+  Bytes data;  // empty for NOBITS, and if it is outside the file
 };
 
 struct ElfSymbol {
@@ -40,19 +40,19 @@ struct Elf {
   uint16_t type = 0, machine = 0;
   uint32_t flags = 0;
   std::vector<ElfSection> sections;
-  std::vector<ElfSymbol> symbols;  // of .symtab, or of .dynsym where that is missing
+  std::vector<ElfSymbol> symbols;  // of .symtab, or of .dynsym if that is missing
   std::vector<ElfNote> notes;
   std::vector<std::string> problems;
 
   const ElfSection* find(std::string_view name) const;
-  // The bytes that a symbol names; empty where it has none in the file.
+  // The bytes of a symbol; empty if the file has none.
   Bytes contents(const ElfSymbol& symbol, uint64_t size) const;
 };
 
 bool is_elf(Bytes data);
-// Reads only the header: what machine an ELF file is for, 0 where that cannot be said.
+// Reads only the header: the machine of an ELF file, 0 if unknown.
 uint16_t elf_machine(Bytes data);
-// Error(Value) where not even the header can be read.
+// Error(Value) if not even the header can be read.
 Elf parse_elf(Bytes data);
 
 }  // namespace pyflame::tools::inspect

@@ -1,6 +1,6 @@
-// One instruction of the text: what class it is of, how many bytes it moves, which matrix shape it computes, how long it holds the
-// issue of its wave. The rules go by the families of names that all generations share (gfx9 "global_load_dwordx4" and gfx11
-// "global_load_b128" are one thing), not by lists of thousands of names; each distinct name is looked at once.
+// Classifies an instruction: its class, the bytes that it moves, the matrix shape that it computes, and how long it
+// blocks the issue of its wave. The rules use the name families that all generations share (gfx9 "global_load_dwordx4"
+// and gfx11 "global_load_b128" are the same), not lists of thousands of names. Each distinct name is analysed once.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ enum class OpClass : uint8_t {
   lds_load,
   lds_store,
   lds_atomic,
-  lane_exchange,  // through the LDS hardware, without its memory: ds_bpermute, ds_swizzle
+  lane_exchange,  // through the hardware of LDS, without its memory: ds_bpermute, ds_swizzle
   scratch_load,
   scratch_store,
   wait,
@@ -32,10 +32,10 @@ enum class OpClass : uint8_t {
   nop,
   end,
   other,
-  unknown,  // bytes that are no instruction
+  unknown,  // bytes that are not an instruction
 };
 
-// What a multiply-add multiplies: decides whether a matrix instruction could do it.
+// The operands of a multiply-add, which decide whether a matrix instruction could compute it.
 enum class FmaType : uint8_t { none, f16, bf16, i8, f32, f64 };
 
 // Single instructions that a finding looks for.
@@ -50,25 +50,25 @@ enum class Tag : uint8_t {
   writelane,
   accvgpr,
   compare_equal,
-  set_exec,  // s_and_saveexec and its kin
+  set_exec,  // s_and_saveexec and similar
   dynamic_index,
-  f16_math,  // one result a lane where there is a packed form
+  f16_math,  // one result per lane, although there is a packed form
   f32_math,
 };
 
-// How a generation issues.
+// How a generation issues instructions.
 struct IsaArch {
   std::string gfx;
   int generation = 9;      // 9 … 12
   int wave = 64;           // lanes of a wave
   bool cdna = false;       // gfx908, 90a, 94x, 950
   int valu_cycles = 4;     // of one wave, on its SIMD
-  int other_cycles = 4;    // until the wave may issue again after anything else
+  int other_cycles = 4;    // until the wave may issue again, after any other instruction
   int f64_factor = 1;      // × valu_cycles
   int int_mul_factor = 1;  // 32-bit integer multiplication
   int cvt_factor = 1;      // conversions
   int icache_bytes = 0;    // 0: not known
-  int icache_shared = 1;   // by so many CUs
+  int icache_shared = 1;   // number of CUs that share it
   bool matrix = false, matrix_f32 = false;
   static IsaArch of(std::string_view gfx, int wave);
 };
@@ -78,15 +78,15 @@ struct OpInfo {
   FmaType fma = FmaType::none;
   Tag tag = Tag::none;
   bool flat = false;         // flat_*: the address space is not known
-  bool buffer = false;       // buffer_*: may turn out to be scratch
+  bool buffer = false;       // buffer_*: may access scratch
   bool trans = false;        // transcendental unit
   bool packed = false;       // v_pk_*: two results
   bool dual = false;         // v_dual_*: two instructions
   bool cas = false;          // compare and swap
   bool conditional = false;  // of a branch
   bool call = false;
-  bool transposing = false;  // loads that transpose on the way
-  bool pair = false;         // ds_read2 and its kin: two addresses
+  bool transposing = false;  // loads that transpose the data
+  bool pair = false;         // ds_read2 and similar: two addresses
   bool to_lds = false;       // global_load_lds_*, straight to LDS
   uint16_t bytes = 0;        // per lane (smem: per wave)
   uint16_t cycles = 0;
@@ -106,7 +106,7 @@ struct Reg {
 };
 Reg parse_reg(std::string_view operand);
 
-// The operands between commas, without blanks around; at most `N` of them (the last one has the rest).
+// The operands between commas, without surrounding blanks; at most `N` (the last one has the rest).
 struct Operands {
   static constexpr int N = 8;
   std::string_view item[N];
@@ -116,13 +116,13 @@ Operands split_operands(std::string_view text);
 // The number behind "name:", or `otherwise`.
 int64_t modifier(std::string_view operands, std::string_view name, int64_t otherwise);
 
-// What a wait waits for: the greatest count that may stay outstanding, -1 where it does not look at that counter.
+// What a wait waits for: the largest count that may be outstanding, -1 if it does not use that counter.
 struct Wait {
   int load = -1, store = -1, lds = -1, scalar = -1;
 };
 Wait parse_wait(std::string_view mnemonic, std::string_view operands);
 
-// An instruction as the analysis uses it.
+// An instruction in the form that the analysis uses.
 struct Op {
   uint64_t address = 0;
   uint32_t size = 0;
@@ -134,7 +134,7 @@ struct Op {
   int64_t target = -1;  // of a branch: index of an instruction, -1 when it is none or unknown
 };
 
-// Classifies whole listings and keeps what it learned of each name. One for each thread and architecture.
+// Classifies whole listings and caches the result for each name. One per thread and architecture.
 class Classifier {
  public:
   explicit Classifier(IsaArch arch) : arch_(std::move(arch)) {}

@@ -1,5 +1,5 @@
-// What a person would look for in the machine code of a kernel, found by a program. Each lint stands once in a table, with its
-// severity, the reason and the mend; the code that looks for it only says where and with which numbers.
+// Finds problems in the machine code of a kernel that a person would look for. A table has each lint once, with its
+// severity, the reason and the remedy; the code that searches only returns positions and numbers.
 #pragma once
 #include <fmt/format.h>
 
@@ -19,17 +19,18 @@ struct IsaLint {
 };
 std::span<const IsaLint> isa_lints();
 
-// One for each lint that fires in a kernel.
+// One per lint that finds something in a kernel.
 struct IsaFinding {
   const IsaLint* lint = nullptr;
-  uint64_t address = 0;             // the first one of the worst place
+  uint64_t address = 0;             // the first one at the worst position
   uint64_t count = 0;               // in the whole kernel
-  int loop = -1;                    // the worst place, -1: in no loop
-  std::string what;                 // of the worst place, and in how many loops there is the same
+  int loop = -1;                    // the worst position, -1: in no loop
+  std::string what;                 // at the worst position, and in how many loops the same occurs
   std::vector<uint64_t> addresses;  // the first ones
 };
 
-// Thresholds that the findings state: work between a load and the wait for it that is less than this hides little of its latency.
+// Thresholds that findings mention: with less work than this between a load and its wait, little of the latency is
+// hidden.
 constexpr uint32_t kNearLoadCycles = 128, kNearLdsCycles = 32;
 
 std::vector<IsaFinding> lint_isa(const IsaArch& arch, const std::vector<Op>& ops, const ControlFlow& flow,

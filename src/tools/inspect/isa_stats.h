@@ -1,4 +1,5 @@
-// What is in a stretch of code: instructions by class, matrix instructions by shape, bytes, waits and issue cycles.
+// The contents of a stretch of code: instructions by class, matrix instructions by shape, bytes, waits and issue
+// cycles.
 #pragma once
 #include <array>
 #include <string>
@@ -29,7 +30,7 @@ struct Stats {
   void add(const Stats& other);
 };
 
-// Each instruction belongs to one region: what is directly in a loop (not in a loop inside of that), or what is in none.
+// Each instruction belongs to one region: to the innermost loop that contains it, or to none.
 struct Regions {
   std::vector<std::vector<uint32_t>> own;  // [loop + 1] -> instructions, ascending; [0]: in no loop
   std::vector<Stats> own_stats;            // [loop + 1]

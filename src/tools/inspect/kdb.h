@@ -1,4 +1,5 @@
-// MIOpen's databases of compiled kernels (.kdb, .ukdb): SQLite with one table, whose code objects are packed with bzip2.
+// MIOpen's databases of compiled kernels (.kdb, .ukdb): SQLite with one table, whose code objects are compressed with
+// bzip2.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,8 +13,8 @@ namespace pyflame::tools::inspect {
 
 bool is_sqlite(Bytes data);
 
-// Calls `code_object` with the name of the source and what was unpacked, for each row. Returns what could not be read;
-// nothing at all where the database holds no kernels: `is_kernel_db` is then false.
+// Calls `code_object` with the name of the source and the decompressed bytes of each row. Returns what could not be
+// read. If the database has no kernels, it returns nothing and `is_kernel_db` is false.
 struct KernelDb {
   bool is_kernel_db = false;
   std::vector<std::string> problems;

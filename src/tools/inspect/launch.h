@@ -1,5 +1,4 @@
-// How a grid fills a machine: rounds of workgroups over the CUs, the tail of the last round, the share of XCDs, lanes
-// without work.
+// How a grid fills a GPU: rounds of workgroups over the CUs, the last incomplete round, the share of XCDs, idle lanes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,12 +15,12 @@ struct Machine {
   int cus = 0, xccs = 1;
 };
 
-// The product of the architecture that has `cus` CUs, or its first where `cus` is 0. A partition of a product with XCDs
-// has as many of them as its CUs fill. Throws Error(Value) where no product is known and no CUs are given.
+// The product of the architecture that has `cus` CUs, or its first one if `cus` is 0. For a partition of a product with
+// XCDs, the number of XCDs follows from the CUs. Throws Error(Value) if no product is known and no CUs are given.
 Machine machine_of(const GpuArch& arch, int cus = 0);
 
-// Workgroups are dealt evenly: to the XCDs in turn, on each XCD to the CU with the most room. All are taken to
-// last equally long.
+// Workgroups are distributed evenly: to the XCDs in turn, and within an XCD to the CU with the most free space. All are
+// assumed to take the same time.
 struct Launch {
   Machine machine;
   std::array<int64_t, 3> grid;  // workgroups
@@ -44,8 +43,8 @@ struct Launch {
   std::vector<Advice> advice;
 };
 
-// `grid` counts workgroups. Throws Error(Value) where a size is not 1 to 2^31-1, where there are more than 2^40
-// workgroups and where the kernel cannot be launched.
+// `grid` is in workgroups. Throws Error(Value) if a size is not 1 to 2^31-1, if there are more than 2^40 workgroups, or
+// if the kernel cannot be launched.
 Launch analyse_launch(const Occupancy& o, const Machine& machine, const std::array<int64_t, 3>& grid);
 
 nlohmann::json to_json(const Launch& launch);  // "launch" of the documents

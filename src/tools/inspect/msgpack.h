@@ -1,5 +1,5 @@
-// MessagePack as a stream of tokens. The reader never recurses and builds no tree, so that neither depth nor announced counts of a
-// hostile file cost anything: a container only says how many items follow.
+// MessagePack as a stream of tokens. The reader does not recurse and builds no tree, so neither the depth nor the
+// counts of a hostile file cost anything: a container only says how many items follow.
 #pragma once
 #include <string_view>
 
@@ -19,12 +19,12 @@ struct MsgpackToken {
 class MsgpackReader {
  public:
   explicit MsgpackReader(Bytes data) : data_(data) {}
-  // Error(Value) at the end of the bytes and at what is not MessagePack.
+  // Error(Value) at the end of the bytes, and for bytes that are not MessagePack.
   MsgpackToken next();
-  // Passes over one value with all that it contains.
+  // Skips one value with everything that it contains.
   void skip();
 
-  // The next value, which has to be of that kind: Error(Value) if it is not.
+  // The next value, which must have this kind; otherwise Error(Value).
   uint64_t map();
   uint64_t array();
   std::string_view text();

@@ -1,7 +1,7 @@
-// How many waves of a kernel fit on a SIMD, what limits them, and what would let one more workgroup in. Two figures are
-// kept apart: what the hardware does (whole workgroups, LDS in allocation granules) and what LLVM prints as ";
-// Occupancy: N" beside the assembly (registers without whole workgroups, LDS as written).
-// tests/inspect/test_occupancy.py compares the second with LLVM.
+// How many waves of a kernel fit on a SIMD, what limits them, and what would allow one more workgroup. Two figures are
+// kept apart: that of the hardware (whole workgroups, LDS in allocation granules), and the one that LLVM prints as ";
+// Occupancy: N" next to the assembly (registers without whole workgroups, LDS as written).
+// tests/inspect/test_occupancy.py compares the second one with LLVM.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +15,7 @@
 
 namespace pyflame::tools::inspect {
 
-// As the code object's metadata says them.
+// As in the code object's metadata.
 struct KernelResources {
   int wave = 0;  // 32 or 64; 0: the architecture's default
   int vgpr = 0;  // .vgpr_count: on gfx90a and later CDNA together with the AGPRs
@@ -35,7 +35,7 @@ struct Limit {
   int waves_per_simd;  // of the fullest SIMD
 };
 
-// What one more workgroup takes. Registers and LDS that must shrink, each with what may be used then.
+// What one more workgroup needs: the registers and LDS that must shrink, each with the amount that may then be used.
 struct NextStep {
   struct Change {
     Resource resource;
@@ -47,13 +47,13 @@ struct NextStep {
 
 struct Occupancy {
   const GpuArch* arch;
-  KernelResources kernel;  // with the wave size that counts
-  int simds;               // that share a workgroup: those of the CU, or of the WGP in WGP mode
+  KernelResources kernel;  // with the resolved wave size
+  int simds;               // SIMDs that share a workgroup: those of the CU, or of the WGP in WGP mode
   int waves_per_workgroup;
   int idle_lanes;      // of the last wave of a workgroup
   int allocated_vgpr;  // of a wave
   int64_t allocated_lds, lds_pool;
-  std::vector<Limit> limits;  // only of what the kernel uses
+  std::vector<Limit> limits;  // only for resources that the kernel uses
   Resource limiter;
   int workgroups;      // at the same time per CU or WGP; 0: the kernel cannot be launched with this block
   int waves;           // of all of them
@@ -63,34 +63,33 @@ struct Occupancy {
   std::optional<NextStep> next;
 };
 
-// Throws Error(Value) for what cannot be on that architecture: a block of more than 1024 threads, a wave size that it
-// does not have, more registers than a wave can address, more LDS than a workgroup can have.
+// Throws Error(Value) for figures that are impossible on that architecture: a block of more than 1024 threads, a wave
+// size that it does not have, more registers than a wave can address, more LDS than a workgroup can have.
 Occupancy occupancy(const GpuArch& arch, const KernelResources& kernel);
 
-// For each number of waves that registers allow: the most VGPRs of a wave that still allow it; rising waves, falling
-// VGPRs.
+// For each number of waves that registers allow: the largest number of VGPRs with which they are possible. Sorted by
+// waves, ascending.
 struct VgprStep {
   int waves, max_vgprs;
 };
 std::vector<VgprStep> vgpr_steps(const GpuArch& arch, int wave);
 
-// The same kernel with other block sizes, one wave to the most that a workgroup can have. Dynamic LDS stays as it is.
+// The same kernel with other block sizes, from one wave to the largest workgroup. Dynamic LDS does not change.
 std::vector<Occupancy> over_block_sizes(const GpuArch& arch, const KernelResources& kernel);
 
-// The formula that the MI300X workload guide tells to compute by hand; for gfx90a, gfx942 and gfx950 with 64-wide waves
-// only.
+// The formula of the MI300X workload guide; only for gfx90a, gfx942 and gfx950 with waves of 64.
 struct GuideFigure {
   double waves_per_simd;
   std::vector<std::string> why_wrong;  // empty: it agrees
 };
 std::optional<GuideFigure> guide_formula(const Occupancy& o);
-// The VGPR counts, as ranges, for which that formula is wrong about registers alone.
+// The VGPR counts, as ranges, for which that formula is wrong even for registers alone.
 std::vector<std::pair<int, int>> guide_wrong_vgprs(const GpuArch& arch);
 
-// What asks a compiler for `waves_per_simd` waves, "__launch_bounds__(256, 3) in HIP, waves_per_eu=3 in Triton".
+// How to request `waves_per_simd` waves from a compiler: "__launch_bounds__(256, 3) in HIP, waves_per_eu=3 in Triton".
 std::string compiler_hint(int block, int waves_per_simd);
 
-// The "occupancy" of inspect's document, with the table over block sizes.
+// The "occupancy" object of the inspect document, with the table over block sizes.
 nlohmann::json to_json(const Occupancy& o);
 
 }  // namespace pyflame::tools::inspect

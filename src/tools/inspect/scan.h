@@ -1,5 +1,5 @@
-// All code objects under the given files and folders, with what is to be said of each kernel. Files are read several at a time, in
-// batches: what was unpacked of one batch is given back before the next, so that memory does not grow with the size of a library.
+// All code objects in the given files and folders, with the analysis of each kernel. Files are read in parallel, in
+// batches; the memory of a batch is freed before the next one, so memory use does not grow with the size of a library.
 #pragma once
 #include <functional>
 #include <map>
@@ -23,7 +23,7 @@ struct ScanOptions {
   std::string kernel;  // POSIX extended regular expression, looked for in name and symbol; empty: all
   std::string arch;    // "gfx942", or with features; empty: all
   bool isa = true;
-  size_t most_isa = 30'000;  // kernels whose instructions are read: what is said of one takes up to 100 KB
+  size_t most_isa = 30'000;  // kernels whose instructions are read; the analysis of one takes up to 100 KB
   std::string llvm;          // --llvm
   int threads = 0;           // 0: as many as the machine has
   std::function<void(const ScanProgress&)> progress;  // from any thread, one at a time
@@ -38,25 +38,25 @@ struct ScannedObject {
 };
 
 struct ScannedKernel {
-  Kernel kernel;     // without its code, which is gone with its batch
+  Kernel kernel;     // without its code, which is freed with its batch
   std::string name;  // demangled
   size_t object = 0;
   uint64_t code_bytes = 0;
-  std::shared_ptr<const nlohmann::json> isa;  // null where it was not read
+  std::shared_ptr<const nlohmann::json> isa;  // null if it was not read
 };
 
 struct Scan {
   std::vector<std::string> inputs;
-  std::vector<ScannedObject> objects;  // that have a chosen kernel, or none at all
+  std::vector<ScannedObject> objects;  // with at least one selected kernel, or without any kernel
   std::vector<ScannedKernel> kernels;
   std::vector<Problem> problems;
-  std::map<std::string, int64_t> others;  // known things without machine code for AMD GPUs: kind -> how many
+  std::map<std::string, int64_t> others;  // known things without machine code for AMD GPUs: kind -> number
   std::vector<std::string> missing;
   std::string disassembler;
   size_t files = 0, kernels_found = 0;  // before --kernel and --arch
 };
 
-// Error(OS) for a path that does not exist, Error(Value) for an expression that is none.
+// Error(OS) for a path that does not exist, Error(Value) for an invalid regular expression.
 Scan scan(const std::vector<std::string>& paths, const ScanOptions& options);
 
 }  // namespace pyflame::tools::inspect

@@ -1,5 +1,5 @@
-// Which line of which source file an address comes from: our own reader of DWARF line tables (versions 2 to 5), so that no tool has to
-// be there. Only the line programs are read, nothing else of the debug information; all counts and offsets are checked.
+// Finds the source line of an address: our own reader of DWARF line tables (versions 2 to 5), so no tool is needed.
+// Only the line programs are read, and nothing else of the debug information; all counts and offsets are checked.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ namespace pyflame::tools::inspect {
 class SourceLines {
  public:
   SourceLines() = default;
-  // Of an ELF file with .debug_line; without one, or where it cannot be understood, there are no lines.
+  // Reads an ELF file with .debug_line. Without one, or if it cannot be understood, there are no lines.
   static SourceLines of_elf(Bytes elf);
   static SourceLines of_sections(Bytes line, Bytes line_strings, Bytes strings);
 

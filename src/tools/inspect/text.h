@@ -1,5 +1,5 @@
-// The documents of `pyflame inspect` for a person at a terminal. Nothing is computed here: long names are cut, long lists end with how
-// many more there are.
+// The documents of `pyflame inspect` as text for a terminal. Nothing is computed here: long names are cut, and long
+// lists end with the number of further entries.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -12,14 +12,14 @@ struct TextOptions {
   size_t top = 40;  // rows of a table
 };
 
-// One kernel: all that is known of it. Several: a table and what they have in common.
+// One kernel: everything that is known of it. Several: a table, and totals.
 std::string document_text(const nlohmann::json& document, const view::Style& style, const TextOptions& options);
 std::string diff_text(const nlohmann::json& diff, const view::Style& style, const TextOptions& options);
 // What could not be read, and what is missing to read more.
 std::string problems_text(const nlohmann::json& document, const view::Style& style);
 std::string gate_text(const nlohmann::json& gate, const view::Style& style, const TextOptions& options);
 
-// Without the result's type and the parameters, which a table has no room for.
+// Without the result's type and the parameters, which do not fit a table.
 std::string short_name(const std::string& name);
 
 }  // namespace pyflame::tools::inspect
