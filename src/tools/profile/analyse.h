@@ -1,5 +1,5 @@
-// Where the time of a device went. Each instant of the analysed window is given to what ran then (shared where several streams ran),
-// to the wait for the CPU's launches, or to idleness, so that the shares sum to one by construction.
+// Where the time of a device was spent. Each instant of the analysed window is assigned to what ran then (shared if
+// several streams ran), to the wait for the CPU's launches, or to idleness. So the shares always add up to one.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Options {
   int top = 25;                             // kernels, gaps and so on in the tables
   int64_t first_step = -1, last_step = -1;  // by the number in ProfilerStep#N, or the position; negative: all
   int device = -1;                          // negative: the busiest
-  std::string gfx, product;                 // what the device is, when the trace does not say, or says it wrongly
+  std::string gfx, product;                 // the device, if the trace does not name it, or names it wrongly
 };
 
 enum class GapCause : uint8_t {
@@ -42,7 +42,7 @@ struct Gap {
   int64_t start = 0, end = 0;
   int32_t before = -1, after = -1;  // indices of GPU events
   GapCause cause = GapCause::unknown;
-  NameId call = 0;  // what the CPU was in: a call or an operator
+  NameId call = 0;  // the call or operator that the CPU was in
 };
 
 struct Step {
@@ -57,14 +57,14 @@ struct KernelGroup {
   std::string_view library;
   NameId id = 0;  // of one of the full names
   std::vector<NameId> names;
-  std::string op;  // that launched most of its time
+  std::string op;  // the operator that launched most of its time
   int64_t calls = 0;
   double us = 0, min_us = 0, max_us = 0;
   std::array<uint32_t, 3> grid = {0, 0, 0}, block = {0, 0, 0};
   int32_t vgpr = -1, lds = -1, scratch = -1;
-  double flops = 0, bytes = 0, sized_us = 0;  // of the calls whose sizes are known
+  double flops = 0, bytes = 0, sized_us = 0;  // of the calls with known sizes
   std::string dtype;
-  double narrow_us = 0;  // in calls with fewer workgroups than the device wants
+  double narrow_us = 0;  // in calls with fewer workgroups than the device needs
 };
 
 struct CopyGroup {
@@ -89,16 +89,16 @@ struct Analysis {
   const GpuProduct* product = nullptr;
   std::string gfx;
   bool amd = true;
-  double wanted_workgroups = 0;  // that fill the device; 0 where it is not known
+  double wanted_workgroups = 0;  // the number that fills the device; 0 if unknown
 
-  bool timeline = false;       // there are times of single events, not only totals
+  bool timeline = false;       // the trace has times of single events, not only totals
   int64_t start = 0, end = 0;  // the window
   double wall_us = 0, busy_us = 0, launch_us = 0, idle_us = 0;
   StepSource step_source = StepSource::whole;
   std::vector<Step> steps;
-  bool has_calls = false;  // the trace has the CPU's side
+  bool has_calls = false;  // the trace has events of the CPU
 
-  std::array<double, kCategories> share_us = {};   // of the window, instants shared
+  std::array<double, kCategories> share_us = {};   // of the window; simultaneous events share an instant
   std::array<double, kCategories> kernel_us = {};  // sums of durations
   std::array<int64_t, kCategories> kernels = {};
   std::vector<KernelClass> classes;  // of each GPU event
@@ -107,17 +107,18 @@ struct Analysis {
   std::vector<Gap> gaps;             // by length, longest first
   std::vector<CopyGroup> copies;
   std::vector<CollectiveGroup> collectives;
-  double communication_us = 0, overlapped_us = 0;  // union of communication; of it beside compute
-  int64_t short_kernels = 0;                       // shorter than their launch
+  // Time with communication, and the part of it with compute at the same time.
+  double communication_us = 0, overlapped_us = 0;
+  int64_t short_kernels = 0;  // shorter than their launch
   double mean_launch_us = 0;
 };
 
 Analysis analyse(const Profile& profile, const Options& options);
 
-// In window.cpp: the device and the steps.
+// In window.cpp: selects the device and the steps.
 void choose_device(const Trace& trace, const Options& options, Analysis& a);
 void choose_window(const Trace& trace, const Options& options, Analysis& a);
-// In gaps.cpp: why the device did nothing in the times when it did nothing.
+// In gaps.cpp: why the device was idle.
 void explain_gaps(const Trace& trace, Analysis& a);
 
 inline double us(int64_t ns) { return static_cast<double>(ns) / 1000; }

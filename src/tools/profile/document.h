@@ -1,5 +1,5 @@
-// The report as one document: what `pyflame report --json` prints, and what the text and the HTML page are made of. Nothing is
-// computed after it.
+// The report as one document: `pyflame report --json` prints it, and the text and the HTML page are made from it.
+// Nothing is computed after it.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

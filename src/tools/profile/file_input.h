@@ -1,5 +1,5 @@
-// Bytes of a file, plain or gzip (by content), as a stream of bounded memory, in two forms: JSON made acceptable to a strict parser,
-// and lines.
+// Reads a file, plain or gzip (recognised by content), as a stream with limited memory, in two forms: JSON that is
+// repaired for a strict parser, and lines.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,9 +15,9 @@ class FileInput {
   ~FileInput();
   FileInput(const FileInput&) = delete;
   FileInput& operator=(const FileInput&) = delete;
-  size_t read(char* out, size_t n);                    // 0 at the end, or where the file is damaged
+  size_t read(char* out, size_t n);                    // 0 at the end, or if the file is damaged
   double fraction() const;                             // of the file that was read
-  const std::string& error() const { return error_; }  // of a damaged file; empty: none so far
+  const std::string& error() const { return error_; }  // of a damaged file; empty: none
 
  private:
   struct Gz;
@@ -26,8 +26,8 @@ class FileInput {
   std::string error_;
 };
 
-// Profilers write JSON that is not quite JSON: inf and nan as numbers, control characters and broken UTF-8 in names. They become 0,
-// a blank and '?', escapes that JSON lacks become a slash; each of the same length.
+// Profilers write JSON that is not valid: inf and nan as numbers, control characters and invalid UTF-8 in names. These
+// become 0, a blank and '?'; invalid escapes become a slash. All replacements have the same length.
 class JsonStreambuf : public std::streambuf {
  public:
   explicit JsonStreambuf(FileInput& input) : input_(input), buffer_(1 << 20) {}
@@ -37,7 +37,7 @@ class JsonStreambuf : public std::streambuf {
   int_type underflow() override;
 
  private:
-  size_t repair(size_t end, bool at_end);  // returns how much is ready; the rest needs the bytes that follow
+  size_t repair(size_t end, bool at_end);  // returns how many bytes are ready; the rest needs the following bytes
   FileInput& input_;
   std::vector<char> buffer_;
   size_t filled_ = 0, ready_ = 0;
@@ -49,7 +49,7 @@ class JsonStreambuf : public std::streambuf {
 class LineReader {
  public:
   explicit LineReader(const std::string& path) : input_(path), buffer_(1 << 18) {}
-  // False at the end. Lines beyond a length that no format has are cut.
+  // False at the end. Lines that are longer than in any known format are cut.
   bool next(std::string& line);
   int64_t line() const { return line_; }
   double fraction() const { return input_.fraction(); }

@@ -1,5 +1,6 @@
-// How files become a profile: a table of importers, each of which knows its format by content, never by the file's name. A folder is
-// the files in it. What cannot be read is a problem line, so that the rest is still reported.
+// Turns files into a profile. There is a table of importers; each recognises its format by content, never by the file's
+// name. For a folder, its files are read. A file that cannot be read becomes a line under problems, so the rest is
+// still reported.
 #pragma once
 #include <functional>
 #include <span>
@@ -30,7 +31,7 @@ struct Profile {
 
 struct Source {
   std::string path;
-  std::string head;  // the first 64 KiB, decompressed where it is gzip
+  std::string head;  // the first 64 KiB, decompressed if it is gzip
   int64_t size = 0;  // of the file
 
   std::string name() const;                            // last part of the path
@@ -38,23 +39,24 @@ struct Source {
   bool head_starts_with(std::string_view text) const;  // after blanks and a byte order mark
 };
 
-// Called now and then with the file and the fraction of it that is done.
+// Called from time to time with the file and the fraction of it that is done.
 using Progress = std::function<void(const std::string& path, double fraction)>;
 
 struct Importer {
-  const char* name;  // what the report calls the format
+  const char* name;  // the name of the format in the report
   bool (*recognise)(const Source& source);
   void (*read)(const Source& source, Profile& profile, const Progress& progress);
-  bool refuses = false;  // told from others only to say what to do instead
+  bool refuses = false;  // recognised only to say what to do instead
 };
 
-// In the order in which they are asked. A format that is known but not read has a reader that fails with what to do instead.
+// In the order in which they are asked. A known format that cannot be read has a reader that fails and says what to do
+// instead.
 std::span<const Importer> importers();
 
-// Reads files and folders. Fails when a path does not exist or nothing of it could be read.
+// Reads files and folders. Fails if a path does not exist, or if nothing could be read.
 Profile load(const std::vector<std::string>& paths, const Progress& progress = {});
 
-// Each is in the file of its format.
+// Each importer is in the file of its format.
 bool is_kineto(const Source& source);
 void read_kineto(const Source& source, Profile& profile, const Progress& progress);
 bool is_own_trace(const Source& source);

@@ -1,4 +1,5 @@
-// What an operator has to compute and to move at least, from the sizes of its inputs, and how near to a device's peaks that was done.
+// The arithmetic and the memory traffic that an operator needs at least, from the sizes of its inputs, and how close a
+// kernel came to the device's peaks.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,23 +10,23 @@
 namespace pyflame::tools::profile {
 
 struct Work {
-  double flops = 0, bytes = 0;  // both 0: not known
-  std::string dtype;            // "bf16": which peak counts
+  double flops = 0, bytes = 0;  // both 0: unknown
+  std::string dtype;            // "bf16": selects the peak
   bool known() const { return flops > 0 || bytes > 0; }
 };
 
-// From the texts that the trace has: dims [[8,512],[512,64]], types ["float","float"], values ["","True"]. `category` is that of
-// the kernel: an elementwise kernel of an operator that also has a GEMM does not do the GEMM's work.
+// From the texts in the trace: dims [[8,512],[512,64]], types ["float","float"], values ["","True"]. `category` is that
+// of the kernel: an elementwise kernel of an operator that also runs a GEMM does not do the GEMM's work.
 Work work_of(std::string_view op, std::string_view dims, std::string_view types, std::string_view values,
              Category category);
 
-// TFLOP/s of that type, 0 where unknown.
+// TFLOP/s for that type, 0 if unknown.
 double peak_tflops(const GpuProduct& product, std::string_view dtype);
 
 struct Roof {
   double intensity = 0, tflops = 0, gbs = 0;
-  double of_peak = -1;     // of what the device could reach at this intensity; negative: no device known
-  const char* bound = "";  // "compute", "memory", "latency"; empty where no device is known
+  double of_peak = -1;     // share of what the device can reach at this intensity; negative: unknown device
+  const char* bound = "";  // "compute", "memory", "latency"; empty if the device is unknown
 };
 Roof roof_of(const Work& total, double us, double mean_us, const GpuProduct* product);
 

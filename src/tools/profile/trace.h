@@ -1,6 +1,6 @@
-// What a profile says, whoever wrote it: one model for Kineto traces, rocprofv3 and rocpd, so that everything after the importers
-// is written once. Times are whole nanoseconds (files give decimals of microseconds: exact here, not in a double), names are
-// interned, and each vector has a limit, so that a hostile or endless file costs bounded memory.
+// The contents of a profile: one model for Kineto traces, rocprofv3 and rocpd, so that everything after the importers
+// is written once. Times are whole nanoseconds (files have decimals of microseconds; this is exact, a double would not
+// be). Names are interned. Each vector has a limit, so that a hostile or endless file uses limited memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ class Names {
   Names& operator=(Names&&) = default;
   Names(const Names&) = delete;
   Names& operator=(const Names&) = delete;
-  // Longer texts are cut: no name that a person reads is that long.
+  // Longer texts are cut.
   NameId intern(std::string_view text);
   const std::string& operator[](NameId id) const { return texts_[id < texts_.size() ? id : 0]; }
   size_t size() const { return texts_.size(); }
@@ -45,21 +45,21 @@ struct GpuEvent {
   GpuKind kind = GpuKind::kernel;
   Direction direction = Direction::unknown;
   HostMemory host = HostMemory::unknown;
-  bool grid_in_threads = false;              // as written; link() makes grids workgroups
-  std::array<uint32_t, 3> grid = {0, 0, 0};  // workgroups; zeros where unknown
+  bool grid_in_threads = false;              // as in the file; link() converts grids to workgroups
+  std::array<uint32_t, 3> grid = {0, 0, 0};  // in workgroups; zeros if unknown
   std::array<uint32_t, 3> block = {0, 0, 0};
   int32_t vgpr = -1, lds = -1, scratch = -1;
-  int32_t process = 0;                     // of which program (or file) the correlation numbers are
+  int32_t process = 0;                     // the program (or file) to which the correlation numbers belong
   uint64_t correlation = 0, external = 0;  // 0: none
-  int64_t bytes = -1;                      // of a copy, a fill or a collective; of a step of our own
-  double flops = -1;                       // of a step of our own
-  NameId work = 0;                         // what kind of work it is, where the file says so
-  NameId collective = 0;                   // "all_reduce"; only communication
-  int32_t group = 0;                       // ranks of the collective
+  int64_t bytes = -1;                      // of a copy, a fill or a collective; of a step of PyFlame
+  double flops = -1;                       // of a step of PyFlame
+  NameId work = 0;                         // the kind of work, if the file has it
+  NameId collective = 0;                   // "all_reduce"; for communication only
+  int32_t group = 0;                       // number of ranks in the collective
   int32_t call = -1, op = -1;              // what launched it: indices into calls and ops, set by link()
 };
 
-// Work on the CPU that a framework or the user named: an operator, an annotation, a marker.
+// Work on the CPU that a framework or the user has named: an operator, an annotation, a marker.
 struct CpuOp {
   int64_t start = 0, end = 0;
   NameId name = 0;
@@ -75,18 +75,18 @@ struct ApiCall {
   NameId name = 0;
   int32_t process = 0;
   uint64_t thread = 0, correlation = 0, external = 0;
-  int32_t op = -1;  // the innermost operator around it, set by link()
+  int32_t op = -1;  // the innermost operator that contains it, set by link()
 };
 
 struct Device {
   int32_t id = 0;
-  std::string name, gfx;  // "AMD Instinct MI300X", "gfx942"; empty where the file does not say
+  std::string name, gfx;  // "AMD Instinct MI300X", "gfx942"; empty if the file does not have it
   int cus = 0, wave = 0;
   int major = 0, minor = 0;
   int64_t memory_bytes = 0;
 };
 
-// Totals without times of single calls: what a statistics file has.
+// Totals without times of single calls: the contents of a statistics file.
 struct KernelTotal {
   NameId name = 0;
   GpuKind kind = GpuKind::kernel;
@@ -108,21 +108,23 @@ struct Trace {
   std::vector<KernelTotal> totals;
   std::map<std::pair<NameId, NameId>, Counter> counters;  // by kernel and counter
   int64_t python_calls = 0;                               // recorded Python functions, which are not kept
-  bool own = false;                                       // by pf.profiler: steps of the host, which say what they do
-  int64_t dropped = 0;                                    // events beyond the limits below
+  // Recorded by pf.profiler: steps of the host, which name their work.
+  bool own = false;
+  int64_t dropped = 0;  // events beyond the limits
 
   bool empty() const { return gpu.empty() && ops.empty() && calls.empty() && totals.empty() && counters.empty(); }
   // Each returns whether there was room.
   bool add(const GpuEvent& e);
   bool add(const CpuOp& op);
   bool add(const ApiCall& call);
-  Device& device(int32_t id);  // found or made
+  Device& device(int32_t id);  // found or added
 };
 
-// Times outside of it are of no clock: ±126 years in ns, so that sums of two do not overflow.
+// Times outside of this range are invalid: ±126 years in ns, so that sums of two do not overflow.
 constexpr int64_t kMaxTime = int64_t{4} * 1000 * 1000 * 1000 * 1000 * 1000 * 1000;
 
-// Sorts by time, finds for each GPU event its launch call and operator, and makes grids workgroups. Call it once, after the last file.
+// Sorts by time, finds the launch call and the operator of each GPU event, and converts grids to workgroups. Call it
+// once, after the last file.
 void link(Trace& trace);
 
 }  // namespace pyflame::tools::profile

@@ -1,4 +1,4 @@
-// What tuning files and libraries' logs say, line by line: which kernel was chosen for which problem, and how fast it was.
+// The contents of tuning files and of libraries' logs: which kernel was selected for which problem, and its time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,11 +10,11 @@ namespace pyflame::tools::profile {
 struct TunedEntry {
   std::string problem;  // "GEMM 4096x4096x512 bf16 TN"
   std::string kind;     // "gemm", "conv"
-  std::string choice;   // "Gemm_Hipblaslt_1219"; empty for a captured problem that is not tuned yet
-  double us = -1;       // negative where unknown, as are the next
+  std::string choice;   // "Gemm_Hipblaslt_1219"; empty for a recorded problem that is not tuned yet
+  double us = -1;       // negative if unknown, as are the following
   double flops = -1, bytes = -1;
-  std::string dtype;  // "bf16": which peak of the roofline counts
-  std::string stale;  // why it may not be used; empty: nothing known against it
+  std::string dtype;  // "bf16": selects the peak of the roofline
+  std::string stale;  // why it may be unusable; empty: no reason is known
   std::string file;
   int64_t line = 0, calls = 1;
   std::vector<std::pair<std::string, double>>
@@ -24,9 +24,9 @@ struct TunedEntry {
 struct TunedFiles {
   std::vector<TunedEntry> entries;
   std::vector<std::pair<std::string, std::string>>
-      validators;   // of what the entries hold: PT_VERSION, GCN_ARCH_NAME, …
-  std::string gfx;  // of the device that they were measured on
-  int cus = 0;      // of that device, where the file says it
+      validators;   // conditions under which the entries are valid: PT_VERSION, GCN_ARCH_NAME, …
+  std::string gfx;  // of the device on which they were measured
+  int cus = 0;      // of that device, if the file has it
   bool empty() const { return entries.empty() && validators.empty(); }
 };
 

@@ -1,6 +1,6 @@
-// Readers of tuning files into entries: TunableOp results, MIOpen's databases, and what the bench programs of hipBLASLt, rocBLAS,
-// MIOpen and aiter log or print. A line that cannot be read is a problem, and the rest of the file still counts: unlike the
-// libraries, which drop a whole file when one key differs.
+// Readers of tuning files: TunableOp results, MIOpen's databases, and what the benchmark programs of hipBLASLt,
+// rocBLAS, MIOpen and aiter log or print. A line that cannot be read becomes a problem, and the rest of the file is
+// still used. (The libraries themselves drop a whole file if one key differs.)
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -21,25 +21,25 @@ namespace pyflame::tools::profile {
 // One per format, for the table of importer.cpp.
 std::span<const Importer> tuned_importers();
 
-// What one file holds.
+// The contents of a file.
 struct TunedFile {
   TunedFiles out;
   std::vector<std::pair<std::string, std::string>> problems;  // where, what
 };
 
-// The name of the format, or empty: from the first bytes (64 KiB are enough) and the file's name.
+// The name of the format, from the first bytes (64 KiB are enough) and the file's name; empty if unknown.
 std::string tuned_format(std::string_view head, std::string_view file_name);
-// Reads text of that format. At most kMostEntries entries are kept; a problem says that there are more.
+// Reads text of that format. At most kMostEntries entries are kept; if there are more, a problem says so.
 TunedFile read_tuned_text(std::string_view format, std::string_view text, std::string_view file_name);
-// MIOpen's perf-db in SQLite (tables config and perf_db). Value error when it is not one.
+// MIOpen's perf-db in SQLite (tables config and perf_db). Error(Value) if it is not one.
 TunedFile read_miopen_sqlite(const std::string& path);
 constexpr size_t kMostEntries = 1000000;
 
-// Architecture and CU count of a MIOpen database's name, in each of its spellings: gfx90a68 (hexadecimal CUs), gfx1030_36 (decimal;
-// WGPs on gfx10 and later), gfx942130, gfx1100_48. {"", 0} when the name has none.
+// Architecture and CU count in the name of a MIOpen database, in all its forms: gfx90a68 (hexadecimal CUs), gfx1030_36
+// (decimal; WGPs on gfx10 and later), gfx942130, gfx1100_48. {"", 0} if the name has none.
 std::pair<std::string, int> miopen_device(std::string_view file_name);
 
-// For the report: the list "tuned" (the contract's keys), and what to do about it.
+// For the report: the list "tuned", and what to do about it.
 nlohmann::json tuned_rows(const TunedFiles& files, const GpuProduct* product);
 nlohmann::json tuned_advice(const TunedFiles& files, const nlohmann::json& rows,
                             const std::vector<std::string>& formats);

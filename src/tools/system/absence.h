@@ -1,5 +1,6 @@
-// Why a program finds no AMD GPU here, in one sentence, with the one command that mends it. Decided from the facts in the order in which
-// a program would fail: hardware, driver, device nodes, permissions, visibility, architecture, software.
+// Why a program finds no AMD GPU on this machine, in one sentence, with one command that fixes it. The facts are
+// checked in the order in which a program would fail: hardware, driver, device nodes, permissions, visibility,
+// architecture, software.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -18,10 +19,11 @@ struct Absence {
   std::string why;
 };
 
-// From the document of collect() (or the parts of it that why_no_gpu() collects). Without "rocm" in it, software is not judged.
+// From the document of collect() (or the parts of it that why_no_gpu() collects). Software is checked only if the
+// document has "rocm".
 std::optional<Absence> absence_of(const nlohmann::json& facts);
 
-// Looks only at what decides whether the kernel offers a GPU to this process: cheap.
+// Checks only whether the kernel offers a GPU to this process, which is fast.
 std::optional<Absence> why_no_gpu(const Host& host);
 
 }  // namespace pyflame::tools::system

@@ -1,4 +1,4 @@
-// A Host that passes everything on to another one: the base of those that watch.
+// A Host that forwards every call to another one: the base class of hosts that observe calls.
 #pragma once
 #include "tools/system/host.h"
 

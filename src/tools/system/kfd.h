@@ -1,5 +1,5 @@
-// The topology that the kernel's compute driver (KFD) publishes in /sys: which nodes are GPUs, of which architecture, and how they are
-// linked. It is what ROCm's runtime itself enumerates, so the order of the GPUs here is the order that programs see.
+// The topology that the kernel's compute driver (KFD) publishes in /sys: which nodes are GPUs, their architectures, and
+// their links. ROCm's runtime enumerates the same list, so the order of the GPUs is that which programs see.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@ struct KfdLink {
   int type = 0;  // 2 PCIe, 11 xGMI
   int64_t weight = 0, min_mb_s = 0, max_mb_s = 0;
   uint64_t flags = 0;
-  bool peer = false;  // of p2p_links: through the host, where large BARs and the IOMMU allow it
+  bool peer = false;  // from p2p_links: through the host, if large BARs and the IOMMU allow it
 
   bool xgmi() const { return type == 11; }
   bool atomics() const { return (flags & 0xC) == 0; }
@@ -46,7 +46,7 @@ struct Kfd {
   const KfdNode* node(int id) const;
 };
 
-// `deep`: memory banks and links too.
+// `deep`: also memory banks and links.
 Kfd read_kfd(const Host& host, bool deep);
 
 // 90402 → "gfx942"; empty for 0.

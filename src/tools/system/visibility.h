@@ -1,5 +1,6 @@
-// Which GPUs a program sees after ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES, by the rules of the runtimes:
-// the second filter counts among what the first one left, and each list ends at its first entry that is no device.
+// Which GPUs a program sees after ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES, by the rules of
+// the runtimes: the second filter numbers the GPUs that the first one has left, and each list ends at its first invalid
+// entry.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,11 +12,11 @@ namespace pyflame::tools::system {
 struct VisibleStep {
   std::string variable, value;
   std::vector<int> before, after;  // indices of GPUs in the order of KFD
-  std::string note;                // what was ignored and why; empty when all is as written
+  std::string note;                // what was ignored and why; empty: nothing
 };
 
 struct Visibility {
-  std::vector<VisibleStep> steps;  // of the variables that are set, in the order in which they act
+  std::vector<VisibleStep> steps;  // of the variables that are set, in the order in which they apply
   std::vector<int> gpus;           // in the order in which the program sees them
 };
 

@@ -1,5 +1,6 @@
-// What all pages are made of: the frame with its style and script, sections, cards, badges, tables, bars. The pages say what is in
-// them, this file and page.css how it looks; without JavaScript everything is there, only not sorted, filtered or zoomed.
+// The parts of all pages: the frame with its style and script, sections, cards, badges, tables, bars. Pages define the
+// contents; this file and page.css define the look. Without JavaScript everything is visible, but cannot be sorted,
+// filtered or zoomed.
 #pragma once
 #include <limits>
 #include <string>
@@ -18,12 +19,12 @@ struct Section {
 struct Page {
   std::string tool;      // "doctor"
   std::string title;     // of the window
-  std::string headline;  // one sentence: what the page says
+  std::string headline;  // one sentence: the result
   std::string subline;
   std::string tone;  // class of the headline's mark: "crit", "high", "med", "low", "info", "good", or empty
   Html hero;         // under the headline: key figures
   std::vector<Section> sections;
-  std::string data;  // JSON for the script, or empty
+  std::string data;  // JSON for the script; may be empty
 };
 std::string render(const Page& page);
 
@@ -31,20 +32,21 @@ std::string render(const Page& page);
 Html stat(std::string_view label, std::string_view value, std::string_view note = "", std::string_view tone = "");
 Html stats(const Html& figures);
 
-// A severity with its own shape and word, so that nothing hangs on colour alone. Unknown words are shown as they are.
+// A severity with its own shape and word, so that the meaning does not depend on colour alone. Unknown words are shown
+// unchanged.
 std::string tone_of(std::string_view severity);  // "CRIT" -> "crit"
 Html badge(std::string_view severity, std::string_view shown = "");
 Html chip(std::string_view untrusted);  // a small label in the code font
 Html command(std::string_view shell);   // with a button that copies it
 Html note(std::string_view untrusted);  // a muted paragraph
 
-// Label and value pairs; pairs with an empty value are left out.
+// Label and value pairs. Pairs with an empty value are left out.
 Html pairs(const std::vector<std::pair<std::string, Html>>& items);
 Html fold(const Html& summary, const Html& body, bool open = false);
 
-// `fraction` of 0..1 as a bar; the number itself stands beside it.
+// `fraction` of 0..1 as a bar, with the number next to it.
 Html meter(double fraction, std::string_view tone = "");
-// A labelled meter: "VRAM", 0.4, "77 of 192 GiB"; without the bar where the fraction is not finite.
+// A labelled meter: "VRAM", 0.4, "77 of 192 GiB"; without a bar if the fraction is not finite.
 Html gauge(std::string_view label, double fraction, std::string_view value, std::string_view tone = "");
 // One bar of several shares with a legend below. `color` is one of 0..9.
 struct Share {
@@ -59,13 +61,13 @@ int color_of(std::string_view work);
 
 struct Cell {
   Html content;
-  double sort = std::numeric_limits<double>::quiet_NaN();  // what the column sorts by, where the text does not say
+  double sort = std::numeric_limits<double>::quiet_NaN();  // the sort key of the cell, if it is not the text
 };
 Cell cell(std::string_view untrusted);
 Cell cell(double number, std::string_view shown);
 Cell code_cell(std::string_view untrusted, size_t most = 300);
 
-// Columns whose title starts with '>' are numbers: aligned right. A tall table gets a field that filters it.
+// Columns whose title starts with '>' are right-aligned numbers. A long table gets a filter field.
 class Table {
  public:
   Table(std::string_view caption, const std::vector<std::string>& titles);

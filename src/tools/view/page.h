@@ -1,5 +1,5 @@
-// The tools' documents as pages of their own: one file each, with its style, pictures and script inside, that opens offline. A page
-// shows what the document says and computes nothing new. Whatever is missing from a document is left out of its page.
+// The tools' documents as pages: one file each, with style, pictures and script inside, which can be opened offline. A
+// page shows the contents of the document and computes nothing. What is missing in a document is left out of its page.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

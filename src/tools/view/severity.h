@@ -1,4 +1,4 @@
-// The severities of all documents, from the worst down: their names, their order and their colours in a terminal.
+// The severities of all documents, worst first: their names, order and terminal colours.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@ namespace pyflame::tools::view {
 
 constexpr std::array<std::string_view, 5> kSeverities = {"CRIT", "HIGH", "MED", "LOW", "INFO"};
 
-// 0 for the worst; behind all others for what is none.
+// 0 for the worst; unknown names come last.
 constexpr size_t severity_rank(std::string_view name) {
   return static_cast<size_t>(std::find(kSeverities.begin(), kSeverities.end(), name) - kSeverities.begin());
 }

@@ -1,5 +1,5 @@
-// What every report of the tools prints in a terminal: tables, wrapped text, numbers with units, and colour only where a person
-// looks. One place, so that doctor, inspect and report look alike.
+// Text output of all tools: tables, wrapped text, numbers with units, and colour if the output is a terminal. It is in
+// one place, so that doctor, inspect and report look alike.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,21 +13,22 @@ enum class Tone { plain, bold, dim, red, yellow, green, cyan };
 struct Style {
   bool color = false;
   int width = 100;  // columns
-  // Of the stream behind a file descriptor: colour on a terminal without NO_COLOR, its width (80 to 160), 100 elsewhere.
+  // For the stream of a file descriptor: colour on a terminal without NO_COLOR; its width (80 to 160), 100 elsewhere.
   static Style of(int fd);
 };
 
 std::string paint(const Style& style, Tone tone, std::string_view text);
 
-// Columns of a UTF-8 text on a terminal, one per code point; control characters count as none.
+// Columns of a UTF-8 text on a terminal, one per code point; control characters have none.
 int width_of(std::string_view text);
-// Untrusted text for a terminal: control characters and invalid UTF-8 are replaced, at most `most` columns, "…" at the cut.
+// Untrusted text for a terminal: control characters and invalid UTF-8 are replaced, and it is cut after `most` columns
+// with "…".
 std::string clean(std::string_view text, int most = 1000);
-// Lines of at most `width` columns, each after the first behind `indent` blanks.
+// Wraps text into lines of at most `width` columns; lines after the first are indented by `indent` blanks.
 std::string wrap(std::string_view text, int width, int indent = 0);
 
-// A column is left-aligned, or right-aligned where its title starts with '>'. The widest left column is cut when the table is wider
-// than the style allows. No trailing blanks; ends with a newline.
+// A column is left-aligned, or right-aligned if its title starts with '>'. If the table is wider than the style allows,
+// the widest left-aligned column is cut. No trailing blanks; ends with a newline.
 std::string table(const Style& style, const std::vector<std::string>& titles,
                   const std::vector<std::vector<std::string>>& rows);
 // `fraction` of 0..1 as a bar of `columns` columns.

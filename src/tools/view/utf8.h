@@ -1,4 +1,4 @@
-// UTF-8 read strictly (no overlong forms, no surrogates): terminal and pages must agree on what is text and what is rubbish.
+// A strict UTF-8 decoder (no overlong forms, no surrogates), so that terminal and pages agree on what is valid text.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -7,7 +7,7 @@ namespace pyflame::tools::view {
 
 constexpr char32_t kInvalid = 0xFFFFFFFF;
 
-// The code point at text[at]; `at` moves behind it. A byte that belongs to none gives kInvalid, and `at` moves by one.
+// The code point at text[at]; `at` moves behind it. An invalid byte gives kInvalid, and `at` moves by one.
 inline char32_t next_code_point(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);
@@ -27,7 +27,8 @@ inline char32_t next_code_point(std::string_view text, size_t& at) {
   return code;
 }
 
-// C0 and C1 controls, and what changes the direction or the order in which text is shown: none of it may come from a file.
+// C0 and C1 controls, and characters that change the direction or order of text. None of them may be printed from a
+// file.
 inline bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0x200E || c == 0x200F ||
          (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
