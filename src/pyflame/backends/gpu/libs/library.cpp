@@ -60,6 +60,7 @@ class LibraryProduct final : public Executable {
     check(library_.matmul_create(&desc_, compute, wide ? 1 : 0), "a product");
     const MatrixLayout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
     set(numbers_.desc_trans_a, first.turned ? numbers_.op_t : numbers_.op_n);
+    // The second operand is depth x lines, so it needs no transposition if its columns run along the depth.
     set(numbers_.desc_trans_b, second.turned ? numbers_.op_n : numbers_.op_t);
     set(numbers_.desc_epilogue, epilogue_.number);
     const MatrixLayout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
@@ -75,8 +76,6 @@ class LibraryProduct final : public Executable {
         check(library_.matmul_set(desc_, numbers_.desc_argument_stride, &stride, sizeof stride), "its stride");
       point(numbers_.desc_argument, somewhere);
     }
-    // The library's second operand is depth x lines: its columns run along the depth if ours do not need a
-    // transposition.
     lay(0, type, first, g.b_batch);
     lay(1, type, second, g.a_batch);
     lay(2, type, last, g.c_batch);

@@ -149,7 +149,7 @@ class Columns {
   }
   int64_t bytes(size_t a) const { return dtype_size(g_.accesses()[a].dtype); }
 
-  // The divisors for the coordinates of a column, if there are several dims.
+  // The index from which the coordinates of a column are computed: in units of vectors, if there are vectors.
   std::string unit_index() const { return vector_ == 1 ? "u" : fmt::format("u / {}", vector_); }
   bool of_row(size_t a) const {
     return std::all_of(text_.inner().begin(), text_.inner().end(), [&](const Dim& d) { return d.strides[a] == 0; });
