@@ -1,5 +1,5 @@
-# PYFLAME_USE_ROCM and PYFLAME_USE_CUDA as definitions of the library, and what ON promises checked.
-function(pyflame_gpu option library message)
+# PYFLAME_USE_ROCM and PYFLAME_USE_CUDA, as definitions for runtime/register_backends.cpp, and what ON promises checked.
+function(pyflame_use option library message)
   if(NOT ${option} MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${option}: not a choice; got '${${option}}'; expected AUTO, ON or OFF")
   endif()
@@ -15,6 +15,7 @@ function(pyflame_gpu option library message)
     target_compile_definitions(pyflame PRIVATE ${option}=1)
   endif()
 endfunction()
-pyflame_gpu(PYFLAME_USE_ROCM amdhip64 "hint: install ROCm's runtime or set ROCM_PATH; AUTO needs nothing at build time" "${ROCM_PATH}/lib")
-pyflame_gpu(PYFLAME_USE_CUDA cuda "hint: install NVIDIA's driver; AUTO needs nothing at build time" /usr/local/cuda/lib64/stubs)
-target_compile_definitions(pyflame PRIVATE PYFLAME_ROCM_PATH="${ROCM_PATH}")
+pyflame_use(PYFLAME_USE_ROCM amdhip64 "hint: install ROCm's runtime or set ROCM_PATH; AUTO needs nothing at build time" "${ROCM_PATH}/lib")
+pyflame_use(PYFLAME_USE_CUDA cuda "hint: install NVIDIA's driver; AUTO needs nothing at build time" /usr/local/cuda/lib64/stubs)
+target_compile_definitions(pyflame_cpu PRIVATE PYFLAME_USE_ROCM=0 PYFLAME_USE_CUDA=0)
+target_compile_definitions(pyflame_gpu PRIVATE PYFLAME_ROCM_PATH="${ROCM_PATH}")

@@ -23,8 +23,11 @@ const Backend* find_backend(DeviceType type) {
 }
 
 std::string why_machine_has_no_amd_gpu() {
-  const auto absence = tools::system::why_no_gpu(*tools::system::this_machine());
-  return absence ? fmt::format("{}; try: {}", absence->what, absence->fix) : "";
+  if constexpr (PYFLAME_USE_ROCM) {
+    const auto absence = tools::system::why_no_gpu(*tools::system::this_machine());
+    if (absence) return fmt::format("{}; try: {}", absence->what, absence->fix);
+  }
+  return "";
 }
 
 }  // namespace pyflame
