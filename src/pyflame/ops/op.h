@@ -1,5 +1,5 @@
-// The facts about each op, as the table ops.def gives them. What depends on the op alone is a trait here, so that nobody else keeps a list of
-// ops; a switch over ops elsewhere computes something.
+// Facts about each op from the table ops.def. A fact that depends on the op alone is a trait here, so no other code
+// keeps a list of ops; a switch over ops elsewhere computes something.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -12,14 +12,14 @@ namespace pyflame {
 enum class OpClass : uint8_t { Source, Unary, Binary, Ternary, Reduce, Other };
 constexpr bool is_elementwise(OpClass c) { return c <= OpClass::Ternary; }
 
-// The kind of work as profiles name it.
+// The kind of work, with the names of profiles.
 enum class Work : uint8_t { Elementwise, Reduction, Gemm, Convolution, Attention, Normalisation, Memory, Other };
 const char* work_name(Work w);
 
-// What mixed precision does with inputs: Lower casts float32 to the half type, Wide casts half types to float32.
+// What mixed precision does with the inputs: Lower casts float32 to the 16-bit type, Wide casts 16-bit types to float32.
 enum class Autocast : uint8_t { AsGiven, Lower, Wide };
 
-// The cost, on the CPU, of what has no vector code.
+// The CPU cost of ops without vector code.
 constexpr uint8_t kOneByOne = 40;
 
 struct OpInfo {
@@ -30,18 +30,18 @@ struct OpInfo {
   const char* attr_names;  // comma separated
 
   // --- traits; the builders below set them
-  int8_t param_count = 0;      // elementwise ops: numbers after the tensor inputs
-  bool floats_only = false;    // has no meaning when its first output is an integer
+  int8_t param_count = 0;      // elementwise ops: number of params after the tensor inputs
+  bool floats_only = false;    // not defined if the first output is an integer
   bool bool_result = false;    // the output is bool, whatever the inputs are
-  bool exact_result = false;   // each value is among the inputs' or comes rounded: a half type needs no rounding
+  bool exact_result = false;   // each value is one of the inputs' or already rounded: a 16-bit result needs no rounding
   bool index_matters = false;  // the value depends on the element's position. Source: true
   bool may_fail = false;       // on integers: division by zero, a negative power
   bool layout_kept = false;    // a channels-last image gives a channels-last result. Unary, Binary, Ternary: true
-  bool tensors_apart = false;  // updates many tensors: each output depends on the inputs of its own tensor only
+  bool tensors_apart = false;  // updates many tensors: each output depends only on the inputs of its own tensor
   // The input whose memory the output may take, because all implementations read an element before they write it. -1: none
   int8_t overwritten = -1;
   uint8_t cpu_cost = 1;             // an element's cost in vector instructions that take about as long as an addition
-  uint8_t gpu_cost = 1;             // likewise in a GPU's kernel, where exponentials are cheap
+  uint8_t gpu_cost = 1;             // the same in a GPU kernel, where exponentials are fast
   Work kind_of_work = Work::Other;  // elementwise ops: Elementwise; reductions: Reduction
   Autocast autocast = Autocast::AsGiven;
 

@@ -1,5 +1,5 @@
-// The public op functions; names and meanings are PyTorch's. One .cpp per family holds function, shape and dtype inference and
-// gradient together. Shapes are written [N, C]; "dim" may be negative. Errors are thrown here, at the caller's line.
+// The public op functions; names and meanings are PyTorch's. One .cpp file per family has the functions with their checks, shape and
+// dtype inference, and gradients. Shapes are written [N, C]; "dim" may be negative. Errors are raised here, at the caller's line.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -31,7 +31,7 @@ struct Value {
 using DTypeOpt = std::optional<DType>;
 using DeviceOpt = std::optional<Device>;
 
-// ---- creation (creation.cpp). dtype defaults: float32; arange/full/randint infer as PyTorch. device defaults to the current one.
+// ---- creation (creation.cpp). Default dtype: float32; arange, full and randint infer it as PyTorch does. Default device: the current one.
 Tensor empty(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor full(const Dims& shape, Scalar value, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor zeros(const Dims& shape, DTypeOpt dtype = {}, DeviceOpt device = {});
@@ -43,11 +43,11 @@ Tensor ones_like(const Tensor& x, DTypeOpt dtype = {});
 Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor linspace(double start, double end, int64_t steps, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor eye(int64_t n, std::optional<int64_t> m = {}, DTypeOpt dtype = {}, DeviceOpt device = {});
-// Copies nbytes = numel * itemsize from host memory.
+// Copies nbytes = numel * itemsize bytes from host memory.
 Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt device = {});
 Tensor one_hot(const Tensor& index, int64_t num_classes = -1);  // -1 reads the maximum: a sync point
 
-// ---- random (random.cpp). Counter-based: each call takes a fresh offset of the thread-safe global generator at record time.
+// ---- random (random.cpp). Counter-based: each call takes its own offset from the thread-safe global generator when it is recorded.
 void manual_seed(uint64_t seed);
 struct RngState {
   uint64_t seed, offset;
@@ -87,21 +87,21 @@ Tensor where(const Tensor& condition, const Value& a, const Value& b);
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 Tensor clone(const Tensor& x);
-// How dims lie in memory: the last one densest, or for images (N, C, H, W) the channels.
+// The memory order of the dims: the last one innermost, or, for images (N, C, H, W), the channels innermost.
 enum class MemoryFormat { contiguous, channels_last };
 Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguous);  // the same handle when it is
 bool is_contiguous(const Tensor& x, MemoryFormat format);
 Tensor to_device(const Tensor& x, Device device);
 
-// ---- in place (inplace.cpp): x becomes the value, cast to its dtype; value broadcasts to x. Returns x.
-// RuntimeError on a leaf that requires grad while gradients are recorded.
+// ---- in place (inplace.cpp): assigns the value to x, cast to x's dtype and broadcast to its shape. Returns x.
+// RuntimeError for a leaf that requires grad while gradients are on.
 Tensor copy_(const Tensor& x, const Value& value);
 Tensor fill_(const Tensor& x, Scalar value);
-// x.op_(b): op is evaluated out of place, then assigned; fusion makes it in place again.
+// x.op_(b): op is computed out of place and then assigned; fusion makes one step of both.
 Tensor binary_(Tensor (*op)(const Value&, const Value&), const char* name, const Tensor& x, const Value& b);
 Tensor unary_(Tensor (*op)(const Tensor&), const char* name, const Tensor& x);
 
-// ---- views (view.cpp): share storage, record nothing
+// ---- views (view.cpp): they share the storage and record nothing
 Tensor view(const Tensor& x, const Dims& shape);     // ValueError when strides do not allow it; one -1 allowed
 Tensor reshape(const Tensor& x, const Dims& shape);  // copies when it must
 Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1);
@@ -142,24 +142,24 @@ Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
 std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false);  // values, indices
 std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false);
-Tensor sum_to(const Tensor& x, const Dims& shape);  // undoes broadcasting; the same handle when nothing changes
+Tensor sum_to(const Tensor& x, const Dims& shape);  // undoes broadcasting; the same handle if nothing changes
 Tensor norm(const Tensor& x);                       // 2-norm of all elements
 
 // ---- linear algebra (matmul.cpp)
 Tensor matmul(const Tensor& a, const Tensor& b);  // 1-D to N-D, as PyTorch
 Tensor bmm(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x [..., K], weight [N, K], bias [N]
-// What products of float32 on a GPU may round their inputs to: highest keeps float32; high and medium allow 10 bits of fraction where the
-// GPU has matrix units for it (TF32 on NVIDIA's from sm_80, xf32 on gfx942). Of the process; it holds for what is called afterwards,
-// gradients included. Other devices and dtypes do not heed it.
+// To what float32 matrix products on a GPU may round their inputs: highest keeps float32; high and medium allow 10 bits
+// of fraction on GPUs whose matrix cores support it (TF32 on NVIDIA from sm_80, xf32 on gfx942). It holds for the whole
+// process and for ops called afterwards, gradients included. Other devices and dtypes ignore it.
 enum class MatmulPrecision : int64_t { highest, high, medium };
 MatmulPrecision float32_matmul_precision();
 void set_float32_matmul_precision(MatmulPrecision precision);
 
 // ---- determinism (deterministic.cpp)
-// Whether every op gives the same bits in every run, as it does at first. Without it, libraries on a GPU may be quicker and add in an
-// order that varies: cuDNN in the gradient of attention, cuDNN and MIOpen in convolutions. PyFlame's own kernels and the CPU's always give
-// the same bits. Of the process; it holds for what is called afterwards, gradients included.
+// Whether every op gives the same bits in every run (the default). Without it, GPU libraries may use faster algorithms
+// whose order of additions varies: cuDNN in the gradient of attention, cuDNN and MIOpen in convolutions. PyFlame's own
+// kernels and the CPU are not affected. It holds for the whole process and for ops called afterwards, gradients included.
 bool are_deterministic_algorithms_enabled();
 void use_deterministic_algorithms(bool mode);
 
@@ -171,8 +171,8 @@ struct Pair {
 };
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
               Pair dilation = 1, int64_t groups = 1);
-// conv2d's gradient by its input, of an output x: weight [C, O / groups, KH, KW] turns [N, C, H, W] into [N, O, H', W'],
-// H' = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
+// conv2d's gradient of its input: with weight [C, O / groups, KH, KW], x [N, C, H, W] becomes [N, O, H', W'], where H'
+// = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = 1,
                         Pair padding = 0, Pair output_padding = 0, int64_t groups = 1, Pair dilation = 1);
 Tensor max_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0, Pair dilation = 1);
@@ -180,10 +180,10 @@ std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, 
                                                   Pair padding = 0, Pair dilation = 1);
 Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0,
                   bool count_include_pad = true);
-// [N, C, L] as images of one row.
+// [N, C, L] is computed as images of one row.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, int64_t stride = 1, int64_t padding = 0,
               int64_t dilation = 1, int64_t groups = 1);
-// The means of out.h x out.w windows that cover the plane: window i of n goes from floor(i H / n) to ceil((i + 1) H / n).
+// Means over out.h x out.w windows that cover the plane: window i of n is from floor(i H / n) to ceil((i + 1) H / n).
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair out);
 
 // ---- normalisation (norm.cpp)
@@ -198,14 +198,14 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                   const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5);
 
 // ---- attention (attention.cpp): q [..., H, T, D], k and v [..., Hk, S, D]
-// kv_length (a run-time value, never part of a cache key): only the first kv_length keys count; default S. With is_causal, query t sees
-// keys s <= t as in PyTorch; when kv_length is given (decoding), the last query sees them all: s <= t + kv_length - T.
+// kv_length (a run-time value, never part of a cache key): only the first kv_length keys are used; default S. With is_causal, query
+// t sees keys s <= t as in PyTorch. If kv_length is given (decoding), the last query sees all of them: s <= t + kv_length - T.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& attn_mask = {},
                                     double dropout_p = 0.0, bool is_causal = false, std::optional<double> scale = {},
                                     bool enable_gqa = false, std::optional<int64_t> kv_length = {});
-// Packed sequences of any lengths: q [Tq, H, D], k and v [Tk, Hk, D]; sequence i has the queries cu_seq_q[i] up to cu_seq_q[i + 1] (int32)
-// and sees the keys between the same entries of cu_seq_k, none longer than max_q and max_k. is_causal: the last query of a sequence sees
-// all of its keys, the one before all but the last.
+// Packed sequences: q [Tq, H, D], k and v [Tk, Hk, D]. Sequence i has the queries cu_seq_q[i] to cu_seq_q[i + 1] - 1
+// (int32) and the keys between the same entries of cu_seq_k; none is longer than max_q and max_k. is_causal: the last
+// query of a sequence sees all of its keys, the one before it all but the last.
 Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_seq_q, const Tensor& cu_seq_k,
                    int64_t max_q, int64_t max_k, bool is_causal = false, std::optional<double> scale = {},
                    bool enable_gqa = false);
@@ -224,7 +224,7 @@ std::pair<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descendin
 
 // ---- losses (loss.cpp); reduction is "none", "mean" or "sum"
 Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& reduction = "mean");
-// weight: of each class; "mean" divides by the weights of the targets.
+// weight: one number per class; "mean" divides by the sum of the targets' weights.
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_index = -100,
                 const std::string& reduction = "mean", const Tensor& weight = {});
 Tensor cross_entropy(const Tensor& input, const Tensor& target, int64_t ignore_index = -100,

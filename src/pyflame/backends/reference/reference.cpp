@@ -1,6 +1,6 @@
-// Runs a group node by node. What a fused kernel gets for free has to be made here: values without memory are placed in
-// the workspace, and where outputs lie on inputs (in-place ops, donated storage) the affected side is buffered, because
-// a later node or a later element would otherwise read what was already overwritten.
+// Runs a group node by node. It has to do explicitly what fused kernels do implicitly: elided values are stored in the
+// workspace, and if an output shares memory with an input (in-place ops, donated storage), one of them is buffered.
+// Otherwise a later node or element would read what was already overwritten.
 #include "pyflame/backends/reference/reference.h"
 
 #include <cstring>
@@ -98,7 +98,7 @@ class Reference final : public Executable {
   }
 
   void run_nodes(const RunContext& ctx) const {
-    // One more entry than bindings: the buffer of an output that lies on an input.
+    // One more entry than bindings: the buffer of an output that shares memory with an input.
     std::vector<void*> table(ctx.bindings, ctx.bindings + bindings_);
     table.push_back(nullptr);
     for (const Placed& e : elided_) table[e.binding] = static_cast<char*>(ctx.workspace) + e.offset;

@@ -1,4 +1,4 @@
-// The vendors' dynamic libraries. Each has one description, which holds its file names, and is opened once. Nothing of them is linked.
+// The vendors' dynamic libraries. Each has one description with its file names, and is opened once. None is linked.
 #pragma once
 #include <mutex>
 #include <string>
@@ -8,10 +8,12 @@
 namespace pyflame::gpu {
 
 struct Dylib {
-  const char* name;  // "hipBLASLt"
+  const char* name;  // the message if it is missing
   DeviceType type;
   const char* const* files;  // best first; ends with null
-  const char* absent;        // what to say where there is none
+  // Ends with null. These are opened first. In wheels they are in other folders, and libraries that are loaded already
+  // are found by name.
+  const char* absent;
   // Our own kernels can do its work, so PYFLAME_GPU_LIBRARIES=0 leaves it out.
   bool computes = false;
   // Ends with null. These are opened before it. In wheels they lie in other folders, and what is already loaded is found by its name.

@@ -236,7 +236,8 @@ class Job final : public Compilation {
     file.write(code_);
   }
 
-  // Level 5: the source beside the cached kernel; 6: the code object as well, for `pyflame inspect` and disassemblers.
+  // Level 5: the source next to the cached kernel. Level 6: the code object as well, for `pyflame inspect` and
+  // disassemblers.
   void show(const CacheFile& file, const std::string& text) const {
     const auto put = [&](const char* extension, const std::string& content) {
       std::filesystem::path path = file.path;

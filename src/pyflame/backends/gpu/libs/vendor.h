@@ -23,8 +23,8 @@ struct Vendor {
   const PlainBlas* plain_blas;  // null: it has none
   // Null where the library is not there, with the reason in `why`. Only asked where there is a device.
   const DnnLibrary* (*convolutions)(std::string* why);
-  // Null where there is no plan, with the reason in `why`. Quick for a problem that was asked about before. The function itself is null
-  // where the vendor has no such library.
+  // Null if there is no plan, with the reason in `why`. Answers for known problems are cached. The function itself is
+  // null if the vendor has no such library.
   std::unique_ptr<SdpaPlan> (*attention)(GpuDevice& device, const SdpaProblem& p, std::string* why);
   // "rocblas 5.2.0; miopen 3.5.1": names and versions of the libraries that are there, other than `blas`.
   std::string (*versions)();
