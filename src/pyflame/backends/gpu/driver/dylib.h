@@ -8,25 +8,23 @@
 namespace pyflame::gpu {
 
 struct Dylib {
-  const char* name;  // the message if it is missing
+  const char* name;  // "hipBLASLt"
   DeviceType type;
   const char* const* files;  // best first; ends with null
-  // Ends with null. These are opened first. In wheels they are in other folders, and libraries that are loaded already
-  // are found by name.
-  const char* absent;
+  const char* absent;        // the message if it is missing
   // Our own kernels can do its work, so PYFLAME_GPU_LIBRARIES=0 leaves it out.
   bool computes = false;
-  // Ends with null. These are opened before it. In wheels they lie in other folders, and what is already loaded is found by its name.
+  // Ends with null. These are opened first. In wheels they are in other folders, and loaded libraries are found by name.
   const Dylib* const* needs = nullptr;
 
   struct Opened {
     void* handle = nullptr;
     std::string path;  // of the file
-    std::string why;   // there is no handle
+    std::string why;   // why there is no handle
   };
-  // It is looked for on the loader's own path, in the folders that ROCM_PATH, CUDA_HOME or CUDA_PATH name, in Python packages, and where the
-  // vendor's installer puts it. ROCm's libraries must be of one release: where the HIP runtime is a package's, the others are as well, and
-  // where it is not, packages are not searched.
+  // It is searched on the loader's own path, in the folders of ROCM_PATH, CUDA_HOME or CUDA_PATH, in Python packages, and in
+  // the vendor's default folder. ROCm's libraries must belong to one release: if the HIP runtime comes from a Python package,
+  // the others do too; if it does not, packages are not searched.
   const Opened& open() const;
 
   mutable std::once_flag once{};
