@@ -6,42 +6,138 @@ import subprocess
 
 import pytest
 
-# RUNS: one solution for everything, a quicker one where no determinism is asked for; they do nothing but say so.
-# Otherwise two, a product of rocBLAS and a direct one. The numbers are MIOpen's own. What must not happen ends the process: a product where
-# there is no rocBLAS, and float64, for which the real one lists solutions whose kernels do not compile.
+# RUNS: solutions that compute float32 convolutions, on the emulated device and in the stream's order, and say which ran. One for everything, and a
+# quicker one where no determinism is asked for. WRONG: before it a quicker solution whose every result is a little too large; ONLY_WRONG: that one
+# alone.
+# Otherwise two solutions that do not run, a product of rocBLAS and a direct one. The numbers are MIOpen's own. What must not happen ends the process:
+# a product where there is no rocBLAS, and float64, for which the real one lists solutions whose kernels do not compile.
 MIOPEN = """
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 typedef struct { float time; size_t workspace; unsigned long id; int algorithm; } Solution;
+typedef struct { int shape[4], strides[4]; } Tensor;
+typedef struct { int numbers[6]; } Convolution;  // padding, stride, dilation
 static int anything;
 static int made(void** handle) { *handle = &anything; return 0; }
-int miopenCreateWithStream(void** handle, void* stream) { return made(handle); }
-int miopenSetStream(void* handle, void* stream) { return 0; }
-int miopenCreateTensorDescriptor(void** d) { return made(d); }
-int miopenDestroyTensorDescriptor(void* d) { return 0; }
-int miopenSetTensorDescriptor(void* d, int type, int dims, const int* shape, const int* strides) { if (type == 6) abort(); return 0; }
-int miopenCreateConvolutionDescriptor(void** d) { return made(d); }
-int miopenDestroyConvolutionDescriptor(void* d) { return 0; }
-int miopenInitConvolutionDescriptor(void* d, int mode, int ph, int pw, int sh, int sw, int dh, int dw) { return 0; }
+static void* stream;
+int miopenCreateWithStream(void** handle, void* s) { return made(handle); }
+int miopenSetStream(void* handle, void* s) { stream = s; return 0; }
+int miopenCreateTensorDescriptor(void** d) { *d = calloc(1, sizeof(Tensor)); return 0; }
+int miopenDestroyTensorDescriptor(void* d) { free(d); return 0; }
+int miopenSetTensorDescriptor(void* d, int type, int dims, const int* shape, const int* strides) {
+  if (type == 6) abort();
+  memcpy(((Tensor*)d)->shape, shape, 16);
+  memcpy(((Tensor*)d)->strides, strides, 16);
+  return 0;
+}
+int miopenCreateConvolutionDescriptor(void** d) { *d = calloc(1, sizeof(Convolution)); return 0; }
+int miopenDestroyConvolutionDescriptor(void* d) { free(d); return 0; }
+int miopenInitConvolutionDescriptor(void* d, int mode, int ph, int pw, int sh, int sw, int dh, int dw) {
+  const int numbers[] = {ph, pw, sh, sw, dh, dw};
+  memcpy(d, numbers, sizeof numbers);
+  return 0;
+}
 int miopenSetConvolutionGroupCount(void* d, int groups) { return 0; }
 static int deterministic;
 int miopenSetConvolutionAttribute(void* d, int attribute, int value) { if (attribute == 1) deterministic = value; return 0; }
 #ifdef RUNS
+int hiprtcCreateProgram(void**, const char*, const char*, int, const char* const*, const char* const*);
+int hiprtcCompileProgram(void*, int, const char* const*);
+int hiprtcGetCodeSize(void*, size_t*);
+int hiprtcGetCode(void*, char*);
+int hipModuleLoadData(void**, const void*);
+int hipModuleGetFunction(void**, void*, const char*);
+int hipModuleLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+// Image, weight, result: shapes and strides; padding, stride, dilation; which of the three is made; by how much it is too large.
+typedef struct { Tensor t[3]; Convolution c; int made; float factor; } Call;
+static const char* text =
+  "struct Call { struct { int shape[4], strides[4]; } t[3]; int c[6]; int made; float factor; };\\n"
+  "#define PF_KERNEL(threads) extern \\"C\\" void\\n"
+  "PF_KERNEL(64) conv(const float* x, const float* w, const float* y, float* to, Call p) {\\n"
+  "  const int* s = p.t[p.made].shape;\\n"
+  "  for (int i = (int)emulated.thread; i < s[0] * s[1] * s[2] * s[3]; i += 64) {\\n"
+  "    const int e[4] = {i / (s[1] * s[2] * s[3]), i / (s[2] * s[3]) % s[1], i / s[3] % s[2], i % s[3]};\\n"
+  "    double sum = 0;\\n"
+  "    for (int n = 0; n < p.t[0].shape[0]; ++n) for (int o = 0; o < p.t[1].shape[0]; ++o) for (int c = 0; c < p.t[1].shape[1]; ++c)\\n"
+  "      for (int a = 0; a < p.t[2].shape[2]; ++a) for (int b = 0; b < p.t[2].shape[3]; ++b)\\n"
+  "        for (int u = 0; u < p.t[1].shape[2]; ++u) for (int v = 0; v < p.t[1].shape[3]; ++v) {\\n"
+  "          const int at[3][4] = {{n, c, a * p.c[2] - p.c[0] + u * p.c[4], b * p.c[3] - p.c[1] + v * p.c[5]}, {o, c, u, v}, {n, o, a, b}};\\n"
+  "          if (at[0][2] < 0 || at[0][2] >= p.t[0].shape[2] || at[0][3] < 0 || at[0][3] >= p.t[0].shape[3]) continue;\\n"
+  "          const float* from[3] = {x, w, y};\\n"
+  "          double term = 1;\\n"
+  "          bool mine = true;\\n"
+  "          for (int t = 0; t < 3; ++t) {\\n"
+  "            long long place = 0;\\n"
+  "            for (int d = 0; d < 4; ++d) place += (long long)at[t][d] * p.t[t].strides[d];\\n"
+  "            if (t != p.made) term *= from[t][place];\\n"
+  "            else for (int d = 0; d < 4; ++d) mine = mine && at[t][d] == e[d];\\n"
+  "          }\\n"
+  "          if (mine) sum += term;\\n"
+  "        }\\n"
+  "    long long place = 0;\\n"
+  "    for (int d = 0; d < 4; ++d) place += (long long)e[d] * p.t[p.made].strides[d];\\n"
+  "    to[place] = (float)(sum * p.factor);\\n"
+  "  }\\n"
+  "}\\n";
+static void* kernel(void) {
+  static void* function;
+  if (function) return function;
+  void *program, *module;
+  const char* options[] = {"--offload-arch=gfx942"};
+  size_t bytes = 0;
+  hiprtcCreateProgram(&program, text, "conv", 0, 0, 0);
+  if (hiprtcCompileProgram(program, 1, options) || hiprtcGetCodeSize(program, &bytes)) abort();
+  char* code = malloc(bytes);
+  hiprtcGetCode(program, code);
+  if (hipModuleLoadData(&module, code) || hipModuleGetFunction(&function, module, "conv")) abort();
+  return function;
+}
+// The tensors as the function is given them; `roles`: which is image, weight and result.
+static int run(const int* roles, void* const* tensors, void* const* data, void* convolution, unsigned long id) {
+  Call call;
+  const void* from[3];
+  for (int i = 0; i < 3; ++i) {
+    memcpy(&call.t[roles[i]], tensors[i], sizeof(Tensor));
+    from[roles[i]] = data[i];
+  }
+  memcpy(&call.c, convolution, sizeof call.c);
+  call.made = roles[2];
+  call.factor = id == 19 ? 1.001f : 1;
+  void* to = data[2];
+  void* parameters[] = {&from[0], &from[1], &from[2], &to, &call, 0};
+  return hipModuleLaunchKernel(kernel(), 1, 1, 1, 64, 1, 1, 0, stream, parameters, 0);
+}
+#define RIGHT(at, ms) s[at] = (Solution){ms, 0, deterministic ? 20 : 21, 1}
+#define WRONG_ONE(at, ms) s[at] = (Solution){ms, 0, 19, 1}
+#if defined(ONLY_WRONG)
 #define COUNT 1
-#define LIST s[0] = (Solution){1, 0, deterministic ? 20 : 21, 1}
-#define RUN(face) printf("ran " face " %lu\\n", id); fflush(stdout); return 0
+#define LIST WRONG_ONE(0, 1)
+#elif defined(WRONG)
+#define COUNT 2
+#define LIST WRONG_ONE(0, 1); RIGHT(1, 2)
+#else
+#define COUNT 1
+#define LIST RIGHT(0, 1)
+#endif
+#define RUN(face, ...) \\
+  printf("ran " face " %lu\\n", id); fflush(stdout); \\
+  static const int roles[] = {__VA_ARGS__}; \\
+  void* const tensors[] = {a, b, c}; \\
+  void* const data[] = {(void*)x, (void*)y, z}; \\
+  return run(roles, tensors, data, convolution, id)
 #else
 #define COUNT 2
 #define LIST s[0] = (Solution){1, 0, 11, 0}; s[1] = (Solution){2, 0, 12, 1}
-#define RUN(face) if (id == 11) abort(); fprintf(stderr, "asked " face "\\n"); return 7
+#define RUN(face, ...) if (id == 11) abort(); fprintf(stderr, "asked " face "\\n"); return 7
 #endif
-#define FACE(Face) \\
+#define FACE(Face, ...) \\
   int miopenConvolution##Face##GetSolutionCount(void* h, void* a, void* b, void* convolution, void* c, size_t* count) { *count = COUNT; return 0; } \\
   int miopenConvolution##Face##GetSolution(void* h, void* a, void* b, void* convolution, void* c, size_t most, size_t* count, Solution* s) { \\
     LIST; *count = COUNT; return 0; } \\
   int miopenConvolution##Face##Immediate(void* h, void* a, const void* x, void* b, const void* y, void* convolution, void* c, void* z, \\
-                                         void* workspace, size_t bytes, unsigned long id) { RUN(#Face); }
-FACE(Forward) FACE(BackwardData) FACE(BackwardWeights)
+                                         void* workspace, size_t bytes, unsigned long id) { RUN(#Face, __VA_ARGS__); }
+FACE(Forward, 1, 0, 2) FACE(BackwardData, 2, 1, 0) FACE(BackwardWeights, 2, 0, 1)
 """
 
 
@@ -50,8 +146,41 @@ def with_miopen(program, tmp_path, *flags):
     shutil.copytree(program.libraries, libraries)
     source = tmp_path / "miopen.c"
     source.write_text(MIOPEN)
-    subprocess.run(["cc", *flags, "-shared", "-fPIC", "-o", pathlib.Path(libraries) / "libMIOpen.so.1", source], check=True)
+    command = ["cc", *flags, "-shared", "-fPIC", "-o", pathlib.Path(libraries) / "libMIOpen.so.1", source]
+    if "-DRUNS" in flags:
+        command += [f"-L{libraries}", "-lamdhip64", "-lhiprtc"]
+    subprocess.run(command, check=True)
     program.libraries = libraries
+
+
+CONVOLUTION = """
+def results(device):
+    image, weight = (pf.arange(0, n, dtype='float32').reshape(s).sin().to(device) for n, s in ((72, (1, 2, 6, 6)), (36, (2, 2, 3, 3))))
+    for t in (image, weight):
+        t.requires_grad = True
+    result = pf.conv2d(image, weight, padding=1)
+    (result * result).sum().backward()
+    return [t.to('cpu').reshape(-1) for t in (result.detach(), image.grad, weight.grad)]
+
+for _ in range(2):
+    for got, want in zip(results('rocm'), results('cpu')):
+        assert (got - want).abs().max().item() <= 1e-5 * want.abs().max().item()
+print('right')
+"""
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_a_quick_solution_that_is_wrong(program, tmp_path, only):
+    """It is tried and never used; a slower one is, or a kernel of PyFlame's own."""
+    with_miopen(program, tmp_path, "-DRUNS", "-DONLY_WRONG" if only else "-DWRONG")
+    process = program.start(CONVOLUTION, PYFLAME_CONV_SEARCH_MS="1000")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0 and "right" in out, out + err
+    assert err.count("computes a wrong result") == 3, err  # once for each of the three convolutions
+    for face in ("Forward", "BackwardData", "BackwardWeights"):
+        assert f"ran {face} 19" in out
+        assert (f"ran {face} 20" in out) == (not only)
+        assert [line for line in out.splitlines() if line.startswith(f"ran {face}")][-1].endswith("19" if only else "20")
 
 
 @pytest.mark.parametrize("budget", ["0", "30"])
@@ -81,7 +210,7 @@ def test_what_it_is_asked_for_follows_the_mode(program, tmp_path):
     """Neither a plan nor a program is handed out under the other mode; and what may vary is never replayed, since no replay of it can be checked."""
     with_miopen(program, tmp_path, "-DRUNS")
     out = program.run("""
-image, weight = (pf.ones(*shape).to('rocm') for shape in ((2, 8, 10, 10), (8, 8, 3, 3)))
+image, weight = (pf.ones(*shape).to('rocm') for shape in ((1, 2, 6, 6), (2, 2, 3, 3)))
 for t in (image, weight):
     t.requires_grad = True
 def step():
@@ -110,4 +239,4 @@ for mode in (True, False):
         assert sorted(first) == [["ran", "BackwardData", solution], ["ran", "BackwardWeights", solution], ["ran", "Forward", solution]], out
         assert f"not deterministic: {steps}" in block, out
     assert "not deterministic: a replay cannot be checked" in out.split("mode False then")[1]
-    assert "first replay" in out.split("mode True then")[1].split("mode")[0]  # which differs, since nothing is computed here
+    assert "replayed" in out.split("mode True then")[1].split("mode")[0]

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 
+#include "pyflame/backends/gpu/libs/conv_trial.h"
 #include "pyflame/backends/gpu/libs/fallback.h"
 #include "pyflame/backends/gpu/libs/turn.h"
 #include "pyflame/backends/gpu/libs/vendor.h"
@@ -93,10 +95,27 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
   return found;
 }
 
-// Times the choices and returns the fastest one that runs. It stops when the budget is used up, but tries until one
-// runs. None if none runs; the first one if there is no memory for the tests. It uses memory and streams of its own, so
-// pending work is not affected.
-std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::vector<Choice>& all, double budget_ms) {
+// Milliseconds of one run, on the events' clock.
+float time_choice(GpuDevice& device, const std::array<Event, 2>& events, const std::function<void()>& run) {
+  const Rt& rt = device.rt();
+  float ms = 0;
+  constexpr float kEnough = 0.5f;  // milliseconds; faster ones are measured over several rounds
+  for (int rounds = 1; rounds <= 4 && (rounds == 1 || ms < kEnough); rounds += 3) {
+    device.check(rt.event_record(events[0], device.own_stream()), "recording an event");
+    for (int r = 0; r < rounds; ++r) run();
+    device.check(rt.event_record(events[1], device.own_stream()), "recording an event");
+    device.check(rt.event_wait(events[1]), "waiting for an event");
+    device.check(rt.event_elapsed(&ms, events[0], events[1]), "reading an event");
+    ms /= static_cast<float>(rounds);
+  }
+  return ms;
+}
+
+// Tries the choices and returns the fastest one that computes what it must. It stops when the budget is used up, but
+// tries until one is correct. None if none is; the first one if there is no memory for the tests. It uses memory and
+// streams of its own, so pending work is not affected.
+std::optional<size_t> quickest(GpuDevice& device, const char* library, const ConvCase& c,
+                               const std::vector<Choice>& all, double budget_ms) {
   size_t room = 0, tensors = 0;
   for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
   for (const Operand* t : tensors_of(c)) tensors += whole(bytes_of(*t));
@@ -108,39 +127,46 @@ std::optional<size_t> quickest(GpuDevice& device, const ConvCase& c, const std::
     at[i] = memory + offset;
     offset += whole(bytes_of(*tensors_of(c)[i]));
   }
-  device.fill(memory, 0, offset);
+  const ConvTrial trial(c);
+  trial.fill(device, at);
   const Rt& rt = device.rt();
-  Event begin = nullptr, end = nullptr;
-  device.check(rt.event_create(&begin, 0), "making an event");
-  device.check(rt.event_create(&end, 0), "making an event");
+  std::array<Event, 2> events{};
+  for (Event& e : events) device.check(rt.event_create(&e, 0), "making an event");
   Turn turn(device.rt().type, static_cast<int>(dtype_size(c.dtype)));
-  const auto start = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  const auto ms_since = [](Clock::time_point t) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - t).count();
+  };
+  const auto start = Clock::now();
   std::optional<size_t> best;
   std::optional<Error> failure;
   float best_ms = 0;
+  double checked_ms = 0;  // the budget is for the library
   for (size_t i = 0; i < all.size(); ++i) {
-    const double spent = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    if (best && spent > budget_ms) break;
+    if (best && ms_since(start) - checked_ms > budget_ms) break;
+    const auto run = [&] { run_choice(device, c, all[i], &turn, at, memory + offset); };
     try {
-      run_choice(device, c, all[i], &turn, at, memory + offset);  // the first run loads its kernels
-      float ms = 0;
-      constexpr float kEnough = 0.5f;  // milliseconds; faster ones are measured over several rounds
-      for (int rounds = 1; rounds <= 4 && (rounds == 1 || ms < kEnough); rounds += 3) {
-        device.check(rt.event_record(begin, device.own_stream()), "recording an event");
-        for (int r = 0; r < rounds; ++r) run_choice(device, c, all[i], &turn, at, memory + offset);
-        device.check(rt.event_record(end, device.own_stream()), "recording an event");
-        device.check(rt.event_wait(end), "waiting for an event");
-        device.check(rt.event_elapsed(&ms, begin, end), "reading an event");
-        ms /= static_cast<float>(rounds);
+      trial.spoil(device, at);
+      run();  // the first run loads its kernels
+      device.wait();
+      const auto checking = Clock::now();
+      const std::string wrong = trial.difference(device, at);
+      checked_ms += ms_since(checking);
+      if (!wrong.empty()) {
+        say_once(fmt::format(
+            "conv2d: {} computes a wrong result for image {}, weight {}, {}, by plan {} of {}: {}; the plan is not "
+            "used",
+            library, c.image.shape.str(), c.weight.shape.str(), dtype_name(c.dtype), i + 1, all.size(), wrong));
+        continue;
       }
+      const float ms = time_choice(device, events, run);
       if (!best || ms < best_ms) best = i, best_ms = ms;
     } catch (const Error& e) {  // a plan that fails is not chosen
       failure = e;
     }
   }
   if (!best && failure) fall_back(*failure);
-  rt.event_destroy(begin);
-  rt.event_destroy(end);
+  for (const Event e : events) rt.event_destroy(e);
   device.release(memory);
   return best;
 }
@@ -164,7 +190,7 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
   const auto budget = static_cast<double>(env::conv_search_ms());
   const std::vector<Choice> all = choices(device, library, c, budget > 0);
   std::shared_ptr<const Choice> best;
-  if (const auto at = all.empty() ? std::nullopt : quickest(device, c, all, budget))
+  if (const auto at = all.empty() ? std::nullopt : quickest(device, library.name(), c, all, budget))
     best = std::make_shared<const Choice>(all[*at]);
   known->emplace(key, best);
   return best;
@@ -220,7 +246,7 @@ Refusal dnn_refuses(const Problem& p) {
       return "a tensor lies neither channels first nor channels last";
   }
   if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c))
-    return fmt::format("{} has no {}plan of full precision that runs", library->name(),
+    return fmt::format("{} has no {}plan of full precision that runs and computes a correct result", library->name(),
                        c.attrs.any_order ? "" : "deterministic ");
   return std::nullopt;
 }

@@ -8,13 +8,16 @@
 
 namespace pyflame::gpu {
 
-void fall_back(const Error& e) {
-  if (e.kind() == ErrorKind::Device) throw e;
+void say_once(const std::string& text) {
   static std::mutex mutex;
   static auto* said = new std::set<std::string>;
   std::lock_guard lock(mutex);
-  if (said->insert(e.what()).second)
-    fmt::print(stderr, "pyflame: {}; a kernel of PyFlame's own computes it instead; printed once\n", e.what());
+  if (said->insert(text).second) fmt::print(stderr, "pyflame: {}; printed once\n", text);
+}
+
+void fall_back(const Error& e) {
+  if (e.kind() == ErrorKind::Device) throw e;
+  say_once(std::string(e.what()) + "; a kernel of PyFlame's own computes it instead");
 }
 
 // The workspace is large enough for either.

@@ -3,12 +3,15 @@
 // error is raised.
 #pragma once
 #include <memory>
+#include <string>
 
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
 
+// Prints a message about a library, each text once.
+void say_once(const std::string& text);
 // Prints the message; throws `e` again if no other kernel can help.
 void fall_back(const Error& e);
 
