@@ -15,7 +15,7 @@ from . import _C
 
 class autocast:
     """Inside this context, matmul, bmm, linear, conv2d, conv_transpose2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,
-    layer_norm, rms_norm, the losses, sum, prod, exp, expm1, log, log1p, pow, rsqrt and reciprocal take half inputs in float32; every
+    layer_norm, rms_norm, the losses, sum, prod, exponentials, logarithms, pow, rsqrt and reciprocal take half inputs in float32; every
     other op runs in its inputs' promoted dtype. Parameters and their gradients stay float32. Run the forward pass inside,
     and backward() outside. The mode belongs to the calling thread.
 

@@ -1,5 +1,4 @@
-// Elementwise functions, methods, operators and their in-place forms, all from the two lists in ops/ops.h. One table
-// has their docstrings; a function without a docstring fails the build.
+// Elementwise functions, methods, operators and their in-place forms, most of them from the op table.
 #include <string_view>
 
 #include "casters.h"
@@ -8,63 +7,12 @@ namespace pyflame::python {
 
 namespace {
 
-struct Doc {
-  std::string_view name;
-  const char* text;
-};
-
-#define FLOATS "\nShape: any. Integers and bools become float32. "
-#define SAME "\nShape and dtype: those of the input. "
-constexpr Doc kDocs[] = {
-    {"neg", "-x, elementwise." SAME "TypeError for bool."},
-    {"abs", "|x|, elementwise." SAME},
-    {"sign", "-1, 0 or 1, elementwise." SAME},
-    {"sqrt", "Square root, elementwise; NaN below zero." FLOATS},
-    {"rsqrt", "1 / sqrt(x), elementwise." FLOATS},
-    {"reciprocal", "1 / x, elementwise." FLOATS},
-    {"exp", "e to the power x, elementwise." FLOATS},
-    {"expm1", "exp(x) - 1 without cancellation, elementwise." FLOATS},
-    {"log", "Natural logarithm, elementwise; -inf at zero, NaN below." FLOATS},
-    {"log1p", "log(1 + x) without cancellation, elementwise." FLOATS},
-    {"sin", "Sine of radians, elementwise." FLOATS},
-    {"cos", "Cosine of radians, elementwise." FLOATS},
-    {"tanh", "Hyperbolic tangent, elementwise." FLOATS},
-    {"erf", "Error function, elementwise." FLOATS},
-    {"sigmoid", "1 / (1 + exp(-x)), elementwise." FLOATS},
-    {"relu", "max(x, 0), elementwise; NaN stays NaN." SAME},
-    {"silu", "x * sigmoid(x), elementwise." FLOATS},
-    {"floor", "Largest integer not above x, elementwise." SAME},
-    {"ceil", "Smallest integer not below x, elementwise." SAME},
-    {"round", "Nearest integer, halves to the even one, elementwise." SAME},
-    {"isnan", "Whether NaN, elementwise.\nDtype: bool."},
-    {"isinf", "Whether infinite, elementwise.\nDtype: bool."},
-    {"logical_not", "Whether zero, elementwise.\nDtype: bool."},
-    {"add", "input + other."},
-    {"sub", "input - other."},
-    {"mul", "input * other."},
-    {"div", "input / other; integers divide as float32."},
-    {"floor_divide", "floor(input / other)."},
-    {"remainder", "input - floor(input / other) * other: the sign is the divisor's, as in Python."},
-    {"pow", "input to the power other."},
-    {"maximum", "The larger of both; NaN if either is."},
-    {"minimum", "The smaller of both; NaN if either is."},
-    {"eq", "input == other, as bool."},
-    {"ne", "input != other, as bool."},
-    {"lt", "input < other, as bool."},
-    {"le", "input <= other, as bool."},
-    {"gt", "input > other, as bool."},
-    {"ge", "input >= other, as bool."},
-    {"logical_and", "Whether both are not zero, as bool."},
-    {"logical_or", "Whether at least one is not zero, as bool."},
-    {"logical_xor", "Whether exactly one is not zero, as bool."},
-};
-#undef FLOATS
-#undef SAME
-
-consteval const char* doc(std::string_view name) {
-  for (const Doc& d : kDocs)
-    if (d.name == name) return d.text;
-  throw "an elementwise function has no documentation";
+// What follows an op's documentation: of its result's shape and dtype.
+std::string unary_doc(OpId op, const char* text) {
+  const OpInfo& info = op_info(op);
+  return std::string(text) + (info.bool_result   ? "\nDtype: bool."
+                              : info.floats_only ? "\nShape: any. Integers and bools become float32."
+                                                 : "\nShape and dtype: those of the input.");
 }
 
 using BinaryFn = Tensor (*)(const Value&, const Value&);
@@ -79,19 +27,20 @@ std::string binary_doc(const char* text) {
 }
 
 void bind_unary(nb::module_& m, TensorClass& c) {
-#define X(name) both(m, c, #name, static_cast<UnaryFn>(&pyflame::name), doc(#name));
-  PF_PUBLIC_UNARY(X)
-#undef X
+#define OP(...)
+#define UNARY(name, text, ...) \
+  both(m, c, #name, static_cast<UnaryFn>(&pyflame::name), unary_doc(OpId::name, text).c_str());
+#include "pyflame/ops/ops.def"
   struct InPlace {
     const char* name;
     const char* method;
     UnaryFn fn;
   };
   static constexpr InPlace in_place[] = {
-#define X(name) {#name, #name "_", static_cast<UnaryFn>(&pyflame::name)},
-      PF_PUBLIC_UNARY(X)
-#undef X
-          {"square", "square_", static_cast<UnaryFn>(&pyflame::square)}};
+#define OP(...)
+#define UNARY(name, ...) {#name, #name "_", static_cast<UnaryFn>(&pyflame::name)},
+#include "pyflame/ops/ops.def"
+      {"square", "square_", static_cast<UnaryFn>(&pyflame::square)}};
   for (const InPlace& e : in_place) {
     const std::string_view n = e.name;
     if (n == "isnan" || n == "isinf") continue;
@@ -240,14 +189,19 @@ void bind_binary(nb::module_& m, TensorClass& c) {
         },
         "other"_a, "In place.");
   };
-#define X(name)                                                                   \
-  if (std::string_view(#name) != "add" && std::string_view(#name) != "sub") {     \
-    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(doc(#name))); \
-    define_in_place(#name "_", #name, static_cast<BinaryFn>(&pyflame::name));     \
-  }
-  PF_PUBLIC_BINARY(X)
-#undef X
   // add and sub can scale the second operand.
+  const char *add_text = "", *sub_text = "";
+#define OP(...)
+#define BINARY(name, text, ...)                                               \
+  if (OpId::name == OpId::add) {                                              \
+    add_text = text;                                                          \
+  } else if (OpId::name == OpId::sub) {                                       \
+    sub_text = text;                                                          \
+  } else {                                                                    \
+    define(#name, static_cast<BinaryFn>(&pyflame::name), binary_doc(text));   \
+    define_in_place(#name "_", #name, static_cast<BinaryFn>(&pyflame::name)); \
+  }
+#include "pyflame/ops/ops.def"
   auto scaled = [&](const char* name, const char* method, BinaryFn fn, const char* text) {
     const std::string t = binary_doc(text) + "\nalpha: a factor of other.";
     auto value = [](const Value& b, const std::optional<Scalar>& alpha) {
@@ -269,8 +223,8 @@ void bind_binary(nb::module_& m, TensorClass& c) {
         },
         "other"_a, nb::kw_only(), "alpha"_a.none() = nb::none(), "In place.");
   };
-  scaled("add", "add_", static_cast<BinaryFn>(&pyflame::add), doc("add"));
-  scaled("sub", "sub_", static_cast<BinaryFn>(&pyflame::sub), doc("sub"));
+  scaled("add", "add_", static_cast<BinaryFn>(&pyflame::add), add_text);
+  scaled("sub", "sub_", static_cast<BinaryFn>(&pyflame::sub), sub_text);
   define("multiply", static_cast<BinaryFn>(&pyflame::mul), "The same as mul.");
   define("subtract", static_cast<BinaryFn>(&pyflame::sub), "The same as sub.");
   define("divide", static_cast<BinaryFn>(&pyflame::div), "The same as div.");

@@ -88,13 +88,7 @@ void bind_conv(nb::module_& m) {
       "output_size"_a, "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size].");
 }
 
-void bind_norms(nb::module_& m, TensorClass& c) {
-  both(
-      m, c, "softmax", [](const Tensor& x, int64_t dim, DTypeArg dtype) { return softmax(x, dim, dtype); }, "dim"_a,
-      OPTIONAL("dtype"), "exp(x - max) / sum(exp(x - max)) along a dim.");
-  both(
-      m, c, "log_softmax", [](const Tensor& x, int64_t dim, DTypeArg dtype) { return log_softmax(x, dim, dtype); },
-      "dim"_a, OPTIONAL("dtype"), "x - logsumexp(x) along a dim.");
+void bind_norms(nb::module_& m) {
   m.def(
       "layer_norm",
       [](const Tensor& x, const DimsArg& shape, const Tensor* w, const Tensor* b, double eps) {
@@ -208,7 +202,7 @@ void bind_losses(nb::module_& m) {
 void bind_layers(nb::module_& m, TensorClass& c) {
   bind_products(m, c);
   bind_conv(m);
-  bind_norms(m, c);
+  bind_norms(m);
   bind_embedding(m);
   bind_losses(m);
 }

@@ -51,6 +51,12 @@ void bind_plain(nb::module_& m, TensorClass& c) {
         m, c, name, [fn](const Tensor& x, const DimsArg& dim, bool keepdim) { return fn(x, dim, keepdim); }, DIM, KEEP,
         text);
   };
+#define OP(...)
+#define ALONG(name, attributes, text, ...)                                                                             \
+  both(                                                                                                                \
+      m, c, #name, [](const Tensor& x, int64_t dim, DTypeArg dtype) { return pyflame::name(x, dim, dtype); }, "dim"_a, \
+      "dtype"_a.none() = nb::none(), text);
+#include "pyflame/ops/ops.def"
   typed("sum", &sum, "The sum." OVER "Integers and bools sum to int64; dtype casts first.");
   typed("mean", &mean, "The arithmetic mean." OVER "Floating dtypes (or give dtype).");
   typed("prod", &prod, "The product." OVER "Integers and bools multiply to int64.");

@@ -15,7 +15,7 @@ from pyflame.testing.tolerance import EPS, LARGEST, differences, growth, is_floa
 
 CASES = all_cases()
 DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
-OPS_HEADER = pathlib.Path(__file__).resolve().parents[2] / "src" / "pyflame" / "ops" / "ops.h"
+OPS = pathlib.Path(__file__).resolve().parents[2] / "src" / "pyflame" / "ops"
 STEP = 1e-5  # of the central differences: their error is about STEP^2 relative to the third derivative
 
 
@@ -157,9 +157,9 @@ def forward_and_backward(case, device):
 
 
 def public_functions():
-    text = re.sub(r"//.*", "", OPS_HEADER.read_text())
+    text = re.sub(r"//.*", "", (OPS / "ops.h").read_text())
     names = set(re.findall(r"^(?:Tensors?|void|RngState|std::pair<Tensor, Tensor>) (\w+)\(", text, re.M))
-    names |= {n for block in re.findall(r"#define PF_PUBLIC_\w+\(X\)(.*?)\n(?!\s)", text, re.S) for n in re.findall(r"X\((\w+)\)", block)}
+    names |= set(re.findall(r"^(?:UNARY|BINARY|ALONG)\((\w+),", (OPS / "ops.def").read_text(), re.M))
     # Settings: tests/ops/test_matmul.py, test_deterministic.py.
     return names - {"name", "set_float32_matmul_precision", "use_deterministic_algorithms"}
 

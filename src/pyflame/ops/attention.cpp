@@ -190,9 +190,11 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
                                     std::optional<int64_t> kv_length) {
   if (autocast::active(q)) {
     const autocast::Off off;
-    const Tensor mask = attn_mask && attn_mask.is_floating_point() ? autocast::lower(attn_mask) : attn_mask;
-    return scaled_dot_product_attention(autocast::lower(q), autocast::lower(k), autocast::lower(v), mask, dropout_p,
-                                        is_causal, scale, enable_gqa, kv_length);
+    const Tensor mask =
+        attn_mask && attn_mask.is_floating_point() ? autocast::operand(OpId::attention, attn_mask) : attn_mask;
+    return scaled_dot_product_attention(autocast::operand(OpId::attention, q), autocast::operand(OpId::attention, k),
+                                        autocast::operand(OpId::attention, v), mask, dropout_p, is_causal, scale,
+                                        enable_gqa, kv_length);
   }
   check_operands(q, k, v, attn_mask);
   check_heads(q, k, v, enable_gqa);
@@ -300,8 +302,9 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
                    int64_t max_q, int64_t max_k, bool is_causal, std::optional<double> scale, bool enable_gqa) {
   if (autocast::active(q)) {
     const autocast::Off off;
-    return varlen_attn(autocast::lower(q), autocast::lower(k), autocast::lower(v), cu_seq_q, cu_seq_k, max_q, max_k,
-                       is_causal, scale, enable_gqa);
+    return varlen_attn(autocast::operand(OpId::varlen_attn, q), autocast::operand(OpId::varlen_attn, k),
+                       autocast::operand(OpId::varlen_attn, v), cu_seq_q, cu_seq_k, max_q, max_k, is_causal, scale,
+                       enable_gqa);
   }
   check_packed(q, k, v, cu_seq_q, cu_seq_k);
   const int64_t h = q.size(1), hk = k.size(1);

@@ -30,6 +30,10 @@ bool active(const Tensor& x) { return t_local.any && !t_local.off && x && t_loca
 
 Tensor lower(const Tensor& x) { return x && x.dtype() == DType::float32 ? cast(x, state(x.device().type).dtype) : x; }
 Tensor raise(const Tensor& x) { return x && is_half(x.dtype()) ? cast(x, DType::float32) : x; }
+Tensor operand(OpId op, const Tensor& x) {
+  const Autocast how = op_info(op).autocast;
+  return how == Autocast::Lower ? lower(x) : how == Autocast::Wide ? raise(x) : x;
+}
 
 Off::Off() : before_(t_local.off) { t_local.off = true; }
 Off::~Off() { t_local.off = before_; }

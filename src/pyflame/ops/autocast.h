@@ -1,7 +1,9 @@
 // Mixed precision. While it is on for a device type, products, convolutions and attention cast float32 inputs to a 16-bit type, and
 // ops that would lose too much precision (softmax, norms, losses, sums, exponentials) cast 16-bit inputs to float32. The state is
-// per thread. An op that has cast its inputs calls itself with Off, so that the ops inside it keep the dtypes that they are given.
+// per thread. The op table says which op does what. An op that has cast its inputs calls itself with Off, so that the ops inside it
+// keep the dtypes that they are given.
 #pragma once
+#include "pyflame/ops/op.h"
 #include "pyflame/ops/ops.h"
 
 namespace pyflame::autocast {
@@ -17,8 +19,14 @@ void set_state(DeviceType type, State s);
 bool active(const Tensor& x);
 Tensor lower(const Tensor& x);  // float32 -> the 16-bit type; other tensors, and undefined ones, are returned unchanged
 Tensor raise(const Tensor& x);  // 16-bit types -> float32
-// For ops that need float32.
-inline Tensor wide(const Tensor& x) { return active(x) ? raise(x) : x; }
+// An input as the op takes it in mixed precision: by the trait `autocast` of the op table.
+Tensor operand(OpId op, const Tensor& x);
+// The same where mixed precision is on; otherwise x as it is.
+template <OpId op>
+decltype(auto) input(const Tensor& x) {
+  if constexpr (op_info(op).autocast == Autocast::AsGiven) return (x);
+  else return active(x) ? operand(op, x) : x;
+}
 
 class Off {
  public:

@@ -139,8 +139,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
               int64_t groups) {
   if (autocast::active(x)) {
     const autocast::Off off;
-    return conv2d(autocast::lower(x), autocast::lower(weight), autocast::lower(bias), stride, padding, dilation,
-                  groups);
+    return conv2d(autocast::operand(OpId::conv2d, x), autocast::operand(OpId::conv2d, weight),
+                  autocast::operand(OpId::conv2d, bias), stride, padding, dilation, groups);
   }
   check_same_device("conv2d", {x, weight});
   PF_CHECK((x.dim() == 4 || x.dim() == 3) && weight.dim() == 4, Value,
@@ -183,8 +183,9 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
                         Pair output_padding, int64_t groups, Pair dilation) {
   if (autocast::active(x)) {
     const autocast::Off off;
-    return conv_transpose2d(autocast::lower(x), autocast::lower(weight), autocast::lower(bias), stride, padding,
-                            output_padding, groups, dilation);
+    return conv_transpose2d(
+        autocast::operand(OpId::conv2d_grad_input, x), autocast::operand(OpId::conv2d_grad_input, weight),
+        autocast::operand(OpId::conv2d_grad_input, bias), stride, padding, output_padding, groups, dilation);
   }
   constexpr const char* kOp = "conv_transpose2d";
   check_same_device(kOp, {x, weight});

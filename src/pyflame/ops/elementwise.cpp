@@ -110,26 +110,25 @@ void check_not_bool(const char* op, const Tensor& x) {
 
 // ---- unary
 
-// `in`: the identity, or autocast::wide for ops that compute in float32 under mixed precision (ops/autocast.h).
-#define PF_FLOAT_UNARY(name, in, save, params, expression)                                                           \
-  Tensor name(const Tensor& input) {                                                                                 \
-    check_defined(#name, input);                                                                                     \
-    return unary_op<Save::save>(#name, OpId::name, as_float(in(input)), [] params -> Tensor { return expression; }); \
+#define PF_FLOAT_UNARY(name, save, params, expression)                                           \
+  Tensor name(const Tensor& input) {                                                             \
+    check_defined(#name, input);                                                                 \
+    return unary_op<Save::save>(#name, OpId::name, as_float(autocast::input<OpId::name>(input)), \
+                                [] params -> Tensor { return expression; });                     \
   }
-static const Tensor& as_it_is(const Tensor& x) { return x; }
 using T = const Tensor&;
-PF_FLOAT_UNARY(sqrt, as_it_is, Output, (T g, T y), div(g, mul(y, 2.0)))
-PF_FLOAT_UNARY(rsqrt, autocast::wide, Output, (T g, T y), mul(mul(g, -0.5), mul(square(y), y)))
-PF_FLOAT_UNARY(reciprocal, autocast::wide, Output, (T g, T y), neg(mul(g, square(y))))
-PF_FLOAT_UNARY(exp, autocast::wide, Output, (T g, T y), mul(g, y))
-PF_FLOAT_UNARY(expm1, autocast::wide, Output, (T g, T y), mul(g, add(y, 1.0)))
-PF_FLOAT_UNARY(log, autocast::wide, Input, (T g, T x), div(g, x))
-PF_FLOAT_UNARY(log1p, autocast::wide, Input, (T g, T x), div(g, add(x, 1.0)))
-PF_FLOAT_UNARY(sin, as_it_is, Input, (T g, T x), mul(g, cos(x)))
-PF_FLOAT_UNARY(cos, as_it_is, Input, (T g, T x), neg(mul(g, sin(x))))
-PF_FLOAT_UNARY(tanh, as_it_is, Output, (T g, T y), mul(g, sub(1.0, square(y))))
-PF_FLOAT_UNARY(sigmoid, as_it_is, Output, (T g, T y), mul(g, mul(y, sub(1.0, y))))
-PF_FLOAT_UNARY(erf, as_it_is, Input, (T g, T x), mul(g, mul(exp(neg(square(x))), 2.0 * std::numbers::inv_sqrtpi)))
+PF_FLOAT_UNARY(sqrt, Output, (T g, T y), div(g, mul(y, 2.0)))
+PF_FLOAT_UNARY(rsqrt, Output, (T g, T y), mul(mul(g, -0.5), mul(square(y), y)))
+PF_FLOAT_UNARY(reciprocal, Output, (T g, T y), neg(mul(g, square(y))))
+PF_FLOAT_UNARY(exp, Output, (T g, T y), mul(g, y))
+PF_FLOAT_UNARY(expm1, Output, (T g, T y), mul(g, add(y, 1.0)))
+PF_FLOAT_UNARY(log, Input, (T g, T x), div(g, x))
+PF_FLOAT_UNARY(log1p, Input, (T g, T x), div(g, add(x, 1.0)))
+PF_FLOAT_UNARY(sin, Input, (T g, T x), mul(g, cos(x)))
+PF_FLOAT_UNARY(cos, Input, (T g, T x), neg(mul(g, sin(x))))
+PF_FLOAT_UNARY(tanh, Output, (T g, T y), mul(g, sub(1.0, square(y))))
+PF_FLOAT_UNARY(sigmoid, Output, (T g, T y), mul(g, mul(y, sub(1.0, y))))
+PF_FLOAT_UNARY(erf, Input, (T g, T x), mul(g, mul(exp(neg(square(x))), 2.0 * std::numbers::inv_sqrtpi)))
 #undef PF_FLOAT_UNARY
 
 #define PF_NUMBER_UNARY(name, save, params, expression)                                                \
@@ -441,7 +440,7 @@ Tensor pow_grad_exponent(const Tensor& g, const Value& base, const Tensor& e, co
 }  // namespace
 
 Tensor pow(const Value& x, const Value& y) {
-  const auto wide = [](const Value& v) { return v.is_tensor ? Value(autocast::wide(v.tensor)) : v; };
+  const auto wide = [](const Value& v) { return v.is_tensor ? Value(autocast::input<OpId::pow>(v.tensor)) : v; };
   const Value av = wide(x), bv = wide(y);
   Operands o = operands("pow", av, bv);
   PF_CHECK(o.dtype != DType::bool_, Type, "pow: not defined for bool; got bool operands; expected integers or floats");

@@ -173,7 +173,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, int64_t ignore_in
                 const Tensor& weight) {
   if (autocast::active(log_probs)) {
     const autocast::Off off;
-    return nll_loss(autocast::raise(log_probs), target, ignore_index, reduction, weight);
+    return nll_loss(autocast::operand(OpId::nll_loss, log_probs), target, ignore_index, reduction, weight);
   }
   const Reduction r = parse_reduction("nll_loss", reduction);
   check_float("nll_loss", log_probs);

@@ -73,7 +73,7 @@ void set_float32_matmul_precision(MatmulPrecision precision) {
 Tensor matmul(const Tensor& a, const Tensor& b) {
   if (autocast::active(a)) {
     const autocast::Off off;
-    return matmul(autocast::lower(a), autocast::lower(b));
+    return matmul(autocast::operand(OpId::matmul, a), autocast::operand(OpId::matmul, b));
   }
   check_operands("matmul", a, b);
   PF_CHECK(a.dim() > 0 && b.dim() > 0, Value,
@@ -93,7 +93,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 Tensor bmm(const Tensor& a, const Tensor& b) {
   if (autocast::active(a)) {
     const autocast::Off off;
-    return bmm(autocast::lower(a), autocast::lower(b));
+    return bmm(autocast::operand(OpId::matmul, a), autocast::operand(OpId::matmul, b));
   }
   check_operands("bmm", a, b);
   PF_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), Value,
@@ -139,7 +139,8 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (autocast::active(x)) {
     const autocast::Off off;
-    return linear(autocast::lower(x), autocast::lower(weight), autocast::lower(bias));
+    return linear(autocast::operand(OpId::matmul, x), autocast::operand(OpId::matmul, weight),
+                  autocast::operand(OpId::matmul, bias));
   }
   check_operands("linear", x, weight);
   PF_CHECK(x.dim() >= 1 && (weight.dim() == 2 || weight.dim() == 1) && weight.size(-1) == x.size(-1), Value,

@@ -215,16 +215,17 @@ Tensor flat(const Tensor& t) { return t && t.dim() != 1 ? reshape(t, {t.numel()}
 }  // namespace
 
 Tensor softmax(const Tensor& x, int64_t dim, DTypeOpt dtype) {
-  return softmax_along("softmax", autocast::wide(x), dim, dtype, false);
+  return softmax_along("softmax", autocast::input<OpId::softmax>(x), dim, dtype, false);
 }
 Tensor log_softmax(const Tensor& x, int64_t dim, DTypeOpt dtype) {
-  return softmax_along("log_softmax", autocast::wide(x), dim, dtype, true);
+  return softmax_along("log_softmax", autocast::input<OpId::log_softmax>(x), dim, dtype, true);
 }
 
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight, const Tensor& bias, double eps) {
   if (autocast::active(x)) {
     const autocast::Off off;
-    return layer_norm(autocast::raise(x), normalized_shape, autocast::raise(weight), autocast::raise(bias), eps);
+    return layer_norm(autocast::operand(OpId::layer_norm, x), normalized_shape,
+                      autocast::operand(OpId::layer_norm, weight), autocast::operand(OpId::layer_norm, bias), eps);
   }
   const Dims rows = norm_rows("layer_norm", x, normalized_shape);
   check_affine("layer_norm", "weight", weight, x, normalized_shape);
@@ -237,7 +238,8 @@ Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& w
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight, std::optional<double> eps) {
   if (autocast::active(x)) {
     const autocast::Off off;
-    return rms_norm(autocast::raise(x), normalized_shape, autocast::raise(weight), eps);
+    return rms_norm(autocast::operand(OpId::rms_norm, x), normalized_shape, autocast::operand(OpId::rms_norm, weight),
+                    eps);
   }
   const Dims rows = norm_rows("rms_norm", x, normalized_shape);
   check_affine("rms_norm", "weight", weight, x, normalized_shape);

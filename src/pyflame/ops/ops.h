@@ -61,23 +61,14 @@ Tensor randperm(int64_t n, DTypeOpt dtype = {}, DeviceOpt device = {});
 Tensor bernoulli(const Tensor& p);
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
+// ---- exp(x), add(a, b), softmax(x, dim), ... of the op table
+#define OP(...)
+#define UNARY(name, ...) Tensor name(const Tensor& x);
+#define BINARY(name, ...) Tensor name(const Value& a, const Value& b);
+#define ALONG(name, ...) Tensor name(const Tensor& x, int64_t dim, DTypeOpt dtype = {});
+#include "pyflame/ops/ops.def"
+
 // ---- elementwise (elementwise.cpp)
-// clang-format off
-#define PF_PUBLIC_UNARY(X)                                                                                             \
-  X(neg) X(abs) X(sign) X(sqrt) X(rsqrt) X(reciprocal) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf)    \
-  X(sigmoid) X(relu) X(silu) X(floor) X(ceil) X(round) X(isnan) X(isinf) X(logical_not)
-// clang-format on
-#define X(name) Tensor name(const Tensor& x);
-PF_PUBLIC_UNARY(X)
-#undef X
-// clang-format off
-#define PF_PUBLIC_BINARY(X)                                                                                        \
-  X(add) X(sub) X(mul) X(div) X(floor_divide) X(remainder) X(pow) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le)    \
-  X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor)
-// clang-format on
-#define X(name) Tensor name(const Value& a, const Value& b);
-PF_PUBLIC_BINARY(X)
-#undef X
 Tensor square(const Tensor& x);
 Tensor gelu(const Tensor& x, const std::string& approximate = "none");  // "none" (erf) or "tanh"
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
@@ -187,8 +178,6 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, in
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair out);
 
 // ---- normalisation (norm.cpp)
-Tensor softmax(const Tensor& x, int64_t dim, DTypeOpt dtype = {});
-Tensor log_softmax(const Tensor& x, int64_t dim, DTypeOpt dtype = {});
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {},

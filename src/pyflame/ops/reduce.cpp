@@ -89,7 +89,7 @@ void check_not_empty(const char* op, const Tensor& x, int64_t axes) {
 Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
   check_defined("sum", input);
   const int64_t axes = ops::reduced_axes("sum", dims, input.dim());
-  const Tensor x = dtype ? cast(input, *dtype) : autocast::wide(input);
+  const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::sum>(input);
   const bool floats = is_float(x.dtype());
   const Tensor kept = reduce(OpId::sum, x, axes, floats ? x.dtype() : DType::int64, 0);
   Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);
@@ -160,7 +160,7 @@ Tensor prod_backward(const Tensor& g, const Tensor& x, const Tensor& out, int64_
 Tensor prod(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
   check_defined("prod", input);
   const int64_t axes = ops::reduced_axes("prod", dims, input.dim());
-  const Tensor x = dtype ? cast(input, *dtype) : autocast::wide(input);
+  const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::prod>(input);
   const bool floats = is_float(x.dtype());
   const Tensor kept = reduce(OpId::prod, x, axes, floats ? x.dtype() : DType::int64, 1);
   Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);

@@ -1,9 +1,12 @@
-#include "pyflame/backends/cpu/attention.h"
-
+// Fused attention. A task is a block of queries of one head. Scores stay in the thread's scratch memory. Keys are
+// processed in blocks with a running maximum and sum (a single block if the sequence is short). The backward pass
+// recomputes the probabilities from the stored logsumexp. A task there is one head of keys and values, so each of its
+// sums has one writer and one order.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/vec.h"
 #include "pyflame/ops/sequences.h"
@@ -411,8 +414,6 @@ class AttentionGrad : public Exec {
   size_t dk_sums_ = 0, dv_sums_ = 0;
 };
 
-}  // namespace
-
 Refusal accept_attention(const Problem& p) {
   const Node& n = p.root();
   if (auto r = is_packed(n.op) ? accept_single(p) : accept_float(p)) return r;  // offsets are int32
@@ -425,5 +426,18 @@ Refusal accept_attention(const Problem& p) {
 
 std::unique_ptr<Executable> make_attention(const Problem& p) { return make_by_type<Attention>(p); }
 std::unique_ptr<Executable> make_attention_grad(const Problem& p) { return make_by_type<AttentionGrad>(p); }
+
+}  // namespace
+
+std::span<const Impl> attention_impls() {
+  static const Impl impl{"cpu.attention", accept_attention, make_attention};
+  return {&impl, 1};
+}
+std::span<const Impl> varlen_attn_impls() { return attention_impls(); }
+std::span<const Impl> attention_grad_impls() {
+  static const Impl impl{"cpu.attention", accept_attention, make_attention_grad};
+  return {&impl, 1};
+}
+std::span<const Impl> varlen_attn_grad_impls() { return attention_grad_impls(); }
 
 }  // namespace pyflame::cpu

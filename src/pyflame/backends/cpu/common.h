@@ -135,4 +135,9 @@ inline Refusal accept_single(const Problem& p) {
 // Tensor inputs and outputs must be floating point (except int64 and bool ones, which are indices and masks).
 Refusal accept_float(const Problem& p);
 
+// The implementations of an op, best first, in the file of its family; the reference comes after them: matmul_impls(), sort_impls(), ...
+#define OP(...)
+#define KERNEL(name, ...) std::span<const Impl> name##_impls();
+#include "pyflame/ops/ops.def"
+
 }  // namespace pyflame::cpu

@@ -1,7 +1,10 @@
-#include "pyflame/backends/cpu/conv.h"
-
+// Convolution as a matrix product over unfolded input (im2col), one image and group at a time, so that the unfolded
+// block stays in the L2 cache and the product runs at the speed of matmul. Work is split over images, groups and, for
+// large images, blocks of output rows. Gradients of weights are partial sums over chunks of images, added in a fixed
+// order.
 #include <algorithm>
 
+#include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/dnn_conv.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
@@ -408,8 +411,6 @@ class LibraryGradWeight : public Exec {
   size_t size_, sums_;
 };
 
-}  // namespace
-
 static Refusal accept_any(const Problem& p) {
   if (!is_float(p.root().outs[0].dtype)) return "takes floating point data only";
   if (p.root().ins[0].shape.size() != 4 || p.root().ins[1].shape.size() != 4)
@@ -446,5 +447,23 @@ std::unique_ptr<Executable> make_conv(const Problem& p) {
 }
 std::unique_ptr<Executable> make_conv_grad_input(const Problem& p) { return make_by_type<ConvGradInput>(p); }
 std::unique_ptr<Executable> make_conv_grad_weight(const Problem& p) { return make_by_type<ConvGradWeight>(p); }
+
+}  // namespace
+
+std::span<const Impl> conv2d_impls() {
+  static const Impl impls[] = {{"onednn.conv", accept_dnn_conv, make_dnn_conv},
+                               {"cpu.conv_unfold", accept_conv, make_conv}};
+  return impls;
+}
+std::span<const Impl> conv2d_grad_input_impls() {
+  static const Impl impls[] = {{"onednn.conv", accept_dnn_grad_input, make_dnn_grad_input},
+                               {"cpu.conv_unfold", accept_conv, make_conv_grad_input}};
+  return impls;
+}
+std::span<const Impl> conv2d_grad_weight_impls() {
+  static const Impl impls[] = {{"onednn.conv", accept_dnn_grad_weight, make_dnn_grad_weight},
+                               {"cpu.conv_unfold", accept_conv, make_conv_grad_weight}};
+  return impls;
+}
 
 }  // namespace pyflame::cpu

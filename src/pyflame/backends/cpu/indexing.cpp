@@ -1,8 +1,10 @@
-#include "pyflame/backends/cpu/indexing.h"
-
+// Reading and adding by index. Indices are checked before anything is written. Adding is deterministic: the task that
+// owns a part of the output visits all sources of this part in order, so the work is divided over the output, never
+// over the sources.
 #include <algorithm>
 #include <cstring>
 
+#include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/vec.h"
 
 namespace pyflame::cpu {
@@ -273,8 +275,6 @@ class IndexAdd : public Exec {
   int64_t count_ = 0;
 };
 
-}  // namespace
-
 Refusal accept_indexed_copy(const Problem& p) {
   if (auto r = accept_single(p)) return r;
   if (!p.root().outs[0].contiguous) return "writes contiguous outputs only";
@@ -292,5 +292,24 @@ Refusal accept_index_add(const Problem& p) {
 
 std::unique_ptr<Executable> make_scatter_add(const Problem& p) { return make_by_type<ScatterAdd>(p); }
 std::unique_ptr<Executable> make_index_add(const Problem& p) { return make_by_type<IndexAdd>(p); }
+
+}  // namespace
+
+std::span<const Impl> gather_impls() {
+  static const Impl impl{"cpu.gather", accept_indexed_copy, make_gather};
+  return {&impl, 1};
+}
+std::span<const Impl> index_select_impls() {
+  static const Impl impl{"cpu.gather", accept_indexed_copy, make_index_select};
+  return {&impl, 1};
+}
+std::span<const Impl> scatter_add_impls() {
+  static const Impl impl{"cpu.index_add", accept_index_add, make_scatter_add};
+  return {&impl, 1};
+}
+std::span<const Impl> index_add_impls() {
+  static const Impl impl{"cpu.index_add", accept_index_add, make_index_add};
+  return {&impl, 1};
+}
 
 }  // namespace pyflame::cpu

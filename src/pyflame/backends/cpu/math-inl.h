@@ -8,6 +8,13 @@
 #define PYFLAME_CPU_MATH_INL_H_
 #endif
 
+// Ops of the tile interpreter that a function of this file computes, by the same name.
+// clang-format off
+#define PF_MATH_OPS(X)                                                                                                \
+  X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(sigmoid) X(gelu) X(gelu_tanh) X(silu)                \
+  X(gelu_grad) X(gelu_tanh_grad) X(silu_grad)
+// clang-format on
+
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 

@@ -1,7 +1,9 @@
-#include "pyflame/backends/cpu/matmul.h"
-
+// matmul, and the groups that begin with one. A problem becomes a list of equal tasks when it is planned: batch dims
+// are merged into the rows if memory allows it, operands that BLAS cannot read in place are packed, and the output is
+// divided into blocks whose number depends on the shape only.
 #include <algorithm>
 
+#include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
@@ -322,8 +324,6 @@ class IntegerMatmul : public Exec {
 
 bool is_matmul_group(const Problem& p) { return p.root().op == OpId::matmul; }
 
-}  // namespace
-
 Refusal accept_matmul_float32(const Problem& p) {
   if (!is_matmul_group(p)) return "takes matmul";
   const DType d = p.root().outs[0].dtype;
@@ -374,5 +374,15 @@ Refusal accept_matmul_integer(const Problem& p) {
 }
 
 std::unique_ptr<Executable> make_matmul_integer(const Problem& p) { return std::make_unique<IntegerMatmul>(p.root()); }
+
+}  // namespace
+
+std::span<const Impl> matmul_impls() {
+  static const Impl impls[] = {{"cpu.gemv", accept_gemv, make_gemv},
+                               {"onednn.sgemm", accept_matmul_float32, make_matmul},
+                               {"openblas.dgemm", accept_matmul_float64, make_matmul},
+                               {"cpu.matmul_integer", accept_matmul_integer, make_matmul_integer}};
+  return impls;
+}
 
 }  // namespace pyflame::cpu

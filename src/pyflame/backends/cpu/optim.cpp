@@ -1,7 +1,8 @@
-#include "pyflame/backends/cpu/optim.h"
-
+// Multi-tensor updates: all tensors of a step are one list of equal chunks, so that many small parameters cost one
+// pass over the threads and a large one is shared between them.
 #include <algorithm>
 
+#include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/vec.h"
 
 namespace pyflame::cpu {
@@ -260,8 +261,6 @@ class ScaleAll : public Exec {
   std::vector<Chunk> chunks_;
 };
 
-}  // namespace
-
 Refusal accept_update(const Problem& p) {
   if (auto r = accept_float(p)) return r;
   for (const auto* list : {&p.root().ins, &p.root().outs})
@@ -276,5 +275,24 @@ std::unique_ptr<Executable> make_adam(const Problem& p) { return make_by_type<Ad
 std::unique_ptr<Executable> make_sgd(const Problem& p) { return make_by_type<Sgd>(p); }
 std::unique_ptr<Executable> make_sum_squares(const Problem& p) { return std::make_unique<SumSquares>(p.root()); }
 std::unique_ptr<Executable> make_scale_all(const Problem& p) { return std::make_unique<ScaleAll>(p.root()); }
+
+}  // namespace
+
+std::span<const Impl> sgd_step_impls() {
+  static const Impl impl{"cpu.update", accept_update, make_sgd};
+  return {&impl, 1};
+}
+std::span<const Impl> adam_step_impls() {
+  static const Impl impl{"cpu.update", accept_update, make_adam};
+  return {&impl, 1};
+}
+std::span<const Impl> sum_squares_impls() {
+  static const Impl impl{"cpu.update", accept_update, make_sum_squares};
+  return {&impl, 1};
+}
+std::span<const Impl> scale_all_impls() {
+  static const Impl impl{"cpu.update", accept_update, make_scale_all};
+  return {&impl, 1};
+}
 
 }  // namespace pyflame::cpu

@@ -1,8 +1,9 @@
-#include "pyflame/backends/cpu/order.h"
-
+// Ops that compare along a line: argmax, argmin, topk, sort. NaN counts as the largest value; equal values keep the
+// order of their indices.
 #include <algorithm>
 #include <numeric>
 
+#include "pyflame/backends/cpu/common.h"
 namespace pyflame::cpu {
 
 namespace {
@@ -98,8 +99,6 @@ std::unique_ptr<Executable> make_leading(const Node& node, bool descending) {
   return std::make_unique<Leading<float>>(node, descending);
 }
 
-}  // namespace
-
 Refusal accept_order(const Problem& p) {
   if (auto r = accept_single(p)) return r;
   if (!is_float(p.root().ins[0].dtype)) return "compares floating point data only";
@@ -114,5 +113,22 @@ std::unique_ptr<Executable> make_topk(const Problem& p) {
 std::unique_ptr<Executable> make_sort(const Problem& p) {
   return make_leading(p.root(), p.root().attr<SortAttrs>().descending != 0);
 }
+
+}  // namespace
+
+std::span<const Impl> argmax_impls() {
+  static const Impl impl{"cpu.arg_reduce", accept_order, make_arg_reduce};
+  return {&impl, 1};
+}
+std::span<const Impl> argmin_impls() { return argmax_impls(); }
+std::span<const Impl> topk_impls() {
+  static const Impl impl{"cpu.sort", accept_order, make_topk};
+  return {&impl, 1};
+}
+std::span<const Impl> sort_impls() {
+  static const Impl impl{"cpu.sort", accept_order, make_sort};
+  return {&impl, 1};
+}
+std::span<const Impl> randperm_impls() { return {}; }  // a second implementation of sorting 64-bit keys is not worth it
 
 }  // namespace pyflame::cpu

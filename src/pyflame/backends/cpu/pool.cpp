@@ -1,8 +1,9 @@
-#include "pyflame/backends/cpu/pool.h"
-
+// Pooling. Planes are independent and small; a task is several of them. If the result is channels-last, a task is rows
+// of windows, or images, and the loops run over channels. The order of an element's sum is the same in either case.
 #include <algorithm>
 #include <vector>
 
+#include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/vec.h"
 
 namespace pyflame::cpu {
@@ -282,8 +283,6 @@ class AvgPoolGrad : public Exec {
   Out<T> dx_;
 };
 
-}  // namespace
-
 Refusal accept_pool(const Problem& p) {
   if (auto r = accept_float(p)) return r;
   const bool turned = last(p.root().outs[0]);
@@ -297,5 +296,24 @@ std::unique_ptr<Executable> make_max_pool(const Problem& p) { return make_by_typ
 std::unique_ptr<Executable> make_max_pool_grad(const Problem& p) { return make_by_type<MaxPoolGrad>(p); }
 std::unique_ptr<Executable> make_avg_pool(const Problem& p) { return make_by_type<AvgPool>(p); }
 std::unique_ptr<Executable> make_avg_pool_grad(const Problem& p) { return make_by_type<AvgPoolGrad>(p); }
+
+}  // namespace
+
+std::span<const Impl> max_pool2d_impls() {
+  static const Impl impl{"cpu.pool", accept_pool, make_max_pool};
+  return {&impl, 1};
+}
+std::span<const Impl> max_pool2d_grad_impls() {
+  static const Impl impl{"cpu.pool", accept_pool, make_max_pool_grad};
+  return {&impl, 1};
+}
+std::span<const Impl> avg_pool2d_impls() {
+  static const Impl impl{"cpu.pool", accept_pool, make_avg_pool};
+  return {&impl, 1};
+}
+std::span<const Impl> avg_pool2d_grad_impls() {
+  static const Impl impl{"cpu.pool", accept_pool, make_avg_pool_grad};
+  return {&impl, 1};
+}
 
 }  // namespace pyflame::cpu

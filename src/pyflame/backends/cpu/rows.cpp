@@ -1,8 +1,9 @@
-#include "pyflame/backends/cpu/rows.h"
-
+// Ops over rows: softmax, normalisations, and losses on class indices. Rows that fit the L1 cache are read once. Sums
+// over rows (the gradients of weights) use partial sums whose number depends on the shape only.
 #include <algorithm>
 #include <cmath>
 
+#include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/vec.h"
 
 namespace pyflame::cpu {
@@ -355,8 +356,6 @@ class CrossEntropyGrad : public Exec {
   int32_t smoothing_;
 };
 
-}  // namespace
-
 std::unique_ptr<Executable> make_softmax(const Problem& p) { return make_by_type<Softmax>(p); }
 std::unique_ptr<Executable> make_norm(const Problem& p) { return make_by_type<Norm>(p); }
 std::unique_ptr<Executable> make_norm_grad(const Problem& p) { return make_by_type<NormGrad>(p); }
@@ -380,5 +379,42 @@ Refusal accept_cross_entropy_grad(const Problem& p) {
   return {};
 }
 std::unique_ptr<Executable> make_cross_entropy_grad(const Problem& p) { return make_by_type<CrossEntropyGrad>(p); }
+
+}  // namespace
+
+std::span<const Impl> softmax_impls() {
+  static const Impl impl{"cpu.softmax", accept_float, make_softmax};
+  return {&impl, 1};
+}
+std::span<const Impl> log_softmax_impls() { return softmax_impls(); }
+std::span<const Impl> layer_norm_impls() {
+  static const Impl impl{"cpu.norm", accept_float, make_norm};
+  return {&impl, 1};
+}
+std::span<const Impl> rms_norm_impls() { return layer_norm_impls(); }
+std::span<const Impl> layer_norm_grad_impls() {
+  static const Impl impl{"cpu.norm", accept_norm_grad, make_norm_grad};
+  return {&impl, 1};
+}
+std::span<const Impl> rms_norm_grad_impls() { return layer_norm_grad_impls(); }
+std::span<const Impl> nll_loss_impls() {
+  static const Impl impl{"cpu.nll", accept_float, make_nll};
+  return {&impl, 1};
+}
+std::span<const Impl> nll_loss_grad_impls() {
+  static const Impl impl{"cpu.nll", accept_float, make_nll_grad};
+  return {&impl, 1};
+}
+std::span<const Impl> cross_entropy_impls() {
+  static const Impl impl{"cpu.cross_entropy", accept_float, make_cross_entropy};
+  return {&impl, 1};
+}
+std::span<const Impl> cross_entropy_grad_impls() {
+  static const Impl impl{"cpu.cross_entropy", accept_cross_entropy_grad, make_cross_entropy_grad};
+  return {&impl, 1};
+}
+// Loops compute it: on the CPU, batch_norm() is composed of elementwise ops and reductions.
+std::span<const Impl> batch_norm_impls() { return {}; }
+std::span<const Impl> batch_norm_grad_impls() { return {}; }
 
 }  // namespace pyflame::cpu

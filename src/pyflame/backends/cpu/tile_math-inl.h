@@ -13,39 +13,17 @@ HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::tile {
 namespace HWY_NAMESPACE {
 
-#define PF_MATH1(Name, function)                  \
-  struct Name {                                   \
-    template <class D>                            \
-    HWY_INLINE Name(const Args&, D) {}            \
-    template <class D, class V>                   \
-    HWY_INLINE V operator()(D d, V x) const {     \
-      return math::HWY_NAMESPACE::function(d, x); \
-    }                                             \
+#define PF_MATH_STRUCT(name)                        \
+  struct Math_##name {                              \
+    template <class D>                              \
+    HWY_INLINE Math_##name(const Args&, D) {}       \
+    template <class D, class... V>                  \
+    HWY_INLINE auto operator()(D d, V... x) const { \
+      return math::HWY_NAMESPACE::name(d, x...);    \
+    }                                               \
   };
-#define PF_MATH2(Name, function)                     \
-  struct Name {                                      \
-    template <class D>                               \
-    HWY_INLINE Name(const Args&, D) {}               \
-    template <class D, class V>                      \
-    HWY_INLINE V operator()(D d, V x, V y) const {   \
-      return math::HWY_NAMESPACE::function(d, x, y); \
-    }                                                \
-  };
-PF_MATH1(Exp, exp)
-PF_MATH1(Expm1, expm1)
-PF_MATH1(Log, log)
-PF_MATH1(Log1p, log1p)
-PF_MATH1(Sin, sin)
-PF_MATH1(Cos, cos)
-PF_MATH1(Tanh, tanh)
-PF_MATH1(Erf, erf)
-PF_MATH1(Sigmoid, sigmoid)
-PF_MATH1(Gelu, gelu)
-PF_MATH1(GeluTanh, gelu_tanh)
-PF_MATH1(Silu, silu)
-PF_MATH2(GeluGrad, gelu_grad)
-PF_MATH2(GeluTanhGrad, gelu_tanh_grad)
-PF_MATH2(SiluGrad, silu_grad)
+PF_MATH_OPS(PF_MATH_STRUCT)
+#undef PF_MATH_STRUCT
 
 struct Softplus {
   double beta, threshold;
@@ -93,22 +71,11 @@ void pow_loop(const Args& a) {
 template <class T>
 Fn pick_math(OpId op) {
   switch (op) {
-    case OpId::exp: return vector_loop<T, Exp, 1>;
-    case OpId::expm1: return vector_loop<T, Expm1, 1>;
-    case OpId::log: return vector_loop<T, Log, 1>;
-    case OpId::log1p: return vector_loop<T, Log1p, 1>;
-    case OpId::sin: return vector_loop<T, Sin, 1>;
-    case OpId::cos: return vector_loop<T, Cos, 1>;
-    case OpId::tanh: return vector_loop<T, Tanh, 1>;
-    case OpId::erf: return vector_loop<T, Erf, 1>;
-    case OpId::sigmoid: return vector_loop<T, Sigmoid, 1>;
-    case OpId::gelu: return vector_loop<T, Gelu, 1>;
-    case OpId::gelu_tanh: return vector_loop<T, GeluTanh, 1>;
-    case OpId::silu: return vector_loop<T, Silu, 1>;
+#define PF_MATH_CASE(name) \
+  case OpId::name: return vector_loop<T, Math_##name, op_info(OpId::name).arity>;
+    PF_MATH_OPS(PF_MATH_CASE)
+#undef PF_MATH_CASE
     case OpId::softplus: return vector_loop<T, Softplus, 1>;
-    case OpId::gelu_grad: return vector_loop<T, GeluGrad, 2>;
-    case OpId::gelu_tanh_grad: return vector_loop<T, GeluTanhGrad, 2>;
-    case OpId::silu_grad: return vector_loop<T, SiluGrad, 2>;
     case OpId::pow: return pow_loop<T>;
     default: return nullptr;
   }

@@ -150,18 +150,17 @@ struct is_floating<double> {
   static constexpr bool value = true;
 };
 
-PF_DEVICE float m_exp(float x) { return expf(x); }
-PF_DEVICE double m_exp(double x) { return ::exp(x); }
-PF_DEVICE float m_expm1(float x) { return expm1f(x); }
-PF_DEVICE double m_expm1(double x) { return ::expm1(x); }
-PF_DEVICE float m_log(float x) { return logf(x); }
-PF_DEVICE double m_log(double x) { return ::log(x); }
-PF_DEVICE float m_log1p(float x) { return log1pf(x); }
-PF_DEVICE double m_log1p(double x) { return ::log1p(x); }
-PF_DEVICE float m_sin(float x) { return sinf(x); }
-PF_DEVICE double m_sin(double x) { return ::sin(x); }
-PF_DEVICE float m_cos(float x) { return cosf(x); }
-PF_DEVICE double m_cos(double x) { return ::cos(x); }
+// Ops that are functions of the C library, by the same name: exp<T>(x), and m_exp(x) for a float or a double.
+#define PF_C_FUNCTIONS(X) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf)
+#define PF_C_FUNCTION(name)                                 \
+  PF_DEVICE float m_##name(float x) { return name##f(x); }  \
+  PF_DEVICE double m_##name(double x) { return ::name(x); } \
+  template <class T>                                        \
+  PF_DEVICE T name(T x) {                                   \
+    return m_##name(x);                                     \
+  }
+PF_C_FUNCTIONS(PF_C_FUNCTION)
+#undef PF_C_FUNCTION
 // sin(pi x) and cos(pi x): for the angle of a normal random number, the argument stays exact. The host has no such
 // functions.
 #ifdef PF_ON_DEVICE
@@ -171,10 +170,6 @@ PF_DEVICE float m_cospi(float x) { return cospif(x); }
 PF_DEVICE float m_sinpi(float x) { return (float)::sin(3.141592653589793 * x); }
 PF_DEVICE float m_cospi(float x) { return (float)::cos(3.141592653589793 * x); }
 #endif
-PF_DEVICE float m_tanh(float x) { return tanhf(x); }
-PF_DEVICE double m_tanh(double x) { return ::tanh(x); }
-PF_DEVICE float m_erf(float x) { return erff(x); }
-PF_DEVICE double m_erf(double x) { return ::erf(x); }
 PF_DEVICE float m_erfc(float x) { return erfcf(x); }
 PF_DEVICE double m_erfc(double x) { return ::erfc(x); }
 PF_DEVICE float m_sqrt(float x) { return sqrtf(x); }
@@ -238,20 +233,6 @@ template <class T>
 PF_DEVICE T reciprocal(T x) {
   return 1 / x;
 }
-#define PF_UNARY(name)    \
-  template <class T>      \
-  PF_DEVICE T name(T x) { \
-    return m_##name(x);   \
-  }
-PF_UNARY(exp)
-PF_UNARY(expm1)
-PF_UNARY(log)
-PF_UNARY(log1p)
-PF_UNARY(sin)
-PF_UNARY(cos)
-PF_UNARY(tanh)
-PF_UNARY(erf)
-#undef PF_UNARY
 // 1 / x to one unit in the last place, for x between 1 and 1e6. It is faster than a division, which must handle all
 // special cases.
 PF_DEVICE float quick_reciprocal(float x) {

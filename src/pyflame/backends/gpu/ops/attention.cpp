@@ -361,21 +361,20 @@ std::unique_ptr<Executable> make_library(const Problem& p) {
 
 }  // namespace
 
-std::span<const Impl> attention_impls(OpId op) {
-  static const Impl forward[] = {{"gpu.sdpa", library<false>, make_library<MatrixForward, false>},
-                                 {"gpu.attention", matrix_accepts, make_of<MatrixForward>},
-                                 {"gpu.attention_plain", plain, make_of<PlainForward>}};
-  static const Impl grad[] = {{"gpu.sdpa_grad_any_order", library<true>, make_library<MatrixGrad, true>},
-                              {"gpu.sdpa_grad", library<false>, make_library<MatrixGrad, false>},
-                              {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
-                              {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
-  switch (op) {
-    case OpId::attention:
-    case OpId::varlen_attn: return forward;
-    case OpId::attention_grad:
-    case OpId::varlen_attn_grad: return grad;
-    default: return {};
-  }
+std::span<const Impl> attention_impls(DeviceType) {
+  static const Impl impls[] = {{"gpu.sdpa", library<false>, make_library<MatrixForward, false>},
+                               {"gpu.attention", matrix_accepts, make_of<MatrixForward>},
+                               {"gpu.attention_plain", plain, make_of<PlainForward>}};
+  return impls;
 }
+std::span<const Impl> attention_grad_impls(DeviceType) {
+  static const Impl impls[] = {{"gpu.sdpa_grad_any_order", library<true>, make_library<MatrixGrad, true>},
+                               {"gpu.sdpa_grad", library<false>, make_library<MatrixGrad, false>},
+                               {"gpu.attention_grad", matrix_accepts, make_of<MatrixGrad>},
+                               {"gpu.attention_grad_plain", plain, make_of<PlainGrad>}};
+  return impls;
+}
+std::span<const Impl> varlen_attn_impls(DeviceType type) { return attention_impls(type); }
+std::span<const Impl> varlen_attn_grad_impls(DeviceType type) { return attention_grad_impls(type); }
 
 }  // namespace pyflame::gpu

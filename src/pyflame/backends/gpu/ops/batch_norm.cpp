@@ -168,9 +168,10 @@ std::vector<std::pair<std::string, std::string>> batch_norm_sources(DType dtype)
   return all;
 }
 
-std::span<const Impl> batch_norm_impls(OpId op) {
-  static const Impl own{"gpu.batch_norm", accepts, make_of<BatchNorm>};
-  return op == OpId::batch_norm || op == OpId::batch_norm_grad ? std::span(&own, 1) : std::span<const Impl>();
+std::span<const Impl> batch_norm_impls(DeviceType) {
+  static const Impl impl{"gpu.batch_norm", accepts, make_of<BatchNorm>};
+  return {&impl, 1};
 }
+std::span<const Impl> batch_norm_grad_impls(DeviceType type) { return batch_norm_impls(type); }
 
 }  // namespace pyflame::gpu

@@ -362,17 +362,14 @@ std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
   return all;
 }
 
-std::span<const Impl> conv_impls(OpId op) {
+std::span<const Impl> conv2d_impls(DeviceType) {
   static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
                                {"gpu.dnn", accepts_library, make_library},
                                {"gpu.conv.units", accepts_units, make_of<Units>},
                                {"gpu.conv", accepts_implicit, make_implicit}};
-  switch (op) {
-    case OpId::conv2d:
-    case OpId::conv2d_grad_input:
-    case OpId::conv2d_grad_weight: return impls;
-    default: return {};
-  }
+  return impls;
 }
+std::span<const Impl> conv2d_grad_input_impls(DeviceType type) { return conv2d_impls(type); }
+std::span<const Impl> conv2d_grad_weight_impls(DeviceType type) { return conv2d_impls(type); }
 
 }  // namespace pyflame::gpu

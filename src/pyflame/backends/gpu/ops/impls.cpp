@@ -1,15 +1,16 @@
-// Finds the list of implementations of an op, and has helpers for all of them.
 #include "pyflame/backends/gpu/ops/impls.h"
 
 namespace pyflame::gpu {
 
 std::span<const Impl> op_impls(const Problem& p) {
-  const OpId op = p.root().op;
-  if (op == OpId::matmul) return matmul_impls(p);
-  for (const auto family : {attention_impls, batch_norm_impls, conv_impls, index_impls, loss_impls, norm_impls,
-                            optim_impls, order_impls, pool_impls, rows_impls})
-    if (const auto impls = family(op); !impls.empty()) return impls;
-  return {};
+  using Impls = std::span<const Impl> (*)(DeviceType);
+  static constexpr Impls kImpls[] = {
+#define OP(...) nullptr,  // a generated loop computes it
+#define KERNEL(name, ...) name##_impls,
+#include "pyflame/ops/ops.def"
+  };
+  const Impls impls = kImpls[static_cast<size_t>(p.root().op)];
+  return impls ? impls(p.graph.device.type) : std::span<const Impl>();
 }
 
 }  // namespace pyflame::gpu

@@ -1,5 +1,5 @@
-// Families of ops with their own kernels or libraries. Each returns the implementations of its ops, best first, or an
-// empty list. The device type is that of the problem (p.graph.device.type).
+// The ops with their own kernels or libraries. Each has a function that returns its implementations for a type of
+// device, best first.
 #pragma once
 #include <memory>
 #include <span>
@@ -9,17 +9,10 @@
 
 namespace pyflame::gpu {
 
-std::span<const Impl> attention_impls(OpId op);
-std::span<const Impl> batch_norm_impls(OpId op);
-std::span<const Impl> conv_impls(OpId op);
-std::span<const Impl> index_impls(OpId op);
-std::span<const Impl> loss_impls(OpId op);
-std::span<const Impl> matmul_impls(const Problem& p);
-std::span<const Impl> norm_impls(OpId op);
-std::span<const Impl> optim_impls(OpId op);
-std::span<const Impl> order_impls(OpId op);  // sort, topk, argmax, randperm
-std::span<const Impl> pool_impls(OpId op);
-std::span<const Impl> rows_impls(OpId op);  // softmax
+// attention_impls(type), sort_impls(type), ... in the file of the op's family.
+#define OP(...)
+#define KERNEL(name, ...) std::span<const Impl> name##_impls(DeviceType type);
+#include "pyflame/ops/ops.def"
 
 // A matmul or convolution with elementwise ops on its output; a matmul with the sum of one of its operands.
 std::span<const Impl> epilogue_impls(const Problem& p);

@@ -292,16 +292,15 @@ class PutAdd final : public Executable {
 
 }  // namespace
 
-std::span<const Impl> index_impls(OpId op) {
-  static const Impl take{"gpu.take", accepts_all, make_of<Take>};
-  static const Impl put{"gpu.put_add", accepts_all, make_of<PutAdd>};
-  switch (op) {
-    case OpId::gather:
-    case OpId::index_select: return {&take, 1};
-    case OpId::scatter_add:
-    case OpId::index_add: return {&put, 1};
-    default: return {};
-  }
+std::span<const Impl> gather_impls(DeviceType) {
+  static const Impl impl{"gpu.take", accepts_all, make_of<Take>};
+  return {&impl, 1};
 }
+std::span<const Impl> index_select_impls(DeviceType type) { return gather_impls(type); }
+std::span<const Impl> scatter_add_impls(DeviceType) {
+  static const Impl impl{"gpu.put_add", accepts_all, make_of<PutAdd>};
+  return {&impl, 1};
+}
+std::span<const Impl> index_add_impls(DeviceType type) { return scatter_add_impls(type); }
 
 }  // namespace pyflame::gpu

@@ -177,18 +177,21 @@ Refusal accepts_contiguous(const Problem& p) {
 
 }  // namespace
 
-std::span<const Impl> loss_impls(OpId op) {
-  static const Impl loss{"gpu.nll_loss", accepts_all, make_of<NllLoss>};
-  static const Impl grad{"gpu.nll_loss_grad", accepts_contiguous, make_of<NllLossGrad>};
-  static const Impl cross{"gpu.cross_entropy", accepts_all, make_of<CrossEntropy>};
-  static const Impl cross_grad{"gpu.cross_entropy_grad", accepts_contiguous, make_of<CrossEntropy>};
-  switch (op) {
-    case OpId::nll_loss: return {&loss, 1};
-    case OpId::cross_entropy: return {&cross, 1};
-    case OpId::cross_entropy_grad: return {&cross_grad, 1};
-    case OpId::nll_loss_grad: return {&grad, 1};
-    default: return {};
-  }
+std::span<const Impl> nll_loss_impls(DeviceType) {
+  static const Impl impl{"gpu.nll_loss", accepts_all, make_of<NllLoss>};
+  return {&impl, 1};
+}
+std::span<const Impl> nll_loss_grad_impls(DeviceType) {
+  static const Impl impl{"gpu.nll_loss_grad", accepts_contiguous, make_of<NllLossGrad>};
+  return {&impl, 1};
+}
+std::span<const Impl> cross_entropy_impls(DeviceType) {
+  static const Impl impl{"gpu.cross_entropy", accepts_all, make_of<CrossEntropy>};
+  return {&impl, 1};
+}
+std::span<const Impl> cross_entropy_grad_impls(DeviceType) {
+  static const Impl impl{"gpu.cross_entropy_grad", accepts_contiguous, make_of<CrossEntropy>};
+  return {&impl, 1};
 }
 
 }  // namespace pyflame::gpu

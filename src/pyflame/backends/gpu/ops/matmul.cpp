@@ -441,8 +441,8 @@ std::vector<Impl> products(DeviceType type) {
 
 }  // namespace
 
-std::span<const Impl> matmul_impls(const Problem& p) {
-  if (p.graph.device.type == DeviceType::rocm) {
+std::span<const Impl> matmul_impls(DeviceType type) {
+  if (type == DeviceType::rocm) {
     static const auto* impls = new std::vector<Impl>(products(DeviceType::rocm));
     return *impls;
   }
@@ -452,7 +452,7 @@ std::span<const Impl> matmul_impls(const Problem& p) {
 
 std::span<const Impl> epilogue_impls(const Problem& p) {
   if (p.group.summed >= 0) return kSummed;
-  return p.root().op == OpId::matmul ? matmul_impls(p) : conv_impls(p.root().op);
+  return op_impls(p);
 }
 
 std::string matmul_source(const Problem& p, MatmulEntry entry) {

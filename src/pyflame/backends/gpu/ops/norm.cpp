@@ -214,16 +214,15 @@ Refusal accepts_norm(const Problem& p) {
 
 }  // namespace
 
-std::span<const Impl> norm_impls(OpId op) {
-  static const Impl norm{"gpu.norm", accepts_norm, make_of<Norm>},
-      grad{"gpu.norm_grad", accepts_norm, make_of<NormGrad>};
-  switch (op) {
-    case OpId::layer_norm:
-    case OpId::rms_norm: return {&norm, 1};
-    case OpId::layer_norm_grad:
-    case OpId::rms_norm_grad: return {&grad, 1};
-    default: return {};
-  }
+std::span<const Impl> layer_norm_impls(DeviceType) {
+  static const Impl impl{"gpu.norm", accepts_norm, make_of<Norm>};
+  return {&impl, 1};
 }
+std::span<const Impl> rms_norm_impls(DeviceType type) { return layer_norm_impls(type); }
+std::span<const Impl> layer_norm_grad_impls(DeviceType) {
+  static const Impl impl{"gpu.norm_grad", accepts_norm, make_of<NormGrad>};
+  return {&impl, 1};
+}
+std::span<const Impl> rms_norm_grad_impls(DeviceType type) { return layer_norm_grad_impls(type); }
 
 }  // namespace pyflame::gpu

@@ -300,17 +300,21 @@ Refusal accepts_update(const Problem& p) {
 
 }  // namespace
 
-std::span<const Impl> optim_impls(OpId op) {
-  static const Impl adam{"gpu.adam", accepts_update, make_of<Adam>}, sgd{"gpu.sgd", accepts_update, make_sgd},
-      scale{"gpu.scale_all", accepts_update, make_of<ScaleAll>},
-      squares{"gpu.sum_squares", accepts_all, make_of<SumSquares>};
-  switch (op) {
-    case OpId::adam_step: return {&adam, 1};
-    case OpId::sgd_step: return {&sgd, 1};
-    case OpId::scale_all: return {&scale, 1};
-    case OpId::sum_squares: return {&squares, 1};
-    default: return {};
-  }
+std::span<const Impl> adam_step_impls(DeviceType) {
+  static const Impl impl{"gpu.adam", accepts_update, make_of<Adam>};
+  return {&impl, 1};
+}
+std::span<const Impl> sgd_step_impls(DeviceType) {
+  static const Impl impl{"gpu.sgd", accepts_update, make_sgd};
+  return {&impl, 1};
+}
+std::span<const Impl> scale_all_impls(DeviceType) {
+  static const Impl impl{"gpu.scale_all", accepts_update, make_of<ScaleAll>};
+  return {&impl, 1};
+}
+std::span<const Impl> sum_squares_impls(DeviceType) {
+  static const Impl impl{"gpu.sum_squares", accepts_all, make_of<SumSquares>};
+  return {&impl, 1};
 }
 
 }  // namespace pyflame::gpu

@@ -282,18 +282,19 @@ class ArgBest final : public Executable {
 
 }  // namespace
 
-std::span<const Impl> order_impls(OpId op) {
-  static const Impl ordered{"gpu.order", accepts_all, make_of<Ordered>};
-  static const Impl randperm{"gpu.randperm", accepts_all, make_of<Randperm>};
-  static const Impl best{"gpu.arg", accepts_all, make_of<ArgBest>};
-  switch (op) {
-    case OpId::sort:
-    case OpId::topk: return {&ordered, 1};
-    case OpId::randperm: return {&randperm, 1};
-    case OpId::argmax:
-    case OpId::argmin: return {&best, 1};
-    default: return {};
-  }
+std::span<const Impl> sort_impls(DeviceType) {
+  static const Impl impl{"gpu.order", accepts_all, make_of<Ordered>};
+  return {&impl, 1};
 }
+std::span<const Impl> topk_impls(DeviceType type) { return sort_impls(type); }
+std::span<const Impl> randperm_impls(DeviceType) {
+  static const Impl impl{"gpu.randperm", accepts_all, make_of<Randperm>};
+  return {&impl, 1};
+}
+std::span<const Impl> argmax_impls(DeviceType) {
+  static const Impl impl{"gpu.arg", accepts_all, make_of<ArgBest>};
+  return {&impl, 1};
+}
+std::span<const Impl> argmin_impls(DeviceType type) { return argmax_impls(type); }
 
 }  // namespace pyflame::gpu

@@ -118,11 +118,12 @@ std::vector<std::pair<std::string, std::string>> pool_sources(DType dtype) {
           {"avg_pool_grad", pool_source(OpId::avg_pool2d_grad, dtype)}};
 }
 
-std::span<const Impl> pool_impls(OpId op) {
-  static const Impl pool{"gpu.pool", accepts_all, make_of<Pooling>};
-  const bool mine =
-      op == OpId::max_pool2d || op == OpId::max_pool2d_grad || op == OpId::avg_pool2d || op == OpId::avg_pool2d_grad;
-  return mine ? std::span(&pool, 1) : std::span<const Impl>();
+std::span<const Impl> max_pool2d_impls(DeviceType) {
+  static const Impl impl{"gpu.pool", accepts_all, make_of<Pooling>};
+  return {&impl, 1};
 }
+std::span<const Impl> max_pool2d_grad_impls(DeviceType type) { return max_pool2d_impls(type); }
+std::span<const Impl> avg_pool2d_impls(DeviceType type) { return max_pool2d_impls(type); }
+std::span<const Impl> avg_pool2d_grad_impls(DeviceType type) { return max_pool2d_impls(type); }
 
 }  // namespace pyflame::gpu

@@ -107,9 +107,10 @@ class Softmax final : public Executable {
 
 }  // namespace
 
-std::span<const Impl> rows_impls(OpId op) {
-  static const Impl softmax{"gpu.softmax", accepts_all, make_of<Softmax>};
-  return op == OpId::softmax || op == OpId::log_softmax ? std::span(&softmax, 1) : std::span<const Impl>();
+std::span<const Impl> softmax_impls(DeviceType) {
+  static const Impl impl{"gpu.softmax", accepts_all, make_of<Softmax>};
+  return {&impl, 1};
 }
+std::span<const Impl> log_softmax_impls(DeviceType type) { return softmax_impls(type); }
 
 }  // namespace pyflame::gpu
