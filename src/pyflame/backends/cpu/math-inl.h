@@ -11,7 +11,7 @@
 // Ops of the tile interpreter that a function of this file computes, by the same name.
 // clang-format off
 #define PF_MATH_OPS(X)                                                                                                \
-  X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(sigmoid) X(gelu) X(gelu_tanh) X(silu)                \
+  X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(sigmoid) X(gelu) X(gelu_tanh) X(silu)                \
   X(gelu_grad) X(gelu_tanh_grad) X(silu_grad)
 // clang-format on
 
@@ -51,13 +51,9 @@ HWY_INLINE V nearest(D d, V x) {
   return hn::Sub(hn::Add(x, magic), magic);
 }
 
-// x = n ln2 + r with |r| <= ln2 / 2; returns expm1(r).
+// expm1(r) for |r| <= ln2 / 2.
 template <class D, class V>
-HWY_INLINE V expm1_reduced(D d, V x, V& n) {
-  n = nearest(d, hn::Mul(x, num(d, 1.44269504088896340736)));
-  const double hi = kIsFloat<D> ? 0.693359375 : 6.93147180369123816490e-01;
-  const double lo = kIsFloat<D> ? -2.12194440054690583e-4 : 1.90821492927058770002e-10;
-  const V r = hn::NegMulAdd(n, num(d, lo), hn::NegMulAdd(n, num(d, hi), x));
+HWY_INLINE V expm1_near_zero(D d, V r) {
   V p;
   if constexpr (kIsFloat<D>) {
     p = num(d, 1.0 / 5040);
@@ -79,6 +75,15 @@ HWY_INLINE V expm1_reduced(D d, V x, V& n) {
   p = hn::MulAdd(p, r, num(d, 1.0 / 6));
   p = hn::MulAdd(p, r, num(d, 0.5));
   return hn::MulAdd(hn::Mul(r, r), p, r);
+}
+
+// x = n ln2 + r with |r| <= ln2 / 2; returns expm1(r).
+template <class D, class V>
+HWY_INLINE V expm1_reduced(D d, V x, V& n) {
+  n = nearest(d, hn::Mul(x, num(d, 1.44269504088896340736)));
+  const double hi = kIsFloat<D> ? 0.693359375 : 6.93147180369123816490e-01;
+  const double lo = kIsFloat<D> ? -2.12194440054690583e-4 : 1.90821492927058770002e-10;
+  return expm1_near_zero(d, hn::NegMulAdd(n, num(d, lo), hn::NegMulAdd(n, num(d, hi), x)));
 }
 
 // Bounds that keep NaN. On x86, minimum and maximum return their second operand if one is NaN; elsewhere, a comparison
@@ -104,16 +109,27 @@ HWY_INLINE V clamp(D d, V x, double low, double high) {
   return at_most(d, at_least(d, x, low), high);
 }
 
+// 2^n (1 + p). 2^n is made in two steps, which also gives subnormal results.
 template <class D, class V>
-HWY_INLINE V exp(D d, V x) {
-  // Beyond these bounds the result is 0 or inf. Within them 2^n is computed in two steps, which also gives subnormal
-  // results.
-  x = kIsFloat<D> ? clamp(d, x, -105.0, 90.0) : clamp(d, x, -747.0, 711.0);
-  V n;
-  const V p = expm1_reduced(d, x, n);
+HWY_INLINE V times_power(D d, V p, V n) {
   const V half = nearest(d, hn::Mul(n, num(d, 0.5)));
   const V first = pow2(d, half);
   return hn::Mul(hn::MulAdd(p, first, first), pow2(d, hn::Sub(n, half)));
+}
+
+template <class D, class V>
+HWY_INLINE V exp(D d, V x) {
+  x = kIsFloat<D> ? clamp(d, x, -105.0, 90.0) : clamp(d, x, -747.0, 711.0);  // beyond these the result is 0 or inf
+  V n;
+  const V p = expm1_reduced(d, x, n);
+  return times_power(d, p, n);
+}
+
+template <class D, class V>
+HWY_INLINE V exp2(D d, V x) {
+  x = kIsFloat<D> ? clamp(d, x, -151.0, 129.0) : clamp(d, x, -1077.0, 1025.0);
+  const V n = nearest(d, x);
+  return times_power(d, expm1_near_zero(d, hn::Mul(hn::Sub(x, n), num(d, 0.693147180559945309417))), n);
 }
 
 template <class D, class V>
@@ -136,13 +152,52 @@ HWY_INLINE V expm1_negative(D d, V x) {
   return hn::MulAdd(p, s, hn::Sub(s, num(d, 1)));
 }
 
+// y, a logarithm of x, but where x is infinite, 0, negative or NaN.
 template <class D, class V>
-HWY_INLINE V log(D d, V x) {
+HWY_INLINE V with_limits(D d, V x, V y) {
   constexpr double inf = std::numeric_limits<double>::infinity();
-  V y = hwy::HWY_NAMESPACE::Log(d, x);
   y = hn::IfThenElse(hn::Eq(x, num(d, inf)), x, y);
   y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), num(d, -inf), y);
   return hn::IfThenElse(hn::Ge(x, hn::Zero(d)), y, num(d, std::numeric_limits<double>::quiet_NaN()));
+}
+
+template <class D, class V>
+HWY_INLINE V log(D d, V x) {
+  return with_limits(d, x, hwy::HWY_NAMESPACE::Log(d, x));
+}
+
+// x = 2^e m with m between sqrt(1/2) and sqrt(2), for positive finite x; returns log(m). Where x is a power of 2, that is 0.
+template <class D, class V>
+HWY_INLINE V log_reduced(D d, V x, V& e) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToSigned<D> di;
+  using I = hn::TFromD<decltype(di)>;
+  constexpr int kMantissa = kIsFloat<D> ? 23 : 52;
+  constexpr I kRootHalf = kIsFloat<D> ? I{0x3f3504f3} : static_cast<I>(0x3fe6a09e667f3bcd);  // the bits of sqrt(1/2)
+  const auto subnormal = hn::Lt(x, num(d, std::numeric_limits<T>::min()));
+  const V normal = hn::IfThenElse(subnormal, hn::Mul(x, num(d, static_cast<double>(int64_t{1} << kMantissa))), x);
+  const auto bits = hn::BitCast(di, normal);
+  const auto exponent = hn::ShiftRight<kMantissa>(hn::Sub(bits, hn::Set(di, kRootHalf)));
+  e = hn::Sub(hn::ConvertTo(d, exponent), hn::IfThenElseZero(subnormal, num(d, kMantissa)));
+  return hwy::HWY_NAMESPACE::Log(d, hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<kMantissa>(exponent))));
+}
+
+template <class D, class V>
+HWY_INLINE V log2(D d, V x) {
+  V e;
+  const V m = log_reduced(d, x, e);
+  return with_limits(d, x, hn::MulAdd(m, num(d, 1.44269504088896340736), e));
+}
+
+// log10(2) in two parts, of which the first times e is exact.
+template <class D, class V>
+HWY_INLINE V log10(D d, V x) {
+  const double hi = kIsFloat<D> ? 3.0102920532e-01 : 3.01029995663611771306e-01;
+  const double lo = kIsFloat<D> ? 7.9034151668e-07 : 3.69423907715893078616e-13;
+  V e;
+  const V m = log_reduced(d, x, e);
+  const V rest = hn::MulAdd(e, num(d, lo), hn::Mul(m, num(d, 0.434294481903251827651)));
+  return with_limits(d, x, hn::MulAdd(e, num(d, hi), rest));
 }
 
 template <class D, class V>
