@@ -24,6 +24,10 @@ struct DimAttrs {
   int64_t dim;
   PF_FIELDS("dim")
 };
+struct ScanAttrs {
+  int64_t dim, reverse;  // reverse: from the dim's end to its beginning
+  PF_FIELDS("dim,reverse")
+};
 // An attribute and not a global switch, so that programs and measurements of different precisions are kept apart.
 struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision

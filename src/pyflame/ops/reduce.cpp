@@ -101,6 +101,29 @@ Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) 
   return out;
 }
 
+namespace {
+
+// x along `dim`, which may have none: a number is its own sum. The gradient is the scan in the other direction.
+Tensor scan(const Tensor& x, int dim, bool reverse) {
+  if (x.dim() == 0) return reshape(scan(reshape(x, {1}), 0, reverse), {});
+  const bool floats = is_float(x.dtype());
+  Tensor out = emit(OpId::cumsum, {x}, x.shape(), floats ? x.dtype() : DType::int64, ScanAttrs{dim, reverse});
+  if (floats)
+    attach("cumsum", {out}, {x}, {},
+           [dim, reverse](GradNode&, const Tensors& g) -> Tensors { return {scan(g[0], dim, !reverse)}; });
+  return out;
+}
+
+}  // namespace
+
+Tensor cumsum(const Tensor& input, int64_t dim, DTypeOpt dtype) {
+  check_defined("cumsum", input);
+  const int d = normalize_dim("cumsum", dim, input.dim());
+  const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::cumsum>(input);
+  const Tensor out = scan(x, d, false);
+  return dtype ? cast(out, *dtype) : out;
+}
+
 Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
   check_defined("mean", input);
   const DType d = float_dtype("mean", input, dtype);

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -190,6 +191,18 @@ class GpuProblems {
         for (const auto& [what, shape] :
              {std::pair{"wave", Dims{64, 1000}}, {"group", {64, 4096}}, {"long", {4, 1 << 20}}, {"odd", {64, 5001}}})
           add(op, what, {x(shape)}, {x(shape)});
+        return;
+      case OpId::cumsum:
+        for (const int64_t reverse : {0, 1})
+          for (const auto& [what, shape, dim] : {std::tuple{"lines", Dims{64, 128, 64}, 1},
+                                                 {"short", {999, 30}, 1},
+                                                 {"wave", {999, 100}, 1},
+                                                 {"group", {64, 1000}, 1},
+                                                 {"long", {1 << 20}, 0}}) {
+            const std::string name = reverse ? std::string(what) + "_back" : what;
+            add(op, name, {x(shape)}, {x(shape)}, ScanAttrs{dim, reverse});
+            add(op, name + "_integers", {ints(shape)}, {ints(shape)}, ScanAttrs{dim, reverse});
+          }
         return;
       case OpId::layer_norm:
       case OpId::layer_norm_grad:

@@ -121,5 +121,27 @@ def _others():
         yield Case(f"{name}-nan", (name,), (name,), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x, n=name: getattr(pf, n)(x, dim=1), lambda x, f=f: f(x, axis=1), out="int64")
 
 
+# The edges of a tile and of a unit of threads, each dim, a long row, many lines that are neighbours.
+SCANS = (((), 0), ((0,), 0), ((1,), 0), ((65,), 0), ((1027,), -1), ((31, 33), 0), ((31, 33), -1), ((3, 5, 7), 1), ((2, 0, 3), 1), ((2, 3, 0), 1), ((7, 129), 1), ((2, 40000), 1), ((3, 70, 4096), 1))
+
+
+def _scan(x, dim):
+    return np.cumsum(x, axis=dim) if x.ndim else x
+
+
+def _scans():
+    for dtype in FLOATS:
+        for shape, dim in SCANS if dtype == "float32" else (((7, 129), 1), ((3, 5, 7), 1)):
+            yield Case(f"cumsum-{dtype}-{label(shape)}-{dim}", ("cumsum",), ("cumsum",), (Spec(shape, dtype),), lambda pf, x, d=dim: pf.cumsum(x, d), lambda x, d=dim: _scan(x, d), grad=(0,), c=2,
+                       length=shape[dim] if shape else 1, magnitude=lambda x, d=dim: _scan(np.abs(x), d))
+    for dtype in ("int64", "int32", "int16", "int8", "uint8", "bool"):
+        for shape, dim in (((7, 129), 1), ((3, 5, 7), 1), ((2, 40000), 1)):
+            yield Case(f"cumsum-{dtype}-{label(shape)}", ("cumsum",), ("cumsum",), (Spec(shape, dtype),), lambda pf, x, d=dim: x.cumsum(d), lambda x, d=dim: np.cumsum(x.astype(np.int64), axis=d), out="int64")
+        yield Case(f"cumsum-dtype-{dtype}", ("cumsum",), ("cast", "cumsum"), (Spec((31, 33), dtype),), lambda pf, x: pf.cumsum(x, dim=0, dtype="float32"), lambda x: np.cumsum(x.astype(np.float64), axis=0), out="float32")
+    yield Case("cumsum-to-int32", ("cumsum",), ("cast", "cumsum"), (Spec((31, 33), "uint8"),), lambda pf, x: pf.cumsum(x, 1, dtype="int32"), lambda x: np.cumsum(x.astype(np.int32), axis=1, dtype=np.int32), out="int32")
+    nan = np.array([[1.0, np.nan, 3.0], [2.0, np.inf, -np.inf]])
+    yield Case("cumsum-special", ("cumsum",), ("cumsum",), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x: pf.cumsum(x, 1), lambda x: np.cumsum(x, axis=1))
+
+
 def cases():
-    return [*_floats(), *_others()]
+    return [*_floats(), *_others(), *_scans()]

@@ -101,7 +101,35 @@ void run_arg(const Call& c) {
   write_all(out, indices);
 }
 
+template <class T>
+void run_scan(const Call& c) {
+  const View in = c.in(0), out = c.out(0);
+  const auto [dim, reverse] = c.node.attr<ScanAttrs>();
+  const int d = static_cast<int>(dim);
+  const int64_t n = in.shape[d];
+  View dense = out;
+  dense.strides = contiguous_strides(out.shape);
+  const View lines = without_dim(in, d), sums = without_dim(dense, d);
+  std::vector<T> line(static_cast<size_t>(n)), all(static_cast<size_t>(out.numel()));
+  for_lines<2>(lines.shape, {lines.strides, sums.strides}, [&](const auto& offset, int64_t count, const auto& step) {
+    for (int64_t e = 0; e < count; ++e) {
+      load(in, offset[0] + e * step[0], in.strides[d], n, line.data());
+      T sum = 0;
+      for (int64_t k = 0; k < n; ++k) {
+        const int64_t i = reverse ? n - 1 - k : k;
+        sum = add(sum, line[static_cast<size_t>(i)]);
+        all[static_cast<size_t>(offset[1] + e * step[1] + i * dense.strides[d])] = sum;
+      }
+    }
+  });
+  write_all(out, all);
+}
+
 }  // namespace
+
+void run_cumsum(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { run_scan<T>(c); });
+}
 
 void run_reduce(const Call& c) {
   with_compute_type(c.in(0).dtype, [&]<class T>() { run<T>(c); });
