@@ -118,7 +118,7 @@ void floor_divide_loop(const Args& a) {
 }
 
 template <class T>
-Fn pick(OpId op) {
+constexpr Found pick(OpId op) {
   switch (op) {
     case OpId::neg: return vector_loop<T, Neg, 1>;
     case OpId::abs: return vector_loop<T, Abs, 1>;
@@ -147,13 +147,18 @@ Fn pick(OpId op) {
     case OpId::le: return le_loop<T>;
     case OpId::gt: return gt_loop<T>;
     case OpId::ge: return ge_loop<T>;
-    default: return nullptr;
+    default: return {};
   }
 }
 
+#define OP(name, ...)                                                        \
+  static_assert(!in_tile_float(OpId::name) || pick<float>(OpId::name).known, \
+                "tile_float.cpp has no instruction for " #name);
+#include "pyflame/ops/ops.def"
+
 Fn pick_float(OpId op, Reg in) {
-  if (in == Reg::f32) return pick<float>(op);
-  if (in == Reg::f64) return pick<double>(op);
+  if (in == Reg::f32) return pick<float>(op).fn;
+  if (in == Reg::f64) return pick<double>(op).fn;
   return nullptr;
 }
 

@@ -53,6 +53,32 @@ Fn find_to_bool(Reg from);
 Fn find_round(DType half);           // f32 to the nearest value of the 16-bit type
 Fn find_source(OpId op, DType out);  // arange, rand_*; the params are those of ops.def
 
+// --- coverage: each file asserts that it has the instruction of each op of the table that belongs there.
+// Sources are in tile_memory.cpp. tile_lower.cpp expresses these by other instructions.
+constexpr bool has_instruction(OpId op) {
+  const OpClass cls = op_info(op).cls;
+  if (!is_elementwise(cls) || cls == OpClass::Source) return false;
+  return op != OpId::cast && op != OpId::where && op != OpId::logical_not && op != OpId::logical_and &&
+         op != OpId::logical_or && op != OpId::logical_xor;
+}
+// On floats: functions, which cost more than arithmetic, are in tile_math-inl.h, the others in tile_float.cpp.
+constexpr bool in_tile_math(OpId op) {
+  const int cost = op_info(op).cpu_cost;
+  return has_instruction(op) && (op == OpId::pow || (cost > 1 && cost < kOneByOne));
+}
+constexpr bool in_tile_float(OpId op) { return has_instruction(op) && !in_tile_math(op); }
+// No integer is NaN or infinite: ops/elementwise.cpp records nothing for them.
+constexpr bool in_tile_int(OpId op) {
+  return has_instruction(op) && !op_info(op).floats_only && op != OpId::isnan && op != OpId::isinf;
+}
+// An instruction, or none. `known` is for assertions: under UBSan a function's address cannot be compared in a constant expression.
+struct Found {
+  Fn fn = nullptr;
+  bool known = false;
+  constexpr Found() = default;
+  constexpr Found(Fn f) : fn(f), known(true) {}
+};
+
 // --- reductions. The accumulator ("state") has 8 bytes per row or column: double for floats, int64 for other types. A
 // row is divided into blocks of kBlock elements. Within a block, lane i takes the elements i, i + kLanes, ...; lanes
 // are combined as a tree, blocks of a chunk in order, and chunks of a row in order. None of this depends on the

@@ -69,7 +69,7 @@ void pow_loop(const Args& a) {
 }
 
 template <class T>
-Fn pick_math(OpId op) {
+constexpr Found pick_math(OpId op) {
   switch (op) {
 #define PF_MATH_CASE(name) \
   case OpId::name: return vector_loop<T, Math_##name, op_info(OpId::name).arity>;
@@ -77,9 +77,14 @@ Fn pick_math(OpId op) {
 #undef PF_MATH_CASE
     case OpId::softplus: return vector_loop<T, Softplus, 1>;
     case OpId::pow: return pow_loop<T>;
-    default: return nullptr;
+    default: return {};
   }
 }
+
+#define OP(name, ...)                                                            \
+  static_assert(!in_tile_math(OpId::name) || pick_math<float>(OpId::name).known, \
+                "tile_math-inl.h has no instruction for " #name);
+#include "pyflame/ops/ops.def"
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pyflame::cpu::tile

@@ -9,7 +9,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::tile {
 namespace HWY_NAMESPACE {
-Fn pick_math_f32(OpId op) { return pick_math<float>(op); }
+Fn pick_math_f32(OpId op) { return pick_math<float>(op).fn; }
 }  // namespace HWY_NAMESPACE
 }  // namespace pyflame::cpu::tile
 HWY_AFTER_NAMESPACE();

@@ -9,7 +9,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::tile {
 namespace HWY_NAMESPACE {
-Fn pick_math_f64(OpId op) { return pick_math<double>(op); }
+Fn pick_math_f64(OpId op) { return pick_math<double>(op).fn; }
 }  // namespace HWY_NAMESPACE
 }  // namespace pyflame::cpu::tile
 HWY_AFTER_NAMESPACE();
