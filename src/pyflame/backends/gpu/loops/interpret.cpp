@@ -39,7 +39,7 @@ static_assert(kNumOps <= 256, "an instruction's op");
 // Integer division is rare, so it is left out. Ops without tensor inputs depend on the order of the space; only `full` does not.
 bool interpretable(const Node& n) {
   switch (n.info().cls) {
-    case OpClass::Source: return n.op == OpId::full;
+    case OpClass::Source: return !n.info().index_matters;
     case OpClass::Unary:
     case OpClass::Binary:
     case OpClass::Ternary: break;
