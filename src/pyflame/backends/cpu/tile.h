@@ -11,7 +11,7 @@
 namespace pyflame::cpu {
 
 namespace tile {
-struct Program;
+struct TileProgram;
 }
 
 Refusal tile_accepts(const Problem& p);
@@ -33,7 +33,7 @@ class TileEpilogue {
 
  private:
   TileEpilogue() = default;
-  std::unique_ptr<tile::Program> program_;
+  std::unique_ptr<tile::TileProgram> program_;
   int64_t row_length_ = 0;
 };
 

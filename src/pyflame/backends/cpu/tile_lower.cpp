@@ -39,7 +39,7 @@ int64_t op_weight(OpId op, DType d) {
 
 class Lowering {
  public:
-  Lowering(const Problem& p, Program& out) : p_(p), g_(p.graph), prog_(out) {}
+  Lowering(const Problem& p, TileProgram& out) : p_(p), g_(p.graph), prog_(out) {}
 
   void run() {
     const bool epilogue = p_.group.kind == GroupKind::Epilogue;
@@ -80,16 +80,16 @@ class Lowering {
     prog_.values.push_back(v);
     return static_cast<int32_t>(prog_.values.size()) - 1;
   }
-  Instr& emit(Step step, bool row) {
+  Instr& emit(Opcode opcode, bool row) {
     Instr in;
-    in.step = step;
+    in.opcode = opcode;
     in.row = row;
     code_.push_back(in);
     return code_.back();
   }
   int32_t compute(Fn fn, std::initializer_list<int32_t> src, Reg reg, bool row, DType dtype) {
     const int32_t dst = new_value(reg, row, dtype);
-    Instr& in = emit(Step::Compute, row);
+    Instr& in = emit(Opcode::Compute, row);
     in.fn = fn;
     in.dst = dst;
     std::copy(src.begin(), src.end(), in.src);
@@ -190,7 +190,7 @@ class Lowering {
       prog_.values.back().constant = true;
       prog_.values.back().access = access;
     } else {
-      Instr& in = emit(Step::Load, row);
+      Instr& in = emit(Opcode::Load, row);
       in.dst = v;
       in.access = access;
     }
@@ -203,7 +203,7 @@ class Lowering {
       if (from == row_value) return to;
     const Value v = prog_.values[static_cast<size_t>(row_value)];
     const int32_t dst = new_value(v.reg, false, v.dtype);
-    Instr& in = emit(Step::Expand, false);
+    Instr& in = emit(Opcode::Expand, false);
     in.dst = dst;
     in.src[0] = row_value;
     expanded_.emplace_back(row_value, dst);
@@ -217,7 +217,7 @@ class Lowering {
     a.root = true;
     a.kind = Access::Kind::Contiguous;
     const int32_t v = new_value(reg_of(o.dtype), false, o.dtype);
-    Instr& in = emit(Step::Load, false);
+    Instr& in = emit(Opcode::Load, false);
     in.dst = v;
     in.access = access;
     written_.push_back({o.index, v, strides});
@@ -237,7 +237,7 @@ class Lowering {
       prog_.reductions.back().access = access;
       return;
     }
-    Instr& in = emit(Step::Store, span == Span::Outer);
+    Instr& in = emit(Opcode::Store, span == Span::Outer);
     in.src[0] = value;
     in.access = access;
   }
@@ -371,14 +371,14 @@ class Lowering {
       prog_.reductions.push_back(use);
       write(y, -1, Span::Inner);
       if (prog_.reductions.back().access < 0) refuse("a column reduction's result is elided");
-      Instr& in = emit(Step::ColReduce, false);
+      Instr& in = emit(Opcode::ColReduce, false);
       in.src[0] = v;
       in.reduction = index;
       return;
     }
     use.dst = new_value(use.out, true, is_half(y.dtype) ? DType::float32 : y.dtype);
     prog_.reductions.push_back(use);
-    Instr& in = emit(Step::RowReduce, false);
+    Instr& in = emit(Opcode::RowReduce, false);
     in.src[0] = v;
     in.dst = use.dst;
     in.reduction = index;
@@ -426,7 +426,7 @@ class Lowering {
     };
     if (space_.empty() || std::any_of(prog_.accesses.begin(), prog_.accesses.end(), runs_long)) return;
     std::erase_if(code_, [&](const Instr& in) {
-      if (in.step != Step::Load || in.row) return false;
+      if (in.opcode != Opcode::Load || in.row) return false;
       const Access& a = prog_.accesses[static_cast<size_t>(in.access)];
       if (a.kind != Access::Kind::General || a.rank != 2 || a.stride[0] != 0 || a.stride[1] != a.size_of) return false;
       if (kLeastTile % a.size[1] != 0 || space_[space_.size() - 1] % a.size[1] != 0) return false;
@@ -440,7 +440,7 @@ class Lowering {
   // The number of stores into a slot; more than one if an in-place op follows in the same group.
   int64_t writes_to(int32_t of_slot) const {
     return std::count_if(code_.begin(), code_.end(), [&](const Instr& in) {
-      if (in.step != Step::Store && in.step != Step::Point) return false;
+      if (in.opcode != Opcode::Store && in.opcode != Opcode::Point) return false;
       return slot(prog_.accesses[static_cast<size_t>(in.access)].binding) == of_slot;
     });
   }
@@ -464,17 +464,17 @@ class Lowering {
   // A value that is stored contiguously is computed directly in the memory of its output.
   void point_stores() {
     for (size_t i = 0; i < code_.size(); ++i) {
-      if (code_[i].step != Step::Store || code_[i].row) continue;
+      if (code_[i].opcode != Opcode::Store || code_[i].row) continue;
       const int32_t v = code_[i].src[0];
       const Access& a = prog_.accesses[static_cast<size_t>(code_[i].access)];
       if (a.kind != Access::Kind::Contiguous || !is_native(a.dtype) || a.streamed) continue;
       if (writes_to(slot(a.binding)) > 1) continue;  // another value is there before or after
       size_t def = 0;
       while (def < i && code_[def].dst != v) ++def;
-      if (def == i || (code_[def].step != Step::Compute && code_[def].step != Step::Expand)) continue;
-      if (def > 0 && code_[def - 1].step == Step::Point) continue;  // already in the memory of another output
+      if (def == i || (code_[def].opcode != Opcode::Compute && code_[def].opcode != Opcode::Expand)) continue;
+      if (def > 0 && code_[def - 1].opcode == Opcode::Point) continue;  // already in the memory of another output
       Instr point = code_[i];
-      point.step = Step::Point;
+      point.opcode = Opcode::Point;
       point.dst = v;
       point.src[0] = -1;
       code_.erase(code_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -483,8 +483,8 @@ class Lowering {
   }
   void unpoint_stores() {
     for (size_t i = 0; i + 1 < code_.size(); ++i) {
-      if (code_[i].step != Step::Point) continue;
-      code_[i].step = Step::Store;
+      if (code_[i].opcode != Opcode::Point) continue;
+      code_[i].opcode = Opcode::Store;
       code_[i].src[0] = code_[i].dst;
       code_[i].dst = -1;
       std::swap(code_[i], code_[i + 1]);
@@ -510,7 +510,7 @@ class Lowering {
     }
     // Loads that may have to be copied come before all stores.
     std::stable_partition(code_.begin(), code_.end(), [&](const Instr& in) {
-      return in.step == Step::Load && std::find(hoist.begin(), hoist.end(), in.access) != hoist.end();
+      return in.opcode == Opcode::Load && std::find(hoist.begin(), hoist.end(), in.access) != hoist.end();
     });
   }
   bool load_and_store_are_alike(const Hazard& h) const {
@@ -526,7 +526,7 @@ class Lowering {
     int32_t value = -1;
     int64_t last = -1;
     for (size_t i = 0; i < code_.size(); ++i) {
-      if (code_[i].access == access && code_[i].step == Step::Load) value = code_[i].dst;
+      if (code_[i].access == access && code_[i].opcode == Opcode::Load) value = code_[i].dst;
       for (int32_t s : code_[i].src)
         if (s >= 0 && s == value) last = static_cast<int64_t>(i);
     }
@@ -535,7 +535,7 @@ class Lowering {
   int64_t store_of(int32_t access) const {
     for (size_t i = 0; i < code_.size(); ++i) {
       if (code_[i].access != access) continue;
-      return static_cast<int64_t>(code_[i].step == Step::Point ? i + 1 : i);  // written by the next instruction
+      return static_cast<int64_t>(code_[i].opcode == Opcode::Point ? i + 1 : i);  // written by the next instruction
     }
     return -1;
   }
@@ -576,8 +576,9 @@ class Lowering {
         if (!v.row && !v.constant && stage.place[static_cast<size_t>(s)] >= 0)
           unused[reg_size(v.reg)].push_back(stage.place[static_cast<size_t>(s)]);
       }
-      const bool pointed = i > 0 && stage.code[i - 1].step == Step::Point && stage.code[i - 1].dst == in.dst;
-      if (in.dst < 0 || in.step == Step::Point || pointed || prog_.values[static_cast<size_t>(in.dst)].row) continue;
+      const bool pointed = i > 0 && stage.code[i - 1].opcode == Opcode::Point && stage.code[i - 1].dst == in.dst;
+      if (in.dst < 0 || in.opcode == Opcode::Point || pointed || prog_.values[static_cast<size_t>(in.dst)].row)
+        continue;
       take(in.dst);
       if (last[static_cast<size_t>(in.dst)] < 0)  // computed but never read
         unused[reg_size(prog_.values[static_cast<size_t>(in.dst)].reg)].push_back(
@@ -612,8 +613,9 @@ class Lowering {
       for (int32_t s : code_[i].src)
         if (s >= 0) l = std::max(l, level[static_cast<size_t>(s)]);
       at[i] = l;
-      if (code_[i].dst >= 0) level[static_cast<size_t>(code_[i].dst)] = code_[i].step == Step::RowReduce ? l + 1 : l;
-      stages = std::max(stages, code_[i].step == Step::RowReduce ? l + 2 : l + 1);
+      if (code_[i].dst >= 0)
+        level[static_cast<size_t>(code_[i].dst)] = code_[i].opcode == Opcode::RowReduce ? l + 1 : l;
+      stages = std::max(stages, code_[i].opcode == Opcode::RowReduce ? l + 2 : l + 1);
     }
     prog_.tile = 4 * kBlock;
     for (int k = 0; k < stages; ++k) {
@@ -622,7 +624,8 @@ class Lowering {
       for (size_t i = code_.size(); i-- > 0;) {
         const Instr& in = code_[i];
         if (in.row) continue;
-        const bool sink = in.step == Step::Store || in.step == Step::RowReduce || in.step == Step::ColReduce;
+        const bool sink =
+            in.opcode == Opcode::Store || in.opcode == Opcode::RowReduce || in.opcode == Opcode::ColReduce;
         keep[i] = sink ? at[i] == k : in.dst >= 0 && wanted[static_cast<size_t>(in.dst)];
         if (!keep[i]) continue;
         for (int32_t s : in.src)
@@ -657,7 +660,7 @@ class Lowering {
 
   const Problem& p_;
   const Graph& g_;
-  Program& prog_;
+  TileProgram& prog_;
   bool far_ = false;  // the working set is in no cache
   Dims space_;
   int split_ = 0;
@@ -669,7 +672,7 @@ class Lowering {
 
 }  // namespace
 
-Refusal lower(const Problem& p, Program* program) {
+Refusal lower(const Problem& p, TileProgram* program) {
   try {
     Lowering(p, *program).run();
   } catch (const Refused& r) {

@@ -29,7 +29,7 @@ struct Access {
   bool same_layout(const Access& o) const;
 };
 
-enum class Step : uint8_t {
+enum class Opcode : uint8_t {
   Compute,    // fn over the tile
   Load,       // access -> dst
   Point,      // dst is computed directly in the memory of access
@@ -40,7 +40,7 @@ enum class Step : uint8_t {
 };
 
 struct Instr {
-  Step step = Step::Compute;
+  Opcode opcode = Opcode::Compute;
   bool row = false;  // runs over rows, not elements
   Fn fn = nullptr;
   int32_t dst = -1;
@@ -86,7 +86,7 @@ struct Hazard {
 
 enum class Mode : uint8_t { Map, Rows, LongRows, Columns };
 
-struct Program {
+struct TileProgram {
   Mode mode = Mode::Map;
   int64_t rows = 1, cols = 1;  // S cut at split; elements = rows * cols
   int64_t tile = 1024;         // elements
@@ -111,11 +111,11 @@ struct Program {
 };
 
 // The reason of a refusal, or the program. `epilogue`: nodes from 1 on, with nodes[0]'s output as the root.
-Refusal lower(const Problem& p, Program* program);
+Refusal lower(const Problem& p, TileProgram* program);
 
-void run(const Program& program, const RunContext& ctx);
+void run(const TileProgram& program, const RunContext& ctx);
 // Elements [begin, end) of a Map program. `root` is the address of the root's element 0, which may lie outside the
 // block.
-void run_range(const Program& program, const RunContext& ctx, const void* root, int64_t begin, int64_t end);
+void run_range(const TileProgram& program, const RunContext& ctx, const void* root, int64_t begin, int64_t end);
 
 }  // namespace pyflame::cpu::tile

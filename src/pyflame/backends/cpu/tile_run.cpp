@@ -61,8 +61,8 @@ class Small {
   T* data_;
 };
 
-struct Run {
-  const Program& program;
+struct RunArgs {
+  const TileProgram& program;
   const RunContext& ctx;
   char** base;       // by access
   const char* copy;  // by access: the tile is copied before anything is stored
@@ -73,8 +73,8 @@ struct Run {
 };
 
 // The state of a task: the addresses of all values, and the current position.
-struct Frame {
-  const Run& run;
+struct TaskState {
+  const RunArgs& run;
   void** ptr;
   int64_t start = 0, n = 0;        // elements
   int64_t row = 0, rows = 0;       // rows
@@ -186,8 +186,8 @@ void store(const Access& a, char* base, int64_t start, int64_t n, const void* sr
 
 // --- instructions
 
-void expand(const Frame& f, const Instr& in) {
-  const Program& p = f.run.program;
+void expand(const TaskState& f, const Instr& in) {
+  const TileProgram& p = f.run.program;
   const int size = reg_size(p.values[static_cast<size_t>(in.dst)].reg);
   char* dst = static_cast<char*>(f.ptr[in.dst]);
   const char* src = static_cast<const char*>(f.ptr[in.src[0]]);
@@ -195,8 +195,8 @@ void expand(const Frame& f, const Instr& in) {
   for (int64_t r = 0; r < f.rows; ++r) copy_strided(dst + r * p.cols * size, size, src + r * size, 0, size, p.cols);
 }
 
-void row_reduce(const Frame& f, const Instr& in) {
-  const Program& p = f.run.program;
+void row_reduce(const TaskState& f, const Instr& in) {
+  const TileProgram& p = f.run.program;
   const ReductionUse& use = p.reductions[static_cast<size_t>(in.reduction)];
   if (p.mode == Mode::LongRows) return use.fn.row(f.row_states + in.reduction * 8, f.ptr[in.src[0]], f.n);
   const int64_t size = reg_size(p.values[static_cast<size_t>(in.src[0])].reg);
@@ -207,8 +207,8 @@ void row_reduce(const Frame& f, const Instr& in) {
   use.fn.finish(states, f.ptr[in.dst], f.rows);
 }
 
-void col_reduce(const Frame& f, const Instr& in) {
-  const Program& p = f.run.program;
+void col_reduce(const TaskState& f, const Instr& in) {
+  const TileProgram& p = f.run.program;
   const ReductionUse& use = p.reductions[static_cast<size_t>(in.reduction)];
   const int64_t size = reg_size(p.values[static_cast<size_t>(in.src[0])].reg);
   const char* src = static_cast<const char*>(f.ptr[in.src[0]]);
@@ -227,12 +227,12 @@ void prefetch(const void* at, int64_t ahead, int64_t nbytes) {
   for (int64_t i = 0; i < nbytes; i += 64) __builtin_prefetch(p + i, 0, 3);
 }
 
-void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<int64_t>& place, char* arena) {
-  const Run& run = f.run;
+void execute(const TaskState& f, const std::vector<Instr>& code, const std::vector<int64_t>& place, char* arena) {
+  const RunArgs& run = f.run;
   for (const Instr& in : code) {
     const int64_t start = in.row ? f.row : f.start, n = in.row ? f.rows : f.n;
-    switch (in.step) {
-      case Step::Compute: {
+    switch (in.opcode) {
+      case Opcode::Compute: {
         Args a;
         a.dst = f.ptr[in.dst];
         for (int i = 0; i < 3; ++i) a.src[i] = in.src[i] < 0 ? nullptr : f.ptr[in.src[i]];
@@ -244,7 +244,7 @@ void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<i
         in.fn(a);
         break;
       }
-      case Step::Load: {
+      case Opcode::Load: {
         const auto i = static_cast<size_t>(in.access);
         char* own = in.row ? static_cast<char*>(f.ptr[in.dst]) : arena + place[static_cast<size_t>(in.dst)];
         void* at = load(run.program.accesses[i], run.base[i], run.copy[i] != 0 || in.row, start, n, own);
@@ -253,20 +253,20 @@ void execute(const Frame& f, const std::vector<Instr>& code, const std::vector<i
           prefetch(at, run.program.ahead, n * run.program.accesses[i].size_of);
         break;
       }
-      case Step::Point:
+      case Opcode::Point:
         f.ptr[in.dst] = run.base[in.access] + start * run.program.accesses[static_cast<size_t>(in.access)].size_of;
         break;
-      case Step::Store:
+      case Opcode::Store:
         store(run.program.accesses[static_cast<size_t>(in.access)], run.base[in.access], start, n, f.ptr[in.src[0]]);
         break;
-      case Step::Expand: expand(f, in); break;
-      case Step::RowReduce: row_reduce(f, in); break;
-      case Step::ColReduce: col_reduce(f, in); break;
+      case Opcode::Expand: expand(f, in); break;
+      case Opcode::RowReduce: row_reduce(f, in); break;
+      case Opcode::ColReduce: col_reduce(f, in); break;
     }
   }
 }
 
-void fill_constant(const Run& run, const Value& v, void* dst, int64_t n) {
+void fill_constant(const RunArgs& run, const Value& v, void* dst, int64_t n) {
   if (v.param >= 0) return fill(v.reg, dst, run.ctx.params[v.param], v.dtype, n);
   const Access& a = run.program.accesses[static_cast<size_t>(v.access)];
   if (a.kind == Access::Kind::General) load(a, run.base[v.access], true, 0, n, static_cast<char*>(dst));
@@ -276,37 +276,37 @@ void fill_constant(const Run& run, const Value& v, void* dst, int64_t n) {
 // A task on the calling thread: its memory, with the constants in it.
 class Task {
  public:
-  Task(const Run& run, const Stage& stage, int64_t elements, char* rows)
+  Task(const RunArgs& run, const Stage& stage, int64_t elements, char* rows)
       : run_(run), stage_(stage), count_(run.program.values.size()) {
     arena_ = scratch(0, static_cast<size_t>(stage.arena) + count_ * sizeof(void*));
-    frame_.ptr = reinterpret_cast<void**>(arena_ + stage.arena);
+    state_.ptr = reinterpret_cast<void**>(arena_ + stage.arena);
     for (size_t v = 0; v < count_; ++v) {
       const Value& value = run.program.values[v];
       if (value.row) {
-        frame_.ptr[v] = rows ? rows + run.program.row_place[v] : nullptr;
+        state_.ptr[v] = rows ? rows + run.program.row_place[v] : nullptr;
         continue;
       }
-      frame_.ptr[v] = stage.place[v] < 0 ? nullptr : arena_ + stage.place[v];
+      state_.ptr[v] = stage.place[v] < 0 ? nullptr : arena_ + stage.place[v];
       if (value.constant && stage.place[v] >= 0)
-        fill_constant(run, value, frame_.ptr[v], std::min(elements, run.program.tile));
+        fill_constant(run, value, state_.ptr[v], std::min(elements, run.program.tile));
     }
   }
-  Frame& frame() { return frame_; }
+  TaskState& state() { return state_; }
   void tile(int64_t start, int64_t n) {
-    frame_.start = start;
-    frame_.n = n;
-    execute(frame_, stage_.code, stage_.place, arena_);
+    state_.start = start;
+    state_.n = n;
+    execute(state_, stage_.code, stage_.place, arena_);
   }
 
  private:
-  const Run& run_;
+  const RunArgs& run_;
   const Stage& stage_;
   size_t count_;
   char* arena_;
-  Frame frame_{run_, nullptr, 0, 0, 0, 0, nullptr, nullptr, 0};
+  TaskState state_{run_, nullptr, 0, 0, 0, 0, nullptr, nullptr, 0};
 };
 
-void fill_row_constants(const Run& run, char* rows) {
+void fill_row_constants(const RunArgs& run, char* rows) {
   for (size_t v = 0; v < run.program.values.size(); ++v) {
     const Value& value = run.program.values[v];
     if (value.row && value.constant)
@@ -314,15 +314,15 @@ void fill_row_constants(const Run& run, char* rows) {
   }
 }
 
-int64_t grain_of(const Program& p, int64_t unit) {
+int64_t grain_of(const TileProgram& p, int64_t unit) {
   return std::max<int64_t>(1, kInlineWork / std::max<int64_t>(1, p.weight * unit));
 }
 
 // --- the modes
 
-void map_range(const Run& run, int64_t begin, int64_t end) {
+void map_range(const RunArgs& run, int64_t begin, int64_t end) {
   if (begin >= end) return;
-  const Program& p = run.program;
+  const TileProgram& p = run.program;
   Task task(run, p.stages[0], end - begin, nullptr);
   for (int64_t at = begin; at < end;) {
     int64_t n = std::min(p.tile, end - at);
@@ -333,8 +333,8 @@ void map_range(const Run& run, int64_t begin, int64_t end) {
   if (p.streams) vec::stream_fence();
 }
 
-void run_map(const Run& run) {
-  const Program& p = run.program;
+void run_map(const RunArgs& run) {
+  const TileProgram& p = run.program;
   const int64_t total = p.rows * p.cols, units = (total + p.tile - 1) / p.tile;
   parallel_for(units, grain_of(p, p.tile), [&run, total](int64_t b, int64_t e) {
     map_range(run, b * run.program.tile, std::min(total, e * run.program.tile));
@@ -342,8 +342,8 @@ void run_map(const Run& run) {
 }
 
 // Column accumulators of one block of rows in the workspace.
-void begin_columns(const Run& run, int64_t block, char** columns) {
-  const Program& p = run.program;
+void begin_columns(const RunArgs& run, int64_t block, char** columns) {
+  const TileProgram& p = run.program;
   for (size_t k = 0; k < p.col_reductions.size(); ++k) {
     const auto r = static_cast<size_t>(p.col_reductions[k]);
     columns[r] = run.column(k, block);
@@ -352,8 +352,8 @@ void begin_columns(const Run& run, int64_t block, char** columns) {
 }
 
 // Combines the blocks' accumulators in order and stores the result.
-void finish_columns(const Run& run) {
-  const Program& p = run.program;
+void finish_columns(const RunArgs& run) {
+  const TileProgram& p = run.program;
   if (p.col_reductions.empty() || p.cols == 0) return;
   constexpr int64_t kPart = 256;
   const int64_t blocks = p.row_blocks();
@@ -376,8 +376,8 @@ void finish_columns(const Run& run) {
 }
 
 // Whole rows per tile. With column reductions, a thread takes whole blocks of rows.
-void run_rows(const Run& run) {
-  const Program& p = run.program;
+void run_rows(const RunArgs& run) {
+  const TileProgram& p = run.program;
   const bool columns = !p.col_reductions.empty();
   const int64_t unit = columns ? kRowBlock : p.rows_per_tile;
   const int64_t units = (p.rows + unit - 1) / unit;
@@ -386,7 +386,7 @@ void run_rows(const Run& run) {
     Small<char*, 16> column(p.reductions.size());
     Task task(run, p.stages[0], p.tile, rows);
     fill_row_constants(run, rows);
-    Frame& f = task.frame();
+    TaskState& f = task.state();
     f.columns = column.data();
     for (int64_t u = b; u < e; ++u) {
       if (columns) begin_columns(run, u, column.data());
@@ -402,8 +402,8 @@ void run_rows(const Run& run) {
 }
 
 // One pass over one row, in chunks that threads share. Afterwards, the row's reductions are combined.
-void long_row_pass(const Run& run, const Stage& stage, int64_t row, char* rows, char* const* columns) {
-  const Program& p = run.program;
+void long_row_pass(const RunArgs& run, const Stage& stage, int64_t row, char* rows, char* const* columns) {
+  const TileProgram& p = run.program;
   const int64_t chunks = (p.cols + kChunk - 1) / kChunk;
   const size_t stride = p.reductions.size() * 8;
   Small<int64_t, 128> states(static_cast<size_t>(chunks) * p.reductions.size() + 1);
@@ -411,7 +411,7 @@ void long_row_pass(const Run& run, const Stage& stage, int64_t row, char* rows, 
   if (stage.code.empty()) return;
   parallel_for(chunks, grain_of(p, kChunk), [&](int64_t b, int64_t e) {
     Task task(run, stage, p.tile, rows);
-    Frame& f = task.frame();
+    TaskState& f = task.state();
     f.row = row;
     f.rows = 1;
     f.columns = columns;
@@ -427,7 +427,7 @@ void long_row_pass(const Run& run, const Stage& stage, int64_t row, char* rows, 
     }
   });
   for (const Instr& in : stage.code) {
-    if (in.step != Step::RowReduce) continue;
+    if (in.opcode != Opcode::RowReduce) continue;
     const ReductionUse& use = p.reductions[static_cast<size_t>(in.reduction)];
     char* total = all + in.reduction * 8;
     for (int64_t chunk = 1; chunk < chunks; ++chunk)
@@ -436,8 +436,8 @@ void long_row_pass(const Run& run, const Stage& stage, int64_t row, char* rows, 
   }
 }
 
-void run_long_rows(const Run& run) {
-  const Program& p = run.program;
+void run_long_rows(const RunArgs& run) {
+  const TileProgram& p = run.program;
   const bool columns = !p.col_reductions.empty();
   const int64_t unit = columns ? kRowBlock : 1;
   const auto body = [&](int64_t b, int64_t e) {
@@ -451,7 +451,7 @@ void run_long_rows(const Run& run) {
       if (columns) begin_columns(run, u, column.data());
       for (int64_t r = u * unit; r < std::min(p.rows, (u + 1) * unit); ++r) {
         for (const Stage& stage : p.stages) {
-          execute(Frame{run, ptr, 0, 0, r, 1, nullptr, nullptr, 0}, stage.row_code, stage.place, nullptr);
+          execute(TaskState{run, ptr, 0, 0, r, 1, nullptr, nullptr, 0}, stage.row_code, stage.place, nullptr);
           long_row_pass(run, stage, r, rows, column.data());
         }
       }
@@ -464,15 +464,15 @@ void run_long_rows(const Run& run) {
 }
 
 // Column reductions only: blocks of rows times strips of columns.
-void run_columns(const Run& run) {
-  const Program& p = run.program;
+void run_columns(const RunArgs& run) {
+  const TileProgram& p = run.program;
   constexpr int64_t kStrip = 2048;
   const int64_t strips = std::max<int64_t>(1, (p.cols + kStrip - 1) / kStrip), blocks = p.row_blocks();
   const int64_t width = std::min(kStrip, p.cols);
   parallel_for(strips * blocks, grain_of(p, kRowBlock * std::max<int64_t>(width, 1)), [&](int64_t b, int64_t e) {
     Small<char*, 16> column(p.reductions.size());
     Task task(run, p.stages[0], p.tile, nullptr);
-    task.frame().columns = column.data();
+    task.state().columns = column.data();
     for (int64_t t = b; t < e; ++t) {
       const int64_t block = t / strips, c0 = t % strips * kStrip, c1 = std::min(p.cols, c0 + kStrip);
       for (size_t k = 0; k < p.col_reductions.size(); ++k) {
@@ -488,7 +488,7 @@ void run_columns(const Run& run) {
       }
       for (int64_t r = r0; r < r1; ++r)
         for (int64_t c = c0; c < c1; c += p.tile) {
-          task.frame().column = c;
+          task.state().column = c;
           task.tile(r * p.cols + c, std::min(p.tile, c1 - c));
         }
     }
@@ -503,7 +503,8 @@ bool overlap(const char* a, int64_t a_bytes, const char* b, int64_t b_bytes) {
 
 // Saves inputs that some output overwrites before they are read. Of an epilogue's root, only the elements [begin, end)
 // exist.
-void resolve_hazards(const Program& p, char** base, char* copy, std::vector<Bytes>* saved, int64_t begin, int64_t end) {
+void resolve_hazards(const TileProgram& p, char** base, char* copy, std::vector<Bytes>* saved, int64_t begin,
+                     int64_t end) {
   for (const Hazard& h : p.hazards) {
     const auto i = static_cast<size_t>(h.input), o = static_cast<size_t>(h.output);
     const Access& in = p.accesses[i];
@@ -524,7 +525,7 @@ void resolve_hazards(const Program& p, char** base, char* copy, std::vector<Byte
 }
 
 template <class F>
-void with_run(const Program& p, const RunContext& ctx, const void* root, std::vector<Bytes>* saved, int64_t begin,
+void with_run(const TileProgram& p, const RunContext& ctx, const void* root, std::vector<Bytes>* saved, int64_t begin,
               int64_t end, F f) {
   Small<char*, 32> base(p.accesses.size() + 1);
   Small<char, 32> copy(p.accesses.size() + 1);
@@ -534,14 +535,14 @@ void with_run(const Program& p, const RunContext& ctx, const void* root, std::ve
     copy[i] = 0;
   }
   resolve_hazards(p, base.data(), copy.data(), saved, begin, end);
-  f(Run{p, ctx, base.data(), copy.data()});
+  f(RunArgs{p, ctx, base.data(), copy.data()});
 }
 
 }  // namespace
 
-void run(const Program& p, const RunContext& ctx) {
+void run(const TileProgram& p, const RunContext& ctx) {
   std::vector<Bytes> saved;
-  with_run(p, ctx, nullptr, &saved, 0, 0, [&](const Run& r) {
+  with_run(p, ctx, nullptr, &saved, 0, 0, [&](const RunArgs& r) {
     switch (p.mode) {
       case Mode::Map: return run_map(r);
       case Mode::Rows: return run_rows(r);
@@ -551,8 +552,8 @@ void run(const Program& p, const RunContext& ctx) {
   });
 }
 
-void run_range(const Program& p, const RunContext& ctx, const void* root, int64_t begin, int64_t end) {
-  with_run(p, ctx, root, nullptr, begin, end, [&](const Run& r) { map_range(r, begin, end); });
+void run_range(const TileProgram& p, const RunContext& ctx, const void* root, int64_t begin, int64_t end) {
+  with_run(p, ctx, root, nullptr, begin, end, [&](const RunArgs& r) { map_range(r, begin, end); });
 }
 
 }  // namespace pyflame::cpu::tile
@@ -562,7 +563,7 @@ namespace {
 
 class TileExec final : public Executable {
  public:
-  tile::Program program;
+  tile::TileProgram program;
   void run(const RunContext& ctx) override { tile::run(program, ctx); }
   size_t workspace() const override { return program.workspace(); }
 };
@@ -570,7 +571,7 @@ class TileExec final : public Executable {
 }  // namespace
 
 Refusal tile_accepts(const Problem& p) {
-  tile::Program program;
+  tile::TileProgram program;
   return tile::lower(p, &program);
 }
 
@@ -583,13 +584,13 @@ std::unique_ptr<Executable> tile_make(const Problem& p) {
 
 Refusal TileEpilogue::accepts(const Problem& p) {
   if (p.group.kind != GroupKind::Epilogue) return "takes Epilogue groups only";
-  tile::Program program;
+  tile::TileProgram program;
   return tile::lower(p, &program);
 }
 
 std::unique_ptr<TileEpilogue> TileEpilogue::make(const Problem& p, int64_t row_length) {
   auto e = std::unique_ptr<TileEpilogue>(new TileEpilogue);
-  e->program_ = std::make_unique<tile::Program>();
+  e->program_ = std::make_unique<tile::TileProgram>();
   e->row_length_ = row_length;
   const Refusal r = tile::lower(p, e->program_.get());
   PF_CHECK(!r, Runtime, "tile: cannot run this epilogue; {}", *r);

@@ -137,7 +137,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(ks + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
-        settle_if_narrow();
+        schedule_barrier_if_narrow();
         const typename M::B x = M::load_b_t(qs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
@@ -183,7 +183,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
         for (int d = 0; d < kWidthBlocks; ++d) {
-          settle_if_narrow();
+          schedule_barrier_if_narrow();
           const typename M::B x = M::load_b(gs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(sums_v[t][d], a[t], x);
@@ -199,7 +199,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(vs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int n = 0; n < kSteps; ++n) {
-          settle_if_narrow();
+          schedule_barrier_if_narrow();
           const typename M::B x = M::load_b_t(gs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(g[t][n], a[t], x);
@@ -222,7 +222,7 @@ PF_DEVICE void attention_keys_grad(const T* grad, const T* q, const T* k, const 
         for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
         for (int d = 0; d < kWidthBlocks; ++d) {
-          settle_if_narrow();
+          schedule_barrier_if_narrow();
           const typename M::B x = M::load_b(qs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) M::fma(sums_k[t][d], a[t], x);
@@ -328,7 +328,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(qs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
-        settle_if_narrow();
+        schedule_barrier_if_narrow();
         const typename M::B x = M::load_b_t(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
@@ -341,7 +341,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::load_a(gs + (wave_row + t * 16) * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
-        settle_if_narrow();
+        schedule_barrier_if_narrow();
         const typename M::B x = M::load_b_t(vs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(g[t][n], a[t], x);
@@ -385,7 +385,7 @@ PF_DEVICE void attention_queries_grad(const T* grad, const T* q, const T* k, con
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
       for (int d = 0; d < kWidthBlocks; ++d) {
-        settle_if_narrow();
+        schedule_barrier_if_narrow();
         const typename M::B x = M::load_b(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(sums[t][d], a[t], x);

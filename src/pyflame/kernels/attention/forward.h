@@ -123,7 +123,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
       }
 #pragma unroll
       for (int n = 0; n < kKeyBlocks; ++n) {
-        settle_if_narrow();
+        schedule_barrier_if_narrow();
         const typename M::B x = M::load_b_t(ks + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(s[t][n], a[t], x);
@@ -209,7 +209,7 @@ PF_DEVICE void attention_forward(const T* q, const T* k, const T* v, const void*
       for (int t = 0; t < S::kTiles; ++t) a[t] = M::as_a(s[t][n]);
 #pragma unroll
       for (int d = 0; d < kWidthBlocks; ++d) {
-        settle_if_narrow();
+        schedule_barrier_if_narrow();
         const typename M::B x = M::load_b(vs + n * 16 * S::kPitch + d * 16, S::kPitch);
 #pragma unroll
         for (int t = 0; t < S::kTiles; ++t) M::fma(sums[t][d], a[t], x);

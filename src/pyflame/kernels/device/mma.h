@@ -73,8 +73,8 @@ PF_DEVICE float fast_exp2(float x) {
 }
 
 // A scheduling barrier for waves of 32 only: there, each lane holds twice as much of a tile.
-PF_DEVICE void settle_if_narrow() {
-  if (kWave == 32) settle();
+PF_DEVICE void schedule_barrier_if_narrow() {
+  if (kWave == 32) schedule_barrier();
 }
 
 #if defined(PF_MATRIX_LINES)

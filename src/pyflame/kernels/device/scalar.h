@@ -235,7 +235,7 @@ PF_DEVICE T reciprocal(T x) {
 }
 // 1 / x to one unit in the last place, for x between 1 and 1e6. It is faster than a division, which must handle all
 // special cases.
-PF_DEVICE float quick_reciprocal(float x) {
+PF_DEVICE float fast_reciprocal(float x) {
 #if defined(__CUDA_ARCH__)
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -246,10 +246,10 @@ PF_DEVICE float quick_reciprocal(float x) {
 #endif
   return fmaf(y, fmaf(-x, y, 1.0f), y);
 }
-PF_DEVICE double quick_reciprocal(double x) { return 1.0 / x; }
+PF_DEVICE double fast_reciprocal(double x) { return 1.0 / x; }
 template <class T>
 PF_DEVICE T sigmoid(T x) {
-  const T e = m_exp(x < 0 ? x : -x), r = quick_reciprocal(1 + e);
+  const T e = m_exp(x < 0 ? x : -x), r = fast_reciprocal(1 + e);
   return x < 0 ? e * r : r;
 }
 template <class T>
@@ -278,7 +278,7 @@ PF_DEVICE Normality<float> normality(float x) {
   const float y = square * -0.72134752044448f;  // -log2(e) / 2
   const float error = fmaf(rest, -0.72134752044448f, fmaf(square, -0.72134752044448f, -y) + square * -9.629814945e-09f);
   const float scale = exp2f(y), bell = fmaf(scale, error * 0.69314718055994f, scale);
-  const float t = quick_reciprocal(fmaf(0.3f, a, 1.0f)), s = fmaf(t, 2.4444444f, -1.4444444f);
+  const float t = fast_reciprocal(fmaf(0.3f, a, 1.0f)), s = fmaf(t, 2.4444444f, -1.4444444f);
   float q = -1.3239740837889258e-05f;
   q = fmaf(q, s, 4.326685939304298e-06f);
   q = fmaf(q, s, 0.00016896979650482535f);

@@ -38,7 +38,7 @@ PF_DEVICE u64 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 
 // A scheduling barrier: the compiler moves no instruction across it. Without it, compilers start all iterations of an
 // unrolled loop at once and run out of registers.
-PF_DEVICE void settle() {
+PF_DEVICE void schedule_barrier() {
 #if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
   __builtin_amdgcn_sched_barrier(0);
 #endif
@@ -46,7 +46,7 @@ PF_DEVICE void settle() {
 
 // Returns x, but hides from the compiler that the value is the same as before. Values that are computed from the result
 // are therefore recomputed here, instead of being kept in registers through an earlier loop.
-PF_DEVICE int afresh(int x) {
+PF_DEVICE int opaque(int x) {
 #if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
   asm volatile("" : "+v"(x));
 #endif

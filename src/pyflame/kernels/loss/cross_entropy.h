@@ -85,8 +85,8 @@ PF_DEVICE void cross_entropy(const S* x, const i64* target, C<S>* loss, C<S>* to
       less = over_row<Sum, kThreads, kLanes>(less, shared);
     }
     const int me =
-        // Recomputed, because keeping the lane masks since the start of the row would use up the scalar registers.
-        afresh((int)thread());
+        // Computed again, because keeping the lane masks since the start of the row would use up the scalar registers.
+        opaque((int)thread());
     if (me % kLanes != 0 || first + me / kLanes >= p.rows) continue;
     T value = 0, log_sum = 0;
     if (t >= 0) {

@@ -91,7 +91,7 @@ PF_DEVICE void softmax(const S* x, S* y, const SoftmaxShape& p) {
       part[c][j] = kLog ? less : e;
     }
     // Each exponential holds two lane masks in scalar registers, so not all of them should be computed at once.
-    settle();
+    schedule_barrier();
   }
   sum = over_row<Sum, kThreads, kLanes>(sum, shared);
   const T last = kLog ? m_log(sum) : 1 / sum;

@@ -48,7 +48,7 @@ std::string tile_source(DType d, bool weight, const Tile& t, const OutText& out)
 constexpr unsigned kUnitsThreads = 256;
 constexpr int kUnitsColumns = 128;
 std::string units_source(DType d, ConvFace face, int rows, const OutText& out) {
-  return kernel_source({"device/mma.h", "conv/conv.h", "conv/units.h"}, kUnitsThreads,
+  return kernel_source({"device/mma.h", "conv/conv.h", "conv/matrix_cores.h"}, kUnitsThreads,
                        fmt::format("(const {0}* a, const {0}* b, float* slices, {0}* c, pf::Conv p{6}) {{ {7} "
                                    "pf::conv_units<{0}, {1}, {2}, {3}, {4}, {5}>(a, b, slices, p, out); }}",
                                    stored_type(d), face == ConvFace::weight, rows, kUnitsColumns,

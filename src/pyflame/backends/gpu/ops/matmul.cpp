@@ -244,7 +244,8 @@ class TileProduct final : public OwnProduct {
                                          units_ ? "matmul_units" : "matmul_tile", stored_, plan_.tile.rows,
                                          plan_.tile.cols, plan_.tile.depth, plan_.tile.rest, kThreads, side_a_.along,
                                          side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
-    if (units_) return source({"device/mma.h", "matmul/tile.h", "matmul/units.h"}, "MatmulShape", call, false, true);
+    if (units_)
+      return source({"device/mma.h", "matmul/tile.h", "matmul/matrix_cores.h"}, "MatmulShape", call, false, true);
     return source({"matmul/tile.h"}, "MatmulShape", call, false);
   }
   std::string best_text() const { return text(side_a_.vectors, side_b_.vectors); }

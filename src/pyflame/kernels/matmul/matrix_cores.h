@@ -89,7 +89,7 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
             for (int i = 0; i < kHigh; ++i) {
 #pragma unroll
               for (int j = 0; j < kLong; ++j) M::fma(sums[w][i][j], x[i], y[j]);
-              settle_if_narrow();
+              schedule_barrier_if_narrow();
             }
           }
         }
@@ -126,7 +126,7 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
       float* mine = parts + wave() * 16 * kWidth;
 #pragma unroll
       for (int w = 0; w < kMine; ++w) {
-        const int part = afresh(wave() + w * kWaves), c0 = part % kAcross * kWidth;
+        const int part = opaque(wave() + w * kWaves), c0 = part % kAcross * kWidth;
         bool together = false;
         if constexpr (Out::kMany > 1) together = c0 + kWidth <= cols && out.whole();
 #pragma unroll
@@ -140,12 +140,12 @@ PF_DEVICE void matmul_units(const S* a, const S* b, const MatmulShape& p, const 
           if constexpr (Out::kMany > 1) {
             if (together)
 #pragma unroll 1
-              for (int e = afresh(lane()) * Out::kMany; e < sums_here; e += kWave * Out::kMany)
+              for (int e = opaque(lane()) * Out::kMany; e < sums_here; e += kWave * Out::kMany)
                 out.many(at, row0 + r0 + e / kWidth, col0 + c0 + e % kWidth, load_vec<Out::kMany>(mine + e));
           }
           if (!together)
 #pragma unroll 1
-            for (int e = afresh(lane()); e < sums_here; e += kWave)
+            for (int e = opaque(lane()); e < sums_here; e += kWave)
               if (c0 + e % kWidth < cols) out(at, row0 + r0 + e / kWidth, col0 + c0 + e % kWidth, mine[e]);
           barrier();
         }
