@@ -54,7 +54,7 @@ class PythonNode final : public GradNode {
     check_not_released();
     Tensors saved_now;
     for (size_t i = 0; i < saved_tensors.size(); ++i) saved_now.push_back(saved(i));
-    nb::gil_scoped_acquire gil;
+    const Locked gil;
     nb::list gs, ss;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Tensor g = i < grads.size() ? grads[i] : Tensor();
@@ -97,7 +97,7 @@ nb::list attach_python(const std::string& name, nb::handle backward, const Tenso
 std::function<Tensors(const Tensors&)> python_function(nb::handle fn) {
   auto held = std::make_shared<Held>(fn);
   return [held](const Tensors& xs) {
-    nb::gil_scoped_acquire gil;
+    const Locked gil;
     nb::list args;
     for (const Tensor& x : xs) args.append(nb::cast(x));
     return tensor_list("checkpoint", held->handle()(args));
@@ -118,7 +118,7 @@ HookHandle register_hook(const Tensor& x, nb::handle hook) {
   PF_CHECK(PyCallable_Check(hook.ptr()), Type, "register_hook: not callable; got {}", kind_name(hook));
   auto held = std::make_shared<Held>(hook);
   const size_t id = autograd::register_hook(x, [held](const Tensor& g) -> Tensor {
-    nb::gil_scoped_acquire gil;
+    const Locked gil;
     nb::object r = held->handle()(g);
     return tensor_or_none("hook", r);
   });

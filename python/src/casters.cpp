@@ -203,7 +203,7 @@ nb::tuple dims_tuple(const Dims& d) {
 // So references that are released without the GIL are queued for the next thread that has it.
 namespace {
 std::mutex g_drop_mutex;
-std::vector<PyObject*> g_dropped;
+auto& g_dropped = *new std::vector<PyObject*>;  // leaked: threads outlive static destruction
 const AtFork g_at_fork{ForkOrder::Python, [] { g_drop_mutex.lock(); }, [](bool) { g_drop_mutex.unlock(); }};
 int drain_pending(void*) {
   drain_dropped();

@@ -104,6 +104,18 @@ struct Held {
   nb::handle handle() const { return object; }
 };
 
+// Holds the GIL for a scope. A thread that asks for it after the interpreter was taken down waits for ever: Python would unwind its stack,
+// and C++ ends the process when that meets a function that may not throw.
+struct Locked {
+  Locked();
+  ~Locked();
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
 // Releases the GIL for a scope. The Python line that waits is kept as the source location of ops that are recorded
 // meanwhile.
 struct Unlocked {

@@ -6,8 +6,10 @@
 // record/location.h names the provider's functions.
 #include "pyflame/record/location.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 #include <frameobject.h>
+#include <unistd.h>
 
 #include <array>
 #include <mutex>
@@ -140,8 +142,24 @@ Unlocked::Unlocked() : before_(t_waiting), had_(t_is_waiting) {
   state_ = PyEval_SaveThread();
 }
 
+namespace {
+template <class F>
+void or_wait_for_ever(F take) {
+  try {
+    take();
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
+}  // namespace
+
+Locked::Locked() {
+  or_wait_for_ever([this] { state_ = PyGILState_Ensure(); });
+}
+Locked::~Locked() { PyGILState_Release(state_); }
+
 Unlocked::~Unlocked() {
-  PyEval_RestoreThread(state_);
+  or_wait_for_ever([this] { PyEval_RestoreThread(state_); });
   t_waiting = before_;
   t_is_waiting = had_;
   drain_dropped();

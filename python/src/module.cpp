@@ -1,16 +1,34 @@
 // The module pyflame._C. pyflame/__init__.py adds the parts that are written in Python.
 #include "casters.h"
+#include "pyflame/base/exit.h"
 #include "pyflame/base/packages.h"
 
+namespace {
+
 // GPU libraries that pip installed are found where the interpreter looks for packages.
-static void hand_over_package_folders() {
+void hand_over_package_folders() {
   std::vector<std::string> folders;
-  for (const nanobind::handle entry : nanobind::list(nanobind::module_::import_("sys").attr("path"))) {
+  for (const nb::handle entry : nb::list(nb::module_::import_("sys").attr("path"))) {
     std::string folder;
-    if (nanobind::try_cast(entry, folder) && folder.starts_with('/')) folders.push_back(std::move(folder));
+    if (nb::try_cast(entry, folder) && folder.starts_with('/')) folders.push_back(std::move(folder));
   }
   pyflame::set_package_folders(std::move(folders));
 }
+
+// A compiler that works in the background must end before its library does. Ctrl-C ends the waiting.
+void end_with_the_interpreter() {
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    const pyflame::python::Unlocked waiting;
+    pyflame::begin_exit([] {
+      const pyflame::python::Locked held;
+      const bool interrupted = PyErr_CheckSignals() != 0;
+      if (interrupted) PyErr_Clear();
+      return interrupted;
+    });
+  }));
+}
+
+}  // namespace
 
 NB_MODULE(_C, m) {
   using namespace pyflame::python;
@@ -38,4 +56,5 @@ NB_MODULE(_C, m) {
   bind_profiler(m);
   install_location_provider();
   explain_argument_errors(m, tensor);
+  end_with_the_interpreter();
 }

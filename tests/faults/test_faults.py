@@ -406,3 +406,56 @@ scaler.update()
 after = model[0].weight.tolist()
 assert after != before and all(v == v for row in after for v in row)
 """)
+
+
+BAD = "index = pf.tensor([1, 7, 2]).to('rocm')\nw = pf.ones(4, 3, device='rocm', requires_grad=True)\n"
+
+
+def test_every_op_that_met_a_bad_index_taints_what_it_wrote(program):
+    """The gradient does not depend on the forward pass, but its kernel meets the same index."""
+    program.run(BAD + """
+pf.nn.functional.embedding(index, w).sum().backward()
+assert 'index out of range; got 7' in refused(IndexError, lambda: w.grad.tolist())
+refused(IndexError, lambda: (w.grad + 1).sum().item())
+""")
+
+
+def test_more_bad_indices_than_the_table_of_reports_holds(program):
+    """The table has 64 entries. Each result raises, also those whose report made room for another."""
+    program.run(BAD + """
+w = w.detach()
+good = pf.tensor([0, 1]).to('rocm')
+bad, sound = [], []
+for i in range(150):
+    bad.append(pf.index_select(w, 0, index))
+    sound.append(w * i)
+for y in bad:
+    refused(IndexError, lambda: y.tolist())
+for i, y in enumerate(sound):
+    assert y.tolist()[0] == [i, i, i]
+try:
+    pf.synchronize()
+except IndexError:
+    pass
+assert pf.index_select(w, 0, good).tolist() == [[1, 1, 1], [1, 1, 1]]
+""")
+
+
+def test_a_sound_result_beside_a_bad_one_can_be_read(program):
+    program.run(BAD + """
+w = w.detach()
+good = pf.tensor([0, 1]).to('rocm')
+first, second, third = pf.index_select(w, 0, good), pf.index_select(w, 0, index), pf.index_select(w, 0, good)
+refused(IndexError, lambda: second.tolist())
+assert first.tolist() == third.tolist() == [[1, 1, 1], [1, 1, 1]]
+""")
+
+
+def test_a_copy_to_another_device_of_what_a_report_taints(program):
+    program.run(BAD + """
+w = w.detach()
+y = pf.index_select(w, 0, index)
+refused(IndexError, lambda: y.to('rocm:1').tolist())
+refused(IndexError, lambda: y.tolist())
+assert w.to('rocm:1').tolist() == w.tolist()
+""", PYFLAME_EMULATOR_DEVICES="2")

@@ -2,6 +2,7 @@
 // it asks the backend's implementations, best first, and takes the first one that accepts. The implementation makes an
 // Executable, which is run many times with different pointers.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -92,10 +93,14 @@ struct Limits {
   int64_t first_bytes, max_bytes;
 };
 
-// A report of a kernel (kernels/device/fault.h); kind 0: none.
+// What kernels reported (kernels/device/fault.h). A site is the number of one step in one run.
 struct FaultReport {
-  int32_t kind = 0, site = 0;
+  int32_t site = 0, kind = 0;  // site 0: nothing was reported here yet
   int64_t value = 0, limit = 0;
+};
+struct FaultTable {
+  int32_t claims = 0, unused = 0;  // how often an entry was taken
+  std::array<FaultReport, 64> reports;
 };
 
 // Launches several steps as one. Steps are added in order, each with the earlier steps that must come before it.
@@ -128,9 +133,9 @@ class DeviceMemory {
   virtual bool copy_from(void* to, DeviceMemory& other, const void* from, size_t nbytes) = 0;
   virtual void wait() = 0;                             // until the device is idle
   virtual void room(size_t* free, size_t* total) = 0;  // bytes; used by all processes
-  virtual void* fault() = 0;                           // a FaultReport on the device, zero at first; RunContext::fault
-  virtual void read_fault(FaultReport* pinned) = 0;    // queues a copy; it has arrived when a later mark has passed
-  virtual FaultReport* pinned_report() = 0;            // host memory for that, never freed
+  virtual void* fault() = 0;                           // a FaultTable on the device, zero at first; RunContext::fault
+  virtual void read_fault(FaultTable* pinned) = 0;     // queues a copy; it has arrived when a later mark has passed
+  virtual FaultTable* pinned_report() = 0;             // host memory for that, never freed
   virtual void pin_ahead(size_t nbytes) = 0;           // pins host memory for this many bytes in flight
   virtual uint64_t mark() = 0;                         // identifies all work that was queued so far
   virtual bool passed(uint64_t mark) = 0;              // whether that work is done; does not wait

@@ -46,6 +46,7 @@ constexpr Variable kTable[] = {
 #define ENV_BOOL(variable, function, default_value, doc) {#variable, "bool", default_value ? "1" : "0", doc},
 #define ENV_BYTES(variable, function, default_value, doc) {#variable, "bytes", #default_value, doc},
 #define ENV_REAL(variable, function, default_value, least, greatest, doc) {#variable, "real", #default_value, doc},
+// Leaked, as all that a computation needs: programs compute in exit handlers, and threads outlive static destruction.
 #define ENV_CHOICE(variable, function, default_value, choices, doc) {#variable, "choice", default_value, doc},
 #define ENV_PATH(variable, function, default_value, doc) {#variable, "path", default_value, doc},
 #include "pyflame/base/env.def"
@@ -141,15 +142,17 @@ std::string parse_path(const char* variable, const std::string& text) {
     }();                                                                                   \
     return value;                                                                          \
   }
-#define ENV_CHOICE(variable, function, default_value, choices, doc)                                             \
-  const std::string& function() {                                                                               \
-    static const std::string value = parse_choice(#variable, read(#variable).value_or(default_value), choices); \
-    return value;                                                                                               \
+// Leaked, as all that a computation needs: programs compute in exit handlers, and threads outlive static destruction.
+#define ENV_CHOICE(variable, function, default_value, choices, doc)                                 \
+  const std::string& function() {                                                                   \
+    static const auto* value =                                                                      \
+        new std::string(parse_choice(#variable, read(#variable).value_or(default_value), choices)); \
+    return *value;                                                                                  \
   }
-#define ENV_PATH(variable, function, default_value, doc)                                             \
-  const std::string& function() {                                                                    \
-    static const std::string value = parse_path(#variable, read(#variable).value_or(default_value)); \
-    return value;                                                                                    \
+#define ENV_PATH(variable, function, default_value, doc)                                                        \
+  const std::string& function() {                                                                               \
+    static const auto* value = new std::string(parse_path(#variable, read(#variable).value_or(default_value))); \
+    return *value;                                                                                              \
   }
 #include "pyflame/base/env.def"
 #undef ENV_INT

@@ -7,7 +7,19 @@
 namespace pyflame {
 
 // The order of the locks: a thread that holds one may take only later ones.
-enum class ForkOrder : uint8_t { Recorders, Engine, InFlight, Errors, Programs, Memory, Random, Events, Python, Pool };
+enum class ForkOrder : uint8_t {
+  Recorders,
+  Engine,
+  InFlight,
+  Errors,
+  Programs,
+  Compiler,
+  Memory,
+  Random,
+  Events,
+  Python,
+  Pool
+};
 
 // Static objects in the files that have such locks. They are registered before main().
 struct AtFork {

@@ -285,8 +285,8 @@ std::string_view to_string(MatrixKind kind) {
 }
 
 std::span<const GpuArch> gpu_archs() {
-  static const std::vector<GpuArch> archs = make_archs();
-  return archs;
+  static const auto* archs = new std::vector<GpuArch>(make_archs());  // leaked: programs compute in exit handlers
+  return *archs;
 }
 
 const GpuArch* find_gpu_arch(std::string_view gfx) {

@@ -22,7 +22,7 @@ namespace {
 // A fallback to the slow reference loops is a fact that the user should know of: printed once per op and reason.
 void note_fallback(const Problem& p, const Step& step) {
   static std::mutex mutex;
-  static std::set<std::string> seen;
+  static auto& seen = *new std::set<std::string>;  // leaked: programs compute in exit handlers
   if (step.refused.empty()) return;
   std::string why;
   for (const Refused& r : step.refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);

@@ -262,6 +262,8 @@ void copy_to_host(void* to, const Storage& from, size_t offset, size_t nbytes) {
 bool copy_between(Storage& to, const Storage& from, size_t offset, size_t nbytes) {
   DeviceMemory *source = device_memory(from.device), *target = device_memory(to.device);
   if (!source || !target || from.device.type != to.device.type) return false;
+  wait_for_reports(from.device, *source);
+  raise_if_tainted(from);
   return target->copy_from(to.data, *source, static_cast<const char*>(from.data) + offset, nbytes);
 }
 

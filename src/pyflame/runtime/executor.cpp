@@ -302,7 +302,7 @@ void poison_outputs(Window& w, ErrorKind kind, const std::string& message) {
 }
 
 void print_device_once(Device d) {
-  static std::set<DeviceType> seen;  // guarded by the engine's lock
+  static auto& seen = *new std::set<DeviceType>;  // guarded by the engine's lock
   if (!seen.insert(d.type).second) return;
   const DeviceInfo info = device_info(d);
   fmt::print(stderr, "pyflame: device {}: {}, {}, {} threads\n", d.str(), info.name, info.architecture, num_threads());

@@ -2,6 +2,7 @@
 #include "pyflame/runtime/in_flight.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "pyflame/runtime/blame.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/executor.h"
+#include "pyflame/runtime/state.h"
 
 namespace pyflame {
 
@@ -36,7 +38,9 @@ struct InFlight {
   std::deque<Entry> entries;
   uint64_t last = 0;     // number of the last run
   bool reports = false;  // some run in the list may report
-  FaultReport* mail = nullptr;
+  FaultTable* mail = nullptr;
+  int32_t claims = 0;                                      // FaultTable::claims when reports were last read
+  decltype(FaultTable::reports) judged{};                  // the reports at that time
   uint64_t mail_mark = 0, mail_number = 0, mail_sent = 0;  // mark 0: no copy is in flight
   std::string lost;                                        // what was in flight when the device was lost
 };
@@ -83,15 +87,21 @@ std::string words_of(const FaultReport& r, const Node& n) {
   }
 }
 
-// Spreads the poison through one run.
-void follow(const Entry& e, size_t first_step, Poisons& poison) {
+// Spreads the poison through one run. `told(k)` gives the poison of step k if that step reported, otherwise null.
+template <class Told>
+void follow(const Entry& e, Told told) {
   All& a = all();
   const Program& p = *e.program;
+  Poisons poison(e.storages.size());
   for (size_t s = 0; s < e.storages.size(); ++s)
-    if (!poison[s] && p.graph.slots[s].external)
+    if (p.graph.slots[s].external)
       if (const auto it = a.taints.find(e.storages[s]); it != a.taints.end()) poison[s] = it->second;
-  for (size_t k = first_step; k < p.steps.size(); ++k) {
+  for (size_t k = 0; k < p.steps.size(); ++k) {
     const Step& step = p.steps[k];
+    if (const std::shared_ptr<const Poison> cause = told(k)) {
+      for (const int32_t s : step.writes) poison[static_cast<size_t>(s)] = cause;
+      continue;
+    }
     bool bad = false;
     for (const int32_t s : step.reads) bad |= poison[static_cast<size_t>(s)] != nullptr;
     if (bad) spread_poison(p, step, poison);
@@ -107,38 +117,53 @@ void follow(const Entry& e, size_t first_step, Poisons& poison) {
     }
 }
 
-// The caller has the lock.
-void judge(InFlight& f, const FaultReport& r) {
-  if (r.kind == 0) return;
+ErrorKind kind_of(const FaultReport& r) { return r.kind == 1 ? ErrorKind::Index : ErrorKind::Value; }
+
+// The reports since the last call, by site. `missed`: a step replaced the report of another one before it was read.
+std::unordered_map<int32_t, FaultReport> new_reports(InFlight& f, const FaultTable& table, bool* missed) {
+  std::unordered_map<int32_t, FaultReport> found;
+  for (size_t i = 0; i < table.reports.size(); ++i)
+    if (table.reports[i].site != f.judged[i].site) found.emplace(table.reports[i].site, table.reports[i]);
+  *missed = static_cast<uint32_t>(table.claims) - static_cast<uint32_t>(f.claims) != found.size();
+  f.claims = table.claims;
+  f.judged = table.reports;
+  return found;
+}
+
+// Taints what the reporting steps wrote, and everything that was computed from it since. The caller has the lock.
+void judge(InFlight& f, const FaultTable& table) {
+  if (table.claims == f.claims) return;
   All& a = all();
-  size_t at = 0;
-  size_t k = 0;
-  for (; at < f.entries.size(); ++at) {
-    const Entry& e = f.entries[at];
-    if (e.storages.empty() || r.site < e.site) continue;
-    k = static_cast<size_t>(r.site - e.site);
-    if (k < e.program->steps.size()) break;
+  bool missed = false;
+  std::unordered_map<int32_t, FaultReport> reports = new_reports(f, table, &missed);
+  const auto reported = [&](const Entry& e) {
+    const auto end = e.site + static_cast<int32_t>(e.program->steps.size());
+    return std::any_of(reports.begin(), reports.end(),
+                       [&](const auto& r) { return r.first >= e.site && r.first < end; });
+  };
+  bool begun = missed;  // earlier runs are not concerned
+  for (const Entry& e : f.entries) {
+    if (e.storages.empty() || !(begun |= reported(e))) continue;
+    follow(e, [&](size_t k) -> std::shared_ptr<const Poison> {
+      const Step& step = e.program->steps[k];
+      const Node& n = e.program->graph.nodes[static_cast<size_t>(step.group.nodes[0])];
+      const auto told = [&](ErrorKind kind, const std::string& words) {
+        return make_poison(kind, with_context(words, *e.program, step, {&e.locs[k], 1}));
+      };
+      const auto report = reports.extract(e.site + static_cast<int32_t>(k));
+      if (!report.empty()) return told(kind_of(report.mapped()), words_of(report.mapped(), n));
+      if (!missed || !may_report(n)) return nullptr;
+      return told(ErrorKind::Index,
+                  fmt::format("{}: it may have met a value that it cannot use; got reports of more ops than the device "
+                              "keeps apart; hint: mend the other errors first",
+                              op_name(n.op)));
+    });
   }
-  f.memory->fill(f.memory->fault(), 0, sizeof(FaultReport));
-  if (at == f.entries.size()) {
+  for (const auto& [site, r] : reports)
     make_poison(
-        r.kind == 1 ? ErrorKind::Index : ErrorKind::Value,
+        kind_of(r),
         fmt::format("{}: a kernel met a value that it cannot use; got {}; limit {}; which op is not known any more",
                     f.device.str(), r.value, r.limit));
-    return;
-  }
-  const Entry& first = f.entries[at];
-  const Step& step = first.program->steps[k];
-  const Node& n = first.program->graph.nodes[static_cast<size_t>(step.group.nodes[0])];
-  const auto poison = make_poison(r.kind == 1 ? ErrorKind::Index : ErrorKind::Value,
-                                  with_context(words_of(r, n), *first.program, step, {&first.locs[k], 1}));
-  Poisons poisons(first.storages.size());
-  for (const int32_t s : step.writes) poisons[static_cast<size_t>(s)] = poison;
-  follow(first, k + 1, poisons);
-  for (size_t i = at + 1; i < f.entries.size(); ++i) {
-    Poisons later(f.entries[i].storages.size());
-    if (!later.empty()) follow(f.entries[i], 0, later);
-  }
   a.tainted = !a.taints.empty();
 }
 
@@ -187,7 +212,7 @@ std::string describe(const InFlight& f) {
 int32_t new_sites(size_t steps) {
   static std::atomic<uint32_t> next{1};
   const uint32_t site = next.fetch_add(static_cast<uint32_t>(steps), std::memory_order_relaxed) & 0x3fffffff;
-  return static_cast<int32_t>(site);
+  return static_cast<int32_t>(std::max(site, 1u));  // 0 is nobody's
 }
 
 void note_run(const std::shared_ptr<Program>& p, const Window& w, int32_t site, bool reports) {
@@ -261,6 +286,15 @@ std::shared_ptr<const Poison> taint_of(const Storage& s) {
   std::lock_guard lock(a.mutex);
   const auto it = a.taints.find(s.id);
   return it == a.taints.end() ? nullptr : it->second;
+}
+
+void wait_for_reports(Device d, DeviceMemory& m) {
+  {
+    All& a = all();
+    std::lock_guard lock(a.mutex);
+    if (!of(d).reports) return;
+  }
+  wait_for_device(d, m, [&] { m.wait(); });
 }
 
 void raise_if_tainted(const Storage& s) {

@@ -2,7 +2,8 @@
 // afterwards:
 //   a report         A kernel found a value that it cannot use (kernels/device/fault.h). The report names the step. The step's outputs,
 //                    and everything computed from them since, are tainted: reading them raises the error. The device goes on
-//                    working. If there are several reports before a wait, only the first is known.
+//                    working. If more steps report than the device's table holds, every step that may have reported is treated
+//                    as if it had.
 //   a lost device    The driver says at a later call that something went wrong. Any step in flight may have caused it.
 // Reports need no wait of their own. They are read at waits that happen anyway, and between waits from copies that have
 // arrived.
@@ -40,6 +41,9 @@ void wait_for_device(Device d, DeviceMemory& m, Wait wait) {
 // The error of a storage that a report has tainted, otherwise null. It costs little while nothing is tainted.
 std::shared_ptr<const Poison> taint_of(const Storage& s);
 void raise_if_tainted(const Storage& s);
+// Waits for the device if kernels that may report are in flight. Afterwards taint_of() knows about all work that was queued before. A copy
+// between devices needs this: the copy has another storage, which no report names.
+void wait_for_reports(Device d, DeviceMemory& m);
 // The storage was wholly written since, or has the taint as its poison by now.
 void forget_taint(const Storage& s);
 

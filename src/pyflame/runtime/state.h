@@ -4,6 +4,9 @@
 
 namespace pyflame {
 
+// Whether a kernel of the node may report a fault: it takes indices or offsets, which are integers of these.
+bool may_report(const Node& n);
+
 struct ProgramState {
   explicit ProgramState(const Program& p);
   bool reports = false;  // one of its kernels may report a fault

@@ -50,8 +50,8 @@ class CountingDriver final : public DeviceMemory {
   void wait() override {}
   void room(size_t* free, size_t* total) override { *free = total_ - used_, *total = total_; }
   void* fault() override { return nullptr; }
-  void read_fault(FaultReport*) override {}
-  FaultReport* pinned_report() override { return nullptr; }
+  void read_fault(FaultTable*) override {}
+  FaultTable* pinned_report() override { return nullptr; }
   void pin_ahead(size_t) override {}
   uint64_t mark() override { return 1; }
   bool passed(uint64_t) override { return true; }

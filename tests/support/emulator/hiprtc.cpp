@@ -175,6 +175,36 @@ int compile(Program& p, const std::string& arch) {
   return result;
 }
 
+// Real compilers have state that their exit handlers free, and they register those at their first use: a thread that is inside then
+// crashes or hangs. This one says so instead.
+class Inside {
+ public:
+  Inside() {
+    static const int once = std::atexit(take_down);
+    static_cast<void>(once);
+    ++g_inside;
+    if (g_taken_down) refuse("it is called after its exit handlers have run");
+  }
+  ~Inside() {
+    if (g_taken_down) refuse("its exit handlers have run before its call returned");
+    --g_inside;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  static void refuse(const char* what) {
+    std::fprintf(stderr, "emulator: hiprtc: %s\n", what);
+    std::abort();
+  }
+  static void take_down() {
+    g_taken_down = true;
+    if (g_inside > 0) refuse("its exit handlers run while a thread compiles");
+  }
+  static inline std::atomic<int> g_inside{0};
+  static inline std::atomic<bool> g_taken_down{false};
+};
+
 }  // namespace
 
 EXPORT hiprtcVersion(int* major, int* minor) {
@@ -195,7 +225,12 @@ EXPORT hiprtcCreateProgram(void** program, const char* source, const char*, int,
 }
 
 EXPORT hiprtcCompileProgram(void* program, int count, const char* const* options) {
+  const Inside inside;
   Program& p = *static_cast<Program*>(program);
+  if (!settings().slow_word.empty() && p.source.find(settings().slow_word) != std::string::npos) {
+    write_file(settings().slow_begun, "");
+    sleep(settings().slow_seconds);
+  }
   if (fails(Fault::compile)) {
     p.log = "kernel:1:1: error: this compilation fails, as it was told to";
     return kCompilation;

@@ -74,6 +74,15 @@ Settings read() {
   s.log = text("PYFLAME_EMULATOR_LOG", "0") == "1";
   s.keep = text("PYFLAME_EMULATOR_KEEP", "");
   read_faults(s);
+  if (const std::string slow = text("PYFLAME_EMULATOR_SLOW_COMPILE", ""); !slow.empty()) {
+    const size_t first = slow.find(':'), second = slow.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos)
+      refuse("PYFLAME_EMULATOR_SLOW_COMPILE", slow, "word:seconds:file");
+    s.slow_word = slow.substr(0, first);
+    s.slow_seconds =
+        static_cast<unsigned>(number("PYFLAME_EMULATOR_SLOW_COMPILE", slow.substr(first + 1, second - first - 1)));
+    s.slow_begun = slow.substr(second + 1);
+  }
   return s;
 }
 

@@ -22,7 +22,10 @@ struct Settings {
   bool eager = false, log = false;
   std::string keep;                                       // folder for the sources of what was compiled
   uint64_t fail[static_cast<size_t>(Fault::count)] = {};  // 1 + the call that fails, counted from 0; 0: none
-  uint64_t lost = 0;                                      // the device is lost from this launch on
+  std::string slow_word,
+      slow_begun;  // compilations of sources with this word take longer, and make this file when they begin
+  unsigned slow_seconds = 0;
+  uint64_t lost = 0;  // the device is lost from this launch on
 };
 const Settings& settings();
 // Reads the environment again and counts calls from 0; for tests of the emulator itself.

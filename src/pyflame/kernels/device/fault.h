@@ -1,7 +1,9 @@
-// How a kernel reports a value that it cannot use, such as an index out of range. The kernel skips the access and
-// continues; the host raises an exception when it next waits for the device. A device has room for one report: the
-// first report since the last wait is kept, and later ones are dropped. So if several kernels report, only the first
-// one's results are known to be tainted; the others are found when the first cause is fixed and they run again.
+// What a kernel says when it meets a value that it cannot use, for example an index out of range. The kernel skips the access and goes on.
+// The host makes an exception of the report when it next waits.
+//
+// A device has one table. A step reports into the entry of its number modulo the table's size, once. A later step takes over an entry that
+// an earlier one had, so nobody has to clear the table; `claims` counts how often an entry was taken, which tells the host when it has missed
+// a report.
 #pragma once
 
 namespace pf {
@@ -9,24 +11,39 @@ namespace pf {
 enum FaultKind {
   kIndexOutOfRange = 1,
   kNegativeProbability = 2,
-  kOffsetsMissRows = 3,  // offsets of packed sequences do not match the rows
+  kOffsetsMissRows = 3,  // of packed sequences
   kOffsetsDecrease = 4,
   kSequenceTooLong = 5
 };
 
+enum { kFaultReports = 64 };
+
+// backends/backend.h has the same layout.
+struct FaultReport {
+  int site;  // which step of which program; 0: none
+  int kind;
+  i64 value;  // what was met
+  i64 limit;  // what was expected to be above it
+};
 struct Fault {
-  int kind;   // 0: no report
-  int site;   // the number of the step, see RunContext::site
-  i64 value;  // the value that was found
-  i64 limit;  // the value must be below this
+  int claims;
+  int unused;
+  FaultReport reports[kFaultReports];
 };
 
 #ifdef PF_ON_DEVICE
 PF_DEVICE void raise(Fault* fault, int site, int kind, i64 value, i64 limit) {
-  if (atomic_swap_if(&fault->kind, 0, kind) == 0) {
-    fault->site = site;
-    fault->value = value;
-    fault->limit = limit;
+  FaultReport* report = fault->reports + site % kFaultReports;
+  for (int before = report->site; before != site;) {
+    const int found = atomic_swap_if(&report->site, before, site);
+    if (found == before) {
+      atomic_add(&fault->claims, 1);
+      report->kind = kind;
+      report->value = value;
+      report->limit = limit;
+      return;
+    }
+    before = found;
   }
 }
 #endif

@@ -11,12 +11,22 @@
 #include "pyflame/backends/gpu/driver/graph.h"
 #include "pyflame/backends/gpu/driver/pinned.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/device/launch.h"
+// launch.h defines the integers of these.
+#include "pyflame/kernels/device/scalar.h"
+// The kernels' side of the table of reports.
+#include "pyflame/kernels/device/fault.h"
 
 namespace pyflame::gpu {
 
 namespace {
 
 constexpr unsigned kNonBlocking = 1;
+
+static_assert(sizeof(pf::Fault) == sizeof(FaultTable) && sizeof(pf::FaultReport) == sizeof(FaultReport) &&
+                  offsetof(pf::Fault, reports) == offsetof(FaultTable, reports) &&
+                  offsetof(pf::FaultReport, value) == offsetof(FaultReport, value),
+              "host and device share the table of reports");
 
 // A driver's context does not survive a fork: the child must not use it, not even to free something.
 std::atomic<bool> g_forked{false};
@@ -50,8 +60,8 @@ GpuDevice::GpuDevice(const Rt& rt, int index, int ordinal, Arch arch)
   rt_.check(rt_.context_retain(&context_, ordinal_), "opening the device");
   enter();
   rt_.check(rt_.stream_create(&stream_, kNonBlocking), "making a stream");
-  rt_.check(rt_.allocate(&fault_, sizeof(FaultReport)), "allocating memory");
-  rt_.check(rt_.fill(fault_, 0, sizeof(FaultReport), stream_), "clearing memory");
+  rt_.check(rt_.allocate(&fault_, sizeof(FaultTable)), "allocating memory");
+  rt_.check(rt_.fill(fault_, 0, sizeof(FaultTable), stream_), "clearing memory");
   transfers_ = std::make_unique<Transfers>(*this);
 }
 
@@ -171,16 +181,16 @@ void GpuDevice::room(size_t* free, size_t* total) {
   check(rt_.memory_info(free, total), "asking for free memory");
 }
 
-void GpuDevice::read_fault(FaultReport* pinned) {
+void GpuDevice::read_fault(FaultTable* pinned) {
   enter();
-  check(rt_.copy_out(pinned, fault_, sizeof(FaultReport), stream_), "copying from the device");
+  check(rt_.copy_out(pinned, fault_, sizeof(FaultTable), stream_), "copying from the device");
 }
 
-FaultReport* GpuDevice::pinned_report() {
+FaultTable* GpuDevice::pinned_report() {
   enter();
   void* p = nullptr;
-  check(rt_.host_allocate(&p, sizeof(FaultReport), kPortable), "allocating pinned memory");
-  return new (p) FaultReport;
+  check(rt_.host_allocate(&p, sizeof(FaultTable), kPortable), "allocating pinned memory");
+  return new (p) FaultTable;
 }
 
 void GpuDevice::pin_ahead(size_t nbytes) {

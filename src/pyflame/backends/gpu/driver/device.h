@@ -75,8 +75,8 @@ class GpuDevice final : public DeviceMemory {
   void wait() override;
   void room(size_t* free, size_t* total) override;
   void* fault() override { return fault_; }
-  void read_fault(FaultReport* pinned) override;
-  FaultReport* pinned_report() override;
+  void read_fault(FaultTable* pinned) override;
+  FaultTable* pinned_report() override;
   void pin_ahead(size_t nbytes) override;
   uint64_t mark() override;
   bool passed(uint64_t mark) override;

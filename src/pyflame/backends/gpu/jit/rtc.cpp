@@ -21,6 +21,8 @@
 #include "pyflame/base/embedded.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
+#include "pyflame/base/exit.h"
+#include "pyflame/base/fork.h"
 
 namespace pyflame::gpu {
 
@@ -154,7 +156,6 @@ struct State {
   std::condition_variable work, done;
   std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // by device type, architecture and source
   std::deque<std::shared_ptr<Job>> queue;
-  std::vector<std::thread> threads;
   pid_t owner = 0;  // the process that started the threads: a forked child has none of them
   bool stopping = false;
   CompileStats stats;
@@ -179,6 +180,7 @@ class Job final : public Compilation {
 
   void make() noexcept {
     try {
+      const LibraryCall call;  // to the end: the file is written with it
       const std::string text = whole_source(source_);
       const CacheFile file(type_, arch_, text);
       if (auto code = file.read()) {
@@ -300,7 +302,7 @@ void work() {
   }
 }
 
-// At process exit, a running compilation is finished first: the compiler's library must not be unloaded under it.
+// At the end of the process (base/exit.h), compilations that have not begun are dropped. A thread that still needs one does it itself.
 void stop() {
   State& s = state();
   if (s.owner != getpid()) return;
@@ -310,17 +312,17 @@ void stop() {
     s.queue.clear();
   }
   s.work.notify_all();
-  for (std::thread& t : s.threads) t.join();
-  s.threads.clear();
 }
+
+const AtFork g_at_fork{ForkOrder::Compiler, [] { state().mutex.lock(); }, [](bool) { state().mutex.unlock(); }};
 
 void start_threads(State& s) {
   if (s.owner != 0 || s.stopping) return;
   constexpr unsigned kMostThreads = 16;
+  at_exit(stop);
   s.owner = getpid();
-  std::atexit(stop);
   const unsigned n = std::min(kMostThreads, std::max(1u, std::thread::hardware_concurrency()));
-  for (unsigned i = 0; i < n; ++i) s.threads.emplace_back(work);
+  for (unsigned i = 0; i < n; ++i) std::thread(work).detach();  // they outlive static destruction: all they use does
 }
 
 }  // namespace
@@ -340,6 +342,7 @@ std::string whole_source(std::string_view source) {
 
 std::string compile_for(DeviceType type, const std::string& arch, const std::string& source) {
   const Rtc& r = rtc(type);
+  const LibraryCall call;
   const std::vector<std::string> options = flags(type, arch);
   void* program = nullptr;
   PF_CHECK(r.create(&program, source.c_str(), "pyflame.cpp", 0, nullptr, nullptr) == 0, Runtime,
@@ -373,7 +376,7 @@ std::shared_ptr<Compilation> compile_later(DeviceType type, const std::string& a
   auto job = std::make_shared<Job>(key, type, arch, std::move(source));
   s.jobs.emplace(key, job);
   try {
-    rtc(type);  // before the threads start: libraries are closed in reverse order
+    rtc(type);
   } catch (const Error&) {
     return job;  // the error is raised when the kernel runs
   }
