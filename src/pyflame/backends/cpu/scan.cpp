@@ -1,5 +1,5 @@
-// cumsum. Lines along the dim that are neighbours in memory are gone through together, so that the additions are vectors where the dim is
-// not the last, and do not wait for each other where it is. A line is added in its own order, floats in double.
+// cumsum. Adjacent lines are processed together: if the dim is not the last one, the additions are vector instructions;
+// if it is, they do not wait for each other. The elements of a line are added in order, floats in double.
 #include <algorithm>
 #include <array>
 
@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kMostTogether = 32;
 constexpr int64_t kApart =
-    4;  // lines together that are no neighbours: what hides an addition's latency, and stays in the cache
+    // Lines that are processed together if they are not adjacent: enough to hide the latency of an addition, and still
+    // in the cache.
+    4;
 
 template <class S>
 double widened(S x) {
@@ -20,7 +22,7 @@ double widened(S x) {
 double widened(float16 x) { return static_cast<float>(x); }
 double widened(bfloat16 x) { return static_cast<float>(x); }
 
-// S to the same type in double, or to int64.
+// Converts S to its computation type: double for floats, int64 otherwise.
 template <class S>
 class CumSum : public Exec {
   static constexpr bool kFloats =
@@ -56,7 +58,7 @@ class CumSum : public Exec {
   struct Dim {
     int64_t size, x, y;
   };
-  // From the last dim to the first, those that follow each other in memory as one.
+  // From the last dim to the first; dims that are contiguous with each other are merged.
   void add_dim(int64_t size, int64_t x, int64_t y) {
     for (size_t i = rank_; i > 0; --i) dims_[i] = dims_[i - 1];
     ++rank_;
@@ -90,7 +92,7 @@ class CumSum : public Exec {
         sums[l] += widened(x[l * x_step]);
         if constexpr (std::is_same_v<S, double>) y[l * y_step] = sums[l];
         else y[l * y_step] = To(static_cast<float>(sums[l]));
-      } else {  // wraps
+      } else {  // wraps around
         sums[l] = static_cast<int64_t>(static_cast<uint64_t>(sums[l]) + static_cast<uint64_t>(x[l * x_step]));
         y[l * y_step] = sums[l];
       }

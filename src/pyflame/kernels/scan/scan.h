@@ -1,11 +1,12 @@
-// Sums of elements and those before them along a dim. The order of additions depends on the shape alone: a line is one thread's (scan_lines),
-// or it is cut into tiles of kLanes * kEach elements (scan_rows), of which each thread adds its neighbours, the threads' totals are
-// added by distance 1, 2, 4, ..., and tiles follow each other. A long row is cut into segments, whose totals are scanned in between.
+// Running sums along a dim. The order of additions depends on the shape alone. Either a thread adds a whole line
+// (scan_lines), or a row is divided into tiles of kLanes * kEach elements (scan_rows): each thread adds adjacent
+// elements, the totals of the threads are added by the distances 1, 2, 4, ..., and tiles follow each other. A long row
+// is divided into segments, whose totals are scanned in a kernel between.
 #pragma once
 
 namespace pf {
 
-// A line's elements from its first to its last, or back.
+// The elements of a line, forwards or backwards.
 template <class S, bool kReverse>
 struct Line {
   S* first;
@@ -20,7 +21,7 @@ struct Line {
 template <class S, class O, class A, bool kReverse, int kThreads>
 PF_DEVICE void scan_lines(const S* x, O* y, const View& x_lines, const View& y_lines, i64 lines, i64 n, i64 x_step,
                           i64 y_step) {
-  constexpr int kUnroll = 8;  // loads that are on their way together
+  constexpr int kUnroll = 8;  // loads in flight at the same time
   const i64 line = (group().x + (i64)group().y * groups().x) * kThreads + thread();
   if (line >= lines) return;
   const Line<const S, kReverse> from(x, x_lines, line, n, x_step);
@@ -38,8 +39,8 @@ PF_DEVICE void scan_lines(const S* x, O* y, const View& x_lines, const View& y_l
   }
 }
 
-// `parts` has a number for each segment of each row. Totals: only the segments' totals are written, there. Otherwise, where there are several
-// segments, they are the sums up to each segment's end.
+// `parts` has one number for each segment of each row. Totals: only the segments' totals are computed, and written
+// there. Otherwise, if there are several segments, `parts` has the sums up to each segment's end.
 template <class S, class O, class A, bool kReverse, bool kTotals, int kThreads, int kLanes, int kEach>
 PF_DEVICE void scan_rows(const S* x, O* y, A* parts, const View& x_lines, const View& y_lines, i64 lines, i64 n,
                          i64 x_step, i64 y_step, i64 segments, i64 segment) {
@@ -52,7 +53,7 @@ PF_DEVICE void scan_rows(const S* x, O* y, A* parts, const View& x_lines, const 
   const Line<O, kReverse> to(y, y_lines, line, n, y_step);
   const i64 start = at * segment, end = there ? (start + segment < n ? start + segment : n) : start;
   A before = !kTotals && at > 0 ? parts[g - 1] : (A)0;
-  // As many tiles in each thread: all come to the barriers.
+  // Every thread runs the same number of tiles, because all must reach the barriers.
   for (i64 tile = 0; tile < segment; tile += kLanes * kEach) {
     const i64 begin = start + tile + lane_of_row * kEach;
     A part[kEach];

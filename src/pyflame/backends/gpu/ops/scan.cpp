@@ -11,16 +11,17 @@ namespace {
 
 constexpr int64_t kThreads = 256, kEach = 4;
 
-// How lines are laid out over threads: by the shape and the dim alone, because the order of additions follows from it.
+// How lines are distributed over threads. This depends on the shape and the dim alone, because it determines the order
+// of additions.
 struct ScanPlan {
-  int64_t lanes = 1;  // threads of a line; 1: scan_lines
+  int64_t lanes = 1;  // threads per line; 1: scan_lines
   int64_t segments = 1, segment = 0;
 };
 ScanPlan scan_plan(const Dims& shape, int dim) {
-  constexpr int64_t kFew = 8, kSome = 4 * kFew;  // threads of a line
+  constexpr int64_t kFew = 8, kSome = 4 * kFew;  // threads per line
   constexpr int64_t kFewLines = 512, kGroups = 1024, kLeastSegment = 16 * kThreads * kEach;
   const int64_t n = shape[dim], lines = shape.numel() / n;
-  int64_t inner = 1;  // neighbours
+  int64_t inner = 1;  // adjacent lines
   for (int d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
   if (n <= kEach || (inner >= kSome && lines >= 4096)) return {};
   ScanPlan plan;
