@@ -10,10 +10,9 @@ namespace pyflame::cpu {
 namespace {
 
 constexpr int64_t kMostTogether = 32;
-constexpr int64_t kApart =
-    // Lines that are processed together if they are not adjacent: enough to hide the latency of an addition, and still
-    // in the cache.
-    4;
+// Lines that are processed together if they are not adjacent: enough to hide the latency of an addition, and still in
+// the cache.
+constexpr int64_t kApart = 4;
 
 template <class S>
 double widened(S x) {
@@ -22,7 +21,7 @@ double widened(S x) {
 double widened(float16 x) { return static_cast<float>(x); }
 double widened(bfloat16 x) { return static_cast<float>(x); }
 
-// Converts S to its computation type: double for floats, int64 otherwise.
+// Running sums of S. Floats are added in double and stored as S; other types are added and stored as int64.
 template <class S>
 class CumSum : public Exec {
   static constexpr bool kFloats =
