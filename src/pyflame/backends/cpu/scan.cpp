@@ -9,10 +9,8 @@ namespace pyflame::cpu {
 
 namespace {
 
-constexpr int64_t kMostTogether = 32;
-// Lines that are processed together if they are not adjacent: enough to hide the latency of an addition, and still in
-// the cache.
-constexpr int64_t kApart = 4;
+constexpr int64_t kMostTogether = 256;  // adjacent lines
+constexpr int64_t kApart = 4;  // other lines: enough to hide the latency of an addition, and still in the cache
 
 template <class S>
 double widened(S x) {
@@ -21,7 +19,7 @@ double widened(S x) {
 double widened(float16 x) { return static_cast<float>(x); }
 double widened(bfloat16 x) { return static_cast<float>(x); }
 
-// Running sums of S. Floats are added in double and stored as S; other types are added and stored as int64.
+// Converts S to its computation type: double for floats, int64 otherwise.
 template <class S>
 class CumSum : public Exec {
   static constexpr bool kFloats =
@@ -78,24 +76,38 @@ class CumSum : public Exec {
     }
     const int64_t lines = std::min(together_, inner.size - begin);
     const int64_t x_step = back_ ? -x_step_ : x_step_, y_step = back_ ? -y_step_ : y_step_;
+    if (lines == 1) {
+      Sum sum = 0;
+      for (int64_t i = 0; i < n_; ++i, x += x_step, y += y_step) *y = rounded(sum = plus(sum, *x));
+      return;
+    }
     std::array<Sum, kMostTogether> sums{};
     for (int64_t i = 0; i < n_; ++i, x += x_step, y += y_step) {
-      if (together_ == kMostTogether) add_lines(x, y, 1, 1, lines, sums.data());
-      else if (lines == kApart) add_lines(x, y, inner.x, inner.y, kApart, sums.data());
-      else add_lines(x, y, inner.x, inner.y, lines, sums.data());
+      if (together_ == kMostTogether) add_adjacent(x, y, lines, sums.data());
+      else
+        for (int64_t l = 0; l < lines; ++l)
+          y[l * inner.y] = rounded(sums[static_cast<size_t>(l)] = plus(sums[static_cast<size_t>(l)], x[l * inner.x]));
     }
   }
-  static void add_lines(const S* x, To* y, int64_t x_step, int64_t y_step, int64_t lines, Sum* sums) {
-    for (int64_t l = 0; l < lines; ++l) {
-      if constexpr (kFloats) {
-        sums[l] += widened(x[l * x_step]);
-        if constexpr (std::is_same_v<S, double>) y[l * y_step] = sums[l];
-        else y[l * y_step] = To(static_cast<float>(sums[l]));
-      } else {  // wraps around
-        sums[l] = static_cast<int64_t>(static_cast<uint64_t>(sums[l]) + static_cast<uint64_t>(x[l * x_step]));
-        y[l * y_step] = sums[l];
-      }
+  // All loads of a part precede its stores, so that the compiler can use vector instructions.
+  static void add_adjacent(const S* x, To* y, int64_t lines, Sum* sums) {
+    constexpr int64_t kPart = 8;
+    int64_t l = 0;
+    for (; l + kPart <= lines; l += kPart) {
+      Sum part[kPart];
+      for (int64_t k = 0; k < kPart; ++k) part[k] = plus(sums[l + k], x[l + k]);
+      for (int64_t k = 0; k < kPart; ++k) sums[l + k] = part[k];
+      for (int64_t k = 0; k < kPart; ++k) y[l + k] = rounded(part[k]);
     }
+    for (; l < lines; ++l) y[l] = rounded(sums[l] = plus(sums[l], x[l]));
+  }
+  static Sum plus(Sum sum, S x) {
+    if constexpr (kFloats) return sum + widened(x);
+    else return static_cast<int64_t>(static_cast<uint64_t>(sum) + static_cast<uint64_t>(x));  // wraps around
+  }
+  static To rounded(Sum sum) {
+    if constexpr (std::is_same_v<To, Sum>) return sum;
+    else return To(static_cast<float>(sum));
   }
   Operand x_, y_;
   int64_t n_ = 1, first_ = 0, x_step_ = 1, y_step_ = 1, blocks_ = 1, together_ = kMostTogether;
