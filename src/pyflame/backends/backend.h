@@ -34,7 +34,7 @@ enum class Role : uint8_t {
 
 struct Group {
   GroupKind kind = GroupKind::Single;
-  std::vector<int32_t> nodes;  // indices into graph.nodes, in a valid order
+  std::vector<NodeId> nodes;  // in a valid order
   std::vector<Role> roles;     // Loop: one per node
   Dims space;                  // Loop: S. Operand shapes are aligned to S from the right, as in broadcasting
   int split = 0;               // Loop: number of outer dims (== rank if there is no reduction)
@@ -42,29 +42,39 @@ struct Group {
   // layer's weight is a matmul with the output's gradient, whose sum is the bias's gradient: libraries read it once for both.
   int summed = -1;
   // Values that nothing outside this group reads: their bindings have no memory, so they must not be stored.
-  std::vector<bool> elided;  // by graph binding index
+  Indexed<BindingId, bool> elided;
+  // The nodes with their operands aligned to the space. Empty: they are as in the graph.
+  std::vector<Node> aligned;
+
+  const Node& node(const Graph& g, size_t i) const { return aligned.empty() ? g.nodes[nodes[i]] : aligned[i]; }
+  const Node& root(const Graph& g) const { return node(g, 0); }
+  bool stores(const Operand& o) const { return !elided.contains(o.binding) || !elided[o.binding]; }
 };
 
 // A group as implementations get it.
 struct Problem {
   const Graph& graph;
   const Group& group;
-  const Node& node(size_t i) const { return graph.nodes[static_cast<size_t>(group.nodes[i])]; }
+  const Node& node(size_t i) const { return group.node(graph, i); }
   const Node& root() const { return node(0); }
   size_t size() const { return group.nodes.size(); }
 };
 
+// Of each binding: pointer to the first element of its operands (null when elided).
+using Pointers = IndexedView<BindingId, void* const>;
+
 struct RunContext {
-  void* const* bindings;  // by graph binding index: pointer to the operand's first element (null when elided)
-  const Param* params;    // by param index
+  Pointers bindings;
+  Params params;
   void* workspace;        // workspace() bytes, 64-byte aligned
   int device = 0;         // index of the device
   void* fault = nullptr;  // where kernels of the device report a value that they cannot use (kernels/device/fault.h),
   int32_t site = 0;       // with this number, which identifies the step
   template <class T>
   T* ptr(const Operand& o) const {
-    return static_cast<T*>(bindings[o.index]);
+    return static_cast<T*>(bindings[o.binding]);
   }
+  const Param& param(const Operand& o) const { return params[o.param]; }
 };
 
 // A group that is ready to run. It must not keep references to the Problem. Any thread may call run(), but only one at a time. It

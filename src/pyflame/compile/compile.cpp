@@ -72,34 +72,31 @@ size_t prefer_measured(const Backend& backend, const Problem& p, std::span<const
 }
 
 void find_effects(const Graph& g, Step& step) {
-  auto slot = [&](const Operand& o) { return g.bindings[static_cast<size_t>(o.index)].slot; };
-  auto add = [](std::vector<int32_t>& v, int32_t s) {
+  auto add = [](std::vector<SlotId>& v, SlotId s) {
     if (std::find(v.begin(), v.end(), s) == v.end()) v.push_back(s);
   };
-  std::vector<bool> written(g.bindings.size(), false);
-  for (int32_t m : step.group.nodes) {
-    const Node& n = g.nodes[static_cast<size_t>(m)];
+  Indexed<BindingId, bool> written(g.bindings.size(), false);
+  for (size_t i = 0; i < step.group.nodes.size(); ++i) {
+    const Node& n = step.group.node(g, i);
     for (const Operand& o : n.ins)
-      if (!o.is_param && !written[static_cast<size_t>(o.index)]) add(step.reads, slot(o));
+      if (!o.is_param && !written[o.binding]) add(step.reads, g.slot(o));
     for (const Operand& o : n.outs) {
-      written[static_cast<size_t>(o.index)] = true;
-      add(step.writes, slot(o));
+      written[o.binding] = true;
+      add(step.writes, g.slot(o));
     }
   }
-  for (int32_t s : step.writes) {
+  for (const SlotId s : step.writes) {
     bool covers = false;
-    for (int32_t m : step.group.nodes)
-      for (const Operand& o : g.nodes[static_cast<size_t>(m)].outs)
-        covers |= slot(o) == s &&
-                  static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == g.slots[static_cast<size_t>(s)].nbytes;
-    for (int32_t r : step.reads) covers &= r != s;
+    for (size_t i = 0; i < step.group.nodes.size(); ++i)
+      for (const Operand& o : step.group.node(g, i).outs) covers |= g.slot(o) == s && g.covers_slot(o);
+    for (const SlotId r : step.reads) covers &= r != s;
     step.covers.push_back(covers);
   }
 }
 
 }  // namespace
 
-std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> liveness) {
+std::shared_ptr<Program> compile_window(const Window& w, Liveness liveness) {
   auto p = std::make_shared<Program>();
   p->backend = find_backend(w.device.type);
   p->key = w.key;
@@ -113,7 +110,7 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
     p->graph = build_graph(w);
     if (refusals.apart.empty())
       for (const Node& n : p->graph.nodes) refusals.apart.push_back(!p->backend->sums_beside_products(n.outs[0].dtype));
-    for (size_t s = 0; s < p->graph.slots.size(); ++s) {
+    for (const SlotId s : p->graph.slots.ids()) {
       p->graph.slots[s].live = p->liveness[s] & 1;
       p->graph.slots[s].donatable = p->liveness[s] & 2;
     }
@@ -129,14 +126,13 @@ std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> li
       if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1 || !p->backend->last_is_slow())) continue;
       again = true;
       if (group.summed >= 0) {
-        for (int32_t m : group.nodes)
-          if (p->graph.nodes[static_cast<size_t>(m)].info().cls == OpClass::Reduce)
-            refusals.apart[static_cast<size_t>(m)] = true;
+        for (const NodeId m : group.nodes)
+          if (p->graph.nodes[m].info().cls == OpClass::Reduce) refusals.apart[m] = true;
       } else if (group.kind == GroupKind::Epilogue) {
         // Its first nodes may do: a library adds a bias, and a loop does the rest.
-        refusals.most[static_cast<size_t>(group.nodes[0])] = group.nodes.size() - 1;
+        refusals.most[group.nodes[0]] = group.nodes.size() - 1;
       } else {
-        for (int32_t m : group.nodes) refusals.most[static_cast<size_t>(m)] = 1;
+        for (const NodeId m : group.nodes) refusals.most[m] = 1;
       }
     }
   }
@@ -193,17 +189,17 @@ uint64_t hash_words(const std::vector<uint64_t>& words) {
   return a ^ std::rotl(b, 32);
 }
 
-bool serves(const std::vector<uint8_t>& have, const std::vector<uint8_t>& want) {
-  for (size_t i = 0; i < have.size(); ++i) {
-    if ((want[i] & 1) && !(have[i] & 1)) return false;  // live, but planned as dead
-    if ((have[i] & 2) && !(want[i] & 2)) return false;  // planned as donated, but still in use
+bool serves(const Liveness& have, const Liveness& want) {
+  for (const SlotId s : have.ids()) {
+    if ((want[s] & 1) && !(have[s] & 1)) return false;  // live, but planned as dead
+    if ((have[s] & 2) && !(want[s] & 2)) return false;  // planned as donated, but still in use
   }
   return true;
 }
 
 }  // namespace
 
-std::shared_ptr<Program> get_program(const Window& w, std::vector<uint8_t> liveness, bool* was_cached) {
+std::shared_ptr<Program> get_program(const Window& w, Liveness liveness, bool* was_cached) {
   Cache& c = cache();
   const uint64_t hash = hash_words(w.key);
   *was_cached = true;

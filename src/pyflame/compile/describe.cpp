@@ -53,15 +53,15 @@ std::string describe_program(const Program& p) {
     if (s.executable && !s.executable->repeats()) text += ", not deterministic";
     if (s.group.kind == GroupKind::Loop) text += fmt::format(", loop over {}", s.group.space.str());
     if (s.group.kind == GroupKind::Epilogue)
-      text += fmt::format(", {} with epilogue", op_name(g.nodes[static_cast<size_t>(s.group.nodes[0])].op));
+      text += fmt::format(", {} with epilogue", op_name(s.group.root(g).op));
     text += s.group.nodes.size() > 1 ? fmt::format(", {} ops fused\n", s.group.nodes.size()) : "\n";
     for (size_t i = 0; i < s.group.nodes.size(); ++i) {
-      const Node& n = g.nodes[static_cast<size_t>(s.group.nodes[i])];
+      const Node& n = s.group.node(g, i);
       text += fmt::format("    {}", describe_node(g, n));
       if (!s.group.roles.empty() && s.group.roles[i] != Role::Map)
         text += fmt::format(" [{}]", roles[static_cast<int>(s.group.roles[i])]);
       for (const Operand& o : n.outs)
-        if (s.group.elided[static_cast<size_t>(o.index)]) text += " [not stored]";
+        if (!s.group.stores(o)) text += " [not stored]";
       if (n.loc.code) text += fmt::format("  {}", describe_location(n.loc));
       text += "\n";
     }

@@ -108,7 +108,7 @@ bool restride(Node& n, const Dims& from, const Dims& to) {
 }
 
 bool same_geometry(const Operand& a, const Operand& b) {
-  if (a.index != b.index || a.dtype != b.dtype || a.shape.size() != b.shape.size()) return false;
+  if (a.binding != b.binding || a.dtype != b.dtype || a.shape.size() != b.shape.size()) return false;
   for (int d = 0; d < a.shape.size(); ++d)
     if (a.shape[d] != b.shape[d] || (a.shape[d] > 1 && a.strides[d] != b.strides[d])) return false;
   return true;
@@ -136,7 +136,7 @@ class Fuser {
   std::vector<Group> run() {
     if (g_.device.type == DeviceType::cpu)
       for (Node& n : g_.nodes) turn_images(n);
-    for (int32_t i = 0; i < static_cast<int32_t>(g_.nodes.size()); ++i) place(i);
+    for (const NodeId i : g_.nodes.ids()) place(i);
     std::vector<Group> out;
     for (Building& b : groups_)
       if (!b.group.nodes.empty()) out.push_back(std::move(b.group));
@@ -144,7 +144,7 @@ class Fuser {
   }
 
  private:
-  int32_t slot(const Operand& o) const { return g_.bindings[static_cast<size_t>(o.index)].slot; }
+  SlotId slot(const Operand& o) const { return g_.slot(o); }
   Building& at(int i) { return groups_[static_cast<size_t>(i)]; }
 
   // Groups that n depends on: the latest, and the latest before that.
@@ -155,27 +155,27 @@ class Fuser {
       else if (grp < first && grp > second) second = grp;
     };
     for (const Operand& o : n.ins)
-      if (!o.is_param) note(writer_[static_cast<size_t>(slot(o))]);
+      if (!o.is_param) note(writer_[slot(o)]);
     for (const Operand& o : n.outs) {
-      note(writer_[static_cast<size_t>(slot(o))]);
-      note(reader_[static_cast<size_t>(slot(o))]);
+      note(writer_[slot(o)]);
+      note(reader_[slot(o)]);
     }
     return {first, second};
   }
 
   void touch(const Node& n, int grp) {
     for (const Operand& o : n.ins)
-      if (!o.is_param) reader_[static_cast<size_t>(slot(o))] = std::max(reader_[static_cast<size_t>(slot(o))], grp);
+      if (!o.is_param) reader_[slot(o)] = std::max(reader_[slot(o)], grp);
     for (const Operand& o : n.outs)
-      writer_[static_cast<size_t>(slot(o))] = std::max(writer_[static_cast<size_t>(slot(o))], grp);
+      writer_[slot(o)] = std::max(writer_[slot(o)], grp);
   }
 
-  void place(int32_t index) {
-    Node& n = g_.nodes[static_cast<size_t>(index)];
+  void place(NodeId index) {
+    Node& n = g_.nodes[index];
     drop_trivial_reduce(n);
     const OpClass c = n.info().cls;
     auto [last, before] = dependencies(n);
-    const bool fusible = enabled_ && refusals_.most[static_cast<size_t>(index)] > 1 && !may_fail(n);
+    const bool fusible = enabled_ && refusals_.most[index] > 1 && !may_fail(n);
     if (fusible && may_join(GroupKind::Loop, c) && n.outs[0].numel() > 0 && space_of(n).numel() > 0) {
       // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it; or the earlier one
       // into the later when nothing between them needs it.
@@ -214,20 +214,20 @@ class Fuser {
   bool shares_input(const Node& n, const Building& b) const {
     for (const Operand& o : n.ins) {
       if (o.is_param || o.numel() < 2) continue;
-      for (int32_t m : b.group.nodes)
-        for (const Operand& p : g_.nodes[static_cast<size_t>(m)].ins)
-          if (!p.is_param && p.index == o.index) return true;
+      for (const NodeId m : b.group.nodes)
+        for (const Operand& p : g_.nodes[m].ins)
+          if (!p.is_param && p.binding == o.binding) return true;
     }
     return false;
   }
 
-  void open(int32_t index, int dep) {
-    Node& n = g_.nodes[static_cast<size_t>(index)];
+  void open(NodeId index, int dep) {
+    Node& n = g_.nodes[index];
     const OpClass c = n.info().cls;
     Building b;
     b.dep = dep;
     b.group.nodes = {index};
-    const bool fusible = enabled_ && refusals_.most[static_cast<size_t>(index)] > 1 && !may_fail(n);
+    const bool fusible = enabled_ && refusals_.most[index] > 1 && !may_fail(n);
     const bool empty = space_of(n).numel() == 0 || n.outs[0].numel() == 0;
     if (may_open(GroupKind::Loop, n.op, c)) {
       b.group.kind = GroupKind::Loop;
@@ -273,12 +273,12 @@ class Fuser {
   bool respace(Building& b, const Dims& to) {
     if (b.fixed() || !b.perm.empty() || b.group.kind != GroupKind::Loop) return false;
     std::vector<Node> changed;
-    for (int32_t m : b.group.nodes) {
-      Node n = g_.nodes[static_cast<size_t>(m)];
+    for (const NodeId m : b.group.nodes) {
+      Node n = g_.nodes[m];
       if (!restride(n, b.natural, to)) return false;
       changed.push_back(std::move(n));
     }
-    for (size_t i = 0; i < changed.size(); ++i) g_.nodes[static_cast<size_t>(b.group.nodes[i])] = std::move(changed[i]);
+    for (size_t i = 0; i < changed.size(); ++i) g_.nodes[b.group.nodes[i]] = std::move(changed[i]);
     b.natural = b.group.space = to;
     b.group.split = to.size();
     return true;
@@ -315,10 +315,10 @@ class Fuser {
     } else {
       if (!identity && b.has_index) return std::nullopt;
       if (!identity) {
-        for (int32_t m : b.group.nodes) {
-          if (b.group.nodes.size() == 1 && &g_.nodes[static_cast<size_t>(m)] == &n) continue;
-          for (Operand& o : g_.nodes[static_cast<size_t>(m)].ins) permute(o, perm);
-          for (Operand& o : g_.nodes[static_cast<size_t>(m)].outs) permute(o, perm);
+        for (const NodeId m : b.group.nodes) {
+          if (b.group.nodes.size() == 1 && &g_.nodes[m] == &n) continue;
+          for (Operand& o : g_.nodes[m].ins) permute(o, perm);
+          for (Operand& o : g_.nodes[m].outs) permute(o, perm);
         }
         b.perm = perm;
         b.group.space = permuted(b.natural, perm);
@@ -358,19 +358,19 @@ class Fuser {
   bool may_wait(int from, int into) const {
     constexpr int kFar = 16;  // bounds the cost of planning
     if (into - from > kFar) return false;
-    std::vector<int32_t> reads, writes;
-    for (int32_t m : groups_[static_cast<size_t>(from)].group.nodes) {
-      const Node& n = g_.nodes[static_cast<size_t>(m)];
+    std::vector<SlotId> reads, writes;
+    for (const NodeId m : groups_[static_cast<size_t>(from)].group.nodes) {
+      const Node& n = g_.nodes[m];
       for (const Operand& o : n.ins)
         if (!o.is_param) reads.push_back(slot(o));
       for (const Operand& o : n.outs) writes.push_back(slot(o));
     }
-    const auto among = [&](const std::vector<int32_t>& slots, const Operand& o) {
+    const auto among = [&](const std::vector<SlotId>& slots, const Operand& o) {
       return !o.is_param && std::find(slots.begin(), slots.end(), slot(o)) != slots.end();
     };
     for (int k = from + 1; k <= into; ++k)
-      for (int32_t m : groups_[static_cast<size_t>(k)].group.nodes) {
-        const Node& n = g_.nodes[static_cast<size_t>(m)];
+      for (const NodeId m : groups_[static_cast<size_t>(k)].group.nodes) {
+        const Node& n = g_.nodes[m];
         for (const Operand& o : n.ins)
           if (among(writes, o)) return false;
         for (const Operand& o : n.outs)
@@ -385,15 +385,15 @@ class Fuser {
     if (src.fixed() || !src.perm.empty() || src.group.nodes.size() + dst.group.nodes.size() > kMaxNodes) return false;
     // All or nothing: a copy of the target and of the nodes that change.
     const Building saved = dst;
-    std::vector<std::pair<int32_t, Node>> originals;
-    for (int32_t m : dst.group.nodes) originals.emplace_back(m, g_.nodes[static_cast<size_t>(m)]);
-    const std::vector<int32_t> moving = src.group.nodes;
-    const std::vector<int> readers = reader_, writers = writer_;
-    for (int32_t m : moving) originals.emplace_back(m, g_.nodes[static_cast<size_t>(m)]);
-    for (int32_t m : moving) {
+    std::vector<std::pair<NodeId, Node>> originals;
+    for (const NodeId m : dst.group.nodes) originals.emplace_back(m, g_.nodes[m]);
+    const std::vector<NodeId> moving = src.group.nodes;
+    const Indexed<SlotId, int> readers = reader_, writers = writer_;
+    for (const NodeId m : moving) originals.emplace_back(m, g_.nodes[m]);
+    for (const NodeId m : moving) {
       if (join(m, into)) continue;
       at(into) = saved;
-      for (auto& [i, n] : originals) g_.nodes[static_cast<size_t>(i)] = std::move(n);
+      for (auto& [i, n] : originals) g_.nodes[i] = std::move(n);
       reader_ = readers, writer_ = writers;
       return false;
     }
@@ -404,14 +404,14 @@ class Fuser {
     for (int k = into + 1; k < static_cast<int>(groups_.size()); ++k)  // what moved back is found there now
       if (at(k).dep >= from) at(k).dep = std::max(at(k).dep, into);
     const int size = static_cast<int>(groups_.size());
-    for (int32_t m : moving) {
-      const Node& n = g_.nodes[static_cast<size_t>(m)];
+    for (const NodeId m : moving) {
+      const Node& n = g_.nodes[m];
       for (const Operand& o : n.ins)
-        if (!o.is_param && reader_[static_cast<size_t>(slot(o))] == from)
-          reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
+        if (!o.is_param && reader_[slot(o)] == from)
+          reader_[slot(o)] = latest(slot(o), false, size);
       for (const Operand& o : n.outs)
-        if (writer_[static_cast<size_t>(slot(o))] == from)
-          writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true, size);
+        if (writer_[slot(o)] == from)
+          writer_[slot(o)] = latest(slot(o), true, size);
     }
     return true;
   }
@@ -419,8 +419,8 @@ class Fuser {
   // Latest group that a group depends on: they all come before it.
   int dependency_of(int grp) const {
     int dep = -1;
-    for (int32_t m : groups_[static_cast<size_t>(grp)].group.nodes) {
-      const Node& n = g_.nodes[static_cast<size_t>(m)];
+    for (const NodeId m : groups_[static_cast<size_t>(grp)].group.nodes) {
+      const Node& n = g_.nodes[m];
       for (const Operand& o : n.ins)
         if (!o.is_param) dep = std::max(dep, latest(slot(o), true, grp));
       for (const Operand& o : n.outs) dep = std::max({dep, latest(slot(o), true, grp), latest(slot(o), false, grp)});
@@ -453,40 +453,40 @@ class Fuser {
     for (int& k : reader_) now(k);
     for (int& k : writer_) now(k);
     // Others between the two may have read the same, and who joined may write what was moved before it.
-    for (int32_t m : at(early).group.nodes) {
-      const Node& n = g_.nodes[static_cast<size_t>(m)];
+    for (const NodeId m : at(early).group.nodes) {
+      const Node& n = g_.nodes[m];
       for (const Operand& o : n.ins)
-        if (!o.is_param) reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
+        if (!o.is_param) reader_[slot(o)] = latest(slot(o), false, size);
       for (const Operand& o : n.outs) {
-        reader_[static_cast<size_t>(slot(o))] = latest(slot(o), false, size);
-        writer_[static_cast<size_t>(slot(o))] = latest(slot(o), true, size);
+        reader_[slot(o)] = latest(slot(o), false, size);
+        writer_[slot(o)] = latest(slot(o), true, size);
       }
     }
   }
 
   // Latest group before `end` with a node that reads (writes) the slot.
-  int latest(int32_t s, bool writes, int end) const {
+  int latest(SlotId s, bool writes, int end) const {
     for (int k = end - 1; k >= 0; --k)
-      for (int32_t m : groups_[static_cast<size_t>(k)].group.nodes) {
-        const Node& n = g_.nodes[static_cast<size_t>(m)];
+      for (const NodeId m : groups_[static_cast<size_t>(k)].group.nodes) {
+        const Node& n = g_.nodes[m];
         for (const Operand& o : writes ? n.outs : n.ins)
           if (!o.is_param && slot(o) == s) return k;
       }
     return -1;
   }
 
-  bool join(int32_t index, int grp) {
+  bool join(NodeId index, int grp) {
     Building& b = at(grp);
-    if (!b.open || b.group.nodes.size() >= std::min(kMaxNodes, refusals_.most[static_cast<size_t>(b.group.nodes[0])]))
+    if (!b.open || b.group.nodes.size() >= std::min(kMaxNodes, refusals_.most[b.group.nodes[0]]))
       return false;
-    const OpClass c = g_.nodes[static_cast<size_t>(index)].info().cls;
+    const OpClass c = g_.nodes[index].info().cls;
     const bool epilogue = b.group.kind != GroupKind::Loop;
     if (!may_join(epilogue ? GroupKind::Epilogue : GroupKind::Loop, c)) return false;
     if (epilogue && c == OpClass::Reduce) return join_beside(index, grp);
     Building trial = b;  // align may respace or permute the group: undone below when the node does not fit after all
     std::vector<Node> before;
-    for (int32_t m : b.group.nodes) before.push_back(g_.nodes[static_cast<size_t>(m)]);
-    Node n = g_.nodes[static_cast<size_t>(index)];
+    for (const NodeId m : b.group.nodes) before.push_back(g_.nodes[m]);
+    Node n = g_.nodes[index];
     const auto role = align(trial, n);
     if (role && compatible(trial, n, *role)) {
       trial.group.nodes.push_back(index);
@@ -502,23 +502,23 @@ class Fuser {
       trial.dep = std::max(trial.dep, last == grp ? second : last);
       // Its own reads may hide those of an earlier group, which must stay before this write.
       for (const Operand& o : n.outs)
-        if (reader_[static_cast<size_t>(slot(o))] == grp) trial.dep = std::max(trial.dep, latest(slot(o), false, grp));
+        if (reader_[slot(o)] == grp) trial.dep = std::max(trial.dep, latest(slot(o), false, grp));
       b = std::move(trial);
       touch(n, grp);
-      g_.nodes[static_cast<size_t>(index)] = std::move(n);
+      g_.nodes[index] = std::move(n);
       return true;
     }
-    for (size_t i = 0; i < before.size(); ++i) g_.nodes[static_cast<size_t>(b.group.nodes[i])] = std::move(before[i]);
+    for (size_t i = 0; i < before.size(); ++i) g_.nodes[b.group.nodes[i]] = std::move(before[i]);
     return false;
   }
 
   // The sum over the depth of one of a product's operands: of the output's gradient, from which a layer's weight and bias get theirs.
-  bool join_beside(int32_t index, int grp) {
+  bool join_beside(NodeId index, int grp) {
     Building& b = at(grp);
-    const Node& n = g_.nodes[static_cast<size_t>(index)];
+    const Node& n = g_.nodes[index];
     const int needs = dependencies(n).first;
-    if (b.group.summed >= 0 || refusals_.apart[static_cast<size_t>(index)] || needs >= grp) return false;
-    b.group.summed = operand_summed(g_.nodes[static_cast<size_t>(b.group.nodes[0])], n);
+    if (b.group.summed >= 0 || refusals_.apart[index] || needs >= grp) return false;
+    b.group.summed = operand_summed(g_.nodes[b.group.nodes[0]], n);
     if (b.group.summed < 0) return false;
     b.group.kind = GroupKind::Epilogue;
     b.group.nodes.push_back(index);
@@ -539,7 +539,7 @@ class Fuser {
     for (const int side : {0, 1}) {
       const Operand& o = product.ins[static_cast<size_t>(side)];
       const int k = side == 0 ? 1 : 0;
-      if (o.index == x.index && o.shape[k] == x.shape[depth] && o.shape[1 - k] == x.shape[line] &&
+      if (o.binding == x.binding && o.shape[k] == x.shape[depth] && o.shape[1 - k] == x.shape[line] &&
           o.strides[k] == x.strides[depth] && o.strides[1 - k] == x.strides[line])
         return side;
     }
@@ -585,7 +585,7 @@ class Fuser {
     if (role == Role::RowReduce && b.in_place) return false;  // a later pass would read what an earlier one overwrote
     if (role == Role::ColReduce && b.in_place) return false;
     for (size_t i = 0; i < b.group.nodes.size(); ++i) {
-      const Node& m = g_.nodes[static_cast<size_t>(b.group.nodes[i])];
+      const Node& m = g_.nodes[b.group.nodes[i]];
       const bool root = epilogue && i == 0;
       const Role other = epilogue ? Role::Map : b.group.roles[i];
       if (epilogue && m.info().cls == OpClass::Reduce && touches(n, slot(m.outs[0]))) return false;
@@ -619,7 +619,7 @@ class Fuser {
     return true;
   }
 
-  bool touches(const Node& n, int32_t s) const {
+  bool touches(const Node& n, SlotId s) const {
     const auto is = [&](const Operand& o) { return !o.is_param && slot(o) == s; };
     return std::any_of(n.ins.begin(), n.ins.end(), is) || std::any_of(n.outs.begin(), n.outs.end(), is);
   }
@@ -640,7 +640,7 @@ class Fuser {
   bool enabled_;
   const Refusals& refusals_;
   std::vector<Building> groups_;
-  std::vector<int> writer_, reader_;  // per slot: latest group that writes (reads) it
+  Indexed<SlotId, int> writer_, reader_;  // per slot: latest group that writes (reads) it
 };
 
 }  // namespace
@@ -650,27 +650,32 @@ std::vector<Group> fuse(Graph& graph, bool enabled, const Refusals& refusals) {
 }
 
 void find_elided(const Graph& graph, std::vector<Group>& groups) {
-  const size_t slots = graph.slots.size();
-  std::vector<int> home(slots, -1);  // the only group that touches the slot; -2: several
-  std::vector<int> binding(slots, -1);
-  std::vector<bool> read(slots, false);
-  auto visit = [&](const Operand& o, int grp, bool is_read) {
+  constexpr int kUntouched = -1, kSeveral = -2;
+  struct Use {
+    int group = kUntouched;  // the only one that touches the slot
+    BindingId binding;       // through which alone it is touched
+    bool one_binding = true, read = false;
+  };
+  Indexed<SlotId, Use> uses(graph.slots.size());
+  const auto visit = [&](const Operand& o, int group, bool reads) {
     if (o.is_param) return;
-    const auto s = static_cast<size_t>(graph.bindings[static_cast<size_t>(o.index)].slot);
-    home[s] = home[s] == -1 || home[s] == grp ? grp : -2;
-    binding[s] = binding[s] == -1 || binding[s] == o.index ? o.index : -2;
-    if (is_read) read[s] = true;
+    Use& use = uses[graph.slot(o)];
+    use.group = use.group == kUntouched || use.group == group ? group : kSeveral;
+    use.one_binding &= !use.binding.valid() || use.binding == o.binding;
+    use.binding = o.binding;
+    use.read |= reads;
   };
   for (size_t k = 0; k < groups.size(); ++k)
-    for (int32_t m : groups[k].nodes) {
-      for (const Operand& o : graph.nodes[static_cast<size_t>(m)].ins) visit(o, static_cast<int>(k), true);
-      for (const Operand& o : graph.nodes[static_cast<size_t>(m)].outs) visit(o, static_cast<int>(k), false);
+    for (const NodeId m : groups[k].nodes) {
+      for (const Operand& o : graph.nodes[m].ins) visit(o, static_cast<int>(k), true);
+      for (const Operand& o : graph.nodes[m].outs) visit(o, static_cast<int>(k), false);
     }
   for (Group& group : groups) group.elided.assign(graph.bindings.size(), false);
-  for (size_t s = 0; s < slots; ++s) {
-    if (graph.slots[s].external || graph.slots[s].live || home[s] < 0 || binding[s] < 0 || !read[s]) continue;
-    Group& group = groups[static_cast<size_t>(home[s])];
-    if (group.kind != GroupKind::Single) group.elided[static_cast<size_t>(binding[s])] = true;
+  for (const SlotId s : graph.slots.ids()) {
+    const Use& use = uses[s];
+    if (graph.slots[s].external || graph.slots[s].live || use.group < 0 || !use.one_binding || !use.read) continue;
+    Group& group = groups[static_cast<size_t>(use.group)];
+    if (group.kind != GroupKind::Single) group.elided[use.binding] = true;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "pyflame/compile/program.h"
@@ -23,18 +24,19 @@ size_t aligned(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 constexpr size_t kLargeArena = size_t{64} << 20;
 
 struct Interval {
-  int32_t slot;  // negative: a step's workspace
+  SlotId slot;  // or of a step:
+  size_t workspace_of;
   int first, last;
   size_t bytes;
-  int32_t over = -1;  // the slot whose last reader writes this one
-  int32_t donor = -1;
+  SlotId over = {};  // whose last reader writes this one
+  SlotId donor = {};
   size_t offset = 0;
 };
 
 // Memory that intervals share.
 struct Region {
   size_t bytes = std::numeric_limits<size_t>::max();
-  int32_t donor = -1;                        // slot; -1: the arena
+  SlotId donor = {};                         // none: the arena
   int busy = -1;                             // in use until this step
   size_t total = 0;                          // in use
   std::vector<const Interval*> placed = {};  // by offset
@@ -67,84 +69,79 @@ size_t place(std::vector<Interval>& items, std::vector<Region> donors) {
   for (const size_t i : order) {
     Interval& it = items[i];
     const bool placed =
-        it.slot >= 0 && std::any_of(donors.begin(), donors.end(), [&](Region& d) { return d.take(it); });
+        it.slot.valid() && std::any_of(donors.begin(), donors.end(), [&](Region& d) { return d.take(it); });
     if (!placed) arena.take(it);
   }
   return arena.total;
 }
 
-// For an op that may overwrite an input: the slot whose bytes it may write, and the slot that it writes; -1: none.
-std::pair<int32_t, int32_t> takes_over(const Graph& g, const Node& n) {
+// For an op that may overwrite an input: the slot whose bytes it may write, and the slot that it writes.
+std::optional<std::pair<SlotId, SlotId>> takes_over(const Graph& g, const Node& n) {
   const int input = n.info().overwritten;
-  if (input < 0) return {-1, -1};
-  const auto slot_of = [&](const Operand& o) {
-    return o.is_param ? -1 : g.bindings[static_cast<size_t>(o.index)].slot;
-  };
+  if (input < 0) return std::nullopt;
   const Operand &from = n.ins[static_cast<size_t>(input)], &to = n.outs[0];
-  const int32_t a = slot_of(from), b = slot_of(to);
-  const auto whole = [&](const Operand& o, int32_t s) {
-    return o.contiguous &&
-           static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == g.slots[static_cast<size_t>(s)].nbytes;
-  };
-  if (a == b || from.dtype != to.dtype || !whole(from, a) || !whole(to, b)) return {-1, -1};
-  if (std::count_if(n.ins.begin(), n.ins.end(), [&](const Operand& o) { return slot_of(o) == a; }) != 1)
-    return {-1, -1};
-  return {a, b};
+  if (from.is_param) return std::nullopt;
+  const SlotId a = g.slot(from), b = g.slot(to);
+  const auto whole = [&](const Operand& o) { return o.contiguous && g.covers_slot(o); };
+  if (a == b || from.dtype != to.dtype || !whole(from) || !whole(to)) return std::nullopt;
+  const auto reads_it = [&](const Operand& o) { return !o.is_param && g.slot(o) == a; };
+  if (std::count_if(n.ins.begin(), n.ins.end(), reads_it) != 1) return std::nullopt;
+  return std::pair{a, b};
 }
 
-// For each slot: the first and the last step that use it.
-struct Lifetimes {
-  std::vector<int> first, last;
-  std::vector<bool> elided;
-  std::vector<int32_t> over;  // the slot whose last reader writes this one; -1: none
-
-  explicit Lifetimes(const Program& p)
-      : first(p.graph.slots.size(), -1), last(first), elided(first.size(), true), over(first.size(), -1) {
-    const Graph& g = p.graph;
-    for (size_t k = 0; k < p.steps.size(); ++k) {
-      const Group& group = p.steps[k].group;
-      auto visit = [&](const Operand& o) {
-        if (o.is_param) return;
-        const auto s = static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot);
-        if (first[s] < 0) first[s] = static_cast<int>(k);
-        last[s] = static_cast<int>(k);
-        if (!group.elided[static_cast<size_t>(o.index)]) elided[s] = false;
-      };
-      for (int32_t m : group.nodes) {
-        for (const Operand& o : g.nodes[static_cast<size_t>(m)].ins) visit(o);
-        for (const Operand& o : g.nodes[static_cast<size_t>(m)].outs) visit(o);
-      }
-    }
-    for (const Step& step : p.steps) {
-      const auto [from, to] = takes_over(g, g.nodes[static_cast<size_t>(step.group.nodes[0])]);
-      if (from >= 0 && last[static_cast<size_t>(from)] == first[static_cast<size_t>(to)])
-        over[static_cast<size_t>(to)] = from;
-    }
-  }
-  // Whether `s` may have all the bytes of `donor`.
-  bool follows(size_t s, size_t donor) const {
-    return last[donor] < first[s] || (last[donor] == first[s] && over[s] == static_cast<int32_t>(donor));
-  }
+// When a slot is used.
+struct Lifetime {
+  int first = -1, last = -1;  // steps
+  bool elided = true;
+  SlotId over;  // the slot whose last reader writes this one
 };
+using Lifetimes = Indexed<SlotId, Lifetime>;
+
+Lifetimes lifetimes_of(const Program& p) {
+  const Graph& g = p.graph;
+  Lifetimes life(g.slots.size());
+  for (size_t k = 0; k < p.steps.size(); ++k) {
+    const Group& group = p.steps[k].group;
+    const auto visit = [&](const Operand& o) {
+      if (o.is_param) return;
+      Lifetime& l = life[g.slot(o)];
+      if (l.first < 0) l.first = static_cast<int>(k);
+      l.last = static_cast<int>(k);
+      if (group.stores(o)) l.elided = false;
+    };
+    for (const NodeId m : group.nodes) {
+      for (const Operand& o : g.nodes[m].ins) visit(o);
+      for (const Operand& o : g.nodes[m].outs) visit(o);
+    }
+  }
+  for (const Step& step : p.steps)
+    if (const auto taken = takes_over(g, step.group.root(g)))
+      if (const auto [from, to] = *taken; life[from].last == life[to].first) life[to].over = from;
+  return life;
+}
+
+// Whether `s` may have the bytes of `donor`, all of them.
+bool follows(const Lifetimes& life, SlotId s, SlotId donor) {
+  return life[donor].last < life[s].first || (life[donor].last == life[s].first && life[s].over == donor);
+}
 
 // Places the intervals, and stores the offsets in the program.
-void place_in(Program& p, std::vector<Interval> items, const std::vector<bool>& taken, const Lifetimes& life) {
+void place_in(Program& p, std::vector<Interval> items, const Indexed<SlotId, bool>& taken, const Lifetimes& life) {
   const Graph& g = p.graph;
   p.arena_bytes = place(items, {});
   if (p.arena_bytes >= kLargeArena) {
     std::vector<Region> donors;
-    for (size_t d = 0; d < g.slots.size(); ++d)
-      if (g.slots[d].donatable && !taken[d])
-        donors.push_back({g.slots[d].nbytes, static_cast<int32_t>(d), life.last[d]});
+    for (const SlotId d : g.slots.ids())
+      if (g.slots[d].donatable && !taken[d]) donors.push_back({g.slots[d].nbytes, d, life[d].last});
     std::stable_sort(donors.begin(), donors.end(), [](const Region& a, const Region& b) { return a.bytes < b.bytes; });
     p.arena_bytes = place(items, std::move(donors));
   }
   for (const Interval& it : items) {
-    if (it.slot < 0) {
-      p.steps[static_cast<size_t>(-1 - it.slot)].workspace_offset = it.offset;
+    if (!it.slot.valid()) {
+      p.steps[it.workspace_of].workspace_offset = it.offset;
       continue;
     }
-    Placement& at = p.placements[static_cast<size_t>(it.slot)];
+    Placement& at = p.placements[it.slot];
     at.offset = it.offset;
     at.donor = it.donor;
   }
@@ -155,41 +152,39 @@ void place_in(Program& p, std::vector<Interval> items, const std::vector<bool>& 
 void plan_memory(Program& p, bool enabled) {
   const Graph& g = p.graph;
   const size_t n = g.slots.size();
-  const Lifetimes life(p);
+  const Lifetimes life = lifetimes_of(p);
   p.placements.assign(n, {});
   p.new_bytes = 0;
   std::vector<Interval> items;
-  std::vector<bool> taken(n, false);
-  const auto in_arena = [&](size_t s) {
-    return enabled && !g.slots[s].external && !g.slots[s].live && !life.elided[s];
+  Indexed<SlotId, bool> taken(n, false);
+  const auto in_arena = [&](SlotId s) {
+    return enabled && !g.slots[s].external && !g.slots[s].live && !life[s].elided;
   };
-  std::vector<int32_t> shared(n, -1);  // per slot in the arena: the slot that is written over it
-  for (size_t s = 0; s < n; ++s)
-    if (const int32_t from = life.over[s];
-        from >= 0 && in_arena(s) && in_arena(static_cast<size_t>(from)) && life.over[static_cast<size_t>(from)] < 0)
-      shared[static_cast<size_t>(from)] = static_cast<int32_t>(s);
-  const auto shares = [&](size_t s) {
-    return life.over[s] >= 0 && shared[static_cast<size_t>(life.over[s])] == static_cast<int32_t>(s);
-  };
-  for (size_t s = 0; s < n; ++s) {
+  Indexed<SlotId, SlotId> shared(n);  // for a slot in the arena: the slot that is written over it
+  for (const SlotId s : g.slots.ids())
+    if (const SlotId from = life[s].over; from.valid() && in_arena(s) && in_arena(from) && !life[from].over.valid())
+      shared[from] = s;
+  const auto shares = [&](SlotId s) { return life[s].over.valid() && shared[life[s].over] == s; };
+  for (const SlotId s : g.slots.ids()) {
     const SlotInfo& slot = g.slots[s];
     Placement& place_of = p.placements[s];
     if (slot.external) continue;
-    if (life.elided[s]) {
+    if (life[s].elided) {
       place_of.kind = Placement::Elided;
     } else if (in_arena(s)) {
       place_of.kind = Placement::Arena;
-      const int last = life.last[shared[s] >= 0 ? static_cast<size_t>(shared[s]) : s];
-      if (!shares(s)) items.push_back({static_cast<int32_t>(s), life.first[s], last, slot.nbytes, life.over[s]});
+      const int last = life[shared[s].valid() ? shared[s] : s].last;
+      if (!shares(s)) items.push_back({s, 0, life[s].first, last, slot.nbytes, life[s].over});
     } else {
       place_of.kind = Placement::Allocate;
-      for (size_t d = 0; d < n && enabled; ++d) {
+      for (const SlotId d : g.slots.ids()) {
+        if (!enabled) break;
         if (!g.slots[d].donatable || taken[d] || g.slots[d].nbytes != slot.nbytes || slot.nbytes == 0 ||
-            !life.follows(s, d))
+            !follows(life, s, d))
           continue;
         taken[d] = true;
         place_of.kind = Placement::Donated;
-        place_of.donor = static_cast<int32_t>(d);
+        place_of.donor = d;
         break;
       }
       if (place_of.kind == Placement::Allocate) p.new_bytes += slot.nbytes;
@@ -197,11 +192,11 @@ void plan_memory(Program& p, bool enabled) {
   }
   for (size_t k = 0; k < p.steps.size(); ++k) {
     const size_t bytes = p.steps[k].executable ? p.steps[k].executable->workspace() : 0;
-    if (bytes) items.push_back({-1 - static_cast<int32_t>(k), static_cast<int>(k), static_cast<int>(k), bytes});
+    if (bytes) items.push_back({SlotId(), k, static_cast<int>(k), static_cast<int>(k), bytes});
   }
   place_in(p, std::move(items), taken, life);
-  for (size_t s = 0; s < n; ++s)
-    if (shares(s)) p.placements[s] = p.placements[static_cast<size_t>(life.over[s])];
+  for (const SlotId s : g.slots.ids())
+    if (shares(s)) p.placements[s] = p.placements[life[s].over];
 }
 
 }  // namespace pyflame

@@ -20,7 +20,7 @@ struct Placement {
     Arena,     // dead at the end: a fixed offset in the stream's arena, or in a donor that serves as one
     Elided,    // never in memory: produced and consumed inside one group
   } kind = External;
-  int32_t donor = -1;
+  SlotId donor;
   size_t offset = 0;
 };
 
@@ -34,7 +34,7 @@ struct Step {
   const char* impl = "";
   std::vector<Refused> refused;
   std::unique_ptr<Executable> executable;
-  std::vector<int32_t> reads, writes;  // slots
+  std::vector<SlotId> reads, writes;
   std::vector<bool> covers;            // per write: the whole slot is written and the step does not read it
   size_t workspace_offset = 0;         // in the arena
   // While it is to be measured (runtime/choose.h): the other entries that accept it, and the one that turned out to be faster.
@@ -43,15 +43,17 @@ struct Step {
   const char* winner_name = nullptr;
 };
 
+using Liveness = Indexed<SlotId, uint8_t>;  // 1: live, 2: donatable
+
 struct ProgramState;  // what the runtime knows of a program (runtime/state.h)
 
 struct Program {
   const Backend* backend = nullptr;
   std::vector<uint64_t> key;      // the window's words
-  std::vector<uint8_t> liveness;  // per slot: 1 live, 2 donatable
+  Liveness liveness;
   Graph graph;                    // as fused: operands of Loop groups are aligned to the group's space
   std::vector<Step> steps;
-  std::vector<Placement> placements;
+  Indexed<SlotId, Placement> placements;
   size_t arena_bytes = 0;
   size_t new_bytes = 0;  // bytes of Allocate placements
   uint64_t runs = 0;
@@ -63,15 +65,15 @@ struct Program {
 // What implementations have refused so far, per node. `most`: a group of more nodes that this one opened; 1: it may not be in a group with
 // others. `apart`: this sum beside a product (Group::summed).
 struct Refusals {
-  std::vector<size_t> most;
-  std::vector<bool> apart;
+  Indexed<NodeId, size_t> most;
+  Indexed<NodeId, bool> apart;
 };
 std::vector<Group> fuse(Graph& graph, bool enabled, const Refusals& refusals);
 // Fills Group::elided from the final grouping.
 void find_elided(const Graph& graph, std::vector<Group>& groups);
 
 // Everything: fuse, select implementations, plan memory.
-std::shared_ptr<Program> compile_window(const Window& w, std::vector<uint8_t> liveness);
+std::shared_ptr<Program> compile_window(const Window& w, Liveness liveness);
 
 // compile/plan_memory.cpp
 void plan_memory(Program& p, bool enabled);
@@ -80,7 +82,7 @@ struct CacheStats {
   uint64_t hits, misses, evictions, superset_hits, programs;
 };
 // The program for this window, from the cache or made now. Bounded; never throws because of its size.
-std::shared_ptr<Program> get_program(const Window& w, std::vector<uint8_t> liveness, bool* was_cached);
+std::shared_ptr<Program> get_program(const Window& w, Liveness liveness, bool* was_cached);
 CacheStats cache_stats();
 void clear_program_cache();
 

@@ -11,12 +11,18 @@
 #include <span>
 #include <vector>
 
+#include "pyflame/base/indexed.h"
 #include "pyflame/ops/op.h"
 #include "pyflame/tensor/device.h"
 #include "pyflame/tensor/dims.h"
 #include "pyflame/tensor/dtype.h"
 
 namespace pyflame {
+
+using NodeId = Id<struct NodeTag>;
+using SlotId = Id<struct SlotTag>;
+using BindingId = Id<struct BindingTag>;
+using ParamId = Id<struct ParamTag>;
 
 // Where the user called the op. `code`/`where` are opaque to the core; record/location.h turns them into "file:line".
 struct SourceLoc {
@@ -40,13 +46,17 @@ struct Param {
   int64_t as_i64() const { return kind == Category::Float ? static_cast<int64_t>(f) : i; }
 };
 
+using Params = IndexedView<ParamId, const Param>;
+
 struct Operand {
   bool is_param = false;
   bool contiguous = true;
   DType dtype = DType::float32;  // of a param: the dtype in which the op uses the number
-  int32_t index = 0;             // binding index, or param index
+  BindingId binding;             // of a tensor
+  ParamId param;                 // of a param
   Dims shape, strides;           // strides in elements; empty for a param
   int64_t numel() const { return shape.numel(); }
+  size_t nbytes() const { return static_cast<size_t>(numel() * dtype_size(dtype)); }
 };
 
 // Whether an operand is an image (N, C, H, W) with the memory order N, H, W, C; and the same operand with its dims in that order.
@@ -76,15 +86,20 @@ struct SlotInfo {
 };
 
 struct BindingInfo {
-  int32_t slot = 0;
+  SlotId slot;
 };
 
 struct Graph {
   Device device;
-  std::vector<Node> nodes;
-  std::vector<SlotInfo> slots;
-  std::vector<BindingInfo> bindings;
+  Indexed<NodeId, Node> nodes;
+  Indexed<SlotId, SlotInfo> slots;
+  Indexed<BindingId, BindingInfo> bindings;
   int32_t params = 0;
+
+  // Of an operand that is no param.
+  SlotId slot(const Operand& o) const { return bindings[o.binding].slot; }
+  const SlotInfo& slot_info(const Operand& o) const { return slots[slot(o)]; }
+  bool covers_slot(const Operand& o) const { return o.nbytes() == slot_info(o).nbytes; }
 };
 
 }  // namespace pyflame

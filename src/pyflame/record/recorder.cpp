@@ -111,7 +111,7 @@ struct SlotTable {
   struct Entry {
     Storage* key = nullptr;
     uint32_t generation = 0;
-    int32_t slot = 0;
+    SlotId slot;
   };
   std::vector<Entry> entries = std::vector<Entry>(256);
   uint32_t generation = 1;
@@ -119,7 +119,7 @@ struct SlotTable {
 
   static size_t hash(const Storage* s) { return (reinterpret_cast<uintptr_t>(s) >> 4) * 0x9e3779b97f4a7c15ull >> 20; }
 
-  int32_t* find_or_add(Storage* s, bool* added) {
+  SlotId* find_or_add(Storage* s, bool* added) {
     if (count * 2 >= entries.size()) grow();
     size_t i = hash(s) & (entries.size() - 1);
     while (entries[i].generation == generation) {
@@ -129,7 +129,7 @@ struct SlotTable {
       }
       i = (i + 1) & (entries.size() - 1);
     }
-    entries[i] = {s, generation, 0};
+    entries[i] = {s, generation, SlotId()};
     ++count;
     *added = true;
     return &entries[i].slot;
@@ -175,28 +175,23 @@ void note_begin(Window& w) {
   w.thread = events::thread();
 }
 
-int32_t bind(Window& w, SlotTable& table, Storage* s, int64_t byte_offset, bool is_new) {
+BindingId bind(Window& w, SlotTable& table, Storage* s, int64_t byte_offset, bool is_new) {
   bool added;
-  int32_t* slot = table.find_or_add(s, &added);
-  if (added) {
-    *slot = static_cast<int32_t>(w.slots.size());
-    w.slots.push_back({Ref<Storage>(s), !is_new, -1});
-  }
-  Window::Slot& info = w.slots[static_cast<size_t>(*slot)];
-  for (int32_t i = info.last_binding; i >= 0; i = w.bindings[static_cast<size_t>(i)].previous)
-    if (w.bindings[static_cast<size_t>(i)].byte_offset == byte_offset) return i;
-  w.bindings.push_back({*slot, info.last_binding, byte_offset});
-  info.last_binding = static_cast<int32_t>(w.bindings.size() - 1);
-  return info.last_binding;
+  SlotId* slot = table.find_or_add(s, &added);
+  if (added) *slot = w.slots.push_back({Ref<Storage>(s), !is_new, BindingId()});
+  Window::Slot& info = w.slots[*slot];
+  for (BindingId b = info.last_binding; b.valid(); b = w.bindings[b].previous)
+    if (w.bindings[b].byte_offset == byte_offset) return b;
+  return info.last_binding = w.bindings.push_back({*slot, info.last_binding, byte_offset});
 }
 
 void append_operand(Window& w, SlotTable& table, Storage* s, const Dims& shape, const Dims& strides, bool contiguous,
                     int64_t byte_offset, DType dtype, bool is_new) {
   const size_t slots_before = w.slots.size();
-  const int32_t index = bind(w, table, s, byte_offset, is_new);
-  const auto slot = static_cast<uint64_t>(w.bindings[static_cast<size_t>(index)].slot);
+  const BindingId binding = bind(w, table, s, byte_offset, is_new);
+  const SlotId slot = w.bindings[binding].slot;
   const bool new_slot = w.slots.size() != slots_before;
-  w.key.push_back(slot << kSlotShift | static_cast<uint64_t>(index) << kIndexShift |
+  w.key.push_back(slot.index() << kSlotShift | binding.index() << kIndexShift |
                   static_cast<uint64_t>(new_slot) << kNewSlotBit | static_cast<uint64_t>(!is_new) << kExternalBit |
                   static_cast<uint64_t>(shape.size()) << kNdimShift | static_cast<uint64_t>(dtype) << kDtypeShift |
                   static_cast<uint64_t>(contiguous) << 1);
@@ -213,15 +208,15 @@ uint64_t param_word(const Window& w, DType dtype) {
 
 uint64_t device_word(Device d) { return static_cast<uint64_t>(d.type) << 8 | static_cast<uint64_t>(d.index); }
 
-// Appends ops [first, last) of `from` to `to`. is_new(slot) says whether an output creates its storage.
+// Appends ops [first, end) of `from` to `to`. is_new(slot) says whether an output creates its storage.
 template <class IsNew>
-void copy_ops(const Window& from, size_t first, size_t last, Window& to, SlotTable& table, IsNew is_new) {
+void copy_ops(const Window& from, NodeId first, NodeId end, Window& to, SlotTable& table, IsNew is_new) {
   if (to.empty()) {
     to.device = from.device;
     to.key.push_back(device_word(from.device));
   }
   size_t at = from.ops[first].word;
-  for (size_t op = first; op < last; ++op) {
+  for (const NodeId op : IdRange{first, end}) {
     Window::OpMark mark = from.ops[op];
     mark.word = static_cast<uint32_t>(to.key.size());
     to.ops.push_back(mark);
@@ -231,10 +226,10 @@ void copy_ops(const Window& from, size_t first, size_t last, Window& to, SlotTab
     for (size_t i = 0; i < ins + outs; ++i) {
       const uint64_t word = from.key[at++];
       const auto dtype = static_cast<DType>(word >> kDtypeShift & 0xf);
-      const size_t index = word >> kIndexShift & kMask24;
+      const uint64_t index = word >> kIndexShift & kMask24;
       if (word & 1) {
         to.key.push_back(param_word(to, dtype));
-        to.params.push_back(from.params[index]);
+        to.params.push_back(from.params[ParamId(index)]);
         continue;
       }
       const bool contiguous = word >> 1 & 1;
@@ -244,19 +239,19 @@ void copy_ops(const Window& from, size_t first, size_t last, Window& to, SlotTab
       Dims strides = shape;
       if (!contiguous)
         for (int64_t& d : strides) d = static_cast<int64_t>(from.key[at++]);
-      const size_t slot = word >> kSlotShift & kMask24;
+      const SlotId slot(word >> kSlotShift & kMask24);
       append_operand(to, table, from.slots[slot].storage.get(), shape, strides, contiguous,
-                     from.bindings[index].byte_offset, dtype, i >= ins && is_new(slot));
+                     from.bindings[BindingId(index)].byte_offset, dtype, i >= ins && is_new(slot));
     }
   }
 }
 
 }  // namespace
 
-Window single_op_window(const Window& w, size_t op) {
+Window single_op_window(const Window& w, NodeId op) {
   Window one;
   SlotTable table;
-  copy_ops(w, op, op + 1, one, table, [&](size_t slot) {
+  copy_ops(w, op, NodeId(op.value() + 1), one, table, [&](SlotId slot) {
     const Window::Slot& s = w.slots[slot];
     // poisoned storages count as external, so that a partial write does not make the rest valid
     return !s.external && !s.storage->data && !s.storage->poison;
@@ -376,14 +371,13 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
 
 // Cuts after the op with the largest hash in the second half; the remaining ops start a new window.
 void Recorder::cut_at_limit() {
-  const size_t n = window_.ops.size();
-  size_t best = n / 2;
-  for (size_t i = best + 1; i < n; ++i)
+  NodeId best(window_.ops.size() / 2);
+  for (const NodeId i : IdRange{best, window_.ops.end_id()})
     if (window_.ops[i].hash > window_.ops[best].hash) best = i;
   limit_ops_ = std::min(limit_ops_ * 2, max_ops_);
   limit_bytes_ = std::min(limit_bytes_ * 2, max_bytes_);
-  const size_t keep = best + 1;
-  if (keep == n) {
+  const NodeId keep(best.value() + 1);
+  if (keep == window_.ops.end_id()) {
     cut_locked(CutReason::Limit);
     return;
   }
@@ -397,13 +391,14 @@ void Recorder::cut_at_limit() {
   {
     Window prefix;
     SlotTable table;
-    copy_ops(rest, 0, keep, prefix, table, [](size_t) { return true; });
+    copy_ops(rest, NodeId(0), keep, prefix, table, [](SlotId) { return true; });
     slots = prefix.slots.size(), bindings = prefix.bindings.size(), params = prefix.params.size();
   }
   // The rest is copied first, so that the storages that it uses count as live for the prefix.
-  copy_ops(rest, keep, n, window_, *table_, [&](size_t slot) { return slot >= slots && !rest.slots[slot].external; });
+  copy_ops(rest, keep, rest.ops.end_id(), window_, *table_,
+           [&](SlotId slot) { return slot.index() >= slots && !rest.slots[slot].external; });
   rest.key.resize(cut_word);
-  rest.ops.resize(keep);
+  rest.ops.resize(keep.index());
   rest.slots.resize(slots);
   rest.bindings.resize(bindings);
   rest.params.resize(params);
@@ -467,11 +462,11 @@ Graph build_graph(const Window& w) {
   g.slots.reserve(w.slots.size());
   for (const Window::Binding& b : w.bindings) g.bindings.push_back({b.slot});
   size_t at = 1;
-  for (size_t op = 0; op < w.ops.size(); ++op) {
+  for (const Window::OpMark& mark : w.ops) {
     const uint64_t head = w.key[at++];
     Node n;
     n.op = static_cast<OpId>(head & 0xffff);
-    n.loc = w.ops[op].loc;
+    n.loc = mark.loc;
     const size_t attrs = head >> 16 & 0xff, ins = head >> 24 & 0xffff, outs = head >> 40 & 0xffff;
     for (size_t i = 0; i < attrs; ++i) n.attrs.push_back(static_cast<int64_t>(w.key[at++]));
     for (size_t i = 0; i < ins + outs; ++i) {
@@ -479,8 +474,11 @@ Graph build_graph(const Window& w) {
       Operand o;
       o.is_param = word & 1;
       o.dtype = static_cast<DType>(word >> kDtypeShift & 0xf);
-      o.index = static_cast<int32_t>(word >> kIndexShift & kMask24);
-      if (!o.is_param) {
+      const uint64_t index = word >> kIndexShift & kMask24;
+      if (o.is_param) {
+        o.param = ParamId(index);
+      } else {
+        o.binding = BindingId(index);
         o.contiguous = word >> 1 & 1;
         const int ndim = static_cast<int>(word >> kNdimShift & 0xf);
         if (word >> kNewSlotBit & 1) {

@@ -27,11 +27,11 @@ struct Window {
   struct Slot {
     Ref<Storage> storage;
     bool external;
-    int32_t last_binding;  // the newest binding of this slot; bindings of a slot are linked by Binding::previous
+    BindingId last_binding;  // the newest binding of this slot; bindings of a slot are linked by Binding::previous
   };
   struct Binding {
-    int32_t slot;
-    int32_t previous;  // -1: none
+    SlotId slot;
+    BindingId previous;
     int64_t byte_offset;
   };
   struct OpMark {  // where each op starts in the key
@@ -41,10 +41,10 @@ struct Window {
   };
   Device device;
   std::vector<uint64_t> key;
-  std::vector<Slot> slots;
-  std::vector<Binding> bindings;
-  std::vector<Param> params;
-  std::vector<OpMark> ops;
+  Indexed<SlotId, Slot> slots;
+  Indexed<BindingId, Binding> bindings;
+  Indexed<ParamId, Param> params;
+  Indexed<NodeId, OpMark> ops;
   int64_t new_bytes = 0;
   int64_t began = 0;    // events::now(), if a profile is recorded
   uint32_t thread = 0;  // the recording thread, in the profile
@@ -56,7 +56,7 @@ struct Window {
 // Parses the key of a window into nodes.
 Graph build_graph(const Window& w);
 // Op number `op` of w as a window of its own. Storages that have their bytes by now are external to it.
-Window single_op_window(const Window& w, size_t op);
+Window single_op_window(const Window& w, NodeId op);
 
 // Maps storages to the slots of one window; private to recorder.cpp.
 struct SlotTable;

@@ -16,15 +16,15 @@ std::string place(const SourceLoc& loc) { return loc.code ? describe_location(lo
 size_t blamed_node(const std::string& what, const Graph& g, const Group& group) {
   const std::string_view name = std::string_view(what).substr(0, what.find(':'));
   for (size_t i = 0; i < group.nodes.size(); ++i)
-    if (op_name(g.nodes[static_cast<size_t>(group.nodes[i])].op) == name) return i;
+    if (op_name(group.node(g, i).op) == name) return i;
   return 0;
 }
 }  // namespace
 
 std::string with_context(const std::string& what, const Program& p, const Step& step, std::span<const SourceLoc> locs) {
   const Graph& g = p.graph;
-  const std::vector<int32_t>& nodes = step.group.nodes;
-  const auto described = [&](size_t i) { return describe_node(g, g.nodes[static_cast<size_t>(nodes[i])]); };
+  const std::vector<NodeId>& nodes = step.group.nodes;
+  const auto described = [&](size_t i) { return describe_node(g, step.group.node(g, i)); };
   const bool all = locs.size() == nodes.size();
   const size_t blamed = all ? blamed_node(what, g, step.group) : 0;
   std::string text =
@@ -40,24 +40,21 @@ std::string with_context(const std::string& what, const Program& p, const Step& 
 
 // Outputs that are computed from poisoned inputs become poisoned. A step runs if it has any other output.
 bool spread_poison(const Program& p, const Step& step, Poisons& poison) {
-  const auto slot = [&](const Operand& o) {
-    return static_cast<size_t>(p.graph.bindings[static_cast<size_t>(o.index)].slot);
-  };
-  for (const int32_t m : step.group.nodes) {
-    const Node& n = p.graph.nodes[static_cast<size_t>(m)];
+  const Graph& g = p.graph;
+  for (const NodeId m : step.group.nodes) {
+    const Node& n = g.nodes[m];
     // Multi-tensor updates: each output depends only on its own gradient and state.
     const size_t apart = n.info().tensors_apart ? static_cast<size_t>(n.attr<OptimAttrs>().count) : 1;
     for (size_t i = 0; i < n.outs.size(); ++i) {
       const Operand& o = n.outs[i];
       std::shared_ptr<const Poison> found;
       for (size_t k = i % apart; k < n.ins.size() && !found; k += apart)
-        if (!n.ins[k].is_param) found = poison[slot(n.ins[k])];
-      const bool whole = static_cast<size_t>(o.numel() * dtype_size(o.dtype)) == p.graph.slots[slot(o)].nbytes;
-      if (found || whole) poison[slot(o)] = found;
+        if (!n.ins[k].is_param) found = poison[g.slot(n.ins[k])];
+      if (found || g.covers_slot(o)) poison[g.slot(o)] = found;
     }
   }
-  for (const int32_t s : step.writes)
-    if (!poison[static_cast<size_t>(s)]) return true;
+  for (const SlotId s : step.writes)
+    if (!poison[s]) return true;
   return false;
 }
 

@@ -10,7 +10,7 @@
 
 namespace pyflame {
 
-using Poisons = std::vector<std::shared_ptr<const Poison>>;  // by slot
+using Poisons = Indexed<SlotId, std::shared_ptr<const Poison>>;
 
 // The message: "what", then the op with its shapes, implementation and device, where it was recorded, and the ops that
 // ran with it as one kernel. `locs`: the source locations of the group's nodes, or of the first node alone.

@@ -38,13 +38,13 @@ struct Output {
 
 std::vector<Output> outputs_of(const Frame& f, const Step& step) {
   std::vector<Output> out;
-  for (const int32_t s : step.writes) {
-    const auto slot = static_cast<size_t>(s);
+  const Graph& g = f.program.graph;
+  for (const SlotId s : step.writes) {
     DType dtype = DType::uint8;
-    for (const int32_t m : step.group.nodes)
-      for (const Operand& o : f.program.graph.nodes[static_cast<size_t>(m)].outs)
-        if (f.program.graph.bindings[static_cast<size_t>(o.index)].slot == s) dtype = o.dtype;
-    if (f.bases[slot]) out.push_back({f.bases[slot], f.program.graph.slots[slot].nbytes, dtype});
+    for (const NodeId m : step.group.nodes)
+      for (const Operand& o : g.nodes[m].outs)
+        if (g.slot(o) == s) dtype = o.dtype;
+    if (f.bases[s]) out.push_back({f.bases[s], g.slots[s].nbytes, dtype});
   }
   return out;
 }
@@ -102,7 +102,7 @@ bool worth_choosing(const Program& p) {
 void time_entries(const Frame& f, size_t k) {
   Step& step = f.program.steps[k];
   if (step.others.empty() || !step.executable || !budget_left()) return;
-  for (const int32_t s : step.writes)
+  for (const SlotId s : step.writes)
     if (std::find(step.reads.begin(), step.reads.end(), s) != step.reads.end())
       return;  // works in place, so it cannot run twice
   const auto began = std::chrono::steady_clock::now();

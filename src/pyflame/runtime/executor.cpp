@@ -30,8 +30,8 @@ namespace {
 
 // Buffers that one run leaves to the next.
 struct Scratch {
-  std::vector<void*> pointers;  // by binding
-  std::vector<char*> bases;     // by slot
+  Indexed<BindingId, void*> pointers;
+  Indexed<SlotId, char*> bases;
 };
 
 struct Engine {
@@ -77,13 +77,13 @@ void* arena_for(Device device, size_t bytes) {
 // Allocates the memory of all slots of the program, before the first step. If that throws OutOfMemory, nothing has
 // changed except that some storages have got their bytes.
 char* obtain_memory(Window& w, const Program& p) {
-  for (size_t s = 0; s < w.slots.size(); ++s) {
+  for (const SlotId s : w.slots.ids()) {
     const Placement& at = p.placements[s];
     Storage& st = *w.slots[s].storage;
     // An external slot without bytes is poisoned, because its memory could not be allocated. It may be written now.
     if ((at.kind == Placement::Allocate || at.kind == Placement::External) && !st.data) allocate_data(st);
     if (at.kind == Placement::Donated && !st.data) {
-      Storage& donor = *w.slots[static_cast<size_t>(at.donor)].storage;
+      Storage& donor = *w.slots[at.donor].storage;
       if (donor.data && donor.owned_by_allocator && donor.nbytes == st.nbytes)
         continue;  // taken over when the addresses are computed
       allocate_data(st);
@@ -120,12 +120,12 @@ class Run {
     if (poison_.empty()) return;
     // Only written storages: other threads may be using those that were only read.
     for (const Step& step : p_.steps)
-      for (int32_t s : step.writes) w_.slots[static_cast<size_t>(s)].storage->poison = poison_[static_cast<size_t>(s)];
+      for (const SlotId s : step.writes) w_.slots[s].storage->poison = poison_[s];
   }
 
  private:
   void find_poison() {
-    for (size_t s = 0; s < w_.slots.size(); ++s) {
+    for (const SlotId s : w_.slots.ids()) {
       if (!w_.slots[s].external) continue;
       Storage& st = *w_.slots[s].storage;
       const std::shared_ptr<const Poison> poison = st.poison ? st.poison : memory_ ? taint_of(st) : nullptr;
@@ -133,40 +133,40 @@ class Run {
     }
   }
   // Once anything is poisoned, every slot has an entry.
-  std::shared_ptr<const Poison>& poison_of(size_t slot) {
+  std::shared_ptr<const Poison>& poison_of(SlotId slot) {
     if (poison_.empty()) poison_.resize(w_.slots.size());
     return poison_[slot];
   }
 
   void find_addresses(char* arena) {
-    std::vector<char*>& bases = scratch_.bases;
+    Indexed<SlotId, char*>& bases = scratch_.bases;
     bases.assign(w_.slots.size(), nullptr);
-    for (size_t s = 0; s < w_.slots.size(); ++s) {
+    for (const SlotId s : w_.slots.ids()) {
       const Placement& at = p_.placements[s];
       Storage& st = *w_.slots[s].storage;
-      if (at.kind == Placement::Arena && at.donor < 0) bases[s] = arena + at.offset;
+      if (at.kind == Placement::Arena && !at.donor.valid()) bases[s] = arena + at.offset;
       else if (at.kind == Placement::External || at.kind == Placement::Allocate) bases[s] = static_cast<char*>(st.data);
     }
-    for (size_t s = 0; s < w_.slots.size(); ++s) {
+    for (const SlotId s : w_.slots.ids()) {
       const Placement& at = p_.placements[s];
       if (at.kind != Placement::Donated) continue;
       Storage& st = *w_.slots[s].storage;
       if (!st.data) {
-        Storage& donor = *w_.slots[static_cast<size_t>(at.donor)].storage;
+        Storage& donor = *w_.slots[at.donor].storage;
         std::swap(st.data, donor.data);
         std::swap(st.owned_by_allocator, donor.owned_by_allocator);
         // A donor's bytes now belong to the slot that took them over, but earlier steps still read them as the donor.
-        bases[static_cast<size_t>(at.donor)] = static_cast<char*>(st.data);
+        bases[at.donor] = static_cast<char*>(st.data);
       }
       bases[s] = static_cast<char*>(st.data);
     }
-    for (size_t s = 0; s < w_.slots.size(); ++s) {
+    for (const SlotId s : w_.slots.ids()) {
       const Placement& at = p_.placements[s];
-      if (at.kind == Placement::Arena && at.donor >= 0) bases[s] = bases[static_cast<size_t>(at.donor)] + at.offset;
+      if (at.kind == Placement::Arena && at.donor.valid()) bases[s] = bases[at.donor] + at.offset;
     }
     scratch_.pointers.resize(w_.bindings.size());
-    for (size_t b = 0; b < w_.bindings.size(); ++b) {
-      char* base = bases[static_cast<size_t>(w_.bindings[b].slot)];
+    for (const BindingId b : w_.bindings.ids()) {
+      char* base = bases[w_.bindings[b].slot];
       scratch_.pointers[b] = base ? base + w_.bindings[b].byte_offset : nullptr;
     }
   }
@@ -198,7 +198,7 @@ class Run {
     }
     for (const Step& step : p_.steps)
       for (size_t i = 0; i < step.writes.size(); ++i)
-        if (step.covers[i] || !poison_.empty()) forget_taint(*w_.slots[static_cast<size_t>(step.writes[i])].storage);
+        if (step.covers[i] || !poison_.empty()) forget_taint(*w_.slots[step.writes[i]].storage);
     note_run(program_, w_, frame.site, state.reports);
   }
 
@@ -228,26 +228,25 @@ class Run {
     if (memory_) memory_->wait();
     const double us = microseconds_since(start);
     double bytes = 0;
-    for (int32_t s : step.reads) bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
-    for (int32_t s : step.writes)
-      if (p_.placements[static_cast<size_t>(s)].kind != Placement::Elided)
-        bytes += static_cast<double>(p_.graph.slots[static_cast<size_t>(s)].nbytes);
+    for (const SlotId s : step.reads) bytes += static_cast<double>(p_.graph.slots[s].nbytes);
+    for (const SlotId s : step.writes)
+      if (p_.placements[s].kind != Placement::Elided) bytes += static_cast<double>(p_.graph.slots[s].nbytes);
     fmt::print(stderr, "pyflame: {:10.1f} us {:8.2f} GB/s  {} {}\n", us, bytes / us * 1e-3, step.impl,
-               describe_node(p_.graph, p_.graph.nodes[static_cast<size_t>(step.group.nodes[0])]));
+               describe_node(p_.graph, step.group.root(p_.graph)));
   }
 
   void run_step(const Frame& frame, size_t k) {
     const Step& step = p_.steps[k];
     bool bad = false;
     if (!poison_.empty())
-      for (int32_t s : step.reads) bad |= poison_[static_cast<size_t>(s)] != nullptr;
+      for (const SlotId s : step.reads) bad |= poison_[s] != nullptr;
     if (bad && !spread_poison(p_, step, poison_)) return;
     try {
       if (choosing_ && !bad) time_entries(frame, k);
       if (step.executable) step.executable->run(frame.context(k));
       if (!poison_.empty() && !bad)
         for (size_t i = 0; i < step.writes.size(); ++i)
-          if (step.covers[i]) poison_[static_cast<size_t>(step.writes[i])] = nullptr;
+          if (step.covers[i]) poison_[step.writes[i]] = nullptr;
     } catch (const Error& e) {
       if (memory_ && e.kind() == ErrorKind::Device) lost(step, e);
       else failed(step, e.kind(), e.what());
@@ -258,18 +257,18 @@ class Run {
 
   // The driver reports the error now, but any earlier step may have caused it.
   void lost(const Step& step, const Error& e) {
-    const std::string node = describe_node(p_.graph, p_.graph.nodes[static_cast<size_t>(step.group.nodes[0])]);
+    const std::string node = describe_node(p_.graph, step.group.root(p_.graph));
     const Error told =
         blamed(w_.device, Error(e.kind(), fmt::format("{}\n  noticed at {} with {}", e.what(), node, step.impl)));
     const auto poison = make_poison(told.kind(), told.what());
-    for (int32_t s : step.writes) poison_of(static_cast<size_t>(s)) = poison;
+    for (const SlotId s : step.writes) poison_of(s) = poison;
   }
 
   void failed(const Step& step, ErrorKind kind, const char* what) {
     std::vector<SourceLoc> locs;
-    for (const int32_t m : step.group.nodes) locs.push_back(w_.ops[static_cast<size_t>(m)].loc);
+    for (const NodeId m : step.group.nodes) locs.push_back(w_.ops[m].loc);
     const auto poison = make_poison(kind, with_context(what, p_, step, locs));
-    for (int32_t s : step.writes) poison_of(static_cast<size_t>(s)) = poison;
+    for (const SlotId s : step.writes) poison_of(s) = poison;
   }
 
   Window& w_;
@@ -281,9 +280,9 @@ class Run {
   bool choosing_ = false;
 };
 
-std::vector<uint8_t> liveness_of(const Window& w, bool all_live) {
-  std::vector<uint8_t> v(w.slots.size());
-  for (size_t s = 0; s < v.size(); ++s) {
+Liveness liveness_of(const Window& w, bool all_live) {
+  Liveness v(w.slots.size());
+  for (const SlotId s : w.slots.ids()) {
     const Storage& st = *w.slots[s].storage;
     const bool live = all_live || st.use_count() > 1;
     const bool donatable =
@@ -298,7 +297,7 @@ void poison_outputs(Window& w, ErrorKind kind, const std::string& message) {
   const Graph g = build_graph(w);
   for (const Node& n : g.nodes)
     for (const Operand& o : n.outs)
-      w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage->poison = poison;
+      w.slots[g.slot(o)].storage->poison = poison;
 }
 
 void print_device_once(Device d) {
@@ -366,9 +365,7 @@ void run_window(Window& w, CutReason reason, bool all_live) {
 
 // True if an input is poisoned; then the outputs are poisoned as well.
 bool pass_on_poison(const Window& w, const Graph& g, const Node& n) {
-  auto storage = [&](const Operand& o) -> Storage& {
-    return *w.slots[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)].storage;
-  };
+  const auto storage = [&](const Operand& o) -> Storage& { return *w.slots[g.slot(o)].storage; };
   for (const Operand& in : n.ins) {
     if (in.is_param || !storage(in).poison) continue;
     for (const Operand& out : n.outs) storage(out).poison = storage(in).poison;
@@ -381,16 +378,16 @@ bool pass_on_poison(const Window& w, const Graph& g, const Node& n) {
 // cannot be compiled.
 void run_one_by_one(const Window& w) {
   const Graph g = build_graph(w);
-  std::vector<size_t> last(w.slots.size(), 0);
-  for (size_t op = 0; op < g.nodes.size(); ++op)
+  Indexed<SlotId, NodeId> last(w.slots.size(), NodeId(0));
+  for (const NodeId op : g.nodes.ids())
     for (const auto* operands : {&g.nodes[op].ins, &g.nodes[op].outs})
       for (const Operand& o : *operands)
-        if (!o.is_param) last[static_cast<size_t>(g.bindings[static_cast<size_t>(o.index)].slot)] = op;
-  for (size_t op = 0; op < w.ops.size(); ++op) {
+        if (!o.is_param) last[g.slot(o)] = op;
+  for (const NodeId op : w.ops.ids()) {
     // Frees what no later op and no live handle uses.
-    for (size_t s = 0; s < w.slots.size(); ++s) {
+    for (const SlotId s : w.slots.ids()) {
       Storage& st = *w.slots[s].storage;
-      if (op > 0 && last[s] == op - 1 && st.use_count() == 1 && st.owned_by_allocator) st.free_data();
+      if (last[s].value() == op.value() - 1 && st.use_count() == 1 && st.owned_by_allocator) st.free_data();
     }
     if (pass_on_poison(w, g, g.nodes[op]))
       continue;  // checked before memory is allocated, because a missing output is the same failure

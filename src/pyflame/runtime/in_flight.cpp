@@ -28,7 +28,7 @@ struct Entry {
   std::shared_ptr<Program> program;
   int32_t site = 0;
   uint64_t number = 0;
-  std::vector<uint64_t> storages;  // ids by slot; empty: the run cannot report
+  Indexed<SlotId, uint64_t> storages;  // ids; empty: the run cannot report
   std::vector<SourceLoc> locs;     // by step
 };
 
@@ -93,26 +93,26 @@ void follow(const Entry& e, Told told) {
   All& a = all();
   const Program& p = *e.program;
   Poisons poison(e.storages.size());
-  for (size_t s = 0; s < e.storages.size(); ++s)
+  for (const SlotId s : e.storages.ids())
     if (p.graph.slots[s].external)
       if (const auto it = a.taints.find(e.storages[s]); it != a.taints.end()) poison[s] = it->second;
   for (size_t k = 0; k < p.steps.size(); ++k) {
     const Step& step = p.steps[k];
     if (const std::shared_ptr<const Poison> cause = told(k)) {
-      for (const int32_t s : step.writes) poison[static_cast<size_t>(s)] = cause;
+      for (const SlotId s : step.writes) poison[s] = cause;
       continue;
     }
     bool bad = false;
-    for (const int32_t s : step.reads) bad |= poison[static_cast<size_t>(s)] != nullptr;
+    for (const SlotId s : step.reads) bad |= poison[s] != nullptr;
     if (bad) spread_poison(p, step, poison);
     else
       for (size_t i = 0; i < step.writes.size(); ++i)
-        if (step.covers[i]) poison[static_cast<size_t>(step.writes[i])] = nullptr;
+        if (step.covers[i]) poison[step.writes[i]] = nullptr;
   }
   for (const Step& step : p.steps)
-    for (const int32_t s : step.writes) {
-      const uint64_t id = e.storages[static_cast<size_t>(s)];
-      if (const auto& now = poison[static_cast<size_t>(s)]) a.taints[id] = now;
+    for (const SlotId s : step.writes) {
+      const uint64_t id = e.storages[s];
+      if (const auto& now = poison[s]) a.taints[id] = now;
       else a.taints.erase(id);
     }
 }
@@ -146,7 +146,7 @@ void judge(InFlight& f, const FaultTable& table) {
     if (e.storages.empty() || !(begun |= reported(e))) continue;
     follow(e, [&](size_t k) -> std::shared_ptr<const Poison> {
       const Step& step = e.program->steps[k];
-      const Node& n = e.program->graph.nodes[static_cast<size_t>(step.group.nodes[0])];
+      const Node& n = step.group.root(e.program->graph);
       const auto told = [&](ErrorKind kind, const std::string& words) {
         return make_poison(kind, with_context(words, *e.program, step, {&e.locs[k], 1}));
       };
@@ -193,7 +193,7 @@ std::string describe(const InFlight& f) {
       const Step& step = e->program->steps[k];
       std::string text = fmt::format(
           "{} with {}",
-          describe_node(e->program->graph, e->program->graph.nodes[static_cast<size_t>(step.group.nodes[0])]),
+          describe_node(e->program->graph, step.group.root(e->program->graph)),
           step.impl);
       if (e->locs[k].code) text += " recorded at " + describe_location(e->locs[k]);
       if (std::find(named.begin(), named.end(), text) != named.end()) continue;
@@ -234,7 +234,7 @@ void note_run(const std::shared_ptr<Program>& p, const Window& w, int32_t site, 
   e.site = site;
   e.number = ++f.last;
   e.locs.reserve(p->steps.size());
-  for (const Step& s : p->steps) e.locs.push_back(w.ops[static_cast<size_t>(s.group.nodes[0])].loc);
+  for (const Step& s : p->steps) e.locs.push_back(w.ops[s.group.nodes[0]].loc);
   if (!f.reports) return;
   e.storages.reserve(w.slots.size());
   for (const Window::Slot& s : w.slots) e.storages.push_back(s.storage->id);

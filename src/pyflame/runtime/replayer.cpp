@@ -66,15 +66,17 @@ void Replayer::launched(double us) {
 }
 
 void Replayer::learn(const Program& p) {
-  const auto add = [](std::vector<int32_t>& v, int32_t x) {
+  const auto add = [](auto& v, auto x) {
     if (std::find(v.begin(), v.end(), x) == v.end()) v.push_back(x);
   };
   for (const Step& step : p.steps) {
     Uses& u = uses_.emplace_back();
-    for (const int32_t m : step.group.nodes) {
-      const Node& n = p.graph.nodes[static_cast<size_t>(m)];
+    for (const NodeId m : step.group.nodes) {
+      const Node& n = p.graph.nodes[m];
       for (const auto* operands : {&n.ins, &n.outs})
-        for (const Operand& o : *operands) add(o.is_param ? u.params : u.bindings, o.index);
+        for (const Operand& o : *operands)
+          if (o.is_param) add(u.params, o.param);
+          else add(u.bindings, o.binding);
     }
   }
   find_order(p);
@@ -84,24 +86,24 @@ namespace {
 
 // Memory that a step reads or writes: in the arena, or in a storage (which may serve as an arena).
 struct Range {
-  int32_t storage;  // -1: the arena
+  SlotId storage;  // none: the arena
   size_t begin, end;
   bool written;
 };
 
 std::vector<Range> ranges_of(const Program& p, const Step& step) {
   std::vector<Range> all;
-  const auto add = [&](int32_t s, bool written) {
-    const Placement& at = p.placements[static_cast<size_t>(s)];
-    const size_t nbytes = p.graph.slots[static_cast<size_t>(s)].nbytes;
+  const auto add = [&](SlotId s, bool written) {
+    const Placement& at = p.placements[s];
+    const size_t nbytes = p.graph.slots[s].nbytes;
     if (at.kind == Placement::Elided) return;
     if (at.kind == Placement::Arena) all.push_back({at.donor, at.offset, at.offset + nbytes, written});
     else all.push_back({at.kind == Placement::Donated ? at.donor : s, 0, nbytes, written});
   };
-  for (const int32_t s : step.reads) add(s, false);
-  for (const int32_t s : step.writes) add(s, true);
+  for (const SlotId s : step.reads) add(s, false);
+  for (const SlotId s : step.writes) add(s, true);
   if (const size_t bytes = step.executable ? step.executable->workspace() : 0)
-    all.push_back({-1, step.workspace_offset, step.workspace_offset + bytes, true});
+    all.push_back({SlotId(), step.workspace_offset, step.workspace_offset + bytes, true});
   return all;
 }
 
@@ -147,7 +149,7 @@ bool Replayer::build(Graph& g, const Frame& f) {
     off(std::string("a step cannot be in a graph: ") + e.what());
     return false;
   }
-  g.pointers.assign(f.pointers.begin(), f.pointers.end());
+  g.pointers = f.pointers;
   g.arena = f.arena;
   g.params = f.window.params;
   g.site = f.site;
@@ -165,10 +167,8 @@ bool Replayer::bring_up_to_date(Graph& g, const Frame& f, bool pointers_too) {
     if (!e) continue;
     bool changed = pointers_too && g.arena != f.arena;
     if (pointers_too)
-      for (const int32_t b : uses_[k].bindings)
-        changed |= g.pointers[static_cast<size_t>(b)] != f.pointers[static_cast<size_t>(b)];
-    for (const int32_t p : uses_[k].params)
-      changed |= !same_param(g.params[static_cast<size_t>(p)], f.window.params[static_cast<size_t>(p)]);
+      for (const BindingId b : uses_[k].bindings) changed |= g.pointers[b] != f.pointers[b];
+    for (const ParamId p : uses_[k].params) changed |= !same_param(g.params[p], f.window.params[p]);
     if (changed) {
       ++updates_;
       ++g_updates;
@@ -176,10 +176,10 @@ bool Replayer::bring_up_to_date(Graph& g, const Frame& f, bool pointers_too) {
     }
   }
   if (pointers_too) {
-    std::copy(f.pointers.begin(), f.pointers.end(), g.pointers.begin());
+    g.pointers = f.pointers;
     g.arena = f.arena;
   }
-  std::copy(f.window.params.begin(), f.window.params.end(), g.params.begin());
+  g.params = f.window.params;
   return true;
 }
 
@@ -222,10 +222,9 @@ Replayer::Plan Replayer::plan(Frame& f) {
   const auto start = std::chrono::steady_clock::now();
   Graph* free_one = nullptr;
   for (Graph& g : graphs_) {
-    const bool same = g.arena == f.arena && std::equal(f.pointers.begin(), f.pointers.end(), g.pointers.begin());
-    bool same_params = same;
-    for (size_t i = 0; same_params && i < g.params.size(); ++i)
-      same_params = same_param(g.params[i], f.window.params[i]);
+    const bool same = g.arena == f.arena && g.pointers == f.pointers;
+    const bool same_params =
+        same && std::equal(g.params.begin(), g.params.end(), f.window.params.begin(), same_param);
     const bool may_change = same_params || g.replay->may_update();
     if (same && may_change) {
       if (!same_params && !bring_up_to_date(g, f, false) && !build(g, f)) return Plan::Launch;
@@ -270,17 +269,16 @@ void Replayer::drop_snapshot() {
 void Replayer::snapshot(const Frame& f) {
   device_ = f.window.device;
   saved_bytes_ = 0;
-  std::vector<bool> seen(f.bases.size(), false);
+  Indexed<SlotId, bool> seen(f.bases.size(), false);
   for (const Step& step : f.program.steps)
-    for (const int32_t s : step.writes) {
-      const Placement& at = f.program.placements[static_cast<size_t>(s)];
-      const bool in_donor = at.kind == Placement::Arena && at.donor >= 0;
-      const auto slot = static_cast<size_t>(in_donor ? at.donor : s);
+    for (const SlotId s : step.writes) {
+      const Placement& at = f.program.placements[s];
+      const SlotId slot = at.kind == Placement::Arena && at.donor.valid() ? at.donor : s;
       const Placement::Kind kind = f.program.placements[slot].kind;
       if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) continue;
       seen[slot] = true;
       const size_t nbytes = f.program.graph.slots[slot].nbytes;
-      saved_.push_back({static_cast<int32_t>(slot), saved_bytes_, nbytes, kind != Placement::Allocate});
+      saved_.push_back({slot, saved_bytes_, nbytes, kind != Placement::Allocate});
       saved_bytes_ += (nbytes + 255) / 256 * 256;
     }
   if (saved_bytes_ == 0 || saved_bytes_ > kMostSaved) {
@@ -298,7 +296,7 @@ void Replayer::snapshot(const Frame& f) {
     return;
   }
   for (const Saved& s : saved_)
-    if (s.before) f.memory->copy(before_ + s.at, f.bases[static_cast<size_t>(s.slot)], s.nbytes);
+    if (s.before) f.memory->copy(before_ + s.at, f.bases[s.slot], s.nbytes);
 }
 
 bool Replayer::same_outputs(const Frame& f) {
@@ -308,7 +306,7 @@ bool Replayer::same_outputs(const Frame& f) {
     for (size_t at = 0; at < s.nbytes; at += kPiece) {
       const size_t n = std::min(kPiece, s.nbytes - at);
       a.resize(n), b.resize(n);
-      f.memory->to_host(a.data(), f.bases[static_cast<size_t>(s.slot)] + at, n);
+      f.memory->to_host(a.data(), f.bases[s.slot] + at, n);
       f.memory->to_host(b.data(), after_ + s.at + at, n);
       if (std::memcmp(a.data(), b.data(), n) != 0) return false;
     }
@@ -319,7 +317,7 @@ bool Replayer::same_outputs(const Frame& f) {
 // fails to write something is found.
 void Replayer::restore(const Frame& f, bool garbage) {
   for (const Saved& s : saved_) {
-    char* at = f.bases[static_cast<size_t>(s.slot)];
+    char* at = f.bases[s.slot];
     if (s.before) f.memory->copy(at, before_ + s.at, s.nbytes);
     else if (garbage) f.memory->fill(at, kGarbage, s.nbytes);
   }
@@ -357,7 +355,7 @@ double Replayer::time_graph(Graph& g, const Frame& f) {
 // Called after the launches have run. The replays start from the same bytes.
 void Replayer::verify(const Frame& f) {
   if (saved_.empty() || state_ != State::On) return;
-  for (const Saved& s : saved_) f.memory->copy(after_ + s.at, f.bases[static_cast<size_t>(s.slot)], s.nbytes);
+  for (const Saved& s : saved_) f.memory->copy(after_ + s.at, f.bases[s.slot], s.nbytes);
   Graph& g = graphs_[under_test_];
   try {
     bool right = replays_right(g, f);
@@ -379,7 +377,7 @@ void Replayer::verify(const Frame& f) {
     if (e.kind() == ErrorKind::Device) throw;
     off(std::string("its first replay failed: ") + e.what());
   }
-  for (const Saved& s : saved_) f.memory->copy(f.bases[static_cast<size_t>(s.slot)], after_ + s.at, s.nbytes);
+  for (const Saved& s : saved_) f.memory->copy(f.bases[s.slot], after_ + s.at, s.nbytes);
   drop_snapshot();
 }
 

@@ -25,8 +25,8 @@ struct Frame {
   Program& program;
   Window& window;
   DeviceMemory* memory;             // null: the host's
-  std::span<void* const> pointers;  // by binding
-  std::span<char* const> bases;     // by slot; null: it has no memory
+  const Indexed<BindingId, void*>& pointers;
+  const Indexed<SlotId, char*>& bases;  // null: it has no memory
   char* arena;
   void* fault;
   int32_t site;
@@ -55,14 +55,15 @@ class Replayer {
  private:
   struct Graph {
     std::unique_ptr<Replay> replay;
-    std::vector<void*> pointers;
+    Indexed<BindingId, void*> pointers;
     char* arena = nullptr;
-    std::vector<Param> params;
+    Indexed<ParamId, Param> params;
     int32_t site = 0;
     uint64_t used = 0;
   };
   struct Uses {  // the arguments of a step
-    std::vector<int32_t> bindings, params;
+    std::vector<BindingId> bindings;
+    std::vector<ParamId> params;
     std::vector<size_t> after;  // the steps that must come before it, without those that are implied by others
   };
   void off(std::string why);
@@ -90,7 +91,7 @@ class Replayer {
   size_t under_test_ = 0;
   // While a replay is verified: the contents of what the program writes, before and after the launches.
   struct Saved {
-    int32_t slot;
+    SlotId slot;
     size_t at, nbytes;
     bool before;  // had contents before the run
   };

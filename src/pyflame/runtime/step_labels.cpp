@@ -14,12 +14,12 @@ int32_t device_number(Device d) { return static_cast<int32_t>(d.type) * 100 + d.
 constexpr size_t kMostOps = 12, kMostOperands = 12;
 
 Work work_of(const Graph& g, const Group& group) {
-  const auto of = [&](int32_t node) { return g.nodes[static_cast<size_t>(node)].info().kind_of_work; };
-  if (group.kind != GroupKind::Loop) return of(group.nodes[0]);
+  const auto of = [&](size_t i) { return group.node(g, i).info().kind_of_work; };
+  if (group.kind != GroupKind::Loop) return of(0);
   bool moves = true;
   for (size_t i = 0; i < group.nodes.size(); ++i) {
     if (group.roles[i] == Role::RowReduce || group.roles[i] == Role::ColReduce) return Work::Reduction;
-    moves = moves && of(group.nodes[i]) == Work::Memory;
+    moves = moves && of(i) == Work::Memory;
   }
   return moves ? Work::Memory : Work::Elementwise;
 }
@@ -42,40 +42,34 @@ double flops_of(const Node& n) {
 // The bytes of memory traffic: each operand once, and nothing for values inside the group. A broadcast operand has the
 // group's shape.
 int64_t bytes_of(const Graph& g, const Group& group) {
-  std::vector<bool> read(g.bindings.size(), false), written(g.bindings.size(), false);
-  int64_t bytes = 0;
-  const auto count = [&](const Operand& o) {
-    const auto b = static_cast<size_t>(o.index);
-    const SlotInfo& slot = g.slots[static_cast<size_t>(g.bindings[b].slot)];
-    bytes += std::min(static_cast<int64_t>(slot.nbytes), o.numel() * static_cast<int64_t>(dtype_size(o.dtype)));
-  };
-  for (const int32_t m : group.nodes) {
-    const Node& n = g.nodes[static_cast<size_t>(m)];
+  Indexed<BindingId, bool> read(g.bindings.size(), false), written(read);
+  size_t bytes = 0;
+  const auto count = [&](const Operand& o) { bytes += std::min(g.slot_info(o).nbytes, o.nbytes()); };
+  for (size_t i = 0; i < group.nodes.size(); ++i) {
+    const Node& n = group.node(g, i);
     for (const Operand& o : n.ins) {
       if (o.is_param) continue;
-      const auto b = static_cast<size_t>(o.index);
-      if (!read[b] && !written[b]) count(o);
-      read[b] = true;
+      if (!read[o.binding] && !written[o.binding]) count(o);
+      read[o.binding] = true;
     }
     for (const Operand& o : n.outs) {
-      const auto b = static_cast<size_t>(o.index);
-      if (!written[b] && !group.elided[b]) count(o);
-      written[b] = true;
+      if (!written[o.binding] && group.stores(o)) count(o);
+      written[o.binding] = true;
     }
   }
-  return bytes;
+  return static_cast<int64_t>(bytes);
 }
 
 std::string shape_list(const Graph& g, const Step& step) {
   // The inputs of the step, each once.
   std::string shapes, types;
   size_t shown = 0;
-  std::vector<bool> seen(g.bindings.size(), false);
-  for (const int32_t m : step.group.nodes) {
-    const Node& n = g.nodes[static_cast<size_t>(m)];
+  Indexed<BindingId, bool> seen(g.bindings.size(), false);
+  for (size_t i = 0; i < step.group.nodes.size(); ++i) {
+    const Node& n = step.group.node(g, i);
     for (const Operand& o : n.ins) {
-      if (o.is_param || seen[static_cast<size_t>(o.index)]) continue;
-      seen[static_cast<size_t>(o.index)] = true;
+      if (o.is_param || seen[o.binding]) continue;
+      seen[o.binding] = true;
       if (shown == kMostOperands) break;
       std::string dims;
       for (const int64_t d : o.shape) dims += fmt::format("{}{}", dims.empty() ? "" : ",", d);
@@ -83,7 +77,7 @@ std::string shape_list(const Graph& g, const Step& step) {
       types += fmt::format("{}\"{}\"", shown ? "," : "", dtype_name(o.dtype));
       ++shown;
     }
-    for (const Operand& o : n.outs) seen[static_cast<size_t>(o.index)] = true;
+    for (const Operand& o : n.outs) seen[o.binding] = true;
   }
   return fmt::format("\"Input Dims\":[{}],\"Input type\":[{}]", shapes, types);
 }
@@ -93,7 +87,7 @@ events::LabelText text_of(const Program& p, const Step& step) {
   events::LabelText t;
   std::string ops, list;
   for (size_t i = 0; i < step.group.nodes.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(step.group.nodes[i])];
+    const Node& n = step.group.node(g, i);
     t.flops += flops_of(n);
     if (i >= kMostOps) continue;
     ops += fmt::format("{}{}", i ? "+" : "", op_name(n.op));
@@ -104,7 +98,7 @@ events::LabelText text_of(const Program& p, const Step& step) {
   t.work = work_name(work_of(g, step.group));
   t.device = device_number(g.device);
   t.bytes = bytes_of(g, step.group);
-  const Node& root = g.nodes[static_cast<size_t>(step.group.nodes[0])];
+  const Node& root = step.group.root(g);
   t.args = fmt::format("\"impl\":\"{}\",\"ops\":[{}],{}", step.impl, list, shape_list(g, step));
   if (root.loc.code)
     t.args +=

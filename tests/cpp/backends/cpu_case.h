@@ -107,16 +107,14 @@ Result run(const Case& t, bool reference) {
   Node node;
   node.op = t.op;
   node.attrs = t.attrs;
-  std::vector<std::vector<char>> memory;
+  Indexed<BindingId, std::vector<char>> memory;
   std::vector<void*> bindings;
   const auto bind = [&](const Array& a) {
     Operand o;
     o.dtype = a.dtype, o.shape = a.shape, o.strides = a.strides;
     o.contiguous = is_contiguous(a.shape, a.strides);
-    o.index = static_cast<int32_t>(memory.size());
-    memory.push_back(encode(a.dtype, a.memory));
-    graph.slots.push_back({memory.back().size(), true, true, false});
-    graph.bindings.push_back({o.index});
+    o.binding = memory.push_back(encode(a.dtype, a.memory));
+    graph.bindings.push_back({graph.slots.push_back({memory.back().size(), true, true, false})});
     return o;
   };
   for (const Array& a : t.ins) node.ins.push_back(bind(a));
@@ -125,7 +123,7 @@ Result run(const Case& t, bool reference) {
     Operand o;
     o.is_param = true;
     o.dtype = DType::float64;
-    o.index = static_cast<int32_t>(i);
+    o.param = ParamId(i);
     node.ins.push_back(o);
   }
   for (size_t i = 0; i < t.outs.size(); ++i)
@@ -133,7 +131,7 @@ Result run(const Case& t, bool reference) {
   graph.nodes.push_back(node);
   graph.params = static_cast<int32_t>(params.size());
   Group group;
-  group.nodes = {0};
+  group.nodes = {NodeId(0)};
   group.elided.assign(memory.size(), false);
   const Problem problem{graph, group};
   const Impl* impl = &kReferenceImpl;
@@ -144,15 +142,17 @@ Result run(const Case& t, bool reference) {
         break;
       }
   const auto arrays = [&](size_t i) -> const Array& { return i < t.ins.size() ? t.ins[i] : t.outs[i - t.ins.size()]; };
-  for (size_t i = 0; i < memory.size(); ++i)
-    bindings.push_back(memory[i].data() + arrays(i).offset * dtype_size(arrays(i).dtype));
+  for (const BindingId b : memory.ids()) {
+    const Array& a = arrays(b.index());
+    bindings.push_back(memory[b].data() + a.offset * dtype_size(a.dtype));
+  }
   const auto executable = impl->make(problem);
   std::vector<char> workspace(executable->workspace() + 64);
   void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
   executable->run({bindings.data(), params.data(), aligned});
   Result r;
   r.impl = impl->name;
-  for (const Operand& o : node.outs) r.outs.push_back(decode(o.dtype, memory[static_cast<size_t>(o.index)]));
+  for (const Operand& o : node.outs) r.outs.push_back(decode(o.dtype, memory[o.binding]));
   return r;
 }
 
@@ -214,15 +214,13 @@ Case matmul(const Array& a, const Array& b) {
 struct Fused {
   Graph graph;
   Group group;
-  std::vector<std::vector<char>> memory;
+  Indexed<BindingId, std::vector<char>> memory;
   Operand bind(const Array& a) {
     Operand o;
     o.dtype = a.dtype, o.shape = a.shape, o.strides = a.strides;
     o.contiguous = is_contiguous(a.shape, a.strides);
-    o.index = static_cast<int32_t>(memory.size());
-    memory.push_back(encode(a.dtype, a.memory));
-    graph.slots.push_back({memory.back().size(), true, true, false});
-    graph.bindings.push_back({o.index});
+    o.binding = memory.push_back(encode(a.dtype, a.memory));
+    graph.bindings.push_back({graph.slots.push_back({memory.back().size(), true, true, false})});
     return o;
   }
 };
@@ -245,12 +243,12 @@ std::vector<std::vector<double>> run_fused(const Case& root, const Array& bias, 
   relu.outs = {f.bind(root.outs[0])};
   f.graph.nodes = {node, add, relu};
   f.group.kind = GroupKind::Epilogue;
-  f.group.nodes = {0, 1, 2};
+  f.group.nodes = {NodeId(0), NodeId(1), NodeId(2)};
   f.group.elided.assign(f.memory.size(), false);
-  f.group.elided[static_cast<size_t>(add.outs[0].index)] = true;
-  f.group.elided[static_cast<size_t>(node.outs[0].index)] = elide;
+  f.group.elided[add.outs[0].binding] = true;
+  f.group.elided[node.outs[0].binding] = elide;
   std::vector<void*> bindings;
-  for (size_t i = 0; i < f.memory.size(); ++i) bindings.push_back(f.group.elided[i] ? nullptr : f.memory[i].data());
+  for (const BindingId b : f.memory.ids()) bindings.push_back(f.group.elided[b] ? nullptr : f.memory[b].data());
   const Problem problem{f.graph, f.group};
   const Impl* impl = &kReferenceImpl;
   if (!reference)
@@ -266,8 +264,7 @@ std::vector<std::vector<double>> run_fused(const Case& root, const Array& bias, 
   executable->run({bindings.data(), nullptr, aligned});
   std::vector<std::vector<double>> outs;
   for (const Operand& o : {relu.outs[0], node.outs[0]})
-    if (!f.group.elided[static_cast<size_t>(o.index)])
-      outs.push_back(decode(o.dtype, f.memory[static_cast<size_t>(o.index)]));
+    if (f.group.stores(o)) outs.push_back(decode(o.dtype, f.memory[o.binding]));
   return outs;
 }
 

@@ -30,21 +30,19 @@ struct ByHand {
   }
   Operand tensor(DType dtype, const Dims& shape) { return strided(dtype, shape, contiguous_strides(shape)); }
   Operand strided(DType dtype, const Dims& shape, const Dims& strides) {
-    graph.slots.push_back({static_cast<size_t>(shape.numel() * dtype_size(dtype)), true, true, false});
-    graph.bindings.push_back({static_cast<int32_t>(graph.slots.size()) - 1});
     group.elided.push_back(false);
     Operand o;
     o.dtype = dtype;
     o.shape = shape;
     o.strides = strides;
-    o.index = static_cast<int32_t>(graph.bindings.size()) - 1;
+    o.binding = graph.bindings.push_back({graph.slots.push_back({o.nbytes(), true, true, false})});
     return o;
   }
   Operand param(DType dtype) {
     Operand o;
     o.is_param = true;
     o.dtype = dtype;
-    o.index = graph.params++;
+    o.param = ParamId(graph.params++);
     return o;
   }
   Operand add(OpId op, Role role, std::vector<Operand> ins, const Operand& out) {
@@ -52,13 +50,12 @@ struct ByHand {
     n.op = op;
     n.ins = std::move(ins);
     n.outs = {out};
-    graph.nodes.push_back(n);
-    group.nodes.push_back(static_cast<int32_t>(graph.nodes.size()) - 1);
+    group.nodes.push_back(graph.nodes.push_back(n));
     group.roles.push_back(role);
     return out;
   }
   Operand inner(OpId op, Role role, std::vector<Operand> ins, const Operand& out) {
-    group.elided[static_cast<size_t>(out.index)] = true;
+    group.elided[out.binding] = true;
     return add(op, role, std::move(ins), out);
   }
   gpu::LoopPlan plan(bool vectors = true) const { return gpu::plan_loop({graph, group}, vectors); }
@@ -256,8 +253,8 @@ TEST_F(GpuLoopOnDevice, TheInterpreterIsTheKernel) {
       const std::vector<Param> params{Param(Scalar(1.5)), Param(Scalar(20.0))};
       const auto generated = gpu::kLoop.make(problem);
       for (int k = 0; k < 2; ++k) {
-        std::vector<void*> bindings(h.graph.bindings.size(), const_cast<void*>(static_cast<const void*>(gx.data())));
-        bindings[static_cast<size_t>(y.index)] = out[k];
+        Indexed<BindingId, void*> bindings(h.graph.bindings.size(), const_cast<void*>(static_cast<const void*>(gx.data())));
+        bindings[y.binding] = out[k];
         const RunContext ctx{bindings.data(), params.data(), nullptr};
         k == 0 ? interpreted->run(ctx) : generated->run(ctx);
         results[k].resize(static_cast<size_t>(kCount * dtype_size(y.dtype)));

@@ -48,20 +48,17 @@ struct ByHand {
   Group group;
   explicit ByHand(DeviceType type) { graph.device = {type, 0}; }
   Operand tensor(DType dtype, const Dims& shape, const Dims& strides) {
-    graph.slots.push_back({static_cast<size_t>(shape.numel() * dtype_size(dtype)), true, true, false});
-    graph.bindings.push_back({static_cast<int32_t>(graph.slots.size()) - 1});
     group.elided.push_back(false);
     Operand o;
     o.dtype = dtype, o.shape = shape, o.strides = strides;
-    o.index = static_cast<int32_t>(graph.bindings.size()) - 1;
+    o.binding = graph.bindings.push_back({graph.slots.push_back({o.nbytes(), true, true, false})});
     return o;
   }
   Operand tensor(DType dtype, const Dims& shape) { return tensor(dtype, shape, contiguous_strides(shape)); }
   Operand add(OpId op, std::vector<Operand> ins, const Operand& out) {
     Node n;
     n.op = op, n.ins = std::move(ins), n.outs = {out};
-    graph.nodes.push_back(n);
-    group.nodes.push_back(static_cast<int32_t>(graph.nodes.size()) - 1);
+    group.nodes.push_back(graph.nodes.push_back(n));
     group.elided.resize(graph.bindings.size(), false);
     return out;
   }
@@ -76,7 +73,7 @@ std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t
   if (epilogue) {
     h.group.kind = GroupKind::Epilogue;
     h.group.space = {m, n};
-    const auto elide = [&](const Operand& o) { h.group.elided[static_cast<size_t>(o.index)] = true; };
+    const auto elide = [&](const Operand& o) { h.group.elided[o.binding] = true; };
     elide(y);
     y = h.add(OpId::add, {y, h.tensor(dtype, {1, n}, {0, 1})}, h.tensor(dtype, {m, n}));
     elide(y);

@@ -43,9 +43,8 @@ class GpuProblems {
     const Operand first = x(shape), mask = tensor(DType::bool_, shape);
     Operand last = first;
     const auto put = [&](Node n) {
-      all.group.nodes.push_back(static_cast<int32_t>(all.graph.nodes.size()));
+      all.group.nodes.push_back(all.graph.nodes.push_back(std::move(n)));
       all.group.roles.push_back(Role::Map);
-      all.graph.nodes.push_back(std::move(n));
     };
     for (auto i = static_cast<int>(begin); i < static_cast<int>(end); ++i) {
       const auto op = static_cast<OpId>(i);
@@ -53,7 +52,7 @@ class GpuProblems {
       Node n = elementwise_node(op, shape);
       bool chained = false;
       for (Operand& o : n.ins) {
-        if (o.is_param) o.index = all.graph.params++;
+        if (o.is_param) o.param = ParamId(all.graph.params++);
         else if (o.dtype == DType::bool_) o = mask;
         else if (!std::exchange(chained, true)) o = last;
         else o = first;
@@ -74,7 +73,7 @@ class GpuProblems {
     }
     finish(all);
     std::fill(all.group.elided.begin() + 2, all.group.elided.end(), true);
-    all.group.elided[static_cast<size_t>(last.index)] = false;
+    all.group.elided[last.binding] = false;
     return all;
   }
 
@@ -83,7 +82,7 @@ class GpuProblems {
     Operand o;
     o.dtype = d, o.shape = shape, o.strides = strides;
     o.contiguous = is_contiguous(shape, strides);
-    o.index = next_++;
+    o.binding = BindingId(next_++);
     return o;
   }
   Operand tensor(DType d, const Dims& shape) { return tensor(d, shape, contiguous_strides(shape)); }
@@ -115,15 +114,15 @@ class GpuProblems {
       n.attrs.assign(words, words + sizeof(A) / sizeof(int64_t));
     }
     for (Operand& o : ins)
-      if (o.is_param) o.index = p.graph.params++;
+      if (o.is_param) o.param = ParamId(p.graph.params++);
     n.ins = std::move(ins), n.outs = std::move(outs);
     p.graph.nodes.push_back(std::move(n));
-    p.group.nodes = {0};
+    p.group.nodes = {NodeId(0)};
     finish(p);
     return p;
   }
   void finish(GpuProblem& p) {
-    for (int i = 0; i < next_; ++i) p.graph.bindings.push_back({i}), p.graph.slots.push_back({0, true, true, false});
+    for (int i = 0; i < next_; ++i) p.graph.bindings.push_back({p.graph.slots.push_back({0, true, true, false})});
     p.group.elided.assign(static_cast<size_t>(std::exchange(next_, 0)), false);
   }
   static void as_loop(GpuProblem& p, const Dims& space, int split, Role role) {

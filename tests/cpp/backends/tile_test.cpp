@@ -526,9 +526,9 @@ void run_chain(const Chain& c, bool fused) {
                                 {OpId::where, {om, o3, o4}, g.bind(c.y)}};
   for (const N& n : nodes) g.node(n.op, n.in, {n.out});
   if (fused) return g.run(kTile);
-  const std::vector<int32_t> all = g.group().nodes;
+  const std::vector<NodeId> all = g.group().nodes;
   g.group().roles.assign(1, Role::Map);
-  for (const int32_t i : all) {
+  for (const NodeId i : all) {
     g.group().nodes = {i};
     g.run(kTile);
   }
@@ -720,10 +720,10 @@ TEST(TileEpilogue, BlocksOfRowsInPlaceAndNot) {
       g.node(OpId::add, {o0, ob}, {o1});
       g.node(OpId::gelu, {o1}, {o2});
       g.node(OpId::add, {o2, orr}, {oy});
-      std::vector<void*> pointers(g.graph().bindings.size(), nullptr);
-      pointers[static_cast<size_t>(oy.index)] = y.data();
-      pointers[static_cast<size_t>(ob.index)] = bias.data();
-      pointers[static_cast<size_t>(orr.index)] = r.data();
+      Indexed<BindingId, void*> pointers(g.graph().bindings.size(), nullptr);
+      pointers[oy.binding] = y.data();
+      pointers[ob.binding] = bias.data();
+      pointers[orr.binding] = r.data();
       const RunContext ctx{pointers.data(), nullptr, nullptr};
       const auto e = cpu::TileEpilogue::make(g.problem(), n);
       for (int64_t row = 0; row < rows; row += 4)

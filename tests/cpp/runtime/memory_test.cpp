@@ -33,20 +33,18 @@ Program random_program(uint32_t seed, size_t scale) {
     slot.external = below(4) == 0;
     slot.live = below(4) == 0;
     slot.donatable = slot.external && !slot.live && below(2);
-    p.graph.slots.push_back(slot);
-    p.graph.bindings.push_back({s});
+    p.graph.bindings.push_back({p.graph.slots.push_back(slot)});
   }
   for (int k = 0; k < steps; ++k) {
     Node n;
     n.op = OpId::add;
     for (int i = 0; i < 3; ++i) {
       Operand o;
-      o.index = below(slots);
+      o.binding = BindingId(below(slots));
       (i < 2 ? n.ins : n.outs).push_back(o);
     }
-    p.graph.nodes.push_back(n);
     Step step;
-    step.group.nodes = {k};
+    step.group.nodes = {p.graph.nodes.push_back(n)};
     step.group.elided.assign(p.graph.bindings.size(), false);
     p.steps.push_back(std::move(step));
   }
@@ -60,22 +58,22 @@ void check_plans(size_t scale) {
     Program p = random_program(seed, scale);
     plan_memory(p, true);
     const size_t n = p.graph.slots.size();
-    std::vector<int> first(n, -1), last(n, -1);
-    for (int k = 0; k < static_cast<int>(p.steps.size()); ++k) {
-      const Node& node = p.graph.nodes[static_cast<size_t>(k)];
+    Indexed<SlotId, int> first(n, -1), last(n, -1);
+    for (const NodeId k : p.graph.nodes.ids()) {
+      const Node& node = p.graph.nodes[k];
       for (const auto* ops : {&node.ins, &node.outs})
         for (const Operand& o : *ops) {
-          const auto s = static_cast<size_t>(o.index);
-          if (first[s] < 0) first[s] = k;
-          last[s] = k;
+          const SlotId s = p.graph.slot(o);
+          if (first[s] < 0) first[s] = k.value();
+          last[s] = k.value();
         }
     }
-    std::vector<bool> donated(n, false);
-    for (size_t a = 0; a < n; ++a) {
+    Indexed<SlotId, bool> donated(n, false);
+    for (const SlotId a : p.graph.slots.ids()) {
       const Placement& pa = p.placements[a];
       if (first[a] < 0) continue;
       if (pa.kind == Placement::Donated) {
-        const auto d = static_cast<size_t>(pa.donor);
+        const SlotId d = pa.donor;
         EXPECT_TRUE(p.graph.slots[d].donatable && !donated[d]) << "seed " << seed;
         EXPECT_LT(last[d], first[a]) << "seed " << seed;
         EXPECT_EQ(p.graph.slots[d].nbytes, p.graph.slots[a].nbytes);
@@ -86,25 +84,25 @@ void check_plans(size_t scale) {
       EXPECT_TRUE(own || p.graph.slots[a].external || !p.graph.slots[a].live);
       if (pa.kind != Placement::Arena) continue;
       EXPECT_EQ(pa.offset % 64, 0u);
-      if (pa.donor >= 0) {
-        const auto d = static_cast<size_t>(pa.donor);
+      if (pa.donor.valid()) {
+        const SlotId d = pa.donor;
         EXPECT_TRUE(p.graph.slots[d].donatable) << "seed " << seed;
         EXPECT_LT(last[d], first[a]) << "seed " << seed;
         EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.graph.slots[d].nbytes);
-        for (size_t b = 0; b < n; ++b)
+        for (const SlotId b : p.graph.slots.ids())
           EXPECT_FALSE(p.placements[b].kind == Placement::Donated && p.placements[b].donor == pa.donor);
         ++in_donors;
       } else {
         EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.arena_bytes);
       }
-      for (size_t b = 0; b < a; ++b) {
+      for (const SlotId b : IdRange{SlotId(0), a}) {
         const Placement& pb = p.placements[b];
         if (pb.kind != Placement::Arena || pb.donor != pa.donor || first[b] < 0 || last[a] < first[b] ||
             last[b] < first[a])
           continue;
         const bool apart =
             pa.offset + p.graph.slots[a].nbytes <= pb.offset || pb.offset + p.graph.slots[b].nbytes <= pa.offset;
-        EXPECT_TRUE(apart) << "seed " << seed << ", slots " << a << " and " << b;
+        EXPECT_TRUE(apart) << "seed " << seed << ", slots " << a.value() << " and " << b.value();
       }
     }
   }
@@ -127,10 +125,8 @@ TEST(PlanMemory, AnOpThatMayOverwriteItsInput) {
           slot.external = outside;
           slot.live = lives;
           slot.donatable = outside && !lives;
-          p.graph.slots.push_back(slot);
-          p.graph.bindings.push_back({static_cast<int32_t>(p.graph.slots.size()) - 1});
           Operand o;
-          o.index = static_cast<int32_t>(p.graph.bindings.size()) - 1;
+          o.binding = p.graph.bindings.push_back({p.graph.slots.push_back(slot)});
           o.shape = shape;
           o.strides = contiguous_strides(shape);
           o.contiguous = true;
@@ -143,9 +139,8 @@ TEST(PlanMemory, AnOpThatMayOverwriteItsInput) {
           node.op = op;
           node.ins.assign(ins.begin(), ins.end());
           node.outs.assign(outs.begin(), outs.end());
-          p.graph.nodes.push_back(node);
           Step s;
-          s.group.nodes = {static_cast<int32_t>(p.graph.nodes.size()) - 1};
+          s.group.nodes = {p.graph.nodes.push_back(node)};
           p.steps.push_back(std::move(s));
         };
         if (!external) step(OpId::exp, {small}, {x});
@@ -153,16 +148,16 @@ TEST(PlanMemory, AnOpThatMayOverwriteItsInput) {
         step(OpId::sum, {read_later ? x : dx}, {small});
         for (Step& s : p.steps) s.group.elided.assign(p.graph.bindings.size(), false);
         plan_memory(p, true);
-        const Placement& at = p.placements[static_cast<size_t>(dx.index)];
+        const Placement& at = p.placements[p.graph.slot(dx)];
         const bool over = !read_later && (external || !live);
         SCOPED_TRACE(fmt::format("external {} live {} read later {}", external, live, read_later));
         if (live) {
           EXPECT_EQ(at.kind, over ? Placement::Donated : Placement::Allocate);
         } else if (over && external) {
-          EXPECT_EQ(at.donor, x.index);
+          EXPECT_EQ(at.donor, p.graph.slot(x));
           EXPECT_EQ(p.arena_bytes, 0u);
         } else {
-          EXPECT_EQ(p.arena_bytes, p.graph.slots[0].nbytes * (external || over ? 1 : 2));
+          EXPECT_EQ(p.arena_bytes, p.graph.slots[SlotId(0)].nbytes * (external || over ? 1 : 2));
         }
       }
 }

@@ -120,7 +120,7 @@ class GraphBuilder {
     Operand o;
     o.is_param = true;
     o.dtype = dtype;
-    o.index = graph_.params++;
+    o.param = ParamId(graph_.params++);
     params_.emplace_back(value);
     return o;
   }
@@ -140,9 +140,8 @@ class GraphBuilder {
     }
     n.ins = std::move(ins);
     n.outs = std::move(outs);
-    group_.nodes.push_back(static_cast<int32_t>(graph_.nodes.size()));
+    group_.nodes.push_back(graph_.nodes.push_back(std::move(n)));
     group_.roles.push_back(role);
-    graph_.nodes.push_back(std::move(n));
   }
   void space(const Dims& s, int split) {
     group_.space = s;
@@ -165,21 +164,19 @@ class GraphBuilder {
   }
 
  private:
-  int32_t add_slot(size_t nbytes, bool external) {
-    graph_.slots.push_back({nbytes, external, external, false});
-    return static_cast<int32_t>(graph_.slots.size() - 1);
+  SlotId add_slot(size_t nbytes, bool external) {
+    return graph_.slots.push_back({nbytes, external, external, false});
   }
-  int32_t add_binding(int32_t slot, void* pointer, bool is_elided) {
-    graph_.bindings.push_back({slot});
+  BindingId add_binding(SlotId slot, void* pointer, bool is_elided) {
     pointers_.push_back(pointer);
     group_.elided.push_back(is_elided);
-    return static_cast<int32_t>(graph_.bindings.size() - 1);
+    return graph_.bindings.push_back({slot});
   }
-  static Operand operand(int32_t binding, DType dtype, const Dims& shape, const Dims& strides) {
+  static Operand operand(BindingId binding, DType dtype, const Dims& shape, const Dims& strides) {
     Operand o;
     o.contiguous = is_contiguous(shape, strides);
     o.dtype = dtype;
-    o.index = binding;
+    o.binding = binding;
     o.shape = shape;
     o.strides = strides;
     return o;
@@ -190,8 +187,8 @@ class GraphBuilder {
   std::vector<void*> pointers_;
   std::vector<Param> params_;
   std::vector<HostTensor> kept_;  // the bytes outlive the builder's pointers
-  std::map<std::pair<const void*, void*>, int32_t> binding_of_;
-  std::map<const void*, int32_t> slot_of_;
+  std::map<std::pair<const void*, void*>, BindingId> binding_of_;
+  std::map<const void*, SlotId> slot_of_;
 };
 
 // One node, run at once: run_op(kReferenceImpl, OpId::add, {x, HostParam{2.0}}, {y}).

@@ -147,7 +147,7 @@ struct Setup {
   bool causal, packed;
   Mask mask;
   Operand offsets[2];
-  int32_t scale_index, kv_index, max_index;
+  ParamId scale_index, kv_index, max_index;
   // run-time
   struct Now {
     T scale;
@@ -165,9 +165,9 @@ struct Setup {
     if (attrs.has_mask) mask = Mask(node.ins[tensors++]);
     if (packed)
       for (Operand& o : offsets) o = node.ins[tensors++];
-    scale_index = node.ins[tensors].index;
-    kv_index = node.ins[tensors + 1].index;
-    if (packed) max_index = node.ins[tensors + 2].index;
+    scale_index = node.ins[tensors].param;
+    kv_index = node.ins[tensors + 1].param;
+    if (packed) max_index = node.ins[tensors + 2].param;
   }
   Now now(const RunContext& ctx, const char* op) const {
     Now n{static_cast<T>(ctx.params[scale_index].as_f64()), mask.present ? ctx.ptr<const char>(mask.o) : nullptr, {}};

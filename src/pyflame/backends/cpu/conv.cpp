@@ -128,8 +128,7 @@ class Conv : public Exec {
  public:
   explicit Conv(const Problem& p)
       : s_(forward_shape(p.root())), x_(p.root().ins[0], ws_), w_(p.root().ins[1], ws_), out_(p.root().outs[0]) {
-    const auto root = static_cast<size_t>(out_.index);
-    elided_ = root < p.group.elided.size() && p.group.elided[root];
+    elided_ = !p.group.stores(out_);
     if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.pixels());
     in_place_ = !elided_ && out_.contiguous && out_.dtype == compute_dtype<T>();
     // Whole planes, if fused ops need them as rows afterwards.
@@ -303,8 +302,7 @@ class LibraryConv : public Exec {
         out_last_(last(p.root().outs[0])),
         library_(find_library(p.root(), DnnConv::Face::output)),
         packed_(ws_.take(library_->weight_bytes())) {
-    const auto root = static_cast<size_t>(out_.index);
-    elided_ = root < p.group.elided.size() && p.group.elided[root];
+    elided_ = !p.group.stores(out_);
     if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, out_last_ ? s_.oc : s_.pixels());
     if (!elided_) y_ = Out<float>(out_, ws_);
   }

@@ -104,8 +104,7 @@ template <class T>
 class Matmul : public Exec {
  public:
   explicit Matmul(const Problem& p) : Matmul(p.root()) {
-    const auto root = static_cast<size_t>(out_.index);
-    elided_ = root < p.group.elided.size() && p.group.elided[root];
+    elided_ = !p.group.stores(out_);
     if (p.group.kind == GroupKind::Epilogue) {
       epilogue_ = TileEpilogue::make(p, n_);
       row_major_ = row_major_ && out_.contiguous;  // the epilogue needs whole rows without gaps

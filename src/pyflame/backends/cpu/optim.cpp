@@ -134,7 +134,7 @@ class Update : public Exec {
   }
 
  protected:
-  double param(const RunContext& ctx, size_t i) const { return ctx.params[params_[i].index].as_f64(); }
+  double param(const RunContext& ctx, size_t i) const { return ctx.params[params_[i].param].as_f64(); }
   size_t at(size_t role, const Chunk& c) const { return role * count_ + static_cast<size_t>(c.tensor); }
   // Calls f(chunk) for all chunks; f writes the first `roles` roles.
   template <class F>

@@ -56,7 +56,7 @@ class Norm : public Exec {
     has_bias_ = centered_ && attrs.has_bias != 0;
     if (has_weight_) w_ = In<T>(node.ins[1], ws_);
     if (has_bias_) b_ = In<T>(node.ins[2], ws_);
-    eps_ = node.ins[centered_ ? 3 : 2].index;
+    eps_ = node.ins[centered_ ? 3 : 2].param;
     y_ = Out<T>(node.outs[0], ws_);
     if (centered_) mean_ = Out<T>(node.outs[1], ws_);
     rstd_ = Out<T>(node.outs[centered_ ? 2 : 1], ws_);
@@ -92,7 +92,7 @@ class Norm : public Exec {
   In<T> x_, w_, b_;
   Out<T> y_, mean_, rstd_;
   bool centered_, has_weight_ = false, has_bias_ = false;
-  int32_t eps_ = 0;
+  ParamId eps_;
   int64_t rows_ = 0, n_ = 0;
 };
 
@@ -192,7 +192,7 @@ template <class T>
 class Nll : public Exec {
  public:
   explicit Nll(const Node& node)
-      : x_(node.ins[0], ws_), y_(node.outs[0], ws_), t_(node, 1), smoothing_(node.ins[2].index) {}
+      : x_(node.ins[0], ws_), y_(node.outs[0], ws_), t_(node, 1), smoothing_(node.ins[2].param) {}
   void run(const RunContext& ctx) override {
     const int64_t* t = t_.get(ctx);
     const T* x = x_.get(ctx);
@@ -215,14 +215,14 @@ class Nll : public Exec {
   In<T> x_;
   Out<T> y_;
   Targets t_;
-  int32_t smoothing_;
+  ParamId smoothing_;
 };
 
 template <class T>
 class NllGrad : public Exec {
  public:
   explicit NllGrad(const Node& node)
-      : g_(node.ins[0], ws_), dx_(node.outs[0], ws_), t_(node, 2), smoothing_(node.ins[3].index) {}
+      : g_(node.ins[0], ws_), dx_(node.outs[0], ws_), t_(node, 2), smoothing_(node.ins[3].param) {}
   void run(const RunContext& ctx) override {
     const int64_t* t = t_.get(ctx);
     const T* g = g_.get(ctx);
@@ -245,7 +245,7 @@ class NllGrad : public Exec {
   In<T> g_;
   Out<T> dx_;
   Targets t_;
-  int32_t smoothing_;
+  ParamId smoothing_;
 };
 
 // Rows of logits, one at a time: in place, or widened into the thread's scratch memory. Tensors of other layouts are
@@ -280,7 +280,7 @@ class CrossEntropy : public Exec {
         top_(node.outs[1], ws_),
         log_sum_(node.outs[2], ws_),
         t_(node, 1),
-        smoothing_(node.ins[2].index) {}
+        smoothing_(node.ins[2].param) {}
   void run(const RunContext& ctx) override {
     const int64_t* t = t_.get(ctx);
     const void* x = x_.get(ctx);
@@ -309,7 +309,7 @@ class CrossEntropy : public Exec {
   Rows<T> x_;
   Out<T> loss_, top_, log_sum_;
   Targets t_;
-  int32_t smoothing_;
+  ParamId smoothing_;
 };
 
 // cross_entropy_grad (grad, x, target, max, log sum) [smoothing] -> dx, which may share memory with x.
@@ -323,7 +323,7 @@ class CrossEntropyGrad : public Exec {
         x_(node.ins[1], ws_),
         dx_(node.outs[0]),
         t_(node, 2),
-        smoothing_(node.ins[5].index) {}
+        smoothing_(node.ins[5].param) {}
   void run(const RunContext& ctx) override {
     const int64_t* t = t_.get(ctx);
     const T *g = g_.get(ctx), *tops = top_.get(ctx), *log_sums = log_sum_.get(ctx);
@@ -353,7 +353,7 @@ class CrossEntropyGrad : public Exec {
   Rows<T> x_;
   Operand dx_;
   Targets t_;
-  int32_t smoothing_;
+  ParamId smoothing_;
 };
 
 std::unique_ptr<Executable> make_softmax(const Problem& p) { return make_by_type<Softmax>(p); }

@@ -30,8 +30,8 @@ struct Args {
   const void* src[3];
   int64_t n;
   int64_t index;            // row-major index of the first element
-  const Param* params;      // the run's parameters,
-  const int32_t* param;     // which params this instruction uses,
+  Params params;            // the run's parameters,
+  const ParamId* param;     // which params this instruction uses,
   const DType* param_type;  // and the dtypes in which it uses them
   double f64(int i) const;
   int64_t i64(int i) const { return params[param[i]].as_i64(); }

@@ -59,12 +59,12 @@ class Lowering {
 
  private:
   struct Written {
-    int32_t binding;
+    BindingId binding;
     int32_t value;  // -1: of a column reduction
     Dims strides;   // aligned to S
   };
   struct Loaded {
-    int32_t binding;
+    BindingId binding;
     bool row;
     DType dtype;
     Dims strides;
@@ -121,7 +121,7 @@ class Lowering {
     Access a;
     a.output = output;
     a.dtype = o.dtype;
-    a.binding = o.index;
+    a.binding = o.binding;
     a.size_of = static_cast<int32_t>(dtype_size(o.dtype));
     a.reach = a.size_of;
     bool empty = false;
@@ -148,28 +148,28 @@ class Lowering {
     prog_.accesses.push_back(a);
     return static_cast<int32_t>(prog_.accesses.size()) - 1;
   }
-  const Written* find_written(int32_t binding) const {
+  const Written* find_written(BindingId binding) const {
     for (const Written& w : written_)
       if (w.binding == binding) return &w;
     return nullptr;
   }
-  int32_t slot(int32_t binding) const { return g_.bindings[static_cast<size_t>(binding)].slot; }
+  SlotId slot(BindingId binding) const { return g_.bindings[binding].slot; }
 
   int32_t constant(const Operand& o, bool row) {
     for (size_t v = 0; v < prog_.values.size(); ++v) {
       const Value& x = prog_.values[v];
-      if (x.constant && x.param == o.index && x.row == row && x.dtype == o.dtype) return static_cast<int32_t>(v);
+      if (x.constant && x.param == o.param && x.row == row && x.dtype == o.dtype) return static_cast<int32_t>(v);
     }
     const int32_t v = new_value(reg_of(o.dtype), row, o.dtype);
     prog_.values.back().constant = true;
-    prog_.values.back().param = o.index;
+    prog_.values.back().param = o.param;
     return v;
   }
 
   int32_t read(const Operand& o, bool row) {
     if (o.is_param) return constant(o, row);
     const Dims strides = align(o, row ? Span::Outer : Span::All);
-    if (const Written* w = find_written(o.index)) {
+    if (const Written* w = find_written(o.binding)) {
       if (w->value < 0) refuse("a column reduction's result is read in its group");
       for (int i = 0; i < space_.size(); ++i)
         if (space_[i] > 1 && strides[i] != w->strides[i])
@@ -181,9 +181,9 @@ class Lowering {
       return expand(w->value);
     }
     for (const Written& w : written_)
-      if (slot(w.binding) == slot(o.index)) refuse("memory written in the group is read through another view");
+      if (slot(w.binding) == g_.slot(o)) refuse("memory written in the group is read through another view");
     for (const Loaded& l : loads_)
-      if (l.binding == o.index && l.row == row && l.dtype == o.dtype && l.strides == strides) return l.value;
+      if (l.binding == o.binding && l.row == row && l.dtype == o.dtype && l.strides == strides) return l.value;
     const int32_t access = add_access(o, strides, row ? Span::Outer : Span::All, false);
     const int32_t v = new_value(reg_of(o.dtype), row, o.dtype);
     if (prog_.accesses[static_cast<size_t>(access)].kind == Access::Kind::Scalar) {
@@ -194,7 +194,7 @@ class Lowering {
       in.dst = v;
       in.access = access;
     }
-    loads_.push_back({o.index, row, o.dtype, strides, v});
+    loads_.push_back({o.binding, row, o.dtype, strides, v});
     return v;
   }
 
@@ -220,18 +220,18 @@ class Lowering {
     Instr& in = emit(Opcode::Load, false);
     in.dst = v;
     in.access = access;
-    written_.push_back({o.index, v, strides});
+    written_.push_back({o.binding, v, strides});
   }
 
   void write(const Operand& o, int32_t value, Span span) {
     check_covers(o, span);
     const Dims strides = align(o, span);
-    std::erase_if(written_, [&](const Written& w) { return w.binding == o.index; });
+    std::erase_if(written_, [&](const Written& w) { return w.binding == o.binding; });
     for (const Written& w : written_)
-      if (slot(w.binding) == slot(o.index) && !p_.group.elided[static_cast<size_t>(o.index)])
+      if (slot(w.binding) == g_.slot(o) && p_.group.stores(o))
         refuse("two views of the same memory are written in one group");
-    written_.push_back({o.index, value, strides});
-    if (p_.group.elided[static_cast<size_t>(o.index)]) return;
+    written_.push_back({o.binding, value, strides});
+    if (!p_.group.stores(o)) return;
     const int32_t access = add_access(o, strides, span, true);
     if (span == Span::Inner) {
       prog_.reductions.back().access = access;
@@ -346,7 +346,7 @@ class Lowering {
     if (n.ins.size() - arity > 4) refuse(std::string(n.info().name) + ": too many parameters");
     for (size_t i = arity; i < n.ins.size(); ++i) {
       if (!n.ins[i].is_param) refuse(std::string(n.info().name) + ": a tensor where a number is expected");
-      in.param[i - arity] = n.ins[i].index;
+      in.param[i - arity] = n.ins[i].param;
       in.param_type[i - arity] = n.ins[i].dtype;
     }
     return exact ? r : round_to(r, out, row);
@@ -438,7 +438,7 @@ class Lowering {
   }
 
   // The number of stores into a slot; more than one if an in-place op follows in the same group.
-  int64_t writes_to(int32_t of_slot) const {
+  int64_t writes_to(SlotId of_slot) const {
     return std::count_if(code_.begin(), code_.end(), [&](const Instr& in) {
       if (in.opcode != Opcode::Store && in.opcode != Opcode::Point) return false;
       return slot(prog_.accesses[static_cast<size_t>(in.access)].binding) == of_slot;

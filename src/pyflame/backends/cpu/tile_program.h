@@ -20,7 +20,7 @@ struct Access {
   bool streamed = false;  // an output that is too large for the caches: it is written past them
   bool root = false;      // the epilogue's root, whose address is an argument of run()
   DType dtype = DType::float32;
-  int32_t binding = 0;
+  BindingId binding;
   int32_t size_of = 4;
   int32_t rank = 0;  // after merging dims
   int64_t size[kMaxDims] = {};
@@ -47,7 +47,7 @@ struct Instr {
   int32_t src[3] = {-1, -1, -1};
   int32_t access = -1;
   int32_t reduction = -1;
-  int32_t param[4] = {0, 0, 0, 0};
+  ParamId param[4];
   DType param_type[4] = {};
 };
 
@@ -55,7 +55,7 @@ struct Value {
   Reg reg = Reg::f32;
   bool row = false;
   bool constant = false;  // the same for all elements, or in all tiles; computed once per task
-  int32_t param = -1;     // of a constant: a param,
+  ParamId param;          // of a constant: a param,
   int32_t access = -1;    // or one element in memory, or a row in memory that repeats
   DType dtype = DType::float32;
 };

@@ -267,7 +267,7 @@ void execute(const TaskState& f, const std::vector<Instr>& code, const std::vect
 }
 
 void fill_constant(const RunArgs& run, const Value& v, void* dst, int64_t n) {
-  if (v.param >= 0) return fill(v.reg, dst, run.ctx.params[v.param], v.dtype, n);
+  if (v.param.valid()) return fill(v.reg, dst, run.ctx.params[v.param], v.dtype, n);
   const Access& a = run.program.accesses[static_cast<size_t>(v.access)];
   if (a.kind == Access::Kind::General) load(a, run.base[v.access], true, 0, n, static_cast<char*>(dst));
   else load_run(a, run.base[v.access], 0, static_cast<char*>(dst), n);

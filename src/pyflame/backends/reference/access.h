@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "pyflame/record/ir.h"
+#include "pyflame/backends/backend.h"
 
 namespace pyflame::reference {
 
@@ -86,10 +86,10 @@ void write_all(const View& v, const std::vector<T>& all) {
 // A node with its pointers.
 struct Call {
   const Node& node;
-  void* const* bindings;
-  const Param* params;
+  Pointers bindings;
+  Params params;
 
-  View view(const Operand& o) const { return {static_cast<char*>(bindings[o.index]), o.dtype, o.shape, o.strides}; }
+  View view(const Operand& o) const { return {static_cast<char*>(bindings[o.binding]), o.dtype, o.shape, o.strides}; }
   View in(int i) const { return view(node.ins[static_cast<size_t>(i)]); }
   View out(int i) const { return view(node.outs[static_cast<size_t>(i)]); }
   int inputs() const { return static_cast<int>(node.ins.size()); }
@@ -104,7 +104,7 @@ struct Call {
     const size_t at = static_cast<size_t>(tensors() + i);
     PF_CHECK(at < node.ins.size(), Runtime, "{}: a param is missing; got {} inputs; expected more than {}",
              node.info().name, node.ins.size(), at);
-    return params[node.ins[at].index];
+    return params[node.ins[at].param];
   }
   double number(int i) const { return param(i).as_f64(); }
   int64_t integer(int i) const { return param(i).as_i64(); }

@@ -76,7 +76,7 @@ void run(const Call& c) {
     if (k >= n_in) continue;
     const Operand& o = c.node.ins[k];
     if (o.is_param) {
-      const Param& p = c.params[o.index];
+      const Param& p = c.params[o.param];
       if constexpr (std::is_same_v<T, double>) block[k].fill(param_as_f64(p, o.dtype));
       else block[k].fill(param_as_i64(p, o.dtype));
     } else {

@@ -56,8 +56,8 @@ void fill(const View& out, F&& value_of) {
 template <class T>
 T param_as(const Call& c, int i) {
   const Operand& o = c.node.ins[static_cast<size_t>(i)];
-  if constexpr (std::is_same_v<T, double>) return param_as_f64(c.params[o.index], o.dtype);
-  else return param_as_i64(c.params[o.index], o.dtype);
+  if constexpr (std::is_same_v<T, double>) return param_as_f64(c.params[o.param], o.dtype);
+  else return param_as_i64(c.params[o.param], o.dtype);
 }
 
 }  // namespace

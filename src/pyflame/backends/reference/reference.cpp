@@ -43,16 +43,15 @@ bool overlap(const char* a, size_t a_bytes, const char* b, size_t b_bytes) {
 class Reference final : public Executable {
  public:
   explicit Reference(const Problem& p) : bindings_(p.graph.bindings.size()) {
-    std::vector<size_t> bytes(bindings_);
+    Indexed<BindingId, size_t> bytes(bindings_);
     for (size_t i = 0; i < p.size(); ++i) {
       const Node& n = p.node(i);
       nodes_.push_back(n);
       for (const auto* side : {&n.ins, &n.outs})
         for (const Operand& o : *side)
-          if (!o.is_param)
-            bytes[static_cast<size_t>(o.index)] = std::max(bytes[static_cast<size_t>(o.index)], bytes_of(o));
+          if (!o.is_param) bytes[o.binding] = std::max(bytes[o.binding], bytes_of(o));
     }
-    for (size_t b = 0; b < std::min(p.group.elided.size(), bindings_); ++b) {
+    for (const BindingId b : p.group.elided.ids()) {
       if (!p.group.elided[b] || bytes[b] == 0) continue;
       elided_.push_back({b, workspace_});
       workspace_ += (bytes[b] + 63) / 64 * 64;
@@ -74,33 +73,34 @@ class Reference final : public Executable {
 
  private:
   struct Placed {
-    size_t binding, offset;
+    BindingId binding;
+    size_t offset;
   };
   // `reads` is read after the node that writes `writes`. They are different storages, but the planner may have given
   // the output the bytes of an input that dies in this group.
   struct Hazard {
-    size_t reads, writes, read_bytes, write_bytes;
+    BindingId reads, writes;
+    size_t read_bytes, write_bytes;
   };
 
-  void find_hazards(const Problem& p, const std::vector<size_t>& bytes) {
-    std::vector<bool> written(bindings_);
+  void find_hazards(const Problem& p, const Indexed<BindingId, size_t>& bytes) {
+    Indexed<BindingId, bool> written(bindings_);
     for (const Node& n : nodes_)
-      for (const Operand& o : n.outs) written[static_cast<size_t>(o.index)] = true;
-    const auto elided = [&](size_t b) { return b < p.group.elided.size() && p.group.elided[b]; };
+      for (const Operand& o : n.outs) written[o.binding] = true;
     for (size_t i = 0; i < nodes_.size(); ++i)
       for (const Operand& out : nodes_[i].outs)
         for (size_t j = i + 1; j < nodes_.size(); ++j)
           for (const Operand& in : nodes_[j].ins) {
-            const auto r = static_cast<size_t>(in.index), w = static_cast<size_t>(out.index);
-            if (in.is_param || written[r] || elided(r) || elided(w)) continue;
-            if (p.graph.bindings[r].slot != p.graph.bindings[w].slot) hazards_.push_back({r, w, bytes[r], bytes[w]});
+            if (in.is_param || written[in.binding] || !p.group.stores(in) || !p.group.stores(out)) continue;
+            if (p.graph.slot(in) != p.graph.slot(out))
+              hazards_.push_back({in.binding, out.binding, bytes[in.binding], bytes[out.binding]});
           }
   }
 
   void run_nodes(const RunContext& ctx) const {
     // One more entry than bindings: the buffer of an output that shares memory with an input.
-    std::vector<void*> table(ctx.bindings, ctx.bindings + bindings_);
-    table.push_back(nullptr);
+    Indexed<BindingId, void*> table(bindings_ + 1);
+    std::copy_n(ctx.bindings.data(), bindings_, table.begin());
     for (const Placed& e : elided_) table[e.binding] = static_cast<char*>(ctx.workspace) + e.offset;
     std::vector<std::vector<char>> saved;
     for (const Hazard& h : hazards_) {
@@ -112,13 +112,13 @@ class Reference final : public Executable {
     for (const Node& n : nodes_) run_node(n, table, ctx.params);
   }
 
-  void run_node(const Node& n, std::vector<void*>& table, const Param* params) const {
+  void run_node(const Node& n, Indexed<BindingId, void*>& table, Params params) const {
     const Kernel kernel = kKernels[static_cast<size_t>(n.op)];
     const Call call{n, table.data(), params};
     if (n.info().cls == OpClass::Other || !lies_on_input(call)) return kernel(call);
     const Operand& out = n.outs[0];
     Node detour = n;
-    detour.outs[0].index = static_cast<int32_t>(bindings_);
+    detour.outs[0].binding = BindingId(bindings_);
     detour.outs[0].strides = contiguous_strides(out.shape);
     std::vector<char> buffer(bytes_of(detour.outs[0]));
     table.back() = buffer.data();

@@ -49,9 +49,9 @@ class RocBlasProduct final : public Executable {
       : product_(p.root()),
         library_(*rocblas()),
         handle_(rocblas_handle(library_, device(DeviceType::rocm, p.graph.device.index))),
-        a_(p.root().ins[0].index),
-        b_(p.root().ins[1].index),
-        c_(p.root().outs[0].index) {}
+        a_(p.root().ins[0].binding),
+        b_(p.root().ins[1].binding),
+        c_(p.root().outs[0].binding) {}
   void run(const RunContext& ctx) override {
     device(DeviceType::rocm, ctx.device).enter();
     const Product& g = product_;
@@ -79,7 +79,7 @@ class RocBlasProduct final : public Executable {
   Product product_;
   const RocBlas& library_;
   BlasHandle handle_;
-  int32_t a_, b_, c_;
+  BindingId a_, b_, c_;
 };
 
 bool there() { return rocblas() != nullptr; }

@@ -209,8 +209,8 @@ class Dnn final : public Executable {
   size_t workspace() const override { return std::max(workspace_of(case_, *choice_), own_->workspace()); }
   bool repeats() const override { return choice_->plan->repeats(); }
   void run(const RunContext& ctx) override {
-    const std::array<void*, 3> at{ctx.bindings[case_.image.index], ctx.bindings[case_.weight.index],
-                                  ctx.bindings[case_.result.index]};
+    const std::array<void*, 3> at{ctx.bindings[case_.image.binding], ctx.bindings[case_.weight.binding],
+                                  ctx.bindings[case_.result.binding]};
     for (const void* p : at)
       if (reinterpret_cast<uintptr_t>(p) % 16 != 0) return own_->run(ctx);
     if (!failed_) {

@@ -13,7 +13,7 @@ class Reader {
  public:
   Reader(const Problem& p, std::string* why)
       : p_(p), c_(p.root().outs[0]), numbers_(vendor(p.graph.device.type).blas), why_(why) {
-    e_.out = c_.index;
+    e_.out = c_.binding;
   }
 
   std::optional<Epilogue> read() {
@@ -37,34 +37,34 @@ class Reader {
       return false;
     return o.numel() == 1 || o.strides[r - 1] == 1;
   }
-  bool reads(const Operand& o) const { return !o.is_param && o.index == e_.out; }
+  bool reads(const Operand& o) const { return !o.is_param && o.binding == e_.out; }
 
   const char* take(size_t i) {
     const Node& n = p_.node(i);
     if (n.op == OpId::sum) return sum(n);
     if (last_) return "comes after what the library does last";
     if (n.outs.size() != 1 || !lies_as_product(n.outs[0])) return "the result does not lie as the product does";
-    const bool kept = !p_.group.elided[static_cast<size_t>(e_.out)];
+    const bool kept = !p_.group.elided[e_.out];
     if (kept && n.op != OpId::gelu_tanh) return "what comes before it must be kept as well";
     const char* no = n.op == OpId::add ? add(n) : activation(n, kept);
-    if (!no) e_.out = n.outs[0].index;
+    if (!no) e_.out = n.outs[0].binding;
     return no;
   }
   // The libraries have one pointer for a bias and for the sum of an operand, and their first operand is our second one.
   const char* sum(const Node& n) {
     if (e_.number != kBlasEpilogueNone) return "the library adds up an operand or computes with the result, not both";
     e_.number = p_.group.summed == 0 ? kBlasEpilogueSumB : kBlasEpilogueSumA;
-    e_.sum = n.outs[0].index;
+    e_.sum = n.outs[0].binding;
     return nullptr;
   }
   const char* add(const Node& n) {
     if (reads(n.ins[0]) == reads(n.ins[1])) return "not a sum with something else";
     const Operand& other = n.ins[reads(n.ins[0]) ? 1 : 0];
-    if (e_.bias < 0 && e_.sum < 0 && is_bias(other)) {
+    if (!e_.bias.valid() && !e_.sum.valid() && is_bias(other)) {
       e_.number = kBlasEpilogueBias;
-      e_.bias = other.index;
-    } else if (e_.added < 0 && lies_as_product(other)) {
-      e_.added = other.index;
+      e_.bias = other.binding;
+    } else if (!e_.added.valid() && lies_as_product(other)) {
+      e_.added = other.binding;
     } else {
       return "neither a bias of one number for each column nor a matrix that lies as the product does";
     }
@@ -72,7 +72,7 @@ class Reader {
   }
   const char* activation(const Node& n, bool kept) {
     last_ = true;
-    if (e_.sum >= 0) return "the library adds up an operand or computes with the result, not both";
+    if (e_.sum.valid()) return "the library adds up an operand or computes with the result, not both";
     if (n.op == OpId::relu) {
       if (!numbers_.relu_keeps_nan) return "the library's makes zero of a NaN";
       e_.number = (e_.number & kBlasEpilogueBias) | kBlasEpilogueRelu;
@@ -91,10 +91,10 @@ class Reader {
       if (kept) e_.argument = e_.out;
       return nullptr;
     }
-    if (n.op == OpId::gelu_tanh_grad && e_.bias < 0 && e_.added < 0 && whole && reads(n.ins[0]) && !reads(n.ins[1]) &&
+    if (n.op == OpId::gelu_tanh_grad && !e_.bias.valid() && !e_.added.valid() && whole && reads(n.ins[0]) && !reads(n.ins[1]) &&
         lies_as_product(n.ins[1])) {
       e_.number = kBlasEpilogueGeluTanhGrad;
-      e_.argument = n.ins[1].index;
+      e_.argument = n.ins[1].binding;
       return nullptr;
     }
     return "the library has no such epilogue";

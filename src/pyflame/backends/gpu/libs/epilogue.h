@@ -11,13 +11,11 @@ namespace pyflame::gpu {
 
 struct Epilogue {
   int number = kBlasEpilogueNone;
-  // Bindings; -1: none.
-  int32_t out = -1;    // the result
-  int32_t bias = -1;   // one number per column, added
-  int32_t sum = -1;    // the sum of an operand over the depth, written (Group::summed)
-  int32_t added = -1;  // a matrix in the product's layout, added
-  int32_t argument =
-      -1;  // the activation's argument, in the product's layout: an activation writes it, a gradient reads it
+  BindingId out;       // the result
+  BindingId bias;      // one number per column, added
+  BindingId sum;       // the sum of an operand over the depth, written (Group::summed)
+  BindingId added;     // a matrix in the product's layout, added
+  BindingId argument;  // the activation's argument, in the product's layout: an activation writes it, a gradient reads it
 };
 
 // Empty, with the reason in `why`, if libraries have no such epilogue.

@@ -46,8 +46,8 @@ class LibraryProduct final : public Executable {
         type_(p.graph.device.type),
         library_(*blas(type_)),
         numbers_(*library_.numbers),
-        a_(p.root().ins[0].index),
-        b_(p.root().ins[1].index) {
+        a_(p.root().ins[0].binding),
+        b_(p.root().ins[1].binding) {
     std::string why;
     epilogue_ = *epilogue_of(p, &why);
     GpuDevice& d = device(p.graph.device.type, p.graph.device.index);
@@ -65,11 +65,11 @@ class LibraryProduct final : public Executable {
     set(numbers_.desc_epilogue, epilogue_.number);
     const MatrixLayout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
     const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic checks the alignment
-    if (epilogue_.bias >= 0 || epilogue_.sum >= 0) {
+    if (epilogue_.bias.valid() || epilogue_.sum.valid()) {
       set(numbers_.desc_bias_type, type);
       point(numbers_.desc_bias, somewhere);
     }
-    if (epilogue_.argument >= 0) {
+    if (epilogue_.argument.valid()) {
       const int64_t pitch = last.ld, stride = g.batch.empty() ? 0 : g.c_batch[0];
       check(library_.matmul_set(desc_, numbers_.desc_argument_pitch, &pitch, sizeof pitch), "an argument's pitch");
       if (stride)
@@ -98,11 +98,11 @@ class LibraryProduct final : public Executable {
     d.enter();
     const void *a = ctx.bindings[a_], *b = ctx.bindings[b_];
     void* c = ctx.bindings[epilogue_.out];
-    const void* added = epilogue_.added >= 0 ? ctx.bindings[epilogue_.added] : c;
-    const void* argument = epilogue_.argument >= 0 ? ctx.bindings[epilogue_.argument] : c;
-    if (epilogue_.bias >= 0) point(numbers_.desc_bias, ctx.bindings[epilogue_.bias]);
-    if (epilogue_.sum >= 0) point(numbers_.desc_bias, ctx.bindings[epilogue_.sum]);
-    if (epilogue_.argument >= 0) point(numbers_.desc_argument, argument);
+    const void* added = epilogue_.added.valid() ? ctx.bindings[epilogue_.added] : c;
+    const void* argument = epilogue_.argument.valid() ? ctx.bindings[epilogue_.argument] : c;
+    if (epilogue_.bias.valid()) point(numbers_.desc_bias, ctx.bindings[epilogue_.bias]);
+    if (epilogue_.sum.valid()) point(numbers_.desc_bias, ctx.bindings[epilogue_.sum]);
+    if (epilogue_.argument.valid()) point(numbers_.desc_argument, argument);
     const Result* algorithm = &*algorithm_;
     const size_t alignment = common_alignment({a, b, c, added, argument});
     if (alignment < 16) {
@@ -113,7 +113,7 @@ class LibraryProduct final : public Executable {
                alignment);
       algorithm = &*odd_;
     }
-    const float one = 1, beta = epilogue_.added >= 0 ? 1 : 0;
+    const float one = 1, beta = epilogue_.added.valid() ? 1 : 0;
     const double wide_one = 1, wide_beta = 0;
     const bool wide = product_.dtype == DType::float64;
     check(library_.matmul(handle_, desc_, wide ? static_cast<const void*>(&wide_one) : &one, b, layouts_[0], a,
@@ -173,7 +173,7 @@ class LibraryProduct final : public Executable {
   DeviceType type_;
   const Blas& library_;
   const BlasNumbers& numbers_;
-  int32_t a_, b_;
+  BindingId a_, b_;
   Epilogue epilogue_;
   BlasHandle handle_ = nullptr;
   BlasDesc desc_ = nullptr;

@@ -91,7 +91,7 @@ class Sdpa final : public Executable {
         repeats_(!any_order) {
     const bool gradient = node_.op == OpId::attention_grad;
     const size_t params = gradient ? 6 : 3;
-    scale_ = node_.ins[params].index, length_ = node_.ins[params + 1].index;
+    scale_ = node_.ins[params].param, length_ = node_.ins[params + 1].param;
     keys_ = operands(node_)[1]->shape[2];
   }
   size_t workspace() const override { return std::max(plan_->workspace(), own_->workspace()); }
@@ -102,7 +102,7 @@ class Sdpa final : public Executable {
     bool ok = !failed_ && ctx.params[length_].as_i64() == keys_;
     for (size_t i = 0; i < kSdpaTensors; ++i) {
       if (!all[i]) continue;
-      tensors[i] = ctx.bindings[all[i]->index];
+      tensors[i] = ctx.bindings[all[i]->binding];
       ok &= reinterpret_cast<uintptr_t>(tensors[i]) % 16 == 0;
     }
     if (ok) {
@@ -121,7 +121,7 @@ class Sdpa final : public Executable {
   DeviceType type_;
   std::unique_ptr<SdpaPlan> plan_;
   std::unique_ptr<Executable> own_;
-  int32_t scale_, length_;
+  ParamId scale_, length_;
   int64_t keys_;
   bool repeats_, failed_ = false;
 };

@@ -9,15 +9,15 @@
 
 namespace pyflame::gpu {
 
-uint64_t Expressions::ParamUse::bits(const Param* params) const {
-  const Param& p = params[index];
+uint64_t Expressions::ParamUse::bits(Params params) const {
+  const Param& p = params[param];
   return real ? std::bit_cast<uint64_t>(p.as_f64()) : static_cast<uint64_t>(p.as_i64());
 }
 
-std::string Expressions::param(int32_t index, bool real) {
+std::string Expressions::param(ParamId id, bool real) {
   auto at =
-      std::find_if(params_.begin(), params_.end(), [&](const auto& u) { return u.index == index && u.real == real; });
-  if (at == params_.end()) at = params_.insert(at, {index, real});
+      std::find_if(params_.begin(), params_.end(), [&](const auto& u) { return u.param == id && u.real == real; });
+  if (at == params_.end()) at = params_.insert(at, {id, real});
   return fmt::format("p{}", at - params_.begin());
 }
 
@@ -28,24 +28,24 @@ std::string Expressions::arguments() const {
   return text;
 }
 
-int Expressions::writer(size_t i, int32_t binding) const {
+int Expressions::writer(size_t i, BindingId binding) const {
   for (size_t j = i; j-- > 0;)
     for (const Operand& o : p_.node(j).outs)
-      if (o.index == binding) return static_cast<int>(j);
+      if (o.binding == binding) return static_cast<int>(j);
   return -1;
 }
 
 bool Expressions::stored(size_t i) const {
-  const int32_t b = p_.node(i).outs[0].index;
-  if (!p_.group.elided.empty() && p_.group.elided[static_cast<size_t>(b)]) return false;
+  const Operand& out = p_.node(i).outs[0];
+  if (!p_.group.stores(out)) return false;
   for (size_t j = i + 1; j < p_.size(); ++j)
-    if (p_.node(j).outs[0].index == b) return false;  // a later node writes it again
+    if (p_.node(j).outs[0].binding == out.binding) return false;  // a later node writes it again
   return true;
 }
 
 std::string Expressions::value(size_t i, const Operand& o) {
-  if (o.is_param) return fmt::format("pf::as<{}>({})", stored_type(o.dtype), param(o.index, is_float(o.dtype)));
-  const int w = writer(i, o.index);
+  if (o.is_param) return fmt::format("pf::as<{}>({})", stored_type(o.dtype), param(o.param, is_float(o.dtype)));
+  const int w = writer(i, o.binding);
   return w >= 0 ? fmt::format("v{}", w) : read_(o);
 }
 
@@ -53,7 +53,7 @@ std::string Expressions::value(size_t i, const Operand& o) {
 std::string Expressions::source(size_t i) {
   const Node& n = p_.node(i);
   const std::string result = stored_type(n.outs[0].dtype);
-  const auto raw = [&](size_t k) { return param(n.ins[k].index, false); };
+  const auto raw = [&](size_t k) { return param(n.ins[k].param, false); };
   switch (n.op) {
     case OpId::full: return value(i, n.ins[0]);
     case OpId::arange: {  // start + index * step, in the arithmetic of the output's dtype

@@ -23,7 +23,7 @@ class Expressions {
   // Text for an input of node i: a param, the variable of an earlier node, or memory.
   std::string value(size_t i, const Operand& o);
   // The node that writes a binding before node i; -1: the value is read from memory.
-  int writer(size_t i, int32_t binding) const;
+  int writer(size_t i, BindingId binding) const;
   // Whether the result of node i must be stored.
   bool stored(size_t i) const;
 
@@ -31,14 +31,14 @@ class Expressions {
   // bytes.
   std::string arguments() const;
   struct ParamUse {
-    int32_t index;
+    ParamId param;
     bool real;
-    uint64_t bits(const Param* params) const;
+    uint64_t bits(Params params) const;
   };
   const std::vector<ParamUse>& params() const { return params_; }
 
  private:
-  std::string param(int32_t index, bool real);
+  std::string param(ParamId id, bool real);
   std::string source(size_t i);
   const Problem& p_;
   Read read_;

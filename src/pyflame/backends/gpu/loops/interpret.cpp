@@ -62,7 +62,7 @@ class Encoder {
     if (double_) return false;  // the functions for float64 are too large for a kernel that contains all of them
     for (size_t i = 0; i < p_.size(); ++i)
       for (const Operand& o : p_.node(i).ins)
-        if (const int w = o.is_param ? -1 : e_.writer(i, o.index); w >= 0) last_[static_cast<size_t>(w)] = i;
+        if (const int w = o.is_param ? -1 : e_.writer(i, o.binding); w >= 0) last_[static_cast<size_t>(w)] = i;
     std::vector<int> order(static_cast<size_t>(p_.group.space.size()));
     std::iota(order.begin(), order.end(), 0);
     dims_ = g_.merged(order);
@@ -84,7 +84,7 @@ class Encoder {
 
   Interpreted result;
   std::vector<Instruction> code;
-  std::vector<int32_t> bindings;
+  std::vector<BindingId> bindings;
   std::vector<Expressions::ParamUse> params;
 
  private:
@@ -105,7 +105,7 @@ class Encoder {
   // op.
   uint8_t input(size_t i, const Operand& o, bool integers, std::vector<uint8_t>& mine) {
     uint8_t r;
-    const int w = o.is_param ? -1 : e_.writer(i, o.index);
+    const int w = o.is_param ? -1 : e_.writer(i, o.binding);
     if (w >= 0) {
       r = of_node_[static_cast<size_t>(w)];
     } else {
@@ -114,7 +114,7 @@ class Encoder {
       if (o.is_param) {
         const bool real = is_float(o.dtype);
         code.push_back({real ? kReal : kInteger, 0, 0, stored(o.dtype), r, 0, static_cast<uint8_t>(params.size()), 0});
-        params.push_back({o.index, real});
+        params.push_back({o.param, real});
       } else {
         code.push_back({kLoad, 0, 0, stored(o.dtype), r, 0, static_cast<uint8_t>(g_.access(o)), 0});
       }
@@ -177,7 +177,7 @@ class Interpretation final : public Interpreter {
 
  private:
   Interpreted program_;
-  std::vector<int32_t> bindings_;
+  std::vector<BindingId> bindings_;
   std::vector<Expressions::ParamUse> params_;
   Kernel kernel_;
 };

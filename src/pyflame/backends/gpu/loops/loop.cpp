@@ -61,7 +61,7 @@ class Launch {
   std::vector<uint32_t> sizes_;
   struct PointerAt {
     size_t word;
-    int32_t binding;
+    BindingId binding;
   };
   struct OffsetAt {
     size_t word;
@@ -136,7 +136,7 @@ class EmptyReduction final : public Executable {
     if (n == 0) return;
     PF_CHECK(op_ != OpId::amax && op_ != OpId::amin, Value,
              "{}: reduction over no elements; expected at least one element in each reduced dim", op_name(op_));
-    kernel_.launch(ctx.device, {groups_for(n, kGroupThreads), 1, 1}, ctx.bindings[out_.index], n,
+    kernel_.launch(ctx.device, {groups_for(n, kGroupThreads), 1, 1}, ctx.bindings[out_.binding], n,
                    view_of(out_.shape, out_.strides));
   }
 
@@ -155,22 +155,22 @@ class EmptyReduction final : public Executable {
 
 Refusal accepts(const Problem& p) {
   if (p.group.kind != GroupKind::Loop) return "not a loop of elementwise ops and reductions";
-  std::set<int32_t> bindings, written;
+  std::set<BindingId> bindings, written;
   bool passes = false;
   for (size_t i = 0; i < p.size(); ++i) {
     passes |= p.group.roles[i] != Role::Map;
     for (const Operand& o : p.node(i).ins)
-      if (!o.is_param) bindings.insert(o.index);
-    for (const Operand& o : p.node(i).outs) bindings.insert(o.index), written.insert(o.index);
+      if (!o.is_param) bindings.insert(o.binding);
+    for (const Operand& o : p.node(i).outs) bindings.insert(o.binding), written.insert(o.binding);
   }
   if (static_cast<int>(bindings.size()) > kMaxPointers) return "more operands than a kernel takes";
   if (!passes || p.size() == 1) return std::nullopt;
   // A later pass would read what an earlier one has overwritten.
   for (size_t i = 0; i < p.size(); ++i)
     for (const Operand& o : p.node(i).ins) {
-      if (o.is_param || !written.count(o.index)) continue;
+      if (o.is_param || !written.count(o.binding)) continue;
       bool before = false;
-      for (size_t j = 0; j < i; ++j) before |= p.node(j).outs[0].index == o.index;
+      for (size_t j = 0; j < i; ++j) before |= p.node(j).outs[0].binding == o.binding;
       if (!before) return "writes in place what another pass reads";
     }
   return std::nullopt;

@@ -134,7 +134,7 @@ class Columns {
   void collect(size_t i, std::set<size_t>& needed) const {
     if (!needed.insert(i).second || role(i) == Role::RowReduce) return;
     for (const Operand& o : p_.node(i).ins) {
-      const int w = o.is_param ? -1 : expressions_.writer(i, o.index);
+      const int w = o.is_param ? -1 : expressions_.writer(i, o.binding);
       if (w >= 0) collect(static_cast<size_t>(w), needed);
     }
   }

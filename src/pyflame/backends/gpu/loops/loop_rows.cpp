@@ -26,7 +26,7 @@ struct Levels {
   Levels(const Problem& p, const Expressions& e) : level(p.size(), 0) {
     for (size_t i = 0; i < p.size(); ++i) {
       for (const Operand& o : p.node(i).ins) {
-        const int w = o.is_param ? -1 : e.writer(i, o.index);
+        const int w = o.is_param ? -1 : e.writer(i, o.binding);
         if (w < 0) continue;
         const auto j = static_cast<size_t>(w);
         level[i] = std::max(level[i], level[j] + (p.group.roles[j] == Role::RowReduce ? 1 : 0));
@@ -267,7 +267,7 @@ class Rows {
   void collect(size_t i, std::set<size_t>& needed) const {
     if (!needed.insert(i).second) return;
     for (const Operand& o : node(i).ins) {
-      const int w = o.is_param ? -1 : expressions_.writer(i, o.index);
+      const int w = o.is_param ? -1 : expressions_.writer(i, o.binding);
       if (w >= 0 && role(static_cast<size_t>(w)) == Role::Map) collect(static_cast<size_t>(w), needed);
     }
   }

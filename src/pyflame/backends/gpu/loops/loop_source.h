@@ -19,7 +19,7 @@ namespace pyflame::gpu {
 
 struct LoopArgument {
   enum Kind : uint8_t { Pointer, Workspace, Parameter, Value } kind;
-  int32_t binding = 0;                 // Pointer
+  BindingId binding{};                 // Pointer
   Expressions::ParamUse param{};       // Parameter
   std::array<uint64_t, 2> value = {};  // Value; Workspace: its offset
   uint32_t bytes = 8;
@@ -30,7 +30,7 @@ struct LoopKernel {
   std::array<unsigned, 3> grid = {1, 1, 1};
   std::vector<LoopArgument> arguments;
   struct Alignment {
-    int32_t binding;
+    BindingId binding;
     uint32_t bytes;
   };
   std::vector<Alignment> aligned;  // what the vector accesses need

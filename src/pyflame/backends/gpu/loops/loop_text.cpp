@@ -37,8 +37,8 @@ Geometry::Geometry(const Problem& p) : g_(p.group) {
   for (size_t i = 0; i < p.size(); ++i)
     for (const auto* operands : {&p.node(i).ins, &p.node(i).outs})
       for (const Operand& o : *operands) {
-        if (o.is_param || (operands == &p.node(i).outs ? !e.stored(i) : e.writer(i, o.index) >= 0)) continue;
-        Access a{o.index, o.dtype, strides_over(o)};
+        if (o.is_param || (operands == &p.node(i).outs ? !e.stored(i) : e.writer(i, o.binding) >= 0)) continue;
+        Access a{o.binding, o.dtype, strides_over(o)};
         int64_t reach = 0;
         for (int d = 0; d < a.strides.size(); ++d) {
           wide_ |= a.strides[d] < 0;
@@ -55,8 +55,8 @@ Geometry::Geometry(const Problem& p) : g_(p.group) {
 size_t Geometry::access(const Operand& o) const {
   const Dims strides = strides_over(o);
   for (size_t i = 0; i < accesses_.size(); ++i)
-    if (accesses_[i].binding == o.index && accesses_[i].dtype == o.dtype && accesses_[i].strides == strides) return i;
-  PF_FAIL(Runtime, "loop: an operand is none of its group's; got binding {}", o.index);
+    if (accesses_[i].binding == o.binding && accesses_[i].dtype == o.dtype && accesses_[i].strides == strides) return i;
+  PF_FAIL(Runtime, "loop: an operand is none of its group's; got binding {}", o.binding.value());
 }
 
 std::vector<Dim> Geometry::merged(const std::vector<int>& dims) const {
@@ -117,7 +117,7 @@ std::string KernelText::argument(LoopArgument a, std::vector<LoopArgument>& list
   return fmt::format("{}{}", prefix, list.size() - 1);
 }
 
-std::string KernelText::pointer(int32_t binding) {
+std::string KernelText::pointer(BindingId binding) {
   for (size_t i = 0; i < pointers_.size(); ++i)
     if (pointers_[i].binding == binding) return fmt::format("b{}", i);
   return argument({LoopArgument::Pointer, binding}, pointers_, "b");
@@ -129,18 +129,18 @@ std::string KernelText::typed(size_t access) {
 }
 
 std::string KernelText::workspace(size_t offset) {
-  return argument({LoopArgument::Workspace, 0, {}, {offset, 0}}, workspaces_, "w");
+  return argument({LoopArgument::Workspace, {}, {}, {offset, 0}}, workspaces_, "w");
 }
 
 std::string KernelText::number(int64_t value) {
-  return argument({LoopArgument::Value, 0, {}, {static_cast<uint64_t>(value), 0}, geometry_.wide() ? 8u : 4u}, numbers_,
+  return argument({LoopArgument::Value, {}, {}, {static_cast<uint64_t>(value), 0}, geometry_.wide() ? 8u : 4u}, numbers_,
                   "n");
 }
 
 std::string KernelText::divider(int64_t value) {
   const std::array<uint64_t, 2> words =
       geometry_.wide() ? std::array<uint64_t, 2>{static_cast<uint64_t>(value), 0} : divider_words(value);
-  return argument({LoopArgument::Value, 0, {}, words, geometry_.wide() ? 8u : 12u}, dividers_, "d");
+  return argument({LoopArgument::Value, {}, {}, words, geometry_.wide() ? 8u : 12u}, dividers_, "d");
 }
 
 std::string KernelText::coordinates(bool inner, const std::string& index, int64_t unit) {
@@ -219,7 +219,7 @@ LoopKernel KernelText::finish(const Expressions& expressions, const std::string&
   add(pointers_, "void*", "b");
   add(workspaces_, "void*", "w");
   head += expressions.arguments();
-  for (const auto& use : expressions.params()) kernel_.arguments.push_back({LoopArgument::Parameter, 0, use});
+  for (const auto& use : expressions.params()) kernel_.arguments.push_back({LoopArgument::Parameter, {}, use});
   add(numbers_, "I", "n");
   add(dividers_, "D", "d");
   if (!head.empty()) head.resize(head.size() - 2);

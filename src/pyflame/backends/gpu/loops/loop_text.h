@@ -11,7 +11,7 @@ namespace pyflame::gpu {
 
 // An operand in memory: a binding with strides over the group's space (0 where it is broadcast).
 struct Access {
-  int32_t binding;
+  BindingId binding;
   DType dtype;
   Dims strides;
 };
@@ -49,7 +49,7 @@ class KernelText {
  public:
   KernelText(const Geometry& geometry, std::vector<Dim> outer, std::vector<Dim> inner);
 
-  std::string pointer(int32_t binding);
+  std::string pointer(BindingId binding);
   std::string typed(size_t access);  // "(float*)b0"
   std::string workspace(size_t offset);
   std::string number(int64_t value);   // of type I

@@ -86,22 +86,22 @@ class AttentionBase : public Executable {
  protected:
   Shape shape_at(const RunContext& ctx) const {
     Shape s = shape_;
-    s.scale = ctx.params[node_.ins[params_].index].as_f64();
+    s.scale = ctx.params[node_.ins[params_].param].as_f64();
     if (kind_.packed) {
       s.packed.from_q = in(ctx, offsets_), s.packed.from_k = in(ctx, offsets_ + 1);
-      s.packed.max_q = ctx.params[node_.ins[params_ + 1].index].as_i64();
-      s.packed.max_k = ctx.params[node_.ins[params_ + 2].index].as_i64();
+      s.packed.max_q = ctx.params[node_.ins[params_ + 1].param].as_i64();
+      s.packed.max_k = ctx.params[node_.ins[params_ + 2].param].as_i64();
       s.packed.fault = ctx.fault, s.packed.site = ctx.site;
       return s;
     }
-    s.kv_length = ctx.params[node_.ins[params_ + 1].index].as_i64();
+    s.kv_length = ctx.params[node_.ins[params_ + 1].param].as_i64();
     PF_CHECK(s.kv_length >= 0 && s.kv_length <= s.keys, Value,
              "scaled_dot_product_attention: kv_length is out of range; got {}; expected 0 <= kv_length <= {}",
              s.kv_length, s.keys);
     return s;
   }
-  const void* in(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.ins[i].index]; }
-  void* out(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.outs[i].index]; }
+  const void* in(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.ins[i].binding]; }
+  void* out(const RunContext& ctx, size_t i) const { return ctx.bindings[node_.outs[i].binding]; }
   const void* mask(const RunContext& ctx) const { return mask_ < 0 ? nullptr : in(ctx, static_cast<size_t>(mask_)); }
   // Whether all rows begin at multiples of 16 bytes if the first one does.
   static bool by_vectors(const Operand& o) {

@@ -93,7 +93,7 @@ class BatchNorm final : public Executable {
   }
   void run(const RunContext& ctx) override {
     if (x_.numel() == 0) return;
-    const auto at = [&](const Operand& o) { return ctx.bindings[o.index]; };
+    const auto at = [&](const Operand& o) { return ctx.bindings[o.binding]; };
     const auto& n = node_;
     const void *x = at(x_), *g = grad_ ? at(n.ins[0]) : x;
     void* made = at(n.outs[0]);
@@ -101,7 +101,7 @@ class BatchNorm final : public Executable {
     const void* weight = has_weight_ ? at(n.ins[grad_ ? 4 : 1]) : nullptr;
     const void* bias = has_bias_ && !grad_ ? at(n.ins[2]) : nullptr;
     void *dw = grad_ ? at(n.outs[1]) : nullptr, *db = grad_ ? at(n.outs[2]) : nullptr;
-    const double eps = ctx.params[n.ins.back().index].as_f64();
+    const double eps = ctx.params[n.ins.back().param].as_f64();
     const size_t element = x_.dtype == DType::float64 ? 8 : 4;
     char* parts = static_cast<char*>(ctx.workspace);
     void* factors = parts + static_cast<size_t>(2 * shape_.segments * shape_.channels) * element;

@@ -21,13 +21,13 @@ struct SumAlone {
     graph.bindings = p.graph.bindings;
     for (size_t i = 1; i < p.size(); ++i)
       if (p.node(i).op == OpId::sum) graph.nodes = {p.node(i)};
-    Node& n = graph.nodes[0];
+    Node& n = graph.nodes[NodeId(0)];
     const bool rows = n.attr<ReduceAttrs>().axes == 2;
     Operand& out = n.outs[0];
     out.strides[rows ? 1 : 0] = 0;
     out.strides[rows ? 0 : 1] = 1;
     group.kind = GroupKind::Loop;
-    group.nodes = {0};
+    group.nodes = {NodeId(0)};
     group.roles = {rows ? Role::RowReduce : Role::ColReduce};
     group.space = n.ins[0].shape;
     group.split = 1;
@@ -58,7 +58,12 @@ class SumLater final : public Executable {
 Group without_sum(const Problem& p) {
   Group group = p.group;
   group.summed = -1;
-  std::erase_if(group.nodes, [&](int32_t m) { return p.graph.nodes[static_cast<size_t>(m)].op == OpId::sum; });
+  group.nodes.clear(), group.aligned.clear();
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (p.node(i).op == OpId::sum) continue;
+    group.nodes.push_back(p.group.nodes[i]);
+    group.aligned.push_back(p.node(i));
+  }
   if (group.nodes.size() == 1) group.kind = GroupKind::Single;
   return group;
 }

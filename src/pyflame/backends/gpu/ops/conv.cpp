@@ -149,9 +149,9 @@ class Implicit final : public Executable {
     if (case_.made().numel() == 0) return;
     if (!kernel_) prepare();
     const bool weight = case_.face == ConvFace::weight, image = case_.face == ConvFace::image;
-    const void* a = ctx.bindings[weight ? case_.result.index : case_.weight.index];
-    const void* b = ctx.bindings[image ? case_.result.index : case_.image.index];
-    void* c = ctx.bindings[case_.made().index];
+    const void* a = ctx.bindings[weight ? case_.result.binding : case_.weight.binding];
+    const void* b = ctx.bindings[image ? case_.result.binding : case_.image.binding];
+    void* c = ctx.bindings[case_.made().binding];
     output_.launch(*kernel_, ctx, grid(tiles(case_, shape_, tile_.rows, tile_.columns)), a, b, ctx.workspace, c,
                    shape_);
     if (join_)
@@ -190,12 +190,12 @@ class Direct final : public Executable {
     const int64_t n = case_.made().numel();
     if (n == 0) return;
     if (case_.face == ConvFace::weight)
-      kernel_.launch(ctx.device, {static_cast<unsigned>(n), 1, 1}, ctx.bindings[case_.result.index],
-                     ctx.bindings[case_.image.index], ctx.bindings[case_.weight.index], shape_);
+      kernel_.launch(ctx.device, {static_cast<unsigned>(n), 1, 1}, ctx.bindings[case_.result.binding],
+                     ctx.bindings[case_.image.binding], ctx.bindings[case_.weight.binding], shape_);
     else
-      output_.launch(kernel_, ctx, {groups_for(n, kFlatThreads), 1, 1}, ctx.bindings[case_.weight.index],
-                     ctx.bindings[case_.face == ConvFace::image ? case_.result.index : case_.image.index],
-                     ctx.bindings[case_.made().index], shape_);
+      output_.launch(kernel_, ctx, {groups_for(n, kFlatThreads), 1, 1}, ctx.bindings[case_.weight.binding],
+                     ctx.bindings[case_.face == ConvFace::image ? case_.result.binding : case_.image.binding],
+                     ctx.bindings[case_.made().binding], shape_);
   }
 
  private:
@@ -246,7 +246,7 @@ class Units final : public Executable {
     const void* at[2];
     for (size_t i = 0; i < 2; ++i) {
       const Operand& o = operand(case_, i);
-      at[i] = ctx.bindings[o.index];
+      at[i] = ctx.bindings[o.binding];
       if (!turned_[i] && reinterpret_cast<uintptr_t>(at[i]) % 16 != 0) return own_.run(ctx);
     }
     for (size_t i = 0; i < 2; ++i) {
@@ -256,7 +256,7 @@ class Units final : public Executable {
       at[i] = workspace;
       workspace += room(o);
     }
-    void* c = ctx.bindings[case_.made().index];
+    void* c = ctx.bindings[case_.made().binding];
     output_.launch(kernel_, ctx, grid(tiles(case_, shape_, rows_, kUnitsColumns)), at[0], at[1], parts, c, shape_);
     if (join_) join_->launch(ctx.device, {groups_for(case_.weight.numel(), kFlatThreads), 1, 1}, parts, c, shape_);
   }

@@ -29,8 +29,8 @@ ConvOutput::ConvOutput(const Problem& p)
 }
 
 std::string ConvOutput::pointer(const Operand& o) {
-  auto at = std::find(bindings_.begin(), bindings_.end(), o.index);
-  if (at == bindings_.end()) at = bindings_.insert(at, o.index);
+  auto at = std::find(bindings_.begin(), bindings_.end(), o.binding);
+  if (at == bindings_.end()) at = bindings_.insert(at, o.binding);
   return fmt::format("e{}", at - bindings_.begin());
 }
 
@@ -77,7 +77,7 @@ std::string ConvOutput::text() const {
 
 void ConvOutput::append(Arguments& arguments, const RunContext& ctx) {
   pointers_.clear(), values_.clear();
-  for (const int32_t b : bindings_) pointers_.push_back(ctx.bindings[b]);
+  for (const BindingId b : bindings_) pointers_.push_back(ctx.bindings[b]);
   for (const auto& use : params_) values_.push_back(use.bits(ctx.params));
   for (void* const& x : pointers_) arguments.add(x);
   for (const int64_t& x : numbers_) arguments.add(x);

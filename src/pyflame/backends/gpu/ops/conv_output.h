@@ -27,7 +27,7 @@ class ConvOutput {
   DType dtype_;
   Refusal refused_;
   std::string body_, params_text_;
-  std::vector<int32_t> bindings_;
+  std::vector<BindingId> bindings_;
   std::vector<int64_t> numbers_;
   std::vector<Expressions::ParamUse> params_;
   std::vector<void*> pointers_;  // of the current run

@@ -36,8 +36,8 @@ Output::Output(const Problem& p) : space_(p.root().outs[0].shape), dtype_(p.root
 }
 
 std::string Output::pointer(const Operand& o) {
-  auto at = std::find(bindings_.begin(), bindings_.end(), o.index);
-  if (at == bindings_.end()) at = bindings_.insert(at, o.index);
+  auto at = std::find(bindings_.begin(), bindings_.end(), o.binding);
+  if (at == bindings_.end()) at = bindings_.insert(at, o.binding);
   return fmt::format("e{}", at - bindings_.begin());
 }
 
@@ -117,7 +117,7 @@ std::string Output::text(bool swapped, bool many) const {
 
 void Output::append(Arguments& arguments, const RunContext& ctx) {
   pointers_.clear(), values_.clear();
-  for (const int32_t b : bindings_) pointers_.push_back(ctx.bindings[b]);
+  for (const BindingId b : bindings_) pointers_.push_back(ctx.bindings[b]);
   for (const auto& use : params_) values_.push_back(use.bits(ctx.params));
   for (void* const& x : pointers_) arguments.add(x);
   for (const int64_t& x : numbers_) arguments.add(x);

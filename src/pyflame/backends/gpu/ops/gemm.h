@@ -46,7 +46,7 @@ class Output {
   // For many(): like body_, but into the vectors y<i>; then the vectors, their stores, and the required alignment.
   std::string many_body_, many_vectors_, many_stores_, many_whole_;
   int many_ = 1;
-  std::vector<int32_t> bindings_;
+  std::vector<BindingId> bindings_;
   std::vector<int64_t> numbers_;
   std::vector<Expressions::ParamUse> params_;
   std::vector<void*> pointers_;  // of the current run

@@ -70,14 +70,14 @@ class Take final : public Executable {
   }
   void run(const RunContext& ctx) override {
     if (y_.numel() == 0) return;
-    void* const x = ctx.bindings[x_.index];
-    void* const y = ctx.bindings[y_.index];
+    void* const x = ctx.bindings[x_.binding];
+    void* const y = ctx.bindings[y_.binding];
     int64_t word = widest();
     for (const void* p : {x, y})
       while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(word)) word /= 2;
     const Walk<3> w = walk(word);
     const int64_t stride = stride_along(x_, dim_) * bytes_ / word;
-    kernel(word).launch(ctx.device, {groups_for(w.count, kThreads * kEach), 1, 1}, ctx.bindings[index_.index], x, y, w,
+    kernel(word).launch(ctx.device, {groups_for(w.count, kThreads * kEach), 1, 1}, ctx.bindings[index_.binding], x, y, w,
                         stride, size_along(x_, dim_), ctx.fault, ctx.site);
   }
 
@@ -189,7 +189,7 @@ class PutAdd final : public Executable {
   size_t workspace() const override { return parts_.size(); }
   void run(const RunContext& ctx) override {
     if (!zeros_) return;
-    void* const out = ctx.bindings[out_.index];
+    void* const out = ctx.bindings[out_.binding];
     zeros_->run(ctx.device, out);
     if (!sorter_) return;
     const struct {
@@ -198,12 +198,12 @@ class PutAdd final : public Executable {
       int64_t stride, size;
       void* fault;
       int32_t site;
-    } keys{ctx.bindings[index_.index], index_lines_, index_stride_, size_along(out_, dim_), ctx.fault, ctx.site};
+    } keys{ctx.bindings[index_.binding], index_lines_, index_stride_, size_along(out_, dim_), ctx.fault, ctx.site};
     const Pairs sorted{part_of(ctx.workspace, keys_), reinterpret_cast<uint32_t*>(part_of(ctx.workspace, ids_)),
                        s_.count};
     sorter_->run(ctx.device, keys, sorted, part_of(ctx.workspace, sorter_at_));
     void* const partial = part_of(ctx.workspace, partial_);
-    const void* const src = ctx.bindings[src_.index];
+    const void* const src = ctx.bindings[src_.binding];
     bool aligned = true;
     for (const void* p : {src, static_cast<const void*>(out)})
       aligned = aligned && reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(vec_ * dtype_size(out_.dtype)) == 0;

@@ -47,10 +47,10 @@ class NllLoss final : public Executable {
   void run(const RunContext& ctx) override {
     if (shape_.rows == 0) return;
     NllShape s = shape_;
-    s.smoothing = ctx.params[node_.ins[2].index].as_f64();
+    s.smoothing = ctx.params[node_.ins[2].param].as_f64();
     s.fault = ctx.fault, s.site = ctx.site;
-    kernel_.launch(ctx.device, {groups_for(s.rows, kThreads / lanes_), 1, 1}, ctx.bindings[node_.ins[0].index],
-                   ctx.bindings[node_.ins[1].index], ctx.bindings[node_.outs[0].index], s);
+    kernel_.launch(ctx.device, {groups_for(s.rows, kThreads / lanes_), 1, 1}, ctx.bindings[node_.ins[0].binding],
+                   ctx.bindings[node_.ins[1].binding], ctx.bindings[node_.outs[0].binding], s);
   }
 
  private:
@@ -77,10 +77,10 @@ class NllLossGrad final : public Executable {
     const int64_t all = shape_.rows * shape_.classes;
     if (all == 0) return;
     NllShape s = shape_;
-    s.smoothing = ctx.params[node_.ins[3].index].as_f64();
+    s.smoothing = ctx.params[node_.ins[3].param].as_f64();
     s.fault = ctx.fault, s.site = ctx.site;
-    kernel_.launch(ctx.device, {groups_for(all, kThreads * vec_ * 4), 1, 1}, ctx.bindings[node_.ins[0].index],
-                   ctx.bindings[node_.ins[2].index], ctx.bindings[node_.outs[0].index], s);
+    kernel_.launch(ctx.device, {groups_for(all, kThreads * vec_ * 4), 1, 1}, ctx.bindings[node_.ins[0].binding],
+                   ctx.bindings[node_.ins[2].binding], ctx.bindings[node_.outs[0].binding], s);
   }
 
  private:
@@ -121,7 +121,7 @@ class CrossEntropy final : public Executable {
   void run(const RunContext& ctx) override {
     if (shape_.rows == 0) return;
     CrossEntropyShape s = shape_;
-    s.smoothing = ctx.params[node_.ins.back().index].as_f64();
+    s.smoothing = ctx.params[node_.ins.back().param].as_f64();
     s.fault = ctx.fault, s.site = ctx.site;
     const auto in = [&](size_t i) { return ctx.ptr<const void>(node_.ins[i]); };
     const auto out = [&](size_t i) { return ctx.ptr<void>(node_.outs[i]); };

@@ -126,7 +126,7 @@ struct Side {
 class OwnProduct : public Executable {
  public:
   OwnProduct(const Problem& p) : product_(p.root()), output_(p), type_(p.graph.device.type) {
-    a_ = p.root().ins[0].index, b_ = p.root().ins[1].index;
+    a_ = p.root().ins[0].binding, b_ = p.root().ins[1].binding;
     stored_ = stored_type(product_.dtype);
     vec_ = 16 / dtype_size(product_.dtype);
   }
@@ -196,7 +196,7 @@ class OwnProduct : public Executable {
   Product product_;
   Output output_;
   DeviceType type_;
-  int32_t a_ = 0, b_ = 0;
+  BindingId a_, b_;
   std::string stored_;
   int64_t vec_ = 1, splits_ = 1;
 

@@ -51,7 +51,7 @@ Layout layout_of(int64_t n, int64_t itemsize, int most_vecs) {
 
 bool aligned(const RunContext& ctx, std::initializer_list<const Operand*> operands) {
   uintptr_t bits = 0;
-  for (const Operand* o : operands) bits |= reinterpret_cast<uintptr_t>(ctx.bindings[o->index]);
+  for (const Operand* o : operands) bits |= reinterpret_cast<uintptr_t>(ctx.bindings[o->binding]);
   return bits % 16 == 0;
 }
 bool plain_rows(const Operand& o) { return o.strides[1] == 1 && o.strides[0] * dtype_size(o.dtype) % 16 == 0; }
@@ -68,7 +68,7 @@ class Norm final : public Executable {
     w_ = n.ins[1], b_ = n.ins[centered_ ? 2 : 1];
     has_weight_ = a.has_weight != 0, has_bias_ = centered_ && a.has_bias != 0;
     mean_ = n.outs[1];
-    eps_ = n.ins.back().index;
+    eps_ = n.ins.back().param;
     rows_ = rows_of(x_, nullptr, has_weight_ ? &w_ : nullptr, has_bias_ ? &b_ : nullptr);
     layout_ = layout_of(rows_.n, dtype_size(x_.dtype), kMostVecs);
     if (!plain_rows(x_) || (has_weight_ && w_.strides[0] != 1) || (has_bias_ && b_.strides[0] != 1)) layout_ = {};
@@ -94,14 +94,14 @@ class Norm final : public Executable {
     const unsigned groups = groups_for(rows_.rows, fast ? layout_.rows_per_group() : 1);
     if (!fast && !any_) any_.emplace(make_any_());
     (fast ? *fast_ : *any_)
-        .launch(ctx.device, {groups, 1, 1}, ctx.bindings[x_.index], ctx.bindings[w_.index], ctx.bindings[b_.index],
-                ctx.bindings[y_.index], ctx.bindings[mean_.index], ctx.bindings[rstd_.index], rows_, eps);
+        .launch(ctx.device, {groups, 1, 1}, ctx.bindings[x_.binding], ctx.bindings[w_.binding], ctx.bindings[b_.binding],
+                ctx.bindings[y_.binding], ctx.bindings[mean_.binding], ctx.bindings[rstd_.binding], rows_, eps);
   }
 
  private:
   Operand x_, w_, b_, y_, mean_, rstd_;
   bool centered_ = false, has_weight_ = false, has_bias_ = false;
-  int32_t eps_ = 0;
+  ParamId eps_;
   NormRows rows_{};
   Layout layout_;
   std::optional<Kernel> fast_, any_;
@@ -134,12 +134,12 @@ class NormGrad final : public Executable {
   }
   void run(const RunContext& ctx) override {
     if (rows_.n == 0) return;
-    void* const g = ctx.bindings[g_.index];
-    void* const x = ctx.bindings[x_.index];
-    void* const mean = ctx.bindings[mean_.index];
-    void* const rstd = ctx.bindings[rstd_.index];
-    void* const dx = ctx.bindings[dx_.index];
-    void* const w = ctx.bindings[w_.index];
+    void* const g = ctx.bindings[g_.binding];
+    void* const x = ctx.bindings[x_.binding];
+    void* const mean = ctx.bindings[mean_.binding];
+    void* const rstd = ctx.bindings[rstd_.binding];
+    void* const dx = ctx.bindings[dx_.binding];
+    void* const w = ctx.bindings[w_.binding];
     if (fast_ && aligned(ctx, {&x_, &g_, &dx_, has_weight_ ? &w_ : &x_})) {
       fast_->launch(ctx.device, {static_cast<unsigned>(slices_), 1, 1}, g, x, mean, rstd, w, dx, ctx.workspace, rows_);
     } else {
@@ -151,7 +151,7 @@ class NormGrad final : public Executable {
     }
     if (totals_)
       sum_->launch(ctx.device, {groups_for(rows_.n, kColumns), centered_ ? 2u : 1u, 1}, ctx.workspace,
-                   ctx.bindings[dw_.index], ctx.bindings[db_.index], slices_, rows_.n);
+                   ctx.bindings[dw_.binding], ctx.bindings[db_.binding], slices_, rows_.n);
   }
 
  private:

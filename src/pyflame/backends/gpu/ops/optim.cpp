@@ -48,12 +48,12 @@ class Lists {
  public:
   struct Launch {
     TensorList<kRoles> list{};
-    std::array<std::array<int32_t, kMostTensors>, kRoles> bindings{};
+    std::array<std::array<BindingId, kMostTensors>, kRoles> bindings{};
     unsigned chunks = 0;
   };
   struct One {
     Strided<kRoles> tensor{};
-    std::array<int32_t, kRoles> bindings{};
+    std::array<BindingId, kRoles> bindings{};
   };
 
   // `dtype`: only the tensors of this dtype.
@@ -74,7 +74,7 @@ class Lists {
         one.tensor.size = n;
         for (size_t r = 0; r < kRoles; ++r) {
           const Operand& o = operands[r * count + t];
-          one.bindings[r] = o.index;
+          one.bindings[r] = o.binding;
           const View v = view_of(o.shape, o.strides);
           one.tensor.rank = v.rank;
           std::copy_n(v.shape, kMaxRank, one.tensor.shape);
@@ -91,7 +91,7 @@ class Lists {
       l.list.size[at] = n;
       l.list.first[at] = static_cast<int32_t>(l.chunks);
       l.chunks += static_cast<unsigned>((n + chunk - 1) / chunk);
-      for (size_t r = 0; r < kRoles; ++r) l.bindings[r][at] = operands[r * count + t].index;
+      for (size_t r = 0; r < kRoles; ++r) l.bindings[r][at] = operands[r * count + t].binding;
     }
   }
 
@@ -175,12 +175,12 @@ class Params {
  public:
   explicit Params(const Node& n) {
     for (const Operand& o : n.ins)
-      if (o.is_param) index_.push_back(o.index);
+      if (o.is_param) index_.push_back(o.param);
   }
   double at(const RunContext& ctx, size_t i) const { return ctx.params[index_[i]].as_f64(); }
 
  private:
-  std::vector<int32_t> index_;
+  std::vector<ParamId> index_;
 };
 
 class Adam final : public Update<4, AdamNumbers> {
@@ -229,17 +229,17 @@ class ScaleAll final : public Update<1, void*> {
  public:
   explicit ScaleAll(const Problem& p)
       : Update(p, tensors_of(p.root()).size() - 1, tensors_of(p.root()), "pf::ScaleStep<{}>"),
-        factor_(tensors_of(p.root()).back().index) {}
+        factor_(tensors_of(p.root()).back().binding) {}
   void* numbers(const RunContext& ctx) const override { return ctx.bindings[factor_]; }
 
  private:
-  int32_t factor_;
+  BindingId factor_;
 };
 
 class SumSquares final : public Executable {
  public:
   explicit SumSquares(const Problem& p)
-      : out_(p.root().outs[0].index),
+      : out_(p.root().outs[0].binding),
         total_(p.graph.device.type, kThreads,
                kernel_source({"optim/optim.h"}, kThreads,
                              fmt::format("(const double* totals, pf::i64 count, float* out) {{ "
@@ -282,7 +282,7 @@ class SumSquares final : public Executable {
     Lists<1> lists;
     std::optional<Kernel> kernel, strided;
   };
-  int32_t out_;
+  BindingId out_;
   std::vector<Part> parts_;
   Kernel total_;
   int64_t totals_ = 0;
@@ -292,7 +292,7 @@ class SumSquares final : public Executable {
 Refusal accepts_update(const Problem& p) {
   for (const Operand& o : p.root().outs) {
     bool found = false;
-    for (const Operand& i : p.root().ins) found |= !i.is_param && i.index == o.index;
+    for (const Operand& i : p.root().ins) found |= !i.is_param && i.binding == o.binding;
     if (!found) return "an output is not one of the inputs";
   }
   return std::nullopt;

@@ -79,7 +79,7 @@ class Ordered final : public Executable {
   size_t workspace() const override { return parts_.size(); }
   void run(const RunContext& ctx) override {
     if (!sorter_) return;
-    const RowKeys keys{ctx.bindings[x_.operand.index], x_.view, x_.stride};
+    const RowKeys keys{ctx.bindings[x_.operand.binding], x_.view, x_.stride};
     Pairs from;
     for (size_t i = 0; i < levels_.size(); ++i) {
       Level& level = levels_[i];
@@ -95,9 +95,9 @@ class Ordered final : public Executable {
       else launch(from);
       from = to;
     }
-    const OrderedRows sink{ctx.bindings[x_.operand.index],       x_.view,       x_.stride,
-                           ctx.bindings[values_.operand.index],  values_.view,  values_.stride,
-                           ctx.bindings[indices_.operand.index], indices_.view, indices_.stride};
+    const OrderedRows sink{ctx.bindings[x_.operand.binding],       x_.view,       x_.stride,
+                           ctx.bindings[values_.operand.binding],  values_.view,  values_.stride,
+                           ctx.bindings[indices_.operand.binding], indices_.view, indices_.stride};
     void* const sorting = part_of(ctx.workspace, sorter_at_);
     if (levels_.empty()) sorter_->run(ctx.device, keys, sink, sorting);
     else sorter_->run(ctx.device, from, sink, sorting);
@@ -149,12 +149,12 @@ class Randperm final : public Executable {
   void run(const RunContext& ctx) override {
     const struct {
       int64_t seed, offset;
-    } keys{ctx.params[node_.ins[0].index].as_i64(), ctx.params[node_.ins[1].index].as_i64()};
+    } keys{ctx.params[node_.ins[0].param].as_i64(), ctx.params[node_.ins[1].param].as_i64()};
     const Operand& out = node_.outs[0];
     const struct {
       void* to;
       int64_t stride;
-    } positions{ctx.bindings[out.index], out.strides.back()};
+    } positions{ctx.bindings[out.binding], out.strides.back()};
     sorter_.run(ctx.device, keys, positions, ctx.workspace);
   }
 
@@ -205,11 +205,11 @@ class ArgBest final : public Executable {
     const struct {
       const void* x;
       View lines, inner;
-    } values{ctx.bindings[x_.index], lines_, inner_};
+    } values{ctx.bindings[x_.binding], lines_, inner_};
     const struct {
       void* to;
       View lines;
-    } index{ctx.bindings[out_.index], to_};
+    } index{ctx.bindings[out_.binding], to_};
     const struct {
       void* to;
       int64_t count;

@@ -90,11 +90,11 @@ class Pooling final : public Executable {
     const int64_t n = outs_[0].numel();
     if (n == 0) return;
     const std::array<unsigned, 3> grid{groups_for(n, kPoolThreads), 1, 1};
-    void *from = ctx.bindings[from_.index], *to = ctx.bindings[outs_[0].index];
+    void *from = ctx.bindings[from_.binding], *to = ctx.bindings[outs_[0].binding];
     if (op_ == OpId::max_pool2d_grad) {
-      kernel_.launch(ctx.device, grid, from, ctx.bindings[taken_.index], to, shape_);
+      kernel_.launch(ctx.device, grid, from, ctx.bindings[taken_.binding], to, shape_);
     } else if (op_ == OpId::max_pool2d) {
-      void* at = outs_.size() > 1 ? ctx.bindings[outs_[1].index] : nullptr;
+      void* at = outs_.size() > 1 ? ctx.bindings[outs_[1].binding] : nullptr;
       kernel_.launch(ctx.device, grid, from, to, at, shape_);
     } else {
       kernel_.launch(ctx.device, grid, from, to, shape_);

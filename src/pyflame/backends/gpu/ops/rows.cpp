@@ -57,8 +57,8 @@ class Softmax final : public Executable {
   }
   void run(const RunContext& ctx) override {
     if (y_.numel() == 0) return;
-    const void* const x = ctx.bindings[x_.index];
-    void* const y = ctx.bindings[y_.index];
+    const void* const x = ctx.bindings[x_.binding];
+    void* const y = ctx.bindings[y_.binding];
     int64_t access = access_;
     for (const void* p : {x, static_cast<const void*>(y)})
       while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(access * bytes_)) access /= 2;

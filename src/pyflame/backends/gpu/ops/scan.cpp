@@ -67,8 +67,8 @@ class CumSum final : public Executable {
   size_t workspace() const override { return join_ ? static_cast<size_t>(lines_ * plan_.segments * 8) : 0; }
   void run(const RunContext& ctx) override {
     if (empty_) return;
-    const void* const x = ctx.bindings[x_.index];
-    void* const y = ctx.bindings[y_.index];
+    const void* const x = ctx.bindings[x_.binding];
+    void* const y = ctx.bindings[y_.binding];
     if (plan_.lanes == 1) {
       scan_->launch(ctx.device, group_each((lines_ + kThreads - 1) / kThreads), x, y, x_lines_, y_lines_, lines_, n_,
                     x_step_, y_step_);
