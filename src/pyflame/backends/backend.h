@@ -35,9 +35,9 @@ enum class Role : uint8_t {
 struct Group {
   GroupKind kind = GroupKind::Single;
   std::vector<NodeId> nodes;  // in a valid order
-  std::vector<Role> roles;     // Loop: one per node
-  Dims space;                  // Loop: S. Operand shapes are aligned to S from the right, as in broadcasting
-  int split = 0;               // Loop: number of outer dims (== rank if there is no reduction)
+  std::vector<Role> roles;    // Loop: one per node
+  Dims space;                 // Loop: S. Operand shapes are aligned to S from the right, as in broadcasting
+  int split = 0;              // Loop: number of outer dims (== rank if there is no reduction)
   // Epilogue: the operand of the matmul (0 or 1) whose sum over the depth is one of the nodes, or -1. The gradient of a
   // layer's weight is a matmul with the output's gradient, whose sum is the bias's gradient: libraries read it once for both.
   int summed = -1;

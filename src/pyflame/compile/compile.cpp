@@ -1,53 +1,36 @@
-// Window -> Program: fuse, select an implementation for each group, plan memory. And the cache of programs.
+// compile_window: a recorded window becomes a program. The passes of passes.h in order, then an executable for each group.
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <filesystem>
-#include <list>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "pyflame/base/env.h"
-#include "pyflame/base/fork.h"
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/inject.h"
-#include "pyflame/compile/program.h"
+#include "pyflame/compile/passes.h"
 
 namespace pyflame {
 
 namespace {
+
+std::string reasons(const std::vector<Refused>& refused) {
+  std::string why;
+  for (const Refused& r : refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
+  return why;
+}
 
 // A fallback to the slow reference loops is a fact that the user should know of: printed once per op and reason.
 void note_fallback(const Problem& p, const Step& step) {
   static std::mutex mutex;
   static auto& seen = *new std::set<std::string>;  // leaked: programs compute in exit handlers
   if (step.refused.empty()) return;
-  std::string why;
-  for (const Refused& r : step.refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
+  const std::string why = reasons(step.refused);
   std::lock_guard lock(mutex);
   if (!seen.insert(std::string(op_name(p.root().op)) + why).second) return;
   fmt::print(stderr, "pyflame: {} runs on the slow reference loops of {} ({}); printed once\n", op_name(p.root().op),
              p.graph.device.str(), why);
-}
-
-// The index of the implementation that takes the group, if one does.
-std::optional<size_t> find_impl(const Problem& p, std::span<const Impl> impls, std::vector<Refused>& refused) {
-  for (size_t i = 0; i < impls.size(); ++i) {
-    Refusal no = impls[i].accepts(p);
-    if (!no) return i;
-    refused.push_back({impls[i].name, std::move(*no)});
-  }
-  return std::nullopt;
-}
-
-size_t select(const Problem& p, std::span<const Impl> impls, std::vector<Refused>& refused) {
-  if (const auto chosen = find_impl(p, impls, refused)) return *chosen;
-  std::string why;
-  for (const Refused& r : refused) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", r.impl, r.reason);
-  PF_FAIL(NotImplemented, "{}: no implementation on {}; got {}; refusals: {}", op_name(p.root().op),
-          p.graph.device.str(), describe_node(p.graph, p.root()), why);
 }
 
 // On a device the list's order is a guess, and what was measured is better: an entry that won before is taken, and where there is a
@@ -72,7 +55,7 @@ size_t prefer_measured(const Backend& backend, const Problem& p, std::span<const
 }
 
 void find_effects(const Graph& g, Step& step) {
-  auto add = [](std::vector<SlotId>& v, SlotId s) {
+  const auto add = [](std::vector<SlotId>& v, SlotId s) {
     if (std::find(v.begin(), v.end(), s) == v.end()) v.push_back(s);
   };
   Indexed<BindingId, bool> written(g.bindings.size(), false);
@@ -94,171 +77,83 @@ void find_effects(const Graph& g, Step& step) {
   }
 }
 
+Step make_step(const Graph& graph, Group group, Selection selection, const Backend& backend) {
+  Step step;
+  step.group = std::move(group);
+  step.refused = std::move(selection.refused);
+  const Problem problem{graph, step.group};
+  PF_CHECK(selection.impl, NotImplemented, "{}: no implementation on {}; got {}; refusals: {}",
+           op_name(problem.root().op), graph.device.str(), describe_node(graph, problem.root()), reasons(step.refused));
+  const size_t chosen = prefer_measured(backend, problem, selection.impls, *selection.impl, step);
+  const Impl& impl = selection.impls[chosen];
+  step.impl = impl.name;
+  std::unique_ptr<Executable> executable;
+  if (backend.executes()) executable = impl.make(problem);
+  if (injecting()) executable = may_fail(problem, std::move(executable));
+  step.executable = std::move(executable);
+  if (selection.falls_back(backend)) note_fallback(problem, step);
+  find_effects(graph, step);
+  return step;
+}
+
+Graph with_liveness(Graph graph, const Liveness& liveness) {
+  for (const SlotId s : graph.slots.ids()) {
+    graph.slots[s].live = liveness[s] & 1;
+    graph.slots[s].donatable = liveness[s] & 2;
+  }
+  return graph;
+}
+
+// PYFLAME_DEBUG=7.
+template <class Describe>
+void dump(const char* pass, Describe describe) {
+  if (env::debug() >= 7) fmt::print(stderr, "pyflame: pass {}\n{}", pass, describe());
+}
+
 }  // namespace
 
-std::shared_ptr<Program> compile_window(const Window& w, Liveness liveness) {
-  auto p = std::make_shared<Program>();
+std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness) {
+  const auto p = std::make_shared<Program>();
   p->backend = find_backend(w.device.type);
   p->key = w.key;
+  const Backend& backend = *p->backend;
+  const Rules rules{backend.fuses() && env::fuse(), w.device.type == DeviceType::cpu};
+  p->graph = legalise(with_liveness(build_graph(w), liveness), rules);
   p->liveness = std::move(liveness);
-  Refusals refusals;
-  refusals.most.assign(w.ops.size(), w.ops.size());
+  const Graph& graph = p->graph;
+  dump("legalise", [&] { return describe_graph(graph); });
+
+  Cuts cuts = no_cuts(graph, backend);
   std::vector<Group> groups;
-  const bool enabled = p->backend->fuses() && env::fuse();
-  for (bool again = true; again;) {
-    again = false;
-    p->graph = build_graph(w);
-    if (refusals.apart.empty())
-      for (const Node& n : p->graph.nodes) refusals.apart.push_back(!p->backend->sums_beside_products(n.outs[0].dtype));
-    for (const SlotId s : p->graph.slots.ids()) {
-      p->graph.slots[s].live = p->liveness[s] & 1;
-      p->graph.slots[s].donatable = p->liveness[s] & 2;
-    }
-    groups = fuse(p->graph, enabled, refusals);
-    find_elided(p->graph, groups);
-    for (const Group& group : groups) {
-      if (group.nodes.size() < 2) continue;
-      const Problem problem{p->graph, group};
-      const auto impls = p->backend->impls(problem);
-      std::vector<Refused> refused;
-      // What only the general loops would take is split, so that no more than the node in question is slow.
-      const auto chosen = find_impl(problem, impls, refused);
-      if (chosen && (*chosen + 1 < impls.size() || impls.size() == 1 || !p->backend->last_is_slow())) continue;
-      again = true;
-      if (group.summed >= 0) {
-        for (const NodeId m : group.nodes)
-          if (p->graph.nodes[m].info().cls == OpClass::Reduce) refusals.apart[m] = true;
-      } else if (group.kind == GroupKind::Epilogue) {
-        // Its first nodes may do: a library adds a bias, and a loop does the rest.
-        refusals.most[group.nodes[0]] = group.nodes.size() - 1;
-      } else {
-        for (const NodeId m : group.nodes) refusals.most[m] = 1;
-      }
-    }
+  std::vector<Selection> selections;
+  for (;;) {
+    groups = group(graph, cuts, rules);
+    dump("group", [&] { return describe_groups(graph, groups); });
+    selections.clear();
+    selections.reserve(groups.size());
+    for (const Group& g : groups) selections.push_back(select(graph, g, backend));
+    dump("select", [&] { return describe_selections(graph, groups, selections); });
+    std::optional<Cuts> stricter = split(graph, groups, selections, backend, cuts);
+    if (!stricter) break;
+    dump("split", [&] { return describe_cuts(graph, cuts, *stricter); });
+    cuts = std::move(*stricter);
   }
-  for (Group& group : groups) {
-    Step& step = p->steps.emplace_back();
-    step.group = std::move(group);
-    const Problem problem{p->graph, step.group};
-    const auto impls = p->backend->impls(problem);
-    const size_t first = select(problem, impls, step.refused);
-    const size_t chosen = prefer_measured(*p->backend, problem, impls, first, step);
-    step.impl = impls[chosen].name;
-    if (p->backend->executes()) step.executable = impls[chosen].make(problem);
-    if (injecting()) step.executable = may_fail(problem, std::move(step.executable));
-    if (chosen > 0 && chosen + 1 == impls.size() && p->backend->last_is_slow()) note_fallback(problem, step);
-    find_effects(p->graph, step);
-  }
-  plan_memory(*p, env::plan_memory());
+  p->steps.reserve(groups.size());
+  for (size_t k = 0; k < groups.size(); ++k)
+    p->steps.push_back(make_step(graph, std::move(groups[k]), std::move(selections[k]), backend));
+  p->memory = plan_memory(graph, p->steps, env::plan_memory());
+  dump("plan_memory", [&] { return describe_memory(graph, p->steps, p->memory); });
   return p;
 }
 
-// ---- the cache
-
-namespace {
-
-struct Cache {
-  struct Entry {
-    uint64_t hash;
-    std::shared_ptr<Program> program;
-  };
-  std::mutex mutex;
-  std::list<Entry> recent;  // newest first
-  std::unordered_multimap<uint64_t, std::list<Entry>::iterator> by_hash;
-  CacheStats stats{};
-};
-
-Cache& cache() {
-  static Cache* c = new Cache;
-  return *c;
-}
-
-const AtFork g_at_fork{ForkOrder::Programs, [] { cache().mutex.lock(); }, [](bool) { cache().mutex.unlock(); }};
-
-// Variants of one window that differ in liveness only: after this many a program for more live slots will do.
-constexpr int kLivenessVariants = 4;
-
-uint64_t hash_words(const std::vector<uint64_t>& words) {
-  uint64_t a = 0x9e3779b97f4a7c15ull, b = 0xd1b54a32d192ed03ull;
-  size_t i = 0;
-  for (; i + 1 < words.size(); i += 2) {
-    a = (std::rotl(a, 5) ^ words[i]) * 0x9e3779b97f4a7c15ull;
-    b = (std::rotl(b, 7) ^ words[i + 1]) * 0xc2b2ae3d27d4eb4full;
+std::shared_ptr<const Program> with_replacements(const Program& p, std::vector<Replacement> replacements) {
+  const auto q = std::make_shared<Program>(p);
+  for (Replacement& r : replacements) {
+    q->steps[r.step].impl = r.impl;
+    q->steps[r.step].executable = std::move(r.executable);
   }
-  if (i < words.size()) a = (std::rotl(a, 5) ^ words[i]) * 0x9e3779b97f4a7c15ull;
-  return a ^ std::rotl(b, 32);
-}
-
-bool serves(const Liveness& have, const Liveness& want) {
-  for (const SlotId s : have.ids()) {
-    if ((want[s] & 1) && !(have[s] & 1)) return false;  // live, but planned as dead
-    if ((have[s] & 2) && !(want[s] & 2)) return false;  // planned as donated, but still in use
-  }
-  return true;
-}
-
-}  // namespace
-
-std::shared_ptr<Program> get_program(const Window& w, Liveness liveness, bool* was_cached) {
-  Cache& c = cache();
-  const uint64_t hash = hash_words(w.key);
-  *was_cached = true;
-  {
-    std::lock_guard lock(c.mutex);
-    auto [first, last] = c.by_hash.equal_range(hash);
-    std::shared_ptr<Program> superset;
-    int variants = 0;
-    for (auto it = first; it != last; ++it) {
-      const std::shared_ptr<Program>& p = it->second->program;
-      if (p->key != w.key) continue;
-      ++variants;
-      if (p->liveness == liveness) {
-        c.recent.splice(c.recent.begin(), c.recent, it->second);
-        ++c.stats.hits;
-        return p;
-      }
-      if (serves(p->liveness, liveness)) superset = p;
-    }
-    if (superset && variants >= kLivenessVariants) {
-      ++c.stats.hits;
-      ++c.stats.superset_hits;
-      return superset;
-    }
-    ++c.stats.misses;
-  }
-  *was_cached = false;
-  std::shared_ptr<Program> p = compile_window(w, std::move(liveness));
-  std::lock_guard lock(c.mutex);
-  c.recent.push_front({hash, p});
-  c.by_hash.emplace(hash, c.recent.begin());
-  const size_t limit = static_cast<size_t>(std::max<int64_t>(1, env::cache_size()));
-  while (c.recent.size() > limit) {
-    auto oldest = std::prev(c.recent.end());
-    auto [first, last] = c.by_hash.equal_range(oldest->hash);
-    for (auto it = first; it != last; ++it)
-      if (it->second == oldest) {
-        c.by_hash.erase(it);
-        break;
-      }
-    c.recent.pop_back();
-    ++c.stats.evictions;
-  }
-  return p;
-}
-
-CacheStats cache_stats() {
-  Cache& c = cache();
-  std::lock_guard lock(c.mutex);
-  CacheStats s = c.stats;
-  s.programs = c.recent.size();
-  return s;
-}
-
-void clear_program_cache() {
-  Cache& c = cache();
-  std::lock_guard lock(c.mutex);
-  c.by_hash.clear();
-  c.recent.clear();
+  q->memory = plan_memory(q->graph, q->steps, env::plan_memory());
+  return q;
 }
 
 }  // namespace pyflame

@@ -1,5 +1,5 @@
-// Programs as text, for pf.explain() and PYFLAME_DEBUG.
-#include "pyflame/compile/program.h"
+// Programs, and what the passes return on the way to them, as text for pf.explain() and PYFLAME_DEBUG.
+#include "pyflame/compile/passes.h"
 #include "pyflame/record/location.h"
 
 namespace pyflame {
@@ -13,6 +13,41 @@ std::string axes_of(int64_t mask) {
   for (int d = 0; d < kMaxDims; ++d)
     if (mask >> d & 1) text += fmt::format("{}{}", text.empty() ? "" : ",", d);
   return text.empty() ? "none" : text;
+}
+
+// "loop over (64, 128)", "matmul with epilogue", or nothing.
+std::string kind_of(const Graph& g, const Group& group) {
+  switch (group.kind) {
+    case GroupKind::Loop: return fmt::format("loop over {}", group.space.str());
+    case GroupKind::Epilogue: return fmt::format("{} with epilogue", op_name(group.root(g).op));
+    case GroupKind::Single: break;
+  }
+  return "";
+}
+
+// " [row reduce] [not stored]"
+std::string marks_of(const Graph& g, const Group& group, size_t i) {
+  static const char* roles[] = {"map", "row reduce", "row map", "column reduce"};
+  std::string text;
+  if (!group.roles.empty() && group.roles[i] != Role::Map)
+    text += fmt::format(" [{}]", roles[static_cast<int>(group.roles[i])]);
+  for (const Operand& o : group.node(g, i).outs)
+    if (!group.stores(o)) text += " [not stored]";
+  return text;
+}
+
+std::string placement_of(const Placement& at) {
+  const auto in = [&](const char* what) {
+    return at.donor.valid() ? fmt::format("{} slot {}", what, at.donor.value()) : std::string();
+  };
+  switch (at.kind) {
+    case Placement::External: return "external";
+    case Placement::Allocate: return "new memory";
+    case Placement::Donated: return in("takes over");
+    case Placement::Arena: return fmt::format("{} at {}", at.donor.valid() ? in("in") : "in the arena", at.offset);
+    case Placement::Elided: return "no memory";
+  }
+  return "";
 }
 
 }  // namespace
@@ -43,30 +78,91 @@ std::string describe_node(const Graph& g, const Node& n) {
 }
 
 std::string describe_program(const Program& p) {
-  static const char* roles[] = {"map", "row reduce", "row map", "column reduce"};
   const Graph& g = p.graph;
-  std::string text = fmt::format("{} in {} on {}; arena {} bytes, new memory {} bytes\n", counted(g.nodes.size(), "op"),
-                                 counted(p.steps.size(), "step"), g.device.str(), p.arena_bytes, p.new_bytes);
+  std::string text =
+      fmt::format("{} in {} on {}; arena {} bytes, new memory {} bytes\n", counted(g.nodes.size(), "op"),
+                  counted(p.steps.size(), "step"), g.device.str(), p.memory.arena_bytes, p.memory.new_bytes);
   for (size_t k = 0; k < p.steps.size(); ++k) {
     const Step& s = p.steps[k];
+    const std::string kind = kind_of(g, s.group);
     text += fmt::format("  step {}: {}", k, s.impl);
     if (s.executable && !s.executable->repeats()) text += ", not deterministic";
-    if (s.group.kind == GroupKind::Loop) text += fmt::format(", loop over {}", s.group.space.str());
-    if (s.group.kind == GroupKind::Epilogue)
-      text += fmt::format(", {} with epilogue", op_name(s.group.root(g).op));
+    if (!kind.empty()) text += ", " + kind;
     text += s.group.nodes.size() > 1 ? fmt::format(", {} ops fused\n", s.group.nodes.size()) : "\n";
     for (size_t i = 0; i < s.group.nodes.size(); ++i) {
       const Node& n = s.group.node(g, i);
-      text += fmt::format("    {}", describe_node(g, n));
-      if (!s.group.roles.empty() && s.group.roles[i] != Role::Map)
-        text += fmt::format(" [{}]", roles[static_cast<int>(s.group.roles[i])]);
-      for (const Operand& o : n.outs)
-        if (!s.group.stores(o)) text += " [not stored]";
+      text += fmt::format("    {}{}", describe_node(g, n), marks_of(g, s.group, i));
       if (n.loc.code) text += fmt::format("  {}", describe_location(n.loc));
       text += "\n";
     }
     for (const Refused& r : s.refused) text += fmt::format("    refused by {}: {}\n", r.impl, r.reason);
   }
+  return text;
+}
+
+// ---- what the passes return, for PYFLAME_DEBUG=7; nodes, slots and groups by their numbers
+
+std::string describe_graph(const Graph& g) {
+  std::string text;
+  for (const NodeId id : g.nodes.ids()) {
+    const Node& n = g.nodes[id];
+    text += fmt::format("  node {}: {}; slots", id.value(), describe_node(g, n));
+    for (const Operand& o : n.ins)
+      if (!o.is_param) text += fmt::format(" {}", g.slot(o).value());
+    text += " ->";
+    for (const Operand& o : n.outs) text += fmt::format(" {}", g.slot(o).value());
+    text += "\n";
+  }
+  return text;
+}
+
+std::string describe_groups(const Graph& g, std::span<const Group> groups) {
+  std::string text;
+  for (size_t k = 0; k < groups.size(); ++k) {
+    const Group& group = groups[k];
+    const std::string kind = kind_of(g, group);
+    text += fmt::format("  group {}: {}{}\n", k, kind.empty() ? "single" : kind,
+                        group.kind == GroupKind::Loop
+                            ? fmt::format(", {} outer", counted(static_cast<size_t>(group.split), "dim"))
+                            : "");
+    for (size_t i = 0; i < group.nodes.size(); ++i)
+      text += fmt::format("    node {}: {}{}\n", group.nodes[i].value(), describe_node(g, group.node(g, i)),
+                          marks_of(g, group, i));
+  }
+  return text;
+}
+
+std::string describe_selections(const Graph& g, std::span<const Group> groups, std::span<const Selection> selections) {
+  std::string text;
+  for (size_t k = 0; k < selections.size(); ++k) {
+    const Selection& s = selections[k];
+    text += fmt::format("  group {} of {}: {}\n", k, op_name(groups[k].root(g).op),
+                        s.impl ? s.impls[*s.impl].name : "no implementation");
+    for (const Refused& r : s.refused) text += fmt::format("    refused by {}: {}\n", r.impl, r.reason);
+  }
+  return text;
+}
+
+std::string describe_cuts(const Graph& g, const Cuts& before, const Cuts& after) {
+  std::string text;
+  for (const NodeId id : g.nodes.ids()) {
+    const auto name = op_name(g.nodes[id].op);
+    if (after.most[id] < before.most[id])
+      text += fmt::format("  node {} ({}) opens a group of at most {}\n", id.value(), name,
+                          counted(after.most[id], "node"));
+    if (after.apart[id] && !before.apart[id])
+      text += fmt::format("  node {} ({}) is not in the group of a product\n", id.value(), name);
+  }
+  return text;
+}
+
+std::string describe_memory(const Graph& g, std::span<const Step> steps, const MemoryPlan& m) {
+  std::string text = fmt::format("  arena {} bytes, new memory {} bytes\n", m.arena_bytes, m.new_bytes);
+  for (const SlotId s : g.slots.ids())
+    text += fmt::format("  slot {}: {} bytes, {}\n", s.value(), g.slots[s].nbytes, placement_of(m.placements[s]));
+  for (size_t k = 0; k < steps.size(); ++k)
+    if (const size_t bytes = steps[k].executable ? steps[k].executable->workspace() : 0)
+      text += fmt::format("  step {}: {} bytes of workspace, in the arena at {}\n", k, bytes, m.workspaces[k]);
   return text;
 }
 

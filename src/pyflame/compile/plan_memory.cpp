@@ -1,16 +1,21 @@
-// Decides where each slot is in memory. Values that nobody sees after the window share one arena: slots and workspaces
-// are intervals over the steps, placed largest first at the lowest offset that is free during the whole interval.
-// Values that are visible afterwards get their own memory, or take over the bytes of an external storage whose last
-// handle died (donation). If the arena would be large, such storages are used as additional arenas after their last
-// read, because they are freed only after the window. An op that may overwrite one of its inputs can use that input's
-// bytes for its output.
+// plan_memory: decides where each slot is in memory.
+//
+// Takes    the graph and its steps (groups, and the workspaces that their executables ask for).
+// Returns  a placement for each slot, an offset for each workspace, and the size of the arena.
+// Holds    two slots share bytes only if no step needs both, and no slot that is visible afterwards is in the arena.
+//
+// Values that nobody sees after the window share one arena: slots and workspaces are intervals over the steps, placed
+// largest first at the lowest offset that is free during the whole interval. Values that are visible afterwards get
+// their own memory, or take over the bytes of an external storage whose last handle died (donation). If the arena would
+// be large, such storages are used as additional arenas after their last read, because they are freed only after the
+// window. An op that may overwrite one of its inputs can use that input's bytes for its output.
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
 
-#include "pyflame/compile/program.h"
+#include "pyflame/compile/passes.h"
 
 namespace pyflame {
 
@@ -97,11 +102,10 @@ struct Lifetime {
 };
 using Lifetimes = Indexed<SlotId, Lifetime>;
 
-Lifetimes lifetimes_of(const Program& p) {
-  const Graph& g = p.graph;
+Lifetimes lifetimes_of(const Graph& g, std::span<const Step> steps) {
   Lifetimes life(g.slots.size());
-  for (size_t k = 0; k < p.steps.size(); ++k) {
-    const Group& group = p.steps[k].group;
+  for (size_t k = 0; k < steps.size(); ++k) {
+    const Group& group = steps[k].group;
     const auto visit = [&](const Operand& o) {
       if (o.is_param) return;
       Lifetime& l = life[g.slot(o)];
@@ -114,7 +118,7 @@ Lifetimes lifetimes_of(const Program& p) {
       for (const Operand& o : g.nodes[m].outs) visit(o);
     }
   }
-  for (const Step& step : p.steps)
+  for (const Step& step : steps)
     if (const auto taken = takes_over(g, step.group.root(g)))
       if (const auto [from, to] = *taken; life[from].last == life[to].first) life[to].over = from;
   return life;
@@ -125,23 +129,23 @@ bool follows(const Lifetimes& life, SlotId s, SlotId donor) {
   return life[donor].last < life[s].first || (life[donor].last == life[s].first && life[s].over == donor);
 }
 
-// Places the intervals, and stores the offsets in the program.
-void place_in(Program& p, std::vector<Interval> items, const Indexed<SlotId, bool>& taken, const Lifetimes& life) {
-  const Graph& g = p.graph;
-  p.arena_bytes = place(items, {});
-  if (p.arena_bytes >= kLargeArena) {
+// Places the intervals, and stores the offsets in the plan.
+void place_in(MemoryPlan& plan, const Graph& g, std::vector<Interval> items, const Indexed<SlotId, bool>& taken,
+              const Lifetimes& life) {
+  plan.arena_bytes = place(items, {});
+  if (plan.arena_bytes >= kLargeArena) {
     std::vector<Region> donors;
     for (const SlotId d : g.slots.ids())
       if (g.slots[d].donatable && !taken[d]) donors.push_back({g.slots[d].nbytes, d, life[d].last});
     std::stable_sort(donors.begin(), donors.end(), [](const Region& a, const Region& b) { return a.bytes < b.bytes; });
-    p.arena_bytes = place(items, std::move(donors));
+    plan.arena_bytes = place(items, std::move(donors));
   }
   for (const Interval& it : items) {
     if (!it.slot.valid()) {
-      p.steps[it.workspace_of].workspace_offset = it.offset;
+      plan.workspaces[it.workspace_of] = it.offset;
       continue;
     }
-    Placement& at = p.placements[it.slot];
+    Placement& at = plan.placements[it.slot];
     at.offset = it.offset;
     at.donor = it.donor;
   }
@@ -149,12 +153,12 @@ void place_in(Program& p, std::vector<Interval> items, const Indexed<SlotId, boo
 
 }  // namespace
 
-void plan_memory(Program& p, bool enabled) {
-  const Graph& g = p.graph;
+MemoryPlan plan_memory(const Graph& g, std::span<const Step> steps, bool enabled) {
   const size_t n = g.slots.size();
-  const Lifetimes life = lifetimes_of(p);
-  p.placements.assign(n, {});
-  p.new_bytes = 0;
+  const Lifetimes life = lifetimes_of(g, steps);
+  MemoryPlan plan;
+  plan.placements.resize(n);
+  plan.workspaces.resize(steps.size(), 0);
   std::vector<Interval> items;
   Indexed<SlotId, bool> taken(n, false);
   const auto in_arena = [&](SlotId s) {
@@ -167,7 +171,7 @@ void plan_memory(Program& p, bool enabled) {
   const auto shares = [&](SlotId s) { return life[s].over.valid() && shared[life[s].over] == s; };
   for (const SlotId s : g.slots.ids()) {
     const SlotInfo& slot = g.slots[s];
-    Placement& place_of = p.placements[s];
+    Placement& place_of = plan.placements[s];
     if (slot.external) continue;
     if (life[s].elided) {
       place_of.kind = Placement::Elided;
@@ -187,16 +191,17 @@ void plan_memory(Program& p, bool enabled) {
         place_of.donor = d;
         break;
       }
-      if (place_of.kind == Placement::Allocate) p.new_bytes += slot.nbytes;
+      if (place_of.kind == Placement::Allocate) plan.new_bytes += slot.nbytes;
     }
   }
-  for (size_t k = 0; k < p.steps.size(); ++k) {
-    const size_t bytes = p.steps[k].executable ? p.steps[k].executable->workspace() : 0;
+  for (size_t k = 0; k < steps.size(); ++k) {
+    const size_t bytes = steps[k].executable ? steps[k].executable->workspace() : 0;
     if (bytes) items.push_back({SlotId(), k, static_cast<int>(k), static_cast<int>(k), bytes});
   }
-  place_in(p, std::move(items), taken, life);
+  place_in(plan, g, std::move(items), taken, life);
   for (const SlotId s : g.slots.ids())
-    if (shares(s)) p.placements[s] = p.placements[life[s].over];
+    if (shares(s)) plan.placements[s] = plan.placements[life[s].over];
+  return plan;
 }
 
 }  // namespace pyflame

@@ -1,12 +1,13 @@
-// A compiled window. Made once per distinct window, run many times with fresh pointers and params.
+// A compiled window. It is made once per distinct window (compile.cpp), never changes, and is run many times with fresh pointers and params.
+// What is learnt of it while it runs is beside it (CachedProgram).
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "pyflame/backends/backend.h"
-#include "pyflame/base/events.h"
 #include "pyflame/record/recorder.h"
 
 namespace pyflame {
@@ -24,6 +25,13 @@ struct Placement {
   size_t offset = 0;
 };
 
+struct MemoryPlan {
+  Indexed<SlotId, Placement> placements;
+  std::vector<size_t> workspaces;  // by step: offset in the arena
+  size_t arena_bytes = 0;
+  size_t new_bytes = 0;  // of Allocate placements
+};
+
 struct Refused {
   const char* impl;
   std::string reason;
@@ -33,60 +41,55 @@ struct Step {
   Group group;
   const char* impl = "";
   std::vector<Refused> refused;
-  std::unique_ptr<Executable> executable;
+  std::shared_ptr<Executable> executable;
   std::vector<SlotId> reads, writes;
-  std::vector<bool> covers;            // per write: the whole slot is written and the step does not read it
-  size_t workspace_offset = 0;         // in the arena
-  // While it is to be measured (runtime/choose.h): the other entries that accept it, and the one that turned out to be faster.
-  std::vector<const Impl*> others;
-  std::unique_ptr<Executable> winner;
-  const char* winner_name = nullptr;
+  std::vector<bool> covers;  // per write: the whole slot is written and the step does not read it
+  std::vector<const Impl*>
+      others;  // entries that accept it too and may be faster: the first run times them (runtime/choose.h)
 };
 
-using Liveness = Indexed<SlotId, uint8_t>;  // 1: live, 2: donatable
-
-struct ProgramState;  // what the runtime knows of a program (runtime/state.h)
+// Of each slot, 1: somebody can see it after the window; 2: its bytes may be taken over.
+using Liveness = Indexed<SlotId, uint8_t>;
 
 struct Program {
   const Backend* backend = nullptr;
-  std::vector<uint64_t> key;      // the window's words
+  std::vector<uint64_t> key;  // the window's words
   Liveness liveness;
-  Graph graph;                    // as fused: operands of Loop groups are aligned to the group's space
+  Graph graph;
   std::vector<Step> steps;
-  Indexed<SlotId, Placement> placements;
-  size_t arena_bytes = 0;
-  size_t new_bytes = 0;  // bytes of Allocate placements
-  uint64_t runs = 0;
-  std::shared_ptr<ProgramState> state;
-  std::vector<events::Label> event_labels;  // of the profile that is being recorded (runtime/profiler.h)
+  MemoryPlan memory;
 };
 
-// Cuts the graph's nodes into groups (compile/fuse.cpp) and rewrites operands of Loop groups to the group's space.
-// What implementations have refused so far, per node. `most`: a group of more nodes that this one opened; 1: it may not be in a group with
-// others. `apart`: this sum beside a product (Group::summed).
-struct Refusals {
-  Indexed<NodeId, size_t> most;
-  Indexed<NodeId, bool> apart;
+std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness);
+
+// The program with other implementations in some steps.
+struct Replacement {
+  size_t step;
+  const char* impl;
+  std::shared_ptr<Executable> executable;
 };
-std::vector<Group> fuse(Graph& graph, bool enabled, const Refusals& refusals);
-// Fills Group::elided from the final grouping.
-void find_elided(const Graph& graph, std::vector<Group>& groups);
+std::shared_ptr<const Program> with_replacements(const Program& p, std::vector<Replacement> replacements);
 
-// Everything: fuse, select implementations, plan memory.
-std::shared_ptr<Program> compile_window(const Window& w, Liveness liveness);
+// ---- compile/cache.cpp
 
-// compile/plan_memory.cpp
-void plan_memory(Program& p, bool enabled);
+struct ProgramState;  // what the runtime learns of a program (runtime/state.h)
+
+// A program in the cache and its state. Whoever runs programs may change both.
+struct CachedProgram {
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<ProgramState> state;  // null until the first run
+};
+// For this window, from the cache or made now. Bounded; never throws because of its size.
+std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, bool* was_cached);
 
 struct CacheStats {
   uint64_t hits, misses, evictions, superset_hits, programs;
 };
-// The program for this window, from the cache or made now. Bounded; never throws because of its size.
-std::shared_ptr<Program> get_program(const Window& w, Liveness liveness, bool* was_cached);
 CacheStats cache_stats();
 void clear_program_cache();
 
-// Text for pf.explain() and PYFLAME_DEBUG >= 4.
+// ---- text for pf.explain() and PYFLAME_DEBUG >= 4 (compile/describe.cpp)
+
 std::string describe_program(const Program& p);
 std::string describe_node(const Graph& g, const Node& n);
 std::string describe_operand(const Operand& o);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <mutex>
 
-#include "pyflame/base/env.h"
 #include "pyflame/compile/choices.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/runtime/allocator.h"
@@ -95,21 +94,21 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
 }  // namespace
 
 bool worth_choosing(const Program& p) {
-  if (tune_budget_ms() == 0 || p.runs > 1 || !budget_left()) return false;
+  if (tune_budget_ms() == 0 || !budget_left()) return false;
   return std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return !s.others.empty(); });
 }
 
-void time_entries(const Frame& f, size_t k) {
-  Step& step = f.program.steps[k];
-  if (step.others.empty() || !step.executable || !budget_left()) return;
+std::optional<Replacement> time_entries(const Frame& f, size_t k) {
+  const Step& step = f.program.steps[k];
+  if (step.others.empty() || !step.executable || !budget_left()) return std::nullopt;
   for (const SlotId s : step.writes)
     if (std::find(step.reads.begin(), step.reads.end(), s) != step.reads.end())
-      return;  // works in place, so it cannot run twice
+      return std::nullopt;  // works in place, so it cannot run twice
   const auto began = std::chrono::steady_clock::now();
   const std::vector<Output> outputs = outputs_of(f, step);
   size_t bytes = 0;
   for (const Output& o : outputs) bytes += o.nbytes;
-  if (bytes == 0 || bytes > kMostBytes) return;
+  if (bytes == 0 || bytes > kMostBytes) return std::nullopt;
   const Problem problem{f.program.graph, step.group};
   DeviceMemory& m = *f.memory;
   std::vector<Measurement> all;
@@ -145,38 +144,24 @@ void time_entries(const Frame& f, size_t k) {
     all.push_back(r);
   };
   measure(step.impl, *step.executable);
-  const Impl* best = nullptr;
+  std::optional<Replacement> best;
   double best_us = all[0].us * kWins;
   for (const Impl* other : step.others) {
     if (!all[0].sound || !budget_left()) break;
     std::unique_ptr<Executable> e = other->make(problem);
     measure(other->name, *e);
     if (all.back().sound && all.back().us < best_us) {
-      best = other;
+      best = Replacement{k, other->name, std::move(e)};
       best_us = all.back().us;
-      step.winner = std::move(e);
     }
   }
-  if (best) {
-    step.winner_name = best->name;
-    ++g_stats.changed;
-  }
+  if (best) ++g_stats.changed;
   ++g_stats.problems;
   g_stats.spent_ms += ms_since(began);
   Choices::in(choices_file())
       .store(environment_of(*f.program.backend, f.window.device.index), std::string(op_name(problem.root().op)),
              problem_key(problem), all);
-}
-
-void seat_winners(Program& p) {
-  bool changed = false;
-  for (Step& s : p.steps)
-    if (s.winner) {
-      s.executable = std::move(s.winner);
-      s.impl = s.winner_name;
-      changed = true;
-    }
-  if (changed) plan_memory(p, env::plan_memory());
+  return best;
 }
 
 ChoiceStats choice_stats() { return g_stats; }

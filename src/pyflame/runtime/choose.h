@@ -1,19 +1,19 @@
 // Tuning: which of the implementations that accept a step is the fastest. They are timed at the program's first run
 // with the step's own operands, within the process's budget (PYFLAME_TUNE_BUDGET_MS). An implementation can win only if
 // its results are close to those of the first one; if it fails or computes something else, it is recorded as unsound.
-// The winner is used from the next run on, in this process and in later ones. See docs/internals/tuning.md.
+// A program with the winner is used from the next run on, in this process and in later ones. See docs/internals/tuning.md.
 #pragma once
+#include <optional>
+
 #include "pyflame/runtime/replayer.h"
 
 namespace pyflame {
 
 // Whether some step of the program has several implementations to time, and there is budget left.
 bool worth_choosing(const Program& p);
-// Times the implementations of step k, before the step runs. The step's inputs are computed; the step itself overwrites
-// its outputs afterwards.
-void time_entries(const Frame& frame, size_t k);
-// Installs the winners after the run, and plans the memory again.
-void seat_winners(Program& p);
+// Times the implementations of step k, before the step runs, and returns the one that is faster than the step's own, if
+// there is one. The step's inputs are computed; the step itself overwrites its outputs afterwards.
+std::optional<Replacement> time_entries(const Frame& frame, size_t k);
 
 struct ChoiceStats {
   uint64_t problems = 0, entries = 0, unsound = 0, changed = 0;  // changed: winners that were not the first in the list

@@ -78,7 +78,7 @@ void* arena_for(Device device, size_t bytes) {
 // changed except that some storages have got their bytes.
 char* obtain_memory(Window& w, const Program& p) {
   for (const SlotId s : w.slots.ids()) {
-    const Placement& at = p.placements[s];
+    const Placement& at = p.memory.placements[s];
     Storage& st = *w.slots[s].storage;
     // An external slot without bytes is poisoned, because its memory could not be allocated. It may be written now.
     if ((at.kind == Placement::Allocate || at.kind == Placement::External) && !st.data) allocate_data(st);
@@ -89,7 +89,7 @@ char* obtain_memory(Window& w, const Program& p) {
       allocate_data(st);
     }
   }
-  return static_cast<char*>(p.arena_bytes ? arena_for(w.device, p.arena_bytes) : nullptr);
+  return static_cast<char*>(p.memory.arena_bytes ? arena_for(w.device, p.memory.arena_bytes) : nullptr);
 }
 
 constexpr int64_t kLongWait = 2000;  // ns; taking a free lock takes less
@@ -101,8 +101,14 @@ double microseconds_since(std::chrono::steady_clock::time_point start) {
 class Run {
  public:
   // One at a time, because the scratch is shared.
-  Run(Window& w, const std::shared_ptr<Program>& p, Scratch& scratch)
-      : w_(w), program_(p), p_(*p), memory_(device_memory(w.device)), scratch_(scratch) {}
+  Run(Window& w, CachedProgram& cached, Scratch& scratch)
+      : w_(w),
+        cached_(cached),
+        program_(cached.program),
+        p_(*program_),
+        state_(*cached.state),
+        memory_(device_memory(w.device)),
+        scratch_(scratch) {}
 
   void run() {
     char* arena = obtain_memory(w_, p_);
@@ -142,13 +148,13 @@ class Run {
     Indexed<SlotId, char*>& bases = scratch_.bases;
     bases.assign(w_.slots.size(), nullptr);
     for (const SlotId s : w_.slots.ids()) {
-      const Placement& at = p_.placements[s];
+      const Placement& at = p_.memory.placements[s];
       Storage& st = *w_.slots[s].storage;
       if (at.kind == Placement::Arena && !at.donor.valid()) bases[s] = arena + at.offset;
       else if (at.kind == Placement::External || at.kind == Placement::Allocate) bases[s] = static_cast<char*>(st.data);
     }
     for (const SlotId s : w_.slots.ids()) {
-      const Placement& at = p_.placements[s];
+      const Placement& at = p_.memory.placements[s];
       if (at.kind != Placement::Donated) continue;
       Storage& st = *w_.slots[s].storage;
       if (!st.data) {
@@ -161,7 +167,7 @@ class Run {
       bases[s] = static_cast<char*>(st.data);
     }
     for (const SlotId s : w_.slots.ids()) {
-      const Placement& at = p_.placements[s];
+      const Placement& at = p_.memory.placements[s];
       if (at.kind == Placement::Arena && at.donor.valid()) bases[s] = bases[at.donor] + at.offset;
     }
     scratch_.pointers.resize(w_.bindings.size());
@@ -172,26 +178,24 @@ class Run {
   }
 
   void run_on_device(Frame& frame, int64_t level) {
-    if (!p_.state) p_.state = std::make_shared<ProgramState>(p_);
-    ProgramState& state = *p_.state;
     try {
       const bool sound = poison_.empty() && level < 3 && !events::device_times();
       const int64_t before = events::on() ? events::now() : 0;
-      const Replayer::Plan plan = sound ? state.replayer.plan(frame) : Replayer::Plan::Launch;
+      const Replayer::Plan plan = sound ? state_.replayer.plan(frame) : Replayer::Plan::Launch;
       if (plan == Replayer::Plan::Done && before)
         events::add(events::Kind::Launch, profiler::replay_label(p_), before, events::now());
-      if (plan == Replayer::Plan::Verify) state.replayer.snapshot(frame);
+      if (plan == Replayer::Plan::Verify) state_.replayer.snapshot(frame);
       if (plan != Replayer::Plan::Done) {
-        choosing_ = poison_.empty() && worth_choosing(p_);
+        choosing_ = poison_.empty() && state_.runs == 1 && worth_choosing(p_);
         const auto start = std::chrono::steady_clock::now();
         run_steps(frame, level);
-        if (choosing_) {
-          seat_winners(p_);
-          p_.event_labels.clear();  // they name the implementations
+        if (!faster_.empty()) {
+          cached_.program = with_replacements(p_, std::move(faster_));
+          state_.labels.clear();  // they name the implementations
         }
-        if (sound && poison_.empty()) state.replayer.launched(microseconds_since(start));
+        if (sound && poison_.empty()) state_.replayer.launched(microseconds_since(start));
       }
-      if (plan == Replayer::Plan::Verify && poison_.empty()) state.replayer.verify(frame);
+      if (plan == Replayer::Plan::Verify && poison_.empty()) state_.replayer.verify(frame);
     } catch (const Error& e) {  // the device as a whole failed: no output can be trusted
       const Error told = blamed(w_.device, e);
       for (const Step& step : p_.steps) failed(step, told.kind(), told.what());
@@ -199,7 +203,7 @@ class Run {
     for (const Step& step : p_.steps)
       for (size_t i = 0; i < step.writes.size(); ++i)
         if (step.covers[i] || !poison_.empty()) forget_taint(*w_.slots[step.writes[i]].storage);
-    note_run(program_, w_, frame.site, state.reports);
+    note_run(program_, w_, frame.site, state_.reports);
   }
 
   void run_steps(const Frame& frame, int64_t level) {
@@ -212,7 +216,7 @@ class Run {
   }
 
   void run_logged(const Frame& frame, size_t k, int64_t level) {
-    const std::vector<events::Label>& labels = profiler::labels_of(p_);
+    const std::vector<events::Label>& labels = profiler::labels_of(p_, state_.labels);
     const int64_t start = events::now();
     if (level >= 3) timed(frame, k);
     else run_step(frame, k);
@@ -230,7 +234,7 @@ class Run {
     double bytes = 0;
     for (const SlotId s : step.reads) bytes += static_cast<double>(p_.graph.slots[s].nbytes);
     for (const SlotId s : step.writes)
-      if (p_.placements[s].kind != Placement::Elided) bytes += static_cast<double>(p_.graph.slots[s].nbytes);
+      if (p_.memory.placements[s].kind != Placement::Elided) bytes += static_cast<double>(p_.graph.slots[s].nbytes);
     fmt::print(stderr, "pyflame: {:10.1f} us {:8.2f} GB/s  {} {}\n", us, bytes / us * 1e-3, step.impl,
                describe_node(p_.graph, step.group.root(p_.graph)));
   }
@@ -242,7 +246,8 @@ class Run {
       for (const SlotId s : step.reads) bad |= poison_[s] != nullptr;
     if (bad && !spread_poison(p_, step, poison_)) return;
     try {
-      if (choosing_ && !bad) time_entries(frame, k);
+      if (choosing_ && !bad)
+        if (auto winner = time_entries(frame, k)) faster_.push_back(std::move(*winner));
       if (step.executable) step.executable->run(frame.context(k));
       if (!poison_.empty() && !bad)
         for (size_t i = 0; i < step.writes.size(); ++i)
@@ -272,12 +277,15 @@ class Run {
   }
 
   Window& w_;
-  const std::shared_ptr<Program>& program_;
-  Program& p_;
+  CachedProgram& cached_;
+  const std::shared_ptr<const Program> program_;
+  const Program& p_;
+  ProgramState& state_;
   DeviceMemory* memory_;
   Scratch& scratch_;
   Poisons poison_;  // empty: none
   bool choosing_ = false;
+  std::vector<Replacement> faster_;
 };
 
 Liveness liveness_of(const Window& w, bool all_live) {
@@ -296,8 +304,7 @@ void poison_outputs(Window& w, ErrorKind kind, const std::string& message) {
   const auto poison = make_poison(kind, message);
   const Graph g = build_graph(w);
   for (const Node& n : g.nodes)
-    for (const Operand& o : n.outs)
-      w.slots[g.slot(o)].storage->poison = poison;
+    for (const Operand& o : n.outs) w.slots[g.slot(o)].storage->poison = poison;
 }
 
 void print_device_once(Device d) {
@@ -320,10 +327,10 @@ class RunEvents {
                    events::label(fmt::format("window, cut by {}", cut_reason_name(reason))), w.began, start_,
                    static_cast<int64_t>(w.ops.size()), flow_);
   }
-  void program_found(Program& p, bool cached) {
+  void program_found(const Program& p, ProgramState& state, bool cached) {
     if (!start_ || !events::on()) return;
     if (!cached) events::add(events::Kind::Plan, events::label("plan program"), start_, events::now());
-    label_ = profiler::labels_of(p)[0];
+    label_ = profiler::labels_of(p, state.labels)[0];
   }
   ~RunEvents() {
     if (!label_.recording) return;
@@ -347,8 +354,10 @@ void run_window(Window& w, CutReason reason, bool all_live) {
   bool cached = false;
   RunEvents log(w, reason);
   const auto start = std::chrono::steady_clock::now();
-  auto program = get_program(w, liveness_of(w, all_live), &cached);
-  log.program_found(*program, cached);
+  const std::shared_ptr<CachedProgram> found = get_program(w, liveness_of(w, all_live), &cached);
+  const Program& program = *found->program;
+  if (!found->state) found->state = std::make_shared<ProgramState>(program);
+  log.program_found(program, *found->state, cached);
   const double plan_us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   const int64_t level = env::debug();
   if (level >= 1) print_device_once(w.device);
@@ -356,11 +365,11 @@ void run_window(Window& w, CutReason reason, bool all_live) {
     fmt::print(stderr, "pyflame: window of {} ops, cut by {}; {}; {} steps, arena {} bytes\n", w.ops.size(),
                cut_reason_name(reason),
                cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us),
-               program->steps.size(), program->arena_bytes);
-  if (level >= 4 && !cached) fmt::print(stderr, "{}", describe_program(*program));
-  explain_log(*program, cut_reason_name(reason), cached, plan_us);
-  ++program->runs;
-  if (program->backend->executes() || injecting()) Run(w, program, engine().scratch).run();
+               program.steps.size(), program.memory.arena_bytes);
+  if (level >= 4 && !cached) fmt::print(stderr, "{}", describe_program(program));
+  explain_log(*found, cut_reason_name(reason), cached, plan_us);
+  ++found->state->runs;
+  if (program.backend->executes() || injecting()) Run(w, *found, engine().scratch).run();
 }
 
 // True if an input is poisoned; then the outputs are poisoned as well.

@@ -29,13 +29,14 @@ std::string explain_stop() {
   return text;
 }
 
-void explain_log(const Program& p, const char* reason, bool cached, double plan_us) {
+void explain_log(const CachedProgram& p, const char* reason, bool cached, double plan_us) {
   if (!t_log.on) return;
   ++t_log.windows;
   t_log.text += fmt::format("window {} (cut by {}; {}): {}", t_log.windows, reason,
                             cached ? std::string("cached program") : fmt::format("planned in {:.0f} us", plan_us),
-                            describe_program(p));
-  if (p.state) t_log.text += "  " + p.state->replayer.describe() + "\n";
+                            describe_program(*p.program));
+  if (has_own_memory(p.program->graph.device.type) && p.state->runs > 0)
+    t_log.text += "  " + p.state->replayer.describe() + "\n";
 }
 
 }  // namespace pyflame

@@ -4,6 +4,7 @@
 
 namespace pyflame {
 
-void explain_log(const Program& p, const char* reason, bool cached, double plan_us);
+// Called before the program runs.
+void explain_log(const CachedProgram& p, const char* reason, bool cached, double plan_us);
 
 }  // namespace pyflame

@@ -25,11 +25,11 @@ constexpr uint64_t kMailEvery = 64;    // runs between two copies of the report
 constexpr size_t kMostNamed = 8;
 
 struct Entry {
-  std::shared_ptr<Program> program;
+  std::shared_ptr<const Program> program;
   int32_t site = 0;
   uint64_t number = 0;
   Indexed<SlotId, uint64_t> storages;  // ids; empty: the run cannot report
-  std::vector<SourceLoc> locs;     // by step
+  std::vector<SourceLoc> locs;         // by step
 };
 
 struct InFlight {
@@ -191,10 +191,8 @@ std::string describe(const InFlight& f) {
   for (auto e = f.entries.rbegin(); e != f.entries.rend(); ++e)
     for (size_t k = e->program->steps.size(); k-- > 0;) {
       const Step& step = e->program->steps[k];
-      std::string text = fmt::format(
-          "{} with {}",
-          describe_node(e->program->graph, step.group.root(e->program->graph)),
-          step.impl);
+      std::string text =
+          fmt::format("{} with {}", describe_node(e->program->graph, step.group.root(e->program->graph)), step.impl);
       if (e->locs[k].code) text += " recorded at " + describe_location(e->locs[k]);
       if (std::find(named.begin(), named.end(), text) != named.end()) continue;
       if (named.size() < kMostNamed) named.push_back(std::move(text));
@@ -215,7 +213,7 @@ int32_t new_sites(size_t steps) {
   return static_cast<int32_t>(std::max(site, 1u));  // 0 is nobody's
 }
 
-void note_run(const std::shared_ptr<Program>& p, const Window& w, int32_t site, bool reports) {
+void note_run(const std::shared_ptr<const Program>& p, const Window& w, int32_t site, bool reports) {
   All& a = all();
   std::lock_guard lock(a.mutex);
   InFlight& f = of(w.device);

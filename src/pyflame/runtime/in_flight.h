@@ -19,7 +19,7 @@ namespace pyflame {
 // The number under which the first step of a run reports; the other steps have the following numbers.
 int32_t new_sites(size_t steps);
 // Notes that a run was queued. `reports`: some of its kernels may report.
-void note_run(const std::shared_ptr<Program>& p, const Window& w, int32_t site, bool reports);
+void note_run(const std::shared_ptr<const Program>& p, const Window& w, int32_t site, bool reports);
 
 void before_wait(Device d, DeviceMemory& m);
 void after_wait(Device d, DeviceMemory& m);

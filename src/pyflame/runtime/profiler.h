@@ -48,8 +48,8 @@ void write_chrome_trace(const events::Recording& r, const std::function<void(std
 std::string device_name(int32_t device);  // for LabelText::device: "cpu", "launches of rocm:0"
 
 // The labels of a program in the current recording: one for the program, then one per step. Called by the thread that
-// runs the program.
-const std::vector<events::Label>& labels_of(Program& p);
+// runs the program, which keeps them in `labels` for the next run.
+const std::vector<events::Label>& labels_of(const Program& p, std::vector<events::Label>& labels);
 // The label of a replay, which launches all steps at once.
 events::Label replay_label(const Program& p);
 

@@ -91,10 +91,11 @@ struct Range {
   bool written;
 };
 
-std::vector<Range> ranges_of(const Program& p, const Step& step) {
+std::vector<Range> ranges_of(const Program& p, size_t k) {
+  const Step& step = p.steps[k];
   std::vector<Range> all;
   const auto add = [&](SlotId s, bool written) {
-    const Placement& at = p.placements[s];
+    const Placement& at = p.memory.placements[s];
     const size_t nbytes = p.graph.slots[s].nbytes;
     if (at.kind == Placement::Elided) return;
     if (at.kind == Placement::Arena) all.push_back({at.donor, at.offset, at.offset + nbytes, written});
@@ -103,7 +104,7 @@ std::vector<Range> ranges_of(const Program& p, const Step& step) {
   for (const SlotId s : step.reads) add(s, false);
   for (const SlotId s : step.writes) add(s, true);
   if (const size_t bytes = step.executable ? step.executable->workspace() : 0)
-    all.push_back({SlotId(), step.workspace_offset, step.workspace_offset + bytes, true});
+    all.push_back({SlotId(), p.memory.workspaces[k], p.memory.workspaces[k] + bytes, true});
   return all;
 }
 
@@ -124,7 +125,7 @@ void Replayer::find_order(const Program& p) {
   std::vector<std::vector<Range>> ranges;
   std::vector<std::vector<bool>> before(n);  // all steps that must come before it
   for (size_t j = 0; j < n; ++j) {
-    ranges.push_back(ranges_of(p, p.steps[j]));
+    ranges.push_back(ranges_of(p, j));
     before[j].assign(n, false);
     for (size_t i = j; i-- > 0;) {
       if (before[j][i] || !conflict(ranges[i], ranges[j])) continue;
@@ -223,8 +224,7 @@ Replayer::Plan Replayer::plan(Frame& f) {
   Graph* free_one = nullptr;
   for (Graph& g : graphs_) {
     const bool same = g.arena == f.arena && g.pointers == f.pointers;
-    const bool same_params =
-        same && std::equal(g.params.begin(), g.params.end(), f.window.params.begin(), same_param);
+    const bool same_params = same && std::equal(g.params.begin(), g.params.end(), f.window.params.begin(), same_param);
     const bool may_change = same_params || g.replay->may_update();
     if (same && may_change) {
       if (!same_params && !bring_up_to_date(g, f, false) && !build(g, f)) return Plan::Launch;
@@ -272,9 +272,9 @@ void Replayer::snapshot(const Frame& f) {
   Indexed<SlotId, bool> seen(f.bases.size(), false);
   for (const Step& step : f.program.steps)
     for (const SlotId s : step.writes) {
-      const Placement& at = f.program.placements[s];
+      const Placement& at = f.program.memory.placements[s];
       const SlotId slot = at.kind == Placement::Arena && at.donor.valid() ? at.donor : s;
-      const Placement::Kind kind = f.program.placements[slot].kind;
+      const Placement::Kind kind = f.program.memory.placements[slot].kind;
       if (seen[slot] || !f.bases[slot] || kind == Placement::Arena || kind == Placement::Elided) continue;
       seen[slot] = true;
       const size_t nbytes = f.program.graph.slots[slot].nbytes;
@@ -321,7 +321,7 @@ void Replayer::restore(const Frame& f, bool garbage) {
     if (s.before) f.memory->copy(at, before_ + s.at, s.nbytes);
     else if (garbage) f.memory->fill(at, kGarbage, s.nbytes);
   }
-  if (f.arena && garbage) f.memory->fill(f.arena, kGarbage, f.program.arena_bytes);
+  if (f.arena && garbage) f.memory->fill(f.arena, kGarbage, f.program.memory.arena_bytes);
 }
 
 bool Replayer::replays_right(Graph& g, const Frame& f) {

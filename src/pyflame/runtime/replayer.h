@@ -22,9 +22,9 @@ namespace pyflame {
 
 // A program with the addresses of one run.
 struct Frame {
-  Program& program;
+  const Program& program;
   Window& window;
-  DeviceMemory* memory;             // null: the host's
+  DeviceMemory* memory;  // null: the host's
   const Indexed<BindingId, void*>& pointers;
   const Indexed<SlotId, char*>& bases;  // null: it has no memory
   char* arena;
@@ -33,7 +33,7 @@ struct Frame {
   RunContext context(size_t step) const {
     return {pointers.data(),
             window.params.data(),
-            arena + program.steps[step].workspace_offset,
+            arena + program.memory.workspaces[step],
             window.device.index,
             fault,
             site + static_cast<int32_t>(step)};

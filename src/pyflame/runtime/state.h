@@ -1,5 +1,7 @@
-// What the runtime keeps for a program, besides the program itself.
+// What changes while a program is run: counts, its replay, its labels in a profile. The program itself never changes. If
+// another implementation turns out to be faster, a new program takes its place (choose.h).
 #pragma once
+#include "pyflame/base/events.h"
 #include "pyflame/runtime/replayer.h"
 
 namespace pyflame {
@@ -11,6 +13,8 @@ struct ProgramState {
   explicit ProgramState(const Program& p);
   bool reports = false;  // one of its kernels may report a fault
   Replayer replayer;
+  uint64_t runs = 0;
+  std::vector<events::Label> labels;  // in the profile that is being recorded (profiler.h)
 };
 
 }  // namespace pyflame

@@ -117,14 +117,13 @@ events::Label replay_label(const Program& p) {
   return events::label(t);
 }
 
-const std::vector<events::Label>& labels_of(Program& p) {
-  std::vector<events::Label>& labels = p.event_labels;
+const std::vector<events::Label>& labels_of(const Program& p, std::vector<events::Label>& labels) {
   if (!labels.empty() && labels[0].recording == events::recording()) return labels;
   labels.clear();
   events::LabelText own;
   own.name = "run program";
   own.args = fmt::format("\"ops\":{},\"steps\":{},\"arena bytes\":{},\"device\":\"{}\"", p.graph.nodes.size(),
-                         p.steps.size(), p.arena_bytes, p.graph.device.str());
+                         p.steps.size(), p.memory.arena_bytes, p.graph.device.str());
   labels.push_back(events::label(own));
   for (const Step& step : p.steps) labels.push_back(events::label(text_of(p, step)));
   return labels;

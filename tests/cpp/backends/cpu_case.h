@@ -248,7 +248,7 @@ std::vector<std::vector<double>> run_fused(const Case& root, const Array& bias, 
   f.group.elided[add.outs[0].binding] = true;
   f.group.elided[node.outs[0].binding] = elide;
   std::vector<void*> bindings;
-  for (const BindingId b : f.memory.ids()) bindings.push_back(f.group.elided[b] ? nullptr : f.memory[b].data());
+  for (const BindingId id : f.memory.ids()) bindings.push_back(f.group.elided[id] ? nullptr : f.memory[id].data());
   const Problem problem{f.graph, f.group};
   const Impl* impl = &kReferenceImpl;
   if (!reference)

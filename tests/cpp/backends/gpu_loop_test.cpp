@@ -253,7 +253,8 @@ TEST_F(GpuLoopOnDevice, TheInterpreterIsTheKernel) {
       const std::vector<Param> params{Param(Scalar(1.5)), Param(Scalar(20.0))};
       const auto generated = gpu::kLoop.make(problem);
       for (int k = 0; k < 2; ++k) {
-        Indexed<BindingId, void*> bindings(h.graph.bindings.size(), const_cast<void*>(static_cast<const void*>(gx.data())));
+        Indexed<BindingId, void*> bindings(h.graph.bindings.size(),
+                                           const_cast<void*>(static_cast<const void*>(gx.data())));
         bindings[y.binding] = out[k];
         const RunContext ctx{bindings.data(), params.data(), nullptr};
         k == 0 ? interpreted->run(ctx) : generated->run(ctx);

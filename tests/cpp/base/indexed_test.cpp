@@ -14,7 +14,9 @@ using PearId = Id<struct PearTag>;
 using Apples = Indexed<AppleId, std::string>;
 
 template <class V, class I>
-concept Subscript = requires(V v, I i) { v[i]; };
+concept Subscript = requires(V v, I i) {
+  v[i];
+};
 
 static_assert(Subscript<Apples, AppleId>);
 static_assert(!Subscript<Apples, PearId>);

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/compile/program.h"
+#include "pyflame/compile/passes.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
@@ -56,7 +56,7 @@ void check_plans(size_t scale) {
   size_t in_donors = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
     Program p = random_program(seed, scale);
-    plan_memory(p, true);
+    p.memory = plan_memory(p.graph, p.steps, true);
     const size_t n = p.graph.slots.size();
     Indexed<SlotId, int> first(n, -1), last(n, -1);
     for (const NodeId k : p.graph.nodes.ids()) {
@@ -70,7 +70,7 @@ void check_plans(size_t scale) {
     }
     Indexed<SlotId, bool> donated(n, false);
     for (const SlotId a : p.graph.slots.ids()) {
-      const Placement& pa = p.placements[a];
+      const Placement& pa = p.memory.placements[a];
       if (first[a] < 0) continue;
       if (pa.kind == Placement::Donated) {
         const SlotId d = pa.donor;
@@ -90,13 +90,13 @@ void check_plans(size_t scale) {
         EXPECT_LT(last[d], first[a]) << "seed " << seed;
         EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.graph.slots[d].nbytes);
         for (const SlotId b : p.graph.slots.ids())
-          EXPECT_FALSE(p.placements[b].kind == Placement::Donated && p.placements[b].donor == pa.donor);
+          EXPECT_FALSE(p.memory.placements[b].kind == Placement::Donated && p.memory.placements[b].donor == pa.donor);
         ++in_donors;
       } else {
-        EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.arena_bytes);
+        EXPECT_LE(pa.offset + p.graph.slots[a].nbytes, p.memory.arena_bytes);
       }
       for (const SlotId b : IdRange{SlotId(0), a}) {
-        const Placement& pb = p.placements[b];
+        const Placement& pb = p.memory.placements[b];
         if (pb.kind != Placement::Arena || pb.donor != pa.donor || first[b] < 0 || last[a] < first[b] ||
             last[b] < first[a])
           continue;
@@ -147,17 +147,17 @@ TEST(PlanMemory, AnOpThatMayOverwriteItsInput) {
         step(OpId::cross_entropy_grad, {small, x, small, small, small}, {dx});
         step(OpId::sum, {read_later ? x : dx}, {small});
         for (Step& s : p.steps) s.group.elided.assign(p.graph.bindings.size(), false);
-        plan_memory(p, true);
-        const Placement& at = p.placements[p.graph.slot(dx)];
+        p.memory = plan_memory(p.graph, p.steps, true);
+        const Placement& at = p.memory.placements[p.graph.slot(dx)];
         const bool over = !read_later && (external || !live);
         SCOPED_TRACE(fmt::format("external {} live {} read later {}", external, live, read_later));
         if (live) {
           EXPECT_EQ(at.kind, over ? Placement::Donated : Placement::Allocate);
         } else if (over && external) {
           EXPECT_EQ(at.donor, p.graph.slot(x));
-          EXPECT_EQ(p.arena_bytes, 0u);
+          EXPECT_EQ(p.memory.arena_bytes, 0u);
         } else {
-          EXPECT_EQ(p.arena_bytes, p.graph.slots[SlotId(0)].nbytes * (external || over ? 1 : 2));
+          EXPECT_EQ(p.memory.arena_bytes, p.graph.slots[SlotId(0)].nbytes * (external || over ? 1 : 2));
         }
       }
 }

@@ -164,9 +164,7 @@ class GraphBuilder {
   }
 
  private:
-  SlotId add_slot(size_t nbytes, bool external) {
-    return graph_.slots.push_back({nbytes, external, external, false});
-  }
+  SlotId add_slot(size_t nbytes, bool external) { return graph_.slots.push_back({nbytes, external, external, false}); }
   BindingId add_binding(SlotId slot, void* pointer, bool is_elided) {
     pointers_.push_back(pointer);
     group_.elided.push_back(is_elided);

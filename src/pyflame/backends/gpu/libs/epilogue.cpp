@@ -91,8 +91,8 @@ class Reader {
       if (kept) e_.argument = e_.out;
       return nullptr;
     }
-    if (n.op == OpId::gelu_tanh_grad && !e_.bias.valid() && !e_.added.valid() && whole && reads(n.ins[0]) && !reads(n.ins[1]) &&
-        lies_as_product(n.ins[1])) {
+    if (n.op == OpId::gelu_tanh_grad && !e_.bias.valid() && !e_.added.valid() && whole && reads(n.ins[0]) &&
+        !reads(n.ins[1]) && lies_as_product(n.ins[1])) {
       e_.number = kBlasEpilogueGeluTanhGrad;
       e_.argument = n.ins[1].binding;
       return nullptr;

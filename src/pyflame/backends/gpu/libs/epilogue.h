@@ -11,11 +11,12 @@ namespace pyflame::gpu {
 
 struct Epilogue {
   int number = kBlasEpilogueNone;
-  BindingId out;       // the result
-  BindingId bias;      // one number per column, added
-  BindingId sum;       // the sum of an operand over the depth, written (Group::summed)
-  BindingId added;     // a matrix in the product's layout, added
-  BindingId argument;  // the activation's argument, in the product's layout: an activation writes it, a gradient reads it
+  BindingId out;    // the result
+  BindingId bias;   // one number per column, added
+  BindingId sum;    // the sum of an operand over the depth, written (Group::summed)
+  BindingId added;  // a matrix in the product's layout, added
+  BindingId
+      argument;  // the activation's argument, in the product's layout: an activation writes it, a gradient reads it
 };
 
 // Empty, with the reason in `why`, if libraries have no such epilogue.

@@ -133,8 +133,8 @@ std::string KernelText::workspace(size_t offset) {
 }
 
 std::string KernelText::number(int64_t value) {
-  return argument({LoopArgument::Value, {}, {}, {static_cast<uint64_t>(value), 0}, geometry_.wide() ? 8u : 4u}, numbers_,
-                  "n");
+  return argument({LoopArgument::Value, {}, {}, {static_cast<uint64_t>(value), 0}, geometry_.wide() ? 8u : 4u},
+                  numbers_, "n");
 }
 
 std::string KernelText::divider(int64_t value) {

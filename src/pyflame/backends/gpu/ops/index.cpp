@@ -77,8 +77,8 @@ class Take final : public Executable {
       while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(word)) word /= 2;
     const Walk<3> w = walk(word);
     const int64_t stride = stride_along(x_, dim_) * bytes_ / word;
-    kernel(word).launch(ctx.device, {groups_for(w.count, kThreads * kEach), 1, 1}, ctx.bindings[index_.binding], x, y, w,
-                        stride, size_along(x_, dim_), ctx.fault, ctx.site);
+    kernel(word).launch(ctx.device, {groups_for(w.count, kThreads * kEach), 1, 1}, ctx.bindings[index_.binding], x, y,
+                        w, stride, size_along(x_, dim_), ctx.fault, ctx.site);
   }
 
  private:

@@ -94,8 +94,9 @@ class Norm final : public Executable {
     const unsigned groups = groups_for(rows_.rows, fast ? layout_.rows_per_group() : 1);
     if (!fast && !any_) any_.emplace(make_any_());
     (fast ? *fast_ : *any_)
-        .launch(ctx.device, {groups, 1, 1}, ctx.bindings[x_.binding], ctx.bindings[w_.binding], ctx.bindings[b_.binding],
-                ctx.bindings[y_.binding], ctx.bindings[mean_.binding], ctx.bindings[rstd_.binding], rows_, eps);
+        .launch(ctx.device, {groups, 1, 1}, ctx.bindings[x_.binding], ctx.bindings[w_.binding],
+                ctx.bindings[b_.binding], ctx.bindings[y_.binding], ctx.bindings[mean_.binding],
+                ctx.bindings[rstd_.binding], rows_, eps);
   }
 
  private:

@@ -1,0 +1,122 @@
+// The cache of programs: keyed exactly by the window's words and its liveness, bounded, newest first.
+#include <algorithm>
+#include <bit>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+#include "pyflame/base/env.h"
+#include "pyflame/base/fork.h"
+#include "pyflame/compile/program.h"
+
+namespace pyflame {
+
+namespace {
+
+struct Cache {
+  struct Entry {
+    uint64_t hash;
+    std::shared_ptr<CachedProgram> cached;
+  };
+  std::mutex mutex;
+  std::list<Entry> recent;  // newest first
+  std::unordered_multimap<uint64_t, std::list<Entry>::iterator> by_hash;
+  CacheStats stats{};
+};
+
+Cache& cache() {
+  static Cache* c = new Cache;
+  return *c;
+}
+
+const AtFork g_at_fork{ForkOrder::Programs, [] { cache().mutex.lock(); }, [](bool) { cache().mutex.unlock(); }};
+
+// Variants of one window that differ in liveness only: after this many a program for more live slots will do.
+constexpr int kLivenessVariants = 4;
+
+uint64_t hash_words(const std::vector<uint64_t>& words) {
+  uint64_t a = 0x9e3779b97f4a7c15ull, b = 0xd1b54a32d192ed03ull;
+  size_t i = 0;
+  for (; i + 1 < words.size(); i += 2) {
+    a = (std::rotl(a, 5) ^ words[i]) * 0x9e3779b97f4a7c15ull;
+    b = (std::rotl(b, 7) ^ words[i + 1]) * 0xc2b2ae3d27d4eb4full;
+  }
+  if (i < words.size()) a = (std::rotl(a, 5) ^ words[i]) * 0x9e3779b97f4a7c15ull;
+  return a ^ std::rotl(b, 32);
+}
+
+bool serves(const Liveness& have, const Liveness& want) {
+  for (const SlotId s : have.ids()) {
+    if ((want[s] & 1) && !(have[s] & 1)) return false;  // live, but planned as dead
+    if ((have[s] & 2) && !(want[s] & 2)) return false;  // planned as donated, but still in use
+  }
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, bool* was_cached) {
+  Cache& c = cache();
+  const uint64_t hash = hash_words(w.key);
+  *was_cached = true;
+  {
+    std::lock_guard lock(c.mutex);
+    auto [first, last] = c.by_hash.equal_range(hash);
+    std::shared_ptr<CachedProgram> superset;
+    int variants = 0;
+    for (auto it = first; it != last; ++it) {
+      const std::shared_ptr<CachedProgram>& found = it->second->cached;
+      const Program& p = *found->program;
+      if (p.key != w.key) continue;
+      ++variants;
+      if (p.liveness == liveness) {
+        c.recent.splice(c.recent.begin(), c.recent, it->second);
+        ++c.stats.hits;
+        return found;
+      }
+      if (serves(p.liveness, liveness)) superset = found;
+    }
+    if (superset && variants >= kLivenessVariants) {
+      ++c.stats.hits;
+      ++c.stats.superset_hits;
+      return superset;
+    }
+    ++c.stats.misses;
+  }
+  *was_cached = false;
+  const auto made = std::make_shared<CachedProgram>();
+  made->program = compile_window(w, std::move(liveness));
+  std::lock_guard lock(c.mutex);
+  c.recent.push_front({hash, made});
+  c.by_hash.emplace(hash, c.recent.begin());
+  const size_t limit = static_cast<size_t>(std::max<int64_t>(1, env::cache_size()));
+  while (c.recent.size() > limit) {
+    auto oldest = std::prev(c.recent.end());
+    auto [first, last] = c.by_hash.equal_range(oldest->hash);
+    for (auto it = first; it != last; ++it)
+      if (it->second == oldest) {
+        c.by_hash.erase(it);
+        break;
+      }
+    c.recent.pop_back();
+    ++c.stats.evictions;
+  }
+  return made;
+}
+
+CacheStats cache_stats() {
+  Cache& c = cache();
+  std::lock_guard lock(c.mutex);
+  CacheStats s = c.stats;
+  s.programs = c.recent.size();
+  return s;
+}
+
+void clear_program_cache() {
+  Cache& c = cache();
+  std::lock_guard lock(c.mutex);
+  c.by_hash.clear();
+  c.recent.clear();
+}
+
+}  // namespace pyflame

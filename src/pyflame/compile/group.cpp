@@ -1,0 +1,499 @@
+// group: cuts the graph into groups of nodes, each of which becomes one kernel.
+//
+// Takes    the legal graph and the cuts that implementations' refusals have led to so far.
+// Returns  groups in an order in which they can run, with their nodes aligned to their spaces (align.h), and what of them has no memory.
+// Holds    a node's group is never earlier than a group with a node that it depends on (reads what that wrote, writes what that read or
+//          wrote); two bindings of one slot count as overlapping. What one node of a Loop writes and another touches is touched with the
+//          same geometry, so that it happens at the same point of the loop. Every node is in exactly one group.
+//
+// The pass is greedy, in program order: a node joins the latest group that it depends on when the pattern table and the geometry allow
+// it, else a neighbour that shares an input, else it opens a group. Whether a node fits is asked with values (fit), and a group changes
+// only when the answer is yes.
+#include <algorithm>
+#include <tuple>
+
+#include "pyflame/compile/align.h"
+#include "pyflame/compile/passes.h"
+
+namespace pyflame {
+
+namespace {
+
+constexpr size_t kMaxNodes = 48;         // keeps a tile program's registers and operands bounded
+constexpr int64_t kMaxSingleRow = 8192;  // a full reduction read back within its group: not worth parallel threads
+constexpr int kNeighbours = 6;
+constexpr int kFar = 16;  // groups over which one may be delayed: bounds the cost of planning
+
+bool may_open(GroupKind kind, OpId op, OpClass c) {
+  (void)op, (void)c;
+  switch (kind) {
+#define PATTERN(name, root, member, text) \
+  case GroupKind::name:                   \
+    return root;
+#include "pyflame/compile/patterns.def"
+#undef PATTERN
+  }
+  return false;
+}
+
+bool may_join(GroupKind kind, OpClass c) {
+  (void)c;
+  switch (kind) {
+#define PATTERN(name, root, member, text) \
+  case GroupKind::name:                   \
+    return member;
+#include "pyflame/compile/patterns.def"
+#undef PATTERN
+  }
+  return false;
+}
+
+// Division by zero and negative powers of integers are errors: alone, so that they spoil and name nothing but themselves.
+bool may_fail(const Node& n) { return n.info().may_fail && !is_float(n.outs[0].dtype); }
+
+const Dims& space_of(const Node& n) { return n.info().cls == OpClass::Reduce ? n.ins[0].shape : n.outs[0].shape; }
+
+bool is_empty(const Node& n) { return n.outs[0].numel() == 0 || space_of(n).numel() == 0; }
+
+// The operand of a product (0 or 1) of which the node is the sum over the depth, or -1. The sum must have a dim of its own for each line of
+// the operand, and nothing else.
+int operand_summed(const Node& product, const Node& n) {
+  if (product.op != OpId::matmul || n.op != OpId::sum || product.outs[0].shape.size() != 2) return -1;
+  const Operand &x = n.ins[0], &out = n.outs[0];
+  const int64_t axes = n.attr<ReduceAttrs>().axes;
+  if (x.shape.size() != 2 || (axes != 1 && axes != 2) || x.dtype != out.dtype || !is_contiguous(out.shape, out.strides))
+    return -1;
+  const int depth = axes == 1 ? 0 : 1, line = 1 - depth;
+  for (const int side : {0, 1}) {
+    const Operand& o = product.ins[static_cast<size_t>(side)];
+    const int k = side == 0 ? 1 : 0;
+    if (o.binding == x.binding && o.shape[k] == x.shape[depth] && o.shape[1 - k] == x.shape[line] &&
+        o.strides[k] == x.strides[depth] && o.strides[1 - k] == x.strides[line])
+      return side;
+  }
+  return -1;
+}
+
+// The name of a group is its place in the order; no group comes before all.
+using GroupId = Id<struct GroupTag>;
+
+struct Building {
+  Group group;
+  Space space;
+  bool in_place = false;
+  bool open = true;  // false: nothing may join it
+  GroupId dep;       // latest other group that a member depends on
+
+  bool loop() const { return group.kind == GroupKind::Loop; }
+};
+
+// A node as a member of a group.
+struct Fit {
+  Aligned aligned;
+  bool in_place;  // the group writes in place with it
+};
+
+class Grouper {
+ public:
+  Grouper(const Graph& graph, const Cuts& cuts, const Rules& rules)
+      : g_(graph), cuts_(cuts), rules_(rules), writer_(graph.slots.size()), reader_(graph.slots.size()) {}
+
+  std::vector<Group> run() {
+    groups_.reserve(g_.nodes.size());
+    for (const NodeId id : g_.nodes.ids()) place(id);
+    std::vector<Group> out;
+    out.reserve(groups_.size());
+    for (Building& b : groups_) {
+      if (b.group.nodes.empty()) continue;  // merged into another one
+      b.group.space = b.space.dims;
+      b.group.split = b.space.split;
+      out.push_back(std::move(b.group));
+    }
+    return out;
+  }
+
+ private:
+  bool fusible(NodeId id) const { return rules_.fuse && cuts_.most[id] > 1 && !may_fail(g_.nodes[id]); }
+
+  void place(NodeId id) {
+    const Node& n = g_.nodes[id];
+    const OpClass c = n.info().cls;
+    auto [last, before] = dependencies(n);
+    if (fusible(id) && may_join(GroupKind::Loop, c) && !is_empty(n)) {
+      // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it; or the earlier one
+      // into the later when nothing between them needs it.
+      if (before.valid() && is_elementwise(c)) {
+        const bool moved = groups_[last].dep <= before && try_merge(last, before);
+        if (!moved && may_wait(before, last)) try_merge(before, last);
+        std::tie(last, before) = dependencies(n);
+      }
+      if (last.valid() && join(id, last)) return;
+      // What the later group computes may come first: a scale for each channel, recorded after the convolution that it scales.
+      if (before.valid() && groups_[last].dep < before && !needs_between(n, before, last) && join(id, before)) {
+        move_before(last, before);
+        return;
+      }
+      const int newest = groups_.end_id().value() - 1;
+      for (int k = newest; k > last.value() && k > newest - kNeighbours; --k) {
+        const Building& b = groups_[GroupId(k)];
+        if (b.space.columns && is_elementwise(c)) continue;  // who reads it cannot join, and it would have to be stored
+        if (shares_input(n, b) && join(id, GroupId(k))) return;
+      }
+    }
+    open(id, last);
+  }
+
+  void open(NodeId id, GroupId dep) {
+    const Node& n = g_.nodes[id];
+    const OpClass c = n.info().cls;
+    const bool empty = is_empty(n);
+    Building b;
+    b.dep = dep;
+    b.group.nodes = {id};
+    b.in_place = writes_own_input(n);
+    // An empty reduction has nothing to align: its shape says it all.
+    if (may_open(GroupKind::Loop, n.op, c) && !(empty && c == OpClass::Reduce)) {
+      std::optional<Aligned> own = align(n, Space::over(space_of(n), true), {});
+      PF_CHECK(own, Runtime, "group: a node does not fit its own space; got {}", describe_node(g_, n));
+      b.group.kind = GroupKind::Loop;
+      b.group.roles = {own->role};
+      b.group.aligned.push_back(std::move(own->node));
+      b.space = std::move(own->space);
+      b.open = fusible(id) && !empty;
+    } else {
+      b.group.kind = GroupKind::Single;
+      b.space = Space::over(root_form(n.outs[0]).shape, false);
+      // One element is not worth it, and a kernel may take an input of one element for a constant that nobody overwrites.
+      b.open = fusible(id) && !empty && n.outs[0].numel() > 1 && may_open(GroupKind::Epilogue, n.op, c);
+    }
+    touch(n, groups_.push_back(std::move(b)));
+  }
+
+  // ---- joining
+
+  bool has_room(const Building& b) const {
+    return b.open && b.group.nodes.size() < std::min(kMaxNodes, cuts_.most[b.group.nodes[0]]);
+  }
+
+  bool join(NodeId id, GroupId to) {
+    Building& b = groups_[to];
+    const Node& n = g_.nodes[id];
+    const OpClass c = n.info().cls;
+    if (!has_room(b) || !may_join(b.loop() ? GroupKind::Loop : GroupKind::Epilogue, c)) return false;
+    if (!b.loop() && c == OpClass::Reduce) return join_beside(id, to);
+    std::optional<Fit> fits = fit(b, n);
+    if (!fits) return false;
+    add(b, id, std::move(*fits));
+    const auto [last, second] = dependencies(n);
+    b.dep = std::max(b.dep, last == to ? second : last);
+    // Its own reads may hide those of an earlier group, which must stay before this write.
+    for (const Operand& o : n.outs)
+      if (reader_[g_.slot(o)] == to) b.dep = std::max(b.dep, latest(g_.slot(o), false, to));
+    touch(n, to);
+    return true;
+  }
+
+  // The sum over the depth of one of a product's operands: of the output's gradient, from which a layer's weight and bias get theirs.
+  bool join_beside(NodeId id, GroupId to) {
+    Building& b = groups_[to];
+    const Node& n = g_.nodes[id];
+    const GroupId needs = dependencies(n).first;
+    if (b.group.summed >= 0 || cuts_.apart[id] || needs >= to) return false;
+    const int summed = operand_summed(b.group.root(g_), n);
+    if (summed < 0) return false;
+    b.group.summed = summed;
+    append(b, id, n);
+    b.dep = std::max(b.dep, needs);
+    touch(n, to);
+    return true;
+  }
+
+  std::optional<Fit> fit(const Building& b, const Node& n) const {
+    std::optional<Aligned> aligned = align(n, b.space, b.group.aligned);
+    if (!aligned) return std::nullopt;
+    const std::optional<bool> in_place = compatible(b, *aligned);
+    if (!in_place) return std::nullopt;
+    return Fit{std::move(*aligned), *in_place};
+  }
+
+  void add(Building& b, NodeId id, Fit f) {
+    Aligned& a = f.aligned;
+    if (!a.members.empty()) b.group.aligned = std::move(a.members);
+    if (b.loop()) b.group.roles.push_back(a.role);
+    b.space = std::move(a.space);
+    b.in_place = f.in_place;
+    append(b, id, std::move(a.node));
+  }
+
+  // A Single node becomes the root of an Epilogue by its first follower, and keeps its own form.
+  void append(Building& b, NodeId id, Node aligned) {
+    if (b.group.aligned.empty()) b.group.aligned.push_back(b.group.root(g_));
+    if (!b.loop()) b.group.kind = GroupKind::Epilogue;
+    b.group.nodes.push_back(id);
+    b.group.aligned.push_back(std::move(aligned));
+  }
+
+  // Whether everything that the node shares with the group happens at the same point of the loop; and then, whether the group writes in
+  // place.
+  std::optional<bool> compatible(const Building& b, const Aligned& a) const {
+    const Node& n = a.node;
+    bool in_place = b.in_place;
+    // A later pass would read what an earlier one overwrote.
+    if (b.in_place && (a.role == Role::RowReduce || a.role == Role::ColReduce)) return std::nullopt;
+    const auto writes_same_place = [&](const Operand& o, const Operand& touched) {
+      in_place = true;
+      return same_geometry(o, touched) && a.role == Role::Map && !b.space.reduced();
+    };
+    for (size_t i = 0; i < b.group.nodes.size(); ++i) {
+      const Node& m = a.members.empty() ? b.group.node(g_, i) : a.members[i];
+      const bool root = !b.loop() && i == 0;
+      const Role role = b.loop() ? b.group.roles[i] : Role::Map;
+      if (!b.loop() && m.info().cls == OpClass::Reduce && touches(n, g_.slot(m.outs[0]))) return std::nullopt;
+      for (const Operand& w : m.outs) {
+        for (const Operand& o : n.ins)
+          if (is_at(o, g_.slot(w)) && !may_read(o, w, role, root, a)) return std::nullopt;
+        for (const Operand& o : n.outs)
+          if (is_at(o, g_.slot(w)) && (root || role != Role::Map || !writes_same_place(o, w))) return std::nullopt;
+      }
+      for (const Operand& r : m.ins)
+        for (const Operand& o : n.outs)
+          if (is_at(r, g_.slot(o)) && (root || !writes_same_place(o, r))) return std::nullopt;
+    }
+    if (writes_own_input(n)) {
+      if (b.space.reduced() || a.role != Role::Map) return std::nullopt;
+      in_place = true;
+    }
+    return in_place;
+  }
+
+  // Whether a node may read what a member with this role wrote.
+  bool may_read(const Operand& read, const Operand& written, Role role, bool root, const Aligned& a) const {
+    if (role == Role::ColReduce || !matches(written, read, root)) return false;
+    const bool of_rows = role == Role::RowReduce || role == Role::RowMap;
+    return !of_rows || a.role != Role::Map || a.space.split > 0 || a.space.natural.numel() <= kMaxSingleRow;
+  }
+
+  // A root's output keeps its own form: compare it over the group's space.
+  bool matches(const Operand& written, const Operand& read, bool root) const {
+    if (!root) return same_geometry(written, read);
+    Operand w = root_form(written);
+    const Dims shape = w.shape;
+    return restride(w, shape, shape) && same_geometry(w, read);
+  }
+  // As the nodes that join a root see its output.
+  Operand root_form(const Operand& o) const {
+    return rules_.memory_order && lies_channels_last(o) ? channels_last_form(o) : o;
+  }
+
+  bool is_at(const Operand& o, SlotId s) const { return !o.is_param && g_.slot(o) == s; }
+  bool touches(const Node& n, SlotId s) const {
+    const auto is = [&](const Operand& o) { return is_at(o, s); };
+    return std::any_of(n.ins.begin(), n.ins.end(), is) || std::any_of(n.outs.begin(), n.outs.end(), is);
+  }
+  bool writes_own_input(const Node& n) const {
+    for (const Operand& o : n.outs)
+      for (const Operand& i : n.ins)
+        if (is_at(i, g_.slot(o))) return true;
+    return false;
+  }
+  bool shares_input(const Node& n, const Building& b) const {
+    for (const Operand& o : n.ins) {
+      if (o.is_param || o.numel() < 2) continue;
+      for (const NodeId m : b.group.nodes)
+        for (const Operand& p : g_.nodes[m].ins)
+          if (!p.is_param && p.binding == o.binding) return true;
+    }
+    return false;
+  }
+
+  // ---- merging and moving groups
+
+  // Whether group `from` may run as late as group `into`: nothing from there on touches what it writes or writes what it reads.
+  bool may_wait(GroupId from, GroupId into) const {
+    if (into.value() - from.value() > kFar) return false;
+    std::vector<SlotId> reads, writes;
+    for (const NodeId m : groups_[from].group.nodes) {
+      for (const Operand& o : g_.nodes[m].ins)
+        if (!o.is_param) reads.push_back(g_.slot(o));
+      for (const Operand& o : g_.nodes[m].outs) writes.push_back(g_.slot(o));
+    }
+    const auto among = [&](const std::vector<SlotId>& slots, const Operand& o) {
+      return !o.is_param && std::find(slots.begin(), slots.end(), g_.slot(o)) != slots.end();
+    };
+    for (const GroupId k : IdRange{next(from), next(into)})
+      for (const NodeId m : groups_[k].group.nodes) {
+        for (const Operand& o : g_.nodes[m].ins)
+          if (among(writes, o)) return false;
+        for (const Operand& o : g_.nodes[m].outs)
+          if (among(writes, o) || among(reads, o)) return false;
+      }
+    return true;
+  }
+
+  // All members of one loop join another, or none does.
+  bool try_merge(GroupId from, GroupId into) {
+    const Building &src = groups_[from], &dst = groups_[into];
+    if (!src.open || !dst.open || !src.loop() || !dst.loop()) return false;
+    if (src.space.reduced() || src.group.nodes.size() + dst.group.nodes.size() > kMaxNodes) return false;
+    Building merged = dst;
+    for (size_t i = 0; i < src.group.nodes.size(); ++i) {
+      std::optional<Fit> fits;
+      if (has_room(merged)) fits = fit(merged, src.group.aligned[i]);
+      if (!fits) return false;
+      add(merged, src.group.nodes[i], std::move(*fits));
+    }
+    const std::vector<NodeId> moved = src.group.nodes;
+    groups_[into] = std::move(merged);
+    groups_[from].group = {};
+    groups_[from].open = false;
+    for (const NodeId m : moved) touch(g_.nodes[m], into);
+    groups_[into].dep = dependency_of(into);
+    for (const GroupId k : IdRange{next(into), groups_.end_id()})  // what moved back is found there now
+      if (groups_[k].dep >= from) groups_[k].dep = std::max(groups_[k].dep, into);
+    for (const NodeId m : moved) {
+      for (const Operand& o : g_.nodes[m].ins)
+        if (!o.is_param && reader_[g_.slot(o)] == from)
+          reader_[g_.slot(o)] = latest(g_.slot(o), false, groups_.end_id());
+      for (const Operand& o : g_.nodes[m].outs)
+        if (writer_[g_.slot(o)] == from) writer_[g_.slot(o)] = latest(g_.slot(o), true, groups_.end_id());
+    }
+    return true;
+  }
+
+  // Group `late`, which needs nothing from `early` on, runs before it.
+  void move_before(GroupId late, GroupId early) {
+    std::rotate(groups_.begin() + early.value(), groups_.begin() + late.value(), groups_.begin() + late.value() + 1);
+    const auto rename = [&](GroupId& k) {
+      if (k == late) k = early;
+      else if (k >= early && k < late) ++k;
+    };
+    for (const GroupId k : groups_.ids()) {
+      const bool latest_moved = k > late && groups_[k].dep == late;
+      rename(groups_[k].dep);
+      if (latest_moved) groups_[k].dep = dependency_of(k);  // it may need one of those between as well
+    }
+    for (GroupId& k : reader_) rename(k);
+    for (GroupId& k : writer_) rename(k);
+    // Others between the two may have read the same, and who joined may write what was moved before it.
+    for (const NodeId m : groups_[early].group.nodes) {
+      for (const Operand& o : g_.nodes[m].ins)
+        if (!o.is_param) reader_[g_.slot(o)] = latest(g_.slot(o), false, groups_.end_id());
+      for (const Operand& o : g_.nodes[m].outs) {
+        reader_[g_.slot(o)] = latest(g_.slot(o), false, groups_.end_id());
+        writer_[g_.slot(o)] = latest(g_.slot(o), true, groups_.end_id());
+      }
+    }
+  }
+
+  // ---- dependencies
+
+  static GroupId next(GroupId k) { return ++k; }
+
+  // Groups that n depends on: the latest, and the latest before that.
+  std::pair<GroupId, GroupId> dependencies(const Node& n) const {
+    GroupId first, second;
+    const auto note = [&](GroupId k) {
+      if (k > first) second = first, first = k;
+      else if (k < first && k > second) second = k;
+    };
+    for (const Operand& o : n.ins)
+      if (!o.is_param) note(writer_[g_.slot(o)]);
+    for (const Operand& o : n.outs) {
+      note(writer_[g_.slot(o)]);
+      note(reader_[g_.slot(o)]);
+    }
+    return {first, second};
+  }
+
+  void touch(const Node& n, GroupId k) {
+    for (const Operand& o : n.ins)
+      if (!o.is_param) reader_[g_.slot(o)] = std::max(reader_[g_.slot(o)], k);
+    for (const Operand& o : n.outs) writer_[g_.slot(o)] = std::max(writer_[g_.slot(o)], k);
+  }
+
+  // Latest group that a group depends on: they all come before it.
+  GroupId dependency_of(GroupId k) const {
+    GroupId dep;
+    for (const NodeId m : groups_[k].group.nodes) {
+      for (const Operand& o : g_.nodes[m].ins)
+        if (!o.is_param) dep = std::max(dep, latest(g_.slot(o), true, k));
+      for (const Operand& o : g_.nodes[m].outs)
+        dep = std::max({dep, latest(g_.slot(o), true, k), latest(g_.slot(o), false, k)});
+    }
+    return dep;
+  }
+
+  // Does the node depend on a group between the two? Of those that touch a slot, dependencies() knows the latest alone.
+  bool needs_between(const Node& n, GroupId early, GroupId late) const {
+    for (const Operand& o : n.ins)
+      if (!o.is_param && latest(g_.slot(o), true, late) > early) return true;
+    for (const Operand& o : n.outs)
+      if (latest(g_.slot(o), true, late) > early || latest(g_.slot(o), false, late) > early) return true;
+    return false;
+  }
+
+  // Latest group before `end` with a node that reads (writes) the slot.
+  GroupId latest(SlotId s, bool writes, GroupId end) const {
+    for (int k = end.value() - 1; k >= 0; --k)
+      for (const NodeId m : groups_[GroupId(k)].group.nodes)
+        for (const Operand& o : writes ? g_.nodes[m].outs : g_.nodes[m].ins)
+          if (is_at(o, s)) return GroupId(k);
+    return {};
+  }
+
+  const Graph& g_;
+  const Cuts& cuts_;
+  const Rules& rules_;
+  Indexed<GroupId, Building> groups_;
+  Indexed<SlotId, GroupId> writer_, reader_;  // latest group that writes (reads) the slot
+};
+
+// Fills Group::elided: what is written and read in one group of several nodes alone, through one binding, and is dead afterwards.
+void find_elided(const Graph& graph, std::vector<Group>& groups) {
+  constexpr int kUntouched = -1, kSeveral = -2;
+  struct Use {
+    int group = kUntouched;  // the only one that touches the slot
+    BindingId binding;       // through which alone it is touched
+    bool one_binding = true, read = false;
+  };
+  Indexed<SlotId, Use> uses(graph.slots.size());
+  const auto visit = [&](const Operand& o, int group, bool reads) {
+    if (o.is_param) return;
+    Use& use = uses[graph.slot(o)];
+    use.group = use.group == kUntouched || use.group == group ? group : kSeveral;
+    use.one_binding &= !use.binding.valid() || use.binding == o.binding;
+    use.binding = o.binding;
+    use.read |= reads;
+  };
+  for (size_t k = 0; k < groups.size(); ++k)
+    for (const NodeId m : groups[k].nodes) {
+      for (const Operand& o : graph.nodes[m].ins) visit(o, static_cast<int>(k), true);
+      for (const Operand& o : graph.nodes[m].outs) visit(o, static_cast<int>(k), false);
+    }
+  for (Group& group : groups) group.elided.assign(graph.bindings.size(), false);
+  for (const SlotId s : graph.slots.ids()) {
+    const Use& use = uses[s];
+    if (graph.slots[s].external || graph.slots[s].live || use.group < 0 || !use.one_binding || !use.read) continue;
+    Group& group = groups[static_cast<size_t>(use.group)];
+    if (group.kind != GroupKind::Single) group.elided[use.binding] = true;
+  }
+}
+
+}  // namespace
+
+Cuts no_cuts(const Graph& graph, const Backend& backend) {
+  Cuts cuts;
+  cuts.most.assign(graph.nodes.size(), graph.nodes.size());
+  cuts.apart.resize(graph.nodes.size(), false);
+  for (const NodeId id : graph.nodes.ids())
+    cuts.apart[id] = !backend.sums_beside_products(graph.nodes[id].outs[0].dtype);
+  return cuts;
+}
+
+std::vector<Group> group(const Graph& graph, const Cuts& cuts, const Rules& rules) {
+  std::vector<Group> groups = Grouper(graph, cuts, rules).run();
+  find_elided(graph, groups);
+  return groups;
+}
+
+}  // namespace pyflame
