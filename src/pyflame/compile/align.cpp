@@ -57,7 +57,7 @@ bool align_map(Aligned& a, const Node& n, std::span<const Node> members) {
   return true;
 }
 
-// Over the outer dims alone; the inner ones get size 1.
+// Over the outer dims alone; the inner dims get size 1.
 bool align_row_map(Aligned& a, const Node& n) {
   if (!a.space.rows || n.info().index_matters) return false;
   const Dims from = n.outs[0].shape;
@@ -78,7 +78,7 @@ bool align_row_map(Aligned& a, const Node& n) {
   return true;
 }
 
-// The input keeps the full shape even where it is broadcast: a reduction sums each repetition.
+// The input keeps the full shape even where it is broadcast, because a reduction adds every repetition.
 bool restride_reduction(Operand& in, Operand& out, const Dims& from, const Dims& to) {
   if (!pyflame::restride(in, from, to) || !pyflame::restride(out, from, to)) return false;
   in.shape = to;
@@ -86,8 +86,9 @@ bool restride_reduction(Operand& in, Operand& out, const Dims& from, const Dims&
   return true;
 }
 
-// How the natural dims are to be ordered for a reduction with this output: the dims that are reduced are inner dims when the innermost
-// one is among them (a row), and outer dims otherwise. This follows from the node's shape and axes alone.
+// The order of the natural dims for a reduction with this output. If the innermost dim is reduced, the reduced dims
+// become the inner dims (a row reduction); otherwise they become the outer dims. This depends on the node's shape and
+// axes alone.
 struct Order {
   std::vector<int> perm;
   int split = 0;
@@ -109,7 +110,7 @@ Order order_of(const Dims& natural, const Operand& out) {
   return order;
 }
 
-// Only the first reduction of a group may order its dims.
+// Only the first reduction of a group may permute its dims.
 bool align_reduction(Aligned& a, const Node& n, std::span<const Node> members) {
   Space& space = a.space;
   const Dims from = n.ins[0].shape;

@@ -1,4 +1,4 @@
-// The cache of programs: keyed exactly by the window's words and its liveness, bounded, newest first.
+// The cache of programs. Keys are exact: the window's words and its liveness. It is bounded; the newest come first.
 #include <algorithm>
 #include <bit>
 #include <list>
@@ -31,7 +31,7 @@ Cache& cache() {
 
 const AtFork g_at_fork{ForkOrder::Programs, [] { cache().mutex.lock(); }, [](bool) { cache().mutex.unlock(); }};
 
-// Variants of one window that differ in liveness only: after this many a program for more live slots will do.
+// Variants of a window that differ only in liveness: after this many, a program that keeps more slots alive is used.
 constexpr int kLivenessVariants = 4;
 
 uint64_t hash_words(const std::vector<uint64_t>& words) {

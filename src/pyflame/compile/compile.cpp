@@ -1,4 +1,5 @@
-// compile_window: a recorded window becomes a program. The passes of passes.h in order, then an executable for each group.
+// compile_window: compiles a recorded window to a program. It runs the passes of passes.h in order and makes an
+// executable for each group.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -21,7 +22,7 @@ std::string reasons(const std::vector<Refused>& refused) {
   return why;
 }
 
-// A fallback to the slow reference loops is a fact that the user should know of: printed once per op and reason.
+// Users should know if an op runs on the slow reference loops: prints it once per op and reason.
 void note_fallback(const Problem& p, const Step& step) {
   static std::mutex mutex;
   static auto& seen = *new std::set<std::string>;  // leaked: programs compute in exit handlers
@@ -33,8 +34,9 @@ void note_fallback(const Problem& p, const Step& step) {
              p.graph.device.str(), why);
 }
 
-// On a device the list's order is a guess, and what was measured is better: an entry that won before is taken, and where there is a
-// budget for measuring (PYFLAME_TUNE_BUDGET_MS) the others that accept are noted for the first run.
+// On a device, the order of the list is a guess, and measurements are better. An implementation that won before is
+// taken. If there is a budget for measuring (PYFLAME_TUNE_BUDGET_MS), the others that accept are noted, and timed at
+// the first run.
 size_t prefer_measured(const Backend& backend, const Problem& p, std::span<const Impl> impls, size_t chosen,
                        Step& step) {
   if (!has_own_memory(p.graph.device.type) || chosen + 1 >= impls.size()) return chosen;

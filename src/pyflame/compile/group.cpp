@@ -1,14 +1,16 @@
-// group: cuts the graph into groups of nodes, each of which becomes one kernel.
+// group: divides the graph into groups of nodes, each of which becomes one kernel. See docs/internals/fusion.md.
 //
-// Takes    the legal graph and the cuts that implementations' refusals have led to so far.
-// Returns  groups in an order in which they can run, with their nodes aligned to their spaces (align.h), and what of them has no memory.
-// Holds    a node's group is never earlier than a group with a node that it depends on (reads what that wrote, writes what that read or
-//          wrote); two bindings of one slot count as overlapping. What one node of a Loop writes and another touches is touched with the
-//          same geometry, so that it happens at the same point of the loop. Every node is in exactly one group.
+// Takes    the legal graph, and the cuts that refusals of implementations have led to so far.
+// Returns  groups in an order in which they can run, with their nodes aligned to their spaces (align.h), and the elided
+// values.
+// Ensures  a node's group never comes before a group with a node that it depends on (reads what that one wrote, or
+// writes what that
+//          one read or wrote); two bindings of one slot count as overlapping. If one node of a Loop writes a value and another one
+//          uses it, both have the same geometry, so that the use is at the same point of the loop. Every node is in one group.
 //
-// The pass is greedy, in program order: a node joins the latest group that it depends on when the pattern table and the geometry allow
-// it, else a neighbour that shares an input, else it opens a group. Whether a node fits is asked with values (fit), and a group changes
-// only when the answer is yes.
+// The pass is greedy, in program order: a node joins the latest group that it depends on, if the pattern table and the
+// geometry allow it; otherwise a recent group that shares an input; otherwise it opens a group. Whether a node fits is
+// computed on values (fit), and a group changes only if it does.
 #include <algorithm>
 #include <tuple>
 
@@ -19,10 +21,10 @@ namespace pyflame {
 
 namespace {
 
-constexpr size_t kMaxNodes = 48;         // keeps a tile program's registers and operands bounded
-constexpr int64_t kMaxSingleRow = 8192;  // a full reduction read back within its group: not worth parallel threads
+constexpr size_t kMaxNodes = 48;         // limits a kernel's registers and operands
+constexpr int64_t kMaxSingleRow = 8192;  // a full reduction that its own group reads: too small for parallel threads
 constexpr int kNeighbours = 6;
-constexpr int kFar = 16;  // groups over which one may be delayed: bounds the cost of planning
+constexpr int kFar = 16;  // number of groups by which a group may be delayed: limits the cost of planning
 
 bool may_open(GroupKind kind, OpId op, OpClass c) {
   (void)op, (void)c;
@@ -48,15 +50,16 @@ bool may_join(GroupKind kind, OpClass c) {
   return false;
 }
 
-// Division by zero and negative powers of integers are errors: alone, so that they spoil and name nothing but themselves.
+// Integer division by zero and negative powers of integers are errors. Such ops run alone, so that only their own
+// outputs are poisoned and named.
 bool may_fail(const Node& n) { return n.info().may_fail && !is_float(n.outs[0].dtype); }
 
 const Dims& space_of(const Node& n) { return n.info().cls == OpClass::Reduce ? n.ins[0].shape : n.outs[0].shape; }
 
 bool is_empty(const Node& n) { return n.outs[0].numel() == 0 || space_of(n).numel() == 0; }
 
-// The operand of a product (0 or 1) of which the node is the sum over the depth, or -1. The sum must have a dim of its own for each line of
-// the operand, and nothing else.
+// The operand of a matmul (0 or 1) whose sum over the depth is this node, or -1. The sum must have one dim, with an
+// element for each line of the operand.
 int operand_summed(const Node& product, const Node& n) {
   if (product.op != OpId::matmul || n.op != OpId::sum || product.outs[0].shape.size() != 2) return -1;
   const Operand &x = n.ins[0], &out = n.outs[0];
@@ -74,15 +77,15 @@ int operand_summed(const Node& product, const Node& n) {
   return -1;
 }
 
-// The name of a group is its place in the order; no group comes before all.
+// A group's id is its position in the order; an invalid id comes before all.
 using GroupId = Id<struct GroupTag>;
 
 struct Building {
   Group group;
   Space space;
   bool in_place = false;
-  bool open = true;  // false: nothing may join it
-  GroupId dep;       // latest other group that a member depends on
+  bool open = true;  // false: no node may join it
+  GroupId dep;       // the latest other group that a member depends on
 
   bool loop() const { return group.kind == GroupKind::Loop; }
 };
@@ -90,7 +93,7 @@ struct Building {
 // A node as a member of a group.
 struct Fit {
   Aligned aligned;
-  bool in_place;  // the group writes in place with it
+  bool in_place;  // with this node, the group overwrites an input
 };
 
 class Grouper {
@@ -104,7 +107,7 @@ class Grouper {
     std::vector<Group> out;
     out.reserve(groups_.size());
     for (Building& b : groups_) {
-      if (b.group.nodes.empty()) continue;  // merged into another one
+      if (b.group.nodes.empty()) continue;  // merged into another group
       b.group.space = b.space.dims;
       b.group.split = b.space.split;
       out.push_back(std::move(b.group));
@@ -120,15 +123,16 @@ class Grouper {
     const OpClass c = n.info().cls;
     auto [last, before] = dependencies(n);
     if (fusible(id) && may_join(GroupKind::Loop, c) && !is_empty(n)) {
-      // Both operands come from loops: when the later loop needs nothing after the earlier one, it moves into it; or the earlier one
-      // into the later when nothing between them needs it.
+      // If both operands come from loops, tries to merge these: the later loop moves into the earlier one if it depends
+      // on nothing after that one, or the earlier one moves into the later one if nothing between them depends on it.
       if (before.valid() && is_elementwise(c)) {
         const bool moved = groups_[last].dep <= before && try_merge(last, before);
         if (!moved && may_wait(before, last)) try_merge(before, last);
         std::tie(last, before) = dependencies(n);
       }
       if (last.valid() && join(id, last)) return;
-      // What the later group computes may come first: a scale for each channel, recorded after the convolution that it scales.
+      // The later group may be able to run first, such as a scale per channel that was recorded after the convolution
+      // that it scales.
       if (before.valid() && groups_[last].dep < before && !needs_between(n, before, last) && join(id, before)) {
         move_before(last, before);
         return;
@@ -136,7 +140,8 @@ class Grouper {
       const int newest = groups_.end_id().value() - 1;
       for (int k = newest; k > last.value() && k > newest - kNeighbours; --k) {
         const Building& b = groups_[GroupId(k)];
-        if (b.space.columns && is_elementwise(c)) continue;  // who reads it cannot join, and it would have to be stored
+        // A node that reads it could not join, so it would have to be stored.
+        if (b.space.columns && is_elementwise(c)) continue;
         if (shares_input(n, b) && join(id, GroupId(k))) return;
       }
     }
@@ -151,7 +156,7 @@ class Grouper {
     b.dep = dep;
     b.group.nodes = {id};
     b.in_place = writes_own_input(n);
-    // An empty reduction has nothing to align: its shape says it all.
+    // An empty reduction needs no alignment: its shape is sufficient.
     if (may_open(GroupKind::Loop, n.op, c) && !(empty && c == OpClass::Reduce)) {
       std::optional<Aligned> own = align(n, Space::over(space_of(n), true), {});
       PF_CHECK(own, Runtime, "group: a node does not fit its own space; got {}", describe_node(g_, n));
@@ -163,7 +168,8 @@ class Grouper {
     } else {
       b.group.kind = GroupKind::Single;
       b.space = Space::over(root_form(n.outs[0]).shape, false);
-      // One element is not worth it, and a kernel may take an input of one element for a constant that nobody overwrites.
+      // One element is not worth it, and a kernel may treat an input of one element as a constant that nothing
+      // overwrites.
       b.open = fusible(id) && !empty && n.outs[0].numel() > 1 && may_open(GroupKind::Epilogue, n.op, c);
     }
     touch(n, groups_.push_back(std::move(b)));
@@ -186,14 +192,15 @@ class Grouper {
     add(b, id, std::move(*fits));
     const auto [last, second] = dependencies(n);
     b.dep = std::max(b.dep, last == to ? second : last);
-    // Its own reads may hide those of an earlier group, which must stay before this write.
+    // The node's own reads may hide those of an earlier group, which must stay before this write.
     for (const Operand& o : n.outs)
       if (reader_[g_.slot(o)] == to) b.dep = std::max(b.dep, latest(g_.slot(o), false, to));
     touch(n, to);
     return true;
   }
 
-  // The sum over the depth of one of a product's operands: of the output's gradient, from which a layer's weight and bias get theirs.
+  // Adds a bias-gradient epilogue: the sum over the depth of one operand of a matmul. For a layer, this operand is the
+  // gradient of the output; the matmul gives the gradient of the weight, and the sum that of the bias.
   bool join_beside(NodeId id, GroupId to) {
     Building& b = groups_[to];
     const Node& n = g_.nodes[id];
@@ -225,7 +232,7 @@ class Grouper {
     append(b, id, std::move(a.node));
   }
 
-  // A Single node becomes the root of an Epilogue by its first follower, and keeps its own form.
+  // The first node that joins a Single group makes it an Epilogue. Its root keeps its own shape.
   void append(Building& b, NodeId id, Node aligned) {
     if (b.group.aligned.empty()) b.group.aligned.push_back(b.group.root(g_));
     if (!b.loop()) b.group.kind = GroupKind::Epilogue;
@@ -233,12 +240,12 @@ class Grouper {
     b.group.aligned.push_back(std::move(aligned));
   }
 
-  // Whether everything that the node shares with the group happens at the same point of the loop; and then, whether the group writes in
-  // place.
+  // Whether everything that the node shares with the group is used at the same point of the loop; and if so, whether
+  // the group then overwrites an input.
   std::optional<bool> compatible(const Building& b, const Aligned& a) const {
     const Node& n = a.node;
     bool in_place = b.in_place;
-    // A later pass would read what an earlier one overwrote.
+    // A later pass would read what an earlier one has overwritten.
     if (b.in_place && (a.role == Role::RowReduce || a.role == Role::ColReduce)) return std::nullopt;
     const auto writes_same_place = [&](const Operand& o, const Operand& touched) {
       in_place = true;
@@ -266,21 +273,21 @@ class Grouper {
     return in_place;
   }
 
-  // Whether a node may read what a member with this role wrote.
+  // Whether a node may read a value that a member with this role has written.
   bool may_read(const Operand& read, const Operand& written, Role role, bool root, const Aligned& a) const {
     if (role == Role::ColReduce || !matches(written, read, root)) return false;
     const bool of_rows = role == Role::RowReduce || role == Role::RowMap;
     return !of_rows || a.role != Role::Map || a.space.split > 0 || a.space.natural.numel() <= kMaxSingleRow;
   }
 
-  // A root's output keeps its own form: compare it over the group's space.
+  // A root's output keeps its own shape, so it is compared over the group's space.
   bool matches(const Operand& written, const Operand& read, bool root) const {
     if (!root) return same_geometry(written, read);
     Operand w = root_form(written);
     const Dims shape = w.shape;
     return restride(w, shape, shape) && same_geometry(w, read);
   }
-  // As the nodes that join a root see its output.
+  // A root's output in the form in which the other nodes see it.
   Operand root_form(const Operand& o) const {
     return rules_.memory_order && lies_channels_last(o) ? channels_last_form(o) : o;
   }
@@ -308,7 +315,8 @@ class Grouper {
 
   // ---- merging and moving groups
 
-  // Whether group `from` may run as late as group `into`: nothing from there on touches what it writes or writes what it reads.
+  // Whether group `from` may run as late as group `into`: no group after it, up to `into`, uses what it writes or
+  // writes what it reads.
   bool may_wait(GroupId from, GroupId into) const {
     if (into.value() - from.value() > kFar) return false;
     std::vector<SlotId> reads, writes;
@@ -330,7 +338,7 @@ class Grouper {
     return true;
   }
 
-  // All members of one loop join another, or none does.
+  // Either all members of a loop join another group, or none does.
   bool try_merge(GroupId from, GroupId into) {
     const Building &src = groups_[from], &dst = groups_[into];
     if (!src.open || !dst.open || !src.loop() || !dst.loop()) return false;
@@ -348,7 +356,7 @@ class Grouper {
     groups_[from].open = false;
     for (const NodeId m : moved) touch(g_.nodes[m], into);
     groups_[into].dep = dependency_of(into);
-    for (const GroupId k : IdRange{next(into), groups_.end_id()})  // what moved back is found there now
+    for (const GroupId k : IdRange{next(into), groups_.end_id()})  // what has moved is found in `into` now
       if (groups_[k].dep >= from) groups_[k].dep = std::max(groups_[k].dep, into);
     for (const NodeId m : moved) {
       for (const Operand& o : g_.nodes[m].ins)
@@ -360,7 +368,7 @@ class Grouper {
     return true;
   }
 
-  // Group `late`, which needs nothing from `early` on, runs before it.
+  // Moves group `late`, which depends on nothing from `early` on, in front of it.
   void move_before(GroupId late, GroupId early) {
     std::rotate(groups_.begin() + early.value(), groups_.begin() + late.value(), groups_.begin() + late.value() + 1);
     const auto rename = [&](GroupId& k) {
@@ -370,11 +378,12 @@ class Grouper {
     for (const GroupId k : groups_.ids()) {
       const bool latest_moved = k > late && groups_[k].dep == late;
       rename(groups_[k].dep);
-      if (latest_moved) groups_[k].dep = dependency_of(k);  // it may need one of those between as well
+      if (latest_moved) groups_[k].dep = dependency_of(k);  // it may depend on one of those between as well
     }
     for (GroupId& k : reader_) rename(k);
     for (GroupId& k : writer_) rename(k);
-    // Others between the two may have read the same, and who joined may write what was moved before it.
+    // Other groups between the two may have read the same slots, and the node that joined may write slots of the moved
+    // group.
     for (const NodeId m : groups_[early].group.nodes) {
       for (const Operand& o : g_.nodes[m].ins)
         if (!o.is_param) reader_[g_.slot(o)] = latest(g_.slot(o), false, groups_.end_id());
@@ -389,7 +398,7 @@ class Grouper {
 
   static GroupId next(GroupId k) { return ++k; }
 
-  // Groups that n depends on: the latest, and the latest before that.
+  // The groups that n depends on: the latest one, and the one before that.
   std::pair<GroupId, GroupId> dependencies(const Node& n) const {
     GroupId first, second;
     const auto note = [&](GroupId k) {
@@ -411,7 +420,7 @@ class Grouper {
     for (const Operand& o : n.outs) writer_[g_.slot(o)] = std::max(writer_[g_.slot(o)], k);
   }
 
-  // Latest group that a group depends on: they all come before it.
+  // The latest group that a group depends on.
   GroupId dependency_of(GroupId k) const {
     GroupId dep;
     for (const NodeId m : groups_[k].group.nodes) {
@@ -423,7 +432,7 @@ class Grouper {
     return dep;
   }
 
-  // Does the node depend on a group between the two? Of those that touch a slot, dependencies() knows the latest alone.
+  // Whether the node depends on a group between the two. dependencies() knows only the latest group per slot.
   bool needs_between(const Node& n, GroupId early, GroupId late) const {
     for (const Operand& o : n.ins)
       if (!o.is_param && latest(g_.slot(o), true, late) > early) return true;
@@ -432,7 +441,7 @@ class Grouper {
     return false;
   }
 
-  // Latest group before `end` with a node that reads (writes) the slot.
+  // The latest group before `end` with a node that reads (writes) the slot.
   GroupId latest(SlotId s, bool writes, GroupId end) const {
     for (int k = end.value() - 1; k >= 0; --k)
       for (const NodeId m : groups_[GroupId(k)].group.nodes)
@@ -445,15 +454,16 @@ class Grouper {
   const Cuts& cuts_;
   const Rules& rules_;
   Indexed<GroupId, Building> groups_;
-  Indexed<SlotId, GroupId> writer_, reader_;  // latest group that writes (reads) the slot
+  Indexed<SlotId, GroupId> writer_, reader_;  // the latest group that writes (reads) the slot
 };
 
-// Fills Group::elided: what is written and read in one group of several nodes alone, through one binding, and is dead afterwards.
+// Fills Group::elided: values that are written and read only in one group of several nodes, through one binding, and
+// not needed afterwards.
 void find_elided(const Graph& graph, std::vector<Group>& groups) {
   constexpr int kUntouched = -1, kSeveral = -2;
   struct Use {
-    int group = kUntouched;  // the only one that touches the slot
-    BindingId binding;       // through which alone it is touched
+    int group = kUntouched;  // the only group that uses the slot
+    BindingId binding;       // the only binding through which it is used
     bool one_binding = true, read = false;
   };
   Indexed<SlotId, Use> uses(graph.slots.size());

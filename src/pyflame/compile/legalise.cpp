@@ -1,11 +1,11 @@
-// legalise: the recorded graph in the form that the later passes expect.
+// legalise: rewrites the recorded graph to the form that the later passes expect.
 //
 // Takes    the graph as it was recorded.
-// Returns  the same nodes over the same slots and bindings, of which some have another op or other dims:
-//            a reduction over dims of size one is a cast;
-//            an elementwise node or a reduction over channels-last images has its dims in the order N, H, W, C, where the backend loops
-//            in the order of memory.
-// Holds    each node is rewritten by itself, so that its numbers do not depend on what it is fused with.
+// Returns  the same nodes over the same slots and bindings, some with another op or other dims:
+//            a reduction over dims of size one becomes a cast;
+//            an elementwise node or a reduction over channels-last images gets its dims in the order N, H, W, C, if the backend
+//            loops in memory order.
+// Ensures  each node is rewritten alone, so that its numbers do not depend on what it is fused with.
 #include "pyflame/compile/align.h"
 #include "pyflame/compile/passes.h"
 
@@ -13,7 +13,7 @@ namespace pyflame {
 
 namespace {
 
-// Axes (a mask) of N, C, H, W as axes of N, H, W, C.
+// Converts axes (a mask) of N, C, H, W to axes of N, H, W, C.
 int64_t channels_last_axes(int64_t axes) {
   return (axes & 1) | (axes >> 2 & 1) << 1 | (axes >> 3 & 1) << 2 | (axes >> 1 & 1) << 3;
 }
@@ -27,7 +27,7 @@ void drop_trivial_reduction(Node& n) {
   n.attrs.clear();
 }
 
-// Operands of elementwise nodes are broadcast to the output's shape first; a reduction's are whole images.
+// Operands of elementwise nodes are first broadcast to the output's shape; those of a reduction are whole images.
 std::optional<Node> in_memory_order(const Node& n) {
   const bool reduces = n.info().cls == OpClass::Reduce;
   if (!reduces && !is_elementwise(n.info().cls)) return std::nullopt;

@@ -1,5 +1,5 @@
-// The passes between a recorded window and its program, in order. Each takes values and returns values; none changes what it was given,
-// and nothing here knows how a program runs. compile_window (compile.cpp) calls them.
+// The passes from a recorded window to its program, in order. Each takes values and returns values; none changes its
+// arguments, and none knows how a program runs. compile_window (compile.cpp) calls them.
 //
 //   legalise     the recorded graph            -> the graph that is compiled                            legalise.cpp
 //   group        the graph and cuts            -> groups of nodes, aligned to their spaces (align.h)    group.cpp
@@ -7,7 +7,7 @@
 //   split        groups and refusals           -> stricter cuts, with which `group` runs again          split.cpp
 //   plan_memory  the graph and its steps       -> where the bytes of every slot are                     plan_memory.cpp
 //
-// PYFLAME_DEBUG=7 prints what each of them returned (describe.cpp).
+// PYFLAME_DEBUG=7 prints the result of each pass (describe.cpp).
 #pragma once
 #include <optional>
 #include <span>
@@ -19,35 +19,35 @@
 
 namespace pyflame {
 
-// What a backend asks of the passes.
+// The backend's options for the passes.
 struct Rules {
-  bool fuse = true;           // false: each node is a group of its own
-  bool memory_order = false;  // loops over channels-last images have their dims in the order of memory
+  bool fuse = true;           // false: each node is its own group
+  bool memory_order = false;  // loops over channels-last images have their dims in memory order
 };
 
 Graph legalise(Graph graph, const Rules& rules);
 
-// What groups may not have.
+// Limits on groups.
 struct Cuts {
-  Indexed<NodeId, size_t> most;  // greatest number of nodes in a group that this node opens; 1: it is alone
-  Indexed<NodeId, bool> apart;   // the node may not be the sum beside a product (Group::summed)
+  Indexed<NodeId, size_t> most;  // the largest number of nodes in a group that this node opens; 1: it is alone
+  Indexed<NodeId, bool> apart;   // the node may not become a bias-gradient epilogue of a matmul (Group::summed)
 };
-// None yet: groups are as large as the patterns allow.
+// No limits: groups are as large as the patterns allow.
 Cuts no_cuts(const Graph& graph, const Backend& backend);
 
 std::vector<Group> group(const Graph& graph, const Cuts& cuts, const Rules& rules);
 
-// The implementation for a group, and what those before it said. Empty `impl`: all of them refuse.
+// The implementation for a group, and the refusals of those before it. If `impl` is empty, all have refused.
 struct Selection {
   std::span<const Impl> impls;
   std::optional<size_t> impl;
   std::vector<Refused> refused;
-  // Nothing but the backend's general loops takes it, and they are slow.
+  // Only the backend's slow general loops accept it.
   bool falls_back(const Backend& backend) const;
 };
 Selection select(const Graph& graph, const Group& group, const Backend& backend);
 
-// Empty: every group of several nodes has an implementation of its own.
+// Empty: every group of several nodes has a fast implementation.
 std::optional<Cuts> split(const Graph& graph, std::span<const Group> groups, std::span<const Selection> selections,
                           const Backend& backend, const Cuts& cuts);
 

@@ -1,5 +1,5 @@
-// A compiled window. It is made once per distinct window (compile.cpp), never changes, and is run many times with fresh pointers and params.
-// What is learnt of it while it runs is beside it (CachedProgram).
+// A compiled window. It is made once per distinct window (compile.cpp), never changes, and is run many times with
+// different pointers and params. What is learnt about it at run time is kept separately (CachedProgram).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,13 +12,13 @@
 
 namespace pyflame {
 
-// Where a slot's bytes are while the program runs.
+// Where the bytes of a slot are while the program runs.
 struct Placement {
   enum Kind : uint8_t {
-    External,  // they were there before
-    Allocate,  // somebody can see them afterwards: memory of their own
+    External,  // they existed before
+    Allocate,  // visible after the window: memory of its own
     Donated,   // takes over the bytes of an external slot that nobody can see any more
-    Arena,     // dead at the end: a fixed offset in the stream's arena, or in a donor that serves as one
+    Arena,     // not needed after the window: at a fixed offset in the device's arena, or in a donor that serves as one
     Elided,    // never in memory: produced and consumed inside one group
   } kind = External;
   SlotId donor;
@@ -45,10 +45,10 @@ struct Step {
   std::vector<SlotId> reads, writes;
   std::vector<bool> covers;  // per write: the whole slot is written and the step does not read it
   std::vector<const Impl*>
-      others;  // entries that accept it too and may be faster: the first run times them (runtime/choose.h)
+      others;  // other implementations that accept it and may be faster: the first run times them (runtime/choose.h)
 };
 
-// Of each slot, 1: somebody can see it after the window; 2: its bytes may be taken over.
+// For each slot, 1: visible after the window; 2: its bytes may be taken over.
 using Liveness = Indexed<SlotId, uint8_t>;
 
 struct Program {
@@ -72,14 +72,14 @@ std::shared_ptr<const Program> with_replacements(const Program& p, std::vector<R
 
 // ---- compile/cache.cpp
 
-struct ProgramState;  // what the runtime learns of a program (runtime/state.h)
+struct ProgramState;  // what the runtime learns about a program (runtime/state.h)
 
-// A program in the cache and its state. Whoever runs programs may change both.
+// A program in the cache with its state. The code that runs programs may change both.
 struct CachedProgram {
   std::shared_ptr<const Program> program;
   std::shared_ptr<ProgramState> state;  // null until the first run
 };
-// For this window, from the cache or made now. Bounded; never throws because of its size.
+// The program for this window, from the cache or compiled now. The cache is bounded; a full cache is not an error.
 std::shared_ptr<CachedProgram> get_program(const Window& w, Liveness liveness, bool* was_cached);
 
 struct CacheStats {

@@ -1,8 +1,9 @@
-// select: which implementation runs a group.
+// select: chooses the implementation of a group.
 //
 // Takes    a group of the graph.
-// Returns  the first of the backend's entries that accepts the group, with the reasons of those before it; no entry where all refuse.
-// Holds    nothing is made yet: an entry is asked once for each group, and the answer depends on the group alone.
+// Returns  the first of the backend's implementations that accepts the group, with the refusals of those before it;
+// none if all refuse.
+// Ensures  nothing is made yet: an implementation is asked once per group, and the answer depends on the group alone.
 #include "pyflame/compile/passes.h"
 
 namespace pyflame {

@@ -1,11 +1,13 @@
-// split: groups of several nodes that no implementation of their own takes become smaller.
+// split: makes groups smaller that only the slow loops would accept.
 //
-// Takes    the groups with what was selected for them, and the cuts that they were made with.
-// Returns  stricter cuts, or nothing when all groups are accepted. `group` runs again with them, rather than the group being cut on the
-//          spot, because what is cut off may join what comes after it.
-// Holds    every call that returns cuts makes some group smaller, so that the repetition ends: a sum beside a product comes apart; an
-//          epilogue keeps its first nodes (a library adds a bias, and a loop does the rest); the nodes of a loop are alone, so that no
-//          more than the one in question is slow.
+// Takes    the groups with their selected implementations, and the cuts with which they were made.
+// Returns  stricter cuts, or nothing if all groups are accepted. `group` then runs again, instead of cutting the groups
+// here, because
+//          the nodes that are cut off may join later groups.
+// Ensures  each call that returns cuts makes some group smaller, so the repetition ends: a bias gradient is separated
+// from its matmul;
+//          an epilogue keeps its first nodes (a library adds a bias, and a loop does the rest); the nodes of a loop become single,
+//          so that only the node in question is slow.
 #include "pyflame/compile/passes.h"
 
 namespace pyflame {
