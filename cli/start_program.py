@@ -1,0 +1,11 @@
+#!python
+"""Starts the program inside the installed package, without loading the package itself."""
+import importlib.util
+import os
+import sys
+
+package = importlib.util.find_spec("pyflame")
+if package is None:
+    sys.exit("pyflame: the package is not installed in this environment; got {}".format(sys.executable))
+program = os.path.join(os.path.dirname(package.origin), "bin", "pyflame")
+os.execv(program, [program] + sys.argv[1:])

@@ -1,0 +1,30 @@
+# Run when a wheel is installed: copies the shared libraries that FILES (programs and modules, installed below FOLDER) need into FOLDER/libs, each
+# under the name that the loader asks for, and the licences of their Debian packages beside them. What every Debian and Ubuntu has is left out.
+file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${FILES}
+  RESOLVED_DEPENDENCIES_VAR _libraries UNRESOLVED_DEPENDENCIES_VAR _missing
+  PRE_EXCLUDE_REGEXES "^(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\\+\\+)\\.so" "^ld-linux" "^linux-vdso")
+if(_missing)
+  message(FATAL_ERROR "wheel: libraries were not found; got ${_missing}; hint: run tools/bootstrap.sh")
+endif()
+file(MAKE_DIRECTORY "${FOLDER}/libs/licenses")
+foreach(_library IN LISTS _libraries)
+  get_filename_component(_name "${_library}" NAME)
+  file(REAL_PATH "${_library}" _file)
+  file(COPY_FILE "${_file}" "${FOLDER}/libs/${_name}" ONLY_IF_DIFFERENT)
+  # Packages name files below /usr, whichever way the loader found them.
+  string(REGEX REPLACE "^/lib" "/usr/lib" _usr "${_file}")
+  string(REGEX REPLACE "^/usr/lib" "/lib" _root "${_file}")
+  set(_package "")
+  foreach(_path "${_usr}" "${_root}")
+    if(NOT _package)
+      execute_process(COMMAND dpkg-query -S "${_path}" OUTPUT_VARIABLE _said ERROR_QUIET RESULT_VARIABLE _rc)
+      if(_rc EQUAL 0)
+        string(REGEX MATCH "^[^:]+" _package "${_said}")
+      endif()
+    endif()
+  endforeach()
+  if(_package AND EXISTS "/usr/share/doc/${_package}/copyright")
+    file(REAL_PATH "/usr/share/doc/${_package}/copyright" _copyright)
+    file(COPY_FILE "${_copyright}" "${FOLDER}/libs/licenses/${_package}" ONLY_IF_DIFFERENT)
+  endif()
+endforeach()

@@ -1,0 +1,59 @@
+"""Is an installed PyFlame whole? `PYTHON tools/check_wheel.py`, with the interpreter that PyFlame was installed for: its module and its program
+compute with libraries that the wheel brought, and otherwise only with those that every Debian and Ubuntu has. Exit code 1 when not."""
+import pathlib
+import re
+import subprocess
+import sys
+import sysconfig
+
+EVERYWHERE = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|util|gcc_s|stdc\+\+))[.-].*")
+
+
+def foreign(paths, own):
+    """Of shared objects those that are neither in one of the folders nor on every machine."""
+    return sorted(p for p in map(str, paths) if not any(p.startswith(f"{o}/") for o in own) and not EVERYWHERE.match(pathlib.Path(p).name))
+
+
+def needed(file):
+    """The paths of the libraries that a program or module loads when it starts."""
+    said = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=True).stdout
+    missing = re.findall(r"(\S+) => not found", said)
+    if missing:
+        sys.exit(f"check_wheel: {file} lacks {', '.join(missing)}")
+    return {str(pathlib.Path(p).resolve()) for p in re.findall(r"(/\S+) \(0x", said)}
+
+
+def mapped():
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(None, 5)[5] for line in lines if re.search(r"/\S+\.so(\.|$)", line)}
+
+
+def main():
+    import numpy as np
+
+    before = mapped()
+    import pyflame as pf
+
+    package = pathlib.Path(pf.__file__).resolve().parent
+    x, w = pf.ones(1, 4, 8, 8, requires_grad=True), pf.ones(4, 4, 3, 3)
+    loss = (pf.nn.functional.conv2d(x, w).reshape(36, 4) @ pf.ones(4, 4)).sum()
+    loss.backward()
+    np.testing.assert_allclose(x.grad.numpy()[0, 0, 4, 4], 9 * 4 * 4)
+
+    loaded = {str(pathlib.Path(p).resolve()) for p in mapped() - before}
+    standard = pathlib.Path(sysconfig.get_path("stdlib")).resolve()
+    program = package / "bin" / "pyflame"
+    bad = foreign(loaded, [package, standard]) + foreign(needed(program), [package])
+    if bad:
+        sys.exit(f"check_wheel: libraries of the machine are used; got {', '.join(bad)}; expected those of {package}")
+    brought = [p for p in loaded if p.startswith(f"{package}/libs/")]
+    if not any("dnnl" in p for p in brought) or not any("openblas" in p for p in brought):
+        sys.exit(f"check_wheel: neither oneDNN nor OpenBLAS was loaded from {package}/libs; got {brought}")
+    said = subprocess.run([pathlib.Path(sys.executable).parent / "pyflame", "--version"], capture_output=True, text=True, check=True).stdout
+    if said.split() != ["pyflame", pf.__version__]:
+        sys.exit(f"check_wheel: the program is another one; got {said.strip()}; expected pyflame {pf.__version__}")
+    print(f"check_wheel: pyflame {pf.__version__} for Python {sysconfig.get_python_version()} brings {', '.join(sorted(pathlib.Path(p).name for p in brought))}")
+
+
+if __name__ == "__main__":
+    main()
