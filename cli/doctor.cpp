@@ -8,13 +8,13 @@
 #include "commands.h"
 #include "output.h"
 #include "tools/doctor/audit.h"
+#include "tools/doctor/page.h"
 #include "tools/doctor/shell_env.h"
 #include "tools/doctor/subject.h"
 #include "tools/doctor/text.h"
 #include "tools/system/facts.h"
-#include "tools/view/page.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 namespace {
 
@@ -52,7 +52,7 @@ int run_doctor(const Options& o) {
   }
   const Json document = examine(o, *host);
   const tools::view::Style style = tools::view::Style::of(STDOUT_FILENO);
-  if (!o.html.empty()) write_page("doctor", o.html, tools::view::doctor_page(document));
+  if (!o.html.empty()) write_page("doctor", o.html, tools::doctor::html_page(document));
   if (o.json) {
     print_json(document);
   } else if (o.fix) {
@@ -103,4 +103,4 @@ void add_doctor(CLI::App& app, Run& run) {
   cmd->final_callback([&run, o] { run = [o] { return run_doctor(*o); }; });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

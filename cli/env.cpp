@@ -8,7 +8,7 @@
 #include "tools/doctor/env_advice.h"
 #include "tools/system/facts.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 namespace {
 
@@ -55,4 +55,4 @@ void add_env(CLI::App& app, Run& run) {
   cmd->final_callback([&run, s] { run = [s] { return run_env(*s); }; });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

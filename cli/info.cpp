@@ -10,7 +10,7 @@
 #include "pyflame/runtime/libraries.h"
 #include "pyflame/version.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 namespace {
 
@@ -79,4 +79,4 @@ void add_info(CLI::App& app, Run& run) {
   });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

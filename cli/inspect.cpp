@@ -11,19 +11,19 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/progress.h"
 #include "commands.h"
 #include "output.h"
-#include "progress.h"
 #include "pyflame/base/error.h"
 #include "pyflame/io/atomic_file.h"
 #include "tools/inspect/compare.h"
 #include "tools/inspect/document.h"
+#include "tools/inspect/page.h"
 #include "tools/inspect/scan.h"
 #include "tools/inspect/text.h"
-#include "tools/view/page.h"
 #include "tools/view/text.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 namespace {
 
@@ -96,7 +96,7 @@ int run_inspect(const Settings& s) {
   else if (d.contains("gate"))
     print(tools::inspect::gate_text(d["gate"], style, text_options(s)) + tools::inspect::problems_text(d, style));
   else print(tools::inspect::document_text(d, style, text_options(s)));
-  if (!s.html.empty()) write_page("inspect", s.html, tools::view::inspect_page(d));
+  if (!s.html.empty()) write_page("inspect", s.html, tools::inspect::html_page(d));
   if (!s.write_gate.empty()) {
     PF_CHECK(!d["kernels"].empty(), Value, "inspect: no kernel was found, so there is nothing to make a budget of");
     write_file_atomically("inspect", s.write_gate, json_text(tools::inspect::make_gate(d)));
@@ -182,4 +182,4 @@ void add_inspect(CLI::App& app, Run& run) {
   });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

@@ -2,45 +2,15 @@
 // line on stderr.
 #include <fmt/core.h>
 
-#include <csignal>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 
+#include "apps/gpt/commands.h"
 #include "commands.h"
 #include "pyflame/base/error.h"
 #include "pyflame/version.h"
 
-namespace pyflame::cli {
-
-namespace {
-volatile std::sig_atomic_t g_interrupted = 0;
-}
-
-void catch_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { g_interrupted = 1; };
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-bool interrupted() { return g_interrupted != 0; }
-
-std::string checkpoint_path(const std::string& file_or_folder) {
-  std::error_code ec;
-  const std::filesystem::path p(file_or_folder);
-  if (!std::filesystem::is_directory(p, ec)) {
-    PF_CHECK(std::filesystem::exists(p, ec), OS, "'{}' does not exist; expected a checkpoint or the folder of a run",
-             file_or_folder);
-    return file_or_folder;
-  }
-  std::string file = (p / kCheckpointName).string();
-  PF_CHECK(std::filesystem::exists(file, ec), OS, "the folder '{}' has no {}; expected the folder of a run",
-           file_or_folder, kCheckpointName);
-  return file;
-}
+namespace pyflame::apps::cli {
 
 namespace {
 
@@ -57,8 +27,8 @@ int run_program(int argc, char** argv) {
   app.require_subcommand(1);
   Run run;
   add_info(app, run);
-  add_train(app, run);
-  add_generate(app, run);
+  gpt::add_train(app, run);
+  gpt::add_generate(app, run);
   add_doctor(app, run);
   add_env(app, run);
   add_inspect(app, run);
@@ -84,16 +54,16 @@ int run_program(int argc, char** argv) {
 
 }  // namespace
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli
 
 int main(int argc, char** argv) {
   try {
-    return pyflame::cli::run_program(argc, argv);
+    return pyflame::apps::cli::run_program(argc, argv);
   } catch (const pyflame::Error& e) {
-    return pyflame::cli::report(e.what());
+    return pyflame::apps::cli::report(e.what());
   } catch (const std::bad_alloc&) {
-    return pyflame::cli::report("out of memory");
+    return pyflame::apps::cli::report("out of memory");
   } catch (const std::exception& e) {
-    return pyflame::cli::report(e.what());
+    return pyflame::apps::cli::report(e.what());
   }
 }

@@ -13,7 +13,7 @@
 #include "tools/inspect/occupancy_document.h"
 #include "tools/inspect/text_occupancy.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 namespace {
 
@@ -94,4 +94,4 @@ void add_occupancy(CLI::App& app, Run& run) {
   sub->callback([&run, s] { run = [s] { return answer(*s); }; });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

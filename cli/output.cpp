@@ -12,7 +12,7 @@
 #include "pyflame/base/error.h"
 #include "pyflame/io/atomic_file.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
@@ -42,4 +42,4 @@ std::string read_text_file(const char* op, const std::string& path, size_t limit
   return text;
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

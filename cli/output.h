@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 void print(std::string_view text);
 void print_json(const nlohmann::json& document);
@@ -17,4 +17,4 @@ void write_page(const char* op, const std::string& path, std::string_view page);
 // At most `limit` bytes of a file. `op` names the caller in the error.
 std::string read_text_file(const char* op, const std::string& path, size_t limit);
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

@@ -4,14 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/progress.h"
 #include "commands.h"
 #include "output.h"
-#include "progress.h"
 #include "pyflame/base/error.h"
 #include "tools/profile/document.h"
-#include "tools/view/page.h"
+#include "tools/profile/page.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::cli {
 
 namespace {
 
@@ -49,7 +49,7 @@ tools::profile::Profile load(const std::vector<std::string>& paths) {
 
 int report(const Arguments& a) {
   const nlohmann::json document = tools::profile::make_document(load(a.paths), a.options);
-  if (!a.html.empty()) write_page("report", a.html, tools::view::report_page(document));
+  if (!a.html.empty()) write_page("report", a.html, tools::profile::html_page(document));
   if (a.json) print_json(document);
   else print(tools::profile::to_text(document, tools::view::Style::of(STDOUT_FILENO)));
   return kOk;
@@ -80,4 +80,4 @@ void add_report(CLI::App& app, Run& run) {
   });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::cli

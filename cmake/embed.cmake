@@ -1,7 +1,7 @@
 # Files that a binary carries inside itself: pyflame_embed(TARGET FUNCTION NAMESPACE HEADER ROOT FILE...) defines the function that HEADER
 # declares in NAMESPACE. It gives a file by its name relative to src/ROOT. Written when CMake configures, and again when a file changes.
 function(pyflame_embed target function namespace header root)
-  set(_out "${PROJECT_BINARY_DIR}/embedded/${function}.cpp")
+  set(_out "${PROJECT_BINARY_DIR}/embedded/${target}_${function}.cpp")
   set(_text "#include \"${header}\"\n\nnamespace ${namespace} {\n\nnamespace {\nstruct File {\n  std::string_view name, text;\n};\nconstexpr File kFiles[] = {\n")
   foreach(_file IN LISTS ARGN)
     set(_path "${PROJECT_SOURCE_DIR}/src/${root}/${_file}")

@@ -12,13 +12,14 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/metrics.h"
+#include "apps/gpt/metrics.h"
 #include "cpp/support/temp_folder.h"
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
 #include "pyflame/data/tokenizer.h"
 #include "pyflame/io/safetensors_file.h"
 #include "tools/doctor/audit.h"
+#include "tools/doctor/page.h"
 #include "tools/doctor/shell_env.h"
 #include "tools/doctor/text.h"
 #include "tools/inspect/archive.h"
@@ -35,16 +36,17 @@
 #include "tools/inspect/isa_stats.h"
 #include "tools/inspect/kdb.h"
 #include "tools/inspect/msgpack.h"
+#include "tools/inspect/page.h"
 #include "tools/inspect/scan.h"
 #include "tools/inspect/source_lines.h"
 #include "tools/inspect/text.h"
 #include "tools/profile/analyse.h"
 #include "tools/profile/document.h"
 #include "tools/profile/importer.h"
+#include "tools/profile/page.h"
 #include "tools/profile/tuned_read.h"
 #include "tools/system/facts.h"
 #include "tools/system/host.h"
-#include "tools/view/page.h"
 
 namespace pyflame::fuzz {
 
@@ -109,7 +111,7 @@ inline void inspect_file(Input in) {
   const nlohmann::json document = tools::inspect::document(tools::inspect::scan({file_with(in, "input")}, options), {});
   print(document);
   (void)tools::inspect::document_text(document, {}, {});
-  (void)tools::view::inspect_page(document);
+  (void)tools::inspect::html_page(document);
 }
 
 inline void kernel_db(Input in) {
@@ -160,7 +162,7 @@ inline void report_on(const std::string& path) {
   const nlohmann::json document = tools::profile::make_document(loaded, {});
   print(document);
   (void)tools::profile::to_text(document, {});
-  (void)tools::view::report_page(document);
+  (void)tools::profile::html_page(document);
 }
 inline void kineto(Input in) { report_on(file_with(in, "trace.json")); }
 inline void rocprof_csv(Input in) { report_on(file_with(in, "1_kernel_trace.csv")); }
@@ -242,7 +244,7 @@ inline void doctor_on(const tools::system::Host& host) {
   print(document);
   (void)tools::doctor::report_text(document, {});
   (void)tools::doctor::fix_script(document);
-  (void)tools::view::doctor_page(document);
+  (void)tools::doctor::html_page(document);
 }
 inline void machine(Input in) { doctor_on(TextHost(text_of(in))); }
 
@@ -272,9 +274,9 @@ inline void safetensors_file(Input in) {
 
 // What a resumed run reads of the one before, and draws.
 inline void metrics(Input in) {
-  const cli::MetricsFile file(file_with(in, "metrics.jsonl"), int64_t{1} << 62);
-  (void)cli::running_mean(file.all());
-  (void)cli::loss_curve_svg(file.all(), std::string(text_of(in.first(std::min<size_t>(in.size(), 40)))));
+  const apps::gpt::MetricsFile file(file_with(in, "metrics.jsonl"), int64_t{1} << 62);
+  (void)apps::gpt::running_mean(file.all());
+  (void)apps::gpt::loss_curve_svg(file.all(), std::string(text_of(in.first(std::min<size_t>(in.size(), 40)))));
 }
 
 // Text to train on, and the description of a tokenizer that a checkpoint carries.

@@ -43,7 +43,7 @@ def test_a_step_with_two_outputs_counts_once(tmp_path):
     (OBJECT.format("norm"), "src/pyflame/ops"),
     ("cli/CMakeFiles/pyflame_cli.dir/main.cpp.o", "cli"),
     ("tests/cpp/CMakeFiles/pyflame_ops_test.dir/ops/view_test.cpp.o", "tests/cpp/ops"),
-    ("tests/cpp/CMakeFiles/pyflame_fuzz_test.dir/__/__/cli/metrics.cpp.o", "cli"),
+    ("CMakeFiles/pyflame_gpt.dir/src/apps/gpt/metrics.cpp.o", "src/apps/gpt"),
     ("python/CMakeFiles/nanobind-static.dir/__/.venv/lib/python3.11/site-packages/nanobind/src/nb_type.cpp.o", "nanobind/src"),
     ("bin/pyflame", "linking and the rest"),
 ])

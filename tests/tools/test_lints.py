@@ -58,10 +58,14 @@ def tree(tmp_path):
         ("src/tools/inspect/a.cpp", "tools/doctor/rules.h"),
         ("src/pyflame/runtime/device.cpp", "tools/system/absence.h"),
         ("src/pyflame/base/a.cpp", "tools/base/text.h"),
+        ("src/pyflame/nn/a.cpp", "apps/gpt/gpt.h"),
+        ("src/pyflame/nn/a.cpp", "optim/optim.h"),
+        ("src/apps/gpt/a.cpp", "tools/doctor/rules.h"),
+        ("src/apps/gpt/a.cpp", "backends/cpu/cpu.h"),
     ],
 )
 def test_include_against_the_direction(tree, name, included):
-    path = included if included.startswith("tools/") else f"pyflame/{included}"
+    path = included if included.startswith(("tools/", "apps/")) else f"pyflame/{included}"
     root = tree(name, f'// A comment.\n\n#include "{path}"\n')
     (finding,) = includes.check(root)
     assert (finding.path, finding.line) == (name, 3)
@@ -83,10 +87,13 @@ def test_include_against_the_direction(tree, name, included):
         ("src/tools/doctor/a.cpp", "base/error.h"),
         ("src/pyflame/runtime/register_backends.cpp", "tools/system/absence.h"),
         ("cli/a.cpp", "tools/doctor/audit.h"),
+        ("cli/a.cpp", "apps/gpt/commands.h"),
+        ("src/apps/gpt/a.cpp", "optim/optim.h"),
+        ("src/apps/gpt/a.cpp", "tools/view/kit.h"),
     ],
 )
 def test_include_in_the_direction(tree, name, included):
-    path = included if included.startswith("tools/") else f"pyflame/{included}"
+    path = included if included.startswith(("tools/", "apps/")) else f"pyflame/{included}"
     assert includes.check(tree(name, f'#include "{path}"\n#include <vector>\n')) == []
 
 

@@ -6,7 +6,7 @@ from common import Finding, lines, tracked
 
 SUFFIXES = (".h", ".cpp", ".def")
 
-# layer -> what it may include: prefixes of paths below src/pyflame, and of paths that begin with tools/ below src. First match wins, so special files stand before their folders.
+# layer -> what it may include: prefixes of paths below src/pyflame, and of paths that begin with tools/ or apps/ below src. First match wins, so special files stand before their folders.
 BASE = ["base/", "version.h"]
 TENSOR = BASE + ["tensor/"]
 # The names of ops, their attributes and the form of a recorded graph: read by everything from ops up.
@@ -59,8 +59,6 @@ LAYERS = [
     ("src/pyflame/kernels/", TENSOR + CONTRACT + ["ops/", "kernels/"]),
     ("src/pyflame/io/", ENGINE + ["io/"]),
     ("src/pyflame/data/", ENGINE + ["io/", "data/"]),
-    # The training loop of the main job ties model, optimizer and data together; it lives beside its model.
-    ("src/pyflame/nn/gpt_trainer.", ABOVE),
     ("src/pyflame/nn/", ENGINE + ["io/", "nn/"]),
     ("src/pyflame/optim/", ENGINE + ["io/", "nn/", "optim/"]),
     # The tools read files and machines, not tensors: of the engine they use what knows no tensor.
@@ -70,7 +68,9 @@ LAYERS = [
     ("src/tools/profile/", BASE + ["tools/base/", "tools/view/", "tools/profile/"]),
     ("src/tools/inspect/", BASE + ["tools/base/", "tools/view/", "tools/inspect/"]),
     ("src/tools/doctor/", BASE + ["tools/base/", "tools/system/", "tools/view/", "tools/doctor/"]),
-    ("cli/", ABOVE + ["tools/"]),
+    # Applications use the library as any program would. A run's report is a page, so the GPT program also uses the pages' kit.
+    ("src/apps/", ABOVE + ["tools/base/", "tools/view/", "apps/"]),
+    ("cli/", ABOVE + ["tools/", "apps/"]),
     ("python/src/", ABOVE),
     ("tests/", TOP),
     ("benchmarks/", TOP),
@@ -89,7 +89,7 @@ EXCEPTIONS = {
     ("src/pyflame/record/recorder.cpp", "runtime/executor.h"): "a cut hands its window to the executor: one call, in this file only",
 }
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*["<](?:pyflame/|(?=tools/))([^">]+)[">]')
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<](?:pyflame/|(?=(?:tools|apps)/))([^">]+)[">]')
 
 
 def check(root):

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/error.h"
-#include "tools/base/embedded.h"
+#include "tools/doctor/embedded.h"
 
 extern char** environ;
 
@@ -71,7 +71,7 @@ std::string text(const Json& j, const char* key) {
 Json lint(const std::string& file) {
   std::error_code ec;
   PF_CHECK(std::filesystem::exists(file, ec), OS, "doctor lint: '{}' does not exist", file);
-  const std::string source(embedded("doctor/lint_python.py"));
+  const std::string source(embedded("lint_python.py"));
   Finished python;
   bool found = false;
   for (const char* program : {"python3", "python"}) {

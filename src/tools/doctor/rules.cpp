@@ -7,7 +7,7 @@
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
-#include "tools/base/embedded.h"
+#include "tools/doctor/embedded.h"
 #include "tools/view/severity.h"
 #include "tools/view/text.h"
 
@@ -231,7 +231,7 @@ RuleBase parse_rules(std::string_view json) {
 }
 
 const RuleBase& rules() {
-  static const RuleBase kBase = parse_rules(embedded("doctor/rules.json"));
+  static const RuleBase kBase = parse_rules(embedded("rules.json"));
   return kBase;
 }
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "pyflame/version.h"
-#include "tools/base/embedded.h"
+#include "tools/view/embedded.h"
 
 namespace pyflame::tools::view {
 namespace {
@@ -33,7 +33,7 @@ Html head(const Page& page) {
                 tag("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}}) +
                 tag("meta", {{"name", "color-scheme"}, {"content", "light dark"}}) +
                 tag("meta", {{"http-equiv", "Content-Security-Policy"}, {"content", kPolicy}}) +
-                el("title", "", page.title) + el("style", "", Html::raw(std::string(embedded("view/page.css")))));
+                el("title", "", page.title) + el("style", "", Html::raw(std::string(embedded("page.css")))));
 }
 
 // A number and its percent sign stay on one line.
@@ -80,7 +80,7 @@ std::string render(const Page& page) {
     for (const char c : page.data) c == '<' ? data += "\\u003c" : data += c;
     body += tag("script", {{"type", "application/json"}, {"id", "data"}}, Html::raw(std::move(data)));
   }
-  body += el("script", "", Html::raw(std::string(embedded("view/page.js"))));
+  body += el("script", "", Html::raw(std::string(embedded("page.js"))));
   return "<!doctype html>\n" + tag("html", {{"lang", "en"}}, head(page) + el("body", "", body)).str() + "\n";
 }
 

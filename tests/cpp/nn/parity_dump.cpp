@@ -8,8 +8,8 @@
 // usage: pyflame_parity_dump FILE
 #include <cstdio>
 
+#include "apps/gpt/gpt.h"
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/nn/gpt.h"
 #include "pyflame/nn/layers.h"
 
 namespace pyflame::nn {
@@ -99,15 +99,15 @@ void dump_layers(Dump& d) {
 void dump_gpt(Dump& d) {
   manual_seed(kInputSeed);
   const Tensor index = randint(0, 11, {2, 6}, DType::int64);
-  GptConfig config;
+  apps::gpt::GptConfig config;
   config.vocabulary = 11;
   config.block_size = 8;
   config.n_layer = 2;
   config.n_head = 2;
   config.n_embd = 16;
-  d.add("gpt", index, [&] { return Gpt(config); });
+  d.add("gpt", index, [&] { return apps::gpt::Gpt(config); });
   config.dropout = 0.25;
-  d.add("gpt_with_dropout", index, [&] { return Gpt(config); });
+  d.add("gpt_with_dropout", index, [&] { return apps::gpt::Gpt(config); });
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // The pages: escaping, balanced tags, nothing loaded from elsewhere, bounded size, and documents that lack or fake anything.
-#include "tools/view/page.h"
+#include "apps/gpt/page.h"
+#include "tools/doctor/page.h"
+#include "tools/inspect/page.h"
+#include "tools/profile/page.h"
 
 #include <gtest/gtest.h>
 
@@ -27,10 +30,10 @@ struct Tool {
 };
 
 const std::vector<Tool>& tools() {
-  static const std::vector<Tool> kTools = {{"doctor", doctor_page, samples::doctor()},
-                                           {"inspect", inspect_page, samples::inspect()},
-                                           {"report", report_page, samples::report()},
-                                           {"train", train_page, samples::train()}};
+  static const std::vector<Tool> kTools = {{"doctor", tools::doctor::html_page, samples::doctor()},
+                                           {"inspect", tools::inspect::html_page, samples::inspect()},
+                                           {"report", profile::html_page, samples::report()},
+                                           {"train", apps::gpt::html_page, samples::train()}};
   return kTools;
 }
 
@@ -162,17 +165,17 @@ TEST(Pages, LoadNothing) {
 }
 
 TEST(Pages, SayWhatTheDocumentSays) {
-  const std::string doctor = doctor_page(samples::doctor());
+  const std::string doctor = doctor::html_page(samples::doctor());
   for (const char* part : {"Two settings contradict each other.", "title of ENV-1",
                            "These settings contradict each other", "class=\"topology\"", "NUMA 1",
                            "unset A &amp;&amp; echo &quot;b&quot;", "HIP_VISIBLE_DEVICES", "failed", "PCIe 5 ×16"})
     EXPECT_NE(doctor.find(part), std::string::npos) << part;
-  const std::string inspect = inspect_page(samples::inspect());
+  const std::string inspect = inspect::html_page(samples::inspect());
   for (const char* part :
        {"void kernel_0&lt;float, 4&gt;", "class=\"line c0\"", "130 VGPRs", "For 4 waves: save 2 VGPRs", "narrow loads",
         "4 × v_mfma", "no LLVM library was found", "256 × 1 × 1"})
     EXPECT_NE(inspect.find(part), std::string::npos) << part;
-  const std::string report = report_page(samples::report());
+  const std::string report = profile::html_page(samples::report());
   for (const char* part : {"Matrix products bound this step.", "60.0 %", "class=\"timeline\"",
                            "fp16, bf16 1307 TFLOP/s", "the host was busy", "GEMM 4096", "PT_VERSION", "all_reduce"})
     EXPECT_NE(report.find(part), std::string::npos) << part;
@@ -256,19 +259,19 @@ TEST(Pages, NoDocumentIsAPageToo) {
 }
 
 TEST(Pages, SizeIsBounded) {
-  const std::string html = inspect_page(samples::inspect(10'000));
+  const std::string html = inspect::html_page(samples::inspect(10'000));
   EXPECT_EQ(unbalanced(html), "");
   EXPECT_LT(html.size(), 5'000'000u);
   EXPECT_NE(html.find("kernel_9999"), std::string::npos);
   json d = samples::report();
   for (int i = 0; i < 100'000; ++i) d["timeline"]["tracks"][0]["events"].push_back({2000.0 + i, 0.5, 1, 0});
   for (int i = 0; i < 5'000; ++i) d["kernels"].push_back(d["kernels"][0]);
-  EXPECT_LT(report_page(d).size(), 5'000'000u);
+  EXPECT_LT(profile::html_page(d).size(), 5'000'000u);
 }
 
 TEST(Pages, TopologyOfAnyNumberOfDevices) {
   for (int n : {1, 2, 3, 4, 8, 16, 64, 100}) {
-    const std::string html = doctor_page(samples::doctor(n));
+    const std::string html = doctor::html_page(samples::doctor(n));
     EXPECT_EQ(unbalanced(html), "") << n;
     EXPECT_EQ(html.find("class=\"topology\"") != std::string::npos, n >= 2 && n <= 64) << n;
   }
@@ -281,7 +284,7 @@ TEST(Pages, LinksOfDevicesThatAreNotThere) {
                                      {{"from", 1e300}, {"to", 0}},
                                      {{"from", "x"}, {"to", 0}},
                                      {{"from", 1}, {"to", 1}}});
-  EXPECT_EQ(unbalanced(doctor_page(d)), "");
+  EXPECT_EQ(unbalanced(doctor::html_page(d)), "");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 #include "pyflame/nn/layers.h"
 
-namespace pyflame::nn {
+namespace pyflame::apps::gpt {
 
 struct GptConfig {
   int64_t vocabulary = 0, block_size = 128, n_layer = 4, n_head = 4, n_embd = 128;
@@ -30,8 +30,8 @@ struct CausalSelfAttention {
   int64_t n_head;
   double dropout_p;
   bool is_training = true;
-  Linear qkv, proj;
-  Dropout residual_dropout;
+  nn::Linear qkv, proj;
+  nn::Dropout residual_dropout;
   explicit CausalSelfAttention(const GptConfig& c);
   Tensor operator()(const Tensor& x) const;
   // x is [1, T, C] at `position`; reads and extends the cache.
@@ -53,8 +53,8 @@ struct CausalSelfAttention {
 };
 
 struct GptMlp {
-  Linear fc, proj;
-  Dropout drop;
+  nn::Linear fc, proj;
+  nn::Dropout drop;
   explicit GptMlp(const GptConfig& c);
   Tensor operator()(const Tensor& x) const { return drop(proj(gelu(fc(x), "tanh"))); }
   template <class V>
@@ -66,9 +66,9 @@ struct GptMlp {
 };
 
 struct GptBlock {
-  LayerNorm ln1;
+  nn::LayerNorm ln1;
   CausalSelfAttention attn;
-  LayerNorm ln2;
+  nn::LayerNorm ln2;
   GptMlp mlp;
   explicit GptBlock(const GptConfig& c);
   Tensor operator()(const Tensor& x) const;
@@ -84,11 +84,11 @@ struct GptBlock {
 
 struct Gpt {
   GptConfig config;
-  Embedding wte, wpe;
-  Dropout drop;
-  ModuleList<GptBlock> blocks;
-  LayerNorm ln_f;
-  Linear head;
+  nn::Embedding wte, wpe;
+  nn::Dropout drop;
+  nn::ModuleList<GptBlock> blocks;
+  nn::LayerNorm ln_f;
+  nn::Linear head;
   // Draws from the global generator: first the layers' own initial values in the order of their declaration; then, in
   // the same order, N(0, 0.02) for every weight matrix, where residual projections are scaled by 1 / sqrt(2 n_layer).
   // Biases are zero.
@@ -138,4 +138,4 @@ class Generator {
   std::vector<int64_t> context_;  // the tokens in the caches
 };
 
-}  // namespace pyflame::nn
+}  // namespace pyflame::apps::gpt

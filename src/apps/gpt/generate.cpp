@@ -4,14 +4,15 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
-#include "commands.h"
+#include "apps/gpt/commands.h"
+#include "apps/gpt/trainer.h"
 #include "pyflame/base/philox.h"
-#include "pyflame/nn/gpt_trainer.h"
 #include "pyflame/runtime/device.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::gpt {
 
 namespace {
 
@@ -19,7 +20,7 @@ struct Settings {
   std::string checkpoint, prompt = "\n", device = "cpu";
   int64_t max_tokens = 500;
   int64_t max_repeat = 40;
-  nn::Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
+  Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
 };
 
 // Offsets of the sampling stream: out of reach of the global generator's and of the batches'.
@@ -54,9 +55,9 @@ int generate(const Settings& s) {
            s.max_repeat);
   PF_CHECK(!s.prompt.empty(), Value, "generate: the prompt is empty; expected at least one character");
   set_current_device(parse_device(s.device));
-  const nn::TrainedGpt trained = nn::load_trained_gpt(checkpoint_path(s.checkpoint));
+  const TrainedGpt trained = load_trained_gpt(checkpoint_path(s.checkpoint));
   const std::vector<data::Token> prompt = trained.tokenizer.encode(s.prompt);
-  nn::Generator generator(*trained.model);
+  Generator generator(*trained.model);
   if (static_cast<int64_t>(prompt.size()) > trained.model->config.block_size) {
     fmt::print(stderr, "pyflame: the prompt has {} tokens; the context holds {}: only the last {} count\n",
                prompt.size(), trained.model->config.block_size,
@@ -74,7 +75,7 @@ int generate(const Settings& s) {
     std::vector<float> logits = generator.feed(next);
     runs.apply(logits);
     const double u = philox_uniform_f64(philox_element64(s.sampling.seed, kStream, made));
-    const int64_t token = nn::sample_token(logits, s.sampling, u);
+    const int64_t token = sample_token(logits, s.sampling, u);
     put(stream.push(trained.tokenizer.decode(static_cast<data::Token>(token))));
     next = {token};
     runs.see(token);
@@ -86,6 +87,20 @@ int generate(const Settings& s) {
 }
 
 }  // namespace
+
+std::string checkpoint_path(const std::string& file_or_folder) {
+  std::error_code ec;
+  const std::filesystem::path p(file_or_folder);
+  if (!std::filesystem::is_directory(p, ec)) {
+    PF_CHECK(std::filesystem::exists(p, ec), OS, "'{}' does not exist; expected a checkpoint or the folder of a run",
+             file_or_folder);
+    return file_or_folder;
+  }
+  std::string file = (p / kCheckpointName).string();
+  PF_CHECK(std::filesystem::exists(file, ec), OS, "the folder '{}' has no {}; expected the folder of a run",
+           file_or_folder, kCheckpointName);
+  return file;
+}
 
 void add_generate(CLI::App& app, Run& run) {
   CLI::App* sub = app.add_subcommand("generate", "Write text with a trained model");
@@ -107,4 +122,4 @@ void add_generate(CLI::App& app, Run& run) {
   sub->callback([&run, s] { run = [s] { return generate(*s); }; });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::gpt

@@ -5,13 +5,16 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tools/profile/page.h"
 #include "tools/view/document.h"
 #include "tools/view/kit.h"
-#include "tools/view/page.h"
 #include "tools/view/svg.h"
 #include "tools/view/text.h"
 
-namespace pyflame::tools::view {
+namespace pyflame::tools::profile {
+
+using namespace view;
+
 namespace {
 
 constexpr size_t kKernels = 500, kNumbered = 15, kTuned = 2000, kEvents = 40000, kTracks = 32;
@@ -362,7 +365,7 @@ Html figures(const Json& doc) {
 
 }  // namespace
 
-std::string report_page(const Json& document) {
+std::string html_page(const Json& document) {
   Page page;
   page.tool = "report";
   page.title = "PyFlame report: " + str(document, "inputs");
@@ -390,4 +393,4 @@ std::string report_page(const Json& document) {
   return render(page);
 }
 
-}  // namespace pyflame::tools::view
+}  // namespace pyflame::tools::profile

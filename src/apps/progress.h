@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace pyflame::cli {
+namespace pyflame::apps {
 
 std::string format_duration(double seconds);  // "0:07", "2:41", "1:02:03"
 std::string format_count(double n);           // "812", "31.2k", "4.1M"
@@ -46,4 +46,4 @@ class StatusLine {
   static bool is_terminal();
 };
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps

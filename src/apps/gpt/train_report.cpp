@@ -1,4 +1,4 @@
-#include "train_report.h"
+#include "apps/gpt/train_report.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -9,14 +9,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "progress.h"
+#include "apps/gpt/page.h"
+#include "apps/progress.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/io/atomic_file.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/version.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::gpt {
 
 namespace {
 
@@ -108,9 +109,9 @@ json memory_of(Device device) {
   return out;
 }
 
-json run_of(const RunFacts& facts, nn::GptTrainer& trainer, Device device) {
-  const nn::GptConfig& m = trainer.model().config;
-  const nn::GptTrainOptions& o = trainer.options();
+json run_of(const RunFacts& facts, GptTrainer& trainer, Device device) {
+  const GptConfig& m = trainer.model().config;
+  const GptTrainOptions& o = trainer.options();
   const DeviceInfo info = device_info(device);
   nlohmann::ordered_json run;
   run["Data"] = facts.data;
@@ -146,7 +147,7 @@ double median(std::vector<double> v) {
   return *middle;
 }
 
-std::string headline(const RunFacts& facts, const nn::GptTrainer& trainer, double val_loss) {
+std::string headline(const RunFacts& facts, const GptTrainer& trainer, double val_loss) {
   const int64_t done = trainer.steps_done(), all = trainer.options().steps;
   const std::string reached = std::isfinite(val_loss) ? fmt::format("validation loss {:.4f}", val_loss) : "";
   switch (facts.status) {
@@ -203,10 +204,10 @@ void StepProfile::interrupt() {
 
 // ---- document and files
 
-json run_document(const RunFacts& facts, nn::GptTrainer& trainer, const std::vector<Metric>& metrics,
+json run_document(const RunFacts& facts, GptTrainer& trainer, const std::vector<Metric>& metrics,
                   const StepProfile& profile) {
   const Device device = parse_device(facts.device);
-  const nn::GptConfig& m = trainer.model().config;
+  const GptConfig& m = trainer.model().config;
   static constexpr const char* kStatus[] = {"running", "interrupted", "finished"};
   json d;
   d["schema"] = "pyflame.train/1";
@@ -244,14 +245,14 @@ json run_document(const RunFacts& facts, nn::GptTrainer& trainer, const std::vec
   return d;
 }
 
-void write_run_report(const RunFacts& facts, nn::GptTrainer& trainer, const std::vector<Metric>& metrics,
+void write_run_report(const RunFacts& facts, GptTrainer& trainer, const std::vector<Metric>& metrics,
                       const StepProfile& profile) {
   write_file_atomically("report", (fs::path(facts.out) / "report.html").string(),
-                        page_of_run(run_document(facts, trainer, metrics, profile)));
+                        html_page(run_document(facts, trainer, metrics, profile)));
   if (!profile.recording()) return;
   std::string trace;
   profiler::write_chrome_trace(*profile.recording(), [&trace](std::string_view piece) { trace += piece; });
   write_file_atomically("trace", (fs::path(facts.out) / "trace.json").string(), trace);
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::gpt

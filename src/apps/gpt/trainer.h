@@ -6,13 +6,13 @@
 #include <memory>
 #include <string>
 
+#include "apps/gpt/gpt.h"
 #include "pyflame/data/text.h"
 #include "pyflame/io/checkpoint.h"
-#include "pyflame/nn/gpt.h"
 #include "pyflame/optim/optim.h"
 #include "pyflame/optim/schedule.h"
 
-namespace pyflame::nn {
+namespace pyflame::apps::gpt {
 
 struct GptTrainOptions {
   int64_t steps = 2500, batch_size = 16, gradient_accumulation_steps = 1;
@@ -72,4 +72,4 @@ struct TrainedGpt {
 };
 TrainedGpt load_trained_gpt(const std::string& path);
 
-}  // namespace pyflame::nn
+}  // namespace pyflame::apps::gpt

@@ -1,4 +1,4 @@
-#include "pyflame/nn/gpt_trainer.h"
+#include "apps/gpt/trainer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/base/events.h"
 
-namespace pyflame::nn {
+namespace pyflame::apps::gpt {
 
 using nlohmann::json;
 
@@ -104,7 +104,7 @@ GptTrainer::GptTrainer(const Checkpoint& checkpoint, const GptTrainOptions& opti
       tokenizer_(data::Tokenizer::from_json(checkpoint.at("tokenizer"))),
       dataset_(std::move(dataset)) {
   build(checked_config(checkpoint));
-  load_state_dict(*model_, checkpoint.model);
+  nn::load_state_dict(*model_, checkpoint.model);
   optimizer_->load_state_dict(checkpoint.optimizer);
   try {
     const json progress = json::parse(checkpoint.at("progress"));
@@ -127,7 +127,7 @@ void GptTrainer::build(const GptConfig& config) {
            "train: the model's vocabulary is {}; the tokenizer's is {}", config.vocabulary, tokenizer_.vocabulary());
   model_ = std::make_unique<Gpt>(config);
   NamedTensors decayed, others;
-  for (auto& [name, t] : named_parameters(*model_)) (t.dim() >= 2 ? decayed : others).emplace_back(name, t);
+  for (auto& [name, t] : nn::named_parameters(*model_)) (t.dim() >= 2 ? decayed : others).emplace_back(name, t);
   optim::AdamOptions o;
   o.lr = options_.lr;
   o.beta1 = options_.beta1;
@@ -136,7 +136,7 @@ void GptTrainer::build(const GptConfig& config) {
   optimizer_ = std::make_unique<optim::AdamW>(decayed, o);
   o.weight_decay = 0;
   optimizer_->add_group(others, o);
-  parameters_ = parameters(*model_);
+  parameters_ = nn::parameters(*model_);
   schedule_ = {options_.lr, std::min(options_.warmup_steps, options_.steps / 10), options_.steps,
                options_.lr * options_.min_lr_ratio};
 }
@@ -146,7 +146,7 @@ int64_t GptTrainer::tokens_per_step() const {
 }
 
 Tensor GptTrainer::step() {
-  train(*model_, true);
+  nn::train(*model_, true);
   optimizer_->zero_grad();
   const int64_t n = options_.gradient_accumulation_steps;
   Tensor total;
@@ -171,19 +171,19 @@ Tensor GptTrainer::step() {
 
 double GptTrainer::evaluate() {
   grad_mode::Guard no_grad(false);
-  train(*model_, false);
+  nn::train(*model_, false);
   double total = 0;
   for (int64_t i = 0; i < options_.eval_batches; ++i) {
     const auto [x, y] = dataset_.batch(options_.seed, data::Stream::eval, i, options_.batch_size);
     total += model_->loss(x, y).item_f64();
   }
-  train(*model_, true);
+  nn::train(*model_, true);
   return total / static_cast<double>(options_.eval_batches);
 }
 
 Checkpoint GptTrainer::checkpoint() {
   Checkpoint c;
-  c.model = state_dict(*model_);
+  c.model = nn::state_dict(*model_);
   c.optimizer = optimizer_->state_dict();
   c.state["model"] = model_->config.to_json();
   c.state["options"] = options_.to_json();
@@ -204,8 +204,8 @@ TrainedGpt load_trained_gpt(const std::string& path) {
   PF_CHECK(r.model->config.vocabulary == r.tokenizer.vocabulary(), Value,
            "load_trained_gpt: '{}': the model's vocabulary is {}; the tokenizer's is {}", path,
            r.model->config.vocabulary, r.tokenizer.vocabulary());
-  load_state_dict(*r.model, c.model);
-  train(*r.model, false);
+  nn::load_state_dict(*r.model, c.model);
+  nn::train(*r.model, false);
   try {
     json::parse(c.at("progress")).at("step").get_to(r.steps);
   } catch (const json::exception&) {
@@ -214,4 +214,4 @@ TrainedGpt load_trained_gpt(const std::string& path) {
   return r;
 }
 
-}  // namespace pyflame::nn
+}  // namespace pyflame::apps::gpt

@@ -3,13 +3,13 @@
 
 #include <cstring>
 
+#include "apps/gpt/trainer.h"
 #include "pyflame/compile/program.h"
-#include "pyflame/nn/gpt_trainer.h"
 #include "pyflame/record/recorder.h"
 #include "support/temp_folder.h"
 #include "support/tensor_values.h"
 
-namespace pyflame::nn {
+namespace pyflame::apps::gpt {
 namespace {
 
 using test::TempFolder;
@@ -76,7 +76,7 @@ TEST(Gpt, NamesAndInitialValues) {
   c.n_embd = 64;
   Gpt model(c);
   std::vector<std::string> names;
-  for (const auto& [name, t] : state_dict(model)) names.push_back(name);
+  for (const auto& [name, t] : nn::state_dict(model)) names.push_back(name);
   EXPECT_EQ(names.front(), "wte.weight");
   EXPECT_EQ(names[2], "blocks.0.ln1.weight");
   EXPECT_EQ(names[4], "blocks.0.attn.qkv.weight");
@@ -95,10 +95,10 @@ TEST(Gpt, NamesAndInitialValues) {
 TEST(Gpt, CachedGenerationEqualsRecomputation) {
   manual_seed(5);
   Gpt model(tiny());
-  for_each_parameter(model, [](const std::string&, Tensor& t) {
-    if (t.dim() == 2) init::normal_(t, 0.0, 0.3);  // far from uniform logits, so that argmax says something
+  nn::for_each_parameter(model, [](const std::string&, Tensor& t) {
+    if (t.dim() == 2) nn::init::normal_(t, 0.0, 0.3);  // far from uniform logits, so that argmax says something
   });
-  train(model, false);
+  nn::train(model, false);
   Generator generator(model);
   std::vector<int64_t> context{3, 1, 4};
   std::vector<int64_t> next = context;
@@ -121,7 +121,7 @@ TEST(Gpt, CachedGenerationEqualsRecomputation) {
 TEST(Gpt, GenerationAndTrainingPlanNothingNewInALoop) {
   manual_seed(8);
   Gpt model(tiny());
-  train(model, false);
+  nn::train(model, false);
   Generator generator(model);
   std::vector<int64_t> next{1, 2};
   const auto make = [&](int tokens) {
@@ -149,7 +149,7 @@ TEST(Gpt, GenerationAndTrainingPlanNothingNewInALoop) {
 TEST(Gpt, PromptsInPiecesAndLongPrompts) {
   manual_seed(6);
   Gpt model(tiny());
-  train(model, false);
+  nn::train(model, false);
   Generator whole(model), pieces(model), longer(model);
   const std::vector<float> a = whole.feed({1, 2, 3, 4, 5});
   pieces.feed({1, 2});
@@ -290,4 +290,4 @@ TEST(Sampling, PicksByProbability) {
 }
 
 }  // namespace
-}  // namespace pyflame::nn
+}  // namespace pyflame::apps::gpt

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace pyflame::cli {
+namespace pyflame::apps::gpt {
 
 struct Metric {
   int64_t step = 0;  // updates done
@@ -39,4 +39,4 @@ std::string metric_line(const Metric& m);
 // A self-contained SVG picture: the training loss (thin as measured, thick as a running mean) and the validation loss.
 std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string& title);
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::gpt

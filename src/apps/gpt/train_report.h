@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "metrics.h"
-#include "pyflame/nn/gpt_trainer.h"
+#include "apps/gpt/metrics.h"
+#include "apps/gpt/trainer.h"
 #include "pyflame/runtime/profiler.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::gpt {
 
 class StepProfile {
  public:
@@ -44,12 +44,10 @@ struct RunFacts {
   RunStatus status = RunStatus::running;
 };
 
-nlohmann::json run_document(const RunFacts& facts, nn::GptTrainer& trainer, const std::vector<Metric>& metrics,
+nlohmann::json run_document(const RunFacts& facts, GptTrainer& trainer, const std::vector<Metric>& metrics,
                             const StepProfile& profile);
-// The document as a page. In a file of its own: view is a function of tensors where the engine's headers are, a namespace here.
-std::string page_of_run(const nlohmann::json& document);
 // Writes report.html, and trace.json where steps were recorded.
-void write_run_report(const RunFacts& facts, nn::GptTrainer& trainer, const std::vector<Metric>& metrics,
+void write_run_report(const RunFacts& facts, GptTrainer& trainer, const std::vector<Metric>& metrics,
                       const StepProfile& profile);
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::gpt

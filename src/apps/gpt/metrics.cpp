@@ -1,4 +1,4 @@
-#include "metrics.h"
+#include "apps/gpt/metrics.h"
 
 #include <fmt/core.h>
 
@@ -13,7 +13,7 @@
 #include "pyflame/base/error.h"
 #include "pyflame/io/atomic_file.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::gpt {
 
 namespace {
 
@@ -232,4 +232,4 @@ std::string loss_curve_svg(const std::vector<Metric>& metrics, const std::string
   return s + legend_svg() + "</svg>\n";
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::gpt

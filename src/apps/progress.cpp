@@ -1,4 +1,4 @@
-#include "progress.h"
+#include "apps/progress.h"
 
 #include <fmt/core.h>
 #include <sys/ioctl.h>
@@ -12,7 +12,7 @@
 
 #include "tools/view/text.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps {
 
 namespace {
 int terminal_width() {
@@ -115,4 +115,4 @@ void StatusLine::show(double fraction, std::string_view text) {
   open_ = true;
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps

@@ -13,15 +13,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "commands.h"
-#include "metrics.h"
-#include "progress.h"
+#include "apps/gpt/commands.h"
+#include "apps/gpt/metrics.h"
+#include "apps/gpt/train_report.h"
+#include "apps/gpt/trainer.h"
+#include "apps/progress.h"
 #include "pyflame/io/atomic_file.h"
-#include "pyflame/nn/gpt_trainer.h"
 #include "pyflame/runtime/device.h"
-#include "train_report.h"
 
-namespace pyflame::cli {
+namespace pyflame::apps::gpt {
 
 namespace {
 
@@ -31,8 +31,8 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 struct Settings {
-  nn::GptConfig model;
-  nn::GptTrainOptions train;
+  GptConfig model;
+  GptTrainOptions train;
   std::string data, out, tokenizer = "chars", device = "cpu";
   int64_t max_bytes = int64_t{64} << 20;
   int64_t eval_interval = 250, checkpoint_interval = 250, log_interval = 10;
@@ -57,7 +57,7 @@ void check(const Settings& s) {
            "max_bytes {}",
            s.eval_interval, s.checkpoint_interval, s.log_interval, s.max_bytes);
   s.train.check();
-  nn::GptConfig with_any_vocabulary = s.model;
+  GptConfig with_any_vocabulary = s.model;
   with_any_vocabulary.vocabulary = 1;
   with_any_vocabulary.check();
 }
@@ -86,8 +86,8 @@ class Merger {
 
 Settings merge(const Checkpoint& c, const Settings& given, std::string& notes) {
   Settings s = given;
-  s.model = nn::GptConfig::from_json(c.at("model"));
-  s.train = nn::GptTrainOptions::from_json(c.at("options"));
+  s.model = GptConfig::from_json(c.at("model"));
+  s.train = GptTrainOptions::from_json(c.at("options"));
   try {
     const nlohmann::json j = nlohmann::json::parse(c.at("run"));
     s.data = j.at("data");
@@ -165,7 +165,7 @@ Loaded load_data(const Settings& s, const data::Tokenizer* known) {
 
 class TrainingRun {
  public:
-  TrainingRun(const Settings& s, std::unique_ptr<nn::GptTrainer> trainer)
+  TrainingRun(const Settings& s, std::unique_ptr<GptTrainer> trainer)
       : s_(s),
         trainer_(std::move(trainer)),
         metrics_((fs::path(s.out) / "metrics.jsonl").string(), trainer_->steps_done()),
@@ -253,7 +253,7 @@ class TrainingRun {
     c.state["run"] = s_.run_json();
     pyflame::save_checkpoint((fs::path(s_.out) / kCheckpointName).string(), c);
     saved_ = trainer_->steps_done();
-    const nn::GptConfig& m = trainer_->model().config;
+    const GptConfig& m = trainer_->model().config;
     write_file_atomically("loss curve", (fs::path(s_.out) / "loss.svg").string(),
                           loss_curve_svg(metrics_.all(), fmt::format("GPT: {} layers, {} heads, width {}, context {}",
                                                                      m.n_layer, m.n_head, m.n_embd, m.block_size)));
@@ -297,7 +297,7 @@ class TrainingRun {
   }
 
   const Settings& s_;
-  std::unique_ptr<nn::GptTrainer> trainer_;
+  std::unique_ptr<GptTrainer> trainer_;
   MetricsFile metrics_;
   Progress progress_;
   std::vector<Pending> pending_;
@@ -342,18 +342,18 @@ void create_folder(const Settings& s) {
   }
 }
 
-std::unique_ptr<nn::GptTrainer> start_run(Settings& s) {
+std::unique_ptr<GptTrainer> start_run(Settings& s) {
   PF_CHECK(!s.data.empty(), Value, "train gpt: --data is missing; expected a text file or a folder");
   check(s);
   prepare_folder(s);
   Loaded d = load_data(s, nullptr);
   s.model.vocabulary = d.tokenizer.vocabulary();
-  auto trainer = std::make_unique<nn::GptTrainer>(s.model, s.train, std::move(d.tokenizer), std::move(d.dataset));
+  auto trainer = std::make_unique<GptTrainer>(s.model, s.train, std::move(d.tokenizer), std::move(d.dataset));
   create_folder(s);
   return trainer;
 }
 
-std::unique_ptr<nn::GptTrainer> resume_run(Settings& s) {
+std::unique_ptr<GptTrainer> resume_run(Settings& s) {
   PF_CHECK(!s.overwrite, Value, "train gpt: --resume and --overwrite exclude each other");
   const std::string path = (fs::path(s.out) / kCheckpointName).string();
   std::error_code ec;
@@ -366,7 +366,7 @@ std::unique_ptr<nn::GptTrainer> resume_run(Settings& s) {
   check(s);
   const data::Tokenizer tokenizer = data::Tokenizer::from_json(c.at("tokenizer"));
   Loaded d = load_data(s, &tokenizer);
-  auto trainer = std::make_unique<nn::GptTrainer>(c, s.train, std::move(d.dataset));
+  auto trainer = std::make_unique<GptTrainer>(c, s.train, std::move(d.dataset));
   if (!notes.empty()) fmt::print("changed     {}\n", notes);
   fmt::print("resumed     at step {} of {}\n", trainer->steps_done(), s.train.steps);
   return trainer;
@@ -374,8 +374,8 @@ std::unique_ptr<nn::GptTrainer> resume_run(Settings& s) {
 
 int train_gpt(Settings s) {
   set_current_device(parse_device(s.device));
-  std::unique_ptr<nn::GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
-  const nn::GptConfig& m = trainer->model().config;
+  std::unique_ptr<GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
+  const GptConfig& m = trainer->model().config;
   fmt::print("model       {} parameters: {} layers, {} heads, width {}, context {}; {} tokens a step\n",
              format_count(static_cast<double>(nn::count_parameters(trainer->model()))), m.n_layer, m.n_head, m.n_embd,
              m.block_size, trainer->tokens_per_step());
@@ -429,4 +429,4 @@ void add_train(CLI::App& app, Run& run) {
   sub->callback([&run, s] { run = [s] { return train_gpt(*s); }; });
 }
 
-}  // namespace pyflame::cli
+}  // namespace pyflame::apps::gpt

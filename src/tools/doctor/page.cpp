@@ -8,14 +8,17 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tools/doctor/page.h"
 #include "tools/view/document.h"
 #include "tools/view/kit.h"
-#include "tools/view/page.h"
 #include "tools/view/severity.h"
 #include "tools/view/svg.h"
 #include "tools/view/text.h"
 
-namespace pyflame::tools::view {
+namespace pyflame::tools::doctor {
+
+using namespace view;
+
 namespace {
 
 constexpr size_t kMostFindings = 400, kMostCards = 16;
@@ -441,7 +444,7 @@ Html failed_probes(const Json& facts) {
 
 }  // namespace
 
-std::string doctor_page(const Json& document) {
+std::string html_page(const Json& document) {
   const Json& facts = object(document, "facts");
   Page page;
   page.tool = "doctor";
@@ -482,4 +485,4 @@ std::string doctor_page(const Json& document) {
   return render(page);
 }
 
-}  // namespace pyflame::tools::view
+}  // namespace pyflame::tools::doctor

@@ -9,13 +9,16 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/gpu_arch.h"
+#include "tools/inspect/page.h"
 #include "tools/view/document.h"
 #include "tools/view/kit.h"
-#include "tools/view/page.h"
 #include "tools/view/svg.h"
 #include "tools/view/text.h"
 
-namespace pyflame::tools::view {
+namespace pyflame::tools::inspect {
+
+using namespace view;
+
 namespace {
 
 // A page stays a few megabytes whatever the library: so many kernels in full, so many in the table, names in full in so many rows.
@@ -367,7 +370,7 @@ Html problems(const Json& doc) {
 
 }  // namespace
 
-std::string inspect_page(const Json& document) {
+std::string html_page(const Json& document) {
   const Json& kernels = list(document, "kernels");
   const Json& summary = object(document, "summary");
   Page page;
@@ -409,4 +412,4 @@ std::string inspect_page(const Json& document) {
   return render(page);
 }
 
-}  // namespace pyflame::tools::view
+}  // namespace pyflame::tools::inspect

@@ -1,4 +1,4 @@
-#include "pyflame/nn/gpt.h"
+#include "apps/gpt/gpt.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "pyflame/tensor/grad_node.h"
 
-namespace pyflame::nn {
+namespace pyflame::apps::gpt {
 
 namespace {
 constexpr double kInitStd = 0.02;
@@ -102,18 +102,18 @@ Gpt::Gpt(const GptConfig& c)
       wpe(c.block_size, c.n_embd),
       drop(c.dropout),
       blocks([&] {
-        ModuleList<GptBlock> list;
+        nn::ModuleList<GptBlock> list;
         for (int64_t i = 0; i < c.n_layer; ++i) list.layers.emplace_back(c);
         return list;
       }()),
       ln_f({c.n_embd}),
       head(c.n_embd, c.vocabulary, false) {
   const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
-  for_each_parameter(*this, [&](const std::string& name, Tensor& t) {
+  nn::for_each_parameter(*this, [&](const std::string& name, Tensor& t) {
     if (t.dim() == 2) {
-      init::normal_(t, 0.0, name.ends_with("proj.weight") ? residual_std : kInitStd);
+      nn::init::normal_(t, 0.0, name.ends_with("proj.weight") ? residual_std : kInitStd);
     } else if (name.ends_with("bias")) {
-      init::constant_(t, 0.0);
+      nn::init::constant_(t, 0.0);
     }
   });
 }
@@ -210,4 +210,4 @@ int64_t sample_token(const std::vector<float>& logits, const Sampling& s, double
   return order[n - 1];
 }
 
-}  // namespace pyflame::nn
+}  // namespace pyflame::apps::gpt

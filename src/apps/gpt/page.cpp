@@ -5,13 +5,16 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "apps/gpt/page.h"
 #include "tools/view/document.h"
 #include "tools/view/kit.h"
-#include "tools/view/page.h"
 #include "tools/view/svg.h"
 #include "tools/view/text.h"
 
-namespace pyflame::tools::view {
+namespace pyflame::apps::gpt {
+
+using namespace tools::view;
+
 namespace {
 
 constexpr size_t kPoints = 5000, kMarks = 60, kSteps = 200;
@@ -197,7 +200,7 @@ Html figures(const Json& doc) {
 
 }  // namespace
 
-std::string train_page(const Json& document) {
+std::string html_page(const Json& document) {
   Page page;
   page.tool = "train";
   page.title = "PyFlame training: " + str(document, "name");
@@ -216,4 +219,4 @@ std::string train_page(const Json& document) {
   return render(page);
 }
 
-}  // namespace pyflame::tools::view
+}  // namespace pyflame::apps::gpt
