@@ -1,10 +1,13 @@
 # Files that a binary carries inside itself: pyflame_embed(TARGET FUNCTION NAMESPACE HEADER ROOT FILE...) defines the function that HEADER
-# declares in NAMESPACE. It gives a file by its name relative to src/ROOT. Written when CMake configures, and again when a file changes.
+# declares in NAMESPACE. It gives a file by its name relative to src/ROOT, or by its last name where FILE is an absolute path. Written when CMake configures, and again when a file changes.
 function(pyflame_embed target function namespace header root)
   set(_out "${PROJECT_BINARY_DIR}/embedded/${target}_${function}.cpp")
   set(_text "#include \"${header}\"\n\nnamespace ${namespace} {\n\nnamespace {\nstruct File {\n  std::string_view name, text;\n};\nconstexpr File kFiles[] = {\n")
   foreach(_file IN LISTS ARGN)
-    set(_path "${PROJECT_SOURCE_DIR}/src/${root}/${_file}")
+    cmake_path(ABSOLUTE_PATH _file BASE_DIRECTORY "${PROJECT_SOURCE_DIR}/src/${root}" OUTPUT_VARIABLE _path)
+    if(IS_ABSOLUTE "${_file}")
+      cmake_path(GET _file FILENAME _file)
+    endif()
     set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_path}")
     # As numbers: a string literal would have to know which delimiter the text does not hold. A piece per line of the file.
     file(READ "${_path}" _hex HEX)
@@ -17,4 +20,18 @@ function(pyflame_embed target function namespace header root)
   file(WRITE "${_out}.new" "${_text}")
   configure_file("${_out}.new" "${_out}" COPYONLY)
   target_sources(${target} PRIVATE "${_out}")
+endfunction()
+
+# The modules of a Python package as one program: pyflame_join_python(OUTPUT FOLDER MODULE...), each module behind those that it imports. Their
+# imports of each other (`from .module import name`, each on one line) are left out.
+function(pyflame_join_python output folder)
+  set(_text "")
+  foreach(_module IN LISTS ARGN)
+    set(_path "${PROJECT_SOURCE_DIR}/${folder}/${_module}.py")
+    set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_path}")
+    file(READ "${_path}" _source)
+    string(REGEX REPLACE "(^|\n)from \\.[^\n]*" "\\1" _source "${_source}")
+    string(APPEND _text "${_source}\n")
+  endforeach()
+  file(WRITE "${output}" "${_text}")
 endfunction()

@@ -6,13 +6,14 @@ import sys
 
 import pytest
 
-LINTER = pathlib.Path(__file__).resolve().parents[2] / "src" / "tools" / "doctor" / "lint_python.py"
+DOCTOR = pathlib.Path(__file__).resolve().parents[2] / "src" / "tools" / "doctor"
+LINTER = f"import sys; sys.path.insert(0, {str(DOCTOR)!r}); from lint.program import main; sys.exit(main())"
 HEAD = "import os\nimport time\nimport torch\n"
 
 
 def lint(path):
-    """The linter alone, as the program starts it."""
-    r = subprocess.run([sys.executable, "-I", "-c", LINTER.read_text(encoding="utf-8"), str(path)], capture_output=True, text=True, timeout=120)
+    """The package alone. The program runs the same modules as one text."""
+    r = subprocess.run([sys.executable, "-I", "-c", LINTER, str(path)], capture_output=True, text=True, timeout=120)
     assert r.returncode == 0 and not r.stderr, r.stderr
     return json.loads(r.stdout)
 
@@ -695,6 +696,11 @@ def table(cases):
 
 def test_every_rule_has_both():
     assert set(FIRES) == set(SILENT) == {f"LINT-{i:02d}" for i in range(1, 15)} | {"ENV-63", "ENV-64", "ENV-65", "ENV-98"}
+    listed = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(DOCTOR)!r}); import lint.program; print(*lint.registry.RULES)"],
+                            capture_output=True, text=True, check=True)
+    assert set(listed.stdout.split()) == set(FIRES)
+    described = {rule["id"] for rule in json.loads((DOCTOR / "rules.json").read_text(encoding="utf-8"))["rules"]}
+    assert set(FIRES) <= described
 
 
 @pytest.mark.parametrize("rule, source", table(FIRES))

@@ -6,6 +6,7 @@ elsewhere."""
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -60,6 +61,8 @@ LAYERS = {
     "gpt": lambda: example().GPT(11, 8, n_layer=2, n_head=2, n_embd=16),
     "gpt_with_dropout": lambda: example().GPT(11, 8, n_layer=2, n_head=2, n_embd=16, dropout=0.25),
 }
+# What C++ alone needs a name for: part of attention, and what its Gpt holds its blocks in.
+WITHOUT_A_CASE = {"OutProjection", "ModuleList"}
 CALLS = {"attention": attend(is_causal=True), "attention_sequence_first": attend()}
 
 
@@ -71,6 +74,14 @@ def written(tmp_path_factory):
     path = tmp_path_factory.mktemp("parity") / "layers.safetensors"
     subprocess.run([program, str(path)], check=True)
     return pf.load(path)
+
+
+def test_each_layer_of_cpp_has_a_case():
+    header = (ROOT / "src" / "pyflame" / "nn" / "layers.h").read_text(encoding="utf-8")
+    layers = set(re.findall(r"^ *struct (\w+) \{|^PF_NN_ACTIVATION\((\w+)", header, re.M))
+    layers = {a or b for a, b in layers} - {"Name"}
+    assert "Linear" in layers and "Tanh" in layers
+    assert layers - WITHOUT_A_CASE == {type(make()).__name__ for name, make in LAYERS.items() if not name.startswith("gpt")}
 
 
 def part(written, prefix):

@@ -1,4 +1,4 @@
-// Runs lint_python.py in a Python interpreter and reads its findings.
+// Runs the lint (doctor/lint) in a Python interpreter and reads its findings.
 #include "tools/doctor/lint.h"
 
 #include <fcntl.h>
@@ -71,7 +71,7 @@ std::string text(const Json& j, const char* key) {
 Json lint(const std::string& file) {
   std::error_code ec;
   PF_CHECK(std::filesystem::exists(file, ec), OS, "doctor lint: '{}' does not exist", file);
-  const std::string source(embedded("lint_python.py"));
+  const std::string source(embedded("lint.py"));
   Finished python;
   bool found = false;
   for (const char* program : {"python3", "python"}) {

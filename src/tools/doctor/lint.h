@@ -1,5 +1,5 @@
 // `pyflame doctor lint FILE.py`: the rules about programs. Python's own parser reads the file, in a Python that runs the embedded
-// doctor/lint_python.py; the program itself is never run.
+// doctor/lint package; the program itself is never run.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -1,0 +1,39 @@
+"""Rules about the GPU's memory."""
+import ast
+import re
+
+from .names import STEPISH
+from .registry import rule
+from .values import text_of
+
+
+@rule("LINT-12")
+def free_without_others(lint, n):
+    lint.report("LINT-12", n, f"{text_of(n)} counts what this process holds alone: what other processes, the driver and the HIP context hold is taken for free",
+                "ask the driver: free, total = torch.cuda.mem_get_info()")
+
+
+@rule("ENV-65")
+def cache_emptied_in_steps(lint, f, n):
+    """Inside of a loop over steps, not after each epoch or each model, and not to recover from running out of memory."""
+    if not f.loops or f.handling:
+        return
+    loop = f.loops[-1]
+    counted = any(isinstance(b, ast.BinOp) and isinstance(b.op, ast.Mod) and STEPISH.search(text_of(b.left).split(".")[-1]) for c in f.conditions for b in ast.walk(c))
+    if counted or loop.step or loop.loader or isinstance(loop.node, (ast.For, ast.While)) and is_step_loop(loop.node):
+        lint.report("ENV-65", n, "torch.cuda.empty_cache() in the step loop: it waits for the GPU and gives memory back that the next step allocates again",
+                    "delete it; if memory is fragmented, set PYTORCH_HIP_ALLOC_CONF before the program starts")
+
+
+def is_step_loop(loop):
+    """Whether the loop's own body, without the loops in it, trains or runs a model."""
+    todo = list(loop.body)
+    while todo:
+        n = todo.pop()
+        if isinstance(n, (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("backward", "step") and not isinstance(n.func.value, ast.Constant):
+            if n.func.attr == "backward" or not re.search(r"sched", text_of(n.func.value), re.I):
+                return True
+        todo += list(ast.iter_child_nodes(n))
+    return False

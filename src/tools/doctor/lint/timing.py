@@ -1,0 +1,77 @@
+"""Stretches of a program whose time is taken."""
+import ast
+
+from .names import STEPISH
+from .rules_timing import clock_without_wait, constant_operands, first_runs_are_timed, timeit_without_wait
+from .values import V
+
+
+class Timing:
+    """Finds what a measured time consists of; part of Lint."""
+
+    def waited(self, trace, last, end):
+        """Whether the program waits for the launch at `last` before `end`; once per turn of its loop will do."""
+        loops = trace[last].loops
+        for e in trace[last + 1:end]:
+            if e.kind == "wait":
+                return True
+        if loops:
+            return any(e.kind == "wait" and e.loops[:len(loops)] == loops for e in trace[:last])
+        return False
+
+    def elapsed(self, f, n, end, start):
+        if end.trace is not f.trace or start.trace is not f.trace or end.at <= start.at:
+            return V("elapsed")
+        f.timed = True
+        region = range(start.at + 1, end.at)
+        launches = [i for i in region if f.trace[i].kind == "launch"]
+        shared = f.trace[start.at].loops
+        if launches:
+            last = launches[-1]
+            inner = f.trace[last].loops
+            waits = any(f.trace[i].kind == "wait" for i in range(last + 1, end.at))
+            # a wait in the same turn of a loop inside of the region
+            waits = waits or len(inner) > len(shared) and any(f.trace[i].kind == "wait" and f.trace[i].loops[:len(inner)] == inner for i in region)
+            if not waits:
+                clock_without_wait(self, f.trace, last, end.at)
+        return self.timed(f, n, start.at, end.at, f.trace[start.at].node)
+
+    def timed(self, f, n, start, end, node):
+        """A stretch of the program whose time is taken: LINT-02 and LINT-03."""
+        f.timed = True
+        region = f.trace[start + 1:end]
+        constant_operands(self, region)
+        value = V("elapsed", trace=f.trace, at=start, node=node, count=end)
+        shared = len(f.trace[start].loops)
+        launches = [e for e in region if e.kind == "launch" and e.deep]
+        if not launches or any(e.key in ("backward", "step") for e in region):
+            return value
+        inside = [e for e in launches if len(e.loops) > shared]
+        if inside:
+            if all(loop.ranged for e in inside for loop in e.loops[shared:]) and not any(loop.loader for loop in f.trace[start].loops):
+                first_runs_are_timed(self, f, start, node, inside, "the average")
+        elif f is self.module and not f.loops and not f.trace[start].loops:
+            first_runs_are_timed(self, f, start, node, launches, "the time")
+        return value
+
+    def collected(self, f, value, n):
+        """A time per turn of a loop, put in a list or a sum: the first turn is among them."""
+        if value.trace is not f.trace or value.at is None:
+            return
+        loops = f.trace[value.at].loops
+        if not loops or not loops[-1].ranged or loops[-1].trains:
+            return
+        target = n.func.value if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) else getattr(n, "target", None)
+        if isinstance(target, ast.Name) and target.id in self.sliced or any(STEPISH.search(x.id) for c in f.conditions for x in ast.walk(c) if isinstance(x, ast.Name)):
+            return  # the first ones are left out
+        launches = [e for e in f.trace[value.at + 1:value.count] if e.kind == "launch" and e.deep]
+        if launches and not any(e.key in ("backward", "step") for e in launches):
+            first_runs_are_timed(self, f, value.at, value.node, launches, "the times")
+
+    def timeit(self, f, n, name, function):
+        if function.kind != "def":
+            return V("elapsed")
+        inner = self.follow(function.node, function.base, None, None)
+        constant_operands(self, inner.trace)
+        timeit_without_wait(self, n, name, inner)
+        return V("elapsed")
