@@ -19,7 +19,7 @@ double widened(S x) {
 double widened(float16 x) { return static_cast<float>(x); }
 double widened(bfloat16 x) { return static_cast<float>(x); }
 
-// Converts S to its computation type: double for floats, int64 otherwise.
+// Running sums of S. Floats are added in double and stored as S; other types are added and stored as int64.
 template <class S>
 class CumSum : public Exec {
   static constexpr bool kFloats =
