@@ -2,7 +2,7 @@
 // asks the program cache whether it measured what its name says, and fails when it did not.
 #include "overhead.h"
 #include "pyflame/autograd/autograd.h"
-#include "pyflame/compile/explain.h"
+#include "pyflame/runtime/explain.h"
 
 namespace pyflame::overhead {
 

@@ -11,8 +11,8 @@
 #include <optional>
 #include <string>
 
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/record/emit.h"
 #include "pyflame/tensor/device.h"
 #include "pyflame/tensor/tensor.h"
 

@@ -8,7 +8,6 @@
 
 #include "casters.h"
 #include "dlpack.h"
-#include "pyflame/tensor/alias.h"
 #include "pyflame/tensor/grad_node.h"
 
 namespace pyflame::python {
@@ -312,7 +311,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     Tensor* x = as_tensor(self);
     PF_CHECK(x, Runtime, "buffer: not initialised");
     check_exportable("buffer", *x);
-    settle_layout(*x);
+    fix_layout(*x);
     const char* format = format_of(x->dtype());
     PF_CHECK(format, Type, "buffer: there is no buffer format for {}; hint: use .float()", dtype_name(x->dtype()));
     const bool strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;

@@ -3,8 +3,8 @@
 // GIL. Code objects are kept alive forever; there are as many as the program has functions.
 #include "casters.h"
 
-// record/location.h names the provider's functions.
-#include "pyflame/record/location.h"
+// base/location.h names the provider's functions.
+#include "pyflame/base/location.h"
 
 #include <cxxabi.h>
 #include <fmt/format.h>

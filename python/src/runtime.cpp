@@ -10,7 +10,6 @@
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/compile/choices.h"
-#include "pyflame/compile/explain.h"
 #include "pyflame/compile/inject.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/ops/op.h"
@@ -18,6 +17,7 @@
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/explain.h"
 #include "pyflame/runtime/replayer.h"
 #include "pyflame/version.h"
 

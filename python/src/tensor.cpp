@@ -6,7 +6,6 @@
 #include "casters.h"
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/record/recorder.h"
-#include "pyflame/tensor/alias.h"
 #include "pyflame/tensor/print.h"
 
 namespace pyflame::python {
@@ -217,7 +216,7 @@ void bind_queries(TensorClass& c) {
   c.def(
       "stride",
       [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
-        settle_layout(x);
+        fix_layout(x);
         if (dim) return nb::int_(x.strides()[normalize_dim("stride", *dim, x.dim())]);
         return dims_tuple(x.strides());
       },
@@ -227,7 +226,7 @@ void bind_queries(TensorClass& c) {
       "data_ptr",
       [](const Tensor& x) {
         Unlocked u;
-        settle_layout(x);
+        fix_layout(x);
         return reinterpret_cast<uintptr_t>(x.data());
       },
       "Address of the first element; a sync point. Writing through it is not seen by anything.");

@@ -8,6 +8,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "lint"))
 
+import definitions  # noqa: E402
+import devices  # noqa: E402
 import formatting  # noqa: E402
 import headers  # noqa: E402
 import includes  # noqa: E402
@@ -36,7 +38,8 @@ def tree(tmp_path):
         ("src/pyflame/base/a.h", "tensor/tensor.h"),
         ("src/pyflame/tensor/a.cpp", "ops/ops.h"),
         ("src/pyflame/ops/a.cpp", "autograd/autograd.h"),
-        ("src/pyflame/ops/a.cpp", "record/recorder.h"),
+        ("src/pyflame/record/a.cpp", "ops/ops.h"),
+        ("src/pyflame/record/a.cpp", "runtime/executor.h"),
         ("src/pyflame/autograd/a.cpp", "runtime/executor.h"),
         ("src/pyflame/compile/a.cpp", "runtime/executor.h"),
         ("src/pyflame/runtime/a.cpp", "backends/cpu/cpu.h"),
@@ -76,11 +79,13 @@ def test_include_against_the_direction(tree, name, included):
     "name, included",
     [
         ("src/pyflame/ops/a.cpp", "record/ir.h"),
+        ("src/pyflame/ops/a.cpp", "record/emit.h"),
+        ("src/pyflame/record/a.cpp", "ops/op.h"),
         ("src/pyflame/ops/a.cpp", "tensor/grad_node.h"),
         ("src/pyflame/runtime/register_backends.cpp", "backends/cpu/cpu.h"),
         ("src/pyflame/backends/cpu/a.cpp", "backends/reference/reference.h"),
         ("src/pyflame/backends/gpu/ops/a.cpp", "backends/gpu/libs/blas.h"),
-        ("src/pyflame/nn/a.cpp", "runtime/sync.h"),
+        ("src/pyflame/nn/a.cpp", "runtime/executor.h"),
         ("cli/a.cpp", "nn/module.h"),
         ("tests/cpp/a.cpp", "backends/cpu/tile.h"),
         ("src/tools/doctor/a.cpp", "tools/system/facts.h"),
@@ -95,6 +100,65 @@ def test_include_against_the_direction(tree, name, included):
 def test_include_in_the_direction(tree, name, included):
     path = included if included.startswith(("tools/", "apps/")) else f"pyflame/{included}"
     assert includes.check(tree(name, f'#include "{path}"\n#include <vector>\n')) == []
+
+
+# What a header of tensor/ declares, and what defines it.
+DECLARED = [
+    ("int low(int x);", "int low(int y) { return y; }"),
+    ("int low(const Dims& shape, int n = 3);", "int low(const Dims& s, int n) {\n  return n;\n}"),
+    ("struct Low {\n public:\n  int at(int i) const;\n};", "int Low::at(int i) const { return i; }"),
+    ("class Low : public High {\n  Low();\n};", "Low::Low() : High(1), x_{2} {}"),
+    ("struct Low {\n  ~Low();\n};", "Low::~Low() = default;"),
+    ("struct Low {\n  bool operator==(const Low& o) const;\n};", "bool Low::operator==(const Low&) const { return true; }"),
+    ("namespace inner {\nint low();\n}", "int inner::low() { return 1; }"),
+    ("template <class T>\nstd::vector<T> low(std::function<void(T)> f);", "template <class T>\nstd::vector<T> low(std::function<void(T)> f) { return {}; }"),
+    ("extern const int kLow;", "const int kLow = 3;"),
+    ("extern const int kLow[];", "const int kLow[] = {1, 2};"),
+    ("Json low(const nlohmann::json& j);", "Json low(const Json& j) { return j; }"),
+]
+
+
+@pytest.mark.parametrize("declaration, definition", DECLARED)
+def test_definition_in_another_layer(tree, declaration, definition):
+    tree("src/pyflame/tensor/a.h", f"// A comment.\nnamespace pyflame {{\n{declaration}\n}}\n")
+    root = tree("src/pyflame/runtime/b.cpp", f"namespace pyflame {{\n{definition}\n}}  // namespace pyflame\n")
+    (finding,) = definitions.check(root)
+    assert finding.path == "src/pyflame/tensor/a.h" and "src/pyflame/runtime/b.cpp" in finding.text
+    assert definitions.check(tree("src/pyflame/tensor/c.cpp", f"namespace pyflame {{\n{definition}\n}}\n")) == []
+
+
+def test_definitions_that_are_no_call_upward(tree):
+    tree("src/pyflame/tensor/a.h", "namespace pyflame {\nint low(int x) ;\nint high();  // int hidden(); in a comment\nstruct S {\n  virtual int f() = 0;\n"
+         "  int g() { return 1; }\n  void (*hook)(int x);\n};\n}\n")
+    tree("src/pyflame/tensor/a.cpp", "namespace pyflame {\nint low(int x) { return x; }\n}\n")
+    # An overload, a function of one file, and one of another namespace.
+    root = tree("src/pyflame/runtime/b.cpp", "namespace pyflame {\nint low(const Window& w) { return 1; }\nnamespace {\nint high() { return 2; }\n}\n"
+                "namespace other {\nint high() { return 3; }\n}\nstruct T {\n  int f() { return 1; }\n};\n}\n")
+    assert definitions.check(root) == []
+
+
+def test_an_overload_of_another_layer_does_not_hide_the_definition(tree):
+    tree("src/pyflame/tensor/a.h", "namespace pyflame {\nint low(const Tensor& x);\nint low(const Dims& x);\n}\n")
+    tree("src/pyflame/tensor/a.cpp", "namespace pyflame {\nint low(const Dims& x) { return 1; }\n}\n")
+    (finding,) = definitions.check(tree("src/pyflame/runtime/b.cpp", "namespace pyflame {\nint low(const Tensor& t) { return 2; }\n}\n"))
+    assert finding.line == 2
+
+
+def test_upward_definitions_that_are_meant_still_exist():
+    text = "".join(p.read_text() for p in sorted((ROOT / "src" / "pyflame").rglob("*.h")))
+    for name in definitions.UPWARD:
+        assert name.rsplit("::", 1)[1] in text, f"{name} is declared nowhere: take it out of UPWARD"
+
+
+@pytest.mark.parametrize("folder", ["ops", "record", "compile"])
+def test_device_type_below_the_runtime(tree, folder):
+    (finding,) = devices.check(tree(f"src/pyflame/{folder}/a.cpp", "// DeviceType::cpu\nbool f(Device d) { return d.type == DeviceType::cpu; }\n"))
+    assert finding.line == 2
+
+
+def test_device_types_where_they_are_known(tree):
+    tree("src/pyflame/tensor/device.cpp", "DeviceType f() { return DeviceType::cpu; }\n")
+    assert devices.check(tree("src/pyflame/runtime/a.cpp", "DeviceType f() { return DeviceType::cpu; }\n")) == []
 
 
 def test_folder_without_a_layer(tree):

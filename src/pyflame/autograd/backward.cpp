@@ -8,8 +8,8 @@
 
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/base/events.h"
+#include "pyflame/base/location.h"
 #include "pyflame/ops/ops.h"
-#include "pyflame/record/location.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/tensor/alias.h"
 

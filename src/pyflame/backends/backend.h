@@ -161,6 +161,15 @@ struct DeviceInfo {
   std::vector<std::pair<std::string, std::string>> extra;
 };
 
+// A result (N, C, H, W) that is about to be recorded.
+struct ImageResult {
+  OpId op;
+  DType dtype;
+  const Dims& shape;
+  std::array<const Dims*, 2> ins;  // shapes of the op's first inputs; null: there is none, or it is a number
+  MemoryFormat given;              // channels_last where an input is
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -177,6 +186,13 @@ class Backend {
   virtual bool fuses() const { return true; }                       // false: every node is its own group (reference)
   virtual bool executes() const { return true; }                    // false: it only plans (null)
   virtual bool sums_beside_products(DType) const { return false; }  // whether an entry accepts Group::summed
+  // The memory format of an op's result, if the op keeps the layout of its input. A backend that computes channels-last images without
+  // a copy says so here.
+  virtual MemoryFormat preferred_format(const ImageResult&) const { return MemoryFormat::contiguous; }
+  // Whether loops over channels-last images have their dims in the order of memory (N, H, W, C).
+  virtual bool loops_in_memory_order() const { return false; }
+  // Whether the op is recorded as elementwise ops and reductions, because the backend fuses them with what precedes and follows.
+  virtual bool composes(OpId) const { return false; }
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
 };
 

@@ -119,7 +119,7 @@ std::shared_ptr<const Program> compile_window(const Window& w, Liveness liveness
   p->backend = find_backend(w.device.type);
   p->key = w.key;
   const Backend& backend = *p->backend;
-  const Rules rules{backend.fuses() && env::fuse(), w.device.type == DeviceType::cpu};
+  const Rules rules{backend.fuses() && env::fuse(), backend.loops_in_memory_order()};
   p->graph = legalise(with_liveness(build_graph(w), liveness), rules);
   p->liveness = std::move(liveness);
   const Graph& graph = p->graph;

@@ -1,6 +1,6 @@
 // Programs, and what the passes return on the way to them, as text for pf.explain() and PYFLAME_DEBUG.
+#include "pyflame/base/location.h"
 #include "pyflame/compile/passes.h"
-#include "pyflame/record/location.h"
 
 namespace pyflame {
 

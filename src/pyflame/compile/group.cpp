@@ -288,9 +288,7 @@ class Grouper {
     return restride(w, shape, shape) && same_geometry(w, read);
   }
   // A root's output in the form in which the other nodes see it.
-  Operand root_form(const Operand& o) const {
-    return rules_.memory_order && lies_channels_last(o) ? channels_last_form(o) : o;
-  }
+  Operand root_form(const Operand& o) const { return rules_.memory_order ? in_memory_order(o) : o; }
 
   bool is_at(const Operand& o, SlotId s) const { return !o.is_param && g_.slot(o) == s; }
   bool touches(const Node& n, SlotId s) const {

@@ -32,13 +32,13 @@ std::optional<Node> in_memory_order(const Node& n) {
   const bool reduces = n.info().cls == OpClass::Reduce;
   if (!reduces && !is_elementwise(n.info().cls)) return std::nullopt;
   const Operand& image = reduces ? n.ins[0] : n.outs[0];
-  if (!lies_channels_last(image)) return std::nullopt;
+  if (!is_channels_last(image)) return std::nullopt;
   const Dims from = image.shape;
   Node permuted = n;
   const auto permute = [&](Operand& o, bool whole) {
     if (o.is_param) return true;
     if (!whole && !restride(o, from, from)) return false;
-    o = channels_last_form(std::move(o));
+    o = as_nhwc(std::move(o));
     return true;
   };
   for (Operand& o : permuted.ins)

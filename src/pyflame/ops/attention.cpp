@@ -240,11 +240,8 @@ constexpr const char* kPackedName = "varlen_attn";
 
 // Checks the offsets only if their values are already computed; the kernels check them again.
 void check_offsets(const Tensor& offsets, int64_t rows, int64_t longest, const char* what) {
-  const Storage& s = *offsets.storage();
-  const bool on_host = s.device.type == DeviceType::cpu || s.device.type == DeviceType::reference;
-  if (!on_host || !s.data || s.poison || s.writer.load(std::memory_order_acquire) || !offsets.is_contiguous()) return;
-  check_sequence_offsets(kPackedName, static_cast<const int32_t*>(s.data) + offsets.offset(), offsets.numel() - 1, rows,
-                         longest, what);
+  if (const auto* values = static_cast<const int32_t*>(values_at_hand(offsets)))
+    check_sequence_offsets(kPackedName, values, offsets.numel() - 1, rows, longest, what);
 }
 
 void check_packed(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cu_q, const Tensor& cu_k) {

@@ -54,9 +54,8 @@ Tensor conv_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, cons
 
 // The gradient has the weight's layout, which is what an optimizer needs.
 Tensor conv_grad_weight(const Tensor& g, const Tensor& x, const Tensor& weight, const ConvAttrs& a) {
-  const OutSpec as_weight{
-      weight.shape(), g.dtype(),
-      lies_channels_last(weight) ? channels_last_strides(weight.shape()) : contiguous_strides(weight.shape())};
+  const MemoryFormat format = weight.is_channels_last() ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  const OutSpec as_weight{weight.shape(), g.dtype(), strides_of(weight.shape(), format)};
   Tensor out = emit(OpId::conv2d_grad_weight, {g, x}, as_weight, as_asked(a, g));
   attach("conv2d_grad_weight", {out}, {g, x}, {g, x}, [a](GradNode& n, const Tensors& u) -> Tensors {
     const Tensor g0 = n.saved(0), x0 = n.saved(1);

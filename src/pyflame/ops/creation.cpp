@@ -2,9 +2,9 @@
 // once.
 #include <cmath>
 
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
-#include "pyflame/runtime/allocator.h"
+#include "pyflame/record/emit.h"
+#include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame {
 
@@ -16,8 +16,9 @@ DType number_dtype(const Scalar& s) { return promote(DType::bool_, s); }
 
 Tensor allocated(const char* op, const Dims& shape, DType dtype, DeviceOpt device) {
   const int64_t n = checked_numel(op, shape);
-  return Tensor(allocate_storage(device.value_or(current_device()), static_cast<size_t>(n * dtype_size(dtype))), shape,
-                contiguous_strides(shape), 0, dtype);
+  return Tensor(
+      runtime_hooks.allocate_storage(device.value_or(current_device()), static_cast<size_t>(n * dtype_size(dtype))),
+      shape, contiguous_strides(shape), 0, dtype);
 }
 
 }  // namespace
@@ -114,7 +115,7 @@ Tensor eye(int64_t n, std::optional<int64_t> m, DTypeOpt dtype, DeviceOpt device
 
 Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt device) {
   Tensor t = allocated("from_host", shape, dtype, device);
-  if (t.nbytes() > 0) copy_from_host(*t.storage(), data, static_cast<size_t>(t.nbytes()));
+  if (t.nbytes() > 0) runtime_hooks.copy_from_host(*t.storage(), data, static_cast<size_t>(t.nbytes()));
   return t;
 }
 
@@ -123,13 +124,15 @@ Tensor ops::copied_to(const Tensor& dense, Device device) {
   dense.data();  // starts pending work before the copy is queued
   if (has_own_memory(device.type)) {
     const Tensor out = empty(dense.shape(), dense.dtype(), device);
-    if (copy_between(*out.storage(), *dense.storage(), static_cast<size_t>(dense.offset() * dense.itemsize()),
-                     static_cast<size_t>(dense.nbytes())))
+    if (runtime_hooks.copy_between(*out.storage(), *dense.storage(),
+                                   static_cast<size_t>(dense.offset() * dense.itemsize()),
+                                   static_cast<size_t>(dense.nbytes())))
       return out;
   }
   const Tensor host = empty(dense.shape(), dense.dtype(), Device{});
-  copy_to_host(host.storage()->data, *dense.storage(), static_cast<size_t>(dense.offset() * dense.itemsize()),
-               static_cast<size_t>(dense.nbytes()));
+  runtime_hooks.copy_to_host(host.storage()->data, *dense.storage(),
+                             static_cast<size_t>(dense.offset() * dense.itemsize()),
+                             static_cast<size_t>(dense.nbytes()));
   return device == Device{} ? host : copied_to(host, device);
 }
 

@@ -5,8 +5,8 @@
 #include <numbers>
 
 #include "pyflame/ops/autocast.h"
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/record/emit.h"
 
 namespace pyflame {
 
@@ -280,19 +280,14 @@ Tensor clone(const Tensor& x) {
 
 bool is_contiguous(const Tensor& x, MemoryFormat format) {
   check_defined("is_contiguous", x);
-  settle_layout(x);
-  if (format == MemoryFormat::contiguous) return x.is_contiguous();
-  if (x.dim() != 4) return false;
-  const Dims strides = channels_last_strides(x.shape());
-  for (int d = 0; d < 4; ++d)
-    if (x.shape()[d] > 1 && x.strides()[d] != strides[d] && x.numel() > 0) return false;
-  return true;
+  fix_layout(x);
+  return has_format(x.shape(), x.strides(), format);
 }
 
 Tensor contiguous(const Tensor& x, MemoryFormat format) {
   check_defined("contiguous", x);
   if (format == MemoryFormat::contiguous) {
-    settle_layout(x);
+    fix_layout(x);
     return x.is_contiguous() ? x : clone(x);
   }
   PF_CHECK(x.dim() == 4, Value, "contiguous: channels_last needs images; got {}; expected (N, C, H, W)",
@@ -302,7 +297,7 @@ Tensor contiguous(const Tensor& x, MemoryFormat format) {
     return x;
   }
   if (is_contiguous(x, format)) return x;
-  Tensor out = emit(OpId::cast, {x}, OutSpec{x.shape(), x.dtype(), channels_last_strides(x.shape())});
+  Tensor out = emit(OpId::cast, {x}, OutSpec{x.shape(), x.dtype(), strides_of(x.shape(), format)});
   attach("contiguous", {out}, {x}, {}, [](GradNode&, const Tensors& g) -> Tensors { return {g[0]}; });
   return out;
 }

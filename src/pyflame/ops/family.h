@@ -4,8 +4,8 @@
 #include <optional>
 #include <span>
 
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/record/emit.h"
 #include "pyflame/tensor/grad_node.h"
 
 namespace pyflame {
@@ -36,6 +36,8 @@ int64_t any_order(Device device);
 
 // The index as int64. int32 is cast; other dtypes are a TypeError.
 Tensor as_index(const char* op, const Tensor& index);
+// The first element of a contiguous tensor whose values the host can read now; null if it would have to wait or to copy.
+const void* values_at_hand(const Tensor& x);
 // IndexError at the caller's line if a value is outside [0, size) and is not `ignore`. It checks only values that are
 // already computed (a host tensor without pending writes), and not too many. The kernels check all values.
 void check_index_values(const char* op, const Tensor& index, int64_t size, std::optional<int64_t> ignore = {});

@@ -39,6 +39,8 @@ Tensor as_float(const Tensor& x);
 Tensor copied_to(const Tensor& dense, Device device);
 // A view that autograd knows of. The caller attaches the gradient.
 Tensor make_view(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset);
+// Gives a view whose base was written in place its new history: a read of the base.
+void remake_view_history(const Tensor& view);
 // Strides that read the same elements in another shape; none if that needs a copy.
 std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const Dims& to);
 // False only if no two elements can share an address.

@@ -1,6 +1,7 @@
 // Reading and adding by index. gather and scatter_add, and index_select and index_add, are linear in their values and
 // are each other's gradients. Index values are checked at the caller's line if they are already computed, and always by
 // the kernel that reads them.
+#include "pyflame/backends/backend.h"
 #include "pyflame/ops/family.h"
 
 namespace pyflame {
@@ -11,13 +12,19 @@ Tensor as_index(const char* op, const Tensor& index) {
   return cast(index, DType::int64);
 }
 
+const void* values_at_hand(const Tensor& x) {
+  const Storage& s = *x.storage();
+  if (!s.data || s.poison || s.writer.load(std::memory_order_acquire) || !x.is_contiguous()) return nullptr;
+  // A backend that only plans has written nothing.
+  if (has_own_memory(s.device.type) || !find_backend(s.device.type)->executes()) return nullptr;
+  return static_cast<const char*>(s.data) + x.offset() * x.itemsize();
+}
+
 void check_index_values(const char* op, const Tensor& index, int64_t size, std::optional<int64_t> ignore) {
   constexpr int64_t kMost = 65536;  // checking more would cost more than a training step of a small model
-  const Storage& s = *index.storage();
-  const bool on_host = s.device.type == DeviceType::cpu || s.device.type == DeviceType::reference;
-  if (!on_host || !s.data || s.poison || s.writer.load(std::memory_order_acquire)) return;
-  if (index.dtype() != DType::int64 || !index.is_contiguous() || index.numel() > kMost) return;
-  const int64_t* v = static_cast<const int64_t*>(s.data) + index.offset();
+  if (index.dtype() != DType::int64 || index.numel() > kMost) return;
+  const auto* v = static_cast<const int64_t*>(values_at_hand(index));
+  if (!v) return;
   for (int64_t i = 0; i < index.numel(); ++i)
     PF_CHECK((v[i] >= 0 && v[i] < size) || v[i] == ignore, Index,
              "{}: index out of range; got {} at position {}; expected 0 <= index < {}", op, v[i], i, size);

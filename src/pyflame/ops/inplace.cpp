@@ -2,8 +2,8 @@
 //   to a tensor that is not a view  it takes over the value's history
 //   to a view                      the base gets the node "copy_slices" (the old base outside the region, the value inside), and
 //                                  other views of that base notice it by the base's epoch (tensor.cpp)
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/record/emit.h"
 
 namespace pyflame {
 

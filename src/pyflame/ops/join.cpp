@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/record/emit.h"
 
 namespace pyflame {
 

@@ -1,9 +1,11 @@
 // Softmax and the normalisations. The ops work on rows, the last dim of a view. Their gradients are single kernels, or
 // compositions of public ops if they may be differentiated again (create_graph). batch_norm is a composition in
-// evaluation mode, and always on the CPU, where fusion makes one kernel of it; its gradient is written out.
+// evaluation mode, and always where the backend prefers it (Backend::composes) because fusion makes one kernel of it; the
+// gradient of that composition is written out.
 #include <cmath>
 #include <limits>
 
+#include "pyflame/backends/backend.h"
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 
@@ -138,12 +140,12 @@ Tensors batch_norm_grad_composed(const Tensor& grad, const Tensor& input, const 
 // Copies x into one of the two layouts that the op accepts, if it has neither.
 Tensor densely(const Tensor& x, bool channels_last) {
   if (!channels_last) return contiguous(x);
-  return lies_channels_last(x) ? x : permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2});
+  return x.is_channels_last() ? x : permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2});
 }
 
 // Returns y, and mean and variance of each channel.
 Tensors batch_norm_op(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
-  const bool last = lies_channels_last(input);
+  const bool last = input.is_channels_last();
   const Tensor x = densely(input, last);
   const NormAttrs a{weight ? 1 : 0, bias ? 1 : 0};
   const Tensor w = weight ? contiguous(weight) : x, b = bias ? contiguous(bias) : x;
@@ -169,7 +171,7 @@ Tensors batch_norm_op(const Tensor& input, const Tensor& weight, const Tensor& b
   return r;
 }
 
-// The same from elementwise ops and sums, which the CPU fuses with what precedes and follows. x - mean is recorded
+// The same from elementwise ops and sums, for backends that fuse them with what precedes and follows. x - mean is recorded
 // again wherever it is needed, because computing it is cheaper than storing it.
 Tensors batch_norm_fused(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
   Dims axes, column = Dims::filled(input.dim(), 1);
@@ -284,8 +286,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   };
   const bool affine_fits = !weight == !bias && (!weight || weight.dtype() == bias.dtype());
   if (training && affine_fits) {
-    const bool fuses = x.device().type == DeviceType::cpu;
-    const Tensors r = fuses ? batch_norm_fused(x, weight, bias, eps) : batch_norm_op(x, weight, bias, eps);
+    const bool composes = find_backend(x.device().type)->composes(OpId::batch_norm);
+    const Tensors r = composes ? batch_norm_fused(x, weight, bias, eps) : batch_norm_op(x, weight, bias, eps);
     update_running(r[1], r[2]);
     return r[0];
   }

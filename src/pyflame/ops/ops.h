@@ -78,8 +78,6 @@ Tensor where(const Tensor& condition, const Value& a, const Value& b);
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 Tensor clone(const Tensor& x);
-// The memory order of the dims: the last one innermost, or, for images (N, C, H, W), the channels innermost.
-enum class MemoryFormat { contiguous, channels_last };
 Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguous);  // the same handle when it is
 bool is_contiguous(const Tensor& x, MemoryFormat format);
 Tensor to_device(const Tensor& x, Device device);

@@ -3,8 +3,8 @@
 #include <mutex>
 
 #include "pyflame/base/fork.h"
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/record/emit.h"
 
 namespace pyflame {
 

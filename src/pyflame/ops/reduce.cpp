@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "pyflame/ops/autocast.h"
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/record/emit.h"
 
 namespace pyflame {
 

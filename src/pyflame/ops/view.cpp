@@ -4,8 +4,8 @@
 #include <array>
 #include <numeric>
 
-#include "pyflame/ops/emit.h"
 #include "pyflame/ops/helpers.h"
+#include "pyflame/record/emit.h"
 
 namespace pyflame {
 
@@ -153,7 +153,7 @@ Tensor view_as(const char* op, const Tensor& x, const Dims& shape, const Dims& s
 
 int rank_dim(const char* op, const Tensor& x, int64_t dim) {
   check_defined(op, x);
-  settle_layout(x);
+  fix_layout(x);
   PF_CHECK(x.dim() > 0, Index,
            "{}: a tensor without dimensions has none to pick from; got dim {}; expected 1-D or more", op, dim);
   return normalize_dim(op, dim, x.dim());
@@ -161,7 +161,7 @@ int rank_dim(const char* op, const Tensor& x, int64_t dim) {
 
 }  // namespace
 
-void remake_view_history(const Tensor& view) {
+void ops::remake_view_history(const Tensor& view) {
   AutogradMeta& m = *view.impl()->autograd;
   const Tensor base = m.view_base;
   m.view_epoch = base.impl()->autograd->epoch;
@@ -172,7 +172,7 @@ void remake_view_history(const Tensor& view) {
 
 Tensor view(const Tensor& x, const Dims& shape) {
   check_defined("view", x);
-  settle_layout(x);
+  fix_layout(x);
   const Dims to = infer_shape("view", shape, x.numel(), x.shape());
   const std::optional<Dims> strides = ops::view_strides(x.shape(), x.strides(), to);
   PF_CHECK(
@@ -184,7 +184,7 @@ Tensor view(const Tensor& x, const Dims& shape) {
 
 Tensor reshape(const Tensor& x, const Dims& shape) {
   check_defined("reshape", x);
-  settle_layout(x);
+  fix_layout(x);
   if (x.shape() == shape) return x;
   const Dims to = infer_shape("reshape", shape, x.numel(), x.shape());
   if (const std::optional<Dims> strides = ops::view_strides(x.shape(), x.strides(), to))
@@ -211,7 +211,7 @@ Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim) {
 
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
   check_defined("transpose", x);
-  settle_layout(x);
+  fix_layout(x);
   const int a = normalize_dim("transpose", dim0, x.dim()), b = normalize_dim("transpose", dim1, x.dim());
   if (a == b) return x;
   Dims shape = x.shape(), strides = x.strides();
@@ -224,7 +224,7 @@ Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
 
 Tensor permute(const Tensor& x, const Dims& dims) {
   check_defined("permute", x);
-  settle_layout(x);
+  fix_layout(x);
   PF_CHECK(dims.size() == x.dim(), Value,
            "permute: the number of dims differs; got {} for a tensor of shape {}; expected {} dims", dims.str(),
            x.shape().str(), x.dim());
@@ -245,7 +245,7 @@ Tensor permute(const Tensor& x, const Dims& dims) {
 
 Tensor expand(const Tensor& x, const Dims& shape) {
   check_defined("expand", x);
-  settle_layout(x);
+  fix_layout(x);
   const int lead = shape.size() - x.dim();
   PF_CHECK(lead >= 0, Value, "expand: too few dims; got {} for a tensor of shape {}; expected at least {} dims",
            shape.str(), x.shape().str(), x.dim());
@@ -271,7 +271,7 @@ Tensor expand(const Tensor& x, const Dims& shape) {
 
 Tensor squeeze(const Tensor& x) {
   check_defined("squeeze", x);
-  settle_layout(x);
+  fix_layout(x);
   Dims shape, strides;
   for (int i = 0; i < x.dim(); ++i) {
     if (x.shape()[i] == 1) continue;
@@ -283,7 +283,7 @@ Tensor squeeze(const Tensor& x) {
 
 Tensor squeeze(const Tensor& x, int64_t dim) {
   check_defined("squeeze", x);
-  settle_layout(x);
+  fix_layout(x);
   const int d = normalize_dim("squeeze", dim, x.dim());
   if (x.dim() == 0 || x.shape()[d] != 1) return x;
   Dims shape = x.shape(), strides = x.strides();
@@ -294,7 +294,7 @@ Tensor squeeze(const Tensor& x, int64_t dim) {
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
   check_defined("unsqueeze", x);
-  settle_layout(x);
+  fix_layout(x);
   const int d = normalize_dim("unsqueeze", dim, x.dim() + 1);
   Dims shape = x.shape(), strides = x.strides();
   strides.insert(d, d < x.dim() ? shape[d] * strides[d] : 1);
@@ -427,7 +427,7 @@ Tensors chunk(const Tensor& x, int64_t chunks, int64_t dim) {
 
 Tensor as_strided(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset) {
   check_defined("as_strided", x);
-  settle_layout(x);
+  fix_layout(x);
   PF_CHECK(shape.size() == strides.size(), Value, "as_strided: shape and strides differ in length; got {} and {}",
            shape.str(), strides.str());
   const int64_t n = checked_numel("as_strided", shape);

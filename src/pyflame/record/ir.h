@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "pyflame/base/indexed.h"
+#include "pyflame/base/location.h"
 #include "pyflame/ops/op.h"
 #include "pyflame/tensor/device.h"
 #include "pyflame/tensor/dims.h"
 #include "pyflame/tensor/dtype.h"
+#include "pyflame/tensor/layout.h"
 
 namespace pyflame {
 
@@ -23,12 +25,6 @@ using NodeId = Id<struct NodeTag>;
 using SlotId = Id<struct SlotTag>;
 using BindingId = Id<struct BindingTag>;
 using ParamId = Id<struct ParamTag>;
-
-// Where the user called the op. `code`/`where` are opaque to the core; record/location.h turns them into "file:line".
-struct SourceLoc {
-  const void* code = nullptr;
-  int32_t where = 0;
-};
 
 // A run-time number. Integer-kind params are exact int64, others are doubles; readers convert.
 struct Param {
@@ -59,9 +55,20 @@ struct Operand {
   size_t nbytes() const { return static_cast<size_t>(numel() * dtype_size(dtype)); }
 };
 
-// Whether an operand is an image (N, C, H, W) with the memory order N, H, W, C; and the same operand with its dims in that order.
-bool lies_channels_last(const Operand& o);
-Operand channels_last_form(Operand o);
+inline bool has_format(const Operand& o, MemoryFormat format) { return has_format(o.shape, o.strides, format); }
+// Whether the operand is channels-last and not contiguous as well.
+inline bool is_channels_last(const Operand& o) {
+  return !o.is_param && !o.contiguous && has_format(o, MemoryFormat::channels_last);
+}
+// The same images (N, C, H, W) with their dims in the order N, H, W, C.
+inline Operand as_nhwc(Operand o) {
+  o.shape = nhwc(o.shape);
+  o.strides = nhwc(o.strides);
+  o.contiguous = is_contiguous(o.shape, o.strides);
+  return o;
+}
+// Channels-last images as NHWC, and every other operand as it is, so that loops over the dims run through memory in order.
+inline Operand in_memory_order(const Operand& o) { return is_channels_last(o) ? as_nhwc(o) : o; }
 
 struct Node {
   OpId op{};

@@ -10,9 +10,8 @@
 #include "pyflame/base/env.h"
 #include "pyflame/base/events.h"
 #include "pyflame/base/fork.h"
-#include "pyflame/record/location.h"
-#include "pyflame/runtime/executor.h"
-#include "pyflame/tensor/alias.h"
+#include "pyflame/base/location.h"
+#include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame {
 
@@ -407,7 +406,7 @@ void Recorder::cut_at_limit() {
 
 void Recorder::run(Window& w, CutReason reason) {
   running_ = true;
-  execute_window(w, reason);  // never throws: failures poison what was not written
+  runtime_hooks.execute_window(w, reason);  // never throws: failures poison what was not written
   running_ = false;
   for (const Window::Slot& s : w.slots) {
     // Storages that the next window uses keep our mark without interruption, because other threads look at the marks
@@ -504,14 +503,14 @@ void set_window(int ops) { fixed_window().store(ops, std::memory_order_relaxed);
 
 void cut_window() {
   Recorder::current().cut(CutReason::Mark);
-  raise_pending_error();
+  runtime_hooks.raise_pending_error();
 }
 
 void synchronize() {
   const events::Scope log(events::Kind::Wait, "synchronize");
   cut_all(CutReason::Sync);
-  wait_for_devices();
-  raise_pending_error();
+  runtime_hooks.wait_for_devices();
+  runtime_hooks.raise_pending_error();
 }
 
 namespace {
@@ -532,166 +531,8 @@ void settle(Storage& s) {
 void sync_storage(Storage& s) {
   if (s.writer.load(std::memory_order_acquire) || s.reader.load(std::memory_order_acquire)) settle(s);
   if (s.poison) {
-    forget_pending_error(s.poison.get());
+    runtime_hooks.forget_pending_error(s.poison.get());
     throw Error(s.poison->kind, s.poison->message);
-  }
-}
-
-// ---- emit.h
-
-namespace detail {
-
-namespace {
-Device device_of(OpId op, std::span<const Arg> ins, const Device* given) {
-  if (given) return *given;
-  const Tensor* first = nullptr;
-  for (const Arg& a : ins) {
-    if (!a.tensor) continue;
-    if (!first) {
-      first = a.tensor;
-    } else {
-      PF_CHECK(first->device() == a.tensor->device(), Value,
-               "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
-               op_name(op), first->device().str(), a.tensor->device().str());
-    }
-  }
-  return first ? first->device() : current_device();
-}
-
-// Ops over images whose result has the image's layout. clone() is a cast to the same dtype, and makes contiguous.
-bool keeps_layout(OpId op, std::span<const Arg> ins, DType out) {
-  return op == OpId::cast ? ins[0].dtype != out : op_info(op).layout_kept;
-}
-
-// Convolutions whose result is best made channels-last whatever was given: on matrix units, where its channels are whole vectors, and on
-// a CPU, whose library computes so what is large enough for it. The next one reads it as it lies, so that a network's images are turned
-// once. Depthwise ones are no products of matrices, and one of single pixels is a product as its input lies.
-bool prefers_channels_last(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
-  constexpr int64_t kVector = 8, kLeastWork = 1 << 20;
-  if (op != OpId::conv2d && op != OpId::conv2d_grad_input) return false;
-  const Dims& weight = ins[1].tensor->shape();
-  const int64_t taps = weight[2] * weight[3];
-  if (out.shape[1] % kVector != 0 || taps < 2) return false;
-  if (has_own_memory(device.type)) return dtype_size(out.dtype) == 2 && weight[1] > 1;
-  const Dims& image = ins[0].tensor->shape();
-  const int64_t channels = op == OpId::conv2d ? image[1] : out.shape[1];  // of the convolution's input
-  const int64_t pixels = op == OpId::conv2d ? out.shape[2] * out.shape[3] : image[2] * image[3];
-  return out.dtype == DType::float32 && weight[1] == channels && image[0] * pixels * weight.numel() >= kLeastWork;
-}
-
-// Results are contiguous, but where convolutions are computed on channels-last images, one such image keeps what is made of it so. The
-// layout is free where it follows from no tensor that a user has laid out so.
-struct Layout {
-  Dims strides;
-  bool free = false;
-};
-Layout layout_of(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
-  if (out.strides) return {*out.strides};
-  const Dims& s = out.shape;
-  const bool knows = device.type == DeviceType::cpu || has_own_memory(device.type);
-  if (s.size() != 4 || !knows || !keeps_layout(op, ins, out.dtype)) return {contiguous_strides(s)};
-  bool last = prefers_channels_last(op, device, ins, out), free = true;
-  for (const Arg& a : ins) {
-    if (!a.tensor || !lies_channels_last(*a.tensor)) continue;
-    last = true;
-    free &= a.tensor->impl()->free_layout;
-  }
-  if (!last) return {contiguous_strides(s)};
-  return {channels_last_strides(s), free};
-}
-
-Tensor promise(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
-  const int64_t n = checked_numel("empty", out.shape);
-  auto storage = make_ref<Storage>(device, static_cast<size_t>(n * dtype_size(out.dtype)));
-  const Layout layout = layout_of(op, device, ins, out);
-  Tensor t(std::move(storage), out.shape, layout.strides, 0, out.dtype);
-  t.impl()->free_layout = layout.free && !t.is_contiguous();
-  return t;
-}
-}  // namespace
-
-Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out,
-            const Device* device) {
-  Tensor t = promise(op, device_of(op, ins, device), ins, out);
-  TensorImpl* impl = t.impl();
-  Recorder::current().record(op, attrs, ins, {&impl, 1}, true);
-  return t;
-}
-
-std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
-                              std::span<const OutSpec> outs, const Device* device) {
-  const Device d = device_of(op, ins, device);
-  std::vector<Tensor> ts;
-  std::vector<TensorImpl*, Pooled<TensorImpl*>> impls;
-  ts.reserve(outs.size());
-  impls.reserve(outs.size());
-  for (const OutSpec& o : outs) {
-    ts.push_back(promise(op, d, ins, o));
-    impls.push_back(ts.back().impl());
-  }
-  Recorder::current().record(op, attrs, ins, impls, true);
-  return ts;
-}
-
-void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, std::span<TensorImpl* const> outs) {
-  const Device d = outs[0]->storage->device;
-  for (const TensorImpl* t : outs)
-    PF_CHECK(t->storage->device == d, Value, "{}: tensors are on different devices; got {} and {}; expected one device",
-             op_name(op), d.str(), t->storage->device.str());
-  for (const Arg& a : ins)
-    PF_CHECK(!a.tensor || a.tensor->device() == d, Value,
-             "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
-             op_name(op), d.str(), a.tensor->device().str());
-  Recorder::current().record(op, attrs, ins, outs, false);
-}
-
-}  // namespace detail
-
-bool lies_channels_last(const Tensor& x) {
-  if (x.dim() != 4) return false;
-  const Dims &s = x.shape(), &strides = x.strides();
-  if (s[1] < 2 || s[2] * s[3] < 2 || x.numel() == 0) return false;
-  return strides[1] == 1 && (s[3] == 1 || strides[3] == s[1]) && (s[2] == 1 || strides[2] == s[3] * s[1]) &&
-         (s[0] == 1 || strides[0] == s[1] * s[2] * s[3]);
-}
-
-bool lies_channels_last(const Operand& o) {
-  if (o.is_param || o.contiguous || o.shape.size() != 4 || o.shape[1] < 2) return false;
-  const Dims last = channels_last_strides(o.shape);
-  for (int d = 0; d < 4; ++d)
-    if (o.shape[d] > 1 && o.strides[d] != last[d]) return false;
-  return true;
-}
-
-Operand channels_last_form(Operand o) {
-  o.shape = {o.shape[0], o.shape[2], o.shape[3], o.shape[1]};
-  o.strides = {o.strides[0], o.strides[2], o.strides[3], o.strides[1]};
-  o.contiguous = is_contiguous(o.shape, o.strides);
-  return o;
-}
-
-Dims channels_last_strides(const Dims& s) { return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]}; }
-
-void settle_layout(const Tensor& x) {
-  TensorImpl* t = x.impl();
-  if (!t || !t->free_layout) return;
-  const Tensor dense = emit(OpId::cast, {x}, x.shape(), x.dtype());
-  // What was written to x so far is known to those who saved it.
-  dense.storage()->version.store(t->storage->version.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  t->storage = dense.storage();
-  t->strides = dense.strides();
-  t->contiguous = true;
-  t->free_layout = false;
-}
-
-void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
-  const Tensor* first = nullptr;
-  for (const Tensor& t : tensors) {
-    if (!t) continue;
-    if (!first) first = &t;
-    PF_CHECK(t.device() == first->device(), Value,
-             "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()", op,
-             first->device().str(), t.device().str());
   }
 }
 

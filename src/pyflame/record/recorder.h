@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "pyflame/backends/backend.h"
-#include "pyflame/ops/emit.h"
+#include "pyflame/record/emit.h"
 #include "pyflame/tensor/tensor.h"
 
 namespace pyflame {

@@ -279,13 +279,7 @@ Ref<Storage> allocate_storage(Device device, size_t nbytes) {
   return s;
 }
 
-void Storage::free_data() {
-  if (deleter) deleter();
-  else if (owned_by_allocator && data) allocator(device).put(data, nbytes ? nbytes : 1, MemoryUse::tensors);
-  deleter = nullptr;
-  owned_by_allocator = false;
-  data = nullptr;
-}
+void free_data(Storage& s) { allocator(s.device).put(s.data, s.nbytes ? s.nbytes : 1, MemoryUse::tensors); }
 
 MemoryStats memory_stats(Device device) {
   Allocator& a = allocator(device);

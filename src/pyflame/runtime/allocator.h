@@ -16,6 +16,8 @@ namespace pyflame {
 Ref<Storage> allocate_storage(Device device, size_t nbytes);
 // Allocates the bytes of a storage that has none yet.
 void allocate_data(Storage& s);
+// Takes them back.
+void free_data(Storage& s);
 
 // Copies bytes between the host and a storage on any device; the storage must have its memory.
 void copy_from_host(Storage& to, const void* from, size_t nbytes);

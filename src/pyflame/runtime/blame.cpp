@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "pyflame/record/location.h"
+#include "pyflame/base/location.h"
 
 namespace pyflame {
 

@@ -3,29 +3,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <fstream>
-#include <thread>
-
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame {
 
 namespace {
-
-thread_local Device t_current{};
-
-std::string read_line(const char* path, const std::string& key) {
-  std::ifstream in(path);
-  std::string line;
-  while (std::getline(in, line))
-    if (line.rfind(key, 0) == 0) {
-      const size_t at = line.find_first_not_of(" \t:", key.size());
-      return at == std::string::npos ? "" : line.substr(at);
-    }
-  return "";
-}
 
 // The doctor's answer if there is one; otherwise the answer of the GPU's runtime.
 std::string rocm_reason() {
@@ -61,8 +44,6 @@ std::string unavailable_reason(DeviceType type) {
   return type == DeviceType::rocm ? rocm_reason() : cuda_reason();
 }
 
-Device current_device() { return t_current; }
-
 void set_current_device(Device d) {
   const std::string why = unavailable_reason(d.type);
   PF_CHECK(why.empty(), Device,
@@ -70,25 +51,7 @@ void set_current_device(Device d) {
            why);
   PF_CHECK(d.index < device_count(d.type), Device, "set_device: no such device; got '{}'; expected an index below {}",
            d.str(), device_count(d.type));
-  t_current = d;
-}
-
-DeviceInfo Backend::info(int) const {
-  DeviceInfo info;
-  info.name = read_line("/proc/cpuinfo", "model name");
-  if (info.name.empty()) info.name = "CPU";
-#if defined(__x86_64__)
-  info.architecture = "x86_64";
-#elif defined(__aarch64__)
-  info.architecture = "aarch64";
-#else
-  info.architecture = "unknown";
-#endif
-  const long pages = sysconf(_SC_PHYS_PAGES), free_pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  info.total_memory = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page);
-  info.free_memory = static_cast<uint64_t>(free_pages) * static_cast<uint64_t>(page);
-  info.compute_units = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  return info;
+  set_current_device_unchecked(d);
 }
 
 DeviceInfo device_info(Device d) {

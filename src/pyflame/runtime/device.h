@@ -10,7 +10,9 @@
 
 namespace pyflame {
 
-Device current_device();
+// Null if this build lacks the backend.
+const Backend* registered_backend(DeviceType type);
+
 void set_current_device(Device d);  // DeviceError with the reason and advice if it is not available
 
 bool device_available(DeviceType type);

@@ -1,5 +1,5 @@
 // The log behind pf.explain(): per thread, filled by the executor while it is on.
-#include "pyflame/compile/explain.h"
+#include "pyflame/runtime/explain.h"
 
 #include "pyflame/runtime/explain_log.h"
 #include "pyflame/runtime/state.h"

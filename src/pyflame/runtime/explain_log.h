@@ -1,4 +1,4 @@
-// What the executor writes to the log of pf.explain() (compile/explain.h is the interface for callers).
+// What the executor writes to the log of pf.explain() (runtime/explain.h is the interface for callers).
 #pragma once
 #include "pyflame/compile/program.h"
 

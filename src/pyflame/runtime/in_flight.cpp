@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "pyflame/base/fork.h"
-#include "pyflame/record/location.h"
+#include "pyflame/base/location.h"
 #include "pyflame/runtime/blame.h"
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/executor.h"

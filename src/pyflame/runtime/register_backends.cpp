@@ -11,7 +11,7 @@
 
 namespace pyflame {
 
-const Backend* find_backend(DeviceType type) {
+const Backend* registered_backend(DeviceType type) {
   switch (type) {
     case DeviceType::cpu: return &cpu_backend();
     case DeviceType::reference: return &reference_backend();

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "pyflame/record/location.h"
+#include "pyflame/base/location.h"
 #include "pyflame/runtime/profiler.h"
 
 namespace pyflame::profiler {

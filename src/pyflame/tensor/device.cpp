@@ -11,6 +11,8 @@ namespace {
 constexpr std::string_view kTypes[] = {"cpu", "reference", "null", "rocm", "cuda"};
 static_assert(std::size(kTypes) == kNumDeviceTypes);
 
+thread_local Device t_current{};
+
 bool has_index(DeviceType t) { return t == DeviceType::rocm || t == DeviceType::cuda; }
 }  // namespace
 
@@ -38,5 +40,8 @@ Device parse_device(std::string_view text) {
   }
   PF_FAIL(Value, "device: no such device; got '{}'; expected cpu, rocm, rocm:N, cuda, cuda:N, reference or null", text);
 }
+
+Device current_device() { return t_current; }
+void set_current_device_unchecked(Device d) { t_current = d; }
 
 }  // namespace pyflame

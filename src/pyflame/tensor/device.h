@@ -22,4 +22,8 @@ constexpr bool has_own_memory(DeviceType t) { return t == DeviceType::rocm || t 
 // Parses "cpu", "rocm", "rocm:1", "cuda:0", "reference", "null"; anything else is a ValueError. Does not check whether the device exists.
 Device parse_device(std::string_view text);
 
+// Where this thread makes new tensors. set_current_device() (runtime/device.h) also checks that the device is there.
+Device current_device();
+void set_current_device_unchecked(Device d);
+
 }  // namespace pyflame

@@ -13,39 +13,6 @@ std::string Dims::str() const {
   return s + (n_ == 1 ? ",)" : ")");
 }
 
-Dims contiguous_strides(const Dims& shape) {
-  Dims strides = Dims::filled(shape.size(), 1);
-  int64_t step = 1;
-  for (int i = shape.size() - 1; i >= 0; --i) {
-    strides[i] = step;
-    step *= std::max<int64_t>(shape[i], 1);
-  }
-  return strides;
-}
-
-bool is_contiguous(const Dims& shape, const Dims& strides) {
-  int64_t step = 1;
-  for (int i = shape.size() - 1; i >= 0; --i) {
-    if (shape[i] == 0) return true;  // nothing to iterate over
-    if (shape[i] != 1 && strides[i] != step) {
-      for (int k = 0; k < i; ++k)
-        if (shape[k] == 0) return true;
-      return false;
-    }
-    step *= shape[i];
-  }
-  return true;
-}
-
-int64_t extent(const Dims& shape, const Dims& strides) {
-  int64_t last = 0;
-  for (int i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 0) return 0;
-    last += (shape[i] - 1) * std::max<int64_t>(strides[i], 0);
-  }
-  return last + 1;
-}
-
 Dims broadcast_shapes(const char* op, const Dims& a, const Dims& b) {
   const int n = std::max(a.size(), b.size());
   Dims out = Dims::filled(n, 1);
@@ -57,14 +24,6 @@ Dims broadcast_shapes(const char* op, const Dims& a, const Dims& b) {
              a.str(), b.str(), -i, x, y);
     out[n - i] = x == 1 ? y : x;
   }
-  return out;
-}
-
-Dims broadcast_strides(const Dims& shape, const Dims& strides, const Dims& to) {
-  Dims out = Dims::filled(to.size(), 0);
-  const int lead = to.size() - shape.size();
-  for (int i = 0; i < shape.size(); ++i)
-    if (shape[i] != 1 || to[lead + i] == 1) out[lead + i] = strides[i];
   return out;
 }
 

@@ -67,14 +67,8 @@ class Dims {
   int n_ = 0;
 };
 
-Dims contiguous_strides(const Dims& shape);
-bool is_contiguous(const Dims& shape, const Dims& strides);
-// Largest element offset that a view reaches, plus 1 (0 if it is empty); used for bounds checks.
-int64_t extent(const Dims& shape, const Dims& strides);
 // NumPy broadcasting. `op` names the caller in the error.
 Dims broadcast_shapes(const char* op, const Dims& a, const Dims& b);
-// Strides that read `shape` as `to`: 0 where it is broadcast. `to` must be a valid broadcast target.
-Dims broadcast_strides(const Dims& shape, const Dims& strides, const Dims& to);
 // Wraps a negative dim; IndexError names op, dim and rank.
 int normalize_dim(const char* op, int64_t dim, int rank);
 // numel with overflow check (ValueError).

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "pyflame/record/location.h"
+#include "pyflame/base/location.h"
 #include "pyflame/tensor/alias.h"
 
 namespace pyflame {

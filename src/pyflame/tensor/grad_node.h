@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "pyflame/record/ir.h"
+#include "pyflame/base/location.h"
 #include "pyflame/tensor/tensor.h"
 
 namespace pyflame {

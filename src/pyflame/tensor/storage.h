@@ -50,7 +50,7 @@ class Storage : public RefCounted {
   std::atomic<Recorder*> reader{nullptr};
   std::shared_ptr<const Poison> poison;
 
-  void free_data();  // runtime/allocator.cpp
+  void free_data();
 
  private:
   // A thread reserves many ids at once.

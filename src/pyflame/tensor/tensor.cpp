@@ -5,6 +5,7 @@
 
 #include "pyflame/tensor/alias.h"
 #include "pyflame/tensor/grad_node.h"
+#include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame {
 
@@ -35,7 +36,7 @@ AutogradMeta* current_meta(const Tensor& t) {
   AutogradMeta* m = t.impl()->autograd.get();
   if (m && m->view_base && m->view_epoch != kUntrackedView) {
     const AutogradMeta* base = m->view_base.impl()->autograd.get();
-    if (base && base->epoch != m->view_epoch) remake_view_history(t);
+    if (base && base->epoch != m->view_epoch) runtime_hooks.remake_view_history(t);
   }
   return m;
 }
@@ -98,7 +99,7 @@ Ref<GradNode> Tensor::grad_fn() const {
 }
 
 Tensor Tensor::detach() const {
-  settle_layout(*this);
+  runtime_hooks.fix_layout(*this);
   return alias(*this, shape(), strides(), offset());
 }
 

@@ -9,6 +9,7 @@
 #include "pyflame/base/ref.h"
 #include "pyflame/tensor/dims.h"
 #include "pyflame/tensor/dtype.h"
+#include "pyflame/tensor/layout.h"
 #include "pyflame/tensor/storage.h"
 
 namespace pyflame {
@@ -27,7 +28,7 @@ class TensorImpl : public RefCounted {
   int64_t offset;       // in elements
   DType dtype;
   bool contiguous;
-  bool free_layout = false;                // the engine may still change the order in memory (alias.h)
+  bool free_layout = false;                // chosen by the engine, until fix_layout() (record/emit.h)
   std::unique_ptr<AutogradMeta> autograd;  // null until gradients are needed
 };
 
@@ -54,6 +55,9 @@ class Tensor {
   int64_t itemsize() const { return dtype_size(dtype()); }
   int64_t nbytes() const { return numel() * itemsize(); }
   bool is_contiguous() const { return impl_->contiguous; }
+  bool is_channels_last() const {  // and not contiguous as well
+    return !impl_->contiguous && has_format(shape(), strides(), MemoryFormat::channels_last);
+  }
   bool is_floating_point() const { return is_float(dtype()); }
   bool same(const Tensor& o) const { return impl_.get() == o.impl_.get(); }
 
@@ -66,7 +70,7 @@ class Tensor {
   Ref<GradNode> grad_fn() const;
   Tensor detach() const;  // shares storage and version, has no history; makes a free layout row-major
 
-  // Synchronisation points (runtime/sync.cpp): complete all pending work on this tensor, raise if it is poisoned.
+  // Synchronisation points (tensor/read.cpp): complete all pending work on this tensor, raise if it is poisoned.
   // Address of the first element, on the tensor's device; a sync point.
   const void* data() const;
   Tensor on_host() const;      // itself if the host can read it, otherwise a copy on the CPU

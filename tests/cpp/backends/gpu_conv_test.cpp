@@ -8,10 +8,10 @@
 #include "pyflame/backends/gpu/ops/batch_norm.h"
 #include "pyflame/backends/gpu/ops/conv.h"
 #include "pyflame/backends/gpu/ops/pool.h"
-#include "pyflame/compile/explain.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/explain.h"
 
 namespace pyflame {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "pyflame/base/env.h"
-#include "pyflame/compile/explain.h"
 #include "pyflame/compile/program.h"
+#include "pyflame/runtime/explain.h"
 
 namespace pyflame::testing {
 

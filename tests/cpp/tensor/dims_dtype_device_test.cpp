@@ -27,29 +27,10 @@ TEST(Dims, PrintsAsPython) {
   EXPECT_EQ((Dims{2, 3}.str()), "(2, 3)");
 }
 
-TEST(Dims, ContiguityIgnoresDimsOfOneAndEmptyTensors) {
-  EXPECT_EQ(contiguous_strides({2, 3, 4}), (Dims{12, 4, 1}));
-  EXPECT_EQ(contiguous_strides({2, 0, 4}), (Dims{4, 4, 1}));
-  EXPECT_TRUE(is_contiguous({2, 1, 4}, {4, 99, 1}));
-  EXPECT_TRUE(is_contiguous({}, {}));
-  EXPECT_TRUE(is_contiguous({0, 5}, {1, 7}));
-  EXPECT_FALSE(is_contiguous({2, 4}, {1, 2}));
-  EXPECT_FALSE(is_contiguous({2, 4}, {0, 1}));
-}
-
-TEST(Dims, ExtentIsTheReachOfAView) {
-  EXPECT_EQ(extent({2, 3}, {10, 2}), 15);
-  EXPECT_EQ(extent({5, 3}, {0, 1}), 3);
-  EXPECT_EQ(extent({5, 0}, {1, 1}), 0);
-  EXPECT_EQ(extent({}, {}), 1);
-}
-
 TEST(Dims, Broadcasting) {
   EXPECT_EQ(broadcast_shapes("add", {3, 1}, {2, 1, 4}), (Dims{2, 3, 4}));
   EXPECT_EQ(broadcast_shapes("add", {1}, {0}), (Dims{0}));
   EXPECT_EQ(broadcast_shapes("add", {}, {2}), (Dims{2}));
-  EXPECT_EQ(broadcast_strides({3, 1}, {1, 1}, {2, 3, 4}), (Dims{0, 1, 0}));
-  EXPECT_EQ(broadcast_strides({1, 4}, {9, 2}, {1, 4}), (Dims{9, 2}));
   expect_error(ErrorKind::Value, "add: shapes do not broadcast; got (3,) and (2, 4)", [] {
     broadcast_shapes("add", {3}, {2, 4});
   });

@@ -140,4 +140,7 @@ Refusal accept_float(const Problem& p);
 #define KERNEL(name, ...) std::span<const Impl> name##_impls();
 #include "pyflame/ops/ops.def"
 
+// Whether the result of a convolution is best made channels-last whatever its inputs' layout.
+bool prefers_channels_last(const ImageResult& r);
+
 }  // namespace pyflame::cpu

@@ -269,18 +269,19 @@ class ConvGradWeight : public Exec {
   size_t partial_ = 0;
 };
 
-// ---- by oneDNN (dnn_conv.h), on images in either order
-
-bool last(const Operand& o) { return lies_channels_last(o); }
-Operand as_it_lies(const Operand& o) { return last(o) ? channels_last_form(o) : o; }
+// ---- by oneDNN (dnn_conv.h), on images in either memory format
 
 std::shared_ptr<const DnnConv> find_library(const Node& n, DnnConv::Face face) {
   switch (face) {
-    case DnnConv::Face::output: return forward_shape(n).library(face, last(n.ins[0]), last(n.outs[0]), last(n.ins[1]));
+    case DnnConv::Face::output:
+      return forward_shape(n).library(face, is_channels_last(n.ins[0]), is_channels_last(n.outs[0]),
+                                      is_channels_last(n.ins[1]));
     case DnnConv::Face::input:
-      return grad_input_shape(n).library(face, last(n.ins[0]), last(n.outs[0]), last(n.ins[1]));
+      return grad_input_shape(n).library(face, is_channels_last(n.ins[0]), is_channels_last(n.outs[0]),
+                                         is_channels_last(n.ins[1]));
     case DnnConv::Face::weight:
-      return grad_weight_shape(n).library(face, last(n.ins[0]), last(n.ins[1]), last(n.outs[0]));
+      return grad_weight_shape(n).library(face, is_channels_last(n.ins[0]), is_channels_last(n.ins[1]),
+                                          is_channels_last(n.outs[0]));
   }
   return nullptr;
 }
@@ -296,10 +297,10 @@ class LibraryConv : public Exec {
  public:
   explicit LibraryConv(const Problem& p)
       : s_(forward_shape(p.root())),
-        x_(as_it_lies(p.root().ins[0]), ws_),
-        w_(as_it_lies(p.root().ins[1]), ws_),
-        out_(as_it_lies(p.root().outs[0])),
-        out_last_(last(p.root().outs[0])),
+        x_(in_memory_order(p.root().ins[0]), ws_),
+        w_(in_memory_order(p.root().ins[1]), ws_),
+        out_(in_memory_order(p.root().outs[0])),
+        out_last_(is_channels_last(p.root().outs[0])),
         library_(find_library(p.root(), DnnConv::Face::output)),
         packed_(ws_.take(library_->weight_bytes())) {
     elided_ = !p.group.stores(out_);
@@ -344,9 +345,9 @@ class LibraryGradInput : public Exec {
  public:
   explicit LibraryGradInput(const Node& node)
       : s_(grad_input_shape(node)),
-        g_(as_it_lies(node.ins[0]), ws_),
-        w_(as_it_lies(node.ins[1]), ws_),
-        dx_(as_it_lies(node.outs[0]), ws_),
+        g_(in_memory_order(node.ins[0]), ws_),
+        w_(in_memory_order(node.ins[1]), ws_),
+        dx_(in_memory_order(node.outs[0]), ws_),
         library_(find_library(node, DnnConv::Face::input)),
         packed_(ws_.take(library_->weight_bytes())) {}
 
@@ -375,9 +376,9 @@ class LibraryGradWeight : public Exec {
  public:
   explicit LibraryGradWeight(const Node& node)
       : s_(grad_weight_shape(node)),
-        g_(as_it_lies(node.ins[0]), ws_),
-        x_(as_it_lies(node.ins[1]), ws_),
-        dw_(as_it_lies(node.outs[0]), ws_),
+        g_(in_memory_order(node.ins[0]), ws_),
+        x_(in_memory_order(node.ins[1]), ws_),
+        dw_(in_memory_order(node.outs[0]), ws_),
         library_(find_library(node, DnnConv::Face::weight)),
         size_(library_->weight_bytes()),
         sums_(ws_.take(size_ * static_cast<size_t>(s_.parts()))) {}
@@ -417,7 +418,8 @@ static Refusal accept_any(const Problem& p) {
   return accept_single(p);
 }
 Refusal accept_conv(const Problem& p) {
-  if (p.group.kind == GroupKind::Epilogue && last(p.root().outs[0])) return "computes planes, not channels-last images";
+  if (p.group.kind == GroupKind::Epilogue && is_channels_last(p.root().outs[0]))
+    return "computes planes, not channels-last images";
   return accept_any(p);
 }
 
@@ -462,6 +464,17 @@ std::span<const Impl> conv2d_grad_weight_impls() {
   static const Impl impls[] = {{"onednn.conv", accept_dnn_grad_weight, make_dnn_grad_weight},
                                {"cpu.conv_unfold", accept_conv, make_conv_grad_weight}};
   return impls;
+}
+
+// The library computes large enough convolutions channels-last. The next one reads such a result as it is, so that a network's images are
+// permuted once. Depthwise convolutions are no products of matrices; one of single pixels is a product whatever its input's layout.
+bool prefers_channels_last(const ImageResult& r) {
+  constexpr int64_t kVector = 8, kLeastWork = 1 << 20;
+  if (r.dtype != DType::float32 || (r.op != OpId::conv2d && r.op != OpId::conv2d_grad_input)) return false;
+  const bool forward = r.op == OpId::conv2d;
+  const Dims &weight = *r.ins[1], &x = forward ? *r.ins[0] : r.shape, &y = forward ? r.shape : *r.ins[0];
+  const bool whole_vectors = r.shape[1] % kVector == 0, several_taps = weight[2] * weight[3] > 1;
+  return whole_vectors && several_taps && weight[1] == x[1] && y[0] * y[2] * y[3] * weight.numel() >= kLeastWork;
 }
 
 }  // namespace pyflame::cpu

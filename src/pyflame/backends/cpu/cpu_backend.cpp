@@ -36,6 +36,12 @@ class CpuBackend final : public Backend {
     if (p.group.kind == GroupKind::Loop) return loop_;
     return lists_[static_cast<size_t>(p.root().op)];
   }
+  MemoryFormat preferred_format(const ImageResult& r) const override {
+    const bool last = r.given == MemoryFormat::channels_last || prefers_channels_last(r);
+    return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  }
+  bool loops_in_memory_order() const override { return true; }
+  bool composes(OpId op) const override { return op == OpId::batch_norm; }
 
  private:
   std::array<std::vector<Impl>, static_cast<size_t>(kNumOps)> lists_;

@@ -70,16 +70,15 @@ struct Geometry {
   }
 };
 
-bool last(const Operand& o) { return lies_channels_last(o); }
-// Inputs are read in the layout of the result.
-Operand ordered(const Operand& o, bool channels_last) { return channels_last ? channels_last_form(o) : o; }
+// Inputs are read in the memory format of the result.
+Operand ordered(const Operand& o, bool channels_last) { return channels_last ? as_nhwc(o) : o; }
 
 template <class T>
 class MaxPool : public Exec {
  public:
   explicit MaxPool(const Node& node)
       : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape),
-        last_(last(node.outs[0])),
+        last_(is_channels_last(node.outs[0])),
         x_(ordered(node.ins[0], last_), ws_),
         y_(ordered(node.outs[0], last_), ws_) {
     with_index_ = node.outs.size() > 1;
@@ -149,7 +148,7 @@ class MaxPoolGrad : public Exec {
  public:
   explicit MaxPoolGrad(const Node& node)
       : g_(node.attr<PoolAttrs>(), node.outs[0].shape, node.ins[0].shape),
-        last_(last(node.outs[0])),
+        last_(is_channels_last(node.outs[0])),
         dy_(ordered(node.ins[0], last_), ws_),
         index_(node.ins[1]),
         dx_(ordered(node.outs[0], last_), ws_) {}
@@ -196,7 +195,7 @@ class AvgPool : public Exec {
  public:
   explicit AvgPool(const Node& node)
       : g_(node.attr<PoolAttrs>(), node.ins[0].shape, node.outs[0].shape),
-        last_(last(node.outs[0])),
+        last_(is_channels_last(node.outs[0])),
         x_(ordered(node.ins[0], last_), ws_),
         y_(ordered(node.outs[0], last_), ws_) {}
   void run(const RunContext& ctx) override {
@@ -247,7 +246,7 @@ class AvgPoolGrad : public Exec {
  public:
   explicit AvgPoolGrad(const Node& node)
       : g_(node.attr<PoolAttrs>(), node.outs[0].shape, node.ins[0].shape),
-        last_(last(node.outs[0])),
+        last_(is_channels_last(node.outs[0])),
         dy_(ordered(node.ins[0], last_), ws_),
         dx_(ordered(node.outs[0], last_), ws_) {}
   void run(const RunContext& ctx) override {
@@ -285,7 +284,7 @@ class AvgPoolGrad : public Exec {
 
 Refusal accept_pool(const Problem& p) {
   if (auto r = accept_float(p)) return r;
-  const bool turned = last(p.root().outs[0]);
+  const bool turned = is_channels_last(p.root().outs[0]);
   for (const Operand& o : p.root().outs)
     if (o.dtype == DType::int64 && !ordered(o, turned).contiguous)
       return "writes indices in the order of the values only";

@@ -45,7 +45,7 @@ class Lowering {
     const bool epilogue = p_.group.kind == GroupKind::Epilogue;
     if (!epilogue && p_.group.kind != GroupKind::Loop) refuse("takes Loop groups only");
     const Operand& root = p_.root().outs.at(0);
-    const Operand whole = epilogue && lies_channels_last(root) ? channels_last_form(root) : root;
+    const Operand whole = epilogue ? in_memory_order(root) : root;
     space_ = epilogue ? whole.shape : p_.group.space;
     split_ = epilogue ? space_.size() : p_.group.split;
     if (split_ < 0 || split_ > space_.size()) refuse("split outside the space");

@@ -5,6 +5,7 @@
 #include "pyflame/backends/gpu/libs/versions.h"
 #include "pyflame/backends/gpu/loops/loop.h"
 #include "pyflame/backends/gpu/ops/impls.h"
+#include "pyflame/backends/gpu/shapes/conv_case.h"
 
 namespace pyflame::gpu {
 
@@ -28,6 +29,11 @@ std::string GpuBackend::libraries(int index) const { return library_versions(dev
 
 bool GpuBackend::sums_beside_products(DType d) const {
   return is_float(d) && dtype_size(d) == 2 && blas(type_) != nullptr;
+}
+
+MemoryFormat GpuBackend::preferred_format(const ImageResult& r) const {
+  const bool last = r.given == MemoryFormat::channels_last || prefers_channels_last(r);
+  return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
 }
 
 std::span<const Impl> GpuBackend::impls(const Problem& p) const {

@@ -28,7 +28,7 @@ size_t whole(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 // A way to run a convolution: the plan, and which tensors are transposed for it.
 struct Choice {
   std::shared_ptr<DnnPlan> plan;
-  Order order = Order::channels_first;
+  MemoryFormat format = MemoryFormat::contiguous;
   std::array<bool, 3> turned{};
 };
 
@@ -52,9 +52,10 @@ void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn
   auto* room = static_cast<char*>(workspace);
   const std::array<void*, 3> given = at;
   const auto turn_tensor = [&](size_t i, const void* from, void* to, bool to_last) {
-    turn->run(device.index(), tensors[i]->shape, from, to, to_last ? Order::channels_last : Order::channels_first);
+    turn->run(device.index(), tensors[i]->shape, from, to,
+              to_last ? MemoryFormat::channels_last : MemoryFormat::contiguous);
   };
-  const bool last = choice.order == Order::channels_last;
+  const bool last = choice.format == MemoryFormat::channels_last;
   for (size_t i = 0; i < 3; ++i) {
     if (!choice.turned[i]) continue;
     at[i] = room;
@@ -68,23 +69,23 @@ void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn
 // All choices that the library offers, in its own order of preference.
 std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool all) {
   const auto tensors = tensors_of(c);
-  std::array<size_t, 2> moved{};  // bytes to transpose, by layout
+  std::array<size_t, 2> moved{};  // bytes to transpose, by memory format
   for (size_t o = 0; o < 2; ++o)
     for (const Operand* t : tensors)
-      if (!lies(*t, static_cast<Order>(o))) moved[o] += bytes_of(*t);
+      if (!has_format(*t, static_cast<MemoryFormat>(o))) moved[o] += bytes_of(*t);
   const bool last = dtype_size(c.dtype) == 2 || moved[1] < moved[0];
   std::vector<Choice> found;
-  for (const Order order :
-       {last ? Order::channels_last : Order::channels_first, last ? Order::channels_first : Order::channels_last}) {
+  for (const MemoryFormat format : {last ? MemoryFormat::channels_last : MemoryFormat::contiguous,
+                                    last ? MemoryFormat::contiguous : MemoryFormat::channels_last}) {
     // For float32, transposing everything gains nothing.
     if (!found.empty() && (!all || dtype_size(c.dtype) > 2)) break;
     DnnProblem p{c.face, c.dtype, c.attrs, {}, {}};
     Choice choice;
-    choice.order = order;
+    choice.format = format;
     for (size_t i = 0; i < 3; ++i) {
       p.shape[i] = tensors[i]->shape;
-      p.strides[i] = strides_of(tensors[i]->shape, order);
-      choice.turned[i] = !lies(*tensors[i], order);
+      p.strides[i] = strides_of(tensors[i]->shape, format);
+      choice.turned[i] = !has_format(*tensors[i], format);
     }
     for (auto& plan : library.plans(device, p, all ? kMostPlans : 1)) {
       if (plan->workspace() > kMostWorkspace) continue;
@@ -182,8 +183,8 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
     key.push_back(v);
   for (const Operand* t : tensors_of(c)) {
     key.insert(key.end(), t->shape.begin(), t->shape.end());
-    key.push_back(lies(*t, Order::channels_first));
-    key.push_back(lies(*t, Order::channels_last));
+    key.push_back(has_format(*t, MemoryFormat::contiguous));
+    key.push_back(has_format(*t, MemoryFormat::channels_last));
   }
   std::lock_guard lock(mutex);
   if (const auto it = known->find(key); it != known->end()) return it->second;
@@ -242,7 +243,7 @@ Refusal dnn_refuses(const Problem& p) {
   const ConvCase c(p);
   for (const Operand* t : tensors_of(c)) {
     if (t->numel() == 0) return "a tensor has no elements";
-    if (!lies(*t, Order::channels_first) && !lies(*t, Order::channels_last))
+    if (!has_format(*t, MemoryFormat::contiguous) && !has_format(*t, MemoryFormat::channels_last))
       return "a tensor lies neither channels first nor channels last";
   }
   if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c))

@@ -11,9 +11,9 @@ constexpr unsigned kThreads = 256;
 
 Turn::Turn(DeviceType type, int bytes) : kernel_(type, kThreads, source(bytes)) {}
 
-void Turn::run(int device_index, const Dims& s, const void* from, void* to, Order order) {
+void Turn::run(int device_index, const Dims& s, const void* from, void* to, MemoryFormat format) {
   constexpr int64_t kSide = 32;
-  const bool last = order == Order::channels_last;
+  const bool last = format == MemoryFormat::channels_last;
   const int64_t plane = s[2] * s[3], rows = last ? s[1] : plane, columns = last ? plane : s[1];
   const int64_t tiles = s[0] * ((rows + kSide - 1) / kSide) * ((columns + kSide - 1) / kSide);
   kernel_.launch(device_index, {groups_for(tiles, 1), 1, 1}, from, to, s[0], rows, columns);

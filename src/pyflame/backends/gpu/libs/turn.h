@@ -1,5 +1,4 @@
-// Copies a tensor from one memory order to the other (channels first and channels last), for implementations that read
-// only one of them.
+// Copies a tensor from one memory format to the other, for implementations that read only one of them.
 #pragma once
 #include <string>
 
@@ -8,11 +7,11 @@
 
 namespace pyflame::gpu {
 
-// From one order to the other, for elements of this many bytes (kernels/conv/turn.h).
+// From one memory format to the other, for elements of this many bytes (kernels/conv/turn.h).
 class Turn {
  public:
   Turn(DeviceType type, int bytes);
-  void run(int device_index, const Dims& shape, const void* from, void* to, Order order);  // `order`: the order of `to`
+  void run(int device_index, const Dims& shape, const void* from, void* to, MemoryFormat format);  // the format of `to`
   static std::string source(int bytes);
 
  private:

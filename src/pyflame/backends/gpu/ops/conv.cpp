@@ -218,8 +218,8 @@ class Units final : public Executable {
     ConvCase turned = case_;
     for (size_t i = 0; i < 2; ++i) {
       Operand& o = operand(turned, i);
-      turned_[i] = !lies(o, Order::channels_last);
-      if (turned_[i]) o.strides = strides_of(o.shape, Order::channels_last);
+      turned_[i] = !has_format(o, MemoryFormat::channels_last);
+      if (turned_[i]) o.strides = strides_of(o.shape, MemoryFormat::channels_last);
     }
     shape_ = turned.kernel_case();
     split(turned, shape_, rows_, kUnitsColumns);
@@ -252,7 +252,7 @@ class Units final : public Executable {
     for (size_t i = 0; i < 2; ++i) {
       if (!turned_[i]) continue;
       const Operand& o = operand(case_, i);
-      turn_->run(ctx.device, o.shape, at[i], workspace, Order::channels_last);
+      turn_->run(ctx.device, o.shape, at[i], workspace, MemoryFormat::channels_last);
       at[i] = workspace;
       workspace += room(o);
     }
@@ -311,7 +311,8 @@ Refusal accepts_units(const Problem& p) {
   if (c.weight.shape[1] % 8 != 0 || c.weight.shape[0] / c.attrs.groups % 8 != 0)
     return "a group's channels are no multiple of 8";
   for (size_t i = 0; i < 2; ++i)
-    if (const Operand& o = Units::operand(c, i); !lies(o, Order::channels_first) && !lies(o, Order::channels_last))
+    if (const Operand& o = Units::operand(c, i);
+        !has_format(o, MemoryFormat::contiguous) && !has_format(o, MemoryFormat::channels_last))
       return "a tensor lies neither channels first nor channels last";
   return std::nullopt;
 }

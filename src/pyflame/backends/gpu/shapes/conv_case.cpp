@@ -23,18 +23,6 @@ ConvCase::ConvCase(const Problem& p)
       weight(face == ConvFace::weight ? p.root().outs[0] : p.root().ins[1]),
       result(face == ConvFace::result ? p.root().outs[0] : p.root().ins[0]) {}
 
-Dims strides_of(const Dims& s, Order order) {
-  if (order == Order::channels_first) return {s[1] * s[2] * s[3], s[2] * s[3], s[3], 1};
-  return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
-}
-
-bool lies(const Operand& o, Order order) {
-  const Dims want = strides_of(o.shape, order);
-  for (int d = 0; d < 4; ++d)
-    if (o.shape[d] > 1 && o.strides[d] != want[d]) return false;
-  return true;
-}
-
 bool ConvCase::fits_int() const {
   for (const Operand* o : {&image, &weight, &result})
     for (const int64_t n : o->shape)
@@ -73,6 +61,15 @@ pf::Conv ConvCase::kernel_case() const {
   c.b_along_k = pixels_deep != channels_last;
   c.a_along_k = pixels_deep ? c.made.c != 1 : c.weight.c <= c.weight.n;
   return c;
+}
+
+// Matrix units read channels-last images whose channels are whole vectors. Depthwise convolutions are no products of matrices; one of single
+// pixels is a product whatever its input's layout.
+bool prefers_channels_last(const ImageResult& r) {
+  constexpr int64_t kVector = 8;
+  if (dtype_size(r.dtype) != 2 || (r.op != OpId::conv2d && r.op != OpId::conv2d_grad_input)) return false;
+  const Dims& weight = *r.ins[1];
+  return r.shape[1] % kVector == 0 && weight[2] * weight[3] > 1 && weight[1] > 1;
 }
 
 }  // namespace pyflame::gpu

@@ -27,9 +27,7 @@ struct ConvCase {
   pf::Conv kernel_case() const;
 };
 
-// The two layouts of images and weights that have no gaps.
-enum class Order { channels_first, channels_last };
-Dims strides_of(const Dims& shape, Order order);
-bool lies(const Operand& o, Order order);
+// Whether the result of a convolution is best made channels-last whatever its inputs' layout.
+bool prefers_channels_last(const ImageResult& r);
 
 }  // namespace pyflame::gpu

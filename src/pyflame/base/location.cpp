@@ -1,4 +1,4 @@
-#include "pyflame/record/location.h"
+#include "pyflame/base/location.h"
 
 #include <atomic>
 

@@ -1,28 +1,18 @@
 // Reading values: the sync points, where pending work is completed.
-#include <cstring>
-
-#include "pyflame/ops/helpers.h"
-#include "pyflame/record/recorder.h"
-#include "pyflame/runtime/allocator.h"
 #include "pyflame/tensor/print.h"
+#include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame {
 
 const void* Tensor::data() const {
-  settle_layout(*this);
-  Storage& s = *storage();
-  sync_storage(s);
-  if (!s.data) {  // nothing ever wrote it (the null device does not compute): zeros
-    allocate_data(s);
-    if (!has_own_memory(s.device.type)) std::memset(s.data, 0, s.nbytes);
-    else copy_from_host(s, std::vector<char>(s.nbytes).data(), s.nbytes);
-  }
-  return static_cast<const char*>(s.data) + offset() * itemsize();
+  runtime_hooks.fix_layout(*this);
+  runtime_hooks.complete(*storage());
+  return static_cast<const char*>(storage()->data) + offset() * itemsize();
 }
 
 Tensor Tensor::on_host() const {
-  if (has_own_memory(device().type)) return to_device(borrow(*this), Device{});
-  settle_layout(*this);
+  if (has_own_memory(device().type)) return runtime_hooks.copy_to_cpu(*this);
+  runtime_hooks.fix_layout(*this);
   return *this;
 }
 

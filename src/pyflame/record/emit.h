@@ -1,5 +1,5 @@
 // How op functions record ops. An op function first checks and infers, then calls emit(); after emit(), nothing may
-// fail because of the user's input. Implemented in record/recorder.cpp.
+// fail because of the user's input.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -24,7 +24,7 @@ struct Arg {
 struct OutSpec {
   Dims shape;
   DType dtype;
-  std::optional<Dims> strides = {};  // without gaps; none: chosen by the op and its inputs
+  std::optional<Dims> strides = {};  // without gaps; none: chosen by the op, its inputs and the backend
 };
 
 namespace detail {
@@ -72,14 +72,11 @@ void emit_into(OpId op, std::span<const Arg> ins, std::span<const Tensor> outs, 
   emit_into(op, ins, impls, attrs);
 }
 
-// Whether the strides are those of NHWC and differ from NCHW: four dims, several channels and several pixels.
-bool lies_channels_last(const Tensor& x);
-Dims channels_last_strides(const Dims& shape);
+// Makes a tensor with a free layout row-major, in a new storage (docs/internals/layout.md). Everything that exposes strides or addresses
+// calls this first.
+void fix_layout(const Tensor& x);
 
 // ValueError that names the op and both devices. Undefined tensors are skipped. (emit() checks as well; this is for earlier checks.)
 void check_same_device(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors);
-
-Device current_device();            // runtime/device.cpp; thread-local default set by set_device
-void set_current_device(Device d);  // DeviceError with the reason if the device is not available
 
 }  // namespace pyflame

@@ -1,11 +1,16 @@
 // Where the user called an op. A front end (Python) installs a provider of locations. Without one, locations are
 // unknown and cost nothing.
 #pragma once
+#include <cstdint>
 #include <string>
 
-#include "pyflame/record/ir.h"
-
 namespace pyflame {
+
+// `code` and `where` mean something to the provider alone.
+struct SourceLoc {
+  const void* code = nullptr;
+  int32_t where = 0;
+};
 
 SourceLoc current_location();
 std::string describe_location(const SourceLoc& loc);  // "train.py:41 in forward"; "an unknown place" without a provider
