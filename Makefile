@@ -52,10 +52,13 @@ build-times:  ## what compiling cost by folder, from Ninja's log of build/releas
 install-venv: build
 	@tools/install_venv.sh $(BUILD) $(VENV)
 
+# The demo builds what it uses: for the CPU neither the GPU backends nor the tools.
+DEMO_TARGET  = $(if $(filter cpu,$(DEVICE)),pyflame_gpt_cpu,pyflame_cli)
+DEMO_PROGRAM = $(BUILD)/bin/$(if $(filter cpu,$(DEVICE)),pyflame-gpt,pyflame)
 demo: $(BUILD)/build.ninja  ## train a small GPT on Python's own library, then let it write (about three minutes; DEVICE=rocm on a GPU)
-	cmake --build $(BUILD) --target pyflame_cli
-	$(BUILD)/bin/pyflame train gpt --device $(DEVICE) --data $(DEMO_DATA) --out $(DEMO_OUT) $(DEMO_ARGS)
-	$(BUILD)/bin/pyflame generate --device $(DEVICE) --checkpoint $(DEMO_OUT) --prompt '$(DEMO_PROMPT)' $(DEMO_GENERATE_ARGS)
+	cmake --build $(BUILD) --target $(DEMO_TARGET)
+	$(DEMO_PROGRAM) train gpt --device $(DEVICE) --data $(DEMO_DATA) --out $(DEMO_OUT) $(DEMO_ARGS)
+	$(DEMO_PROGRAM) generate --device $(DEVICE) --checkpoint $(DEMO_OUT) --prompt '$(DEMO_PROMPT)' $(DEMO_GENERATE_ARGS)
 
 # `make test` runs the day's part of the op cases (tests/ops/conftest.py); another number runs another part, none runs all.
 PYFLAME_TEST_ROTATION ?= $(shell echo $$(($$(date +%s) / 86400)))
