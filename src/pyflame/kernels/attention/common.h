@@ -10,35 +10,6 @@ struct Base2 {
   static constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 };
 
-// Strides, in elements, of an operand with the dims [B, H, T, D].
-struct Strides4 {
-  i64 b, h, t, d;
-};
-
-// Packed sequences: sequences of different lengths are concatenated to [T, H, D]. Sequence i has the rows from[i] to
-// from[i + 1] - 1.
-struct Packed {
-  const int *from_q, *from_k;
-  i64 sequences, max_q, max_k;
-  Fault* fault;
-  int site;
-};
-
-struct Attention {
-  // packed: queries and keys of all sequences together; batch is 1
-  i64 batch, heads, kv_heads, queries, keys, kv_length;
-  i64 dim;
-  double scale;
-  Strides4 q, k, v, out, mask;  // mask: [B, H, T, S]
-  Strides4 grad, dq, dk, dv;    // of the gradient kernels only
-  Packed packed;
-  // The number of keys that query t sees: keys 0 to seen - 1.
-  PF_DEVICE i64 seen(i64 t, bool causal) const {
-    const i64 n = causal ? t + (kv_length - queries) + 1 : kv_length;
-    return n < 0 ? 0 : n > kv_length ? kv_length : n;
-  }
-};
-
 enum MaskKind { kNoMask, kBoolMask, kAddedMask };
 
 #ifdef PF_ON_DEVICE

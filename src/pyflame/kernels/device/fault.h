@@ -6,6 +6,12 @@
 // a report.
 #pragma once
 
+#ifndef PF_ON_DEVICE
+#include "pyflame/kernels/device/launch.h"
+
+#include "pyflame/kernels/device/scalar.h"
+#endif
+
 namespace pf {
 
 enum FaultKind {
@@ -30,6 +36,7 @@ struct Fault {
   int unused;
   FaultReport reports[kFaultReports];
 };
+static_assert(sizeof(Fault) == 24);
 
 #ifdef PF_ON_DEVICE
 PF_DEVICE void raise(Fault* fault, int site, int kind, i64 value, i64 limit) {

@@ -11,41 +11,6 @@
 
 namespace pf {
 
-constexpr u32 kNowhere = 0xffffffffu;  // the key of an index that is out of range: it is sorted last and never added
-
-// Makes the keys of a line, which are the indices themselves.
-struct IndexKeys {
-  const i64* index;
-  View lines;
-  i64 stride, size;
-  Fault* fault;
-  int site;
-  struct Line {
-    const i64* index;
-    i64 stride, size;
-    Fault* fault;
-    int site;
-    PF_DEVICE void get(i64 i, u32& key, u32& id) const {
-      const i64 at = index[i * stride];
-      key = kNowhere, id = (u32)i;
-      if (at >= 0 && at < size) key = (u32)at;
-#ifdef PF_ON_DEVICE
-      else if (fault) raise(fault, site, kIndexOutOfRange, at, size);
-#endif
-    }
-  };
-  PF_DEVICE Line line(i64 l) const { return {index + lines.at(l), stride, size, fault, site}; }
-};
-
-struct SumShape {
-  i64 lines, count, width;
-  i64 shared_keys;             // 1: all lines use the keys of line 0
-  i64 pieces;                  // per line
-  View from_lines, to_lines;   // of the lines in source and output
-  i64 from_stride, from_step;  // from one source to the next in a line, from one element to the next in a source
-  i64 to_stride, to_step;
-};
-
 #ifdef PF_ON_DEVICE
 
 template <class S>

@@ -2,6 +2,10 @@
 // below 2^31 are multiplications. The host has merged dims that are contiguous in all operands.
 #pragma once
 
+#ifndef PF_ON_DEVICE  // a kernel is compiled as one text
+#include "pyflame/kernels/device/view.h"
+#endif
+
 namespace pf {
 
 // A word of 16 bytes that is moved as a whole.
@@ -11,18 +15,18 @@ struct alignas(16) Word16 {
 
 // n / d for n < 2^31; the host computes `factor` and `shift`.
 struct Divider {
-  u32 d, factor, shift;
+  u32 d = 1, factor = 1, shift = 0;
 };
 PF_DEVICE u32 divide(u32 n, const Divider& by) { return ((u32)(((u64)n * by.factor) >> 32) + n) >> by.shift; }
 
 // kWide: there are sizes of 2^31 and more.
 template <int kOperands, bool kWide>
 struct Walk {
-  i64 count;  // number of positions
-  int rank;
+  i64 count = 0;  // number of positions
+  int rank = 0;
   Divider sizes[kMaxRank];
-  i64 shape[kMaxRank];
-  i64 strides[kOperands][kMaxRank];
+  i64 shape[kMaxRank] = {};
+  i64 strides[kOperands][kMaxRank] = {};
 
   // Adds the offsets of position i.
   PF_DEVICE void at(i64 i, i64 (&offset)[kOperands]) const {
@@ -44,5 +48,6 @@ struct Walk {
     }
   }
 };
+static_assert(sizeof(Walk<3, false>) == 16 + 96 + 64 + 3 * 64 && sizeof(Walk<3, true>) == sizeof(Walk<3, false>));
 
 }  // namespace pf

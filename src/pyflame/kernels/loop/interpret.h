@@ -5,36 +5,6 @@
 
 namespace pf {
 
-constexpr int kRegisters = 16, kMostInstructions = 96, kMostOperands = 24, kMostParams = 24, kMostDims = 6;
-
-struct Instruction {
-  enum Kind { kLoad, kStore, kReal, kInteger, kOp };
-  u8 kind, op;     // op: its number in the op table
-  u8 integers;     // kOp: whether it is computed in integers
-  u8 stored;       // the dtype to which the result is rounded, or the dtype in memory
-  u8 to, a, b, c;  // register numbers; kLoad and kStore: b is the operand; kReal and kInteger: b is the parameter
-};
-
-struct Interpreted {
-  i64 n;
-  i64 sizes[kMostDims];
-  i64 strides[kMostOperands][kMostDims];
-  void* pointers[kMostOperands];
-  u64 params[kMostParams];
-  Instruction code[kMostInstructions];
-  int dims, instructions;
-
-  PF_DEVICE i64 offset(int operand, i64 i) const {
-    i64 at = 0;
-    for (int d = dims - 1; d > 0; --d) {
-      const i64 q = i / sizes[d];
-      at += (i - q * sizes[d]) * strides[operand][d];
-      i = q;
-    }
-    return at + i * strides[operand][0];
-  }
-};
-
 // A register holds a float or an integer.
 union Register {
   float f;

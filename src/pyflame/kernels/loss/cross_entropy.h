@@ -5,16 +5,6 @@
 
 namespace pf {
 
-struct CrossEntropyShape {
-  i64 rows, classes;
-  i64 ignore;
-  View x_rows;
-  i64 x_step, target_step, grad_step;
-  double smoothing;
-  Fault* fault;
-  int site;
-};
-
 #ifdef PF_ON_DEVICE
 
 // A row of n elements as `head` single elements, `whole` vectors, and single elements at the end.

@@ -4,16 +4,6 @@
 
 namespace pf {
 
-struct NllShape {
-  i64 rows, classes;
-  i64 ignore;
-  i64 lp_row, lp_step;  // strides
-  i64 target_step, loss_step, grad_step;
-  double smoothing;
-  Fault* fault;
-  int site;
-};
-
 #ifdef PF_ON_DEVICE
 
 // The class of a row's target; -1: the row is ignored.

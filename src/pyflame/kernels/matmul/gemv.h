@@ -6,13 +6,6 @@
 
 namespace pf {
 
-struct GemvShape {
-  i64 n, k, batches;
-  i64 w_line, w_depth, x_line, x_depth;  // strides of the matrix and of the vectors
-  i64 depth, splits;                     // as in MatmulShape
-  View w_batch, x_batch;
-};
-
 #ifdef PF_ON_DEVICE
 // kTeam lanes (a power of two, at most the workgroup) reduce kLines lines together. They issue the loads of kAhead
 // steps of each line at once.

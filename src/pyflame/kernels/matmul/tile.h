@@ -6,14 +6,6 @@
 
 namespace pf {
 
-struct MatmulShape {
-  i64 m, n, k, batches;
-  i64 a_row, a_col, b_row, b_col;  // strides
-  i64 depth;                       // the depth of one split, a multiple of the tile's depth
-  i64 splits;
-  View a_batch, b_batch;  // over the batch dims, which have the output's sizes
-};
-
 #ifdef PF_ON_DEVICE
 PF_DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 PF_DEVICE double multiply_add(double a, double b, double c) { return ::fma(a, b, c); }

@@ -5,13 +5,6 @@
 
 namespace pf {
 
-struct BatchNorm {
-  i64 outer, channels, inner;
-  i64 segment;  // rows (channels last) or outer indices (channels first) per segment
-  int segments;
-  int along;  // channels first: the number of threads along the inner dim, a power of two
-};
-
 #ifdef PF_ON_DEVICE
 
 constexpr int kNormThreads = 256, kNormChannels = 64;

@@ -41,10 +41,6 @@ PF_DEVICE void store_wide(S* p, const C<S> (&v)[N]) {
   store_vec(p, x);
 }
 
-struct NormRows {
-  i64 rows, n, x_row, x_step, g_row, g_step, w_step, b_step;
-};
-
 template <class S, int kThreads, int kPart, int kVecs, bool kCentered, bool kWeight, bool kBias>
 PF_DEVICE void norm_rows(const S* x, const S* w, const S* b, S* y, C<S>* means, C<S>* rstds, const NormRows& a,
                          double eps) {

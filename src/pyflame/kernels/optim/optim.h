@@ -5,24 +5,10 @@
 
 namespace pf {
 
-constexpr int kMostTensors = 64;
-
-// The tensors of one launch: chunk c belongs to the last tensor t with first[t] <= c.
-template <int kRoles>
-struct TensorList {
-  void* data[kRoles][kMostTensors];
-  i64 size[kMostTensors];
-  int first[kMostTensors];
-  int count;
-  int chunk;  // in elements; a multiple of the vector's length
-};
-
 template <class T>
-struct AdamStep {
+struct AdamStep : AdamNumbers {
   static constexpr int kRoles = 4;
   static constexpr int kWritten = 0b1101;  // a bit per role: parameter and both moments
-  double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
-  int decoupled, maximize;
 #ifdef PF_ON_DEVICE
   PF_DEVICE void apply(T* v) const {
     T p = v[0], g = maximize ? -v[1] : v[1];
@@ -37,11 +23,9 @@ struct AdamStep {
 };
 
 template <class T, bool kMomentum>
-struct SgdStep {
+struct SgdStep : SgdNumbers {
   static constexpr int kRoles = kMomentum ? 3 : 2;
   static constexpr int kWritten = kMomentum ? 0b101 : 0b001;
-  double lr, momentum, dampening, weight_decay;
-  int first, nesterov, maximize;
 #ifdef PF_ON_DEVICE
   PF_DEVICE void apply(T* v) const {
     T g = (maximize ? -v[1] : v[1]) + (T)weight_decay * v[0];
@@ -53,6 +37,8 @@ struct SgdStep {
   }
 #endif
 };
+
+static_assert(sizeof(AdamStep<float>) == sizeof(AdamNumbers) && sizeof(SgdStep<float, true>) == sizeof(SgdNumbers));
 
 template <class T>
 struct ScaleStep {
@@ -112,23 +98,6 @@ PF_DEVICE void update_list(const TensorList<Step::kRoles>& list, const Step& ste
       if (Step::kWritten >> r & 1) store(data[r] + i, v[r]);
   }
 }
-
-// A tensor with any strides; its shape is the same in all roles.
-template <int kRoles>
-struct Strided {
-  void* data[kRoles];
-  i64 shape[kMaxRank], strides[kRoles][kMaxRank];
-  int rank;
-  i64 size;
-  PF_DEVICE void offsets(i64 i, i64* at) const {
-    for (int r = 0; r < kRoles; ++r) at[r] = 0;
-    for (int d = rank - 1; d >= 0; --d) {
-      const i64 here = d > 0 ? i % shape[d] : i;
-      for (int r = 0; r < kRoles; ++r) at[r] += here * strides[r][d];
-      if (d > 0) i /= shape[d];
-    }
-  }
-};
 
 template <class S, int kThreads, class Step>
 PF_DEVICE void update_strided(const Strided<Step::kRoles>& x, const Step& step) {

@@ -28,11 +28,6 @@ PF_DEVICE typename Key<S>::type arg_key(S x) {
   return !Key<S>::exact(key) && key == top ? top : (U)(top - key);
 }
 
-struct ArgShape {
-  i64 lines, n;     // n: elements per line
-  i64 parts, part;  // parts of a line, and elements per part
-};
-
 // Reads elements: best(line, begin, end, first, step) returns the best of those that belong to a thread, kVec adjacent
 // elements at a time (the elements of a line are then contiguous).
 template <class S, bool kSmallest, int kVec>

@@ -2,6 +2,12 @@
 // sorted. NaN is the largest value. All NaN are equal, and so are the two zeros.
 #pragma once
 
+#ifndef PF_ON_DEVICE
+#include "pyflame/kernels/device/launch.h"
+
+#include "pyflame/kernels/device/scalar.h"
+#endif
+
 namespace pf {
 
 template <class T, class U>

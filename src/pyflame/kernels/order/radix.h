@@ -8,28 +8,6 @@
 
 namespace pf {
 
-// Pairs of key and position in memory, which one pass hands to the next.
-template <class K>
-struct Pairs {
-  K* keys;
-  u32* ids;
-  i64 stride;  // from one row to the next
-  struct Line {
-    K* keys;
-    u32* ids;
-    PF_DEVICE void get(i64 i, K& key, u32& id) const { key = keys[i], id = ids[i]; }
-    PF_DEVICE void put(i64 i, K key, u32 id) const { keys[i] = key, ids[i] = id; }
-  };
-  PF_DEVICE Line line(i64 row) const { return {keys + row * stride, ids + row * stride}; }
-};
-
-struct SortShape {
-  i64 rows, n;     // n: items per row
-  i64 keep;        // how many of the first items of a sorted row are wanted
-  i64 tiles;       // per row
-  int begin, end;  // bits of the key; for a pass: its first bit
-};
-
 #ifdef PF_ON_DEVICE
 
 constexpr int kDigits = 256;

@@ -1,6 +1,11 @@
 // Where sort, topk and randperm read their keys from, and how they write results.
 #pragma once
 
+#ifndef PF_ON_DEVICE  // a kernel is compiled as one text
+#include "pyflame/kernels/device/view.h"
+#include "pyflame/kernels/order/keys.h"
+#endif
+
 namespace pf {
 
 template <class S, bool kDescending>
@@ -63,5 +68,8 @@ struct Positions {
   PF_DEVICE const Positions& line(i64) const { return *this; }
   PF_DEVICE void put(i64 i, u64, u32 id) const { to[i * stride] = (i64)id; }
 };
+
+static_assert(sizeof(RowKeys<u8, false>) == 152 && sizeof(RowKeys<double, true>) == 152);
+static_assert(sizeof(OrderedRows<u8, false>) == 456 && sizeof(OrderedRows<double, true>) == 456);
 
 }  // namespace pf

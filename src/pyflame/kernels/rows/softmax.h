@@ -6,12 +6,6 @@
 
 namespace pf {
 
-struct SoftmaxShape {
-  i64 rows, n;
-  View x_rows, y_rows;
-  i64 x_stride, y_stride;
-};
-
 #ifdef PF_ON_DEVICE
 
 // kGroup adjacent elements from i on, kAccess at a time (1: any stride). Elements from n on are `rest`; n is a multiple

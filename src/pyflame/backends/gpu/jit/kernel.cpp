@@ -4,6 +4,7 @@
 #include <cctype>
 #include <utility>
 
+#include "pyflame/base/embedded.h"
 #include "pyflame/base/error.h"
 
 namespace pyflame::gpu {
@@ -55,7 +56,12 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
   for (const char* file :
        {"device/launch.h", "device/scalar.h", "device/wave.h", "device/vec.h", "device/fault.h", "device/view.h"})
     source += fmt::format("{}{}\"\n", kSourceLine, file);
-  for (const char* file : files) source += fmt::format("{}{}\"\n", kSourceLine, file);
+  for (const std::string file : files) {
+    // The header of its arguments, which the host includes as well.
+    const std::string arguments = file.substr(0, file.size() - 2) + "_args.h";
+    if (!device_source("kernels/" + arguments).empty()) source += fmt::format("{}{}\"\n", kSourceLine, arguments);
+    source += fmt::format("{}{}\"\n", kSourceLine, file);
+  }
   if (name.empty()) name = last_call(body);
   return source + fmt::format("\n{}\n{}{}) pf_{}{}\n", before, kEntry, threads, name, body);
 }

@@ -10,27 +10,17 @@
 #include "pyflame/backends/gpu/loops/loop_text.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/loop/interpret_args.h"
 
 namespace pyflame::gpu {
 
 namespace {
 
-// The structs of kernels/loop/interpret.h.
-constexpr int kRegisters = 16, kMostInstructions = 96, kMostOperands = 24, kMostParams = 24, kMostDims = 6;
-enum Kind : uint8_t { kLoad, kStore, kReal, kInteger, kOp };
-struct Instruction {
-  uint8_t kind, op, integers, stored, to, a, b, c;
-};
-struct Interpreted {
-  int64_t n = 0;
-  int64_t sizes[kMostDims] = {};
-  int64_t strides[kMostOperands][kMostDims] = {};
-  void* pointers[kMostOperands] = {};
-  uint64_t params[kMostParams] = {};
-  Instruction code[kMostInstructions] = {};
-  int32_t dims = 0, instructions = 0;
-};
-static_assert(sizeof(Interpreted) <= 4000, "a kernel's parameters");
+using pf::Instruction, pf::Interpreted;
+using pf::kRegisters, pf::kMostInstructions, pf::kMostOperands, pf::kMostParams, pf::kMostDims;
+constexpr auto kLoad = Instruction::kLoad, kStore = Instruction::kStore, kReal = Instruction::kReal,
+               kInteger = Instruction::kInteger, kOp = Instruction::kOp;
+using Kind = Instruction::Kind;
 static_assert(static_cast<int>(DType::float64) == 0 && static_cast<int>(DType::float32) == 1 &&
                   static_cast<int>(DType::int64) == 4 && static_cast<int>(DType::bool_) == 9,
               "PF_STORED_TYPES");

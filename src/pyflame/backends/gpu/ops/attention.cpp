@@ -10,26 +10,14 @@
 #include "pyflame/backends/gpu/ops/attention_kernels.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/attention/common_args.h"
 
 namespace pyflame::gpu {
 
 namespace {
 
-struct Strides4 {  // pf::Strides4
-  int64_t b = 0, h = 0, t = 0, d = 0;
-};
-struct Packed {  // pf::Packed
-  const void *from_q = nullptr, *from_k = nullptr;
-  int64_t sequences = 0, max_q = 0, max_k = 0;
-  void* fault = nullptr;
-  int32_t site = 0;
-};
-struct Shape {  // pf::Attention
-  int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, kv_length = 0, dim = 0;
-  double scale = 0;
-  Strides4 q, k, v, out, mask, grad, dq, dk, dv;
-  Packed packed;
-};
+using Strides4 = pf::Strides4;
+using Shape = pf::Attention;
 
 // Strides of [B, H, T, D], and of packed [T, H, D].
 Strides4 strides_of(const Dims& s) {
@@ -88,10 +76,11 @@ class AttentionBase : public Executable {
     Shape s = shape_;
     s.scale = ctx.params[node_.ins[params_].param].as_f64();
     if (kind_.packed) {
-      s.packed.from_q = in(ctx, offsets_), s.packed.from_k = in(ctx, offsets_ + 1);
+      s.packed.from_q = static_cast<const int*>(in(ctx, offsets_));
+      s.packed.from_k = static_cast<const int*>(in(ctx, offsets_ + 1));
       s.packed.max_q = ctx.params[node_.ins[params_ + 1].param].as_i64();
       s.packed.max_k = ctx.params[node_.ins[params_ + 2].param].as_i64();
-      s.packed.fault = ctx.fault, s.packed.site = ctx.site;
+      s.packed.fault = fault_of(ctx), s.packed.site = ctx.site;
       return s;
     }
     s.kv_length = ctx.params[node_.ins[params_ + 1].param].as_i64();

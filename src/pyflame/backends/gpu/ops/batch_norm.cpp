@@ -7,6 +7,7 @@
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/norm/batch_norm_args.h"
 
 namespace pyflame::gpu {
 
@@ -15,10 +16,7 @@ namespace {
 constexpr unsigned kThreads = 256;  // kNormThreads, kNormChannels
 constexpr int64_t kChannels = 64;
 
-struct Shape {  // pf::BatchNorm
-  int64_t outer, channels, inner, segment;
-  int32_t segments, along;
-};
+using Shape = pf::BatchNorm;
 
 // Selects a kernel: by dtype, forward or gradient, layout, and the elements per access.
 struct Variant {

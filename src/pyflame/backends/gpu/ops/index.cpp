@@ -5,6 +5,8 @@
 
 #include "pyflame/backends/gpu/ops/sorter.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/index/sum_args.h"
+#include "pyflame/kernels/index/walk.h"
 
 namespace pyflame::gpu {
 
@@ -13,10 +15,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 // --- kernels/index/walk.h
-struct Divider {
-  uint32_t d = 1, factor = 1, shift = 0;
-};
-Divider divider(int64_t d) {
+pf::Divider divider(int64_t d) {
   const int shift = d <= 1 ? 0 : 64 - std::countl_zero(static_cast<uint64_t>(d - 1));
   const uint64_t factor =
       (uint64_t{1} << 32) * ((uint64_t{1} << shift) - static_cast<uint64_t>(d)) / static_cast<uint64_t>(d) + 1;
@@ -24,15 +23,14 @@ Divider divider(int64_t d) {
 }
 
 template <int kOperands>
-struct Walk {
-  int64_t count = 0;
-  int32_t rank = 0;
-  Divider sizes[8];
-  int64_t shape[8] = {}, strides[kOperands][8] = {};
+struct Walk : pf::Walk<kOperands, false> {
+  using pf::Walk<kOperands, false>::count, pf::Walk<kOperands, false>::rank, pf::Walk<kOperands, false>::sizes,
+      pf::Walk<kOperands, false>::shape, pf::Walk<kOperands, false>::strides;
 
   bool wide() const { return count >= int64_t{1} << 31; }
   // Dims that are contiguous with each other in all operands are merged.
-  Walk(const Dims& dims, const std::array<Dims, kOperands>& operands) : count(dims.numel()) {
+  Walk(const Dims& dims, const std::array<Dims, kOperands>& operands) {
+    count = dims.numel();
     for (int d = 0; d < dims.size(); ++d) {
       if (dims[d] == 1) continue;
       bool merge = rank > 0;
@@ -192,14 +190,13 @@ class PutAdd final : public Executable {
     void* const out = ctx.bindings[out_.binding];
     zeros_->run(ctx.device, out);
     if (!sorter_) return;
-    const struct {
-      const void* index;
-      View lines;
-      int64_t stride, size;
-      void* fault;
-      int32_t site;
-    } keys{ctx.bindings[index_.binding], index_lines_, index_stride_, size_along(out_, dim_), ctx.fault, ctx.site};
-    const Pairs sorted{part_of(ctx.workspace, keys_), reinterpret_cast<uint32_t*>(part_of(ctx.workspace, ids_)),
+    const pf::IndexKeys keys{static_cast<const pf::i64*>(ctx.bindings[index_.binding]),
+                             index_lines_,
+                             index_stride_,
+                             size_along(out_, dim_),
+                             fault_of(ctx),
+                             ctx.site};
+    const Pairs sorted{bytes_at(ctx.workspace, keys_), reinterpret_cast<uint32_t*>(part_of(ctx.workspace, ids_)),
                        s_.count};
     sorter_->run(ctx.device, keys, sorted, part_of(ctx.workspace, sorter_at_));
     void* const partial = part_of(ctx.workspace, partial_);
@@ -216,12 +213,7 @@ class PutAdd final : public Executable {
 
  private:
   static constexpr int kPiece = 16;
-  // The same struct as in kernels/index/sum.h.
-  struct Shape {
-    int64_t lines = 1, count = 1, width = 1, shared_keys = 0, pieces = 1;
-    View from_lines, to_lines;
-    int64_t from_stride = 0, from_step = 0, to_stride = 0, to_step = 0;
-  };
+  using Shape = pf::SumShape;
   struct Sums {
     std::unique_ptr<Kernel> sum, join;
   };

@@ -7,6 +7,8 @@
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/loss/cross_entropy_args.h"
+#include "pyflame/kernels/loss/nll_args.h"
 
 namespace pyflame::gpu {
 
@@ -16,13 +18,7 @@ constexpr unsigned kFewThreads = 32;  // threads that share a short row; a power
 constexpr unsigned kThreads = 256;
 
 // The same struct as in kernels/loss/nll.h.
-struct NllShape {
-  int64_t rows = 0, classes = 0, ignore = 0;
-  int64_t lp_row = 0, lp_step = 0, target_step = 0, loss_step = 0, grad_step = 0;
-  double smoothing = 0;
-  void* fault = nullptr;
-  int32_t site = 0;
-};
+using NllShape = pf::NllShape;
 
 NllShape shape_of(const Operand& log_probs, const Operand& target, const Node& node) {
   NllShape s;
@@ -48,7 +44,7 @@ class NllLoss final : public Executable {
     if (shape_.rows == 0) return;
     NllShape s = shape_;
     s.smoothing = ctx.params[node_.ins[2].param].as_f64();
-    s.fault = ctx.fault, s.site = ctx.site;
+    s.fault = fault_of(ctx), s.site = ctx.site;
     kernel_.launch(ctx.device, {groups_for(s.rows, kThreads / lanes_), 1, 1}, ctx.bindings[node_.ins[0].binding],
                    ctx.bindings[node_.ins[1].binding], ctx.bindings[node_.outs[0].binding], s);
   }
@@ -78,7 +74,7 @@ class NllLossGrad final : public Executable {
     if (all == 0) return;
     NllShape s = shape_;
     s.smoothing = ctx.params[node_.ins[3].param].as_f64();
-    s.fault = ctx.fault, s.site = ctx.site;
+    s.fault = fault_of(ctx), s.site = ctx.site;
     kernel_.launch(ctx.device, {groups_for(all, kThreads * vec_ * 4), 1, 1}, ctx.bindings[node_.ins[0].binding],
                    ctx.bindings[node_.ins[2].binding], ctx.bindings[node_.outs[0].binding], s);
   }
@@ -91,14 +87,7 @@ class NllLossGrad final : public Executable {
 };
 
 // The same struct as in kernels/loss/cross_entropy.h.
-struct CrossEntropyShape {
-  int64_t rows = 0, classes = 0, ignore = 0;
-  View x_rows;
-  int64_t x_step = 1, target_step = 1, grad_step = 1;
-  double smoothing = 0;
-  void* fault = nullptr;
-  int32_t site = 0;
-};
+using CrossEntropyShape = pf::CrossEntropyShape;
 
 // cross_entropy, and with the loss's gradient as its first input cross_entropy_grad.
 class CrossEntropy final : public Executable {
@@ -122,7 +111,7 @@ class CrossEntropy final : public Executable {
     if (shape_.rows == 0) return;
     CrossEntropyShape s = shape_;
     s.smoothing = ctx.params[node_.ins.back().param].as_f64();
-    s.fault = ctx.fault, s.site = ctx.site;
+    s.fault = fault_of(ctx), s.site = ctx.site;
     const auto in = [&](size_t i) { return ctx.ptr<const void>(node_.ins[i]); };
     const auto out = [&](size_t i) { return ctx.ptr<void>(node_.outs[i]); };
     const auto past = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16; };

@@ -13,6 +13,8 @@
 #include "pyflame/backends/gpu/ops/beside.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/matmul/gemv_args.h"
+#include "pyflame/kernels/matmul/tile_args.h"
 
 namespace pyflame::gpu {
 
@@ -21,14 +23,8 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 // --- the structs of the kernels in kernels/matmul
-struct Shape {  // pf::MatmulShape
-  int64_t m, n, k, batches, a_row, a_col, b_row, b_col, depth, splits;
-  View a_batch, b_batch;
-};
-struct FewShape {  // pf::GemvShape
-  int64_t n, k, batches, w_line, w_depth, x_line, x_depth, depth, splits;
-  View w_batch, x_batch;
-};
+using Shape = pf::MatmulShape;
+using FewShape = pf::GemvShape;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -7,6 +7,7 @@
 
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
+#include "pyflame/kernels/norm/norm_args.h"
 #include "pyflame/ops/attrs.h"
 
 namespace pyflame::gpu {
@@ -17,9 +18,7 @@ constexpr unsigned kThreads = 256;
 constexpr int64_t kMostVecs = 8, kColumns = 16;
 constexpr int64_t kRowsEach = 4, kFewSlices = 128, kMostSlices = 512;
 
-struct NormRows {  // pf::NormRows
-  int64_t rows, n, x_row, x_step, g_row, g_step, w_step, b_step;
-};
+using NormRows = pf::NormRows;
 
 NormRows rows_of(const Operand& x, const Operand* g, const Operand* w, const Operand* b) {
   NormRows a{};

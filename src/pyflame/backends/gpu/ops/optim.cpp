@@ -7,6 +7,7 @@
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/optim/optim_args.h"
 #include "pyflame/ops/attrs.h"
 
 namespace pyflame::gpu {
@@ -14,33 +15,11 @@ namespace pyflame::gpu {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr int kMostTensors = 64, kMaxRank = 8;
 constexpr int64_t kMostChunks = 4096, kSmallestChunk = 1024;
 constexpr unsigned kStridedGroups = 64;
 
-// The structs of the kernels.
-template <int kRoles>
-struct TensorList {
-  void* data[kRoles][kMostTensors];
-  int64_t size[kMostTensors];
-  int32_t first[kMostTensors];
-  int32_t count, chunk;
-};
-template <int kRoles>
-struct Strided {
-  void* data[kRoles];
-  int64_t shape[kMaxRank], strides[kRoles][kMaxRank];
-  int32_t rank;
-  int64_t size;
-};
-struct AdamNumbers {
-  double lr, beta1, beta2, eps, weight_decay, bias1, bias2;
-  int32_t decoupled, maximize;
-};
-struct SgdNumbers {
-  double lr, momentum, dampening, weight_decay;
-  int32_t first, nesterov, maximize;
-};
+using pf::AdamNumbers, pf::SgdNumbers, pf::Strided, pf::TensorList;
+using pf::kMaxRank, pf::kMostTensors;
 
 // The tensors of a node, divided into launches. Role r of tensor t is operand r * count + t.
 template <int kRoles>

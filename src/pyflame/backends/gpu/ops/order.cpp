@@ -5,6 +5,8 @@
 
 #include "pyflame/backends/gpu/ops/sorter.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/order/arg_args.h"
+#include "pyflame/kernels/order/sort.h"
 
 namespace pyflame::gpu {
 
@@ -32,23 +34,9 @@ struct Rows {
   }
 };
 
-// The same structs as in kernels/order/sort.h.
-struct RowKeys {
-  const void* x;
-  View rows;
-  int64_t stride;
-};
-struct OrderedRows {
-  const void* x;
-  View x_rows;
-  int64_t x_stride;
-  void* values;
-  View value_rows;
-  int64_t value_stride;
-  void* indices;
-  View index_rows;
-  int64_t index_stride;
-};
+// The type of the elements changes no size.
+using RowKeys = pf::RowKeys<pf::u8, false>;
+using OrderedRows = pf::OrderedRows<pf::u8, false>;
 
 // The first elements of each row in sorted order: sort; and topk, by sorting what was selected from the tiles of the
 // row.
@@ -79,12 +67,13 @@ class Ordered final : public Executable {
   size_t workspace() const override { return parts_.size(); }
   void run(const RunContext& ctx) override {
     if (!sorter_) return;
-    const RowKeys keys{ctx.bindings[x_.operand.binding], x_.view, x_.stride};
+    const auto bytes = [&](const Rows& r) { return static_cast<pf::u8*>(ctx.bindings[r.operand.binding]); };
+    const RowKeys keys{bytes(x_), x_.view, x_.stride};
     Pairs from;
     for (size_t i = 0; i < levels_.size(); ++i) {
       Level& level = levels_[i];
-      const Pairs to{part_of(ctx.workspace, level.keys), reinterpret_cast<uint32_t*>(part_of(ctx.workspace, level.ids)),
-                     level.kept};
+      const Pairs to{bytes_at(ctx.workspace, level.keys),
+                     reinterpret_cast<uint32_t*>(part_of(ctx.workspace, level.ids)), level.kept};
       const auto keep = static_cast<uint32_t>(values_.n);
       const int32_t bits = key_bits(x_.operand.dtype);
       const auto launch = [&](const auto& source) {
@@ -95,9 +84,9 @@ class Ordered final : public Executable {
       else launch(from);
       from = to;
     }
-    const OrderedRows sink{ctx.bindings[x_.operand.binding],       x_.view,       x_.stride,
-                           ctx.bindings[values_.operand.binding],  values_.view,  values_.stride,
-                           ctx.bindings[indices_.operand.binding], indices_.view, indices_.stride};
+    auto* const indices = static_cast<pf::i64*>(ctx.bindings[indices_.operand.binding]);
+    const OrderedRows sink{bytes(x_),      x_.view, x_.stride,     bytes(values_), values_.view,
+                           values_.stride, indices, indices_.view, indices_.stride};
     void* const sorting = part_of(ctx.workspace, sorter_at_);
     if (levels_.empty()) sorter_->run(ctx.device, keys, sink, sorting);
     else sorter_->run(ctx.device, from, sink, sorting);
@@ -147,14 +136,10 @@ class Randperm final : public Executable {
                  node_.outs[0].numel(), node_.outs[0].numel()}) {}
   size_t workspace() const override { return sorter_.workspace(); }
   void run(const RunContext& ctx) override {
-    const struct {
-      int64_t seed, offset;
-    } keys{ctx.params[node_.ins[0].param].as_i64(), ctx.params[node_.ins[1].param].as_i64()};
+    const pf::RandomKeys keys{static_cast<pf::u64>(ctx.params[node_.ins[0].param].as_i64()),
+                              static_cast<pf::u64>(ctx.params[node_.ins[1].param].as_i64())};
     const Operand& out = node_.outs[0];
-    const struct {
-      void* to;
-      int64_t stride;
-    } positions{ctx.bindings[out.binding], out.strides.back()};
+    const pf::Positions positions{static_cast<pf::i64*>(ctx.bindings[out.binding]), out.strides.back()};
     sorter_.run(ctx.device, keys, positions, ctx.workspace);
   }
 
@@ -227,9 +212,7 @@ class ArgBest final : public Executable {
   }
 
  private:
-  struct Shape {
-    int64_t lines = 0, n = 0, parts = 1, part = 0;
-  };
+  using Shape = pf::ArgShape;
   static std::array<unsigned, 3> grid(const Shape& s, int lanes) {
     const int64_t together = kThreads / lanes;
     return group_each((s.lines * s.parts + together - 1) / together);
@@ -250,7 +233,8 @@ class ArgBest final : public Executable {
              : shape_.n >= 2048 ? static_cast<int>(kThreads)
                                 : static_cast<int>(std::min<int64_t>(threads, 32));
     const int64_t groups = (shape_.lines * lanes_ + kThreads - 1) / kThreads;
-    const int64_t parts = std::max<int64_t>(1, std::min((kGroups + groups - 1) / groups, shape_.n / (lanes_ * kLeast)));
+    const int64_t parts =
+        std::max<int64_t>(1, std::min<int64_t>((kGroups + groups - 1) / groups, shape_.n / (lanes_ * kLeast)));
     shape_.part = ((shape_.n + parts - 1) / parts + vec_ - 1) / vec_ * vec_;
     shape_.parts = (shape_.n + shape_.part - 1) / shape_.part;
     join_lanes_ = shape_.parts > 256 ? static_cast<int>(kThreads) : kFewThreads;

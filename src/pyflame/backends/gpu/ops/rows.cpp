@@ -6,17 +6,13 @@
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/rows/softmax_args.h"
 
 namespace pyflame::gpu {
 
 namespace {
 
-// The same struct as in kernels/rows/softmax.h.
-struct SoftmaxShape {
-  int64_t rows = 0, n = 0;
-  View x_rows, y_rows;
-  int64_t x_stride = 1, y_stride = 1;
-};
+using SoftmaxShape = pf::SoftmaxShape;
 
 // How a row is distributed over threads: by its length and dtype alone.
 struct RowPlan {

@@ -81,7 +81,7 @@ Sorter::Sorter(const Spec& spec) : spec_(spec) {
 
 Pairs Sorter::pairs(void* workspace, int pass) const {
   const auto i = static_cast<size_t>(pass % 2);
-  return {part_of(workspace, keys_[i]), reinterpret_cast<uint32_t*>(part_of(workspace, ids_[i])), spec_.n};
+  return {bytes_at(workspace, keys_[i]), reinterpret_cast<uint32_t*>(part_of(workspace, ids_[i])), spec_.n};
 }
 
 }  // namespace pyflame::gpu

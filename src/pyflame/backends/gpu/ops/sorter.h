@@ -7,14 +7,11 @@
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
+#include "pyflame/kernels/order/radix_args.h"
 
 namespace pyflame::gpu {
 
-struct Pairs {
-  void* keys = nullptr;
-  uint32_t* ids = nullptr;
-  int64_t stride = 0;
-};
+using Pairs = pf::Pairs<pf::u8>;  // the type of the keys changes no size
 
 class Sorter {
  public:
@@ -29,6 +26,7 @@ class Sorter {
     int bits;
     int64_t rows, n, keep;
   };
+  using Shape = pf::SortShape;
   explicit Sorter(const Spec& spec);
   size_t workspace() const { return parts_.size(); }
   // The arguments are the host's structs for `source` and `sink`.
@@ -53,10 +51,6 @@ class Sorter {
   }
 
  private:
-  struct Shape {
-    int64_t rows, n, keep, tiles;
-    int32_t begin, end;
-  };
   Shape shape(int pass) const {
     return {spec_.rows, spec_.n, pass == passes_ - 1 ? spec_.keep : spec_.n, tiles_, 8 * pass, spec_.bits};
   }

@@ -5,14 +5,13 @@
 #include <cstddef>
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/kernels/device/fault.h"
+#include "pyflame/kernels/device/view.h"
 
 namespace pyflame::gpu {
 
-// An operand's sizes and strides in the form that kernels take (kernels/device/view.h).
-struct View {
-  int64_t shape[8] = {}, strides[8] = {};
-  int32_t rank = 0;
-};
+// An operand's sizes and strides as kernels take them.
+using View = pf::View;
 View view_of(const Dims& shape, const Dims& strides);
 
 // The dims without the last `drop`; and the strides of an operand's leading dims, broadcast to a shape.
@@ -59,5 +58,10 @@ class Parts {
   size_t size_ = 0;
 };
 inline char* part_of(void* workspace, size_t at) { return static_cast<char*>(workspace) + at; }
+inline pf::u8* bytes_at(void* workspace, size_t at) { return static_cast<pf::u8*>(workspace) + at; }
+
+// Where kernels report values that they cannot use.
+static_assert(sizeof(pf::Fault) == sizeof(FaultReport));
+inline pf::Fault* fault_of(const RunContext& ctx) { return static_cast<pf::Fault*>(ctx.fault); }
 
 }  // namespace pyflame::gpu
