@@ -36,7 +36,7 @@ struct Fault {
   int unused;
   FaultReport reports[kFaultReports];
 };
-static_assert(sizeof(Fault) == 24);
+static_assert(sizeof(FaultReport) == 24 && sizeof(Fault) == 8 + 24 * kFaultReports);
 
 #ifdef PF_ON_DEVICE
 PF_DEVICE void raise(Fault* fault, int site, int kind, i64 value, i64 limit) {

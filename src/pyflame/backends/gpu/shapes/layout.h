@@ -61,7 +61,6 @@ inline char* part_of(void* workspace, size_t at) { return static_cast<char*>(wor
 inline pf::u8* bytes_at(void* workspace, size_t at) { return static_cast<pf::u8*>(workspace) + at; }
 
 // Where kernels report values that they cannot use.
-static_assert(sizeof(pf::Fault) == sizeof(FaultReport));
 inline pf::Fault* fault_of(const RunContext& ctx) { return static_cast<pf::Fault*>(ctx.fault); }
 
 }  // namespace pyflame::gpu
