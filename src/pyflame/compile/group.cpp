@@ -326,7 +326,7 @@ class Grouper {
     const auto among = [&](const std::vector<SlotId>& slots, const Operand& o) {
       return !o.is_param && std::find(slots.begin(), slots.end(), g_.slot(o)) != slots.end();
     };
-    for (const GroupId k : IdRange{next(from), next(into)})
+    for (const GroupId k : IdRange<GroupId>{next(from), next(into)})
       for (const NodeId m : groups_[k].group.nodes) {
         for (const Operand& o : g_.nodes[m].ins)
           if (among(writes, o)) return false;
@@ -354,7 +354,7 @@ class Grouper {
     groups_[from].open = false;
     for (const NodeId m : moved) touch(g_.nodes[m], into);
     groups_[into].dep = dependency_of(into);
-    for (const GroupId k : IdRange{next(into), groups_.end_id()})  // what has moved is found in `into` now
+    for (const GroupId k : IdRange<GroupId>{next(into), groups_.end_id()})  // what has moved is found in `into` now
       if (groups_[k].dep >= from) groups_[k].dep = std::max(groups_[k].dep, into);
     for (const NodeId m : moved) {
       for (const Operand& o : g_.nodes[m].ins)

@@ -1,7 +1,9 @@
 // Facts about each op from the table ops.def. A fact that depends on the op alone is a trait here, so no other code
 // keeps a list of ops; a switch over ops elsewhere computes something.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <type_traits>
 
@@ -45,6 +47,13 @@ struct OpInfo {
   Work kind_of_work = Work::Other;  // elementwise ops: Elementwise; reductions: Reduction
   Autocast autocast = Autocast::AsGiven;
 
+  // A copy with one trait changed. It stands before its callers, or clang 14 does not find its body when it evaluates the table.
+  template <class T>
+  constexpr OpInfo with(T OpInfo::*trait, T value) const {
+    OpInfo r = *this;
+    r.*trait = value;
+    return r;
+  }
   constexpr OpInfo params(int n) const { return with(&OpInfo::param_count, static_cast<int8_t>(n)); }
   constexpr OpInfo floats() const { return with(&OpInfo::floats_only, true); }
   constexpr OpInfo gives_bool() const { return with(&OpInfo::bool_result, true).exact(); }
@@ -60,14 +69,6 @@ struct OpInfo {
   constexpr OpInfo work(Work w) const { return with(&OpInfo::kind_of_work, w); }
   constexpr OpInfo lower() const { return with(&OpInfo::autocast, Autocast::Lower); }
   constexpr OpInfo wide() const { return with(&OpInfo::autocast, Autocast::Wide); }
-
- private:
-  template <class T>
-  constexpr OpInfo with(T OpInfo::*trait, T value) const {
-    OpInfo r = *this;
-    r.*trait = value;
-    return r;
-  }
 };
 
 enum class OpId : uint16_t {
@@ -79,7 +80,8 @@ namespace detail {
 template <class A>
 constexpr OpInfo op_of_class(const char* name, OpClass cls, int8_t arity) {
   static_assert(std::is_trivially_copyable_v<A>);
-  constexpr int8_t kWords = std::is_empty_v<A> ? 0 : static_cast<int8_t>(sizeof(A) / sizeof(int64_t));
+  constexpr size_t kBytes = std::is_empty_v<A> ? 0 : sizeof(A);
+  constexpr auto kWords = static_cast<int8_t>(kBytes / sizeof(int64_t));
   OpInfo r{name, cls, arity, kWords, A::kFields};
   r.index_matters = cls == OpClass::Source;
   r.layout_kept = is_elementwise(cls) && cls != OpClass::Source;
@@ -93,7 +95,7 @@ inline constexpr OpInfo kOps[] = {
 #define OP(name, cls, arity, attrs, ...) detail::op_of_class<attrs>(#name, OpClass::cls, arity) __VA_ARGS__,
 #include "pyflame/ops/ops.def"
 };
-constexpr int kNumOps = sizeof(kOps) / sizeof(kOps[0]);
+constexpr int kNumOps = static_cast<int>(std::size(kOps));
 
 constexpr const OpInfo& op_info(OpId id) { return kOps[static_cast<int>(id)]; }
 constexpr const char* op_name(OpId id) { return op_info(id).name; }

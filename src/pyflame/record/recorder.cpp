@@ -215,7 +215,7 @@ void copy_ops(const Window& from, NodeId first, NodeId end, Window& to, SlotTabl
     to.key.push_back(device_word(from.device));
   }
   size_t at = from.ops[first].word;
-  for (const NodeId op : IdRange{first, end}) {
+  for (const NodeId op : IdRange<NodeId>{first, end}) {
     Window::OpMark mark = from.ops[op];
     mark.word = static_cast<uint32_t>(to.key.size());
     to.ops.push_back(mark);
@@ -371,7 +371,7 @@ void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const A
 // Cuts after the op with the largest hash in the second half; the remaining ops start a new window.
 void Recorder::cut_at_limit() {
   NodeId best(window_.ops.size() / 2);
-  for (const NodeId i : IdRange{best, window_.ops.end_id()})
+  for (const NodeId i : IdRange<NodeId>{best, window_.ops.end_id()})
     if (window_.ops[i].hash > window_.ops[best].hash) best = i;
   limit_ops_ = std::min(limit_ops_ * 2, max_ops_);
   limit_bytes_ = std::min(limit_bytes_ * 2, max_bytes_);
