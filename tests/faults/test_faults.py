@@ -459,3 +459,25 @@ refused(IndexError, lambda: y.to('rocm:1').tolist())
 refused(IndexError, lambda: y.tolist())
 assert w.to('rocm:1').tolist() == w.tolist()
 """, PYFLAME_EMULATOR_DEVICES="2")
+
+
+def test_every_replay_reports_for_itself(program):
+    """A graph is launched again and again. A bad index raises in each of its replays, not only in the first that met one."""
+    out = program.run("""
+w, index = pf.ones(4, 3, device='rocm'), pf.tensor([0, 1, 2]).to('rocm')
+def step():
+    return (pf.index_select(w, 0, index) * 2 + 1).sum().item()
+for i in range(40):
+    assert step() == 27
+before = pf.gpu_graph_stats()['replays']
+for bad in (7, 8, 7):
+    index[1] = bad
+    pf.synchronize()  # the write is in no window with the step
+    why = refused(IndexError, step)
+    assert f'got {bad}' in why, why
+    index[1] = 1
+    pf.synchronize()
+    assert step() == 27
+print(pf.gpu_graph_stats()['replays'] - before)
+""", PYFLAME_GPU_GRAPHS="1")
+    assert int(out) > 0

@@ -65,6 +65,7 @@ class Replayer {
     std::vector<BindingId> bindings;
     std::vector<ParamId> params;
     std::vector<size_t> after;  // the steps that must come before it, without those that are implied by others
+    bool reports = false;       // it may report a fault, so each replay needs a site of its own
   };
   void off(std::string why);
   void learn(const Program& p);
@@ -87,6 +88,7 @@ class Replayer {
   bool branches_ = true;  // steps that share no memory may run at the same time
   bool verified_build_ = false, verified_update_ = false;
   std::vector<Uses> uses_;
+  bool reports_ = false;  // one of the steps does
   std::vector<Graph> graphs_;
   size_t under_test_ = 0;
   // While a replay is verified: the contents of what the program writes, before and after the launches.
