@@ -35,7 +35,8 @@ TEST(Legalise, ImagesInTheOrderOfMemory) {
   RecordedGraph g;
   const Operand x = channels_last_image(g), bias = g.input({1, 3, 1, 1});
   g.into(OpId::add, {x, bias}, channels_last_image(g));
-  const Node& n = legalise(g.graph, kMemoryOrder).nodes[kFirst];
+  const Graph legal = legalise(g.graph, kMemoryOrder);
+  const Node& n = legal.nodes[kFirst];
   for (const Operand& o : {n.ins[0], n.outs[0]}) {
     EXPECT_EQ(o.shape, (Dims{2, 4, 5, 3}));
     EXPECT_EQ(o.strides, (Dims{60, 15, 3, 1}));
