@@ -33,8 +33,8 @@ constinit std::atomic<bool> g_closed{false};       // no call may begin any more
 constinit std::atomic<bool> g_left_behind{false};  // this is a child of fork, and its parent was inside of a library
 constinit std::atomic<size_t> g_count{0};
 constinit std::array<std::atomic<void (*)()>, kMostStops> g_stops{};
-constinit std::atomic<bool> g_begun{false};
-constinit std::atomic<Clock::rep> g_deadline{0};
+constinit std::atomic<Clock::rep> g_deadline{0};  // 0: the end has not begun
+constinit std::atomic<bool> g_given_up{false};
 
 bool under_way() { return g_calls.load() > 0; }
 
@@ -65,9 +65,9 @@ void wait_for_calls(bool (*give_up)()) noexcept {
   bool told = false;
   while (under_way()) {
     const Clock::time_point now = Clock::now();
-    if (now >= end) return;
+    if (now >= end || g_given_up) return;
     if (give_up && give_up()) {
-      g_deadline = 0;  // nor does anybody wait later
+      g_given_up = true;  // nor does anybody wait later
       return;
     }
     if (!told && now - start >= kPatience && end - now > kPatience) {
@@ -98,7 +98,9 @@ const bool g_watches_main = [] { return t_main.yes = syscall(SYS_gettid) == getp
 
 const AtFork g_at_fork{ForkOrder::Pool, [] {},
                        [](bool in_child) {
-                         if (!in_child || !under_way()) return;
+                         if (!in_child) return;
+                         t_main.yes = true;  // the thread that forked is the child's main thread
+                         if (!under_way()) return;
                          g_left_behind = true;
                          g_calls = 0;
                        }};
@@ -130,11 +132,10 @@ void at_exit(void (*stop)()) {
 }
 
 void begin_exit(bool (*give_up)()) noexcept {
-  if (!g_begun.exchange(true)) {
-    g_deadline = (Clock::now() + exit_wait()).time_since_epoch().count();
+  Clock::rep not_begun = 0;
+  if (g_deadline.compare_exchange_strong(not_begun, (Clock::now() + exit_wait()).time_since_epoch().count()))
     for (const auto& stop : g_stops)
       if (void (*f)() = stop.load()) f();
-  }
   wait_for_calls(give_up);
   if (under_way() || g_left_behind) skip_other_handlers();
 }

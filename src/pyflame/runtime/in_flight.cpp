@@ -253,8 +253,9 @@ void after_wait(Device d, DeviceMemory& m) {
   All& a = all();
   std::lock_guard lock(a.mutex);
   InFlight& f = of(d);
-  // The copy was requested by another thread and may not have arrived; that thread's wait reads it.
-  if (f.mail_mark && f.memory->passed(f.mail_mark)) open_mail(f);
+  // Another thread may have requested a newer copy in place of this thread's. What it says is needed now.
+  if (f.mail_mark && !f.memory->passed(f.mail_mark)) f.memory->wait();
+  if (f.mail_mark) open_mail(f);
   if (!f.reports) f.entries.clear();
 }
 

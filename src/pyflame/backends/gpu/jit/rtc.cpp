@@ -261,7 +261,7 @@ class Job final : public Compilation {
     const auto start = Clock::now();
     State& s = state();
     // Nobody has started it, or the thread that did was lost in a fork.
-    if (claim() || s.owner != getpid()) {
+    if (claim() || (s.owner != 0 && s.owner != getpid())) {
       make();
     } else {
       std::unique_lock lock(s.mutex);
@@ -374,14 +374,15 @@ std::shared_ptr<Compilation> compile_later(DeviceType type, const std::string& a
   std::lock_guard lock(s.mutex);
   if (const auto it = s.jobs.find(key); it != s.jobs.end()) return it->second;
   auto job = std::make_shared<Job>(key, type, arch, std::move(source));
-  s.jobs.emplace(key, job);
+  bool compiler = true;
   try {
     rtc(type);
   } catch (const Error&) {
-    return job;  // the error is raised when the kernel runs
+    compiler = false;  // the error is raised when the kernel runs
   }
-  start_threads(s);
-  if (s.owner == getpid() && !s.stopping) {
+  if (compiler) start_threads(s);
+  s.jobs.emplace(key, job);
+  if (compiler && s.owner == getpid() && !s.stopping) {
     s.queue.push_back(job);
     s.work.notify_one();
   }
