@@ -45,8 +45,14 @@ EVIDENCE = ("Evidence: AMD's functional emulator. The real HIP runtime and machi
 Result = collections.namedtuple("Result", "name outcome seconds text")
 
 
-def shrink(config, cus):
-    """The configuration with one shader engine of `cus` compute units: the emulator's start and each launch take as long as it is wide."""
+# Scalar registers that instructions can name, s0 to s105 on gfx10 and later. The emulator's configurations give a wave 104, so s104 of one wave
+# would be s0 of the next.
+SGPRS = 106
+
+
+def adapt(config, cus):
+    """The configuration with one shader engine of `cus` compute units, because the emulator's start and each launch take as long as it is wide,
+    and with all scalar registers of a wave."""
     device = config["vm"]["gpu"]["device"]
     device.update(num_shader_engines=1, num_shader_arrays_per_engine=1, num_cu_per_sh=cus, simd_count=cus * device["simd_per_cu"], l2_size_kb=256)
     sizes = {"xcd": 1, "se": 1, "cu": cus}
@@ -55,6 +61,9 @@ def shrink(config, cus):
         kind = node["name"].split("[")[0]
         if kind in sizes:
             node["name"] = f"{kind}[0:{sizes[kind]}]"
+        for entry in node.get("config", []):
+            if entry["key"] == "sgprs_per_wf":
+                entry["value"] = str(max(int(entry["value"]), SGPRS))
         for child in node.get("children", []):
             resize(child)
 
@@ -74,7 +83,7 @@ class Emulator:
         if not found:
             raise FileNotFoundError(f"no configuration for {target} in {configs}")
         small = pathlib.Path(folder) / f"{target}.json"
-        small.write_text(json.dumps(shrink(json.loads(found[0].read_text()), cus)))
+        small.write_text(json.dumps(adapt(json.loads(found[0].read_text()), cus)))
         self.settings = dict(SETTINGS)
         for variable, pattern in KERNELS.items():
             self.settings.update({variable: str(p) for p in list(pathlib.Path(rocm.path).glob(pattern))[:1]})

@@ -84,3 +84,14 @@ def test_each_defect_names_tests_that_exist():
     for name, defect in rocjitsu.DEFECTS.items():
         for pattern in defect.tests:
             assert fnmatch.filter(names, pattern), f"{name}: no test is called {pattern}"
+
+
+@pytest.mark.parametrize("given, wanted", [("104", "106"), ("128", "128")])
+def test_a_wave_has_all_its_scalar_registers(given, wanted):
+    """Code that needs many registers uses s104 and s105, which the emulator's configurations leave out."""
+    unit = {"name": "cu[0:16]", "type": "compute_unit", "config": [{"key": "sgprs_per_wf", "value": given}, {"key": "vgprs_per_wf", "value": "256"}]}
+    root = {"name": "soc", "children": [{"name": "xcd[0:1]", "children": [{"name": "se[0:6]", "children": [unit]}]}]}
+    config = rocjitsu.adapt({"vm": {"gpu": {"device": {"simd_per_cu": 2}}}, "topology": {"root": root}}, cus=2)
+    unit = config["topology"]["root"]["children"][0]["children"][0]["children"][0]
+    assert unit["name"] == "cu[0:2]"
+    assert {e["key"]: e["value"] for e in unit["config"]} == {"sgprs_per_wf": wanted, "vgprs_per_wf": "256"}
