@@ -61,7 +61,7 @@ int run_doctor(const Options& o) {
     const std::string text = tools::doctor::topology_text(document["facts"], style);
     print(text.empty() ? "There is no AMD GPU.\n" : text);
   } else {
-    print(tools::doctor::report_text(document, style, {o.verbose, *tools::doctor::severity_of(o.only)}));
+    print(tools::doctor::report_text(document, style, {o.verbose, *tools::severity_of(o.only)}));
   }
   // A program that could not be parsed and a process that is not there have no findings, which must not pass for being sound.
   const int code = tools::doctor::exit_code(document);

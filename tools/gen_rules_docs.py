@@ -21,7 +21,7 @@ def number(rule):
 
 def words(text):
     """A template for readers: its places in words."""
-    names = {"value": "…", "name": "the variable", "each": "…", "note": "what it is for", "gpus": "the GPU", "detail": "what was found", "mend": "how to mend it", "default": "the default"}
+    names = {"value": "…", "name": "the variable", "each": "…", "note": "what it is for", "gpus": "the GPU", "what": "what was found", "default": "the default"}
 
     def place(match):
         path = match.group(1).split("|")[0]
@@ -51,6 +51,7 @@ def rule_text(rule, guides):
         if "why" in case and "{" not in case["why"]:
             text += " " + words(case["why"])
         fix = case.get("fix", rule.get("fix", ""))
+        fix = fix if isinstance(fix, str) else " ".join(fix)
         out.append(text + (f" *{words(fix)}*" if fix and "{" not in fix else ""))
     out.append("")
     advice = {}

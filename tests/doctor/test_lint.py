@@ -709,7 +709,7 @@ def test_fires(check, rule, source):
     document = check(source)
     assert [f["line"] for f in document["findings"] if f["id"] == rule] == marked(source, "here"), document
     for f in document["findings"]:
-        assert f["detail"] and f["mend"] and f["column"] >= 1
+        assert f["what"] and f["fix"] and f["column"] >= 1
     assert document["problems"] == []
 
 

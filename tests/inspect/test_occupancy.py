@@ -158,7 +158,7 @@ def test_launch(run):
     assert "1024" in launch["advice"][0]["why"]
     out = run("occupancy", "--arch", "gfx942", "--vgpr", 128, "--grid", 100, "--cus", 304, "--block", 100).stdout
     assert "204 of 304 CUs have no workgroup" in out
-    assert "28 of 128 lanes of each workgroup idle" in out
+    assert "28 of 128 lanes of each workgroup are idle" in out
 
 
 def test_list_names_every_architecture(run):

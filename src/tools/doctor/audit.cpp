@@ -11,6 +11,7 @@
 #include <set>
 
 #include "tools/doctor/probes.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::doctor {
 
@@ -49,6 +50,21 @@ std::string gpu_names(const std::vector<const Json*>& matched) {
   return out;
 }
 
+struct DoctorFinding : Finding {
+  std::vector<std::string> names = {};  // of the variables that it is about
+  bool no_op = false;                   // the setting can be removed
+  Json recommended_by = {}, advised_otherwise = {};
+};
+
+Json written(const DoctorFinding& f) {
+  Json j = view::to_json(f);
+  j["names"] = f.names;
+  j["no_op"] = f.no_op;
+  j["recommended_by"] = f.recommended_by;
+  j["advised_otherwise"] = f.advised_otherwise;
+  return j;
+}
+
 class Audit {
  public:
   Audit(Json facts, const AuditOptions& options, const RuleBase& base)
@@ -70,12 +86,13 @@ class Audit {
       }
     }
     group();
-    sort();
-    Json document = {{"schema", "pyflame.doctor/1"}, {"checked", checked}, {"findings", std::move(findings_)}};
-    for (int i = 0; i < kSeverities; ++i) document["counts"][name_of(static_cast<Severity>(i))] = 0;
-    for (const Json& f : document["findings"]) {
-      Json& n = document["counts"][f["severity"].get<std::string>()];
+    sort_findings(findings_);
+    Json document = {{"schema", "pyflame.doctor/1"}, {"checked", checked}, {"findings", Json::array()}};
+    for (const std::string_view severity : kSeverities) document["counts"][std::string(severity)] = 0;
+    for (const DoctorFinding& f : findings_) {
+      Json& n = document["counts"][std::string(name_of(f.severity))];
       n = n.get<int>() + 1;
+      document["findings"].push_back(written(f));
     }
     document["verdict"] = verdict(document);
     document["unread"] = or_null(unread());
@@ -120,10 +137,12 @@ class Audit {
     Json locals = {{"name", name}, {"judged", name}, {"value", value}, {"note", or_null(v.note)}};
     if (v.default_value) locals["default"] = *v.default_value;
     Case generic;
+    generic.id = rule.id;
     generic.severity = Severity::info;
     generic.no_op = true;
     generic.command = "unset {name}";
-    generic.fix = "Remove it.";
+    generic.source = rule.source;
+    generic.fixes = {"Remove it."};
     if (rule.reads == "nothing") {
       generic.title = rule.title;
       generic.what = "{name}={value} is read by nothing.";
@@ -164,11 +183,9 @@ class Audit {
     if (lint == facts_.end() || !lint->is_array()) return false;
     for (const Json& l : *lint)
       if (l.is_object() && l.value("id", "") == rule.id) {
-        Json locals = l;
-        if (locals.value("mend", "").empty())
-          locals["mend"] = rule.cases.front().fix == "{mend}" ? "See above." : rule.cases.front().fix;
+        const Json& locals = l;
         add(rule, rule.cases.front(), locals, {}, l.value("where", ""));
-        if (const std::string mend = l.value("mend", ""); !mend.empty()) findings_.back()["fix"] = mend;
+        if (const std::string fix = l.value("fix", ""); !fix.empty()) findings_.back().fixes = {fix};
       }
     return true;
   }
@@ -189,21 +206,18 @@ class Audit {
     const std::string name = locals.value("judged", ""), value = locals.value("value", "");
     if (where.empty() && !name.empty())
       where = facts_["env_lines"].is_object() ? facts_["env_lines"].value(name, "") : "";
-    findings_.push_back({{"id", rule.id},
-                         {"severity", name_of(c.severity)},
-                         {"title", fill(c.title, s)},
-                         {"what", sentence(fill(c.what, s))},
-                         {"why", sentence(fill(c.why, s))},
-                         {"fix", or_null(sentence(fill(c.fix, s)))},
-                         {"command", or_null(fill(c.command, s, true))},
-                         {"names", name.empty() ? Json::array() : Json{name}},
-                         {"where", or_null(where)},
-                         {"no_op", c.no_op},
-                         {"recommended_by", guides(rule, name, value, true)},
-                         {"advised_otherwise", guides(rule, name, value, false)},
-                         {"source", rule.source},
-                         {"group", nullptr},
-                         {"first", c.first}});
+    DoctorFinding f{make_finding(c, sentence(fill(c.what, s)))};
+    f.title = fill(c.title, s);
+    f.why = sentence(fill(c.why, s));
+    for (std::string& fix : f.fixes) fix = sentence(fill(fix, s));
+    f.command = fill(c.command.text, s, true);
+    f.where = where;
+    f.first = c.first;
+    if (!name.empty()) f.names = {name};
+    f.no_op = c.no_op;
+    f.recommended_by = guides(rule, name, value, true);
+    f.advised_otherwise = guides(rule, name, value, false);
+    findings_.push_back(std::move(f));
   }
 
   // Titles of the guides that advise this value of this variable; or another value, which is then told.
@@ -231,30 +245,10 @@ class Audit {
   void group() {
     for (const Contradiction& c : base_.contradictions) {
       if (c.when.test(scope()) != Truth::yes) continue;
-      for (Json& f : findings_)
-        for (const Json& name : f["names"])
-          if (std::find(c.names.begin(), c.names.end(), name.get<std::string>()) != c.names.end() &&
-              f["group"].is_null())
-            f["group"] = c.group;
+      for (DoctorFinding& f : findings_)
+        for (const std::string& name : f.names)
+          if (f.group.empty() && std::find(c.names.begin(), c.names.end(), name) != c.names.end()) f.group = c.group;
     }
-  }
-
-  // Why there is no GPU first, then by severity; a group stands where its worst member does.
-  void sort() {
-    std::vector<Json> all(findings_.begin(), findings_.end());
-    const auto rank = [](const Json& f) {
-      return f["first"].get<bool>() ? -1 : static_cast<int>(*severity_of(f["severity"].get<std::string>()));
-    };
-    std::stable_sort(all.begin(), all.end(), [&](const Json& a, const Json& b) { return rank(a) < rank(b); });
-    findings_ = Json::array();
-    std::vector<bool> done(all.size());
-    for (size_t i = 0; i < all.size(); ++i)
-      for (size_t j = i; j < all.size(); ++j) {
-        if (done[j] || (j != i && (all[i]["group"].is_null() || all[j]["group"] != all[i]["group"]))) continue;
-        done[j] = true;
-        findings_.push_back(all[j]);
-      }
-    for (Json& f : findings_) f.erase("first");
   }
 
   // Why the settings, or the program, that was to be judged is not known to its end. Findings, or none, then say little.
@@ -281,7 +275,7 @@ class Audit {
 
   std::string verdict(const Json& document) const {
     const std::string why = unread();
-    const std::string judged = judgement(document);
+    std::string judged = judgement(document);
     if (why.empty()) return judged;
     // "Nothing was found" of what was not read would be a false comfort.
     const std::string missing = fmt::format("Not everything was read: {}.", why);
@@ -311,7 +305,7 @@ class Audit {
   Json facts_;
   const AuditOptions& options_;
   const RuleBase& base_;
-  Json findings_ = Json::array();
+  std::vector<DoctorFinding> findings_;
 };
 
 }  // namespace
@@ -321,10 +315,9 @@ Json audit(Json facts, const AuditOptions& options, const RuleBase& base) {
 }
 
 int exit_code(const Json& document) {
-  const Json& counts = document["counts"];
-  if (counts["CRIT"].get<int>()) return 5;
-  if (counts["HIGH"].get<int>()) return 4;
-  return counts["MED"].get<int>() ? 3 : 0;
+  for (size_t i = 0; i < kSeverities.size(); ++i)
+    if (document["counts"][std::string(kSeverities[i])].get<int>() > 0) return exit_code(static_cast<Severity>(i));
+  return 0;
 }
 
 }  // namespace pyflame::tools::doctor

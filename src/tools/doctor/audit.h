@@ -19,7 +19,7 @@ struct AuditOptions {
 
 // `facts` is the result of collect(), or any part of it. Missing facts are unknown, and no rule reports them. In
 // addition to collect()'s keys, these are read: "env_programs" [{name, where}], "env_repeats" [{name, lines}] and
-// "lint" [{id, detail, mend, where}].
+// "lint" [{id, what, fix, where}].
 nlohmann::json audit(nlohmann::json facts, const AuditOptions& options = {}, const RuleBase& base = rules());
 
 // 0, or 3, 4, 5 if the worst finding is MED, HIGH, CRIT.

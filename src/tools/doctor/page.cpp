@@ -10,8 +10,8 @@
 
 #include "tools/doctor/page.h"
 #include "tools/view/document.h"
+#include "tools/view/finding.h"
 #include "tools/view/kit.h"
-#include "tools/view/severity.h"
 #include "tools/view/svg.h"
 #include "tools/view/text.h"
 
@@ -27,30 +27,6 @@ Html paragraph(std::string_view classes, const std::string& untrusted) {
   return untrusted.empty() ? Html() : el("p", classes, untrusted);
 }
 
-Html finding_card(const Json& f) {
-  const std::string severity = str(f, "severity", "INFO");
-  Html head =
-      badge(severity) + el("h3", "", str(f, "title", str(f, "what", "Finding"))) + el("span", "id", str(f, "id"));
-  Html body = el("div", "head", head);
-  if (has(f, "title")) body += paragraph("", str(f, "what"));
-  body += paragraph("muted", str(f, "why"));
-  body += paragraph("fix", str(f, "fix"));
-  body += command(str(f, "command"));
-  Html names;
-  for (const Json& name : list(f, "names")) names += chip(str(name, "")) + Html::raw(" ");
-  Html meta;
-  if (!names.empty()) meta += el("span", "", names);
-  if (flag(f, "no_op")) meta += el("span", "", "has no effect: nothing reads it");
-  if (has(f, "where")) meta += el("span", "", "at " + str(f, "where"));
-  if (has(f, "recommended_by") && !str(f, "recommended_by").empty())
-    meta += el("span", "", "recommended by " + str(f, "recommended_by"));
-  if (const std::string other = str(f, "advised_otherwise"); !other.empty())
-    meta += el("span", "", "others say otherwise: " + other);
-  if (has(f, "source")) meta += el("span", "", "source: " + str(f, "source"));
-  if (!meta.empty()) body += el("div", "meta", meta);
-  return el("article", "card finding tone-" + tone_of(severity), body);
-}
-
 Html absence_card(const Json& absence) {
   if (absence.is_null()) return {};
   Html body =
@@ -61,9 +37,12 @@ Html absence_card(const Json& absence) {
   return el("article", "card finding tone-crit", body);
 }
 
+// The number of a finding's severity; unknown ones come last.
+size_t rank(const Json& finding) { return static_cast<size_t>(severity_in(finding)); }
+
 size_t worst(const std::vector<const Json*>& members) {
   size_t least = kSeverities.size();
-  for (const Json* f : members) least = std::min(least, severity_rank(str(*f, "severity")));
+  for (const Json* f : members) least = std::min(least, rank(*f));
   return least;
 }
 
@@ -84,7 +63,7 @@ Html findings(const Json& doc) {
   const Json& absence = at(doc, "facts.absence");
   Html out = is_among_findings(doc, absence) ? Html() : absence_card(absence);
   std::map<std::string, std::vector<const Json*>> clashes;
-  std::array<std::vector<const Json*>, kSeverities.size() + 1> by_severity;
+  std::array<std::vector<const Json*>, kSeverities.size()> by_severity;
   size_t shown = 0, all = 0;
   for (const Json& f : list(doc, "findings")) {
     ++all;
@@ -92,7 +71,7 @@ Html findings(const Json& doc) {
     ++shown;
     const std::string group = str(f, "group");
     if (!group.empty()) clashes[group].push_back(&f);
-    else by_severity[severity_rank(str(f, "severity"))].push_back(&f);
+    else by_severity[rank(f)].push_back(&f);
   }
   for (auto it = clashes.begin(); it != clashes.end();) {
     // One alone contradicts nothing.
@@ -100,7 +79,7 @@ Html findings(const Json& doc) {
       ++it;
       continue;
     }
-    by_severity[severity_rank(str(*it->second[0], "severity"))].push_back(it->second[0]);
+    by_severity[rank(*it->second[0])].push_back(it->second[0]);
     it = clashes.erase(it);
   }
   for (size_t i = 0; i < by_severity.size(); ++i) {
@@ -110,7 +89,7 @@ Html findings(const Json& doc) {
     Html cards;
     for (const Json* f : by_severity[i]) cards += finding_card(*f);
     if (cards.empty()) continue;
-    const bool quiet = i >= 4;
+    const bool quiet = i == static_cast<size_t>(Severity::info);
     out += quiet ? fold(text(fmt::format("{} for information", by_severity[i].size())), cards, out.empty()) : cards;
   }
   if (shown < all) out += note(fmt::format("{} more findings are in the document that --json prints.", all - shown));
@@ -407,8 +386,7 @@ const Json* worst_about(const Json& doc, const std::string& name) {
   const Json* worst = nullptr;
   for (const Json& f : list(doc, "findings"))
     for (const Json& n : list(f, "names"))
-      if (str(n, "") == name && (!worst || severity_rank(str(f, "severity")) < severity_rank(str(*worst, "severity"))))
-        worst = &f;
+      if (str(n, "") == name && (!worst || rank(f) < rank(*worst))) worst = &f;
   return worst;
 }
 

@@ -2,18 +2,14 @@
 #include "tools/doctor/rules.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
 #include "tools/doctor/embedded.h"
-#include "tools/view/severity.h"
 #include "tools/view/text.h"
 
 namespace pyflame::tools::doctor {
-
-static_assert(view::kSeverities.size() == kSeverities);
 
 namespace {
 
@@ -57,6 +53,17 @@ class Object {
     }
     return out;
   }
+  // One text, or a list of them.
+  std::vector<Fix> fixes(const std::string& key) {
+    const auto it = json_.find(key);
+    if (it == json_.end() || !it->is_array()) {
+      std::string one = text(key);
+      return one.empty() ? std::vector<Fix>{} : std::vector<Fix>{Fix(std::move(one))};
+    }
+    std::vector<Fix> out;
+    for (std::string& step : texts(key)) out.emplace_back(std::move(step));
+    return out;
+  }
   Condition condition(const std::string& key) {
     const std::string when = text(key);
     if (when.empty()) return {};
@@ -94,6 +101,7 @@ Variable parse_variable(const Json& j, const std::string& where) {
 Case parse_case(const Json& j, const Rule& rule, const std::string& where) {
   Object o(j, where);
   Case c;
+  static_cast<RuleText&>(c) = rule;
   c.when = o.condition("when");
   c.only = o.texts("only");
   for (const std::string& name : c.only)
@@ -104,20 +112,16 @@ Case parse_case(const Json& j, const Rule& rule, const std::string& where) {
   const auto s = severity_of(severity);
   PF_CHECK(s && severity == name_of(*s), Value, "rules: {} has the severity '{}'", where, severity);
   c.severity = *s;
-  c.title = o.text("title");
   c.what = o.text("what", true);
-  c.why = o.text("why");
-  c.fix = o.text("fix");
-  c.command = o.text("command");
+  if (std::string title = o.text("title"); !title.empty()) c.title = std::move(title);
+  if (std::string why = o.text("why"); !why.empty()) c.why = std::move(why);
+  if (std::vector<Fix> fixes = o.fixes("fix"); !fixes.empty()) c.fixes = std::move(fixes);
+  if (std::string command = o.text("command"); !command.empty()) c.command = std::move(command);
   c.each = o.text("each");
   c.no_op = o.flag("no_op");
   c.split = o.flag("split");
   c.first = o.flag("first");
   o.done();
-  if (c.title.empty()) c.title = rule.title;
-  if (c.why.empty()) c.why = rule.why;
-  if (c.fix.empty()) c.fix = rule.fix;
-  if (c.command.empty()) c.command = rule.command;
   PF_CHECK(!c.why.empty(), Value, "rules: {} does not say why", where);
   return c;
 }
@@ -130,7 +134,7 @@ Rule parse_rule(const Json& j, const RuleBase& base) {
   named.take("id");
   r.title = named.text("title", true);
   r.why = named.text("why");
-  r.fix = named.text("fix");
+  r.fixes = named.fixes("fix");
   r.command = named.text("command");
   r.source = named.text("source", true);
   r.reads = named.text("reads");
@@ -159,16 +163,6 @@ Rule parse_rule(const Json& j, const RuleBase& base) {
 }
 
 }  // namespace
-
-const char* name_of(Severity s) { return view::kSeverities[static_cast<size_t>(s)].data(); }
-
-std::optional<Severity> severity_of(std::string_view any_case) {
-  std::string upper(any_case);
-  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  for (int i = 0; i < kSeverities; ++i)
-    if (upper == name_of(static_cast<Severity>(i))) return static_cast<Severity>(i);
-  return std::nullopt;
-}
 
 const Rule* RuleBase::find(std::string_view id) const {
   for (const Rule& r : rules)

@@ -9,14 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/base/finding.h"
 #include "tools/doctor/condition.h"
 
 namespace pyflame::tools::doctor {
-
-enum class Severity { crit, high, med, low, info };
-constexpr int kSeverities = 5;
-const char* name_of(Severity s);                                 // "CRIT"
-std::optional<Severity> severity_of(std::string_view any_case);  // "crit", "CRIT"
 
 struct Variable {
   std::string name;  // at its end * stands for any number
@@ -25,12 +21,11 @@ struct Variable {
   std::string note;  // what it does, where a rule covers several
 };
 
-// The first case that holds is the finding. Texts are templates, see fill().
-struct Case {
+// The first case that holds is the finding. What it does not say itself, its rule says. Texts are templates, see fill().
+struct Case : RuleText {
   Condition when;
   std::vector<std::string> only;  // of the rule's variables; empty: all
-  Severity severity = Severity::info;
-  std::string title, what, why, fix, command;
+  std::string what;
   std::string each;    // for each matched item, joined into {each}
   bool split = false;  // a finding for each matched item, which has a name
   bool no_op = false;
@@ -42,8 +37,7 @@ struct Advice {  // what a guide tells its readers to set
   std::optional<std::string> value;
 };
 
-struct Rule {
-  std::string id, title, why, fix, command, source;
+struct Rule : RuleText {
   std::string reads;  // the component that reads its variables; "nothing": nobody does
   std::vector<Variable> variables;
   Condition applies;

@@ -52,8 +52,8 @@ Json facts_of_settings(const system::Host& host, std::string_view text, const st
     if (!p.lost) facts["env_programs"].push_back({{"name", p.name}, {"where", where(p.line)}});
     else
       facts["lint"].push_back({{"id", "LINT-13"},
-                               {"detail", fmt::format("'{}' stands behind export and is never started.", p.name)},
-                               {"mend", "Leave out the word export, or put the program on a line of its own."},
+                               {"what", fmt::format("'{}' stands behind export and is never started.", p.name)},
+                               {"fix", "Leave out the word export, or put the program on a line of its own."},
                                {"where", where(p.line)}});
   }
   facts["env_repeats"] = repeats_of(file);

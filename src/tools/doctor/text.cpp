@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/view/document.h"
-#include "tools/view/severity.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::doctor {
 
@@ -26,22 +26,9 @@ std::string text(const Json& j, std::string_view path) {
 }
 bool yes(const Json& j, std::string_view path) { return at(j, path) == Json(true); }
 
-// A label, and the text in lines beside it.
-std::string beside(std::string_view label, int column, std::string_view body, const Style& style) {
-  std::string lines = view::wrap(body, std::max(20, style.width - column));
-  while (!lines.empty() && lines.back() == '\n') lines.pop_back();
-  for (size_t p = 0; (p = lines.find('\n', p)) != std::string::npos; p += static_cast<size_t>(column) + 1)
-    lines.insert(p + 1, static_cast<size_t>(column), ' ');
-  return fmt::format("{:<{}}", label, column) + lines;
-}
-
-void paragraph(std::string& out, const Style& style, std::string_view label, const std::string& body, Tone tone) {
-  if (!body.empty()) out += paint(style, tone, beside(fmt::format("      {}", label), 11, body, style)) + "\n";
-}
-
 void header(std::string& out, const Json& facts, const Style& style) {
   const auto line = [&](std::string_view label, const std::string& body) {
-    if (!body.empty()) out += beside(label, 12, body, style) + "\n";
+    if (!body.empty()) out += view::labelled(style, label, 12, body) + "\n";
   };
   std::string system = text(facts, "host.os.name");
   if (const std::string kernel = text(facts, "host.kernel"); !kernel.empty())
@@ -91,35 +78,6 @@ void header(std::string& out, const Json& facts, const Style& style) {
                                text(facts, "env_source").empty() ? "this process" : text(facts, "env_source")));
 }
 
-void finding(std::string& out, const Json& f, const Style& style) {
-  const Severity severity = severity_of(text(f, "severity")).value_or(Severity::info);
-  std::string title = text(f, "title");
-  if (const std::string where = text(f, "where"); !where.empty()) title += " (" + where + ")";
-  out += paint(style, view::severity_tone(name_of(severity)), fmt::format("{:<5}", text(f, "severity"))) + " " +
-         paint(style, Tone::bold, fmt::format("{:<8} ", text(f, "id")) + title) + "\n";
-  const auto body = [&](std::string_view label, std::string_view key, Tone tone) {
-    std::string words;
-    if (const Json& v = at(f, key); v.is_string()) words = clean(v.get<std::string>(), 4000);
-    paragraph(out, style, label, words, tone);
-  };
-  body("", "what", Tone::plain);
-  body("why", "why", Tone::dim);
-  body("mend", "fix", Tone::plain);
-  if (const std::string command = text(f, "command"); !command.empty())
-    out += "           " + paint(style, Tone::green, command) + "\n";
-  const auto names = [&](std::string_view key) {
-    std::string joined;
-    if (const Json& list = at(f, key); list.is_array())
-      for (const Json& n : list)
-        if (n.is_string()) joined += (joined.empty() ? "" : "; ") + clean(n.get<std::string>());
-    return joined;
-  };
-  if (const std::string guides = names("recommended_by"); !guides.empty())
-    paragraph(out, style, "", "Advised by: " + guides + ".", Tone::dim);
-  if (const std::string guides = names("advised_otherwise"); !guides.empty())
-    paragraph(out, style, "", "Advised otherwise by: " + guides + ".", Tone::dim);
-}
-
 // INFO without --verbose: a line each would drown the rest, so the names are enough.
 std::string remainder(const std::vector<const Json*>& rest, const Style& style) {
   if (rest.empty()) return "";
@@ -133,8 +91,8 @@ std::string remainder(const std::vector<const Json*>& rest, const Style& style) 
     list += (list.empty() ? "" : ", ") + name;
   }
   std::string out;
-  if (!no_ops.empty()) out += beside("INFO", 6, "Without effect: " + no_ops + ".", style) + "\n";
-  if (!others.empty()) out += beside("INFO", 6, "Worth knowing: " + others + ".", style) + "\n";
+  if (!no_ops.empty()) out += view::labelled(style, "INFO", 6, "Without effect: " + no_ops + ".") + "\n";
+  if (!others.empty()) out += view::labelled(style, "INFO", 6, "Worth knowing: " + others + ".") + "\n";
   return paint(style, Tone::dim, out);
 }
 
@@ -161,10 +119,10 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   std::map<std::string, Severity> worst;  // of each group: its members stand and fall together
   for (const Json& f : at(document, "findings")) {
     Severity& s = worst.emplace(text(f, "group"), Severity::info).first->second;
-    s = std::min(s, severity_of(text(f, "severity")).value_or(Severity::info));
+    s = std::min(s, view::severity_in(f));
   }
   for (const Json& f : at(document, "findings")) {
-    const Severity severity = severity_of(text(f, "severity")).value_or(Severity::info);
+    const Severity severity = view::severity_in(f);
     const std::string of_group = text(f, "group");
     if ((of_group.empty() ? severity : worst[of_group]) > options.least) {
       ++below;
@@ -174,7 +132,7 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
       out += "\n";
       if (!of_group.empty() && of_group != group)
         out += paint(style, Tone::bold, "These contradict each other (" + of_group + "):") + "\n";
-      finding(out, f, style);
+      out += view::finding_text(f, style, options.verbose);
       group = of_group;
     }
   }

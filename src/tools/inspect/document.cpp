@@ -8,6 +8,7 @@
 #include "pyflame/base/gpu_arch.h"
 #include "tools/inspect/launch.h"
 #include "tools/inspect/occupancy.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::inspect {
 
@@ -74,32 +75,67 @@ Json argument(const KernelArgument& a) {
   return j;
 }
 
-// What the figures alone say; what the instructions say is in "isa".
-Json advice(const Json& k) {
-  Json out = Json::array();
-  const auto add = [&out](const char* severity, std::string what, const char* why, const char* fix) {
-    out.push_back({{"severity", severity}, {"what", std::move(what)}, {"why", why}, {"fix", fix}});
-  };
-  const auto number = [&k](const char* key) { return k[key].is_number() ? k[key].get<uint64_t>() : uint64_t{0}; };
-  const uint64_t vgpr_spill = number("vgpr_spill"), sgpr_spill = number("sgpr_spill"), scratch = number("scratch");
-  if (vgpr_spill > 0)
-    add("HIGH", fmt::format("{} VGPRs are spilled", vgpr_spill),
-        "each use of a spilled register is a load or store of memory, for every lane",
-        "keep less alive at once: smaller tiles, less unrolling; allow more registers with __launch_bounds__ of the "
-        "real block size or a lower waves_per_eu");
-  else if (scratch > 0)
-    add("MED", fmt::format("{} bytes of scratch memory a lane", scratch),
-        "arrays that are indexed by a variable, or calls that were not inlined, live in memory instead of registers",
-        "unroll loops over small arrays so that each index is a constant; mark device functions __forceinline__");
-  if (sgpr_spill > 0)
-    add("LOW", fmt::format("{} SGPRs are spilled", sgpr_spill),
-        "they are kept in lanes of VGPRs: instructions and registers that do no work",
-        "fewer uniform values alive at once: pass a struct by pointer, split the kernel");
-  if (k["dynamic_stack"] == true)
-    add("MED", "the stack has no known size",
-        "recursion or calls through pointers: the runtime reserves a stack by guess for every lane",
-        "avoid recursion and virtual calls in device code");
-  return out;
+// Rules over the figures of a kernel ("vgpr_spill" and so on). A rule's function returns what it found, or an empty text. The rules
+// over machine code are in isa_lint.cpp.
+struct FigureRule {
+  RuleText text;
+  std::string (*find)(const Json& kernel);
+};
+
+uint64_t figure(const Json& kernel, const char* key) {
+  return kernel[key].is_number() ? kernel[key].get<uint64_t>() : uint64_t{0};
+}
+
+const FigureRule kFigureRules[] = {
+    {{.id = "vgpr-spill",
+      .severity = Severity::high,
+      .title = "Spilled vector registers",
+      .why = "Each use of a spilled register is a load from memory or a store to it, for every lane.",
+      .fixes = {"Keep fewer values alive at once: smaller tiles, less unrolling. Allow more registers: state the real "
+                "block size in __launch_bounds__, or lower waves_per_eu."}},
+     [](const Json& k) -> std::string {
+       const uint64_t n = figure(k, "vgpr_spill");
+       return n > 0 ? fmt::format("{} VGPRs are spilled.", n) : "";
+     }},
+    {{.id = "scratch",
+      .severity = Severity::med,
+      .title = "Scratch memory",
+      .why = "Arrays that are indexed by a variable, and the frames of functions that were not inlined, are in memory "
+             "instead of registers.",
+      .fixes = {"Unroll loops over small arrays, so that each index is a constant. Mark device functions "
+                "__forceinline__."}},
+     [](const Json& k) -> std::string {
+       const uint64_t bytes = figure(k, "scratch");
+       return bytes > 0 && figure(k, "vgpr_spill") == 0
+                  ? fmt::format("Each lane has {} bytes of scratch memory.", bytes)
+                  : "";
+     }},
+    {{.id = "sgpr-spill",
+      .severity = Severity::low,
+      .title = "Spilled scalar registers",
+      .why = "Spilled scalars are kept in lanes of VGPRs. This costs instructions and registers.",
+      .fixes = {"Keep fewer uniform values alive at once: pass a struct by pointer, or split the kernel."}},
+     [](const Json& k) -> std::string {
+       const uint64_t n = figure(k, "sgpr_spill");
+       return n > 0 ? fmt::format("{} SGPRs are spilled.", n) : "";
+     }},
+    {{.id = "unknown-stack",
+      .severity = Severity::med,
+      .title = "A stack of unknown size",
+      .why =
+          "The kernel has recursion or calls through pointers, so the runtime guesses a size and reserves it for every "
+          "lane.",
+      .fixes = {"Avoid recursion and virtual calls in device code."}},
+     [](const Json& k) -> std::string {
+       return k["dynamic_stack"] == true ? "The size of the kernel's stack is not known." : "";
+     }},
+};
+
+Json advice(const Json& kernel) {
+  std::vector<Finding> found;
+  for (const FigureRule& rule : kFigureRules)
+    if (std::string what = rule.find(kernel); !what.empty()) found.push_back(make_finding(rule.text, std::move(what)));
+  return view::to_json(found);
 }
 
 Json kernel_json(const Scan& scan, const ScannedKernel& k, const DocumentOptions& options) {

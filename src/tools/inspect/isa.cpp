@@ -12,6 +12,7 @@
 #include "tools/inspect/disasm.h"
 #include "tools/inspect/isa_lint.h"
 #include "tools/inspect/source_lines.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::inspect {
 
@@ -137,16 +138,15 @@ json finding_of(const IsaFinding& f, const SourceLines* lines) {
   json addresses = json::array();
   for (const uint64_t a : f.addresses) addresses.push_back(hex(a));
   const std::string source = lines ? lines->find(f.address) : std::string();
-  return {{"id", f.lint->id},
-          {"severity", f.lint->severity},
-          {"what", f.what},
-          {"why", f.lint->why},
-          {"fix", f.lint->fix},
-          {"address", hex(f.address)},
-          {"addresses", std::move(addresses)},
-          {"source", source.empty() ? json() : json(source)},
-          {"count", f.count},
-          {"loop", f.loop < 0 ? json() : json(f.loop)}};
+  json out = view::to_json(f);
+  out["where"] =
+      hex(f.address) + (source.empty() ? "" : ", " + source) + (f.count > 1 ? fmt::format(", {} times", f.count) : "");
+  out["address"] = hex(f.address);
+  out["addresses"] = std::move(addresses);
+  out["source"] = source.empty() ? json() : json(source);
+  out["count"] = f.count;
+  out["loop"] = f.loop < 0 ? json() : json(f.loop);
+  return out;
 }
 
 // Reads and understands the code of kernels, one after the other: one for each thread, architecture and wave size.

@@ -7,26 +7,21 @@
 #include <string>
 #include <vector>
 
+#include "tools/base/finding.h"
 #include "tools/inspect/isa_stats.h"
 
 namespace pyflame::tools::inspect {
 
-struct IsaLint {
-  const char* id;
-  const char* severity;  // HIGH, MED, LOW
-  const char* why;
-  const char* fix;
-};
-std::span<const IsaLint> isa_lints();
+// The rules. To add one, add an entry to the table in isa_lint.cpp, a search that reports it to one of the parts below, a
+// row to docs/inspect.md and a pair of programs to tests/cpp/tools/inspect/isa_lint_test.cpp.
+std::span<const RuleText> isa_lints();
 
-// One per lint that finds something in a kernel.
-struct IsaFinding {
-  const IsaLint* lint = nullptr;
-  uint64_t address = 0;             // the first one at the worst position
-  uint64_t count = 0;               // in the whole kernel
-  int loop = -1;                    // the worst position, -1: in no loop
-  std::string what;                 // at the worst position, and in how many loops the same occurs
-  std::vector<uint64_t> addresses;  // the first ones
+// One per rule that finds something in a kernel. `what` tells of the worst position, and in how many loops the same occurs.
+struct IsaFinding : Finding {
+  uint64_t address = 0;                  // the first one at the worst position
+  uint64_t count = 0;                    // in the whole kernel
+  int loop = -1;                         // the worst position, -1: in no loop
+  std::vector<uint64_t> addresses = {};  // the first ones
 };
 
 // Thresholds that findings mention: with less work than this between a load and its wait, little of the latency is
@@ -69,7 +64,7 @@ class IsaLinter {
 
  private:
   struct Place {
-    const IsaLint* lint;
+    const RuleText* lint;
     int loop;
     std::vector<uint32_t> where;
     std::string what;

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/error.h"
-#include "tools/view/severity.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::inspect {
 
@@ -25,55 +25,79 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 std::string percent(double fraction) { return fmt::format("{:.0f} %", 100 * fraction); }
 
-void advise_on_size(Launch& l) {
-  const char* unit = l.wgps ? "WGPs" : "CUs";
+void add(Launch& l, RuleText rule, std::string what) { l.findings.push_back(make_finding(rule, std::move(what))); }
+
+// The rules over a launch. Severities and texts depend on the numbers, so each rule is a condition with its text.
+void judge_size(Launch& l) {
+  const char *unit = l.wgps ? "WGP" : "CU", *units = l.wgps ? "WGPs" : "CUs";
   if (l.workgroups < l.units)
-    l.advice.push_back(
-        {"HIGH", fmt::format("{} of {} {} have no workgroup", l.units - l.workgroups, l.units, unit),
-         "A workgroup runs on one of them only, whatever its size.",
-         fmt::format("smaller tiles or a split of the reduction (split-K), to at least {} workgroups", l.units)});
+    add(l,
+        {.id = "idle-units",
+         .severity = Severity::high,
+         .title = fmt::format("Some {} have no work", units),
+         .why = "A workgroup runs on one of them only, whatever its size.",
+         .fixes = {fmt::format("Use smaller tiles, or split the reduction (split-K), for at least {} workgroups.",
+                               l.units)}},
+        fmt::format("{} of {} {} have no workgroup.", l.units - l.workgroups, l.units, units));
   if (l.machine.cus >= kLargeMachineCus && l.workgroups < kGuideWorkgroups)
-    l.advice.push_back(
-        {l.workgroups < l.units ? "LOW" : "MED", fmt::format("{} workgroups for {} CUs", l.workgroups, l.machine.cus),
-         fmt::format(
-             "The MI300X workload guide asks for at least {} and prefers more: several for each CU hide waits and even "
-             "out what is left over.",
-             kGuideWorkgroups),
-         fmt::format("smaller tiles or split-K, to at least {} workgroups", kGuideWorkgroups)});
+    add(l,
+        {.id = "few-workgroups",
+         .severity = l.workgroups < l.units ? Severity::low : Severity::med,
+         .title = "Few workgroups for this GPU",
+         .why = fmt::format("The MI300X workload guide asks for at least {} workgroups and prefers more. Several "
+                            "workgroups for each CU hide waits and balance the load.",
+                            kGuideWorkgroups),
+         .fixes = {fmt::format("Use smaller tiles or split-K, for at least {} workgroups.", kGuideWorkgroups)},
+         .source = "MI300X workload guide"},
+        fmt::format("{} workgroups for {} CUs.", l.workgroups, l.machine.cus));
   if (l.workgroups >= l.units && 1 - l.balance > kWorthMention)
-    l.advice.push_back(
-        {1 - l.balance > 0.25 ? "MED" : "LOW",
-         fmt::format("the fullest {} runs {} workgroups, the mean is {:.2f}", l.wgps ? "WGP" : "CU", l.unit_most,
-                     static_cast<double>(l.workgroups) / static_cast<double>(l.units)),
-         fmt::format("Where a workgroup keeps its {} busy, {} of the machine's time is the tail.",
-                     l.wgps ? "WGP" : "CU", percent(1 - l.balance)),
-         fmt::format("a grid of a multiple of {} workgroups, {} or {}, or a persistent kernel with {}", l.units,
-                     std::max<int64_t>(1, l.workgroups / l.units) * l.units, l.unit_most * l.units, l.at_once)});
+    add(l,
+        {.id = "uneven-units",
+         .severity = 1 - l.balance > 0.25 ? Severity::med : Severity::low,
+         .title = fmt::format("The {} have different amounts of work", units),
+         .why = fmt::format("If one workgroup keeps its {} busy, {} of the machine's time is spent on the tail.", unit,
+                            percent(1 - l.balance)),
+         .fixes = {fmt::format(
+             "Use a grid of a multiple of {} workgroups ({} or {}), or a persistent kernel with {} workgroups.",
+             l.units, std::max<int64_t>(1, l.workgroups / l.units) * l.units, l.unit_most * l.units, l.at_once)}},
+        fmt::format("The fullest {} runs {} workgroups, the mean is {:.2f}.", unit, l.unit_most,
+                    static_cast<double>(l.workgroups) / static_cast<double>(l.units)));
   if (l.rounds > 1 && l.tail_fill < 0.5 && 1 - l.tail_fill > kWorthMention * static_cast<double>(l.rounds))
-    l.advice.push_back(
-        {"MED", fmt::format("the last of {} rounds fills {} of the machine", l.rounds, percent(l.tail_fill)),
-         fmt::format("{} workgroups run at once; {} are left for a round of their own.", l.at_once, l.tail),
-         fmt::format("{} workgroups, or smaller ones so that the tail is short", (l.rounds - 1) * l.at_once)});
+    add(l,
+        {.id = "partial-last-round",
+         .severity = Severity::med,
+         .title = "The last round fills little of the machine",
+         .why = fmt::format("{} workgroups run at once. {} remain for a round of their own.", l.at_once, l.tail),
+         .fixes = {fmt::format("Use {} workgroups, or smaller ones, so that the tail is short.",
+                               (l.rounds - 1) * l.at_once)}},
+        fmt::format("The last of {} rounds fills {} of the machine.", l.rounds, percent(l.tail_fill)));
 }
 
-void advise_on_shape(Launch& l, const Occupancy& o) {
+void judge_shape(Launch& l, const Occupancy& o) {
   if (l.xcd_most != l.xcd_least && l.xcd_most > 0 &&
       static_cast<double>(l.xcd_most - l.xcd_least) / static_cast<double>(l.xcd_most) > kWorthMention / 2)
-    l.advice.push_back(
-        {"LOW",
-         fmt::format("{} workgroups are not a multiple of the {} XCDs: some get {}, others {}", l.workgroups,
-                     l.machine.xccs, l.xcd_most, l.xcd_least),
-         "Workgroups are dealt to the XCDs in turn; each has its own L2 cache.",
-         fmt::format("a multiple of {} workgroups, and an order of tiles that keeps neighbours on one XCD",
-                     l.machine.xccs)});
+    add(l,
+        {.id = "uneven-xcds",
+         .severity = Severity::low,
+         .title = "The XCDs have different amounts of work",
+         .why = "Workgroups are given to the XCDs in turn. Each XCD has its own L2 cache.",
+         .fixes = {fmt::format(
+             "Use a multiple of {} workgroups, and an order of tiles that keeps neighbours on one XCD.",
+             l.machine.xccs)}},
+        fmt::format("{} workgroups are not a multiple of the {} XCDs: some XCDs get {}, others {}.", l.workgroups,
+                    l.machine.xccs, l.xcd_most, l.xcd_least));
   if (o.idle_lanes > 0)
-    l.advice.push_back(
-        {l.idle_lanes > 0.25 ? "HIGH" : "MED",
-         fmt::format("{} threads are not a multiple of the wave: {} of {} lanes of each workgroup idle", o.kernel.block,
-                     o.idle_lanes, o.waves_per_workgroup * o.kernel.wave),
-         fmt::format("A wave has {} lanes, and {} of all lanes never work.", o.kernel.wave, percent(l.idle_lanes)),
-         fmt::format("a block of {} or {} threads", std::max(1, o.kernel.block / o.kernel.wave) * o.kernel.wave,
-                     o.waves_per_workgroup * o.kernel.wave)});
+    add(l,
+        {.id = "idle-lanes",
+         .severity = l.idle_lanes > 0.25 ? Severity::high : Severity::med,
+         .title = "Lanes without a thread",
+         .why =
+             fmt::format("A wave has {} lanes, and {} of all lanes never work.", o.kernel.wave, percent(l.idle_lanes)),
+         .fixes = {fmt::format("Use a block of {} or {} threads.",
+                               std::max(1, o.kernel.block / o.kernel.wave) * o.kernel.wave,
+                               o.waves_per_workgroup * o.kernel.wave)}},
+        fmt::format("{} threads are not a multiple of the wave: {} of {} lanes of each workgroup are idle.",
+                    o.kernel.block, o.idle_lanes, o.waves_per_workgroup * o.kernel.wave));
 }
 
 }  // namespace
@@ -123,11 +147,9 @@ Launch analyse_launch(const Occupancy& o, const Machine& machine, const std::arr
   l.idle_lanes = share(o.idle_lanes, int64_t{o.waves_per_workgroup} * o.kernel.wave);
   l.xcd_most = ceil_div(l.workgroups, machine.xccs);
   l.xcd_least = l.workgroups / machine.xccs;
-  advise_on_size(l);
-  advise_on_shape(l, o);
-  const auto rank = [](const Launch::Advice& a) { return view::severity_rank(a.severity); };
-  std::stable_sort(l.advice.begin(), l.advice.end(),
-                   [&](const Launch::Advice& a, const Launch::Advice& b) { return rank(a) < rank(b); });
+  judge_size(l);
+  judge_shape(l, o);
+  sort_findings(l.findings);
   return l;
 }
 
@@ -151,12 +173,10 @@ nlohmann::json to_json(const Launch& l) {
       {"idle_lanes", l.idle_lanes},
       {"xcd_most", l.xcd_most},
       {"xcd_least", l.xcd_least},
-      {"advice", nlohmann::json::array()},
+      {"advice", view::to_json(l.findings)},
       {"assumptions",
        {"workgroups are dealt to the XCDs in turn and evenly over their CUs", "all workgroups last equally long"}}};
   if (!l.machine.name.empty()) j["machine"]["name"] = l.machine.name;
-  for (const Launch::Advice& a : l.advice)
-    j["advice"].push_back({{"severity", a.severity}, {"what", a.what}, {"why", a.why}, {"fix", a.fix}});
   return j;
 }
 

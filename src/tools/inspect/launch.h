@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/base/finding.h"
 #include "tools/inspect/occupancy.h"
 
 namespace pyflame::tools::inspect {
@@ -37,10 +38,7 @@ struct Launch {
   double waves_per_simd;        // mean over the machine in the first round
   double idle_lanes;            // share of all lanes of all waves
   int64_t xcd_most, xcd_least;  // workgroups per XCD
-  struct Advice {
-    std::string severity, what, why, fix;
-  };
-  std::vector<Advice> advice;
+  std::vector<Finding> findings;
 };
 
 // `grid` is in workgroups. Throws Error(Value) if a size is not 1 to 2^31-1, if there are more than 2^40 workgroups, or

@@ -11,6 +11,7 @@
 #include "pyflame/base/gpu_arch.h"
 #include "tools/inspect/page.h"
 #include "tools/view/document.h"
+#include "tools/view/finding.h"
 #include "tools/view/kit.h"
 #include "tools/view/svg.h"
 #include "tools/view/text.h"
@@ -204,29 +205,6 @@ Html loops(const Json& isa) {
   if (!table.rows()) return {};
   return el("h3", "", "Loops") + table.html() +
          note("Bytes and cycles are of one wave and one pass; cycles are what issuing takes, without waiting.");
-}
-
-Html finding(const Json& f) {
-  const std::string severity = str(f, "severity", "INFO");
-  std::string where = str(f, "address");
-  if (has(f, "source")) where += (where.empty() ? "" : ", ") + str(f, "source");
-  const double n = num(f, "count");
-  if (n > 1) where += fmt::format("{}{} times", where.empty() ? "" : ", ", count(n));
-  Html body = el("div", "head", badge(severity) + el("h3", "", str(f, "what", str(f, "id"))) + el("span", "id", where));
-  if (has(f, "why")) body += el("p", "muted", str(f, "why"));
-  if (has(f, "fix")) body += el("p", "fix", str(f, "fix"));
-  return el("article", "card finding tone-" + tone_of(severity), body);
-}
-
-Html finding_cards(const Json& all, size_t most) {
-  Html out;
-  size_t shown = 0;
-  for (const Json& f : all) {
-    if (shown++ == most) break;
-    out += finding(f);
-  }
-  if (all.size() > most) out += note(fmt::format("… and {} more.", all.size() - most));
-  return out;
 }
 
 Html launch(const Json& k) {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/inspect/text_kernel.h"
-#include "tools/view/severity.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::inspect {
 
@@ -30,7 +30,7 @@ std::string findings_cell(const Style& style, const Json& k) {
   std::map<std::string, int, std::less<>> counts;
   for (const Json& f : (*isa)["findings"]) ++counts[f.value("severity", "")];
   std::string out;
-  for (const std::string_view severity : view::kSeverities)
+  for (const std::string_view severity : kSeverities)
     if (const auto n = counts.find(severity); n != counts.end() && severity != "INFO")
       out += (out.empty() ? "" : " ") +
              view::paint(style, view::severity_tone(severity), fmt::format("{}{}", n->second, severity[0]));

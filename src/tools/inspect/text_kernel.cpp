@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tools/view/severity.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::inspect {
 
@@ -119,19 +119,6 @@ void put_occupancy(Sheet& sheet, const Json& k, const Style& style) {
     sheet.out += view::table(style, {">threads", ">workgroups", ">waves per SIMD", "", "limited by"}, rows);
 }
 
-// A finding of any kind: what, then why and what to do.
-void put_advice(Sheet& sheet, const Style& style, const Json& a, const std::string& head) {
-  const auto severity = a.value("severity", "");
-  const auto text = [&a](const char* key) {
-    const auto at = a.find(key);
-    return at != a.end() && at->is_string() ? view::clean(at->get<std::string>()) : std::string();
-  };
-  sheet.out += "\n" + view::paint(style, view::severity_tone(severity), fmt::format("{:<5}", severity)) +
-               hanging(style, head + text("what"), 5) + "\n";
-  for (const char* key : {"why", "fix"})
-    if (const std::string t = text(key); !t.empty()) sheet.out += "     " + hanging(style, t, 5) + "\n";
-}
-
 void put_launch(Sheet& sheet, const Json& k, const Style& style) {
   const auto at = k.find("launch");
   if (at == k.end()) return;
@@ -146,7 +133,7 @@ void put_launch(Sheet& sheet, const Json& k, const Style& style) {
   sheet.row("busy", fmt::format("{} of {} {}s have work, balance {}", integer(l, "busy_units"), integer(l, "units"),
                                 l["unit"].get<std::string>(), view::percent(l["balance"].get<double>())));
   if (!l.contains("advice")) return;
-  for (const Json& a : l["advice"]) put_advice(sheet, style, a, "");
+  for (const Json& f : l["advice"]) sheet.out += "\n" + view::finding_text(f, style);
 }
 
 std::string mix_text(const Json& mix) {
@@ -195,14 +182,8 @@ void put_isa(Sheet& sheet, const Json& k, const Style& style) {
   }
   if (!isa.contains("findings")) return;
   const Json& findings = isa["findings"];
-  for (size_t i = 0; i < std::min(kMostFindings, findings.size()); ++i) {
-    const Json& f = findings[i];
-    std::string where =
-        f.contains("address") && f["address"].is_string() ? " at " + f["address"].get<std::string>() : "";
-    if (f.contains("source") && f["source"].is_string())
-      where += " (" + view::clean(f["source"].get<std::string>(), 200) + ")";
-    put_advice(sheet, style, f, view::clean(f.value("id", "")) + where + ": ");
-  }
+  for (size_t i = 0; i < std::min(kMostFindings, findings.size()); ++i)
+    sheet.out += "\n" + view::finding_text(findings[i], style);
   if (findings.size() > kMostFindings)
     sheet.row("", fmt::format("… {} more findings; --json shows them", findings.size() - kMostFindings));
   if (findings.empty()) sheet.row("findings", "none");
@@ -244,7 +225,7 @@ std::string kernel_text(const Json& d, const Json& k, const Style& style) {
       view::paint(style, Tone::bold, view::wrap(view::clean(k["name"].get<std::string>(), 4000), style.width)) + "\n";
   put_resources(sheet, d, k);
   put_arguments(sheet, k);
-  for (const Json& a : k["advice"]) put_advice(sheet, style, a, "");
+  for (const Json& f : k["advice"]) sheet.out += "\n" + view::finding_text(f, style);
   put_occupancy(sheet, k, style);
   put_launch(sheet, k, style);
   put_isa(sheet, k, style);

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/inspect/text_kernel.h"
-#include "tools/view/severity.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::inspect {
 
@@ -129,12 +129,7 @@ void put_launch(std::string& out, const Style& style, const Json& l) {
                          {"mean waves per SIMD", fmt::format("{:.2f}", l["waves_per_simd"].get<double>())},
                          {unit + "s with work", fmt::format("{} of {}", number(l["busy_units"]), number(l["units"]))},
                          {"balance of the " + unit + "s", view::percent(l["balance"])}}));
-  for (const Json& a : l["advice"]) {
-    const std::string severity = text_of(a["severity"]);
-    out += fmt::format("{} {}\n", view::paint(style, view::severity_tone(severity), fmt::format("{:<4}", severity)),
-                       text_of(a["what"]));
-    out += fmt::format("     {}\n", view::wrap(text_of(a["why"]) + " Do: " + text_of(a["fix"]) + ".", style.width, 5));
-  }
+  for (const Json& f : l["advice"]) out += "\n" + view::finding_text(f, style);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "tools/profile/text_values.h"
 #include "tools/profile/tuned_read.h"
-#include "tools/view/severity.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::profile {
 
@@ -396,15 +396,10 @@ json tuned_of(const Profile& p, const Analysis& a) {
 }
 
 json advice_of(const Profile& p, const json& document) {
-  json advice = make_advice(document);
-  for (json& a : tuned_advice(p.tuned, document["tuned"], p.formats)) {
-    a["id"] = "tuning";
-    if (!a.contains("source")) a["source"] = nullptr;
-    advice.push_back(std::move(a));
-  }
-  const auto rank = [](const json& a) { return view::severity_rank(a["severity"].get_ref<const std::string&>()); };
-  std::stable_sort(advice.begin(), advice.end(), [&](const json& a, const json& b) { return rank(a) < rank(b); });
-  return advice;
+  std::vector<Finding> advice = make_advice(document);
+  for (Finding& f : tuned_advice(p.tuned, document["tuned"], p.formats)) advice.push_back(std::move(f));
+  sort_findings(advice);
+  return view::to_json(advice);
 }
 
 }  // namespace

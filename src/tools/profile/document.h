@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "tools/base/finding.h"
 #include "tools/profile/analyse.h"
 #include "tools/view/text.h"
 
@@ -11,8 +12,8 @@ namespace pyflame::tools::profile {
 
 nlohmann::json make_document(const Profile& profile, const Options& options);
 
-// In advice.cpp: what to do next, by rules over the document.
-nlohmann::json make_advice(const nlohmann::json& document);
+// In advice.cpp: what to do next, by rules over the document; not sorted.
+std::vector<Finding> make_advice(const nlohmann::json& document);
 std::string make_verdict(const nlohmann::json& document);
 
 // In text.cpp.

@@ -7,6 +7,7 @@
 
 #include "tools/profile/page.h"
 #include "tools/view/document.h"
+#include "tools/view/finding.h"
 #include "tools/view/kit.h"
 #include "tools/view/svg.h"
 #include "tools/view/text.h"
@@ -44,24 +45,6 @@ Cell bytes_cell(const Json& value, std::string_view path) {
 Cell rate_cell(const Json& value, std::string_view path) {
   const double n = num(value, path);
   return std::isfinite(n) ? cell(n, rate(n * 1e9, "B/s")) : cell("");
-}
-
-Html advice(const Json& doc) {
-  Html out;
-  size_t shown = 0;
-  for (const Json& a : list(doc, "advice")) {
-    if (shown++ == 100) break;
-    const std::string severity = str(a, "severity", "INFO");
-    Html body = el("div", "head", badge(severity) + el("h3", "", str(a, "what")));
-    if (has(a, "why")) body += el("p", "muted", str(a, "why"));
-    Html todo;
-    for (const Json& step : list(a, "do")) todo += el("li", "", str(step, ""));
-    if (!todo.empty()) body += el("ul", "", todo);
-    body += command(str(a, "command"));
-    if (has(a, "source")) body += el("div", "meta", el("span", "", "source: " + str(a, "source")));
-    out += el("article", "card finding tone-" + tone_of(severity), body);
-  }
-  return out;
 }
 
 Html categories(const Json& doc) {
@@ -380,7 +363,7 @@ std::string html_page(const Json& document) {
   if (!drawn.data.is_null()) page.data = drawn.data.dump(-1, ' ', false, Json::error_handler_t::replace);
   page.sections = {
       {"time", "Where the time went", "", categories(document)},
-      {"advice", "What to do", "", advice(document)},
+      {"advice", "What to do", "", finding_cards(list(document, "advice"), 100)},
       {"timeline", "Timeline", "", timeline_section(document, drawn)},
       {"kernels", own ? "Steps" : "Kernels", "", kernels(document)},
       {"gaps", own ? "Between steps" : "Gaps",

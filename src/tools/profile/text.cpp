@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/profile/document.h"
-#include "tools/view/severity.h"
+#include "tools/view/finding.h"
 
 namespace pyflame::tools::profile {
 
@@ -205,16 +205,7 @@ std::string tuned(const json& d, const Style& s) {
 std::string advice(const json& d, const Style& s) {
   if (d["advice"].empty()) return "";
   std::string out = heading(s, "What to do");
-  for (const json& a : d["advice"]) {
-    const std::string severity = a["severity"];
-    out += fmt::format("{} {}\n", view::paint(s, view::severity_tone(severity), fmt::format("{:<4}", severity)),
-                       view::wrap(text_of(a["what"], 1000), s.width - 5, 5));
-    out += "     " + view::wrap(text_of(a["why"], 1000), s.width - 5, 5) + "\n";
-    for (const json& action : a["do"]) out += "     - " + view::wrap(text_of(action, 1000), s.width - 7, 7) + "\n";
-    if (a["command"].is_string()) out += "     $ " + view::paint(s, Tone::cyan, text_of(a["command"], 300)) + "\n";
-    if (a["source"].is_string())
-      out += view::paint(s, Tone::dim, fmt::format("     ({})", text_of(a["source"]))) + "\n";
-  }
+  for (const json& finding : d["advice"]) out += view::finding_text(finding, s) + "\n";
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/base/finding.h"
 #include "tools/profile/importer.h"
 #include "tools/profile/tuned.h"
 
@@ -41,8 +42,8 @@ std::pair<std::string, int> miopen_device(std::string_view file_name);
 
 // For the report: the list "tuned", and what to do about it.
 nlohmann::json tuned_rows(const TunedFiles& files, const GpuProduct* product);
-nlohmann::json tuned_advice(const TunedFiles& files, const nlohmann::json& rows,
-                            const std::vector<std::string>& formats);
+std::vector<Finding> tuned_advice(const TunedFiles& files, const nlohmann::json& rows,
+                                  const std::vector<std::string>& formats);
 std::string tuned_verdict(const TunedFiles& files, const std::vector<std::string>& formats);
 
 namespace detail {

@@ -33,57 +33,103 @@ json roofline(const TunedEntry& row, const GpuProduct* product) {
   return r;
 }
 
-}  // namespace
-
-json tuned_advice(const TunedFiles& files, const json& tuned, const std::vector<std::string>& formats) {
-  json advice = json::array();
-  const auto add = [&](const char* severity, std::string what, std::string why, std::vector<std::string> to_do,
-                       json command = nullptr) {
-    advice.push_back({{"severity", severity},
-                      {"what", std::move(what)},
-                      {"why", std::move(why)},
-                      {"do", std::move(to_do)},
-                      {"command", std::move(command)}});
-  };
+// The rules over tuning files. A rule's function returns what it found, or an empty text.
+struct TunedCounts {
+  size_t problems = 0;
   int64_t slow = 0, defaults = 0, untuned = 0, stale = 0, naive = 0, timed = 0;
+  bool dropped_as_a_whole = false;  // results of TunableOp that name the versions that they are valid for
+};
+
+struct TunedRule {
+  RuleText text;
+  std::string (*find)(const TunedCounts&);
+};
+
+const TunedRule kTunedRules[] = {
+    {{.id = "tuning",
+      .severity = Severity::high,
+      .title = "Chosen kernels were out of tolerance",
+      .why = "A fast kernel with wrong results must not be chosen.",
+      .fixes = {"Check these problems against a reference before you use the file."}},
+     [](const TunedCounts& c) -> std::string {
+       if (c.stale == 0) return "";
+       return fmt::format("{} of {} rows were out of tolerance when they were tuned.", c.stale, c.problems);
+     }},
+    {{.id = "tuning",
+      .severity = Severity::high,
+      .title = "MIOpen's naive kernels were chosen",
+      .why = "The search found nothing better, often because it was cut short.",
+      .fixes = {"Search again for these problems with MIOPEN_FIND_MODE=1.",
+                "The channels-last memory format opens the implicit-GEMM kernels on CDNA."}},
+     [](const TunedCounts& c) -> std::string {
+       return c.naive == 0 ? "" : fmt::format("{} convolutions run MIOpen's naive kernels.", c.naive);
+     }},
+    {{.id = "tuning",
+      .severity = Severity::med,
+      .title = "Problems far below the roofline",
+      .why = "Neither arithmetic nor memory traffic explains their time.",
+      .fixes = {"Tune these again with a rotating buffer and more iterations.", "Pad sizes to multiples of 64.",
+                "Batch small products together."}},
+     [](const TunedCounts& c) -> std::string {
+       if (c.slow == 0) return "";
+       return fmt::format("{} of {} timed problems reach less than 40 % of what the device could.", c.slow, c.timed);
+     }},
+    {{.id = "tuning",
+      .severity = Severity::low,
+      .title = "Problems without results",
+      .why = "A list of problems changes nothing by itself.",
+      .fixes = {"Tune them: PYTORCH_TUNABLEOP_TUNING=1, or torch.cuda.tunable.tune_gemm_in_file on this file."}},
+     [](const TunedCounts& c) -> std::string {
+       if (c.untuned == 0 || static_cast<size_t>(c.untuned) != c.problems) return "";
+       return "These problems were recorded and not tuned.";
+     }},
+    {{.id = "tuning",
+      .severity = Severity::info,
+      .title = "The default kernel won",
+      .why = "Tuning cannot help there.",
+      .fixes = {"Leave these problems out of the next round."}},
+     [](const TunedCounts& c) -> std::string {
+       if (c.defaults == 0) return "";
+       return fmt::format("The default kernel won for {} of {} problems.", c.defaults, c.problems);
+     }},
+    {{.id = "tuning",
+      .severity = Severity::info,
+      .title = "The file is valid for some versions only",
+      .why = "After an update of PyTorch, ROCm or hipBLASLt nothing in it is used, and no message says so.",
+      .fixes = {"Keep the file with the versions that it names.",
+                "Look for 'tunable' in the log, or set PYTORCH_TUNABLEOP_VERBOSE=1 once."}},
+     [](const TunedCounts& c) -> std::string {
+       return c.dropped_as_a_whole ? "PyTorch drops this whole file when one of its keys differs." : "";
+     }},
+};
+
+TunedCounts counts_of(const TunedFiles& files, const json& tuned, const std::vector<std::string>& formats) {
+  TunedCounts c;
+  c.problems = files.entries.size();
   for (size_t i = 0; i < files.entries.size(); ++i) {
     const TunedEntry& row = files.entries[i];
     const json& r = tuned[i]["roofline"];
-    timed += row.us > 0;
-    slow +=
+    c.timed += row.us > 0;
+    c.slow +=
         r.is_object() && r.contains("of_peak") && r.value("bound", "") != "latency" && r["of_peak"].get<double>() < 0.4;
-    defaults += row.choice == "Default";
-    untuned += row.choice.empty();
-    stale += !row.stale.empty();
-    naive += row.choice.find("Naive") != std::string::npos || row.choice.find("naive") != std::string::npos;
+    c.defaults += row.choice == "Default";
+    c.untuned += row.choice.empty();
+    c.stale += !row.stale.empty();
+    c.naive += row.choice.find("Naive") != std::string::npos || row.choice.find("naive") != std::string::npos;
   }
-  const auto n = static_cast<int64_t>(files.entries.size());
-  if (stale > 0)
-    add("HIGH", fmt::format("{} of {} rows were out of tolerance when they were tuned", stale, n),
-        "a fast kernel with wrong results is not a choice",
-        {"check these problems against a reference before using the file"});
-  if (naive > 0)
-    add("HIGH", fmt::format("{} convolutions run MIOpen's naive kernels", naive),
-        "nothing better was found when the search ran, often because it was cut short",
-        {"search again for these problems with MIOPEN_FIND_MODE=1",
-         "channels-last layout opens the implicit-GEMM kernels on CDNA"});
-  if (slow > 0)
-    add("MED", fmt::format("{} of {} timed problems reach less than 40 % of what the device could", slow, timed),
-        "their time is neither explained by arithmetic nor by memory traffic",
-        {"tune these again with a rotating buffer and more iterations", "pad sizes to multiples of 64",
-         "batch small products together"});
-  if (untuned > 0 && untuned == n)
-    add("LOW", "these problems were recorded and not tuned", "a list of problems changes nothing by itself",
-        {"tune them: PYTORCH_TUNABLEOP_TUNING=1, or torch.cuda.tunable.tune_gemm_in_file on this file"});
-  if (defaults > 0)
-    add("INFO", fmt::format("for {} of {} problems the default kernel won", defaults, n), "tuning cannot help there",
-        {"leave them out of the next round"});
-  if (std::find(formats.begin(), formats.end(), "TunableOp results") != formats.end() && !files.validators.empty())
-    add("INFO", "PyTorch drops this whole file when one of its keys differs",
-        "after an update of PyTorch, ROCm or hipBLASLt nothing in it is used, and nothing says so",
-        {"keep the file with the versions that it names",
-         "look for 'tunable' in the log, or set PYTORCH_TUNABLEOP_VERBOSE=1 once"});
-  return advice;
+  c.dropped_as_a_whole =
+      std::find(formats.begin(), formats.end(), "TunableOp results") != formats.end() && !files.validators.empty();
+  return c;
+}
+
+}  // namespace
+
+std::vector<Finding> tuned_advice(const TunedFiles& files, const json& tuned, const std::vector<std::string>& formats) {
+  const TunedCounts counts = counts_of(files, tuned, formats);
+  std::vector<Finding> found;
+  for (const TunedRule& rule : kTunedRules)
+    if (std::string what = rule.find(counts); !what.empty()) found.push_back(make_finding(rule.text, std::move(what)));
+  return found;
 }
 
 json tuned_rows(const TunedFiles& files, const GpuProduct* product) {

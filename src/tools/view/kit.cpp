@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "pyflame/version.h"
+#include "tools/base/finding.h"
 #include "tools/view/embedded.h"
 
 namespace pyflame::tools::view {
@@ -93,11 +94,7 @@ Html stat(std::string_view label, std::string_view value, std::string_view note,
 
 Html stats(const Html& figures) { return figures.empty() ? Html() : el("dl", "stats", figures); }
 
-std::string tone_of(std::string_view severity) {
-  for (const auto& [name, tone] : {std::pair{"CRIT", "crit"}, {"HIGH", "high"}, {"MED", "med"}, {"LOW", "low"}})
-    if (severity == name) return tone;
-  return "info";
-}
+std::string tone_of(std::string_view severity) { return severity_of(severity) ? lower(severity) : "info"; }
 
 Html badge(std::string_view severity, std::string_view shown) {
   return el("span", "badge tone-" + tone_of(severity), shown.empty() ? severity : shown);

@@ -1,6 +1,6 @@
 """Findings of the LINT rules in one Python file: `python3 -I -c SOURCE FILE` prints one JSON document.
 
-{"findings": [{"id", "line", "column", "detail", "mend"}], "env": [{"name", "value", "line", "after_import"}], "problems": [text]}
+{"findings": [{"id", "line", "column", "what", "fix"}], "env": [{"name", "value", "line", "after_import"}], "problems": [text]}
 
 The file is parsed, never run. Its statements are followed once, in the order they would run: a name stands for what it was last
 given (an import, a tensor with its device and shape, a moment of time), and functions are followed when they are first called. Where

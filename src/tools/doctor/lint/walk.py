@@ -84,7 +84,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
                     found += self.functions(h.body, frame, methods, fields)
         return found
 
-    def report(self, rule, node, detail, mend):
+    def report(self, rule, node, what, fix):
         line = getattr(node, "lineno", 1)
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else b""
         key = (rule, line, getattr(node, "col_offset", 0))
@@ -93,7 +93,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
             return
         self.seen.add(key)
         column = len(text[:getattr(node, "col_offset", 0)].decode("utf-8", "replace")) + 1
-        self.findings.append({"id": rule, "line": line, "column": column, "detail": sentence(detail), "mend": sentence(mend)})
+        self.findings.append({"id": rule, "line": line, "column": column, "what": sentence(what), "fix": sentence(fix)})
 
     def loop_over(self, f, n, source_node, source, target):
         loop = Loop(n)

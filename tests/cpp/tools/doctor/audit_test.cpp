@@ -115,7 +115,7 @@ TEST(Audit, AFileIsJudgedByWhatItSets) {
                 {"gpus", {gpu(0, "gfx942")}},
                 {"host", {{"numa_balancing", 1}}},
                 {"rocm", {{"version", "6.1.0"}}},
-                {"lint", {{{"id", "LINT-13"}, {"detail", "it is lost."}, {"mend", "mend it."}, {"where", "x.sh:9"}}}}};
+                {"lint", {{{"id", "LINT-13"}, {"what", "it is lost."}, {"fix", "mend it."}, {"where", "x.sh:9"}}}}};
   AuditOptions options;
   options.settings_only = true;
   const Json document = audit(facts, options);

@@ -126,13 +126,13 @@ TEST(IsaLint, NoneFiresWhereItShouldNot) {
 TEST(IsaLint, EachIsTestedAndStandsOnceInTheTable) {
   std::set<std::string> tested, listed;
   for (const Case& c : cases()) tested.insert(c.id);
-  for (const IsaLint& l : isa_lints()) {
-    EXPECT_TRUE(listed.insert(l.id).second) << l.id;
-    EXPECT_TRUE(std::string(l.severity) == "HIGH" || std::string(l.severity) == "MED" ||
-                std::string(l.severity) == "LOW")
-        << l.id;
-    EXPECT_GT(std::string(l.why).size(), 40u);
-    EXPECT_GT(std::string(l.fix).size(), 20u);
+  for (const RuleText& rule : isa_lints()) {
+    EXPECT_TRUE(listed.insert(rule.id).second) << rule.id;
+    EXPECT_TRUE(rule.severity != Severity::crit && rule.severity != Severity::info) << rule.id;
+    EXPECT_FALSE(rule.title.empty()) << rule.id;
+    EXPECT_GT(rule.why.size(), 40u) << rule.id;
+    ASSERT_FALSE(rule.fixes.empty()) << rule.id;
+    EXPECT_GT(rule.fixes[0].text.size(), 20u) << rule.id;
   }
   EXPECT_EQ(tested, listed);
 }
@@ -154,7 +154,7 @@ TEST(IsaLint, FindingsAreSortedBySeverity) {
   const Program p("gfx942",
                   looped("s_barrier\nscratch_load_dword v1, off, off\ns_barrier\nflat_load_dwordx4 v[0:3], v[4:5]"));
   std::string order;
-  for (const IsaFinding& f : p.findings) order += f.lint->severity[0];
+  for (const IsaFinding& f : p.findings) order += name_of(f.severity)[0];
   EXPECT_EQ(order, "HML") << p.names();
 }
 

@@ -46,12 +46,12 @@ struct Program {
   }
   const IsaFinding* find(const std::string& id) const {
     for (const IsaFinding& f : findings)
-      if (id == f.lint->id) return &f;
+      if (id == f.id) return &f;
     return nullptr;
   }
   std::string names() const {
     std::string all;
-    for (const IsaFinding& f : findings) all += std::string(f.lint->id) + " ";
+    for (const IsaFinding& f : findings) all += f.id + " ";
     return all;
   }
 

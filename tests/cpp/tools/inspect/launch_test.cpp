@@ -22,7 +22,7 @@ Launch launch(std::string_view gfx, int vgpr, std::array<int64_t, 3> grid, int b
 }
 
 bool says(const Launch& l, std::string_view text) {
-  for (const Launch::Advice& a : l.advice)
+  for (const Finding& a : l.findings)
     if (a.what.find(text) != std::string::npos || a.why.find(text) != std::string::npos) return true;
   return false;
 }
@@ -36,7 +36,7 @@ TEST(Launch, RoundsAndTail) {
   EXPECT_DOUBLE_EQ(l.tail_fill, 0.25);
   EXPECT_DOUBLE_EQ(l.balance, 1) << "nine on each CU";
   EXPECT_DOUBLE_EQ(l.waves_per_simd, 4);
-  EXPECT_TRUE(says(l, "the last of 3 rounds fills 25 %"));
+  EXPECT_TRUE(says(l, "The last of 3 rounds fills 25 %"));
 }
 
 TEST(Launch, AFullMachineNeedsNoAdvice) {
@@ -44,14 +44,14 @@ TEST(Launch, AFullMachineNeedsNoAdvice) {
   EXPECT_EQ(l.rounds, 2);
   EXPECT_EQ(l.tail, l.at_once);
   EXPECT_DOUBLE_EQ(l.tail_fill, 1);
-  EXPECT_TRUE(l.advice.empty());
+  EXPECT_TRUE(l.findings.empty());
 }
 
 TEST(Launch, FewerWorkgroupsThanUnits) {
   const Launch l = launch("gfx942", 128, {10, 10, 1});
   EXPECT_EQ(l.busy_units, 100);
   EXPECT_TRUE(says(l, "204 of 304 CUs have no workgroup"));
-  EXPECT_EQ(l.advice[0].severity, "HIGH");
+  EXPECT_EQ(l.findings[0].severity, Severity::high);
   EXPECT_TRUE(says(l, "at least 1024"));
 }
 
@@ -66,7 +66,7 @@ TEST(Launch, UnevenUnits) {
   const Launch l = launch("gfx90a", 64, {165, 1, 1});  // 110 CUs: 55 have two
   EXPECT_EQ(l.unit_most, 2);
   EXPECT_DOUBLE_EQ(l.balance, 0.75);
-  EXPECT_TRUE(says(l, "the fullest CU runs 2 workgroups, the mean is 1.50"));
+  EXPECT_TRUE(says(l, "The fullest CU runs 2 workgroups, the mean is 1.50"));
 }
 
 TEST(Launch, XcdsGetTheirTurns) {
@@ -89,7 +89,7 @@ TEST(Launch, LanesWithoutWork) {
   const Launch l = launch("gfx942", 64, {304, 8, 1}, 65);
   EXPECT_DOUBLE_EQ(l.idle_lanes, 63.0 / 128);
   EXPECT_TRUE(says(l, "65 threads are not a multiple of the wave: 63 of 128 lanes"));
-  EXPECT_EQ(l.advice.back().severity, "HIGH");
+  EXPECT_EQ(l.findings.back().severity, Severity::high);
 }
 
 TEST(Launch, MachinesAndPartitions) {

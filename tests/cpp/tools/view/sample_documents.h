@@ -39,6 +39,7 @@ inline json finding(const char* id, const char* severity, const json& group = nu
           {"no_op", false},
           {"recommended_by", {"a guide"}},
           {"source", "a source"},
+          {"reference", "a source"},
           {"group", group}};
 }
 

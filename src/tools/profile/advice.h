@@ -1,0 +1,58 @@
+// Rules over the document of a report: what was found, why it costs time, and what to do about it.
+#pragma once
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "tools/base/finding.h"
+
+namespace pyflame::tools::profile {
+
+// The document, as rules ask it.
+struct Facts {
+  const nlohmann::json& d;
+
+  double share(const char* category) const {
+    for (const nlohmann::json& c : d["categories"])
+      if (c["name"] == category) return c["share"];
+    return 0;
+  }
+  double gap(const char* code, const char* key = "share") const {
+    for (const nlohmann::json& g : d["gap_reasons"])
+      if (g["code"] == code) return g[key];
+    return 0;
+  }
+  double signal(const char* name) const {
+    return d["signals"][name].is_number() ? d["signals"][name].get<double>() : 0;
+  }
+  bool flag(const char* name) const { return d["signals"][name].is_boolean() && d["signals"][name].get<bool>(); }
+  bool amd() const { return d["device"].is_null() || d["device"]["amd"].get<bool>(); }
+  std::string gfx() const {
+    return d["device"].is_object() && d["device"]["gfx"].is_string() ? d["device"]["gfx"].get<std::string>() : "";
+  }
+  bool gfx_is(std::initializer_list<const char*> prefixes) const {
+    const std::string g = gfx();
+    return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* p) { return g.starts_with(p); });
+  }
+  bool device_is(const char* prefix) const {
+    return d["device"].is_object() && d["device"]["name"].is_string() &&
+           d["device"]["name"].get_ref<const std::string&>().starts_with(prefix);
+  }
+  double steps() const { return d["time"]["steps"].is_object() ? d["time"]["steps"]["count"].get<double>() : 0; }
+  double wall() const { return d["time"]["wall_us"]; }
+  bool timeline() const { return d["time"]["timeline"]; }
+  bool traced() const { return wall() > 0; }
+};
+
+// What a rule says, and a function that looks for it: it returns what was found, with the values, or an empty text.
+struct TraceRule {
+  RuleText text;
+  std::string (*find)(const Facts&);
+};
+
+std::span<const TraceRule> trace_rules();  // advice_trace.cpp: for all traces but our own
+std::span<const TraceRule> own_rules();    // advice_own.cpp: for traces of pf.profiler
+
+}  // namespace pyflame::tools::profile
