@@ -26,31 +26,11 @@ from .activations import (  # noqa: F401
     Tanhshrink,
 )
 from .containers import ModuleDict, ModuleList, Sequential  # noqa: F401
-from .convolution import (  # noqa: F401
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AvgPool1d,
-    AvgPool2d,
-    Conv1d,
-    Conv2d,
-    ConvTranspose2d,
-    MaxPool1d,
-    MaxPool2d,
-)
-from .layers import (  # noqa: F401
-    BatchNorm1d,
-    BatchNorm2d,
-    Dropout,
-    Embedding,
-    Flatten,
-    GroupNorm,
-    Identity,
-    LayerNorm,
-    Linear,
-    MultiheadAttention,
-    RMSNorm,
-    Unflatten,
-)
+from .convolution import Conv1d, Conv2d, ConvTranspose2d  # noqa: F401
+from .dropout import Dropout  # noqa: F401
+from .embedding import Embedding  # noqa: F401
+from .flatten import Flatten, Unflatten  # noqa: F401
+from .linear import Identity, Linear  # noqa: F401
 from .losses import (  # noqa: F401
     BCEWithLogitsLoss,
     CrossEntropyLoss,
@@ -62,4 +42,14 @@ from .losses import (  # noqa: F401
     SmoothL1Loss,
 )
 from .module import Module  # noqa: F401
+from .multihead_attention import MultiheadAttention  # noqa: F401
+from .normalization import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm  # noqa: F401
 from .parameter import Parameter  # noqa: F401
+from .pooling import (  # noqa: F401
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)

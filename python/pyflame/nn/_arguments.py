@@ -1,0 +1,32 @@
+"""Checks of the arguments of layers, and sizes made from them."""
+
+
+def _pair(v, what):
+    if hasattr(v, "__index__"):
+        return (v, v)
+    if not isinstance(v, (tuple, list)) or not all(hasattr(n, "__index__") for n in v):
+        raise TypeError(f"{what}: not sizes; got {v!r}; expected an integer or two")
+    if len(v) != 2:
+        raise ValueError(f"{what}: needs one number or two; got {v}")
+    return tuple(v)
+
+
+def _one(v, what):
+    if isinstance(v, (tuple, list)) and len(v) == 1:
+        v = v[0]
+    if not hasattr(v, "__index__"):
+        raise TypeError(f"{what}: not a size; got {v!r}; expected an integer")
+    return (v,)
+
+
+def _integers(layer, **sizes):
+    for name, v in sizes.items():
+        if not hasattr(v, "__index__"):
+            raise TypeError(f"{layer}: {name} is not an integer; got {v!r}")
+
+
+def _fan_in(weight):
+    n = 1
+    for s in weight.shape[1:]:
+        n *= s
+    return n

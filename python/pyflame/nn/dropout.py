@@ -1,0 +1,22 @@
+"""Dropout."""
+from .. import _C
+from .module import Module
+
+
+class Dropout(Module):
+    """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p)."""
+
+    def __init__(self, p=0.5, inplace=False):
+        super().__init__()
+        if not isinstance(p, (int, float)):
+            raise TypeError(f"Dropout: the probability is not a number; got {p!r}; expected 0 to 1")
+        if not 0 <= p <= 1:
+            raise ValueError(f"Dropout: the probability is out of range; got {p}; expected 0 to 1")
+        self.p, self.inplace = p, inplace
+
+    def forward(self, input):
+        # p = 0 makes no random call, so that it costs nothing and moves no random state.
+        return _C.dropout(input, self.p, True) if self.training and self.p > 0 else input
+
+    def extra_repr(self):
+        return f"p={self.p}"

@@ -1,0 +1,41 @@
+"""Linear and identity layers. Names, defaults and initial values of all layers are PyTorch's; random draws come in the order of the C++ layers."""
+from .. import _C
+from . import init
+from ._arguments import _integers
+from .module import Module
+from .parameter import Parameter
+
+
+class Identity(Module):
+    """The input itself."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
+    def forward(self, input):
+        return input
+
+
+class Linear(Module):
+    """input @ weight.T + bias: [..., in_features] -> [..., out_features]."""
+
+    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
+        super().__init__()
+        _integers("Linear", in_features=in_features, out_features=out_features)
+        if in_features < 0 or out_features < 0:
+            raise ValueError(f"Linear: sizes must not be negative; got in_features {in_features}, out_features {out_features}")
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(_C.empty(out_features, in_features, dtype=dtype, device=device))
+        self.register_parameter("bias", Parameter(_C.empty(out_features, dtype=dtype, device=device)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        init._fan_in_uniform_(self.weight, self.in_features)
+        if self.bias is not None:
+            init._fan_in_uniform_(self.bias, self.in_features)
+
+    def forward(self, input):
+        return _C.linear(input, self.weight, self.bias)
+
+    def extra_repr(self):
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

@@ -1,0 +1,99 @@
+"""Normalisation layers."""
+from .. import _C
+from .._grad_mode import no_grad
+from . import functional as F
+from ._arguments import _integers
+from .module import Module
+from .parameter import Parameter
+
+
+class _BatchNorm(Module):
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.register_parameter("weight", Parameter(_C.ones(num_features, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(num_features, dtype=dtype, device=device)) if affine else None)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", _C.zeros(num_features, dtype=dtype, device=device) if tracked else None)
+        self.register_buffer("running_var", _C.ones(num_features, dtype=dtype, device=device) if tracked else None)
+        self.register_buffer("num_batches_tracked", _C.zeros((), dtype=_C.int64, device=device) if tracked else None)
+
+    def forward(self, input):
+        if input.ndim not in self._ranks:
+            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
+        momentum = self.momentum
+        if self.training and self.track_running_stats:
+            with no_grad():
+                self.num_batches_tracked.add_(1)
+            if momentum is None:
+                momentum = 1.0 / self.num_batches_tracked.item()
+        use_batch = self.training or not self.track_running_stats
+        return _C.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
+
+    def extra_repr(self):
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalises every channel of [N, C] or [N, C, L]; with running statistics for evaluation."""
+
+    _ranks, _shapes = (2, 3), "2 (N, C) or 3 (N, C, L)"
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalises every channel of [N, C, H, W]; with running statistics for evaluation."""
+
+    _ranks, _shapes = (4,), "4 (N, C, H, W)"
+
+
+class GroupNorm(Module):
+    """Normalises each sample's groups of channels of [N, C, ...]."""
+
+    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None):
+        super().__init__()
+        _integers("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        if num_groups < 1 or num_channels % num_groups:
+            raise ValueError(f"GroupNorm: num_groups must divide num_channels; got {num_groups} and {num_channels}")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.register_parameter("weight", Parameter(_C.ones(num_channels, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(num_channels, dtype=dtype, device=device)) if affine else None)
+
+    def forward(self, input):
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class LayerNorm(Module):
+    """Normalises over the last dims, whose sizes are normalized_shape."""
+
+    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
+        self.register_parameter("bias", Parameter(_C.zeros(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine and bias else None)
+
+    def forward(self, input):
+        return _C.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x * x) + eps) * weight over the last dims. eps defaults to the dtype's machine epsilon."""
+
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
+
+    def forward(self, input):
+        return _C.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self):
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
