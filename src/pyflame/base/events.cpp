@@ -58,7 +58,7 @@ Log& log() {
   return *l;
 }
 
-const AtFork g_at_fork{ForkOrder::Events, [] { log().mutex.lock(); }, [](bool) { log().mutex.unlock(); }};
+const AtFork g_events_at_fork{ForkOrder::Events, [] { log().mutex.lock(); }, [](bool) { log().mutex.unlock(); }};
 
 // This thread's buffer of the current recording; null: nothing is recorded.
 Buffer* buffer() {

@@ -207,7 +207,7 @@ void after_fork(bool in_child) {
   g_state.store(fresh, std::memory_order_release);
   t_inside = false;
 }
-const AtFork g_at_fork{ForkOrder::Pool, [] {}, after_fork};
+const AtFork g_pool_at_fork{ForkOrder::Pool, [] {}, after_fork};
 
 State& state() {
   State* s = g_state.load(std::memory_order_acquire);

@@ -69,7 +69,7 @@ void adopt_history(const Tensor& x, const Tensor& from) {
   ++m.epoch;
 }
 
-struct Geometry {
+struct WrittenRegion {
   Dims shape, strides;
   int64_t offset;  // relative to the base
   bool base_contiguous;
@@ -78,7 +78,7 @@ struct Geometry {
 
 // The gradients of [old base, value] from the gradient of the new base. The gradient gets the base's layout, so that
 // the region is a view of it.
-Tensors copy_slices_backward(GradNode& n, const Tensor& g, const Geometry& at) {
+Tensors copy_slices_backward(GradNode& n, const Tensor& g, const WrittenRegion& at) {
   Tensor whole;
   if (at.base_contiguous) {
     whole = clone(g);
@@ -101,7 +101,7 @@ void record_write(const char* op, const Tensor& x, const Tensor& value) {
   if (m && m->view_base) {
     const Tensor base = m->view_base;
     if (!any_requires_grad({base, value})) return;
-    const Geometry at{x.shape(), x.strides(), x.offset() - base.offset(), base.is_contiguous(), base.strides()};
+    const WrittenRegion at{x.shape(), x.strides(), x.offset() - base.offset(), base.is_contiguous(), base.strides()};
     PF_CHECK(x.numel() == 0 ||
                  (at.offset >= 0 && at.offset + extent(at.shape, at.strides) <= extent(base.shape(), base.strides())),
              NotImplemented,

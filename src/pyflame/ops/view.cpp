@@ -79,15 +79,15 @@ std::optional<Dims> view_strides(const Dims& shape, const Dims& strides, const D
 
 namespace {
 
-struct Geometry {
+struct StridedRegion {
   Dims shape, strides;
   int64_t offset;
 };
-Geometry geometry(const Tensor& t) { return {t.shape(), t.strides(), t.offset()}; }
+StridedRegion geometry(const Tensor& t) { return {t.shape(), t.strides(), t.offset()}; }
 
 // The gradient of reading `view` out of the storage that also has `input`. It goes through a buffer that represents the
 // storage.
-Tensor strided_backward(const Tensor& g, const Geometry& input, const Geometry& view) {
+Tensor strided_backward(const Tensor& g, const StridedRegion& input, const StridedRegion& view) {
   PF_CHECK(!ops::may_overlap(input.shape, input.strides), NotImplemented,
            "as_strided: the gradient for an input whose elements share memory is not supported; got strides {} for "
            "shape {}; hint: "

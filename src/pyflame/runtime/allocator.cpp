@@ -26,10 +26,10 @@ namespace pyflame {
 
 namespace {
 
-constexpr size_t kAlign = 64;
+constexpr size_t kHostAlign = 64;
 
 size_t size_class(size_t n) {
-  if (n <= 1024) return (n + kAlign - 1) / kAlign * kAlign;
+  if (n <= 1024) return (n + kHostAlign - 1) / kHostAlign * kHostAlign;
   const size_t quarter = size_t{1} << (std::bit_width(n) - 3);
   return (n + quarter - 1) / quarter * quarter;
 }
@@ -38,7 +38,7 @@ size_t size_class(size_t n) {
 void* from_system(size_t size) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const events::Scope log(events::Kind::Allocate, "allocate from the system", static_cast<int64_t>(size));
-  if (size < 2 * kHugePage) return std::aligned_alloc(kAlign, size);
+  if (size < 2 * kHugePage) return std::aligned_alloc(kHostAlign, size);
   void* p = std::aligned_alloc(kHugePage, (size + kHugePage - 1) / kHugePage * kHugePage);
 #ifdef MADV_HUGEPAGE
   if (p) madvise(p, size, MADV_HUGEPAGE);  // a hint: refusal is harmless
@@ -197,19 +197,19 @@ Allocators& allocators() {
 }
 
 // A thread that wants another allocator's lock must first release its own.
-const AtFork g_at_fork{ForkOrder::Memory,
-                       [] {
-                         Allocators& all = allocators();
-                         all.mutex.lock();
-                         all.host.mutex.lock();
-                         for (auto& [d, a] : all.devices) a->mutex.lock();
-                       },
-                       [](bool) {
-                         Allocators& all = allocators();
-                         for (auto& [d, a] : all.devices) a->mutex.unlock();
-                         all.host.mutex.unlock();
-                         all.mutex.unlock();
-                       }};
+const AtFork g_allocator_at_fork{ForkOrder::Memory,
+                                 [] {
+                                   Allocators& all = allocators();
+                                   all.mutex.lock();
+                                   all.host.mutex.lock();
+                                   for (auto& [d, a] : all.devices) a->mutex.lock();
+                                 },
+                                 [](bool) {
+                                   Allocators& all = allocators();
+                                   for (auto& [d, a] : all.devices) a->mutex.unlock();
+                                   all.host.mutex.unlock();
+                                   all.mutex.unlock();
+                                 }};
 
 Allocator& allocator(Device device) {
   Allocators& all = allocators();

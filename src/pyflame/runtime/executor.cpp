@@ -51,7 +51,7 @@ Engine& engine() {
   return *e;
 }
 
-const AtFork g_at_fork{ForkOrder::Engine, [] { engine().mutex.lock(); }, [](bool) { engine().mutex.unlock(); }};
+const AtFork g_engine_at_fork{ForkOrder::Engine, [] { engine().mutex.lock(); }, [](bool) { engine().mutex.unlock(); }};
 const AtFork g_errors_at_fork{ForkOrder::Errors, [] { engine().error_mutex.lock(); },
                               [](bool) { engine().error_mutex.unlock(); }};
 

@@ -56,7 +56,7 @@ All& all() {
   return *a;
 }
 
-const AtFork g_at_fork{ForkOrder::InFlight, [] { all().mutex.lock(); }, [](bool) { all().mutex.unlock(); }};
+const AtFork g_in_flight_at_fork{ForkOrder::InFlight, [] { all().mutex.lock(); }, [](bool) { all().mutex.unlock(); }};
 
 InFlight& of(Device d) {
   All& a = all();

@@ -11,7 +11,7 @@ namespace pyflame {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kAlign = 512;
+constexpr size_t kBlockAlign = 512;
 constexpr size_t kSmall = kMiB, kSmallSegment = 2 * kMiB;
 constexpr size_t kMiddle = 10 * kMiB, kMiddleSegment = 20 * kMiB;
 constexpr size_t kLeastLargeRest = kMiB;  // a smaller rest of a large block is not split off
@@ -53,7 +53,7 @@ Segments::Block* Segments::new_segment(size_t size, bool small) {
 // Splits `size` bytes off the front of a block; the rest becomes free.
 void Segments::split(Block* b, size_t size) {
   const size_t rest = b->size - size;
-  if (rest < (b->small ? kAlign : kLeastLargeRest)) return;
+  if (rest < (b->small ? kBlockAlign : kLeastLargeRest)) return;
   auto block = std::make_unique<Block>(Block{b->data + size, rest, b->small, true, b, b->after});
   Block* r = block.get();
   if (b->after) b->after->before = r;
@@ -92,8 +92,8 @@ void Segments::join_waiting() {
 }
 
 std::vector<Segments::Block*>& Segments::waiting(size_t size) {
-  if (waiting_.empty()) waiting_.resize(kSmall / kAlign + 1);
-  return waiting_[size / kAlign];
+  if (waiting_.empty()) waiting_.resize(kSmall / kBlockAlign + 1);
+  return waiting_[size / kBlockAlign];
 }
 
 void* Segments::get(size_t nbytes, size_t* got) {
@@ -105,7 +105,7 @@ void* Segments::get(size_t nbytes, size_t* got) {
 }
 
 Segments::Block* Segments::take(size_t nbytes) {
-  const size_t size = up(std::max<size_t>(nbytes, 1), kAlign);
+  const size_t size = up(std::max<size_t>(nbytes, 1), kBlockAlign);
   const bool small = size <= kSmall;
   if (small)
     if (std::vector<Block*>& list = waiting(size); !list.empty()) {

@@ -118,7 +118,7 @@ void floor_divide_loop(const Args& a) {
 }
 
 template <class T>
-constexpr Found pick(OpId op) {
+constexpr Found find_float_loop(OpId op) {
   switch (op) {
     case OpId::neg: return vector_loop<T, Neg, 1>;
     case OpId::abs: return vector_loop<T, Abs, 1>;
@@ -151,14 +151,14 @@ constexpr Found pick(OpId op) {
   }
 }
 
-#define OP(name, ...)                                                        \
-  static_assert(!in_tile_float(OpId::name) || pick<float>(OpId::name).known, \
+#define OP(name, ...)                                                                   \
+  static_assert(!in_tile_float(OpId::name) || find_float_loop<float>(OpId::name).known, \
                 "tile_float.cpp has no instruction for " #name);
 #include "pyflame/ops/ops.def"
 
 Fn pick_float(OpId op, Reg in) {
-  if (in == Reg::f32) return pick<float>(op).fn;
-  if (in == Reg::f64) return pick<double>(op).fn;
+  if (in == Reg::f32) return find_float_loop<float>(op).fn;
+  if (in == Reg::f64) return find_float_loop<double>(op).fn;
   return nullptr;
 }
 

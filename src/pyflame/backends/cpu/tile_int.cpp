@@ -113,7 +113,7 @@ void pow_int(const Args& a) {
 }
 
 template <class T>
-constexpr Found pick(OpId op) {
+constexpr Found find_int_loop(OpId op) {
   switch (op) {
     case OpId::neg: return neg_int<T>;
     case OpId::abs: return abs_int<T>;
@@ -140,18 +140,18 @@ constexpr Found pick(OpId op) {
   }
 }
 
-#define OP(name, ...)                                                        \
-  static_assert(!in_tile_int(OpId::name) || pick<int64_t>(OpId::name).known, \
+#define OP(name, ...)                                                                 \
+  static_assert(!in_tile_int(OpId::name) || find_int_loop<int64_t>(OpId::name).known, \
                 "tile_int.cpp has no instruction for " #name);
 #include "pyflame/ops/ops.def"
 
 Fn pick_int(OpId op, Reg in) {
   switch (in) {
-    case Reg::i64: return pick<int64_t>(op).fn;
-    case Reg::i32: return pick<int32_t>(op).fn;
-    case Reg::i16: return pick<int16_t>(op).fn;
-    case Reg::i8: return pick<int8_t>(op).fn;
-    case Reg::u8: return pick<uint8_t>(op).fn;
+    case Reg::i64: return find_int_loop<int64_t>(op).fn;
+    case Reg::i32: return find_int_loop<int32_t>(op).fn;
+    case Reg::i16: return find_int_loop<int16_t>(op).fn;
+    case Reg::i8: return find_int_loop<int8_t>(op).fn;
+    case Reg::u8: return find_int_loop<uint8_t>(op).fn;
     default: return nullptr;
   }
 }
@@ -178,7 +178,7 @@ Fn pick_bool(OpId op) {
     case OpId::maximum: return or_bool;
     case OpId::logical_xor:
     case OpId::sub: return xor_bool;
-    case OpId::neg: return pick<uint8_t>(OpId::abs).fn;
+    case OpId::neg: return find_int_loop<uint8_t>(OpId::abs).fn;
     case OpId::logical_not: return not_bool;
     case OpId::abs:
     case OpId::sign:
@@ -188,7 +188,7 @@ Fn pick_bool(OpId op) {
     case OpId::lt:
     case OpId::le:
     case OpId::gt:
-    case OpId::ge: return pick<uint8_t>(op).fn;
+    case OpId::ge: return find_int_loop<uint8_t>(op).fn;
     default: return nullptr;
   }
 }

@@ -77,7 +77,7 @@ void copy_elements(void* dst, int64_t dst_stride, const void* src, int64_t src_s
 }
 
 template <DType kHalf>
-void round_loop(const Args& a) {
+void round_to_half_loop(const Args& a) {
   constexpr int64_t kPart = 256;
   uint16_t bits[kPart];
   const float* x = static_cast<const float*>(a.src[0]);
@@ -209,7 +209,9 @@ void copy_strided(void* dst, int64_t dst_stride, const void* src, int64_t src_st
   }
 }
 
-Fn find_round(DType half) { return half == DType::float16 ? round_loop<DType::float16> : round_loop<DType::bfloat16>; }
+Fn find_round(DType half) {
+  return half == DType::float16 ? round_to_half_loop<DType::float16> : round_to_half_loop<DType::bfloat16>;
+}
 
 Fn find_source(OpId op, DType out) {
   switch (out) {

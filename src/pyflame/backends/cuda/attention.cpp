@@ -263,9 +263,9 @@ Parts parts_of(const SdpaProblem& p) {
   return parts;
 }
 
-class Plan final : public SdpaPlan {
+class CudnnSdpaPlan final : public SdpaPlan {
  public:
-  Plan(const Functions& f, const SdpaProblem& p, const Parts& parts, const Execution& known)
+  CudnnSdpaPlan(const Functions& f, const SdpaProblem& p, const Parts& parts, const Execution& known)
       : problem_(p), parts_(parts) {
     for (int64_t i = 0; i < parts.batches * parts.heads; ++i) executions_.push_back(known.another());
     const auto last = static_cast<int64_t>(p.gradient ? SdpaTensor::dv : SdpaTensor::lse);
@@ -362,7 +362,7 @@ std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, st
     const Handle handle = handle_of(*f, device);
     it = known->emplace(std::move(key), handle ? find_plan(*f, handle, parts.each) : nullptr).first;
   }
-  if (it->second) return std::make_unique<Plan>(*f, p, parts, *it->second);
+  if (it->second) return std::make_unique<CudnnSdpaPlan>(*f, p, parts, *it->second);
   if (why) *why = p.any_order ? "cudnn has no plan for it" : "cudnn has no deterministic plan for it";
   return nullptr;
 }

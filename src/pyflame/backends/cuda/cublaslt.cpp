@@ -4,13 +4,13 @@
 namespace pyflame::gpu {
 
 namespace {
-constexpr const char* kFiles[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", nullptr};
+constexpr const char* kCublasLtFiles[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", nullptr};
 }
 
 const Dylib kCublaslt = {
     .name = "cuBLASLt",
     .type = DeviceType::cuda,
-    .files = kFiles,
+    .files = kCublasLtFiles,
     .absent = "cuBLASLt (libcublasLt.so) was not found; install it with pip (nvidia-cublas) or with the CUDA toolkit",
     .computes = true};
 

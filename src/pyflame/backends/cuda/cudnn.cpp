@@ -8,13 +8,13 @@
 namespace pyflame::gpu {
 
 namespace {
-constexpr const char* kFiles[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
+constexpr const char* kCudnnFiles[] = {"libcudnn.so.9", "libcudnn.so", nullptr};
 const Dylib* const kNeeds[] = {&kNvrtc, &kCublaslt, nullptr};
 }  // namespace
 
 const Dylib kCudnn = {.name = "cuDNN",
                       .type = DeviceType::cuda,
-                      .files = kFiles,
+                      .files = kCudnnFiles,
                       .absent =
                           "cuDNN (libcudnn.so.9) was not found; install it with pip (nvidia-cudnn) or from "
                           "NVIDIA's packages",

@@ -22,9 +22,9 @@ constexpr int conv_type = 100, conv_mode = 101, conv_dilation = 102, conv_stride
 constexpr int kCrossCorrelation = 1;
 constexpr int64_t kIds[] = {0, 1, 2};
 
-class Plan final : public DnnPlan {
+class CudnnConvPlan final : public DnnPlan {
  public:
-  explicit Plan(std::unique_ptr<Execution> e) : execution_(std::move(e)) {}
+  explicit CudnnConvPlan(std::unique_ptr<Execution> e) : execution_(std::move(e)) {}
   size_t workspace() const override { return execution_->workspace(); }
   bool repeats() const override { return execution_->repeats(); }
   void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) override {
@@ -76,7 +76,7 @@ class Cudnn final : public DnnLibrary {
     const Descriptor operations[] = {op.raw()};
     for (const int heuristic : {kHeuristicA, kHeuristicFallback}) {
       for (auto& e : cudnn_graph::plans(f, handle, operations, p.dtype, heuristic, most, a.any_order != 0))
-        all.push_back(std::make_unique<Plan>(std::move(e)));
+        all.push_back(std::make_unique<CudnnConvPlan>(std::move(e)));
       if (!all.empty()) break;
     }
     return all;

@@ -63,7 +63,7 @@ void compute(OpId op, const T* a, const T* b, const T* c, int64_t n, T* y) {
 }
 
 template <class T>
-void run(const Call& c) {
+void run_elementwise_in(const Call& c) {
   constexpr size_t kMost = 3;
   const size_t n_in = c.node.ins.size();
   PF_CHECK(n_in <= kMost, Runtime, "{}: too many operands; got {}; expected at most {}", c.name(), n_in, kMost);
@@ -104,8 +104,8 @@ void run_elementwise(const Call& c) {
   // computed as a float.
   const Operand& decides = c.node.ins[c.node.op == OpId::where ? 1 : 0];
   const bool keeps_integers = c.node.op == OpId::cast || !is_float(c.node.outs[0].dtype);
-  if (is_float(decides.dtype) || !keeps_integers) run<double>(c);
-  else run<int64_t>(c);
+  if (is_float(decides.dtype) || !keeps_integers) run_elementwise_in<double>(c);
+  else run_elementwise_in<int64_t>(c);
 }
 
 }  // namespace pyflame::reference

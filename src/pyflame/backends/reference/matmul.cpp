@@ -14,7 +14,7 @@ void read_matrix(const View& v, int64_t offset, std::vector<T>& to) {
 }
 
 template <class T>
-void run(const Call& c) {
+void run_matmul_in(const Call& c) {
   const View a = c.in(0), b = c.in(1), out = c.out(0);
   const int r = out.shape.size();
   const int64_t m = out.shape[r - 2], n = out.shape[r - 1], k = a.shape.back();
@@ -48,7 +48,7 @@ void run_matmul(const Call& c) {
   for (int i = 0; i < 2; ++i)
     PF_CHECK(c.in(i).shape.size() >= 2, Runtime, "matmul: not a matrix; got shape {}; expected at least 2 dimensions",
              c.in(i).shape.str());
-  with_compute_type(c.out(0).dtype, [&]<class T>() { run<T>(c); });
+  with_compute_type(c.out(0).dtype, [&]<class T>() { run_matmul_in<T>(c); });
 }
 
 }  // namespace pyflame::reference

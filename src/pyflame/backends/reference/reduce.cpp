@@ -42,7 +42,7 @@ T reduce_one(const Call& c, const View& in, const Dims& shape, const Dims& strid
 }
 
 template <class T>
-void run(const Call& c) {
+void run_reduce_in(const Call& c) {
   const View in = c.in(0), out = c.out(0);
   const int64_t axes = c.node.attr<ReduceAttrs>().axes;
   Dims reduced_shape, reduced_strides, kept_strides = in.strides;
@@ -132,7 +132,7 @@ void run_cumsum(const Call& c) {
 }
 
 void run_reduce(const Call& c) {
-  with_compute_type(c.in(0).dtype, [&]<class T>() { run<T>(c); });
+  with_compute_type(c.in(0).dtype, [&]<class T>() { run_reduce_in<T>(c); });
 }
 
 void run_argmax(const Call& c) {

@@ -4,12 +4,12 @@
 namespace pyflame::gpu {
 
 namespace {
-constexpr const char* kFiles[] = {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", nullptr};
+constexpr const char* kHipblasLtFiles[] = {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so", nullptr};
 }
 
 const Dylib kHipblaslt = {.name = "hipBLASLt",
                           .type = DeviceType::rocm,
-                          .files = kFiles,
+                          .files = kHipblasLtFiles,
                           .absent = "hipBLASLt (libhipblaslt.so) was not found; install ROCm's hipblaslt package",
                           .computes = true};
 

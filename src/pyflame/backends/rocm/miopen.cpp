@@ -63,7 +63,7 @@ constexpr const char* kFaces[] = {"ConvolutionForward", "ConvolutionBackwardData
 // (dy, w) -> dx, (dy, x) -> dw.
 constexpr size_t kRoles[3][3] = {{1, 0, 2}, {2, 1, 0}, {2, 0, 1}};
 
-constexpr const char* kFiles[] = {"libMIOpen.so.1", "libMIOpen.so", nullptr};
+constexpr const char* kMiopenFiles[] = {"libMIOpen.so.1", "libMIOpen.so", nullptr};
 const Dylib* const kNeeds[] = {&kRocblas, &kHipblaslt, nullptr};
 
 int data_type(DType d) {
@@ -200,7 +200,7 @@ class Miopen final : public DnnLibrary {
 
 const Dylib kMiopen = {.name = "MIOpen",
                        .type = DeviceType::rocm,
-                       .files = kFiles,
+                       .files = kMiopenFiles,
                        .absent = "MIOpen (libMIOpen.so.1) was not found; install ROCm's MIOpen",
                        .computes = true,
                        .needs = kNeeds};

@@ -20,7 +20,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr const char* kFiles[] = {"librocblas.so.5", "librocblas.so.4", "librocblas.so", nullptr};
+constexpr const char* kRocblasFiles[] = {"librocblas.so.5", "librocblas.so.4", "librocblas.so", nullptr};
 
 // On the device's stream, with a workspace that it need not allocate later.
 BlasHandle rocblas_handle(const RocBlas& library, GpuDevice& device) {
@@ -101,7 +101,7 @@ std::unique_ptr<Executable> make(const Problem& p) { return std::make_unique<Roc
 
 const Dylib kRocblas = {.name = "rocBLAS",
                         .type = DeviceType::rocm,
-                        .files = kFiles,
+                        .files = kRocblasFiles,
                         .absent = "rocBLAS (librocblas.so) was not found; install ROCm's rocblas package",
                         .computes = true};
 const RocBlasNumbers kRocBlasNumbers = {.op_n = 111, .op_t = 112, .f16 = 150, .f32 = 151, .f64 = 152, .bf16 = 168};

@@ -21,8 +21,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kNonBlocking = 1;
-
 static_assert(sizeof(pf::Fault) == sizeof(FaultTable) && sizeof(pf::FaultReport) == sizeof(FaultReport) &&
                   offsetof(pf::Fault, reports) == offsetof(FaultTable, reports) &&
                   offsetof(pf::FaultReport, value) == offsetof(FaultReport, value),
@@ -59,7 +57,7 @@ GpuDevice::GpuDevice(const Rt& rt, int index, int ordinal, Arch arch)
     : rt_(rt), index_(index), ordinal_(ordinal), arch_(std::move(arch)) {
   rt_.check(rt_.context_retain(&context_, ordinal_), "opening the device");
   enter();
-  rt_.check(rt_.stream_create(&stream_, kNonBlocking), "making a stream");
+  rt_.check(rt_.stream_create(&stream_, kNonBlockingStream), "making a stream");
   rt_.check(rt_.allocate(&fault_, sizeof(FaultTable)), "allocating memory");
   rt_.check(rt_.fill(fault_, 0, sizeof(FaultTable), stream_), "clearing memory");
   transfers_ = std::make_unique<Transfers>(*this);

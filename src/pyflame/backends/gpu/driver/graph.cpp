@@ -10,8 +10,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kNonBlocking = 1;
-
 // The kernel of a node, in the form of this vendor's driver.
 struct KernelNode {
   HipKernelNode hip{};
@@ -111,7 +109,7 @@ void GpuReplay::kernel(const Launch& l) {
 
 Stream GpuReplay::library() {
   PF_CHECK(!updating_, Runtime, "replay: a step that had launched kernels asks for the stream");
-  if (!capture_) device_.check(device_.rt().stream_create(&capture_, kNonBlocking), "making a stream");
+  if (!capture_) device_.check(device_.rt().stream_create(&capture_, kNonBlockingStream), "making a stream");
   if (!capturing_) {
     device_.check(device_.rt().capture_begin(capture_, kCaptureRelaxed), "beginning a capture");
     capturing_ = true;

@@ -10,7 +10,6 @@
 namespace pyflame::gpu {
 
 namespace {
-constexpr unsigned kNonBlocking = 1;
 constexpr size_t kAlign = 256;
 
 // One thread copies a fifth of what the bus can transfer, so several threads copy.
@@ -99,7 +98,7 @@ void Transfers::upload_small(void* to, const void* from, size_t nbytes) {
 void Transfers::upload_blocks(void* to, const void* from, size_t nbytes) {
   const Rt& rt = device_.rt();
   const bool overlap = nbytes >= kOverlap;
-  if (overlap && !copies_) device_.check(rt.stream_create(&copies_, kNonBlocking), "making a stream");
+  if (overlap && !copies_) device_.check(rt.stream_create(&copies_, kNonBlockingStream), "making a stream");
   for (size_t at = 0; at < nbytes; at += kBlock) {
     const size_t n = std::min(kBlock, nbytes - at);
     char* target = static_cast<char*>(to) + at;

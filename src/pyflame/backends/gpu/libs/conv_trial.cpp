@@ -59,8 +59,6 @@ int64_t place(const Operand& o, const Dims& index) {
   return at;
 }
 
-size_t bytes_of(const Operand& o) { return static_cast<size_t>(o.numel() * dtype_size(o.dtype)); }
-
 }  // namespace
 
 ConvTrial::ConvTrial(const ConvCase& c)
@@ -143,7 +141,7 @@ std::array<double, 2> ConvTrial::sum(const Dims& index) const {
 void ConvTrial::fill(GpuDevice& device, const std::array<void*, 3>& tensors) const {
   for (size_t t = 0; t < 3; ++t) {
     if (t == made_) continue;
-    const size_t total = bytes_of(*tensors_[t]);
+    const size_t total = tensors_[t]->nbytes();
     auto* const to = static_cast<char*>(tensors[t]);
     with_type(case_.dtype, [&]<class T>() {
       std::vector<T> block(static_cast<size_t>(std::min(kBlock, tensors_[t]->numel())));
@@ -159,7 +157,7 @@ void ConvTrial::fill(GpuDevice& device, const std::array<void*, 3>& tensors) con
 }
 
 void ConvTrial::spoil(GpuDevice& device, const std::array<void*, 3>& tensors) const {
-  device.fill(tensors[made_], 0xff, bytes_of(*tensors_[made_]));
+  device.fill(tensors[made_], 0xff, tensors_[made_]->nbytes());
 }
 
 std::string ConvTrial::difference(GpuDevice& device, const std::array<void*, 3>& tensors) const {

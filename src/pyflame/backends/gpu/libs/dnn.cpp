@@ -33,14 +33,13 @@ struct Choice {
 };
 
 std::array<const Operand*, 3> tensors_of(const ConvCase& c) { return {&c.image, &c.weight, &c.result}; }
-size_t bytes_of(const Operand& o) { return static_cast<size_t>(o.numel() * dtype_size(o.dtype)); }
 
 const DnnLibrary* library_of(DeviceType type, std::string* why) { return vendor(type).convolutions(why); }
 
 size_t workspace_of(const ConvCase& c, const Choice& choice) {
   size_t bytes = whole(choice.plan->workspace());
   for (size_t i = 0; i < 3; ++i)
-    if (choice.turned[i]) bytes += whole(bytes_of(*tensors_of(c)[i]));
+    if (choice.turned[i]) bytes += whole(tensors_of(c)[i]->nbytes());
   return bytes;
 }
 
@@ -59,7 +58,7 @@ void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn
   for (size_t i = 0; i < 3; ++i) {
     if (!choice.turned[i]) continue;
     at[i] = room;
-    room += whole(bytes_of(*tensors[i]));
+    room += whole(tensors[i]->nbytes());
     if (i != made) turn_tensor(i, given[i], at[i], last);
   }
   choice.plan->run(device, at, room);
@@ -72,7 +71,7 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
   std::array<size_t, 2> moved{};  // bytes to transpose, by memory format
   for (size_t o = 0; o < 2; ++o)
     for (const Operand* t : tensors)
-      if (!has_format(*t, static_cast<MemoryFormat>(o))) moved[o] += bytes_of(*t);
+      if (!has_format(*t, static_cast<MemoryFormat>(o))) moved[o] += t->nbytes();
   const bool last = dtype_size(c.dtype) == 2 || moved[1] < moved[0];
   std::vector<Choice> found;
   for (const MemoryFormat format : {last ? MemoryFormat::channels_last : MemoryFormat::contiguous,
@@ -119,14 +118,14 @@ std::optional<size_t> quickest(GpuDevice& device, const char* library, const Con
                                const std::vector<Choice>& all, double budget_ms) {
   size_t room = 0, tensors = 0;
   for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
-  for (const Operand* t : tensors_of(c)) tensors += whole(bytes_of(*t));
+  for (const Operand* t : tensors_of(c)) tensors += whole(t->nbytes());
   char* memory = static_cast<char*>(device.allocate(room + tensors));
   if (!memory) return 0;
   std::array<void*, 3> at{};
   size_t offset = 0;
   for (size_t i = 0; i < 3; ++i) {
     at[i] = memory + offset;
-    offset += whole(bytes_of(*tensors_of(c)[i]));
+    offset += whole(tensors_of(c)[i]->nbytes());
   }
   const ConvTrial trial(c);
   trial.fill(device, at);

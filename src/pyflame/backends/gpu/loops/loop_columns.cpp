@@ -2,7 +2,6 @@
 // of rows.
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
@@ -15,19 +14,13 @@ namespace {
 
 constexpr int64_t kEach = 4;  // rows that a thread loads at once
 
-std::vector<int> range(int begin, int end) {
-  std::vector<int> v(static_cast<size_t>(end - begin));
-  std::iota(v.begin(), v.end(), begin);
-  return v;
-}
-
 class Columns {
  public:
   Columns(const Problem& p, const Geometry& g, bool vectors, const std::vector<int64_t>& kept)
       : p_(p),
         g_(g),
         kept_(kept),
-        text_(g, g.merged(range(0, p.group.split)), g.merged(range(p.group.split, p.group.space.size()))),
+        text_(g, g.merged(0, p.group.split), g.merged(p.group.split, p.group.space.size())),
         cut_(cut_columns(text_.rows(), text_.columns())),
         expressions_(
             p, [this](const Operand& o) { return read(g_.access(o)); }, "(r * columns + u + j)") {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
@@ -12,12 +11,6 @@
 namespace pyflame::gpu {
 
 namespace {
-
-std::vector<int> range(int begin, int end) {
-  std::vector<int> v(static_cast<size_t>(end - begin));
-  std::iota(v.begin(), v.end(), begin);
-  return v;
-}
 
 // What all kernels of the group need to know: which values depend on which reductions.
 struct Levels {
@@ -43,7 +36,7 @@ class Rows {
         g_(g),
         levels_(levels),
         kept_(kept),
-        text_(g, g.merged(range(0, p.group.split)), g.merged(range(p.group.split, p.group.space.size()))),
+        text_(g, g.merged(0, p.group.split), g.merged(p.group.split, p.group.space.size())),
         cut_(cut_rows(text_.rows(), text_.columns())),
         vectors_(vectors),
         expressions_(

@@ -5,12 +5,11 @@
 #include <bit>
 #include <cstdint>
 
+#include "pyflame/backends/gpu/shapes/layout.h"
+
 namespace pyflame::gpu {
 
-constexpr int64_t kUnit = 8;            // adjacent elements that one lane takes together
-constexpr int64_t kGroupThreads = 256;  // threads of a workgroup
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t kUnit = 8;  // adjacent elements that one lane takes together
 
 struct RowCut {
   int64_t lanes;              // per row (per segment); up to 32 of them are part of a wave, otherwise the workgroup

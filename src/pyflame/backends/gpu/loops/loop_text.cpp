@@ -78,6 +78,12 @@ std::vector<Dim> Geometry::merged(const std::vector<int>& dims) const {
   return out;
 }
 
+std::vector<Dim> Geometry::merged(int begin, int end) const {
+  std::vector<int> dims;
+  for (int d = begin; d < end; ++d) dims.push_back(d);
+  return merged(dims);
+}
+
 bool is_reduction(Role r) { return r == Role::RowReduce || r == Role::ColReduce; }
 
 // Sums of 16-bit floats accumulate in float32, integers in their own type. Products easily leave float32's range.

@@ -29,6 +29,7 @@ class Geometry {
   const std::vector<Access>& accesses() const { return accesses_; }
   // The space's dims of a list, outermost first; at least one.
   std::vector<Dim> merged(const std::vector<int>& dims) const;
+  std::vector<Dim> merged(int begin, int end) const;
   bool wide() const { return wide_; }         // indices need more than 32 bits
   std::string name() const { return name_; }  // for kernel names: the ops
 

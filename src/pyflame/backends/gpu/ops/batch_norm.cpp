@@ -13,10 +13,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kThreads = 256;  // kNormThreads, kNormChannels
-constexpr int64_t kChannels = 64;
-
-using Shape = pf::BatchNorm;
+constexpr int64_t kChannels = 64;  // kNormChannels; kGroupThreads is kNormThreads
 
 // Selects a kernel: by dtype, forward or gradient, layout, and the elements per access.
 struct Variant {
@@ -24,38 +21,37 @@ struct Variant {
   bool grad, last;
   int vec;
 };
-const char* flag(bool x) { return x ? "true" : "false"; }
 
 std::string sums_source(const Variant& v) {
   return kernel_source(
-      {"norm/batch_norm.h"}, kThreads,
+      {"norm/batch_norm.h"}, kGroupThreads,
       fmt::format("(const {0}* x, const {0}* g, const pf::C<{0}>* mean, pf::C<{0}>* parts, "
                   "pf::BatchNorm p) {{ pf::batch_norm_sums<{0}, {1}, {2}, {3}>(x, g, mean, parts, p); }}",
-                  stored_type(v.dtype), flag(v.grad), flag(v.last), v.vec));
+                  stored_type(v.dtype), v.grad, v.last, v.vec));
 }
 std::string join_source(const Variant& v) {
   return kernel_source(
-      {"norm/batch_norm.h"}, kThreads,
+      {"norm/batch_norm.h"}, kGroupThreads,
       fmt::format(
           "(const {0}* x, const {1}* w, const {1}* b, const pf::C<{0}>* parts, pf::C<{0}>* mean, pf::C<{0}>* "
           "variance, {1}* dw, {1}* db, pf::C<{0}>* factors, double eps, pf::BatchNorm p) {{ "
           "pf::batch_norm_join<{0}, {1}, {2}, {3}>(x, w, b, parts, mean, variance, dw, db, factors, eps, p); }}",
-          stored_type(v.dtype), stored_type(v.weight), flag(v.grad), flag(v.last)));
+          stored_type(v.dtype), stored_type(v.weight), v.grad, v.last));
 }
 std::string apply_source(const Variant& v) {
   return kernel_source(
-      {"norm/batch_norm.h"}, kThreads,
+      {"norm/batch_norm.h"}, kGroupThreads,
       fmt::format("(const {0}* x, const {0}* g, const pf::C<{0}>* factors, {0}* y, pf::BatchNorm p) {{ "
                   "pf::batch_norm_apply<{0}, {1}, {2}, {3}>(x, g, factors, y, p); }}",
-                  stored_type(v.dtype), flag(v.grad), flag(v.last), v.vec));
+                  stored_type(v.dtype), v.grad, v.last, v.vec));
 }
 
 bool channels_last(const Operand& x) { return x.shape.size() > 1 && x.strides[1] == 1; }
 
 // [outer][channels][inner] in memory order: all other dims of x are merged.
-Shape shape_of(const Operand& x) {
+pf::BatchNorm shape_of(const Operand& x) {
   constexpr int64_t kGroups = 1024, kMostSegments = 256;
-  Shape s{};
+  pf::BatchNorm s{};
   s.outer = x.shape[0], s.channels = x.shape[1], s.inner = 1;
   for (int d = 2; d < x.shape.size(); ++d) s.inner *= x.shape[d];
   const bool last = channels_last(x);
@@ -78,12 +74,13 @@ class BatchNorm final : public Executable {
         x_(node_.ins[grad_ ? 1 : 0]),
         shape_(shape_of(x_)),
         wide_(variant(true)),
-        sums_(p.graph.device.type, kThreads, sums_source(wide_)),
-        join_(p.graph.device.type, kThreads, join_source(wide_)),
-        apply_(p.graph.device.type, kThreads, apply_source(wide_)),
+        sums_(p.graph.device.type, kGroupThreads, sums_source(wide_)),
+        join_(p.graph.device.type, kGroupThreads, join_source(wide_)),
+        apply_(p.graph.device.type, kGroupThreads, apply_source(wide_)),
         type_(p.graph.device.type) {
     const auto vectors = static_cast<uint64_t>((shape_.inner + wide_.vec - 1) / wide_.vec);
-    shape_.along = static_cast<int32_t>(std::min<uint64_t>(std::bit_ceil(std::max<uint64_t>(vectors, 1)), kThreads));
+    shape_.along =
+        static_cast<int32_t>(std::min<uint64_t>(std::bit_ceil(std::max<uint64_t>(vectors, 1)), kGroupThreads));
   }
   size_t workspace() const override {
     const size_t element = x_.dtype == DType::float64 ? 8 : 4;
@@ -126,13 +123,13 @@ class BatchNorm final : public Executable {
   // Used from the first run with unaligned pointers on.
   void narrow() {
     wide_ = variant(false);
-    sums_ = Kernel(type_, kThreads, sums_source(wide_));
-    apply_ = Kernel(type_, kThreads, apply_source(wide_));
+    sums_ = Kernel(type_, kGroupThreads, sums_source(wide_));
+    apply_ = Kernel(type_, kGroupThreads, apply_source(wide_));
   }
   Node node_;
   bool grad_, has_weight_, has_bias_;
   Operand x_;
-  Shape shape_;
+  pf::BatchNorm shape_;
   Variant wide_;
   Kernel sums_, join_, apply_;
   DeviceType type_;

@@ -21,11 +21,11 @@ namespace {
 constexpr unsigned kFlatThreads = 256;
 
 // The tile of a product: its sizes, and the number of results per thread along each side.
-struct Tile {
+struct ConvTile {
   int rows, columns, depth, each;
   unsigned threads() const { return static_cast<unsigned>(rows / each * (columns / each)); }
 };
-constexpr Tile kSmall{64, 64, 16, 4}, kLarge{128, 128, 8, 8};
+constexpr ConvTile kSmall{64, 64, 16, 4}, kLarge{128, 128, 8, 8};
 
 // Each kernel's parameters end with the result, the Conv struct, and the arguments of the fused ops; `out` is the
 // functor for these.
@@ -37,7 +37,7 @@ struct OutText {
   std::string parameters, make;
 };
 
-std::string tile_source(DType d, bool weight, const Tile& t, const OutText& out) {
+std::string tile_source(DType d, bool weight, const ConvTile& t, const OutText& out) {
   return kernel_source(
       {"conv/conv.h"}, t.threads(),
       fmt::format("(const {0}* a, const {0}* b, pf::C<{0}>* slices, {0}* c, pf::Conv p{6}) {{ {7} "
@@ -73,8 +73,6 @@ std::string direct_source(DType d, ConvFace face, const OutText& out) {
                 stored_type(d), out.parameters, out.make, face == ConvFace::image);
   return kernel_source({"conv/conv.h"}, kFlatThreads, body);
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kMostDown = 65535;  // workgroups along y and z
 
@@ -160,7 +158,7 @@ class Implicit final : public Executable {
 
  private:
   // The large tile computes more per element that it reads; it is used if there is enough work.
-  static Tile choose(const ConvCase& c) {
+  static ConvTile choose(const ConvCase& c) {
     const pf::Conv k = c.kernel_case();
     const auto t = tiles(c, k, kLarge.rows, kLarge.columns);
     const bool wide = k.made_channels > kSmall.rows && (c.face == ConvFace::weight || t[0] * t[1] * t[2] >= 256);
@@ -173,7 +171,7 @@ class Implicit final : public Executable {
   }
   ConvCase case_;
   DeviceType type_;
-  Tile tile_;
+  ConvTile tile_;
   pf::Conv shape_;
   GroupOutput output_;
   std::optional<Kernel> kernel_, join_;
@@ -300,7 +298,7 @@ Refusal better_cut(const Problem& p) {
   return fmt::format("{:.1f} us by estimate; the library and a loop after it {:.1f} us", own, cut);
 }
 
-Refusal accepts_units(const Problem& p) {
+Refusal accepts_conv_units(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
   if (Refusal no = better_cut(p)) return no;
   if (const std::string& arch = device(p.graph.device.type, p.graph.device.index).arch().name; !has_matrix_units(arch))
@@ -320,9 +318,11 @@ Refusal accepts_units(const Problem& p) {
 std::unique_ptr<Executable> make_implicit(const Problem& p) { return std::make_unique<Implicit>(p, true); }
 
 // The library may need an alignment that not every operand has; then our own kernel runs.
-std::unique_ptr<Executable> make_library(const Problem& p) { return make_dnn(p, std::make_unique<Implicit>(p, false)); }
+std::unique_ptr<Executable> make_conv_library(const Problem& p) {
+  return make_dnn(p, std::make_unique<Implicit>(p, false));
+}
 
-Refusal accepts_library(const Problem& p) {
+Refusal accepts_conv_library(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
   if (p.size() > 1) return "a library's convolution stands alone";
   return dnn_refuses(p);
@@ -365,8 +365,8 @@ std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
 
 std::span<const Impl> conv2d_impls(DeviceType) {
   static const Impl impls[] = {{"gpu.conv.direct", accepts_direct, make_of<Direct>},
-                               {"gpu.dnn", accepts_library, make_library},
-                               {"gpu.conv.units", accepts_units, make_of<Units>},
+                               {"gpu.dnn", accepts_conv_library, make_conv_library},
+                               {"gpu.conv.units", accepts_conv_units, make_of<Units>},
                                {"gpu.conv", accepts_implicit, make_implicit}};
   return impls;
 }

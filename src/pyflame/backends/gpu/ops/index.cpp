@@ -12,8 +12,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kThreads = 256;
-
 // --- kernels/index/walk.h
 pf::Divider divider(int64_t d) {
   const int shift = d <= 1 ? 0 : 64 - std::countl_zero(static_cast<uint64_t>(d - 1));
@@ -75,8 +73,8 @@ class Take final : public Executable {
       while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(word)) word /= 2;
     const Walk<3> w = walk(word);
     const int64_t stride = stride_along(x_, dim_) * bytes_ / word;
-    kernel(word).launch(ctx.device, {groups_for(w.count, kThreads * kEach), 1, 1}, ctx.bindings[index_.binding], x, y,
-                        w, stride, size_along(x_, dim_), ctx.fault, ctx.site);
+    kernel(word).launch(ctx.device, {groups_for(w.count, kGroupThreads * kEach), 1, 1}, ctx.bindings[index_.binding], x,
+                        y, w, stride, size_along(x_, dim_), ctx.fault, ctx.site);
   }
 
  private:
@@ -114,13 +112,13 @@ class Take final : public Executable {
     auto& k = kernels_[static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(word)))];
     if (!k)
       k = std::make_unique<Kernel>(
-          type_, kThreads,
+          type_, kGroupThreads,
           kernel_source(
-              {"index/walk.h", "index/take.h"}, kThreads,
+              {"index/walk.h", "index/take.h"}, kGroupThreads,
               fmt::format("(const pf::i64* index, const {0}* x, {0}* y, pf::Walk<3, {1}> walk, pf::i64 stride, "
                           "pf::i64 size, pf::Fault* fault, int site) "
                           "{{ pf::take<{0}, {1}, {2}, {3}>(index, x, y, walk, stride, size, fault, site); }}",
-                          word_type(word), walk(word).wide(), kThreads, kEach)));
+                          word_type(word), walk(word).wide(), kGroupThreads, kEach)));
     return *k;
   }
   Operand x_, index_, y_;
@@ -142,12 +140,12 @@ class Zeros {
     const char* body = o.contiguous
                            ? "({0}* p, pf::i64 count) {{ pf::fill_zero<{0}, {1}>(p, count); }}"
                            : "({0}* p, pf::i64 count, pf::View view) {{ pf::fill_zero<{0}, {1}>(p, view, count); }}";
-    kernel_ = std::make_unique<Kernel>(type, kThreads,
-                                       kernel_source({"index/walk.h", "index/fill.h"}, kThreads,
-                                                     fmt::format(fmt::runtime(body), word_type(word_), kThreads)));
+    kernel_ = std::make_unique<Kernel>(type, kGroupThreads,
+                                       kernel_source({"index/walk.h", "index/fill.h"}, kGroupThreads,
+                                                     fmt::format(fmt::runtime(body), word_type(word_), kGroupThreads)));
   }
   void run(int device, void* p) {
-    const unsigned groups = groups_for(count_, kThreads * 4);
+    const unsigned groups = groups_for(count_, kGroupThreads * 4);
     if (o_.contiguous) kernel_->launch(device, {groups, 1, 1}, p, count_);
     else kernel_->launch(device, {groups, 1, 1}, p, count_, view_of(o_.shape, o_.strides));
   }
@@ -206,7 +204,7 @@ class PutAdd final : public Executable {
       aligned = aligned && reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(vec_ * dtype_size(out_.dtype)) == 0;
     const int64_t vec = aligned ? vec_ : 1;
     Sums& k = kernels(vec);
-    const auto grid = group_each((s_.lines * s_.pieces * s_.width / vec + kThreads - 1) / kThreads);
+    const auto grid = group_each((s_.lines * s_.pieces * s_.width / vec + kGroupThreads - 1) / kGroupThreads);
     k.sum->launch(ctx.device, grid, sorted.keys, sorted.ids, src, out, partial, s_);
     if (k.join) k.join->launch(ctx.device, grid, sorted.keys, out, partial, s_);
   }
@@ -232,9 +230,9 @@ class PutAdd final : public Executable {
     Sums& k = vec > 1 ? several_ : single_;
     const auto kernel = [&](const char* body) {
       return std::make_unique<Kernel>(
-          type_, kThreads,
-          kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kThreads,
-                        fmt::format(fmt::runtime(body), stored_type(out_.dtype), kThreads, kPiece, vec)));
+          type_, kGroupThreads,
+          kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kGroupThreads,
+                        fmt::format(fmt::runtime(body), stored_type(out_.dtype), kGroupThreads, kPiece, vec)));
     };
     if (!k.sum)
       k.sum = kernel(

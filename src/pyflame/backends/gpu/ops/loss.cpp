@@ -14,9 +14,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kFewThreads = 32;  // threads that share a short row; a power of two
-constexpr unsigned kThreads = 256;
-
 // The same struct as in kernels/loss/nll.h.
 using NllShape = pf::NllShape;
 
@@ -32,12 +29,12 @@ class NllLoss final : public Executable {
   explicit NllLoss(const Problem& p)
       : node_(p.root()),
         shape_(shape_of(node_.ins[0], node_.ins[1], node_)),
-        lanes_(shape_.classes > 1024 ? kThreads : kFewThreads),
-        kernel_(p.graph.device.type, kThreads,
-                kernel_source({"loss/nll.h"}, kThreads,
+        lanes_(shape_.classes > 1024 ? kGroupThreads : kShortRowThreads),
+        kernel_(p.graph.device.type, kGroupThreads,
+                kernel_source({"loss/nll.h"}, kGroupThreads,
                               fmt::format("(const {0}* lp, const pf::i64* target, {0}* loss, pf::NllShape p) "
                                           "{{ pf::nll_loss<{0}, {1}, {2}>(lp, target, loss, p); }}",
-                                          stored_type(node_.outs[0].dtype), kThreads, lanes_))) {
+                                          stored_type(node_.outs[0].dtype), kGroupThreads, lanes_))) {
     shape_.loss_step = node_.outs[0].strides[0];
   }
   void run(const RunContext& ctx) override {
@@ -45,7 +42,7 @@ class NllLoss final : public Executable {
     NllShape s = shape_;
     s.smoothing = ctx.params[node_.ins[2].param].as_f64();
     s.fault = fault_of(ctx), s.site = ctx.site;
-    kernel_.launch(ctx.device, {groups_for(s.rows, kThreads / lanes_), 1, 1}, ctx.bindings[node_.ins[0].binding],
+    kernel_.launch(ctx.device, {groups_for(s.rows, kGroupThreads / lanes_), 1, 1}, ctx.bindings[node_.ins[0].binding],
                    ctx.bindings[node_.ins[1].binding], ctx.bindings[node_.outs[0].binding], s);
   }
 
@@ -62,11 +59,11 @@ class NllLossGrad final : public Executable {
       : node_(p.root()),
         shape_(shape_of(node_.ins[1], node_.ins[2], node_)),
         vec_(static_cast<int>(16 / dtype_size(node_.outs[0].dtype))),
-        kernel_(p.graph.device.type, kThreads,
-                kernel_source({"loss/nll.h"}, kThreads,
+        kernel_(p.graph.device.type, kGroupThreads,
+                kernel_source({"loss/nll.h"}, kGroupThreads,
                               fmt::format("(const {0}* grad, const pf::i64* target, {0}* dx, pf::NllShape p) "
                                           "{{ pf::nll_loss_grad<{0}, {1}, {2}>(grad, target, dx, p); }}",
-                                          stored_type(node_.outs[0].dtype), kThreads, vec_))) {
+                                          stored_type(node_.outs[0].dtype), kGroupThreads, vec_))) {
     shape_.grad_step = node_.ins[0].strides[0];
   }
   void run(const RunContext& ctx) override {
@@ -75,7 +72,7 @@ class NllLossGrad final : public Executable {
     NllShape s = shape_;
     s.smoothing = ctx.params[node_.ins[3].param].as_f64();
     s.fault = fault_of(ctx), s.site = ctx.site;
-    kernel_.launch(ctx.device, {groups_for(all, kThreads * vec_ * 4), 1, 1}, ctx.bindings[node_.ins[0].binding],
+    kernel_.launch(ctx.device, {groups_for(all, kGroupThreads * vec_ * 4), 1, 1}, ctx.bindings[node_.ins[0].binding],
                    ctx.bindings[node_.ins[2].binding], ctx.bindings[node_.outs[0].binding], s);
   }
 
@@ -116,7 +113,7 @@ class CrossEntropy final : public Executable {
     const auto out = [&](size_t i) { return ctx.ptr<void>(node_.outs[i]); };
     const auto past = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16; };
     const int vec = !grad_ || past(in(1)) == past(out(0)) ? widest_ : 1;
-    const std::array<unsigned, 3> grid{groups_for(s.rows, kThreads / lanes(vec)), 1, 1};
+    const std::array<unsigned, 3> grid{groups_for(s.rows, kGroupThreads / lanes(vec)), 1, 1};
     if (grad_) kernel(vec).launch(ctx.device, grid, in(0), in(1), in(2), in(3), in(4), out(0), s);
     else kernel(vec).launch(ctx.device, grid, in(0), in(1), out(0), out(1), out(2), s);
   }
@@ -128,8 +125,8 @@ class CrossEntropy final : public Executable {
   // Threads that share a row.
   unsigned lanes(int vec) const {
     const int64_t parts = std::max<int64_t>(1, (shape_.classes + vec - 1) / vec);
-    if (parts <= kFewThreads) return std::bit_ceil(static_cast<unsigned>(parts));
-    return shape_.classes > 1024 ? kThreads : kFewThreads;
+    if (parts <= kShortRowThreads) return std::bit_ceil(static_cast<unsigned>(parts));
+    return shape_.classes > 1024 ? kGroupThreads : kShortRowThreads;
   }
   Kernel& kernel(int vec) {
     auto& k = kernels_[vec == 1 ? 0 : 1];
@@ -142,11 +139,11 @@ class CrossEntropy final : public Executable {
                                      : "cross_entropy<{0}, {1}, {2}, {3}>(x, target, loss, tops, log_sums, p)";
       const std::string type = stored_type(x().dtype);
       k = std::make_unique<Kernel>(
-          type_, kThreads,
+          type_, kGroupThreads,
           kernel_source(
-              {"rows/softmax.h", "loss/nll.h", "loss/cross_entropy.h"}, kThreads,
+              {"rows/softmax.h", "loss/nll.h", "loss/cross_entropy.h"}, kGroupThreads,
               fmt::format("({}, pf::CrossEntropyShape p) {{ pf::{}; }}", fmt::format(fmt::runtime(parameters), type),
-                          fmt::format(fmt::runtime(call), type, kThreads, lanes(vec), vec))));
+                          fmt::format(fmt::runtime(call), type, kGroupThreads, lanes(vec), vec))));
     }
     return *k;
   }

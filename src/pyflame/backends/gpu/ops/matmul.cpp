@@ -20,28 +20,24 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kThreads = 256;
-
 // --- the structs of the kernels in kernels/matmul
-using Shape = pf::MatmulShape;
 using FewShape = pf::GemvShape;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // --- tiles: in the kernel's template, a configuration's own numbers follow rows, cols and depth
-struct Tile {
+struct MatmulTile {
   int rows, cols, depth;
   const char* rest;
 };
-constexpr Tile kTiles[] = {{128, 128, 16, "8, 8"}, {64, 64, 16, "4, 4"}, {32, 32, 64, "4, 4"}, {16, 16, 256, "4, 4"}};
-constexpr Tile kWide[] = {{64, 64, 16, "4, 4"}, {32, 32, 32, "4, 4"}, {16, 16, 128, "4, 4"}};
-constexpr Tile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 128, "1, 1, 4"}};
+constexpr MatmulTile kTiles[] = {
+    {128, 128, 16, "8, 8"}, {64, 64, 16, "4, 4"}, {32, 32, 64, "4, 4"}, {16, 16, 256, "4, 4"}};
+constexpr MatmulTile kWide[] = {{64, 64, 16, "4, 4"}, {32, 32, 32, "4, 4"}, {16, 16, 128, "4, 4"}};
+constexpr MatmulTile kUnits[] = {{128, 128, 32, "4, 2, 1"}, {64, 64, 64, "2, 2, 2"}, {16, 64, 128, "1, 1, 4"}};
 
 // Workgroups that keep a large GPU busy.
 constexpr int64_t kEnough = 128;
 
 struct Plan {
-  Tile tile;
+  MatmulTile tile;
   int64_t tiles, each, splits;  // workgroups per matrix; steps of `tile.depth` per split; number of splits
   Plan(const Product& g, bool units) : tile(pick(g, units)) {
     tiles = ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.cols);
@@ -53,16 +49,16 @@ struct Plan {
   }
 
  private:
-  static Tile pick(const Product& g, bool units) {
-    Tile tile = largest(g, units);
+  static MatmulTile pick(const Product& g, bool units) {
+    MatmulTile tile = largest(g, units);
     // Short sums need no deep steps.
     if (!units)
       while (tile.depth / 2 >= std::max<int64_t>(16, g.k)) tile.depth /= 2;
     return tile;
   }
-  static Tile largest(const Product& g, bool units) {
-    const auto tiles_for = [&](std::span<const Tile> all) {
-      for (const Tile& t : all)
+  static MatmulTile largest(const Product& g, bool units) {
+    const auto tiles_for = [&](std::span<const MatmulTile> all) {
+      for (const MatmulTile& t : all)
         if (ceil_div(g.m, t.rows) * ceil_div(g.n, t.cols) * g.batches() >= kEnough) return t;
       return all.back();
     };
@@ -152,13 +148,13 @@ class OwnProduct : public Executable {
       out = output_.text(swapped, many);
       parameters = output_.parameters();
     }
-    return kernel_source(files, kThreads,
+    return kernel_source(files, kGroupThreads,
                          fmt::format("(const {0}* a, const {0}* b, {1} p{2}) {{ {3} {4}; }}", stored_, "pf::" + shape,
                                      parameters, out, call));
   }
   std::string finish_source() const {
     return kernel_source(
-        {"matmul/tile.h"}, kThreads,
+        {"matmul/tile.h"}, kGroupThreads,
         fmt::format("(const pf::C<{}>* parts, pf::i64 splits, pf::i64 batches, pf::i64 m, pf::i64 n{}) {{ {} "
                     "pf::add_splits(parts, splits, batches, m, n, out); }}",
                     stored_, output_.parameters(), output_.text(false)));
@@ -177,7 +173,7 @@ class OwnProduct : public Executable {
           arguments_.add(product_.n);
       output_.append(arguments_, ctx);
       make_finish();
-      finish_->run(ctx.device, {groups_for(batches * product_.m * product_.n, kThreads), 1, 1},
+      finish_->run(ctx.device, {groups_for(batches * product_.m * product_.n, kGroupThreads), 1, 1},
                    arguments_.pointers.data(), arguments_.sizes);
       return;
     }
@@ -186,7 +182,7 @@ class OwnProduct : public Executable {
   }
   // The kernels for aligned pointers are made with the executable, so that their compilation starts.
   void make_finish() {
-    if (splits_ > 1 && !finish_) finish_.emplace(type_, kThreads, finish_source());
+    if (splits_ > 1 && !finish_) finish_.emplace(type_, kGroupThreads, finish_source());
   }
 
   Product product_;
@@ -238,8 +234,8 @@ class TileProduct final : public OwnProduct {
   std::string text(bool va, bool vb) const {
     const std::string call = fmt::format("pf::{}<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(a, b, p, out)",
                                          units_ ? "matmul_units" : "matmul_tile", stored_, plan_.tile.rows,
-                                         plan_.tile.cols, plan_.tile.depth, plan_.tile.rest, kThreads, side_a_.along,
-                                         side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
+                                         plan_.tile.cols, plan_.tile.depth, plan_.tile.rest, kGroupThreads,
+                                         side_a_.along, side_b_.along, va ? vec_ : 1, vb ? vec_ : 1);
     if (units_)
       return source({"device/mma.h", "matmul/tile.h", "matmul/matrix_cores.h"}, "MatmulShape", call, false, true);
     return source({"matmul/tile.h"}, "MatmulShape", call, false);
@@ -249,13 +245,13 @@ class TileProduct final : public OwnProduct {
  private:
   Kernel& kernel(bool va, bool vb) {
     std::optional<Kernel>& k = kernels_[(va ? 1 : 0) + (vb ? 2 : 0)];
-    if (!k) k.emplace(type_, kThreads, text(va, vb));
+    if (!k) k.emplace(type_, kGroupThreads, text(va, vb));
     return *k;
   }
   bool units_;
   Side side_a_, side_b_;
   Plan plan_;
-  Shape shape_{};
+  pf::MatmulShape shape_{};
   std::array<std::optional<Kernel>, 4> kernels_;
 };
 
@@ -288,14 +284,14 @@ class FewVectors final : public OwnProduct {
     if (shape_.n * few_ * shape_.batches == 0) return;
     const void *w = ctx.bindings[swapped_ ? b_ : a_], *x = ctx.bindings[swapped_ ? a_ : b_];
     const bool v = vectors_ && aligned(w) && (!along_ || aligned(x));
-    const int64_t blocks = ceil_div(shape_.n, along_ ? kThreads / team_ * lines_ : team_ * (v ? vec_ : 1));
+    const int64_t blocks = ceil_div(shape_.n, along_ ? kGroupThreads / team_ * lines_ : team_ * (v ? vec_ : 1));
     launch(kernel(v), ctx, w, x, shape_, tile_grid(blocks * splits_, shape_.batches));
   }
   std::string text(bool v) const {
     const std::string call = along_ ? fmt::format("pf::gemv_along<{}, {}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_,
-                                                  few_, team_, lines_, ahead_, kThreads, v ? vec_ : 1)
+                                                  few_, team_, lines_, ahead_, kGroupThreads, v ? vec_ : 1)
                                     : fmt::format("pf::gemv_across<{}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_,
-                                                  team_, kThreads, v ? vec_ : 1);
+                                                  team_, kGroupThreads, v ? vec_ : 1);
     return source({"matmul/tile.h", "matmul/gemv.h"}, "GemvShape", call, swapped_);
   }
   std::string best_text() const { return text(vectors_); }
@@ -303,7 +299,7 @@ class FewVectors final : public OwnProduct {
  private:
   Kernel& kernel(bool v) {
     std::optional<Kernel>& k = kernels_[v ? 1 : 0];
-    if (!k) k.emplace(type_, kThreads, text(v));
+    if (!k) k.emplace(type_, kGroupThreads, text(v));
     return *k;
   }
   // The number of threads that share a line (or own adjacent lines), and whether the sum is split among workgroups.
@@ -312,17 +308,17 @@ class FewVectors final : public OwnProduct {
     int64_t groups = 0, step = 0;
     if (along_) {
       const bool many = outputs >= kEnough * 8;  // one line per team fills the GPU
-      team_ = many ? 32 : kThreads;
+      team_ = many ? 32 : kGroupThreads;
       lines_ = (few_ > 1 || vec_ > 4) && outputs >= kEnough * 32 ? 2 : 1;
       ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, team_ * vec_), 1, lines_ == 1 ? 4 : 3);
-      groups = ceil_div(outputs * team_, kThreads * lines_);
+      groups = ceil_div(outputs * team_, kGroupThreads * lines_);
       step = team_ * vec_ * ahead_;
     } else {
       const int64_t vec = vectors_ ? vec_ : 1;
       team_ = 4;
       while (team_ < 32 && outputs / (team_ * 2 * vec) >= kEnough * 2) team_ *= 2;
       groups = ceil_div(outputs, team_ * vec);
-      step = kThreads / team_ * 4;
+      step = kGroupThreads / team_ * 4;
     }
     const int64_t steps = ceil_div(std::max<int64_t>(shape_.k, 1), step);
     const int64_t wanted =
@@ -363,7 +359,7 @@ Refusal slower_library(const Product& g) {
   return fmt::format("{:.1f} us by estimate; a kernel of our own {:.1f} us", library_time(g), own_time(g));
 }
 
-Refusal accepts_library(const Problem& p) {
+Refusal accepts_matmul_library(const Problem& p) {
   const Product g(p.root());
   if (auto no = library_refuses(p, g)) return no;
   if (auto no = library_refuses_epilogue(p)) return no;
@@ -387,7 +383,7 @@ Refusal better_cut(const Problem& p, const Product& g) {
   return fmt::format("{:.1f} us by estimate; the library and a loop after it {:.1f} us", own, cut);
 }
 
-Refusal accepts_units(const Problem& p) {
+Refusal accepts_matmul_units(const Problem& p) {
   const Product g(p.root());
   if (!by_units(g.dtype)) return "takes float16 and bfloat16";
   if (!has_units(p)) return "the architecture has no matrix units";
@@ -420,18 +416,19 @@ std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::m
 // the library's sum is used only if a measurement says so.
 Refusal accepts_apart(const Problem& p) {
   const Group product = without_sum(p);
-  return accepts_library({p.graph, product});
+  return accepts_matmul_library({p.graph, product});
 }
 std::unique_ptr<Executable> make_apart(const Problem& p) {
   const Group product = without_sum(p);
   return std::make_unique<InTurn>(make_blas({p.graph, product}), make_sum(p));
 }
-constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart}, {"gpu.blas", accepts_library, make_blas}};
+constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart},
+                            {"gpu.blas", accepts_matmul_library, make_blas}};
 
 std::vector<Impl> products(DeviceType type) {
-  std::vector<Impl> all{{"gpu.gemv", accepts_few, make_few}, {"gpu.blas", accepts_library, make_blas}};
+  std::vector<Impl> all{{"gpu.gemv", accepts_few, make_few}, {"gpu.blas", accepts_matmul_library, make_blas}};
   if (const PlainBlas* plain = vendor(type).plain_blas) all.push_back({plain->entry, accepts_plain, make_plain});
-  all.push_back({"gpu.matmul_units", accepts_units, make_units});
+  all.push_back({"gpu.matmul_units", accepts_matmul_units, make_units});
   all.push_back({"gpu.matmul", accepts_tile, make_tile});
   return all;
 }

@@ -14,7 +14,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kThreads = 256;
 constexpr int64_t kMostVecs = 8, kColumns = 16;
 constexpr int64_t kRowsEach = 4, kFewSlices = 128, kMostSlices = 512;
 
@@ -33,16 +32,16 @@ NormRows rows_of(const Operand& x, const Operand* g, const Operand* w, const Ope
 // How a row of n elements is distributed: `part` threads with `vecs` vectors each; vecs is 0 if it does not fit.
 struct Layout {
   int part = 0, vecs = 0;
-  int64_t rows_per_group() const { return kThreads / part; }
+  int64_t rows_per_group() const { return kGroupThreads / part; }
 };
 Layout layout_of(int64_t n, int64_t itemsize, int most_vecs) {
   const int64_t each = 16 / itemsize;
   if (n % each != 0 || n == 0) return {};
   const int64_t vectors = n / each;
-  for (int part = 64; part <= static_cast<int>(kThreads); part *= 2) {
+  for (int part = 64; part <= static_cast<int>(kGroupThreads); part *= 2) {
     const int64_t vecs = (vectors + part - 1) / part;
     // More threads rather than more vectors per thread, so that more loads are in flight.
-    if (vecs <= 2 || (part == static_cast<int>(kThreads) && vecs <= most_vecs))
+    if (vecs <= 2 || (part == static_cast<int>(kGroupThreads) && vecs <= most_vecs))
       return {part, static_cast<int>(vecs <= 2 ? vecs : (vecs + 1) / 2 * 2)};
   }
   return {};
@@ -54,7 +53,6 @@ bool aligned(const RunContext& ctx, std::initializer_list<const Operand*> operan
   return bits % 16 == 0;
 }
 bool plain_rows(const Operand& o) { return o.strides[1] == 1 && o.strides[0] * dtype_size(o.dtype) % 16 == 0; }
-const char* flag(bool x) { return x ? "true" : "false"; }
 
 class Norm final : public Executable {
  public:
@@ -73,17 +71,17 @@ class Norm final : public Executable {
     if (!plain_rows(x_) || (has_weight_ && w_.strides[0] != 1) || (has_bias_ && b_.strides[0] != 1)) layout_ = {};
     const auto kernel = [device = p.graph.device.type, dtype = x_.dtype, centered = centered_, weight = has_weight_,
                          bias = has_bias_](const std::string& function) {
-      return Kernel(device, kThreads,
-                    kernel_source({"norm/norm.h"}, kThreads,
+      return Kernel(device, kGroupThreads,
+                    kernel_source({"norm/norm.h"}, kGroupThreads,
                                   fmt::format("(const {0}* x, const {0}* w, const {0}* b, {0}* y, pf::C<{0}>* mean, "
                                               "pf::C<{0}>* rstd, pf::NormRows a, double eps) {{ "
                                               "pf::{1}, {2}, {3}, {4}>(x, w, b, y, mean, rstd, a, eps); }}",
-                                              stored_type(dtype), function, flag(centered), flag(weight), flag(bias))));
+                                              stored_type(dtype), function, centered, weight, bias)));
     };
     const char* type = stored_type(x_.dtype);
     if (layout_.vecs > 0)
-      fast_.emplace(kernel(fmt::format("norm_rows<{}, {}, {}, {}", type, kThreads, layout_.part, layout_.vecs)));
-    make_any_ = [=] { return kernel(fmt::format("norm_any<{}, {}", type, kThreads)); };
+      fast_.emplace(kernel(fmt::format("norm_rows<{}, {}, {}, {}", type, kGroupThreads, layout_.part, layout_.vecs)));
+    make_any_ = [=] { return kernel(fmt::format("norm_any<{}, {}", type, kGroupThreads)); };
     if (!fast_) any_.emplace(make_any_());
   }
   void run(const RunContext& ctx) override {
@@ -146,7 +144,7 @@ class NormGrad final : public Executable {
       if (!any_) make_general_kernels();
       if (rows_.rows > 0) any_->launch(ctx.device, {groups_for(rows_.rows, 1), 1, 1}, g, x, mean, rstd, w, dx, rows_);
       if (totals_)
-        slice_totals_->launch(ctx.device, {groups_for(rows_.n, kThreads), static_cast<unsigned>(slices_), 1}, g, x,
+        slice_totals_->launch(ctx.device, {groups_for(rows_.n, kGroupThreads), static_cast<unsigned>(slices_), 1}, g, x,
                               mean, rstd, ctx.workspace, rows_);
     }
     if (totals_)
@@ -156,7 +154,7 @@ class NormGrad final : public Executable {
 
  private:
   Kernel kernel(const std::string& body) const {
-    return Kernel(device_, kThreads, kernel_source({"norm/norm.h"}, kThreads, body));
+    return Kernel(device_, kGroupThreads, kernel_source({"norm/norm.h"}, kGroupThreads, body));
   }
   std::string inputs() const {
     return fmt::format(
@@ -166,28 +164,27 @@ class NormGrad final : public Executable {
   void make_kernels() {
     const char* type = stored_type(x_.dtype);
     if (layout_.vecs > 0)
-      fast_.emplace(
-          kernel(fmt::format("({}, pf::C<{}>* totals, pf::NormRows a) {{ pf::norm_grad_rows<{}, {}, {}, {}, "
-                             "{}, {}, {}>(g, x, mean, rstd, w, dx, totals, a); }}",
-                             inputs(), type, type, kThreads, layout_.part, layout_.vecs, flag(centered_),
-                             flag(has_weight_), flag(totals_))));
+      fast_.emplace(kernel(fmt::format(
+          "({}, pf::C<{}>* totals, pf::NormRows a) {{ pf::norm_grad_rows<{}, {}, {}, {}, "
+          "{}, {}, {}>(g, x, mean, rstd, w, dx, totals, a); }}",
+          inputs(), type, type, kGroupThreads, layout_.part, layout_.vecs, centered_, has_weight_, totals_)));
     else make_general_kernels();
     if (totals_)
       sum_.emplace(
           kernel(fmt::format("(const pf::C<{0}>* totals, {0}* dw, {0}* db, pf::i64 slices, pf::i64 n) {{ "
                              "pf::sum_slices<{0}, {1}, {2}>(totals, dw, db, slices, n); }}",
-                             type, kThreads, kColumns)));
+                             type, kGroupThreads, kColumns)));
   }
   void make_general_kernels() {
     const char* type = stored_type(x_.dtype);
     any_.emplace(
         kernel(fmt::format("({}, pf::NormRows a) {{ pf::norm_grad_any<{}, {}, {}, {}>(g, x, mean, rstd, w, dx, a); }}",
-                           inputs(), type, kThreads, flag(centered_), flag(has_weight_))));
+                           inputs(), type, kGroupThreads, centered_, has_weight_)));
     if (totals_)
       slice_totals_.emplace(kernel(fmt::format(
           "(const {0}* g, const {0}* x, const pf::C<{0}>* mean, const pf::C<{0}>* rstd, pf::C<{0}>* totals, "
           "pf::NormRows a) {{ pf::norm_slice_totals<{0}, {1}, {2}>(g, x, mean, rstd, totals, a); }}",
-          type, kThreads, flag(centered_))));
+          type, kGroupThreads, centered_)));
   }
 
   DeviceType device_{};

@@ -14,7 +14,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kThreads = 256;
 constexpr int64_t kMostChunks = 4096, kSmallestChunk = 1024;
 constexpr unsigned kStridedGroups = 64;
 
@@ -115,15 +114,15 @@ class Update : public Executable {
     for (const DType d : dtypes_of(tensors, count)) {
       const std::string s = stored_type(d), type = fmt::format(fmt::runtime(step), fmt::format("pf::C<{}>", s));
       const auto source = [&](const char* list, const char* function) {
-        return kernel_source({"optim/optim.h"}, kThreads,
+        return kernel_source({"optim/optim.h"}, kGroupThreads,
                              fmt::format("(pf::{0}<{1}> x, {2} step) {{ pf::{3}<{4}, {5}>(x, step); }}", list, kRoles,
-                                         type, function, s, kThreads));
+                                         type, function, s, kGroupThreads));
       };
       Part& part = parts_.emplace_back(Part{Lists<kRoles>(tensors, count, d), {}, {}});
       if (!part.lists.launches.empty())
-        part.kernel.emplace(p.graph.device.type, kThreads, source("TensorList", "update_list"));
+        part.kernel.emplace(p.graph.device.type, kGroupThreads, source("TensorList", "update_list"));
       if (!part.lists.ones.empty())
-        part.strided.emplace(p.graph.device.type, kThreads, source("Strided", "update_strided"));
+        part.strided.emplace(p.graph.device.type, kGroupThreads, source("Strided", "update_strided"));
     }
   }
   void run(const RunContext& ctx) override {
@@ -135,7 +134,7 @@ class Update : public Executable {
             part.kernel->launch(ctx.device, {chunks, 1, 1}, list, numbers);
           },
           [&](const auto& tensor) {
-            part.strided->launch(ctx.device, {groups_for(tensor.size, kThreads), 1, 1}, tensor, numbers);
+            part.strided->launch(ctx.device, {groups_for(tensor.size, kGroupThreads), 1, 1}, tensor, numbers);
           });
   }
 
@@ -219,22 +218,22 @@ class SumSquares final : public Executable {
  public:
   explicit SumSquares(const Problem& p)
       : out_(p.root().outs[0].binding),
-        total_(p.graph.device.type, kThreads,
-               kernel_source({"optim/optim.h"}, kThreads,
+        total_(p.graph.device.type, kGroupThreads,
+               kernel_source({"optim/optim.h"}, kGroupThreads,
                              fmt::format("(const double* totals, pf::i64 count, float* out) {{ "
                                          "pf::sum_totals<{}>(totals, count, out); }}",
-                                         kThreads))) {
+                                         kGroupThreads))) {
     const std::vector<Operand> tensors = tensors_of(p.root());
     for (const DType d : dtypes_of(tensors, tensors.size())) {
       const auto source = [&](const char* list, const char* function) {
-        return kernel_source({"optim/optim.h"}, kThreads,
+        return kernel_source({"optim/optim.h"}, kGroupThreads,
                              fmt::format("(pf::{}<1> x, double* totals) {{ pf::{}<{}, {}>(x, totals); }}", list,
-                                         function, stored_type(d), kThreads));
+                                         function, stored_type(d), kGroupThreads));
       };
-      Part& part =
-          parts_.emplace_back(Part{Lists<1>(tensors, tensors.size(), d),
-                                   Kernel(p.graph.device.type, kThreads, source("TensorList", "sum_squares_list")),
-                                   Kernel(p.graph.device.type, kThreads, source("Strided", "sum_squares_strided"))});
+      Part& part = parts_.emplace_back(
+          Part{Lists<1>(tensors, tensors.size(), d),
+               Kernel(p.graph.device.type, kGroupThreads, source("TensorList", "sum_squares_list")),
+               Kernel(p.graph.device.type, kGroupThreads, source("Strided", "sum_squares_strided"))});
       for (const auto& l : part.lists.launches) totals_ += l.chunks;
       totals_ += static_cast<int64_t>(part.lists.ones.size()) * kStridedGroups;
     }

@@ -12,9 +12,6 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int kFewThreads = 32;  // threads that share a short row; a power of two
-constexpr unsigned kThreads = 256;
-
 int key_bits(DType d) { return static_cast<int>(8 * dtype_size(d)); }
 bool wide_key(DType d) { return dtype_size(d) == 8; }
 const char* key_type(DType d) { return wide_key(d) ? "pf::u64" : "pf::u32"; }
@@ -214,7 +211,7 @@ class ArgBest final : public Executable {
  private:
   using Shape = pf::ArgShape;
   static std::array<unsigned, 3> grid(const Shape& s, int lanes) {
-    const int64_t together = kThreads / lanes;
+    const int64_t together = kGroupThreads / lanes;
     return group_each((s.lines * s.parts + together - 1) / together);
   }
   // Elements per access: every line begins at a multiple of it.
@@ -230,21 +227,21 @@ class ArgBest final : public Executable {
     constexpr int64_t kGroups = 2048, kLeast = 32;  // elements per thread
     const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((shape_.n + vec_ - 1) / vec_)));
     lanes_ = a_line_each        ? 1
-             : shape_.n >= 2048 ? static_cast<int>(kThreads)
+             : shape_.n >= 2048 ? static_cast<int>(kGroupThreads)
                                 : static_cast<int>(std::min<int64_t>(threads, 32));
-    const int64_t groups = (shape_.lines * lanes_ + kThreads - 1) / kThreads;
+    const int64_t groups = (shape_.lines * lanes_ + kGroupThreads - 1) / kGroupThreads;
     const int64_t parts =
         std::max<int64_t>(1, std::min<int64_t>((kGroups + groups - 1) / groups, shape_.n / (lanes_ * kLeast)));
     shape_.part = ((shape_.n + parts - 1) / parts + vec_ - 1) / vec_ * vec_;
     shape_.parts = (shape_.n + shape_.part - 1) / shape_.part;
-    join_lanes_ = shape_.parts > 256 ? static_cast<int>(kThreads) : kFewThreads;
+    join_lanes_ = shape_.parts > 256 ? static_cast<int>(kGroupThreads) : kShortRowThreads;
   }
   std::unique_ptr<Kernel> kernel(const std::string& source, const std::string& sink, int lanes) const {
-    return std::make_unique<Kernel>(type_, kThreads,
-                                    kernel_source({"order/keys.h", "order/arg.h"}, kThreads,
+    return std::make_unique<Kernel>(type_, kGroupThreads,
+                                    kernel_source({"order/keys.h", "order/arg.h"}, kGroupThreads,
                                                   fmt::format("({0} source, {1} sink, pf::ArgShape p) "
                                                               "{{ pf::arg_best<{2}, {3}, {4}>(source, sink, p); }}",
-                                                              source, sink, key_type(x_.dtype), kThreads, lanes)));
+                                                              source, sink, key_type(x_.dtype), kGroupThreads, lanes)));
   }
   // With accesses of `vec` elements, or of one element if the operand is not aligned.
   Kernel& best(int64_t vec) {
@@ -260,7 +257,7 @@ class ArgBest final : public Executable {
   DeviceType type_{};
   bool rows_ = false, smallest_ = false;
   int64_t vec_ = 1;
-  int lanes_ = kFewThreads, join_lanes_ = kFewThreads;
+  int lanes_ = kShortRowThreads, join_lanes_ = kShortRowThreads;
   std::unique_ptr<Kernel> best_, single_, join_;
 };
 

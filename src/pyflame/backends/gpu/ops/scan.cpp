@@ -9,7 +9,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr int64_t kThreads = 256, kEach = 4;
+constexpr int64_t kEach = 4;
 
 // How lines are distributed over threads. This depends on the shape and the dim alone, because it determines the order
 // of additions.
@@ -19,13 +19,13 @@ struct ScanPlan {
 };
 ScanPlan scan_plan(const Dims& shape, int dim) {
   constexpr int64_t kFew = 8, kSome = 4 * kFew;  // threads per line
-  constexpr int64_t kFewLines = 512, kGroups = 1024, kLeastSegment = 16 * kThreads * kEach;
+  constexpr int64_t kFewLines = 512, kGroups = 1024, kLeastSegment = 16 * kGroupThreads * kEach;
   const int64_t n = shape[dim], lines = shape.numel() / n;
   int64_t inner = 1;  // adjacent lines
   for (int d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
   if (n <= kEach || (inner >= kSome && lines >= 4096)) return {};
   ScanPlan plan;
-  plan.lanes = n <= kFew * kEach ? kFew : n <= kSome * kEach ? kSome : kThreads;
+  plan.lanes = n <= kFew * kEach ? kFew : n <= kSome * kEach ? kSome : kGroupThreads;
   if (lines < kFewLines && n >= 2 * kLeastSegment)
     plan.segments = std::min((kGroups + lines - 1) / lines, n / kLeastSegment);
   const int64_t tile = plan.lanes * kEach, part = (n + plan.segments - 1) / plan.segments;
@@ -55,13 +55,13 @@ class CumSum final : public Executable {
       scan_ = kernel(from, to,
                      "pf::View x_lines, pf::View y_lines, pf::i64 lines, pf::i64 n, pf::i64 x_step, pf::i64 y_step",
                      fmt::format("scan_lines<{}, {}, {}, {}, {}>(x, y, x_lines, y_lines, lines, n, x_step, y_step)",
-                                 from, to, sum, reverse, kThreads));
+                                 from, to, sum, reverse, kGroupThreads));
       return;
     }
     scan_ = rows(from, to, sum, reverse, false, plan_.lanes);
     if (plan_.segments == 1) return;
     totals_ = rows(from, to, sum, reverse, true, plan_.lanes);
-    join_ = rows(sum, sum, sum, false, false, kThreads);
+    join_ = rows(sum, sum, sum, false, false, kGroupThreads);
     parts_lines_ = collapsed_view({lines_}, {plan_.segments});
   }
   size_t workspace() const override { return join_ ? static_cast<size_t>(lines_ * plan_.segments * 8) : 0; }
@@ -70,8 +70,8 @@ class CumSum final : public Executable {
     const void* const x = ctx.bindings[x_.binding];
     void* const y = ctx.bindings[y_.binding];
     if (plan_.lanes == 1) {
-      scan_->launch(ctx.device, group_each((lines_ + kThreads - 1) / kThreads), x, y, x_lines_, y_lines_, lines_, n_,
-                    x_step_, y_step_);
+      scan_->launch(ctx.device, group_each((lines_ + kGroupThreads - 1) / kGroupThreads), x, y, x_lines_, y_lines_,
+                    lines_, n_, x_step_, y_step_);
       return;
     }
     const auto each = [&](Kernel& k) {
@@ -79,10 +79,10 @@ class CumSum final : public Executable {
                lines_, n_, x_step_, y_step_, plan_.segments, plan_.segment);
     };
     if (join_) {
-      constexpr int64_t kTile = kThreads * kEach, kOne = 1;
+      constexpr int64_t kTile = kGroupThreads * kEach, kOne = 1;
       each(*totals_);
-      join_->launch(ctx.device, groups(lines_, kThreads), ctx.workspace, ctx.workspace, ctx.workspace, parts_lines_,
-                    parts_lines_, lines_, plan_.segments, kOne, kOne, kOne,
+      join_->launch(ctx.device, groups(lines_, kGroupThreads), ctx.workspace, ctx.workspace, ctx.workspace,
+                    parts_lines_, parts_lines_, lines_, plan_.segments, kOne, kOne, kOne,
                     (plan_.segments + kTile - 1) / kTile * kTile);
     }
     each(*scan_);
@@ -90,14 +90,14 @@ class CumSum final : public Executable {
 
  private:
   static std::array<unsigned, 3> groups(int64_t lines, int64_t lanes) {
-    const int64_t together = kThreads / lanes;
+    const int64_t together = kGroupThreads / lanes;
     return group_each((lines + together - 1) / together);
   }
   std::unique_ptr<Kernel> kernel(const std::string& from, const std::string& to, const std::string& parameters,
                                  const std::string& call) const {
     return std::make_unique<Kernel>(
-        type_, kThreads,
-        kernel_source({"scan/scan.h"}, kThreads,
+        type_, kGroupThreads,
+        kernel_source({"scan/scan.h"}, kGroupThreads,
                       fmt::format("(const {}* x, {}* y, {}) {{ pf::{}; }}", from, to, parameters, call)));
   }
   std::unique_ptr<Kernel> rows(const std::string& from, const std::string& to, const std::string& sum, bool reverse,
@@ -108,7 +108,7 @@ class CumSum final : public Executable {
                       "pf::i64 y_step, pf::i64 segments, pf::i64 segment",
                   fmt::format("scan_rows<{}, {}, {}, {}, {}, {}, {}, {}>(x, y, parts, x_lines, y_lines, lines, n, "
                               "x_step, y_step, segments, segment)",
-                              from, to, sum, reverse, totals, kThreads, lanes, kEach));
+                              from, to, sum, reverse, totals, kGroupThreads, lanes, kEach));
   }
   Operand x_, y_;
   DeviceType type_;

@@ -35,6 +35,11 @@ inline View collapsed_view(Dims shape, Dims strides) {
   return view_of(shape, strides);
 }
 
+constexpr int64_t kGroupThreads = 256;  // threads of a workgroup, unless a kernel says otherwise
+constexpr int kShortRowThreads = 32;    // threads that share a short row; a power of two
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // The number of workgroups for n elements, with `each` of them per workgroup; kernels loop over the grid.
 unsigned groups_for(int64_t n, int64_t each);
 
