@@ -1,5 +1,4 @@
-// What the attention kernels share: the problem as a kernel argument, tiles of rows in shared memory, and the scores of
-// a tile.
+// What the attention kernels share: which rows a workgroup has, and masked scores.
 //
 // Scores are kept in base 2, because 2^x is one instruction: exp(x - y) = 2^(x log2 e - y log2 e).
 #pragma once
@@ -95,64 +94,18 @@ PF_DEVICE void check_offsets(const Attention& p) {
   check_offsets(a.from_k, a.sequences, p.keys, a.max_k, a.fault, a.site);
 }
 
+// The score of a key that is hidden. It is not written as a quotient, because nvcc would divide at run time.
+PF_DEVICE float minus_infinity() { return float_of_bits(0xff800000u); }
+
 struct Top {  // a NaN need not win here: it reaches the result through the sum
   static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
 };
 
 template <class T, MaskKind kMask>
 PF_DEVICE float masked(float score, const void* mask, i64 at) {
-  if constexpr (kMask == kBoolMask) return load((const bool8*)mask + at) ? score : -1 / 0.0f;
+  if constexpr (kMask == kBoolMask) return load((const bool8*)mask + at) ? score : minus_infinity();
   else if constexpr (kMask == kAddedMask) return fmaf((float)load((const T*)mask + at), Base2::kLog2E, score);
   else return score;
-}
-
-// Copies kRows rows of kWidth elements into shared memory, where rows are kPitch elements apart. Elements beyond `rows`
-// and `width` become zero. kWide: every row begins at a multiple of 16 bytes and its length is a multiple of 16 bytes;
-// otherwise, any strides are allowed.
-template <int kRows, int kWidth, int kPitch, int kThreads, bool kWide, class T>
-PF_DEVICE void load_rows(T* to, const T* from, i64 row_stride, i64 stride, i64 rows, i64 width) {
-  if constexpr (kWide) {
-    constexpr int kEach = 16 / sizeof(T), kAcross = kWidth / kEach, kAll = kRows * kAcross;
-    if constexpr (kThreads % kAcross == 0 && kAll % kThreads == 0) {
-      // A thread stays in its column and moves down by a fixed step.
-      constexpr int kStep = kThreads / kAcross;
-      const int row = (int)thread() / kAcross, col = (int)thread() % kAcross * kEach;
-      const int left = col < width ? (int)(rows < kRows ? rows : kRows) - row : 0;
-      const T* p = from + row * row_stride + col;
-      to += row * kPitch + col;
-#pragma unroll
-      for (int i = 0; i < kRows / kStep; ++i) {
-        async_copy(to + i * kStep * kPitch, p, i * kStep < left);
-        p += kStep * row_stride;
-      }
-    } else {
-      for (int at = (int)thread(); at < kAll; at += kThreads) {
-        const int row = at / kAcross, col = at % kAcross * kEach;
-        const bool there = row < rows && col < width;
-        async_copy(to + row * kPitch + col, from + row * row_stride + col, there);
-      }
-    }
-  } else {
-    for (int at = (int)thread(); at < kRows * kWidth; at += kThreads) {
-      const int row = at / kWidth, col = at % kWidth;
-      T x = {};
-      if (row < rows && col < width) x = from[row * row_stride + col * stride];
-      to[row * kPitch + col] = x;
-    }
-  }
-}
-
-// Copies rows from shared memory back to global memory.
-template <int kRows, int kWidth, int kPitch, int kThreads, bool kWide, class T>
-PF_DEVICE void store_rows(T* to, const T* from, i64 row_stride, i64 stride, i64 rows, i64 width) {
-  constexpr int kEach = kWide ? 16 / sizeof(T) : 1, kAcross = kWidth / kEach;
-  for (int at = (int)thread(); at < kRows * kAcross; at += kThreads) {
-    const int row = at / kAcross, col = at % kAcross * kEach;
-    if (row < rows && col < width) {
-      if constexpr (kWide) store_vec(to + row * row_stride + col, load_vec<kEach>(from + row * kPitch + col));
-      else to[row * row_stride + col * stride] = from[row * kPitch + col];
-    }
-  }
 }
 
 #endif

@@ -10,6 +10,8 @@ namespace pf {
 // Strides, in elements, of an operand with the dims [B, H, T, D].
 struct Strides4 {
   i64 b = 0, h = 0, t = 0, d = 0;
+  // Where the row of a batch entry, a head and a position begins.
+  PF_DEVICE i64 row(i64 of_b, i64 of_h, i64 of_t) const { return of_b * b + of_h * h + of_t * t; }
 };
 
 // Packed sequences: sequences of different lengths are concatenated to [T, H, D]. Sequence i has the rows from[i] to

@@ -29,7 +29,7 @@ PF_DEVICE C<T> dot(const T* a, i64 a_stride, const T* b, i64 b_stride, i64 n) {
 
 template <class T, MaskKind kMask>
 PF_DEVICE C<T> plain_score(C<T> x, const void* mask, i64 at) {
-  if constexpr (kMask == kBoolMask) return load((const bool8*)mask + at) ? x : -1 / C<T>(0);
+  if constexpr (kMask == kBoolMask) return load((const bool8*)mask + at) ? x : minus_infinity();
   else if constexpr (kMask == kAddedMask) return x + load((const T*)mask + at);
   else return x;
 }
@@ -38,6 +38,16 @@ PF_DEVICE C<T> plain_score(C<T> x, const void* mask, i64 at) {
 struct QueryRow {
   i64 b, h, kv, t, q0, k0, row;
   bool none;
+  // Its row of an operand, and where the keys or values of its head begin.
+  template <class T>
+  PF_DEVICE T* row_of(T* x, const Strides4& s) const {
+    return x + s.row(b, h, q0 + t);
+  }
+  template <class T>
+  PF_DEVICE const T* keys_of(const T* x, const Strides4& s) const {
+    return x + s.row(b, kv, k0);
+  }
+  PF_DEVICE i64 mask_at(const Attention& p) const { return p.mask.row(b, h, t); }
 };
 template <bool kPacked>
 PF_DEVICE QueryRow query_row(Attention& p) {
@@ -48,10 +58,42 @@ PF_DEVICE QueryRow query_row(Attention& p) {
           at.q0, at.k0, (i64)bh * queries + at.q0 + at.first, at.none};
 }
 
+// The running softmax of a query. `total` is the sum of the weights, relative to the maximum `top`.
+template <class X, int kThreads>
+struct RunningSoftmax {
+  X top = minus_infinity(), total = 0;
+  struct Step {
+    X weight, fade;  // the weight of this thread's score, and the factor of the sums before
+  };
+  // Takes kThreads scores, of which this thread has x.
+  PF_DEVICE Step add(X x, X* shared) {
+    const X best = over_group<Largest, kThreads>(maximum<X>(top, x), shared);
+    const X shift = best == (X)minus_infinity() ? 0 : best;
+    const Step step = {m_exp(x - shift), m_exp(top - shift)};
+    total = fused(total, step.fade, over_group<Sum, kThreads>(step.weight, shared));
+    top = best;
+    return step;
+  }
+};
+
+// sums = sums * fade + the weighted sum of `count` rows. A thread has each kThreads-th element.
+template <int kThreads, class T>
+PF_DEVICE void add_rows(C<T>* sums, C<T> fade, const C<T>* weights, const T* rows, const Strides4& s, int count,
+                        int dim) {
+  for (int d = (int)thread(); d < dim; d += kThreads) {
+    C<T> sum = sums[d] * fade;
+    const T* from = rows + d * s.d;
+#pragma unroll 1
+    for (int j = 0; j < count; ++j, from += s.t)
+      if (weights[j] != 0) sum = fused(weights[j], load(from), sum);
+    sums[d] = sum;
+  }
+}
+
 template <class T, MaskKind kMask, bool kCausal, int kThreads, bool kPacked>
 PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* mask, T* out, float* lse, Attention p) {
   using X = C<T>;
-  const X kNone = -1 / X(0), scale = (X)p.scale;
+  const X scale = (X)p.scale;
   const int dim = (int)p.dim;
   PF_SHARED X shared[kThreads], weights[kThreads];
   X* const sums = dynamic_shared<X>();
@@ -59,14 +101,13 @@ PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* m
   if (kPacked && group().x == 0) check_offsets(p);
   const QueryRow at = query_row<kPacked>(p);
   if (at.none) return;
-  const i64 t = at.t, b = at.b, h = at.h, kv = at.kv;
-  const int seen = (int)p.seen(t, kCausal);
-  const T* const qr = q + b * p.q.b + h * p.q.h + (at.q0 + t) * p.q.t;
-  const T* const kh = k + b * p.k.b + kv * p.k.h + at.k0 * p.k.t;
-  const T* const vh = v + b * p.v.b + kv * p.v.h + at.k0 * p.v.t;
-  const i64 mask_at = b * p.mask.b + h * p.mask.h + t * p.mask.t;
-  T* const to = out + b * p.out.b + h * p.out.h + (at.q0 + t) * p.out.t;
-  X top = kNone, total = 0;
+  const int seen = (int)p.seen(at.t, kCausal);
+  const T* const qr = at.row_of(q, p.q);
+  const T* const kh = at.keys_of(k, p.k);
+  const T* const vh = at.keys_of(v, p.v);
+  const i64 mask_at = at.mask_at(p);
+  T* const to = at.row_of(out, p.out);
+  RunningSoftmax<X, kThreads> softmax;
   for (int d = (int)thread(); d < dim; d += kThreads) {
     sums[d] = 0;
     line[d] = load(qr + d * p.q.d);
@@ -74,28 +115,18 @@ PF_DEVICE void attention_plain(const T* q, const T* k, const T* v, const void* m
   barrier();
   for (int first = 0; first < seen; first += kThreads) {
     const int key = first + (int)thread();
-    X x = kNone;
+    X x = minus_infinity();
     if (key < seen)
       x = plain_score<T, kMask>(dot<T>(line, kh + key * p.k.t, p.k.d, dim) * scale, mask, mask_at + key * p.mask.d);
-    const X best = over_group<Largest, kThreads>(maximum<X>(top, x), shared);
-    const X shift = best == kNone ? 0 : best, fade = m_exp(top - shift), weight = m_exp(x - shift);
-    weights[thread()] = weight;
-    total = fused(total, fade, over_group<Sum, kThreads>(weight, shared));
-    top = best;
+    const auto step = softmax.add(x, shared);
+    weights[thread()] = step.weight;
     barrier();
-    const int count = seen - first < kThreads ? seen - first : kThreads;
-    for (int d = (int)thread(); d < dim; d += kThreads) {
-      X sum = sums[d] * fade;
-      const T* from = vh + first * p.v.t + d * p.v.d;
-#pragma unroll 1
-      for (int j = 0; j < count; ++j, from += p.v.t)
-        if (weights[j] != 0) sum = fused(weights[j], load(from), sum);
-      sums[d] = sum;
-    }
+    add_rows<kThreads>(sums, step.fade, weights, vh + first * p.v.t, p.v, minimum(seen - first, kThreads), dim);
     barrier();
   }
+  const X top = softmax.top, total = softmax.total;
   for (int d = (int)thread(); d < dim; d += kThreads) store(to + d * p.out.d, total == 0 ? X(0) : sums[d] / total);
-  if (thread() == 0) lse[at.row] = total == 0 ? -1 / 0.0f : (float)(top + m_log(total));
+  if (thread() == 0) lse[at.row] = total == 0 ? minus_infinity() : (float)(top + m_log(total));
 }
 
 // Computes three numbers for each query. stats[0], stats[1] and stats[2] hold, for all rows, the largest score, the
@@ -104,35 +135,32 @@ template <class T, MaskKind kMask, bool kCausal, int kThreads, bool kPacked>
 PF_DEVICE void attention_plain_query_stats(const T* grad, const T* q, const T* k, const T* v, C<T>* stats,
                                            const void* mask, Attention p) {
   using X = C<T>;
-  const X kNone = -1 / X(0), scale = (X)p.scale;
+  const X scale = (X)p.scale;
   const int dim = (int)p.dim;
   PF_SHARED X shared[kThreads];
   const i64 rows = p.batch * p.heads * p.queries;
   const QueryRow at = query_row<kPacked>(p);
   if (at.none) return;
-  const i64 t = at.t, b = at.b, h = at.h, kv = at.kv;
-  const int seen = (int)p.seen(t, kCausal);
-  const T* const qr = q + b * p.q.b + h * p.q.h + (at.q0 + t) * p.q.t;
-  const T* const gr = grad + b * p.grad.b + h * p.grad.h + (at.q0 + t) * p.grad.t;
-  const T* const kh = k + b * p.k.b + kv * p.k.h + at.k0 * p.k.t;
-  const T* const vh = v + b * p.v.b + kv * p.v.h + at.k0 * p.v.t;
-  const i64 mask_at = b * p.mask.b + h * p.mask.h + t * p.mask.t;
-  X top = kNone, total = 0, delta = 0;
+  const int seen = (int)p.seen(at.t, kCausal);
+  const T* const qr = at.row_of(q, p.q);
+  const T* const gr = at.row_of(grad, p.grad);
+  const T* const kh = at.keys_of(k, p.k);
+  const T* const vh = at.keys_of(v, p.v);
+  const i64 mask_at = at.mask_at(p);
+  RunningSoftmax<X, kThreads> softmax;
+  X delta = 0;
   for (int first = 0; first < seen; first += kThreads) {
     const int key = first + (int)thread();
-    X x = kNone;
+    X x = minus_infinity();
     if (key < seen)
       x = plain_score<T, kMask>(dot(qr, p.q.d, kh + key * p.k.t, p.k.d, dim) * scale, mask, mask_at + key * p.mask.d);
-    const X best = over_group<Largest, kThreads>(maximum<X>(top, x), shared);
-    const X shift = best == kNone ? 0 : best, fade = m_exp(top - shift), weight = m_exp(x - shift);
-    const X product = weight == 0 ? 0 : weight * dot(gr, p.grad.d, vh + key * p.v.t, p.v.d, dim);
-    total = fused(total, fade, over_group<Sum, kThreads>(weight, shared));
-    delta = fused(delta, fade, over_group<Sum, kThreads>(product, shared));
-    top = best;
+    const auto step = softmax.add(x, shared);
+    const X product = step.weight == 0 ? 0 : step.weight * dot(gr, p.grad.d, vh + key * p.v.t, p.v.d, dim);
+    delta = fused(delta, step.fade, over_group<Sum, kThreads>(product, shared));
   }
   if (thread() != 0) return;
-  const X inverse = total == 0 ? 0 : 1 / total;
-  stats[at.row] = top == kNone ? 0 : top;
+  const X inverse = softmax.total == 0 ? 0 : 1 / softmax.total;
+  stats[at.row] = softmax.top == (X)minus_infinity() ? 0 : softmax.top;
   stats[rows + at.row] = inverse;
   stats[2 * rows + at.row] = delta * inverse;
 }
@@ -148,14 +176,13 @@ PF_DEVICE void attention_plain_queries_grad(const T* grad, const T* q, const T* 
   const i64 rows = p.batch * p.heads * p.queries;
   const QueryRow at = query_row<kPacked>(p);
   if (at.none) return;
-  const i64 t = at.t, b = at.b, h = at.h, kv = at.kv;
-  const int seen = (int)p.seen(t, kCausal);
-  const T* const qr = q + b * p.q.b + h * p.q.h + (at.q0 + t) * p.q.t;
-  const T* const gr = grad + b * p.grad.b + h * p.grad.h + (at.q0 + t) * p.grad.t;
-  const T* const kh = k + b * p.k.b + kv * p.k.h + at.k0 * p.k.t;
-  const T* const vh = v + b * p.v.b + kv * p.v.h + at.k0 * p.v.t;
-  T* const to = dq + b * p.dq.b + h * p.dq.h + (at.q0 + t) * p.dq.t;
-  const i64 mask_at = b * p.mask.b + h * p.mask.h + t * p.mask.t;
+  const int seen = (int)p.seen(at.t, kCausal);
+  const T* const qr = at.row_of(q, p.q);
+  const T* const gr = at.row_of(grad, p.grad);
+  const T* const kh = at.keys_of(k, p.k);
+  const T* const vh = at.keys_of(v, p.v);
+  T* const to = at.row_of(dq, p.dq);
+  const i64 mask_at = at.mask_at(p);
   const X shift = stats[at.row], inverse = stats[rows + at.row], delta = stats[2 * rows + at.row];
   for (int d = (int)thread(); d < dim; d += kThreads) sums[d] = 0;
   for (int first = 0; first < seen; first += kThreads) {
@@ -169,15 +196,7 @@ PF_DEVICE void attention_plain_queries_grad(const T* grad, const T* q, const T* 
     }
     weights[thread()] = slope;
     barrier();
-    const int count = seen - first < kThreads ? seen - first : kThreads;
-    for (int d = (int)thread(); d < dim; d += kThreads) {
-      X sum = sums[d];
-      const T* from = kh + first * p.k.t + d * p.k.d;
-#pragma unroll 1
-      for (int j = 0; j < count; ++j, from += p.k.t)
-        if (weights[j] != 0) sum = fused(weights[j], load(from), sum);
-      sums[d] = sum;
-    }
+    add_rows<kThreads>(sums, X(1), weights, kh + first * p.k.t, p.k, minimum(seen - first, kThreads), dim);
     barrier();
   }
   for (int d = (int)thread(); d < dim; d += kThreads) store(to + d * p.dq.d, sums[d]);
@@ -201,10 +220,10 @@ PF_DEVICE void attention_plain_keys_grad(const T* grad, const T* q, const T* k, 
   if (place.none) return;
   const i64 key = place.first, b = place.b;
   const int queries = (int)p.queries;
-  const T* const kr = k + b * p.k.b + kv * p.k.h + (place.k0 + key) * p.k.t;
-  const T* const vr = v + b * p.v.b + kv * p.v.h + (place.k0 + key) * p.v.t;
-  T* const to_k = dk + b * p.dk.b + kv * p.dk.h + (place.k0 + key) * p.dk.t;
-  T* const to_v = dv + b * p.dv.b + kv * p.dv.h + (place.k0 + key) * p.dv.t;
+  const T* const kr = k + p.k.row(b, kv, place.k0 + key);
+  const T* const vr = v + p.v.row(b, kv, place.k0 + key);
+  T* const to_k = dk + p.dk.row(b, kv, place.k0 + key);
+  T* const to_v = dv + p.dv.row(b, kv, place.k0 + key);
   for (int d = (int)thread(); d < dim; d += kThreads) {
     sums_k[d] = sums_v[d] = 0;
     line_k[d] = load(kr + d * p.k.d);
@@ -215,15 +234,15 @@ PF_DEVICE void attention_plain_keys_grad(const T* grad, const T* q, const T* k, 
   const i64 from = kCausal ? (i64)key - (p.kv_length - queries) : 0;
   const int start = key >= p.kv_length ? queries : from < 0 ? 0 : (int)from;
   for (i64 h = kv * together; h < (kv + 1) * together; ++h) {
-    const T* const qh = q + b * p.q.b + h * p.q.h + place.q0 * p.q.t;
-    const T* const gh = grad + b * p.grad.b + h * p.grad.h + place.q0 * p.grad.t;
+    const T* const qh = q + p.q.row(b, h, place.q0);
+    const T* const gh = grad + p.grad.row(b, h, place.q0);
     for (int first = start; first < queries; first += kThreads) {
       const int t = first + (int)thread();
       const i64 at = (b * heads + h) * head_rows + place.q0 + t;
       X weight = 0, slope = 0;
       if (t < queries) {
         const X x = plain_score<T, kMask>(dot<T>(line_k, qh + t * p.q.t, p.q.d, dim) * scale, mask,
-                                          b * p.mask.b + h * p.mask.h + t * p.mask.t + key * p.mask.d);
+                                          p.mask.row(b, h, t) + key * p.mask.d);
         weight = m_exp(x - stats[at]) * stats[rows + at];
         if (weight != 0)
           slope = weight * (dot<T>(line_v, gh + t * p.grad.t, p.grad.d, dim) - stats[2 * rows + at]) * scale;
@@ -231,7 +250,7 @@ PF_DEVICE void attention_plain_keys_grad(const T* grad, const T* q, const T* k, 
       weights[thread()] = weight;
       slopes[thread()] = slope;
       barrier();
-      const int count = queries - first < kThreads ? queries - first : kThreads;
+      const int count = minimum(queries - first, kThreads);
       for (int d = (int)thread(); d < dim; d += kThreads) {
         X sum_k = sums_k[d], sum_v = sums_v[d];
         const T* from_q = qh + first * p.q.t + d * p.q.d;

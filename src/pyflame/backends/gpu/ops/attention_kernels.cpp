@@ -69,7 +69,8 @@ AttentionSource finish(std::string parameters, std::string call, const Attention
   const std::string type = stored_type(a.dtype);
   for (size_t at; (at = body.find("$T")) != std::string::npos;) body.replace(at, 2, type);
   AttentionSource s;
-  s.text = matrix ? kernel_source({"device/mma.h", "device/async.h", "attention/common.h", file}, threads, body)
+  s.text = matrix ? kernel_source({"device/mma.h", "device/async.h", "attention/common.h", "attention/tiles.h", file},
+                                  threads, body)
                   : kernel_source({"device/mma.h", "device/async.h", "attention/common.h", "attention/plain.h"},
                                   threads, body);
   s.threads = threads;
