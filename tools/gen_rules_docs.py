@@ -45,7 +45,7 @@ def rule_text(rule, guides):
         out += [words(rule["why"]), ""]
     cases = rule.get("cases", []) + rule.get("unset_cases", [])
     if rule.get("reads") == "nothing":
-        cases = [{"severity": "INFO", "what": "It is read by nothing.", "fix": "Remove it."}]
+        cases = [{"severity": "INFO", "what": "No component reads it.", "fix": "Remove it."}]
     for case in cases:
         text = f"- **{case['severity']}**" + (f" when `{case['when']}`" if "when" in case else "") + ": " + words(case["what"])
         if "why" in case and "{" not in case["why"]:

@@ -1,5 +1,4 @@
-// Runs the rules over the facts. A variable that nothing reads and one that equals its default are judged here, in one place, for all
-// rules.
+// Evaluates the rules over the facts. For all rules, variables that no component reads and variables that equal their default are handled here.
 #include "tools/doctor/audit.h"
 
 #include <fmt/format.h>
@@ -19,8 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A sentence begins with a capital, unless its first word is a name that does not (hipBLASLt, amdgpu-install, /dev/kfd).
-std::string capital(std::string s) {
+// Makes the first letter a capital, unless the first word is a name such as hipBLASLt, amdgpu-install or /dev/kfd.
+std::string sentence_case(std::string s) {
   static const std::set<std::string_view> kNames = {"pyflame", "gloo",   "torch",  "torchrun", "vllm",    "triton",
                                                     "jax",     "amdgpu", "export", "rocprof",  "rocblas", "rocprofv"};
   const std::string_view word = std::string_view(s).substr(0, s.find(' '));
@@ -29,14 +28,14 @@ std::string capital(std::string s) {
   if (plain && !kNames.count(word)) s[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(s[0])));
   return s;
 }
-// Facts end their sentences as they like.
+// Facts may or may not end with a period, so a filled template may end with two.
 std::string sentence(std::string s) {
   for (size_t p; (p = s.find("..")) != std::string::npos && s.find("...") != p;) s.erase(p, 1);
-  return capital(std::move(s));
+  return sentence_case(std::move(s));
 }
 Json or_null(const std::string& s) { return s.empty() ? Json() : Json(s); }
 
-// "GPU 0, 1 (gfx1100) and GPU 2 (gfx1036)" of the items that a condition matched, when they are GPUs.
+// "GPU 0, 1 (gfx1100) and GPU 2 (gfx1036)" if the items that a condition matched are GPUs.
 std::string gpu_names(const std::vector<const Json*>& matched) {
   std::map<std::string, std::string> by_gfx;
   for (const Json* g : matched) {
@@ -51,12 +50,12 @@ std::string gpu_names(const std::vector<const Json*>& matched) {
 }
 
 struct DoctorFinding : Finding {
-  std::vector<std::string> names = {};  // of the variables that it is about
+  std::vector<std::string> names = {};  // the variables that it is about
   bool no_op = false;                   // the setting can be removed
   Json recommended_by = {}, advised_otherwise = {};
 };
 
-Json written(const DoctorFinding& f) {
+Json finding_json(const DoctorFinding& f) {
   Json j = view::to_json(f);
   j["names"] = f.names;
   j["no_op"] = f.no_op;
@@ -81,7 +80,7 @@ class Audit {
     for (const Rule& rule : base_.rules) {
       try {
         checked += judge(rule);
-      } catch (const std::exception& e) {  // facts of an unexpected form: the others are judged all the same
+      } catch (const std::exception& e) {  // facts of an unexpected form must not stop the other rules
         facts_["failed_probes"].push_back({{"probe", rule.id}, {"why", e.what()}});
       }
     }
@@ -92,7 +91,7 @@ class Audit {
     for (const DoctorFinding& f : findings_) {
       Json& n = document["counts"][std::string(name_of(f.severity))];
       n = n.get<int>() + 1;
-      document["findings"].push_back(written(f));
+      document["findings"].push_back(finding_json(f));
     }
     document["verdict"] = verdict(document);
     document["unread"] = or_null(unread());
@@ -111,7 +110,7 @@ class Audit {
     return s;
   }
 
-  // Whether the rule was looked at.
+  // Returns whether the rule was checked.
   bool judge(const Rule& rule) {
     if (rule.lint) return linted(rule);
     if (rule.variables.empty()) {
@@ -133,7 +132,7 @@ class Audit {
   }
 
   void judge_setting(const Rule& rule, const Variable& v, const std::string& name, const std::string& value) {
-    if (value.empty()) return;  // set to nothing is as good as not set
+    if (value.empty()) return;  // an empty value means the same as no value
     Json locals = {{"name", name}, {"judged", name}, {"value", value}, {"note", or_null(v.note)}};
     if (v.default_value) locals["default"] = *v.default_value;
     Case generic;
@@ -145,22 +144,22 @@ class Audit {
     generic.fixes = {"Remove it."};
     if (rule.reads == "nothing") {
       generic.title = rule.title;
-      generic.what = "{name}={value} is read by nothing.";
+      generic.what = "No component reads {name}={value}.";
       generic.why = rule.why;
       add(rule, generic, locals, {});
     } else if (v.default_value && same_setting(value, *v.default_value)) {
       generic.title = rule.title;
       generic.what = "{name}={value} is the default.";
-      generic.why = "It changes nothing for " + rule.reads + ", and hides what the other lines do.";
+      generic.why = "It changes nothing for " + rule.reads + ", and distracts from the other settings.";
       add(rule, generic, locals, {});
     } else if (rule.applies.test(scope(&locals)) == Truth::yes) {
       first_of(rule, rule.cases, std::move(locals));
     }
   }
 
-  // Rules that speak of a list by its items say all that holds; the others, the first.
+  // Cases with `split` report every matched item; of the others, the first one that holds is reported.
   void first_of(const Rule& rule, const std::vector<Case>& cases, Json locals) {
-    // The output of a command is not known: only what is said of any value can be said of it.
+    // The output of a command is not known, so only a rule that has a single case for any value can report it.
     const std::string value = locals.value("value", "");
     const bool computed = value.find("$(") != std::string::npos || value.find('`') != std::string::npos;
     for (const Case& c : cases) {
@@ -220,9 +219,9 @@ class Audit {
     findings_.push_back(std::move(f));
   }
 
-  // Titles of the guides that advise this value of this variable; or another value, which is then told.
+  // Titles of the guides that recommend this value of this variable. With `this_value` false: of those that recommend another value, with that value.
   Json guides(const Rule& rule, const std::string& name, const std::string& value, bool this_value) const {
-    std::map<std::string, std::string> titles;  // of each guide, with what it advises instead
+    std::map<std::string, std::string> titles;  // guide -> what it recommends instead
     const auto same = [&](const Advice& a) { return !a.value || same_setting(*a.value, value); };
     for (const Advice& a : rule.guides) {
       if (a.name != name) continue;
@@ -241,7 +240,7 @@ class Audit {
     return out;
   }
 
-  // Findings about settings that contradict each other share the name of the contradiction.
+  // Findings about settings that contradict each other get the name of the contradiction as their group.
   void group() {
     for (const Contradiction& c : base_.contradictions) {
       if (c.when.test(scope()) != Truth::yes) continue;
@@ -251,7 +250,7 @@ class Audit {
     }
   }
 
-  // Why the settings, or the program, that was to be judged is not known to its end. Findings, or none, then say little.
+  // Why the settings or the program could not be read completely. Empty if they were.
   std::string unread() const {
     const std::string source =
         facts_.value("env_source", Json()).is_string() ? facts_["env_source"].get<std::string>() : "";
@@ -264,7 +263,7 @@ class Audit {
     return "";
   }
 
-  // Of each setting, the component that reads it.
+  // Setting -> the component that reads it.
   Json readers() const {
     Json out = Json::object();
     if (const auto env = facts_.find("env"); env != facts_.end() && env->is_object())
@@ -277,7 +276,7 @@ class Audit {
     const std::string why = unread();
     std::string judged = judgement(document);
     if (why.empty()) return judged;
-    // "Nothing was found" of what was not read would be a false comfort.
+    // "Nothing was found" would be misleading if not everything was read.
     const std::string missing = fmt::format("Not everything was read: {}.", why);
     return document["findings"].empty() ? missing : judged + " " + missing;
   }
@@ -299,7 +298,7 @@ class Audit {
       if (const int n = counts[v.severity].get<int>())
         out += (out.empty() ? "" : "; ") + (n == 1 ? std::string(v.one) : fmt::format(fmt::runtime(v.more), n));
     if (!out.empty()) return out + ".";
-    return document["findings"].empty() ? "Nothing to mend was found." : "Nothing serious was found.";
+    return document["findings"].empty() ? "Nothing to fix was found." : "Nothing serious was found.";
   }
 
   Json facts_;

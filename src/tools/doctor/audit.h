@@ -10,11 +10,10 @@
 namespace pyflame::tools::doctor {
 
 struct AuditOptions {
-  // The environment in the facts is that of a file of settings: only what the file sets is checked, not the machine,
-  // and not what the file leaves unset.
+  // The environment in the facts comes from a file of settings. Only the settings of the file are checked: neither the machine, nor variables that the file does not set.
   bool settings_only = false;
   std::string workload;                // "training", "inference", "multi-gpu", "benchmark", or empty
-  const system::Host* host = nullptr;  // where folders that settings name are searched
+  const system::Host* host = nullptr;  // the machine on which folders that settings name are looked up
 };
 
 // `facts` is the result of collect(), or any part of it. Missing facts are unknown, and no rule reports them. In

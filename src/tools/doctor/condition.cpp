@@ -37,15 +37,15 @@ std::optional<double> number(const Json& v) {
   return end == s.c_str() + s.size() ? std::optional(d) : std::nullopt;
 }
 
-std::string text(const Json& v) { return v.is_string() ? v.get<std::string>() : v.dump(); }
+std::string as_text(const Json& v) { return v.is_string() ? v.get<std::string>() : v.dump(); }
 
 }  // namespace
 
 struct Condition::Node {
   Op op = Op::always;
   Cmp cmp = Cmp::eq;
-  Json value;        // of a literal
-  std::string path;  // of a path, list iteration, exists, set, count
+  Json value;        // the value of a literal
+  std::string path;  // the name in a path, list iteration, exists, set or count
   std::vector<Node> children;
 };
 
@@ -60,7 +60,7 @@ class Parser {
   Node parse() {
     Node n = disjunction();
     skip();
-    if (at_ != text_.size()) wrong("something after its end");
+    if (at_ != text_.size()) wrong("there is text after its end");
     return n;
   }
 
@@ -164,7 +164,7 @@ class Parser {
       if (!cmp && take(symbol)) cmp = c;
     for (const auto& [word, c] : kWords)
       if (!cmp && take_word(word)) cmp = c;
-    if (!cmp) {  // a fact that is true or false by itself
+    if (!cmp) {  // the fact itself is true or false
       if (left.op != Op::path) wrong("a comparison is missing");
       Node yes;
       yes.op = Op::literal;
@@ -273,7 +273,7 @@ class Evaluator {
       case Op::off: {
         const Json* v = s.find(n.path);
         if (!v || v->is_null()) return Truth::unknown;
-        return of(n.op == Op::on ? is_on(text(*v)) : is_off(text(*v)));
+        return of(n.op == Op::on ? is_on(as_text(*v)) : is_off(as_text(*v)));
       }
       case Op::compare: return compare(n, s);
       default: return Truth::unknown;
@@ -281,7 +281,7 @@ class Evaluator {
   }
 
  private:
-  // `and` ends at the first no, `or` at the first yes; what is unknown remains so.
+  // `and` ends at the first no, `or` at the first yes. Otherwise, one unknown operand makes the result unknown.
   Truth joined(const Node& n, const Scope& s, Truth decisive) {
     Truth result = opposite(decisive);
     for (const Node& child : n.children) {
@@ -295,7 +295,7 @@ class Evaluator {
   Truth iterate(const Node& n, const Scope& s, Truth decisive) {
     const Json* list = s.find(n.path);
     if (!list || !list->is_array()) return Truth::unknown;
-    if (list->empty()) return Truth::no;  // of nothing, nothing is said
+    if (list->empty()) return Truth::no;  // an empty list gives no answer
     std::vector<const Json*> held;
     Truth result = opposite(decisive);
     for (const Json& item : *list) {
@@ -330,16 +330,16 @@ class Evaluator {
     if (a.is_null() || b.is_null()) return Truth::unknown;
     if (n.cmp == Cmp::in || n.cmp == Cmp::contains) {
       const Json &needle = n.cmp == Cmp::in ? a : b, &hay = n.cmp == Cmp::in ? b : a;
-      if (hay.is_string()) return of(hay.get_ref<const std::string&>().find(text(needle)) != std::string::npos);
+      if (hay.is_string()) return of(hay.get_ref<const std::string&>().find(as_text(needle)) != std::string::npos);
       if (!hay.is_array()) return Truth::unknown;
       for (const Json& e : hay)
         if (equal(needle, e)) return Truth::yes;
       return Truth::no;
     }
-    if (n.cmp == Cmp::starts) return of(text(a).starts_with(text(b)));
+    if (n.cmp == Cmp::starts) return of(as_text(a).starts_with(as_text(b)));
     int order = 0;
     if (left.op == Op::version || right.op == Op::version) {
-      order = compare_versions(text(a), text(b));
+      order = compare_versions(as_text(a), as_text(b));
     } else if (n.cmp == Cmp::eq || n.cmp == Cmp::ne) {
       order = equal(a, b) ? 0 : 1;
     } else {

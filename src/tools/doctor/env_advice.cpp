@@ -16,7 +16,7 @@ namespace pyflame::tools::doctor {
 namespace {
 
 using Json = nlohmann::json;
-// Advice that depends on the release is given for this one when none is named.
+// The release for which settings are recommended if none is named.
 constexpr const char* kCurrentRocm = "7.2";
 
 }  // namespace
@@ -24,16 +24,16 @@ constexpr const char* kCurrentRocm = "7.2";
 Json env_advice(const AdviceFor& wanted, const Json& facts, const RuleBase& base) {
   const GpuArch* arch = find_gpu_arch(wanted.gfx);
   if (!arch || !arch->amd) {
-    std::string meant;  // a product's name: MI300X, "RX 7900 XT"
+    std::string meant;  // the name of a product: MI300X, "RX 7900 XT"
     for (const GpuProduct& product : gpu_products())
       if (meant.empty() && wanted.gfx.size() > 3 && product.name.starts_with("AMD") &&
           product.name.ends_with(wanted.gfx))
         meant = fmt::format("; {} is {}", product.name, product.gfx);
-    PF_FAIL(Value, "env: the architecture '{}' is not known; expected one like gfx942, gfx1100 or gfx1201{}",
+    PF_FAIL(Value, "env: unknown architecture; got '{}'; expected for example gfx942, gfx1100 or gfx1201{}",
             view::clean(wanted.gfx, 60), meant);
   }
   PF_CHECK(wanted.rocm.empty() || system::parse_version(wanted.rocm), Value,
-           "env: '{}' is no release of ROCm; expected one like 6.3", view::clean(wanted.rocm, 60));
+           "env: this is not a release of ROCm; got '{}'; expected for example 6.3", view::clean(wanted.rocm, 60));
   Json context = {{"gfx", std::string(arch->gfx)},
                   {"rocm", {{"version", wanted.rocm.empty() ? kCurrentRocm : wanted.rocm}}}};
   if (!wanted.workload.empty()) context["workload"] = wanted.workload;
@@ -43,7 +43,7 @@ Json env_advice(const AdviceFor& wanted, const Json& facts, const RuleBase& base
   Json exports = Json::array();
   for (const Recommendation& r : base.recommend) {
     if (r.when.test(scope) != Truth::yes) continue;
-    // What a rule calls the default is never advised, whoever wrote the entry.
+    // A value that a rule calls the default is never recommended.
     const Rule* rule = base.of_variable(r.name);
     bool is_default = false;
     if (rule)
@@ -68,7 +68,7 @@ std::string env_text(const Json& advice) {
                   advice["rocm_assumed"].get<bool>() ? " (--rocm names another release)" : "");
   for (const Json& e : advice["exports"]) {
     const std::string value = e["value"].get<std::string>();
-    // A value with a variable in it is meant to be expanded.
+    // A value that contains a variable is not quoted, so that the shell expands it.
     const std::string written = value.find('$') == std::string::npos ? shell_quote(value) : "\"" + value + "\"";
     out += "\n" + shell_comment(e["why"].get<std::string>()) +
            shell_comment("Source: " + e["source"].get<std::string>()) +

@@ -1,6 +1,4 @@
-// --fix: the commands of the findings as a script to read, and then to run by hand. Settings of the shell come first, so that the
-// script can be sourced; what needs root is marked by its sudo and comes last. What is only worth knowing (INFO) changes no machine,
-// and a command with a word to fill in stays a comment.
+// --fix: the commands of the findings as a script that the user reads and then runs. Settings of the shell come first, so that the script can be sourced. Commands that need root come last; they begin with sudo. Findings of severity INFO contribute settings only, and a command with a placeholder remains a comment.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// One line, so that nothing of it leaves its comment.
+// One line, so that the text cannot leave its comment.
 std::string comment(const Json& f, const char* key) {
   const auto it = f.find(key);
   return it != f.end() && it->is_string() ? view::clean(it->get<std::string>(), 2000) : "";
@@ -48,16 +46,17 @@ std::string fix_script(const Json& document) {
     if (!seen.insert(command).second) continue;
     if (command.ends_with(" IMAGE") || command.ends_with(" COMMAND") ||
         command.find(" CONTAINER ") != std::string::npos) {
-      by_hand += why + "# With your own names: " + command + "\n";
+      by_hand += why + "# Replace the names by your own: " + command + "\n";
       continue;
     }
     const bool needs_root = command.find("sudo ") != std::string::npos;
     (of_shell ? settings : needs_root ? root : commands) += why + command + "\n";
   }
   std::string out =
-      "#!/bin/sh\n# What pyflame doctor advises. It has changed nothing: read each line, remove what you do not want, "
-      "and run the\n"
-      "# rest. Settings act only where this file is sourced ( . ./fix.sh ), or where they are copied to.\n";
+      "#!/bin/sh\n# Fixes that pyflame doctor recommends. Nothing has been changed yet. Read each line, remove what "
+      "you "
+      "do not want,\n"
+      "# and run the rest. Settings take effect only if you source this file ( . ./fix.sh ) or copy them.\n";
   const auto section = [&](const char* title, const std::string& body) {
     if (!body.empty()) out += fmt::format("\n# ---- {}\n", title) + body;
   };
@@ -65,8 +64,7 @@ std::string fix_script(const Json& document) {
   section("Commands", commands);
   section("Commands that need root", root);
   section("By hand", by_hand);
-  if (settings.empty() && commands.empty() && root.empty() && by_hand.empty())
-    out += "\n# Nothing to mend was found.\n";
+  if (settings.empty() && commands.empty() && root.empty() && by_hand.empty()) out += "\n# Nothing to fix was found.\n";
   return out;
 }
 

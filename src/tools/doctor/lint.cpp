@@ -29,7 +29,7 @@ struct Finished {
   int status = 0;
 };
 
-// Runs a program found in PATH and reads what it prints; nothing when there is no such program.
+// Runs a program from PATH and reads its output. False if there is no such program.
 bool run(const char* program, const std::vector<std::string>& arguments, Finished& out) {
   std::vector<char*> argv;
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
@@ -61,7 +61,7 @@ bool run(const char* program, const std::vector<std::string>& arguments, Finishe
   return true;
 }
 
-std::string text(const Json& j, const char* key) {
+std::string text_at(const Json& j, const char* key) {
   const auto it = j.find(key);
   return it != j.end() && it->is_string() ? it->get<std::string>() : "";
 }
@@ -70,20 +70,22 @@ std::string text(const Json& j, const char* key) {
 
 Json lint(const std::string& file) {
   std::error_code ec;
-  PF_CHECK(std::filesystem::exists(file, ec), OS, "doctor lint: '{}' does not exist", file);
+  PF_CHECK(std::filesystem::exists(file, ec), OS, "doctor lint: the file does not exist; got '{}'", file);
   const std::string source(embedded("lint.py"));
   Finished python;
   bool found = false;
   for (const char* program : {"python3", "python"}) {
-    // A file called -x must not become an option.
+    // A file named -x must not become an option.
     const std::string path = file.starts_with("-") ? "./" + file : file;
     if ((found = run(program, {program, "-I", "-c", source, path}, python))) break;
   }
-  PF_CHECK(found, OS, "doctor lint: there is no python3 in PATH, which parses the file; install Python 3.9 or later");
+  PF_CHECK(
+      found, OS,
+      "doctor lint: python3 was not found in PATH; it is needed to parse the file; hint: install Python 3.9 or later");
   const Json report = Json::parse(python.output, nullptr, false);
   PF_CHECK(report.is_object() && report.contains("findings"), Runtime,
-           "doctor lint: Python gave no report about '{}' (status {}); is python3 at least 3.9?", file,
-           WIFEXITED(python.status) ? WEXITSTATUS(python.status) : -1);
+           "doctor lint: Python returned no report about '{}' (status {}); hint: check that python3 is at least 3.9",
+           file, WIFEXITED(python.status) ? WEXITSTATUS(python.status) : -1);
   Json out = {{"lint", Json::array()},
               {"env", Json::object()},
               {"env_lines", Json::object()},
@@ -98,8 +100,8 @@ Json lint(const std::string& file) {
   if (report.contains("env"))
     for (const Json& e : report["env"]) {
       if (!e.contains("name") || !e["name"].is_string() || !e.contains("value") || !e["value"].is_string()) continue;
-      out["env"][text(e, "name")] = text(e, "value");
-      out["env_lines"][text(e, "name")] = where(e);
+      out["env"][text_at(e, "name")] = text_at(e, "value");
+      out["env_lines"][text_at(e, "name")] = where(e);
     }
   if (report.contains("problems"))
     for (const Json& p : report["problems"])

@@ -1,4 +1,4 @@
-// The doctor's page: what is wrong first, the machine after it.
+// The doctor's page: first the findings, then the machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,11 +33,11 @@ Html absence_card(const Json& absence) {
       el("div", "head", badge("CRIT", "No usable GPU") + el("h3", "", str(absence, "what", str(absence, "code"))));
   body += paragraph("muted", str(absence, "why"));
   const std::string fix = str(absence, "fix");
-  if (!fix.empty()) body += el("p", "fix", "This mends it:") + command(fix);
+  if (!fix.empty()) body += el("p", "fix", "This fixes it:") + command(fix);
   return el("article", "card finding tone-crit", body);
 }
 
-// The number of a finding's severity; unknown ones come last.
+// The number of a finding's severity. Unknown severities come last.
 size_t rank(const Json& finding) { return static_cast<size_t>(severity_in(finding)); }
 
 size_t worst(const std::vector<const Json*>& members) {
@@ -52,7 +52,7 @@ Html clash(const std::vector<const Json*>& members) {
   return el("div", "clash", body);
 }
 
-// The rule that found the absence says the same: then one card is enough.
+// If the rule that found the absence says the same, one card is enough.
 bool is_among_findings(const Json& doc, const Json& absence) {
   const std::string fix = str(absence, "fix");
   const Json& all = list(doc, "findings");
@@ -74,7 +74,7 @@ Html findings(const Json& doc) {
     else by_severity[rank(f)].push_back(&f);
   }
   for (auto it = clashes.begin(); it != clashes.end();) {
-    // One alone contradicts nothing.
+    // A single finding contradicts nothing.
     if (it->second.size() > 1) {
       ++it;
       continue;
@@ -83,7 +83,7 @@ Html findings(const Json& doc) {
     it = clashes.erase(it);
   }
   for (size_t i = 0; i < by_severity.size(); ++i) {
-    // Contradictions stand before what is as severe as their worst.
+    // Contradictions come before single findings of the same severity.
     for (const auto& [group, members] : clashes)
       if (worst(members) == i) out += clash(members);
     Html cards;
@@ -124,7 +124,7 @@ bool slow_link(const Json& gpu) {
   return num(gpu, "pcie.gts") < num(gpu, "pcie.max_gts") || num(gpu, "pcie.width") < num(gpu, "pcie.max_width");
 }
 
-std::string capital(std::string word) {
+std::string capitalised(std::string word) {
   if (!word.empty() && word[0] >= 'a' && word[0] <= 'z') word[0] = static_cast<char>(word[0] - 'a' + 'A');
   return word;
 }
@@ -143,9 +143,10 @@ Html gpu_gauges(const Json& gpu) {
     const double c = num(t, "c"), limit = num(t, "limit_c");
     if (!std::isfinite(c) || std::abs(c) > 1e4) continue;
     const bool hot = limit > 0 && c > limit - 10;
-    out += gauge(
-        str(t, "label") == "mem" ? "Memory" : capital(str(t, "label", "temperature")), c / (limit > 0 ? limit : 110),
-        limit > 0 ? fmt::format("{:.0f} of {:.0f} °C", c, limit) : fmt::format("{:.0f} °C", c), hot ? "high" : "");
+    out += gauge(str(t, "label") == "mem" ? "Memory" : capitalised(str(t, "label", "temperature")),
+                 c / (limit > 0 ? limit : 110),
+                 limit > 0 ? fmt::format("{:.0f} of {:.0f} °C", c, limit) : fmt::format("{:.0f} °C", c),
+                 hot ? "high" : "");
   }
   if (const double cap = num(gpu, "power.cap_w"), top = num(gpu, "power.max_w"); cap > 0)
     out += gauge("Power cap", cap < top ? cap / top : HUGE_VAL,
@@ -155,7 +156,7 @@ Html gpu_gauges(const Json& gpu) {
     const double full = num(gpu, "pcie.max_gts") * num(gpu, "pcie.max_width");
     const double share = full > 0 ? num(gpu, "pcie.gts") * num(gpu, "pcie.width") / full : 1;
     std::string value = link;
-    if (slow_link(gpu)) value += ", can do " + pcie_text(num(gpu, "pcie.max_gts"), num(gpu, "pcie.max_width"));
+    if (slow_link(gpu)) value += ", maximum " + pcie_text(num(gpu, "pcie.max_gts"), num(gpu, "pcie.max_width"));
     out += gauge("Link", share, value, slow_link(gpu) ? "high" : "");
   }
   return out;
@@ -306,12 +307,12 @@ Topology machine_map(const Json& facts) {
     g.slow = slow_link(gpu);
     g.title = joined(
         {g.name, str(gpu, "name"), str(gpu, "pci"), g.link, has(gpu, "numa") ? "NUMA node " + str(gpu, "numa") : "",
-         g.slow ? "its link is slower than it can be" : ""},
+         g.slow ? "its link is slower than its maximum" : ""},
         ", ");
     g.numa = whole(gpu, "numa", -1, 1023);
     t.gpus.push_back(std::move(g));
   }
-  std::set<std::pair<size_t, size_t>> seen;  // a link is listed from both ends
+  std::set<std::pair<size_t, size_t>> seen;  // each link is listed at both ends
   const int last = static_cast<int>(t.gpus.size()) - 1;
   for (const Json& link : list(facts, "links")) {
     const int from = whole(link, "from", -1, last), to = whole(link, "to", -1, last);
@@ -377,11 +378,11 @@ Html map_section(const Json& facts) {
   }
   if (direct < map.links.size()) legend += el("li", "", line("peer") + text("peers over PCIe"));
   legend += el("li", "", line("pcie") + text("PCIe to the NUMA node"));
-  if (slow) legend += el("li", "", line("slow") + text("PCIe link below what it can do"));
+  if (slow) legend += el("li", "", line("slow") + text("PCIe link below its maximum"));
   return el("figure", "roomy", topology(titled)) + el("ul", "legend", legend) + link_matrix(facts, map);
 }
 
-// What the doctor thinks of a variable: the worst finding that names it.
+// The worst finding that names a variable.
 const Json* worst_about(const Json& doc, const std::string& name) {
   const Json* worst = nullptr;
   for (const Json& f : list(doc, "findings"))
@@ -402,9 +403,9 @@ Html environment(const Json& doc) {
     const Json* finding = worst_about(doc, name);
     const Html verdict =
         finding ? badge(str(*finding, "severity", "INFO")) + text(" " + str(*finding, "title", str(*finding, "what")))
-                : el("span", "muted", "nothing against it");
+                : el("span", "muted", "no finding");
     std::vector<Cell> cells = {code_cell(name), code_cell(str(value, "")), {verdict}};
-    // A variable's name has no dots, but a document's may.
+    // The name of a variable has no dots, but a key of a hostile document may.
     const auto of = [&key = name](const Json& map) { return map.contains(key) ? str(map[key], "") : std::string(); };
     if (!readers.empty()) cells.push_back(cell(of(readers)));
     if (!lines.empty()) cells.push_back(cell(of(lines)));
@@ -457,7 +458,7 @@ std::string html_page(const Json& document) {
        has(facts, "env_source") ? "Of " + str(facts, "env_source") + "; variables that the doctor knows." : "",
        environment(document)},
       {"software", "Software", "", software(facts)},
-      {"probes", "What could not be read", "These probes failed; the rest of the page stands without them.",
+      {"probes", "What could not be read", "These probes failed. The rest of the page does not use them.",
        failed_probes(facts)},
   };
   return render(page);

@@ -1,4 +1,4 @@
-// The document "pyflame.doctor/1" as a page: one file with its style, pictures and script inside, which opens offline. The page
+// The document "pyflame.doctor/1" as a page: one file that contains its style, pictures and script and can be opened offline. The page
 // shows what the document says and computes nothing new. It leaves out what the document lacks.
 #pragma once
 #include <nlohmann/json_fwd.hpp>

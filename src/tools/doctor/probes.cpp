@@ -1,5 +1,4 @@
-// Derives values from the facts. Facts may come from a recorded folder that anybody wrote, so their types are not
-// trusted.
+// Derives values from the facts. Facts may come from a recorded folder of unknown origin, so their types are not trusted.
 #include "tools/doctor/probes.h"
 
 #include <fmt/format.h>
@@ -32,11 +31,11 @@ const Json& list(const Json& j, std::string_view path) {
   const Json& found = at(j, path);
   return found.is_array() ? found : kEmpty;
 }
-std::string text(const Json& j, std::string_view path) {
+std::string fact_text(const Json& j, std::string_view path) {
   const Json& found = at(j, path);
   return found.is_string() ? found.get<std::string>() : "";
 }
-bool yes(const Json& j, std::string_view path) {
+bool is_true(const Json& j, std::string_view path) {
   const Json& found = at(j, path);
   return found.is_boolean() && found.get<bool>();
 }
@@ -57,33 +56,33 @@ void visibility(const Json& facts, Json& out) {
   const Json& gpus = list(facts, "gpus");
   out["visible"] = visible_gpus(facts);
   out["visible_count"] = out["visible"].size();
-  out["discrete"] = std::count_if(gpus.begin(), gpus.end(), [](const Json& g) { return !yes(g, "integrated"); });
+  out["discrete"] = std::count_if(gpus.begin(), gpus.end(), [](const Json& g) { return !is_true(g, "integrated"); });
   out["filters"] = Json::array();
   for (const char* name : {"ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"})
-    if (!text(facts, std::string("env.") + name).empty()) out["filters"].push_back(name);
+    if (!fact_text(facts, std::string("env.") + name).empty()) out["filters"].push_back(name);
   std::string chain;
   for (const Json& step : list(facts, "visible.steps")) {
     if (!chain.empty()) chain += ", then ";
-    chain += fmt::format("{}={} leaves {} of {} GPUs", text(step, "variable"), text(step, "value"),
+    chain += fmt::format("{}={} leaves {} of {} GPUs", fact_text(step, "variable"), fact_text(step, "value"),
                          list(step, "after").size(), list(step, "before").size());
-    if (const std::string note = text(step, "note"); !note.empty()) chain += " (" + note + ")";
+    if (const std::string note = fact_text(step, "note"); !note.empty()) chain += " (" + note + ")";
   }
   out["chain"] = chain;
   out["all_hidden"] = !gpus.empty() && out["visible"].empty() && !chain.empty();
 }
 
-// An integrated GPU among the visible ones beside a card, and the list that leaves it out, counted as HIP does: among what ROCr left.
+// An integrated GPU that is visible next to discrete ones, and the list of indices without it. Indices count the GPUs that ROCr has left, as HIP's do.
 void integrated(const Json& facts, Json& out) {
   const Json visible = visible_gpus(facts);
   std::vector<int64_t> base;
   for (size_t i = 0; i < list(facts, "gpus").size(); ++i) base.push_back(static_cast<int64_t>(i));
   for (const Json& step : list(facts, "visible.steps"))
-    if (text(step, "variable") == "ROCR_VISIBLE_DEVICES") base = list(step, "after").get<std::vector<int64_t>>();
+    if (fact_text(step, "variable") == "ROCR_VISIBLE_DEVICES") base = list(step, "after").get<std::vector<int64_t>>();
   std::string names, others;
   for (const Json& gpu : visible) {
-    if (yes(gpu, "integrated")) {
-      names += fmt::format("{}GPU {} ({}, {})", names.empty() ? "" : ", ", at(gpu, "index").dump(), text(gpu, "name"),
-                           text(gpu, "gfx"));
+    if (is_true(gpu, "integrated")) {
+      names += fmt::format("{}GPU {} ({}, {})", names.empty() ? "" : ", ", at(gpu, "index").dump(),
+                           fact_text(gpu, "name"), fact_text(gpu, "gfx"));
     } else {
       const auto it = std::find_if(base.begin(), base.end(), [&](int64_t i) { return at(gpu, "index") == i; });
       if (it != base.end()) others += (others.empty() ? "" : ",") + std::to_string(it - base.begin());
@@ -98,7 +97,7 @@ void integrated(const Json& facts, Json& out) {
 void allocator(const Json& facts, Json& out) {
   out["alloc_conf"] = Json::array();
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
-    std::string value = text(facts, std::string("env.") + name);
+    std::string value = fact_text(facts, std::string("env.") + name);
     if (value.empty()) continue;
     std::erase_if(value, [](char c) { return c == ' '; });
     value = lower(value);
@@ -108,18 +107,18 @@ void allocator(const Json& facts, Json& out) {
   }
 }
 
-// HIP runtimes that a program may load, and how exactly their version is known: PyTorch's own is named by two numbers only.
+// The HIP runtimes that a program may load, and whether their version is known exactly. PyTorch names the version of its own runtime by two numbers only.
 void runtimes(const Json& facts, Json& out) {
-  const std::string system = text(facts, "rocm.version");
+  const std::string system = fact_text(facts, "rocm.version");
   out["runtimes"] = out["bundles"] = Json::array();
   if (!system.empty()) out["runtimes"].push_back({{"where", "the system"}, {"version", system}, {"exact", true}});
   for (const Json& f : list(facts, "frameworks")) {
-    const std::string version = text(f, "version"), name = text(f, "name");
-    if (!yes(f, "bundled_rocm")) continue;
+    const std::string version = fact_text(f, "version"), name = fact_text(f, "name");
+    if (!is_true(f, "bundled_rocm")) continue;
     std::string rocm;
     if (const size_t plus = version.find("+rocm"); plus != std::string::npos) rocm = version.substr(plus + 5);
     else if (contains(name, "rocm")) rocm = version;
-    else rocm = text(f, "hip");
+    else rocm = fact_text(f, "hip");
     if (rocm.empty()) continue;
     // "7.2.53211" is a build of HIP, whose third number is not that of ROCm.
     const auto dots = std::count(rocm.begin(), rocm.end(), '.');
@@ -137,7 +136,7 @@ void runtimes(const Json& facts, Json& out) {
 void driver_gap(const Json& facts, Json& out) {
   static constexpr const char* kReleases[] = {"5.5", "5.6", "5.7", "6.0", "6.1", "6.2",
                                               "6.3", "6.4", "7.0", "7.1", "7.2"};
-  const std::string driver = text(facts, "driver.version"), rocm = text(facts, "rocm.version");
+  const std::string driver = fact_text(facts, "driver.version"), rocm = fact_text(facts, "rocm.version");
   if (driver.empty() || rocm.empty()) return;
   const std::string of_driver = system::rocm_of_driver(driver);
   const auto place = [&](const std::string& version) {
@@ -160,16 +159,16 @@ void machine(const Json& facts, Json& out) {
     for (const Json& t : list(gpu, "temperatures")) {
       const Json &c = at(t, "c"), &limit = at(t, "limit_c");
       if (c.is_number() && limit.is_number() && limit.get<double>() > 20 && c.get<double>() >= limit.get<double>() - 10)
-        out["hot"].push_back({{"gpu", at(gpu, "index")}, {"label", text(t, "label")}, {"c", c}, {"limit_c", limit}});
+        out["hot"].push_back(
+            {{"gpu", at(gpu, "index")}, {"label", fact_text(t, "label")}, {"c", c}, {"limit_c", limit}});
     }
 }
 
-// Architectures of visible GPUs for which a list of what is shipped has no entry. A GPU that is overridden is looked up as what it
-// passes for.
+// The architectures of visible GPUs that are not in a list of shipped architectures. A GPU with an override is looked up under the architecture that it appears as.
 Json lacking(const Json& gpus, const Json& shipped) {
   Json out = Json::array();
   for (const Json& gpu : gpus) {
-    const std::string as = text(gpu, "override.gfx"), gfx = as.empty() ? text(gpu, "gfx") : as;
+    const std::string as = fact_text(gpu, "override.gfx"), gfx = as.empty() ? fact_text(gpu, "gfx") : as;
     if (gfx.empty()) continue;
     const bool there = std::any_of(shipped.begin(), shipped.end(), [&](const Json& s) {
       return s.is_string() && s.get_ref<const std::string&>().starts_with(gfx);
@@ -180,27 +179,28 @@ Json lacking(const Json& gpus, const Json& shipped) {
 }
 
 void libraries(const Json& facts, const system::Host* host, Json& out) {
-  // What a program should not use beside a card (ENV-08) needs no kernels.
+  // An integrated GPU next to a discrete one should not be used (ENV-08), so it needs no kernels.
   Json visible = visible_gpus(facts);
-  if (std::any_of(visible.begin(), visible.end(), [](const Json& g) { return !yes(g, "integrated"); }))
-    visible.erase(std::remove_if(visible.begin(), visible.end(), [](const Json& g) { return yes(g, "integrated"); }),
-                  visible.end());
+  if (std::any_of(visible.begin(), visible.end(), [](const Json& g) { return !is_true(g, "integrated"); }))
+    visible.erase(
+        std::remove_if(visible.begin(), visible.end(), [](const Json& g) { return is_true(g, "integrated"); }),
+        visible.end());
   out["rocblas_lacks"] = lacking(visible, list(facts, "rocm.rocblas_archs"));
   out["miopen_lacks"] = lacking(visible, list(facts, "rocm.miopen_db"));
-  const std::string folder = text(facts, "env.ROCBLAS_TENSILE_LIBPATH");
+  const std::string folder = fact_text(facts, "env.ROCBLAS_TENSILE_LIBPATH");
   if (!host || folder.empty()) return;
   const std::vector<std::string> names = host->list(folder);
   out["tensile"] = {{"missing_folder", names.empty()}, {"lacks", Json::array()}};
   if (names.empty()) return;
   for (const Json& gpu : visible) {
-    const std::string gfx = text(gpu, "gfx");
+    const std::string gfx = fact_text(gpu, "gfx");
     if (!gfx.empty() &&
         std::none_of(names.begin(), names.end(), [&](const std::string& n) { return contains(n, gfx); }))
       out["tensile"]["lacks"].push_back(gfx);
   }
 }
 
-// Names that nobody is known to read, each with the name that was probably meant.
+// Variables that no known component reads, each with the name that was probably meant.
 void unknown_names(const Json& facts, const RuleBase& base, Json& out) {
   out["unknown"] = Json::array();
   const Json& environment = at(facts, "env");
@@ -233,8 +233,8 @@ void programs(const Json& facts, Json& out) {
     if (std::find(kOld.begin(), kOld.end(), name) != kOld.end())
       out["old_profilers"].push_back({{"name", name}, {"where", where}});
   };
-  for (const Json& p : list(facts, "env_programs")) old(text(p, "name"), text(p, "where"));
-  const std::string tool = text(facts, "env.HSA_TOOLS_LIB");
+  for (const Json& p : list(facts, "env_programs")) old(fact_text(p, "name"), fact_text(p, "where"));
+  const std::string tool = fact_text(facts, "env.HSA_TOOLS_LIB");
   for (const auto& [part, name] : {std::pair{"librocprofiler64", "rocprof"}, {"libroctracer", "roctracer"}})
     if (contains(tool, part)) old(name, "HSA_TOOLS_LIB=" + tool);
   out["repeats"] = list(facts, "env_repeats");

@@ -8,7 +8,7 @@
 
 namespace pyflame::tools::doctor {
 
-// `host` is where folders that settings name are searched; nullptr: nowhere. If a probe fails, its part is left out and
+// Folders that settings name are looked up on `host`, if it is given. If a probe fails, its part is left out and
 // facts["failed_probes"] says so.
 nlohmann::json probe(nlohmann::json& facts, const system::Host* host, const RuleBase& base);
 

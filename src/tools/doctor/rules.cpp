@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An object of the file whose keys are taken one by one; those left at the end are unknown.
+// An object of the file. Its keys are taken one by one; keys that remain at the end are unknown.
 class Object {
  public:
   Object(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
@@ -75,7 +75,7 @@ class Object {
   }
   void done() const {
     for (const auto& [key, value] : json_.items())
-      PF_CHECK(seen_.count(key), Value, "rules: {} has a key '{}' that means nothing", where_, key);
+      PF_CHECK(seen_.count(key), Value, "rules: {} has an unknown key '{}'", where_, key);
   }
 
  private:
@@ -153,7 +153,7 @@ Rule parse_rule(const Json& j, const RuleBase& base) {
              r.id);
     Advice a;
     a.guide = g[0].get<std::string>();
-    PF_CHECK(base.guides.count(a.guide), Value, "rules: {} names the guide '{}', which there is not", r.id, a.guide);
+    PF_CHECK(base.guides.count(a.guide), Value, "rules: {} names an unknown guide '{}'", r.id, a.guide);
     if (g.size() > 1) a.name = g[1].get<std::string>();
     if (g.size() > 2) a.value = g[2].get<std::string>();
     r.guides.push_back(a);
@@ -204,7 +204,7 @@ RuleBase parse_rules(std::string_view json) {
   for (const Json& r : top.list("rules")) {
     base.rules.push_back(parse_rule(r, base));
     for (size_t i = 0; i + 1 < base.rules.size(); ++i)
-      PF_CHECK(base.rules[i].id != base.rules.back().id, Value, "rules: {} stands there twice", base.rules.back().id);
+      PF_CHECK(base.rules[i].id != base.rules.back().id, Value, "rules: {} is there twice", base.rules.back().id);
   }
   for (const Json& c : top.list("contradictions")) {
     Object o(c, "a contradiction");
@@ -239,7 +239,7 @@ std::string shell_quote(std::string_view text) {
 
 namespace {
 
-std::string written(const Json* v, std::string_view filter) {
+std::string value_text(const Json* v, std::string_view filter) {
   if (!v || v->is_null()) return "unknown";
   if (filter == "bytes" && v->is_number()) return view::bytes(v->get<double>());
   if (v->is_string()) return v->get<std::string>();
@@ -248,7 +248,7 @@ std::string written(const Json* v, std::string_view filter) {
   if (v->is_number()) return fmt::format("{:g}", v->get<double>());
   if (!v->is_array()) return v->dump();
   std::string out;
-  for (const Json& e : *v) out += (out.empty() ? "" : ", ") + written(&e, "");
+  for (const Json& e : *v) out += (out.empty() ? "" : ", ") + value_text(&e, "");
   return out.empty() ? "none" : out;
 }
 
@@ -267,14 +267,14 @@ std::string fill(std::string_view text, const Scope& scope, bool for_shell) {
         close != std::string_view::npos && !inside.empty() &&
         inside.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.|") ==
             std::string_view::npos;
-    if (!is_path) {  // a brace of a shell command
+    if (!is_path) {  // a brace that belongs to a shell command
       out += '{';
       continue;
     }
     const size_t bar = inside.find('|');
     const std::string_view filter = bar == std::string_view::npos ? "" : inside.substr(bar + 1);
     const std::string value =
-        view::clean(written(scope.find(inside.substr(0, bar)), filter), inside == "each" ? 4000 : 400);
+        view::clean(value_text(scope.find(inside.substr(0, bar)), filter), inside == "each" ? 4000 : 400);
     out += for_shell && filter != "raw" ? shell_quote(value) : value;
     text.remove_prefix(close + 1);
   }

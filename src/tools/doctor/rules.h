@@ -1,5 +1,4 @@
-// The rule base: doctor/rules.json, checked as it is read. What the doctor knows stands in that file; code only measures (probes)
-// and evaluates. docs/doctor-rules.md is generated from it (tools/gen_rules_docs.py).
+// The rule base: doctor/rules.json, checked as it is read. All knowledge of the doctor is in that file. The code only measures (probes) and evaluates. docs/doctor-rules.md is generated from it (tools/gen_rules_docs.py).
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -15,41 +14,40 @@
 namespace pyflame::tools::doctor {
 
 struct Variable {
-  std::string name;  // at its end * stands for any number
+  std::string name;  // a * at its end matches any number
   bool is(std::string_view variable) const;
   std::optional<std::string> default_value;
-  std::string note;  // what it does, where a rule covers several
+  std::string note;  // what it does, if a rule covers several variables
 };
 
-// The first case that holds is the finding. What it does not say itself, its rule says. Texts are templates, see fill().
+// The first case whose condition holds becomes the finding. Texts that a case lacks are those of its rule. Texts are templates, see fill().
 struct Case : RuleText {
   Condition when;
-  std::vector<std::string> only;  // of the rule's variables; empty: all
+  std::vector<std::string> only;  // the variables of the rule to which the case applies; empty: all
   std::string what;
-  std::string each;    // for each matched item, joined into {each}
-  bool split = false;  // a finding for each matched item, which has a name
+  std::string each;    // a text for each matched item; joined they are {each}
+  bool split = false;  // each matched item is a finding of its own; an item has a name
   bool no_op = false;
-  bool first = false;  // tells why there is no GPU: shown before everything else
+  bool first = false;  // explains why there is no GPU: shown before everything else
 };
 
-struct Advice {  // what a guide tells its readers to set
+struct Advice {  // a setting that a guide recommends
   std::string guide, name;
   std::optional<std::string> value;
 };
 
 struct Rule : RuleText {
-  std::string reads;  // the component that reads its variables; "nothing": nobody does
+  std::string reads;  // the component that reads its variables; "nothing": no component does
   std::vector<Variable> variables;
   Condition applies;
-  std::vector<Case> cases;        // with variables: for each one that is set; without: once
-  std::vector<Case> unset_cases;  // when none of its variables is set
+  std::vector<Case> cases;        // evaluated for each of its variables that is set, or once if it has no variables
+  std::vector<Case> unset_cases;  // evaluated if none of its variables is set
   std::vector<Advice> guides;
-  bool lint = false;  // its findings come from the Python linter
-  bool settings =
-      false;  // judges settings although it has no variables of its own: holds for a file of settings as well
+  bool lint = false;      // its findings come from the Python linter
+  bool settings = false;  // has no variables, but checks settings, so it also applies to a file of settings
 };
 
-// Settings of which only some combinations make sense: the findings about them are shown together.
+// Settings that contradict each other in some combinations. The findings about them are shown together.
 struct Contradiction {
   std::string group;
   std::vector<std::string> names;
@@ -67,21 +65,20 @@ struct RuleBase {
   std::vector<Contradiction> contradictions;
   std::vector<Recommendation> recommend;
   std::map<std::string, std::string> guides;  // key -> title
-  std::set<std::string> known;                // variables that somebody reads and no rule is about
-  std::vector<std::string> prefixes;          // of the variables that the doctor looks at
+  std::set<std::string> known;                // variables that a component reads and that have no rule
+  std::vector<std::string> prefixes;          // prefixes of the variables that the doctor checks
 
   const Rule* find(std::string_view id) const;
   const Rule* of_variable(std::string_view variable) const;
-  bool knows(const std::string& variable) const;  // has a rule, is in `known`, or is PyFlame's own
+  bool knows(const std::string& variable) const;  // true if it has a rule, is in `known`, or is a variable of PyFlame
 };
 
-// Raises Error (Value) naming the rule and the key that is wrong.
+// Throws Error (Value), which names the rule and the wrong key.
 RuleBase parse_rules(std::string_view json);
-// The one inside the program.
+// The rule base that is built into the program.
 const RuleBase& rules();
 
-// `text` with every {path} replaced by the value at that path, "unknown" where there is none; {path|bytes} is written as a size. For
-// a shell, what is filled in is quoted where it must be, except {path|raw}, which is a command itself.
+// Replaces every {path} in `text` by the value at that path, or by "unknown" if there is none. {path|bytes} is written as a size. For a shell, values are quoted if necessary, except {path|raw}, which is a command.
 std::string fill(std::string_view text, const Scope& scope, bool for_shell = false);
 std::string shell_quote(std::string_view text);
 

@@ -99,7 +99,7 @@ class Reader {
     to.append(what.substr(0, kMostValue - std::min(kMostValue, to.size())));  // A=$A$A… must not grow without bound
   }
 
-  // $NAME, ${NAME}, ${NAME:-default}, $(command) at at_, which is on the dollar.
+  // Expands $NAME, ${NAME}, ${NAME:-default} or $(command). at_ is the position of the dollar sign.
   void dollar(Word& w) {
     ++at_;
     if (at_ < text_.size() && text_[at_] == '(') {
@@ -123,7 +123,7 @@ class Reader {
       std::string_view rest = text_.substr(at_, close - at_);
       if (rest.starts_with(":-") || rest.starts_with(":=")) fallback = rest.substr(2);
       else if (rest.starts_with("-")) fallback = rest.substr(1);
-      else if (!rest.empty()) fallback = "$(" + name + std::string(rest) + ")";  // ${A%b}: known to a shell only
+      else if (!rest.empty()) fallback = "$(" + name + std::string(rest) + ")";  // ${A%b}: only a shell can expand it
       line_ += static_cast<int>(std::count(rest.begin(), rest.end(), '\n'));
       at_ = std::min(close + 1, text_.size());
     }
@@ -133,7 +133,7 @@ class Reader {
     }
     const std::string value = variable(name);
     append(w.text, value.empty() ? fallback : value);
-    // A variable of the surrounding shell: what it holds is not in the file.
+    // A variable of the surrounding shell. The file does not say its value.
     if (value.empty() && fallback.empty() && !out_.environment.count(name)) append(w.text, "$" + name);
   }
 
@@ -221,7 +221,7 @@ class Reader {
     at_ = end;
   }
 
-  // The text of a here-document is input of a command, not settings.
+  // The text of a here-document is the input of a command and contains no settings.
   void here_document(const std::string& delimiter) {
     while (at_ < text_.size()) {
       const size_t end = std::min(text_.find('\n', at_), text_.size());
@@ -255,7 +255,7 @@ class Reader {
           if (std::optional<Word> next = word()) here = next->text;
         continue;
       }
-      // In front of a command they are carried out one after the other: A=1 B=$A.
+      // Assignments in front of a command are carried out one after the other: A=1 B=$A.
       if (const auto equals = words.empty() ? split_assignment(*w) : std::nullopt)
         assign(w->text.substr(0, *equals), value_of(*w, *equals), line);
       else if (words.size() < 10000) words.push_back(std::move(*w));
@@ -335,7 +335,7 @@ class Reader {
   int line_ = 1;
 };
 
-// --- which parts of a file are settings
+// --- the parts of a file that are settings
 
 enum class Form { shell, docker, systemd, markdown, rst, yaml };
 
@@ -365,7 +365,7 @@ bool shell_language(std::string_view language) {
   return kShells.count(lower(trim(language)));
 }
 
-// `export A=1`, `A=1` between backquotes of running text.
+// Settings between backquotes in running text: `export A=1`, `A=1`.
 void inline_code(Reader& reader, const Line& line) {
   std::string_view rest = line.text;
   while (true) {
@@ -379,7 +379,7 @@ void inline_code(Reader& reader, const Line& line) {
     std::string_view code = trim(rest.substr(open + ticks, close - open - ticks));
     const std::string_view setting = code.starts_with("export ") ? trim(code.substr(7)) : code;
     const size_t equals = setting.find('=');
-    // NAME= and a list of methods are no settings; a value is.
+    // NAME= without a value, or with a list of methods, is not a setting.
     if (equals != std::string_view::npos && is_name(setting.substr(0, equals)) && setting.size() > equals + 1 &&
         setting.substr(0, equals) != lower(setting.substr(0, equals)))
       reader.shell(code, line.number);
@@ -426,7 +426,7 @@ void restructured(Reader& reader, std::string_view text, const std::vector<Line>
   }
 }
 
-// Lines that a backslash joins, as one.
+// Joins lines that end with a backslash.
 std::string joined(const std::vector<Line>& lines, size_t& i) {
   std::string out(lines[i].text);
   while (out.ends_with('\\') && i + 1 < lines.size()) {
@@ -459,7 +459,8 @@ void systemd(Reader& reader, const std::vector<Line>& lines) {
     const std::string line = joined(lines, i);
     const std::string_view t = trim(line);
     if (t.starts_with("EnvironmentFile="))
-      reader.problem(fmt::format("the settings in {} are not looked at: name that file itself", t.substr(16)), number);
+      reader.problem(fmt::format("the settings in {} were not read; hint: pass that file itself", t.substr(16)),
+                     number);
     if (!t.starts_with("Environment=")) continue;
     // Quotes hold whole assignments here: "A=1" "B=2".
     std::string plain;
@@ -468,8 +469,7 @@ void systemd(Reader& reader, const std::vector<Line>& lines) {
   }
 }
 
-// Compose files and manifests of Kubernetes: "- NAME=value", "NAME: value", and "- name: NAME" before "value: …". Names of variables
-// are told from keys by their capitals.
+// Compose files and manifests of Kubernetes: "- NAME=value", "NAME: value", and "- name: NAME" before "value: …". Variables are distinguished from keys by their capital letters.
 void yaml(Reader& reader, const std::vector<Line>& lines) {
   const auto variable = [](std::string_view s) {
     return s.size() > 1 && is_name(s) && std::none_of(s.begin(), s.end(), [](char c) { return c >= 'a' && c <= 'z'; });

@@ -1,5 +1,5 @@
 // The environment that a file of settings makes: shell scripts, .env files, Dockerfiles, systemd units, compose files and manifests
-// (YAML), and guides with code blocks (Markdown, reStructuredText). Lines are read, never executed: the output of a command stays in a value as "$(command)".
+// (YAML), and guides with code blocks (Markdown, reStructuredText). Lines are never executed: in a value, the output of a command remains "$(command)".
 #pragma once
 #include <cstddef>
 #include <map>
@@ -14,7 +14,7 @@ struct Assignment {
   int line = 0;
 };
 
-// A program that is started; or, with `lost`, one that `export A=1 program` only seems to start.
+// A program that is started. If `lost` is true, `export A=1 program` only seems to start it.
 struct Started {
   std::string name;
   int line = 0;
@@ -22,15 +22,16 @@ struct Started {
 };
 
 struct SettingsFile {
-  std::vector<Assignment> assignments;            // in the order of the file
-  std::map<std::string, Assignment> environment;  // as it is at the end; a prefix of a command counts
+  std::vector<Assignment> assignments;  // in the order of the file
+  std::map<std::string, Assignment>
+      environment;  // the value at the end of the file; assignments in front of a command count
   std::vector<Started> programs;
-  std::vector<std::string> problems;  // what was not understood, with its line
+  std::vector<std::string> problems;  // lines that were not understood, with their numbers
 };
 
-// `name` is the file's, which decides where its text does not (Dockerfile, .service).
+// `name` is the name of the file. It decides the format if the text does not (Dockerfile, .service).
 SettingsFile read_settings(std::string_view text, std::string_view name);
 
-constexpr size_t kSettingsLimit = 4 << 20;  // bytes of a file that are read
+constexpr size_t kSettingsLimit = 4 << 20;  // the number of bytes of a file that are read
 
 }  // namespace pyflame::tools::doctor

@@ -1,4 +1,4 @@
-// Recognises what the doctor is asked to judge, and reads it.
+// Reads a file of settings or a Python program as the facts that the doctor checks.
 #include "tools/doctor/subject.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Variables that the file sets more than once, to different values.
+// Variables that the file sets several times, to different values.
 Json repeats_of(const SettingsFile& file) {
   Json out = Json::array();
   std::map<std::string, std::vector<const Assignment*>> all;
@@ -52,7 +52,7 @@ Json facts_of_settings(const system::Host& host, std::string_view text, const st
     if (!p.lost) facts["env_programs"].push_back({{"name", p.name}, {"where", where(p.line)}});
     else
       facts["lint"].push_back({{"id", "LINT-13"},
-                               {"what", fmt::format("'{}' stands behind export and is never started.", p.name)},
+                               {"what", fmt::format("'{}' follows export, so it is never started.", p.name)},
                                {"fix", "Leave out the word export, or put the program on a line of its own."},
                                {"where", where(p.line)}});
   }

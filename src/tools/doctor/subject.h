@@ -8,10 +8,9 @@
 
 namespace pyflame::tools::doctor {
 
-// The facts of the machine, with the settings of a file instead of the shell's, and the further keys that audit()
-// reads. `path` names the file in findings.
+// The facts of the machine with the settings of a file instead of those of the shell, and the other keys that audit() reads. `path` names the file in findings.
 nlohmann::json facts_of_settings(const system::Host& host, std::string_view text, const std::string& path);
-// The same with the settings that a Python program makes; see lint().
+// The same with the settings of a Python program; see lint().
 nlohmann::json facts_of_program(const system::Host& host, const std::string& path);
 
 }  // namespace pyflame::tools::doctor

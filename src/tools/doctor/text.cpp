@@ -20,27 +20,27 @@ using view::clean;
 using view::Style;
 using view::Tone;
 
-std::string text(const Json& j, std::string_view path) {
+std::string cleaned(const Json& j, std::string_view path) {
   const Json& found = at(j, path);
   return found.is_string() ? clean(found.get<std::string>(), 400) : "";
 }
-bool yes(const Json& j, std::string_view path) { return at(j, path) == Json(true); }
+bool holds(const Json& j, std::string_view path) { return at(j, path) == Json(true); }
 
 void header(std::string& out, const Json& facts, const Style& style) {
   const auto line = [&](std::string_view label, const std::string& body) {
     if (!body.empty()) out += view::labelled(style, label, 12, body) + "\n";
   };
-  std::string system = text(facts, "host.os.name");
-  if (const std::string kernel = text(facts, "host.kernel"); !kernel.empty())
+  std::string system = cleaned(facts, "host.os.name");
+  if (const std::string kernel = cleaned(facts, "host.kernel"); !kernel.empty())
     system += (system.empty() ? "Linux " : ", Linux ") + kernel;
-  if (const std::string container = text(facts, "host.container"); !container.empty())
+  if (const std::string container = cleaned(facts, "host.container"); !container.empty())
     system += ", in a container (" + container + ")";
-  if (yes(facts, "host.wsl")) system += ", under WSL";
+  if (holds(facts, "host.wsl")) system += ", under WSL";
   line("System", system);
   const Json& gpus = at(facts, "gpus");
   if (gpus.is_array() && gpus.empty()) line("GPUs", "none that ROCm sees");
   if (gpus.is_array()) {
-    std::string last;  // equal GPUs that follow each other share a line
+    std::string last;  // consecutive equal GPUs share a line
     size_t first = 0;
     const auto write = [&](size_t end) {
       if (last.empty()) return;
@@ -49,10 +49,10 @@ void header(std::string& out, const Json& facts, const Style& style) {
     };
     for (size_t i = 0; i < gpus.size(); ++i) {
       const Json& g = gpus[i];
-      std::string body = fmt::format("{}, {}", text(g, "name"), text(g, "gfx"));
+      std::string body = fmt::format("{}, {}", cleaned(g, "name"), cleaned(g, "gfx"));
       if (at(g, "cus").is_number()) body += fmt::format(", {} CUs", at(g, "cus").dump());
       if (at(g, "vram_bytes").is_number()) body += ", " + view::bytes(at(g, "vram_bytes").get<double>());
-      if (yes(g, "integrated")) body += ", integrated";
+      if (holds(g, "integrated")) body += ", integrated";
       const Json& seen = at(facts, "visible.gpus");
       if (seen.is_array() && std::find(seen.begin(), seen.end(), Json(i)) == seen.end()) body += ", hidden";
       if (body == last) continue;
@@ -62,23 +62,23 @@ void header(std::string& out, const Json& facts, const Style& style) {
     write(gpus.size());
   }
   if (at(facts, "driver.loaded").is_boolean()) {
-    const std::string version = text(facts, "driver.version");
-    line("Driver", !yes(facts, "driver.loaded") ? "amdgpu is not loaded"
-                   : version.empty()            ? "amdgpu of the kernel"
-                                                : "amdgpu " + version);
+    const std::string version = cleaned(facts, "driver.version");
+    line("Driver", !holds(facts, "driver.loaded") ? "amdgpu is not loaded"
+                   : version.empty()              ? "amdgpu of the kernel"
+                                                  : "amdgpu " + version);
   }
-  const std::string rocm = text(facts, "rocm.version");
+  const std::string rocm = cleaned(facts, "rocm.version");
   if (at(facts, "rocm").is_object()) line("ROCm", rocm.empty() ? "not installed" : rocm);
   std::string frameworks;
   if (const Json& list = at(facts, "frameworks"); list.is_array())
     for (const Json& f : list)
-      frameworks += (frameworks.empty() ? "" : ", ") + text(f, "name") + " " + text(f, "version");
+      frameworks += (frameworks.empty() ? "" : ", ") + cleaned(f, "name") + " " + cleaned(f, "version");
   line("Frameworks", frameworks);
   line("Settings", fmt::format("{} of {}", at(facts, "env").is_object() ? at(facts, "env").size() : 0,
-                               text(facts, "env_source").empty() ? "this process" : text(facts, "env_source")));
+                               cleaned(facts, "env_source").empty() ? "this process" : cleaned(facts, "env_source")));
 }
 
-// INFO without --verbose: a line each would drown the rest, so the names are enough.
+// Findings of severity INFO. Without --verbose only their names are printed, because a line for each would hide the others.
 std::string remainder(const std::vector<const Json*>& rest, const Style& style) {
   if (rest.empty()) return "";
   std::string no_ops, others;
@@ -86,7 +86,7 @@ std::string remainder(const std::vector<const Json*>& rest, const Style& style) 
     const Json& names = at(*f, "names");
     const std::string name = names.is_array() && !names.empty() && names[0].is_string()
                                  ? clean(names[0].get<std::string>())
-                                 : fmt::format("{} ({})", text(*f, "title"), text(*f, "id"));
+                                 : fmt::format("{} ({})", cleaned(*f, "title"), cleaned(*f, "id"));
     std::string& list = at(*f, "no_op") == Json(true) ? no_ops : others;
     list += (list.empty() ? "" : ", ") + name;
   }
@@ -116,14 +116,15 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   std::vector<const Json*> rest;
   int below = 0;
   std::string group;
-  std::map<std::string, Severity> worst;  // of each group: its members stand and fall together
+  std::map<std::string, Severity>
+      worst;  // group -> the worst severity of its members: a group is shown or left out as a whole
   for (const Json& f : at(document, "findings")) {
-    Severity& s = worst.emplace(text(f, "group"), Severity::info).first->second;
+    Severity& s = worst.emplace(cleaned(f, "group"), Severity::info).first->second;
     s = std::min(s, view::severity_in(f));
   }
   for (const Json& f : at(document, "findings")) {
     const Severity severity = view::severity_in(f);
-    const std::string of_group = text(f, "group");
+    const std::string of_group = cleaned(f, "group");
     if ((of_group.empty() ? severity : worst[of_group]) > options.least) {
       ++below;
     } else if (severity == Severity::info && !options.verbose && options.least == Severity::info && of_group.empty()) {
@@ -141,20 +142,23 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
     out += "\n";
     for (const Json& p : failed)
       out += paint(style, Tone::dim,
-                   view::wrap(fmt::format("Not looked at: {}: {}", text(p, "probe"), text(p, "why")), style.width, 2)) +
+                   view::wrap(fmt::format("Not checked: {}: {}", cleaned(p, "probe"), cleaned(p, "why")), style.width,
+                              2)) +
              "\n";
   }
-  out += "\n" + paint(style, Tone::dim, fmt::format("{} rules looked at.", at(document, "checked").dump()));
-  if (!rest.empty()) out += paint(style, Tone::dim, fmt::format(" {} more INFO: --verbose shows them.", rest.size()));
+  out += "\n" + paint(style, Tone::dim, fmt::format("{} rules checked.", at(document, "checked").dump()));
+  if (!rest.empty())
+    out +=
+        paint(style, Tone::dim, fmt::format(" {} more of severity INFO: --verbose shows them.", rest.size()));
   if (below > 0) out += paint(style, Tone::dim, fmt::format(" {} less severe are left out.", below));
   return out + "\n";
 }
 
 namespace {
 
-// Partitions of one module: they share its memory, and no link is reported between them.
+// Whether two GPUs are partitions of one module. They share its memory, and no link between them is reported.
 bool same_card(const Json& a, const Json& b) {
-  const auto device = [](const Json& gpu) { return text(gpu, "pci").substr(0, text(gpu, "pci").find('.')); };
+  const auto device = [](const Json& gpu) { return cleaned(gpu, "pci").substr(0, cleaned(gpu, "pci").find('.')); };
   return !device(a).empty() && device(a) == device(b);
 }
 
@@ -167,7 +171,9 @@ std::string topology_text(const Json& facts, const Style& style) {
   if (links.is_array())
     for (const Json& l : links) {
       if (!at(l, "from").is_number_integer() || !at(l, "to").is_number_integer()) continue;
-      std::string name = text(l, "kind") == "xgmi" ? "xGMI" : text(l, "kind") == "pcie" ? "PCIe" : text(l, "kind");
+      std::string name = cleaned(l, "kind") == "xgmi"   ? "xGMI"
+                         : cleaned(l, "kind") == "pcie" ? "PCIe"
+                                                        : cleaned(l, "kind");
       if (at(l, "hops").is_number_integer() && at(l, "hops").get<int64_t>() > 1) name += " x" + at(l, "hops").dump();
       cell[{at(l, "from").get<int64_t>(), at(l, "to").get<int64_t>()}] = name;
     }
@@ -183,7 +189,7 @@ std::string topology_text(const Json& facts, const Style& style) {
       row.push_back(i == j ? "." : it != cell.end() ? it->second : same_card(gpus[i], gpus[j]) ? "card" : "-");
     }
     row.push_back(at(gpus[i], "numa").is_number_integer() ? at(gpus[i], "numa").dump() : "?");
-    row.push_back(text(gpus[i], "pci"));
+    row.push_back(cleaned(gpus[i], "pci"));
     rows.push_back(row);
   }
   std::string out = view::table(style, titles, rows);
@@ -194,10 +200,10 @@ std::string topology_text(const Json& facts, const Style& style) {
   const auto part = [&](const std::string& s) { machine += (machine.empty() ? "" : ", ") + s; };
   if (at(facts, "host.numa_nodes").is_number()) part("NUMA nodes: " + at(facts, "host.numa_nodes").dump());
   if (at(facts, "host.iommu.active").is_boolean()) {
-    const std::string mode = text(facts, "host.iommu.mode");
-    part(yes(facts, "host.iommu.active") ? "IOMMU: " + (mode.empty() ? "on" : mode) : "IOMMU: off");
+    const std::string mode = cleaned(facts, "host.iommu.mode");
+    part(holds(facts, "host.iommu.active") ? "IOMMU: " + (mode.empty() ? "on" : mode) : "IOMMU: off");
   }
-  if (const std::string acs = text(facts, "acs.state"); !acs.empty())
+  if (const std::string acs = cleaned(facts, "acs.state"); !acs.empty())
     part("ACS: " + (acs == "unknown" ? "only root can read it" : acs));
   return out + (machine.empty() ? "" : machine + "\n");
 }

@@ -10,13 +10,13 @@
 namespace pyflame::tools::doctor {
 
 struct TextOptions {
-  bool verbose = false;             // INFO in full
+  bool verbose = false;             // print findings of severity INFO completely
   Severity least = Severity::info;  // less severe findings are left out
 };
 
 std::string report_text(const nlohmann::json& document, const view::Style& style, const TextOptions& options = {});
 
-// A table of how the GPUs are linked; then processors, IOMMU and access control. Empty if there is no GPU.
+// A table of the links between GPUs, followed by processors, IOMMU and access control. Empty if there is no GPU.
 std::string topology_text(const nlohmann::json& facts, const view::Style& style);
 
 // A shell script with the commands of all findings, each after the reason for it. Only the user runs it.

@@ -28,7 +28,7 @@ TEST(Audit, NothingIsSaidOfNothing) {
   for (const Json& facts : {Json::object(), Json(), Json::array(), Json(1), Json{{"env", Json::object()}}}) {
     const Json document = audit(facts);
     EXPECT_TRUE(document["findings"].empty()) << document["findings"];
-    EXPECT_EQ(document["verdict"], "Nothing to mend was found.");
+    EXPECT_EQ(document["verdict"], "Nothing to fix was found.");
     EXPECT_EQ(exit_code(document), 0);
     EXPECT_GE(document["checked"].get<int>(), 100);
   }
@@ -151,7 +151,7 @@ TEST(Audit, ReadersOfSettings) {
 
 TEST(Audit, DidYouMean) {
   const Json document = audit({{"env", {{"HSA_ENABLE_SDAM", "0"}, {"MIOPEN_BLUE_MOON", "1"}, {"PYFLAME_DEBUG", "1"}}}});
-  EXPECT_NE(document["findings"][0]["what"].get<std::string>().find("Was HSA_ENABLE_SDMA meant?"), std::string::npos);
+  EXPECT_NE(document["findings"][0]["what"].get<std::string>().find("Did you mean HSA_ENABLE_SDMA?"), std::string::npos);
   EXPECT_EQ(document["findings"].size(), 2u);
   EXPECT_EQ(document["findings"][0]["names"], Json({"HSA_ENABLE_SDAM"}));
 }
