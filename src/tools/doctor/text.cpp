@@ -148,8 +148,7 @@ std::string report_text(const Json& document, const Style& style, const TextOpti
   }
   out += "\n" + paint(style, Tone::dim, fmt::format("{} rules checked.", at(document, "checked").dump()));
   if (!rest.empty())
-    out +=
-        paint(style, Tone::dim, fmt::format(" {} more of severity INFO: --verbose shows them.", rest.size()));
+    out += paint(style, Tone::dim, fmt::format(" {} more of severity INFO: --verbose shows them.", rest.size()));
   if (below > 0) out += paint(style, Tone::dim, fmt::format(" {} less severe are left out.", below));
   return out + "\n";
 }

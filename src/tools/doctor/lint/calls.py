@@ -33,12 +33,12 @@ class Calls:
         return self.call_unknown(f, n, text_of(n.func), args)
 
     def call_unknown(self, f, n, name, args):
-        """Something from elsewhere, judged by its name: a model, a function handed in to be timed, a wait."""
+        """A function from outside of this file. Its name tells whether it is a model, a function that is to be timed, or a wait."""
         last = name.split(".")[-1]
         if SYNCISH.search(last):
             self.wait(f, n)
         elif MODELISH.search(last) and not MAKER.match(last) and not name.startswith(("os.", "np.", "numpy.")) and not any(isinstance(a, ast.Starred) for a in n.args):
-            # (what passes on *args is a decorator, which times anything)
+            # (a function that passes on *args is a decorator, which may time anything)
             self.module_call(f, n, name, UNKNOWN, tuple(args))
             return V("tensor")
         else:
@@ -74,7 +74,7 @@ class Calls:
         return summary.returned
 
     def follow(self, node, frame, methods, fields, given=None):
-        """What a function does, followed once, with the arguments of its first call. Its own findings are reported on the way."""
+        """What a function does. It is followed once, with the arguments of its first call, and its own findings are reported meanwhile."""
         key = id(node)
         if key in self.summaries:
             return self.summaries[key]

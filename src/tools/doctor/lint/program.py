@@ -2,12 +2,12 @@
 
 {"findings": [{"id", "line", "column", "what", "fix"}], "env": [{"name", "value", "line", "after_import"}], "problems": [text]}
 
-The file is parsed, never run. Its statements are followed once, in the order they would run: a name stands for what it was last
-given (an import, a tensor with its device and shape, a moment of time), and functions are followed when they are first called. Where
-a value is not known no rule fires: a lint that cries wolf is switched off. A line with the comment `pyflame: ignore` (all rules) or
+The file is parsed, never run. Its statements are followed once, in the order they would run: a name has the value that it was last
+given (an import, a tensor with its device and shape, a reading of the clock), and functions are followed when they are first called. If
+a value is not known, no rule fires: users switch off a lint with false alarms. A line with the comment `pyflame: ignore` (all rules) or
 `pyflame: ignore LINT-09` has no findings.
 
-The work is done in a child process with limits of memory and time, so that source made to break a parser ends in a sentence.
+The work is done in a child process with limits of memory and time, so that a source file that is made to break a parser ends in a message.
 """
 import ast
 import json
@@ -44,7 +44,7 @@ def source(path, problems):
             problems.append(f"cannot be read: {e.strerror}")
             return None
     if len(data) > MAX_BYTES:
-        problems.append(f"is larger than {MAX_BYTES >> 20} MiB, which no program written by hand is; it was not read")
+        problems.append(f"is larger than {MAX_BYTES >> 20} MiB, which is too large for a program written by hand; it was not read")
         return None
     return data
 
@@ -55,7 +55,7 @@ def parsed(data, problems):
         problems.append(f"has a NUL byte at offset {data.index(0)}: this is not Python source")
         return None, data
     if data.lstrip()[:1] == b"{" and b'"cells"' in data and b'"nbformat"' in data:
-        problems.append("is a notebook: `jupyter nbconvert --to script` makes a Python file of it")
+        problems.append("is a notebook; hint: `jupyter nbconvert --to script` converts it to a Python file")
         return None, data
     for attempt in (0, 1):
         try:
@@ -63,12 +63,12 @@ def parsed(data, problems):
         except SyntaxError as e:
             encoding = "codec can't decode" in str(e) or "encoding" in str(e)
             if encoding and not attempt:
-                problems.append("is not in the encoding it says (UTF-8 where it says nothing); bytes that do not fit were read as Latin-1")
+                problems.append("is not in the encoding that it declares (UTF-8 if it declares none); invalid bytes were read as Latin-1")
                 data = re.sub(rb"\A(\xef\xbb\xbf)?((?:[^\n]*\n)?[^\n]*?)coding[:=]", rb"\2c0ding:", data.decode("latin-1").encode("utf-8"), count=1)
                 continue
             at = f"line {e.lineno}: " if e.lineno else ""
             old = re.search(rb"^\s*(print\s+[\"'\w]|exec\s+[\"'\w]|except\s+\w[\w.]*\s*,\s*\w+\s*:|raise\s+\w+\s*,)", data, re.M)
-            hint = "; this looks like Python 2 (`2to3` converts it)" if old else ""
+            hint = "; hint: this looks like Python 2, which `2to3` converts" if old else ""
             problems.append(f"cannot be parsed by Python {sys.version_info[0]}.{sys.version_info[1]}: {at}{e.msg}{hint}")
             return None, data
         except (RecursionError, MemoryError):
@@ -81,7 +81,7 @@ def parsed(data, problems):
 
 
 def clean(value):
-    """Text that every reader of JSON takes: no lone surrogates, no end without end."""
+    """Text that every reader of JSON takes: no lone surrogates, and a limited length."""
     if isinstance(value, str):
         return value[:4096].encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
@@ -102,9 +102,9 @@ def document(path):
                 lint = Lint(tree, data.splitlines())
                 lint.run()
             except (RecursionError, MemoryError):
-                problems.append("is nested too deeply to be followed to its end; what was found before stands")
+                problems.append("is nested too deeply, so it was not followed to its end; the findings so far are reported")
             except Stop:
-                problems.append(f"took more than {SECONDS} seconds of computing; what was found until then stands")
+                problems.append(f"took more than {SECONDS} seconds to follow; the findings so far are reported")
             if lint is not None:
                 findings, env = lint.findings, lint.env
     findings.sort(key=lambda x: (x["line"], x["column"], x["id"]))
@@ -123,7 +123,7 @@ def child(path, out):
         try:
             resource.setrlimit(what, (soft, hard))
         except (OSError, ValueError):
-            pass  # a lower limit stands already
+            pass  # there is a lower limit already
     warnings.simplefilter("ignore")
     sys.setrecursionlimit(6000)
     with os.fdopen(out, "w", encoding="ascii") as pipe:

@@ -1,5 +1,5 @@
-"""The table of rules: each is a function that looks at one place of a program, and reports it or not. doctor/rules.json says what a rule is,
-why, and where that is written; tests/doctor/test_lint.py has its cases."""
+"""The table of rules: each is a function that checks one place of a program and may report it. doctor/rules.json has the severity,
+title, reason and source of each rule; tests/doctor/test_lint.py has its cases."""
 RULES = {}
 
 

@@ -9,24 +9,24 @@ from .values import text_of
 
 @rule("LINT-12")
 def free_without_others(lint, n):
-    lint.report("LINT-12", n, f"{text_of(n)} counts what this process holds alone: what other processes, the driver and the HIP context hold is taken for free",
+    lint.report("LINT-12", n, f"{text_of(n)} counts the memory of this process only: memory that other processes, the driver and the HIP context use appears to be free",
                 "ask the driver: free, total = torch.cuda.mem_get_info()")
 
 
 @rule("ENV-65")
 def cache_emptied_in_steps(lint, f, n):
-    """Inside of a loop over steps, not after each epoch or each model, and not to recover from running out of memory."""
+    """empty_cache() in a loop over steps. It is right after an epoch or a model, and to recover when memory has run out."""
     if not f.loops or f.handling:
         return
     loop = f.loops[-1]
     counted = any(isinstance(b, ast.BinOp) and isinstance(b.op, ast.Mod) and STEPISH.search(text_of(b.left).split(".")[-1]) for c in f.conditions for b in ast.walk(c))
     if counted or loop.step or loop.loader or isinstance(loop.node, (ast.For, ast.While)) and is_step_loop(loop.node):
-        lint.report("ENV-65", n, "torch.cuda.empty_cache() in the step loop: it waits for the GPU and gives memory back that the next step allocates again",
+        lint.report("ENV-65", n, "torch.cuda.empty_cache() in the step loop: it waits for the GPU and returns memory that the next step allocates again",
                     "delete it; if memory is fragmented, set PYTORCH_HIP_ALLOC_CONF before the program starts")
 
 
 def is_step_loop(loop):
-    """Whether the loop's own body, without the loops in it, trains or runs a model."""
+    """Whether the body of the loop, without inner loops, trains or runs a model."""
     todo = list(loop.body)
     while todo:
         n = todo.pop()

@@ -4,7 +4,7 @@ import re
 from .registry import rule
 from .values import text_of
 
-# Which settings are read once, and when. The first that matches.
+# When settings are read that are read only once. The first pattern that matches counts.
 READ_ONCE = (
     (re.compile(r"VLLM_|NCCL_SOCKET_NTHREADS$"), None),
     (re.compile(r"(HIP|CUDA|ROCR)_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|(HIP|HSA|HSAKMT|AMD|GPU|ROC|DEBUG_CLR|DEBUG_HIP)_|CUDA_LAUNCH_BLOCKING$|CUDA_DEVICE_ORDER$"), "gpu"),
@@ -18,41 +18,41 @@ READ_ONCE = (
 
 @rule("LINT-08")
 def set_too_late(lint, node, name):
-    """An environment variable is set here. `lint.moments` knows what has happened before."""
+    """An environment variable is set at `node`. `lint.moments` has the lines where torch was imported, the GPU was started and so on."""
     when = next((w for pattern, w in READ_ONCE if pattern.match(name)), None)
     if when is None:
         return
     imported, gpu = lint.moments["import"], lint.moments["gpu"]
     if when == "gpu" and gpu:
-        lint.report("LINT-08", node, f"{name} is set after the GPU was started at line {gpu}, which had read it already: ignored",
+        lint.report("LINT-08", node, f"{name} is set after the GPU was started at line {gpu}, so it is ignored: it is read at the start",
                     "set it before the first `import torch`, or in the shell that starts the program")
     elif when in ("gpu", "import") and imported is not None:
         where = f"at line {imported}" if imported else "before this code"
-        lint.report("LINT-08", node, f"{name} is set after torch was imported {where}: it is read once, when torch and the GPU runtime start, and may never be looked at again",
+        lint.report("LINT-08", node, f"{name} is set after torch was imported {where}: torch and the GPU runtime read it when they start, so it may be ignored",
                     "set it before the first `import torch`, or in the shell that starts the program")
     elif when in ("compile", "group", "launch") and lint.moments[when]:
         what = {"compile": "torch.compile was called", "group": "the process group was made", "launch": "the first work was given to the GPU"}[when]
-        lint.report("LINT-08", node, f"{name} is set after {what} at line {lint.moments[when]}: it is read once, before that",
+        lint.report("LINT-08", node, f"{name} is set after {what} at line {lint.moments[when]}: it is read only before that",
                     "set it before the first `import torch`, or in the shell that starts the program")
 
 
 @rule("LINT-13")
 def exported_command(lint, n, command):
-    """A command for a shell."""
+    """`command` is a command for a shell."""
     for part in re.split(r"[;\n]|&&|\|\|", command.const[:20000] if isinstance(command.const, str) else ""):
         words = part.split()
         if len(words) > 2 and words[0] == "export" and re.match(r"[A-Za-z_]\w*=", words[1]):
             program = next((w for w in words[2:] if not re.match(r"[A-Za-z_]\w*(=|$)", w) or re.match(r"[a-z][a-z0-9_]*$", w)), None)
             if program and not program.startswith(("#", "|", "&", ">", "\"", "'")):
-                lint.report("LINT-13", n, f"`export {words[1]} {program} …` runs nothing: the shell takes {program} for a name to export",
+                lint.report("LINT-13", n, f"`export {words[1]} {program} …` runs nothing: the shell treats {program} as the name of a variable",
                             f"write {words[1]} {program} … (without export), or export on a line of its own")
 
 
 @rule("LINT-14")
 def removed_provider(lint, n):
     if n.value == "ROCMExecutionProvider":
-        lint.report("LINT-14", n, "ONNX Runtime has removed ROCMExecutionProvider: without a message the processor computes",
-                    'use "MIGraphXExecutionProvider", and look at session.get_providers()')
+        lint.report("LINT-14", n, "ONNX Runtime has removed ROCMExecutionProvider: the program runs on the CPU, without a message",
+                    'use "MIGraphXExecutionProvider", and check session.get_providers()')
 
 
 @rule("LINT-14")

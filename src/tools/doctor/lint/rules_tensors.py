@@ -6,27 +6,27 @@ from .values import minus_one, text_of
 
 @rule("LINT-09")
 def loop_over_elements(lint, f, loop):
-    """A loop in Python through the elements of a tensor of the GPU."""
+    """A Python loop over the elements of a tensor on the GPU."""
     small = loop.count is not None and loop.count <= 16
-    # A loop that runs a module or a product in each turn goes over batches, images or time steps, not over elements.
+    # A loop that runs a module or a product in each iteration goes over batches, images or time steps, not over elements.
     if loop.elements is None or loop.works or small or not (loop.launches or loop.waits) or any(o.elements for o in f.loops):
         return
     waits = ", and waits for the GPU each time" if loop.waits else ""
-    lint.report("LINT-09", loop.node, f"the loop goes through {loop.elements} in Python, one element at a time: a kernel launch for each{waits}",
-                "do it for the whole tensor at once (index_add_, scatter_add_, bincount, a mask), or bring it to the CPU with .tolist() first")
+    lint.report("LINT-09", loop.node, f"this Python loop goes through {loop.elements} one element at a time. It launches kernels for each element{waits}",
+                "work on the whole tensor at once (index_add_, scatter_add_, bincount, a mask), or bring it to the CPU with .tolist() first")
 
 
 @rule("LINT-10")
 def edges_as_bins(lint, v, target, base):
     lint.report("LINT-10", v.node, f"{v.count} edges bound {minus_one(v.count)} bins, but the result indexes {text_of(target)} with {base.shape[0]} entries: "
-                f"rounding at the upper edge gives index {v.count}, out of range, and each bin is off from those of histc",
+                f"rounding at the upper edge gives index {v.count}, out of range, and the bins differ from those of histc",
                 "compute the bin: ((x - lo) / (hi - lo) * n).long().clamp_(0, n - 1)")
 
 
 @rule("LINT-11")
 def rows_on_one_channel(lint, n, key, a, b):
     """A matrix product `key` of a and b on the GPU."""
-    # K lies along the rows of both operands: the form that F.linear and x @ w.T have.
+    # K is the last dim of both operands in memory, as in F.linear and x @ w.T.
     k = a.shape[-1] if a.shape and a.kind == "tensor" and not a.turned else None
     size = SIZES.get(a.dtype or "")
     along = b.shape and b.kind == "tensor" and len(b.shape) >= 2 and (not b.turned and b.shape[-1] == k if key == "linear" else b.turned and b.shape[-2] == k)

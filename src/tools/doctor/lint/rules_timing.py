@@ -43,16 +43,16 @@ def first_runs_are_timed(lint, f, start, node, launches, what):
         return
     key = launches[0].key.replace("gemm ", "")
     runs_text = "nothing ran before" if runs == 0 else f"only {plural(runs, 'run')} before"
-    lint.report("LINT-02", node, f"{what} of {key} has its first runs in it ({runs_text}): on AMD GPUs these load code objects, tune and compile",
+    lint.report("LINT-02", node, f"{what} of {key} includes its first runs ({runs_text}): on AMD GPUs these load code objects, tune and compile",
                 "run it at least 3 times first (10 or more for kernels of microseconds), wait, then start the clock")
 
 
 @rule("LINT-03")
 def constant_operands(lint, entries):
-    """Products of matrices of zeros or ones in what is timed."""
+    """Products with matrices of zeros or ones are timed."""
     for e in entries:
         if e.kind == "launch" and e.key.startswith("gemm "):
             inits = [o.init for o in e.operands if o.init]
             if inits:
-                lint.report("LINT-03", e.node, f"the time of a matrix product with an operand of {inits[0]} is taken: the multipliers hardly switch, so the clock stays higher than with real numbers (up to 20 %)",
-                            "fill the operands with torch.randn (or what your model has)")
+                lint.report("LINT-03", e.node, f"a matrix product with an operand of {inits[0]} is timed: the multipliers hardly switch, so the clock stays higher than with real numbers (up to 20 %)",
+                            "fill the operands with torch.randn (or the data of your model)")

@@ -7,21 +7,21 @@ BROAD = {"builtins.Exception", "builtins.BaseException", "builtins.RuntimeError"
 
 @rule("LINT-04")
 def scaler_with_bfloat16(lint):
-    """Over the whole file: the scaler and the autocast are seldom in one function."""
+    """Checked over the whole file, because scaler and autocast are rarely in one function."""
     kinds = {dtype for _, _, dtype in lint.autocasts}
     for node, frame, enabled in lint.scalers:
         if not enabled or not lint.autocasts:
             continue
         near = {dtype for _, f, dtype in lint.autocasts if f is frame and frame in lint.sides}
         if kinds == {"bfloat16"} or near == {"bfloat16"}:
-            lint.report("LINT-04", node, "a GradScaler with bfloat16 autocast: bfloat16 has the exponents of float32, nothing underflows, and each step pays for the check of infinities",
+            lint.report("LINT-04", node, "a GradScaler with bfloat16 autocast: bfloat16 has the exponent range of float32, so nothing underflows, and the check for infinities costs time in each step",
                         "delete the scaler: loss.backward(); optimizer.step()")
 
 
 @rule("LINT-05")
 def autocast_with_device(lint, n, args, kw):
     if "device_type" in kw or bool(args) and isinstance(args[0].const, str):
-        what = "takes no device_type: it raises TypeError" if "device_type" in kw else "takes `enabled` first: the name of the device is taken for it"
+        what = "takes no device_type: it raises TypeError" if "device_type" in kw else "takes `enabled` as its first argument, so the name of the device is used for that"
         lint.report("LINT-05", n, f"torch.cuda.amp.autocast {what}", 'write torch.autocast("cuda", dtype=…)')
 
 
@@ -29,7 +29,7 @@ def autocast_with_device(lint, n, args, kw):
 def data_parallel(lint, n, args, kw):
     ids = kw.get("device_ids", args[1] if len(args) > 1 else UNKNOWN)
     if ids.kind == "tuple" and len(ids.users) == 1:
-        detail = f"DataParallel is given the one device {text_of(next((k.value for k in n.keywords if k.arg == 'device_ids'), n.args[1] if len(n.args) > 1 else n))}: one GPU works, with the cost of the wrapper"
+        detail = f"DataParallel is given the one device {text_of(next((k.value for k in n.keywords if k.arg == 'device_ids'), n.args[1] if len(n.args) > 1 else n))}: only one GPU works, and the wrapper costs time"
     else:
         detail = "DataParallel copies the model to each GPU in every step, from one Python process"
     lint.report("LINT-06", n, detail, "use torch.nn.parallel.DistributedDataParallel with a process per GPU (torchrun --nproc_per_node=…)")
@@ -45,7 +45,7 @@ def compile_in_try(lint, compiled, entries):
     """`compiled`: calls of torch.compile inside a try whose except would catch its failure; `entries`: what the try does."""
     for node, value in compiled:
         if not any(any(o is value for o in e.operands) for e in entries):
-            lint.report("LINT-07", node, "torch.compile only wraps: it compiles at the first call, outside of this try, so the except below never sees a failed compilation",
+            lint.report("LINT-07", node, "torch.compile only wraps the model. It compiles at the first call, outside of this try, so the except clause never sees a failed compilation",
                         "call the compiled model once inside the try, or set torch._dynamo.config.suppress_errors = True for a fallback to eager")
 
 
@@ -56,8 +56,8 @@ def backward_without_gradients(lint, f, node):
         return
     off, frame = lint.grad_off
     if frame is f or frame is lint.module:
-        lint.report("ENV-64", off, f"gradients are switched off here for the whole thread, and line {node.lineno} goes backward: it raises, or nothing is learned",
-                    "delete it; around inference alone write `with torch.inference_mode():`")
+        lint.report("ENV-64", off, f"gradients are switched off here for the whole thread, and line {node.lineno} calls backward: it raises an error, or the model learns nothing",
+                    "delete it; write `with torch.inference_mode():` around inference only")
         lint.grad_off = None
 
 

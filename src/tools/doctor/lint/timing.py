@@ -1,4 +1,4 @@
-"""Stretches of a program whose time is taken."""
+"""Parts of a program whose time is measured."""
 import ast
 
 from .names import STEPISH
@@ -10,7 +10,7 @@ class Timing:
     """Finds what a measured time consists of; part of Lint."""
 
     def waited(self, trace, last, end):
-        """Whether the program waits for the launch at `last` before `end`; once per turn of its loop will do."""
+        """Whether the program waits for the launch at `last` before `end`; a wait in each iteration of its loop is enough."""
         loops = trace[last].loops
         for e in trace[last + 1:end]:
             if e.kind == "wait":
@@ -30,14 +30,14 @@ class Timing:
             last = launches[-1]
             inner = f.trace[last].loops
             waits = any(f.trace[i].kind == "wait" for i in range(last + 1, end.at))
-            # a wait in the same turn of a loop inside of the region
+            # a wait in the same iteration of a loop inside the region
             waits = waits or len(inner) > len(shared) and any(f.trace[i].kind == "wait" and f.trace[i].loops[:len(inner)] == inner for i in region)
             if not waits:
                 clock_without_wait(self, f.trace, last, end.at)
         return self.timed(f, n, start.at, end.at, f.trace[start.at].node)
 
     def timed(self, f, n, start, end, node):
-        """A stretch of the program whose time is taken: LINT-02 and LINT-03."""
+        """Checks a part of the program whose time is measured: LINT-02 and LINT-03."""
         f.timed = True
         region = f.trace[start + 1:end]
         constant_operands(self, region)
@@ -55,7 +55,7 @@ class Timing:
         return value
 
     def collected(self, f, value, n):
-        """A time per turn of a loop, put in a list or a sum: the first turn is among them."""
+        """The times of the iterations of a loop are put in a list or a sum. The first iteration is among them."""
         if value.trace is not f.trace or value.at is None:
             return
         loops = f.trace[value.at].loops
@@ -63,7 +63,7 @@ class Timing:
             return
         target = n.func.value if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) else getattr(n, "target", None)
         if isinstance(target, ast.Name) and target.id in self.sliced or any(STEPISH.search(x.id) for c in f.conditions for x in ast.walk(c) if isinstance(x, ast.Name)):
-            return  # the first ones are left out
+            return  # the first iterations are left out
         launches = [e for e in f.trace[value.at + 1:value.count] if e.kind == "launch" and e.deep]
         if launches and not any(e.key in ("backward", "step") for e in launches):
             first_runs_are_timed(self, f, value.at, value.node, launches, "the times")

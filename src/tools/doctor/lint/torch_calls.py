@@ -71,7 +71,7 @@ class TorchCalls:
         return self.torch_op(f, n, rest, last, args, kw)
 
     def call_cuda(self, f, n, rest, args, kw):
-        """torch.cuda.*; None for what is no special case."""
+        """Functions of torch.cuda. None for a function that is no special case."""
         if rest in ("memory.MemoryPool", "MemoryPool", "memory.set_allocator", "set_allocator"):
             no_such_pool(self, n, rest)
             return UNKNOWN
@@ -95,7 +95,7 @@ class TorchCalls:
         return None
 
     def device_of(self, v):
-        """True on a GPU, False on another device, None when there is no telling."""
+        """True on a GPU, False on another device, None if it is not known."""
         if v is None or v.kind == "const" and v.const is None:
             return None
         gpu = device_is_gpu(v)

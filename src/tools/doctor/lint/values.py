@@ -3,7 +3,7 @@ import ast
 
 
 class Stop(Exception):
-    """The time is up."""
+    """Raised when the time limit is reached."""
 
 
 class V:
@@ -26,7 +26,7 @@ NONE = V("const")
 
 
 class Entry:
-    """A thing that happened: a launch of GPU work, a wait for it, a call, a reading of the clock."""
+    """An event of the run: a launch of GPU work, a wait for it, a call, a reading of the clock."""
     __slots__ = ("kind", "node", "loops", "key", "operands", "maybe", "deep")
 
     def __init__(self, kind, node, loops, key="", operands=(), maybe=False, deep=False):
@@ -37,7 +37,7 @@ class Loop:
     def __init__(self, node, count=None, ranged=False, loader=False, step=False):
         self.node, self.count, self.ranged, self.loader, self.step = node, count, ranged, loader, step
         self.works = self.trains = False  # calls a module; takes a step of training
-        self.elements = None              # the name of the tensor it goes through, an element at a time
+        self.elements = None              # the name of the tensor whose elements it goes through one by one
         self.launches = self.waits = False  # gives work to the GPU; waits for it
 
 
@@ -61,7 +61,7 @@ class Summary:
 
 
 class ChainNames(dict):
-    """A function's names over those of what encloses it."""
+    """The names of a function, and behind them those of the scopes that enclose it."""
 
     def __init__(self, outer):
         super().__init__()

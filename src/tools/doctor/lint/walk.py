@@ -1,4 +1,4 @@
-"""What follows a program: its state, its reports, and what happened on the way."""
+"""Follows a program: its state, its findings, and the events of the run."""
 import ast
 import re
 
@@ -24,7 +24,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
         self.problems = []
         self.summaries, self.walking = {}, []
         self.scalers, self.autocasts, self.sides = [], [], []
-        # where, in the order of the run, these first happened: a line, or 0 for "before this file"
+        # the line at which each of these first happened in the order of the run; 0: before this file
         self.moments = {"import": None, "gpu": None, "launch": None, "compile": None, "group": None}
         self.grad_off = None
         self.bound = set()
@@ -59,7 +59,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
 
     def run(self):
         self.block(self.module, self.tree.body)
-        # What nothing in this file calls is called by somebody after the module has run.
+        # Functions that nothing in this file calls are taken to be called after the module has run.
         held = dict(self.moments)
         off = self.grad_off
         for frame, node, methods, fields in self.functions(self.tree.body, self.module):
@@ -69,7 +69,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
         scaler_with_bfloat16(self)
 
     def functions(self, body, frame, methods=None, fields=None):
-        """Every function that is defined, with what it sees: constructors first, for they set the fields."""
+        """Every function that is defined, with the scope that it sees. Constructors come first, because they set the fields."""
         found = []
         for n in body:
             if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -151,7 +151,8 @@ TEST(Audit, ReadersOfSettings) {
 
 TEST(Audit, DidYouMean) {
   const Json document = audit({{"env", {{"HSA_ENABLE_SDAM", "0"}, {"MIOPEN_BLUE_MOON", "1"}, {"PYFLAME_DEBUG", "1"}}}});
-  EXPECT_NE(document["findings"][0]["what"].get<std::string>().find("Did you mean HSA_ENABLE_SDMA?"), std::string::npos);
+  EXPECT_NE(document["findings"][0]["what"].get<std::string>().find("Did you mean HSA_ENABLE_SDMA?"),
+            std::string::npos);
   EXPECT_EQ(document["findings"].size(), 2u);
   EXPECT_EQ(document["findings"][0]["names"], Json({"HSA_ENABLE_SDAM"}));
 }
