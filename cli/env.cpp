@@ -14,12 +14,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Settings {
+struct EnvSettings {
   std::string arch, workload, rocm, root;
   bool json = false;
 };
 
-int run_env(const Settings& s) {
+int run_env(const EnvSettings& s) {
   tools::doctor::AdviceFor wanted{s.arch, s.workload, s.rocm};
   Json facts;
   if (wanted.gfx.empty() || !s.root.empty()) {
@@ -45,7 +45,7 @@ int run_env(const Settings& s) {
 
 void add_env(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("env", "The environment variables worth setting for a GPU, each with its reason");
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<EnvSettings>();
   cmd->add_option("--arch", s->arch, "The GPU's architecture, such as gfx942; this machine's where it is left out");
   cmd->add_option("--workload", s->workload, "What the GPU will do")
       ->check(CLI::IsMember({"training", "inference", "multi-gpu"}));

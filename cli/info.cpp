@@ -14,10 +14,10 @@ namespace pyflame::apps::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Ordered = nlohmann::ordered_json;
 
-Json describe_device(DeviceType type, const char* name) {
-  Json d = {{"name", name}, {"available", device_available(type)}};
+Ordered describe_device(DeviceType type, const char* name) {
+  Ordered d = {{"name", name}, {"available", device_available(type)}};
   if (!device_available(type)) {
     d["reason"] = unavailable_reason(type);
     return d;
@@ -32,8 +32,8 @@ Json describe_device(DeviceType type, const char* name) {
   return d;
 }
 
-Json collect() {
-  Json j;
+Ordered collect() {
+  Ordered j;
   j["version"] = PYFLAME_VERSION;
   j["build_type"] = build_type();
   j["compiler"] = compiler();
@@ -45,12 +45,12 @@ Json collect() {
   return j;
 }
 
-void print_text(const Json& j) {
+void print_text(const Ordered& j) {
   const auto line = [](const std::string& key, const std::string& value) { fmt::print("{:<12} {}\n", key, value); };
   line("pyflame", fmt::format("{} ({}, {})", j["version"].get<std::string>(), j["build_type"].get<std::string>(),
                               j["compiler"].get<std::string>()));
   line("threads", std::to_string(j["threads"].get<int>()));
-  for (const Json& d : j["devices"]) {
+  for (const Ordered& d : j["devices"]) {
     if (d["available"].get<bool>()) {
       line(d["name"], fmt::format("{}, {}, {} units, {:.1f} GiB", d["description"].get<std::string>(),
                                   d["architecture"].get<std::string>(), d["compute_units"].get<int64_t>(),
@@ -71,7 +71,7 @@ void add_info(CLI::App& app, Run& run) {
   sub->add_flag("--json", *as_json, "As one JSON object");
   sub->callback([&run, as_json] {
     run = [as_json] {
-      const Json j = collect();
+      const Ordered j = collect();
       if (*as_json) fmt::print("{}\n", j.dump(2));
       else print_text(j);
       return kOk;

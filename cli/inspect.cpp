@@ -32,7 +32,7 @@ using Json = nlohmann::json;
 constexpr int kGotWorse = 3;
 constexpr size_t kBudgetLimit = 64 << 20;
 
-struct Settings {
+struct InspectSettings {
   std::vector<std::string> paths;
   tools::inspect::ScanOptions scan;
   tools::inspect::DocumentOptions document;
@@ -53,7 +53,7 @@ void show(StatusLine& line, const tools::inspect::ScanProgress& p) {
   line.show(p.to_read > 0 ? files * share(p.kernels_read, p.to_read) : files / 2, text);
 }
 
-Json read_document(const Settings& s, const std::vector<std::string>& paths) {
+Json read_document(const InspectSettings& s, const std::vector<std::string>& paths) {
   tools::inspect::ScanOptions options = s.scan;
   options.isa = !s.no_isa;
   StatusLine line;
@@ -62,7 +62,7 @@ Json read_document(const Settings& s, const std::vector<std::string>& paths) {
 }
 
 // "GRID,BLOCK": one to three sizes of the grid in workgroups, then the threads of a workgroup.
-void parse_launch(Settings& s) {
+void parse_launch(InspectSettings& s) {
   std::vector<int64_t> numbers;
   std::stringstream parts(s.launch);
   for (std::string part; std::getline(parts, part, ',');) {
@@ -84,9 +84,9 @@ void parse_launch(Settings& s) {
   s.document.grid = grid;
 }
 
-tools::inspect::TextOptions text_options(const Settings& s) { return {s.all ? SIZE_MAX : s.top}; }
+tools::inspect::TextOptions text_options(const InspectSettings& s) { return {s.all ? SIZE_MAX : s.top}; }
 
-int run_inspect(const Settings& s) {
+int run_inspect(const InspectSettings& s) {
   Json d = read_document(s, s.paths);
   if (!s.gate.empty())
     d["gate"] = tools::inspect::check_gate(d, read_text_file("inspect", s.gate, kBudgetLimit), s.gate);
@@ -107,7 +107,7 @@ int run_inspect(const Settings& s) {
   return worse ? kGotWorse : nothing ? kFailure : kOk;
 }
 
-int run_diff(const Settings& s, const std::string& a, const std::string& b) {
+int run_diff(const InspectSettings& s, const std::string& a, const std::string& b) {
   const Json before = read_document(s, {a}), after = read_document(s, {b});
   const Json d = tools::inspect::diff(before, after);
   if (s.as_json) print_json(d);
@@ -118,7 +118,7 @@ int run_diff(const Settings& s, const std::string& a, const std::string& b) {
   return nothing ? kFailure : kOk;
 }
 
-void add_choices(CLI::App* cmd, Settings& s) {
+void add_choices(CLI::App* cmd, InspectSettings& s) {
   cmd->add_option(names("kernel"), s.scan.kernel,
                   "Only kernels whose name or symbol this extended regular expression finds");
   cmd->add_option(names("arch"), s.scan.arch, "Only code for this GPU: gfx942, gfx942:xnack-");
@@ -146,7 +146,7 @@ void add_inspect(CLI::App& app, Run& run) {
       "folder of them, such as ~/.triton/cache, ~/.cache/comgr or the library folder of rocBLAS. Exit status: 3 when "
       "--gate found\n"
       "that a kernel got worse.");
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<InspectSettings>();
   cmd->add_option("path", s->paths, "Files and folders")->type_name("PATH");
   add_choices(cmd, *s);
   cmd->add_option(names("sort"), s->sort, "Which kernels come first")
@@ -164,7 +164,7 @@ void add_inspect(CLI::App& app, Run& run) {
                   "Write a budget: what each kernel has now is the most that it may have");
 
   CLI::App* sub = cmd->add_subcommand("diff", "Compare two builds, kernel by kernel");
-  auto ds = std::make_shared<Settings>();
+  auto ds = std::make_shared<InspectSettings>();
   auto a = std::make_shared<std::string>(), b = std::make_shared<std::string>();
   sub->add_option("before", *a, "File or folder of the first build")->required();
   sub->add_option("after", *b, "File or folder of the second build")->required();

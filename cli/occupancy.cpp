@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Settings {
+struct OccupancySettings {
   std::string arch, grid;
   tools::inspect::KernelResources kernel;
   int cus = 0;
@@ -51,7 +51,7 @@ std::array<int64_t, 3> parse_grid(const std::string& text) {
   return grid;
 }
 
-int answer(const Settings& s) {
+int answer(const OccupancySettings& s) {
   Json doc;
   if (s.list) {
     doc = tools::inspect::architectures_document();
@@ -74,7 +74,7 @@ int answer(const Settings& s) {
 
 void add_occupancy(CLI::App& app, Run& run) {
   CLI::App* sub = app.add_subcommand("occupancy", "How many waves fit on a SIMD, and what limits them");
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<OccupancySettings>();
   sub->add_option("--arch", s->arch, "Architecture, such as gfx942 or gfx1100");
   sub->add_option("--vgpr", s->kernel.vgpr, "VGPRs of the kernel, as .vgpr_count: with the AGPRs on gfx90a and later");
   sub->add_option("--agpr", s->kernel.agpr, "AGPRs of the kernel");

@@ -12,8 +12,6 @@ namespace pyflame::python {
 
 namespace {
 
-const Tensor& self_tensor(nb::handle h) { return *nb::inst_ptr<Tensor>(h); }
-
 Tensor tensor_or_none(const char* op, nb::handle h) {
   if (h.is_none()) return {};
   const Tensor* t = as_tensor(h);

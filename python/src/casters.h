@@ -35,6 +35,9 @@ inline Tensor* as_tensor(nb::handle h) {
   return *t ? t : nullptr;
 }
 
+// The tensor of a method's self, which is one.
+inline const Tensor& self_tensor(nb::handle h) { return *nb::inst_ptr<Tensor>(h); }
+
 nb::object dtype_object(DType d);
 // Accepts pf.float32, 'float32', numpy.float32, numpy.dtype('float32'), float, int, bool. False if it is none of these.
 bool dtype_from(nb::handle h, DType* out) noexcept;

@@ -18,8 +18,6 @@ std::string unary_doc(OpId op, const char* text) {
 using BinaryFn = Tensor (*)(const Value&, const Value&);
 using UnaryFn = Tensor (*)(const Tensor&);
 
-const Tensor& self_tensor(nb::handle h) { return *nb::inst_ptr<Tensor>(h); }
-
 std::string binary_doc(const char* text) {
   return std::string(text) +
          "\nElementwise; tensors or numbers; shapes broadcast, dtypes promote as PyTorch's. ValueError when shapes do "

@@ -7,8 +7,6 @@ namespace pyflame::python {
 
 namespace {
 
-const Tensor& self_tensor(nb::handle h) { return *nb::inst_ptr<Tensor>(h); }
-
 bool is_bool_index(nb::handle h) {
   if (PyBool_Check(h.ptr())) return true;
   const Tensor* t = as_tensor(h);

@@ -16,7 +16,7 @@ namespace pyflame::apps::gpt {
 
 namespace {
 
-struct Settings {
+struct GenerateSettings {
   std::string checkpoint, prompt = "\n", device = "cpu";
   int64_t max_tokens = 500;
   int64_t max_repeat = 40;
@@ -48,7 +48,7 @@ class RunLimit {
   int64_t limit_, last_ = -1, length_ = 0;
 };
 
-int generate(const Settings& s) {
+int generate(const GenerateSettings& s) {
   s.sampling.check();
   PF_CHECK(s.max_tokens >= 0, Value, "generate: max_tokens must not be negative; got {}", s.max_tokens);
   PF_CHECK(s.max_repeat >= 0, Value, "generate: max_repeat must not be negative; got {}; 0 switches it off",
@@ -104,7 +104,7 @@ std::string checkpoint_path(const std::string& file_or_folder) {
 
 void add_generate(CLI::App& app, Run& run) {
   CLI::App* sub = app.add_subcommand("generate", "Write text with a trained model");
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<GenerateSettings>();
   const auto option = [&](const char* name, auto& target, const char* text) {
     return sub->add_option(names(name), target, text)
         ->capture_default_str()

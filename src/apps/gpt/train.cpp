@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
-struct Settings {
+struct TrainSettings {
   GptConfig model;
   GptTrainOptions train;
   std::string data, out, tokenizer = "chars", device = "cpu";
@@ -50,7 +50,7 @@ struct Settings {
   }
 };
 
-void check(const Settings& s) {
+void check(const TrainSettings& s) {
   PF_CHECK(s.max_bytes > 0 && s.eval_interval > 0 && s.checkpoint_interval > 0 && s.log_interval > 0, Value,
            "train gpt: intervals and max_bytes must be positive; got eval_interval {}, checkpoint_interval {}, "
            "log_interval {}, "
@@ -65,7 +65,7 @@ void check(const Settings& s) {
 // Values from the checkpoint stand; an option given with --resume overrides one that a run can change, and must agree otherwise.
 class Merger {
  public:
-  explicit Merger(const Settings& given) : given_(given) {}
+  explicit Merger(const TrainSettings& given) : given_(given) {}
   template <class T>
   void fixed(const char* name, const T& checkpoint, const T& given) const {
     PF_CHECK(!given_.given(name) || given == checkpoint, Value,
@@ -81,11 +81,11 @@ class Merger {
   std::string notes;
 
  private:
-  const Settings& given_;
+  const TrainSettings& given_;
 };
 
-Settings merge(const Checkpoint& c, const Settings& given, std::string& notes) {
-  Settings s = given;
+TrainSettings merge(const Checkpoint& c, const TrainSettings& given, std::string& notes) {
+  TrainSettings s = given;
   s.model = GptConfig::from_json(c.at("model"));
   s.train = GptTrainOptions::from_json(c.at("options"));
   try {
@@ -133,7 +133,7 @@ struct Loaded {
 // A character that is rarer than one in a million is not worth a place in the vocabulary: it is left out of the text.
 constexpr int64_t kRare = 1'000'000;
 
-Loaded load_data(const Settings& s, const data::Tokenizer* known) {
+Loaded load_data(const TrainSettings& s, const data::Tokenizer* known) {
   const bool bytes = s.tokenizer == "bytes";
   const auto start = Clock::now();
   const data::TextSource source = data::read_text(s.data, s.max_bytes, bytes);
@@ -165,7 +165,7 @@ Loaded load_data(const Settings& s, const data::Tokenizer* known) {
 
 class TrainingRun {
  public:
-  TrainingRun(const Settings& s, std::unique_ptr<GptTrainer> trainer)
+  TrainingRun(const TrainSettings& s, std::unique_ptr<GptTrainer> trainer)
       : s_(s),
         trainer_(std::move(trainer)),
         metrics_((fs::path(s.out) / "metrics.jsonl").string(), trainer_->steps_done()),
@@ -296,7 +296,7 @@ class TrainingRun {
     return kOk;
   }
 
-  const Settings& s_;
+  const TrainSettings& s_;
   std::unique_ptr<GptTrainer> trainer_;
   MetricsFile metrics_;
   Progress progress_;
@@ -308,7 +308,7 @@ class TrainingRun {
   double shown_loss_ = NAN, val_loss_ = NAN, tokens_per_s_ = 0;
 };
 
-void prepare_folder(const Settings& s) {
+void prepare_folder(const TrainSettings& s) {
   const fs::path out(s.out);
   std::error_code ec;
   PF_CHECK(!fs::exists(out, ec) || fs::is_directory(out, ec), OS,
@@ -322,7 +322,7 @@ void prepare_folder(const Settings& s) {
 
 // One process at a time trains in a folder, and begins with what a killed one left. The lock ends with the process, however that ends; where
 // a file system has no locks there is none.
-void lock_folder(const Settings& s) {
+void lock_folder(const TrainSettings& s) {
   const int folder = open(s.out.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool locked = folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) == 0;
   PF_CHECK(locked || folder < 0 || errno != EWOULDBLOCK, Value,
@@ -330,7 +330,7 @@ void lock_folder(const Settings& s) {
   if (locked) remove_unfinished_files(s.out);
 }
 
-void create_folder(const Settings& s) {
+void create_folder(const TrainSettings& s) {
   std::error_code ec;
   fs::create_directories(s.out, ec);
   PF_CHECK(!ec, OS, "train gpt: cannot create the folder '{}': {}", s.out, ec.message());
@@ -342,7 +342,7 @@ void create_folder(const Settings& s) {
   }
 }
 
-std::unique_ptr<GptTrainer> start_run(Settings& s) {
+std::unique_ptr<GptTrainer> start_run(TrainSettings& s) {
   PF_CHECK(!s.data.empty(), Value, "train gpt: --data is missing; expected a text file or a folder");
   check(s);
   prepare_folder(s);
@@ -353,7 +353,7 @@ std::unique_ptr<GptTrainer> start_run(Settings& s) {
   return trainer;
 }
 
-std::unique_ptr<GptTrainer> resume_run(Settings& s) {
+std::unique_ptr<GptTrainer> resume_run(TrainSettings& s) {
   PF_CHECK(!s.overwrite, Value, "train gpt: --resume and --overwrite exclude each other");
   const std::string path = (fs::path(s.out) / kCheckpointName).string();
   std::error_code ec;
@@ -372,7 +372,7 @@ std::unique_ptr<GptTrainer> resume_run(Settings& s) {
   return trainer;
 }
 
-int train_gpt(Settings s) {
+int train_gpt(TrainSettings s) {
   set_current_device(parse_device(s.device));
   std::unique_ptr<GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
   const GptConfig& m = trainer->model().config;
@@ -394,7 +394,7 @@ void add_train(CLI::App& app, Run& run) {
   CLI::App* train = app.add_subcommand("train", "Train a model");
   train->require_subcommand(1);
   CLI::App* sub = train->add_subcommand("gpt", "Train a small GPT on a text file or a folder of sources");
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<TrainSettings>();
   s->app = sub;
   const auto option = [&](const char* name, auto& target, const char* text) {
     return sub->add_option(names(name), target, text)

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kMetadataNote = 32;
 constexpr uint64_t kDescriptorSize = 64, kMostKernels = 1'000'000, kMostArguments = 4096;
-constexpr size_t kMostProblems = 20;
+constexpr size_t kMostObjectProblems = 20;
 
 struct Machine {
   uint8_t code;
@@ -39,7 +39,7 @@ constexpr Machine kMachines[] = {
     {0x59, "gfx12-generic"},   {0x5a, "gfx1251"},       {0x5b, "gfx12-5-generic"}, {0x5f, "gfx9-4-generic"}};
 
 void complain(CodeObject& object, std::string what) {
-  if (object.problems.size() < kMostProblems) object.problems.push_back(std::move(what));
+  if (object.problems.size() < kMostObjectProblems) object.problems.push_back(std::move(what));
 }
 
 std::string features(uint32_t flags, int version) {

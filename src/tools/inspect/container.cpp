@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kDeepest = 8;  // archive > program > section > compressed bundle > bundle > code object, and some
-constexpr size_t kMostProblems = 50, kMostObjects = 200'000;
+constexpr size_t kMostContainerProblems = 50, kMostObjects = 200'000;
 constexpr uint64_t kMostJson = 1 << 20;
 constexpr std::string_view kBitcode = "BC\xc0\xde", kBitcodeWrapper = "\xde\xc0\x17\x0b";
 
@@ -263,7 +263,7 @@ class Reader {
   void other(const std::string& kind) { ++out_.others[kind]; }
 
   void problem(const Place& place, std::string what) {
-    if (out_.problems.size() < kMostProblems)
+    if (out_.problems.size() < kMostContainerProblems)
       out_.problems.push_back({place.member.empty() ? path_ : path_ + ": " + place.member, std::move(what)});
   }
 

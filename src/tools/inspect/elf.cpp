@@ -10,10 +10,10 @@ namespace {
 
 constexpr uint64_t kHeaderSize = 64, kSectionSize = 64, kSegmentSize = 56, kSymbolSize = 24;
 constexpr uint32_t kSymtab = 2, kNote = 7, kNoBits = 8, kDynsym = 11, kSegmentNote = 4;
-constexpr size_t kMostProblems = 20;
+constexpr size_t kMostElfProblems = 20;
 
 void complain(Elf& elf, std::string what) {
-  if (elf.problems.size() < kMostProblems) elf.problems.push_back(std::move(what));
+  if (elf.problems.size() < kMostElfProblems) elf.problems.push_back(std::move(what));
 }
 
 uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }

@@ -12,7 +12,7 @@ namespace pyflame::tools::inspect {
 namespace {
 
 constexpr int kMostValueBytes = 256 << 20;
-constexpr size_t kMostProblems = 20;
+constexpr size_t kMostKdbProblems = 20;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ KernelDb read_kernel_db(const std::string& path,
     Memory code;
     if (size > 0) {
       Decompressed d = decompress(Compression::bzip2, packed, static_cast<uint64_t>(size));
-      if (!d.problem.empty() && result.problems.size() < kMostProblems)
+      if (!d.problem.empty() && result.problems.size() < kMostKdbProblems)
         result.problems.push_back(fmt::format("kernel '{}': {}", name, d.problem));
       code = d.data;
     } else if (!packed.empty()) {  // stored as it is; SQLite's memory ends with the row

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kBatchMemory = uint64_t{2} << 30;
-constexpr size_t kBatchFiles = 256, kMostFiles = 1'000'000, kMostProblems = 1000;
+constexpr size_t kBatchFiles = 256, kMostFiles = 1'000'000, kMostScanProblems = 1000;
 constexpr unsigned kMostThreads = 32;
 
 struct File {
@@ -154,7 +154,7 @@ class Scanner {
   }
 
   void problem(Problem p) {
-    if (out_.problems.size() < kMostProblems) out_.problems.push_back(std::move(p));
+    if (out_.problems.size() < kMostScanProblems) out_.problems.push_back(std::move(p));
   }
 
   // Results in the order of the files; instructions of what was chosen, while its bytes are there.

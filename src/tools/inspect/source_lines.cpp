@@ -10,7 +10,7 @@ namespace pyflame::tools::inspect {
 namespace {
 
 // A table announces how much it holds; a hostile one announces more than there is.
-constexpr size_t kMostRows = 4'000'000, kMostFiles = 200'000;
+constexpr size_t kMostRows = 4'000'000, kMostSourceFiles = 200'000;
 
 // Reads onwards; at the first thing that does not lie inside, it is at its end and everything is zero.
 class Cursor {
@@ -140,7 +140,7 @@ class LineReader {
       for (std::string_view name; c.ok() && !(name = c.text()).empty();) {
         h.files.push_back(add_file(name));
         for (int i = 0; i < 3; ++i) c.uleb();
-        if (h.files.size() > kMostFiles) return;
+        if (h.files.size() > kMostSourceFiles) return;
       }
     }
     const auto code = slice(body, program, body.size() - std::min<uint64_t>(program, body.size()));
@@ -150,7 +150,7 @@ class LineReader {
 
   uint32_t add_file(std::string_view name) {
     if (out_.files_.empty() || out_.files_.back() != name) {
-      if (out_.files_.size() >= kMostFiles) return 0;
+      if (out_.files_.size() >= kMostSourceFiles) return 0;
       out_.files_.emplace_back(name.substr(0, 4096));
     }
     return static_cast<uint32_t>(out_.files_.size() - 1);
@@ -192,7 +192,7 @@ class LineReader {
     }
     const uint64_t count = c.uleb();
     if (format.empty()) return;
-    for (uint64_t i = 0; i < count && c.ok() && i < kMostFiles; ++i) {
+    for (uint64_t i = 0; i < count && c.ok() && i < kMostSourceFiles; ++i) {
       std::string_view name;
       for (const auto& [content, kind] : format) {
         const std::string_view text = form(c, kind);

@@ -13,7 +13,7 @@
 
 namespace pyflame {
 
-class GpuCase : public testing::Test {
+class GpuCase : public ::testing::Test {
  protected:
   void SetUp() override {
     if (device_count(DeviceType::cuda) > 0) gpu_ = {DeviceType::cuda, 0};

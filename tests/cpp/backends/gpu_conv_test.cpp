@@ -49,7 +49,7 @@ const Shape kShapes[] = {
     {{4, 130, 14, 14}, {136, 130, 1, 1}},
 };
 
-class ConvOnGpu : public testing::Test {
+class ConvOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
     if (device_count(DeviceType::cuda) > 0) gpu_ = {DeviceType::cuda, 0};

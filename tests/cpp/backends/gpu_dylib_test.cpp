@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class GpuDylib : public testing::Test {
+class GpuDylib : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "pyflame-dylib-XXXXXX").string();

@@ -19,10 +19,10 @@ namespace {
 [[maybe_unused]] const int kNoInterpreter = setenv("PYFLAME_INTERPRET", "0", 0);
 
 // A graph of one group, made by hand: no device is needed to write its kernels.
-struct ByHand {
+struct LoopByHand {
   Graph graph;
   Group group;
-  ByHand(const Dims& space, int split) {
+  LoopByHand(const Dims& space, int split) {
     graph.device = {DeviceType::rocm, 0};
     group.kind = GroupKind::Loop;
     group.space = space;
@@ -63,7 +63,7 @@ struct ByHand {
 
 // gelu(x * w + b) + r with w and b of the last dim.
 gpu::LoopPlan chain(DType dtype, const Dims& shape, bool vectors = true) {
-  ByHand h(shape, 2);
+  LoopByHand h(shape, 2);
   const Operand x = h.tensor(dtype, shape), r = h.tensor(dtype, shape), w = h.tensor(dtype, {1, shape[1]}),
                 b = h.tensor(dtype, {1, shape[1]});
   Operand y = h.inner(OpId::mul, Role::Map, {x, w}, h.tensor(dtype, shape));
@@ -74,7 +74,7 @@ gpu::LoopPlan chain(DType dtype, const Dims& shape, bool vectors = true) {
 }
 
 gpu::LoopPlan copy(DType from, DType to, const Dims& shape, const Dims& strides) {
-  ByHand h(shape, shape.size());
+  LoopByHand h(shape, shape.size());
   h.add(OpId::cast, Role::Map, {h.strided(from, shape, strides)}, h.tensor(to, shape));
   return h.plan();
 }
@@ -82,7 +82,7 @@ gpu::LoopPlan copy(DType from, DType to, const Dims& shape, const Dims& strides)
 // x minus its row's mean, scaled: two levels.
 gpu::LoopPlan centred(DType dtype, const Dims& shape, bool vectors = true) {
   const Dims row{shape[0], 1};
-  ByHand h(shape, 1);
+  LoopByHand h(shape, 1);
   const Operand x = h.tensor(dtype, shape);
   const Operand sum = h.inner(OpId::sum, Role::RowReduce, {x}, h.tensor(dtype, row));
   const Operand mean = h.add(OpId::mul, Role::RowMap, {sum, h.param(dtype)}, h.tensor(dtype, row));
@@ -93,7 +93,7 @@ gpu::LoopPlan centred(DType dtype, const Dims& shape, bool vectors = true) {
 // A gradient through relu, and the bias's.
 gpu::LoopPlan bias_gradient(DType dtype, const Dims& shape, bool vectors = true) {
   const Dims columns{1, shape[1]};
-  ByHand h(shape, 1);
+  LoopByHand h(shape, 1);
   const Operand x = h.tensor(dtype, shape), g = h.tensor(dtype, shape);
   const Operand on = h.inner(OpId::gt, Role::Map, {x, h.param(dtype)}, h.tensor(DType::bool_, shape));
   const Operand d = h.add(OpId::where, Role::Map, {on, g, h.param(dtype)}, h.tensor(dtype, shape));
@@ -104,7 +104,7 @@ gpu::LoopPlan bias_gradient(DType dtype, const Dims& shape, bool vectors = true)
 // Row and column reductions of the same elements in one group.
 gpu::LoopPlan both(DType dtype, const Dims& shape) {
   const Dims columns{1, shape[1]}, row{shape[0], 1};
-  ByHand h(shape, 1);
+  LoopByHand h(shape, 1);
   const Operand x = h.tensor(dtype, shape);
   const Operand most = h.add(OpId::amax, Role::RowReduce, {x}, h.tensor(dtype, row));
   const Operand y = h.add(OpId::div, Role::Map, {x, most}, h.tensor(dtype, shape));
@@ -113,7 +113,7 @@ gpu::LoopPlan both(DType dtype, const Dims& shape) {
 }
 
 gpu::LoopPlan reduction(OpId op, DType from, DType to, const Dims& shape, int split, bool rows) {
-  ByHand h(shape, split);
+  LoopByHand h(shape, split);
   Dims out = shape;
   for (int d = 0; d < shape.size(); ++d)
     if ((d >= split) == rows) out[d] = 1;
@@ -186,13 +186,13 @@ TEST(GpuLoop, SourcesForOtherCompilers) {
 
 // Which groups the interpreter takes.
 TEST(GpuInterpreter, TakesMapsOnly) {
-  ByHand maps({8, 8}, 2);
+  LoopByHand maps({8, 8}, 2);
   maps.add(OpId::gelu, Role::Map, {maps.tensor(DType::bfloat16, {8, 8})}, maps.tensor(DType::bfloat16, {8, 8}));
   EXPECT_TRUE(gpu::interpreter({maps.graph, maps.group}));
-  ByHand rows({8, 8}, 1);
+  LoopByHand rows({8, 8}, 1);
   rows.add(OpId::sum, Role::RowReduce, {rows.tensor(DType::float32, {8, 8})}, rows.tensor(DType::float32, {8, 1}));
   EXPECT_FALSE(gpu::interpreter({rows.graph, rows.group}));
-  ByHand kinds({8, 8}, 2);
+  LoopByHand kinds({8, 8}, 2);
   kinds.add(OpId::cast, Role::Map, {kinds.tensor(DType::float64, {8, 8})}, kinds.tensor(DType::float32, {8, 8}));
   EXPECT_FALSE(gpu::interpreter({kinds.graph, kinds.group}));
 }
@@ -232,7 +232,7 @@ TEST_F(GpuLoopOnDevice, TheInterpreterIsTheKernel) {
                          (id >= OpId::eq && id <= OpId::logical_xor);
       if (!real && !truth && id != OpId::add && id != OpId::mul && id != OpId::neg && id != OpId::maximum) continue;
       SCOPED_TRACE(fmt::format("{} {}", dtype_name(d), op_name(id)));
-      ByHand h({kRows, kColumns}, 2);
+      LoopByHand h({kRows, kColumns}, 2);
       h.graph.device = gpu_;
       const Dims shape{kRows, kColumns};
       std::vector<Operand> ins{h.strided(d, shape, {1, kRows})};

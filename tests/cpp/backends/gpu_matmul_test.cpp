@@ -43,10 +43,10 @@ TEST(GpuBlas, LibrariesBindWithoutADevice) {
 }
 
 // --- kernels as text
-struct ByHand {
+struct MatmulByHand {
   Graph graph;
   Group group;
-  explicit ByHand(DeviceType type) { graph.device = {type, 0}; }
+  explicit MatmulByHand(DeviceType type) { graph.device = {type, 0}; }
   Operand tensor(DType dtype, const Dims& shape, const Dims& strides) {
     group.elided.push_back(false);
     Operand o;
@@ -67,7 +67,7 @@ struct ByHand {
 // x W^T + b, or x W, and then relu and an add: what a layer is.
 std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t n, int64_t k, bool turned,
                          bool epilogue) {
-  ByHand h(DeviceType::rocm);
+  MatmulByHand h(DeviceType::rocm);
   const Operand x = h.tensor(dtype, {m, k}), w = h.tensor(dtype, {k, n}, turned ? Dims{1, k} : Dims{n, 1});
   Operand y = h.add(OpId::matmul, {x, w}, h.tensor(dtype, {m, n}));
   if (epilogue) {
@@ -86,7 +86,7 @@ std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t
 
 // The kernel that adds the parts of a product whose k is shared.
 std::string add_splits_source(DType dtype) {
-  ByHand h(DeviceType::rocm);
+  MatmulByHand h(DeviceType::rocm);
   const Operand x = h.tensor(dtype, {16, 65536}), w = h.tensor(dtype, {65536, 16}, {1, 65536});
   h.add(OpId::matmul, {x, w}, h.tensor(dtype, {16, 16}));
   const Problem p{h.graph, h.group};
@@ -139,7 +139,7 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
 }
 
 // --- on a device
-class OnGpuMatmul : public testing::Test {
+class OnGpuMatmul : public ::testing::Test {
  protected:
   void SetUp() override {
     if (device_count(DeviceType::cuda) > 0) gpu_ = {DeviceType::cuda, 0};
@@ -168,10 +168,10 @@ class OnGpuMatmul : public testing::Test {
   Device gpu_;
 };
 
-class OnGpuMatmulOf : public OnGpuMatmul, public testing::WithParamInterface<DType> {};
+class OnGpuMatmulOf : public OnGpuMatmul, public ::testing::WithParamInterface<DType> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, OnGpuMatmulOf,
-                         testing::Values(DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int8,
-                                         DType::int32, DType::int64),
+                         ::testing::Values(DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int8,
+                                           DType::int32, DType::int64),
                          [](const auto& i) { return std::string(dtype_name(i.param)); });
 
 TEST_P(OnGpuMatmulOf, EverySizeAndLayout) {

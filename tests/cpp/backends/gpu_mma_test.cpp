@@ -69,7 +69,7 @@ TEST(GpuMma, SourcesForOtherCompilers) {
     write_text("mma_" + std::string(dtype_name(d)), mma_source(d));
 }
 
-class MmaOnGpu : public testing::TestWithParam<DType> {
+class MmaOnGpu : public ::testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     if (device_count(DeviceType::cuda) > 0) type_ = DeviceType::cuda;
@@ -144,7 +144,7 @@ TEST_P(MmaOnGpu, ATileIsThePlainProduct) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, MmaOnGpu, testing::Values(DType::float16, DType::bfloat16),
+INSTANTIATE_TEST_SUITE_P(Types, MmaOnGpu, ::testing::Values(DType::float16, DType::bfloat16),
                          [](const auto& test) { return std::string(dtype_name(test.param)); });
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(GpuRuntime, AbsenceHasAReason) {
 
 // --- on a device
 
-class OnGpu : public testing::Test {
+class OnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
     if (device_count(DeviceType::cuda) > 0) gpu_ = {DeviceType::cuda, 0};

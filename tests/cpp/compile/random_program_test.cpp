@@ -159,10 +159,10 @@ TEST(RandomPrograms, GradientsAgreeWithTheReference) {
 }
 
 // Settings are read once a process: the other settings run in a child that prints its values.
-constexpr uint64_t kFirst = 5000, kLast = 5040;
+constexpr uint64_t kFirstSeed = 5000, kLastSeed = 5040;
 
 void write_digest(std::ostream& to) {
-  for (uint64_t seed = kFirst; seed <= kLast; ++seed) {
+  for (uint64_t seed = kFirstSeed; seed <= kLastSeed; ++seed) {
     const Result r = execute(seed, options_for(seed));
     uint64_t h = 0xcbf29ce484222325ull;
     for (const auto& v : r.values)

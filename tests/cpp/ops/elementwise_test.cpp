@@ -6,9 +6,6 @@ namespace {
 
 using namespace testing;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 TEST(Elementwise, BroadcastsAndComputes) {
   const Tensor a = make({1, 2, 3, 4, 5, 6}, {2, 3}), b = make({10, 20, 30});
   expect_values(add(a, b), {11, 22, 33, 14, 25, 36});

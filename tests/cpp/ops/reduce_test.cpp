@@ -6,9 +6,6 @@ namespace {
 
 using namespace testing;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 const Tensor& sample() {
   static const Tensor* t = new Tensor(make({3, -1, 2, 0.5, 4, -2, 1, 7, 0.25, -3, 6, 5}, {2, 3, 2}));
   return *t;

@@ -13,11 +13,12 @@
 #include "pyflame/base/threads.h"
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"
+#include "support/tensor_values.h"
 
 namespace pyflame {
 namespace {
 
-float first(const Tensor& t) { return *static_cast<const float*>(t.data()); }
+using testing::first;
 
 // What the child finds; a child that hangs is ended by its alarm.
 bool holds_in_child(const std::function<bool()>& found) {

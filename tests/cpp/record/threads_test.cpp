@@ -8,11 +8,13 @@
 
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"
+#include "support/tensor_values.h"
 
 namespace pyflame {
 namespace {
 
-float first(const Tensor& t) { return *static_cast<const float*>(t.data()); }
+using testing::first;
+
 float last(const Tensor& t) { return static_cast<const float*>(t.data())[t.numel() - 1]; }
 
 TEST(Threads, EachItsOwnTensors) {

@@ -7,13 +7,14 @@
 #include "pyflame/ops/ops.h"
 #include "pyflame/record/recorder.h"
 #include "support/plan.h"
+#include "support/tensor_values.h"
 
 namespace pyflame {
 namespace {
 
-using testing::plan_of;
+using testing::first;
 
-float first(const Tensor& t) { return *static_cast<const float*>(t.data()); }
+using testing::plan_of;
 
 // A loop body of n ops, all different by their shapes or kinds.
 Tensor body(const Tensor& x, int n) {

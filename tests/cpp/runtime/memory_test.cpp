@@ -14,10 +14,10 @@
 namespace pyflame {
 namespace {
 
+constexpr size_t kMiB = 1 << 20;
+
 using testing::Plan;
 using testing::plan_of;
-
-constexpr size_t kMiB = 1 << 20;
 
 // ---- the planner by itself
 

@@ -13,7 +13,7 @@
 namespace pyflame {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kMebibyte = size_t{1} << 20;
 
 // Addresses without memory behind them: the allocator never looks at what it hands out.
 class CountingDriver final : public DeviceMemory {
@@ -73,7 +73,7 @@ TEST(Segments, BlocksNeverOverlapAndComeBack) {
     uint64_t bytes = 0;
     for (int i = 0; i < 4000; ++i) {
       if (live.empty() || rng() % 5 < 3) {
-        const size_t n = rng() % 3 == 0 ? 1 + rng() % (40 * kMiB) : 1 + rng() % (rng() % 2 ? 3000 : 2 * kMiB);
+        const size_t n = rng() % 3 == 0 ? 1 + rng() % (40 * kMebibyte) : 1 + rng() % (rng() % 2 ? 3000 : 2 * kMebibyte);
         auto* p = static_cast<char*>(segments.get(n));
         if (!p) continue;
         EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 512, 0u);
@@ -108,7 +108,7 @@ TEST(Segments, BlocksNeverOverlapAndComeBack) {
 TEST(Segments, ALoopAsksTheDriverOnceAndGetsTheSameAddresses) {
   CountingDriver driver(size_t{1} << 34);
   Segments segments(driver);
-  const size_t sizes[] = {100, 5000, 4 * kMiB, 30 * kMiB, 700 * 1024, 100};
+  const size_t sizes[] = {100, 5000, 4 * kMebibyte, 30 * kMebibyte, 700 * 1024, 100};
   std::vector<void*> first;
   for (int round = 0; round < 10; ++round) {
     std::vector<void*> now;
@@ -145,24 +145,24 @@ TEST(Segments, ALoopThatOverlapsItselfAlternates) {
 TEST(Segments, TheSmallestBlockThatFitsIsTaken) {
   CountingDriver driver(size_t{1} << 34);
   Segments segments(driver);
-  void* big = segments.get(64 * kMiB);
-  void* small = segments.get(32 * kMiB);
+  void* big = segments.get(64 * kMebibyte);
+  void* small = segments.get(32 * kMebibyte);
   segments.put(big);
   segments.put(small);
-  EXPECT_EQ(segments.get(31 * kMiB), small);
-  EXPECT_EQ(segments.get(40 * kMiB), big);  // what is left of it is a hole
-  EXPECT_EQ(segments.stats().largest_hole, 24 * kMiB);
+  EXPECT_EQ(segments.get(31 * kMebibyte), small);
+  EXPECT_EQ(segments.get(40 * kMebibyte), big);  // what is left of it is a hole
+  EXPECT_EQ(segments.stats().largest_hole, 24 * kMebibyte);
   EXPECT_EQ(driver.calls, 2);
 }
 
 TEST(Segments, WhereLittleIsLeftNoMoreThanNeededIsTaken) {
-  CountingDriver driver(10 * kMiB);
+  CountingDriver driver(10 * kMebibyte);
   Segments segments(driver);
-  EXPECT_NE(segments.get(4 * kMiB), nullptr);  // not a segment of 20 MiB
-  EXPECT_EQ(segments.get(8 * kMiB), nullptr);
-  segments.set_limit(6 * kMiB);
-  EXPECT_EQ(segments.get(4 * kMiB), nullptr);
-  EXPECT_NE(segments.get(2 * kMiB), nullptr);
+  EXPECT_NE(segments.get(4 * kMebibyte), nullptr);  // not a segment of 20 MiB
+  EXPECT_EQ(segments.get(8 * kMebibyte), nullptr);
+  segments.set_limit(6 * kMebibyte);
+  EXPECT_EQ(segments.get(4 * kMebibyte), nullptr);
+  EXPECT_NE(segments.get(2 * kMebibyte), nullptr);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "pyflame/ops/ops.h"
 
 namespace pyflame::testing {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // A tensor of the given values; float64 unless told otherwise. Without a shape: 1-D.
 inline Tensor make(const std::vector<double>& values, const Dims& shape, DType dtype = DType::float64) {
@@ -32,6 +36,9 @@ inline std::vector<double> values(const Tensor& t) {
   const auto* p = static_cast<const double*>(dense.data());
   return {p, p + dense.numel()};
 }
+
+// The first element of a float32 tensor. Reading it runs what is pending.
+inline float first(const Tensor& t) { return *static_cast<const float*>(t.data()); }
 
 inline void expect_values(const Tensor& t, const std::vector<double>& expected, double tolerance = 1e-12) {
   const std::vector<double> got = values(t);

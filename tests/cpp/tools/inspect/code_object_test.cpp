@@ -33,7 +33,7 @@ struct Expected {
   uint64_t vgpr, agpr, sgpr, vgpr_spill, lds, scratch, max_workgroup, wave, kernarg, code;
 };
 
-class RealCodeObject : public testing::TestWithParam<Expected> {};
+class RealCodeObject : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(RealCodeObject, HasTheFiguresOfLlvmReadelf) {
   const Expected& e = GetParam();
@@ -60,36 +60,36 @@ TEST_P(RealCodeObject, HasTheFiguresOfLlvmReadelf) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RealCodeObject,
-    testing::Values(Expected{"gfx90a", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 11, 0, 0, 0, 1024, 64, 16, 96},
-                    Expected{"gfx90a", "tile_sum", 10, 0, 11, 0, 4096, 0, 256, 64, 20, 212},
-                    Expected{"gfx90a", "indexed", 6, 0, 20, 0, 0, 816, 1024, 64, 16, 248},
-                    Expected{"gfx90a", "spilling", 48, 0, 10, 0, 0, 0, 1024, 64, 16, 464},
-                    Expected{"gfx90a", "accumulators", 36, 32, 10, 0, 0, 0, 1024, 64, 8, 60},
-                    Expected{"gfx942", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 12, 0, 0, 0, 1024, 64, 16, 84},
-                    Expected{"gfx942", "tile_sum", 10, 0, 14, 0, 4096, 0, 256, 64, 20, 204},
-                    Expected{"gfx942", "indexed", 4, 0, 18, 0, 0, 816, 1024, 64, 16, 224},
-                    Expected{"gfx942", "spilling", 48, 0, 10, 0, 0, 0, 1024, 64, 16, 460},
-                    Expected{"gfx942", "accumulators", 36, 32, 9, 0, 0, 0, 1024, 64, 8, 60},
-                    Expected{"gfx950", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 12, 0, 0, 0, 1024, 64, 16, 84},
-                    Expected{"gfx950", "tile_sum", 10, 0, 14, 0, 4096, 0, 256, 64, 20, 204},
-                    Expected{"gfx950", "indexed", 4, 0, 18, 0, 0, 816, 1024, 64, 16, 224},
-                    Expected{"gfx950", "spilling", 48, 0, 10, 0, 0, 0, 1024, 64, 16, 460},
-                    Expected{"gfx950", "accumulators", 36, 32, 9, 0, 0, 0, 1024, 64, 8, 60},
-                    Expected{"gfx1030", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 9, 0, 0, 0, 1024, 32, 16, 100},
-                    Expected{"gfx1030", "tile_sum", 9, 0, 9, 0, 4096, 0, 256, 32, 20, 284},
-                    Expected{"gfx1030", "indexed", 3, 0, 13, 0, 0, 816, 1024, 32, 16, 216},
-                    Expected{"gfx1030", "spilling", 24, 0, 12, 91, 0, 208, 1024, 32, 16, 2960},
-                    Expected{"gfx1030", "accumulators", 2, 0, 6, 0, 0, 0, 1024, 32, 8, 44},
-                    Expected{"gfx1100", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 18, 0, 0, 0, 1024, 32, 16, 112},
-                    Expected{"gfx1100", "tile_sum", 9, 0, 7, 0, 4096, 0, 256, 32, 20, 296},
-                    Expected{"gfx1100", "indexed", 3, 0, 9, 0, 0, 816, 1024, 32, 16, 180},
-                    Expected{"gfx1100", "spilling", 24, 0, 4, 101, 0, 224, 1024, 32, 16, 1312},
-                    Expected{"gfx1100", "accumulators", 2, 0, 3, 0, 0, 0, 1024, 32, 8, 44},
-                    Expected{"gfx1201", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 6, 0, 0, 0, 1024, 32, 16, 116},
-                    Expected{"gfx1201", "tile_sum", 9, 0, 7, 0, 4096, 0, 256, 32, 20, 300},
-                    Expected{"gfx1201", "indexed", 3, 0, 9, 0, 0, 816, 1024, 32, 16, 200},
-                    Expected{"gfx1201", "spilling", 24, 0, 4, 98, 0, 220, 1024, 32, 16, 1688},
-                    Expected{"gfx1201", "accumulators", 2, 0, 3, 0, 0, 0, 1024, 32, 8, 48}));
+    ::testing::Values(Expected{"gfx90a", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 11, 0, 0, 0, 1024, 64, 16, 96},
+                      Expected{"gfx90a", "tile_sum", 10, 0, 11, 0, 4096, 0, 256, 64, 20, 212},
+                      Expected{"gfx90a", "indexed", 6, 0, 20, 0, 0, 816, 1024, 64, 16, 248},
+                      Expected{"gfx90a", "spilling", 48, 0, 10, 0, 0, 0, 1024, 64, 16, 464},
+                      Expected{"gfx90a", "accumulators", 36, 32, 10, 0, 0, 0, 1024, 64, 8, 60},
+                      Expected{"gfx942", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 12, 0, 0, 0, 1024, 64, 16, 84},
+                      Expected{"gfx942", "tile_sum", 10, 0, 14, 0, 4096, 0, 256, 64, 20, 204},
+                      Expected{"gfx942", "indexed", 4, 0, 18, 0, 0, 816, 1024, 64, 16, 224},
+                      Expected{"gfx942", "spilling", 48, 0, 10, 0, 0, 0, 1024, 64, 16, 460},
+                      Expected{"gfx942", "accumulators", 36, 32, 9, 0, 0, 0, 1024, 64, 8, 60},
+                      Expected{"gfx950", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 12, 0, 0, 0, 1024, 64, 16, 84},
+                      Expected{"gfx950", "tile_sum", 10, 0, 14, 0, 4096, 0, 256, 64, 20, 204},
+                      Expected{"gfx950", "indexed", 4, 0, 18, 0, 0, 816, 1024, 64, 16, 224},
+                      Expected{"gfx950", "spilling", 48, 0, 10, 0, 0, 0, 1024, 64, 16, 460},
+                      Expected{"gfx950", "accumulators", 36, 32, 9, 0, 0, 0, 1024, 64, 8, 60},
+                      Expected{"gfx1030", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 9, 0, 0, 0, 1024, 32, 16, 100},
+                      Expected{"gfx1030", "tile_sum", 9, 0, 9, 0, 4096, 0, 256, 32, 20, 284},
+                      Expected{"gfx1030", "indexed", 3, 0, 13, 0, 0, 816, 1024, 32, 16, 216},
+                      Expected{"gfx1030", "spilling", 24, 0, 12, 91, 0, 208, 1024, 32, 16, 2960},
+                      Expected{"gfx1030", "accumulators", 2, 0, 6, 0, 0, 0, 1024, 32, 8, 44},
+                      Expected{"gfx1100", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 18, 0, 0, 0, 1024, 32, 16, 112},
+                      Expected{"gfx1100", "tile_sum", 9, 0, 7, 0, 4096, 0, 256, 32, 20, 296},
+                      Expected{"gfx1100", "indexed", 3, 0, 9, 0, 0, 816, 1024, 32, 16, 180},
+                      Expected{"gfx1100", "spilling", 24, 0, 4, 101, 0, 224, 1024, 32, 16, 1312},
+                      Expected{"gfx1100", "accumulators", 2, 0, 3, 0, 0, 0, 1024, 32, 8, 44},
+                      Expected{"gfx1201", "_ZN6sample5scaleIfEEvPT_S1_i", 3, 0, 6, 0, 0, 0, 1024, 32, 16, 116},
+                      Expected{"gfx1201", "tile_sum", 9, 0, 7, 0, 4096, 0, 256, 32, 20, 300},
+                      Expected{"gfx1201", "indexed", 3, 0, 9, 0, 0, 816, 1024, 32, 16, 200},
+                      Expected{"gfx1201", "spilling", 24, 0, 4, 98, 0, 220, 1024, 32, 16, 1688},
+                      Expected{"gfx1201", "accumulators", 2, 0, 3, 0, 0, 0, 1024, 32, 8, 48}));
 
 TEST(CodeObject, ArgumentsAreThoseOfTheSource) {
   const Kernel k = find(parse_code_object(sample("gfx942.co").bytes), kScale);

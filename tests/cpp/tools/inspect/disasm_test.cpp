@@ -20,13 +20,13 @@ namespace {
 
 using nlohmann::json;
 
-struct CodeObject {
+struct MadeObject {
   Memory file;
   Elf elf;
   IsaObject object;
   std::vector<std::string> names;
 
-  CodeObject(const std::string& gfx, const std::string& name)
+  MadeObject(const std::string& gfx, const std::string& name)
       : file(map_file(pyflame::test::file_of_project("tests/inspect/data/isa/" + name))) {
     elf = parse_elf(file.bytes);
     gfx_ = gfx;
@@ -107,7 +107,7 @@ TEST(Disasm, WhatIsMissingIsSaid) {
   const auto folder = std::filesystem::temp_directory_path() / "pyflame-no-llvm";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "libLLVM.so.99") << "no library";
-  const CodeObject o("gfx942", "isa_gfx942.co");
+  const MadeObject o("gfx942", "isa_gfx942.co");
   const IsaResult r = analyse_isa({o.object}, {folder.native(), 1});
   ASSERT_EQ(r.missing.size(), 1u);
   EXPECT_NE(r.missing[0].find("gfx942"), std::string::npos);
@@ -156,7 +156,7 @@ TEST(Disasm, NoDecoderNoChild) {
   EXPECT_FALSE(disassembler_in_child([] { return std::unique_ptr<Decoder>(); }));
 }
 
-class DisasmOfThisMachine : public testing::TestWithParam<const char*> {
+class DisasmOfThisMachine : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!Disassemblers().open(GetParam(), 0)) GTEST_SKIP() << "no LLVM library here reads " << GetParam();
@@ -165,7 +165,7 @@ class DisasmOfThisMachine : public testing::TestWithParam<const char*> {
 
 TEST_P(DisasmOfThisMachine, FindsWhatTheKernelsWereWrittenFor) {
   const std::string gfx = GetParam();
-  const CodeObject o(gfx, "isa_" + gfx + ".co");
+  const MadeObject o(gfx, "isa_" + gfx + ".co");
   ASSERT_FALSE(o.names.empty());
   const IsaResult r = analyse_isa({o.object});
   EXPECT_TRUE(r.missing.empty());
@@ -208,7 +208,7 @@ TEST_P(DisasmOfThisMachine, FindsWhatTheKernelsWereWrittenFor) {
 // The tool prints what the library says, so that the analysis of both is the same document.
 TEST_P(DisasmOfThisMachine, LibraryAndToolAgree) {
   const std::string gfx = GetParam();
-  const CodeObject o(gfx, "isa_" + gfx + ".co");
+  const MadeObject o(gfx, "isa_" + gfx + ".co");
   std::string tool;
   const Disassemblers all;
   for (const DisassemblerKind& k : all.found()) {
@@ -252,12 +252,12 @@ TEST_P(DisasmOfThisMachine, AnyBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Archs, DisasmOfThisMachine,
-                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"),
+                         ::testing::Values("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"),
                          [](const auto& p) { return std::string(p.param); });
 
 TEST(Disasm, SourceLineOfAFinding) {
   if (!Disassemblers().open("gfx942", 0)) GTEST_SKIP() << "no LLVM library here reads gfx942";
-  const CodeObject o("gfx942", "isa_lines.co");
+  const MadeObject o("gfx942", "isa_lines.co");
   const IsaResult r = analyse_isa({o.object});
   const json& findings = r.kernels[0].at(o.index("sum_lines"))["findings"];
   EXPECT_TRUE(std::any_of(findings.begin(), findings.end(), [](const json& f) {

@@ -67,7 +67,7 @@ GpuReplay::~GpuReplay() {
     return;  // a forked child, or the device is lost
   }
   if (capturing_) {
-    Graph rest = nullptr;
+    RtGraph rest = nullptr;
     rt.capture_end(capture_, &rest);
     if (rest) rt.graph_destroy(rest);
   }
@@ -121,7 +121,7 @@ void GpuReplay::end_capture() {
   if (!capturing_) return;
   capturing_ = false;
   const Rt& rt = device_.rt();
-  Graph child = nullptr;
+  RtGraph child = nullptr;
   device_.check(rt.capture_end(capture_, &child), "ending a capture");
   PF_CHECK(child, Runtime, "replay: a library did what a graph cannot hold");
   Node n;

@@ -41,7 +41,7 @@ class GpuReplay final : public Replay, LaunchSink {
   void end_capture();
 
   GpuDevice& device_;
-  Graph graph_ = nullptr;
+  RtGraph graph_ = nullptr;
   GraphExec exec_ = nullptr;
   std::vector<Node> nodes_;
   std::vector<size_t> first_;                 // first node of each step

@@ -5,11 +5,9 @@
 
 namespace pyflame::gpu {
 
-namespace {
-constexpr unsigned kThreads = 256;
-}
+namespace {}
 
-Turn::Turn(DeviceType type, int bytes) : kernel_(type, kThreads, source(bytes)) {}
+Turn::Turn(DeviceType type, int bytes) : kernel_(type, kGroupThreads, source(bytes)) {}
 
 void Turn::run(int device_index, const Dims& s, const void* from, void* to, MemoryFormat format) {
   constexpr int64_t kSide = 32;
@@ -21,10 +19,10 @@ void Turn::run(int device_index, const Dims& s, const void* from, void* to, Memo
 
 std::string Turn::source(int bytes) {
   const char* type = bytes == 2 ? "pf::u16" : bytes == 4 ? "pf::u32" : "pf::u64";
-  return kernel_source({"conv/turn.h"}, kThreads,
+  return kernel_source({"conv/turn.h"}, kGroupThreads,
                        fmt::format("(const {0}* from, {0}* to, pf::i64 batches, pf::i64 rows, pf::i64 columns) {{ "
                                    "pf::turn<{0}, {1}>(from, to, batches, rows, columns); }}",
-                                   type, kThreads));
+                                   type, kGroupThreads));
 }
 
 }  // namespace pyflame::gpu

@@ -1,0 +1,43 @@
+# Unity builds (PYFLAME_UNITY): sources of one folder are compiled together, which parses the headers once for all of them and takes about
+# half of the processor's time for the whole. It is for builds that nobody edits in (pip, CI, the sanitizers): a changed file compiles its
+# neighbours anew. Names in unnamed namespaces must therefore differ within a folder; a folder's header is the home of what two files share.
+option(PYFLAME_UNITY "Compile the sources of a folder together" OFF)
+set(PYFLAME_UNITY_BYTES 60000 CACHE STRING "How much source a unity file includes at most, in bytes; the machine's memory and cores set it")
+mark_as_advanced(PYFLAME_UNITY_BYTES)
+
+# pyflame_unity(TARGET [EXCEPT REGEX]): groups the sources of TARGET by folder. EXCEPT: files that include themselves again, such as those that
+# Highway compiles for each instruction set.
+function(pyflame_unity target)
+  if(NOT PYFLAME_UNITY)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 _arg "" "EXCEPT" "")
+  get_target_property(_sources ${target} SOURCES)
+  get_target_property(_folder ${target} SOURCE_DIR)
+  list(FILTER _sources INCLUDE REGEX "\\.cpp$")
+  list(FILTER _sources EXCLUDE REGEX "^\\$<")
+  if(_arg_EXCEPT)
+    list(FILTER _sources EXCLUDE REGEX "${_arg_EXCEPT}")
+  endif()
+  list(SORT _sources)
+  set(_number 0)
+  set(_bytes 0)
+  set(_last "")
+  foreach(_source IN LISTS _sources)
+    cmake_path(ABSOLUTE_PATH _source BASE_DIRECTORY "${_folder}" OUTPUT_VARIABLE _path)
+    cmake_path(GET _path PARENT_PATH _parent)
+    file(SIZE "${_path}" _size)
+    math(EXPR _bytes "${_bytes} + ${_size}")
+    if(NOT _parent STREQUAL _last OR _bytes GREATER PYFLAME_UNITY_BYTES)
+      math(EXPR _number "${_number} + 1")
+      set(_bytes ${_size})
+      set(_last "${_parent}")
+    endif()
+    set_source_files_properties("${_source}" PROPERTIES UNITY_GROUP "${_number}")
+  endforeach()
+  # GCC says of a type with members from an unnamed namespace that a header must not have it, and takes what a unity file includes for headers.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
