@@ -36,8 +36,10 @@ $(STAMP)/bootstrap: tools/bootstrap.sh tools/requirements.txt
 	@tools/bootstrap.sh
 	@mkdir -p $(STAMP) && touch $@
 
+# ON compiles the sources of a folder together (cmake/PyFlameUnity.cmake): less for a whole build, more for each change.
+PYFLAME_UNITY ?= OFF
 $(BUILD)/build.ninja: $(STAMP)/bootstrap CMakePresets.json
-	cmake --preset release -DPYFLAME_BUILD_PYTHON=ON -DPYFLAME_BUILD_TESTS=ON -DPython_EXECUTABLE=$(PY)
+	cmake --preset release -DPYFLAME_BUILD_PYTHON=ON -DPYFLAME_BUILD_TESTS=ON -DPYFLAME_UNITY=$(PYFLAME_UNITY) -DPython_EXECUTABLE=$(PY)
 	@touch $@
 
 build: $(BUILD)/build.ninja  ## the program, the Python module and the C++ tests, optimized

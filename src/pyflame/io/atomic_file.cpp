@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
-#include <regex>
 #include <system_error>
 
 #include "pyflame/base/error.h"
@@ -109,11 +108,25 @@ void write_file_atomically(const std::string& op, const std::string& path, std::
   file.commit();
 }
 
+// Whether AtomicFile made this name: "<name>.tmp.<process>.<number>".
+static bool is_temporary(std::string_view name) {
+  const auto take_number = [&name] {
+    const size_t before = name.size();
+    while (!name.empty() && name.back() >= '0' && name.back() <= '9') name.remove_suffix(1);
+    return name.size() < before;
+  };
+  const auto take = [&name](std::string_view end) {
+    if (!name.ends_with(end)) return false;
+    name.remove_suffix(end.size());
+    return true;
+  };
+  return take_number() && take(".") && take_number() && take(".tmp.") && !name.empty();
+}
+
 void remove_unfinished_files(const std::string& folder) {
-  static const std::regex temporary(R"(.+\.tmp\.\d+\.\d+)");  // AtomicFile's names
   std::error_code ec;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ec))
-    if (std::regex_match(entry.path().filename().string(), temporary)) std::filesystem::remove(entry.path(), ec);
+    if (is_temporary(entry.path().filename().string())) std::filesystem::remove(entry.path(), ec);
 }
 
 }  // namespace pyflame

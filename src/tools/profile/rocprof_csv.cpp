@@ -82,9 +82,9 @@ int64_t number_in(const std::string& text) {
   return to_int(std::string_view(text).substr(at, end - at), value) ? value : -1;
 }
 
-class Reader {
+class CsvReader {
  public:
-  Reader(const Source& source, Profile& profile, const Progress& progress)
+  CsvReader(const Source& source, Profile& profile, const Progress& progress)
       : source_(source), profile_(profile), trace_(profile.trace), progress_(progress) {}
 
   void read() {
@@ -351,7 +351,7 @@ bool is_rocprof_csv(const Source& s) { return recognise(s, false); }
 bool is_rocprof_v1_csv(const Source& s) { return recognise(s, true); }
 
 void read_rocprof_csv(const Source& source, Profile& profile, const Progress& progress) {
-  Reader(source, profile, progress).read();
+  CsvReader(source, profile, progress).read();
 }
 void read_rocprof_v1_csv(const Source& source, Profile& profile, const Progress& progress) {
   read_rocprof_csv(source, profile, progress);
