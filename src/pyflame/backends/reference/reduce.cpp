@@ -26,13 +26,13 @@ T combine(OpId op, T acc, T x, bool first) {
 
 template <class T>
 T reduce_one(const Call& c, const View& in, const Dims& shape, const Dims& strides, int64_t base) {
-  constexpr int64_t kBlock = 256;
-  std::array<T, kBlock> block;
+  constexpr int64_t kChunk = 256;
+  std::array<T, kChunk> block;
   T acc = start_of<T>(c.node.op);
   bool first = true;
   for_lines<1>(shape, {strides}, [&](const auto& offset, int64_t line, const auto& step) {
-    for (int64_t at = 0; at < line; at += kBlock) {
-      const int64_t n = std::min(kBlock, line - at);
+    for (int64_t at = 0; at < line; at += kChunk) {
+      const int64_t n = std::min(kChunk, line - at);
       load(in, base + offset[0] + at * step[0], step[0], n, block.data());
       for (int64_t i = 0; i < n; ++i, first = false)
         acc = combine(c.node.op, acc, block[static_cast<size_t>(i)], first);
