@@ -403,7 +403,7 @@ def test_report_says_where_time_went(report):
     reasons = {g["code"]: g["us"] for g in d["gap_reasons"]}
     assert reasons["recording"] >= 8000
     assert "recording" in {a["id"] for a in d["advice"]} and "torch" not in json.dumps(d["advice"])
-    assert d["verdict"].startswith("Python, recording and the executor bound it")
+    assert d["verdict"].startswith("Python, recording and the executor take the most time")
 
 
 def test_report_sees_planning_and_the_data_loader(report):

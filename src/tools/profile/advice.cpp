@@ -16,43 +16,49 @@ namespace {
 using nlohmann::json;
 using view::percent;
 
-// What stands for a category in a sentence, and what to do about it when no rule has said more.
+// The sentence of the verdict for a category, and the first step against it.
 struct Bound {
   const char* category;
   const char* sentence;
   const char* next;
 };
 constexpr Bound kBounds[] = {
-    {"launch-bound", "The CPU's launches bound it", "fewer and larger kernels: torch.compile, larger batches"},
-    {"idle", "The device is idle", "find out what the program waits for (the gaps below)"},
-    {"GEMM", "Matrix products bound it", "tune them (TunableOp) and see whether a lower precision will do"},
-    {"convolution", "Convolutions bound it", "let MIOpen tune these shapes, and try channels_last"},
-    {"attention", "Attention bounds it", "compare the attention kernels that there are for this device"},
-    {"normalisation", "Normalisations bound it", "fuse them: torch.compile, or a Triton kernel"},
-    {"elementwise", "Elementwise kernels bound it, which means memory bandwidth", "fuse them: torch.compile"},
-    {"reduction", "Reductions bound it, which means memory bandwidth", "fuse them: torch.compile"},
-    {"memory", "Copies and changes of layout bound it", "avoid casts, copies and transposes"},
-    {"communication", "Communication bounds it", "overlap it with compute, and look at the links (pyflame doctor)"},
-    {"other", "Kernels of a kind that is not known bound it", "look at the longest of them (pyflame inspect)"},
+    {"launch-bound", "The device waits for the CPU's launches",
+     "use fewer and larger kernels: torch.compile, larger batches"},
+    {"idle", "The device is idle", "find out what the program waits for (see the gaps below)"},
+    {"GEMM", "Matrix products take the most time", "tune them (TunableOp), and try a lower precision"},
+    {"convolution", "Convolutions take the most time", "let MIOpen tune these shapes, and try channels_last"},
+    {"attention", "Attention takes the most time", "compare the attention kernels for this device"},
+    {"normalisation", "Normalisations take the most time", "fuse them: torch.compile, or a Triton kernel"},
+    {"elementwise", "Elementwise kernels, which memory bandwidth limits, take the most time",
+     "fuse them: torch.compile"},
+    {"reduction", "Reductions, which memory bandwidth limits, take the most time", "fuse them: torch.compile"},
+    {"memory", "Copies and changes of layout take the most time", "avoid casts, copies and transposes"},
+    {"communication", "Communication takes the most time",
+     "overlap it with compute, and check the links (pyflame doctor)"},
+    {"other", "Kernels of an unknown kind take the most time", "inspect the longest of them (pyflame inspect)"},
 };
 
 constexpr Bound kOwnBounds[] = {
-    {"launch-bound", "Python, recording and the executor bound it", "larger batches, values read less often"},
-    {"idle", "Nothing runs most of the time", "find out what the program waits for (between the steps, below)"},
-    {"GEMM", "Matrix products bound it", "fewer or smaller ones, or bfloat16 where the machine is faster with it"},
-    {"convolution", "Convolutions bound it", "see which entry runs them (pf.explain)"},
-    {"attention", "Attention bounds it", "shorter contexts, or causal attention where it will do"},
-    {"normalisation", "Normalisations bound it", "see with what they could be fused (pf.explain)"},
-    {"elementwise", "Elementwise loops bound it, which means memory bandwidth", "see what splits them (pf.explain)"},
-    {"reduction", "Reductions bound it, which means memory bandwidth",
-     "see with what they could be fused (pf.explain)"},
-    {"memory", "Copies and look-ups bound it", "avoid casts, copies and changes of layout"},
-    {"communication", "Communication bounds it", "overlap it with compute"},
-    {"other", "Sorts and other rare ops bound it", "look at the longest of them below"},
+    {"launch-bound", "Python, recording and the executor take the most time",
+     "use larger batches and read values less often"},
+    {"idle", "No step runs for most of the time", "find out what the program waits for (see between the steps, below)"},
+    {"GEMM", "Matrix products take the most time",
+     "use fewer or smaller ones, or bfloat16 if the machine is faster with it"},
+    {"convolution", "Convolutions take the most time", "see which implementation runs them (pf.explain)"},
+    {"attention", "Attention takes the most time", "use shorter contexts, or causal attention if possible"},
+    {"normalisation", "Normalisations take the most time", "see whether they can be fused (pf.explain)"},
+    {"elementwise", "Elementwise loops, which memory bandwidth limits, take the most time",
+     "see what prevents their fusion (pf.explain)"},
+    {"reduction", "Reductions, which memory bandwidth limits, take the most time",
+     "see whether they can be fused (pf.explain)"},
+    {"memory", "Copies and look-ups take the most time", "avoid casts, copies and changes of layout"},
+    {"communication", "Communication takes the most time", "overlap it with compute"},
+    {"other", "Sorts and other rare ops take the most time", "see the longest of them below"},
 };
 
-// The host waits, because the device works.
-constexpr Bound kLaunchesIdle = {"idle", "The host waits for the device to do its work",
+// The host waits while the device works.
+constexpr Bound kLaunchesIdle = {"idle", "The host waits for the device",
                                  "record with device_times=True to see which kernels take it"};
 
 }  // namespace
@@ -72,10 +78,10 @@ std::string make_verdict(const json& d) {
   if (!facts.traced()) {
     if (facts.flag("own")) return "No step ran in this profile.";
     if (facts.flag("has_ops") || facts.flag("has_calls"))
-      return "The profile has the CPU's side only, and no work of a device. Next: record with "
-             "activities=[ProfilerActivity.CPU, "
-             "ProfilerActivity.CUDA] (ROCm too is CUDA there), or with rocprofv3 --sys-trace.";
-    return "There is no work of a device in this profile.";
+      return "The profile has events of the CPU only, and no work of a device. Next: record with "
+             "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] (ROCm is called CUDA there), or with rocprofv3 "
+             "--sys-trace.";
+    return "This profile has no work of a device.";
   }
   const Bound* best = nullptr;
   double most = -1;

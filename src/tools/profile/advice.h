@@ -10,7 +10,7 @@
 
 namespace pyflame::tools::profile {
 
-// The document, as rules ask it.
+// The values of the document that rules need.
 struct Facts {
   const nlohmann::json& d;
 

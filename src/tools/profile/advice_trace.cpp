@@ -1,6 +1,4 @@
-// What to do next: rules over the document, each with its condition, reason and remedy as data. They follow the decision flow of the
-// MI300X workload guide (find the bottleneck; GEMM: TunableOp; convolution: MIOpen; own kernels: Triton; several devices: RCCL) and
-// the kernel-optimization skill's ladder (compile first, then the largest category), with what is known to be wrong in both left out.
+// The rules over traces. They follow the MI300X workload guide (find the bottleneck; GEMM: TunableOp; convolution: MIOpen; own kernels: Triton; several devices: RCCL) and the kernel-optimization skill (compile first, then work on the largest category). Advice of these guides that is known to be wrong is left out.
 #include <fmt/format.h>
 
 #include "tools/profile/advice.h"
@@ -17,17 +15,17 @@ using view::percent;
 constexpr const char* kGuide = "MI300X workload guide";
 constexpr const char* kSkill = "kernel-optimization skill";
 
-// The rules for all traces but our own. To add one, add an entry here, a row to docs/report.md and a case to
+// The rules for all traces except those of pf.profiler. To add one, add an entry here, a row to docs/report.md and a case to
 // tests/profile/test_report.py.
 const TraceRule kRules[] = {
     {{.id = "data-loading",
       .severity = Severity::high,
       .title = "The device waits for the data loader",
-      .why = "A batch is prepared while the device could already work on it.",
-      .fixes = {"Prepare batches in workers ahead of time: DataLoader(num_workers=8, pin_memory=True, "
-                "persistent_workers=True, prefetch_factor=4).",
-                "Copy with .to(device, non_blocking=True), and move decoding and augmentation to the device where they "
-                "dominate."},
+      .why = "The next batch is prepared only when the device could already work on it.",
+      .fixes =
+          {"Prepare batches in workers ahead of time: DataLoader(num_workers=8, pin_memory=True, "
+           "persistent_workers=True, prefetch_factor=4).",
+           "Copy with .to(device, non_blocking=True). If decoding and augmentation dominate, move them to the device."},
       .source = "ROCm 6.3 reference (RX 7900)"},
      [](const Facts& f) -> std::string {
        if (f.gap("data_loading") < 0.03) return "";
@@ -37,11 +35,11 @@ const TraceRule kRules[] = {
     {{.id = "compilation",
       .severity = Severity::high,
       .title = "Code is compiled or loaded",
-      .why = "The first runs of a shape compile kernels, and libraries such as MIOpen search for them: that is not the "
-             "steady state.",
+      .why = "In the first runs of a shape kernels are compiled, and libraries such as MIOpen search for the best "
+             "ones. That is not the steady state.",
       .fixes = {"Record after a warm-up of several steps (torch.profiler.schedule(wait=1, warmup=3, active=3)).",
-                on_amd("Keep the caches between runs: MIOPEN_USER_DB_PATH on a local disk (a home on a network file "
-                       "system is replaced by a temporary folder), and Triton's cache folder.")},
+                on_amd("Keep the caches between runs: Triton's cache folder, and MIOPEN_USER_DB_PATH on a local disk. "
+                       "(If the home folder is on a network file system, MIOpen uses a temporary folder instead.)")},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (f.gap("compilation") < 0.03) return "";
@@ -50,49 +48,50 @@ const TraceRule kRules[] = {
     {{.id = "launch-bound",
       .severity = Severity::high,
       .title = "The device waits for launches",
-      .why = "Each kernel costs the CPU some microseconds to launch, whatever its size; many small ones leave the "
-             "device empty between them.",
+      .why = "A launch costs the CPU some microseconds, however small the kernel is. Between many small kernels the "
+             "device is empty.",
       .fixes =
-          {"Fuse: torch.compile(model, mode=\"default\"), and mend graph breaks (TORCH_LOGS=graph_breaks) before "
-           "anything else.",
+          {"Fuse kernels: use torch.compile(model, mode=\"default\"), and fix graph breaks (TORCH_LOGS=graph_breaks) "
+           "first.",
            "Give each launch more work: larger batches, sequences packed together, fused optimizers (fused=True).",
-           "Where it is compiled already: TORCHINDUCTOR_CPP_WRAPPER=1, or one graph for the whole step. ROCm 7.2.0 to "
-           "7.2.3 on MI300X can corrupt results in graph replay: compare the outputs with eager ones first.",
-           on_amd("On ROCm before 6.2 set HIP_FORCE_DEV_KERNARG=1 (2 to 3 us a kernel); later versions do it by "
-                  "themselves.")},
+           "If the model is compiled already, use TORCHINDUCTOR_CPP_WRAPPER=1, or one graph for the whole step. ROCm "
+           "7.2.0 to "
+           "7.2.3 on MI300X can corrupt results in graph replay: first compare the outputs with those of eager mode.",
+           on_amd("On ROCm before 6.2 set HIP_FORCE_DEV_KERNARG=1 (2 to 3 us a kernel). It is the default of later "
+                  "versions.")},
       .command = "TORCH_LOGS=graph_breaks python your_script.py",
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (f.share("launch-bound") < 0.2 || f.flag("python_stacks")) return "";
        return fmt::format(
-           "In {} of the step the device waits for the next launch; kernels last {} on average, {:.0f} of {:.0f} less "
-           "than 10 us.",
+           "The device waits for the next launch in {} of the step. Kernels last {} on average; {:.0f} of {:.0f} last "
+           "less than 10 us.",
            percent(f.share("launch-bound")), microseconds(f.signal("mean_kernel_us")), f.signal("under_10us"),
            f.signal("kernels"));
      }},
     {{.id = "profiler-overhead",
       .severity = Severity::info,
       .title = "The profiler slows the CPU down",
-      .why = "The recorder's own work shows as gaps on the device.",
-      .fixes = {"Record once more without with_stack and profile_memory before acting on gaps and launch overhead."},
+      .why = "The profiler's own work appears as gaps on the device.",
+      .fixes = {"Record again without with_stack and profile_memory before you act on gaps and launch overhead."},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (!f.flag("python_stacks")) return "";
        return fmt::format(
-           "The trace was recorded with Python stacks (with_stack=True), which slow the CPU down; {} of the step "
+           "The trace was recorded with Python stacks (with_stack=True), which slow the CPU down. {} of the step "
            "counts as launch-bound.",
            percent(f.share("launch-bound")));
      }},
     {{.id = "host-sync",
       .severity = Severity::med,
       .title = "The CPU waits for the device",
-      .why = "After a synchronisation the queue is empty: the device idles until the CPU has launched again.",
-      .fixes = {"Remove .item(), .cpu(), print(tensor), `if tensor` and boolean indexing from the step; log the loss "
-                "each N steps.",
-                "Copies from and to pageable memory wait as well: pin_memory=True in the DataLoader, and .to(device, "
-                "non_blocking=True).",
-                "Let copies to the host run beside: pinned memory and non_blocking=True, and read the value one step "
-                "later."},
+      .why = "After a synchronisation the queue is empty. The device is idle until the CPU launches the next kernel.",
+      .fixes = {"Remove .item(), .cpu(), print(tensor), `if tensor` and boolean indexing from the step. Log the loss "
+                "every N steps.",
+                "Copies from and to pageable memory wait as well: use pin_memory=True in the DataLoader, and "
+                ".to(device, non_blocking=True).",
+                "Let copies to the host overlap with compute: use pinned memory and non_blocking=True, and read the "
+                "value one step later."},
       .source = kGuide},
      [](const Facts& f) -> std::string {
        const double count = f.gap("copy_to_host", "count") + f.gap("synchronise", "count"),
@@ -106,11 +105,11 @@ const TraceRule kRules[] = {
     {{.id = "allocation",
       .severity = Severity::med,
       .title = "Device memory is allocated during the steps",
-      .why = "Allocating and freeing device memory waits for the whole device.",
+      .why = "An allocation or release of device memory waits for the whole device.",
       .fixes =
-          {"Warm the allocator up; keep shapes constant or padded to a few sizes.",
-           "Do not call torch.cuda.empty_cache() in the loop: it returns memory that is asked for again at once.",
-           "Do not combine expandable_segments:True with max_split_size_mb: live tensors were seen to read zeros."},
+          {"Warm the allocator up. Keep shapes constant, or pad them to a few sizes.",
+           "Do not call torch.cuda.empty_cache() in the loop: it returns memory that the next step needs again.",
+           "Do not combine expandable_segments:True with max_split_size_mb: live tensors have read back as zeros."},
       .source = kGuide},
      [](const Facts& f) -> std::string {
        if (f.gap("allocation") < 0.02) return "";
@@ -120,14 +119,14 @@ const TraceRule kRules[] = {
     {{.id = "naive-convolution",
       .severity = Severity::high,
       .title = "MIOpen's naive convolutions run",
-      .why = "They are the reference that any shape falls back to, many times slower than the others; during a search "
-             "they are timed as well.",
-      .fixes = {"See whether they also run after the first step; if only there, it is MIOpen's search: warm up, and "
-                "keep its database.",
-                "Tune these shapes once: MIOPEN_FIND_ENFORCE=3 for one run (minutes to hours), then unset it; the "
+      .why =
+          "They are the fallback for any shape and many times slower than other kernels. A search also measures them.",
+      .fixes = {"Check whether they also run after the first step. If not, they belong to MIOpen's search: warm up, "
+                "and keep its database.",
+                "Tune these shapes once: set MIOPEN_FIND_ENFORCE=3 for one run (minutes to hours), then unset it. The "
                 "result stays in MIOPEN_USER_DB_PATH.",
-                "Try memory_format=torch.channels_last with PYTORCH_MIOPEN_SUGGEST_NHWC=1, and bf16 or fp16: other "
-                "kernels become applicable."},
+                "Try memory_format=torch.channels_last with PYTORCH_MIOPEN_SUGGEST_NHWC=1, and bf16 or fp16. Then "
+                "other kernels can be used."},
       .command = "MIOPEN_FIND_ENFORCE=3 MIOPEN_USER_DB_PATH=$HOME/.config/miopen python your_script.py",
       .source = kGuide},
      [](const Facts& f) -> std::string {
@@ -137,13 +136,13 @@ const TraceRule kRules[] = {
     {{.id = "convolution",
       .severity = Severity::med,
       .title = "Convolutions take much of the time",
-      .why = "MIOpen chooses a kernel by shape from its databases, and for some devices (RX 7900 among them) none are "
-             "shipped.",
+      .why =
+          "MIOpen chooses a kernel by shape from its databases. For some devices, such as the RX 7900, it ships none.",
       .fixes = {"Tune once with MIOPEN_FIND_ENFORCE=3, then run without it. MIOPEN_FIND_MODE=2 (FAST) starts sooner, "
-                "but was seen to choose badly for backward passes.",
-                "channels_last (torch: model.to(memory_format=torch.channels_last), PYTORCH_MIOPEN_SUGGEST_NHWC=1) "
-                "saves the transposes.",
-                "pyflame report on MIOpen's database shows what was chosen."},
+                "but has selected slow kernels for backward passes.",
+                "Use channels_last (model.to(memory_format=torch.channels_last), PYTORCH_MIOPEN_SUGGEST_NHWC=1). It "
+                "avoids transposes.",
+                "Run pyflame report on MIOpen's database to see which kernels were selected."},
       .command = "MIOPEN_FIND_ENFORCE=3 python your_script.py",
       .source = kGuide},
      [](const Facts& f) -> std::string {
@@ -153,8 +152,8 @@ const TraceRule kRules[] = {
     {{.id = "layout",
       .severity = Severity::med,
       .title = "Transposes around convolutions",
-      .why = "MIOpen converts NCHW to NHWC and back for kernels that want the other layout.",
-      .fixes = {"Use channels_last throughout, with PYTORCH_MIOPEN_SUGGEST_NHWC=1."},
+      .why = "MIOpen converts NCHW to NHWC and back for kernels that need the other layout.",
+      .fixes = {"Use channels_last everywhere, with PYTORCH_MIOPEN_SUGGEST_NHWC=1."},
       .source = kGuide},
      [](const Facts& f) -> std::string {
        if (f.signal("transpose_share") < 0.02) return "";
@@ -164,8 +163,8 @@ const TraceRule kRules[] = {
     {{.id = "math-attention-rdna",
       .severity = Severity::high,
       .title = "Attention without a fused kernel",
-      .why = "On RDNA 3 and 4 PyTorch uses its flash attention only when asked to; without it scores of all pairs go "
-             "through memory (at length 4,096 486 ms against 41 ms were reported).",
+      .why = "On RDNA 3 and 4 PyTorch uses its flash attention only if a variable is set. Without it, the scores of "
+             "all pairs go through memory (486 ms instead of 41 ms were reported for 4,096 tokens).",
       .fixes =
           {"Set TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1 before Python starts, and use scaled_dot_product_attention."},
       .command = "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1 python your_script.py",
@@ -175,16 +174,16 @@ const TraceRule kRules[] = {
                          (f.share("attention") == 0 && f.signal("softmax_share") >= 0.03 && f.share("GEMM") > 0);
        if (!math || !f.gfx_is({"gfx11", "gfx12"})) return "";
        return fmt::format(
-           "Attention runs as matrix products and a softmax on {}; the softmax alone takes {} of the time.", f.gfx(),
+           "On {} attention runs as matrix products and a softmax. The softmax alone takes {} of the time.", f.gfx(),
            percent(f.signal("softmax_share")));
      }},
     {{.id = "math-attention",
       .severity = Severity::high,
       .title = "Attention without a fused kernel",
-      .why = "The scores of all pairs go through memory; a fused kernel keeps them on the chip.",
+      .why = "The scores of all pairs go through memory. A fused kernel keeps them on the chip.",
       .fixes = {"Use torch.nn.functional.scaled_dot_product_attention with a mask that flash attention understands "
                 "(is_causal=True rather than a matrix).",
-                on_amd("On MI200 and MI300 series flash attention of aiter or CK is faster still.")},
+                on_amd("On the MI200 and MI300 series, the flash attention of aiter or CK is even faster.")},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        const bool math = f.flag("math_attention") ||
@@ -197,9 +196,9 @@ const TraceRule kRules[] = {
       .severity = Severity::low,
       .title = "Attention takes much of the time",
       .why = "It is the largest part that a better kernel can shorten.",
-      .fixes = {"Compare aiter's flash attention (torch.ops.aiter.*, which torch.compile can see through).",
-                "In vLLM: VLLM_ROCM_USE_AITER=1, which is off unless set. VLLM_USE_TRITON_FLASH_ATTN does nothing any "
-                "more."},
+      .fixes = {"Compare aiter's flash attention (torch.ops.aiter.*; torch.compile supports it).",
+                "In vLLM, set VLLM_ROCM_USE_AITER=1; it is off by default. VLLM_USE_TRITON_FLASH_ATTN has no effect "
+                "any more."},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (f.share("attention") < 0.3 || !f.gfx_is({"gfx942", "gfx950"})) return "";
@@ -208,13 +207,14 @@ const TraceRule kRules[] = {
     {{.id = "gemm",
       .severity = Severity::med,
       .title = "Matrix products take much of the time",
-      .why = "rocBLAS and hipBLASLt choose a kernel by size class; the best one for a given size is often another.",
-      .fixes = {"Tune once with TunableOp, then run with tuning off: new sizes would otherwise be tuned in production.",
-                "Versions of PyTorch and ROCm are written into the results file: after an update it is discarded as a "
-                "whole, so keep the file of each version.",
-                on_amd(
-                    "pyflame report tunableop_results0.csv shows what was chosen and how near to the roofline it is."),
-                "For sizes whose rows are a multiple of 512 bytes apart (K % 256 == 0 in fp16, MI300X), pad the "
+      .why =
+          "rocBLAS and hipBLASLt choose a kernel by classes of sizes. For a given size another kernel is often faster.",
+      .fixes = {"Tune once with TunableOp, then run with tuning off. Otherwise new sizes are tuned in production.",
+                "The results file contains the versions of PyTorch and ROCm. After an update the whole file is "
+                "ignored, so keep one file for each version.",
+                on_amd("Run pyflame report tunableop_results0.csv to see the selected kernels and how close to the "
+                       "roofline they are."),
+                "If the stride of the rows is a multiple of 512 bytes (K % 256 == 0 in fp16, on MI300X), pad the "
                 "leading dimension by 128 elements."},
       .command = "PYTORCH_TUNABLEOP_ENABLED=1 python your_script.py   # then:  PYTORCH_TUNABLEOP_ENABLED=1 "
                  "PYTORCH_TUNABLEOP_TUNING=0 python your_script.py",
@@ -231,11 +231,11 @@ const TraceRule kRules[] = {
     {{.id = "fp32-gemm",
       .severity = Severity::high,
       .title = "Matrix products in float32",
-      .why = "Matrix units are several times faster in 16 bits; on RDNA they do not do float32 at all.",
-      .fixes = {"Run the model in bf16: torch.autocast(\"cuda\", dtype=torch.bfloat16). bf16 needs no GradScaler.",
-                "torch.set_float32_matmul_precision(\"high\") uses xf32 on MI300X (gfx942, there with "
-                "HIPBLASLT_ALLOW_TF32=1) and TF32 on NVIDIA; it changes results slightly and has no effect on MI350 "
-                "(gfx950) and Radeon."},
+      .why = "Matrix cores are several times faster in 16 bits. On RDNA they do not support float32.",
+      .fixes =
+          {"Run the model in bf16: torch.autocast(\"cuda\", dtype=torch.bfloat16). bf16 needs no GradScaler.",
+           "torch.set_float32_matmul_precision(\"high\") uses xf32 on MI300X (gfx942, with HIPBLASLT_ALLOW_TF32=1) and "
+           "TF32 on NVIDIA. It changes results slightly, and has no effect on MI350 (gfx950) and Radeon."},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (f.signal("fp32_gemm_share") < 0.15) return "";
@@ -244,11 +244,11 @@ const TraceRule kRules[] = {
     {{.id = "eager-kernels",
       .severity = Severity::med,
       .title = "Unfused kernels of PyTorch",
-      .why = "Each reads its inputs from memory and writes them back; fused, most of that traffic goes.",
-      .fixes =
-          {"torch.compile(model, mode=\"default\"); the first run takes minutes.",
-           "Avoid casts: keep weights in the type that is computed in, instead of autocast copying them each step.",
-           "What the compiler leaves: Triton kernels for RMSNorm, SiLU and multiply, add and norm."},
+      .why = "Each kernel reads its inputs from memory and writes its result back. Fusion avoids most of that traffic.",
+      .fixes = {"Use torch.compile(model, mode=\"default\"). The first run takes minutes.",
+                "Avoid casts: keep the weights in the type of the computation, so that autocast need not copy them in "
+                "each step.",
+                "For what the compiler does not fuse, write Triton kernels: RMSNorm, SiLU and multiply, add and norm."},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (f.signal("eager_share") < 0.25) return "";
@@ -259,12 +259,12 @@ const TraceRule kRules[] = {
       .severity = Severity::low,
       .title = "Triton kernels take much of the time",
       .why = "Their tile sizes, warps and stages decide how many waves a compute unit holds.",
-      .fixes = {on_amd(
-                    "Let pyflame inspect ~/.triton/cache show registers, spills and what would reach the next wave."),
+      .fixes = {on_amd("Run pyflame inspect ~/.triton/cache to see registers, spills, and the next step to a higher "
+                       "occupancy."),
                 "Autotune BLOCK sizes, num_warps and num_stages.",
-                on_amd("Autotune waves_per_eu too; num_stages=2 for kernels with one matrix product, 1 where two are "
-                       "fused (since Triton 3.2; before it 0 and 1)."),
-                on_amd("matrix_instr_nonkdim=16 is mostly the better one for products on MI300X.")},
+                on_amd("Autotune waves_per_eu too. Use num_stages=2 for kernels with one matrix product and 1 if two "
+                       "are fused (0 and 1 before Triton 3.2)."),
+                on_amd("matrix_instr_nonkdim=16 is usually better for matrix products on MI300X.")},
       .command = on_amd("pyflame inspect ~/.triton/cache"),
       .source = kGuide},
      [](const Facts& f) -> std::string {
@@ -274,29 +274,30 @@ const TraceRule kRules[] = {
     {{.id = "exposed-communication",
       .severity = Severity::high,
       .title = "Communication that no compute hides",
-      .why = "While ranks exchange data the compute units wait.",
+      .why = "The compute units wait while ranks exchange data.",
       .fixes =
-          {"Overlap: gradient buckets (DDP bucket_cap_mb), prefetch in FSDP; check that each rank reaches the "
-           "collective at the same time: a slow rank shows as communication on all others.",
-           on_amd("TORCH_NCCL_HIGH_PRIORITY=1 with GPU_MAX_HW_QUEUES=2 helped FSDP on MI300X; measure, programs with "
-                  "many streams lose."),
-           on_amd(
-               "One process per device; /proc/sys/kernel/numa_balancing 0; iommu=pt (pyflame doctor looks at these)."),
-           on_amd("NCCL_MIN_NCHANNELS=112 only with all 8 devices of an MI300X node: with fewer ranks it is ignored.")},
+          {"Overlap communication with compute: gradient buckets (DDP bucket_cap_mb), prefetch in FSDP. Check that all "
+           "ranks reach a collective at the same time: a slow rank appears as communication on all others.",
+           on_amd("TORCH_NCCL_HIGH_PRIORITY=1 with GPU_MAX_HW_QUEUES=2 helped FSDP on MI300X. Measure it, because "
+                  "programs with many streams become slower."),
+           on_amd("Use one process per device, set /proc/sys/kernel/numa_balancing to 0, and use iommu=pt (pyflame "
+                  "doctor checks these)."),
+           on_amd("Set NCCL_MIN_NCHANNELS=112 only with all 8 devices of an MI300X node. With fewer ranks it is "
+                  "ignored.")},
       .command = on_amd("pyflame doctor"),
       .source = kGuide},
      [](const Facts& f) -> std::string {
        if (!f.d["communication"].is_object()) return "";
        const double exposed = f.d["communication"]["exposed_share"];
        if (exposed < 0.1) return "";
-       return fmt::format("Communication that nothing hides takes {} of the time ({} in all).", percent(exposed),
-                          microseconds(f.d["communication"]["us"].get<double>()));
+       return fmt::format("Communication without simultaneous compute takes {} of the time ({} in all).",
+                          percent(exposed), microseconds(f.d["communication"]["us"].get<double>()));
      }},
     {{.id = "partial-node",
       .severity = Severity::med,
       .title = "Collectives among a part of the node",
-      .why = "In a node of eight, each pair has its own link: among 2 or 4 devices most links lie idle.",
-      .fixes = {"Use one device (no collective) or all eight of the node."},
+      .why = "In a node of eight devices, each pair has its own link. With 2 or 4 devices most links are idle.",
+      .fixes = {"Use one device (no collectives), or all eight of the node."},
       .source = kGuide},
      [](const Facts& f) -> std::string {
        if (!f.d["communication"].is_object() || !f.gfx_is({"gfx942", "gfx950"})) return "";
@@ -310,9 +311,9 @@ const TraceRule kRules[] = {
       .severity = Severity::med,
       .title = "Kernels with too few workgroups",
       .why = "They cannot fill the compute units of this device.",
-      .fixes = {"Split along K (split-K, stream-K), use smaller tiles, batch more.",
-                "For decoding with small batches this is in the nature of the work: then bandwidth is what counts (fp8 "
-                "or quantised weights)."},
+      .fixes = {"Split the depth (split-K, stream-K), use smaller tiles or larger batches.",
+                "Decoding with small batches cannot avoid this. There, memory bandwidth is the limit: use fp8 or "
+                "quantised weights."},
       .source = kGuide},
      [](const Facts& f) -> std::string {
        if (f.signal("narrow_share") < 0.1) return "";
@@ -322,8 +323,8 @@ const TraceRule kRules[] = {
     {{.id = "scratch",
       .severity = Severity::med,
       .title = "Kernels that use scratch memory",
-      .why = "Scratch is device memory: a spill in a loop costs as much as a load.",
-      .fixes = {on_amd("pyflame inspect on the program or the cache shows registers, spills and where they are.")},
+      .why = "Scratch memory is device memory. A spill in a loop costs as much as a load.",
+      .fixes = {on_amd("Run pyflame inspect on the program or the cache to see registers, and where spills are.")},
       .command = on_amd("pyflame inspect FILE"),
       .source = kGuide},
      [](const Facts& f) -> std::string {
@@ -334,8 +335,8 @@ const TraceRule kRules[] = {
     {{.id = "pageable-copies",
       .severity = Severity::med,
       .title = "Copies from or to pageable memory",
-      .why = "Pageable memory is copied twice, and the call waits.",
-      .fixes = {"pin_memory=True in the DataLoader (or tensor.pin_memory()), and non_blocking=True."},
+      .why = "Data in pageable memory is copied twice, and the call waits for the copy.",
+      .fixes = {"Use pin_memory=True in the DataLoader (or tensor.pin_memory()), and non_blocking=True."},
       .source = "ROCm 6.3 reference (RX 7900)"},
      [](const Facts& f) -> std::string {
        for (const json& c : f.d["copies"])
@@ -348,8 +349,8 @@ const TraceRule kRules[] = {
     {{.id = "idle-unknown",
       .severity = Severity::med,
       .title = "The device is idle for an unknown reason",
-      .why = "Without the CPU's side the reason cannot be told: data, Python, another process.",
-      .fixes = {"PyTorch: record with ProfilerActivity.CPU and ProfilerActivity.CUDA. Other programs: rocprofv3 "
+      .why = "Without events of the CPU the reason is not known: it may be data loading, Python, or another process.",
+      .fixes = {"Record PyTorch with ProfilerActivity.CPU and ProfilerActivity.CUDA, and other programs with rocprofv3 "
                 "--sys-trace --output-format csv."},
       .command = on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
       .source = kGuide},
@@ -361,25 +362,25 @@ const TraceRule kRules[] = {
     {{.id = "unsteady-steps",
       .severity = Severity::info,
       .title = "The steps differ",
-      .why = "Averages then describe no step; the first ones compile, allocate and search.",
-      .fixes = {"Choose steady ones with --steps FIRST:LAST, and look at the longest one alone."},
+      .why = "Averages then describe no step. The first steps compile, allocate and search.",
+      .fixes = {"Select similar steps with --steps FIRST:LAST, and inspect the longest one alone."},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        const json& s = f.d["time"]["steps"];
        if (!s.is_object() || s["count"] < 3 || s["spread"] < 0.5) return "";
-       return fmt::format("Steps differ: {} between the shortest and the longest, around a median of {}.",
+       return fmt::format("The shortest and the longest step differ by {} of the median, which is {}.",
                           percent(s["spread"].get<double>()), microseconds(s["median_us"].get<double>()));
      }},
     {{.id = "statistics-only",
       .severity = Severity::info,
       .title = "The input has no timeline",
-      .why = "Shares are of the kernels' time, not of the step.",
+      .why = "Shares refer to the time of the kernels, not to the step.",
       .fixes = {"Record a trace: rocprofv3 --sys-trace --output-format csv, or torch.profiler."},
       .command = on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
       .source = kGuide},
      [](const Facts& f) -> std::string {
        if (f.timeline() || f.wall() <= 0) return "";
-       return "The input has totals per kernel and no times: idle time, gaps and overlap cannot be told.";
+       return "The input has totals per kernel and no times, so idle time, gaps and overlap are not known.";
      }},
 };
 

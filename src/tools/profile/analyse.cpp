@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kSmallCopy = 64 << 10;
 constexpr size_t kMaxGaps = 5'000'000;
 
-// Below it a kernel cannot fill the device: 1,024 on MI300X by its vendor's guide, otherwise one for each compute unit.
+// The number of workgroups that fills the device: 1,024 on MI300X according to AMD's guide, otherwise one for each compute unit.
 double wanted_workgroups(const Analysis& a) {
   if (a.gfx == "gfx942") return 1024;
   if (a.product != nullptr && a.product->cus > 0) return a.product->cus;
@@ -25,7 +25,7 @@ Category category_named(std::string_view name) {
   return Category::other;
 }
 
-// "onednn.sgemm matmul+add" is by onednn.
+// The part before the dot names the library: "onednn.sgemm matmul+add".
 std::string_view library_of_step(std::string_view name) { return name.substr(0, name.find_first_of(". ")); }
 
 // Names repeat: each pair of kernel and operator is classified once.
@@ -52,7 +52,7 @@ struct Edge {
   bool begin = false;
 };
 
-// One pass over the starts and ends of events, in order: at each instant it is known what runs.
+// Goes through the starts and ends of events in order, so it knows at each instant what runs.
 void sweep(const Trace& t, Analysis& a) {
   std::vector<Edge> edges;
   edges.reserve(a.events.size() * 2);
@@ -63,7 +63,7 @@ void sweep(const Trace& t, Analysis& a) {
     edges.push_back({start, i, true});
     edges.push_back({end, i, false});
   }
-  // Ends before begins: back-to-back kernels do not overlap.
+  // At equal times, ends come before starts: back-to-back kernels do not overlap.
   std::sort(edges.begin(), edges.end(),
             [](const Edge& x, const Edge& y) { return x.at < y.at || (x.at == y.at && x.begin < y.begin); });
   std::array<int64_t, kCategories> running = {};
@@ -95,7 +95,7 @@ void sweep(const Trace& t, Analysis& a) {
   if (a.end > at) a.gaps.push_back({at, a.end, last_ended, -1, GapCause::unknown, 0});
 }
 
-// Time of each operator's kernels of a kind: an operator's work is divided among them.
+// The time of an operator's kernels of one kind. The operator's work is divided among them.
 using OpTimes = std::unordered_map<uint64_t, double>;
 uint64_t op_key(int32_t op, Category c) {
   return (static_cast<uint64_t>(static_cast<uint32_t>(op)) << 8) | static_cast<uint64_t>(c);
@@ -116,7 +116,7 @@ void add_kernel(const Trace& t, Analysis& a, int32_t i, const OpTimes& times, Ke
   const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
   const double d = us(e.end - e.start);
   if (g.calls == 0 || d < g.min_us) g.min_us = d;
-  if (d > g.max_us || g.calls == 0) {  // the longest call stands for the group
+  if (d > g.max_us || g.calls == 0) {  // the longest call represents the group
     g.max_us = d;
     g.grid = e.grid;
     g.block = e.block;
@@ -228,7 +228,7 @@ void group_collectives(const Trace& t, Analysis& a) {
                    [](const CollectiveGroup& x, const CollectiveGroup& y) { return x.us > y.us; });
 }
 
-// Only calls that launch one kernel: a graph's launch is for all of its kernels.
+// Only calls that launch one kernel, because the launch of a graph is for all of its kernels.
 void count_short_kernels(const Trace& t, Analysis& a) {
   std::unordered_map<int32_t, int32_t> launched;
   for (int32_t i : a.events)
@@ -246,7 +246,7 @@ void count_short_kernels(const Trace& t, Analysis& a) {
   if (n > 0) a.mean_launch_us = sum / static_cast<double>(n);
 }
 
-// Statistics files have no times of single calls: shares are of the sum.
+// Statistics files have no times of single calls, so shares refer to the sum.
 void from_totals(const Trace& t, Analysis& a) {
   std::map<std::pair<std::string, Category>, size_t> index;
   for (const KernelTotal& k : t.totals) {

@@ -10,7 +10,7 @@ namespace pyflame::tools::profile {
 namespace {
 
 struct Pattern {
-  std::string_view text;  // lower case; ^ at the front: the name begins so
+  std::string_view text;  // in lower case; a ^ at the front means that the name begins with the rest
   Category category;
   std::string_view library;
 };
@@ -43,7 +43,7 @@ constexpr Pattern kPatterns[] = {
     {"symm_mem", C::communication, ""},
     {"all_to_all_kernel", C::communication, ""},
 
-    // --- copies and fills that show as kernels
+    // --- copies and fills that are kernels
     {"__amd_rocclr_fillbuffer", C::memory, "HIP"},
     {"__amd_rocclr_copybuffer", C::memory, "HIP"},
     {"__amd_rocclr_", C::memory, "HIP"},
@@ -232,12 +232,12 @@ constexpr Pattern kPatterns[] = {
     {"subtensoropwithreduce", C::reduction, "MIOpen"},
     {"histogram", C::reduction, ""},
 
-    // --- positions: named after embeddings, which they are not
+    // --- positions: their names contain "embedding", but they are elementwise
     {"rotary", C::elementwise, ""},
     {"rope_", C::elementwise, ""},
     {"_rope", C::elementwise, ""},
 
-    // --- layout, copies, gathers: bytes are moved, nothing is computed
+    // --- layout, copies, gathers: they move bytes and compute nothing
     {"batched_transpose", C::memory, "MIOpen"},
     {"direct_copy_kernel", C::memory, "PyTorch"},
     {"copy_kernel", C::memory, "PyTorch"},
@@ -301,7 +301,7 @@ constexpr Pattern kPatterns[] = {
     {"elementwise", C::elementwise, ""},
     {"pointwise", C::elementwise, ""},
 
-    // --- the same by common words, for kernels that people write
+    // --- the same by common words, for kernels of users
     {"attention", C::attention, ""},
     {"attn", C::attention, ""},
     {"gemm", C::gemm, ""},
@@ -321,7 +321,7 @@ constexpr Pattern kPatterns[] = {
     {"mul_kernel", C::elementwise, ""},
 };
 
-// Operators, by words of their name.
+// Patterns for the names of operators.
 constexpr Pattern kOperators[] = {
     {"nccl:", C::communication, ""},
     {"c10d::", C::communication, ""},
@@ -408,8 +408,7 @@ const Pattern* match(const Pattern (&patterns)[N], std::string_view lower_name) 
 
 bool identifier(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// The names of a mangled symbol's outermost scope: _ZN2at6native13reduce_kernelI… -> at::native::reduce_kernel. Only lengths are read:
-// a full demangler on hostile input may use any amount of memory.
+// The names of a mangled symbol's outermost scope: _ZN2at6native13reduce_kernelI… -> at::native::reduce_kernel. Only the lengths in the symbol are used, because a full demangler may need any amount of memory for hostile input.
 std::string unmangled(std::string_view name) {
   if (!name.starts_with("_Z")) return std::string(name);
   size_t at = 2;
@@ -538,7 +537,7 @@ KernelClass classify_kernel(std::string_view name, std::string_view op) {
     k.category = p->category;
     k.library = p->library;
     if (k.library.empty() && text.starts_with("triton_")) k.library = "Triton";
-    // A convolution may be a GEMM of the BLAS library, and a normalisation several reductions: the operator knows.
+    // A convolution may run as a GEMM of the BLAS library, and a normalisation as several reductions. The operator tells.
     if (k.category == C::gemm && asked == C::convolution) k = {C::convolution, k.library, true};
     if (k.category == C::reduction && asked == C::normalisation) k = {C::normalisation, k.library, true};
     return k;
@@ -556,7 +555,7 @@ std::string short_kernel_name(std::string_view full) {
   if (tensile != std::string_view::npos && name.find("_MT") != std::string_view::npos)
     return short_tensile(name.substr(tensile));
   if (name.starts_with("void ")) name.remove_prefix(5);
-  // Without template arguments and the parameter list; "(anonymous namespace)" is part of a name.
+  // Removes template arguments and the parameter list. "(anonymous namespace)" is part of a name.
   std::string out;
   int depth = 0;
   for (size_t i = 0; i < name.size(); ++i) {
@@ -576,7 +575,7 @@ std::string short_kernel_name(std::string_view full) {
     }
   }
   while (!out.empty() && (out.back() == ' ' || out.back() == ',')) out.pop_back();
-  // Names that many kernels share say nothing without their first argument.
+  // Names that many kernels share need their first template argument to be distinct.
   static constexpr std::string_view wrappers[] = {"elementwise",   "reduce_kernel", "multi_tensor_apply",
                                                   "kentry",        "enable_if",     "cutlass::Kernel",
                                                   "device_kernel", "kernel_gemm",   "launch_clamp"};

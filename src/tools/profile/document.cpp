@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxTimeline = 20'000, kMaxTracks = 64;
 
-// Three decimals: files stay small, and nanoseconds are what clocks give.
+// Three decimals of a microsecond: clocks count nanoseconds, and files stay small.
 double rounded(double v) { return std::isfinite(v) ? std::round(v * 1000) / 1000 : 0; }
 double fraction(double v) { return std::isfinite(v) ? std::round(v * 1e9) / 1e9 : 0; }
 json positive(double v) { return v > 0 ? json(rounded(v)) : json(nullptr); }
@@ -250,8 +250,7 @@ json communication_of(const Analysis& a) {
           {"collectives", list}};
 }
 
-// Bounded: where there are more events than a page can draw, those of one track and one slice of time become one, of the category and
-// name that took most of it.
+// The number of events is limited. If there are more, the events of one track in one slice of time become one event, with the category and name that took most of the slice.
 class Timeline {
  public:
   Timeline(const Trace& t, const Analysis& a) : t_(t), a_(a) {}
@@ -329,7 +328,7 @@ class Timeline {
   std::map<NameId, size_t> index_;
 };
 
-// What the rules ask besides times.
+// Values that rules need in addition to times.
 json signals_of(const Profile& p, const Analysis& a) {
   double triton = 0, eager = 0, naive = 0, transposes = 0, spilled = 0, fp32_gemm = 0, narrow = 0, sdpa_math = 0,
          softmax = 0;
@@ -359,7 +358,7 @@ json signals_of(const Profile& p, const Analysis& a) {
         }
       }
     }
-    // Kernels that last are worth filling the device; collectives use few workgroups on purpose.
+    // Only long kernels count, and no collectives: they use few workgroups on purpose.
     if (g.category != Category::communication && g.calls > 0 && g.us / static_cast<double>(g.calls) >= 5)
       narrow += g.narrow_us;
   }

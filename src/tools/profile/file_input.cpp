@@ -18,7 +18,7 @@ constexpr size_t kMaxLine = 1 << 20;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Bytes of a UTF-8 sequence by its first byte; 0: none begins so.
+// The length of a UTF-8 sequence by its first byte; 0: invalid.
 size_t sequence_length(unsigned char c) {
   if (c < 0x80) return 1;
   if (c >= 0xC2 && c <= 0xDF) return 2;
@@ -74,7 +74,7 @@ double FileInput::fraction() const {
 }
 
 JsonStreambuf::int_type JsonStreambuf::underflow() {
-  // Keep what was not ready, read more behind it, until something is ready or nothing more comes.
+  // Keeps the bytes that are not ready and reads more, until some are ready or the file ends.
   size_t got = 0;
   do {
     const size_t rest = filled_ - ready_;
@@ -113,7 +113,7 @@ size_t JsonStreambuf::repair(size_t end, bool at_end) {
     } else if (in_string_) {
       if (escaped_) {
         escaped_ = false;
-        // Paths of Windows, written as they are.
+        // Paths of Windows whose backslashes were not escaped.
         if (std::string_view("\"\\/bfnrtu").find(b[i]) == std::string_view::npos) {
           b[i] = '/';
           ++repaired_;

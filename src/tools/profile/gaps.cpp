@@ -1,4 +1,4 @@
-// Why a device did nothing: from what the CPU did between the device's last work and the launch of the next.
+// Why a device was idle: derived from what the CPU did between the last kernel and the launch of the next one.
 #include <algorithm>
 #include <set>
 
@@ -35,25 +35,25 @@ bool compiles(const std::string& name) {
                          "CachingAutotuner", "_compile", "LazyLoad", "hipModuleLoadData"});
 }
 
-// Spans of one kind, asked which of them lies in a stretch of time.
+// Spans of one kind. They can be searched for those within a given time.
 class Spans {
  public:
   void add(const Span& s) { spans_.push_back(s); }
   void close() {
     std::sort(spans_.begin(), spans_.end(), [](const Span& x, const Span& y) { return x.end < y.end; });
   }
-  // The longest part of [from, to] that one of them covers.
+  // The longest part of [from, to] that a single span covers.
   std::pair<int64_t, NameId> longest(int64_t from, int64_t to) const {
     std::pair<int64_t, NameId> best{0, 0};
     auto it = std::lower_bound(spans_.begin(), spans_.end(), from, [](const Span& s, int64_t t) { return s.end < t; });
-    // Bounded: what ends long after the stretch may still cover it.
+    // Spans that start before `from` may cover it; the search for them is limited.
     for (size_t looked = 0; it != spans_.end() && looked < 256; ++it, ++looked) {
       const int64_t covered = std::min(it->end, to) - std::max(it->start, from);
       if (covered > best.first) best = {covered, it->name};
     }
     return best;
   }
-  // One that began before `from` and ended within [from, to]: the CPU waited in it while the device still worked.
+  // A span that began before `from` and ended within [from, to]: the CPU waited in it while the device still worked.
   NameId ending(int64_t from, int64_t to) const {
     auto it = std::lower_bound(spans_.begin(), spans_.end(), from, [](const Span& s, int64_t t) { return s.end < t; });
     for (; it != spans_.end() && it->end <= to; ++it)
@@ -65,7 +65,7 @@ class Spans {
   std::vector<Span> spans_;
 };
 
-// How much of any stretch the CPU was in an operator or a call.
+// The time within a span in which the CPU was in an operator or a call.
 class Coverage {
  public:
   void add(int64_t start, int64_t end) { parts_.push_back({start, end, 0}); }
@@ -97,7 +97,7 @@ class Coverage {
 class Explainer {
  public:
   explicit Explainer(const Trace& t) : t_(t) {
-    // Other threads wait for the device as well (watchdogs of collectives): only those that launch hold the device up.
+    // Threads that never launch also wait for the device, such as watchdogs of collectives. Only threads that launch can delay the device.
     std::set<std::pair<int32_t, uint64_t>> launching;
     for (const GpuEvent& e : t.gpu)
       if (e.call >= 0)
@@ -135,7 +135,7 @@ class Explainer {
     }
     g.call = launch->name;
     if (launch->end <= g.start + kLaunchJitter) {
-      // It was in the queue already.
+      // The kernel was in the queue already.
       g.cause = length <= kDispatchGap ? GapCause::dispatch : GapCause::dependency;
       return;
     }
@@ -162,7 +162,7 @@ class Explainer {
            covered_by(allocations_, GapCause::allocation, g);
   }
 
-  // Between two steps of the host's own: nothing was queued, the time is all in the trace.
+  // A gap between two steps of the host: nothing was queued, and the trace shows all of the time.
   void explain_on_host(Gap& g) const {
     if (explained_by_spans(g) || covered_by(waits_, GapCause::synchronise, g)) return;
     g.cause = cover_.within(g.start, g.end) * 2 >= g.end - g.start ? GapCause::executor : GapCause::recording;
@@ -194,9 +194,10 @@ class Explainer {
 
 const char* describe(GapCause cause) {
   switch (cause) {
-    case GapCause::dispatch: return "the next kernel was queued already: the time between two kernels of a queue";
+    case GapCause::dispatch:
+      return "the next kernel was queued already: this is the time between two kernels of a queue";
     case GapCause::dependency: return "the next kernel was queued already and waited for another stream or device";
-    case GapCause::launching: return "the CPU was still in operators and launches: it is slower than the device";
+    case GapCause::launching: return "the CPU was still in operators and launches, so it is slower than the device";
     case GapCause::python:
       return "the CPU was between operators and calls (Python, or the program's own code), then launched the next "
              "kernel";
@@ -208,7 +209,7 @@ const char* describe(GapCause cause) {
     case GapCause::compilation: return "code was compiled or loaded";
     case GapCause::executor: return "PyFlame was between two steps of a program: look-up, memory, addresses";
     case GapCause::recording: return "Python ran, or ops were recorded for the next window";
-    case GapCause::unknown_short: return "a short gap; the trace has no calls of the CPU that would say why";
+    case GapCause::unknown_short: return "a short gap; the trace has no calls of the CPU that explain it";
     case GapCause::unknown: break;
   }
   return "not known: the trace shows no operator or call of the CPU at that time";

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kHeadBytes = 64 << 10, kMaxProblems = 200, kMaxFiles = 10'000;
 constexpr int kMaxFolderDepth = 4;
 
-// Formats that are told from others only to say what to do instead.
+// Formats that are recognised only to tell the user what to do instead.
 bool is_rocprof_json(const Source& s) {
   return s.head_starts_with("{") && s.head.substr(0, 4096).find("\"rocprofiler-sdk-tool\"") != std::string::npos;
 }
@@ -34,12 +34,16 @@ void refuse(const Source& s, Profile&, const Progress&) {
   PF_FAIL(Value, "report: '{}' is {}", s.path, kInstead);
 }
 constexpr char kRocprofJson[] =
-    "rocprofv3's own JSON, which holds no timeline that other tools read; write the profile again with "
-    "rocprofv3 --output-format csv (or rocpd, the default of new versions)";
+    "rocprofv3's own JSON, which this program cannot read; hint: write the profile again with rocprofv3 "
+    "--output-format csv (or rocpd, the default of new versions)";
 constexpr char kPerfetto[] =
-    "a Perfetto trace; look at it in ui.perfetto.dev, or write the profile again with rocprofv3 --output-format csv";
-constexpr char kOtf2[] = "an OTF2 archive; write the profile again with rocprofv3 --output-format csv";
-constexpr char kNsys[] = "an Nsight Systems report; record with torch.profiler and export_chrome_trace instead";
+    "a Perfetto trace, which this program cannot read; hint: open it in ui.perfetto.dev, or write the profile again "
+    "with rocprofv3 --output-format csv";
+constexpr char kOtf2[] =
+    "an OTF2 archive, which this program cannot read; hint: write the profile again with rocprofv3 --output-format csv";
+constexpr char kNsys[] =
+    "an Nsight Systems report, which this program cannot read; hint: record with torch.profiler and "
+    "export_chrome_trace instead";
 
 const Importer kImporters[] = {
     {"rocpd database", is_rocpd, read_rocpd},
@@ -81,7 +85,7 @@ void list_folder(const fs::path& folder, int depth, std::vector<std::string>& fi
   }
 }
 
-// Reads one file; `asked` says that the user named it, so that what is not understood is worth a word.
+// Reads one file. If `asked` is true, the user named it, so an unknown format is an error.
 void load_file(const std::string& path, bool asked, Profile& profile, const Progress& progress) {
   const Source source = peek(path);
   for (const Importer& importer : importers()) {
@@ -97,7 +101,7 @@ void load_file(const std::string& path, bool asked, Profile& profile, const Prog
   std::string known;
   for (const Importer& importer : importers())
     if (!importer.refuses) known += (known.empty() ? "" : ", ") + std::string(importer.name);
-  PF_FAIL(Value, "report: the format of '{}' is not known; known are {}", path, known);
+  PF_FAIL(Value, "report: unknown format; got '{}'; expected {}", path, known);
 }
 
 }  // namespace
@@ -150,7 +154,7 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress) {
   };
   for (const std::string& path : paths) {
     std::error_code ec;
-    PF_CHECK(fs::exists(path, ec), OS, "report: '{}' does not exist", path);
+    PF_CHECK(fs::exists(path, ec), OS, "report: the path does not exist; got '{}'", path);
     if (!fs::is_directory(path, ec)) {
       attempt(path, true);
       continue;
@@ -159,12 +163,12 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress) {
     list_folder(path, 0, files);
     const size_t before = profile.inputs.size();
     for (const std::string& file : files) attempt(file, false);
-    if (profile.inputs.size() == before) profile.problem(path, "the folder has no file of a format that is known");
+    if (profile.inputs.size() == before) profile.problem(path, "the folder has no file of a known format");
   }
   if (profile.inputs.empty()) {
     PF_CHECK(first_failure.empty(), Value, "{}", first_failure);
     PF_FAIL(Value,
-            "report: the folder '{}' has no file of a format that is known; expected traces of PyTorch, files of "
+            "report: the folder has no file of a known format; got '{}'; expected traces of PyTorch, files of "
             "rocprofv3, or tuning files",
             paths.empty() ? "" : paths[0]);
   }

@@ -1,5 +1,4 @@
-// Chrome traces as PyTorch (Kineto) writes them, of NVIDIA and AMD devices. They reach gigabytes, so the file is parsed as a stream
-// of tokens and only what a report needs is kept; a trace that was cut off gives what stands before the cut.
+// Chrome traces as PyTorch (Kineto) writes them, of NVIDIA and AMD devices. They may have gigabytes, so the file is parsed as a stream of tokens, and only what a report needs is kept. Of a truncated trace, the events before the end are used.
 #include <cmath>
 #include <istream>
 #include <nlohmann/json.hpp>
@@ -115,7 +114,7 @@ Category category_of(std::string_view cat) {
       {"Memcpy", Category::copy},
       {"gpu_memset", Category::set},
       {"Memset", Category::set},
-      // Our own: a launch is a step whose time is the host's.
+      // A trace of pf.profiler: a launch is a step on the host.
       {"launch", Category::kernel},
       {"wait", Category::call},
       {"plan", Category::call},
@@ -129,10 +128,10 @@ struct Scalar {
   bool number = false;
   int64_t integer = 0;
   double real = 0;
-  std::string_view text;  // as written
+  std::string_view text;  // as in the file
 };
 
-// The token handler. Depth says where a token stands: an event is an object in the array traceEvents (or in a top-level array).
+// The token handler. The depth tells where a token belongs: an event is an object in the array traceEvents (or in a top-level array).
 class Handler {
  public:
   using number_integer_t = json::number_integer_t;
@@ -236,7 +235,7 @@ class Handler {
     return true;
   }
 
-  // Text of the arrays that are kept as text.
+  // Collects the arrays that are kept as text.
   std::string* captured() {
     switch (arg_) {
       case Key::dims: return &event_.dims;
@@ -285,7 +284,7 @@ class Handler {
       case Key::pid: event_.pid = v.number ? v.integer : -1; break;
       case Key::tid:
         event_.tid = v.number ? v.integer : -1;
-        // "stream 7", as older versions wrote it
+        // "stream 7": the form of older versions
         if (!v.number) event_.tid_text = v.text.substr(0, 64);
         break;
       default: break;
@@ -374,7 +373,7 @@ class Handler {
     op.name = trace_.names.intern(event_.name);
     op.dims = trace_.names.intern(event_.dims);
     op.types = trace_.names.intern(event_.types);
-    // Values (strides, "is causal") matter for the few operators whose cost they change.
+    // Values (strides, "is causal") are kept only for operators whose cost depends on them.
     const bool wanted =
         event_.name.find("conv") != std::string::npos || event_.name.find("attention") != std::string::npos;
     if (wanted) op.values = trace_.names.intern(event_.values);
@@ -439,7 +438,7 @@ class Handler {
   int64_t events_ = 0, bad_times_ = 0, error_position_ = -1;
 };
 
-// Tells of progress at each megabyte, by watching the buffer being refilled.
+// Reports progress after each megabyte, when the buffer is refilled.
 class WatchedJson : public JsonStreambuf {
  public:
   WatchedJson(FileInput& input, const std::string& path, const Progress& progress)
@@ -469,16 +468,15 @@ bool is_kineto(const Source& s) {
 }
 
 void read_kineto(const Source& source, Profile& profile, const Progress& progress) {
-  // Several ranks have several clocks and the same device numbers: one file at a time is what can be reported honestly.
-  PF_CHECK(
-      profile.trace.gpu.empty() && profile.trace.ops.empty(), Value,
-      "report: '{}' is a second trace; one is reported at a time, because the clocks of processes differ; name one",
-      source.path);
+  // Ranks have different clocks and the same device numbers, so only one file is reported at a time.
+  PF_CHECK(profile.trace.gpu.empty() && profile.trace.ops.empty(), Value,
+           "report: got a second trace '{}'; expected one, because the clocks of processes differ; hint: name one file",
+           source.path);
   FileInput input(source.path);
   WatchedJson buffer(input, source.path, progress);
   std::istream stream(&buffer);
   Handler handler(profile, source.path);
-  // Not strict: what follows the trace is of no interest.
+  // Not strict: text after the trace is ignored.
   const bool whole = json::sax_parse(stream, &handler, json::input_format_t::json, false);
   if (!whole || !input.error().empty()) {
     const std::string why = input.error().empty()
@@ -489,7 +487,7 @@ void read_kineto(const Source& source, Profile& profile, const Progress& progres
   }
   if (buffer.repaired() > 0)
     profile.problem(source.path,
-                    fmt::format("{} places were not valid JSON (such as inf, nan or broken text) and were mended",
+                    fmt::format("{} places were not valid JSON (such as inf, nan or broken text) and were repaired",
                                 buffer.repaired()));
   if (handler.bad_times() > 0)
     profile.problem(source.path, fmt::format("{} events without a usable time were left out", handler.bad_times()));

@@ -1,4 +1,4 @@
-// The page of `report`: what bounds the step and what to do, then the evidence: shares, timeline, kernels against the roofline, gaps.
+// The page of `report`: what limits the speed and what to do, then the details: shares, timeline, kernels against the roofline, gaps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ Html categories(const Json& doc) {
 
 struct Drawn {
   Timeline picture;
-  Json data;  // for the script
+  Json data;  // for the script of the page
 };
 
 Drawn timeline_of(const Json& doc) {
@@ -97,7 +97,7 @@ Drawn timeline_of(const Json& doc) {
       from = std::min(from, start);
       to = std::max(to, start + length);
     }
-    // The script looks events up by their start.
+    // The script finds events by their start.
     std::stable_sort(events.begin(), events.end(),
                      [](const Json& a, const Json& b) { return a[0].get<double>() < b[0].get<double>(); });
     tracks.push_back({{"name", drawn.name}, {"events", std::move(events)}});
@@ -119,7 +119,7 @@ Drawn timeline_of(const Json& doc) {
             {"from", from},
             {"to", to},
             {"steps", std::move(steps)}};
-  d.picture.title = fmt::format("Timeline of {} streams over {}; what fills it is in the tables.",
+  d.picture.title = fmt::format("Timeline of {} streams over {}. The tables have its contents.",
                                 d.picture.tracks.size(), microseconds(to - from));
   return d;
 }
@@ -135,7 +135,8 @@ Html timeline_section(const Json& doc, const Drawn& drawn) {
   Html out = el("div", "card", el("div", "zoom", picture) + el("ul", "legend", legend));
   if (flag(doc, "timeline.merged"))
     out += note(
-        "There are more events than a page can draw: neighbours are shown as one, of the kind that took most of the "
+        "There are more events than a page can draw. Neighbouring events are shown as one, with the kind that took "
+        "most of the "
         "time.");
   return out;
 }
@@ -145,7 +146,7 @@ struct Roof {
   double tflops;
 };
 
-// The roofs that differ: bf16 is mostly as high as fp16.
+// Roofs that differ: bf16 usually has the same peak as fp16.
 std::vector<Roof> roofs(const Json& peaks) {
   std::vector<Roof> out;
   for (const char* type : {"fp8", "fp16", "bf16", "fp32", "fp64"}) {
@@ -160,7 +161,7 @@ std::vector<Roof> roofs(const Json& peaks) {
 }
 
 Html roofline(const Json& doc) {
-  if (flag(doc, "signals.own")) return {};  // no roof of a CPU is known
+  if (flag(doc, "signals.own")) return {};  // the roofs of a CPU are not known
   Chart c;
   c.width = 900;
   c.height = 430;
@@ -200,9 +201,11 @@ Html roofline(const Json& doc) {
   c.y = {"TFLOP/s", true, gbs > 0 ? std::min(least, gbs / 1000 * low) : least / 2,
          top > 0 ? top * 1.5 : std::numeric_limits<double>::quiet_NaN()};
   c.title =
-      "Roofline: the kernels' arithmetic per byte against what they reach; the figures are in the table of kernels.";
+      "Roofline: arithmetic per byte of each kernel, and the speed that it reaches. The table of kernels has the "
+      "figures.";
   std::string caption =
-      "Numbers are ranks in the table below. Left of a roof's corner memory bounds a kernel, right of it arithmetic "
+      "Numbers are ranks in the table below. Left of a roof's corner memory bandwidth limits a kernel, right of it "
+      "arithmetic "
       "does.";
   if (gbs > 0) caption += fmt::format(" The slope is {} of bandwidth.", rate(gbs * 1e9, "B/s"));
   return el("div", "card", el("figure", "roomy", el("figcaption", "", caption) + chart(c)));
@@ -247,7 +250,8 @@ Html kernels(const Json& doc) {
   Html out = roofline(doc) + table.html(table.rows() > 30 ? "tall bars" : "bars");
   const double names = num(doc, "kernel_names");
   if (names > static_cast<double>(table.rows()))
-    out += note(fmt::format("{:.0f} kernels have names of their own; the table has the longest.", names));
+    out += note(fmt::format("There are {:.0f} different names of kernels. The table has those that took the most time.",
+                            names));
   return out;
 }
 
@@ -282,7 +286,7 @@ Html transfers(const Json& doc) {
     const double exposed = num(doc, "communication.exposed_share");
     out += el("h3", "", "Communication") +
            pairs({{"In all", text(time_text(doc, "communication.us"))},
-                  {"Beside compute", text(time_text(doc, "communication.overlapped_us"))},
+                  {"During compute", text(time_text(doc, "communication.overlapped_us"))},
                   {"Waited for", text(time_text(doc, "communication.exposed_us") +
                                       (std::isfinite(exposed) ? ", " + percent(exposed) : ""))}}) +
            collectives.html("spaced");
@@ -367,7 +371,8 @@ std::string html_page(const Json& document) {
       {"timeline", "Timeline", "", timeline_section(document, drawn)},
       {"kernels", own ? "Steps" : "Kernels", "", kernels(document)},
       {"gaps", own ? "Between steps" : "Gaps",
-       own ? "When no step ran, and what the host did." : "When no kernel ran, and what the GPU waited for.",
+       own ? "The times without a step, and what the host did."
+           : "The times without a kernel, and what the GPU waited for.",
        gaps(document)},
       {"transfers", "Copies and communication", "", transfers(document)},
       {"tuned", "Tuned problems", "", tuned(document)},

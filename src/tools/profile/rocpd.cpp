@@ -1,6 +1,5 @@
-// rocprofv3's database (rocpd, SQLite). Its tables carry a suffix per process, and their columns differ between versions of the
-// schema: they are found by what the file says of itself, and its views, which need functions that not each SQLite has, are not used.
-// The file may be hostile: it is opened read-only, without triggers or views being trusted, and each text is bounded.
+// rocprofv3's database (rocpd, SQLite). Its tables have a suffix for each process, and their columns differ between versions of the schema, so tables and columns are looked up in the file. Its views are not used, because they need functions that not every SQLite has.
+// The file may be hostile: it is opened read-only, triggers and views are not trusted, and each text has a limit.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -55,7 +54,7 @@ class Reader {
       : source_(source), profile_(profile), trace_(profile.trace), progress_(progress), db_(source.path, 64 << 20) {}
 
   void read() {
-    PF_CHECK(db_.problem().empty(), Value, "report: '{}' cannot be opened as a database: {}", source_.path,
+    PF_CHECK(db_.problem().empty(), Value, "report: '{}' cannot be opened as a database; {}", source_.path,
              db_.problem());
     list_tables();
     PF_CHECK(!suffixes_.empty(), Value,
@@ -82,7 +81,7 @@ class Reader {
     return out;
   }
 
-  // Rows of a table of this run: `wanted` are its columns, each NULL where this version does not have it. False: no such table.
+  // Reads the rows of a table of this run. `wanted` are the columns; a column that this version lacks is NULL. False if there is no such table.
   template <class Row>
   bool each(const std::string& base, const std::vector<std::string>& wanted, const Row& row) {
     const std::string table = base + suffix_;
@@ -175,7 +174,7 @@ class Reader {
     return good;
   }
 
-  // Where it ran: in columns of its own, or of its track.
+  // The place is in the columns of the table, or in those of its track.
   void place(const Query& q, int agent, int stream, int queue, int track, GpuEvent& e) const {
     Track t;
     const auto found = tracks_.find(q.integer(track));
@@ -241,7 +240,7 @@ class Reader {
   }
 
   void regions() {
-    // The category of a region's event says whether it is a call or a marker.
+    // The category of a region tells whether it is a call or a marker.
     std::map<int64_t, std::string> categories;
     each("rocpd_info_category", {"id", "name"}, [&](const Query& q) {
       if (categories.size() < 10'000) categories[q.integer(0)] = q.text(1);
@@ -260,7 +259,7 @@ class Reader {
       auto thread = static_cast<uint64_t>(q.integer(3));
       const auto track = tracks_.find(q.integer(4));
       if (q.null(3) && track != tracks_.end()) thread = static_cast<uint64_t>(track->second.thread);
-      if (category.starts_with("HSA")) return;  // they stand inside of HIP's calls
+      if (category.starts_with("HSA")) return;  // they are inside of HIP's calls
       if (category.starts_with("MARKER") || category.starts_with("RCCL")) {
         CpuOp op;
         op.start = start;
@@ -309,7 +308,7 @@ class Reader {
   Profile& profile_;
   Trace& trace_;
   const Progress& progress_;
-  mutable ForeignDatabase db_;  // reading counts its work
+  mutable ForeignDatabase db_;  // the progress handler is called after so many steps
   std::set<std::string> tables_, suffixes_;
   std::string list_error_, suffix_;
   int32_t process_ = 0;
@@ -324,7 +323,7 @@ class Reader {
 }  // namespace
 
 bool is_rocpd(const Source& s) {
-  // Any database; MIOpen's have no table that begins with rocpd_, and the names of tables stand in the head.
+  // Recognises a database by the names of its tables, which are at the start of the file. MIOpen's databases have no table that begins with rocpd_.
   return s.head.starts_with("SQLite format 3") && s.head.find("rocpd_") != std::string::npos;
 }
 

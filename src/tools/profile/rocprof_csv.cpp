@@ -1,5 +1,4 @@
-// CSV files of rocprofv3, of rocpd's converter and of the older rocprof. Columns are found by the names in the header, whatever their
-// order and case, because each version has other ones; the header also tells which of the files it is. A run is several files (kernels,
+// CSV files of rocprofv3, of rocpd's converter and of the older rocprof. Columns are found by their names in the header, in any order and case, because versions differ. The header also tells the kind of the file. A run is several files (kernels,
 // copies, calls, agents), which share a prefix and the clock.
 #include <algorithm>
 #include <cmath>
@@ -18,7 +17,7 @@ namespace {
 constexpr size_t kMaxFields = 512;
 constexpr int32_t kMaxRegisters = 4096;  // more than any device has
 
-// Fields of a line; quotes may hold commas, and doubled quotes mean one.
+// The fields of a line. Quoted fields may contain commas, and a doubled quote means one.
 void split(const std::string& line, std::vector<std::string>& fields) {
   fields.clear();
   std::string field;
@@ -47,7 +46,7 @@ class Columns {
     for (size_t i = 0; i < names.size(); ++i) index_.try_emplace(lower(names[i]), i);
   }
   bool has(const char* name) const { return index_.count(name) != 0; }
-  // The first of these names that the header has; -1: none.
+  // The column of the first of these names that the header has; -1 if it has none.
   int find(std::initializer_list<const char*> names) const {
     for (const char* n : names) {
       const auto found = index_.find(n);
@@ -116,7 +115,7 @@ class CsvReader {
   }
 
  private:
-  // What files of one run have in common, without the kind of table: host/1234_kernel_trace.csv -> host/1234
+  // The common part of the names of files of one run: host/1234_kernel_trace.csv -> host/1234
   std::string prefix() const {
     std::string p = source_.path;
     for (const char* suffix :
@@ -210,7 +209,7 @@ class CsvReader {
     if (e.vgpr >= 0 && agpr_ >= 0) e.vgpr += std::clamp(signed_small(agpr_), 0, kMaxRegisters);
     e.grid_in_threads = true;
     for (size_t i = 0; i < 3; ++i) {
-      // A single number is the product of the three.
+      // A single number is the product of the three sizes.
       e.grid[i] = grid_[i] >= 0 ? small(grid_[i]) : 1;
       e.block[i] = block_[i] >= 0 ? small(block_[i]) : 1;
     }
@@ -219,7 +218,7 @@ class CsvReader {
     return true;
   }
 
-  // Streams of several processes are not the same one. A stream number of zero with a queue is the default stream.
+  // Streams of different processes are different. Stream 0 with a queue is the default stream.
   int32_t stream_of() const {
     int64_t id = number(stream_, -1);
     if (id < 0) id = number(queue_, 0);
@@ -233,7 +232,7 @@ class CsvReader {
     e.kind = GpuKind::copy;
     e.direction = direction_of(direction);
     e.name = trace_.names.intern(direction);
-    // The device is the destination, except of copies to the host.
+    // The device is the destination, except for copies to the host.
     const int column = e.direction == Direction::device_to_host ? source_agent_ : destination_agent_;
     e.device = static_cast<int32_t>(std::clamp<int64_t>(number_in(text(column)), 0, 1 << 20));
     e.stream = stream_of();
@@ -259,7 +258,7 @@ class CsvReader {
       trace_.add(op);
       return true;
     }
-    // Inside of HIP's calls stand HSA's: the outer ones say what the program did.
+    // HSA's calls are inside of HIP's calls. The outer calls tell what the program did.
     if (domain.starts_with("hsa")) return true;
     ApiCall c;
     c.start = start;
@@ -292,7 +291,7 @@ class CsvReader {
     int64_t total = 0;
     if (name.empty() || !to_int(text(calls_), t.calls) || !to_int(text(total_), total) || t.calls < 0 || total < 0)
       return false;
-    // Statistics of calls and of whole domains have the same header.
+    // Statistics of calls and those of whole domains have the same header.
     for (const char* other : {"hip", "__hip", "hsa_", "roctx", "nccl", "HIP_", "HSA_", "KERNEL_DISPATCH",
                               "MEMORY_COPY\"", "MARKER_", "SCRATCH_"})
       if (name.starts_with(other) && !name.starts_with("ncclDevKernel") && !name.starts_with("ncclKernel")) return true;

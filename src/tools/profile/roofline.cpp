@@ -14,7 +14,7 @@ namespace {
 
 using Shape = std::vector<double>;
 constexpr size_t kMaxInputs = 64;
-constexpr double kMaxElements = 1e15;  // beyond it the sizes are not of a tensor
+constexpr double kMaxElements = 1e15;  // larger sizes cannot be those of a tensor
 
 // [[8,512],[],[512,64]]: a list of shapes. Deeper lists (of tensors) are flattened into their shapes.
 std::vector<Shape> parse_shapes(std::string_view text) {
@@ -41,7 +41,7 @@ std::vector<Shape> parse_shapes(std::string_view text) {
   return shapes;
 }
 
-// Depth 1 of a list of texts: ["float","Scalar"].
+// The items of a list of texts: ["float","Scalar"].
 std::vector<std::string> parse_texts(std::string_view text) {
   std::vector<std::string> out;
   bool inside = false;
@@ -121,12 +121,12 @@ std::vector<double> numbers_of(const std::string& text) {
   return s.empty() ? std::vector<double>() : s[0];
 }
 
-// Where an operator's arguments stand. Forward operators have input and weight first, gradients of the output before them.
+// The positions of an operator's arguments. Forward operators begin with input and weight. Backward operators have the gradient of the output before them.
 struct ConvolutionOp {
   std::string_view name;
   size_t input, stride, padding, dilation;
-  int transposed;  // the flag's place; negative: there is none
-  int mask;        // of the gradients that are wanted; negative: it is no gradient
+  int transposed;  // the position of the flag; negative: there is none
+  int mask;        // the position of the flags for wanted gradients; negative: a forward operator
 };
 constexpr ConvolutionOp kConvolutions[] = {
     {"aten::convolution", 0, 3, 4, 5, 6, -1},
@@ -169,7 +169,7 @@ Work convolution_work(std::string_view op, const Inputs& in) {
     }
   }
   const auto size = static_cast<double>(std::max<int64_t>(1, type_bytes(in.type(c->input))));
-  // Each output element is a sum over a filter's elements; the gradients of input and of weight cost as much each.
+  // Each output element is a sum over the elements of a filter. The gradients of input and of weight each cost the same.
   Work work;
   work.flops = passes * 2 * elements(out) * (elements(w) / std::max(1.0, w[0]));
   work.bytes = passes * size * (elements(x) + elements(w) + elements(out));
@@ -180,7 +180,7 @@ Work convolution_work(std::string_view op, const Inputs& in) {
 struct AttentionOp {
   std::string_view name;
   bool backward, heads_second;  // [batch, heads, length, size], not [batch, length, heads, size]
-  size_t causal;                // the flag's place
+  size_t causal;                // the position of the flag
 };
 constexpr AttentionOp kAttentions[] = {
     {"aten::scaled_dot_product_attention", false, true, 5},
@@ -202,7 +202,7 @@ constexpr AttentionOp kAttentions[] = {
 Work attention_work(std::string_view op, const Inputs& in) {
   const auto* a =
       std::find_if(std::begin(kAttentions), std::end(kAttentions), [&](const AttentionOp& k) { return k.name == op; });
-  const size_t first = a != std::end(kAttentions) && a->backward ? 1 : 0;  // after the gradient of the output
+  const size_t first = a != std::end(kAttentions) && a->backward ? 1 : 0;  // arguments after the gradient of the output
   if (a == std::end(kAttentions) || !in.has(first, 4) || !in.has(first + 1, 4)) return {};
   const Shape &q = in.shapes[first], &k = in.shapes[first + 1];
   const double heads = a->heads_second ? q[1] : q[2], rows = a->heads_second ? q[2] : q[1],
@@ -217,7 +217,7 @@ Work attention_work(std::string_view op, const Inputs& in) {
   return w;
 }
 
-// Work that is bound by bytes: each input is read once, an output like the largest input (or, of a reduction, next to none) written.
+// Work that memory bandwidth limits: each input is read once, and an output of the size of the largest input is written (of a reduction: almost nothing).
 Work moving_work(const Inputs& in, Category category) {
   double bytes = 0, largest = 0, count = 0;
   std::string_view dtype;
@@ -236,7 +236,7 @@ Work moving_work(const Inputs& in, Category category) {
   if (bytes <= 0) return {};
   Work w;
   w.bytes = bytes + (category == Category::reduction ? 0 : largest);
-  w.flops = count;  // an operation per element: nothing that could bind
+  w.flops = count;  // one operation per element, which is never the limit
   w.dtype = dtype;
   return w;
 }
@@ -256,11 +256,11 @@ Work work_of(std::string_view op, std::string_view dims, std::string_view types,
     case Category::elementwise:
     case Category::normalisation:
     case Category::reduction:
-      // Only where the operator is of this kind itself: a bias added after a GEMM is not the GEMM's inputs.
+      // Only if the operator itself is of this kind: a kernel that adds a bias after a GEMM does not read the inputs of the GEMM.
       if (asked == category) w = moving_work(in, category);
       break;
     case Category::memory:
-      // Both sides of a copy are among its inputs.
+      // Source and destination of a copy are both among its inputs.
       if (op == "aten::copy_") w = moving_work(in, Category::reduction);
       break;
     default: break;

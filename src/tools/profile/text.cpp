@@ -39,7 +39,7 @@ std::string shape(const json& d) {
   return out;
 }
 
-// Tuning files name their device in other ways than a trace: peaks are known then, or bytes are not.
+// Whether it would help to name the device. Tuning files may name it themselves, or have no known bytes.
 bool device_would_help(const json& d) {
   const json& tuned = d["tuned"];
   return d["time"]["wall_us"] > 0 || tuned.empty() || std::any_of(tuned.begin(), tuned.end(), [](const json& t) {
@@ -110,7 +110,7 @@ std::string kernels(const json& d, const Style& s) {
                                     view::count(k["calls"].get<double>()), time_of(k["mean_us"])};
     if (wide) row.push_back(shape(k["grid"]));
     if (own(d)) {
-      // A CPU's rates, and no roof is known for them.
+      // The rates of a CPU, whose roofline is not known.
       row.push_back(sized && r["flops"] > 0 ? number_of(r["tflops"].get<double>() * 1000) : "");
       row.push_back(sized ? number_of(r["gbs"]) : "");
     } else if (roof) {
@@ -166,7 +166,7 @@ std::string communication(const json& d, const Style& s) {
   const json& c = d["communication"];
   if (!c.is_object()) return "";
   std::string out = heading(s, "Communication");
-  out += fmt::format("{} in all, {} of it beside compute, {} exposed ({} of the time)\n", time_of(c["us"]),
+  out += fmt::format("{} in all, {} of it during compute, {} exposed ({} of the time)\n", time_of(c["us"]),
                      time_of(c["overlapped_us"]), time_of(c["exposed_us"]), share_of(c["exposed_share"]));
   std::vector<std::vector<std::string>> rows;
   for (const json& k : c["collectives"]) {

@@ -23,7 +23,7 @@ bool add_bounded(std::vector<T>& to, const T& item, size_t most, int64_t& droppe
 
 uint64_t key_of(int32_t process, uint64_t id) { return (static_cast<uint64_t>(process) << 48) ^ id; }
 
-// For each call without a known operator: the innermost one that runs around its start on its thread.
+// Finds for each call without a known operator the innermost operator that contains its start on its thread.
 void find_enclosing_ops(Trace& t) {
   const auto order = [](const auto& items) {
     std::vector<int32_t> index(items.size());
@@ -43,7 +43,7 @@ void find_enclosing_ops(Trace& t) {
     while (next < ops.size()) {
       const CpuOp& op = t.ops[static_cast<size_t>(ops[next])];
       if (std::tuple(op.process, op.thread, op.start) > at) break;
-      // What has ended before this one starts is around nothing that follows.
+      // An operator that ended before this call contains no later call.
       while (!open.empty()) {
         const CpuOp& top = t.ops[static_cast<size_t>(open.back())];
         if (top.process == op.process && top.thread == op.thread && top.end > op.start) break;
@@ -61,7 +61,7 @@ void find_enclosing_ops(Trace& t) {
 }
 
 void grid_to_workgroups(const Trace& t, GpuEvent& e) {
-  // These two calls take the grid in work-items; Kineto writes what the call was given.
+  // These two calls take the grid in work-items, and Kineto writes the arguments of the call.
   if (e.call >= 0 && !e.grid_in_threads) {
     const std::string& name = t.names[t.calls[static_cast<size_t>(e.call)].name];
     e.grid_in_threads = name.starts_with("hipExtModuleLaunch") || name.starts_with("hipHccModuleLaunch");

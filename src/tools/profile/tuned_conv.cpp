@@ -17,7 +17,7 @@ namespace {
 
 using detail::number;
 
-// Of the forward convolution, whatever the direction.
+// The sizes of the forward convolution, also if the direction is backward.
 struct Convolution {
   double n = 0, c = 0, k = 0, groups = 1;
   std::vector<double> in, out, filter;  // spatial, outermost first
@@ -68,7 +68,7 @@ bool dimensions(std::string_view text, std::vector<double>& out) {
 }
 
 // InC-[InD-]InH-InW-FhxFw-OutC-[OutD-]OutH-OutW-N-pads-strides-dilations-bias-Layout[-WLayout-OutLayout]-DType-Dir[_g<G>]...
-// Of a backward problem "In" is the gradient of the output: MIOpen calls what it reads the input.
+// For a backward problem, "In" is the gradient of the output, because MIOpen calls what it reads the input.
 bool parse_key(std::string_view key, Convolution& conv) {
   const std::vector<std::string_view> part = split(key, '-');
   size_t spatial = 0;
@@ -90,7 +90,7 @@ bool parse_key(std::string_view key, Convolution& conv) {
   const std::string_view pads = part[at++], strides = part[at++], dilations = part[at++];
   if (!take(bias)) return false;
   conv.layout = part[at++];
-  // Three layouts are written when they differ.
+  // Three layouts are written if they differ.
   if (part.size() >= at + 4) at += 2;
   if (part.size() < at + 2) return false;
   conv.dtype = part[at++];
@@ -134,7 +134,7 @@ std::pair<std::string, int> miopen_device(std::string_view file_name) {
   if (const size_t slash = file_name.rfind('/'); slash != std::string_view::npos) file_name.remove_prefix(slash + 1);
   file_name = file_name.substr(0, file_name.find('.'));
   if (file_name.rfind("gfx", 0) != 0) return {};
-  // The longest architecture that the name begins with: gfx1101 before gfx110.
+  // The longest known architecture at the start of the name: gfx1101 before gfx110.
   std::string_view gfx;
   for (const GpuArch& arch : gpu_archs())
     if (arch.amd && file_name.rfind(arch.gfx, 0) == 0 && arch.gfx.size() > gfx.size()) gfx = arch.gfx;
@@ -144,7 +144,7 @@ std::pair<std::string, int> miopen_device(std::string_view file_name) {
     if (rest.rfind(feature, 0) == 0) rest.remove_prefix(feature.size());
   const bool decimal = !rest.empty() && rest[0] == '_';
   if (decimal) rest.remove_prefix(1);
-  rest = rest.substr(0, rest.find('_'));  // a user's perf-db goes on with the version of its form
+  rest = rest.substr(0, rest.find('_'));  // in a user's perf-db, the version of the format follows
   int cus = 0;
   for (const char c : rest) {
     const int digit = std::isdigit(static_cast<unsigned char>(c)) ? c - '0'
@@ -153,7 +153,7 @@ std::pair<std::string, int> miopen_device(std::string_view file_name) {
     if (digit < 0 || cus > 10000) return {std::string(gfx), 0};
     cus = cus * (decimal ? 10 : 16) + digit;
   }
-  // HIP counts work-group processors on gfx10 and later, two CUs each.
+  // On gfx10 and later HIP counts work-group processors, which have two CUs each.
   const GpuArch* arch = find_gpu_arch(gfx);
   if (decimal && arch != nullptr && arch->has_wgp) cus *= 2;
   return {std::string(gfx), cus};
@@ -282,7 +282,7 @@ TunedFile read_miopen_sqlite(const std::string& path) {
     conv.direction = direction.empty() ? 'F' : direction[0];
     const double in_channels = value(1), out_channels = value(8);
     std::vector<double> in = {value(3), value(4)}, filter = {value(6), value(7)};
-    std::vector<double> other;  // the side that the table does not have, from the sizes
+    std::vector<double> other;  // the sizes that the table lacks follow from the others
     const double pad[] = {value(10), value(11)}, stride[] = {value(12), value(13)}, dilation[] = {value(14), value(15)};
     for (size_t i = 0; i < 2; ++i) {
       const double reach = dilation[i] * (filter[i] - 1);
@@ -299,7 +299,7 @@ TunedFile read_miopen_sqlite(const std::string& path) {
     conv.extra = fmt::format(", pad {}x{}, stride {}x{}", pad[0], pad[1], stride[0], stride[1]);
     TunedEntry row = row_of(conv);
     if (three) {
-      // The depth's padding and stride are not asked for: no FLOPs rather than wrong ones.
+      // The table has no padding and stride of the depth, so the FLOPs are unknown.
       row.problem = fmt::format("{} (3-D: depth {}, filter depth {})", row.problem, value(2), value(5));
       row.flops = row.bytes = -1;
     }

@@ -58,7 +58,7 @@ bool parse_signature(std::string_view text, std::vector<std::string>& types, std
   layout = text.substr(last + 1);
   if (layout.size() != 2 || layout.find_first_not_of("NT") != std::string::npos) return false;
   std::string_view rest = text.substr(first + 1, last - first - 1);
-  // Names hold underscores: a type is the longest run of parts that is one.
+  // Names contain underscores: a type is the longest sequence of parts that is a known type.
   while (!rest.empty()) {
     size_t length = rest.size();
     while (length > 0 && dtype_of(rest.substr(0, length)).bytes == 0) {
@@ -72,7 +72,7 @@ bool parse_signature(std::string_view text, std::vector<std::string>& types, std
   return !types.empty();
 }
 
-// "tn_M_N_K[_B_batch][_ld_a_b_c][_rw_x_bias_y]", in PyTorch 2.3 "nt_M_N_K".
+// "tn_M_N_K[_B_batch][_ld_a_b_c][_rw_x_bias_y]"; in PyTorch 2.3 "nt_M_N_K".
 bool parse_parameters(std::string_view text, double (&mnk)[3], double& batch) {
   const std::vector<std::string_view> part = split(text, '_');
   if (part.size() < 4 || part[0].size() != 2) return false;
@@ -111,9 +111,9 @@ void detail::read_tunableop(std::string_view text, TunedFile& file) {
     }
     file.out.entries.push_back(std::move(row));
   });
-  // The keys that PyTorch compares say what the rows depend on; a file without them was cut or edited.
+  // PyTorch compares the Validator lines with its own versions. A file without them was truncated or edited.
   if (file.out.validators.empty() && !file.out.entries.empty() && !file.out.entries[0].choice.empty())
-    file.problems.emplace_back("file", "no Validator lines: PyTorch will not accept this file");
+    file.problems.emplace_back("file", "there are no Validator lines, so PyTorch will not accept this file");
 }
 
 namespace {
@@ -169,7 +169,7 @@ std::optional<TunedEntry> bench_row(const std::vector<std::string_view>& words) 
 }  // namespace
 
 void detail::read_bench_lines(std::string_view text, TunedFile& file) {
-  std::map<std::string, size_t> known;  // the same problem is logged at each call: counted
+  std::map<std::string, size_t> known;  // the same problem is logged at each call, so calls are counted
   int64_t skipped = 0;
   for_lines(text, [&](std::string_view line, int64_t line_number) {
     // rocBLAS' profile: "- { rocblas_function: "rocblas_gemm_ex", ..., call_count: 12 }" becomes the words of a command line.
@@ -207,8 +207,8 @@ void detail::read_bench_lines(std::string_view text, TunedFile& file) {
     else known.erase(it);
   });
   if (skipped > 0)
-    file.problems.emplace_back("file",
-                               fmt::format("{} lines are no bench commands of products or convolutions", skipped));
+    file.problems.emplace_back(
+        "file", fmt::format("{} lines are not bench commands of matrix products or convolutions", skipped));
 }
 
 namespace {
@@ -236,8 +236,8 @@ void detail::read_table(std::string_view text, TunedFile& file) {
     }
     const std::vector<std::string_view> field = split(line, ',');
     if (header.empty()) {
-      if (line_number > 1) bad(file, line_number, "no header of columns before it");
-      return;  // the first line of an override file names a version
+      if (line_number > 1) bad(file, line_number, "there is no header before it");
+      return;  // the first line of an override file is a version
     }
     if (field.size() < header.size())
       return bad(file, line_number, fmt::format("{} fields; expected {}", field.size(), header.size()));

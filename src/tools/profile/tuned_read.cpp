@@ -1,4 +1,4 @@
-// Which format a tuning file has, and the importers of each. See tuned_read.h.
+// Recognises the format of a tuning file, and imports it. See tuned_read.h.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -76,15 +76,15 @@ struct Tuned {
       entry.file = source.path;
       all.entries.push_back(std::move(entry));
     }
-    // Two files of different machines: the first one's key stands, the other is told.
+    // If files of different machines have different keys, the first one is kept and the other is reported.
     for (auto& [key, value] : file.out.validators) {
       const auto same = std::find_if(all.validators.begin(), all.validators.end(),
                                      [&k = key](const auto& v) { return v.first == k; });
       if (same == all.validators.end()) all.validators.emplace_back(key, value);
       else if (same->second != value)
         profile.problem(source.path,
-                        fmt::format("its {} is {}, of an earlier file {}: their entries do not belong together", key,
-                                    value, same->second));
+                        fmt::format("its {} is {}, but that of an earlier file is {}: their entries are not comparable",
+                                    key, value, same->second));
     }
     if (all.gfx.empty()) all.gfx = file.out.gfx, all.cus = file.out.cus;
     for (auto& [where, what] : file.problems)
@@ -93,7 +93,7 @@ struct Tuned {
 };
 
 bool is_miopen_sqlite(const Source& source) {
-  // The schema is on the first page, as text.
+  // The schema is on the first page of the file, as text.
   return source.head.rfind("SQLite format 3", 0) == 0 && source.head.find("perf_db") != std::string::npos;
 }
 

@@ -1,4 +1,4 @@
-// The report of a tuning file: problems by the time that they cost, against the roofline, and what to do about them. See tuned_read.h.
+// The report of a tuning file: its problems against the roofline, and rules over them. See tuned_read.h.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Inputs of two types, "bf16 x fp8 -> f32", run at the pace of the first.
+// For inputs of two types, "bf16 x fp8 -> f32", the peak is that of the first.
 std::string_view peak_type(std::string_view dtype) { return type_family(dtype.substr(0, dtype.find(' '))); }
 
 json roofline(const TunedEntry& row, const GpuProduct* product) {

@@ -1,4 +1,4 @@
-// Which device and which stretch of time the report is about.
+// Selects the device and the time that the report is about.
 #include <algorithm>
 #include <map>
 
@@ -11,7 +11,7 @@ namespace pyflame::tools::profile {
 
 namespace {
 
-// The product whose name stands in what the trace calls the device.
+// Finds the product whose name is contained in the device name of the trace.
 const GpuProduct* product_by_name(const std::string& name) {
   const std::string given = lower(name);
   const GpuProduct* best = nullptr;
@@ -19,7 +19,7 @@ const GpuProduct* product_by_name(const std::string& name) {
     const std::string known = lower(p.name);
     if (known.empty() || given.empty()) continue;
     const bool fits = given.find(known) != std::string::npos || known.find(given) != std::string::npos;
-    // "MI300X" is no MI300X VF, and an RX 7900 XTX no RX 7900 XT: the nearest in length.
+    // "MI300X" is not an MI300X VF, and an RX 7900 XTX is not an RX 7900 XT, so the name of the nearest length is taken.
     const auto apart = [&](const GpuProduct& of) {
       return std::max(of.name.size(), given.size()) - std::min(of.name.size(), given.size());
     };
@@ -34,13 +34,13 @@ void identify(const Trace& t, const Options& options, Analysis& a) {
   a.gfx = options.gfx;
   if (a.gfx.empty() && options.product.empty() && a.device != nullptr) a.gfx = a.device->gfx;
   PF_CHECK(options.gfx.empty() || find_gpu_arch(options.gfx) != nullptr, Value,
-           "report: --gfx {} is not known; expected a name such as gfx942", options.gfx);
+           "report: --gfx: unknown architecture; got {}; expected a name such as gfx942", options.gfx);
   a.product = a.gfx.empty() ? nullptr : find_gpu_product(a.gfx, name, a.device == nullptr ? 0 : a.device->cus);
   if (const GpuProduct* by_name = product_by_name(name);
       by_name != nullptr && (a.product == nullptr || options.gfx.empty()))
     a.product = by_name;
   PF_CHECK(options.product.empty() || a.product != nullptr, Value,
-           "report: --product '{}' is not known; expected a name such as 'MI300X'", options.product);
+           "report: --product: unknown product; got '{}'; expected a name such as 'MI300X'", options.product);
   if (a.product != nullptr && a.gfx.empty()) a.gfx = a.product->gfx;
   const GpuArch* arch = find_gpu_arch(a.gfx);
   const bool cuda = std::any_of(t.calls.begin(), t.calls.end(),
@@ -48,7 +48,7 @@ void identify(const Trace& t, const Options& options, Analysis& a) {
   a.amd = arch != nullptr ? arch->amd : !cuda && lower(name).find("nvidia") == std::string::npos;
 }
 
-// The number in "ProfilerStep#12"; -1 where the name is of no step.
+// The number in "ProfilerStep#12"; -1 if the name is not that of a step.
 int64_t step_number(std::string_view name) {
   constexpr std::string_view prefix = "ProfilerStep#";
   int64_t n = -1;
@@ -65,8 +65,7 @@ void annotated_steps(const Trace& t, Analysis& a) {
   if (!a.steps.empty()) a.step_source = StepSource::annotation;
 }
 
-// Training and serving repeat the same kernels. The distance at which the sequence of names repeats is the step: candidates are the
-// distances between a name's occurrences, rarest names first, and one is taken when nearly all of the sequence agrees with it.
+// Training and serving repeat the same kernels. A step is the distance at which the sequence of names repeats. Candidates are the distances between occurrences of a name, beginning with the rarest names. A candidate is accepted if nearly all of the sequence agrees with it.
 void repeated_steps(const Trace& t, Analysis& a) {
   std::vector<int32_t> kernels;
   for (int32_t e : a.events)
@@ -106,15 +105,14 @@ void repeated_steps(const Trace& t, Analysis& a) {
 
 void keep_chosen_steps(const Options& options, Analysis& a) {
   if (options.first_step < 0 && options.last_step < 0) return;
-  PF_CHECK(!a.steps.empty(), Value,
-           "report: --steps was given, but the trace has no steps; expected annotations ProfilerStep#N or a repeated "
-           "sequence of kernels");
+  PF_CHECK(
+      !a.steps.empty(), Value,
+      "report: --steps: the trace has no steps; expected annotations ProfilerStep#N or a repeated sequence of kernels");
   const int64_t low = a.steps.front().number, high = a.steps.back().number;
   const int64_t first = std::max<int64_t>(0, options.first_step),
                 last = options.last_step < 0 ? INT64_MAX : options.last_step;
   std::erase_if(a.steps, [&](const Step& s) { return s.number < first || s.number > last; });
-  PF_CHECK(!a.steps.empty(), Value, "report: --steps names none of the trace's steps; expected numbers from {} to {}",
-           low, high);
+  PF_CHECK(!a.steps.empty(), Value, "report: --steps: no such step; expected numbers from {} to {}", low, high);
 }
 
 }  // namespace
@@ -125,7 +123,7 @@ void choose_device(const Trace& t, const Options& options, Analysis& a) {
   for (const auto& [id, spent] : time) a.devices.push_back(id);
   if (options.device >= 0) {
     PF_CHECK(time.count(options.device) != 0, Value,
-             "report: device {} did nothing in this profile; devices with work: {}", options.device,
+             "report: --device: the device has no work in this profile; got {}; expected one of {}", options.device,
              fmt::join(a.devices, ", "));
     a.device_id = options.device;
   } else if (!time.empty()) {
@@ -137,7 +135,7 @@ void choose_device(const Trace& t, const Options& options, Analysis& a) {
   }
   for (const Device& d : t.devices)
     if (d.id == a.device_id) a.device = &d;
-  // Numbers may count GPUs only, or agents: where all devices are of one kind it does not matter.
+  // Device numbers may count GPUs only, or agents. If all devices are of one kind, it does not matter.
   if (a.device == nullptr && !t.devices.empty()) {
     const bool same =
         std::all_of(t.devices.begin(), t.devices.end(), [&](const Device& d) { return d.name == t.devices[0].name; });
@@ -160,8 +158,7 @@ void choose_window(const Trace& t, const Options& options, Analysis& a) {
   if (a.steps.empty()) return;
   const int64_t first = a.steps.front().start, last = a.steps.back().end;
   int64_t end = last;
-  // What was launched in the trace's last step belongs to it, although the device does it later. In the middle of a trace the next
-  // step's time begins there.
+  // Work that was launched in the last step of the trace belongs to it, although the device runs it later. In the middle of a trace, the time of the next step begins there.
   for (int32_t i : a.events) {
     if (last < trace_ends) break;
     const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
