@@ -3,6 +3,7 @@
 #pragma once
 
 #ifndef PF_ON_DEVICE  // a kernel is compiled as one text
+#include "pyflame/kernels/device/divider.h"
 #include "pyflame/kernels/device/view.h"
 #endif
 
@@ -12,12 +13,6 @@ namespace pf {
 struct alignas(16) Word16 {
   u32 w[4];
 };
-
-// n / d for n < 2^31; the host computes `factor` and `shift`.
-struct Divider {
-  u32 d = 1, factor = 1, shift = 0;
-};
-PF_DEVICE u32 divide(u32 n, const Divider& by) { return ((u32)(((u64)n * by.factor) >> 32) + n) >> by.shift; }
 
 // kWide: there are sizes of 2^31 and more.
 template <int kOperands, bool kWide>
@@ -40,7 +35,7 @@ struct Walk {
     } else {
       u32 n = (u32)i;
       for (int d = rank - 1; d > 0; --d) {
-        const u32 next = divide(n, sizes[d]), rest = n - next * sizes[d].d;
+        const u32 next = sizes[d].div(n), rest = n - next * sizes[d].d;
         for (int k = 0; k < kOperands; ++k) offset[k] += (i64)rest * strides[k][d];
         n = next;
       }

@@ -13,16 +13,6 @@
 
 namespace pf {
 
-// n / d for n < 2^31 by a multiplication; the host computes the factors.
-struct Divider {
-  u32 d, multiplier, shift;
-  PF_DEVICE u32 div(u32 n) const { return (u32)((((u64)n * multiplier) >> 32) + n) >> shift; }
-};
-struct WideDivider {
-  i64 d;
-  PF_DEVICE i64 div(i64 n) const { return n / d; }
-};
-
 template <class I>
 PF_DEVICE I least(I a, I b) {
   return a < b ? a : b;

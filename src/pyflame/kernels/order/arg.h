@@ -31,14 +31,14 @@ PF_DEVICE typename Key<S>::type arg_key(S x) {
 // Reads elements: best(line, begin, end, first, step) returns the best of those that belong to a thread, kVec adjacent
 // elements at a time (the elements of a line are then contiguous).
 template <class S, bool kSmallest, int kVec>
-struct ArgValues {
+struct ReadValues {
   using K = typename Key<S>::type;
-  const S* x;
-  View lines, inner;
+  const ArgValues& values;
   template <int kStep>
   PF_DEVICE Best<K> best(i64 line, i64 begin, i64 end, int first) const {
     constexpr int kUnroll = kVec > 4 ? 2 : kVec > 1 ? 4 : 8;
-    const S* from = x + lines.at(line);
+    const View& inner = values.inner;
+    const S* from = (const S*)values.x + values.lines.at(line);
     const i64 stride = inner.strides[0];
     i64 i = begin + first * kVec;
     if (i >= end) return {0, -1};
@@ -79,30 +79,29 @@ struct ArgValues {
 };
 // The parts of a line are contiguous.
 template <class K>
-struct ArgParts {
-  const Best<K>* parts;
-  i64 count;
+struct ReadParts {
+  const ArgParts& from;
   template <int kStep>
   PF_DEVICE Best<K> best(i64 line, i64 begin, i64 end, int first) const {
     Best<K> b{0, -1};
-    for (i64 i = begin + first; i < end; i += kStep) b = Better::of(b, parts[line * count + i]);
+    for (i64 i = begin + first; i < end; i += kStep)
+      b = Better::of(b, ((const Best<K>*)from.parts)[line * from.count + i]);
     return b;
   }
 };
 
-struct ArgIndex {
-  i64* to;
-  View lines;
+// Writes the result of a line, or that of a part of one.
+struct WriteIndex {
+  const ArgIndex& index;
   template <class K>
   PF_DEVICE void put(i64 line, i64, const Best<K>& b) const {
-    to[lines.at(line)] = b.at;
+    index.to[index.lines.at(line)] = b.at;
   }
 };
 template <class K>
-struct ArgPart {
-  Best<K>* to;
-  i64 parts;
-  PF_DEVICE void put(i64 line, i64 part, const Best<K>& b) const { to[line * parts + part] = b; }
+struct WritePart {
+  const ArgParts& to;
+  PF_DEVICE void put(i64 line, i64 part, const Best<K>& b) const { ((Best<K>*)to.parts)[line * to.count + part] = b; }
 };
 
 #ifdef PF_ON_DEVICE

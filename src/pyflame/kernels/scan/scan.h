@@ -19,13 +19,13 @@ struct Line {
 #ifdef PF_ON_DEVICE
 
 template <class S, class O, class A, bool kReverse, int kThreads>
-PF_DEVICE void scan_lines(const S* x, O* y, const View& x_lines, const View& y_lines, i64 lines, i64 n, i64 x_step,
-                          i64 y_step) {
+PF_DEVICE void scan_lines(const S* x, O* y, const ScanShape& p) {
   constexpr int kUnroll = 8;  // loads in flight at the same time
   const i64 line = (group().x + (i64)group().y * groups().x) * kThreads + thread();
-  if (line >= lines) return;
-  const Line<const S, kReverse> from(x, x_lines, line, n, x_step);
-  const Line<O, kReverse> to(y, y_lines, line, n, y_step);
+  const i64 n = p.n;
+  if (line >= p.lines) return;
+  const Line<const S, kReverse> from(x, p.x_lines, line, n, p.x_step);
+  const Line<O, kReverse> to(y, p.y_lines, line, n, p.y_step);
   A sum = 0;
   for (i64 begin = 0; begin < n; begin += kUnroll) {
     A part[kUnroll];
@@ -42,15 +42,15 @@ PF_DEVICE void scan_lines(const S* x, O* y, const View& x_lines, const View& y_l
 // `parts` has one number for each segment of each row. Totals: only the segments' totals are computed, and written
 // there. Otherwise, if there are several segments, `parts` has the sums up to each segment's end.
 template <class S, class O, class A, bool kReverse, bool kTotals, int kThreads, int kLanes, int kEach>
-PF_DEVICE void scan_rows(const S* x, O* y, A* parts, const View& x_lines, const View& y_lines, i64 lines, i64 n,
-                         i64 x_step, i64 y_step, i64 segments, i64 segment) {
+PF_DEVICE void scan_rows(const S* x, O* y, A* parts, const ScanShape& p) {
   PF_SHARED A shared[kThreads];
   const int t = (int)thread(), lane_of_row = t % kLanes;
   const i64 g = (group().x + (i64)group().y * groups().x) * (kThreads / kLanes) + t / kLanes;
-  const bool there = g < lines * segments;
+  const i64 n = p.n, segments = p.segments, segment = p.segment;
+  const bool there = g < p.lines * segments;
   const i64 line = there ? g / segments : 0, at = there ? g - line * segments : 0;
-  const Line<const S, kReverse> from(x, x_lines, line, n, x_step);
-  const Line<O, kReverse> to(y, y_lines, line, n, y_step);
+  const Line<const S, kReverse> from(x, p.x_lines, line, n, p.x_step);
+  const Line<O, kReverse> to(y, p.y_lines, line, n, p.y_step);
   const i64 start = at * segment, end = there ? (start + segment < n ? start + segment : n) : start;
   A before = !kTotals && at > 0 ? parts[g - 1] : (A)0;
   // Every thread runs the same number of tiles, because all must reach the barriers.

@@ -226,7 +226,7 @@ std::string interpreter_source() {
       "      mine[in.to * 256] = truth ? pf::rounded(in.stored, (pf::i64)z) : pf::rounded(in.stored, y);\n    "
       "}}\n}}",
       integers, reals);
-  return kernel_source({"loop/loop.h", "loop/interpret.h"}, kGroupThreads, body);
+  return kernel_source({"device/divider.h", "loop/loop.h", "loop/interpret.h"}, kGroupThreads, body);
 }
 
 std::unique_ptr<Interpreter> interpreter(const Problem& p) {

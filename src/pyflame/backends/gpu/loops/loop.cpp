@@ -142,7 +142,7 @@ class EmptyReduction final : public Executable {
 
  private:
   static std::string text(const Node& n) {
-    return kernel_source({"loop/loop.h"}, kGroupThreads,
+    return kernel_source({"device/divider.h", "loop/loop.h"}, kGroupThreads,
                          fmt::format("(void* out, pf::i64 n, pf::View v) {{ for (pf::i64 i = pf::group().x * 256ll + "
                                      "pf::thread(); i < n; i += pf::groups().x * 256ll) pf::store(({0}*)out + v.at(i), "
                                      "pf::as<{0}>({1}::start())); }}",

@@ -2,11 +2,12 @@
 #include "pyflame/backends/gpu/loops/loop_text.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstring>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/loops/loop_shape.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/device/divider.h"
 
 namespace pyflame::gpu {
 
@@ -19,12 +20,13 @@ Dims strides_over(const Operand& o) {
   return s;
 }
 
-// pf::Divider: exact for numerators below 2^31.
-std::array<uint64_t, 2> divider_words(int64_t d) {
-  const auto u = static_cast<uint32_t>(d);
-  const uint32_t shift = u <= 1 ? 0 : static_cast<uint32_t>(std::bit_width(u - 1));
-  const uint64_t multiplier = ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - u)) / u + 1;
-  return {u | multiplier << 32, shift};
+// A kernel's argument, as the words of a LoopArgument.
+template <class T>
+LoopArgument by_value(const T& value) {
+  LoopArgument a{LoopArgument::Value, {}, {}, {}, sizeof(T)};
+  static_assert(sizeof(T) <= sizeof(a.value));
+  std::memcpy(a.value.data(), &value, sizeof(T));
+  return a;
 }
 
 }  // namespace
@@ -144,9 +146,9 @@ std::string KernelText::number(int64_t value) {
 }
 
 std::string KernelText::divider(int64_t value) {
-  const std::array<uint64_t, 2> words =
-      geometry_.wide() ? std::array<uint64_t, 2>{static_cast<uint64_t>(value), 0} : divider_words(value);
-  return argument({LoopArgument::Value, {}, {}, words, geometry_.wide() ? 8u : 12u}, dividers_, "d");
+  return argument(
+      geometry_.wide() ? by_value(pf::WideDivider{value}) : by_value(pf::divider_of(static_cast<uint32_t>(value))),
+      dividers_, "d");
 }
 
 std::string KernelText::coordinates(bool inner, const std::string& index, int64_t unit) {
@@ -230,7 +232,7 @@ LoopKernel KernelText::finish(const Expressions& expressions, const std::string&
   add(dividers_, "D", "d");
   if (!head.empty()) head.resize(head.size() - 2);
   kernel_.source = kernel_source(
-      {"loop/loop.h"}, kGroupThreads, fmt::format("({}) {{\n{}}}", head, body),
+      {"device/divider.h", "loop/loop.h"}, kGroupThreads, fmt::format("({}) {{\n{}}}", head, body),
       geometry_.wide() ? "typedef pf::i64 I; typedef pf::WideDivider D;" : "typedef pf::u32 I; typedef pf::Divider D;",
       geometry_.name());
   kernel_.grid = grid;

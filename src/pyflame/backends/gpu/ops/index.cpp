@@ -13,13 +13,6 @@ namespace pyflame::gpu {
 namespace {
 
 // --- kernels/index/walk.h
-pf::Divider divider(int64_t d) {
-  const int shift = d <= 1 ? 0 : 64 - std::countl_zero(static_cast<uint64_t>(d - 1));
-  const uint64_t factor =
-      (uint64_t{1} << 32) * ((uint64_t{1} << shift) - static_cast<uint64_t>(d)) / static_cast<uint64_t>(d) + 1;
-  return {static_cast<uint32_t>(d), static_cast<uint32_t>(factor), static_cast<uint32_t>(shift)};
-}
-
 template <int kOperands>
 struct Walk : pf::Walk<kOperands, false> {
   using pf::Walk<kOperands, false>::count, pf::Walk<kOperands, false>::rank, pf::Walk<kOperands, false>::sizes,
@@ -37,7 +30,7 @@ struct Walk : pf::Walk<kOperands, false> {
       shape[rank - 1] *= dims[d];
       for (size_t k = 0; k < kOperands; ++k) strides[k][rank - 1] = operands[k][d];
     }
-    for (int d = 0; d < rank && !wide(); ++d) sizes[d] = divider(shape[d]);
+    for (int d = 0; d < rank && !wide(); ++d) sizes[d] = pf::divider_of(static_cast<uint32_t>(shape[d]));
   }
 };
 
@@ -114,7 +107,7 @@ class Take final : public Executable {
       k = std::make_unique<Kernel>(
           type_, kGroupThreads,
           kernel_source(
-              {"index/walk.h", "index/take.h"}, kGroupThreads,
+              {"device/divider.h", "index/walk.h", "index/take.h"}, kGroupThreads,
               fmt::format("(const pf::i64* index, const {0}* x, {0}* y, pf::Walk<3, {1}> walk, pf::i64 stride, "
                           "pf::i64 size, pf::Fault* fault, int site) "
                           "{{ pf::take<{0}, {1}, {2}, {3}>(index, x, y, walk, stride, size, fault, site); }}",
@@ -140,9 +133,10 @@ class Zeros {
     const char* body = o.contiguous
                            ? "({0}* p, pf::i64 count) {{ pf::fill_zero<{0}, {1}>(p, count); }}"
                            : "({0}* p, pf::i64 count, pf::View view) {{ pf::fill_zero<{0}, {1}>(p, view, count); }}";
-    kernel_ = std::make_unique<Kernel>(type, kGroupThreads,
-                                       kernel_source({"index/walk.h", "index/fill.h"}, kGroupThreads,
-                                                     fmt::format(fmt::runtime(body), word_type(word_), kGroupThreads)));
+    kernel_ =
+        std::make_unique<Kernel>(type, kGroupThreads,
+                                 kernel_source({"device/divider.h", "index/walk.h", "index/fill.h"}, kGroupThreads,
+                                               fmt::format(fmt::runtime(body), word_type(word_), kGroupThreads)));
   }
   void run(int device, void* p) {
     const unsigned groups = groups_for(count_, kGroupThreads * 4);

@@ -177,25 +177,17 @@ class ArgBest final : public Executable {
     choose(shape_.lines >= 32 && neighbours && !rows_);
     best(vec_);
     if (shape_.parts > 1)
-      join_ = kernel(fmt::format("pf::ArgParts<{}>", key_type(x_.dtype)), "pf::ArgIndex", join_lanes_);
+      join_ = kernel("pf::ArgParts", fmt::format("ReadParts<{}>", key_type(x_.dtype)), "pf::ArgIndex", "WriteIndex",
+                     join_lanes_);
   }
   size_t workspace() const override {
     return shape_.parts > 1 ? static_cast<size_t>(shape_.lines * shape_.parts * 16) : 0;
   }
   void run(const RunContext& ctx) override {
     if (shape_.lines == 0) return;
-    const struct {
-      const void* x;
-      View lines, inner;
-    } values{ctx.bindings[x_.binding], lines_, inner_};
-    const struct {
-      void* to;
-      View lines;
-    } index{ctx.bindings[out_.binding], to_};
-    const struct {
-      void* to;
-      int64_t count;
-    } parts{ctx.workspace, shape_.parts};
+    const pf::ArgValues values{ctx.bindings[x_.binding], lines_, inner_};
+    const pf::ArgIndex index{static_cast<pf::i64*>(ctx.bindings[out_.binding]), to_};
+    const pf::ArgParts parts{ctx.workspace, shape_.parts};
     int64_t vec = vec_;
     while (reinterpret_cast<uintptr_t>(values.x) % static_cast<uintptr_t>(vec * dtype_size(x_.dtype))) vec /= 2;
     Kernel& first = best(vec == vec_ ? vec : 1);
@@ -236,19 +228,23 @@ class ArgBest final : public Executable {
     shape_.parts = (shape_.n + shape_.part - 1) / shape_.part;
     join_lanes_ = shape_.parts > 256 ? static_cast<int>(kGroupThreads) : kShortRowThreads;
   }
-  std::unique_ptr<Kernel> kernel(const std::string& source, const std::string& sink, int lanes) const {
-    return std::make_unique<Kernel>(type_, kGroupThreads,
-                                    kernel_source({"order/keys.h", "order/arg.h"}, kGroupThreads,
-                                                  fmt::format("({0} source, {1} sink, pf::ArgShape p) "
-                                                              "{{ pf::arg_best<{2}, {3}, {4}>(source, sink, p); }}",
-                                                              source, sink, key_type(x_.dtype), kGroupThreads, lanes)));
+  // With the arguments `from` and `to`, and the types that read and write them.
+  std::unique_ptr<Kernel> kernel(const std::string& from, const std::string& reader, const std::string& to,
+                                 const std::string& writer, int lanes) const {
+    return std::make_unique<Kernel>(
+        type_, kGroupThreads,
+        kernel_source({"order/keys.h", "order/arg.h"}, kGroupThreads,
+                      fmt::format("({0} from, {2} to, pf::ArgShape p) "
+                                  "{{ pf::arg_best<{4}, {5}, {6}>(pf::{1}{{from}}, pf::{3}{{to}}, p); }}",
+                                  from, reader, to, writer, key_type(x_.dtype), kGroupThreads, lanes)));
   }
   // With accesses of `vec` elements, or of one element if the operand is not aligned.
   Kernel& best(int64_t vec) {
     auto& k = vec == vec_ ? best_ : single_;
     if (!k)
-      k = kernel(fmt::format("pf::ArgValues<{}, {}, {}>", stored_type(x_.dtype), smallest_, vec),
-                 shape_.parts > 1 ? fmt::format("pf::ArgPart<{}>", key_type(x_.dtype)) : "pf::ArgIndex", lanes_);
+      k = kernel("pf::ArgValues", fmt::format("ReadValues<{}, {}, {}>", stored_type(x_.dtype), smallest_, vec),
+                 shape_.parts > 1 ? "pf::ArgParts" : "pf::ArgIndex",
+                 shape_.parts > 1 ? fmt::format("WritePart<{}>", key_type(x_.dtype)) : "WriteIndex", lanes_);
     return *k;
   }
   Operand x_, out_;

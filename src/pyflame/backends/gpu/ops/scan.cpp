@@ -4,6 +4,7 @@
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
+#include "pyflame/kernels/scan/scan_args.h"
 
 namespace pyflame::gpu {
 
@@ -42,48 +43,46 @@ class CumSum final : public Executable {
     const auto& attrs = p.root().attr<ScanAttrs>();
     const int d = static_cast<int>(attrs.dim);
     plan_ = scan_plan(x_.shape, d);
-    n_ = x_.shape[d], lines_ = x_.numel() / n_;
-    x_step_ = x_.strides[d], y_step_ = y_.strides[d];
+    shape_.n = x_.shape[d], shape_.lines = x_.numel() / shape_.n;
+    shape_.x_step = x_.strides[d], shape_.y_step = y_.strides[d];
+    shape_.segments = plan_.segments, shape_.segment = plan_.segment;
     Dims shape = x_.shape, x_strides = x_.strides, y_strides = y_.strides;
     shape.erase(d), x_strides.erase(d), y_strides.erase(d);
-    x_lines_ = collapsed_view(shape, x_strides), y_lines_ = collapsed_view(shape, y_strides);
+    shape_.x_lines = collapsed_view(shape, x_strides), shape_.y_lines = collapsed_view(shape, y_strides);
     const char* const from = stored_type(x_.dtype);
     const char* const to = stored_type(y_.dtype);
     const std::string sum = fmt::format("pf::C<{}>", to);
     const bool reverse = attrs.reverse != 0;
     if (plan_.lanes == 1) {
-      scan_ = kernel(from, to,
-                     "pf::View x_lines, pf::View y_lines, pf::i64 lines, pf::i64 n, pf::i64 x_step, pf::i64 y_step",
-                     fmt::format("scan_lines<{}, {}, {}, {}, {}>(x, y, x_lines, y_lines, lines, n, x_step, y_step)",
-                                 from, to, sum, reverse, kGroupThreads));
+      scan_ = kernel(from, to, "",
+                     fmt::format("scan_lines<{}, {}, {}, {}, {}>(x, y, p)", from, to, sum, reverse, kGroupThreads));
       return;
     }
     scan_ = rows(from, to, sum, reverse, false, plan_.lanes);
     if (plan_.segments == 1) return;
     totals_ = rows(from, to, sum, reverse, true, plan_.lanes);
     join_ = rows(sum, sum, sum, false, false, kGroupThreads);
-    parts_lines_ = collapsed_view({lines_}, {plan_.segments});
+    constexpr int64_t kTile = kGroupThreads * kEach;
+    parts_.lines = shape_.lines, parts_.n = plan_.segments;
+    parts_.segment = (plan_.segments + kTile - 1) / kTile * kTile;
+    parts_.x_lines = parts_.y_lines = collapsed_view({shape_.lines}, {plan_.segments});
   }
-  size_t workspace() const override { return join_ ? static_cast<size_t>(lines_ * plan_.segments * 8) : 0; }
+  size_t workspace() const override { return join_ ? static_cast<size_t>(shape_.lines * plan_.segments * 8) : 0; }
   void run(const RunContext& ctx) override {
     if (empty_) return;
     const void* const x = ctx.bindings[x_.binding];
     void* const y = ctx.bindings[y_.binding];
     if (plan_.lanes == 1) {
-      scan_->launch(ctx.device, group_each((lines_ + kGroupThreads - 1) / kGroupThreads), x, y, x_lines_, y_lines_,
-                    lines_, n_, x_step_, y_step_);
+      scan_->launch(ctx.device, group_each((shape_.lines + kGroupThreads - 1) / kGroupThreads), x, y, shape_);
       return;
     }
     const auto each = [&](Kernel& k) {
-      k.launch(ctx.device, groups(lines_ * plan_.segments, plan_.lanes), x, y, ctx.workspace, x_lines_, y_lines_,
-               lines_, n_, x_step_, y_step_, plan_.segments, plan_.segment);
+      k.launch(ctx.device, groups(shape_.lines * plan_.segments, plan_.lanes), x, y, ctx.workspace, shape_);
     };
     if (join_) {
-      constexpr int64_t kTile = kGroupThreads * kEach, kOne = 1;
       each(*totals_);
-      join_->launch(ctx.device, groups(lines_, kGroupThreads), ctx.workspace, ctx.workspace, ctx.workspace,
-                    parts_lines_, parts_lines_, lines_, plan_.segments, kOne, kOne, kOne,
-                    (plan_.segments + kTile - 1) / kTile * kTile);
+      join_->launch(ctx.device, groups(shape_.lines, kGroupThreads), ctx.workspace, ctx.workspace, ctx.workspace,
+                    parts_);
     }
     each(*scan_);
   }
@@ -93,29 +92,24 @@ class CumSum final : public Executable {
     const int64_t together = kGroupThreads / lanes;
     return group_each((lines + together - 1) / together);
   }
-  std::unique_ptr<Kernel> kernel(const std::string& from, const std::string& to, const std::string& parameters,
+  std::unique_ptr<Kernel> kernel(const std::string& from, const std::string& to, const std::string& parts,
                                  const std::string& call) const {
     return std::make_unique<Kernel>(
         type_, kGroupThreads,
         kernel_source({"scan/scan.h"}, kGroupThreads,
-                      fmt::format("(const {}* x, {}* y, {}) {{ pf::{}; }}", from, to, parameters, call)));
+                      fmt::format("(const {}* x, {}* y, {}pf::ScanShape p) {{ pf::{}; }}", from, to, parts, call)));
   }
   std::unique_ptr<Kernel> rows(const std::string& from, const std::string& to, const std::string& sum, bool reverse,
                                bool totals, int64_t lanes) const {
-    return kernel(from, to,
-                  sum +
-                      "* parts, pf::View x_lines, pf::View y_lines, pf::i64 lines, pf::i64 n, pf::i64 x_step, "
-                      "pf::i64 y_step, pf::i64 segments, pf::i64 segment",
-                  fmt::format("scan_rows<{}, {}, {}, {}, {}, {}, {}, {}>(x, y, parts, x_lines, y_lines, lines, n, "
-                              "x_step, y_step, segments, segment)",
-                              from, to, sum, reverse, totals, kGroupThreads, lanes, kEach));
+    return kernel(from, to, sum + "* parts, ",
+                  fmt::format("scan_rows<{}, {}, {}, {}, {}, {}, {}, {}>(x, y, parts, p)", from, to, sum, reverse,
+                              totals, kGroupThreads, lanes, kEach));
   }
   Operand x_, y_;
   DeviceType type_;
   bool empty_;
   ScanPlan plan_;
-  int64_t n_ = 1, lines_ = 1, x_step_ = 1, y_step_ = 1;
-  View x_lines_, y_lines_, parts_lines_;
+  pf::ScanShape shape_, parts_;  // of the operands, and of the segments' totals
   std::unique_ptr<Kernel> scan_, totals_, join_;
 };
 
