@@ -481,3 +481,52 @@ for bad in (7, 8, 7):
 print(pf.gpu_graph_stats()['replays'] - before)
 """, PYFLAME_GPU_GRAPHS="1")
     assert int(out) > 0
+
+
+def test_a_report_that_another_thread_reads_while_the_run_is_being_queued(program, tmp_path):
+    """The run has two kernels. The second one is compiled when the first one is queued, because its operand is not aligned; meanwhile
+    another thread waits for the device, and reads the first one's report."""
+    begun = tmp_path / "begun"
+    program.run(BAD + f"""
+import threading, time
+w, good = w.detach(), pf.tensor([0, 1]).to('rocm')
+line, settled = pf.arange(0, 4097, dtype='float32').to('rocm'), pf.arange(0, 3).to('rocm')
+pf.synchronize()
+sound = pf.index_select(w, 0, good)
+on_cpu + 0  # an op of another device ends the window: it is run, and nobody waits for it
+results = []
+def use():
+    results.extend([pf.index_select(w, 0, index), line[1:].argmax()])
+    results.append(results[1].item())
+thread = threading.Thread(target=use)
+thread.start()
+while not os.path.exists({str(begun)!r}):
+    time.sleep(0.001)
+try:
+    assert settled.tolist() == [0, 1, 2]
+finally:
+    os.remove({str(begun)!r})  # the compilation goes on
+    thread.join()
+assert 'index_select: index out of range; got 7' in refused(IndexError, lambda: results[0].tolist())
+assert sound.tolist() == [[1, 1, 1], [1, 1, 1]] and results[2] == 4095
+refused(IndexError, lambda: results[0].tolist())
+""", PYFLAME_EMULATOR_SLOW_COMPILE=f"ReadValues<float, false, 1>:100000:{begun}", PYFLAME_INTERPRET="0")
+
+
+def test_an_overflow_of_the_table_concerns_no_later_run(program):
+    """After 64 runs of two steps the device's reports are copied. The run behind them cannot have reported by then."""
+    program.run(BAD + """
+w, good = w.detach(), pf.tensor([0, 1]).to('rocm')
+rows = pf.ones(3, 300, device='rocm')
+pf.index_select(w, 0, good), pf.softmax(rows, 1)
+pf.synchronize()
+bad = []
+for i in range(64):
+    bad.append(pf.index_select(w, 0, index))
+    pf.softmax(rows, 1)
+sound = pf.index_select(w, 0, good)
+pf.softmax(rows, 1)
+assert sound.tolist() == [[1, 1, 1], [1, 1, 1]]
+for y in bad:
+    refused(IndexError, lambda: y.tolist())
+""", PYFLAME_EMULATOR_EAGER="1", PYFLAME_WINDOW="2")

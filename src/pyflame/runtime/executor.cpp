@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "pyflame/base/env.h"
@@ -112,14 +113,17 @@ class Run {
 
   void run() {
     char* arena = obtain_memory(w_, p_);
-    find_poison();
+    const int32_t site = memory_ ? new_sites(p_.steps.size()) : 0;
+    std::optional<QueuedRun> queued;
+    if (memory_) queued.emplace(program_, w_, site, state_.reports, poison_);
+    else find_poison();
     find_addresses(arena);
     const int64_t level = env::debug();
-    Frame frame{p_, w_, memory_, scratch_.pointers, scratch_.bases, arena, nullptr, 0};
+    Frame frame{p_, w_, memory_, scratch_.pointers, scratch_.bases, arena, nullptr, site};
     if (memory_) {
       frame.fault = memory_->fault();
-      frame.site = new_sites(p_.steps.size());
       run_on_device(frame, level);
+      queued->complete();
     } else {
       run_steps(frame, level);
     }
@@ -132,10 +136,8 @@ class Run {
  private:
   void find_poison() {
     for (const SlotId s : w_.slots.ids()) {
-      if (!w_.slots[s].external) continue;
-      Storage& st = *w_.slots[s].storage;
-      const std::shared_ptr<const Poison> poison = st.poison ? st.poison : memory_ ? taint_of(st) : nullptr;
-      if (poison) poison_of(s) = poison;
+      const std::shared_ptr<const Poison>& poison = w_.slots[s].storage->poison;
+      if (w_.slots[s].external && poison) poison_of(s) = poison;
     }
   }
   // Once anything is poisoned, every slot has an entry.
@@ -200,10 +202,6 @@ class Run {
       const Error told = blamed(w_.device, e);
       for (const Step& step : p_.steps) failed(step, told.kind(), told.what());
     }
-    for (const Step& step : p_.steps)
-      for (size_t i = 0; i < step.writes.size(); ++i)
-        if (step.covers[i] || !poison_.empty()) forget_taint(*w_.slots[step.writes[i]].storage);
-    note_run(program_, w_, frame.site, state_.reports);
   }
 
   void run_steps(const Frame& frame, int64_t level) {

@@ -30,6 +30,9 @@ struct Entry {
   uint64_t number = 0;
   Indexed<SlotId, uint64_t> storages;  // ids; empty: the run cannot report
   std::vector<SourceLoc> locs;         // by step
+  // What earlier reports said: they may have come while the run was being queued, and later ones add to them.
+  Poisons inputs;                                                    // by slot; of external ones
+  std::unordered_map<size_t, std::shared_ptr<const Poison>> causes;  // by step that reported
 };
 
 struct InFlight {
@@ -37,12 +40,15 @@ struct InFlight {
   DeviceMemory* memory = nullptr;
   std::deque<Entry> entries;
   uint64_t last = 0;     // number of the last run
+  bool queuing = false;  // its kernels are being queued
   bool reports = false;  // some run in the list may report
   FaultTable* mail = nullptr;
-  int32_t claims = 0;                                      // FaultTable::claims when reports were last read
-  decltype(FaultTable::reports) judged{};                  // the reports at that time
-  uint64_t mail_mark = 0, mail_number = 0, mail_sent = 0;  // mark 0: no copy is in flight
-  std::string lost;                                        // what was in flight when the device was lost
+  int32_t claims = 0;                      // FaultTable::claims when reports were last read
+  decltype(FaultTable::reports) judged{};  // the reports at that time
+  uint64_t mail_mark = 0;                  // 0: no copy is in flight
+  uint64_t mail_last = 0;                  // the last run that had begun before the copy
+  uint64_t mail_whole = 0;                 // the last run of which all kernels were queued before it
+  std::string lost;                        // what was in flight when the device was lost
 };
 
 struct All {
@@ -87,19 +93,24 @@ std::string words_of(const FaultReport& r, const Node& n) {
   }
 }
 
-// Spreads the poison through one run. `told(k)` gives the poison of step k if that step reported, otherwise null.
-template <class Told>
-void follow(const Entry& e, Told told) {
+bool caused_by(const Entry& e, const std::shared_ptr<const Poison>& poison) {
+  return std::any_of(e.causes.begin(), e.causes.end(), [&](const auto& c) { return c.second == poison; });
+}
+
+// Spreads the poison of a run's inputs and of the steps that reported through the run.
+void follow(Entry& e) {
   All& a = all();
   const Program& p = *e.program;
-  Poisons poison(e.storages.size());
+  e.inputs.resize(e.storages.size());
   for (const SlotId s : e.storages.ids())
-    if (p.graph.slots[s].external)
-      if (const auto it = a.taints.find(e.storages[s]); it != a.taints.end()) poison[s] = it->second;
+    if (p.graph.slots[s].external && !e.inputs[s])
+      if (const auto it = a.taints.find(e.storages[s]); it != a.taints.end() && !caused_by(e, it->second))
+        e.inputs[s] = it->second;
+  Poisons poison = e.inputs;
   for (size_t k = 0; k < p.steps.size(); ++k) {
     const Step& step = p.steps[k];
-    if (const std::shared_ptr<const Poison> cause = told(k)) {
-      for (const SlotId s : step.writes) poison[s] = cause;
+    if (const auto cause = e.causes.find(k); cause != e.causes.end()) {
+      for (const SlotId s : step.writes) poison[s] = cause->second;
       continue;
     }
     bool bad = false;
@@ -142,28 +153,49 @@ void judge(InFlight& f, const FaultTable& table) {
                        [&](const auto& r) { return r.first >= e.site && r.first < end; });
   };
   bool begun = missed;  // earlier runs are not concerned
-  for (const Entry& e : f.entries) {
+  for (Entry& e : f.entries) {
     if (e.storages.empty() || !(begun |= reported(e))) continue;
-    follow(e, [&](size_t k) -> std::shared_ptr<const Poison> {
+    for (size_t k = 0; k < e.program->steps.size(); ++k) {
+      const auto report = reports.extract(e.site + static_cast<int32_t>(k));
+      if (e.causes.count(k)) continue;
       const Step& step = e.program->steps[k];
       const Node& n = step.group.root(e.program->graph);
       const auto told = [&](ErrorKind kind, const std::string& words) {
-        return make_poison(kind, with_context(words, *e.program, step, {&e.locs[k], 1}));
+        e.causes[k] = make_poison(kind, with_context(words, *e.program, step, {&e.locs[k], 1}));
       };
-      const auto report = reports.extract(e.site + static_cast<int32_t>(k));
-      if (!report.empty()) return told(kind_of(report.mapped()), words_of(report.mapped(), n));
-      if (!missed || !may_report(n)) return nullptr;
-      return told(ErrorKind::Index,
-                  fmt::format("{}: it may have met a value that it cannot use; got reports of more ops than the device "
-                              "keeps apart; hint: mend the other errors first",
-                              op_name(n.op)));
-    });
+      if (!report.empty()) told(kind_of(report.mapped()), words_of(report.mapped(), n));
+      else if (missed && e.number <= f.mail_last && may_report(n))
+        told(ErrorKind::Index,
+             fmt::format("{}: it may have met a value that it cannot use; got reports of more ops than the device "
+                         "keeps apart; hint: mend the other errors first",
+                         op_name(n.op)));
+    }
+    follow(e);
   }
   for (const auto& [site, r] : reports)
     make_poison(
         kind_of(r),
         fmt::format("{}: a kernel met a value that it cannot use; got {}; limit {}; which op is not known any more",
                     f.device.str(), r.value, r.limit));
+  a.tainted = !a.taints.empty();
+}
+
+// The poison of a run's inputs. Taints of what the run writes are forgotten: either it writes the whole storage, or the storage gets its
+// poison when the run is over.
+void take_taints(const Program& p, const Window& w, Poisons& poison) {
+  All& a = all();
+  for (const SlotId s : w.slots.ids()) {
+    if (!w.slots[s].external) continue;
+    std::shared_ptr<const Poison> of_slot = w.slots[s].storage->poison;
+    if (const auto it = a.taints.find(w.slots[s].storage->id); !of_slot && it != a.taints.end()) of_slot = it->second;
+    if (!of_slot) continue;
+    if (poison.empty()) poison.resize(w.slots.size());
+    poison[s] = std::move(of_slot);
+  }
+  if (a.taints.empty()) return;
+  for (const Step& step : p.steps)
+    for (size_t i = 0; i < step.writes.size(); ++i)
+      if (step.covers[i] || !poison.empty()) a.taints.erase(w.slots[step.writes[i]].storage->id);
   a.tainted = !a.taints.empty();
 }
 
@@ -176,13 +208,14 @@ void send_mail(InFlight& f) {
   if (!f.mail) f.mail = f.memory->pinned_report();
   f.memory->read_fault(f.mail);
   f.mail_mark = f.memory->mark();
-  f.mail_number = f.mail_sent = f.last;
+  f.mail_last = f.last;
+  f.mail_whole = f.last - (f.queuing ? 1 : 0);
 }
 
 void open_mail(InFlight& f) {
   f.mail_mark = 0;
   judge(f, *f.mail);
-  forget_until(f, f.mail_number);
+  forget_until(f, f.mail_whole);
 }
 
 std::string describe(const InFlight& f) {
@@ -213,7 +246,9 @@ int32_t new_sites(size_t steps) {
   return static_cast<int32_t>(std::max(site, 1u));  // 0 is nobody's
 }
 
-void note_run(const std::shared_ptr<const Program>& p, const Window& w, int32_t site, bool reports) {
+QueuedRun::QueuedRun(const std::shared_ptr<const Program>& p, const Window& w, int32_t site, bool reports,
+                     Poisons& poison)
+    : device_(w.device) {
   All& a = all();
   std::lock_guard lock(a.mutex);
   InFlight& f = of(w.device);
@@ -227,17 +262,31 @@ void note_run(const std::shared_ptr<const Program>& p, const Window& w, int32_t 
     }
     if (f.entries.size() >= kMostEntries) f.entries.pop_front();
   }
+  take_taints(*p, w, poison);
   Entry& e = f.entries.emplace_back();
   e.program = p;
   e.site = site;
   e.number = ++f.last;
+  f.queuing = true;
   e.locs.reserve(p->steps.size());
   for (const Step& s : p->steps) e.locs.push_back(w.ops[s.group.nodes[0]].loc);
   if (!f.reports) return;
   e.storages.reserve(w.slots.size());
   for (const Window::Slot& s : w.slots) e.storages.push_back(s.storage->id);
+}
+
+QueuedRun::~QueuedRun() {
+  std::lock_guard lock(all().mutex);
+  of(device_).queuing = false;
+}
+
+void QueuedRun::complete() {
+  std::lock_guard lock(all().mutex);
+  InFlight& f = of(device_);
+  f.queuing = false;
+  if (!f.reports) return;
   if (f.mail_mark && f.memory->passed(f.mail_mark)) open_mail(f);
-  if (!f.mail_mark && f.last - f.mail_sent >= kMailEvery) send_mail(f);
+  if (!f.mail_mark && f.last - f.mail_last >= kMailEvery) send_mail(f);
 }
 
 void before_wait(Device d, DeviceMemory& m) {
@@ -256,7 +305,7 @@ void after_wait(Device d, DeviceMemory& m) {
   // Another thread may have requested a newer copy in place of this thread's. What it says is needed now.
   if (f.mail_mark && !f.memory->passed(f.mail_mark)) f.memory->wait();
   if (f.mail_mark) open_mail(f);
-  if (!f.reports) f.entries.clear();
+  if (!f.reports) forget_until(f, f.last - (f.queuing ? 1 : 0));
 }
 
 Error blamed(Device d, const Error& e) {
@@ -301,14 +350,6 @@ void raise_if_tainted(const Storage& s) {
     forget_pending_error(p.get());
     throw Error(p->kind, p->message);
   }
-}
-
-void forget_taint(const Storage& s) {
-  All& a = all();
-  if (!a.tainted.load(std::memory_order_acquire)) return;
-  std::lock_guard lock(a.mutex);
-  a.taints.erase(s.id);
-  a.tainted = !a.taints.empty();
 }
 
 }  // namespace pyflame

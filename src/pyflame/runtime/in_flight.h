@@ -2,8 +2,8 @@
 // afterwards:
 //   a report         A kernel found a value that it cannot use (kernels/device/fault.h). The report names the step. The step's outputs,
 //                    and everything computed from them since, are tainted: reading them raises the error. The device goes on
-//                    working. If more steps report than the device's table holds, every step that may have reported is treated
-//                    as if it had.
+//                    working. If more steps report than the device's table holds, every step that may have reported by then is
+//                    treated as if it had.
 //   a lost device    The driver says at a later call that something went wrong. Any step in flight may have caused it.
 // Reports need no wait of their own. They are read at waits that happen anyway, and between waits from copies that have
 // arrived.
@@ -12,14 +12,27 @@
 #include <memory>
 
 #include "pyflame/base/events.h"
-#include "pyflame/compile/program.h"
+#include "pyflame/runtime/blame.h"
 
 namespace pyflame {
 
 // The number under which the first step of a run reports; the other steps have the following numbers.
 int32_t new_sites(size_t steps);
-// Notes that a run was queued. `reports`: some of its kernels may report.
-void note_run(const std::shared_ptr<const Program>& p, const Window& w, int32_t site, bool reports);
+// A run, from before its first kernel is queued: another thread may read a report of it while later kernels are still being queued. The
+// engine's lock is held, so a device has one such run at most. `reports`: some of its kernels may report. If any of its inputs is poisoned or
+// tainted, `poison` gets an entry for each slot.
+class QueuedRun {
+ public:
+  QueuedRun(const std::shared_ptr<const Program>& p, const Window& w, int32_t site, bool reports, Poisons& poison);
+  ~QueuedRun();
+  QueuedRun(const QueuedRun&) = delete;
+  QueuedRun& operator=(const QueuedRun&) = delete;
+  // All kernels are queued. Reads reports that have arrived.
+  void complete();
+
+ private:
+  Device device_;
+};
 
 void before_wait(Device d, DeviceMemory& m);
 void after_wait(Device d, DeviceMemory& m);
@@ -44,7 +57,4 @@ void raise_if_tainted(const Storage& s);
 // Waits for the device if kernels that may report are in flight. Afterwards taint_of() knows about all work that was queued before. A copy
 // between devices needs this: the copy has another storage, which no report names.
 void wait_for_reports(Device d, DeviceMemory& m);
-// The storage was wholly written since, or has the taint as its poison by now.
-void forget_taint(const Storage& s);
-
 }  // namespace pyflame

@@ -8,12 +8,15 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "code_object.h"
@@ -229,7 +232,9 @@ EXPORT hiprtcCompileProgram(void* program, int count, const char* const* options
   Program& p = *static_cast<Program*>(program);
   if (!settings().slow_word.empty() && p.source.find(settings().slow_word) != std::string::npos) {
     write_file(settings().slow_begun, "");
-    sleep(settings().slow_seconds);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(settings().slow_seconds);
+    while (std::chrono::steady_clock::now() < end && std::filesystem::exists(settings().slow_begun))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (fails(Fault::compile)) {
     p.log = "kernel:1:1: error: this compilation fails, as it was told to";
