@@ -112,9 +112,16 @@ assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 5, status
     assert "[1.0, 2.0, 3.0, 4.0]" in out
 
 
-def test_a_bad_limit_is_refused_when_work_begins(program):
-    out = program.run("print(refused(ValueError, lambda: pf.ones(2, device='rocm').add(1).tolist()))", PYFLAME_EXIT_WAIT="soon")
-    assert "PYFLAME_EXIT_WAIT" in out
+@pytest.mark.parametrize("window", ["1", "64"])
+@pytest.mark.parametrize("interpret", ["0", "1"])
+def test_a_bad_limit_is_refused_whenever_work_begins(program, window, interpret):
+    program.run("""
+x = on_cpu.to('rocm').reshape(2, 2)
+uses = [lambda: (x + 1).tolist(), lambda: pf.softmax(x, 1).tolist(), lambda: (x @ x).sum().item(), lambda: x.argmax().item(), lambda: pf.zeros(3, device='rocm').add_(1).tolist(),
+        lambda: (x * 2, pf.synchronize())]
+for use in uses * 2:
+    assert 'PYFLAME_EXIT_WAIT' in refused(ValueError, use)
+""", PYFLAME_EXIT_WAIT="soon", PYFLAME_WINDOW=window, PYFLAME_INTERPRET=interpret)
 
 
 @COMPILERS

@@ -28,7 +28,8 @@ constexpr std::chrono::milliseconds kPatience{1000};  // after which the user is
 
 // Constant initialisation, and no destructor: exit handlers of other libraries may still use it. No lock is held while anybody waits, so
 // a fork needs none of it.
-constinit std::atomic<int> g_calls{0};             // into libraries, under way
+constinit std::atomic<int> g_calls{0};             // work under way
+constinit thread_local int t_depth = 0;            // calls into libraries of this thread, one inside of the other
 constinit std::atomic<bool> g_closed{false};       // no call may begin any more
 constinit std::atomic<bool> g_left_behind{false};  // this is a child of fork, and its parent was inside of a library
 constinit std::atomic<size_t> g_count{0};
@@ -107,20 +108,21 @@ const AtFork g_at_fork{ForkOrder::Pool, [] {},
 
 }  // namespace
 
+WorkUnderWay::WorkUnderWay() { ++g_calls; }
+WorkUnderWay::~WorkUnderWay() { --g_calls; }
+
 LibraryCall::LibraryCall() {
-  ++g_calls;
-  if (!g_closed) return;
-  --g_calls;
-  PF_FAIL(Runtime,
-          "exit: the process is ending; got a call that needs a compiler; expected it before the end; hint: read "
-          "results before main() returns");
+  PF_CHECK(t_depth > 0 || !g_closed, Runtime,
+           "exit: the process is ending; got a call that needs a compiler; expected it before the end; hint: read "
+           "results before main() returns");
+  ++t_depth;
 }
 
 LibraryCall::~LibraryCall() {
   // By now the library has registered its handlers, so this one runs before them.
   static std::once_flag once;
   std::call_once(once, [] { std::atexit(close); });
-  --g_calls;
+  --t_depth;
 }
 
 void at_exit(void (*stop)()) {

@@ -14,13 +14,26 @@
 
 namespace pyflame {
 
-// A call into a library whose exit handlers must not run meanwhile. RuntimeError when the process already ends.
+// Work that the end of the process waits for. It needs no library that may be taken down, so it may begin at any time.
+class WorkUnderWay {
+ public:
+  WorkUnderWay();
+  ~WorkUnderWay();
+  WorkUnderWay(const WorkUnderWay&) = delete;
+  WorkUnderWay& operator=(const WorkUnderWay&) = delete;
+};
+
+// A call into a library whose exit handlers must not run meanwhile. RuntimeError when the process already ends, unless it is part of a call
+// that had begun before.
 class LibraryCall {
  public:
   LibraryCall();
   ~LibraryCall();
   LibraryCall(const LibraryCall&) = delete;
   LibraryCall& operator=(const LibraryCall&) = delete;
+
+ private:
+  WorkUnderWay work_;
 };
 
 // `stop` is called once, when the end begins. It tells background threads to take nothing new, and does not wait for them. ValueError when

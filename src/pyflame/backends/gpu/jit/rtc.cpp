@@ -180,7 +180,7 @@ class Job final : public Compilation {
 
   void make() noexcept {
     try {
-      const LibraryCall call;  // to the end: the file is written with it
+      const WorkUnderWay work;  // a kernel that was kept needs no compiler: it can be read while the process ends
       const std::string text = whole_source(source_);
       const CacheFile file(type_, arch_, text);
       if (auto code = file.read()) {
@@ -227,6 +227,7 @@ class Job final : public Compilation {
 
  private:
   void build(const CacheFile& file, const std::string& text) {
+    const LibraryCall call;  // to the end: the file is written with it
     const auto start = Clock::now();
     code_ = compile_for(type_, arch_, text);
     {
