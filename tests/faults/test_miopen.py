@@ -183,6 +183,13 @@ def test_a_quick_solution_that_is_wrong(program, tmp_path, only):
         assert [line for line in out.splitlines() if line.startswith(f"ran {face}")][-1].endswith("19" if only else "20")
 
 
+@pytest.mark.parametrize("n", range(2, 9))
+def test_a_solution_that_cannot_be_tried(program, tmp_path, n):
+    """There is no memory for the test, and the solution is wrong. It is not used."""
+    with_miopen(program, tmp_path, "-DRUNS", "-DONLY_WRONG")
+    assert "right" in program.run(CONVOLUTION, PYFLAME_CONV_SEARCH_MS="1000", PYFLAME_EMULATOR_FAIL=f"allocate:{n}")
+
+
 @pytest.mark.parametrize("budget", ["0", "30"])
 def test_solutions_that_do_not_run(program, tmp_path, budget):
     with_miopen(program, tmp_path)

@@ -112,15 +112,16 @@ float time_choice(GpuDevice& device, const std::array<Event, 2>& events, const s
 }
 
 // Tries the choices and returns the fastest one that computes what it must. It stops when the budget is used up, but
-// tries until one is correct. None if none is; the first one if there is no memory for the tests. It uses memory and
-// streams of its own, so pending work is not affected.
+// tries until one is correct. None if none is, or if there is no memory for the tests; then `tried` is false. It uses
+// memory and streams of its own, so pending work is not affected.
 std::optional<size_t> quickest(GpuDevice& device, const char* library, const ConvCase& c,
-                               const std::vector<Choice>& all, double budget_ms) {
+                               const std::vector<Choice>& all, double budget_ms, bool& tried) {
   size_t room = 0, tensors = 0;
   for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
   for (const Operand* t : tensors_of(c)) tensors += whole(t->nbytes());
   char* memory = static_cast<char*>(device.allocate(room + tensors));
-  if (!memory) return 0;
+  tried = memory != nullptr;
+  if (!tried) return std::nullopt;
   std::array<void*, 3> at{};
   size_t offset = 0;
   for (size_t i = 0; i < 3; ++i) {
@@ -171,8 +172,9 @@ std::optional<size_t> quickest(GpuDevice& device, const char* library, const Con
   return best;
 }
 
-// The result for a convolution on a device is kept, and programs share it. Null: the library has no plan.
-std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& library, const ConvCase& c) {
+// The result for a convolution on a device is kept, and programs share it. Null: the library has no plan, or there is no
+// memory to try one; then nothing is kept, and the next program asks again.
+std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool& tried) {
   static std::mutex mutex;
   static auto* known = new std::map<std::vector<int64_t>, std::shared_ptr<const Choice>>;
   std::vector<int64_t> key{static_cast<int64_t>(device.rt().type), device.index(), static_cast<int64_t>(c.face),
@@ -185,24 +187,23 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
     key.push_back(has_format(*t, MemoryFormat::contiguous));
     key.push_back(has_format(*t, MemoryFormat::channels_last));
   }
+  tried = true;
   std::lock_guard lock(mutex);
   if (const auto it = known->find(key); it != known->end()) return it->second;
   const auto budget = static_cast<double>(env::conv_search_ms());
   const std::vector<Choice> all = choices(device, library, c, budget > 0);
   std::shared_ptr<const Choice> best;
-  if (const auto at = all.empty() ? std::nullopt : quickest(device, library.name(), c, all, budget))
+  if (const auto at = all.empty() ? std::nullopt : quickest(device, library.name(), c, all, budget, tried))
     best = std::make_shared<const Choice>(all[*at]);
-  known->emplace(key, best);
+  if (tried) known->emplace(key, best);
   return best;
 }
 
 class Dnn final : public Executable {
  public:
-  Dnn(const Problem& p, std::unique_ptr<Executable> own)
-      : case_(p),
-        type_(p.graph.device.type),
-        choice_(choice_for(device(type_, p.graph.device.index), *library_of(type_, nullptr), case_)),
-        own_(std::move(own)) {
+  Dnn(const Problem& p, std::unique_ptr<Executable> own) : case_(p), type_(p.graph.device.type), own_(std::move(own)) {
+    bool tried = true;
+    choice_ = choice_for(device(type_, p.graph.device.index), *library_of(type_, nullptr), case_, tried);
     if (std::find(choice_->turned.begin(), choice_->turned.end(), true) != choice_->turned.end())
       turn_ = std::make_unique<Turn>(type_, static_cast<int>(dtype_size(case_.dtype)));
   }
@@ -245,9 +246,12 @@ Refusal dnn_refuses(const Problem& p) {
     if (!has_format(*t, MemoryFormat::contiguous) && !has_format(*t, MemoryFormat::channels_last))
       return "a tensor lies neither channels first nor channels last";
   }
-  if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c))
+  bool tried = true;
+  if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c, tried)) {
+    if (!tried) return fmt::format("there is no memory to try the plans of {}", library->name());
     return fmt::format("{} has no {}plan of full precision that runs and computes a correct result", library->name(),
                        c.attrs.any_order ? "" : "deterministic ");
+  }
   return std::nullopt;
 }
 
