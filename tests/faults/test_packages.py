@@ -67,6 +67,25 @@ def test_installations_are_not_mixed(program, emulator, tmp_path):
     assert "hipBLASLt:" not in err
 
 
+def test_a_package_without_a_library_takes_none_of_the_system(program, emulator, tmp_path):
+    """The HIP runtime comes from a package; the system has a hipBLASLt, which may be of another release."""
+    program.libraries = emulator / "working"
+    site = tmp_path / "site-packages"
+    put(emulator.glob("lib*.so*"), site / "_rocm_sdk_core/lib")
+    out, err = run(program, site)
+    assert "hipBLASLt (libhipblaslt.so) was not found" in out
+    assert "hipBLASLt:" not in err
+
+
+def test_packages_of_two_releases_are_not_mixed(program, emulator, tmp_path):
+    site = tmp_path / "site-packages"
+    put(emulator.glob("lib*.so*"), site / "_rocm_sdk_core/lib")
+    put((emulator / "working").glob("lib*.so*"), site / "torch/lib")
+    out, err = run(program, site)
+    assert "hipBLASLt (libhipblaslt.so) was not found" in out
+    assert "hipBLASLt:" not in err
+
+
 def test_a_library_that_cannot_be_loaded(program, emulator, tmp_path):
     site = tmp_path / "site-packages"
     put(emulator.glob("lib*.so*"), site / "_rocm_sdk_core/lib")

@@ -49,15 +49,18 @@ Folders subfolders(const std::string& folder, const std::string& prefix) {
   return found;
 }
 
-// Where wheels put them: AMD's own wheels, PyTorch's for ROCm, NVIDIA's.
-Folders package_libraries(DeviceType type) {
-  Folders folders;
+// Where wheels put them: AMD's own wheels, PyTorch's for ROCm, NVIDIA's. Folders of one element belong to one release.
+std::vector<Folders> package_libraries(DeviceType type) {
+  std::vector<Folders> releases;
+  const auto add = [&](Folders roots) {
+    for (std::string& root : roots) root += "/lib";
+    releases.push_back(std::move(roots));
+  };
   for (const std::string& site : package_folders()) {
-    Folders roots = type == DeviceType::rocm ? subfolders(site, "_rocm_sdk_") : subfolders(site + "/nvidia", "");
-    if (type == DeviceType::rocm) roots.push_back(site + "/torch");
-    for (const std::string& root : roots) folders.push_back(root + "/lib");
+    add(type == DeviceType::rocm ? subfolders(site, "_rocm_sdk_") : subfolders(site + "/nvidia", ""));
+    if (type == DeviceType::rocm) add({site + "/torch"});
   }
-  return folders;
+  return releases;
 }
 
 std::string path_of(void* handle) {
@@ -99,20 +102,22 @@ void* open_by_name(const char* const* files, std::string& broken) {
 }
 
 void* find(const Dylib& library, std::string& broken) {
-  const Folders packages = package_libraries(library.type);
+  const std::vector<Folders> packages = package_libraries(library.type);
   const auto by_name = [&] { return open_by_name(library.files, broken); };
   const auto in = [&](const Folders& folders) { return open_in(folders, library.files, broken); };
   void* found = nullptr;
   if (library.type == DeviceType::rocm && &library != &kHip) {
-    if (within(kHip.open().path, packages)) return (found = in(packages)) ? found : by_name();
+    for (const Folders& release : packages)
+      if (within(kHip.open().path, release)) return in(release);
     for (const Folders& f : {Folders{}, named_folders(library.type), default_folders(library.type)})
       if ((found = f.empty() ? by_name() : in(f))) return found;
     return nullptr;
   }
   if ((found = by_name())) return found;
-  for (const Folders& f : {named_folders(library.type), packages, default_folders(library.type)})
-    if ((found = in(f))) return found;
-  return nullptr;
+  if ((found = in(named_folders(library.type)))) return found;
+  for (const Folders& release : packages)
+    if ((found = in(release))) return found;
+  return in(default_folders(library.type));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Dylib {
   };
   // It is searched on the loader's own path, in the folders of ROCM_PATH, CUDA_HOME or CUDA_PATH, in Python packages, and in
   // the vendor's default folder. ROCm's libraries must belong to one release: if the HIP runtime comes from a Python package,
-  // the others do too; if it does not, packages are not searched.
+  // the others come from packages of the same release or are absent; if it does not, packages are not searched.
   const Opened& open() const;
 
   mutable std::once_flag once{};
