@@ -5,7 +5,8 @@
 //                    Python calls it before the interpreter is taken down.
 //   2. The process ends in C: the same again, and new calls are refused. This runs before every exit handler of the process when the
 //      main thread returns or calls exit(); when another thread calls exit(), it runs before the handlers that the libraries had
-//      registered by the end of their first call.
+//      registered by the end of their first call. During that first call, exit() in another thread is not safe: handlers run in the reverse
+//      order of their registration, so those that the library registers meanwhile run before any of ours.
 //   3. If a call is still under way then, the other exit handlers are left out: the streams of stdio are written, and the process ends
 //      with its status. A child of fork does the same when its parent was inside of a library, because its copy of the library is
 //      caught in the middle of that call.

@@ -60,15 +60,15 @@ using Result = int;  // 0: success in both
     (Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                  \
      unsigned shared_bytes, Stream stream, void** parameters, void** extra))                                           \
   F(capture_begin, "hipStreamBeginCapture", "cuStreamBeginCapture_v2", (Stream stream, int mode))                      \
-  F(capture_end, "hipStreamEndCapture", "cuStreamEndCapture", (Stream stream, RtGraph * graph))                          \
-  F(graph_create, "hipGraphCreate", "cuGraphCreate", (RtGraph * graph, unsigned flags))                                  \
-  F(graph_destroy, "hipGraphDestroy", "cuGraphDestroy", (RtGraph graph))                                                 \
+  F(capture_end, "hipStreamEndCapture", "cuStreamEndCapture", (Stream stream, RtGraph * graph))                        \
+  F(graph_create, "hipGraphCreate", "cuGraphCreate", (RtGraph * graph, unsigned flags))                                \
+  F(graph_destroy, "hipGraphDestroy", "cuGraphDestroy", (RtGraph graph))                                               \
   F(graph_add_kernel, "hipGraphAddKernelNode", "cuGraphAddKernelNode_v2",                                              \
-    (GraphNode * node, RtGraph graph, const GraphNode* after, size_t count, const void* kernel))                         \
+    (GraphNode * node, RtGraph graph, const GraphNode* after, size_t count, const void* kernel))                       \
   F(graph_add_child, "hipGraphAddChildGraphNode", "cuGraphAddChildGraphNode",                                          \
-    (GraphNode * node, RtGraph graph, const GraphNode* after, size_t count, RtGraph child))                                \
+    (GraphNode * node, RtGraph graph, const GraphNode* after, size_t count, RtGraph child))                            \
   F(graph_instantiate, "hipGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags",                                  \
-    (GraphExec * exec, RtGraph graph, unsigned long long flags))                                                         \
+    (GraphExec * exec, RtGraph graph, unsigned long long flags))                                                       \
   F(graph_set_kernel, "hipGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2",                          \
     (GraphExec exec, GraphNode node, const void* kernel))                                                              \
   F(graph_launch, "hipGraphLaunch", "cuGraphLaunch", (GraphExec exec, Stream stream))                                  \
