@@ -1,4 +1,4 @@
-"""What `pip install .` puts on a disk, and the libraries of the system that it links; kept in benchmarks/results/<machine>/installed_size.json.
+"""What `pip install .` puts on a disk, without and with the libraries of the distribution that it brings; kept in benchmarks/results/<machine>/installed_size.json.
 
     python benchmarks/installed_size.py PYTHON     # the interpreter of an environment that has nothing but pyflame and what pip brought with it
 """
@@ -16,6 +16,8 @@ LIST = "import importlib.metadata as m; print(*(f.locate() for f in m.files('pyf
 def main(python):
     files = [pathlib.Path(line) for line in subprocess.run([python, "-c", LIST], check=True, capture_output=True, text=True).stdout.split("\n") if line]
     sizes = {f: f.stat().st_size for f in files if f.is_file() and f.suffix != ".pyc"}
+    vendored = {f: size for f, size in sizes.items() if "libs" in f.parts}  # what a wheel brings (cmake/vendor.cmake)
+    sizes = {f: size for f, size in sizes.items() if f not in vendored}
     module = next(f for f in sizes if f.name.startswith("_C.") and f.suffix == ".so")
     program = next(f for f in sizes if f.name == "pyflame" and f.parent.name == "bin")
     linked = {}
@@ -23,7 +25,8 @@ def main(python):
         if re.match(r"lib(dnnl|openblas|hwy|fmt)\b", name):
             linked[name] = pathlib.Path(path).resolve().stat().st_size
     result = {"machine": {"cpu": machine.cpu_model(), "cores": machine.cores()}, "files": len(sizes), "bytes": sum(sizes.values()),
-              "module": sizes[module], "program": sizes[program], "linked_libraries": linked}
+              "module": sizes[module], "program": sizes[program], "linked_libraries": linked,
+              "vendored": {"files": len(vendored), "bytes": sum(vendored.values())}}
     page = pathlib.Path(__file__).resolve().parent / "results" / machine.slug() / "installed_size.json"
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(json.dumps(result, indent=1) + "\n")

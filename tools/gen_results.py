@@ -59,7 +59,7 @@ def load(machine, name):
 
 
 class Figures:
-    """What a template may name. Times are milliseconds where nothing else is said."""
+    """The names that a template may use. Times are in milliseconds unless said otherwise."""
 
     def __init__(self):
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")

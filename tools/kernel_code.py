@@ -24,7 +24,7 @@ WHOLE, PART = ("gfx942", "gfx1100"), ("gfx90a", "gfx950", "gfx1030", "gfx1201")
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-pragma-once-outside-header")
 NEVER = (("vgpr_spill", "spilled VGPRs"), ("sgpr_spill", "spilled SGPRs"), ("scratch", "bytes of scratch"))
-# What may not grow, and what may not shrink. Accesses are bytes of one lane.
+# Figures that may not grow, and figures that may not shrink. Accesses are in bytes of one lane.
 AT_MOST = ("vgpr", "agpr", "lds")
 AT_LEAST = ("waves_per_simd", "load", "store", "matrix")
 
@@ -48,7 +48,7 @@ class Rocm:
                              "`make rocm ROCM_ROOT=$PWD/build/rocm` puts a ROCm there")
 
     def environment(self, environment):
-        """With which a program finds the libraries; it is started behind self.runner."""
+        """The environment with which a program finds the libraries. self.runner starts the program."""
         if self.runner:
             return environment
         return dict(environment, LD_LIBRARY_PATH=f"{self.libraries}:{environment.get('LD_LIBRARY_PATH', '')}")
@@ -88,7 +88,7 @@ class Rocm:
 
 
 def sources(program, folder):
-    """Every kernel's text, one file for each, written by the C++ test program."""
+    """The text of every kernel, one file each, written by the C++ test program."""
     environment = dict(os.environ, PYFLAME_DUMP_KERNELS=str(folder))
     subprocess.run([program, "--gtest_filter=*SourcesForOtherCompilers*"], env=environment, check=True, capture_output=True)
     return sorted(pathlib.Path(folder).glob("*.hip"))

@@ -134,7 +134,7 @@ def collect(python, choice):
 
 
 def run_cases(emulator, python, nodes, seconds):
-    """Several in one process; what a crash or time-out hides is run again, each alone."""
+    """Several cases in one process. Cases that a crash or time-out hides are run again, each in its own process."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=emulator.folder) as own:
         report = pathlib.Path(own) / "report.xml"

@@ -1,9 +1,9 @@
 """Runs pytest on the folders given, in as many processes as --jobs says (default: one for each core, at most four), and keeps its closing
-line in build/pytest-summary.txt. Folders without tests are no failure, but a run that collects nothing at all says so.
+line in build/pytest-summary.txt. A folder without tests is no failure, but a run that collects no test at all says so.
 
-Every process collects all tests and takes blocks of them, a block being free until a process has created its file: a block that takes long
-holds up nothing else, and the processes need not talk. A file of tests with IN_ONE_PROCESS (the reason) is one block. In the end what ran
-must be what was collected, each test once. The first process prints as it goes, the others' output follows."""
+Every process collects all tests and takes blocks of them. A process takes a block by creating the block's file, so the processes need not talk
+to each other, and a long block delays no other one. A file of tests with IN_ONE_PROCESS (the reason) is one block. At the end, the tests that
+ran must be those that were collected, each of them once. The first process prints while it runs; the output of the others follows."""
 import itertools
 import json
 import os
@@ -70,7 +70,7 @@ def work(folder, number, arguments):
 
 
 def summary(parts):
-    """The closing lines of all as one: what ran is added up, what every process saw alike is not."""
+    """One closing line from those of all processes. Counts of what ran are added; counts that every process has in common are not."""
     counts = {}
     for text in parts:
         number, _, word = text.partition(" ")

@@ -1,4 +1,4 @@
-"""Starts short programs on a device and checks that each of them ends: with its result, with its exit code and in time.
+"""Starts short programs on a device and checks that each of them ends in time, with its result and its exit code.
 
 Kernels are compiled in the background, so a program that ends at once ends in the middle of that. The wave emulator shows the order of
 events (tests/faults/test_exit.py); only a real device shows what its own libraries do then.
@@ -34,7 +34,7 @@ CPP = {"return": 0, "exit": 7, "exit-in-thread": 8, "static": 0, "quick_exit": 9
 
 
 def programs(device, binary):
-    """Endless: name, command, exit code, expected output, environment."""
+    """Yields endlessly: name, command, exit code, expected output, environment."""
     with tempfile.TemporaryDirectory() as kept:
         while True:
             for name, (text, code, warm) in PYTHON.items():

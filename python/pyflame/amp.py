@@ -62,9 +62,9 @@ class GradScaler:
 
     def __init__(self, device=None, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
         if growth_factor <= 1.0:
-            raise ValueError(f"GradScaler: growth_factor does not grow; got {growth_factor}; expected more than 1")
+            raise ValueError(f"GradScaler: growth_factor is out of range; got {growth_factor}; expected a number above 1")
         if not 0.0 < backoff_factor < 1.0:
-            raise ValueError(f"GradScaler: backoff_factor does not shrink; got {backoff_factor}; expected one between 0 and 1")
+            raise ValueError(f"GradScaler: backoff_factor is out of range; got {backoff_factor}; expected a number between 0 and 1")
         self._scale, self._growth, self._backoff, self._interval = float(init_scale), float(growth_factor), float(backoff_factor), int(growth_interval)
         self._good, self._enabled = 0, bool(enabled)
         self._unscaled = {}  # id of an optimizer -> whether its gradients are finite
@@ -110,7 +110,7 @@ class GradScaler:
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs or args:
-            raise RuntimeError("GradScaler.step: no closures; got one; expected optimizer.step() without arguments")
+            raise RuntimeError("GradScaler.step: closures are not supported; got one; expected optimizer.step() without arguments")
         if id(optimizer) not in self._unscaled:
             self.unscale_(optimizer)
         return optimizer.step() if self._unscaled[id(optimizer)] else None

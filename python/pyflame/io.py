@@ -14,7 +14,7 @@ def _path(op, f):
     try:
         return os.fspath(f)
     except TypeError:
-        raise TypeError(f"{op}: not a path; got {type(f).__name__}; expected a string or path; hint: files are replaced as a whole, so an open file does not do") from None
+        raise TypeError(f"{op}: not a path; got {type(f).__name__}; expected a string or path; hint: files are replaced as a whole, so an open file cannot be used") from None
 
 
 class _Writer:

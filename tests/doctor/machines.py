@@ -252,7 +252,7 @@ class Machine:
 
 
 def radeon(i):
-    """The way to a Radeon card: root port, the two halves of the card's switch."""
+    """The PCI path to a Radeon card: the root port and the two halves of the card's switch."""
     return f"0000:00:0{i + 1}.1", f"0000:{3 * i + 1:02x}:00.0", f"0000:{3 * i + 2:02x}:00.0"
 
 

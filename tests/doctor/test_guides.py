@@ -132,7 +132,7 @@ def test_the_program_that_export_does_not_start(judge):
 
 
 def test_blocking_is_on_and_off(judge):
-    """One block of the ROCm 6.3 reference sets the two switches against each other."""
+    """One block of the ROCm 6.3 reference sets two switches that contradict each other."""
     document = judge("rocm63_pytorch")
     groups = {f["group"] for f in document["findings"] if set(f["names"]) & {"CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING"}}
     assert len(groups) == 1 and None not in groups
@@ -166,7 +166,7 @@ def test_the_same_settings_on_other_machines(judge):
 
 
 def test_the_environment_of_the_machine_itself(run, tmp_path):
-    """The same variables in the environment of a process: judged together with the machine."""
+    """The same variables in the environment of a process. They are judged together with the machine."""
     env = {"PYTORCH_HIP_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128", "HSA_ENABLE_SDMA": "0"}
     tree = rx7900xt(2, igpu=False, env=env).write(tmp_path / "machine")
     document = json.loads(run("doctor", "--root", tree, "--json", code=5).stdout)
@@ -196,7 +196,7 @@ echo 'export AMD_SERIALIZE_COPY=3'
 
 
 def test_env_prints_nothing_useless(run, tmp_path):
-    """What `pyflame env` recommends, the doctor does not complain about."""
+    """The doctor reports nothing about settings that `pyflame env` recommends."""
     for gfx, name in (("gfx942", "mi300x"), ("gfx90a", "mi250x"), ("gfx1100", "rx7900xt"), ("gfx1201", "rx9070xt")):
         tree = ALL[name]().write(tmp_path / gfx)
         for workload in ("training", "inference", "multi-gpu"):

@@ -23,7 +23,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def report(run):
-    """The document of a tree; text, JSON, HTML and the script are all printed."""
+    """The document of a tree. Text, JSON, HTML and the script are all printed."""
 
     def call(tree, codes=REPORT):
         r = run("doctor", "--root", tree, "--json", code=None, timeout=60)

@@ -65,7 +65,7 @@ print(refused(pf.DeviceError, lambda: pf.ones(2, device='rocm')))
 
 
 def test_a_runtime_of_rocm_5(program, tmp_path):
-    """It has every function but the one that names the architecture as ROCm 6 does."""
+    """It has every function except the one that returns the architecture's name in ROCm 6."""
     name = b"hipGetDevicePropertiesR0600"
     for file in pathlib.Path(program.libraries).glob("lib*.so*"):
         whole = file.read_bytes()
@@ -126,7 +126,7 @@ def test_a_cache_folder_that_cannot_be_made(program):
 
 
 def mounted(program, options):
-    """A command that starts the one behind it with another file system as the folder of the cache, and lists its files then."""
+    """A command that runs the command behind it with another file system as the cache's folder, and then lists the folder's files."""
     program.cache.mkdir()
     mount = f"mount -t tmpfs -o {options} none '{program.cache}'"
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
@@ -225,7 +225,7 @@ assert model[0].weight.tolist() != weight
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_an_allocation_that_fails_once(program, n):
-    """The cache of memory is flushed and the call made again; where there is nothing to flush, the exception leaves everything whole."""
+    """Cached memory is freed and the call is made again. If nothing is cached, the exception leaves all tensors valid."""
     program.run("""
 try:  # the first is made when the device is opened
     pf.ones(1, device='rocm').sum().item()
@@ -271,7 +271,7 @@ assert (x + 1).tolist() == [2, 3, 4, 5]
 
 
 def test_a_fork_after_devices_were_counted(program):
-    """Counting opens no device, and yet the driver does not survive the fork."""
+    """Counting devices opens none of them, but the driver does not work after the fork."""
     out = program.run("""
 assert pf.rocm_is_available() and pf.rocm_device_count() == 1
 child = os.fork()
@@ -320,7 +320,7 @@ assert (on_cpu.to('rocm') + 1).tolist() == (on_cpu.to('rocm:2') + 1).tolist() ==
 
 @pytest.mark.parametrize("arch, mode, units", [("gfx942", "", 4), ("gfx1030", "", 8), ("gfx1100", "", 8), ("gfx1100", "0", 4)])
 def test_compute_units_are_those_of_the_data_sheet(program, arch, mode, units):
-    """HIP says half of them on RDNA, where it counts pairs (WGPs)."""
+    """On RDNA, HIP reports half of them, because it counts pairs (WGPs)."""
     program.run(f"assert pf.rocm_get_device_info(0)['compute_units'] == {units}", PYFLAME_EMULATOR_ARCH=arch, GPU_ENABLE_WGP_MODE=mode)
 
 
@@ -421,7 +421,7 @@ refused(IndexError, lambda: (w.grad + 1).sum().item())
 
 
 def test_more_bad_indices_than_the_table_of_reports_holds(program):
-    """The table has 64 entries. Each result raises, also those whose report made room for another."""
+    """The table has 64 entries. Each result raises, also those whose report was overwritten by another."""
     program.run(BAD + """
 w = w.detach()
 good = pf.tensor([0, 1]).to('rocm')
@@ -462,7 +462,7 @@ assert w.to('rocm:1').tolist() == w.tolist()
 
 
 def test_every_replay_reports_for_itself(program):
-    """A graph is launched again and again. A bad index raises in each of its replays, not only in the first that met one."""
+    """A graph is launched many times. A bad index raises in each replay that meets one, not only in the first."""
     out = program.run("""
 w, index = pf.ones(4, 3, device='rocm'), pf.tensor([0, 1, 2]).to('rocm')
 def step():

@@ -1,5 +1,5 @@
-"""The vendors' libraries: installed but failing, at each place where they can. The emulator has such ones (emulator/failing); what they
-should have computed is then a kernel of our own's, and that is said once."""
+"""The vendors' libraries: installed but failing, at each place where they can. The emulator has such ones (emulator/failing); a kernel of
+PyFlame's own then computes the result, and a message says so once."""
 import os
 import pathlib
 
@@ -31,7 +31,7 @@ for _ in range(2):
     assert got.tolist() == pf.nn.functional.conv2d(x, w, padding=1).tolist()
 print('right')
 """
-# What a library does beside a product, in sums that are long enough for it; each must be one step, as explain() shows it.
+# Work that a library does in the epilogue of a product, with sums that are long enough for it. Each must be one step in what explain() prints.
 EPILOGUES = HEAD + """
 F = pf.nn.functional
 def near(a, b):
@@ -80,7 +80,7 @@ SAID = "a kernel of PyFlame's own computes it instead; printed once"
 
 
 def run(program, tmp_path, names, text, kind="failing", **variables):
-    """What it prints to both, with these failing (or working) libraries beside the emulated run time."""
+    """What the program prints to standard output and error, with these failing (or working) libraries beside the emulated run time."""
     emulator = pathlib.Path(program.libraries)
     folder = tmp_path / "libraries"
     folder.mkdir()
@@ -117,7 +117,7 @@ def test_a_product_that_fails(program, tmp_path):
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_epilogues(program, tmp_path, arch):
-    """And what the library adds up beside a product, which is taken where it was measured to be quicker, is what a loop adds up."""
+    """The library also computes a sum in the epilogue of a product, where it was measured to be faster. It must equal the sum of a loop."""
     import sqlite3
 
     out, err = run(program, tmp_path, ["hipblaslt"], EPILOGUES, "working", PYFLAME_EMULATOR_ARCH=arch, PYFLAME_TUNE_BUDGET_MS="600000")

@@ -1,4 +1,4 @@
-"""A MIOpen that lists solutions and cannot run them: convolutions are PyFlame's own then, and right. And one whose solutions run, for what it is
+"""A MIOpen that lists solutions and cannot run them: then PyFlame's own kernels compute the convolutions. And a MIOpen whose solutions run, for what it is
 asked for: deterministic solutions or any."""
 import pathlib
 import shutil
@@ -170,8 +170,8 @@ print('right')
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_a_quick_solution_that_is_wrong(program, tmp_path, only):
-    """It is tried and never used; a slower one is, or a kernel of PyFlame's own."""
+def test_a_fast_solution_that_is_wrong(program, tmp_path, only):
+    """It is tried and never used. A slower solution is used, or a kernel of PyFlame's own."""
     with_miopen(program, tmp_path, "-DRUNS", "-DONLY_WRONG" if only else "-DWRONG")
     process = program.start(CONVOLUTION, PYFLAME_CONV_SEARCH_MS="1000")
     out, err = process.communicate(timeout=300)
@@ -214,7 +214,7 @@ print('right')
 
 
 def test_what_it_is_asked_for_follows_the_mode(program, tmp_path):
-    """Neither a plan nor a program is handed out under the other mode; and what may vary is never replayed, since no replay of it can be checked."""
+    """A plan or program of one mode is never used in the other. Work whose result may vary is never replayed, because its replay cannot be checked."""
     with_miopen(program, tmp_path, "-DRUNS")
     out = program.run("""
 image, weight = (pf.ones(*shape).to('rocm') for shape in ((1, 2, 6, 6), (2, 2, 3, 3)))

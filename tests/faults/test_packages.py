@@ -1,4 +1,4 @@
-"""The GPU's libraries as pip installs them: they lie in Python packages, where the dynamic loader does not search. Nobody sets LD_LIBRARY_PATH."""
+"""The GPU's libraries as pip installs them: in Python packages, where the dynamic loader does not search. LD_LIBRARY_PATH is not set."""
 import pathlib
 import shutil
 
@@ -58,7 +58,7 @@ def test_libraries_of_a_torch_wheel(program, emulator, tmp_path):
 
 
 def test_installations_are_not_mixed(program, emulator, tmp_path):
-    """The HIP runtime is the system's: libraries of a package may be of another release."""
+    """The HIP runtime is the system's. The libraries of a package may belong to another release."""
     program.libraries = emulator
     site = tmp_path / "site-packages"
     put((emulator / "working").glob("lib*.so*"), site / "_rocm_sdk_libraries_gfx94X_dcgpu/lib")

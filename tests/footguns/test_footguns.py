@@ -534,7 +534,7 @@ def test_one_call_is_one_draw():
 
 
 def test_the_same_seed_on_another_machine():
-    """On this one: the same bits with any number of threads, also in a gradient."""
+    """On one machine: the same bits with any number of threads, also in a gradient."""
     def run(threads):
         pf.set_num_threads(threads)
         pf.manual_seed(0)

@@ -26,7 +26,7 @@ def entries(page):
 
 
 def differences(page, tests):
-    """What is wrong between a page and the source of its tests."""
+    """The differences between a page and the source of its tests."""
     named = [n.name for n in ast.parse(tests).body if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")]
     wanted = [test_name(title) for title, _ in entries(page)]
     wrong = [f"no test: {name}" for name in wanted if name not in named] + [f"no entry: {name}" for name in named if name not in wanted]

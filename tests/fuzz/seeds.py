@@ -74,7 +74,7 @@ def msgpack(value):
 
 
 def section(elf, name):
-    """The contents of a section of an ELF64 file; empty where it has none."""
+    """The contents of a section of an ELF64 file; empty if the file has no such section."""
     offset, = struct.unpack_from("<Q", elf, 40)
     size, count, names = struct.unpack_from("<HHH", elf, 58)
     heads = [struct.unpack_from("<IIQQQQIIQQ", elf, offset + i * size) for i in range(count)]

@@ -51,7 +51,7 @@ class Changed:
 
 
 def other_sizes(draw, case):
-    """Sizes that are equal stay equal, so that what fits still fits."""
+    """Other sizes for the inputs. Equal sizes stay equal, so that shapes that fit each other still do."""
     sizes = sorted({n for s in case.inputs for n in s.shape})
     to = {n: n if n <= 40 and draw(st.integers(0, 2)) else 1 if n == 1 and draw(st.integers(0, 7)) else draw(st.sampled_from(SIZES)) for n in sizes}
     return dataclasses.replace(case, inputs=tuple(dataclasses.replace(s, shape=tuple(to[n] for n in s.shape)) for s in case.inputs))
@@ -64,7 +64,7 @@ def other_rank(draw, case):
 
 
 def wrong_shape(draw, case):
-    """One input gets another size, a dim more or a dim less."""
+    """The inputs with one changed: another size, one dim more, or one dim less."""
     i = draw(st.integers(0, len(case.inputs) - 1))
     shape = list(case.inputs[i].shape)
     kind = draw(st.sampled_from(("size", "more", "less")))
@@ -212,7 +212,7 @@ def outcome(compute):
 
 
 def values(case, made, around, device, ops):
-    """[(array, dtype)] of the outputs, or what was raised."""
+    """[(array, dtype)] of the outputs, or the exception."""
 
     def compute():
         xs = [f(m(device)) for f, m in zip(around, made)]
@@ -248,7 +248,7 @@ def size_of(case, arrays):
 
 
 def alike(a, b, case, arrays, exact):
-    """Empty text when two outcomes agree: to the bit, or as two results within the case's tolerance."""
+    """The difference of two outcomes; empty if they agree, either bit for bit or within the case's tolerance."""
     if isinstance(a, Refused) or isinstance(b, Refused):
         if isinstance(a, Refused) and isinstance(b, Refused):
             # Of two things that are wrong an index's value is told first only where the value is at hand.
@@ -296,7 +296,7 @@ def one_example(draw, cases, seen):
 
 
 def numpys(changed, got):
-    """What is wrong with these outputs in NumPy's eyes; None where the table's function does not know sizes like these."""
+    """How these outputs differ from NumPy's; None if the function of the table cannot compute these sizes."""
     case, arrays = changed.case, changed.arrays
     try:
         expected = harness.as_tuple(case.reference(*arrays))

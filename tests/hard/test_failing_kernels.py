@@ -141,7 +141,7 @@ class Programs:
             self.lines.append(Line(f"window({self.draw(st.integers(0, 5))})"))
 
     def poisoned(self, failed):
-        """Storages, when the kernel with the ops of these lines fails."""
+        """The poisoned storages if the kernel with the ops of these lines fails."""
         bad = set()
         for number, line in enumerate(self.lines, 2):
             if number in failed or line.reads & bad:
@@ -214,7 +214,7 @@ def test_random_programs_are_poisoned_where_they_must_be(device):
     assert counts["failed"] > 50 and (device == "null" or counts["sound beside"] > 50) and (not FUSES or counts["fused"] > 20), counts
 
 
-# ---------------------------------------------------------------- what it is to be exact about
+# ---------------------------------------------------------------- what must be exact
 def raises(t, *parts):
     with pytest.raises(RuntimeError) as e:
         t.tolist()
@@ -338,7 +338,7 @@ def test_other_threads(device):
 
 
 def test_gradients():
-    """The forward pass is sound: its values stay readable when a gradient's kernel fails, and the other leaf's gradient is right."""
+    """If a gradient's kernel fails, the values of the forward pass stay readable, and the gradient of the other leaf is right."""
     a, b = (pf.ones(3, 4, requires_grad=True) for _ in range(2))
     y = pf.tanh(a).sum() + F.layer_norm(b, (4,)).sum()
     pf.synchronize()

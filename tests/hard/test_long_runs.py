@@ -1,4 +1,4 @@
-"""A run that goes on and on: neither memory nor cached programs grow. PYFLAME_SOAK: 100,000 steps, and the last are as quick as the first."""
+"""A long run: neither memory nor the number of cached programs grows. With PYFLAME_SOAK, 100,000 steps; the last ones are as fast as the first."""
 import gc
 import os
 import time
@@ -56,7 +56,7 @@ def test_a_tiny_model():
 
 
 def test_shapes_that_never_come_again():
-    """Every window is a new one: what is kept of old ones is bounded, and so is memory."""
+    """Every window is a new one. The cache of programs is bounded, and so is memory."""
     limit = int(os.environ.get("PYFLAME_CACHE_SIZE", "4096"))
     for n in range(1, 300):
         assert (pf.ones(n, 3) * 2).sum().item() == 6 * n

@@ -20,7 +20,7 @@ some_programs = settings(max_examples=250 * max(SOAK, 1), derandomize=not SOAK, 
 
 
 class Pair:
-    """One value on both sides. Views share memory on both."""
+    """One value in PyFlame and in NumPy. Views share memory in both."""
 
     def __init__(self, tensor, array, writable=True):
         self.tensor, self.array, self.writable = tensor, array, writable and array.flags.writeable
@@ -100,7 +100,7 @@ def exact_sum(a):
 
 
 def run(draw, eager):
-    """A program; `eager`: nothing waits. Returns the pairs and the text."""
+    """Runs a program; `eager`: each op runs at once. Returns the pairs and the text."""
     pairs, program = [fresh(draw), fresh(draw)], []
     for p in pairs:
         program.append(f"t{len(program)} = {p.array.dtype}{p.array.shape}")

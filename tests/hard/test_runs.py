@@ -23,9 +23,12 @@ def start(program, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(f"line {i}: the quick brown fox\n" for i in range(100)), encoding="utf-8")
 
-    def begin(out, *options):
+    def begin(out, *options, preload=None, **variables):
+        """`preload`: a library that is loaded into the program first; `variables` are set in its environment."""
+        if preload:
+            variables["LD_PRELOAD"] = str(preload)
         command = [program, "train", "gpt", "--out", out, *(options or ["--data", text, *OPTIONS, "--steps", STEPS])]
-        return subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen([str(c) for c in command], env=dict(os.environ, **variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     return begin
 
@@ -41,27 +44,37 @@ def metrics(folder):
     return [{k: v for k, v in json.loads(line).items() if k != "tokens_per_s"} for line in lines]
 
 
-def test_killed_at_random_moments(start, tmp_path):
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    begin = time.monotonic()
-    finish(start(whole))
-    length = time.monotonic() - begin
-    rng, kills, checkpoint = random.Random(SOAK), 0, out / "checkpoint.safetensors"
-    for _ in range(6 * max(SOAK, 1)):
-        process = start(out, "--resume") if checkpoint.exists() else start(out)
-        try:
-            process.wait(rng.uniform(0.1, 0.8) * length)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.communicate(timeout=300)
+@pytest.fixture(scope="module")
+def kill_at(tmp_path_factory):
+    """The library that kills a program at a chosen call (kill_at.c)."""
+    library = tmp_path_factory.mktemp("kill_at") / "kill_at.so"
+    source = pathlib.Path(__file__).parent / "kill_at.c"
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"], check=True)
+    return library
+
+
+def test_killed_before_chosen_writes(start, kill_at, tmp_path):
+    """A run is killed before calls that change its files, resumed, and killed again. A checkpoint takes several such calls in a row, so
+    consecutive numbers meet each of its stages."""
+    whole, out, counted = tmp_path / "whole", tmp_path / "run", tmp_path / "counted"
+    finish(start(whole, preload=kill_at, COUNT_TO=str(counted)))
+    total = int(counted.read_text())
+    assert total > 300, "the run changes its files less often than this test assumes"
+    moments = [1, *range(total // 20, total // 20 + 9)]
+    if SOAK:
+        moments += random.Random(SOAK).sample(range(1, total // 20), min(6 * SOAK, total // 20 - 1))
+    checkpoint = out / "checkpoint.safetensors"
+    for moment in moments:
+        process = start(out, *(["--resume"] if checkpoint.exists() else []), preload=kill_at, KILL_AT=str(moment))
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == -signal.SIGKILL, (moment, err)
         if checkpoint.exists():
             pf.io.load(checkpoint)  # whole, with a checksum of its own length
         elif out.exists():
             for file in out.iterdir():
                 file.unlink()
-    assert kills > 0, "no run was long enough to be killed"
-    finish(start(out, "--resume") if checkpoint.exists() else start(out))
+    assert checkpoint.exists()
+    finish(start(out, "--resume"))
     assert metrics(out) == metrics(whole)
     assert checkpoint.read_bytes()[8:] == (whole / "checkpoint.safetensors").read_bytes()[8:]
     assert not [f for f in out.iterdir() if ".tmp" in f.name], "what a killed process left was not cleared away"

@@ -1,4 +1,4 @@
-"""Threads that share tensors, and processes that fork or end while work is under way, from Python."""
+"""From Python: threads that share tensors, and processes that fork or end while work is running."""
 import subprocess
 import sys
 import threading
@@ -11,7 +11,7 @@ import pyflame as pf
 
 
 def together(*functions):
-    """Runs them at the same time; the first exception of any."""
+    """Runs the functions at the same time. Raises the first exception."""
     errors, gate = [], threading.Barrier(len(functions))
 
     def guarded(f):
@@ -31,7 +31,7 @@ def together(*functions):
 
 
 def test_tensors_pass_between_threads():
-    """A chain through four threads, each adding its share to what the one before is still recording."""
+    """A chain through four threads. Each adds its share to what the thread before it is still recording."""
     boxes = [[] for _ in range(5)]
     ready = [threading.Semaphore(0) for _ in range(5)]
     for _ in range(200):
@@ -52,7 +52,7 @@ def test_tensors_pass_between_threads():
 
 
 def test_one_writes_while_others_read():
-    """A reader sees the whole of one write, never parts of two: ops take their inputs as they are when they are recorded."""
+    """A reader sees one whole write, never parts of two: ops use the values that their inputs have when they are recorded."""
     x, stop = pf.zeros(4096), threading.Event()
 
     def write():
@@ -114,7 +114,7 @@ def test_the_interpreter_ends(how):
 
 @forks
 def test_a_fork_after_use_computes():
-    """The child has none of the pool's threads; what was pending at the fork is whole on both sides."""
+    """The child has none of the pool's threads. What was pending at the fork is complete in both processes."""
     out = python(HEAD + """
 y = work(5)
 pid = os.fork()
@@ -151,7 +151,7 @@ try:
 
 @forks
 def test_forks_while_other_threads_compute():
-    """Without locks taken at the fork, these children find one held for good."""
+    """If the fork did not take the locks, a child could find one that nobody releases."""
     out = python(BUSY + """
     mine = pf.ones(100) * 2
     print([forked(lambda: mine.sum().item() == 200 and (x @ x).isfinite().all().item()) for _ in range(20)])

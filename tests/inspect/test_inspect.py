@@ -28,7 +28,7 @@ def read(name):
 
 @pytest.fixture
 def inspect(run):
-    """inspect(*arguments): the document; --no_isa, because which LLVM is installed is no matter of these tests."""
+    """inspect(*arguments): the document. --no_isa is set, because these tests do not depend on the LLVM that is installed."""
 
     def call(*args, code=0):
         return json.loads(run("inspect", *args, "--no_isa", "--json", code=code).stdout)
@@ -81,7 +81,7 @@ def test_choice_of_kernels(run, inspect):
 
 
 def test_waves_that_registers_allow(run, inspect, tmp_path):
-    """The steps of the chart: on gfx942 128 VGPRs leave four waves, 129 three (LLVM's figures)."""
+    """The steps of the chart: on gfx942, four waves fit with 128 VGPRs, and three with 129 (LLVM's figures)."""
     steps = dict(map(tuple, inspect(data("gfx942.co"), "--no_isa")["summary"]["curve"]["gfx942"]["64"]))
     assert steps[128] == 4 and steps[168] == 3 and max(steps) == 512
     assert set(inspect(data("gfx1100.co"), "--no_isa")["summary"]["curve"]) == {"gfx1100"}

@@ -66,7 +66,7 @@ def test_source_lines(run):
 
 
 def test_without_disassembler(run, tmp_path):
-    """Registers and occupancy are still there, and one sentence says what is not."""
+    """Registers and occupancy are still shown, and one sentence says what is missing."""
     (tmp_path / "libLLVM.so").write_bytes(b"no library")
     document = inspect(run, DATA / "isa_gfx942.co", "--llvm", tmp_path)
     assert all(k["vgpr"] > 0 and "isa" not in k for k in document["kernels"])

@@ -1,4 +1,4 @@
-"""What rt.h says of the drivers' interfaces, held against their own headers where these are: the struct of a graph's kernel node, the
+"""What rt.h says about the drivers' interfaces, compared with the drivers' own headers if they are installed: the struct of a graph's kernel node, the
 numbers of flags and errors. PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, CUDA_HOME that of CUDA."""
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The kernels by hipRTC, held to the same budgets as by ROCm's clang (test_kernels_rocm.py): one dtype of each, for two architectures."""
+"""The kernels compiled by hipRTC, with the same budgets as with ROCm's clang (test_kernels_rocm.py): one dtype of each, for two architectures."""
 import os
 import pathlib
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not ROOT or not PROGRAM, reason="PYFLAME_TEST_RO
 
 @pytest.mark.parametrize("gfx", kernel_code.WHOLE)
 def test_hiprtc_makes_the_same_code(gfx, program, rocm, sources, budgets, tmp_path):
-    """The compiler that runs on a user's machine, through PyFlame's own caller of it, on a machine without a GPU."""
+    """hipRTC, the compiler on a user's machine, called as PyFlame calls it, on a machine without a GPU."""
     texts, objects = tmp_path / "texts", tmp_path / "code" / gfx
     texts.mkdir()
     objects.mkdir(parents=True)

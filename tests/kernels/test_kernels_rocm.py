@@ -21,7 +21,7 @@ IN_ONE_PROCESS = "all kernels are compiled once, by every core"
 
 @pytest.fixture(scope="module")
 def code(program, rocm, sources, tmp_path_factory):
-    """kernel -> architecture -> figures, of all that was compiled."""
+    """kernel -> architecture -> figures, for all kernels that were compiled."""
     folder = tmp_path_factory.mktemp("code")
     failures = kernel_code.compile_all(rocm, kernel_code.with_budget(sources), folder)
     assert not failures, "\n".join(failures)
@@ -50,7 +50,7 @@ def test_streaming_kernels_move_16_bytes_and_products_use_the_matrix_units(code,
 
 
 def test_absence_of_a_gpu_is_said(rocm):
-    """The real HIP runtime on a machine without an AMD GPU: the library is found and opened, and the reason names it."""
+    """The real HIP runtime on a machine without an AMD GPU. The library is found and opened, and the reason names it."""
     if os.path.exists("/dev/kfd"):
         pytest.skip("this machine has an AMD GPU's driver")
     r = subprocess.run([*rocm.runner, PROGRAM, "--gtest_filter=GpuRuntime.AbsenceHasAReason"], env=rocm.environment(dict(os.environ)), capture_output=True, text=True)

@@ -11,7 +11,7 @@ PARTS = 5
 
 
 def alike(items):
-    """The tests in groups of cases that are alike; a test without a case is a group of its own."""
+    """The tests in groups of similar cases. A test without a case is a group of its own."""
     groups = collections.defaultdict(list)
     for item in items:
         case = item.callspec.params.get("case") if hasattr(item, "callspec") else None

@@ -138,7 +138,7 @@ def test_every_primitive_has_a_case():
 
 @pytest.mark.parametrize("op", sorted(pf._C.op_names()))
 def test_cases_run_the_primitives_that_they_name(op):
-    """A case that names an op but never records it would cover nothing: the explanation of a forward and backward pass shows it."""
+    """A case that names an op but never records it would cover nothing. The explanation of a forward and backward pass shows what was recorded."""
     seen = ""
     for case in [c for c in CASES if op in c.ops and (not c.inputs or any(np.prod(s.shape) for s in c.inputs))]:
         # A few ops are recorded where the CPU's compositions are not the best: the reference device has them all.

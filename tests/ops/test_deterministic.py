@@ -1,4 +1,4 @@
-"""Deterministic algorithms, and quicker ones where nobody asks for them. On the device of PYFLAME_TEST_DEVICE, sizes small enough for the
+"""Deterministic algorithms, and faster ones where they are not asked for. On the device of PYFLAME_TEST_DEVICE, sizes small enough for the
 emulator and, on a real GPU, such that its libraries take them. What a library is asked for: tests/faults/test_miopen.py."""
 import os
 
@@ -26,7 +26,7 @@ def random(*shape, seed=0):
 
 
 def attention(before=True, after=True, shape=ATTENTION, causal=True):
-    """The gradients, the modes being these when attention and when its gradient are recorded."""
+    """The gradients, with these modes set when attention is recorded and when its gradient is recorded."""
     q, k, v, g = (random(*shape, seed=i) for i in range(4))
     for t in (q, k, v):
         t.requires_grad_()

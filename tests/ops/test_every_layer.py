@@ -103,7 +103,7 @@ def layers(device):
 
 
 def functions():
-    """(name, what calls it, inputs), for each function that is public in nn.functional."""
+    """(name, the call, inputs) for each public function of nn.functional."""
     one = ["relu", "gelu", "silu", "sigmoid", "tanh", "softplus", "leaky_relu", "softmax", "log_softmax", "elu", "celu", "selu", "relu6", "hardtanh", "hardsigmoid",
            "hardswish", "mish", "softsign", "tanhshrink", "logsigmoid", "softmin", "glu", "normalize", "dropout"]
     yield from ((name, lambda x, f=getattr(F, name): f(x, dim=-1) if "softm" in f.__name__ or "log_softmax" == f.__name__ else f(x), [X]) for name in one)
@@ -239,7 +239,7 @@ def test_optimizers(other, name):
 
 
 class Halves(pf.autograd.Function):
-    """Twice the input, and its signs, which have no gradient; backward is given zeros for them."""
+    """Returns twice the input, and its signs, which have no gradient; backward receives zeros for them."""
 
     @staticmethod
     def forward(ctx, x):

@@ -1,4 +1,4 @@
-"""NaN and infinity are results like others: they are neither lost nor made up. And sizes of nothing at all."""
+"""NaN and infinity are results like any other: they are not lost, and they do not appear by mistake. Also sizes of zero."""
 import os
 
 import numpy as np

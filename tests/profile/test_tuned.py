@@ -100,7 +100,7 @@ def test_hostile_texts_end_in_problems(run, tmp_path):
 
 
 def test_endless_view(run, tmp_path):
-    """A database can make SQLite work for ever without a row: that ends, and is said."""
+    """A database can make SQLite work for ever without returning a row. The query is ended, and a message says so."""
     path = tmp_path / "gfx90a68.db"
     db = sqlite3.connect(path)
     columns = "spatial_dim in_channels in_d in_h in_w fil_d fil_h fil_w out_channels batchsize pad_h pad_w conv_stride_h conv_stride_w dilation_h dilation_w group_count layout data_type direction"

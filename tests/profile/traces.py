@@ -173,7 +173,7 @@ def _table(path, columns, rows):
 
 
 def write_csv(run, folder, pid=4242, columns=KERNEL_COLUMNS, agent="Agent {}"):
-    """A folder host/pid_*.csv, as rocprofv3 --sys-trace --output-format csv writes it."""
+    """Writes a folder host/pid_*.csv, as rocprofv3 --sys-trace --output-format csv does."""
     folder = os.path.join(folder, "host")
     os.makedirs(folder, exist_ok=True)
     name = os.path.join(folder, str(pid))

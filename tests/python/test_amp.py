@@ -62,7 +62,7 @@ def test_gradients_have_the_parameters_dtype():
 def test_errors_name_what_was_expected():
     with pytest.raises(TypeError, match="autocast: not a half type; got .*float32.*; expected float16 or bfloat16"):
         pf.autocast("cpu", dtype=pf.float32)
-    with pytest.raises(ValueError, match="growth_factor does not grow; got 1.0; expected more than 1"):
+    with pytest.raises(ValueError, match="growth_factor is out of range; got 1.0; expected a number above 1"):
         pf.amp.GradScaler(growth_factor=1.0)
     with pytest.raises(RuntimeError, match="update: no step was taken"):
         pf.amp.GradScaler().update()
@@ -134,7 +134,7 @@ def test_large_gradients_are_finite_though_their_squares_are_not():
 
 @pytest.mark.parametrize("make", [pf.optim.SGD, lambda params, lr: pf.optim.SGD(params, lr=lr, momentum=0.9), pf.optim.Adam, pf.optim.AdamW])
 def test_a_model_on_two_devices(make):
-    """The reference device stands for a second GPU: the updates, the norm and the scaler are those of the same model on one."""
+    """The reference device represents a second GPU: updates, norm and scaler equal those of the same model on one device."""
     results = []
     for second in ("cpu", "reference"):
         pf.manual_seed(1)

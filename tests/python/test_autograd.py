@@ -155,7 +155,7 @@ class Cube(Function):
 
 
 class ScaleAndShift(Function):
-    """Two outputs, an argument that is no tensor, a saved output."""
+    """A function with two outputs, an argument that is not a tensor, and a saved output."""
 
     @staticmethod
     def forward(ctx, x, factor, y):
@@ -300,7 +300,7 @@ def test_in_place_ops_are_differentiated():
 
 @pytest.mark.parametrize("retained", [False, True])
 def test_parts_whose_gradients_lie_together_are_not_copied(retained):
-    """Queries, keys and values that were split off one product: attention writes their gradients where the product's gradient wants them."""
+    """Queries, keys and values are parts of one product. Attention writes their gradients to the places that the product's gradient reads."""
     heads, width = 3, 8
     rows = heads * width
     grad = pf.randn(2, 5, rows)

@@ -1,4 +1,4 @@
-"""The `pyflame` program as a user meets it: tiny runs, resuming, Ctrl-C, generation, and what it says to wrong input."""
+"""The `pyflame` program as a user runs it: tiny runs, resuming, Ctrl-C, generation, and its messages about wrong input."""
 import importlib.util
 import json
 import os

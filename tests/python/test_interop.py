@@ -1,4 +1,4 @@
-"""NumPy, the buffer protocol, DLPack: sharing, and nobody ever sees a stale or a future value."""
+"""NumPy, the buffer protocol, DLPack: memory is shared, and no reader sees a stale or a future value."""
 import array
 import gc
 import weakref

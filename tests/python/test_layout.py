@@ -1,4 +1,4 @@
-"""Images on the CPU lie channels-last between convolutions where nobody asked how they lie, and nobody can tell."""
+"""On the CPU, images stay channels-last between convolutions as long as nobody asks for their strides, and no result shows it."""
 import ctypes
 import hashlib
 import os

@@ -36,7 +36,7 @@ class Drawing(Squares):
 
 
 class Odd(Squares):
-    """Batches of every kind of part, the later the larger."""
+    """Batches with parts of every kind. Later batches are larger."""
 
     def __getitem__(self, i):
         return i
@@ -284,7 +284,7 @@ def test_streams_are_told_apart():
     assert [b[0].tolist() for b in DataLoader(Stream(11), 2, num_workers=3, drop_last=True, **FORK)] == [[0, 3], [1, 4], [2, 5], [6, 9], [7, 10]]
     assert [b[0].tolist() for b in DataLoader(Stream(3), 2, num_workers=2, **FORK)] == [[0, 2], [1]]
     loader = DataLoader(Stream(11), 2, num_workers=3)
-    with pytest.raises(ValueError, match="that of other streams; got 2 workers; expected 3"):
+    with pytest.raises(ValueError, match="another number of workers; got 2; expected 3"):
         loader.load_state_dict({"seed": 0, "epoch": 0, "position": 1, "num_workers": 2})
 
 

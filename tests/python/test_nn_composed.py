@@ -59,7 +59,7 @@ CROPPED = {  # 0 1 2 3 padded by (left, right), as PyTorch does it
 
 @pytest.mark.parametrize("mode", CROPPED)
 def test_padding_that_crops(mode):
-    """A circle closes over what is left; mirror and edge only look at the other end."""
+    """With negative pads, circular padding repeats what remains; reflect and replicate read only the other end."""
     x = np.arange(48.0).reshape(1, 3, 4, 4)
     for columns, at in CROPPED[mode].items():
         for rows, at_rows in CROPPED[mode].items():

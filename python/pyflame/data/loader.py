@@ -174,9 +174,9 @@ class DataLoader:
         """The next iteration starts at this position."""
         missing = [k for k in ("seed", "epoch", "position") if k not in state]
         if missing:
-            raise ValueError(f"DataLoader: not a loader's state; missing {', '.join(missing)}")
+            raise ValueError(f"DataLoader: not the state of a DataLoader; got none of the entries {', '.join(missing)}; expected a state_dict()")
         if self._iterable and max(1, state.get("num_workers", 0)) != max(1, self.num_workers):
-            raise ValueError(f"DataLoader: the state is that of other streams; got {state.get('num_workers', 0)} workers; expected {self.num_workers}")
+            raise ValueError(f"DataLoader: the state was saved with another number of workers; got {state.get('num_workers', 0)}; expected {self.num_workers}")
         self.seed, self._epoch, self._position = int(state["seed"]), int(state["epoch"]), int(state["position"])
         self._resumed = True
 

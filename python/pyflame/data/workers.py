@@ -1,12 +1,12 @@
 """Worker processes of the DataLoader.
 
-Batches come back through memory that both sides map. It has no name (memfd): whatever is killed, nothing stays behind, and /dev/shm may be
-small. A worker has one such file for each batch that it may have under way, so that nobody waits for a free one; the reader copies a batch
-out, because a tensor over borrowed bytes could not be recorded into windows. The pipes carry short messages only, so no side ever blocks in
-sending.
+Batches come back through memory that both sides map. The memory has no name (memfd). So no file remains when a process is killed, and a small
+/dev/shm is enough. A worker has one such file for each batch that it may prepare ahead, so it never waits for a free one. The reader copies
+each batch out of it, because a tensor over borrowed bytes could not be recorded into windows. The pipes carry short messages only, so neither
+side blocks when it sends.
 
-Who makes batch k is k modulo the number of workers, and a worker's generators are seeded anew for each batch by (seed, epoch, k): what a
-batch holds depends neither on the number of workers nor on timing, and can be made again when a run is resumed."""
+Worker k modulo the number of workers makes batch k. Its generators are seeded anew for each batch, with (seed, epoch, k). So the contents of a
+batch depend neither on the number of workers nor on timing, and a resumed run can make the batch again."""
 import collections
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-// The walk over the tape: what accumulates where and when, in which order, and what is left after a failure.
+// The backward pass over the tape: which gradients accumulate where and in which order, and what remains after a failure.
 #include <gtest/gtest.h>
 
 #include "pyflame/autograd/autograd.h"
@@ -307,7 +307,7 @@ TEST(Checkpoint, ParametersInsideBelongToTheOuterWalk) {
   backward({loss()});
   expect_values(w.grad(), {6 * 9, 12 * 16});
   EXPECT_EQ(calls, 2);
-  // A failure behind the checkpoint leaves the parameters inside as they were.
+  // A failure after the checkpoint does not change the parameters inside it.
   const Tensor broken = mul(x, 1.0);
   autograd::register_hook(broken, [](const Tensor&) -> Tensor { PF_FAIL(Runtime, "hook: on purpose"); });
   const Tensor y = sum(autograd::checkpoint(block, {broken})[0]);

@@ -1,6 +1,6 @@
 // Every kernel of the CPU backend against the reference backend: one node, the implementation that the backend would
 // choose, the same bits in, outputs compared within c * eps * growth(K). A case fails when the kernel quietly leaves it to
-// the reference, and when anything around the outputs is touched.
+// the reference, and when bytes around the outputs change.
 #include "backends/cpu_case.h"
 
 namespace pyflame {
@@ -346,7 +346,7 @@ TEST(CpuOrder, TopkSortArg) {
     }
 }
 
-// Images of a shape, moved from one order of memory to the other: channels-last. What lies behind them stays.
+// Images of one shape, converted to channels-last. The bytes behind them do not change.
 std::vector<double> moved(const Dims& shape, const std::vector<double>& memory) {
   std::vector<double> r = memory;
   const int64_t channels = shape[1], plane = shape[2] * shape[3];

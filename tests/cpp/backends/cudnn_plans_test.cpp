@@ -49,7 +49,7 @@ int get(Descriptor d, int name, int, int64_t, int64_t* count, void* values) {
   }
 }
 
-// Engines in the order of belief, each with whether its bits repeat.
+// Engines in the order of preference. For each one: whether its results repeat bit for bit.
 using Taken = std::vector<std::pair<size_t, bool>>;
 Taken taken(DType dtype, int most, bool any_order) {
   Functions f;

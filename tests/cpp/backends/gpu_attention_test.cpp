@@ -202,7 +202,7 @@ TEST_F(AttentionOnGpu, WhatLibrariesTake) {
   }
 }
 
-// Scores of more than a library's plan may keep: it goes over batches or heads in parts.
+// More scores than a library's plan may keep: the plan processes batches or heads in parts.
 TEST_F(AttentionOnGpu, ALargeGradientIsThatOfItsParts) {
   if (gpu_.type != DeviceType::cuda) GTEST_SKIP() << "this device's libraries have no attention";
   const auto gradients = [](const std::vector<Tensor>& x) {

@@ -46,7 +46,7 @@ class GpuCase : public ::testing::Test {
   Device gpu_;
 };
 
-// Writes a kernel's whole text into the folder that PYFLAME_DUMP_KERNELS names.
+// Writes the whole text of a kernel to the folder that PYFLAME_DUMP_KERNELS names.
 inline void write_text(const std::string& name, const std::string& source) {
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/" + name + ".hip");
   out << gpu::whole_source(source);
@@ -60,7 +60,7 @@ inline constexpr char kHasMfma[] =
 inline constexpr char kHasWmma[] =
     "(defined(__GFX11__) || (defined(__GFX12__) && !defined(__gfx1250__) && !defined(__gfx1251__)))";
 
-// A kernel on matrix units, and the one that the backend takes where there are none ("": it has a text of its own).
+// A kernel for matrix cores, and the kernel that the backend uses where there are none ("": it has a text of its own).
 inline std::string by_matrix_units(const std::string& units, const std::string& plain) {
   return fmt::format("#if {} || {}\n{}#else\n{}#endif\n", kHasMfma, kHasWmma, gpu::whole_source(units),
                      gpu::whole_source(plain));

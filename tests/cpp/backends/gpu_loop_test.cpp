@@ -15,7 +15,7 @@
 namespace pyflame {
 namespace {
 
-// What is tested here is the generated kernels, from their first run on.
+// These tests are about the generated kernels, from their first run on.
 [[maybe_unused]] const int kNoInterpreter = setenv("PYFLAME_INTERPRET", "0", 0);
 
 // A graph of one group, made by hand: no device is needed to write its kernels.

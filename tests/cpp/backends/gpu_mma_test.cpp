@@ -98,7 +98,7 @@ Tile times(const Tile& a, const Tile& b) {
 }
 
 TEST_P(MmaOnGpu, ATileIsThePlainProduct) {
-  // What lies in memory; a variant reads each of them as it is or transposed.
+  // The tiles in memory. A variant reads each of them as it is or transposed.
   Tile a{}, b{};
   std::vector<uint16_t> stored[2] = {std::vector<uint16_t>(16 * kStride), std::vector<uint16_t>(16 * kStride)};
   for (size_t i = 0; i < 16; ++i)

@@ -147,7 +147,7 @@ TEST_F(GpuRunTime, ReplaysComputeWhatLaunchesDo) {
   }
 }
 
-// A bad index is told at the first read of what depends on it, with op and numbers; everything else is sound, and the device goes on.
+// A bad index is reported at the first read that depends on it, with the op and the numbers. All other results are right, and the device works on.
 TEST_F(GpuRunTime, ABadIndexTaintsWhatDependsOnIt) {
   const Tensor table = to_device(arange(0, 20, 1, DType::float32, Device{}), where_);
   const auto index = [&](int64_t i) { return full({2}, static_cast<double>(i), DType::int64, where_); };
@@ -209,7 +209,7 @@ struct Net {
   }
 };
 
-// Windows that follow each other, memory that is reused, updates in place, replays: everything at once.
+// Consecutive windows, reused memory, updates in place and replays, all together.
 TEST_F(GpuRunTime, TrainingIsTheHosts) {
   std::vector<Tensor> start;
   for (const auto& [out, in] : {std::pair<int64_t, int64_t>{24, 33}, {16, 24}, {10, 16}}) {

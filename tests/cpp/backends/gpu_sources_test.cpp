@@ -14,7 +14,7 @@ namespace {
 
 constexpr DType kFloats[] = {DType::bfloat16, DType::float32, DType::float16, DType::float64};
 
-// The last one takes everything: an op without a kernel does not exist.
+// The last one accepts everything, so every op has a kernel.
 TEST(GpuOps, EveryOpHasAnImplementation) {
   for (const DeviceType type : {DeviceType::rocm, DeviceType::cuda}) {
     const Backend* backend = find_backend(type);

@@ -1,4 +1,4 @@
-// The reference backend against literals that were worked out elsewhere: it is the oracle of everything else, so
+// The reference backend against literals that were computed elsewhere. All other tests trust this backend, so
 // nothing of it may be checked against itself.
 #include "pyflame/backends/reference/reference.h"
 

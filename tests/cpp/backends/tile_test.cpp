@@ -59,7 +59,7 @@ HostTensor random_tensor(DType d, const Dims& shape, uint32_t seed, double low =
   }
   return host(d, shape, v);
 }
-// Every second element of a larger tensor, so neither contiguous nor at its storage's beginning.
+// Every second element of a larger tensor: it is not contiguous, and it does not start where its storage starts.
 HostTensor strided(const HostTensor& t) {
   Dims shape = t.shape;
   shape.back() = shape.back() * 2 + 3;

@@ -1,4 +1,4 @@
-// The pool of small blocks: what is given back is taken again, whoever gives it, and no block is ever taken twice.
+// The pool of small blocks: a returned block is used again, from whichever thread it came, and no block is in use twice.
 #include "pyflame/base/pool.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A node over a group's space: its role, its operands, and what becomes of the space and of the other members.
+// A node over a group's iteration space: its role, its operands, and how it changes the space and the other members.
 #include "pyflame/compile/align.h"
 
 #include <gtest/gtest.h>

@@ -202,7 +202,7 @@ TEST(Group, EveryGroupingKeepsTheOrderOfDependentNodes) {
   EXPECT_GT(fused, 3000u);
 }
 
-// What one node of a loop writes and another touches is touched at the same point.
+// If one node of a loop writes a value and another one accesses it, both do so at the same index.
 TEST(Group, EveryLoopTouchesWhatItWritesInOneWay) {
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     const Graph g = random_graph(seed);

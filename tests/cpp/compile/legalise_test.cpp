@@ -1,4 +1,4 @@
-// legalise rewrites nodes by themselves, and nothing else of the graph.
+// legalise rewrites each node separately and changes nothing else in the graph.
 #include <gtest/gtest.h>
 
 #include "pyflame/compile/passes.h"

@@ -117,7 +117,7 @@ TEST_P(Plans, TemporariesShareTheArena) {
   });
   EXPECT_STEPS(p, 20);
   EXPECT_EQ(p.new_bytes, 64u * 64 * 4);
-  // Two products are alive at a time; what else there is, is the kernels' workspace.
+  // Two products are alive at a time. The rest of the memory is the kernels' workspace.
   if (device_ == kNull) {
     EXPECT_EQ(p.arena, 2u * 64 * 64 * 4) << p.text;
   }

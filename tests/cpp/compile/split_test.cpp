@@ -1,4 +1,4 @@
-// What becomes of groups that no implementation of their own takes: select asks, split cuts, group runs again.
+// What happens to groups that only the last implementation accepts: select finds them, split cuts them, and group runs again.
 #include <gtest/gtest.h>
 
 #include "pyflame/compile/passes.h"
@@ -9,7 +9,7 @@ namespace {
 
 using testing::RecordedGraph;
 
-// Implementations by what they take; the last one takes everything, slowly.
+// Each implementation has a set of ops that it accepts. The last one accepts everything and is slow.
 bool has_sum(const Problem& p) {
   for (size_t i = 1; i < p.size(); ++i)
     if (p.node(i).op == OpId::sum) return true;

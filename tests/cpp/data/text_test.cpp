@@ -1,4 +1,4 @@
-// Tokenizers, folders of text, and batches that depend on nothing but seed and number.
+// Tokenizers, folders of text, and batches that depend only on the seed and the batch's number.
 #include "pyflame/data/text.h"
 
 #include <gtest/gtest.h>

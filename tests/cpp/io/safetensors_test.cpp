@@ -236,7 +236,7 @@ TEST(Safetensors, SavingThroughALinkKeepsTheLink) {
   EXPECT_EQ(load_safetensors(folder / "real").tensors[0].first, "b");
 }
 
-// The fuzzer has the reader of files; this is what makes tensors and a checkpoint of what it read.
+// The fuzzer tests the reader of files. This tests the code that makes tensors and a checkpoint from what was read.
 TEST(Checkpoint, DamagedInAnyByteItIsReadOrRefused) {
   const TempFolder folder;
   const std::string path = folder / "checkpoint";

@@ -1,4 +1,4 @@
-// In-place ops: values through views, casting rules, and what they do to the tape.
+// In-place ops: values through views, casting rules, and their effect on the tape.
 #include "support/tensor_values.h"
 
 namespace pyflame {

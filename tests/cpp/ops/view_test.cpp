@@ -1,4 +1,4 @@
-// Views and joins: geometry, shared storage, gradients, bounds.
+// Views and joins: shapes and strides, shared storage, gradients, bounds.
 #include "support/tensor_values.h"
 
 namespace pyflame {

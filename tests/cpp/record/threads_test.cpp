@@ -104,7 +104,7 @@ TEST(Threads, SynchronizeCompletesAllOfThem) {
 }
 
 TEST(Threads, WindowsCutAtTheirLimitKeepWhatIsCarriedOver) {
-  // One thread records across many limits; the other reads the newest tensor, which is pending or carried over.
+  // One thread records across many limits. The other reads the newest tensor, which is pending or was carried into the next window.
   std::mutex mutex;
   Tensor shared = zeros({32});
   std::atomic<bool> done{false};

@@ -108,7 +108,7 @@ TEST(Window, AliveOrDroppedResultsAreRight) {
 }
 
 TEST(Window, EveryLivenessOfOneStreamIsRight) {
-  // After a few variants a program that was planned for more live results serves; never one that was planned for fewer.
+  // After a few variants, a program that was planned for more live results is used; one that was planned for fewer never is.
   for (const unsigned first_mask : {0u, 63u, 21u}) {
     for (unsigned i = 0; i < 128; ++i) {
       const unsigned mask = (first_mask + i * 37) % 128;

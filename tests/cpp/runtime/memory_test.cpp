@@ -1,4 +1,4 @@
-// Where bytes lie: intervals of the arena never overlap, storage that died is taken over, and nothing grows in a loop.
+// Placement of bytes: intervals of the arena never overlap, a dead storage's memory is reused, and memory does not grow in a loop.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -284,7 +284,7 @@ TEST_F(Memory, RandomProgramsGiveEverythingBack) {
     program.run();
   }
   synchronize();
-  // A finished program owns nothing: only the arena may have grown.
+  // A finished program keeps no memory. Only the arena may have grown.
   EXPECT_LE(memory_stats().allocated - memory_stats().arena, before + memory_stats().arena / 4);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMebibyte = size_t{1} << 20;
 
-// Addresses without memory behind them: the allocator never looks at what it hands out.
+// Addresses without memory behind them: the allocator never accesses the memory that it gives.
 class CountingDriver final : public DeviceMemory {
  public:
   explicit CountingDriver(size_t total) : total_(total) {}
@@ -122,7 +122,7 @@ TEST(Segments, ALoopAsksTheDriverOnceAndGetsTheSameAddresses) {
   EXPECT_LE(driver.calls, 3);
 }
 
-// A loop that holds on to last round's block while it asks for this round's: two sets of addresses in turn.
+// A loop that keeps the previous round's block while it allocates this round's alternates between two sets of addresses.
 TEST(Segments, ALoopThatOverlapsItselfAlternates) {
   CountingDriver driver(size_t{1} << 34);
   Segments segments(driver);

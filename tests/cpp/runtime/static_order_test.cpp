@@ -1,4 +1,4 @@
-// Tensors as static objects: what tensors ask of the runtime is there before any constructor runs, and after the last destructor.
+// Tensors as static objects: the runtime hooks work before the first constructor runs and after the last destructor.
 #include <gtest/gtest.h>
 
 #include "pyflame/ops/ops.h"

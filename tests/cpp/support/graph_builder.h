@@ -111,7 +111,7 @@ class GraphBuilder {
     kept_.push_back(t);
     return operand(add_binding(add_slot(t.storage->size() * 8, false), t.data(), false), t.dtype, t.shape, t.strides);
   }
-  // A value that only nodes of this group see: it has no memory.
+  // A value that only nodes of this group read: it has no memory.
   Operand elided(DType dtype, const Dims& shape) {
     const auto nbytes = static_cast<size_t>(shape.numel() * dtype_size(dtype));
     return operand(add_binding(add_slot(nbytes, false), nullptr, true), dtype, shape, contiguous_strides(shape));

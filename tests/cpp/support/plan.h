@@ -1,4 +1,4 @@
-// What the compiler made of a piece of code: windows, steps and bytes, read from pf.explain()'s text.
+// The windows, steps and bytes of a piece of code, read from the text of pf.explain().
 #pragma once
 #include <cstdio>
 #include <functional>

@@ -1,4 +1,4 @@
-// Where the sources are, for tests that read files of the project.
+// The folder of the sources, for tests that read files of the project.
 #pragma once
 #include <string>
 

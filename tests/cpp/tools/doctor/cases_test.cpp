@@ -103,7 +103,7 @@ TEST(RuleCases, EveryRuleHasBothKinds) {
   for (const auto& [id, both] : cases().items()) EXPECT_TRUE(ids.count(id)) << id << " is no rule";
 }
 
-// Each text is written out with all that it names: nothing "unknown", no brace left.
+// Each text has all its values filled in: nothing is "unknown", and no brace remains.
 TEST(RuleCases, TextsAreComplete) {
   for (const auto& [id, both] : cases().items())
     for (const Json& c : both["fires"])
@@ -121,7 +121,7 @@ TEST(RuleCases, TextsAreComplete) {
       }
 }
 
-// Whether a text may have been made from a template: by what stands before its first and after its last brace.
+// Whether a text may come from a template: compares the text before the first brace and after the last one.
 bool made_from(const std::string& text, const std::string& pattern) {
   const size_t first = pattern.find('{'), last = pattern.rfind('}');
   if (first == std::string::npos) return text == pattern;

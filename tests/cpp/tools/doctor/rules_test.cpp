@@ -67,7 +67,7 @@ TEST(Condition, Truths) {
   for (const char* no : {"a == 2", "not yes", "any gpus(gfx == 'gfx90a')", "any none(a == 1)", "all none(a == 1)",
                          "set(EMPTY)", "exists(null)", "s == 1", "null == 1 and a == 2", "all gpus(gfx == 'gfx942')"})
     EXPECT_EQ(test(no, kFacts), Truth::no) << no;
-  // What is unknown stays unknown through `not`, `and`, `or` and lists.
+  // An unknown value stays unknown through `not`, `and`, `or` and lists.
   for (const char* unknown :
        {"b", "b == 1", "b != 1", "not b == 1", "null < 1", "s < 1", "b == 1 and a == 1", "b == 1 or a == 2",
         "all gpus(n == 1)", "any nowhere(a == 1)", "count(s) > 1", "on(b)", "b in ['x']", "a in b"})

@@ -12,7 +12,7 @@ using test::Gpu;
 using test::json;
 using test::Machine;
 
-// What is wrong, from the whole collection; the cheap way has to say the same where no software is to blame.
+// The reason, from all facts. The cheap way must give the same answer where the software is not the cause.
 json why(Machine& m) {
   const json absence = m.facts()["absence"];
   const std::string code = absence.is_null() ? "" : absence["code"].get<std::string>();
@@ -218,7 +218,7 @@ TEST(Absence, LibrariesWithoutCodeForTheGpu) {
   EXPECT_EQ(m.env("HSA_OVERRIDE_GFX_VERSION", "10.3.2").absence(), "unsupported");
 }
 
-// An architecture that came after this version of PyFlame is judged by what the installed ROCm has.
+// For an architecture that is newer than this version of PyFlame, the installed ROCm decides.
 TEST(Absence, ArchitectureThatTheLibrariesKnow) {
   Machine m;
   m.driver().gpu({.target = 140000}).rocm("9.1.0");

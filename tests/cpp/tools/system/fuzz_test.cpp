@@ -1,4 +1,4 @@
-// Whatever stands in the files of a machine, the facts are a document: mutated files, listings and records, with fixed seeds.
+// Whatever the files of a machine contain, the facts are a valid document: mutated files, listings and records, with fixed seeds.
 #include <gtest/gtest.h>
 
 #include <random>

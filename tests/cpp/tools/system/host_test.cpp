@@ -1,4 +1,4 @@
-// Live and recorded machines as one thing; trees that want to harm.
+// Live and recorded machines behave alike. Hostile trees of files do no harm.
 #include "tools/system/host.h"
 
 #include <gtest/gtest.h>
