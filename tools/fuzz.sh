@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes the readers of foreign data: tools/fuzz.sh [SECONDS [TARGET...]], SECONDS for each target (default 10), all targets by default.
 # PYFLAME_FUZZ_RUNS=N: so many inputs for each target instead, the same ones each time on a fresh folder, whatever the machine's speed.
+# PYFLAME_FUZZ_PROGRAM=FILE: this fuzzer, which is built already (the sanitized build makes one).
 # Seeds come from the tests (tests/fuzz/seeds.py); what was found in earlier runs of this machine is kept in build/fuzz. The same seed
 # each time, so that a run on a fresh folder can be repeated. A finding is written to build/fuzz/findings and ends the run with
 # status 1; made small (-minimize_crash=1) it belongs into tests/fuzz/corpus/<target>, which the C++ tests replay.
@@ -12,15 +13,20 @@ build=${PYFLAME_FUZZ_BUILD:-build/fuzz}
 budget=(-max_total_time="$seconds" -runs=-1)
 [ -z "${PYFLAME_FUZZ_RUNS:-}" ] || budget=(-runs="$PYFLAME_FUZZ_RUNS")
 
-if [ -z "${CXX:-}" ]; then
-  for CXX in clang++ clang++-18 clang++-16 clang++-14 c++; do command -v "$CXX" >/dev/null && break; done
-fi
+# Prints the path of the fuzzer, built anew where it is old. libFuzzer comes with clang.
+fuzzer() {
+  [ -z "${PYFLAME_FUZZ_PROGRAM:-}" ] || { realpath "$PYFLAME_FUZZ_PROGRAM"; return; }
+  if [ -z "${CXX:-}" ]; then
+    for CXX in clang++ clang++-18 clang++-16 clang++-14 c++; do command -v "$CXX" >/dev/null && break; done
+  fi
+  if [ ! -f "$build/build.ninja" ]; then
+    cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="$CXX" >"$build/cmake.log" 2>&1 || { cat "$build/cmake.log" >&2; return 1; }
+  fi
+  cmake --build "$build" >&2
+  realpath "$build/pyflame_fuzz"
+}
 mkdir -p "$build/findings"
-if [ ! -f "$build/build.ninja" ]; then
-  cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_CXX_COMPILER="$CXX" >"$build/cmake.log" 2>&1 || { cat "$build/cmake.log"; exit 1; }
-fi
-cmake --build "$build"
-program=$(realpath "$build/pyflame_fuzz")
+program=$(fuzzer)
 python3 tests/fuzz/seeds.py "$build/seeds"
 
 # Programs that are given hostile input take what they may: memory, time and addresses are bounded here.
