@@ -32,7 +32,7 @@ constexpr int64_t kMaxVectorBytes = 64;
 template <class T, class Op, int kInputs>
 void vector_loop(const Args& a) {
   const Tag<T> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t lanes = hn::Lanes(d);
   const T* x = static_cast<const T*>(a.src[0]);
   const T* y = static_cast<const T*>(a.src[1]);
   T* out = static_cast<T*>(a.dst);
@@ -43,7 +43,7 @@ void vector_loop(const Args& a) {
     else hn::StoreU(op(d, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, out + i);
   }
   if (i == a.n) return;
-  const auto bytes = static_cast<size_t>(a.n - i) * sizeof(T);
+  const size_t bytes = (a.n - i) * sizeof(T);
   HWY_ALIGN T bx[kMaxVectorBytes / sizeof(T)] = {};
   HWY_ALIGN T by[kMaxVectorBytes / sizeof(T)] = {};
   std::memcpy(bx, x + i, bytes);

@@ -60,7 +60,7 @@ class Lowering {
  private:
   struct Written {
     BindingId binding;
-    int32_t value;  // -1: of a column reduction
+    ValueId value;  // none: of a column reduction
     Dims strides;   // aligned to S
   };
   struct Loaded {
@@ -68,17 +68,16 @@ class Lowering {
     bool row;
     DType dtype;
     Dims strides;
-    int32_t value;
+    ValueId value;
   };
 
   // --- values and instructions
-  int32_t new_value(Reg reg, bool row, DType dtype) {
+  ValueId new_value(Reg reg, bool row, DType dtype) {
     Value v;
     v.reg = reg;
     v.row = row;
     v.dtype = dtype;
-    prog_.values.push_back(v);
-    return static_cast<int32_t>(prog_.values.size()) - 1;
+    return prog_.values.push_back(v);
   }
   Instr& emit(Opcode opcode, bool row) {
     Instr in;
@@ -87,8 +86,8 @@ class Lowering {
     code_.push_back(in);
     return code_.back();
   }
-  int32_t compute(Fn fn, std::initializer_list<int32_t> src, Reg reg, bool row, DType dtype) {
-    const int32_t dst = new_value(reg, row, dtype);
+  ValueId compute(Fn fn, std::initializer_list<ValueId> src, Reg reg, bool row, DType dtype) {
+    const ValueId dst = new_value(reg, row, dtype);
     Instr& in = emit(Opcode::Compute, row);
     in.fn = fn;
     in.dst = dst;
@@ -117,7 +116,7 @@ class Lowering {
       n *= space_[i];
     if (o.numel() != n) refuse("an output does not cover the space");
   }
-  int32_t add_access(const Operand& o, const Dims& strides, Span span, bool output) {
+  AccessId add_access(const Operand& o, const Dims& strides, Span span, bool output) {
     Access a;
     a.output = output;
     a.dtype = o.dtype;
@@ -145,8 +144,7 @@ class Lowering {
     else if (a.rank == 1 && a.stride[0] == a.size_of) a.kind = Access::Kind::Contiguous;
     else a.kind = Access::Kind::General;
     if (output && a.kind == Access::Kind::Scalar) a.kind = Access::Kind::Contiguous;  // has one element
-    prog_.accesses.push_back(a);
-    return static_cast<int32_t>(prog_.accesses.size()) - 1;
+    return prog_.accesses.push_back(a);
   }
   const Written* find_written(BindingId binding) const {
     for (const Written& w : written_)
@@ -155,26 +153,26 @@ class Lowering {
   }
   SlotId slot(BindingId binding) const { return g_.bindings[binding].slot; }
 
-  int32_t constant(const Operand& o, bool row) {
-    for (size_t v = 0; v < prog_.values.size(); ++v) {
+  ValueId constant(const Operand& o, bool row) {
+    for (const ValueId v : prog_.values.ids()) {
       const Value& x = prog_.values[v];
-      if (x.constant && x.param == o.param && x.row == row && x.dtype == o.dtype) return static_cast<int32_t>(v);
+      if (x.constant && x.param == o.param && x.row == row && x.dtype == o.dtype) return v;
     }
-    const int32_t v = new_value(reg_of(o.dtype), row, o.dtype);
+    const ValueId v = new_value(reg_of(o.dtype), row, o.dtype);
     prog_.values.back().constant = true;
     prog_.values.back().param = o.param;
     return v;
   }
 
-  int32_t read(const Operand& o, bool row) {
+  ValueId read(const Operand& o, bool row) {
     if (o.is_param) return constant(o, row);
     const Dims strides = align(o, row ? Span::Outer : Span::All);
     if (const Written* w = find_written(o.binding)) {
-      if (w->value < 0) refuse("a column reduction's result is read in its group");
+      if (!w->value.valid()) refuse("a column reduction's result is read in its group");
       for (int i = 0; i < space_.size(); ++i)
         if (space_[i] > 1 && strides[i] != w->strides[i])
           refuse("a value of the group is read in another layout than it was written");
-      const Value v = prog_.values[static_cast<size_t>(w->value)];
+      const Value v = prog_.values[w->value];
       if (v.dtype != o.dtype) refuse("a value of the group is read as another dtype");
       if (v.row == row) return w->value;
       if (row) refuse("a row value depends on an element value");
@@ -184,9 +182,9 @@ class Lowering {
       if (slot(w.binding) == g_.slot(o)) refuse("memory written in the group is read through another view");
     for (const Loaded& l : loads_)
       if (l.binding == o.binding && l.row == row && l.dtype == o.dtype && l.strides == strides) return l.value;
-    const int32_t access = add_access(o, strides, row ? Span::Outer : Span::All, false);
-    const int32_t v = new_value(reg_of(o.dtype), row, o.dtype);
-    if (prog_.accesses[static_cast<size_t>(access)].kind == Access::Kind::Scalar) {
+    const AccessId access = add_access(o, strides, row ? Span::Outer : Span::All, false);
+    const ValueId v = new_value(reg_of(o.dtype), row, o.dtype);
+    if (prog_.accesses[access].kind == Access::Kind::Scalar) {
       prog_.values.back().constant = true;
       prog_.values.back().access = access;
     } else {
@@ -198,11 +196,11 @@ class Lowering {
     return v;
   }
 
-  int32_t expand(int32_t row_value) {
+  ValueId expand(ValueId row_value) {
     for (const auto& [from, to] : expanded_)
       if (from == row_value) return to;
-    const Value v = prog_.values[static_cast<size_t>(row_value)];
-    const int32_t dst = new_value(v.reg, false, v.dtype);
+    const Value v = prog_.values[row_value];
+    const ValueId dst = new_value(v.reg, false, v.dtype);
     Instr& in = emit(Opcode::Expand, false);
     in.dst = dst;
     in.src[0] = row_value;
@@ -212,18 +210,18 @@ class Lowering {
 
   void declare_root(const Operand& o) {
     const Dims strides = align(o, Span::All);
-    const int32_t access = add_access(o, contiguous_strides(space_), Span::All, false);
-    Access& a = prog_.accesses[static_cast<size_t>(access)];
+    const AccessId access = add_access(o, contiguous_strides(space_), Span::All, false);
+    Access& a = prog_.accesses[access];
     a.root = true;
     a.kind = Access::Kind::Contiguous;
-    const int32_t v = new_value(reg_of(o.dtype), false, o.dtype);
+    const ValueId v = new_value(reg_of(o.dtype), false, o.dtype);
     Instr& in = emit(Opcode::Load, false);
     in.dst = v;
     in.access = access;
     written_.push_back({o.binding, v, strides});
   }
 
-  void write(const Operand& o, int32_t value, Span span) {
+  void write(const Operand& o, ValueId value, Span span) {
     check_covers(o, span);
     const Dims strides = align(o, span);
     std::erase_if(written_, [&](const Written& w) { return w.binding == o.binding; });
@@ -232,7 +230,7 @@ class Lowering {
         refuse("two views of the same memory are written in one group");
     written_.push_back({o.binding, value, strides});
     if (!p_.group.stores(o)) return;
-    const int32_t access = add_access(o, strides, span, true);
+    const AccessId access = add_access(o, strides, span, true);
     if (span == Span::Inner) {
       prog_.reductions.back().access = access;
       return;
@@ -251,23 +249,23 @@ class Lowering {
       return lower_reduce(n, role == Role::ColReduce);
     }
     if (!is_elementwise(info.cls)) refuse(std::string(info.name) + " is not elementwise");
-    if (n.ins.size() < static_cast<size_t>(info.arity)) refuse(std::string(info.name) + ": an input is missing");
+    if (std::ssize(n.ins) < info.arity) refuse(std::string(info.name) + ": an input is missing");
     const bool row = role == Role::RowMap;
     prog_.weight += row ? 0 : op_weight(n.op, n.outs[0].dtype);
     write(n.outs[0], lower_elementwise(n, row), row ? Span::Outer : Span::All);
   }
 
-  int32_t to_bool(int32_t v, bool row) {
-    const Value x = prog_.values[static_cast<size_t>(v)];
+  ValueId to_bool(ValueId v, bool row) {
+    const Value x = prog_.values[v];
     if (x.dtype == DType::bool_) return v;
     return compute(find_to_bool(x.reg), {v}, Reg::u8, row, DType::bool_);
   }
-  int32_t round_to(int32_t v, DType dtype, bool row) {
+  ValueId round_to(ValueId v, DType dtype, bool row) {
     return is_half(dtype) ? compute(find_round(dtype), {v}, Reg::f32, row, dtype) : v;
   }
 
-  int32_t lower_cast(int32_t v, DType to, bool row) {
-    const Value x = prog_.values[static_cast<size_t>(v)];
+  ValueId lower_cast(ValueId v, DType to, bool row) {
+    const Value x = prog_.values[v];
     if (x.dtype == to) return v;
     if (to == DType::bool_) return to_bool(v, row);
     if (x.reg == reg_of(to) && !is_half(to)) return retype(v, to, row);
@@ -278,16 +276,16 @@ class Lowering {
     return round_to(v, to, row);
   }
   // The same bytes with another dtype (half -> float32, bool -> uint8).
-  int32_t retype(int32_t v, DType to, bool row) {
+  ValueId retype(ValueId v, DType to, bool row) {
     const Reg r = reg_of(to);
     return compute(find_cast(r, r), {v}, r, row, to);
   }
 
-  int32_t lower_elementwise(const Node& n, bool row) {
-    const auto arity = static_cast<size_t>(n.info().arity);
+  ValueId lower_elementwise(const Node& n, bool row) {
+    const int arity = n.info().arity;
     const DType out = n.outs[0].dtype;
-    int32_t v[3] = {-1, -1, -1};
-    for (size_t i = 0; i < arity; ++i) v[i] = read(n.ins[i], row);
+    ValueId v[3];
+    for (int i = 0; i < arity; ++i) v[i] = read(n.ins[i], row);
     if (n.op == OpId::cast) return lower_cast(v[0], out, row);
     if (n.op == OpId::full) {
       Operand value = n.ins.at(0);
@@ -308,7 +306,7 @@ class Lowering {
       case OpId::logical_or:
       case OpId::logical_xor: {
         if (out != DType::bool_) refuse(std::string(n.info().name) + ": the output is not bool");
-        for (size_t i = 0; i < arity; ++i) v[i] = to_bool(v[i], row);
+        for (int i = 0; i < arity; ++i) v[i] = to_bool(v[i], row);
         return compute(find_bool_arith(n.op), {v[0], v[1]}, Reg::u8, row, out);
       }
       default: break;
@@ -316,7 +314,7 @@ class Lowering {
     return lower_kernel(n, d, v, row);
   }
 
-  int32_t lower_where(const Node& n, int32_t* v, bool row) {
+  ValueId lower_where(const Node& n, const ValueId* v, bool row) {
     if (n.ins[1].dtype != n.outs[0].dtype || n.ins[2].dtype != n.outs[0].dtype)
       refuse("where: inputs of different dtypes");
     return compute(find_where(reg_of(n.outs[0].dtype)), {to_bool(v[0], row), v[1], v[2]}, reg_of(n.outs[0].dtype), row,
@@ -332,7 +330,7 @@ class Lowering {
     return r == Reg::f32 ? find_math_f32(op) : find_math_f64(op);
   }
 
-  int32_t lower_kernel(const Node& n, DType d, const int32_t* v, bool row) {
+  ValueId lower_kernel(const Node& n, DType d, const ValueId* v, bool row) {
     const DType out = n.outs[0].dtype;
     if (out != (n.info().bool_result ? DType::bool_ : d))
       refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(d)) + " to " +
@@ -340,11 +338,11 @@ class Lowering {
     const Fn fn = find_kernel(n.op, n.info().cls, d, out);
     if (!fn) refuse(std::string(n.info().name) + ": no version for " + std::string(dtype_name(d)));
     const bool exact = n.info().exact_result;
-    const int32_t r = compute(fn, {v[0], v[1], v[2]}, reg_of(out), row, exact || !is_half(out) ? out : DType::float32);
+    const ValueId r = compute(fn, {v[0], v[1], v[2]}, reg_of(out), row, exact || !is_half(out) ? out : DType::float32);
     Instr& in = code_.back();
-    const auto arity = static_cast<size_t>(n.info().arity);
-    if (n.ins.size() - arity > 4) refuse(std::string(n.info().name) + ": too many parameters");
-    for (size_t i = arity; i < n.ins.size(); ++i) {
+    const int64_t arity = n.info().arity, count = std::ssize(n.ins);
+    if (count - arity > 4) refuse(std::string(n.info().name) + ": too many parameters");
+    for (int64_t i = arity; i < count; ++i) {
       if (!n.ins[i].is_param) refuse(std::string(n.info().name) + ": a tensor where a number is expected");
       in.param[i - arity] = n.ins[i].param;
       in.param_type[i - arity] = n.ins[i].dtype;
@@ -356,7 +354,7 @@ class Lowering {
     const Operand& x = n.ins.at(0);
     const Operand& y = n.outs[0];
     check_covers(x, Span::All);
-    const int32_t v = read(x, false);
+    const ValueId v = read(x, false);
     ReductionUse use;
     use.col = col;
     use.out = reg_of(y.dtype);
@@ -364,13 +362,13 @@ class Lowering {
     if (!find_reduction(n.op, reg_of(x.dtype), use.out, &use.fn))
       refuse(std::string(n.info().name) + ": no version from " + std::string(dtype_name(x.dtype)) + " to " +
              std::string(dtype_name(y.dtype)));
-    const auto index = static_cast<int32_t>(prog_.reductions.size());
+    const ReductionId index = prog_.reductions.end_id();
     (col ? prog_.col_reductions : prog_.row_reductions).push_back(index);
     prog_.weight += 1;
     if (col) {
       prog_.reductions.push_back(use);
-      write(y, -1, Span::Inner);
-      if (prog_.reductions.back().access < 0) refuse("a column reduction's result is elided");
+      write(y, ValueId(), Span::Inner);
+      if (!prog_.reductions.back().access.valid()) refuse("a column reduction's result is elided");
       Instr& in = emit(Opcode::ColReduce, false);
       in.src[0] = v;
       in.reduction = index;
@@ -427,10 +425,10 @@ class Lowering {
     if (space_.empty() || std::any_of(prog_.accesses.begin(), prog_.accesses.end(), runs_long)) return;
     std::erase_if(code_, [&](const Instr& in) {
       if (in.opcode != Opcode::Load || in.row) return false;
-      const Access& a = prog_.accesses[static_cast<size_t>(in.access)];
+      const Access& a = prog_.accesses[in.access];
       if (a.kind != Access::Kind::General || a.rank != 2 || a.stride[0] != 0 || a.stride[1] != a.size_of) return false;
       if (kLeastTile % a.size[1] != 0 || space_[space_.size() - 1] % a.size[1] != 0) return false;
-      Value& v = prog_.values[static_cast<size_t>(in.dst)];
+      Value& v = prog_.values[in.dst];
       v.constant = true;
       v.access = in.access;
       return true;
@@ -441,7 +439,7 @@ class Lowering {
   int64_t writes_to(SlotId of_slot) const {
     return std::count_if(code_.begin(), code_.end(), [&](const Instr& in) {
       if (in.opcode != Opcode::Store && in.opcode != Opcode::Point) return false;
-      return slot(prog_.accesses[static_cast<size_t>(in.access)].binding) == of_slot;
+      return slot(prog_.accesses[in.access].binding) == of_slot;
     });
   }
 
@@ -463,22 +461,22 @@ class Lowering {
 
   // A value that is stored contiguously is computed directly in the memory of its output.
   void point_stores() {
-    for (size_t i = 0; i < code_.size(); ++i) {
+    for (int64_t i = 0; i < std::ssize(code_); ++i) {
       if (code_[i].opcode != Opcode::Store || code_[i].row) continue;
-      const int32_t v = code_[i].src[0];
-      const Access& a = prog_.accesses[static_cast<size_t>(code_[i].access)];
+      const ValueId v = code_[i].src[0];
+      const Access& a = prog_.accesses[code_[i].access];
       if (a.kind != Access::Kind::Contiguous || !is_native(a.dtype) || a.streamed) continue;
       if (writes_to(slot(a.binding)) > 1) continue;  // another value is there before or after
-      size_t def = 0;
+      int64_t def = 0;
       while (def < i && code_[def].dst != v) ++def;
       if (def == i || (code_[def].opcode != Opcode::Compute && code_[def].opcode != Opcode::Expand)) continue;
       if (def > 0 && code_[def - 1].opcode == Opcode::Point) continue;  // already in the memory of another output
       Instr point = code_[i];
       point.opcode = Opcode::Point;
       point.dst = v;
-      point.src[0] = -1;
-      code_.erase(code_.begin() + static_cast<std::ptrdiff_t>(i));
-      code_.insert(code_.begin() + static_cast<std::ptrdiff_t>(def), point);
+      point.src[0] = ValueId();
+      code_.erase(code_.begin() + i);
+      code_.insert(code_.begin() + def, point);
     }
   }
   void unpoint_stores() {
@@ -486,7 +484,7 @@ class Lowering {
       if (code_[i].opcode != Opcode::Point) continue;
       code_[i].opcode = Opcode::Store;
       code_[i].src[0] = code_[i].dst;
-      code_[i].dst = -1;
+      code_[i].dst = ValueId();
       std::swap(code_[i], code_[i + 1]);
       ++i;
     }
@@ -494,12 +492,12 @@ class Lowering {
 
   // The memory plan may give an output the memory of an input (in-place ops, donated buffers).
   void find_hazards() {
-    std::vector<int32_t> hoist;
-    for (size_t i = 0; i < prog_.accesses.size(); ++i) {
+    std::vector<AccessId> hoist;
+    for (const AccessId i : prog_.accesses.ids()) {
       if (prog_.accesses[i].output) continue;
-      for (size_t o = 0; o < prog_.accesses.size(); ++o) {
+      for (const AccessId o : prog_.accesses.ids()) {
         if (!prog_.accesses[o].output) continue;
-        Hazard h{static_cast<int32_t>(i), static_cast<int32_t>(o), false, false};
+        Hazard h{i, o, false, false};
         const bool aligned = prog_.mode != Mode::LongRows && prog_.accesses[i].same_layout(prog_.accesses[o]) &&
                              load_and_store_are_alike(h);
         h.same_place_ok = aligned && last_use(h.input) <= store_of(h.output);
@@ -522,20 +520,20 @@ class Lowering {
     }
     return load && store && !load->row && !store->row;
   }
-  int64_t last_use(int32_t access) const {
-    int32_t value = -1;
+  int64_t last_use(AccessId access) const {
+    ValueId value;
     int64_t last = -1;
-    for (size_t i = 0; i < code_.size(); ++i) {
+    for (int64_t i = 0; i < std::ssize(code_); ++i) {
       if (code_[i].access == access && code_[i].opcode == Opcode::Load) value = code_[i].dst;
-      for (int32_t s : code_[i].src)
-        if (s >= 0 && s == value) last = static_cast<int64_t>(i);
+      for (const ValueId s : code_[i].src)
+        if (s.valid() && s == value) last = i;
     }
     return last;
   }
-  int64_t store_of(int32_t access) const {
-    for (size_t i = 0; i < code_.size(); ++i) {
+  int64_t store_of(AccessId access) const {
+    for (int64_t i = 0; i < std::ssize(code_); ++i) {
       if (code_[i].access != access) continue;
-      return static_cast<int64_t>(code_[i].opcode == Opcode::Point ? i + 1 : i);  // written by the next instruction
+      return code_[i].opcode == Opcode::Point ? i + 1 : i;  // written by the next instruction
     }
     return -1;
   }
@@ -543,16 +541,15 @@ class Lowering {
   // Assigns memory by liveness. Operands are freed before the destination is assigned, because instructions may work in
   // place.
   void place(Stage& stage, int64_t tile) {
-    const size_t count = prog_.values.size();
-    std::vector<int64_t> last(count, -1);
-    for (size_t i = 0; i < stage.code.size(); ++i)
-      for (int32_t s : stage.code[i].src)
-        if (s >= 0) last[static_cast<size_t>(s)] = static_cast<int64_t>(i);
-    stage.place.assign(count, -1);
+    Indexed<ValueId, int64_t> last(prog_.values.size(), -1);
+    for (int64_t i = 0; i < std::ssize(stage.code); ++i)
+      for (const ValueId s : stage.code[i].src)
+        if (s.valid()) last[s] = i;
+    stage.place.assign(prog_.values.size(), -1);
     stage.arena = 0;
     std::vector<int64_t> unused[9];
-    const auto take = [&](int32_t v) {
-      const int size = reg_size(prog_.values[static_cast<size_t>(v)].reg);
+    const auto take = [&](ValueId v) {
+      const int size = reg_size(prog_.values[v].reg);
       auto& list = unused[size];
       int64_t at = stage.arena;
       if (list.empty()) {
@@ -561,28 +558,23 @@ class Lowering {
         at = list.back();
         list.pop_back();
       }
-      stage.place[static_cast<size_t>(v)] = at;
+      stage.place[v] = at;
     };
-    for (size_t v = 0; v < count; ++v)
-      if (prog_.values[v].constant && !prog_.values[v].row && last[v] >= 0) take(static_cast<int32_t>(v));
-    for (size_t i = 0; i < stage.code.size(); ++i) {
+    for (const ValueId v : prog_.values.ids())
+      if (prog_.values[v].constant && !prog_.values[v].row && last[v] >= 0) take(v);
+    for (int64_t i = 0; i < std::ssize(stage.code); ++i) {
       const Instr& in = stage.code[i];
       for (int k = 0; k < 3; ++k) {
-        const int32_t s = in.src[k];
-        if (s < 0 || last[static_cast<size_t>(s)] != static_cast<int64_t>(i) ||
-            std::find(in.src, in.src + k, s) != in.src + k)
-          continue;
-        const Value& v = prog_.values[static_cast<size_t>(s)];
-        if (!v.row && !v.constant && stage.place[static_cast<size_t>(s)] >= 0)
-          unused[reg_size(v.reg)].push_back(stage.place[static_cast<size_t>(s)]);
+        const ValueId s = in.src[k];
+        if (!s.valid() || last[s] != i || std::find(in.src, in.src + k, s) != in.src + k) continue;
+        const Value& v = prog_.values[s];
+        if (!v.row && !v.constant && stage.place[s] >= 0) unused[reg_size(v.reg)].push_back(stage.place[s]);
       }
       const bool pointed = i > 0 && stage.code[i - 1].opcode == Opcode::Point && stage.code[i - 1].dst == in.dst;
-      if (in.dst < 0 || in.opcode == Opcode::Point || pointed || prog_.values[static_cast<size_t>(in.dst)].row)
-        continue;
+      if (!in.dst.valid() || in.opcode == Opcode::Point || pointed || prog_.values[in.dst].row) continue;
       take(in.dst);
-      if (last[static_cast<size_t>(in.dst)] < 0)  // computed but never read
-        unused[reg_size(prog_.values[static_cast<size_t>(in.dst)].reg)].push_back(
-            stage.place[static_cast<size_t>(in.dst)]);
+      if (last[in.dst] < 0)  // computed but never read
+        unused[reg_size(prog_.values[in.dst].reg)].push_back(stage.place[in.dst]);
     }
   }
 
@@ -605,31 +597,31 @@ class Lowering {
   // Long rows: pass k computes what depends on reductions of earlier passes. Values that are needed again are
   // recomputed.
   void split_stages() {
-    std::vector<int> level(prog_.values.size(), 0);
+    Indexed<ValueId, int> level(prog_.values.size(), 0);
     std::vector<int> at(code_.size(), 0);
     int stages = 1;
     for (size_t i = 0; i < code_.size(); ++i) {
       int l = 0;
-      for (int32_t s : code_[i].src)
-        if (s >= 0) l = std::max(l, level[static_cast<size_t>(s)]);
+      for (const ValueId s : code_[i].src)
+        if (s.valid()) l = std::max(l, level[s]);
       at[i] = l;
-      if (code_[i].dst >= 0)
-        level[static_cast<size_t>(code_[i].dst)] = code_[i].opcode == Opcode::RowReduce ? l + 1 : l;
+      if (code_[i].dst.valid()) level[code_[i].dst] = code_[i].opcode == Opcode::RowReduce ? l + 1 : l;
       stages = std::max(stages, code_[i].opcode == Opcode::RowReduce ? l + 2 : l + 1);
     }
     prog_.tile = 4 * kBlock;
     for (int k = 0; k < stages; ++k) {
       Stage stage;
-      std::vector<bool> wanted(prog_.values.size(), false), keep(code_.size(), false);
+      Indexed<ValueId, bool> wanted(prog_.values.size(), false);
+      std::vector<bool> keep(code_.size(), false);
       for (size_t i = code_.size(); i-- > 0;) {
         const Instr& in = code_[i];
         if (in.row) continue;
         const bool sink =
             in.opcode == Opcode::Store || in.opcode == Opcode::RowReduce || in.opcode == Opcode::ColReduce;
-        keep[i] = sink ? at[i] == k : in.dst >= 0 && wanted[static_cast<size_t>(in.dst)];
+        keep[i] = sink ? at[i] == k : in.dst.valid() && wanted[in.dst];
         if (!keep[i]) continue;
-        for (int32_t s : in.src)
-          if (s >= 0) wanted[static_cast<size_t>(s)] = true;
+        for (const ValueId s : in.src)
+          if (s.valid()) wanted[s] = true;
       }
       for (size_t i = 0; i < code_.size(); ++i) {
         if (code_[i].row && at[i] == k) stage.row_code.push_back(code_[i]);
@@ -644,7 +636,7 @@ class Lowering {
 
   void place_rows() {
     prog_.row_place.assign(prog_.values.size(), -1);
-    for (size_t v = 0; v < prog_.values.size(); ++v) {
+    for (const ValueId v : prog_.values.ids()) {
       if (!prog_.values[v].row) continue;
       prog_.row_place[v] = prog_.row_arena;
       prog_.row_arena += round64(prog_.rows_per_tile * 8);
@@ -667,7 +659,7 @@ class Lowering {
   std::vector<Instr> code_;
   std::vector<Written> written_;
   std::vector<Loaded> loads_;
-  std::vector<std::pair<int32_t, int32_t>> expanded_;  // (row value, element value)
+  std::vector<std::pair<ValueId, ValueId>> expanded_;  // (row value, element value)
 };
 
 }  // namespace

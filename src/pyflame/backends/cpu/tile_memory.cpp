@@ -124,7 +124,7 @@ void uniform_f32(const Args& a) {
   float* out = static_cast<float*>(a.dst);
   for_blocks(a, 4, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
     for (int64_t k = 0; k < count; ++k) {
-      const uint32_t word = w[static_cast<size_t>(lane + k)];
+      const uint32_t word = w[lane + k];
       out[i + k] = kOut == DType::float16    ? philox_uniform_f16(word)
                    : kOut == DType::bfloat16 ? philox_uniform_bf16(word)
                                              : philox_uniform_f32(word);
@@ -198,7 +198,7 @@ Fn float_source(OpId op) {
 
 void copy_strided(void* dst, int64_t dst_stride, const void* src, int64_t src_stride, int size, int64_t n) {
   if (dst_stride == size && src_stride == size) {
-    std::memcpy(dst, src, static_cast<size_t>(n * size));
+    std::memcpy(dst, src, n * size);
     return;
   }
   switch (size) {

@@ -11,6 +11,10 @@
 
 namespace pyflame::cpu::tile {
 
+using AccessId = Id<struct TileAccessTag>;
+using ValueId = Id<struct TileValueTag>;
+using ReductionId = Id<struct TileReductionTag>;
+
 // How an operand is addressed by the row-major index over the dims that it spans (S, its outer dims, or its inner
 // dims).
 struct Access {
@@ -43,10 +47,10 @@ struct Instr {
   Opcode opcode = Opcode::Compute;
   bool row = false;  // runs over rows, not elements
   Fn fn = nullptr;
-  int32_t dst = -1;
-  int32_t src[3] = {-1, -1, -1};
-  int32_t access = -1;
-  int32_t reduction = -1;
+  ValueId dst;
+  ValueId src[3];
+  AccessId access;
+  ReductionId reduction;
   ParamId param[4];
   DType param_type[4] = {};
 };
@@ -56,15 +60,15 @@ struct Value {
   bool row = false;
   bool constant = false;  // the same for all elements, or in all tiles; computed once per task
   ParamId param;          // of a constant: a param,
-  int32_t access = -1;    // or one element in memory, or a row in memory that repeats
+  AccessId access;        // or one element in memory, or a row in memory that repeats
   DType dtype = DType::float32;
 };
 
 struct ReductionUse {
   Reduction fn;
   bool col = false;
-  int32_t access = -1;  // of a column reduction: the output
-  int32_t dst = -1;     // of a row reduction: the row value
+  AccessId access;  // of a column reduction: the output
+  ValueId dst;      // of a row reduction: the row value
   Reg out = Reg::f32;
   DType dtype = DType::float32;
 };
@@ -73,13 +77,13 @@ struct ReductionUse {
 struct Stage {
   std::vector<Instr> row_code;  // long rows: row values that depend on earlier passes
   std::vector<Instr> code;
-  std::vector<int64_t> place;  // of each value in its arena, in bytes; -1: none
+  Indexed<ValueId, int64_t> place;  // of each value in its arena, in bytes; -1: none
   int64_t arena = 0;
 };
 
 // An input that may share memory with an output.
 struct Hazard {
-  int32_t input, output;
+  AccessId input, output;
   bool same_place_ok;    // correct if each element is read before it is written, in a tile's order,
   bool same_place_copy;  // or correct if the tile is copied first
 };
@@ -95,19 +99,19 @@ struct TileProgram {
   int64_t natural_row = 0;  // Map: tiles do not cross multiples of this (0: they may)
   int64_t weight = 1;       // cost of an element, in simple instructions
   bool streams = false;     // some access is streamed
-  std::vector<Access> accesses;
-  std::vector<Value> values;
-  std::vector<ReductionUse> reductions;
-  std::vector<int32_t> row_reductions, col_reductions;
+  Indexed<AccessId, Access> accesses;
+  Indexed<ValueId, Value> values;
+  Indexed<ReductionId, ReductionUse> reductions;
+  std::vector<ReductionId> row_reductions, col_reductions;
   std::vector<Hazard> hazards;
   std::vector<Stage> stages;
-  std::vector<int64_t> row_place;  // of row values
+  Indexed<ValueId, int64_t> row_place;  // of row values
   int64_t row_arena = 0;
 
+  int64_t pointer_bytes() const { return values.size() * sizeof(void*); }  // of an array with the address of each value
+
   int64_t row_blocks() const { return rows == 0 ? 0 : (rows + kRowBlock - 1) / kRowBlock; }
-  size_t workspace() const {
-    return static_cast<size_t>(static_cast<int64_t>(col_reductions.size()) * row_blocks() * cols) * 8;
-  }
+  int64_t workspace() const { return std::ssize(col_reductions) * row_blocks() * cols * 8; }
 };
 
 // The reason of a refusal, or the program. `epilogue`: nodes from 1 on, with nodes[0]'s output as the root.

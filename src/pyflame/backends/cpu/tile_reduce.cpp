@@ -110,7 +110,7 @@ HWY_INLINE T tree(T* lane) {
 template <class Op, class T>
 T float_block(const T* x, int64_t n) {
   const hn::CappedTag<T, kLanes> d;
-  constexpr auto kN = static_cast<int64_t>(hn::MaxLanes(d));
+  constexpr int64_t kN = hn::MaxLanes(d);
   constexpr int64_t kVectors = kLanes / kN;
   const auto identity = hn::Set(d, Op::template identity<T>());
   hn::Vec<decltype(d)> acc[kVectors];
@@ -165,7 +165,7 @@ template <class Op>
 void cols(void* states, const void* src, int64_t n, int64_t rows) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> half;
-  const auto kN = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t kN = hn::Lanes(d);
   auto* s = static_cast<double*>(states);
   const auto* x = static_cast<const float*>(src);
   int64_t c = 0;

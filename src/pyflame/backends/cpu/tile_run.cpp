@@ -23,17 +23,17 @@ struct FreeDeleter {
 };
 using Bytes = std::unique_ptr<char, FreeDeleter>;
 
-Bytes allocate(size_t nbytes) {
+Bytes allocate(int64_t nbytes) {
   char* p = static_cast<char*>(std::aligned_alloc(64, (nbytes + 63) / 64 * 64));
   PF_CHECK(p, OutOfMemory, "tile: out of memory; asked for {} bytes", nbytes);
   return Bytes(p);
 }
 
 // Memory of the calling thread, kept between runs. Slot 0: elements, slot 1: rows.
-char* scratch(int slot, size_t nbytes) {
+char* scratch(int slot, int64_t nbytes) {
   struct Kept {
     Bytes bytes;
-    size_t size = 0;
+    int64_t size = 0;
   };
   thread_local Kept kept[2];
   Kept& k = kept[slot];
@@ -45,14 +45,13 @@ char* scratch(int slot, size_t nbytes) {
 }
 
 // An array that is on the stack if it is small.
-template <class T, size_t kInline>
+template <class T, int64_t kInline>
 class Small {
  public:
-  explicit Small(size_t n) {
+  explicit Small(int64_t n) {
     if (n > kInline) heap_.resize(n);
     data_ = n > kInline ? heap_.data() : inline_;
   }
-  T& operator[](size_t i) { return data_[i]; }
   T* data() { return data_; }
 
  private:
@@ -64,23 +63,23 @@ class Small {
 struct RunArgs {
   const TileProgram& program;
   const RunContext& ctx;
-  char** base;       // by access
-  const char* copy;  // by access: the tile is copied before anything is stored
-  char* column(size_t reduction, int64_t block) const {
-    return static_cast<char*>(ctx.workspace) +
-           (static_cast<int64_t>(reduction) * program.row_blocks() + block) * program.cols * 8;
+  IndexedView<AccessId, char*> base;
+  IndexedView<AccessId, const char> copy;  // whether the tile is copied before anything is stored
+  // `k`: the position among the column reductions.
+  char* column(int64_t k, int64_t block) const {
+    return static_cast<char*>(ctx.workspace) + (k * program.row_blocks() + block) * program.cols * 8;
   }
 };
 
 // The state of a task: the addresses of all values, and the current position.
 struct TaskState {
   const RunArgs& run;
-  void** ptr;
-  int64_t start = 0, n = 0;        // elements
-  int64_t row = 0, rows = 0;       // rows
-  char* row_states = nullptr;      // long rows: accumulators by reduction
-  char* const* columns = nullptr;  // accumulators by column reduction
-  int64_t column = 0;              // first column of the tile
+  IndexedView<ValueId, void*> ptr;
+  int64_t start = 0, n = 0;                 // elements
+  int64_t row = 0, rows = 0;                // rows
+  char* row_states = nullptr;               // long rows: accumulators by reduction
+  IndexedView<ReductionId, char*> columns;  // accumulators of column reductions
+  int64_t column = 0;                       // first column of the tile
 };
 
 // --- memory <-> tile
@@ -188,7 +187,7 @@ void store(const Access& a, char* base, int64_t start, int64_t n, const void* sr
 
 void expand(const TaskState& f, const Instr& in) {
   const TileProgram& p = f.run.program;
-  const int size = reg_size(p.values[static_cast<size_t>(in.dst)].reg);
+  const int size = reg_size(p.values[in.dst].reg);
   char* dst = static_cast<char*>(f.ptr[in.dst]);
   const char* src = static_cast<const char*>(f.ptr[in.src[0]]);
   if (p.mode == Mode::LongRows) return copy_strided(dst, size, src, 0, size, f.n);
@@ -197,9 +196,9 @@ void expand(const TaskState& f, const Instr& in) {
 
 void row_reduce(const TaskState& f, const Instr& in) {
   const TileProgram& p = f.run.program;
-  const ReductionUse& use = p.reductions[static_cast<size_t>(in.reduction)];
-  if (p.mode == Mode::LongRows) return use.fn.row(f.row_states + in.reduction * 8, f.ptr[in.src[0]], f.n);
-  const int64_t size = reg_size(p.values[static_cast<size_t>(in.src[0])].reg);
+  const ReductionUse& use = p.reductions[in.reduction];
+  if (p.mode == Mode::LongRows) return use.fn.row(f.row_states + in.reduction.value() * 8, f.ptr[in.src[0]], f.n);
+  const int64_t size = reg_size(p.values[in.src[0]].reg);
   const char* src = static_cast<const char*>(f.ptr[in.src[0]]);
   alignas(8) char states[kRowBlock * 8];
   use.fn.init(states, f.rows);
@@ -209,8 +208,8 @@ void row_reduce(const TaskState& f, const Instr& in) {
 
 void col_reduce(const TaskState& f, const Instr& in) {
   const TileProgram& p = f.run.program;
-  const ReductionUse& use = p.reductions[static_cast<size_t>(in.reduction)];
-  const int64_t size = reg_size(p.values[static_cast<size_t>(in.src[0])].reg);
+  const ReductionUse& use = p.reductions[in.reduction];
+  const int64_t size = reg_size(p.values[in.src[0]].reg);
   const char* src = static_cast<const char*>(f.ptr[in.src[0]]);
   char* states = f.columns[in.reduction] + f.column * 8;
   if (f.n <= 0) return;
@@ -227,7 +226,7 @@ void prefetch(const void* at, int64_t ahead, int64_t nbytes) {
   for (int64_t i = 0; i < nbytes; i += 64) __builtin_prefetch(p + i, 0, 3);
 }
 
-void execute(const TaskState& f, const std::vector<Instr>& code, const std::vector<int64_t>& place, char* arena) {
+void execute(const TaskState& f, const std::vector<Instr>& code, const Indexed<ValueId, int64_t>& place, char* arena) {
   const RunArgs& run = f.run;
   for (const Instr& in : code) {
     const int64_t start = in.row ? f.row : f.start, n = in.row ? f.rows : f.n;
@@ -235,7 +234,7 @@ void execute(const TaskState& f, const std::vector<Instr>& code, const std::vect
       case Opcode::Compute: {
         Args a;
         a.dst = f.ptr[in.dst];
-        for (int i = 0; i < 3; ++i) a.src[i] = in.src[i] < 0 ? nullptr : f.ptr[in.src[i]];
+        for (int i = 0; i < 3; ++i) a.src[i] = in.src[i].valid() ? f.ptr[in.src[i]] : nullptr;
         a.n = n;
         a.index = start;
         a.params = run.ctx.params;
@@ -245,19 +244,17 @@ void execute(const TaskState& f, const std::vector<Instr>& code, const std::vect
         break;
       }
       case Opcode::Load: {
-        const auto i = static_cast<size_t>(in.access);
-        char* own = in.row ? static_cast<char*>(f.ptr[in.dst]) : arena + place[static_cast<size_t>(in.dst)];
+        const AccessId i = in.access;
+        char* own = in.row ? static_cast<char*>(f.ptr[in.dst]) : arena + place[in.dst];
         void* at = load(run.program.accesses[i], run.base[i], run.copy[i] != 0 || in.row, start, n, own);
         if (!in.row) f.ptr[in.dst] = at;
         if (run.program.mode == Mode::Map && run.program.accesses[i].reach >= kPrefetchFrom && at != own)
           prefetch(at, run.program.ahead, n * run.program.accesses[i].size_of);
         break;
       }
-      case Opcode::Point:
-        f.ptr[in.dst] = run.base[in.access] + start * run.program.accesses[static_cast<size_t>(in.access)].size_of;
-        break;
+      case Opcode::Point: f.ptr[in.dst] = run.base[in.access] + start * run.program.accesses[in.access].size_of; break;
       case Opcode::Store:
-        store(run.program.accesses[static_cast<size_t>(in.access)], run.base[in.access], start, n, f.ptr[in.src[0]]);
+        store(run.program.accesses[in.access], run.base[in.access], start, n, f.ptr[in.src[0]]);
         break;
       case Opcode::Expand: expand(f, in); break;
       case Opcode::RowReduce: row_reduce(f, in); break;
@@ -268,7 +265,7 @@ void execute(const TaskState& f, const std::vector<Instr>& code, const std::vect
 
 void fill_constant(const RunArgs& run, const Value& v, void* dst, int64_t n) {
   if (v.param.valid()) return fill(v.reg, dst, run.ctx.params[v.param], v.dtype, n);
-  const Access& a = run.program.accesses[static_cast<size_t>(v.access)];
+  const Access& a = run.program.accesses[v.access];
   if (a.kind == Access::Kind::General) load(a, run.base[v.access], true, 0, n, static_cast<char*>(dst));
   else load_run(a, run.base[v.access], 0, static_cast<char*>(dst), n);
 }
@@ -277,10 +274,9 @@ void fill_constant(const RunArgs& run, const Value& v, void* dst, int64_t n) {
 class Task {
  public:
   Task(const RunArgs& run, const Stage& stage, int64_t elements, char* rows)
-      : run_(run), stage_(stage), count_(run.program.values.size()) {
-    arena_ = scratch(0, static_cast<size_t>(stage.arena) + count_ * sizeof(void*));
+      : run_(run), stage_(stage), arena_(scratch(0, stage.arena + run.program.pointer_bytes())) {
     state_.ptr = reinterpret_cast<void**>(arena_ + stage.arena);
-    for (size_t v = 0; v < count_; ++v) {
+    for (const ValueId v : run.program.values.ids()) {
       const Value& value = run.program.values[v];
       if (value.row) {
         state_.ptr[v] = rows ? rows + run.program.row_place[v] : nullptr;
@@ -301,13 +297,12 @@ class Task {
  private:
   const RunArgs& run_;
   const Stage& stage_;
-  size_t count_;
   char* arena_;
-  TaskState state_{run_, nullptr, 0, 0, 0, 0, nullptr, nullptr, 0};
+  TaskState state_{run_, {}, 0, 0, 0, 0, nullptr, {}, 0};
 };
 
 void fill_row_constants(const RunArgs& run, char* rows) {
-  for (size_t v = 0; v < run.program.values.size(); ++v) {
+  for (const ValueId v : run.program.values.ids()) {
     const Value& value = run.program.values[v];
     if (value.row && value.constant)
       fill_constant(run, value, rows + run.program.row_place[v], run.program.rows_per_tile);
@@ -342,10 +337,10 @@ void run_map(const RunArgs& run) {
 }
 
 // Column accumulators of one block of rows in the workspace.
-void begin_columns(const RunArgs& run, int64_t block, char** columns) {
+void begin_columns(const RunArgs& run, int64_t block, IndexedView<ReductionId, char*> columns) {
   const TileProgram& p = run.program;
-  for (size_t k = 0; k < p.col_reductions.size(); ++k) {
-    const auto r = static_cast<size_t>(p.col_reductions[k]);
+  for (int64_t k = 0; k < std::ssize(p.col_reductions); ++k) {
+    const ReductionId r = p.col_reductions[k];
     columns[r] = run.column(k, block);
     p.reductions[r].fn.init(columns[r], p.cols);
   }
@@ -360,16 +355,16 @@ void finish_columns(const RunArgs& run) {
   parallel_for((p.cols + kPart - 1) / kPart, std::max<int64_t>(1, 64 / std::max<int64_t>(blocks, 1)),
                [&](int64_t b, int64_t e) {
                  alignas(64) char states[kPart * 8], out[kPart * 8];
-                 for (size_t k = 0; k < p.col_reductions.size(); ++k) {
-                   const ReductionUse& use = p.reductions[static_cast<size_t>(p.col_reductions[k])];
+                 for (int64_t k = 0; k < std::ssize(p.col_reductions); ++k) {
+                   const ReductionUse& use = p.reductions[p.col_reductions[k]];
                    for (int64_t part = b; part < e; ++part) {
                      const int64_t c = part * kPart, n = std::min(kPart, p.cols - c);
                      if (blocks == 0) use.fn.init(states, n);
-                     else std::memcpy(states, run.column(k, 0) + c * 8, static_cast<size_t>(n) * 8);
+                     else std::memcpy(states, run.column(k, 0) + c * 8, n * 8);
                      for (int64_t block = 1; block < blocks; ++block)
                        use.fn.combine(states, run.column(k, block) + c * 8, n);
                      use.fn.finish(states, out, n);
-                     store(p.accesses[static_cast<size_t>(use.access)], run.base[use.access], c, n, out);
+                     store(p.accesses[use.access], run.base[use.access], c, n, out);
                    }
                  }
                });
@@ -378,18 +373,18 @@ void finish_columns(const RunArgs& run) {
 // Whole rows per tile. With column reductions, a thread takes whole blocks of rows.
 void run_rows(const RunArgs& run) {
   const TileProgram& p = run.program;
-  const bool columns = !p.col_reductions.empty();
-  const int64_t unit = columns ? kRowBlock : p.rows_per_tile;
+  const bool has_columns = !p.col_reductions.empty();
+  const int64_t unit = has_columns ? kRowBlock : p.rows_per_tile;
   const int64_t units = (p.rows + unit - 1) / unit;
   parallel_for(units, grain_of(p, unit * std::max<int64_t>(p.cols, 1)), [&](int64_t b, int64_t e) {
-    char* rows = scratch(1, static_cast<size_t>(p.row_arena) + 64);
-    Small<char*, 16> column(p.reductions.size());
+    char* rows = scratch(1, p.row_arena + 64);
+    Small<char*, 16> columns(p.reductions.size());
     Task task(run, p.stages[0], p.tile, rows);
     fill_row_constants(run, rows);
     TaskState& f = task.state();
-    f.columns = column.data();
+    f.columns = columns.data();
     for (int64_t u = b; u < e; ++u) {
-      if (columns) begin_columns(run, u, column.data());
+      if (has_columns) begin_columns(run, u, columns.data());
       const int64_t end = std::min(p.rows, (u + 1) * unit);
       for (int64_t r = u * unit; r < end; r += p.rows_per_tile) {
         f.row = r;
@@ -402,11 +397,12 @@ void run_rows(const RunArgs& run) {
 }
 
 // One pass over one row, in chunks that threads share. Afterwards, the row's reductions are combined.
-void long_row_pass(const RunArgs& run, const Stage& stage, int64_t row, char* rows, char* const* columns) {
+void long_row_pass(const RunArgs& run, const Stage& stage, int64_t row, char* rows,
+                   IndexedView<ReductionId, char*> columns) {
   const TileProgram& p = run.program;
   const int64_t chunks = (p.cols + kChunk - 1) / kChunk;
-  const size_t stride = p.reductions.size() * 8;
-  Small<int64_t, 128> states(static_cast<size_t>(chunks) * p.reductions.size() + 1);
+  const int64_t stride = p.reductions.size() * 8;
+  Small<int64_t, 128> states(chunks * p.reductions.size() + 1);
   char* all = reinterpret_cast<char*>(states.data());
   if (stage.code.empty()) return;
   parallel_for(chunks, grain_of(p, kChunk), [&](int64_t b, int64_t e) {
@@ -416,9 +412,9 @@ void long_row_pass(const RunArgs& run, const Stage& stage, int64_t row, char* ro
     f.rows = 1;
     f.columns = columns;
     for (int64_t chunk = b; chunk < e; ++chunk) {
-      f.row_states = all + static_cast<size_t>(chunk) * stride;
-      for (size_t r = 0; r < p.reductions.size(); ++r)
-        if (!p.reductions[r].col) p.reductions[r].fn.init(f.row_states + r * 8, 1);
+      f.row_states = all + chunk * stride;
+      for (const ReductionId r : p.reductions.ids())
+        if (!p.reductions[r].col) p.reductions[r].fn.init(f.row_states + r.value() * 8, 1);
       const int64_t end = std::min(p.cols, (chunk + 1) * kChunk);
       for (int64_t c = chunk * kChunk; c < end; c += p.tile) {
         f.column = c;
@@ -428,31 +424,30 @@ void long_row_pass(const RunArgs& run, const Stage& stage, int64_t row, char* ro
   });
   for (const Instr& in : stage.code) {
     if (in.opcode != Opcode::RowReduce) continue;
-    const ReductionUse& use = p.reductions[static_cast<size_t>(in.reduction)];
-    char* total = all + in.reduction * 8;
-    for (int64_t chunk = 1; chunk < chunks; ++chunk)
-      use.fn.combine(total, total + static_cast<size_t>(chunk) * stride, 1);
-    use.fn.finish(total, rows + p.row_place[static_cast<size_t>(in.dst)], 1);
+    const ReductionUse& use = p.reductions[in.reduction];
+    char* total = all + in.reduction.value() * 8;
+    for (int64_t chunk = 1; chunk < chunks; ++chunk) use.fn.combine(total, total + chunk * stride, 1);
+    use.fn.finish(total, rows + p.row_place[in.dst], 1);
   }
 }
 
 void run_long_rows(const RunArgs& run) {
   const TileProgram& p = run.program;
-  const bool columns = !p.col_reductions.empty();
-  const int64_t unit = columns ? kRowBlock : 1;
+  const bool has_columns = !p.col_reductions.empty();
+  const int64_t unit = has_columns ? kRowBlock : 1;
   const auto body = [&](int64_t b, int64_t e) {
-    const Bytes row_bytes = allocate(static_cast<size_t>(p.row_arena) + p.values.size() * sizeof(void*) + 64);
+    const Bytes row_bytes = allocate(p.row_arena + p.pointer_bytes() + 64);
     char* rows = row_bytes.get();
-    auto** ptr = reinterpret_cast<void**>(rows + p.row_arena);
-    for (size_t v = 0; v < p.values.size(); ++v) ptr[v] = p.values[v].row ? rows + p.row_place[v] : nullptr;
+    const IndexedView<ValueId, void*> ptr = reinterpret_cast<void**>(rows + p.row_arena);
+    for (const ValueId v : p.values.ids()) ptr[v] = p.values[v].row ? rows + p.row_place[v] : nullptr;
     fill_row_constants(run, rows);
-    Small<char*, 16> column(p.reductions.size());
+    Small<char*, 16> columns(p.reductions.size());
     for (int64_t u = b; u < e; ++u) {
-      if (columns) begin_columns(run, u, column.data());
+      if (has_columns) begin_columns(run, u, columns.data());
       for (int64_t r = u * unit; r < std::min(p.rows, (u + 1) * unit); ++r) {
         for (const Stage& stage : p.stages) {
-          execute(TaskState{run, ptr, 0, 0, r, 1, nullptr, nullptr, 0}, stage.row_code, stage.place, nullptr);
-          long_row_pass(run, stage, r, rows, column.data());
+          execute(TaskState{run, ptr, 0, 0, r, 1, nullptr, {}, 0}, stage.row_code, stage.place, nullptr);
+          long_row_pass(run, stage, r, rows, columns.data());
         }
       }
     }
@@ -470,15 +465,16 @@ void run_columns(const RunArgs& run) {
   const int64_t strips = std::max<int64_t>(1, (p.cols + kStrip - 1) / kStrip), blocks = p.row_blocks();
   const int64_t width = std::min(kStrip, p.cols);
   parallel_for(strips * blocks, grain_of(p, kRowBlock * std::max<int64_t>(width, 1)), [&](int64_t b, int64_t e) {
-    Small<char*, 16> column(p.reductions.size());
+    Small<char*, 16> held(p.reductions.size());
+    const IndexedView<ReductionId, char*> columns = held.data();
     Task task(run, p.stages[0], p.tile, nullptr);
-    task.state().columns = column.data();
+    task.state().columns = columns;
     for (int64_t t = b; t < e; ++t) {
       const int64_t block = t / strips, c0 = t % strips * kStrip, c1 = std::min(p.cols, c0 + kStrip);
-      for (size_t k = 0; k < p.col_reductions.size(); ++k) {
-        const auto r = static_cast<size_t>(p.col_reductions[k]);
-        column[r] = run.column(k, block);
-        p.reductions[r].fn.init(column[r] + c0 * 8, c1 - c0);
+      for (int64_t k = 0; k < std::ssize(p.col_reductions); ++k) {
+        const ReductionId r = p.col_reductions[k];
+        columns[r] = run.column(k, block);
+        p.reductions[r].fn.init(columns[r] + c0 * 8, c1 - c0);
       }
       const int64_t r0 = block * kRowBlock, r1 = std::min(p.rows, r0 + kRowBlock);
       if (p.cols * 2 <= p.tile) {  // several whole rows per tile
@@ -498,15 +494,15 @@ void run_columns(const RunArgs& run) {
 
 bool overlap(const char* a, int64_t a_bytes, const char* b, int64_t b_bytes) {
   const auto x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
-  return x < y + static_cast<uintptr_t>(b_bytes) && y < x + static_cast<uintptr_t>(a_bytes);
+  return x < y + b_bytes && y < x + a_bytes;
 }
 
 // Saves inputs that some output overwrites before they are read. Of an epilogue's root, only the elements [begin, end)
 // exist.
-void resolve_hazards(const TileProgram& p, char** base, char* copy, std::vector<Bytes>* saved, int64_t begin,
-                     int64_t end) {
+void resolve_hazards(const TileProgram& p, IndexedView<AccessId, char*> base, IndexedView<AccessId, char> copy,
+                     std::vector<Bytes>* saved, int64_t begin, int64_t end) {
   for (const Hazard& h : p.hazards) {
-    const auto i = static_cast<size_t>(h.input), o = static_cast<size_t>(h.output);
+    const AccessId i = h.input, o = h.output;
     const Access& in = p.accesses[i];
     const int64_t skip = in.root ? begin * in.size_of : 0, reach = in.root ? (end - begin) * in.size_of : in.reach;
     if (!overlap(base[i] + skip, reach, base[o], p.accesses[o].reach)) continue;
@@ -517,8 +513,8 @@ void resolve_hazards(const TileProgram& p, char** base, char* copy, std::vector<
     }
     PF_CHECK(saved, Runtime,
              "tile: an output of a fused epilogue overlaps one of its inputs; this is an error in the planner");
-    Bytes bytes = allocate(static_cast<size_t>(in.reach));
-    std::memcpy(bytes.get(), base[i], static_cast<size_t>(in.reach));
+    Bytes bytes = allocate(in.reach);
+    std::memcpy(bytes.get(), base[i], in.reach);
     base[i] = bytes.get();
     saved->push_back(std::move(bytes));
   }
@@ -527,15 +523,17 @@ void resolve_hazards(const TileProgram& p, char** base, char* copy, std::vector<
 template <class F>
 void with_run(const TileProgram& p, const RunContext& ctx, const void* root, std::vector<Bytes>* saved, int64_t begin,
               int64_t end, F f) {
-  Small<char*, 32> base(p.accesses.size() + 1);
-  Small<char, 32> copy(p.accesses.size() + 1);
-  for (size_t i = 0; i < p.accesses.size(); ++i) {
+  Small<char*, 32> bases(p.accesses.size() + 1);
+  Small<char, 32> copies(p.accesses.size() + 1);
+  const IndexedView<AccessId, char*> base = bases.data();
+  const IndexedView<AccessId, char> copy = copies.data();
+  for (const AccessId i : p.accesses.ids()) {
     const Access& a = p.accesses[i];
     base[i] = a.root ? static_cast<char*>(const_cast<void*>(root)) : static_cast<char*>(ctx.bindings[a.binding]);
     copy[i] = 0;
   }
-  resolve_hazards(p, base.data(), copy.data(), saved, begin, end);
-  f(RunArgs{p, ctx, base.data(), copy.data()});
+  resolve_hazards(p, base, copy, saved, begin, end);
+  f(RunArgs{p, ctx, base, copy.data()});
 }
 
 }  // namespace
@@ -606,7 +604,7 @@ void TileEpilogue::run(const RunContext& ctx, const void* root_out, int64_t firs
   // Element indices count from the start of the whole. Computed as an integer, because the address of element 0 may be
   // outside of any array.
   const auto begin = first_row * row_length_;
-  const auto root = reinterpret_cast<uintptr_t>(root_out) - static_cast<uintptr_t>(begin * size);
+  const auto root = reinterpret_cast<uintptr_t>(root_out) - begin * size;
   tile::run_range(*program_, ctx, reinterpret_cast<const void*>(root), begin, begin + rows * row_length_);
 }
 
