@@ -77,7 +77,7 @@ def test_choice_of_kernels(run, inspect):
     assert [k["symbol"] for k in d["kernels"]] == ["spilling", "tile_sum"]
     assert d["summary"]["kernels"] == 2 and d["summary"]["kernels_found"] > 30
     assert len(inspect(data("gfx942.co"), "--kernel", "scale<float>")["kernels"]) == 1
-    assert "no regular expression" in run("inspect", data("gfx942.co"), "--kernel", "(", "--no_isa", code=1).stderr
+    assert "is not a regular expression" in run("inspect", data("gfx942.co"), "--kernel", "(", "--no_isa", code=1).stderr
 
 
 def test_waves_that_registers_allow(run, inspect, tmp_path):
@@ -233,12 +233,12 @@ def test_other_databases(inspect, tmp_path):
 
 
 @pytest.mark.parametrize("content, says", [
-    (b"", "is of no kind that is known"),
-    (b"#!/bin/sh\necho\n", "is of no kind that is known"),
-    (b"\x7fELF", "ends inside of its header"),
+    (b"", "has an unknown format"),
+    (b"#!/bin/sh\necho\n", "has an unknown format"),
+    (b"\x7fELF", "ends inside its header"),
     (b"BC\xc0\xde" + bytes(100), "LLVM bitcode"),
     (bytes(10000), "all of its 10000 bytes are zero"),
-    (gzip.compress(b"x" * 1000), "is of no kind that is known"),
+    (gzip.compress(b"x" * 1000), "has an unknown format"),
 ], ids=["empty", "script", "ELF", "bitcode", "zeros", "gzip"])
 def test_foreign_files(inspect, tmp_path, content, says):
     (tmp_path / "file").write_bytes(content)
@@ -281,7 +281,7 @@ def test_output_that_cannot_be_written_is_a_failure(program):
 
 
 def test_missing_file_and_missing_argument(run):
-    assert run("inspect", "nowhere.co", code=1).stderr == "pyflame: inspect: 'nowhere.co' does not exist; expected a file or a folder\n"
+    assert run("inspect", "nowhere.co", code=1).stderr == "pyflame: inspect: the path does not exist; got 'nowhere.co'; expected a file or a folder\n"
     assert "PATH" in run("inspect", code=2).stderr
 
 
@@ -315,5 +315,5 @@ def test_gate(run, tmp_path):
     d = json.loads(run("inspect", data("gfx1100.co"), "--no_isa", "--gate", budget, "--json", code=3).stdout)
     assert [(w["symbol"], w["what"], w["now"] - w["budget"]) for w in d["gate"]["worse"]] == [("spilling", "VGPR spills", 1)]
     budget.write_text("{}")
-    assert "is no budget" in run("inspect", data("gfx1100.co"), "--no_isa", "--gate", budget, code=1).stderr
+    assert "is not a budget" in run("inspect", data("gfx1100.co"), "--no_isa", "--gate", budget, code=1).stderr
     run("inspect", data("gfx942.co"), "--no_isa", "--gate", tmp_path / "missing.json", code=2)

@@ -172,7 +172,7 @@ def test_list_names_every_architecture(run):
     ([], "say it with --arch"),
     (["--arch", "gfx123"], "the architecture is not known; got gfx123"),
     (["--arch", "gfx\x1b[31m"], "the architecture is not known"),
-    (["--arch", "sm_90"], "is not AMD's"),
+    (["--arch", "sm_90"], "not an architecture of AMD"),
     (["--arch", "gfx942", "--block", 1025], "got 1025; expected 1 to 1024"),
     (["--arch", "gfx942", "--block", 0], "got 0; expected 1 to 1024"),
     (["--arch", "gfx942", "--vgpr", 513], "got 513; expected 0 to 512"),

@@ -24,7 +24,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// "/123" names the text at offset 123 of the member "//", up to "/\n".
+// The name "/123" means the text at offset 123 of the member "//", up to "/\n".
 std::string long_name(std::string_view table, uint64_t offset) {
   if (offset >= table.size()) return {};
   std::string_view text = table.substr(offset);
@@ -47,8 +47,7 @@ Archive parse_archive(Bytes data) {
     const std::string_view h = head ? as_text(*head) : std::string_view();
     const auto size = head ? decimal(h.substr(48, 10)) : std::nullopt;
     if (!size || h.substr(58, 2) != "`\n") {
-      archive.problems.push_back(
-          fmt::format("the archive cannot be read beyond offset {}: no member begins there", at));
+      archive.problems.push_back(fmt::format("the archive cannot be read after offset {}: no member begins there", at));
       break;
     }
     at += kHeader;
@@ -60,7 +59,7 @@ Archive parse_archive(Bytes data) {
       const auto part = slice(data, at, *size);
       if (!part)
         archive.problems.push_back(
-            fmt::format("member '{}' ({} bytes at offset {}) reaches beyond the archive ({} bytes): is it truncated?",
+            fmt::format("member '{}' ({} bytes at offset {}) extends beyond the archive ({} bytes): is it truncated?",
                         name, *size, at, data.size()));
       body = part.value_or(data.subspan(static_cast<size_t>(at)));
       at += std::min<uint64_t>(*size + (*size & 1), data.size() - at);
@@ -68,7 +67,7 @@ Archive parse_archive(Bytes data) {
     if (name == "//") names = as_text(body);
     if (table) continue;
     ArchiveMember member{std::string(name), body};
-    if (name.starts_with("#1/")) {  // BSD: the name stands before the data
+    if (name.starts_with("#1/")) {  // BSD: the name is in front of the data
       const uint64_t length = std::min<uint64_t>(decimal(name.substr(3)).value_or(0), body.size());
       member.name = trimmed(as_text(body.first(length)));
       member.data = body.subspan(length);

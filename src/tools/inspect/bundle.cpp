@@ -25,18 +25,18 @@ Bundle parse_bundle(Bytes data) {
   Bundle bundle;
   uint64_t at = kBundleMagic.size();
   const auto count = read<uint64_t>(data, at);
-  PF_CHECK(count.has_value(), Value, "an offload bundle that ends inside of its head; got {} bytes", data.size());
+  PF_CHECK(count.has_value(), Value, "the offload bundle ends inside its header; got {} bytes", data.size());
   at += 8;
   const uint64_t possible = (data.size() - at) / 24;  // an entry without an id has 24 bytes
   if (*count > possible)
     bundle.problems.push_back(
-        fmt::format("the bundle announces {} entries, its {} bytes have room for {}", *count, data.size(), possible));
+        fmt::format("the bundle claims {} entries, but its {} bytes can contain {}", *count, data.size(), possible));
   for (uint64_t i = 0; i < std::min(*count, possible); ++i) {
     const auto offset = read<uint64_t>(data, at), size = read<uint64_t>(data, at + 8),
                length = read<uint64_t>(data, at + 16);
     const auto id = length && *length <= kLongestId ? slice(data, at + 24, *length) : std::nullopt;
     if (!offset || !size || !id) {
-      bundle.problems.push_back(fmt::format("the table of the bundle cannot be read beyond entry {} of {}", i, *count));
+      bundle.problems.push_back(fmt::format("the table of the bundle cannot be read after entry {} of {}", i, *count));
       break;
     }
     at += 24 + *length;
@@ -47,7 +47,7 @@ Bundle parse_bundle(Bytes data) {
       bundle.extent = std::max(bundle.extent, *offset + *size);
     } else {
       bundle.problems.push_back(
-          fmt::format("'{}' (offset {}, {} bytes) lies outside of the bundle ({} bytes): is the file truncated?",
+          fmt::format("'{}' (offset {}, {} bytes) is outside of the bundle ({} bytes): is the file truncated?",
                       entry.id, *offset, *size, data.size()));
     }
     bundle.entries.push_back(std::move(entry));
@@ -60,13 +60,12 @@ Bundle parse_offload_binary(Bytes data) {
   PF_CHECK(starts_with(data, kOffloadMagic), Value, "not an offload binary");
   const auto version = read<uint32_t>(data, 4);
   const auto size = read<uint64_t>(data, 8), entry_at = read<uint64_t>(data, 16);
-  PF_CHECK(version && size && entry_at, Value, "an offload binary that ends inside of its head; got {} bytes",
-           data.size());
-  PF_CHECK(*version == 1, Value, "an offload binary of version {}; version 1 is known", *version);
+  PF_CHECK(version && size && entry_at, Value, "the offload binary ends inside its header; got {} bytes", data.size());
+  PF_CHECK(*version == 1, Value, "unknown version of an offload binary; got {}; expected 1", *version);
   Bundle out;
   out.extent = std::min<uint64_t>(std::max<uint64_t>(*size, 32), data.size());
   const auto entry = slice(data, *entry_at, 40);
-  PF_CHECK(entry.has_value(), Value, "the entry of an offload binary lies outside of it; got offset {}", *entry_at);
+  PF_CHECK(entry.has_value(), Value, "an entry of the offload binary is outside of it; got offset {}", *entry_at);
   BundleEntry e;
   const uint64_t strings = *read<uint64_t>(*entry, 8), count = *read<uint64_t>(*entry, 16);
   for (uint64_t i = 0; i < std::min<uint64_t>(count, 64); ++i) {
@@ -79,7 +78,7 @@ Bundle parse_offload_binary(Bytes data) {
   }
   e.device = e.id.find("amdgcn") != std::string::npos;
   if (const auto image = slice(data, *read<uint64_t>(*entry, 24), *read<uint64_t>(*entry, 32))) e.data = *image;
-  else out.problems.push_back("the image of an offload binary lies outside of it: is the file truncated?");
+  else out.problems.push_back("the image of the offload binary is outside of it: is the file truncated?");
   out.entries.push_back(std::move(e));
   return out;
 }
@@ -87,17 +86,17 @@ Bundle parse_offload_binary(Bytes data) {
 CompressedHeader parse_compressed_header(Bytes data) {
   PF_CHECK(starts_with(data, kCompressedMagic), Value, "not a compressed offload bundle");
   const auto version = read<uint16_t>(data, 4), method = read<uint16_t>(data, 6);
-  PF_CHECK(version && method && data.size() >= 20, Value,
-           "a compressed bundle that ends inside of its head; got {} bytes", data.size());
-  PF_CHECK(*version >= 1 && *version <= 3, Value, "a compressed bundle of version {}; versions 1 to 3 are known",
+  PF_CHECK(version && method && data.size() >= 20, Value, "the compressed bundle ends inside its header; got {} bytes",
+           data.size());
+  PF_CHECK(*version >= 1 && *version <= 3, Value, "unknown version of a compressed bundle; got {}; expected 1 to 3",
            *version);
-  PF_CHECK(*method <= 1, Value, "a compressed bundle of method {}; expected 0 (zlib) or 1 (zstd)", *method);
+  PF_CHECK(*method <= 1, Value, "unknown compression method of a bundle; got {}; expected 0 (zlib) or 1 (zstd)",
+           *method);
   CompressedHeader h;
   h.version = *version;
   h.method = *method == 0 ? Compression::zlib : Compression::zstd;
   h.header = *version == 1 ? 20 : *version == 2 ? 24 : 32;
-  PF_CHECK(data.size() >= h.header, Value, "a compressed bundle that ends inside of its head; got {} bytes",
-           data.size());
+  PF_CHECK(data.size() >= h.header, Value, "the compressed bundle ends inside its header; got {} bytes", data.size());
   if (*version == 1) {
     h.size = *read<uint32_t>(data, 8);
   } else if (*version == 2) {
@@ -113,7 +112,7 @@ CompressedHeader parse_compressed_header(Bytes data) {
 bool is_text_bundle(Bytes data) {
   const std::string_view head = as_text(data.first(std::min<size_t>(data.size(), 64)));
   const size_t at = head.find(kTextStart);
-  return at != std::string_view::npos && at <= 4;  // behind the sign of a comment
+  return at != std::string_view::npos && at <= 4;  // after the sign of a comment
 }
 
 std::vector<std::string> text_bundle_targets(Bytes data) {
@@ -128,7 +127,7 @@ std::vector<std::string> text_bundle_targets(Bytes data) {
 }
 
 std::optional<uint64_t> find_bundle(Bytes data, uint64_t from) {
-  // Bundles start at multiples of 8; the same letters elsewhere are part of something else.
+  // Bundles start at multiples of 8. The same letters elsewhere belong to other data.
   for (uint64_t at = (from + 7) / 8 * 8; at < data.size(); at += 8) {
     if (data[at] == 0) continue;
     const Bytes rest = data.subspan(at);

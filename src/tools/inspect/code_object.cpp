@@ -21,7 +21,7 @@ struct Machine {
   std::string_view gfx;
 };
 
-// EF_AMDGPU_MACH of LLVM's ELF.h, as clang 22 writes them.
+// The values of EF_AMDGPU_MACH in LLVM's ELF.h, as of clang 22.
 constexpr Machine kMachines[] = {
     {0x20, "gfx600"},          {0x21, "gfx601"},        {0x22, "gfx700"},          {0x23, "gfx701"},
     {0x24, "gfx702"},          {0x25, "gfx703"},        {0x26, "gfx704"},          {0x28, "gfx801"},
@@ -44,7 +44,7 @@ void complain(CodeObject& object, std::string what) {
 
 std::string features(uint32_t flags, int version) {
   std::string out;
-  if (version == 3) {  // one bit each: on or off
+  if (version == 3) {  // one bit for each: on or off
     if (flags & 0x200) out += ":sramecc+";
     if (flags & 0x100) out += ":xnack+";
     return out;
@@ -92,7 +92,7 @@ void read_argument(MsgpackReader& in, Kernel& kernel) {
 
 Kernel read_kernel(MsgpackReader& in) {
   Kernel k;
-  k.agpr = 0;  // written only for GPUs that have them
+  k.agpr = 0;  // present only for GPUs that have them
   const std::pair<std::string_view, Count*> numbers[] = {{".wavefront_size", &k.wave},
                                                          {".vgpr_count", &k.vgpr},
                                                          {".agpr_count", &k.agpr},
@@ -147,7 +147,7 @@ void read_metadata(CodeObject& object, Bytes note) {
       }
     }
   } catch (const Error& e) {
-    complain(object, fmt::format("the metadata cannot be read beyond {} kernels: {}", object.kernels.size(), e.what()));
+    complain(object, fmt::format("the metadata cannot be read after {} kernels: {}", object.kernels.size(), e.what()));
   }
 }
 
@@ -188,7 +188,7 @@ std::optional<Descriptor> read_descriptor(Bytes d, std::string_view gfx) {
   return out;
 }
 
-// What metadata and descriptors disagree about: a sentence for each figure, with the first kernel that it is true of.
+// The differences between metadata and descriptors: a sentence for each figure, with the first kernel that has it.
 class Contradictions {
  public:
   void note(const char* what, const Kernel& k, uint64_t said, uint64_t given) {
@@ -212,7 +212,7 @@ class Contradictions {
 };
 
 void check_against(const CodeObject& object, Kernel& k, const Descriptor& d, Contradictions& out) {
-  if (!object.relocatable) {  // before linking a descriptor may wait for figures of called functions
+  if (!object.relocatable) {  // before linking, a descriptor may lack the figures of called functions
     if (k.lds && *k.lds != d.lds) out.note("bytes of LDS", k, *k.lds, d.lds);
     if (k.scratch && *k.scratch != d.scratch) out.note("bytes of scratch", k, *k.scratch, d.scratch);
     // Compilers before LLVM 13 wrote the larger of the two parts instead of their sum.
@@ -243,7 +243,7 @@ Kernel from_descriptor(std::string_view symbol, const Descriptor& d) {
 
 // --- symbols
 
-// Without the filling up to the next kernel: s_code_end, s_nop 0 or zeros.
+// The code without the padding in front of the next kernel: s_code_end, s_nop 0 or zeros.
 Bytes without_padding(Bytes code) {
   while (code.size() >= 4) {
     const uint32_t last = *read<uint32_t>(code, code.size() - 4);
@@ -258,7 +258,7 @@ class Symbols {
   explicit Symbols(const Elf& elf) : elf_(elf) {
     for (const ElfSymbol& s : elf.symbols) {
       by_name_.emplace(s.name, &s);
-      // Labels inside of a kernel are local and of no type.
+      // Labels inside a kernel are local and have no type.
       const bool begins = s.type == Elf::kFunction || (s.binding == Elf::kGlobal && s.type != Elf::kObject);
       if (begins && s.section != 0 && s.section < elf.sections.size()) starts_.push_back({s.section, s.value});
     }
@@ -270,7 +270,7 @@ class Symbols {
     return at == by_name_.end() ? nullptr : at->second;
   }
 
-  // Where a symbol has no size (assembler without .size), it reaches to the next function or to the end of its section.
+  // A symbol without a size (assembler without .size) extends to the next function or to the end of its section.
   uint64_t size(const ElfSymbol& s) const {
     if (s.size != 0 || s.section >= elf_.sections.size()) return s.size;
     const ElfSection& section = elf_.sections[s.section];
@@ -322,9 +322,11 @@ void read_kernels(CodeObject& object, const Elf& elf) {
       object.kernels.push_back(from_descriptor(s.name.substr(0, s.name.size() - 3), *d));
     }
     if (!object.kernels.empty())
-      complain(object,
-               any_note ? "the metadata names no kernel: figures are of the kernel descriptors"
-                        : "there is no metadata note: figures are of the kernel descriptors, registers as allocated");
+      complain(
+          object,
+          any_note
+              ? "the metadata names no kernel: the figures come from the kernel descriptors"
+              : "there is no metadata note: the figures come from the kernel descriptors, with registers as allocated");
   }
   for (Kernel& k : object.kernels) symbols.locate(k);
 }
@@ -339,7 +341,7 @@ std::string_view gfx_of_machine(uint32_t elf_flags) {
 
 CodeObject parse_code_object(Bytes data) {
   const Elf elf = parse_elf(data);
-  PF_CHECK(elf.machine == Elf::kAmdGpu, Value, "an ELF file for another machine ({}) than AMD GPUs", elf.machine);
+  PF_CHECK(elf.machine == Elf::kAmdGpu, Value, "the ELF file is not for AMD GPUs; got machine {}", elf.machine);
   CodeObject object;
   object.file = data;
   object.relocatable = elf.type == 1;
@@ -350,9 +352,9 @@ CodeObject parse_code_object(Bytes data) {
     complain(object, fmt::format("the code is not for ROCm (HSA) but for operating system ABI {}", elf.os_abi));
   else if (object.version < 3) complain(object, "code object version 2 (ROCm before 3.5): its metadata is not read");
   else if (object.version > 6)
-    complain(object, fmt::format("code object version {} is newer than what is known here (6)", object.version));
+    complain(object, fmt::format("unknown code object version; got {}; expected at most 6", object.version));
   if (object.gfx.empty()) {
-    complain(object, fmt::format("machine 0x{:02x} is no known AMD GPU", elf.flags & 0xff));
+    complain(object, fmt::format("unknown AMD GPU; got machine 0x{:02x}", elf.flags & 0xff));
     object.target = fmt::format("unknown-0x{:02x}", elf.flags & 0xff);
   } else {
     object.target = object.gfx + features(elf.flags, object.version);

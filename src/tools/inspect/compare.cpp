@@ -20,10 +20,10 @@ constexpr const char* kGateSchema = "pyflame.inspect.gate/1";
 
 struct Figure {
   const char *key, *title;
-  const char* section;  // of the kernel, where it is not at the top
+  const char* section;  // the part of the kernel that has it, if it is not at the top
   bool more_is_worse;
   bool gated;
-  double weight;  // of doubling it, when changes are sorted
+  double weight;  // the weight of doubling it, for sorting changes
 };
 
 constexpr Figure kFigures[] = {{"vgpr_spill", "VGPR spills", nullptr, true, true, 100},
@@ -49,7 +49,7 @@ std::optional<int64_t> figure(const Json& kernel, const Figure& f) {
   return at->get<int64_t>();
 }
 
-// id -> how often; nothing where the instructions were not read.
+// id -> how often it was found. Nothing if the instructions were not read.
 std::optional<std::map<std::string, int64_t>> findings(const Json& kernel) {
   const auto isa = kernel.find("isa");
   if (isa == kernel.end() || !isa->contains("findings")) return std::nullopt;
@@ -65,7 +65,7 @@ Json identity(const Json& k) {
 using Key = std::pair<std::string, std::string>;
 Key key_of(const Json& k) { return {k["symbol"].get<std::string>(), k["target"].get<std::string>()}; }
 
-// Kernels by symbol and target; several of the same (a header's kernel in many objects) in their order.
+// Kernels by symbol and target. Equal ones (a kernel of a header in many objects) keep their order.
 std::map<Key, std::vector<const Json*>> by_key(const Json& document) {
   std::map<Key, std::vector<const Json*>> out;
   for (const Json& k : document["kernels"]) out[key_of(k)].push_back(&k);
@@ -106,7 +106,7 @@ Json compare(const Json& a, const Json& b) {
   return out;
 }
 
-// '*' stands for anything; no recursion, no more than length times length steps.
+// '*' matches any text. It needs no recursion, and at most length times length steps.
 bool glob(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
@@ -146,7 +146,7 @@ std::vector<Budget> read_budget(const std::string& text, const std::string& file
   const Json j = Json::parse(text, nullptr, false);
   PF_CHECK(
       j.is_object() && j.value("schema", Json()) == kGateSchema && j.contains("kernels") && j["kernels"].is_array(),
-      Value, "inspect: '{}' is no budget; expected a file that --write_gate made (schema {})", file, kGateSchema);
+      Value, "inspect: '{}' is not a budget; expected a file of --write_gate (schema {})", file, kGateSchema);
   std::vector<Budget> out;
   for (const Json& row : j["kernels"]) {
     const bool named = row.is_object() && row.contains("kernel") && row["kernel"].is_string();
@@ -154,11 +154,11 @@ std::vector<Budget> read_budget(const std::string& text, const std::string& file
              "inspect: row {} of '{}' names no kernel; expected {{\"kernel\": pattern, \"gfx\": \"gfx942\", …}}",
              out.size() + 1, file);
     const bool any = !row.contains("gfx");
-    PF_CHECK(any || row["gfx"].is_string(), Value, "inspect: \"gfx\" of row {} of '{}' is no text", out.size() + 1,
+    PF_CHECK(any || row["gfx"].is_string(), Value, "inspect: \"gfx\" of row {} of '{}' is not a text", out.size() + 1,
              file);
     for (const Figure& f : kFigures)
       PF_CHECK(!row.contains(f.key) || row[f.key].is_number_integer(), Value,
-               "inspect: \"{}\" of row {} of '{}' is no whole number", f.key, out.size() + 1, file);
+               "inspect: \"{}\" of row {} of '{}' is not a whole number", f.key, out.size() + 1, file);
     out.push_back({row["kernel"].get<std::string>(), any ? "*" : row["gfx"].get<std::string>(), row, 0});
   }
   return out;
@@ -176,7 +176,7 @@ void check_kernel(const Json& k, const Budget& budget, Json& out) {
     if (!f.gated || !budget.row.contains(f.key)) continue;
     const auto allowed = budget.row[f.key].get<int64_t>();
     const auto now = figure(k, f);
-    if (!now) add(f.title, allowed, nullptr);  // what cannot be checked does not pass
+    if (!now) add(f.title, allowed, nullptr);  // a value that is not known does not pass
     else if (f.more_is_worse ? *now > allowed : *now < allowed) add(f.title, allowed, *now);
   }
   const auto found = findings(k);
@@ -234,7 +234,7 @@ Json diff(const Json& a, const Json& b) {
 }
 
 Json make_gate(const Json& document) {
-  // The same kernel in several objects gets one row that allows what the worst of them has.
+  // A kernel that is in several objects gets one row, with the worst value of each figure.
   std::map<Key, Json> rows;
   for (const Json& k : document["kernels"]) {
     Json& row = rows[{k["symbol"].get<std::string>(), k["target"].get<std::string>()}];
@@ -268,7 +268,7 @@ Json check_gate(const Json& document, const std::string& text, const std::string
               {"unlisted", Json::array()},
               {"vanished", Json::array()},
               {"notes", Json::array()}};
-  // Most rows name one kernel exactly: those are found without trying every pattern.
+  // Most rows name one kernel exactly. They are found without trying every pattern.
   std::map<std::string_view, std::vector<size_t>> exact;
   std::vector<size_t> patterns;
   for (size_t i = 0; i < budgets.size(); ++i) {
@@ -299,7 +299,7 @@ Json check_gate(const Json& document, const std::string& text, const std::string
     if (b.used == 0) out["vanished"].push_back({{"kernel", b.kernel}, {"gfx", b.gfx}});
   out["checked"] = checked;
   if (findings_unread)
-    out["notes"].push_back("instructions of some kernels were not read: their findings were not compared");
+    out["notes"].push_back("the instructions of some kernels were not read, so their findings were not compared");
   PF_CHECK(checked > 0, Value,
            "inspect: no kernel here is in the budget '{}' ({} rows, {} kernels); nothing was compared", file,
            budgets.size(), document["kernels"].size());

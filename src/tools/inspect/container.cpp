@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 8;  // archive > program > section > compressed bundle > bundle > code object, and some
+constexpr int kDeepest = 8;  // enough for archive > program > section > compressed bundle > bundle > code object
 constexpr size_t kMostContainerProblems = 50, kMostObjects = 200'000;
 constexpr uint64_t kMostJson = 1 << 20;
 constexpr std::string_view kBitcode = "BC\xc0\xde", kBitcodeWrapper = "\xde\xc0\x17\x0b";
 
 bool is_bitcode(Bytes data) { return starts_with(data, kBitcode) || starts_with(data, kBitcodeWrapper); }
 
-// ROCm's cache of compilations (hipRTC, comgr): the length, what was compiled, then the compiler's messages.
+// An entry of ROCm's compilation cache (hipRTC, comgr): the length, the compiled object, and the compiler's messages.
 std::optional<Bytes> comgr_entry(Bytes data) {
   const auto size = read<uint64_t>(data, 0);
   if (!size || *size < 4) return std::nullopt;
@@ -73,7 +73,7 @@ class Reader {
                 fmt::format(
                     "all of its {} bytes are zero: the code was removed from this copy (a sparse or placeholder file)",
                     m.bytes.size()));
-      else if (place.depth > 0) other("data of another kind");
+      else if (place.depth > 0) other("data of an unknown kind");
     } catch (const Error& e) {
       problem(place, e.what());
     }
@@ -82,8 +82,7 @@ class Reader {
  private:
   bool may_go_on(uint64_t bytes, const Place& place) {
     if (place.depth > kDeepest || out_.objects.size() >= kMostObjects || bytes > work_left_) {
-      if (!stopped_)
-        problem(place, "the file is nested or overlaps itself beyond all reason: the rest of it is not read");
+      if (!stopped_) problem(place, "the file is nested too deeply or overlaps itself: the rest of it was not read");
       stopped_ = true;
       return false;
     }
@@ -137,7 +136,7 @@ class Reader {
     out_.objects.push_back(std::move(found));
   }
 
-  // Triton keeps <kernel>.json beside <kernel>.hsaco.
+  // Triton writes <kernel>.json next to <kernel>.hsaco.
   std::optional<TritonInfo> triton_info() const {
     std::error_code ec;
     const fs::path beside = fs::path(path_).replace_extension(".json");
@@ -155,7 +154,7 @@ class Reader {
       return TritonInfo{name != j.end() && name->is_string() ? name->get<std::string>() : std::string(),
                         number("num_warps"), number("num_stages"), number("shared")};
     } catch (const Error&) {
-      return std::nullopt;  // the code object stands without it
+      return std::nullopt;  // the code object is complete without it
     }
   }
 
@@ -169,7 +168,7 @@ class Reader {
         continue;
       }
       const fs::path file = fs::path(path_).parent_path() / member.name;
-      if (place.depth > 0) continue;  // a thin archive inside of something has no folder
+      if (place.depth > 0) continue;  // a thin archive inside another container has no folder
       try {
         visit(map_file(file.string()), at);
       } catch (const Error& e) {
@@ -192,7 +191,7 @@ class Reader {
       try {
         extent = bundle_extent(rest.bytes);
         if (number == 1 && extent != 0 && !find_bundle(m.bytes, *at + extent))
-          here.member = place.member;  // the only one
+          here.member = place.member;  // the only code object
         if (starts_with(rest.bytes, kCompressedMagic)) extent = std::max(extent, visit_compressed(rest, here));
         else if (starts_with(rest.bytes, kBundleMagic)) visit_entries(rest, parse_bundle(rest.bytes), here);
         else visit_entries(rest, parse_offload_binary(rest.bytes), here);
@@ -223,8 +222,9 @@ class Reader {
     Bytes packed = m.bytes.subspan(h.header);
     if (h.file_size >= h.header) {
       if (h.file_size > m.bytes.size())
-        problem(place, fmt::format("the compressed bundle has {} bytes, of which the file holds {}: is it truncated?",
-                                   h.file_size, m.bytes.size()));
+        problem(place,
+                fmt::format("the compressed bundle has {} bytes, but the file contains {} of them: is it truncated?",
+                            h.file_size, m.bytes.size()));
       packed = packed.first(std::min<uint64_t>(h.file_size - h.header, packed.size()));
     }
     if (all_zero(packed.first(std::min<size_t>(packed.size(), 4096)))) {
@@ -235,7 +235,7 @@ class Reader {
       out_.decompressed += d.data.bytes.size();
       work_left_ += 4 * d.data.bytes.size();
       if (!d.data.bytes.empty()) {
-        PF_CHECK(starts_with(d.data.bytes, kBundleMagic), Value, "what was compressed is not an offload bundle");
+        PF_CHECK(starts_with(d.data.bytes, kBundleMagic), Value, "the compressed data is not an offload bundle");
         visit_entries(d.data, parse_bundle(d.data.bytes), place.of("compressed bundle"));
       }
       if (h.file_size == 0) return h.header + d.consumed;
@@ -246,8 +246,10 @@ class Reader {
   void visit_text_bundle(const Memory& m, const Place& place) {
     std::string targets;
     for (const std::string& t : text_bundle_targets(m.bytes)) targets += (targets.empty() ? "" : ", ") + t;
-    problem(place, fmt::format("a text bundle ({}): source, IR or assembly, no machine code; compile it to an object",
-                               targets));
+    problem(
+        place,
+        fmt::format("a text bundle ({}) of source, IR or assembly, without machine code; hint: compile it to an object",
+                    targets));
   }
 
   void visit_database() {
@@ -269,7 +271,7 @@ class Reader {
 
   std::string path_;
   FileContents& out_;
-  uint64_t work_left_;  // bytes that may still be looked at: entries of a hostile file may overlap without end
+  uint64_t work_left_;  // the number of bytes that may still be read: entries of a hostile file may overlap
   bool stopped_ = false;
 };
 

@@ -13,14 +13,14 @@ namespace pyflame::tools::inspect {
 
 namespace {
 
-// What one step of a decoder did.
+// The result of one step of a decoder.
 struct Step {
   size_t read = 0, written = 0;
   bool done = false;
   std::string error;
 };
 
-constexpr size_t kChunk = size_t{1} << 30;  // the decoders' own counters have 32 bits
+constexpr size_t kChunk = size_t{1} << 30;  // the counters of the decoders have 32 bits
 
 class Zlib {
  public:
@@ -64,7 +64,7 @@ class Bzip2 {
 
 class Zstd {
  public:
-  // Windows up to 2 GiB are what clang writes for large bundles.
+  // clang uses windows of up to 2 GiB for large bundles.
   Zstd() { ZSTD_DCtx_setParameter(z_.get(), ZSTD_d_windowLogMax, 31); }
   Step step(Bytes in, std::span<uint8_t> out) {
     ZSTD_inBuffer i{in.data(), in.size(), 0};
@@ -82,7 +82,7 @@ class Zstd {
 template <class Decoder>
 void run(Bytes input, std::span<uint8_t> out, Decompressed& result, size_t& written) {
   Decoder decoder;
-  uint8_t beyond = 0;  // room for one byte more than announced: how too long an output is noticed
+  uint8_t beyond = 0;  // one byte more than announced, to notice an output that is too long
   while (true) {
     const bool full = written == out.size();
     const Step s =
@@ -99,7 +99,7 @@ void run(Bytes input, std::span<uint8_t> out, Decompressed& result, size_t& writ
     }
     if (s.done) break;
     if (s.read == 0 && s.written == 0) {
-      result.problem = fmt::format("the compressed data ends early: {} of {} bytes could be had", written, out.size());
+      result.problem = fmt::format("the compressed data ends early, after {} of {} bytes", written, out.size());
       return;
     }
   }
@@ -114,11 +114,11 @@ Decompressed decompress(Compression method, Bytes input, uint64_t announced_size
   if (announced_size == 0) return result;
   const uint64_t most = std::min(kMostOutput, std::max(kAlwaysAllowed, input.size() * kMostRatio));
   if (announced_size > most) {
-    result.problem = fmt::format("it announces {} bytes from {}: not decompressed, at most {} are", announced_size,
+    result.problem = fmt::format("it announces {} bytes from {}, but at most {} are decompressed", announced_size,
                                  input.size(), most);
     return result;
   }
-  // Pages of the buffer exist only once they are written to: a false announcement costs no memory.
+  // Pages of the buffer use memory only when they are written, so a false announcement costs nothing.
   const auto size = static_cast<size_t>(announced_size);
   void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {

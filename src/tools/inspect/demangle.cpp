@@ -11,13 +11,12 @@ namespace pyflame::tools::inspect {
 
 namespace {
 
-// 40 references, three to a level, multiply what they refer to by 3^13: less than a second and 50 MB. A file that does this often is
-// read with care from then on.
+// 40 references, three on each level, multiply the text by 3^13. That takes less than a second and 50 MB. After several such names, a file gets a lower limit.
 constexpr size_t kMostReferences = 40, kFewReferences = 16;
 constexpr int kMostAbsurd = 8;
 constexpr size_t kLongestName = 64 << 10;
 
-// "S_", "S1_", "T_", "T0_": what stands for something earlier.
+// "S_", "S1_", "T_", "T0_": references to an earlier part.
 size_t back_references(std::string_view symbol) {
   size_t n = 0;
   for (size_t i = 0; i + 1 < symbol.size(); ++i) {
@@ -30,7 +29,7 @@ size_t back_references(std::string_view symbol) {
   return n;
 }
 
-// "_ZN2ck16kernel_gemm_xdlsINS_…" -> "ck::kernel_gemm_xdls<…>"; empty where the symbol starts otherwise.
+// "_ZN2ck16kernel_gemm_xdlsINS_…" -> "ck::kernel_gemm_xdls<…>"; empty if the symbol starts otherwise.
 std::string qualified_name(std::string_view symbol) {
   size_t at = 2;
   const bool nested = at < symbol.size() && symbol[at] == 'N';

@@ -27,7 +27,7 @@ bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 // --- libraries
 
-// A library with its own symbols, which are neither given to nor taken from the rest of the program.
+// A library whose symbols are kept apart from those of the rest of the program.
 void* load(const std::string& path, std::string& why) {
   void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (!handle) {
@@ -42,8 +42,7 @@ F* symbol(void* library, const char* name) {
   return reinterpret_cast<F*>(dlsym(library, name));
 }
 
-// Not an instruction of the gfx, but the name of the gfx itself tells: a subtarget that LLVM does not know is replaced by a default
-// after a warning on the terminal, so it must not be asked for. The names of all processors are strings in the library's data.
+// Whether LLVM knows a gfx. For an unknown subtarget LLVM prints a warning and takes a default, so it must not be asked. The names of all processors are strings in the data of the library.
 bool has_string(void* address_in_library, const std::string& text) {
   struct Query {
     uintptr_t inside;
@@ -58,7 +57,7 @@ bool has_string(void* address_in_library, const std::string& text) {
           return p.p_type == PT_LOAD && q.inside >= begin && q.inside < begin + p.p_memsz;
         };
         if (std::none_of(info->dlpi_phdr, info->dlpi_phdr + info->dlpi_phnum, spans)) return 0;
-        // Constants are in segments that are not executed, except where an older linker made only one.
+        // Constants are in segments that are not executable, unless an older linker made only one segment.
         for (const bool executed : {false, true}) {
           for (int i = 0; i < info->dlpi_phnum && !q.found; ++i) {
             const ElfW(Phdr)& p = info->dlpi_phdr[i];
@@ -74,7 +73,7 @@ bool has_string(void* address_in_library, const std::string& text) {
 }
 
 std::string features_of(const std::string& gfx, int wave) {
-  const bool choice = gfx.starts_with("gfx1");  // gfx10 and later have both wave sizes
+  const bool choice = gfx.starts_with("gfx1");  // gfx10 and later support both wave sizes
   if (!choice || (wave != 32 && wave != 64)) return "";
   return wave == 32 ? "+wavefrontsize32" : "+wavefrontsize64";
 }
@@ -127,7 +126,7 @@ class LlvmLibrary {
     Context(const LlvmLibrary& library, void* context) : library_(library), context_(context) {}
     ~Context() override { library_.dispose_(context_); }
     size_t one(uint64_t address, Bytes code, std::string_view& text) override {
-      // The API takes a pointer to bytes that are not const, and only reads them. No instruction is longer than 20 bytes.
+      // The API takes a pointer to non-const bytes, but only reads them. No instruction is longer than 20 bytes.
       const size_t most = std::min<size_t>(code.size(), 32);
       const size_t size =
           library_.read_(context_, const_cast<uint8_t*>(code.data()), most, address, buffer_, sizeof buffer_);
@@ -147,8 +146,7 @@ class LlvmLibrary {
   std::string name_;
 };
 
-// AMD's comgr (amd_comgr.h): part of every ROCm runtime and of the wheels of PyTorch for ROCm, with an LLVM inside. It cannot be
-// told the wave size; instructions that name lane masks are then printed as for the default one.
+// AMD's comgr (amd_comgr.h): part of every ROCm runtime and of the wheels of PyTorch for ROCm, with an LLVM inside. It has no option for the wave size, so instructions with lane masks are printed for the default size.
 class ComgrLibrary {
  public:
   bool load_from(const std::string& path, std::string& why) {
@@ -225,13 +223,13 @@ class ComgrLibrary {
 
 // --- the tool
 
-// A file of its own for the tool to read, removed at the end.
+// A temporary file for the tool, which is removed at the end.
 class TemporaryFile {
  public:
   explicit TemporaryFile(Bytes data) {
     path_ = (fs::temp_directory_path() / "pyflame-inspect-XXXXXX").native();
     const int fd = mkstemp(path_.data());
-    PF_CHECK(fd >= 0, OS, "inspect: no temporary file can be made in {}; set TMPDIR",
+    PF_CHECK(fd >= 0, OS, "inspect: no temporary file can be made in {}; hint: set TMPDIR",
              fs::temp_directory_path().native());
     for (size_t done = 0; done < data.size();) {
       const ssize_t n = write(fd, data.data() + done, data.size() - done);
@@ -328,10 +326,10 @@ Listing parse_listing(std::string_view text) {
   return out;
 }
 
-// --- which one reads what
+// --- the choice of a disassembler
 
 struct Disassemblers::State {
-  // A library once loaded stays: LLVM registers things that cannot be unloaded.
+  // A loaded library is never unloaded, because LLVM registers objects that must stay.
   struct Loaded {
     bool tried = false, usable = false;
     std::string why;
@@ -343,7 +341,7 @@ struct Disassemblers::State {
   std::map<std::string, int> chosen;  // gfx -> index in found_, -1: none
   std::map<std::string, std::string> chosen_tool;
   std::set<std::string> used;
-  std::map<std::string, std::vector<std::string>> rejected;  // gfx -> reasons, each once
+  std::map<std::string, std::vector<std::string>> rejected;  // gfx -> the reasons, without repetitions
 };
 
 Disassemblers::Disassemblers(const std::string& path)
@@ -425,7 +423,7 @@ bool Disassemblers::run_tool(const std::string& gfx, int wave, Bytes elf,
     const std::string why = fmt::format("{} does not read code of {}", k.path, gfx);
     auto& reasons = state_->rejected[gfx];
     if (std::find(reasons.begin(), reasons.end(), why) == reasons.end()) reasons.push_back(why);
-    if (any) return false;  // it gave up in the middle: what it printed has been used
+    if (any) return false;  // it failed in the middle: its output so far is used
   }
   return false;
 }
@@ -444,7 +442,7 @@ std::string Disassemblers::missing(const std::string& gfx) const {
   } else {
     for (size_t i = 0; i < it->second.size() && i < 4; ++i) text += (i ? "; " : "") + it->second[i];
   }
-  return text + ". Install ROCm's or a newer LLVM (apt install llvm), or name one with --llvm PATH.";
+  return text + ". Install ROCm's LLVM or a newer one (apt install llvm), or pass its path with --llvm PATH.";
 }
 
 }  // namespace pyflame::tools::inspect

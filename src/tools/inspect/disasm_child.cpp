@@ -20,13 +20,13 @@ namespace pyflame::tools::inspect {
 
 namespace {
 
-constexpr int kSilentMs = 60'000;  // a child or tool that says nothing for so long hangs
-constexpr int kMostCrashes = 32;   // in one stretch of code; the rest of it is then no instructions
+constexpr int kSilentMs = 60'000;  // a child or tool that is silent for so long hangs
+constexpr int kMostCrashes = 32;   // crashes in one range of code; after that, the rest of the range counts as unknown
 constexpr size_t kChunk = size_t{1} << 16;
 
 struct Request {
   uint64_t address = 0, size = 0;
-  uint64_t careful = 0;  // answer each instruction at once, so that the one that kills the child is known
+  uint64_t careful = 0;  // answer after each instruction, so that the instruction that kills the child is known
 };
 
 // Before each instruction of an answer; {0, 0} ends it.
@@ -62,7 +62,7 @@ bool receive_all(int fd, void* data, size_t size) {
 [[noreturn]] void serve(int fd, const std::function<std::unique_ptr<Decoder>()>& make) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int s : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGTRAP, SIGTERM, SIGPIPE}) signal(s, SIG_DFL);
-  signal(SIGINT, SIG_IGN);  // the parent decides what an interruption ends
+  signal(SIGINT, SIG_IGN);  // the parent handles interruptions
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   if (const int null = open("/dev/null", O_RDWR); null >= 0) {
@@ -104,7 +104,7 @@ class InChild : public Disassembler {
 
   bool start() {
     stop();
-    // Under a lock: a child that another thread forks in between would keep this one's end of the socket open.
+    // Under a lock, because a child that another thread forks at the same time would keep the end of this socket open.
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     int ends[2];
@@ -141,7 +141,7 @@ class InChild : public Disassembler {
   }
 
  private:
-  // Four bytes that are no instruction.
+  // Four bytes that are not an instruction.
   static void skip(uint64_t address, Bytes code, size_t& done, Listing& out) {
     if (done >= code.size()) return;
     const size_t size = std::min<size_t>(4, code.size() - done);
@@ -246,7 +246,7 @@ bool run_lines(const std::vector<std::string>& command, const std::function<void
     for (size_t end; (end = pending.find('\n', start)) != std::string::npos; start = end + 1)
       line(std::string_view(pending).substr(start, end - start));
     pending.erase(0, start);
-    if (pending.size() > (1 << 20)) pending.clear();  // no instruction is a line of a megabyte
+    if (pending.size() > (1 << 20)) pending.clear();  // no line of an instruction is that long
   }
   close(ends[0]);
   if (!ok) kill(child, SIGKILL);

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// "llvm-9" stands before "llvm-22": numbers inside of names compare as numbers.
+// "llvm-9" comes before "llvm-22": numbers in names are compared as numbers.
 bool natural_less(std::string_view a, std::string_view b) {
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
   size_t i = 0, j = 0;
@@ -61,7 +61,7 @@ class Search {
   }
 
   void folder(const fs::path& path) {
-    // libLLVM.so, libLLVM-15.so.1, libLLVM.so.22.1, but not libLLVMSupport.so of a build from parts.
+    // libLLVM.so, libLLVM-15.so.1, libLLVM.so.22.1, but not libLLVMSupport.so of a build with component libraries.
     for (const fs::path& p : entries(path, "libLLVM")) {
       const std::string rest = p.filename().string().substr(7);
       if ((rest.starts_with(".so") || rest.starts_with("-")) && rest.find(".so") != std::string::npos) file(p);
@@ -81,7 +81,7 @@ class Search {
     std::error_code error;
     const fs::path real = fs::canonical(path, error);
     if (error || !fs::is_regular_file(real, error) || !seen_.insert(real.native()).second) return;
-    // A tool keeps its own name: distributions link many tools to one program that looks at how it was called.
+    // A link is not resolved: distributions link many tools to one program, which checks the name that it was called by.
     list.push_back({kind, kind == DisassemblerKind::Kind::tool ? path.native() : real.native()});
   }
 
@@ -104,7 +104,7 @@ std::vector<DisassemblerKind> find_disassemblers(const std::string& given) {
     if (path && *path) s.installation(path);
   }
   for (const fs::path& p : entries("/opt", "rocm")) s.installation(p);
-  // PyTorch for ROCm brings comgr along, and ROCm itself comes as a wheel.
+  // PyTorch for ROCm contains comgr, and ROCm is also available as a wheel.
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const char* path = std::getenv(variable);
     if (!path || !*path) continue;

@@ -16,8 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kKernelsWithArguments =
-    64;  // their arguments are shown; more would make large documents larger for nobody
+constexpr size_t kKernelsWithArguments = 64;  // up to this number of kernels, the document has their arguments
 constexpr int kUsualBlock = 256;
 
 Json to_json(const Count& n) { return n ? Json(*n) : Json(); }
@@ -26,7 +25,7 @@ Json to_json(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-// Text of a file as JSON has it: UTF-8. Other bytes become '?', so that dump() cannot fail.
+// Text of a file as UTF-8, for JSON. Other bytes become '?', so that dump() cannot fail.
 std::string utf8(const std::string& text) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
   if (ascii) return text;
@@ -50,7 +49,7 @@ KernelResources resources(const ScannedKernel& k, const ScannedObject& object, c
   r.sgpr = static_cast<int>(std::min<uint64_t>(k.kernel.sgpr.value_or(0), 1 << 16));
   r.lds = static_cast<int64_t>(std::min<uint64_t>(k.kernel.lds.value_or(0), 1u << 30));
   r.dynamic_lds = options.dynamic_lds;
-  // Triton asks for all of its LDS at the launch.
+  // Triton requests all of its LDS at the launch.
   if (object.triton && r.dynamic_lds == 0) r.dynamic_lds = std::max<int64_t>(0, object.triton->shared - r.lds);
   r.wgp_mode = k.kernel.wgp_mode.value_or(true);
   const auto most = static_cast<int>(std::clamp<uint64_t>(k.kernel.max_workgroup.value_or(1024), 1, 1024));
@@ -196,7 +195,7 @@ double fill(const Json& k) {
   return at == k.end() ? 1.0 : number(*at, "waves_per_simd") / std::max(1.0, number(*at, "max_waves"));
 }
 
-// Larger comes first; equal ones by name.
+// Larger values come first; equal ones are sorted by name.
 std::array<double, 4> rank(const Json& k, SortBy by) {
   switch (by) {
     case SortBy::vgpr: return {number(k, "vgpr"), 0, 0, 0};
@@ -227,7 +226,7 @@ Json sorted(std::vector<Json> kernels, SortBy by) {
   return out;
 }
 
-// For the charts: by architecture and wave size, how many waves registers allow, as [most VGPRs, waves].
+// For the charts: by architecture and wave size, the number of waves that registers allow, as [most VGPRs, waves].
 Json curves(const Json& kernels) {
   Json out = Json::object();
   for (const Json& k : kernels) {
@@ -255,7 +254,7 @@ Json summary(const Scan& scan, const Json& kernels) {
     const auto isa = k.find("isa");
     without_isa += isa == k.end();
     if (isa == k.end() || !isa->contains("findings")) continue;
-    std::set<std::string> ids;  // a kernel counts once
+    std::set<std::string> ids;  // each kernel counts once
     for (const Json& f : (*isa)["findings"]) ids.insert(f.value("id", ""));
     for (const std::string& id : ids) ++findings[id];
   }

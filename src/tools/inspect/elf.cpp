@@ -26,16 +26,16 @@ void read_sections(Elf& elf) {
   if (at == 0) return;
   const auto first = slice(elf.file, at, kSectionSize);
   if (!first || entry != kSectionSize) {
-    complain(elf, fmt::format("the section table at offset {} lies outside of the file ({} bytes): is it truncated?",
-                              at, elf.file.size()));
+    complain(elf, fmt::format("the section table at offset {} is outside of the file ({} bytes): is it truncated?", at,
+                              elf.file.size()));
     return;
   }
-  // Files with more than 65,279 sections keep these two in the first section.
+  // Files with more than 65,279 sections store these two numbers in the first section.
   if (count == 0) count = *read<uint64_t>(*first, 32);
   if (names == 0xffff) names = *read<uint32_t>(*first, 40);
   const uint64_t possible = (elf.file.size() - at) / kSectionSize;
   if (count > possible) {
-    complain(elf, fmt::format("the section table has {} entries, of which {} lie inside of the file", count, possible));
+    complain(elf, fmt::format("the section table has {} entries, of which {} are inside the file", count, possible));
     count = possible;
   }
   std::vector<uint32_t> name_offsets;
@@ -54,7 +54,7 @@ void read_sections(Elf& elf) {
     if (s.type != kNoBits && s.type != 0 && s.size != 0) {
       if (const auto data = slice(elf.file, s.offset, s.size)) s.data = *data;
       else
-        complain(elf, fmt::format("section {} (offset {}, {} bytes) lies outside of the file ({} bytes)", i, s.offset,
+        complain(elf, fmt::format("section {} (offset {}, {} bytes) is outside of the file ({} bytes)", i, s.offset,
                                   s.size, elf.file.size()));
     }
     elf.sections.push_back(s);
@@ -106,7 +106,7 @@ void read_notes(Elf& elf, Bytes data, uint64_t alignment) {
   }
 }
 
-// Notes by segments where there are no sections (a stripped file).
+// Notes are found by segments if there are no sections (a stripped file).
 void read_note_segments(Elf& elf) {
   const uint64_t at = *read<uint64_t>(elf.file, 32);
   const uint16_t entry = *read<uint16_t>(elf.file, 54), count = *read<uint16_t>(elf.file, 56);
@@ -135,7 +135,7 @@ uint16_t elf_machine(Bytes data) {
 
 Elf parse_elf(Bytes data) {
   PF_CHECK(is_elf(data), Value, "not an ELF file");
-  PF_CHECK(data.size() >= kHeaderSize, Value, "an ELF file that ends inside of its header; got {} bytes", data.size());
+  PF_CHECK(data.size() >= kHeaderSize, Value, "the ELF file ends inside its header; got {} bytes", data.size());
   PF_CHECK(data[4] == 2 && data[5] == 1, Value, "an ELF file, but not a 64-bit little-endian one");
   Elf elf;
   elf.file = data;

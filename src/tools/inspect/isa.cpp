@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-// Disassemblers run in forked children. AddressSanitizer's allocator does not survive a fork beside other threads.
+// Disassemblers run in forked children. AddressSanitizer's allocator does not survive a fork while other threads run.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kOneThread = true;
 #elif defined(__has_feature)
@@ -33,7 +33,7 @@ constexpr bool kOneThread = false;
 constexpr bool kOneThread = false;
 #endif
 
-// A kernel of a library has some KiB of code, the largest known ones some hundred. What is beyond is no kernel, or is said to be cut.
+// Kernels of libraries have some KiB of code, the largest known ones some hundred KiB. Longer code is cut, and the document says so.
 constexpr size_t kMostCode = size_t{2} << 20;
 
 std::string hex(uint64_t address) { return fmt::format("{:#x}", address); }
@@ -101,10 +101,11 @@ json loop_of(const Loop& loop, const Stats& s, const std::vector<Op>& ops, const
 
 json assumptions_of(const IsaArch& a) {
   json list = json::array();
+  list.push_back(fmt::format("bytes are those of one wave with all {} lanes active: width of the instruction x {}",
+                             a.wave, a.wave));
   list.push_back(
-      fmt::format("bytes are of one wave with all {} lanes active: width of the instruction x {}", a.wave, a.wave));
-  list.push_back(
-      "a loop counts each of its instructions once for a pass, with those of branches that are not always taken and of "
+      "a loop counts each of its instructions once per iteration, also those of branches that are not always taken and "
+      "of "
       "loops inside");
   if (a.generation == 9) {
     list.push_back(
@@ -122,15 +123,15 @@ json assumptions_of(const IsaArch& a) {
   }
   if (a.cdna) {
     list.push_back(
-        "a matrix instruction holds the matrix unit for its passes of 4 cycles (AMD's CDNA ISA guides, LLVM's "
+        "a matrix instruction occupies the matrix core for its passes of 4 cycles (AMD's CDNA ISA guides, LLVM's "
         "scheduling models)");
   } else if (a.matrix) {
     list.push_back("a matrix instruction takes its operations at the rate of half a CU (AMD's published WMMA rates)");
   }
-  list.push_back("waiting for memory, LDS bank conflicts and other waves are not in the cycles");
-  list.push_back(
-      fmt::format("a full wait is reported where less than {} issue cycles (LDS: {}) lie between the load and the wait",
-                  kNearLoadCycles, kNearLdsCycles));
+  list.push_back("the cycles do not include waiting for memory, LDS bank conflicts and other waves");
+  list.push_back(fmt::format(
+      "a full wait is reported if there are less than {} issue cycles (LDS: {}) between the load and the wait",
+      kNearLoadCycles, kNearLdsCycles));
   return list;
 }
 
@@ -149,7 +150,7 @@ json finding_of(const IsaFinding& f, const SourceLines* lines) {
   return out;
 }
 
-// Reads and understands the code of kernels, one after the other: one for each thread, architecture and wave size.
+// Analyses the code of kernels, one after the other. There is one analyser for each thread, architecture and wave size.
 class Analyser {
  public:
   Analyser(std::string_view gfx, int wave) : classifier_(IsaArch::of(gfx, wave)) {
@@ -196,8 +197,7 @@ std::string gfx_of(const IsaObject& object) { return std::string(object.gfx.subs
 
 Bytes code_of(const IsaKernel& kernel) { return kernel.code.first(std::min(kernel.code.size(), kMostCode)); }
 
-// Searching, loading and asking what a library knows takes longer than reading a small object, and loaded libraries stay loaded: one
-// set for each path that is given, as long as the program runs.
+// To find, load and query a library takes longer than to read a small object, and loaded libraries stay loaded. So there is one set for each given path, which lives as long as the program.
 Disassemblers& disassemblers_of(const std::string& path) {
   static std::mutex mutex;
   static std::map<std::string, std::unique_ptr<Disassemblers>> all;
@@ -219,7 +219,7 @@ class Run {
   }
 
   IsaResult run() {
-    // An architecture that no library reads is left to the tool, which reads whole objects.
+    // An architecture that no library supports is read by the tool llvm-objdump, which reads whole objects.
     std::map<std::string, bool> readable;
     std::vector<std::pair<size_t, size_t>> kernels;
     std::vector<size_t> for_tool;
@@ -264,7 +264,7 @@ class Run {
       for (size_t n; (n = next.fetch_add(1)) < count;) {
         try {
           work(n, workers);
-        } catch (const std::exception& e) {  // no temporary file, no memory: the rest is still read
+        } catch (const std::exception& e) {  // there was no temporary file or no memory: the others are still read
           const std::lock_guard lock(progress_mutex_);
           if (std::find(result_.missing.begin(), result_.missing.end(), e.what()) == result_.missing.end())
             result_.missing.emplace_back(e.what());
@@ -272,7 +272,7 @@ class Run {
       }
     };
     std::vector<std::jthread> threads;
-    // A thread starts a process of its own, which a few kernels are not worth.
+    // Each thread starts a process, which does not pay for a few kernels.
     for (size_t t = 1; t < std::min<size_t>(threads_, (count + for_a_thread - 1) / for_a_thread); ++t)
       threads.emplace_back(body);
     body();
@@ -309,7 +309,7 @@ class Run {
     }));
   }
 
-  // The tool prints the whole object by address; each kernel is analysed when its last instruction has come.
+  // The tool prints the whole object by address. Each kernel is analysed after its last instruction.
   void by_tool(size_t object, Workers& workers) {
     const IsaObject& o = objects_[object];
     std::set<int> waves;
@@ -333,7 +333,7 @@ class Run {
             return lines_of(object);
           });
         workers.listing.clear();
-        // Two names of the same code.
+        // Two symbols for the same code.
         for (; at < order.size() && o.kernels[order[at]].address == kernel.address &&
                o.kernels[order[at]].code.size() == kernel.code.size();
              ++at)

@@ -46,8 +46,7 @@ struct Shape {
   int m = 0, n = 0, k = 0;
 };
 
-// Cycles that the instruction holds the matrix unit of a SIMD. CDNA: passes of 4 cycles, as in the tables of AMD's CDNA ISA guides
-// and LLVM's scheduling models. RDNA: operations by the rate of a SIMD (half of a CU's) that AMD publishes for WMMA.
+// The cycles for which the instruction occupies the matrix core of a SIMD. CDNA: passes of 4 cycles, from the tables of AMD's CDNA ISA guides and LLVM's scheduling models. RDNA: the number of operations divided by the rate of a SIMD (half of a CU's) that AMD publishes for WMMA.
 int matrix_cycles(const Shape& s, std::string_view type, bool sparse, bool f64, const IsaArch& a) {
   if (a.cdna) {
     const bool late = a.gfx.starts_with("gfx94") || a.gfx.starts_with("gfx95") || a.gfx.starts_with("gfx9-4");
@@ -135,7 +134,7 @@ void classify_ds(std::string_view name, OpInfo& info) {
     return;
   }
   if (one_of(n, {"gws", "nop", "consume", "append", "ordered"})) return;
-  // "ds_read2st64_b32": the 64 of the stride is no width.
+  // "ds_read2st64_b32": the 64 is a stride, not a width.
   const size_t type = n.rfind('_');
   info.bytes = static_cast<uint16_t>(width_of(has(n, "st64") || has(n, "stride64") ? n.substr(type) : n));
   info.pair = one_of(n, {"read2", "write2", "load_2addr", "store_2addr"});
@@ -221,7 +220,7 @@ void classify_scalar(std::string_view name, OpInfo& info) {
     info.conditional = one_of(n, {"cbranch", "subvector_loop"});
     info.call = one_of(n, {"swappc", "call_"});
   } else if (n.starts_with("barrier")) {
-    // gfx12 splits a barrier into signal and wait; the wait is the one that counts.
+    // gfx12 splits a barrier into signal and wait. The wait is counted.
     info.kind =
         has(n, "signal") || has(n, "init") || has(n, "leave") || has(n, "join") ? OpClass::other : OpClass::barrier;
   } else if (n == "nop") {
@@ -364,9 +363,7 @@ const OpInfo& Classifier::info(std::string_view mnemonic) {
 
 namespace {
 
-// Without the instructions of gfx940 and later for it, scratch is reached through a buffer that the driver describes. Such accesses
-// have no address of a lane ("off": the hardware adds the lane's place), which an access to memory has no use for, as all lanes would
-// meet; or an address that is added to the same descriptor.
+// Architectures without the scratch instructions of gfx940 and later access scratch memory through a buffer descriptor of the driver. Such accesses have no address per lane ("off": the hardware adds the offset of the lane), which makes no sense for other memory because all lanes would access one address; or they have an address that is added to the same descriptor.
 bool is_scratch_buffer(const Operands& o, std::string_view& descriptor) {
   if (o.count < 4) return false;
   if (o.item[1] == "off") {
@@ -381,7 +378,7 @@ bool is_scratch_buffer(const Operands& o, std::string_view& descriptor) {
 void Classifier::run(const Listing& listing, int64_t scratch_bytes, std::vector<Op>& out) {
   out.clear();
   out.reserve(listing.size());
-  std::string_view scratch_descriptor = "s[0:3]";  // where it is when a kernel starts
+  std::string_view scratch_descriptor = "s[0:3]";  // its register at the start of a kernel
   for (size_t i = 0; i < listing.size(); ++i) {
     Op op;
     op.address = listing.address(i);
@@ -402,7 +399,7 @@ void Classifier::run(const Listing& listing, int64_t scratch_bytes, std::vector<
     }
     out.push_back(op);
   }
-  // Branches count words from the next instruction, as a number of 16 bits with a sign.
+  // The target of a branch is a signed 16-bit number of words from the next instruction.
   for (Op& op : out) {
     if (op.kind != OpClass::branch) continue;
     const Operands o = split_operands(op.operands);

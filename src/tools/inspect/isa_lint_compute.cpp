@@ -1,4 +1,4 @@
-// Lints of arithmetic: matrix instructions that are missing, starved or waited for, slow sequences, and code size.
+// Rules about arithmetic: matrix instructions that are missing, too few or waited for, slow sequences, and code size.
 #include <algorithm>
 #include <map>
 
@@ -24,8 +24,7 @@ const char* name_of(FmaType t) {
   return "";
 }
 
-// A product of matrices sums into many registers: each pass adds to what the pass before left in a register, and leaves a sum there
-// again. (A polynomial has as many multiply-adds, but adds constants; a dot product has few sums.)
+// A matrix product sums into many registers: each iteration adds to a register that the iteration before wrote. (A polynomial has as many multiply-adds, but adds constants. A dot product has few sums.)
 class Sums {
  public:
   void visit(std::string_view name, std::string_view operands, bool fma) {
@@ -33,7 +32,7 @@ class Sums {
     const Reg result = o.count ? parse_reg(o.item[0]) : Reg{};
     if (result.file != 'v' && result.file != 'a') return;
     if (fma) {
-      // fmac and mac, and some dot products, sum into their result; others name the sum as the fourth operand.
+      // fmac, mac and some dot products sum into their result. Others have the sum as the fourth operand.
       const bool itself = name.find("mac") != std::string_view::npos || o.count == 3;
       const Reg sum = itself ? result : o.count > 3 ? parse_reg(o.item[3].substr(0, o.item[3].find(' '))) : Reg{};
       for (int r = 0; r < sum.count; ++r) {
@@ -54,7 +53,7 @@ class Sums {
 
  private:
   struct Register {
-    bool carried = false;  // added to before the pass wrote it
+    bool carried = false;  // added to before the iteration wrote it
     bool written = false;
     bool sum = false;  // written last by a multiply-add
   };
@@ -90,7 +89,7 @@ void matrix(IsaLinter& l, int loop) {
     for (const FmaType t : {FmaType::f16, FmaType::bf16, FmaType::i8, FmaType::f32, FmaType::f64}) {
       if (s.fma[static_cast<size_t>(t)] > most) type = t, most = s.fma[static_cast<size_t>(t)];
     }
-    // Packed single precision is as fast as the matrix units are with it, and so is double precision on gfx950.
+    // Packed single precision is as fast as the matrix cores in that type, and so is double precision on gfx950.
     bool possible = true;
     if (type == FmaType::f32)
       possible = l.arch.matrix_f32 &&
@@ -101,7 +100,7 @@ void matrix(IsaLinter& l, int loop) {
     const int sums = accumulators(l, loop);
     if (sums < 8) return;
     l.report("no-matrix-instructions", loop, l.select(loop, [&](const Op& op) { return op.info->fma == type; }),
-             fmt::format("{} does {} multiply-adds of {} a lane into {} accumulators, and no matrix instruction.",
+             fmt::format("{} does {} multiply-adds of {} a lane into {} accumulators, and has no matrix instruction.",
                          l.place(loop), most, name_of(type), sums));
     return;
   }
@@ -113,8 +112,7 @@ void matrix(IsaLinter& l, int loop) {
                        s.matrix_cycles, s.cycles, 100 * share));
 }
 
-// A small model of CDNA's matrix unit: an instruction issues in one slot and holds the unit for its passes; who needs its result, other
-// than as the sum of the next one, waits for their end.
+// A small model of CDNA's matrix core: an instruction issues in one slot and occupies the core for its passes. An instruction that needs its result waits for their end, unless it uses the result as the sum of the next matrix instruction.
 void matrix_stalls(IsaLinter& l, int loop) {
   const Stats& s = l.stats(loop);
   if (!l.arch.cdna || s.of(OpClass::matrix) == 0) return;
@@ -136,7 +134,7 @@ void matrix_stalls(IsaLinter& l, int loop) {
     const bool is_matrix = op.kind == OpClass::matrix;
     uint64_t start = now;
     for (int k = 0; k < o.count; ++k) {
-      // Of a matrix instruction 0 is the result and 3 the sum: these follow the instruction before without a gap.
+      // Operand 0 of a matrix instruction is the result and operand 3 the sum. They do not wait for the matrix instruction before.
       if (is_matrix && k != 1 && k != 2) continue;
       start = wait_for(parse_reg(o.item[k].substr(0, o.item[k].find(' '))), start);
     }
@@ -156,7 +154,7 @@ void matrix_stalls(IsaLinter& l, int loop) {
   if (stalled < 16 || stalled * 10 < s.cycles) return;
   const std::string first = l.at(where[0]);
   l.report("matrix-result-stall", loop, where,
-           fmt::format("In {}, about {} cycles pass in waiting for results of matrix instructions, first at {}.",
+           fmt::format("In {}, about {} cycles are spent waiting for results of matrix instructions, first at {}.",
                        l.place(loop), stalled, first));
 }
 
@@ -232,7 +230,7 @@ void whole_kernel(IsaLinter& l) {
   }
   if (l.arch.icache_bytes <= 0) return;
   const uint64_t room = static_cast<uint64_t>(l.arch.icache_bytes);
-  std::vector<char> inside(l.flow.loops.size(), 0);  // a loop inside is too large by itself: that one is named
+  std::vector<char> inside(l.flow.loops.size(), 0);  // an inner loop is too large itself: only that one is reported
   for (int loop = l.loops() - 1; loop >= 0; --loop) {
     const uint64_t bytes = l.regions.loop_stats[static_cast<size_t>(loop)].code_bytes;
     if (bytes <= room) continue;

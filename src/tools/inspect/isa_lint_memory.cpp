@@ -1,4 +1,4 @@
-// Lints of memory accesses: how wide they are, whether neighbours could be one, and traffic that should not be in a loop.
+// Rules about memory accesses: how wide they are, whether neighbours could be merged, and traffic that should not be in a loop.
 #include <algorithm>
 #include <set>
 
@@ -46,8 +46,7 @@ bool describe(const Op& op, uint32_t index, Access& a) {
   return true;
 }
 
-// The registers that an instruction writes, as far as they can be bases: its first operand, and that of the second half of a dual
-// instruction.
+// The registers that an instruction writes and that can be bases: its first operand, and that of the second half of a dual instruction.
 void written(const Op& op, std::vector<Reg>& out) {
   out.clear();
   switch (op.kind) {
@@ -72,7 +71,7 @@ void written(const Op& op, std::vector<Reg>& out) {
   if (d.file) out.push_back(d);
 }
 
-// Runs of neighbours among accesses with one base: appends those that wider instructions would need fewer of.
+// Finds runs of neighbours among accesses with one base. Appends those that wider instructions could replace.
 void find_runs(std::vector<Access>& group, std::vector<uint32_t>& found, int64_t& bytes) {
   std::stable_sort(group.begin(), group.end(), [](const Access& a, const Access& b) { return a.offset < b.offset; });
   for (size_t i = 0; i < group.size();) {
@@ -94,7 +93,7 @@ struct Neighbours {
   int64_t load_bytes = 0, store_bytes = 0;
 };
 
-// All groups of a region. Blocks are told apart by the gaps between them and by branches.
+// All groups of a region. Gaps and branches separate blocks.
 void neighbours(const IsaLinter& l, int loop, bool lds, Neighbours& out) {
   std::vector<std::vector<Access>> groups;
   const auto close = [&](std::vector<Access>& g) {
@@ -160,12 +159,14 @@ void report_runs(IsaLinter& l, const char* id, int loop, std::vector<uint32_t> w
   if (where.empty()) return;
   std::sort(where.begin(), where.end());
   const std::string names = common_names(l, where);
-  l.report(id, loop, where,
-           fmt::format("In {}, {} of neighbouring addresses ({}) {} {} bytes a lane; {} of 16 bytes would do.",
-                       l.place(loop), where.size(), names, verb, bytes, (bytes + 15) / 16));
+  l.report(
+      id, loop, where,
+      fmt::format(
+          "In {}, {} instructions ({}) {} {} bytes a lane at neighbouring addresses. {} of 16 bytes would be enough.",
+          l.place(loop), where.size(), names, verb, bytes, (bytes + 15) / 16));
 }
 
-// Most bytes in small pieces, of what `is` takes in.
+// Reports accesses if most of the bytes move in small pieces.
 void small_accesses(IsaLinter& l, const char* id, int loop, const std::set<uint32_t>& already, bool lds) {
   std::vector<uint32_t> where;
   int64_t small = 0, all = 0;
@@ -181,8 +182,8 @@ void small_accesses(IsaLinter& l, const char* id, int loop, const std::set<uint3
   }
   if (where.empty() || small * 2 <= all) return;
   l.report(id, loop, where,
-           fmt::format("In {}, {} of {} bytes a lane go in pieces of less than 16: {}.", l.place(loop), small, all,
-                       common_names(l, where)));
+           fmt::format("In {}, {} of {} bytes a lane move in pieces of less than 16 bytes: {}.", l.place(loop), small,
+                       all, common_names(l, where)));
 }
 
 void widths(IsaLinter& l, int loop) {
@@ -233,7 +234,7 @@ void loop_traffic(IsaLinter& l, int loop) {
   }
 }
 
-// A readlane from a register that lanes were written to: a spilled scalar comes back.
+// Finds readlane from a register whose lanes were written: it reads a spilled scalar back.
 void sgpr_spills(IsaLinter& l) {
   std::set<uint16_t> spilled;
   for (const Op& op : l.ops) {
@@ -268,10 +269,11 @@ void waterfall(IsaLinter& l, int loop) {
     return op.info->tag == Tag::set_exec || (op.kind == OpClass::salu && op.operands.starts_with("exec"));
   });
   if (first.empty() || compare.empty() || mask.empty()) return;
-  l.report("waterfall-loop", loop, first,
-           fmt::format(
-               "{} takes the value of the first lane ({}), does its work for the lanes with an equal one, and repeats.",
-               l.place(loop), l.at(first[0])));
+  l.report(
+      "waterfall-loop", loop, first,
+      fmt::format(
+          "{} takes the value of the first lane ({}), does its work for the lanes with an equal value, and repeats.",
+          l.place(loop), l.at(first[0])));
 }
 
 }  // namespace

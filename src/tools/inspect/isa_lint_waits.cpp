@@ -1,4 +1,4 @@
-// Lints of synchronisation: full waits soon after what they wait for, barriers, and data that goes through LDS twice.
+// Rules about synchronisation: full waits soon after the instructions that they wait for, barriers, and data that goes through LDS twice.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -34,13 +34,13 @@ bool waits_for_all(const Op& op, Counter c) {
 }
 
 struct Before {
-  uint32_t op = 0;            // the last one that is waited for
+  uint32_t op = 0;            // the last instruction that is waited for
   uint32_t instructions = 0;  // between it and the wait
   uint64_t cycles = 0;
-  uint32_t outstanding = 0;  // of that kind since the last full wait
+  uint32_t outstanding = 0;  // instructions of that kind since the last full wait
 };
 
-// What a full wait waits for, in the same pass of the loop. Nothing when it was issued in the pass before: then the loop is pipelined.
+// What a full wait waits for within the same iteration. Nothing if it was issued in the iteration before: then the loop is pipelined.
 std::optional<Before> before_wait(const IsaLinter& l, const std::vector<uint32_t>& own, size_t at, Counter c) {
   Before b;
   bool found = false;
@@ -52,7 +52,7 @@ std::optional<Before> before_wait(const IsaLinter& l, const std::vector<uint32_t
       if (!found) b.op = own[i], found = true;
     }
     if (!found) ++b.instructions, b.cycles += op.cycles;
-    // Far enough: neither more instructions nor more of what is outstanding changes the finding.
+    // Far enough: more instructions do not change the finding.
     if (at - i > 4096) break;
   }
   return found ? std::optional(b) : std::nullopt;
@@ -69,7 +69,7 @@ void full_waits(IsaLinter& l, int loop, Counter c, const char* id, uint32_t near
     where.push_back(own[i]);
     if (!what.empty()) continue;
     what = fmt::format(
-        "In {}, {} waits for all {}; the last of {} under way, {}, was issued {} instruction{} (about {} cycles) "
+        "In {}, {} waits for all {}. The last of {} in flight, {}, was issued {} instruction{} (about {} cycles) "
         "before.",
         l.place(loop), l.at(own[i]), means, b->outstanding, l.at(b->op), b->instructions,
         b->instructions == 1 ? "" : "s", b->cycles);
@@ -95,8 +95,7 @@ void barriers(IsaLinter& l, int loop) {
              fmt::format("{} has {} barriers in each pass.", l.place(loop), where.size()));
 }
 
-// Which LDS read the content of each vector register comes from. Arithmetic of one source keeps it, arithmetic that joins two
-// different reads (a reduction) or a matrix product makes something new.
+// The LDS read from which the content of each vector register originates. Arithmetic with one source keeps the origin. Arithmetic that combines two reads (a reduction) and matrix products make new values.
 class Origins {
  public:
   static constexpr uint16_t kNone = 0, kMixed = 0xffff;
@@ -126,7 +125,7 @@ class Origins {
   std::array<uint16_t, 1024> v_{}, a_{};
 };
 
-// Instructions that put parts of several values side by side: what they make was read, not computed, from all of them.
+// Instructions that pack parts of several values: their result was read, not computed.
 bool gathers(std::string_view n) {
   for (const std::string_view p : {"v_perm_", "v_pack_", "v_cvt_pk", "v_cvt_scalef32_pk", "v_lshl_or", "v_and_or",
                                    "v_bfi", "v_alignb", "v_or_b32", "v_or3", "v_cndmask"})
@@ -144,7 +143,7 @@ void follow(const Op& op, Origins& origins, uint16_t& reads) {
     return;
   }
   if (op.kind != OpClass::valu || op.info->dual) {
-    // A dual instruction writes two results from six sources: too much to follow, and rare between LDS and LDS.
+    // A dual instruction writes two results from six sources. It is not followed, because it is rare between two uses of LDS.
     if (op.kind != OpClass::lds_store && op.kind != OpClass::global_store && op.kind != OpClass::scratch_store)
       origins.set(result, Origins::kNone);
     return;
@@ -166,7 +165,7 @@ void double_conversion(IsaLinter& l, int loop) {
   uint32_t barriers = 0, barriers_at_read = 0;
   uint32_t first_write = 0, first_read = 0;
   bool wrote = false, read = false;
-  std::vector<uint32_t> again;  // writes of what had been read
+  std::vector<uint32_t> again;  // writes of values that were read before
   for (const uint32_t i : l.own(loop)) {
     const Op& op = l.ops[i];
     if (op.kind == OpClass::barrier) ++barriers;

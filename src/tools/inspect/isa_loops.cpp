@@ -6,7 +6,7 @@ namespace pyflame::tools::inspect {
 
 namespace {
 
-// What hostile code may cost: loops in loops in loops make each block belong to many.
+// Limits for hostile code: with deeply nested loops, each block belongs to many of them.
 constexpr size_t kMostMembers = 4'000'000, kMostLoops = 20'000, kMostSteps = 50'000'000;
 
 bool ends_block(const Op& op) { return (op.kind == OpClass::branch && !op.info->call) || op.kind == OpClass::end; }
@@ -47,7 +47,7 @@ class Dominators {
     }
     if (blocks.empty()) return;
     idom_[0] = 0;
-    // Each pass is linear; real code needs two or three. Code made to need more gets fewer loops, not more time.
+    // Each pass is linear, and real code needs two or three. For code that needs more, fewer loops are found.
     bool changed = true;
     for (int pass = 0; changed && pass < 20; ++pass) {
       changed = false;
@@ -102,7 +102,7 @@ class Dominators {
     }
     return a;
   }
-  // Entry and exit times in the tree of dominators answer "dominates" at once.
+  // With entry and exit times in the tree of dominators, "dominates" is one comparison.
   void number() {
     const size_t n = idom_.size();
     enter_.assign(n, 0);
@@ -163,7 +163,7 @@ void nest(ControlFlow& flow) {
         flow.blocks[b].loop = static_cast<int32_t>(l);
         continue;
       }
-      // Only the header of the inner loop is needed to find out what is around it.
+      // The header of the inner loop is enough to find the loop around it.
       if (flow.loops[static_cast<size_t>(inner)].header != b) continue;
       while (flow.loops[static_cast<size_t>(inner)].parent >= 0) inner = flow.loops[static_cast<size_t>(inner)].parent;
       if (static_cast<size_t>(inner) == l) continue;

@@ -48,14 +48,14 @@ KernelDb read_kernel_db(const std::string& path,
       if (!d.problem.empty() && result.problems.size() < kMostKdbProblems)
         result.problems.push_back(fmt::format("kernel '{}': {}", name, d.problem));
       code = d.data;
-    } else if (!packed.empty()) {  // stored as it is; SQLite's memory ends with the row
+    } else if (!packed.empty()) {  // stored without compression; SQLite's memory is valid only for this row
       auto copy = std::make_shared<std::vector<uint8_t>>(packed.begin(), packed.end());
       code = {Bytes(*copy), copy};
     }
     if (!code.bytes.empty()) code_object(name, code);
   }
   if (step != SQLITE_DONE)
-    result.problems.push_back(fmt::format("the database cannot be read to its end: {}", db.error()));
+    result.problems.push_back(fmt::format("the database cannot be read completely: {}", db.error()));
   return result;
 }
 

@@ -15,10 +15,10 @@ namespace pyflame::tools::inspect {
 
 namespace {
 
-// The MI300X workload guide asks for this many workgroups on 304 CUs.
+// The number of workgroups that the MI300X workload guide asks for on 304 CUs.
 constexpr int64_t kGuideWorkgroups = 1024;
 constexpr int kLargeMachineCus = 256;
-// Less than this of the machine's time is not worth a word.
+// A smaller share of the machine's time is not reported.
 constexpr double kWorthMention = 0.1;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -175,7 +175,7 @@ nlohmann::json to_json(const Launch& l) {
       {"xcd_least", l.xcd_least},
       {"advice", view::to_json(l.findings)},
       {"assumptions",
-       {"workgroups are dealt to the XCDs in turn and evenly over their CUs", "all workgroups last equally long"}}};
+       {"workgroups are given to the XCDs in turn, and evenly to their CUs", "all workgroups take the same time"}}};
   if (!l.machine.name.empty()) j["machine"]["name"] = l.machine.name;
   return j;
 }

@@ -16,7 +16,7 @@ uint64_t MsgpackReader::big_endian(int bytes) {
 
 std::string_view MsgpackReader::take(uint64_t size) {
   const auto part = slice(data_, at_, size);
-  PF_CHECK(part.has_value(), Value, "MessagePack ends early: {} bytes are wanted at offset {} of {}", size, at_,
+  PF_CHECK(part.has_value(), Value, "MessagePack ends early: expected {} bytes at offset {} of {}", size, at_,
            data_.size());
   at_ += static_cast<size_t>(size);
   return as_text(*part);
@@ -73,12 +73,12 @@ MsgpackToken MsgpackReader::next() {
     case 0xdd: return container(Kind::array, big_endian(4));
     case 0xde: return container(Kind::map, big_endian(2));
     case 0xdf: return container(Kind::map, big_endian(4));
-    default: PF_FAIL(Value, "0x{:02x} at offset {} is not MessagePack", c, at_ - 1);
+    default: PF_FAIL(Value, "invalid MessagePack; got 0x{:02x} at offset {}", c, at_ - 1);
   }
 }
 
 void MsgpackReader::skip() {
-  // Each token takes at least one byte and adds less than 2^33, so that this number cannot overflow in a file that can exist.
+  // Each token takes at least one byte and adds less than 2^33, so the number cannot overflow.
   for (uint64_t open = 1; open > 0; --open) {
     const MsgpackToken t = next();
     if (t.kind == Kind::array) open += t.number;
@@ -88,19 +88,19 @@ void MsgpackReader::skip() {
 
 uint64_t MsgpackReader::map() {
   const MsgpackToken t = next();
-  PF_CHECK(t.kind == Kind::map, Value, "MessagePack has no map at offset {}, where one is expected", at_);
+  PF_CHECK(t.kind == Kind::map, Value, "MessagePack: expected a map at offset {}", at_);
   return t.number;
 }
 
 uint64_t MsgpackReader::array() {
   const MsgpackToken t = next();
-  PF_CHECK(t.kind == Kind::array, Value, "MessagePack has no array at offset {}, where one is expected", at_);
+  PF_CHECK(t.kind == Kind::array, Value, "MessagePack: expected an array at offset {}", at_);
   return t.number;
 }
 
 std::string_view MsgpackReader::text() {
   const MsgpackToken t = next();
-  PF_CHECK(t.kind == Kind::text, Value, "MessagePack has no text at offset {}, where one is expected", at_);
+  PF_CHECK(t.kind == Kind::text, Value, "MessagePack: expected a text at offset {}", at_);
   return t.text;
 }
 
@@ -108,7 +108,7 @@ uint64_t MsgpackReader::number() {
   const MsgpackToken t = next();
   const bool fits = t.kind == Kind::unsigned_integer || t.kind == Kind::boolean ||
                     (t.kind == Kind::integer && static_cast<int64_t>(t.number) >= 0);
-  PF_CHECK(fits, Value, "MessagePack has no number that is not negative at offset {}, where one is expected", at_);
+  PF_CHECK(fits, Value, "MessagePack: expected a non-negative number at offset {}", at_);
   return t.number;
 }
 

@@ -23,7 +23,7 @@ T round_up(T a, T b) {
   return ceil_div(a, b) * b;
 }
 
-// The register file as waves of this size see it.
+// The size of the register file for waves of this size.
 struct Registers {
   int total, granule;
 };
@@ -46,8 +46,8 @@ int sgpr_waves(const GpuArch& arch, int sgprs) {
 }
 
 void check(const GpuArch& arch, const KernelResources& k) {
-  PF_CHECK(arch.amd, Value,
-           "occupancy: the architecture is not AMD's; got {}; expected one of `pyflame occupancy --list`", arch.gfx);
+  PF_CHECK(arch.amd, Value, "occupancy: not an architecture of AMD; got {}; expected one of `pyflame occupancy --list`",
+           arch.gfx);
   PF_CHECK((k.wave == 32 && arch.wave32) || (k.wave == 64 && arch.wave64), Value,
            "occupancy: {} has no waves of that size; got {}; expected {}", arch.gfx, k.wave,
            arch.wave32 && arch.wave64 ? "32 or 64"
@@ -78,7 +78,7 @@ void check(const GpuArch& arch, const KernelResources& k) {
            arch.max_lds_per_workgroup);
 }
 
-// Without `limiter` and what follows from it.
+// Everything except `limiter` and the values that follow from it.
 Occupancy prepare(const GpuArch& arch, KernelResources k) {
   if (k.wave == 0) k.wave = arch.default_wave;
   if (!arch.has_wgp) k.wgp_mode = false;
@@ -96,10 +96,10 @@ Occupancy prepare(const GpuArch& arch, KernelResources k) {
   return o;
 }
 
-// Workgroups that the slots for waves and barriers allow, whatever the kernel uses.
+// The number of workgroups that the slots for waves and barriers allow, for any kernel.
 int slot_workgroups(const Occupancy& o) { return o.arch->max_waves_per_simd * o.simds / o.waves_per_workgroup; }
 int barrier_workgroups(const Occupancy& o) { return o.arch->barriers * (o.kernel.wgp_mode ? 2 : 1); }
-// Of the fullest SIMD: workgroups are spread evenly.
+// The waves on the fullest SIMD, because workgroups are spread evenly.
 int per_simd(const Occupancy& o, int workgroups) {
   return std::min(o.arch->max_waves_per_simd, ceil_div(workgroups * o.waves_per_workgroup, o.simds));
 }
@@ -132,7 +132,7 @@ int llvm_waves(const Occupancy& o) {
 Occupancy without_next(const GpuArch& arch, const KernelResources& kernel) {
   Occupancy o = prepare(arch, kernel);
   o.limits = limits_of(o);
-  // The first of equals: "waves" says that nothing of the kernel's own limits.
+  // Of equal limits the first one is named: "waves" means that no resource of the kernel limits it.
   const Limit& least = *std::min_element(o.limits.begin(), o.limits.end(),
                                          [](const Limit& a, const Limit& b) { return a.workgroups < b.workgroups; });
   o.limiter = least.resource;
@@ -147,7 +147,8 @@ Occupancy without_next(const GpuArch& arch, const KernelResources& kernel) {
 std::optional<NextStep> next_step(const Occupancy& o) {
   const int goal = o.workgroups + 1;
   if (goal > slot_workgroups(o) || (o.waves_per_workgroup > 1 && goal > barrier_workgroups(o))) return {};
-  const int waves = ceil_div(goal * o.waves_per_workgroup, o.simds);  // that registers must allow on each SIMD
+  const int waves =
+      ceil_div(goal * o.waves_per_workgroup, o.simds);  // the waves that registers must allow on each SIMD
   const GpuArch& arch = *o.arch;
   const KernelResources& k = o.kernel;
   KernelResources better = k;
@@ -233,16 +234,17 @@ std::optional<GuideFigure> guide_formula(const Occupancy& o) {
 
   if (const int right = vgpr_waves(arch, o.kernel.wave, vgprs); right != by_vgprs)
     guide.why_wrong.push_back(
-        fmt::format("it rounds {} VGPRs up to {}, in steps of {}; they are allocated in steps of {}: {}, of which {} "
+        fmt::format("it rounds {} VGPRs up to {}, in steps of {}, but they are allocated in steps of {}: {}, so {} "
                     "waves fit, not {}",
                     vgprs, round_up(vgprs, kStep), kStep, arch.vgpr_granule, o.allocated_vgpr, right, by_vgprs));
   if (lds > 0 && o.lds_pool != kLds)
-    guide.why_wrong.push_back(fmt::format("it divides {} bytes of LDS; a CU of {} has {}", kLds, arch.gfx, o.lds_pool));
+    guide.why_wrong.push_back(
+        fmt::format("it assumes {} bytes of LDS, but a CU of {} has {}", kLds, arch.gfx, o.lds_pool));
   else if (lds > 0 && kLds / lds != o.lds_pool / o.allocated_lds)
-    guide.why_wrong.push_back(fmt::format("it divides by {} bytes of LDS; they are allocated in steps of {}: {}", lds,
-                                          arch.lds_granule, o.allocated_lds));
+    guide.why_wrong.push_back(fmt::format("it divides by {} bytes of LDS, but they are allocated in steps of {}: {}",
+                                          lds, arch.lds_granule, o.allocated_lds));
   if (o.limiter == Resource::sgprs || o.limiter == Resource::barriers)
-    guide.why_wrong.push_back(fmt::format("it does not know the limit by {}", to_string(o.limiter)));
+    guide.why_wrong.push_back(fmt::format("it ignores the limit by {}", to_string(o.limiter)));
   return guide;
 }
 

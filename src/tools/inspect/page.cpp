@@ -1,5 +1,4 @@
-// The page of `inspect`: the kernels as a table in the document's order, worst first, and for the first of them what limits them and what
-// their machine code does.
+// The page of `inspect`: a table of the kernels in the order of the document, worst first, and details of the first of them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +21,7 @@ using namespace view;
 
 namespace {
 
-// A page stays a few megabytes whatever the library: so many kernels in full, so many in the table, names in full in so many rows.
+// Limits that keep the page of any library at a few megabytes: kernels with details, rows of the table, rows with complete names.
 constexpr size_t kDetailed = 24, kOpen = 3, kRows = 10000, kLongNames = 300;
 constexpr int kChartWidth = 400, kChartHeight = 260;
 
@@ -91,7 +90,7 @@ Html kernel_table(const Json& kernels) {
   return out;
 }
 
-// What a kernel takes of what its GPU has.
+// The resources of the GPU that a kernel uses.
 Html resources(const Json& k) {
   const GpuArch* arch = find_gpu_arch(str(k, "gfx"));
   Html out;
@@ -113,7 +112,7 @@ Html resources(const Json& k) {
     add("SGPRs", sgpr, 0, fmt::format("{:g}", sgpr));
     add("LDS of a workgroup", lds, 0, bytes(lds));
   }
-  // Limits that limit nothing are not worth a line.
+  // Resources that do not limit the waves are left out.
   const double all = num(k, "occupancy.max_waves");
   for (const auto& [name, most] : object(k, "occupancy.limits").items()) {
     const double waves = num(most, "");
@@ -161,10 +160,10 @@ Html occupancy_curve(const Json& doc, const Json& k) {
       c.marks.push_back({to, next, fmt::format("{:g}", to), "", "The next step", "aim"});
     }
   }
-  c.title = fmt::format(
-      "Waves per SIMD against VGPRs: a staircase that falls from {:g} waves to {:g}; this kernel has {:g} VGPRs.",
-      steps.front().second, steps.back().second, vgpr);
-  return el("figure", "", el("figcaption", "", "Waves that registers allow, and where this kernel stands") + chart(c));
+  c.title = fmt::format("Waves per SIMD by VGPRs: from {:g} waves down to {:g}. This kernel has {:g} VGPRs.",
+                        steps.front().second, steps.back().second, vgpr);
+  return el("figure", "",
+            el("figcaption", "", "Waves that registers allow, and the position of this kernel") + chart(c));
 }
 
 Html block_chart(const Json& k) {
@@ -180,7 +179,7 @@ Html block_chart(const Json& k) {
   return picture.empty()
              ? Html()
              : el("figure", "",
-                  el("figcaption", "", "By block size; the marked one is what was assumed or required") + picture);
+                  el("figcaption", "", "By block size. The marked one was assumed or is required") + picture);
 }
 
 Html loops(const Json& isa) {
@@ -204,7 +203,8 @@ Html loops(const Json& isa) {
   }
   if (!table.rows()) return {};
   return el("h3", "", "Loops") + table.html() +
-         note("Bytes and cycles are of one wave and one pass; cycles are what issuing takes, without waiting.");
+         note(
+             "Bytes and cycles are those of one wave and one iteration. Cycles count the issue only, without waiting.");
 }
 
 Html launch(const Json& k) {
@@ -268,12 +268,12 @@ Html details(const Json& doc, const Json& k, size_t index) {
   if (!mix.empty()) body += el("h3", "", fmt::format("Instructions: {}", count(num(isa, "instructions")))) + mix;
   body += loops(isa);
   const Html found = finding_cards(list(isa, "findings"), 30);
-  if (!found.empty()) body += el("h3", "", "What its machine code shows") + found;
+  if (!found.empty()) body += el("h3", "", "Findings in its machine code") + found;
   body += launch(k);
   if (!list(isa, "assumptions").empty()) {
     Html items;
     for (const Json& a : list(isa, "assumptions")) items += el("li", "", str(a, ""));
-    body += fold(text("What the estimates assume"), el("ul", "muted", items));
+    body += fold(text("Assumptions of the estimates"), el("ul", "muted", items));
   }
   return Html::raw(fmt::format("<details class=\"card\" id=\"kernel-{}\"{}>", index, index < kOpen ? " open" : "")) +
          el("summary", "", summary) + el("div", "folded", body) + Html::raw("</details>");
@@ -289,7 +289,7 @@ Html all_details(const Json& doc, const Json& kernels) {
   return out;
 }
 
-// How many kernels reach how much of their GPU's waves, per target.
+// The number of kernels by their occupancy, for each target.
 Html targets(const Json& kernels) {
   struct Target {
     std::array<size_t, 4> quarter{};
@@ -379,13 +379,14 @@ std::string html_page(const Json& document) {
   for (const auto& [id, n] : object(summary, "findings").items())
     found += el("li", "", chip(id) + el("b", "", str(n, "") + " kernels"));
   page.sections = {
-      {"targets", "Architectures", "How many of the waves that a SIMD can hold their kernels reach.", targets(kernels)},
+      {"targets", "Architectures", "The share of the waves of a SIMD that the kernels reach.", targets(kernels)},
       {"kernels", "Kernels", "", kernel_table(kernels)},
-      {"details", "In detail", kernels.size() > kDetailed ? fmt::format("The first {} of the table.", kDetailed) : "",
+      {"details", "In detail",
+       kernels.size() > kDetailed ? fmt::format("The first {} kernels of the table.", kDetailed) : "",
        all_details(document, kernels)},
       {"findings", "Findings by kind", "", found.empty() ? Html() : el("ul", "legend", found)},
       {"objects", "Code objects", "", objects(document)},
-      {"problems", "What is missing", "", problems(document)},
+      {"problems", "What could not be read", "", problems(document)},
   };
   return render(page);
 }

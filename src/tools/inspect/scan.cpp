@@ -27,7 +27,7 @@ constexpr unsigned kMostThreads = 32;
 
 struct File {
   std::string path;
-  bool named;  // by the user, not found in a folder
+  bool named;  // named by the user, not found in a folder
 };
 
 class Expression {
@@ -38,7 +38,7 @@ class Expression {
     if (rc == 0) return;
     char why[200] = "";
     regerror(rc, &regex_, why, sizeof why);
-    PF_FAIL(Value, "inspect: --kernel is no regular expression; got '{}': {}", text, why);
+    PF_FAIL(Value, "inspect: --kernel is not a regular expression; got '{}'; {}", text, why);
   }
   ~Expression() {
     if (used_) regfree(&regex_);
@@ -52,7 +52,7 @@ class Expression {
   regex_t regex_{};
 };
 
-// "gfx942" takes every "gfx942:…"; with features it has to be that one.
+// "gfx942" matches every "gfx942:…". A name with features matches only itself.
 bool takes(const std::string& wanted, const CodeObject& object) {
   return wanted.empty() || wanted == object.gfx || wanted == object.target;
 }
@@ -87,7 +87,7 @@ class Scanner {
  private:
   void list(const std::string& path) {
     std::error_code ec;
-    PF_CHECK(fs::exists(path, ec), OS, "inspect: '{}' does not exist; expected a file or a folder", path);
+    PF_CHECK(fs::exists(path, ec), OS, "inspect: the path does not exist; got '{}'; expected a file or a folder", path);
     if (!fs::is_directory(path, ec)) {
       files_.push_back({path, true});
       return;
@@ -98,7 +98,7 @@ class Scanner {
       std::error_code ignored;
       if (at->symlink_status(ignored).type() == fs::file_type::regular) found.push_back(at->path().string());
     }
-    if (ec) problem({path, fmt::format("the folder could not be read to its end: {}", ec.message())});
+    if (ec) problem({path, fmt::format("the folder could not be read completely: {}", ec.message())});
     std::sort(found.begin(), found.end());
     for (std::string& f : found) files_.push_back({std::move(f), false});
   }
@@ -136,9 +136,9 @@ class Scanner {
       if (kind.empty() && !file.named) return contents;
       contents = read_file_contents(file.path);
       if (!file.named || !contents.objects.empty() || !contents.problems.empty()) return contents;
-      std::string what = "holds no machine code for AMD GPUs";
+      std::string what = "has no machine code for AMD GPUs";
       if (contents.others.empty())
-        what = kind.empty() ? "is of no kind that is known here; expected a code object, a program or library, a "
+        what = kind.empty() ? "has an unknown format; expected a code object, a program or library, a "
                               "bundle, an archive, or a cache"
                             : what;
       for (const auto& [name, n] : contents.others) what += fmt::format("; {} {}", n, name);
@@ -147,7 +147,7 @@ class Scanner {
       contents.problems.push_back({file.path, e.what()});
     } catch (const std::bad_alloc&) {
       contents.problems.push_back({file.path, "there is not enough memory to read it"});
-    } catch (const std::exception& e) {  // of the standard library: a thread may not let it through
+    } catch (const std::exception& e) {  // an exception of the standard library must not leave a thread
       contents.problems.push_back({file.path, e.what()});
     }
     return contents;
@@ -157,10 +157,10 @@ class Scanner {
     if (out_.problems.size() < kMostScanProblems) out_.problems.push_back(std::move(p));
   }
 
-  // Results in the order of the files; instructions of what was chosen, while its bytes are there.
+  // Adds the results in the order of the files, and reads the instructions of the chosen kernels while the bytes are in memory.
   void take(std::vector<FileContents>& batch) {
     std::vector<IsaObject> code;
-    std::vector<std::vector<size_t>> numbers;  // of code's kernels in out_.kernels
+    std::vector<std::vector<size_t>> numbers;  // the index of each kernel in out_.kernels
     for (FileContents& file : batch) {
       for (Problem& p : file.problems) problem(std::move(p));
       for (const auto& [kind, n] : file.others) out_.others[kind] += n;
@@ -196,7 +196,8 @@ class Scanner {
       const bool readable = options_.isa && !k.code.empty() && !object.relocatable;
       if (readable && isa_chosen_ >= options_.most_isa) {
         const std::string what = fmt::format(
-            "machine code was read of the first {} kernels only: choose with --kernel or --arch", options_.most_isa);
+            "only the machine code of the first {} kernels was read; hint: select kernels with --kernel or --arch",
+            options_.most_isa);
         if (isa_chosen_++ == options_.most_isa) out_.missing.push_back(what);
       } else if (readable) {
         ++isa_chosen_;

@@ -9,10 +9,10 @@ namespace pyflame::tools::inspect {
 
 namespace {
 
-// A table announces how much it holds; a hostile one announces more than there is.
+// A table announces its number of entries, which is wrong in a hostile file.
 constexpr size_t kMostRows = 4'000'000, kMostSourceFiles = 200'000;
 
-// Reads onwards; at the first thing that does not lie inside, it is at its end and everything is zero.
+// Reads forward. After the first read beyond the end, it stays at the end and returns zeros.
 class Cursor {
  public:
   explicit Cursor(Bytes data) : data_(data) {}
@@ -83,7 +83,7 @@ class Cursor {
 
 }  // namespace
 
-// Reads the units of .debug_line one after the other. A unit that makes no sense is left out; its announced length leads to the next.
+// Reads the units of .debug_line one after the other. An invalid unit is skipped by its length.
 class LineReader {
  public:
   LineReader(SourceLines& out, Bytes line_strings, Bytes strings)
@@ -110,8 +110,8 @@ class LineReader {
  private:
   struct Header {
     int version = 0, step = 1, line_base = 0, line_range = 1, opcode_base = 1;
-    std::vector<uint8_t> operands;  // of standard opcodes
-    std::vector<uint32_t> files;    // of the unit -> of all
+    std::vector<uint8_t> operands;  // the number of operands of standard opcodes
+    std::vector<uint32_t> files;    // file number in the unit -> index in files_
   };
 
   void unit(Bytes body) {
@@ -136,7 +136,7 @@ class LineReader {
     } else {
       while (c.ok() && !c.text().empty()) {
       }
-      h.files.push_back(add_file({}));  // they are counted from 1
+      h.files.push_back(add_file({}));  // indices begin at 1
       for (std::string_view name; c.ok() && !(name = c.text()).empty();) {
         h.files.push_back(add_file(name));
         for (int i = 0; i < 3; ++i) c.uleb();
@@ -161,7 +161,7 @@ class LineReader {
     return s ? *s : std::string_view();
   }
 
-  // The value of a form that a table of version 5 may use; the text, if it is one.
+  // The value of a form in a table of version 5, or its text.
   std::string_view form(Cursor& c, uint64_t kind) {
     switch (kind) {
       case 0x08: return c.text();                                          // string
@@ -179,7 +179,7 @@ class LineReader {
       case 0x0f:
       case 0x1a: c.uleb(); break;            // udata, strx
       case 0x09: c.take(c.uleb()); break;    // block
-      default: c.take(~uint64_t{0}); break;  // unknown: its size is too, so the unit ends
+      default: c.take(~uint64_t{0}); break;  // unknown, so its size is unknown too and the unit ends
     }
     return {};
   }
@@ -202,7 +202,7 @@ class LineReader {
     }
   }
 
-  // The state of a line program's machine.
+  // The state machine of a line program.
   struct State {
     uint64_t address = 0, file = 1;
     int64_t line = 1;
@@ -218,7 +218,7 @@ class LineReader {
     out_.rows_.push_back(r);
   }
 
-  // What the linker removed stays in the table, at address 0 or at the greatest one.
+  // Removed functions remain in the table, at address 0 or at the maximum address.
   void end_sequence(size_t first) {
     if (first >= out_.rows_.size()) return;
     const uint64_t start = out_.rows_[first].address;
@@ -239,7 +239,7 @@ class LineReader {
     }
   }
 
-  // Lines of a damaged program may leave every range: they wrap.
+  // Line numbers of a damaged program may overflow, so they wrap.
   static int64_t advanced(int64_t line, int64_t by) {
     return static_cast<int64_t>(static_cast<uint64_t>(line) + static_cast<uint64_t>(by));
   }
@@ -272,11 +272,11 @@ class LineReader {
         case 7:
         case 10:
         case 11: break;
-        default:  // column, instruction set, and what is not known: the header says how many operands to pass over
+        default:  // column, instruction set and unknown opcodes: the header has the number of operands to skip
           for (int n = h.operands[static_cast<size_t>(opcode - 1)]; n > 0; --n) c.uleb();
       }
     }
-    // A sequence without an end says nothing about where its last line ends.
+    // A sequence without an end does not tell where its last line ends.
     if (first < out_.rows_.size()) out_.rows_.resize(first);
   }
 
@@ -302,14 +302,14 @@ SourceLines SourceLines::of_elf(Bytes elf) {
     };
     return of_sections(data(".debug_line"), data(".debug_line_str"), data(".debug_str"));
   } catch (const Error&) {
-    return {};  // the reader of the object says what is wrong with it
+    return {};  // the reader of the object reports what is wrong
   }
 }
 
 std::string SourceLines::find(uint64_t address) const {
   auto it =
       std::upper_bound(rows_.begin(), rows_.end(), address, [](uint64_t a, const Row& r) { return a < r.address; });
-  // Line 0 is code that belongs to no line: what stands before it is the nearest.
+  // Line 0 marks code without a line. The line before it is the nearest.
   for (int back = 0; it != rows_.begin() && back < 64; ++back) {
     --it;
     if (it->end) return {};

@@ -90,8 +90,7 @@ std::string summary_text(const Json& d, const Style& style) {
   std::string head = fmt::format("{} in {} code {} of {} {}", plural(kernels, "kernel"), integer(s, "objects"),
                                  integer(s, "objects") == 1 ? "object" : "objects", integer(s, "files"),
                                  integer(s, "files") == 1 ? "file" : "files");
-  if (found != kernels)
-    head += fmt::format("; {} others are not of the --kernel and --arch asked for", found - kernels);
+  if (found != kernels) head += fmt::format("; {} others do not match --kernel and --arch", found - kernels);
   out += titled(style, "found", head);
   if (!s["targets"].empty()) out += titled(style, "targets", joined(s["targets"], 12));
   std::string attention;
@@ -104,7 +103,7 @@ std::string summary_text(const Json& d, const Style& style) {
   add("low_occupancy", "reaches less than half of the waves", "reach less than half of the waves");
   if (kernels > 0)
     out += titled(style, "attention",
-                  attention.empty() ? "none spills, uses scratch memory or has low occupancy" : attention);
+                  attention.empty() ? "no kernel spills, uses scratch memory or has a low occupancy" : attention);
   if (!s["findings"].empty()) out += titled(style, "findings", joined(s["findings"], 10));
   if (!s["others"].empty()) out += titled(style, "passed over", joined(s["others"], 8));
   return out;
@@ -129,7 +128,7 @@ std::string problems_text(const Json& d, const Style& style) {
 std::string short_name(const std::string& name) {
   std::string_view s = name;
   if (s.starts_with("void ")) s.remove_prefix(5);
-  // The parameters are what the last bracket closes; "(anonymous namespace)::f" has another in front.
+  // The parameters are in the last bracket. "(anonymous namespace)::f" has another bracket in front.
   if (s.ends_with(')')) {
     int depth = 0;
     for (size_t i = s.size(); i-- > 0;) {
@@ -140,7 +139,7 @@ std::string short_name(const std::string& name) {
       }
     }
   }
-  // Without its namespaces: what stands before the last "::" that is in no bracket.
+  // Removes the namespaces: the text before the last "::" that is not in a bracket.
   int depth = 0;
   size_t begin = 0;
   for (size_t i = 0; i + 1 < s.size(); ++i) {
@@ -228,7 +227,7 @@ std::string gate_text(const Json& g, const Style& style, const TextOptions& opti
       titled(style, "gate",
              fmt::format("{}: {} checked against {}, {}", verdict, plural(integer(g, "checked"), "kernel"),
                          view::clean(g["file"].get<std::string>(), 200),
-                         worse.empty() ? "none is worse"
+                         worse.empty() ? "no kernel is worse"
                                        : plural(static_cast<int64_t>(worse.size()), "figure") + " beyond the budget"));
   return out;
 }

@@ -17,7 +17,7 @@ using view::Tone;
 
 constexpr size_t kMostLoops = 8, kMostFindings = 25, kMostArguments = 24;
 
-// Text whose first line begins at column `indent` and whose other lines do, too: wrapped behind a word of that length.
+// Wraps text so that all of its lines begin at column `indent`. A word of that length takes the place of the label.
 std::string hanging(const Style& style, const std::string& text, size_t indent) {
   const std::string stand_in = std::string(indent - 1, '.') + " ";
   const std::string wrapped = view::wrap(stand_in + text, style.width, static_cast<int>(indent));
@@ -64,11 +64,12 @@ void put_resources(Sheet& sheet, const Json& d, const Json& k) {
                   k["dynamic_stack"] == true ? " and a stack of unknown size" : "", shown(k, "kernarg")));
   std::string group = fmt::format("at most {} threads", shown(k, "max_workgroup"));
   if (const Json& r = k["required_workgroup"]; r.is_array() && r.size() == 3)
-    group += fmt::format(", has to be {} x {} x {}", r[0].get<uint64_t>(), r[1].get<uint64_t>(), r[2].get<uint64_t>());
+    group += fmt::format(", must be {} x {} x {}", r[0].get<uint64_t>(), r[1].get<uint64_t>(), r[2].get<uint64_t>());
   sheet.row("workgroup", group);
   sheet.row("code", size_cell(k, "code_bytes"));
   if (k["source"] == "descriptor")
-    sheet.row("note", "the metadata is missing: figures are of the kernel descriptor, registers as they are allocated");
+    sheet.row("note",
+              "the metadata is missing: the figures come from the kernel descriptor, with registers as allocated");
 }
 
 void put_arguments(Sheet& sheet, const Json& k) {

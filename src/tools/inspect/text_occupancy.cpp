@@ -41,15 +41,14 @@ void put_answer(std::string& out, const Style& style, const Json& doc) {
                     fmt::format("A workgroup of {} threads does not fit: its {} waves need more {} than a {} has.",
                                 number(o["block"]), number(o["waves_per_workgroup"]), text_of(o["limiter"]), where)));
   if (o["idle_lanes"] > 0)
-    out += fmt::format("The block is not a multiple of the wave: {} of its last wave idle.\n",
+    out += fmt::format("The block is not a multiple of the wave: {} of its last wave are idle.\n",
                        plural(o["idle_lanes"], "lane"));
   if (o["compiler_waves"] != o["waves_per_simd"])
-    out += fmt::format(
-        "{}\n",
-        view::wrap(fmt::format("LLVM prints \"Occupancy: {}\": it counts registers without whole workgroups, and LDS "
-                               "without dynamic LDS and without its allocation step of {} bytes.",
-                               number(o["compiler_waves"]), number(arch["lds_granule"])),
-                   style.width));
+    out += fmt::format("{}\n",
+                       view::wrap(fmt::format("LLVM prints \"Occupancy: {}\": it does not round to whole workgroups, "
+                                              "and ignores dynamic LDS and the allocation step of LDS ({} bytes).",
+                                              number(o["compiler_waves"]), number(arch["lds_granule"])),
+                                  style.width));
 }
 
 void put_limits(std::string& out, const Style& style, const Json& doc) {
@@ -97,7 +96,7 @@ void put_guide(std::string& out, const Style& style, const Json& guide) {
   std::string text = fmt::format("The formula of the MI300X workload guide gives an occupancy of {}",
                                  guide["waves_per_simd"].get<double>());
   if (guide["agrees"].get<bool>()) {
-    text += ", which is right here";
+    text += ", which is correct here";
     std::string ranges;
     for (const Json& r : guide["wrong_for_vgprs"])
       ranges += fmt::format("{}{}-{}", ranges.empty() ? "" : ", ", number(r[0]), number(r[1]));

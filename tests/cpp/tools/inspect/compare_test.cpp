@@ -153,9 +153,9 @@ TEST(Gate, WhatIsNoBudgetIsAnError) {
   EXPECT_NE(message(R"({"schema":"pyflame.inspect.gate/1","kernels":[{"vgpr":1}]})").find("names no kernel"),
             std::string::npos);
   EXPECT_NE(message(R"({"schema":"pyflame.inspect.gate/1","kernels":[{"kernel":"a","vgpr":"many"}]})")
-                .find("no whole number"),
+                .find("is not a whole number"),
             std::string::npos);
-  EXPECT_NE(message(R"({"schema":"pyflame.inspect.gate/1","kernels":[{"kernel":"a","gfx":7}]})").find("no text"),
+  EXPECT_NE(message(R"({"schema":"pyflame.inspect.gate/1","kernels":[{"kernel":"a","gfx":7}]})").find("is not a text"),
             std::string::npos);
   EXPECT_NE(message(R"({"schema":"pyflame.inspect.gate/1","kernels":[{"kernel":"z"}]})").find("nothing was compared"),
             std::string::npos);

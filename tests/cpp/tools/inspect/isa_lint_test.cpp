@@ -171,7 +171,7 @@ TEST(IsaLint, WhatAWaitWaitsForIsNamed) {
   ASSERT_TRUE(f);
   EXPECT_NE(
       f->what.find(
-          "the last of 2 under way, global_load_dwordx4 at 0x1008, was issued 1 instruction (about 4 cycles) before"),
+          "The last of 2 in flight, global_load_dwordx4 at 0x1008, was issued 1 instruction (about 4 cycles) before"),
       std::string::npos)
       << f->what;
   // Enough work in between.
