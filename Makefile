@@ -134,13 +134,16 @@ docs-check: install-venv  ## generated pages are up to date, and the code blocks
 # none, it makes one in build/rocm.
 OWN_ROCM  := $(abspath build/rocm)
 ROCM_ROOT ?= $(or $(ROCM_PATH),$(wildcard /opt/rocm),$(OWN_ROCM))
-.PHONY: rocm kernel-budgets rocm-full test-rocjitsu test-cuda-sanitizer
+.PHONY: rocm kernel-budgets loop-code rocm-full test-rocjitsu test-cuda-sanitizer
 rocm:  ## a real ROCm for compiling on a machine without one, in build/rocm (0.7 GB of Debian's packages)
 	@[ '$(ROCM_ROOT)' != '$(OWN_ROCM)' ] || ROCM_ROOT=$(OWN_ROCM) tools/rocm/get.sh
 
 kernel-budgets: build rocm  ## what each GPU kernel may have of registers and memory becomes what it has now; a reviewer reads the difference (KERNELS='softmax* norm*': these alone)
 	$(PY) tools/kernel_code.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame \
 	  $(if $(KERNELS),--only $(foreach k,$(KERNELS),'$(k)'))
+
+loop-code: install-venv rocm  ## the generated kernels of all op cases compiled by ROCm for waves of 64 and of 32: none may spill (six minutes of processor time or more)
+	$(PY) tools/loop_code.py --rocm $(ROCM_ROOT) --pyflame $(BUILD)/bin/pyflame --emulator $(EMULATOR) --python $(PY)
 
 rocm-full: build rocm  ## every GPU kernel compiled by ROCm for every AMD architecture that is known (an hour or more; goes on where it was ended)
 	$(PY) tools/kernel_full.py --rocm $(ROCM_ROOT) --program $(BUILD)/tests/cpp/pyflame_backends_test --pyflame $(BUILD)/bin/pyflame \

@@ -34,6 +34,7 @@ class Rocm:
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
+        self.flags = ()  # of the compiler, beside FLAGS
         self.cxx, self.path, self.runner = str(self.root / "lib/llvm/bin/clang++"), str(self.root), []
         self.libraries = str(self.root / "lib")
         if (self.root / "env.sh").is_file():
@@ -58,7 +59,7 @@ class Rocm:
 
     def command(self, gfx):
         return [self.cxx, "-x", "hip", f"--rocm-path={self.path}", "-isystem", f"{self.path}/include", f"--offload-arch={gfx}",
-                "--cuda-device-only", "--no-gpu-bundle-output", *FLAGS]
+                "--cuda-device-only", "--no-gpu-bundle-output", *FLAGS, *self.flags]
 
     def knows(self, gfx):
         """Whether it makes code for the architecture."""

@@ -183,7 +183,9 @@ class Backend {
   virtual std::span<const Impl> impls(const Problem& p) const = 0;
   // Whether the last one is the slow reference loops. Then groups are split to avoid it, and users are told about it.
   virtual bool last_is_slow() const { return true; }
-  virtual bool fuses() const { return true; }                       // false: every node is its own group (reference)
+  virtual bool fuses() const { return true; }  // false: every node is its own group (reference)
+  // For how many nodes of a loop, from its first one on, a kernel has registers. A longer loop is cut there.
+  virtual size_t most_nodes(const Problem& loop) const { return loop.size(); }
   virtual bool executes() const { return true; }                    // false: it only plans (null)
   virtual bool sums_beside_products(DType) const { return false; }  // whether an entry accepts Group::summed
   // The memory format of an op's result, if the op keeps the layout of its input. A backend that computes channels-last images without

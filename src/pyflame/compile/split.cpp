@@ -1,13 +1,15 @@
-// split: makes groups smaller that only the slow loops would accept.
+// split: makes groups smaller that only the slow loops would accept, or that need more registers than a kernel has.
 //
 // Takes    the groups with their selected implementations, and the cuts with which they were made.
-// Returns  stricter cuts, or nothing if all groups are accepted. `group` then runs again, instead of cutting the groups
+// Returns  stricter cuts, or nothing if all groups can stay. `group` then runs again, instead of cutting the groups
 // here, because
 //          the nodes that are cut off may join later groups.
 // Ensures  each call that returns cuts makes some group smaller, so the repetition ends: a bias gradient is separated
 // from its matmul;
 //          an epilogue keeps its first nodes (a library adds a bias, and a loop does the rest); the nodes of a loop become single,
-//          so that only the node in question is slow.
+//          so that only the node in question is slow; a loop with too many values keeps as many nodes as the backend says.
+#include <algorithm>
+
 #include "pyflame/compile/passes.h"
 
 namespace pyflame {
@@ -31,10 +33,14 @@ std::optional<Cuts> split(const Graph& graph, std::span<const Group> groups, std
                           const Backend& backend, const Cuts& cuts) {
   std::optional<Cuts> stricter;
   for (size_t k = 0; k < groups.size(); ++k) {
-    if (groups[k].nodes.size() < 2) continue;
-    if (selections[k].impl && !selections[k].falls_back(backend)) continue;
+    const Group& group = groups[k];
+    if (group.nodes.size() < 2) continue;
+    const bool accepted = selections[k].impl && !selections[k].falls_back(backend);
+    const size_t fits = group.kind == GroupKind::Loop ? backend.most_nodes({graph, group}) : group.nodes.size();
+    if (accepted && fits >= group.nodes.size()) continue;
     if (!stricter) stricter = cuts;
-    tighten(graph, groups[k], *stricter);
+    if (accepted) stricter->most[group.nodes[0]] = std::max<size_t>(1, fits);
+    else tighten(graph, group, *stricter);
   }
   return stricter;
 }

@@ -119,6 +119,47 @@ TEST(Split, NodesOfALoopAreAlone) {
   EXPECT_EQ(sizes(settle(g.graph, Listed(kMaps))), (std::vector<size_t>{1, 1, 1}));
 }
 
+// A backend whose kernels hold few values of the memory of a loop: so many inputs, each of which is an operand of one node.
+class Small final : public Listed {
+ public:
+  explicit Small(size_t inputs) : Listed(kAll, false), inputs_(inputs) {}
+  size_t most_nodes(const Problem& loop) const override {
+    size_t read = 0;
+    for (size_t i = 0; i < loop.size(); ++i) {
+      for (const Operand& o : loop.node(i).ins) read += loop.graph.slots[loop.graph.slot(o)].external;
+      if (read > inputs_) return i;
+    }
+    return loop.size();
+  }
+
+ private:
+  static constexpr Impl kAll[] = {{"all", anything, nullptr}};
+  size_t inputs_;
+};
+
+TEST(Split, ALoopThatIsTooLargeIsCutWhereItsKernelIsFull) {
+  RecordedGraph g;
+  Operand y = g.input({4, 5});
+  for (int i = 0; i < 6; ++i) y = g.op(OpId::add, {y, g.input({4, 5})});
+  g.keep(y);
+  EXPECT_EQ(sizes(settle(g.graph, Small(7))), (std::vector<size_t>{6}));
+  EXPECT_EQ(sizes(settle(g.graph, Small(3))), (std::vector<size_t>{2, 3, 1}));
+  EXPECT_EQ(sizes(settle(g.graph, Small(0))), (std::vector<size_t>{1, 1, 1, 1, 1, 1}));  // a node is never divided
+}
+
+TEST(Split, WhatIsCutOffALoopJoinsTheNextOne) {
+  RecordedGraph g;
+  const Operand x = g.input({4, 5});
+  Operand y = g.op(OpId::add, {x, g.input({4, 5})});
+  y = g.op(OpId::mul, {y, g.input({4, 5})});
+  const Operand sum = g.reduce(OpId::sum, y, 0b10);
+  g.keep(g.op(OpId::sub, {y, sum}));
+  EXPECT_EQ(sizes(settle(g.graph, Small(3))), (std::vector<size_t>{4}));
+  const auto groups = settle(g.graph, Small(2));
+  ASSERT_EQ(sizes(groups), (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(groups[1].roles, (std::vector{Role::Map, Role::RowReduce, Role::Map}));
+}
+
 TEST(Split, ASumBesideAProductComesApartFirst) {
   RecordedGraph g;
   const Operand x = g.input({8, 6}), gradient = g.input({8, 5});

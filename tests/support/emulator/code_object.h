@@ -10,6 +10,8 @@ struct CodeHeader {
   uint64_t bytes, checksum;
 };
 constexpr char kMagic[8] = {'P', 'F', 'E', 'M', 'U', '1', 0, 0};
+// With PYFLAME_EMULATOR_TEXTS a code object is these bytes alone.
+constexpr char kNoCode[8] = {'P', 'F', 'E', 'M', 'U', '-', 0, 0};
 
 inline uint64_t checksum(const char* p, size_t bytes) {
   uint64_t h = 0xcbf29ce484222325ull;

@@ -144,6 +144,21 @@ int matrix_depth(const std::string& arch) {
   return 0;
 }
 
+// Instead of compile(): the source alone is kept, once, however many processes have it.
+int keep_text(Program& p) {
+  char name[24];
+  std::snprintf(name, sizeof name, "%016llx.hip",
+                static_cast<unsigned long long>(checksum(p.source.data(), p.source.size())));
+  const std::string path = settings().texts + "/" + name, part = path + "." + std::to_string(getpid());
+  if (access(path.c_str(), F_OK) != 0 &&
+      (!write_file(part, p.source) || std::rename(part.c_str(), path.c_str()) != 0)) {
+    p.log = "the folder of PYFLAME_EMULATOR_TEXTS cannot be written: " + settings().texts;
+    return kCompilation;
+  }
+  p.code.assign(kNoCode, sizeof kNoCode);
+  return 0;
+}
+
 int compile(Program& p, const std::string& arch) {
   const int wave = arch.rfind("gfx9", 0) == 0 ? 64 : 32;
   const char* folder = std::getenv("TMPDIR");
@@ -215,6 +230,7 @@ EXPORT hiprtcVersion(int* major, int* minor) {
   for (const char* f : kFlags) all += std::string(" ") + f;
   all += kPrelude;
   *major = 0;
+  if (!settings().texts.empty()) all += kNoCode;  // nothing of it in a cache of kernels that run
   *minor = static_cast<int>(checksum(all.data(), all.size()) & 0x7fffffff);
   return 0;
 }
@@ -240,6 +256,7 @@ EXPORT hiprtcCompileProgram(void* program, int count, const char* const* options
     p.log = "kernel:1:1: error: this compilation fails, as it was told to";
     return kCompilation;
   }
+  if (!settings().texts.empty()) return keep_text(p);
   const std::string option = "--offload-arch=";
   for (int i = 0; i < count; ++i)
     if (const std::string o = options[i]; o.rfind(option, 0) == 0) return compile(p, o.substr(option.size()));

@@ -27,6 +27,8 @@ DeviceInfo GpuBackend::info(int index) const { return device(type_, index).info(
 
 std::string GpuBackend::libraries(int index) const { return library_versions(device(type_, index)); }
 
+size_t GpuBackend::most_nodes(const Problem& loop) const { return gpu::most_nodes(loop); }
+
 bool GpuBackend::sums_beside_products(DType d) const {
   return is_float(d) && dtype_size(d) == 2 && blas(type_) != nullptr;
 }

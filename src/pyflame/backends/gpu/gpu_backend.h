@@ -18,6 +18,7 @@ class GpuBackend final : public Backend {
   DeviceInfo info(int index) const override;
   std::string libraries(int index) const override;
   bool last_is_slow() const override { return false; }
+  size_t most_nodes(const Problem& loop) const override;
   bool sums_beside_products(DType d) const override;
   MemoryFormat preferred_format(const ImageResult& r) const override;
   std::span<const Impl> impls(const Problem& p) const override;

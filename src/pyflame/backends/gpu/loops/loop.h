@@ -6,6 +6,8 @@
 namespace pyflame::gpu {
 
 extern const Impl kLoop;
+// For how many nodes of a loop, from the first one on, a kernel has registers (registers.cpp).
+size_t most_nodes(const Problem& loop);
 extern const Impl kEmptyReduction;  // a reduction over no elements, which needs no loop
 
 }  // namespace pyflame::gpu

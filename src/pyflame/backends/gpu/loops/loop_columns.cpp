@@ -166,9 +166,7 @@ class Columns {
   std::string element_at(size_t a) {
     if (text_.stride(a) == 0 || vector_ == 1) return at(a);
     if (text_.stride(a) == 1) return at(a) + " + j";
-    std::string& s = steps_[a];
-    if (s.empty()) s = text_.number(text_.stride(a));
-    return at(a) + " + j * " + s;
+    return at(a) + " + j * " + text_.step(a);
   }
 
   void load(size_t a, std::string& before, std::string& declares, std::string& loads) {
@@ -217,7 +215,6 @@ class Columns {
   int64_t vector_ = 1;
   Expressions expressions_;
   std::set<size_t> used_;
-  std::map<size_t, std::string> steps_;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Generates kernels for groups of elementwise nodes: each thread handles kEach vectors of adjacent elements, and does
 // all loads before the first store.
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
@@ -18,20 +17,10 @@ bool depends_on_index(const Problem& p) {
   return false;
 }
 
-// The order of dims in which the first output is contiguous in memory.
-std::vector<int> order_of(const Problem& p) {
-  std::vector<int> order(static_cast<size_t>(p.group.space.size()));
-  std::iota(order.begin(), order.end(), 0);
-  const Operand& out = p.node(p.size() - 1).outs[0];
-  if (!depends_on_index(p))
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return out.strides[a] > out.strides[b]; });
-  return order;
-}
-
 class Flat {
  public:
   Flat(const Problem& p, const Geometry& g, bool vectors)
-      : p_(p), g_(g), text_(g, {}, g.merged(order_of(p))), used_(g.accesses().size(), false) {
+      : p_(p), g_(g), text_(g, {}, g.merged(flat_order(p))), used_(g.accesses().size(), false) {
     if (vectors) choose_vector();
     each_ = choose_each();
   }
@@ -112,12 +101,16 @@ class Flat {
   }
 
   int64_t choose_each() const {
-    int64_t streams = 0, work = 0;
-    for (size_t a = 0; a < used_.size(); ++a) streams += text_.stride(a) != 0;
+    constexpr int64_t kMostBytes = 384;  // of a lane's registers for what it has loaded
+    int64_t streams = 0, work = 0, held = 0;
+    for (size_t a = 0; a < used_.size(); ++a) {
+      streams += text_.stride(a) != 0;
+      held += text_.stride(a) != 0 ? bytes(a) * vector_ : 0;
+    }
     for (size_t i = 0; i < p_.size(); ++i) work += p_.node(i).info().gpu_cost;
     const int64_t by_streams = streams <= 3 ? 4 : streams <= 6 ? 2 : 1;
     int64_t k = by_streams;
-    while (k > 1 && k * vector_ * work > 128) k /= 2;
+    while (k > 1 && (k * vector_ * work > 128 || k * held > kMostBytes)) k /= 2;
     return k;
   }
 
@@ -156,16 +149,10 @@ class Flat {
         break;
       case How::Strided:
         loads += fmt::format("    #pragma unroll\n    for (int j = 0; j < V; ++j) x{}[k][j] = ({})[{} + j * {}];\n", a,
-                             p, at(a), step(a));
+                             p, at(a), text_.step(a));
         break;
       default: gathers += fmt::format("      x{}[k][j] = ({})[{}];\n", a, p, at(a));
     }
-  }
-
-  std::string step(size_t a) {
-    std::string& s = steps_[a];
-    if (s.empty()) s = text_.number(text_.stride(a));
-    return s;
   }
 
   std::string store(size_t i, size_t a) {
@@ -176,7 +163,7 @@ class Flat {
     }
     if (how(a) == How::Broadcast) return fmt::format("    ({})[{}] = y{}[0];\n", p, at(a), i);
     return fmt::format("    #pragma unroll\n    for (int j = 0; j < V; ++j) ({})[{} + j * {}] = y{}[j];\n", p, at(a),
-                       step(a), i);
+                       text_.step(a), i);
   }
 
   std::string rest(const std::string& n) {
@@ -210,14 +197,22 @@ class Flat {
   std::vector<bool> used_;  // accesses that are read from memory
   int64_t vector_ = 1, each_ = 1;
   bool linear_ = false;
-  std::map<size_t, std::string> steps_;
 };
 
 }  // namespace
 
+std::vector<int> flat_order(const Problem& p) {
+  std::vector<int> order(static_cast<size_t>(p.group.space.size()));
+  std::iota(order.begin(), order.end(), 0);
+  const Operand& out = p.node(p.size() - 1).outs[0];
+  if (!depends_on_index(p))
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return out.strides[a] > out.strides[b]; });
+  return order;
+}
+
 LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors) {
   if (!depends_on_index(p))
-    if (auto tiles = tile_kernel(p, g, g.merged(order_of(p)), vectors)) return std::move(*tiles);
+    if (auto tiles = tile_kernel(p, g, g.merged(flat_order(p)), vectors)) return std::move(*tiles);
   return Flat(p, g, vectors).kernel();
 }
 

@@ -324,9 +324,7 @@ class Rows {
     if (!whole_units()) return unit_at(a);  // uses the coordinates of the element
     if (text_.stride(a) == 0) return unit_at(a);
     if (text_.stride(a) == 1) return unit_at(a) + " + j";
-    std::string& s = steps_[a];
-    if (s.empty()) s = text_.number(text_.stride(a));
-    return unit_at(a) + " + j * " + s;
+    return unit_at(a) + " + j * " + text_.step(a);
   }
   std::string each(const std::string& statement, bool guarded) {
     const std::string at = whole_units() ? "" : text_.coordinates(true, "u + j");
@@ -344,7 +342,6 @@ class Rows {
   bool vectors_, in_row_ = false, needs_shared_ = false;
   Expressions expressions_;
   std::set<size_t> used_, row_used_;  // accesses of a pass; accesses with an offset at the start of the row
-  std::map<size_t, std::string> steps_;
 };
 
 }  // namespace

@@ -176,17 +176,31 @@ std::string KernelText::coordinates(bool inner, const std::string& index, int64_
   return text + fmt::format("(void){}0;\n", prefix);
 }
 
-std::string KernelText::offset(bool inner, size_t access) {
+const std::vector<std::string>& KernelText::strides(bool inner, size_t access) {
   const std::vector<Dim>& dims = inner ? inner_ : outer_;
   auto& all = strides_[inner ? 1 : 0];
   all.resize(geometry_.accesses().size());
   std::vector<std::string>& names = all[access];
-  if (names.empty())
-    for (size_t d = 0; d < dims.size(); ++d) {
-      const int64_t s = dims[d].strides[access];
-      const bool unit = inner && d + 1 == dims.size() && s == 1;
-      names.push_back(s == 0 ? "0" : unit ? "1" : number(s));
-    }
+  if (!names.empty()) return names;
+  const auto same = [&](size_t other) {
+    return !all[other].empty() &&
+           std::all_of(dims.begin(), dims.end(), [&](const Dim& d) { return d.strides[other] == d.strides[access]; });
+  };
+  for (size_t other = 0; other < all.size(); ++other)
+    if (same(other)) return names = all[other];
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const int64_t s = dims[d].strides[access];
+    const bool unit = inner && d + 1 == dims.size() && s == 1;
+    names.push_back(s == 0 ? "0" : unit ? "1" : number(s));
+  }
+  return names;
+}
+
+std::string KernelText::step(size_t access) { return strides(true, access).back(); }
+
+std::string KernelText::offset(bool inner, size_t access) {
+  const std::vector<Dim>& dims = inner ? inner_ : outer_;
+  const std::vector<std::string>& names = strides(inner, access);
   std::string text;
   for (size_t d = 0; d < dims.size(); ++d) {
     if (names[d] == "0") continue;

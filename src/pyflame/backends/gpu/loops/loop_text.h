@@ -61,6 +61,7 @@ class KernelText {
   // The offset of an access at these coordinates, "" if it is 0.
   std::string offset(bool inner, size_t access);
   int64_t stride(size_t access) const;  // between adjacent elements
+  std::string step(size_t access);      // the same as text
   const std::vector<Dim>& outer() const { return outer_; }
   const std::vector<Dim>& inner() const { return inner_; }
   int64_t rows() const { return rows_; }
@@ -74,6 +75,9 @@ class KernelText {
   LoopKernel finish(const Expressions& expressions, const std::string& body, std::array<unsigned, 3> grid);
 
  private:
+  // The strides of an access as text. Accesses with equal strides share their arguments, so that they need fewer
+  // registers and the compiler computes their offset once.
+  const std::vector<std::string>& strides(bool inner, size_t access);
   std::string argument(LoopArgument a, std::vector<LoopArgument>& list, const char* prefix);
   const Geometry& geometry_;
   std::vector<Dim> outer_, inner_;
@@ -89,6 +93,7 @@ class KernelText {
 };
 
 // loop_flat.cpp, loop_rows.cpp, loop_columns.cpp
+std::vector<int> flat_order(const Problem& p);  // the order of dims in which the last output is contiguous in memory
 LoopKernel flat_kernel(const Problem& p, const Geometry& g, bool vectors);
 // loop_tile.cpp: over the dims in the order in which they are written. Returns nothing if inputs and outputs are
 // contiguous along the same dim.
