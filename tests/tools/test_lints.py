@@ -1,4 +1,4 @@
-"""Each lint finds what it is for in a bad sample, and leaves a good one alone."""
+"""Each lint reports its mistake in a bad sample, and reports nothing in a good one."""
 import pathlib
 import subprocess
 import sys
@@ -15,6 +15,7 @@ import headers  # noqa: E402
 import includes  # noqa: E402
 import mentions  # noqa: E402
 import paths  # noqa: E402
+import private_words  # noqa: E402
 import sizes  # noqa: E402
 import vendor  # noqa: E402
 
@@ -297,3 +298,15 @@ def test_mentions_of_what_is_not_there(tree, name, good, bad):
     assert mentions.check(tree(name, good + "\n")) == []
     (finding,) = mentions.check(tree(name, bad + "\n"))
     assert (finding.path, finding.line) == (name, 1)
+
+
+def test_private_words(tree):
+    (finding,) = private_words.check(tree("src/pyflame/a.cpp", "// settle\nvoid settle_others();  // beside\n"))
+    assert finding.line == 2 and "settle_others" in finding.text and "flush" in finding.text
+    (finding,) = private_words.check(tree("src/pyflame/a.cpp", "enum class ConvFace { forward };\n"))
+    assert "ConvFace" in finding.text
+
+
+@pytest.mark.parametrize("text", ['int returned = interface(surface);\n', 'auto s = "beside";  // as it lies\n'])
+def test_names_that_are_no_private_words(tree, text):
+    assert private_words.check(tree("src/pyflame/a.cpp", text)) == []

@@ -47,7 +47,7 @@ class Tree:
 
     @functools.lru_cache(None)
     def has(self, path):
-        """Whether a file or folder is called so, or ends so; <family> and * stand for anything."""
+        """Whether a file or folder has this name or ends with it; <family> and * match anything."""
         path = re.sub(r"<\w+>", "*", path.rstrip("/"))
         return any(fnmatch.fnmatchcase(have, pattern) for pattern in (path, "*/" + path) for have in (*self.files, *self.folders))
 

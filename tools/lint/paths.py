@@ -1,4 +1,4 @@
-"""No paths of somebody's machine: the tree must work wherever it is cloned."""
+"""Finds paths of one machine: the tree must work wherever it is cloned."""
 import re
 
 from common import Finding, lines, tracked

@@ -138,8 +138,9 @@ Tensor Gpt::loss(const Tensor& index, const Tensor& target) const {
 std::vector<KvCache> Gpt::make_caches() const {
   std::vector<KvCache> caches;
   const Dims shape{1, config.n_head, config.block_size, config.n_embd / config.n_head};
+  const Device device = wte.weight.device();
   // Zeros, because positions behind the current length are masked in the product, but must not be NaN.
-  for (int64_t i = 0; i < config.n_layer; ++i) caches.push_back({zeros(shape), zeros(shape)});
+  for (int64_t i = 0; i < config.n_layer; ++i) caches.push_back({zeros(shape, {}, device), zeros(shape, {}, device)});
   return caches;
 }
 
@@ -157,7 +158,8 @@ Generator::Generator(const Gpt& model) : model_(model), caches_(model.make_cache
 
 std::vector<float> Generator::run(const std::vector<int64_t>& tokens, int64_t position) {
   grad_mode::Guard no_grad(false);
-  const Tensor index = from_host(tokens.data(), {1, static_cast<int64_t>(tokens.size())}, DType::int64);
+  const Tensor index =
+      from_host(tokens.data(), {1, static_cast<int64_t>(tokens.size())}, DType::int64, model_.wte.weight.device());
   const Tensor logits = contiguous(model_.with_cache(index, caches_, position));
   const Tensor host = logits.on_host();
   const float* p = static_cast<const float*>(host.data());

@@ -144,8 +144,9 @@ class Walk {
     if (!create_ && g.requires_grad()) g = g.detach();
     if (!m.grad) {
       // The gradient must belong to this leaf alone: not a view, and not shared with another leaf or with a node.
-      const bool lies = g.is_contiguous() || g.impl()->free_layout || g.strides() == t.strides();
-      const bool own = !create_ && lies && g.offset() == 0 && g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
+      const bool same_layout = g.is_contiguous() || g.impl()->free_layout || g.strides() == t.strides();
+      const bool own = !create_ && same_layout && g.offset() == 0 &&
+                       g.nbytes() == static_cast<int64_t>(g.storage()->nbytes) &&
                        given_.insert(g.storage().get()).second && !seeds_.count(g.storage().get());
       m.grad = own || create_ ? g : clone(g);
     } else if (create_) {

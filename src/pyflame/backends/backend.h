@@ -186,8 +186,8 @@ class Backend {
   virtual bool fuses() const { return true; }  // false: every node is its own group (reference)
   // For how many nodes of a loop, from its first one on, a kernel has registers. A longer loop is cut there.
   virtual size_t most_nodes(const Problem& loop) const { return loop.size(); }
-  virtual bool executes() const { return true; }                    // false: it only plans (null)
-  virtual bool sums_beside_products(DType) const { return false; }  // whether an entry accepts Group::summed
+  virtual bool executes() const { return true; }                          // false: it only plans (null)
+  virtual bool has_bias_gradient_epilogue(DType) const { return false; }  // whether an entry accepts Group::summed
   // The memory format of an op's result, if the op keeps the layout of its input. A backend that computes channels-last images without
   // a copy says so here.
   virtual MemoryFormat preferred_format(const ImageResult&) const { return MemoryFormat::contiguous; }

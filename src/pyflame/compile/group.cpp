@@ -186,7 +186,7 @@ class Grouper {
     const Node& n = g_.nodes[id];
     const OpClass c = n.info().cls;
     if (!has_room(b) || !may_join(b.loop() ? GroupKind::Loop : GroupKind::Epilogue, c)) return false;
-    if (!b.loop() && c == OpClass::Reduce) return join_beside(id, to);
+    if (!b.loop() && c == OpClass::Reduce) return join_bias_gradient(id, to);
     std::optional<Fit> fits = fit(b, n);
     if (!fits) return false;
     add(b, id, std::move(*fits));
@@ -201,7 +201,7 @@ class Grouper {
 
   // Adds a bias-gradient epilogue: the sum over the depth of one operand of a matmul. For a layer, this operand is the
   // gradient of the output; the matmul gives the gradient of the weight, and the sum that of the bias.
-  bool join_beside(NodeId id, GroupId to) {
+  bool join_bias_gradient(NodeId id, GroupId to) {
     Building& b = groups_[to];
     const Node& n = g_.nodes[id];
     const GroupId needs = dependencies(n).first;
@@ -494,7 +494,7 @@ Cuts no_cuts(const Graph& graph, const Backend& backend) {
   cuts.most.assign(graph.nodes.size(), graph.nodes.size());
   cuts.apart.resize(graph.nodes.size(), false);
   for (const NodeId id : graph.nodes.ids())
-    cuts.apart[id] = !backend.sums_beside_products(graph.nodes[id].outs[0].dtype);
+    cuts.apart[id] = !backend.has_bias_gradient_epilogue(graph.nodes[id].outs[0].dtype);
   return cuts;
 }
 

@@ -23,13 +23,13 @@ State& state() {
   return *s;
 }
 
-struct Turn {
+struct InjectedRun {
   bool fails = false, after = false;
   std::string op;
   uint64_t run = 0;
 };
 // Counts one run of a step with these ops.
-Turn next_turn(const std::vector<std::string>& ops) {
+InjectedRun next_run(const std::vector<std::string>& ops) {
   State& s = state();
   std::lock_guard lock(s.mutex);
   const auto found = s.injection.op.empty() ? ops.begin() : std::find(ops.begin(), ops.end(), s.injection.op);
@@ -45,11 +45,11 @@ class Failing final : public Executable {
     for (size_t i = 0; i < p.size(); ++i) ops_.emplace_back(op_name(p.node(i).op));
   }
   void run(const RunContext& ctx) override {
-    const Turn turn = next_turn(ops_);
-    if (inner_ && (!turn.fails || turn.after)) inner_->run(ctx);
-    if (turn.fails)
-      PF_FAIL(Runtime, "{}: the kernel failed on purpose; got an injected failure in run {}; expected none", turn.op,
-              turn.run);
+    const InjectedRun current = next_run(ops_);
+    if (inner_ && (!current.fails || current.after)) inner_->run(ctx);
+    if (current.fails)
+      PF_FAIL(Runtime, "{}: the kernel failed on purpose; got an injected failure in run {}; expected none", current.op,
+              current.run);
   }
   size_t workspace() const override { return inner_ ? inner_->workspace() : 0; }
   bool capturable() const override { return false; }

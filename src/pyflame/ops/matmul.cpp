@@ -114,9 +114,9 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   {
     grad_mode::Guard off(false, grad_mode::inference());
     // An alias instead of transpose(): the view stays private, so autograd need not know of it.
-    const Tensor turned =
+    const Tensor transposed =
         alias(weight, {weight.size(1), weight.size(0)}, {weight.strides()[1], weight.strides()[0]}, weight.offset());
-    out = emit_product(reshape(x, {rows, x.size(-1)}), turned, {rows, weight.size(0)});
+    out = emit_product(reshape(x, {rows, x.size(-1)}), transposed, {rows, weight.size(0)});
     if (bias) out = add(out, bias);
     if (out.shape() != shape) out = Tensor(out.storage(), shape, contiguous_strides(shape), 0, x.dtype());
   }

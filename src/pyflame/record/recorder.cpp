@@ -287,7 +287,7 @@ void Recorder::begin(Device device) {
 
 // Flushes other threads' pending work on storages that this op uses. It runs without our lock, so that two threads that
 // need each other cannot deadlock.
-void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new) {
+void Recorder::flush_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new) {
   for (const Arg& a : ins) {
     if (!a.tensor) continue;
     Recorder* w = a.tensor->storage()->writer.load(std::memory_order_acquire);
@@ -312,7 +312,7 @@ void Recorder::settle_others(std::span<const Arg> ins, std::span<TensorImpl* con
 
 void Recorder::record(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
                       std::span<TensorImpl* const> outs, bool outs_are_new) {
-  settle_others(ins, outs, outs_are_new);
+  flush_others(ins, outs, outs_are_new);
   std::lock_guard lock(mutex_);
   const Device device = outs[0]->storage->device;
   if (!window_.empty() && window_.device != device) cut_locked(CutReason::Sync);
@@ -514,7 +514,7 @@ void synchronize() {
 }
 
 namespace {
-void settle(Storage& s) {
+void flush(Storage& s) {
   const events::Scope log(events::Kind::Wait, "read values");
   Recorder* w = s.writer.load(std::memory_order_acquire);
   if (w) w->cut(CutReason::Sync);
@@ -529,7 +529,7 @@ void settle(Storage& s) {
 }  // namespace
 
 void sync_storage(Storage& s) {
-  if (s.writer.load(std::memory_order_acquire) || s.reader.load(std::memory_order_acquire)) settle(s);
+  if (s.writer.load(std::memory_order_acquire) || s.reader.load(std::memory_order_acquire)) flush(s);
   if (s.poison) {
     runtime_hooks.forget_pending_error(s.poison.get());
     throw Error(s.poison->kind, s.poison->message);

@@ -77,7 +77,7 @@ class Recorder {
   void cut_locked(CutReason reason);
   void cut_at_limit();
   void run(Window& w, CutReason reason);
-  void settle_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new);
+  void flush_others(std::span<const Arg> ins, std::span<TensorImpl* const> outs, bool outs_are_new);
   void begin(Device device);
 
   std::recursive_mutex mutex_;

@@ -91,6 +91,71 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
   return worst;
 }
 
+bool works_in_place(const Step& step) {
+  return std::any_of(step.writes.begin(), step.writes.end(),
+                     [&](SlotId s) { return std::find(step.reads.begin(), step.reads.end(), s) != step.reads.end(); });
+}
+
+// Measures implementations of step k one after the other. What the first one computes is what the others must compute.
+class Trial {
+ public:
+  Trial(const Frame& f, size_t k) : f_(f), k_(k), outputs_(outputs_of(f, f.program.steps[k])) {}
+
+  // Whether the results are small enough to be kept for comparison.
+  bool comparable() const {
+    size_t bytes = 0;
+    for (const Output& o : outputs_) bytes += o.nbytes;
+    return bytes > 0 && bytes <= kMostBytes;
+  }
+
+  Measurement measure(const char* name, Executable& e) {
+    Measurement r{name, 1e30, 0, false};
+    const size_t need = e.workspace();
+    void* workspace = nullptr;
+    try {
+      workspace = allocate_raw(f_.window.device, need, MemoryUse::replays);
+      RunContext ctx = f_.context(k_);
+      ctx.workspace = workspace;
+      r.error = error_of(e, ctx);
+      r.sound = r.error <= kNear;
+      for (int i = 0; i < kRounds && r.sound && budget_left(); ++i) r.us = std::min(r.us, time_round(e, ctx));
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::Device) throw;
+      r.sound = false;
+    }
+    free_raw(f_.window.device, workspace, need, MemoryUse::replays);
+    ++g_stats.entries;
+    g_stats.unsound += !r.sound;
+    all_.push_back(r);
+    return r;
+  }
+  const std::vector<Measurement>& all() const { return all_; }
+
+ private:
+  // The first run, which also compiles and loads the kernel.
+  double error_of(Executable& e, const RunContext& ctx) {
+    for (const Output& o : outputs_) f_.memory->fill(o.at, 0xff, o.nbytes);
+    e.run(ctx);
+    const std::vector<char> got = fetch(*f_.memory, outputs_);
+    if (expected_.empty()) expected_ = got;
+    return distance(expected_, got, outputs_);
+  }
+  // Microseconds of one run.
+  double time_round(Executable& e, const RunContext& ctx) {
+    f_.memory->wait();
+    const auto start = std::chrono::steady_clock::now();
+    for (int j = 0; j < kEach; ++j) e.run(ctx);
+    f_.memory->wait();
+    return ms_since(start) * 1e3 / kEach;
+  }
+
+  const Frame& f_;
+  const size_t k_;
+  const std::vector<Output> outputs_;
+  std::vector<char> expected_;
+  std::vector<Measurement> all_;
+};
+
 }  // namespace
 
 bool worth_choosing(const Program& p) {
@@ -101,58 +166,21 @@ bool worth_choosing(const Program& p) {
 std::optional<Replacement> time_entries(const Frame& f, size_t k) {
   const Step& step = f.program.steps[k];
   if (step.others.empty() || !step.executable || !budget_left()) return std::nullopt;
-  for (const SlotId s : step.writes)
-    if (std::find(step.reads.begin(), step.reads.end(), s) != step.reads.end())
-      return std::nullopt;  // works in place, so it cannot run twice
+  if (works_in_place(step)) return std::nullopt;  // it cannot run twice
+  Trial trial(f, k);
+  if (!trial.comparable()) return std::nullopt;
   const auto began = std::chrono::steady_clock::now();
-  const std::vector<Output> outputs = outputs_of(f, step);
-  size_t bytes = 0;
-  for (const Output& o : outputs) bytes += o.nbytes;
-  if (bytes == 0 || bytes > kMostBytes) return std::nullopt;
   const Problem problem{f.program.graph, step.group};
-  DeviceMemory& m = *f.memory;
-  std::vector<Measurement> all;
-  std::vector<char> expected;
-  const auto measure = [&](const char* name, Executable& e) {
-    Measurement r{name, 1e30, 0, false};
-    const size_t need = e.workspace();
-    void* workspace = nullptr;
-    try {
-      workspace = allocate_raw(f.window.device, need, MemoryUse::replays);
-      RunContext ctx = f.context(k);
-      ctx.workspace = workspace;
-      for (const Output& o : outputs) m.fill(o.at, 0xff, o.nbytes);
-      e.run(ctx);  // the first run compiles and loads the kernel
-      const std::vector<char> got = fetch(m, outputs);
-      if (expected.empty()) expected = got;
-      r.error = distance(expected, got, outputs);
-      r.sound = r.error <= kNear;
-      for (int i = 0; i < kRounds && r.sound && budget_left(); ++i) {
-        m.wait();
-        const auto start = std::chrono::steady_clock::now();
-        for (int j = 0; j < kEach; ++j) e.run(ctx);
-        m.wait();
-        r.us = std::min(r.us, ms_since(start) * 1e3 / kEach);
-      }
-    } catch (const Error& error) {
-      if (error.kind() == ErrorKind::Device) throw;
-      r.sound = false;
-    }
-    free_raw(f.window.device, workspace, need, MemoryUse::replays);
-    ++g_stats.entries;
-    g_stats.unsound += !r.sound;
-    all.push_back(r);
-  };
-  measure(step.impl, *step.executable);
   std::optional<Replacement> best;
-  double best_us = all[0].us * kWins;
+  const Measurement first = trial.measure(step.impl, *step.executable);
+  double best_us = first.us * kWins;
   for (const Impl* other : step.others) {
-    if (!all[0].sound || !budget_left()) break;
+    if (!first.sound || !budget_left()) break;
     std::unique_ptr<Executable> e = other->make(problem);
-    measure(other->name, *e);
-    if (all.back().sound && all.back().us < best_us) {
+    const Measurement measured = trial.measure(other->name, *e);
+    if (measured.sound && measured.us < best_us) {
       best = Replacement{k, other->name, std::move(e)};
-      best_us = all.back().us;
+      best_us = measured.us;
     }
   }
   if (best) ++g_stats.changed;
@@ -160,7 +188,7 @@ std::optional<Replacement> time_entries(const Frame& f, size_t k) {
   g_stats.spent_ms += ms_since(began);
   Choices::in(choices_file())
       .store(environment_of(*f.program.backend, f.window.device.index), std::string(op_name(problem.root().op)),
-             problem_key(problem), all);
+             problem_key(problem), trial.all());
   return best;
 }
 

@@ -6,6 +6,7 @@
 #include "apps/gpt/trainer.h"
 #include "pyflame/compile/program.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/runtime/device.h"
 #include "support/temp_folder.h"
 #include "support/tensor_values.h"
 
@@ -115,6 +116,18 @@ TEST(Gpt, CachedGenerationEqualsRecomputation) {
     context.push_back(a);
     EXPECT_LE(generator.context_length(), 8);
   }
+}
+
+TEST(Gpt, GeneratesOnTheDeviceOfItsModel) {
+  set_current_device({DeviceType::reference});
+  manual_seed(5);
+  Gpt model(tiny());
+  set_current_device({});
+  nn::train(model, false);
+  for (const KvCache& c : model.make_caches()) EXPECT_EQ(c.k.device(), model.wte.weight.device());
+  const std::vector<float> logits = Generator(model).feed({3, 1, 4});
+  ASSERT_EQ(logits.size(), 11u);
+  for (const float v : logits) EXPECT_TRUE(std::isfinite(v));
 }
 
 // Positions, lengths and learning rates are run-time numbers: neither a token nor a step may need a program of its own.
@@ -251,7 +264,7 @@ TEST(GptTrainer, BrokenCheckpoints) {
     save_checkpoint(folder / "bad", without);
     EXPECT_THROW(load_trained_gpt(folder / "bad"), Error) << key;
   }
-  // A description far bigger than the tensors that come with it must not be built.
+  // A description that is much larger than its tensors must not be built.
   Checkpoint huge = good;
   huge.state["model"] = R"({"vocabulary":10,"block_size":8,"n_layer":1000000000,"n_head":2,"n_embd":16,"dropout":0.0})";
   save_checkpoint(folder / "bad", huge);

@@ -359,7 +359,7 @@ std::vector<double> moved(const Dims& shape, const std::vector<double>& memory) 
 }
 
 // The same images, channels-last in memory.
-Array turned(const Array& a) {
+Array transposed(const Array& a) {
   Array r = a;
   r.strides = {a.shape[1] * a.shape[2] * a.shape[3], 1, a.shape[3] * a.shape[1], a.shape[1]};
   r.memory = moved(a.shape, a.memory);
@@ -372,18 +372,18 @@ void check_orders(const Case& t, std::initializer_list<int> inputs, std::initial
   const auto images = static_cast<int>(inputs.size() + outputs.size());
   for (int mask = 0; mask < 1 << images; ++mask) {
     SCOPED_TRACE(mask);
-    Case turn = t;
+    Case changed = t;
     Result want = plain;
     int bit = 0;
     for (int i : inputs)
-      if (mask >> bit++ & 1) turn.ins[static_cast<size_t>(i)] = turned(t.ins[static_cast<size_t>(i)]);
+      if (mask >> bit++ & 1) changed.ins[static_cast<size_t>(i)] = transposed(t.ins[static_cast<size_t>(i)]);
     for (int o : outputs)
       if (mask >> bit++ & 1) {
         const auto at = static_cast<size_t>(o);
-        turn.outs[at] = turned(t.outs[at]);
+        changed.outs[at] = transposed(t.outs[at]);
         want.outs[at] = moved(t.outs[at].shape, plain.outs[at]);
       }
-    check(turn, want);
+    check(changed, want);
   }
 }
 
@@ -462,7 +462,7 @@ TEST(CpuPool, ForwardAndGradients) {
         t.outs = {out(d, {2, 3, s.oh, s.ow}), out(DType::int64, {2, 3, s.oh, s.ow})};
         check_orders(t, {0}, {});
         const Array taken = plane_indices(t);
-        t.outs = {turned(t.outs[0]), turned(t.outs[1])};
+        t.outs = {transposed(t.outs[0]), transposed(t.outs[1])};
         check_orders(t, {0}, {});
         t.op = OpId::max_pool2d_grad;
         t.ins = {in(d, {2, 3, s.oh, s.ow}), taken};

@@ -87,18 +87,18 @@ class AttentionOnGpu : public GpuCase {
     bool causal = false;
     std::optional<int64_t> kv_length = std::nullopt;
     std::optional<double> scale = std::nullopt;
-    int mask = 0;         // 1: bool, 2: added
-    bool turned = false;  // q, k, v as views of [B, T, H, D]
+    int mask = 0;             // 1: bool, 2: added
+    bool transposed = false;  // q, k, v as views of [B, T, H, D]
     bool gradient = true;
   };
   static double tolerance(DType d) {
     return d == DType::bfloat16 ? 0.03 : d == DType::float16 ? 0.004 : d == DType::float32 ? 2e-5 : 1e-12;
   }
   void check(const Setup& s) {
-    SCOPED_TRACE(fmt::format("{} B{} H{}/{} T{} S{} D{} causal {} mask {} turned {}", dtype_name(s.dtype), s.batch,
-                             s.heads, s.kv_heads, s.queries, s.keys, s.dim, s.causal, s.mask, s.turned));
+    SCOPED_TRACE(fmt::format("{} B{} H{}/{} T{} S{} D{} causal {} mask {} transposed {}", dtype_name(s.dtype), s.batch,
+                             s.heads, s.kv_heads, s.queries, s.keys, s.dim, s.causal, s.mask, s.transposed));
     const auto input = [&](int64_t heads, int64_t n) {
-      const Dims shape = s.turned ? Dims{s.batch, n, heads, s.dim} : Dims{s.batch, heads, n, s.dim};
+      const Dims shape = s.transposed ? Dims{s.batch, n, heads, s.dim} : Dims{s.batch, heads, n, s.dim};
       return cast(randn(shape, DType::float32, Device{}), s.dtype);
     };
     const Tensor host[4] = {input(s.heads, s.queries), input(s.kv_heads, s.keys), input(s.kv_heads, s.keys),
@@ -114,12 +114,12 @@ class AttentionOnGpu : public GpuCase {
         x[i] = (on_gpu ? to_device(host[i], gpu_) : cast(host[i], DType::float64)).detach();
         if (i < 3 && s.gradient) x[i].set_requires_grad(true);
       }
-      for (int i = 0; i < 3; ++i) in[i] = s.turned ? transpose(x[i], 1, 2) : x[i];
+      for (int i = 0; i < 3; ++i) in[i] = s.transposed ? transpose(x[i], 1, 2) : x[i];
       Tensor m;
       if (mask) m = on_gpu ? to_device(mask, gpu_) : s.mask == 1 ? mask : cast(mask, DType::float64);
       out[on_gpu] = scaled_dot_product_attention(in[0], in[1], in[2], m, 0, s.causal, s.scale, true, s.kv_length);
       if (!s.gradient) continue;
-      const Tensor g = s.turned ? transpose(x[3], 1, 2) : x[3];
+      const Tensor g = s.transposed ? transpose(x[3], 1, 2) : x[3];
       autograd::backward({sum(mul(out[on_gpu], g.detach()))});
       for (int i = 0; i < 3; ++i) grads[on_gpu][i] = x[i].grad();
     }
@@ -152,7 +152,7 @@ TEST_F(AttentionOnGpu, LengthsAndMasks) {
 TEST_F(AttentionOnGpu, GroupedHeadsViewsAndCaches) {
   check({.heads = 6, .kv_heads = 2, .causal = true});
   check({.heads = 4, .kv_heads = 1, .mask = 2});
-  check({.causal = true, .turned = true});
+  check({.causal = true, .transposed = true});
   check({.queries = 5, .keys = 90, .causal = true, .kv_length = 71});
   check({.queries = 5, .keys = 90, .kv_length = 0});
   check({.queries = 20, .keys = 90, .causal = true, .kv_length = 10});  // the first ones see nothing
@@ -192,10 +192,10 @@ TEST_F(AttentionOnGpu, WhatLibrariesTake) {
              .keys = 260,
              .dim = 72,
              .causal = causal,
-             .turned = true});
+             .transposed = true});
     }
     check({.queries = 256, .keys = 256, .dim = 128, .causal = true, .scale = 0.3});
-    check({.heads = 6, .kv_heads = 2, .queries = 256, .keys = 256, .causal = true, .turned = true});
+    check({.heads = 6, .kv_heads = 2, .queries = 256, .keys = 256, .causal = true, .transposed = true});
     for (const bool causal : {false, true})
       check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .causal = causal});
     check({.heads = 4, .kv_heads = 4, .queries = 200, .keys = 400, .kv_length = 300});
@@ -237,8 +237,14 @@ TEST_F(AttentionOnGpu, OtherDtypes) {
     check({.dtype = d, .causal = true});
     check({.dtype = d, .heads = 4, .kv_heads = 2, .queries = 33, .keys = 150, .dim = 20, .mask = 2});
     check({.dtype = d, .queries = 5, .keys = 90, .dim = 20, .causal = true, .kv_length = 71});
-    check(
-        {.dtype = d, .queries = 20, .keys = 90, .dim = 7, .causal = true, .kv_length = 10, .mask = 0, .turned = true});
+    check({.dtype = d,
+           .queries = 20,
+           .keys = 90,
+           .dim = 7,
+           .causal = true,
+           .kv_length = 10,
+           .mask = 0,
+           .transposed = true});
   }
 }
 

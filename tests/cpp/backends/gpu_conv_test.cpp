@@ -77,7 +77,7 @@ class ConvOnGpu : public ::testing::Test {
 // NHWC in memory, NCHW in shape.
 Tensor channels_last(const Tensor& x) { return permute(contiguous(permute(x, {0, 2, 3, 1})), {0, 3, 1, 2}); }
 
-TEST_F(ConvOnGpu, EveryFaceIsTheHosts) {
+TEST_F(ConvOnGpu, EveryPassIsTheHosts) {
   int number = 0;
   for (const Shape& s : kShapes)
     for (const DType d : {DType::float32, DType::float64, DType::float16, DType::bfloat16})

@@ -42,8 +42,8 @@ TEST_F(GpuIndexOn, ElementsAreTakenAndAdded) {
         const Tensor src = whole(s, d);
         expect_same(scatter_add(g, dim, on, to_device(src, gpu_)), scatter_add(x, dim, at, src));
         // From the other side of a transposition.
-        const Tensor turned = transpose(contiguous(transpose(at, 0, -1)), 0, -1);
-        expect_same(gather(g, dim, to_device(turned, gpu_)), gather(x, dim, at));
+        const Tensor transposed = transpose(contiguous(transpose(at, 0, -1)), 0, -1);
+        expect_same(gather(g, dim, to_device(transposed, gpu_)), gather(x, dim, at));
       }
     }
 }

@@ -64,11 +64,11 @@ struct MatmulByHand {
   }
 };
 
-// x W^T + b, or x W, and then relu and an add: what a layer is.
-std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t n, int64_t k, bool turned,
+// A layer: x W^T + b, or x W, and then relu and an add.
+std::string layer_source(gpu::MatmulEntry entry, DType dtype, int64_t m, int64_t n, int64_t k, bool transposed,
                          bool epilogue) {
   MatmulByHand h(DeviceType::rocm);
-  const Operand x = h.tensor(dtype, {m, k}), w = h.tensor(dtype, {k, n}, turned ? Dims{1, k} : Dims{n, 1});
+  const Operand x = h.tensor(dtype, {m, k}), w = h.tensor(dtype, {k, n}, transposed ? Dims{1, k} : Dims{n, 1});
   Operand y = h.add(OpId::matmul, {x, w}, h.tensor(dtype, {m, n}));
   if (epilogue) {
     h.group.kind = GroupKind::Epilogue;
@@ -111,7 +111,7 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
     const bool half = is_float(d) && dtype_size(d) == 2, real = is_float(d);
     if (!half) {
       write_text("matmul_large" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, false, false));
-      write_text("matmul_turned" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, true, real));
+      write_text("matmul_transposed" + type, layer_source(Entry::tile, d, 4096, 4096, 4096, true, real));
       write_text("matmul_medium" + type, layer_source(Entry::tile, d, 640, 768, 784, true, real));
       write_text("matmul_small" + type, layer_source(Entry::tile, d, 256, 512, 128, false, real));
       write_text("matmul_few_tiles" + type, layer_source(Entry::tile, d, 32, 256, 784, true, real));
@@ -119,22 +119,22 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
       write_text("matmul_add_splits" + type, add_splits_source(d));
       write_text("matmul_odd" + type, layer_source(Entry::tile, d, 31, 33, 35, true, false));
     } else {
-      const auto both = [&](const std::string& name, int64_t m, int64_t n, int64_t k, bool turned, bool epilogue) {
+      const auto both = [&](const std::string& name, int64_t m, int64_t n, int64_t k, bool transposed, bool epilogue) {
         write_text("matmul_units_" + name + type,
-                   by_matrix_units(layer_source(Entry::units, d, m, n, k, turned, epilogue),
-                                   layer_source(Entry::tile, d, m, n, k, turned, epilogue)));
+                   by_matrix_units(layer_source(Entry::units, d, m, n, k, transposed, epilogue),
+                                   layer_source(Entry::tile, d, m, n, k, transposed, epilogue)));
       };
       both("large", 4096, 4096, 4096, false, false);
-      both("turned", 4096, 4096, 4096, true, false);
+      both("transposed", 4096, 4096, 4096, true, false);
       both("medium", 640, 768, 784, true, true);
       both("few_tiles", 16, 512, 1024, true, true);
       both("odd", 31, 33, 35, false, false);
     }
     for (const int64_t m : {1, 2, 4}) {
-      write_text(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, true, real));
-      write_text(fmt::format("gemv_across_{}{}", m, type), layer_source(Entry::few, d, m, 4096, 4096, false, real));
+      write_text(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::gemv, d, m, 4096, 4096, true, real));
+      write_text(fmt::format("gemv_across_{}{}", m, type), layer_source(Entry::gemv, d, m, 4096, 4096, false, real));
     }
-    write_text("gemv_long" + type, layer_source(Entry::few, d, 2, 16, 65536, true, false));
+    write_text("gemv_long" + type, layer_source(Entry::gemv, d, 2, 16, 65536, true, false));
   }
 }
 
@@ -210,7 +210,7 @@ TEST_P(OnGpuMatmulOf, BatchesViewsAndOddPointers) {
   expect_same(matmul(none, empty({0, 5}, d, gpu_)), zeros({4, 5}, d, Device{}), "empty sum");
 }
 
-// As many as keep a GPU busy: large tiles, whose results are stored several at once, but for those at an edge and for rows of an odd length.
+// Enough to keep a GPU busy: large tiles. Their results are stored several at once, except at an edge and in rows of an odd length.
 TEST_P(OnGpuMatmulOf, LargeTilesWithEdges) {
   const DType d = GetParam();
   for (const int64_t n : {136, 72, 70}) {

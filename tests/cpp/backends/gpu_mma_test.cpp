@@ -119,14 +119,14 @@ TEST_P(MmaOnGpu, ATileIsThePlainProduct) {
   device.to_host(got.data(), dd, out_bytes);
   for (void* p : {da, db, dd}) device.release(p);
 
-  const auto turned = [](const Tile& x) {
+  const auto transposed = [](const Tile& x) {
     Tile y{};
     for (size_t i = 0; i < 16; ++i)
       for (size_t j = 0; j < 16; ++j) y[i][j] = x[j][i];
     return y;
   };
   for (size_t variant = 0; variant < kVariants; ++variant) {
-    const Tile x = variant & 1 ? turned(a) : a, y = variant & 2 ? turned(b) : b;
+    const Tile x = variant & 1 ? transposed(a) : a, y = variant & 2 ? transposed(b) : b;
     Tile once = times(x, y), halved{};
     for (size_t i = 0; i < 16; ++i)
       for (size_t j = 0; j < 16; ++j) once[i][j] *= 2, halved[i][j] = rounded(once[i][j]);

@@ -26,9 +26,9 @@ TEST_F(GpuRowsOn, SoftmaxHasTheSameBitsInEveryLayout) {
     const Tensor want = softmax(x, 1);
     const Tensor padded = cat({zeros({4, 1}, DType::float32, gpu_), x}, 1);
     expect_same(softmax(narrow(padded, 1, 1, n), 1), want);
-    const Tensor turned = contiguous(transpose(x, 0, 1));
-    expect_same(softmax(transpose(turned, 0, 1), 1), want);
-    expect_same(transpose(softmax(turned, 0), 0, 1), want);
+    const Tensor transposed = contiguous(transpose(x, 0, 1));
+    expect_same(softmax(transpose(transposed, 0, 1), 1), want);
+    expect_same(transpose(softmax(transposed, 0), 0, 1), want);
   }
 }
 

@@ -695,9 +695,9 @@ TEST(TileRefuses, WhatItCannotOrder) {
   g.space({4, 4}, 2);
   const Operand t = g.bind(y);
   g.node(OpId::neg, {g.bind(x)}, {t});
-  Operand turned = t;
-  turned.strides = {1, 4};
-  g.node(OpId::exp, {turned}, {g.bind(host_zeros(DType::float32, {4, 4}))});
+  Operand transposed = t;
+  transposed.strides = {1, 4};
+  g.node(OpId::exp, {transposed}, {g.bind(host_zeros(DType::float32, {4, 4}))});
   EXPECT_TRUE(cpu::tile_accepts(g.problem()).has_value());
 }
 

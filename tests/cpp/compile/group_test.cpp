@@ -16,7 +16,7 @@ class Accepting : public Backend {
  public:
   const char* name() const override { return "accepting"; }
   std::span<const Impl> impls(const Problem&) const override { return {}; }
-  bool sums_beside_products(DType) const override { return true; }
+  bool has_bias_gradient_epilogue(DType) const override { return true; }
 };
 
 std::vector<Group> groups_of(const Graph& graph, const Rules& rules = {}) {
@@ -73,11 +73,11 @@ TEST(Group, AProductTakesWhatIsElementwiseOverIt) {
   EXPECT_FALSE(groups[0].stores(c));
 }
 
-TEST(Group, TheSumOfAnOperandBesideItsProduct) {
+TEST(Group, TheSumOfAnOperandInTheEpilogueOfItsProduct) {
   RecordedGraph g;
   const Operand x = g.input({8, 6}), gradient = g.input({8, 5});
-  const Operand turned = g.view(gradient, {5, 8}, {1, 5});
-  g.keep(g.op(OpId::matmul, {turned, x}, {5, 6}));
+  const Operand transposed = g.view(gradient, {5, 8}, {1, 5});
+  g.keep(g.op(OpId::matmul, {transposed, x}, {5, 6}));
   g.graph.nodes.back().ins[0].binding = gradient.binding;
   g.keep(g.reduce(OpId::sum, gradient, 0b01));
   Cuts cuts = no_cuts(g.graph, Accepting());

@@ -37,7 +37,7 @@ class Listed : public Backend {
   const char* name() const override { return "listed"; }
   std::span<const Impl> impls(const Problem&) const override { return impls_; }
   bool last_is_slow() const override { return slow_; }
-  bool sums_beside_products(DType) const override { return true; }
+  bool has_bias_gradient_epilogue(DType) const override { return true; }
 
  private:
   std::span<const Impl> impls_;
@@ -45,7 +45,7 @@ class Listed : public Backend {
 };
 
 // As compile_window does it.
-std::vector<Group> settle(const Graph& g, const Backend& backend) {
+std::vector<Group> split_until_accepted(const Graph& g, const Backend& backend) {
   Cuts cuts = no_cuts(g, backend);
   for (int round = 0;; ++round) {
     if (round > 100) throw std::logic_error("split never ends");
@@ -96,12 +96,12 @@ TEST(Select, NobodyAccepts) {
 
 TEST(Split, NothingWhereAllAreAccepted) {
   const RecordedGraph g = product();
-  EXPECT_EQ(sizes(settle(g.graph, Listed(kMaps))), (std::vector<size_t>{5}));
+  EXPECT_EQ(sizes(split_until_accepted(g.graph, Listed(kMaps))), (std::vector<size_t>{5}));
 }
 
 TEST(Split, AnEpilogueKeepsItsFirstNodes) {
   const RecordedGraph g = product();
-  const auto groups = settle(g.graph, Listed(kThree));
+  const auto groups = split_until_accepted(g.graph, Listed(kThree));
   EXPECT_EQ(sizes(groups), (std::vector<size_t>{3, 2}));
   EXPECT_EQ(groups[0].kind, GroupKind::Epilogue);
   EXPECT_EQ(groups[1].kind, GroupKind::Loop);
@@ -109,14 +109,14 @@ TEST(Split, AnEpilogueKeepsItsFirstNodes) {
 
 TEST(Split, GeneralLoopsThatAreFastTakeWhatIsLeft) {
   const RecordedGraph g = product();
-  EXPECT_EQ(sizes(settle(g.graph, Listed(kThree, false))), (std::vector<size_t>{5}));
+  EXPECT_EQ(sizes(split_until_accepted(g.graph, Listed(kThree, false))), (std::vector<size_t>{5}));
 }
 
 TEST(Split, NodesOfALoopAreAlone) {
   RecordedGraph g;
   const Operand x = g.input({4, 5}), y = g.op(OpId::relu, {x});
   g.keep(g.op(OpId::mul, {y, g.reduce(OpId::sum, y, 0b10)}));
-  EXPECT_EQ(sizes(settle(g.graph, Listed(kMaps))), (std::vector<size_t>{1, 1, 1}));
+  EXPECT_EQ(sizes(split_until_accepted(g.graph, Listed(kMaps))), (std::vector<size_t>{1, 1, 1}));
 }
 
 // A backend whose kernels hold few values of the memory of a loop: so many inputs, each of which is an operand of one node.
@@ -142,9 +142,10 @@ TEST(Split, ALoopThatIsTooLargeIsCutWhereItsKernelIsFull) {
   Operand y = g.input({4, 5});
   for (int i = 0; i < 6; ++i) y = g.op(OpId::add, {y, g.input({4, 5})});
   g.keep(y);
-  EXPECT_EQ(sizes(settle(g.graph, Small(7))), (std::vector<size_t>{6}));
-  EXPECT_EQ(sizes(settle(g.graph, Small(3))), (std::vector<size_t>{2, 3, 1}));
-  EXPECT_EQ(sizes(settle(g.graph, Small(0))), (std::vector<size_t>{1, 1, 1, 1, 1, 1}));  // a node is never divided
+  EXPECT_EQ(sizes(split_until_accepted(g.graph, Small(7))), (std::vector<size_t>{6}));
+  EXPECT_EQ(sizes(split_until_accepted(g.graph, Small(3))), (std::vector<size_t>{2, 3, 1}));
+  EXPECT_EQ(sizes(split_until_accepted(g.graph, Small(0))),
+            (std::vector<size_t>{1, 1, 1, 1, 1, 1}));  // a node is never divided
 }
 
 TEST(Split, WhatIsCutOffALoopJoinsTheNextOne) {
@@ -154,19 +155,19 @@ TEST(Split, WhatIsCutOffALoopJoinsTheNextOne) {
   y = g.op(OpId::mul, {y, g.input({4, 5})});
   const Operand sum = g.reduce(OpId::sum, y, 0b10);
   g.keep(g.op(OpId::sub, {y, sum}));
-  EXPECT_EQ(sizes(settle(g.graph, Small(3))), (std::vector<size_t>{4}));
-  const auto groups = settle(g.graph, Small(2));
+  EXPECT_EQ(sizes(split_until_accepted(g.graph, Small(3))), (std::vector<size_t>{4}));
+  const auto groups = split_until_accepted(g.graph, Small(2));
   ASSERT_EQ(sizes(groups), (std::vector<size_t>{1, 3}));
   EXPECT_EQ(groups[1].roles, (std::vector{Role::Map, Role::RowReduce, Role::Map}));
 }
 
-TEST(Split, ASumBesideAProductComesApartFirst) {
+TEST(Split, ASumInAnEpilogueComesApartFirst) {
   RecordedGraph g;
   const Operand x = g.input({8, 6}), gradient = g.input({8, 5});
   g.keep(g.op(OpId::matmul, {g.view(gradient, {5, 8}, {1, 5}), x}, {5, 6}));
   g.graph.nodes.back().ins[0].binding = gradient.binding;
   g.keep(g.reduce(OpId::sum, gradient, 0b01));
-  const auto groups = settle(g.graph, Listed(kThree));
+  const auto groups = split_until_accepted(g.graph, Listed(kThree));
   EXPECT_EQ(sizes(groups), (std::vector<size_t>{1, 1}));
 }
 

@@ -23,12 +23,12 @@ Tensor spoilt() { return cast(floor_divide(full({2}, 1), zeros({2}, DType::int64
 
 class Errors : public ::testing::Test {
  protected:
-  void SetUp() override { settle(); }
+  void SetUp() override { flush(); }
   void TearDown() override {
     set_memory_limit(0);
-    settle();
+    flush();
   }
-  static void settle() {
+  static void flush() {
     try {
       synchronize();
     } catch (const Error&) {
@@ -121,13 +121,13 @@ TEST_F(Errors, IntegerDivisionByZeroIsTheSameEverywhere) {
       EXPECT_ERROR(Runtime, "floor_divide: division by zero; got a divisor of 0", q.data());
       EXPECT_ERROR(Runtime, "remainder: division by zero; got a divisor of 0", r.data());
       expect_values(sum(beside), {40 * 14});
-      settle();
+      flush();
       // One bad element among good ones, away from the first vector.
       std::vector<double> v(40, 3.0);
       v[37] = 0;
       const Tensor some = cast(to_device(testing::make(v), device), d);
       EXPECT_ERROR(Runtime, "remainder: division by zero", remainder(a, some).data());
-      settle();
+      flush();
     }
 }
 
@@ -135,7 +135,7 @@ TEST_F(Errors, IntegersToANegativePowerAreTheSameEverywhere) {
   for (Device device : {Device{}, Device{DeviceType::reference}}) {
     const Tensor a = full({40}, 3, DType::int64, device), e = full({40}, -2, DType::int64, device);
     EXPECT_ERROR(Value, "pow: integers to a negative power; got exponent -2", pow(a, e).data());
-    settle();
+    flush();
     expect_values(sum(pow(a, neg(e))), {360});
   }
 }
@@ -197,7 +197,7 @@ TEST_F(Errors, EveryAllocationOfATrainingStepMayFail) {
   int failed = 0, passed = 0;
   for (uint64_t room = 0; room < 2000000 && passed < 3; room += 16000) {
     w.set_grad(Tensor());
-    settle();
+    flush();
     empty_cache();
     set_memory_limit(memory_stats().allocated + room);
     try {
@@ -210,7 +210,7 @@ TEST_F(Errors, EveryAllocationOfATrainingStepMayFail) {
       ++failed;
     }
     set_memory_limit(0);
-    settle();
+    flush();
     EXPECT_EQ(values(w), weights);
     // The next step runs.
     w.set_grad(Tensor());

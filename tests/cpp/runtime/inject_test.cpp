@@ -32,11 +32,11 @@ class Inject : public ::testing::TestWithParam<DeviceType> {
  protected:
   void SetUp() override { set_current_device(device_); }
   void TearDown() override {
-    settle();
+    flush();
     stop_injecting();
     set_current_device({});
   }
-  static void settle() {
+  static void flush() {
     try {
       synchronize();
     } catch (const Error&) {
@@ -74,7 +74,7 @@ TEST_P(Inject, OnlyTheRunThatIsDueFails) {
   const Tensor x = full({3, 3}, 1.0);
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(sound(matmul(x, x)), i != 2);
-    settle();
+    flush();
   }
   EXPECT_EQ(stop_injecting(), 5u);
 }
@@ -119,7 +119,7 @@ TEST_P(Inject, AnUpdateOfManyTensorsSpoilsThoseOfSpoiltGradients) {
   }
   fail("tanh");
   g[1] = tanh(g[1]);
-  settle();
+  flush();
   adam_step(p, g, m, v, {0.1, 0.9, 0.99, 1e-8, 0, 1, false, false});
   sgd_step(p, g, {}, {0.1, 0, 0, 0, false, false, true});
   for (size_t i = 0; i < 3; ++i)

@@ -1,5 +1,5 @@
 // Graphs of the emulated runtime: built node by node or captured from streams, instantiated, launched. Nodes that do not depend on each
-// other run in an order that the settings choose, so that a missing dependency shows.
+// other run in an order that the settings choose, so that a missing dependency is noticed.
 #pragma once
 #include <map>
 #include <memory>
@@ -34,7 +34,7 @@ size_t add_node(Graph& graph, Node node);
 // Kernel errors are those of a launch.
 int run_nodes(const Nodes& nodes);
 
-// What a stream is asked to do: work of its own, or a node of the graph that it captures.
+// Work that was queued on a stream: it runs there, or it becomes a node of the graph that the stream captures.
 int submit(Stream& stream, Work work);
 // Non-zero, with the capture broken, when the stream captures: what waits for its work cannot be captured.
 int refuse_in_capture(Stream& stream, const char* what);

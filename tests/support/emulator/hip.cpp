@@ -2,8 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <set>
+#include <thread>
 
 #include "code_object.h"
 #include "graph.h"
@@ -19,6 +22,7 @@ thread_local int current_device = 0;
 pid_t initialised_by = 0;
 bool device_lost = false;
 uint64_t launches = 0;
+std::set<void*> slow_functions;
 
 // Every function begins with this: one caller at a time, no use in a forked child, and nothing works on a device that was lost.
 #define ENTER                                                                    \
@@ -392,6 +396,8 @@ EXPORT hipModuleGetFunction(void** function, void* module, const char* name) {
   }
   Function* f = nullptr;
   const int error = find_function(&f, static_cast<Module*>(module), name);
+  const std::string& slow = settings().slow_kernel;
+  if (!slow.empty() && std::strstr(name, slow.c_str())) slow_functions.insert(f);
   *function = f;
   return error;
 }
@@ -410,6 +416,8 @@ EXPORT hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned 
   }
   if (fails(Fault::launch)) return refuse(kLaunchFailure, "a launch failed, as it was told to");
   if (!settings().texts.empty()) return kSuccess;
+  if (slow_functions.count(function))
+    std::this_thread::sleep_for(std::chrono::milliseconds(settings().slow_milliseconds));
   if (by != 1 || bz != 1 || extra)
     return refuse(kInvalidValue, "a launch with more than one dimension of threads, or packed parameters");
   Work w;

@@ -26,7 +26,7 @@ extern EmulatedThread emulated;
 // A rendezvous of all threads of the workgroup. The line tells one barrier from another.
 void emulated_barrier(int line);
 // A rendezvous of all lanes of the wave: each brings `bytes` (at most 64) and gets those of lane `from`; those of the other lanes lie beside
-// them, lane after lane. What is pointed to stays until this lane's next call.
+// them, lane after lane. The pointers stay valid until this lane's next call.
 const void* emulated_exchange(const void* mine, unsigned bytes, int from, int line);
 }
 

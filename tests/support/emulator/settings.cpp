@@ -84,6 +84,12 @@ Settings read() {
         static_cast<unsigned>(number("PYFLAME_EMULATOR_SLOW_COMPILE", slow.substr(first + 1, second - first - 1)));
     s.slow_begun = slow.substr(second + 1);
   }
+  if (const std::string slow = text("PYFLAME_EMULATOR_SLOW_KERNEL", ""); !slow.empty()) {
+    const size_t colon = slow.find(':');
+    if (colon == std::string::npos) refuse("PYFLAME_EMULATOR_SLOW_KERNEL", slow, "word:milliseconds");
+    s.slow_kernel = slow.substr(0, colon);
+    s.slow_milliseconds = static_cast<unsigned>(number("PYFLAME_EMULATOR_SLOW_KERNEL", slow.substr(colon + 1)));
+  }
   return s;
 }
 

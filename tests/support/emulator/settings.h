@@ -26,6 +26,8 @@ struct Settings {
   std::string slow_word,
       slow_begun;  // compilations of sources with this word take longer, and make this file when they begin
   unsigned slow_seconds = 0;
+  std::string slow_kernel;  // launches of kernels with this word in their name take longer
+  unsigned slow_milliseconds = 0;
   uint64_t lost = 0;  // the device is lost from this launch on
 };
 const Settings& settings();

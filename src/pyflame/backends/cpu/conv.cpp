@@ -52,14 +52,14 @@ struct Shape {
   }
   // Which of the images that the convolution reads and writes (dy and x for the gradient of the weight) are
   // channels-last?
-  std::shared_ptr<const DnnConv> library(DnnConv::Face face, bool a_last, bool b_last, bool weight_last) const {
+  std::shared_ptr<const DnnConv> library(DnnConv::Pass pass, bool a_last, bool b_last, bool weight_last) const {
     // A 1x1 convolution is a matrix product without unfolding; copying into the library's layout would only slow it
     // down (docs/decisions/0003).
     constexpr int64_t kLeastFlops = 500000;
     if (a.groups != 1 || n == 0 || (kh * kw == 1 && !(a_last && b_last))) return nullptr;
     if (2 * oc * taps() * pixels() * images() < kLeastFlops) return nullptr;
     return DnnConv::find(
-        face, {face == DnnConv::Face::weight ? n / parts() : images(), ic, h, w, oc, kh, kw, oh, ow, a.stride_h,
+        pass, {pass == DnnConv::Pass::grad_weight ? n / parts() : images(), ic, h, w, oc, kh, kw, oh, ow, a.stride_h,
                a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w, a_last, b_last, weight_last});
   }
   // The output columns, first to last + 1, whose tap kx is inside the image.
@@ -271,16 +271,16 @@ class ConvGradWeight : public Exec {
 
 // ---- by oneDNN (dnn_conv.h), on images in either memory format
 
-std::shared_ptr<const DnnConv> find_library(const Node& n, DnnConv::Face face) {
-  switch (face) {
-    case DnnConv::Face::output:
-      return forward_shape(n).library(face, is_channels_last(n.ins[0]), is_channels_last(n.outs[0]),
+std::shared_ptr<const DnnConv> find_library(const Node& n, DnnConv::Pass pass) {
+  switch (pass) {
+    case DnnConv::Pass::forward:
+      return forward_shape(n).library(pass, is_channels_last(n.ins[0]), is_channels_last(n.outs[0]),
                                       is_channels_last(n.ins[1]));
-    case DnnConv::Face::input:
-      return grad_input_shape(n).library(face, is_channels_last(n.ins[0]), is_channels_last(n.outs[0]),
+    case DnnConv::Pass::grad_input:
+      return grad_input_shape(n).library(pass, is_channels_last(n.ins[0]), is_channels_last(n.outs[0]),
                                          is_channels_last(n.ins[1]));
-    case DnnConv::Face::weight:
-      return grad_weight_shape(n).library(face, is_channels_last(n.ins[0]), is_channels_last(n.ins[1]),
+    case DnnConv::Pass::grad_weight:
+      return grad_weight_shape(n).library(pass, is_channels_last(n.ins[0]), is_channels_last(n.ins[1]),
                                           is_channels_last(n.outs[0]));
   }
   return nullptr;
@@ -301,7 +301,7 @@ class LibraryConv : public Exec {
         w_(in_memory_order(p.root().ins[1]), ws_),
         out_(in_memory_order(p.root().outs[0])),
         out_last_(is_channels_last(p.root().outs[0])),
-        library_(find_library(p.root(), DnnConv::Face::output)),
+        library_(find_library(p.root(), DnnConv::Pass::forward)),
         packed_(ws_.take(library_->weight_bytes())) {
     elided_ = !p.group.stores(out_);
     if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, out_last_ ? s_.oc : s_.pixels());
@@ -348,7 +348,7 @@ class LibraryGradInput : public Exec {
         g_(in_memory_order(node.ins[0]), ws_),
         w_(in_memory_order(node.ins[1]), ws_),
         dx_(in_memory_order(node.outs[0]), ws_),
-        library_(find_library(node, DnnConv::Face::input)),
+        library_(find_library(node, DnnConv::Pass::grad_input)),
         packed_(ws_.take(library_->weight_bytes())) {}
 
   void run(const RunContext& ctx) override {
@@ -379,7 +379,7 @@ class LibraryGradWeight : public Exec {
         g_(in_memory_order(node.ins[0]), ws_),
         x_(in_memory_order(node.ins[1]), ws_),
         dw_(in_memory_order(node.outs[0]), ws_),
-        library_(find_library(node, DnnConv::Face::weight)),
+        library_(find_library(node, DnnConv::Pass::grad_weight)),
         size_(library_->weight_bytes()),
         sums_(ws_.take(size_ * static_cast<size_t>(s_.parts()))) {}
 
@@ -424,15 +424,15 @@ Refusal accept_conv(const Problem& p) {
 }
 
 // float64 has its own kernel, and groups are too small for it.
-static Refusal accept_library(const Problem& p, DnnConv::Face face) {
+static Refusal accept_library(const Problem& p, DnnConv::Pass pass) {
   if (const Refusal r = accept_any(p)) return r;
   if (p.root().outs[0].dtype == DType::float64) return "takes types that are computed in float32";
-  if (!find_library(p.root(), face)) return "oneDNN has no kernel that is quicker for this shape and processor";
+  if (!find_library(p.root(), pass)) return "oneDNN has no kernel that is faster for this shape and processor";
   return {};
 }
-Refusal accept_dnn_conv(const Problem& p) { return accept_library(p, DnnConv::Face::output); }
-Refusal accept_dnn_grad_input(const Problem& p) { return accept_library(p, DnnConv::Face::input); }
-Refusal accept_dnn_grad_weight(const Problem& p) { return accept_library(p, DnnConv::Face::weight); }
+Refusal accept_dnn_conv(const Problem& p) { return accept_library(p, DnnConv::Pass::forward); }
+Refusal accept_dnn_grad_input(const Problem& p) { return accept_library(p, DnnConv::Pass::grad_input); }
+Refusal accept_dnn_grad_weight(const Problem& p) { return accept_library(p, DnnConv::Pass::grad_weight); }
 std::unique_ptr<Executable> make_dnn_conv(const Problem& p) { return std::make_unique<LibraryConv>(p); }
 std::unique_ptr<Executable> make_dnn_grad_input(const Problem& p) {
   return std::make_unique<LibraryGradInput>(p.root());

@@ -117,7 +117,7 @@ class Weights {
 
 class Library final : public DnnConv {
  public:
-  Library(Face face, const Problem& p) : face_(face) {
+  Library(Pass pass, const Problem& p) : pass_(pass) {
     using dnnl::algorithm;
     const memory::dims x{p.images, p.ic, p.h, p.w}, w{p.oc, p.ic, p.kh, p.kw}, y{p.images, p.oc, p.oh, p.ow};
     const memory::dims stride{p.stride_h, p.stride_w}, dilation{p.dilation_h - 1, p.dilation_w - 1},
@@ -126,14 +126,14 @@ class Library final : public DnnConv {
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const memory::desc x_last = Carried::inside(x), y_last = Carried::inside(y);
     const dnnl::convolution_forward::primitive_desc forward(
-        {face == Face::output ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training,
+        {pass == Pass::forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training,
          algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad},
         attributes, engine());
-    if (face == Face::output) {
+    if (pass == Pass::forward) {
       take(forward, dnnl::convolution_forward(forward));
       a_ = Carried(x, p.a_last), b_ = Carried(y, p.b_last);
       weight_ = forward.weights_desc();
-    } else if (face == Face::input) {
+    } else if (pass == Pass::grad_input) {
       const dnnl::convolution_backward_data::primitive_desc d(
           {algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad}, attributes, engine(),
           forward);
@@ -152,7 +152,7 @@ class Library final : public DnnConv {
   }
 
   // oneDNN's other kernels unfold images as our own do.
-  bool quick() const {
+  bool is_fast() const {
     return name_.find("brg") != name_.npos || (name_.find("jit") != name_.npos && name_.find("gemm") == name_.npos);
   }
 
@@ -172,14 +172,14 @@ class Library final : public DnnConv {
     use_one_library_thread();
     const memory own(scratchpad_, engine(), scratch_bytes(kOwn, scratchpad_.get_size()));
     const memory first = a_.in(a, kFirst);
-    if (face_ == Face::weight) {
+    if (pass_ == Pass::grad_weight) {
       primitive_.execute(stream(), {{DNNL_ARG_DIFF_DST, first},
                                     {DNNL_ARG_SRC, b_.in(b, kSecond)},
                                     {DNNL_ARG_DIFF_WEIGHTS, memory(weight_, engine(), out)},
                                     {DNNL_ARG_SCRATCHPAD, own}});
       return;
     }
-    const bool forward = face_ == Face::output;
+    const bool forward = pass_ == Pass::forward;
     memory result = b_.target(out, kResult);
     primitive_.execute(stream(), {{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
                                   {DNNL_ARG_WEIGHTS, memory(weight_, engine(), const_cast<void*>(b))},
@@ -196,7 +196,7 @@ class Library final : public DnnConv {
     scratchpad_ = d.scratchpad_desc();
   }
 
-  Face face_;
+  Pass pass_;
   dnnl::primitive primitive_;
   std::string name_;
   Carried a_, b_;
@@ -206,12 +206,12 @@ class Library final : public DnnConv {
 
 }  // namespace
 
-std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
+std::shared_ptr<const DnnConv> DnnConv::find(Pass pass, const Problem& p) {
   using Key = std::array<int64_t, 19>;
   static std::mutex mutex;
   static auto* known = new std::map<Key, std::shared_ptr<const DnnConv>>;
   constexpr size_t kMost = 1024;
-  const Key key{static_cast<int64_t>(face),
+  const Key key{static_cast<int64_t>(pass),
                 p.images,
                 p.ic,
                 p.h,
@@ -235,8 +235,8 @@ std::shared_ptr<const DnnConv> DnnConv::find(Face face, const Problem& p) {
   std::shared_ptr<const DnnConv> found;
   try {
     use_one_library_thread();  // a primitive depends on the number of threads for which it was made
-    auto library = std::make_shared<Library>(face, p);
-    if (library->quick()) found = std::move(library);
+    auto library = std::make_shared<Library>(pass, p);
+    if (library->is_fast()) found = std::move(library);
   } catch (const dnnl::error&) {  // unsupported shape, or unsupported on this processor
   }
   if (known->size() >= kMost) known->clear();

@@ -11,7 +11,7 @@ namespace pyflame::cpu {
 class DnnConv {
  public:
   // Which of the three convolutions: forward, gradient of the input, gradient of the weight.
-  enum class Face : uint8_t { output, input, weight };
+  enum class Pass : uint8_t { forward, grad_input, grad_weight };
   struct Problem {
     int64_t images, ic, h, w, oc, kh, kw, oh, ow;
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
@@ -20,7 +20,7 @@ class DnnConv {
   };
   // Null if oneDNN has no kernel for this processor that is faster than a product over unfolded images. Cached by
   // shape.
-  static std::shared_ptr<const DnnConv> find(Face face, const Problem& p);
+  static std::shared_ptr<const DnnConv> find(Pass pass, const Problem& p);
 
   virtual ~DnnConv() = default;
   virtual size_t weight_bytes() const = 0;  // of the weights, or of their gradient, in the library's layout

@@ -128,9 +128,9 @@ class MaxPool : public Exec {
     for (int64_t x = 0; x < g_.ow; ++x)
       for (int64_t k = x * c; k < (x + 1) * c; ++k) {
         PF_CHECK(at[k] >= 0, Runtime,
-                 "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
-                 a.pad_h, a.pad_w, a.kernel_h, a.kernel_w);
-        if (index) index[k] = corner + x * a.stride_w + offsets_[static_cast<size_t>(at[k])];
+                 "max_pool2d: a window is entirely in the padding; got padding ({}, {}) and kernel ({}, {})", a.pad_h,
+                 a.pad_w, a.kernel_h, a.kernel_w);
+        if (index) index[k] = corner + x * a.stride_w + offsets_[at[k]];
       }
   }
   Geometry g_;
@@ -284,9 +284,9 @@ class AvgPoolGrad : public Exec {
 
 Refusal accept_pool(const Problem& p) {
   if (auto r = accept_float(p)) return r;
-  const bool turned = is_channels_last(p.root().outs[0]);
+  const bool channels_last = is_channels_last(p.root().outs[0]);
   for (const Operand& o : p.root().outs)
-    if (o.dtype == DType::int64 && !ordered(o, turned).contiguous)
+    if (o.dtype == DType::int64 && !ordered(o, channels_last).contiguous)
       return "writes indices in the order of the values only";
   return {};
 }

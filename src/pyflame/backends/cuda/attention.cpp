@@ -53,7 +53,7 @@ struct Values {
   float scale = 1, one = 1, hidden = -std::numeric_limits<float>::infinity();
 };
 
-Dims turned(Dims d) {
+Dims transposed(Dims d) {
   std::swap(d[2], d[3]);
   return d;
 }
@@ -139,7 +139,7 @@ class Builder {
   }
   // s^T x, summed over the heads that share keys.
   void of_keys(Tensor s, Tensor x, SdpaTensor to) {
-    const Tensor across = tensor(io_, turned(scores_), turned(contiguous_strides(scores_)));
+    const Tensor across = tensor(io_, transposed(scores_), transposed(contiguous_strides(scores_)));
     reshape(s, across);
     const Tensor made = given(to, p_.keys);
     if (p_.queries[1] == p_.keys[1]) return matmul(across, x, made);
@@ -165,7 +165,7 @@ class Builder {
   Tensor given(SdpaTensor which, const Dims& shape, bool across = false) {
     const auto at = static_cast<size_t>(which);
     const Dims& s = p_.strides[at];
-    return tensor(io_, across ? turned(shape) : shape, across ? turned(s) : s, static_cast<int64_t>(at));
+    return tensor(io_, across ? transposed(shape) : shape, across ? transposed(s) : s, static_cast<int64_t>(at));
   }
   Tensor logsumexp() { return tensor(kFloat, rows_, contiguous_strides(rows_), static_cast<int64_t>(SdpaTensor::lse)); }
   Tensor number(int64_t id) { return tensor(kFloat, {1, 1, 1, 1}, {1, 1, 1, 1}, id, true); }

@@ -95,9 +95,9 @@ class Cudnn final : public DnnLibrary {
       op.set(first + 2, convolution).set(first + 3, t[1]).set(first + 4, t[0]).set(first + 5, t[2]);
       return op;
     };
-    switch (p.face) {
-      case ConvFace::result: return fill(descriptor::forward, attribute::forward_alpha);
-      case ConvFace::image: return fill(descriptor::backward_data, attribute::data_alpha);
+    switch (p.pass) {
+      case ConvPass::forward: return fill(descriptor::forward, attribute::forward_alpha);
+      case ConvPass::grad_input: return fill(descriptor::backward_data, attribute::data_alpha);
       default: return fill(descriptor::backward_filter, attribute::filter_alpha);
     }
   }

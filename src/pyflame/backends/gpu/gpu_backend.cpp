@@ -29,7 +29,7 @@ std::string GpuBackend::libraries(int index) const { return library_versions(dev
 
 size_t GpuBackend::most_nodes(const Problem& loop) const { return gpu::most_nodes(loop); }
 
-bool GpuBackend::sums_beside_products(DType d) const {
+bool GpuBackend::has_bias_gradient_epilogue(DType d) const {
   return is_float(d) && dtype_size(d) == 2 && blas(type_) != nullptr;
 }
 

@@ -19,7 +19,7 @@ class GpuBackend final : public Backend {
   std::string libraries(int index) const override;
   bool last_is_slow() const override { return false; }
   size_t most_nodes(const Problem& loop) const override;
-  bool sums_beside_products(DType d) const override;
+  bool has_bias_gradient_epilogue(DType d) const override;
   MemoryFormat preferred_format(const ImageResult& r) const override;
   std::span<const Impl> impls(const Problem& p) const override;
   // Reading a gigabyte takes less than a millisecond here. A lower limit would cut windows in the middle of what can be

@@ -102,9 +102,9 @@ void max_pool(const Call& c) {
           }
         });
         PF_CHECK(at >= 0, Runtime,
-                 "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
-                 w.pad_h, w.pad_w, w.kernel_h, w.kernel_w);
-        const auto o = static_cast<size_t>(p * to.size() + oh * to.w + ow);
+                 "max_pool2d: a window is entirely in the padding; got padding ({}, {}) and kernel ({}, {})", w.pad_h,
+                 w.pad_w, w.kernel_h, w.kernel_w);
+        const size_t o = p * to.size() + oh * to.w + ow;
         y[o] = best;
         index[o] = at;
       }

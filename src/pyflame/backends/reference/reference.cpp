@@ -115,7 +115,7 @@ class Reference final : public Executable {
   void run_node(const Node& n, Indexed<BindingId, void*>& table, Params params) const {
     const Kernel kernel = kKernels[static_cast<size_t>(n.op)];
     const Call call{n, table.data(), params};
-    if (n.info().cls == OpClass::Other || !lies_on_input(call)) return kernel(call);
+    if (n.info().cls == OpClass::Other || !overlaps_input(call)) return kernel(call);
     const Operand& out = n.outs[0];
     Node detour = n;
     detour.outs[0].binding = BindingId(bindings_);
@@ -128,7 +128,7 @@ class Reference final : public Executable {
   }
 
   // Elementwise ops may write exactly the elements that they read.
-  static bool lies_on_input(const Call& c) {
+  static bool overlaps_input(const Call& c) {
     const Operand& out = c.node.outs[0];
     const View to = c.view(out);
     for (const Operand& in : c.node.ins) {

@@ -39,7 +39,7 @@ constexpr int kAlgorithmGemm = 0, kAlgorithmFft = 2, kAlgorithmWinograd = 3;
   F(set_attribute, "SetConvolutionAttribute", (Descriptor d, int attribute, int value))
 // The functions of one of the three convolutions. The first two tensors are read, in the function's own order; the
 // third is written.
-#define PYFLAME_MIOPEN_FACE_FUNCTIONS(F)                                                                           \
+#define PYFLAME_MIOPEN_PASS_FUNCTIONS(F)                                                                           \
   F(count, "GetSolutionCount",                                                                                     \
     (Handle handle, Descriptor a, Descriptor b, Descriptor convolution, Descriptor c, size_t * count))             \
   F(list, "GetSolution",                                                                                           \
@@ -49,16 +49,16 @@ constexpr int kAlgorithmGemm = 0, kAlgorithmFft = 2, kAlgorithmWinograd = 3;
     (Handle handle, Descriptor a, const void* a_data, Descriptor b, const void* b_data, Descriptor convolution,    \
      Descriptor c, void* c_data, void* workspace, size_t workspace_bytes, uint64_t id))
 
-struct FaceFunctions {
+struct PassFunctions {
 #define PYFLAME_MIOPEN_MEMBER(member, name, parameters) int(*member) parameters = nullptr;
-  PYFLAME_MIOPEN_FACE_FUNCTIONS(PYFLAME_MIOPEN_MEMBER)
+  PYFLAME_MIOPEN_PASS_FUNCTIONS(PYFLAME_MIOPEN_MEMBER)
 };
 struct Functions {
   PYFLAME_MIOPEN_FUNCTIONS(PYFLAME_MIOPEN_MEMBER)
 #undef PYFLAME_MIOPEN_MEMBER
-  FaceFunctions faces[3];  // by ConvFace
+  PassFunctions passes[3];  // by ConvPass
 };
-constexpr const char* kFaces[] = {"ConvolutionForward", "ConvolutionBackwardData", "ConvolutionBackwardWeights"};
+constexpr const char* kPassNames[] = {"ConvolutionForward", "ConvolutionBackwardData", "ConvolutionBackwardWeights"};
 // For each convolution: which of image, weight and result are read first and second, and which is written: (w, x) -> y,
 // (dy, w) -> dx, (dy, x) -> dw.
 constexpr size_t kRoles[3][3] = {{1, 0, 2}, {2, 1, 0}, {2, 0, 1}};
@@ -118,27 +118,27 @@ class Plan final : public DnnPlan {
   Plan(Handle handle, std::shared_ptr<const Described> described, const DnnProblem& p, const Solution& solution)
       : handle_(handle),
         described_(std::move(described)),
-        face_(static_cast<size_t>(p.face)),
+        pass_(static_cast<size_t>(p.pass)),
         solution_(solution),
         repeats_(p.attrs.any_order == 0) {}
   size_t workspace() const override { return solution_.workspace; }
   bool repeats() const override { return repeats_; }  // MIOpen does not say this of a solution
   void run(GpuDevice& device, const std::array<void*, 3>& tensors, void* workspace) override {
-    const auto [a, b, c] = kRoles[face_];
+    const auto [a, b, c] = kRoles[pass_];
     device.enter();
     const Functions& f = described_->f;
     int status = f.set_stream(handle_, device.stream());
     if (status == 0)
-      status = f.faces[face_].run(handle_, described_->tensors[a], tensors[a], described_->tensors[b], tensors[b],
-                                  described_->convolution, described_->tensors[c], tensors[c], workspace,
-                                  solution_.workspace, solution_.id);
+      status = f.passes[pass_].run(handle_, described_->tensors[a], tensors[a], described_->tensors[b], tensors[b],
+                                   described_->convolution, described_->tensors[c], tensors[c], workspace,
+                                   solution_.workspace, solution_.id);
     PF_CHECK(status == 0, Runtime, "conv2d: MIOpen failed with error {} in its solution {}", status, solution_.id);
   }
 
  private:
   Handle handle_;
   std::shared_ptr<const Described> described_;
-  size_t face_;
+  size_t pass_;
   Solution solution_;
   bool repeats_;
 };
@@ -156,15 +156,15 @@ class Miopen final : public DnnLibrary {
     const Handle handle = handle_of(device);
     const auto d = std::make_shared<Described>(f);
     if (!handle || !describe(*d, p)) return all;
-    const auto face = static_cast<size_t>(p.face);
-    const auto [a, b, c] = kRoles[face];
+    const auto pass = static_cast<size_t>(p.pass);
+    const auto [a, b, c] = kRoles[pass];
     size_t count = 0;
-    if (f.faces[face].count(handle, d->tensors[a], d->tensors[b], d->convolution, d->tensors[c], &count) != 0 ||
+    if (f.passes[pass].count(handle, d->tensors[a], d->tensors[b], d->convolution, d->tensors[c], &count) != 0 ||
         count == 0)
       return all;
     std::vector<Solution> solutions(count);
-    if (f.faces[face].list(handle, d->tensors[a], d->tensors[b], d->convolution, d->tensors[c], solutions.size(),
-                           &count, solutions.data()) != 0)
+    if (f.passes[pass].list(handle, d->tensors[a], d->tensors[b], d->convolution, d->tensors[c], solutions.size(),
+                            &count, solutions.data()) != 0)
       return all;
     solutions.resize(std::min(count, solutions.size()));
     std::stable_sort(solutions.begin(), solutions.end(), [](const Solution& x, const Solution& y) {
@@ -221,8 +221,8 @@ const DnnLibrary* miopen(std::string* why) {
 #undef PYFLAME_MIOPEN_LOAD
     for (size_t i = 0; i < 3; ++i) {
 #define PYFLAME_MIOPEN_LOAD(member, name, parameters) \
-  load(m->f.faces[i].member, std::string("miopen") + kFaces[i] + name);
-      PYFLAME_MIOPEN_FACE_FUNCTIONS(PYFLAME_MIOPEN_LOAD)
+  load(m->f.passes[i].member, std::string("miopen") + kPassNames[i] + name);
+      PYFLAME_MIOPEN_PASS_FUNCTIONS(PYFLAME_MIOPEN_LOAD)
 #undef PYFLAME_MIOPEN_LOAD
     }
     return m;

@@ -66,8 +66,8 @@ class RocBlasProduct final : public Executable {
     void* c = ctx.bindings[c_];
     const int64_t ld = g.m == 1 ? g.n : g.c_row;
     const int status =
-        library_.gemm(handle_, first.turned ? n.op_t : n.op_n, second.turned ? n.op_n : n.op_t, whole(g.n), whole(g.m),
-                      whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, ctx.bindings[b_], type,
+        library_.gemm(handle_, first.transposed ? n.op_t : n.op_n, second.transposed ? n.op_n : n.op_t, whole(g.n),
+                      whole(g.m), whole(g.k), wide ? static_cast<const void*>(&wide_one) : &one, ctx.bindings[b_], type,
                       whole(first.ld), stride(g.b_batch), ctx.bindings[a_], type, whole(second.ld), stride(g.a_batch),
                       wide ? static_cast<const void*>(&wide_zero) : &zero, c, type, whole(ld), stride(g.c_batch), c,
                       type, whole(ld), stride(g.c_batch), whole(g.batches()), wide ? n.f64 : n.f32, 0, 0, 0);
@@ -146,9 +146,9 @@ bool rocblas_has_kernels(const RocBlas& library, const std::string& gfx) {
   if (const char* said = std::getenv("ROCBLAS_TENSILE_LIBPATH")) {
     folders = {said, fs::path(said) / gfx};
   } else if (Dl_info info{}; dladdr(reinterpret_cast<const void*>(library.create), &info) && info.dli_fname) {
-    const fs::path beside = fs::path(info.dli_fname).parent_path();
+    const fs::path own_folder = fs::path(info.dli_fname).parent_path();
     for (const char* folder : {"rocblas/library", "rocblas/5/library", "../rocblas/library", "../../Tensile/library"})
-      folders.push_back(beside / folder);
+      folders.push_back(own_folder / folder);
   }
   std::error_code ec;
   for (const fs::path& folder : folders)

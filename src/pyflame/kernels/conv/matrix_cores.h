@@ -83,12 +83,12 @@ PF_DEVICE void conv_units(const S* a, const S* b, float* slices, const Conv& p, 
 #pragma unroll
       for (int n = 0; n < M::kC; ++n) sums[i][j].v[n] = 0;
   const int down = wave() % kDown * kTilesDown * 16, across = wave() / kDown * kTilesAcross * 16;
-  int turn = 0;
+  int current = 0;
   find_mids(g.depth_begin, mids[0]);
   find_mids(g.depth_begin + kDepth, mids[1]);
   barrier();
   if (g.depth_begin < g.depth_end) fetch(g.depth_begin, mids[0]);
-  for (i64 k0 = g.depth_begin; k0 < g.depth_end; k0 += kDepth, turn ^= 1) {
+  for (i64 k0 = g.depth_begin; k0 < g.depth_end; k0 += kDepth, current ^= 1) {
     barrier();
 #pragma unroll
     for (int e = 0; e < kAEach; ++e) {
@@ -101,8 +101,8 @@ PF_DEVICE void conv_units(const S* a, const S* b, float* slices, const Conv& p, 
       store_vec(B::at(bs, B::line(piece), B::depth(piece)), b_next[e]);
     }
     barrier();
-    if (k0 + kDepth < g.depth_end) fetch(k0 + kDepth, mids[turn ^ 1]);
-    find_mids(k0 + 2 * kDepth, mids[turn]);
+    if (k0 + kDepth < g.depth_end) fetch(k0 + kDepth, mids[current ^ 1]);
+    find_mids(k0 + 2 * kDepth, mids[current]);
 #pragma unroll
     for (int k = 0; k < kDepth; k += 16) {
       typename M::A x[kTilesDown];

@@ -257,16 +257,16 @@ struct Mma {
   }
 
  private:
-  // Block i begins (i % 2) * 8 lines down and (i / 2) * 8 elements along, or the other way round. kTurned: the blocks
+  // Block i begins (i % 2) * 8 lines down and (i / 2) * 8 elements along, or the other way round. kTransposed: the blocks
   // are transposed.
-  template <bool kTurned>
+  template <bool kTransposed>
   static PF_DEVICE Fragment blocks(const T* s, int stride, bool down_first) {
     Fragment f;
     const int l = lane();
     if (__isShared(s)) {
       const int i = l / 8, line = down_first ? i % 2 : i / 2, place = down_first ? i / 2 : i % 2;
       const u32 at = (u32)__cvta_generic_to_shared(s + (line * 8 + l % 8) * stride + place * 8);
-      if constexpr (kTurned)
+      if constexpr (kTransposed)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(f.w[0]), "=r"(f.w[1]), "=r"(f.w[2]), "=r"(f.w[3])
                      : "r"(at)
@@ -280,7 +280,7 @@ struct Mma {
     }
     for (int i = 0; i < 4; ++i) {
       const int line = (down_first ? i % 2 : i / 2) * 8, place = (down_first ? i / 2 : i % 2) * 8;
-      if constexpr (kTurned) {
+      if constexpr (kTransposed) {
         const T* p = s + (line + l % 4 * 2) * stride + place + l / 4;
         f.w[i] = pair(p[0], p[stride]);
       } else {

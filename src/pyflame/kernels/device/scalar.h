@@ -500,9 +500,9 @@ struct Normal {
     const Words w = philox(seed, offset, pair / 2);
     const u32 a = pair & 1 ? w.w[2] : w.w[0], b = pair & 1 ? w.w[3] : w.w[1];
     const float u = (float)((a >> 8) + 1) * 5.9604644775390625e-08f,
-                turn = (float)(b >> 8) * 1.1920928955078125e-07f;  // in units of pi
+                phase = (float)(b >> 8) * 1.1920928955078125e-07f;  // in units of pi
     const float r = m_sqrt(-2 * m_log(u));
-    return r * (i % 2 ? m_sinpi(turn) : m_cospi(turn));
+    return r * (i % 2 ? m_sinpi(phase) : m_cospi(phase));
   }
 };
 template <>

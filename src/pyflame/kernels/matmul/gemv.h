@@ -1,7 +1,7 @@
-// A matrix times kFew vectors. The time goes into reading the matrix, so each of its elements is read once, 16 bytes at
+// A matrix times kVectors vectors. The time goes into reading the matrix, so each of its elements is read once, 16 bytes at
 // a time. There are two kernels: for matrices that are contiguous along the sum (a team of lanes reduces a line), and
 // for matrices that are contiguous along the outputs (a thread owns columns). The matrix is [n, k], the vectors are
-// [kFew, k]. out(batch, line, vector, sum) is called once for each output (and each split).
+// [kVectors, k]. out(batch, line, vector, sum) is called once for each output (and each split).
 #pragma once
 
 namespace pf {
@@ -9,7 +9,7 @@ namespace pf {
 #ifdef PF_ON_DEVICE
 // kTeam lanes (a power of two, at most the workgroup) reduce kLines lines together. They issue the loads of kAhead
 // steps of each line at once.
-template <class S, int kFew, int kTeam, int kLines, int kAhead, int kThreads, int kVec, class Out>
+template <class S, int kVectors, int kTeam, int kLines, int kAhead, int kThreads, int kVec, class Out>
 PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out& out) {
   using T = C<S>;
   constexpr int kTeams = kThreads / kTeam;
@@ -21,7 +21,7 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
   for (i64 z = group().y; z < p.batches; z += groups().y) {
     const S* from_w = w + p.w_batch.at(z);
     const S* from_x = x + p.x_batch.at(z);
-    T sums[kLines][kFew] = {};
+    T sums[kLines][kVectors] = {};
     for (i64 k = begin + me * kVec; k < end; k += kTeam * kVec * kAhead) {
       Vec<S, kVec> matrix[kAhead][kLines];
 #pragma unroll
@@ -38,7 +38,7 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
         const i64 at = k + h * kTeam * kVec;
         if (at < end) {
 #pragma unroll
-          for (int f = 0; f < kFew; ++f) {
+          for (int f = 0; f < kVectors; ++f) {
             const Vec<S, kVec> v = load_vec<kVec>(from_x + f * p.x_line + at * p.x_depth);
 #pragma unroll
             for (int l = 0; l < kLines; ++l)
@@ -51,29 +51,29 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
     }
     // Every lane of the team has every sum. Each lane keeps one of them, so that `out` runs for all of them in
     // parallel.
-    static_assert(kLines * kFew <= kTeam);
+    static_assert(kLines * kVectors <= kTeam);
     T mine = 0;
 #pragma unroll
     for (int l = 0; l < kLines; ++l)
 #pragma unroll
-      for (int f = 0; f < kFew; ++f) {
+      for (int f = 0; f < kVectors; ++f) {
         T sum;
         if constexpr (kTeam > 32) sum = over_group<Sum, kThreads>(sums[l][f], shared);
         else sum = over_lanes<Sum, kTeam>(sums[l][f]);
-        if (me == l * kFew + f) mine = sum;
+        if (me == l * kVectors + f) mine = sum;
       }
-    const i64 line = line0 + me / kFew;
-    if (me < kLines * kFew && line < p.n) out(split * p.batches + z, line, me % kFew, mine);
+    const i64 line = line0 + me / kVectors;
+    if (me < kLines * kVectors && line < p.n) out(split * p.batches + z, line, me % kVectors, mine);
   }
 }
 
 // kWide threads own kVec adjacent lines each; the other threads of the workgroup take other depths. The vectors are
 // copied to shared memory kStep depths at a time.
-template <class S, int kFew, int kWide, int kThreads, int kVec, class Out>
+template <class S, int kVectors, int kWide, int kThreads, int kVec, class Out>
 PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out& out) {
   using T = C<S>;
   constexpr int kSlices = kThreads / kWide, kAhead = 4, kStep = kSlices * kAhead, kLines = kWide * kVec;
-  constexpr int kStaged = kStep * kFew, kParts = (kSlices + kFew) * kLines;
+  constexpr int kStaged = kStep * kVectors, kParts = (kSlices + kVectors) * kLines;
   PF_SHARED __attribute__((aligned(32))) T shared[kStaged > kParts ? kStaged : kParts];
   const int slice = (int)thread() / kWide, column = (int)thread() % kWide * kVec;
   const i64 blocks = (p.n + kLines - 1) / kLines, split = group().x / blocks, line0 = group().x % blocks * kLines;
@@ -81,7 +81,7 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
   for (i64 z = group().y; z < p.batches; z += groups().y) {
     const S* from_w = w + p.w_batch.at(z) + (line0 + column) * p.w_line;
     const S* from_x = x + p.x_batch.at(z);
-    T sums[kFew][kVec] = {};
+    T sums[kVectors][kVec] = {};
     for (i64 k = begin; k < end; k += kStep) {
       Vec<S, kVec> matrix[kAhead];
 #pragma unroll
@@ -90,23 +90,23 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
         matrix[h] = Vec<S, kVec>{};
         if (at < end && line0 + column < p.n) matrix[h] = load_vec<kVec>(from_w + at * p.w_depth);
       }
-      for (int e = (int)thread(); e < kStep * kFew; e += kThreads) {
+      for (int e = (int)thread(); e < kStep * kVectors; e += kThreads) {
         const int d = e % kStep, f = e / kStep;
-        shared[d * kFew + f] = k + d < end ? load(from_x + f * p.x_line + (k + d) * p.x_depth) : T(0);
+        shared[d * kVectors + f] = k + d < end ? load(from_x + f * p.x_line + (k + d) * p.x_depth) : T(0);
       }
       barrier();
 #pragma unroll
       for (int h = 0; h < kAhead; ++h)
 #pragma unroll
-        for (int f = 0; f < kFew; ++f) {
-          const T v = shared[(h * kSlices + slice) * kFew + f];
+        for (int f = 0; f < kVectors; ++f) {
+          const T v = shared[(h * kSlices + slice) * kVectors + f];
 #pragma unroll
           for (int i = 0; i < kVec; ++i) sums[f][i] = multiply_add(load(&matrix[h].v[i]), v, sums[f][i]);
         }
       barrier();
     }
 #pragma unroll
-    for (int f = 0; f < kFew; ++f) {
+    for (int f = 0; f < kVectors; ++f) {
 #pragma unroll
       for (int i = 0; i < kVec; ++i) shared[slice * kLines + column + i] = sums[f][i];
       barrier();
@@ -118,7 +118,7 @@ PF_DEVICE void gemv_across(const S* w, const S* x, const GemvShape& p, const Out
       barrier();
     }
 #pragma unroll 1
-    for (int e = (int)thread(); e < kLines * kFew; e += kThreads)
+    for (int e = (int)thread(); e < kLines * kVectors; e += kThreads)
       if (line0 + e % kLines < p.n)
         out(split * p.batches + z, line0 + e % kLines, e / kLines, shared[kSlices * kLines + e]);
     barrier();

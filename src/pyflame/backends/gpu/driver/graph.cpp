@@ -108,7 +108,7 @@ void GpuReplay::kernel(const Launch& l) {
 }
 
 Stream GpuReplay::library() {
-  PF_CHECK(!updating_, Runtime, "replay: a step that had launched kernels asks for the stream");
+  PF_CHECK(!updating_, Runtime, "replay: a step calls a library now; got kernel launches when the graph was built");
   if (!capture_) device_.check(device_.rt().stream_create(&capture_, kNonBlockingStream), "making a stream");
   if (!capturing_) {
     device_.check(device_.rt().capture_begin(capture_, kCaptureRelaxed), "beginning a capture");
@@ -123,7 +123,7 @@ void GpuReplay::end_capture() {
   const Rt& rt = device_.rt();
   RtGraph child = nullptr;
   device_.check(rt.capture_end(capture_, &child), "ending a capture");
-  PF_CHECK(child, Runtime, "replay: a library did what a graph cannot hold");
+  PF_CHECK(child, Runtime, "replay: a library's work cannot be captured; got no graph from the driver");
   Node n;
   n.library = true;
   if (last_library_ && std::find(before_.begin(), before_.end(), last_library_) == before_.end())

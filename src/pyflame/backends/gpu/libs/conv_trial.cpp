@@ -64,9 +64,9 @@ int64_t place(const Operand& o, const Dims& index) {
 ConvTrial::ConvTrial(const ConvCase& c)
     : case_(c),
       tensors_{&case_.image, &case_.weight, &case_.result},
-      made_(c.face == ConvFace::image    ? 0
-            : c.face == ConvFace::weight ? 1
-                                         : 2) {
+      made_(c.pass == ConvPass::grad_input    ? 0
+            : c.pass == ConvPass::grad_weight ? 1
+                                              : 2) {
   const Operand& made = *tensors_[made_];
   const int64_t wanted = std::min(made.numel(), std::clamp(kMostWork / terms(), kLeastSamples, kMostSamples));
   for (int64_t s = 0; s < wanted; ++s) {
@@ -91,9 +91,9 @@ double ConvTrial::read(size_t tensor, const Dims& index) const {
 
 int64_t ConvTrial::terms() const {
   const Dims &w = case_.weight.shape, &r = case_.result.shape;
-  switch (case_.face) {
-    case ConvFace::result: return w[1] * w[2] * w[3];
-    case ConvFace::image: return w[0] / case_.attrs.groups * w[2] * w[3];
+  switch (case_.pass) {
+    case ConvPass::forward: return w[1] * w[2] * w[3];
+    case ConvPass::grad_input: return w[0] / case_.attrs.groups * w[2] * w[3];
     default: return r[0] * r[2] * r[3];
   }
 }
@@ -118,10 +118,10 @@ std::array<double, 2> ConvTrial::sum(const Dims& index) const {
     for (int64_t ky = 0; ky < weight[2]; ++ky)
       for (int64_t kx = 0; kx < weight[3]; ++kx) use(ky, kx);
   };
-  if (case_.face == ConvFace::result) {
+  if (case_.pass == ConvPass::forward) {
     for (int64_t in = 0; in < ins; ++in)
       each_tap([&](int64_t ky, int64_t kx) { add(index[0], index[1], in, index[2], index[3], ky, kx); });
-  } else if (case_.face == ConvFace::weight) {
+  } else if (case_.pass == ConvPass::grad_weight) {
     for (int64_t n = 0; n < result[0]; ++n)
       for (int64_t y = 0; y < result[2]; ++y)
         for (int64_t x = 0; x < result[3]; ++x) add(n, index[0], index[1], y, x, index[2], index[3]);

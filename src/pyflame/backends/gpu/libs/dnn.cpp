@@ -12,7 +12,7 @@
 
 #include "pyflame/backends/gpu/libs/conv_trial.h"
 #include "pyflame/backends/gpu/libs/fallback.h"
-#include "pyflame/backends/gpu/libs/turn.h"
+#include "pyflame/backends/gpu/libs/transpose.h"
 #include "pyflame/backends/gpu/libs/vendor.h"
 #include "pyflame/base/env.h"
 #include "pyflame/base/error.h"
@@ -29,7 +29,7 @@ size_t whole(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 struct Choice {
   std::shared_ptr<DnnPlan> plan;
   MemoryFormat format = MemoryFormat::contiguous;
-  std::array<bool, 3> turned{};
+  std::array<bool, 3> transposed{};
 };
 
 std::array<const Operand*, 3> tensors_of(const ConvCase& c) { return {&c.image, &c.weight, &c.result}; }
@@ -39,30 +39,30 @@ const DnnLibrary* library_of(DeviceType type, std::string* why) { return vendor(
 size_t workspace_of(const ConvCase& c, const Choice& choice) {
   size_t bytes = whole(choice.plan->workspace());
   for (size_t i = 0; i < 3; ++i)
-    if (choice.turned[i]) bytes += whole(tensors_of(c)[i]->nbytes());
+    if (choice.transposed[i]) bytes += whole(tensors_of(c)[i]->nbytes());
   return bytes;
 }
 
-// Runs a choice; `turn` is needed only if a tensor is transposed.
-void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Turn* turn, std::array<void*, 3> at,
-                void* workspace) {
+// Runs a choice; `transpose` is needed only if a tensor is transposed.
+void run_choice(GpuDevice& device, const ConvCase& c, const Choice& choice, Transpose* transpose,
+                std::array<void*, 3> at, void* workspace) {
   const auto tensors = tensors_of(c);
-  const auto made = static_cast<size_t>(c.face == ConvFace::image ? 0 : c.face == ConvFace::weight ? 1 : 2);
+  const size_t made = c.pass == ConvPass::grad_input ? 0 : c.pass == ConvPass::grad_weight ? 1 : 2;
   auto* room = static_cast<char*>(workspace);
   const std::array<void*, 3> given = at;
-  const auto turn_tensor = [&](size_t i, const void* from, void* to, bool to_last) {
-    turn->run(device.index(), tensors[i]->shape, from, to,
-              to_last ? MemoryFormat::channels_last : MemoryFormat::contiguous);
+  const auto transpose_tensor = [&](size_t i, const void* from, void* to, bool to_last) {
+    transpose->run(device.index(), tensors[i]->shape, from, to,
+                   to_last ? MemoryFormat::channels_last : MemoryFormat::contiguous);
   };
   const bool last = choice.format == MemoryFormat::channels_last;
   for (size_t i = 0; i < 3; ++i) {
-    if (!choice.turned[i]) continue;
+    if (!choice.transposed[i]) continue;
     at[i] = room;
     room += whole(tensors[i]->nbytes());
-    if (i != made) turn_tensor(i, given[i], at[i], last);
+    if (i != made) transpose_tensor(i, given[i], at[i], last);
   }
   choice.plan->run(device, at, room);
-  if (choice.turned[made]) turn_tensor(made, at[made], given[made], !last);
+  if (choice.transposed[made]) transpose_tensor(made, at[made], given[made], !last);
 }
 
 // All choices that the library offers, in its own order of preference.
@@ -78,13 +78,13 @@ std::vector<Choice> choices(GpuDevice& device, const DnnLibrary& library, const 
                                     last ? MemoryFormat::contiguous : MemoryFormat::channels_last}) {
     // For float32, transposing everything gains nothing.
     if (!found.empty() && (!all || dtype_size(c.dtype) > 2)) break;
-    DnnProblem p{c.face, c.dtype, c.attrs, {}, {}};
+    DnnProblem p{c.pass, c.dtype, c.attrs, {}, {}};
     Choice choice;
     choice.format = format;
     for (size_t i = 0; i < 3; ++i) {
       p.shape[i] = tensors[i]->shape;
       p.strides[i] = strides_of(tensors[i]->shape, format);
-      choice.turned[i] = !has_format(*tensors[i], format);
+      choice.transposed[i] = !has_format(*tensors[i], format);
     }
     for (auto& plan : library.plans(device, p, all ? kMostPlans : 1)) {
       if (plan->workspace() > kMostWorkspace) continue;
@@ -114,8 +114,8 @@ float time_choice(GpuDevice& device, const std::array<Event, 2>& events, const s
 // Tries the choices and returns the fastest one that computes what it must. It stops when the budget is used up, but
 // tries until one is correct. None if none is, or if there is no memory for the tests; then `tried` is false. It uses
 // memory and streams of its own, so pending work is not affected.
-std::optional<size_t> quickest(GpuDevice& device, const char* library, const ConvCase& c,
-                               const std::vector<Choice>& all, double budget_ms, bool& tried) {
+std::optional<size_t> fastest(GpuDevice& device, const char* library, const ConvCase& c, const std::vector<Choice>& all,
+                              double budget_ms, bool& tried) {
   size_t room = 0, tensors = 0;
   for (const Choice& choice : all) room = std::max(room, workspace_of(c, choice));
   for (const Operand* t : tensors_of(c)) tensors += whole(t->nbytes());
@@ -133,7 +133,7 @@ std::optional<size_t> quickest(GpuDevice& device, const char* library, const Con
   const Rt& rt = device.rt();
   std::array<Event, 2> events{};
   for (Event& e : events) device.check(rt.event_create(&e, 0), "making an event");
-  Turn turn(device.rt().type, static_cast<int>(dtype_size(c.dtype)));
+  Transpose transpose(device.rt().type, static_cast<int>(dtype_size(c.dtype)));
   using Clock = std::chrono::steady_clock;
   const auto ms_since = [](Clock::time_point t) {
     return std::chrono::duration<double, std::milli>(Clock::now() - t).count();
@@ -145,7 +145,7 @@ std::optional<size_t> quickest(GpuDevice& device, const char* library, const Con
   double checked_ms = 0;  // the budget is for the library
   for (size_t i = 0; i < all.size(); ++i) {
     if (best && ms_since(start) - checked_ms > budget_ms) break;
-    const auto run = [&] { run_choice(device, c, all[i], &turn, at, memory + offset); };
+    const auto run = [&] { run_choice(device, c, all[i], &transpose, at, memory + offset); };
     try {
       trial.spoil(device, at);
       run();  // the first run loads its kernels
@@ -177,7 +177,7 @@ std::optional<size_t> quickest(GpuDevice& device, const char* library, const Con
 std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& library, const ConvCase& c, bool& tried) {
   static std::mutex mutex;
   static auto* known = new std::map<std::vector<int64_t>, std::shared_ptr<const Choice>>;
-  std::vector<int64_t> key{static_cast<int64_t>(device.rt().type), device.index(), static_cast<int64_t>(c.face),
+  std::vector<int64_t> key{static_cast<int64_t>(device.rt().type), device.index(), static_cast<int64_t>(c.pass),
                            static_cast<int64_t>(c.dtype)};
   for (const int64_t v : {c.attrs.stride_h, c.attrs.stride_w, c.attrs.pad_h, c.attrs.pad_w, c.attrs.dilation_h,
                           c.attrs.dilation_w, c.attrs.groups, c.attrs.any_order})
@@ -193,7 +193,7 @@ std::shared_ptr<const Choice> choice_for(GpuDevice& device, const DnnLibrary& li
   const auto budget = static_cast<double>(env::conv_search_ms());
   const std::vector<Choice> all = choices(device, library, c, budget > 0);
   std::shared_ptr<const Choice> best;
-  if (const auto at = all.empty() ? std::nullopt : quickest(device, library.name(), c, all, budget, tried))
+  if (const auto at = all.empty() ? std::nullopt : fastest(device, library.name(), c, all, budget, tried))
     best = std::make_shared<const Choice>(all[*at]);
   if (tried) known->emplace(key, best);
   return best;
@@ -204,8 +204,8 @@ class Dnn final : public Executable {
   Dnn(const Problem& p, std::unique_ptr<Executable> own) : case_(p), type_(p.graph.device.type), own_(std::move(own)) {
     bool tried = true;
     choice_ = choice_for(device(type_, p.graph.device.index), *library_of(type_, nullptr), case_, tried);
-    if (std::find(choice_->turned.begin(), choice_->turned.end(), true) != choice_->turned.end())
-      turn_ = std::make_unique<Turn>(type_, static_cast<int>(dtype_size(case_.dtype)));
+    if (std::find(choice_->transposed.begin(), choice_->transposed.end(), true) != choice_->transposed.end())
+      transpose_ = std::make_unique<Transpose>(type_, static_cast<int>(dtype_size(case_.dtype)));
   }
   size_t workspace() const override { return std::max(workspace_of(case_, *choice_), own_->workspace()); }
   bool repeats() const override { return choice_->plan->repeats(); }
@@ -216,7 +216,7 @@ class Dnn final : public Executable {
       if (reinterpret_cast<uintptr_t>(p) % 16 != 0) return own_->run(ctx);
     if (!failed_) {
       try {
-        return run_choice(device(type_, ctx.device), case_, *choice_, turn_.get(), at, ctx.workspace);
+        return run_choice(device(type_, ctx.device), case_, *choice_, transpose_.get(), at, ctx.workspace);
       } catch (const Error& e) {
         fall_back(e);
         failed_ = true;
@@ -229,7 +229,7 @@ class Dnn final : public Executable {
   ConvCase case_;
   DeviceType type_;
   std::shared_ptr<const Choice> choice_;
-  std::unique_ptr<Turn> turn_;
+  std::unique_ptr<Transpose> transpose_;
   std::unique_ptr<Executable> own_;
   bool failed_ = false;
 };
@@ -244,7 +244,7 @@ Refusal dnn_refuses(const Problem& p) {
   for (const Operand* t : tensors_of(c)) {
     if (t->numel() == 0) return "a tensor has no elements";
     if (!has_format(*t, MemoryFormat::contiguous) && !has_format(*t, MemoryFormat::channels_last))
-      return "a tensor lies neither channels first nor channels last";
+      return "a tensor is laid out neither channels-first nor channels-last";
   }
   bool tried = true;
   if (!choice_for(device(p.graph.device.type, p.graph.device.index), *library, c, tried)) {

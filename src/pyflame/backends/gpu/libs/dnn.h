@@ -13,7 +13,7 @@ namespace pyflame::gpu {
 
 // A convolution in the form that libraries take. The tensors are in the order image, weight, result.
 struct DnnProblem {
-  ConvFace face;
+  ConvPass pass;
   DType dtype;
   ConvAttrs attrs;
   std::array<Dims, 3> shape, strides;

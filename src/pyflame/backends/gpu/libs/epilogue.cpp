@@ -27,7 +27,7 @@ class Reader {
 
  private:
   // Whether the operand is a matrix with the same offsets from its first element as the product.
-  bool lies_as_product(const Operand& o) const {
+  bool has_layout_of_product(const Operand& o) const {
     return !o.is_param && o.dtype == c_.dtype && o.numel() == c_.numel() &&
            broadcast_strides(o.shape, o.strides, c_.shape) == broadcast_strides(c_.shape, c_.strides, c_.shape);
   }
@@ -43,7 +43,7 @@ class Reader {
     const Node& n = p_.node(i);
     if (n.op == OpId::sum) return sum(n);
     if (last_) return "comes after what the library does last";
-    if (n.outs.size() != 1 || !lies_as_product(n.outs[0])) return "the result does not lie as the product does";
+    if (n.outs.size() != 1 || !has_layout_of_product(n.outs[0])) return "the result does not lie as the product does";
     const bool kept = !p_.group.elided[e_.out];
     if (kept && n.op != OpId::gelu_tanh) return "what comes before it must be kept as well";
     const char* no = n.op == OpId::add ? add(n) : activation(n, kept);
@@ -63,7 +63,7 @@ class Reader {
     if (!e_.bias.valid() && !e_.sum.valid() && is_bias(other)) {
       e_.number = kBlasEpilogueBias;
       e_.bias = other.binding;
-    } else if (!e_.added.valid() && lies_as_product(other)) {
+    } else if (!e_.added.valid() && has_layout_of_product(other)) {
       e_.added = other.binding;
     } else {
       return "neither a bias of one number for each column nor a matrix that lies as the product does";
@@ -92,7 +92,7 @@ class Reader {
       return nullptr;
     }
     if (n.op == OpId::gelu_tanh_grad && !e_.bias.valid() && !e_.added.valid() && whole && reads(n.ins[0]) &&
-        !reads(n.ins[1]) && lies_as_product(n.ins[1])) {
+        !reads(n.ins[1]) && has_layout_of_product(n.ins[1])) {
       e_.number = kBlasEpilogueGeluTanhGrad;
       e_.argument = n.ins[1].binding;
       return nullptr;

@@ -59,9 +59,9 @@ class LibraryProduct final : public Executable {
     const int compute = wide ? numbers_.compute_f64 : rounds_inputs(p) ? numbers_.compute_tf32 : numbers_.compute_f32;
     check(library_.matmul_create(&desc_, compute, wide ? 1 : 0), "a product");
     const MatrixLayout first = *layout_of(g.n, g.k, g.b_col, g.b_row), second = *layout_of(g.m, g.k, g.a_row, g.a_col);
-    set(numbers_.desc_trans_a, first.turned ? numbers_.op_t : numbers_.op_n);
+    set(numbers_.desc_trans_a, first.transposed ? numbers_.op_t : numbers_.op_n);
     // The second operand is depth x lines, so it needs no transposition if its columns run along the depth.
-    set(numbers_.desc_trans_b, second.turned ? numbers_.op_n : numbers_.op_t);
+    set(numbers_.desc_trans_b, second.transposed ? numbers_.op_n : numbers_.op_t);
     set(numbers_.desc_epilogue, epilogue_.number);
     const MatrixLayout last{false, g.n, g.m, g.m == 1 ? g.n : g.c_row};
     const void* somewhere = reinterpret_cast<const void*>(uintptr_t{256});  // the heuristic checks the alignment

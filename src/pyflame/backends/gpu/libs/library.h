@@ -10,7 +10,7 @@ namespace pyflame::gpu {
 
 // A matrix of lines x depth as it is described to the library, whose columns run along the dim that is contiguous.
 struct MatrixLayout {
-  bool turned = false;  // the columns run along the depth
+  bool transposed = false;  // the columns run along the depth
   int64_t rows = 0, cols = 0, ld = 0;
 };
 // Empty if neither dim is contiguous.

@@ -71,7 +71,7 @@ std::string Expressions::source(size_t i) {
       return fmt::format("pf::as<{}>(pf::random_int((pf::u64){}, (pf::u64){}, (pf::u64)({}), {}, {}))", result, seed,
                          at, index_, low, high);
     }
-    default: PF_FAIL(NotImplemented, "{}: a source of numbers without a kernel", op_name(n.op));
+    default: PF_FAIL(NotImplemented, "{}: fused loops cannot generate its values", op_name(n.op));
   }
 }
 

@@ -109,7 +109,7 @@ std::string reduction_op(const Node& n) {
     case OpId::all: name = "Alls"; break;
     case OpId::amax: name = "Largests"; break;
     case OpId::amin: name = "Smallests"; break;
-    default: PF_FAIL(NotImplemented, "{}: not a reduction that kernels know", op_name(n.op));
+    default: PF_FAIL(NotImplemented, "{}: fused loops have no such reduction", op_name(n.op));
   }
   return fmt::format("pf::{}<{}>", name, accumulator(n));
 }

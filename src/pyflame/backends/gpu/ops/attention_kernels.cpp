@@ -130,7 +130,7 @@ bool attention_on_matrix_units(const AttentionKind& a, std::string* why) {
   const int64_t most = a.units == MatrixKind::none ? 128 : 256;
   if (a.dtype != DType::float16 && a.dtype != DType::bfloat16) *why = "not a 16-bit type";
   else if (a.dim < 1 || a.dim > most) *why = fmt::format("head size not in 1 to {}", most);
-  else if (a.units == MatrixKind::none && a.mask != AttentionMask::none) *why = "a mask, and no matrix units";
+  else if (a.units == MatrixKind::none && a.mask != AttentionMask::none) *why = "a mask, and no matrix cores";
   return why->empty();
 }
 

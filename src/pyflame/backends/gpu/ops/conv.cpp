@@ -9,7 +9,7 @@
 #include "pyflame/backends/gpu/driver/arch.h"
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/libs/dnn.h"
-#include "pyflame/backends/gpu/libs/turn.h"
+#include "pyflame/backends/gpu/libs/transpose.h"
 #include "pyflame/backends/gpu/ops/conv_output.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/base/error.h"
@@ -47,12 +47,12 @@ std::string tile_source(DType d, bool weight, const ConvTile& t, const OutText& 
 // Matrix cores: pieces of eight along k if k runs over channels; otherwise along the lines.
 constexpr unsigned kUnitsThreads = 256;
 constexpr int kUnitsColumns = 128;
-std::string units_source(DType d, ConvFace face, int rows, const OutText& out) {
+std::string units_source(DType d, ConvPass pass, int rows, const OutText& out) {
   return kernel_source({"device/mma.h", "conv/conv.h", "conv/matrix_cores.h"}, kUnitsThreads,
                        fmt::format("(const {0}* a, const {0}* b, float* slices, {0}* c, pf::Conv p{6}) {{ {7} "
                                    "pf::conv_units<{0}, {1}, {2}, {3}, {4}, {5}>(a, b, slices, p, out); }}",
-                                   stored_type(d), face == ConvFace::weight, rows, kUnitsColumns,
-                                   face == ConvFace::result, face != ConvFace::weight, out.parameters, out.make));
+                                   stored_type(d), pass == ConvPass::grad_weight, rows, kUnitsColumns,
+                                   pass == ConvPass::forward, pass != ConvPass::grad_weight, out.parameters, out.make));
 }
 
 std::string join_source(DType d) {
@@ -61,16 +61,16 @@ std::string join_source(DType d) {
       fmt::format("(const pf::C<{0}>* slices, {0}* c, pf::Conv p) {{ pf::conv_join<{0}>(slices, c, p); }}",
                   stored_type(d)));
 }
-std::string direct_source(DType d, ConvFace face, const OutText& out) {
+std::string direct_source(DType d, ConvPass pass, const OutText& out) {
   const std::string body =
-      face == ConvFace::weight
+      pass == ConvPass::grad_weight
           ? fmt::format(
                 "(const {0}* a, const {0}* b, {0}* c, pf::Conv p) {{ pf::conv_direct_weight<{0}, {1}>(a, b, c, p); }}",
                 stored_type(d), kFlatThreads)
           : fmt::format(
                 "(const {0}* a, const {0}* b, {0}* c, pf::Conv p{1}) {{ {2} pf::conv_direct<{0}, {3}>(a, b, p, out); "
                 "}}",
-                stored_type(d), out.parameters, out.make, face == ConvFace::image);
+                stored_type(d), out.parameters, out.make, pass == ConvPass::grad_input);
   return kernel_source({"conv/conv.h"}, kFlatThreads, body);
 }
 
@@ -80,7 +80,7 @@ constexpr int64_t kMostDown = 65535;  // workgroups along y and z
 std::array<int64_t, 3> tiles(const ConvCase& c, const pf::Conv& k, int64_t rows, int64_t columns) {
   const int64_t taps = int64_t{k.kernel_h} * k.kernel_w * k.read_channels;
   const int64_t pixels = k.images * ceil_div(k.made_h, k.phases_h) * ceil_div(k.made_w, k.phases_w);
-  return {ceil_div(c.face == ConvFace::weight ? taps : pixels, columns), ceil_div(k.made_channels, rows),
+  return {ceil_div(c.pass == ConvPass::grad_weight ? taps : pixels, columns), ceil_div(k.made_channels, rows),
           int64_t{k.groups} * k.phases_h * k.phases_w * k.splits};
 }
 
@@ -88,7 +88,7 @@ std::array<int64_t, 3> tiles(const ConvCase& c, const pf::Conv& k, int64_t rows,
 // large device. This depends on the shape alone, so every device adds in the same order.
 void split(const ConvCase& c, pf::Conv& k, int64_t rows, int64_t columns) {
   constexpr int64_t kEnough = 512, kLeastDepth = 512;
-  if (c.face != ConvFace::weight) return;
+  if (c.pass != ConvPass::grad_weight) return;
   const auto t = tiles(c, k, rows, columns);
   const int64_t depth = k.images * k.made_h * k.made_w;
   const int64_t most = std::max<int64_t>(1, depth / kLeastDepth);
@@ -146,7 +146,7 @@ class Implicit final : public Executable {
   void run(const RunContext& ctx) override {
     if (case_.made().numel() == 0) return;
     if (!kernel_) prepare();
-    const bool weight = case_.face == ConvFace::weight, image = case_.face == ConvFace::image;
+    const bool weight = case_.pass == ConvPass::grad_weight, image = case_.pass == ConvPass::grad_input;
     const void* a = ctx.bindings[weight ? case_.result.binding : case_.weight.binding];
     const void* b = ctx.bindings[image ? case_.result.binding : case_.image.binding];
     void* c = ctx.bindings[case_.made().binding];
@@ -161,12 +161,12 @@ class Implicit final : public Executable {
   static ConvTile choose(const ConvCase& c) {
     const pf::Conv k = c.kernel_case();
     const auto t = tiles(c, k, kLarge.rows, kLarge.columns);
-    const bool wide = k.made_channels > kSmall.rows && (c.face == ConvFace::weight || t[0] * t[1] * t[2] >= 256);
+    const bool wide = k.made_channels > kSmall.rows && (c.pass == ConvPass::grad_weight || t[0] * t[1] * t[2] >= 256);
     return wide && c.dtype != DType::float64 ? kLarge : kSmall;
   }
   void prepare() {
     kernel_.emplace(type_, tile_.threads(),
-                    tile_source(case_.dtype, case_.face == ConvFace::weight, tile_, output_.text(case_.dtype)));
+                    tile_source(case_.dtype, case_.pass == ConvPass::grad_weight, tile_, output_.text(case_.dtype)));
     if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
   }
   ConvCase case_;
@@ -182,17 +182,17 @@ class Direct final : public Executable {
   explicit Direct(const Problem& p)
       : case_(p),
         output_(p),
-        kernel_(p.graph.device.type, kFlatThreads, direct_source(case_.dtype, case_.face, output_.text(case_.dtype))),
+        kernel_(p.graph.device.type, kFlatThreads, direct_source(case_.dtype, case_.pass, output_.text(case_.dtype))),
         shape_(case_.kernel_case()) {}
   void run(const RunContext& ctx) override {
     const int64_t n = case_.made().numel();
     if (n == 0) return;
-    if (case_.face == ConvFace::weight)
+    if (case_.pass == ConvPass::grad_weight)
       kernel_.launch(ctx.device, {static_cast<unsigned>(n), 1, 1}, ctx.bindings[case_.result.binding],
                      ctx.bindings[case_.image.binding], ctx.bindings[case_.weight.binding], shape_);
     else
       output_.launch(kernel_, ctx, {groups_for(n, kFlatThreads), 1, 1}, ctx.bindings[case_.weight.binding],
-                     ctx.bindings[case_.face == ConvFace::image ? case_.result.binding : case_.image.binding],
+                     ctx.bindings[case_.pass == ConvPass::grad_input ? case_.result.binding : case_.image.binding],
                      ctx.bindings[case_.made().binding], shape_);
   }
 
@@ -211,30 +211,30 @@ class Units final : public Executable {
         type_(p.graph.device.type),
         rows_(rows_of(case_)),
         output_(p),
-        kernel_(type_, kUnitsThreads, units_source(case_.dtype, case_.face, rows_, output_.text(case_.dtype))),
+        kernel_(type_, kUnitsThreads, units_source(case_.dtype, case_.pass, rows_, output_.text(case_.dtype))),
         own_(p, false) {
-    ConvCase turned = case_;
+    ConvCase transposed = case_;
     for (size_t i = 0; i < 2; ++i) {
-      Operand& o = operand(turned, i);
-      turned_[i] = !has_format(o, MemoryFormat::channels_last);
-      if (turned_[i]) o.strides = strides_of(o.shape, MemoryFormat::channels_last);
+      Operand& o = operand(transposed, i);
+      transposed_[i] = !has_format(o, MemoryFormat::channels_last);
+      if (transposed_[i]) o.strides = strides_of(o.shape, MemoryFormat::channels_last);
     }
-    shape_ = turned.kernel_case();
-    split(turned, shape_, rows_, kUnitsColumns);
-    if (turned_[0] || turned_[1]) turn_.emplace(type_, 2);
+    shape_ = transposed.kernel_case();
+    split(transposed, shape_, rows_, kUnitsColumns);
+    if (transposed_[0] || transposed_[1]) transpose_.emplace(type_, 2);
     if (shape_.splits > 1) join_.emplace(type_, kFlatThreads, join_source(case_.dtype));
   }
   static int rows_of(const ConvCase& c) { return c.kernel_case().made_channels > 64 ? 128 : 64; }
   // What the kernel's operands a and b are.
   static Operand& operand(ConvCase& c, size_t i) {
-    if (i == 0) return c.face == ConvFace::weight ? c.result : c.weight;
-    return c.face == ConvFace::image ? c.result : c.image;
+    if (i == 0) return c.pass == ConvPass::grad_weight ? c.result : c.weight;
+    return c.pass == ConvPass::grad_input ? c.result : c.image;
   }
   size_t workspace() const override {
     ConvCase c = case_;
     size_t bytes = slices();
     for (size_t i = 0; i < 2; ++i)
-      if (turned_[i]) bytes += room(operand(c, i));
+      if (transposed_[i]) bytes += room(operand(c, i));
     return std::max(bytes, own_.workspace());
   }
   void run(const RunContext& ctx) override {
@@ -245,12 +245,12 @@ class Units final : public Executable {
     for (size_t i = 0; i < 2; ++i) {
       const Operand& o = operand(case_, i);
       at[i] = ctx.bindings[o.binding];
-      if (!turned_[i] && reinterpret_cast<uintptr_t>(at[i]) % 16 != 0) return own_.run(ctx);
+      if (!transposed_[i] && reinterpret_cast<uintptr_t>(at[i]) % 16 != 0) return own_.run(ctx);
     }
     for (size_t i = 0; i < 2; ++i) {
-      if (!turned_[i]) continue;
+      if (!transposed_[i]) continue;
       const Operand& o = operand(case_, i);
-      turn_->run(ctx.device, o.shape, at[i], workspace, MemoryFormat::channels_last);
+      transpose_->run(ctx.device, o.shape, at[i], workspace, MemoryFormat::channels_last);
       at[i] = workspace;
       workspace += room(o);
     }
@@ -262,18 +262,16 @@ class Units final : public Executable {
  private:
   static size_t whole(size_t bytes) { return (bytes + 255) / 256 * 256; }
   static size_t room(const Operand& o) { return whole(static_cast<size_t>(o.numel()) * 2); }
-  size_t slices() const {
-    return shape_.splits > 1 ? whole(static_cast<size_t>(shape_.splits * case_.weight.numel()) * sizeof(float)) : 0;
-  }
+  size_t slices() const { return shape_.splits > 1 ? whole(shape_.splits * case_.weight.numel() * sizeof(float)) : 0; }
   ConvCase case_;
   DeviceType type_;
   int rows_;
   GroupOutput output_;
   Kernel kernel_;
   Implicit own_;  // used for unaligned pointers
-  std::array<bool, 2> turned_{};
+  std::array<bool, 2> transposed_{};
   pf::Conv shape_{};
-  std::optional<Turn> turn_;
+  std::optional<Transpose> transpose_;
   std::optional<Kernel> join_;
 };
 
@@ -302,16 +300,16 @@ Refusal accepts_conv_units(const Problem& p) {
   if (Refusal no = accepts_sizes(p)) return no;
   if (Refusal no = better_cut(p)) return no;
   if (const std::string& arch = device(p.graph.device.type, p.graph.device.index).arch().name; !has_matrix_units(arch))
-    return arch + " has no matrix units";
+    return arch + " has no matrix cores";
   ConvCase c(p);
-  if (c.dtype != DType::float16 && c.dtype != DType::bfloat16) return "matrix units take float16 and bfloat16";
+  if (c.dtype != DType::float16 && c.dtype != DType::bfloat16) return "matrix cores take float16 and bfloat16";
   if (c.image.numel() == 0 || c.result.numel() == 0) return "a tensor has no elements";
   if (c.weight.shape[1] % 8 != 0 || c.weight.shape[0] / c.attrs.groups % 8 != 0)
     return "a group's channels are no multiple of 8";
   for (size_t i = 0; i < 2; ++i)
     if (const Operand& o = Units::operand(c, i);
         !has_format(o, MemoryFormat::contiguous) && !has_format(o, MemoryFormat::channels_last))
-      return "a tensor lies neither channels first nor channels last";
+      return "a tensor is laid out neither channels-first nor channels-last";
   return std::nullopt;
 }
 
@@ -345,21 +343,21 @@ std::vector<std::pair<std::string, std::string>> conv_sources(DType dtype) {
   std::vector<std::pair<std::string, std::string>> all;
   const OutText plain(dtype);
   for (const bool weight : {false, true}) {
-    const std::string face = weight ? "_weight" : "";
-    all.emplace_back("conv" + face + "_small", tile_source(dtype, weight, kSmall, plain));
-    if (dtype != DType::float64) all.emplace_back("conv" + face + "_large", tile_source(dtype, weight, kLarge, plain));
+    const std::string pass = weight ? "_weight" : "";
+    all.emplace_back("conv" + pass + "_small", tile_source(dtype, weight, kSmall, plain));
+    if (dtype != DType::float64) all.emplace_back("conv" + pass + "_large", tile_source(dtype, weight, kLarge, plain));
   }
-  for (const auto& [name, face] : {std::pair{"conv_direct", ConvFace::result},
-                                   {"conv_image_direct", ConvFace::image},
-                                   {"conv_weight_direct", ConvFace::weight}})
-    all.emplace_back(name, direct_source(dtype, face, plain));
+  for (const auto& [name, pass] : {std::pair{"conv_direct", ConvPass::forward},
+                                   {"conv_image_direct", ConvPass::grad_input},
+                                   {"conv_weight_direct", ConvPass::grad_weight}})
+    all.emplace_back(name, direct_source(dtype, pass, plain));
   if (dtype_size(dtype) == 2)
     for (const int rows : {64, 128})
-      for (const ConvFace face : {ConvFace::result, ConvFace::image, ConvFace::weight})
-        all.emplace_back(fmt::format("conv_units_{}_{}", static_cast<int>(face), rows),
-                         units_source(dtype, face, rows, plain));
+      for (const ConvPass pass : {ConvPass::forward, ConvPass::grad_input, ConvPass::grad_weight})
+        all.emplace_back(fmt::format("conv_units_{}_{}", static_cast<int>(pass), rows),
+                         units_source(dtype, pass, rows, plain));
   all.emplace_back("conv_join", join_source(dtype));
-  all.emplace_back("conv_turn", Turn::source(static_cast<int>(dtype_size(dtype))));
+  all.emplace_back("format_transpose", Transpose::source(static_cast<int>(dtype_size(dtype))));
   return all;
 }
 

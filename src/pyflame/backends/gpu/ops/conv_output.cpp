@@ -19,7 +19,7 @@ ConvOutput::ConvOutput(const Problem& p)
   for (size_t i = 0; i < p.size(); ++i) {
     if (!expressions.stored(i)) continue;
     const Operand& o = p.node(i).outs[0];
-    if (address(o) != "at") refused_ = fmt::format("{}: a result lies otherwise", op_name(p.node(i).op));
+    if (address(o) != "at") refused_ = fmt::format("{}: a result has another layout", op_name(p.node(i).op));
     if (dtype_size(o.dtype) > dtype_size(dtype_))
       refused_ = fmt::format("{}: a result of a wider dtype is kept", op_name(p.node(i).op));
     body_ += fmt::format("pf::store(({}*){} + at, v{}); ", stored_type(o.dtype), pointer(o), i);
@@ -44,7 +44,7 @@ std::string ConvOutput::address(const Operand& o) {
   }
   if (same) return "at";
   if (!by_channel) {
-    refused_ = "an operand lies neither as the result does nor as one number for each channel";
+    refused_ = "an operand has neither the layout of the result nor one number for each channel";
     return "0";
   }
   if (space_[1] == 1 || strides[1] == 0) return "0";

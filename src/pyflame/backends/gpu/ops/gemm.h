@@ -54,7 +54,7 @@ class Output {
 };
 
 // The text of the kernel of a group, for aligned pointers.
-enum class MatmulEntry { few, units, tile };
+enum class MatmulEntry { gemv, units, tile };
 std::string matmul_source(const Problem& p, MatmulEntry entry);
 
 // Workgroups: x for tiles, y for batches.

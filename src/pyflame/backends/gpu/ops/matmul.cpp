@@ -10,7 +10,7 @@
 #include "pyflame/backends/gpu/libs/fallback.h"
 #include "pyflame/backends/gpu/libs/library.h"
 #include "pyflame/backends/gpu/libs/vendor.h"
-#include "pyflame/backends/gpu/ops/beside.h"
+#include "pyflame/backends/gpu/ops/bias_gradient.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/base/error.h"
 #include "pyflame/kernels/matmul/gemv_args.h"
@@ -21,7 +21,6 @@ namespace pyflame::gpu {
 namespace {
 
 // --- the structs of the kernels in kernels/matmul
-using FewShape = pf::GemvShape;
 
 // --- tiles: in the kernel's template, a configuration's own numbers follow rows, cols and depth
 struct MatmulTile {
@@ -259,9 +258,9 @@ class TileProduct final : public OwnProduct {
 // vectors against 16 rows).
 constexpr int64_t kMostVectors = 4;
 
-class FewVectors final : public OwnProduct {
+class Gemv final : public OwnProduct {
  public:
-  explicit FewVectors(const Problem& p) : OwnProduct(p) {
+  explicit Gemv(const Problem& p) : OwnProduct(p) {
     const Product& g = product_;
     swapped_ = g.m <= g.n;  // the vectors are the rows of A, otherwise the columns of B
     const Dims batch = leading(p.root().outs[0].shape, 2);
@@ -329,7 +328,7 @@ class FewVectors final : public OwnProduct {
   }
   bool swapped_ = false, along_ = false, vectors_ = false;
   int64_t few_ = 1, team_ = 32, lines_ = 1, ahead_ = 1;
-  FewShape shape_{};
+  pf::GemvShape shape_{};
   std::array<std::optional<Kernel>, 2> kernels_;
 };
 
@@ -339,7 +338,7 @@ bool has_units(const Problem& p) {
 }
 
 // --- the implementations
-Refusal accepts_few(const Problem& p) {
+Refusal accepts_gemv(const Problem& p) {
   const Product g(p.root());
   const int64_t few = std::min(g.m, g.n);
   if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
@@ -386,7 +385,7 @@ Refusal better_cut(const Problem& p, const Product& g) {
 Refusal accepts_matmul_units(const Problem& p) {
   const Product g(p.root());
   if (!by_units(g.dtype)) return "takes float16 and bfloat16";
-  if (!has_units(p)) return "the architecture has no matrix units";
+  if (!has_units(p)) return "the architecture has no matrix cores";
   return better_cut(p, g);
 }
 
@@ -402,12 +401,12 @@ std::unique_ptr<Executable> with_own(const Problem& p, std::unique_ptr<Executabl
   const bool units = by_units(p.root().outs[0].dtype) && has_units(p);
   const Group product = without_sum(p);
   std::unique_ptr<Executable> own = std::make_unique<TileProduct>(Problem{p.graph, product}, units);
-  if (p.group.summed >= 0) own = std::make_unique<InTurn>(std::move(own), make_sum_later(p));
+  if (p.group.summed >= 0) own = std::make_unique<OneAfterTheOther>(std::move(own), make_sum_later(p));
   return std::make_unique<WithOwn>(std::move(library), std::move(own));
 }
 std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, make_library(p)); }
 std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
-std::unique_ptr<Executable> make_few(const Problem& p) { return compiled(std::make_unique<FewVectors>(p)); }
+std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
 
@@ -420,13 +419,13 @@ Refusal accepts_apart(const Problem& p) {
 }
 std::unique_ptr<Executable> make_apart(const Problem& p) {
   const Group product = without_sum(p);
-  return std::make_unique<InTurn>(make_blas({p.graph, product}), make_sum(p));
+  return std::make_unique<OneAfterTheOther>(make_blas({p.graph, product}), make_sum(p));
 }
 constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart},
                             {"gpu.blas", accepts_matmul_library, make_blas}};
 
 std::vector<Impl> products(DeviceType type) {
-  std::vector<Impl> all{{"gpu.gemv", accepts_few, make_few}, {"gpu.blas", accepts_matmul_library, make_blas}};
+  std::vector<Impl> all{{"gpu.gemv", accepts_gemv, make_gemv}, {"gpu.blas", accepts_matmul_library, make_blas}};
   if (const PlainBlas* plain = vendor(type).plain_blas) all.push_back({plain->entry, accepts_plain, make_plain});
   all.push_back({"gpu.matmul_units", accepts_matmul_units, make_units});
   all.push_back({"gpu.matmul", accepts_tile, make_tile});
@@ -450,7 +449,7 @@ std::span<const Impl> epilogue_impls(const Problem& p) {
 }
 
 std::string matmul_source(const Problem& p, MatmulEntry entry) {
-  if (entry == MatmulEntry::few) return FewVectors(p).best_text();
+  if (entry == MatmulEntry::gemv) return Gemv(p).best_text();
   return TileProduct(p, entry == MatmulEntry::units).best_text();
 }
 

@@ -83,7 +83,7 @@ class Pooling final : public Executable {
     PF_CHECK(op_ != OpId::max_pool2d || to.numel() == 0 ||
                  (meets_plane(windows[2], a.kernel_h, a.stride_h, a.pad_h, a.dilation_h, plane[2]) &&
                   meets_plane(windows[3], a.kernel_w, a.stride_w, a.pad_w, a.dilation_w, plane[3])),
-             Runtime, "max_pool2d: a window lies in the padding altogether; got padding ({}, {}) and kernel ({}, {})",
+             Runtime, "max_pool2d: a window is entirely in the padding; got padding ({}, {}) and kernel ({}, {})",
              a.pad_h, a.pad_w, a.kernel_h, a.kernel_w);
   }
   void run(const RunContext& ctx) override {

@@ -19,14 +19,14 @@ struct ScanPlan {
   int64_t segments = 1, segment = 0;
 };
 ScanPlan scan_plan(const Dims& shape, int dim) {
-  constexpr int64_t kFew = 8, kSome = 4 * kFew;  // threads per line
+  constexpr int64_t kShortLine = 8, kMediumLine = 4 * kShortLine;  // threads per line
   constexpr int64_t kFewLines = 512, kGroups = 1024, kLeastSegment = 16 * kGroupThreads * kEach;
   const int64_t n = shape[dim], lines = shape.numel() / n;
   int64_t inner = 1;  // adjacent lines
   for (int d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
-  if (n <= kEach || (inner >= kSome && lines >= 4096)) return {};
+  if (n <= kEach || (inner >= kMediumLine && lines >= 4096)) return {};
   ScanPlan plan;
-  plan.lanes = n <= kFew * kEach ? kFew : n <= kSome * kEach ? kSome : kGroupThreads;
+  plan.lanes = n <= kShortLine * kEach ? kShortLine : n <= kMediumLine * kEach ? kMediumLine : kGroupThreads;
   if (lines < kFewLines && n >= 2 * kLeastSegment)
     plan.segments = std::min((kGroups + lines - 1) / lines, n / kLeastSegment);
   const int64_t tile = plan.lanes * kEach, part = (n + plan.segments - 1) / plan.segments;

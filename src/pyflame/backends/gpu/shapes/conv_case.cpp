@@ -12,16 +12,16 @@ pf::ConvPlace place(const Operand& o) { return {o.strides[0], o.strides[1], o.st
 }  // namespace
 
 ConvCase::ConvCase(const Problem& p)
-    : face(p.root().op == OpId::conv2d              ? ConvFace::result
-           : p.root().op == OpId::conv2d_grad_input ? ConvFace::image
-                                                    : ConvFace::weight),
+    : pass(p.root().op == OpId::conv2d              ? ConvPass::forward
+           : p.root().op == OpId::conv2d_grad_input ? ConvPass::grad_input
+                                                    : ConvPass::grad_weight),
       dtype(p.root().outs[0].dtype),
       attrs(p.root().attr<ConvAttrs>()),
-      image(face == ConvFace::result  ? p.root().ins[0]
-            : face == ConvFace::image ? p.root().outs[0]
-                                      : p.root().ins[1]),
-      weight(face == ConvFace::weight ? p.root().outs[0] : p.root().ins[1]),
-      result(face == ConvFace::result ? p.root().outs[0] : p.root().ins[0]) {}
+      image(pass == ConvPass::forward      ? p.root().ins[0]
+            : pass == ConvPass::grad_input ? p.root().outs[0]
+                                           : p.root().ins[1]),
+      weight(pass == ConvPass::grad_weight ? p.root().outs[0] : p.root().ins[1]),
+      result(pass == ConvPass::forward ? p.root().outs[0] : p.root().ins[0]) {}
 
 bool ConvCase::fits_int() const {
   for (const Operand* o : {&image, &weight, &result})
@@ -31,14 +31,14 @@ bool ConvCase::fits_int() const {
 }
 
 bool ConvCase::few_channels() const {
-  constexpr int64_t kFew = 4;
-  return weight.shape[1] <= kFew && weight.shape[0] / attrs.groups <= kFew && attrs.groups > 1;
+  constexpr int64_t kFewChannels = 4;
+  return weight.shape[1] <= kFewChannels && weight.shape[0] / attrs.groups <= kFewChannels && attrs.groups > 1;
 }
 
 pf::Conv ConvCase::kernel_case() const {
   pf::Conv c{};
   const auto number = [](int64_t n) { return static_cast<int>(n); };
-  const bool backward = face == ConvFace::image;
+  const bool backward = pass == ConvPass::grad_input;
   const Operand &read = backward ? result : image, &made = backward ? image : result;
   c.read = place(read), c.made = place(made), c.weight = place(weight);
   c.made_channels = number(made.shape[1] / attrs.groups), c.read_channels = number(read.shape[1] / attrs.groups);
@@ -57,7 +57,7 @@ pf::Conv ConvCase::kernel_case() const {
   c.splits = 1;
   c.split_depth = std::numeric_limits<int64_t>::max();
   // k is (tap, channel) or a pixel; j is the other one.
-  const bool pixels_deep = face == ConvFace::weight, channels_last = c.read.c == 1 && c.read_channels > 1;
+  const bool pixels_deep = pass == ConvPass::grad_weight, channels_last = c.read.c == 1 && c.read_channels > 1;
   c.b_along_k = pixels_deep != channels_last;
   c.a_along_k = pixels_deep ? c.made.c != 1 : c.weight.c <= c.weight.n;
   return c;

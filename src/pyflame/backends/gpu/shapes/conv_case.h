@@ -12,15 +12,21 @@
 
 namespace pyflame::gpu {
 
-enum class ConvFace { result, image, weight };  // the tensor that is computed
+enum class ConvPass {
+  forward,
+  grad_input,
+  grad_weight
+};  // which of the three convolutions; it computes result, image, weight
 
 struct ConvCase {
   explicit ConvCase(const Problem& p);
-  ConvFace face;
+  ConvPass pass;
   DType dtype;
   ConvAttrs attrs;
   Operand image, weight, result;  // (N, C, H, W), (O, C / groups, KH, KW), (N, O, OH, OW)
-  const Operand& made() const { return face == ConvFace::result ? result : face == ConvFace::image ? image : weight; }
+  const Operand& made() const {
+    return pass == ConvPass::forward ? result : pass == ConvPass::grad_input ? image : weight;
+  }
   bool fits_int() const;      // whether every size fits an int
   bool few_channels() const;  // per group: depthwise convolution, or nearly
   // In the form that the kernels of kernels/conv take.

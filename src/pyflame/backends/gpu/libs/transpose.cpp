@@ -1,15 +1,13 @@
 // Launches the transposition kernel.
-#include "pyflame/backends/gpu/libs/turn.h"
+#include "pyflame/backends/gpu/libs/transpose.h"
 
 #include "pyflame/backends/gpu/shapes/layout.h"
 
 namespace pyflame::gpu {
 
-namespace {}
+Transpose::Transpose(DeviceType type, int bytes) : kernel_(type, kGroupThreads, source(bytes)) {}
 
-Turn::Turn(DeviceType type, int bytes) : kernel_(type, kGroupThreads, source(bytes)) {}
-
-void Turn::run(int device_index, const Dims& s, const void* from, void* to, MemoryFormat format) {
+void Transpose::run(int device_index, const Dims& s, const void* from, void* to, MemoryFormat format) {
   constexpr int64_t kSide = 32;
   const bool last = format == MemoryFormat::channels_last;
   const int64_t plane = s[2] * s[3], rows = last ? s[1] : plane, columns = last ? plane : s[1];
@@ -17,11 +15,11 @@ void Turn::run(int device_index, const Dims& s, const void* from, void* to, Memo
   kernel_.launch(device_index, {groups_for(tiles, 1), 1, 1}, from, to, s[0], rows, columns);
 }
 
-std::string Turn::source(int bytes) {
+std::string Transpose::source(int bytes) {
   const char* type = bytes == 2 ? "pf::u16" : bytes == 4 ? "pf::u32" : "pf::u64";
-  return kernel_source({"conv/turn.h"}, kGroupThreads,
+  return kernel_source({"conv/transpose.h"}, kGroupThreads,
                        fmt::format("(const {0}* from, {0}* to, pf::i64 batches, pf::i64 rows, pf::i64 columns) {{ "
-                                   "pf::turn<{0}, {1}>(from, to, batches, rows, columns); }}",
+                                   "pf::transpose<{0}, {1}>(from, to, batches, rows, columns); }}",
                                    type, kGroupThreads));
 }
 

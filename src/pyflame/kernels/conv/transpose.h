@@ -6,7 +6,7 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 template <class U, int kThreads>
-PF_DEVICE void turn(const U* from, U* to, i64 batches, i64 rows, i64 columns) {
+PF_DEVICE void transpose(const U* from, U* to, i64 batches, i64 rows, i64 columns) {
   constexpr int kSide = 32, kStep = kThreads / kSide;
   PF_SHARED U tile[kSide][kSide + 1];
   constexpr i64 kNarrow =

@@ -7,10 +7,10 @@
 
 namespace pyflame::gpu {
 
-// From one memory format to the other, for elements of this many bytes (kernels/conv/turn.h).
-class Turn {
+// From one memory format to the other, for elements of this many bytes (kernels/conv/transpose.h).
+class Transpose {
  public:
-  Turn(DeviceType type, int bytes);
+  Transpose(DeviceType type, int bytes);
   void run(int device_index, const Dims& shape, const void* from, void* to, MemoryFormat format);  // the format of `to`
   static std::string source(int bytes);
 

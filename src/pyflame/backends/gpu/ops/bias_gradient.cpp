@@ -1,5 +1,5 @@
 // Splits a product with a bias-gradient epilogue into a product and a loop.
-#include "pyflame/backends/gpu/ops/beside.h"
+#include "pyflame/backends/gpu/ops/bias_gradient.h"
 
 #include <algorithm>
 

@@ -13,9 +13,9 @@ namespace pyflame::gpu {
 Group without_sum(const Problem& p);
 
 // Runs two executables one after the other.
-class InTurn final : public Executable {
+class OneAfterTheOther final : public Executable {
  public:
-  InTurn(std::unique_ptr<Executable> first, std::unique_ptr<Executable> second)
+  OneAfterTheOther(std::unique_ptr<Executable> first, std::unique_ptr<Executable> second)
       : first_(std::move(first)), second_(std::move(second)) {}
   size_t workspace() const override { return std::max(first_->workspace(), second_->workspace()); }
   bool capturable() const override { return first_->capturable() && second_->capturable(); }
