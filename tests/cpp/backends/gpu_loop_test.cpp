@@ -146,7 +146,7 @@ int values(const gpu::LoopKernel& k) {
 
 TEST(GpuLoop, EqualStridesAreOneArgument) {
   const auto add = [](const Dims& second) {
-    ByHand h({6, 10, 32}, 3);
+    LoopByHand h({6, 10, 32}, 3);
     const Operand x = h.strided(DType::float32, {6, 10, 32}, {2000, 100, 2}),
                   y = h.strided(DType::float32, {6, 10, 32}, second);
     h.add(OpId::add, Role::Map, {x, y}, h.tensor(DType::float32, {6, 10, 32}));
@@ -157,16 +157,16 @@ TEST(GpuLoop, EqualStridesAreOneArgument) {
 
 // Two strided inputs of 8 bytes and an output of 1: a vector of 16 elements, of which a lane holds one and not four.
 TEST(GpuLoop, ALaneHoldsNoMoreThanItsRegisters) {
-  ByHand h({4096}, 1);
+  LoopByHand h({4096}, 1);
   const Operand x = h.strided(DType::float64, {4096}, {3}), y = h.strided(DType::float64, {4096}, {3});
   h.add(OpId::lt, Role::Map, {x, y}, h.tensor(DType::bool_, {4096}));
   EXPECT_NE(h.plan().kernels.at(0).source.find("V = 16, K = 1,"), std::string::npos);
 }
 
 // A chain of additions whose inputs are all strided in their own way, with a sum at its end or not.
-ByHand strided_sum(int inputs, bool sum) {
+LoopByHand strided_sum(int inputs, bool sum) {
   const Dims shape{6, 10, 32}, row{6, 10, 1};
-  ByHand h(shape, sum ? 2 : 3);
+  LoopByHand h(shape, sum ? 2 : 3);
   Operand y = h.tensor(DType::float32, shape);
   for (int i = 1; i <= inputs; ++i)
     y = h.inner(OpId::add, Role::Map, {y, h.strided(DType::float32, shape, {2000 * i, 100 * i, 2 * i})},
@@ -177,7 +177,7 @@ ByHand strided_sum(int inputs, bool sum) {
 }
 
 TEST(GpuLoop, ALoopIsCutBeforeItsArgumentsNeedMoreRegistersThanThereAre) {
-  const auto most = [](const ByHand& h) { return gpu::most_nodes({h.graph, h.group}); };
+  const auto most = [](const LoopByHand& h) { return gpu::most_nodes({h.graph, h.group}); };
   EXPECT_EQ(most(strided_sum(6, true)), 7u);
   EXPECT_EQ(most(strided_sum(10, false)), 10u);
   EXPECT_EQ(most(strided_sum(10, true)),
@@ -188,7 +188,7 @@ TEST(GpuLoop, ALoopIsCutBeforeItsArgumentsNeedMoreRegistersThanThereAre) {
 // 16-bit and 32-bit training is far from the limits, and stays fused.
 TEST(GpuLoop, TypicalLoopsAreWhole) {
   for (const DType d : {DType::float32, DType::bfloat16}) {
-    ByHand h({64, 1024}, 1);
+    LoopByHand h({64, 1024}, 1);
     const Dims shape{64, 1024}, row{64, 1}, columns{1, 1024};
     const Operand x = h.tensor(d, shape), w = h.tensor(d, columns), b = h.tensor(d, columns), r = h.tensor(d, shape);
     Operand y = h.add(OpId::add, Role::Map, {x, r}, h.tensor(d, shape));
@@ -210,7 +210,7 @@ TEST(GpuLoop, TypicalLoopsAreWhole) {
 TEST(GpuLoop, APowerOfDoublesIsNotInsideAReduction) {
   const Dims shape{64, 1024}, row{64, 1};
   for (const DType d : {DType::float32, DType::float64}) {
-    ByHand h(shape, 1);
+    LoopByHand h(shape, 1);
     const Operand y = h.inner(OpId::pow, Role::Map, {h.tensor(d, shape), h.param(d)}, h.tensor(d, shape));
     h.add(OpId::sum, Role::RowReduce, {y}, h.tensor(d, row));
     EXPECT_EQ(gpu::most_nodes({h.graph, h.group}), d == DType::float64 ? 1u : 2u);
