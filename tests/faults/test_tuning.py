@@ -1,6 +1,7 @@
 """Tuning on a device, from the search at a program's first run to the runs of the program with the winner. The emulator makes the kernels
 of one implementation slow, so the winner does not depend on this machine's speed."""
 import contextlib
+import re
 import sqlite3
 
 # A matrix times one vector. The list of implementations begins with gpu.gemv, and gpu.matmul accepts the problem as well.
@@ -24,9 +25,9 @@ def measured(path):
 
 def chosen(text):
     """The implementation of the matmul in what pf.explain printed."""
-    lines = [line for line in text.splitlines() if " step " in line and "matmul" in line]
-    assert len(lines) == 1, text
-    return next(word.strip(",;:") for word in lines[0].split() if word.startswith("gpu."))
+    steps = re.findall(r"^ +step \d+: (\S+)\n +matmul\(", text, re.MULTILINE)
+    assert len(steps) == 1, text
+    return steps[0]
 
 
 def test_the_faster_implementation_takes_over(program):

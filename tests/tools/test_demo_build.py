@@ -14,7 +14,12 @@ pytestmark = pytest.mark.skipif(not (BUILD / "build.ninja").is_file() or not shu
 
 def sources(target):
     said = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", target], capture_output=True, text=True, check=True).stdout
-    return {os.path.relpath(f, ROOT) for f in re.findall(r" -c (\S+\.cpp)", said)}
+    return {os.path.relpath(f, ROOT) for unit in re.findall(r" -c (\S+\.c(?:pp|xx))", said) for f in included(pathlib.Path(unit))}
+
+
+def included(unit):
+    """The sources in a compile: those of a folder that CMake joined for a unity build, or the one itself."""
+    return re.findall(r'#include "(\S+\.cpp)"', unit.read_text()) if "/Unity/" in str(unit) else [unit]
 
 
 def test_the_demo_builds_what_it_uses():

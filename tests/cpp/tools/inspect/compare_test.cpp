@@ -148,8 +148,8 @@ TEST(Gate, WhatIsNoBudgetIsAnError) {
     }
     return std::string();
   };
-  EXPECT_NE(message("").find("is no budget"), std::string::npos);
-  EXPECT_NE(message("[1,2]").find("is no budget"), std::string::npos);
+  EXPECT_NE(message("").find("is not a budget"), std::string::npos);
+  EXPECT_NE(message("[1,2]").find("is not a budget"), std::string::npos);
   EXPECT_NE(message(R"({"schema":"pyflame.inspect.gate/1","kernels":[{"vgpr":1}]})").find("names no kernel"),
             std::string::npos);
   EXPECT_NE(message(R"({"schema":"pyflame.inspect.gate/1","kernels":[{"kernel":"a","vgpr":"many"}]})")

@@ -181,7 +181,7 @@ TEST(Hostile, AnnouncedCountsAllocateNothing) {
       code_object_with_note(kernels_of(test::to_bytes("\xdd\xff\xff\xff\xff\x81\xa5.name\xa1k\x80\x80"))));
   EXPECT_EQ(o.kernels.size(), 1u);
   ASSERT_EQ(o.problems.size(), 1u);
-  EXPECT_NE(o.problems[0].find("cannot be read beyond 1 kernels"), std::string::npos);
+  EXPECT_NE(o.problems[0].find("cannot be read after 1 kernels"), std::string::npos);
 }
 
 TEST(Hostile, MetadataOfOtherTypes) {
@@ -206,7 +206,7 @@ TEST(Hostile, BundlesWithWrongTables) {
 
   Buffer name = test::bundle({{"hipv4-amdgcn-amd-amdhsa--gfx942", {}}});
   std::memcpy(name.data() + 48, &offset, 8);
-  EXPECT_TRUE(says(contents(name), "cannot be read beyond entry 0"));
+  EXPECT_TRUE(says(contents(name), "cannot be read after entry 0"));
 }
 
 TEST(Hostile, ABundleThatContainsItselfManyTimes) {

@@ -307,7 +307,7 @@ TEST(Occupancy, WhatCannotBeIsRefused) {
   EXPECT_NE(message("gfx1250", k).find("got 64; expected 32"), std::string::npos);
   k = {}, k.sgpr = 1000;
   EXPECT_NE(message("gfx942", k).find("got 1000"), std::string::npos);
-  EXPECT_NE(message("sm_90", {}).find("not AMD's"), std::string::npos);
+  EXPECT_NE(message("sm_90", {}).find("not an architecture of AMD"), std::string::npos);
 }
 
 TEST(Occupancy, Json) {
