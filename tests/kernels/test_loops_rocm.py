@@ -29,11 +29,11 @@ def test_generated_loops_spill_nothing(program, rocm, tmp_path):
 
 
 @needs_rocm
-@pytest.mark.parametrize("case", ["cross_entropy-probabilities-float32-mean"])
-def test_a_loop_that_spilled_is_cut(program, rocm, tmp_path, case):
+@pytest.mark.parametrize("name", ["cross_entropy-probabilities-float32-mean"])
+def test_a_loop_that_spilled_is_cut(program, rocm, tmp_path, name):
     """Its second gradient was one loop of 22 ops, which spilled 17 scalar registers on gfx1100 and 29 on gfx942."""
     (tmp_path / "texts").mkdir()
-    texts = loop_code.generate(sys.executable, EMULATOR, tmp_path / "texts", 1, case)
+    texts = loop_code.generate(sys.executable, EMULATOR, tmp_path / "texts", 1, name)
     assert texts
     problems, _ = loop_code.check(rocm, program, texts, tmp_path)
     assert not problems, "\n".join(problems)
