@@ -95,6 +95,12 @@ def sources(program, folder):
     return sorted(pathlib.Path(folder).glob("*.hip"))
 
 
+def todays(archs):
+    """Of architectures that are checked in turn the day's (PYFLAME_TEST_ROTATION); without a day all of them."""
+    rotation = os.environ.get("PYFLAME_TEST_ROTATION")
+    return [archs[int(rotation) % len(archs)]] if rotation else list(archs)
+
+
 def with_budget(files):
     """architecture -> the sources that have a budget there."""
     some = [f for f in files if re.search(r"_bfloat16(_\d+)?$", f.stem) or not re.search(r"_(float\d+|u?int\d+|bool)(_\d+)?$", f.stem)]

@@ -11,6 +11,13 @@ import kernel_code  # noqa: E402
 
 
 @pytest.fixture(scope="module")
+def plan(sources):
+    """architecture -> the sources that are compiled for it: today's of the architectures that few kernels have a budget for."""
+    archs = [*kernel_code.WHOLE, *kernel_code.todays(kernel_code.PART)]
+    return {gfx: files for gfx, files in kernel_code.with_budget(sources).items() if gfx in archs}
+
+
+@pytest.fixture(scope="module")
 def rocm():
     return kernel_code.Rocm(os.environ["PYFLAME_TEST_ROCM_ROOT"])
 

@@ -1,4 +1,4 @@
-"""The kernels compiled by hipRTC, with the same budgets as with ROCm's clang (test_kernels_rocm.py): one dtype of each, for two architectures."""
+"""The kernels compiled by hipRTC, with the same budgets as with ROCm's clang (test_kernels_rocm.py): one dtype of each, for the day's of two architectures."""
 import os
 import pathlib
 import subprocess
@@ -13,7 +13,7 @@ ROOT, PROGRAM = os.environ.get("PYFLAME_TEST_ROCM_ROOT"), os.environ.get("PYFLAM
 pytestmark = pytest.mark.skipif(not ROOT or not PROGRAM, reason="PYFLAME_TEST_ROCM_ROOT and PYFLAME_TEST_KERNELS are not set: no compiler")
 
 
-@pytest.mark.parametrize("gfx", kernel_code.WHOLE)
+@pytest.mark.parametrize("gfx", kernel_code.todays(kernel_code.WHOLE))
 def test_hiprtc_makes_the_same_code(gfx, program, rocm, sources, budgets, tmp_path):
     """hipRTC, the compiler on a user's machine, called as PyFlame calls it, on a machine without a GPU."""
     texts, objects = tmp_path / "texts", tmp_path / "code" / gfx
