@@ -32,6 +32,11 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="PYFLAME_TEST_EMULATOR names no folder with the wave emulator"))
 
 
+def heeds_interrupts():
+    """Runs in the child. Where the tests run in the background of a shell, SIGINT is ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     def __init__(self, folder):
         self.cache = folder / "cache"
@@ -43,7 +48,8 @@ class Program:
 
     def start(self, text, before=(), **variables):
         """`before`: a command that starts the one behind it."""
-        return subprocess.Popen([*before, sys.executable, "-c", HEAD + text], env=self.environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen([*before, sys.executable, "-c", HEAD + text], env=self.environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                preexec_fn=heeds_interrupts)
 
     def finish(self, process, timeout=300):
         """What it printed; it must have ended by itself and well."""
