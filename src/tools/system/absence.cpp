@@ -48,7 +48,7 @@ std::string run_in_container(const json& facts, const std::string& options) {
   return (kind == "podman" ? "podman" : "docker") + (" run " + options) + " IMAGE";
 }
 
-// Groups of the host are known in a container by their number alone; podman without root has to be told to keep the user's.
+// A container knows the host's groups by their numbers only. Podman without root must be told to keep the groups of the user.
 std::string add_group(const json& facts, const json& gid) {
   return " --group-add " + (text(facts, {"host", "container"}) == "podman" ? "keep-groups" : gid.dump());
 }
@@ -68,12 +68,12 @@ Found no_module(const json& facts, const json& gpu) {
   const std::string driver = text(gpu, {"driver"}),
                     on_host = at(facts, {"host", "container"}).is_null() ? "" : " (on the host, not in this container)";
   if (driver == "vfio-pci")
-    return Absence{
-        "wrong_driver", where + " is reserved for a virtual machine (driver vfio-pci)",
-        fmt::format("echo {0} | sudo tee /sys/bus/pci/drivers/vfio-pci/unbind && echo {0} | sudo tee "
-                    "/sys/bus/pci/drivers_probe",
-                    gpu["pci"].get<std::string>()),
-        "a device has one driver at a time; what is given to a virtual machine is not there for programs of the host"};
+    return Absence{"wrong_driver", where + " is reserved for a virtual machine (driver vfio-pci)",
+                   fmt::format("echo {0} | sudo tee /sys/bus/pci/drivers/vfio-pci/unbind && echo {0} | sudo tee "
+                               "/sys/bus/pci/drivers_probe",
+                               gpu["pci"].get<std::string>()),
+                   "a device has one driver at a time; programs of the host cannot use a GPU that is reserved for a "
+                   "virtual machine"};
   const std::string list = text(facts, {"driver", "blacklisted"});
   if (!list.empty())
     return Absence{
@@ -82,20 +82,20 @@ Found no_module(const json& facts, const json& gpu) {
         list == "/proc/cmdline"
             ? "sudo modprobe amdgpu"
             : fmt::format(R"(sudo sed -i -E 's/^ *(blacklist|install) +amdgpu/# &/' {} && sudo modprobe amdgpu)", list),
-        "a blacklisted module is not loaded at boot; somebody (or another driver's installer) has put it there"};
+        "a blacklisted module is not loaded at boot; somebody, or another driver's installer, has added this entry"};
   if (yes(facts, {"driver", "nomodeset"}))
     return Absence{
         "module_not_loaded",
-        where + " has no driver: the kernel was started with nomodeset, with which amdgpu refuses to load" + on_host,
+        where + " has no driver: the kernel was started with nomodeset, and then amdgpu refuses to load" + on_host,
         debian_like(facts) ? R"(sudo sed -i 's/\bnomodeset\b *//' /etc/default/grub && sudo update-grub)"
                            : "sudo grubby --update-kernel=ALL --remove-args=nomodeset",
-        "nomodeset is for rescue starts; without mode setting there is no amdgpu and no compute; it is gone after the "
-        "next restart"};
+        "nomodeset is for starting a damaged system; amdgpu needs mode setting, and programs that compute need amdgpu; "
+        "the change takes effect at the next restart"};
   if (!at(facts, {"driver", "module"}).is_null())
     return Absence{"module_not_loaded",
                    fmt::format("{} has no driver: the amdgpu module is installed but not loaded{}", where, on_host),
                    "sudo modprobe amdgpu",
-                   "the kernel's driver makes /dev/kfd and the render nodes; without it no program sees the GPU"};
+                   "the kernel's driver creates /dev/kfd and the render nodes; without it no program sees the GPU"};
   if (const std::string source = text(facts, {"driver", "dkms_source"}); !source.empty())
     return Absence{"driver_not_built",
                    fmt::format("{} has no driver: amdgpu {} is not built for the running kernel {}{}", where, source,
@@ -111,11 +111,11 @@ Found no_module(const json& facts, const json& gpu) {
                              text(facts, {"host", "kernel"}), on_host),
                  ubuntu ? "sudo apt install linux-modules-extra-$(uname -r) && sudo modprobe amdgpu"
                         : "sudo amdgpu-install --usecase=dkms && sudo modprobe amdgpu",
-                 ubuntu ? "Ubuntu's small kernels carry amdgpu in the package linux-modules-extra"
-                        : "the driver is part of most kernels, and of AMD's package amdgpu-dkms"};
+                 ubuntu ? "for Ubuntu's small kernels, amdgpu is in the package linux-modules-extra"
+                        : "most kernels include the driver, and AMD's package amdgpu-dkms has it too"};
 }
 
-// KFD has no GPU for this process: why not?
+// The reason that KFD lists no GPU for this process.
 Found nothing_in_kfd(const json& facts) {
   const json &pci = at(facts, {"pci_gpus"}), &denied = at(facts, {"kfd", "denied_nodes"});
   const bool container = !at(facts, {"host", "container"}).is_null(), loaded = yes(facts, {"driver", "loaded"});
@@ -124,15 +124,15 @@ Found nothing_in_kfd(const json& facts) {
                    fmt::format("{} GPU{} there, but this container may not use {}", denied.get<int>(),
                                denied.get<int>() == 1 ? " is" : "s are", denied.get<int>() == 1 ? "it" : "them"),
                    run_in_container(facts, kContainerDevices),
-                   "KFD hides a GPU from a control group that may not open its render node"};
+                   "KFD hides a GPU from processes whose control group may not open its render node"};
   if (yes(facts, {"host", "wsl"}))
     return Absence{"wsl",
                    yes(facts, {"host", "dxg"}) ? "this is WSL: the GPU is reached through /dev/dxg, not through the "
                                                  "amdgpu driver, and needs AMD's ROCm for WSL"
-                                               : "this is WSL without /dev/dxg: Windows passes no GPU on",
+                                               : "this is WSL without /dev/dxg: Windows gives it no GPU",
                    yes(facts, {"host", "dxg"}) ? "amdgpu-install -y --usecase=wsl,rocm --no-dkms"
                                                : "wsl.exe --update && wsl.exe --shutdown",
-                   "under WSL the driver is that of Windows; it has to be a recent AMD Software: Adrenalin Edition"};
+                   "WSL uses the driver of Windows; it must be a recent AMD Software: Adrenalin Edition"};
   if (!pci.is_array() || pci.empty()) {
     const bool vm = yes(facts, {"host", "vm"}), nvidia = yes(facts, {"driver", "nvidia_loaded"});
     return Absence{
@@ -140,9 +140,9 @@ Found nothing_in_kfd(const json& facts) {
         vm ? "this virtual machine has no AMD GPU on its PCI bus"
            : fmt::format("there is no AMD GPU on the PCI bus{}", nvidia ? " (the machine has an NVIDIA GPU)" : ""),
         "lspci -nn -d 1002:",
-        vm ? "a GPU has to be passed through to the virtual machine by whoever runs its host"
-           : "a GPU that is in the machine and not on the bus is switched off in the firmware, badly "
-             "seated, or without power"};
+        vm ? "whoever runs the host of the virtual machine has to pass a GPU through to it"
+           : "if the machine has an AMD GPU, it is switched off in the firmware, badly seated, or "
+             "without power"};
   }
   const json& gpu = pci.front();
   if (!loaded) return no_module(facts, gpu);
@@ -167,7 +167,7 @@ Found nothing_in_kfd(const json& facts) {
                              where, container ? " of the host" : ""),
                  "sudo dmesg | grep -iE 'kfd|atomics'",
                  "KFD refuses a GPU that needs PCIe atomics in a slot without them (old CPUs, slots behind the chip "
-                 "set, risers, x1 slots): another slot mends it"};
+                 "set, risers, x1 slots); move it to another slot"};
 }
 
 Absence missing_kfd(const json& facts) {
@@ -192,34 +192,33 @@ Absence closed_kfd(const json& facts) {
   if (!at(facts, {"host", "container"}).is_null())
     return {"no_permission", what,
             run_in_container(facts, std::string(kContainerDevices) + add_group(facts, at(facts, {"kfd", "gid"}))),
-            "groups of the host mean nothing in a container but by their number; the number is that of the host's "
-            "group"};
+            "a container knows the host's groups by their numbers only; the number here is that of the host's group"};
   if (group == "root" || member)
     return {
         "no_permission", group == "root" ? "no permission for /dev/kfd: it belongs to root alone" : what,
         R"(echo 'KERNEL=="kfd", GROUP="render", MODE="0660"' | sudo tee /etc/udev/rules.d/70-kfd.rules && sudo udevadm control --reload && sudo udevadm trigger)",
-        "a rule of udev opens the node to the group render; it comes with ROCm's packages and is missing here"};
+        "a udev rule opens the node to the group render; ROCm's packages install it, and it is missing here"};
   if (yes(facts, {"kfd", "group_not_active"}))
     return {"no_permission",
             fmt::format("no permission for /dev/kfd yet: '{}' was added to group '{}' after this session began", user,
                         group),
-            "newgrp " + group, "groups are read at login: log in again to have them everywhere"};
+            "newgrp " + group, "groups are read at login: log in again so that every program has them"};
   return {
       "no_permission", what,
       fmt::format("sudo usermod -a -G {}{} $USER && newgrp {}", group, group == "video" ? "" : ",video", group),
-      "whoever computes on the GPU opens /dev/kfd for reading and writing; the group takes effect at the next login"};
+      "a program that uses the GPU opens /dev/kfd for reading and writing; the group takes effect at the next login"};
 }
 
-// All render nodes closed is as bad as /dev/kfd closed.
+// If no render node can be opened, no GPU can be used, as if /dev/kfd could not be opened.
 Found closed_render_nodes(const json& facts) {
-  constexpr const char* kWhy = "the runtime opens a GPU's render node besides /dev/kfd";
+  constexpr const char* kWhy = "the runtime opens the GPU's render node as well as /dev/kfd";
   const bool container = !at(facts, {"host", "container"}).is_null();
   const json& gpus = at(facts, {"gpus"});
   if (std::any_of(gpus.begin(), gpus.end(), [](const json& gpu) { return yes(gpu, {"render_accessible"}); }))
     return std::nullopt;
   const json& gpu = gpus.front();
   const std::string render = text(gpu, {"render"}), group = text(gpu, {"render_group"});
-  if (render.empty()) return std::nullopt;  // an old kernel, which names none
+  if (render.empty()) return std::nullopt;  // an old kernel does not name the node
   if (!yes(gpu, {"render_exists"}))
     return container ? Absence{"container", render + " is missing in this container",
                                run_in_container(facts, kContainerDevices), kWhy}
@@ -243,7 +242,7 @@ Found hidden(const json& facts) {
              &gpus = at(facts, {"gpus"});
   if (!visible.is_array() || !steps.is_array() || steps.empty()) return std::nullopt;
   if (!visible.empty()) {
-    // What is left may be the integrated GPU alone.
+    // The filters may have left only the integrated GPU.
     const auto integrated = [&](const json& i) { return yes(gpus.at(i.get<size_t>()), {"integrated"}); };
     const bool discrete = std::any_of(gpus.begin(), gpus.end(), [](const json& g) { return !yes(g, {"integrated"}); });
     if (!discrete || !std::all_of(visible.begin(), visible.end(), integrated)) return std::nullopt;
@@ -251,8 +250,8 @@ Found hidden(const json& facts) {
     return Absence{"integrated_only",
                    fmt::format("{}={} leaves only the integrated GPU", variable, text(steps.back(), {"value"})),
                    "unset " + variable,
-                   "the integrated GPU is counted like any other, often as the first or the last; a program that "
-                   "should use the card has to be given the card"};
+                   "the integrated GPU has a number like any other GPU, often the first or the last; to use the "
+                   "discrete GPU, unset the variable or name that GPU in it"};
   }
   std::string chain, guilty;
   size_t left = gpus.size();
@@ -270,8 +269,8 @@ Found hidden(const json& facts) {
       fmt::format("{} hidden: {}",
                   gpus.size() == 1 ? "the AMD GPU is" : fmt::format("all {} AMD GPUs are", gpus.size()), chain),
       "unset " + guilty,
-      "ROCR_VISIBLE_DEVICES acts first; HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES then count from 0 "
-      "among what it left"};
+      "ROCR_VISIBLE_DEVICES acts first; HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES then number "
+      "the GPUs that it left, from 0"};
 }
 
 // The instruction set that the libraries are asked for.
@@ -284,11 +283,11 @@ Found unsupported(const json& facts, const std::string& gfx, const std::string& 
   if (const std::string advice = override_for(gfx); !advice.empty())
     return Absence{"unsupported", what, "export HSA_OVERRIDE_GFX_VERSION=" + advice,
                    "it executes the same instructions as the architecture that the override names"};
-  // Numbers grow with time: what is older than the oldest architecture with code will not come back.
+  // Later architectures have greater numbers. The libraries will not get code again for one that is older than gfx906.
   const bool old = gfx.size() < 7 && gfx < "gfx906";
   if (old)
     return Absence{"unsupported", what, "pip install torch --index-url https://download.pytorch.org/whl/cpu",
-                   "AMD's libraries have no code for it any more; the processor computes"};
+                   "AMD's libraries have no code for it any more; this PyTorch computes on the CPU"};
   return Absence{"unsupported", what,
                  debian_like(facts)       ? "sudo apt install --only-upgrade rocm"
                  : os_like(facts, "suse") ? "sudo zypper update rocm"
@@ -301,7 +300,7 @@ Found wrong_arch(const json& facts) {
   for (const json& gpu : gpus)
     if (text(gpu, {"override", "effect"}) == "invalid")
       return Absence{"bad_override",
-                     fmt::format("{}={} is not of the form 10.3.0: the runtime fails as a whole",
+                     fmt::format("{}={} is not of the form 10.3.0: the whole runtime fails",
                                  text(gpu, {"override", "variable"}), text(gpu, {"override", "value"})),
                      "unset " + text(gpu, {"override", "variable"}),
                      "ROCm's runtime refuses the topology when it cannot read the version"};
@@ -315,8 +314,8 @@ Found wrong_arch(const json& facts) {
       }))
     return unsupported(
         facts, text(first, {"gfx"}),
-        fmt::format("the architecture {} is supported by no ROCm that is known here", text(first, {"gfx"})));
-  // rocBLAS has a file for each architecture and ends the program where there is none. Frameworks with a ROCm of their own bring theirs.
+        fmt::format("PyFlame knows no release of ROCm that supports the architecture {}", text(first, {"gfx"})));
+  // rocBLAS has a file for each architecture, and ends the program if there is none. Frameworks that bring their own ROCm bring their own files.
   const json &archs = at(facts, {"rocm", "rocblas_archs"}), &frameworks = at(facts, {"frameworks"});
   if (!archs.is_array() || archs.empty()) return std::nullopt;
   for (const json& f : frameworks)
@@ -342,7 +341,7 @@ Found wrong_software(const json& facts) {
   const std::string hip = text(rocm, {"libraries", "hip", "version"}), version = text(rocm, {"version"});
   for (const json& f : frameworks) {
     const std::string built = text(f, {"hip"});
-    // A framework without a ROCm of its own needs the system's HIP with the number it was linked to.
+    // A framework without its own ROCm needs a system HIP of the major version that it was linked to.
     if (built.empty() || yes(f, {"bundled_rocm"})) continue;
     const Version want = parse_version(built), have = parse_version(hip.empty() ? version : hip);
     if (!want || !have || want.major == have.major) continue;

@@ -1,4 +1,5 @@
-// The kernel's side: is the amdgpu module there, is it loaded, what keeps it from loading, and may this user open its devices.
+// Facts about the kernel's driver: whether the amdgpu module is installed and loaded, what keeps it from loading, and whether this user may
+// open its devices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-// Where a line forbids the module: a file of modprobe, or the kernel's command line; null where nothing does.
+// The file with a line that forbids the module: a file of modprobe, or the kernel's command line; null if there is none.
 json blacklisted_in(const Host& host) {
   for (const char* folder : {"/etc/modprobe.d", "/run/modprobe.d", "/lib/modprobe.d", "/usr/lib/modprobe.d"})
     for (const std::string& name : host.list(folder)) {
@@ -35,7 +36,7 @@ json blacklisted_in(const Host& host) {
   return nullptr;
 }
 
-// The module's file for the running kernel, and whether it came from DKMS.
+// The module's file for the running kernel; null if there is none.
 json module_file(const Host& host) {
   const auto kernel = host.line("/proc/sys/kernel/osrelease");
   if (!kernel || contains(*kernel, "/")) return nullptr;
@@ -86,7 +87,7 @@ json kfd_facts(const Host& host, const Kfd& kfd) {
               {"topology", kfd.present},
               {"nodes", kfd.nodes.size()},
               {"denied_nodes", kfd.denied}};
-  // A user who was added to the group and has not logged in again since.
+  // Whether the user was added to the group, but has not logged in again since.
   bool listed = false;
   const User user = host.user();
   const Reading all_groups = s.exists && !user.in_group(s.gid) ? host.read("/etc/group") : Reading();

@@ -1,4 +1,4 @@
-// Runs the probes. What goes wrong in one of them is told in "failed_probes"; the others do not notice.
+// Runs the probes. If one of them fails, its error is in "failed_probes", and the others still run.
 #include "tools/system/facts.h"
 
 #include <fmt/format.h>
@@ -64,8 +64,9 @@ class Collector {
       if (std::optional<Environment> other = host_.environment(options.pid)) judged_ = *other;
       else
         failed("environment",
-               fmt::format("the environment of process {} cannot be read: it does not exist, or is another user's",
-                           *options.pid));
+               fmt::format(
+                   "the environment of process {} cannot be read: there is no such process, or it is another user's",
+                   *options.pid));
     } else {
       judged_ = own_;
     }
@@ -82,7 +83,7 @@ class Collector {
     probe("iommu", [&] { facts_["host"]["iommu"] = iommu_facts(host_, addresses); });
     probe("acs", [&] { facts_["acs"] = acs_facts(host_, addresses); });
     facts_["host"]["seccomp"] = facts_["process"].is_object() ? facts_["process"].value("seccomp", json()) : json();
-    // Software is found by the environment of the process in question where there is one: a script's says little about it.
+    // If a process is given, its environment says where to look for software. The environment of a script says little about that.
     const Environment& places = options_.pid && !judged_.empty() ? judged_ : own_;
     probe("rocm", [&] { facts_["rocm"] = rocm_facts(host_, places); });
     probe("frameworks", [&] { facts_["frameworks"] = framework_facts(host_, places, options_.pid); });
@@ -94,7 +95,7 @@ class Collector {
     facts_["env_lines"] = options_.environment_lines;
     probe("absence", [&] { facts_["absence"] = to_json(absence_of(facts_)); });
     facts_["failed_probes"] = failed_;
-    // File names and files may hold bytes that are no text; the document is text.
+    // File names and files may have bytes that are not UTF-8. They are replaced, because the document is text.
     return json::parse(facts_.dump(-1, ' ', false, json::error_handler_t::replace));
   }
 
@@ -136,7 +137,7 @@ class Collector {
     for (json& gpu : facts_["gpus"]) {
       const std::string gfx = gpu["gfx"].get<std::string>();
       std::string support = support_of(gfx, rocm);
-      // An architecture newer than our tables, for which this ROCm has code.
+      // The architecture is newer than our tables, but this ROCm has code for it.
       if (support == "unsupported" && facts_.contains("rocm"))
         for (const char* key : {"rocblas_archs", "hipblaslt_archs"})
           for (const json& arch : facts_["rocm"][key])

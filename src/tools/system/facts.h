@@ -11,7 +11,7 @@
 namespace pyflame::tools::system {
 
 struct CollectOptions {
-  std::optional<int64_t> pid;  // the settings of this process instead of the own ones
+  std::optional<int64_t> pid;  // the settings of this process instead of one's own
   std::optional<Environment>
       environment;  // this environment instead (of a script); software is still looked for with one's own
   std::string environment_source;                        // with `environment`: its name in the report, "train.sh"

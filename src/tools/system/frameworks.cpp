@@ -1,5 +1,5 @@
-// Python frameworks, found without running Python: the names of *.dist-info folders say package and version, and torch/version.py says
-// for which HIP it was built. Looked at is what the python on PATH (or the active environment) would import.
+// Finds Python frameworks without running Python: the names of *.dist-info folders say package and version, and torch/version.py says
+// for which HIP it was built. It searches the folders from which the python on PATH, or that of the active environment, would import.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 struct Package {
   std::string_view distribution;  // normalised: lower case, _ for - and .
-  std::string_view name, folder;  // how the facts call it; where its files are
+  std::string_view name, folder;  // its name in the facts; the folder with its files
 };
 
 constexpr Package kPackages[] = {
@@ -74,7 +74,7 @@ const std::string* find(const Environment& environment, const char* name) {
   return it == environment.end() || it->second.empty() ? nullptr : &it->second;
 }
 
-// <prefix>/lib/python3.11/{site,dist}-packages
+// Adds the folders <prefix>/lib/python3.11/{site,dist}-packages.
 void add_prefix(const Host& host, const std::string& prefix, std::vector<std::string>& out) {
   for (const char* lib : {"/lib", "/lib64"})
     for (const std::string& name :
@@ -85,7 +85,7 @@ void add_prefix(const Host& host, const std::string& prefix, std::vector<std::st
       }
 }
 
-// The prefix of the first python on PATH; of a shim of pyenv, that of its versions.
+// Adds the folders of the first python on PATH. If it is a shim of pyenv, those of the chosen versions are added.
 void add_python_on_path(const Host& host, const Environment& environment, std::vector<std::string>& out) {
   const std::string* path = find(environment, "PATH");
   const std::string everywhere = path ? *path : "/usr/local/bin:/usr/bin";
@@ -182,7 +182,7 @@ json framework_facts(const Host& host, const Environment& environment, std::opti
     for (const Package& package : kPackages) {
       const auto version = versions.find(std::string(package.distribution));
       const bool folder = std::find(names.begin(), names.end(), package.folder) != names.end();
-      // torch built from source has no dist-info, but a version of its own.
+      // A torch that was built from source has no dist-info, but its version.py says the version.
       if (version == versions.end() && !(package.name == "torch" && folder)) continue;
       if (!seen.insert(std::string(package.name)).second) continue;  // an earlier folder hides it
       const std::string path = site + "/" + std::string(package.folder);

@@ -13,13 +13,14 @@ using nlohmann::json;
 
 namespace {
 
-// An integrated GPU: it shares the memory of a desktop or laptop processor. (MI300A shares memory too, but nobody runs into it by chance.)
+// Whether the GPU is integrated: it shares the memory of a desktop or laptop processor. (MI300A shares memory too, but nobody uses it by
+// accident.)
 bool is_integrated(const KfdNode& node, const GpuArch* arch) {
   if (arch && arch->family.rfind("CDNA", 0) == 0) return false;
   return node.get("cpu_cores_count") > 0 || (arch && arch->apu);
 }
 
-// What HSA_OVERRIDE_GFX_VERSION (or …_<node>, which goes first) does to this GPU. A malformed one makes the runtime fail as a whole.
+// The effect of HSA_OVERRIDE_GFX_VERSION on this GPU; …_<node> takes precedence over it. A malformed value makes the whole runtime fail.
 json override_facts(const KfdNode& node, const Environment& environment) {
   std::string name = fmt::format("HSA_OVERRIDE_GFX_VERSION_{}", node.id);
   auto it = environment.find(name);
@@ -44,7 +45,7 @@ json override_facts(const KfdNode& node, const Environment& environment) {
 }
 
 std::string gpu_name(const Host& host, const KfdNode& node, const std::string& folder) {
-  // One device id is sold with several numbers of units; the revision tells them apart.
+  // Products with the same device id may have different numbers of compute units; the revision distinguishes them.
   const uint64_t simd_per_cu = node.get("simd_per_cu");
   if (const GpuProduct* product =
           find_gpu_product(static_cast<uint16_t>(node.get("device_id")),
@@ -62,7 +63,7 @@ void add_memory(const Host& host, const std::string& folder, const KfdNode& node
   for (const char* key : {"", "local_mem_size"})
     if (const uint64_t bytes = *key ? node.get(key) : node.memory_bytes; !total && bytes > 0)
       total = static_cast<int64_t>(bytes);
-  // Of a partitioned GPU the device's files give the memory of the whole card.
+  // If the GPU is partitioned, the device's files give the memory of the whole card.
   if (total && node.memory_bytes > 0 && node.memory_bytes < static_cast<uint64_t>(std::max<int64_t>(*total, 0)))
     total = static_cast<int64_t>(node.memory_bytes);
   gpu["vram_bytes"] = or_null(total);
@@ -133,7 +134,7 @@ json users_of(const Host& host, const KfdNode& node) {
   return users;
 }
 
-// Of the links to CPUs: PCIe atomics work unless KFD marks the link without them.
+// Whether PCIe atomics work on the link to the CPU. They do unless KFD marks the link as one without them.
 json atomics_of(const Kfd& kfd, const KfdNode& node) {
   for (const KfdLink& link : node.links) {
     const KfdNode* to = kfd.node(link.to);
@@ -142,7 +143,7 @@ json atomics_of(const Kfd& kfd, const KfdNode& node) {
   return nullptr;
 }
 
-// NUMA nodes are numbered as KFD numbers its CPU nodes.
+// NUMA nodes have the order of KFD's CPU nodes.
 int numa_of(const Kfd& kfd, int node) {
   int numa = 0;
   for (const KfdNode& n : kfd.nodes) {
@@ -224,7 +225,7 @@ json link_facts(const Kfd& kfd) {
     for (const KfdLink& link : gpu->links) {
       const int from = index_of(gpu->id), to = index_of(link.to);
       if (to < 0 || to == from) continue;
-      // The driver's weight of xGMI is 15 per hop.
+      // The driver gives xGMI links a weight of 15 per hop.
       out.push_back({{"from", from},
                      {"to", to},
                      {"kind", link.xgmi() ? "xgmi" : "pcie"},

@@ -1,5 +1,5 @@
-// What both kinds of Host share, and which variables of an environment are anybody's business. A variable is audited by its prefix:
-// one list here, so that the record, the facts and the rules speak of the same ones.
+// The functions that both kinds of Host share, and the lists of the environment variables that a report may show. Most of them are known by
+// their prefix. The record, the facts and the rules use the same lists.
 #include "tools/system/host.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "WORLD_SIZE",
 });
 
-// Where software is; read by probes, not judged.
+// Variables that say where software is. Probes read them, but no rule judges them.
 constexpr auto kPlaces = std::to_array<std::string_view>({
     "CONDA_PREFIX",
     "HOME",
@@ -80,7 +80,8 @@ bool has(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// A value that opens doors: HF_HUB_TOKEN, VLLM_API_KEY. Whole words, so that TOKENIZERS_PARALLELISM is none.
+// Whether the value is a secret, such as that of HF_HUB_TOKEN or VLLM_API_KEY. Whole words are compared, so TOKENIZERS_PARALLELISM is not a
+// secret.
 bool is_secret(std::string_view name) {
   static constexpr auto words = std::to_array<std::string_view>(
       {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWORD", "SECRET", "TOKEN"});

@@ -14,13 +14,13 @@
 //             uid and gid and from "user", as the kernel would decide. A node needs no file in the tree.
 //    "links": {"/sys/bus/pci/devices/0000:05:00.0": "/sys/devices/pci0000:00/0000:00:01.1/0000:05:00.0", "/opt/rocm": "/opt/rocm-6.3.0"},
 //             symbolic links, absolute to absolute; followed when files below them are read. A link needs no target in the tree:
-//             what is not found through the link is looked for at the path as it was asked for, so a tree may have plain folders at
-//             /sys/bus/pci/devices/<address> and the link only for the sake of real_path().
+//             a path that is not found through the link is looked for without it. So a tree may have plain folders at
+//             /sys/bus/pci/devices/<address>, and the link for real_path() only.
 //    "listed": {"/opt/rocm/lib": ["libamdhip64.so.6", …]},            names of a folder whose files were not read
 //    "unreadable": {"/sys/…/power1_cap": "denied" | "Input/output error"},   exists, but reading it fails
 //    "filesystems": {"/dev/shm": {"type": "tmpfs", "bytes": 67108864, "free": 67108864}, "/home/user": {"type": "nfs"}}}
-// What is in neither is missing on that machine. Symbolic links of the tree itself are never followed (they count as missing), so a
-// tree cannot read outside of itself; files are read up to a limit, links up to 32 in a row.
+// A path that is in neither the tree nor the record is missing on that machine. Symbolic links of the tree itself are never followed (they
+// count as missing), so a tree cannot read outside of itself. Files are read up to a limit; links are followed up to 32 times in a row.
 //
 // What the probes read (a synthetic tree needs no more; everything is optional):
 //   /sys/class/kfd/kfd/topology/nodes/<n>/{properties,gpu_id}, …/{mem_banks,io_links,p2p_links}/<m>/properties
@@ -29,7 +29,7 @@
 //     max_link_speed,max_link_width,mem_info_{vram_total,vram_used,vis_vram_total,gtt_total},gpu_busy_percent,
 //     power_dpm_force_performance_level,current_compute_partition,current_memory_partition,product_name,ras/*_err_count,
 //     hwmon/hwmon<n>/{power1_cap,power1_cap_default,power1_cap_max,temp<i>_{label,input,crit}}}
-//     and the links …/<address> (to the real path, which has the bridges above it in it), …/driver and …/iommu_group
+//     and the links …/<address> (to the real path, which names the bridges above it), …/driver and …/iommu_group
 //   /sys/module/amdgpu/{initstate,version}, /sys/module/nvidia, /{etc,run,lib,usr/lib}/modprobe.d/*.conf, /usr/src/amdgpu-<version>,
 //     /lib/modules/<kernel>/{updates/dkms,updates,extra,kernel/drivers/gpu/drm/amd/amdgpu}/amdgpu.ko*
 //   /dev/kfd, /dev/dri/renderD<n>, /dev/dxg, /etc/group
@@ -71,7 +71,7 @@ struct Status {
   bool device = false;
   uint32_t mode = 0;  // permission bits
   int64_t uid = -1, gid = -1;
-  std::string owner, group;  // names; the number as text where the id has none here
+  std::string owner, group;  // names; the number as text if the id has no name here
 };
 
 struct Space {
@@ -93,16 +93,16 @@ class Host {
   virtual ~Host() = default;
 
   virtual Reading read(const std::string& path, size_t limit = kReadLimit) const = 0;
-  // Names in a folder that `keep` wants (all without one), in natural order (card2 before card10), without . and ..; empty when there
-  // is no folder. Of at most 65,536. A record holds the names that were wanted, so ask for no more than is needed.
+  // The names in a folder for which `keep` returns true (all, if there is no `keep`), in natural order (card2 before card10), without . and
+  // .. (at most 65,536; none if there is no folder). A record keeps the names that were asked for, so ask only for those that are needed.
   using Keep = std::function<bool(std::string_view)>;
   virtual std::vector<std::string> list_if(const std::string& path, const Keep& keep) const = 0;
   std::vector<std::string> list(const std::string& path) const { return list_if(path, nullptr); }
   virtual Status status(const std::string& path) const = 0;
   virtual std::optional<std::string> real_path(const std::string& path) const = 0;
   virtual std::optional<Space> space(const std::string& path) const = 0;
-  // Of this process, or of another one; nullopt when it cannot be read. Only variables that keeps_variable() knows; values of secrets
-  // are replaced.
+  // The environment of this process or of another one; nullopt if it cannot be read. It has only variables that keeps_variable() knows, and
+  // the values of secrets are replaced.
   virtual std::optional<Environment> environment(std::optional<int64_t> pid = {}) const = 0;
   virtual User user() const = 0;
   virtual std::string name() const = 0;  // "this machine", or the folder
@@ -115,19 +115,19 @@ class Host {
 };
 
 std::unique_ptr<Host> this_machine();
-// Error (Value) when the folder has no pyflame-record.json that can be read.
+// Raises an Error (Value) if the folder has no pyflame-record.json that can be read.
 std::unique_ptr<Host> recorded(const std::string& folder);
 
 // Writes a tree from which recorded() gives the same facts: collect() runs on a Host that notes each answer, so that the record has
 // exactly what the probes read. The folder must be absent or empty. Returns the number of files written.
 int64_t record(const Host& host, const std::string& folder, std::optional<int64_t> pid = {});
 
-// Whether a variable belongs to ROCm, HIP, the libraries and frameworks on top, or PyFlame: the audited environment. Everything else
-// is never read into a report.
+// Whether a variable belongs to ROCm, HIP, the libraries and frameworks on top, or PyFlame: the audited environment. No other
+// variable is read into a report.
 bool audited_variable(const std::string& name);
 // The audited ones, and those that say where software is (PATH, HOME, VIRTUAL_ENV, …).
 bool keeps_variable(const std::string& name);
-// An environment reduced to what may be kept.
+// The variables of an environment that may be kept; the values of secrets are replaced.
 Environment kept(const Environment& all);
 
 }  // namespace pyflame::tools::system

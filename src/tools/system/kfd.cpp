@@ -56,7 +56,7 @@ void read_memory(const Host& host, const std::string& folder, KfdNode& node) {
     const Reading r = host.read(folder + "/" + name + "/properties");
     if (!r) continue;
     const Properties p = parse_properties(r.text);
-    const uint64_t heap = value_of(p, "heap_type");  // 1 and 2: memory of the GPU, seen by the host or not
+    const uint64_t heap = value_of(p, "heap_type");  // 1: GPU memory that the host sees; 2: that it does not
     if (heap == 1 || heap == 2) node.memory_bytes += value_of(p, "size_in_bytes");
   }
 }

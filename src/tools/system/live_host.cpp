@@ -1,4 +1,4 @@
-// The machine that this program runs on. Reading is bounded and never opens anything but regular files, so a probe cannot block on a
+// The machine that this program runs on. Reads are limited in size, and only regular files are opened, so a probe cannot block on a
 // pipe or disturb a device.
 #include <dirent.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ Reading read_regular_file(const std::string& path, size_t limit) {
     ::close(fd);
     return failed(S_ISDIR(st.st_mode) ? EISDIR : EINVAL);
   }
-  // Files of /sys and /proc say that they are empty or 4,096 bytes long; only reading tells.
+  // Files of /sys and /proc report a size of 0 or 4,096 bytes. Their real length is known only after reading.
   int error = 0;
   while (out.text.size() < limit) {
     const size_t have = out.text.size(), step = std::min<size_t>(limit - have, have == 0 ? 4096 : 65536);
@@ -91,7 +91,7 @@ std::string group_name(gid_t gid) {
                                                                                        : std::to_string(gid);
 }
 
-// statfs(2); only the ones that a report may meet.
+// The types are from statfs(2). Only file systems that a report may meet are listed.
 std::string file_system_name(unsigned long type) {
   static constexpr struct {
     unsigned long type;

@@ -1,5 +1,5 @@
-// The PCI side of the GPUs: which are there at all, and how fast their link is. A Radeon card has a switch of its own, whose inner link
-// always runs at full speed; the link that counts is that of the card's outermost bridge, so the way to the root is looked at.
+// Facts from the PCI bus: which GPUs are on it, and how fast their links are. A Radeon card has a switch of its own, whose inner link always
+// runs at full speed. The link that counts is that of the card's outermost bridge, so the bridges between card and root are read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::optional<double> gts(const std::optional<std::string>& text) {
   return v.major + v.minor / 10.0;  // 2.5, 5, 8, 16, 32, 64
 }
 
-// Widths of a link that is down are 0 or 255.
+// A link that is down has the width 0 or 255.
 std::optional<int64_t> width(const Host& host, const std::string& path) {
   const auto n = host.number(path);
   return n && *n > 0 && *n <= 32 ? n : std::nullopt;
@@ -96,8 +96,8 @@ json pci_gpu_facts(const Host& host, const Kfd& kfd) {
 
 namespace {
 
-// The control word of Access Control Services in a configuration space; -1 when the bridge has none. Only root may read beyond the
-// first 64 bytes: then `space` is short and nothing can be said.
+// The control word of Access Control Services in a configuration space; -1 if the bridge has none. Only root may read beyond the first
+// 64 bytes. For other users `space` is short, and it is unknown whether the bridge has one.
 int acs_control(const std::string& space) {
   const auto word = [&](size_t at, int bytes) {
     unsigned v = 0;

@@ -1,5 +1,4 @@
-// Makes a recorded tree: the probes run on a Host that notes every answer. What they do not ask for is not in the record, and what they
-// will ask for in a later version is as soon as they do.
+// Makes a recorded tree: the probes run on a Host that notes every answer. So the record has exactly what the probes of this version read.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -32,7 +31,7 @@ class Recorder final : public HostView {
     if (r.state == Reading::denied || r.state == Reading::failed) {
       unreadable_[kept_at] = r.state == Reading::denied ? "denied" : r.why;
     } else if (r) {
-      // The same file may be read to different lengths: the longest stays.
+      // The same file may be read with different limits. The longest text is kept.
       std::string& text = files_[kept_at];
       if (r.text.size() >= text.size()) text = r.text;
     }
@@ -89,9 +88,10 @@ class Recorder final : public HostView {
       std::ofstream out(file, std::ios::binary);
       out.write(text.data(), static_cast<std::streamsize>(text.size()));
       out.close();
-      PF_CHECK(out, OS,
-               "doctor: a file of the record cannot be written; got '{}': {}; expected a folder with space in it",
-               file.string(), std::strerror(errno));
+      PF_CHECK(
+          out, OS,
+          "doctor: a file of the record cannot be written; got '{}': {}; expected a folder on a disk with free space",
+          file.string(), std::strerror(errno));
       ++count;
     }
     json groups = json::array();
@@ -120,14 +120,14 @@ class Recorder final : public HostView {
     if (real && *real != path) links_[path] = *real;
   }
 
-  // A file is kept where its folder really is, so that two ways to it give one file.
+  // A file is kept below the real path of its folder, so that two paths to it give one file.
   std::string place(const std::string& path) const {
     const size_t slash = path.rfind('/');
     if (slash == 0 || slash == path.npos) return path;
     const std::string folder = path.substr(0, slash);
     const auto known = folders_.find(folder);
     if (known != folders_.end()) return known->second + path.substr(slash);
-    const bool process = folder.rfind("/proc/", 0) == 0;  // /proc/self is another number each time
+    const bool process = folder.rfind("/proc/", 0) == 0;  // the target of /proc/self differs from run to run
     if (!process) note_link(folder);
     const std::string real = folders_[folder] = process ? folder : host().real_path(folder).value_or(folder);
     return real + path.substr(slash);
@@ -144,11 +144,14 @@ class Recorder final : public HostView {
 
 int64_t record(const Host& host, const std::string& folder, std::optional<int64_t> pid) {
   std::error_code error;
-  PF_CHECK(!fs::exists(folder, error) || fs::is_empty(folder, error), Value,
-           "doctor: the folder for the record is not empty; got '{}'; expected a name that is not taken", folder);
+  PF_CHECK(
+      !fs::exists(folder, error) || fs::is_empty(folder, error), Value,
+      "doctor: the folder for the record is not empty; got '{}'; expected an empty folder or one that does not exist",
+      folder);
   fs::create_directories(folder, error);
   PF_CHECK(fs::is_directory(folder, error), OS,
-           "doctor: the folder for the record cannot be made; got '{}'; expected a place where you may write", folder);
+           "doctor: the folder for the record cannot be created; got '{}'; expected a path to which you may write",
+           folder);
   const Recorder recorder(host);
   CollectOptions options;
   options.pid = pid;

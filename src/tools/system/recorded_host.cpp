@@ -1,6 +1,5 @@
-// A recorded tree as a Host. The tree may come from anybody: nothing outside of it is opened (symbolic links in it are not followed,
-// links of the record are resolved on names only), nothing is read without a limit, and whatever has not the form it should have counts
-// as missing.
+// A recorded tree as a Host. The tree may come from anybody, so nothing outside of it is opened: symbolic links in it are not followed, and
+// links of the record are resolved on names only. Each read has a limit. Data that does not have the expected form counts as missing.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -195,7 +194,7 @@ class RecordedHost final : public Host {
     return s;
   }
 
-  // A path of the record makes its folders exist.
+  // If the record names a path, the folders above it exist.
   void add_name(const std::string& path) {
     for (std::string p = path; p != "/";) {
       const std::string parent = parent_of(p);
@@ -204,12 +203,12 @@ class RecordedHost final : public Host {
     }
   }
 
-  // `is_link`: whether the path as a whole is a link, so that it exists without a target.
+  // Sets `is_link` if the whole path is a link. Such a path exists even without a target.
   std::string resolve(std::string path, bool* is_link = nullptr) const {
     if (links_.empty()) return path;
     for (int hops = 0; hops < kLinkLimit && path.size() < kPathLimit; ++hops) {
       bool changed = false;
-      // The longest first: the record names a link by the path that was asked for, which may lead through another link.
+      // The longest link is tried first: the record names a link by the path that was asked for, which may lead through another link.
       for (size_t end = path.size(); end > 0 && end != path.npos; end = path.rfind('/', end - 1)) {
         const auto it = links_.find(path.substr(0, end));
         if (it == links_.end()) continue;
@@ -224,7 +223,7 @@ class RecordedHost final : public Host {
     return path;
   }
 
-  // Where a path may be found: through the links, then as it was asked for.
+  // The places where a path is looked for: first through the links, then without them.
   std::vector<std::string> places(const std::string& path) const {
     const std::string p = normal(path);
     std::string resolved = resolve(p);
@@ -232,7 +231,7 @@ class RecordedHost final : public Host {
     return {std::move(resolved), p};
   }
 
-  // Whether every step of the path in the tree is a folder or a regular file, none a symbolic link or a device.
+  // Whether every part of the path in the tree is a folder or a regular file, and none is a symbolic link or a device.
   bool is_plain(const std::string& path) const {
     if (path == "/") return true;
     if (path.size() > kPathLimit) return false;
@@ -260,17 +259,17 @@ class RecordedHost final : public Host {
 std::unique_ptr<Host> recorded(const std::string& folder) {
   const std::string path = folder + "/pyflame-record.json";
   const Reading r = read_regular_file(path, kRecordLimit);
-  PF_CHECK(r, Value,
-           "doctor: the folder is no recorded machine; got '{}'; expected a pyflame-record.json in it ({}); make one "
-           "with: pyflame "
-           "doctor --record FOLDER",
-           folder, r.state == Reading::missing ? "there is none" : r.why);
+  PF_CHECK(
+      r, Value,
+      "doctor: the folder is not a recorded machine; got '{}'; expected a pyflame-record.json in it ({}); make one "
+      "with: pyflame doctor --record FOLDER",
+      folder, r.state == Reading::missing ? "there is none" : r.why);
   const json record = json::parse(r.text, nullptr, false);
   PF_CHECK(record.is_object(), Value,
-           "doctor: the record of the machine is damaged; got '{}', which is no JSON object; record it again", path);
+           "doctor: the record of the machine is damaged; got '{}', which is not a JSON object; record it again", path);
   const std::string schema = text_of(member(record, "schema"));
   PF_CHECK(schema == "pyflame.record/1", Value,
-           "doctor: a record of a kind that this version does not know; got schema '{}' in '{}'; expected "
+           "doctor: this version does not know the record's schema; got '{}' in '{}'; expected "
            "'pyflame.record/1'",
            schema, path);
   return std::make_unique<RecordedHost>(folder, record);

@@ -30,7 +30,7 @@ json os_facts(const Host& host) {
   return os;
 }
 
-// What keeps this process from the machine, if anything does.
+// The kind of container in which this process runs; null if it runs in none.
 json container_of(const Host& host) {
   if (host.exists("/run/secrets/kubernetes.io") || host.exists("/var/run/secrets/kubernetes.io")) return "kubernetes";
   if (host.exists("/.dockerenv")) return "docker";
@@ -139,7 +139,7 @@ json iommu_facts(const Host& host, const std::vector<std::string>& gpu_addresses
   for (const std::string& address : gpu_addresses)
     if (const auto path = host.real_path(pci_folder(address) + "/iommu_group"))
       if (std::string group = path->substr(path->rfind('/') + 1); to_number(group)) groups.push_back(std::move(group));
-  // Where no GPU says its group, all of the machine's speak for it.
+  // If no GPU names its group, all groups of the machine are read.
   if (groups.empty()) groups = host.list("/sys/kernel/iommu_groups");
   if (groups.size() > 256) groups.resize(256);
   json mode;
@@ -161,7 +161,7 @@ json process_facts(const Host& host, std::optional<int64_t> pid) {
   const std::string folder = pid ? fmt::format("/proc/{}", *pid) : "/proc/self";
   json out = {
       {"pid", pid ? json(*pid) : json()}, {"memlock_bytes", nullptr}, {"nofile", nullptr}, {"seccomp", nullptr}};
-  // "Max locked memory         65536                65536                bytes": the first figure counts
+  // "Max locked memory         65536                65536                bytes": the first number, the soft limit, counts
   const Reading limits = host.read(folder + "/limits");
   const auto limit = [&](std::string_view name) -> json {
     for (std::string_view line : split(limits.text, '\n')) {

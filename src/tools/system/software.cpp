@@ -1,4 +1,4 @@
-// Which ROCm is installed, by the names of its files: nothing is loaded and no program is run.
+// Finds the installed ROCm by the names of its files. No library is loaded and no program is run.
 #include <algorithm>
 #include <set>
 
@@ -14,7 +14,7 @@ struct Install {
   std::string path, version;
 };
 
-// The version that an installation names; empty when it names none.
+// The version that an installation names; empty if it names none.
 std::string version_in(const Host& host, const std::string& folder) {
   for (const char* file : {"/.info/version", "/.info/version-rocm", "/.info/version-dev"})
     if (const auto line = host.line(folder + file); line && parse_version(*line)) return *line;
@@ -23,7 +23,7 @@ std::string version_in(const Host& host, const std::string& folder) {
   return "";
 }
 
-// ROCm's own packages use lib; those of distributions what the distribution uses.
+// ROCm's own packages use lib. Packages of a distribution use the distribution's folder for libraries.
 std::vector<std::string> library_folders(const std::string& prefix) {
   std::vector<std::string> out;
   for (const char* folder : {"/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu"})
@@ -35,7 +35,7 @@ struct Library {
   std::string path, version;
 };
 
-// How the facts call a library, and its file's name between lib and .so.
+// The name of a library in the facts, and its file's name between lib and .so.
 constexpr std::pair<const char*, const char*> kLibraries[] = {
     {"hip", "amdhip64"},
     {"hsa", "hsa-runtime64"},
@@ -64,7 +64,7 @@ std::vector<std::string> library_names(const Host& host, const std::string& fold
   });
 }
 
-// libamdhip64.so, libamdhip64.so.6, libamdhip64.so.6.3.60300: the longest name says the version.
+// libamdhip64.so, libamdhip64.so.6, libamdhip64.so.6.3.60300: the longest name has the full version.
 std::optional<Library> find_library(const std::string& folder, const std::vector<std::string>& names,
                                     const std::string& stem) {
   std::optional<Library> best;
@@ -94,7 +94,7 @@ std::vector<Install> find_installs(const Host& host, const Environment& environm
     const std::optional<Library> hip = find_library(host, real, "amdhip64");
     if (!hip && !find_library(host, real, "hsa-runtime64") && (version.empty() || !host.exists(real + "/.info")))
       return;
-    // HIP's number begins with that of its ROCm: 5.7.31921 is of a 5.7.
+    // HIP's version begins with that of its ROCm: HIP 5.7.31921 belongs to ROCm 5.7.
     if (const Version v = hip ? parse_version(hip->version) : Version(); version.empty() && v.minor + v.patch > 0)
       version = std::to_string(v.major) + "." + std::to_string(v.minor);
     out.push_back({real, std::move(version)});

@@ -1,5 +1,5 @@
-// What AMD supports. The list of architectures is that of ROCm's compatibility matrices (Linux); an architecture that has code in the
-// libraries without standing there is "unlisted": it often works, and nobody promises it.
+// Which GPUs AMD supports. The list of architectures is that of ROCm's compatibility matrices (Linux). An architecture that is not in the
+// list, but that the libraries may have code for, is "unlisted": it often works, but AMD does not promise it.
 #include <array>
 
 #include "pyflame/base/gpu_arch.h"
@@ -42,8 +42,8 @@ std::string support_of(std::string_view gfx, Version rocm) {
   return find_gpu_arch(gfx) ? "unlisted" : "unsupported";
 }
 
-// The chips of RDNA 2 after the first one execute the same instructions as gfx1030; in every other family the members differ (size of the
-// register file, instructions, bugs worked around), so no override is right there.
+// The chips of RDNA 2 after the first one execute the same instructions as gfx1030. In every other family the members differ (size of the
+// register file, instructions, workarounds for bugs), so no override is correct there.
 std::string override_for(std::string_view gfx) {
   static constexpr auto same = std::to_array<std::string_view>({"gfx1031", "gfx1032", "gfx1034", "gfx1035", "gfx1036"});
   for (std::string_view g : same)
@@ -51,7 +51,7 @@ std::string override_for(std::string_view gfx) {
   return "";
 }
 
-// Until ROCm 6.4 the module was released with ROCm; since 7.0 it has versions of its own (30.x) and the module's number goes on.
+// Until ROCm 6.4 the driver was released with ROCm. Since 7.0 it has releases of its own (30.x), and the module keeps its old numbering.
 std::string rocm_of_driver(std::string_view module_version) {
   struct Row {
     Version from;  // this version of the module and later

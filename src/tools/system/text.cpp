@@ -50,7 +50,7 @@ bool natural_less(std::string_view a, std::string_view b) {
     }
   }
   if ((a.size() - i == 0) != (b.size() - j == 0)) return a.size() - i == 0;
-  return a < b;  // equal but for leading zeros
+  return a < b;  // equal except for leading zeros
 }
 
 int64_t count_in_ranges(std::string_view s) {

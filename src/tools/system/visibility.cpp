@@ -24,7 +24,7 @@ std::string ended(std::string_view entry, std::string_view why, bool last) {
   return fmt::format("entry '{}' {}: {}", entry, why, last ? "it is ignored" : "it and all after it are ignored");
 }
 
-// ROCr: indices in any base of C, or the beginning of one GPU's UUID in any case. A repeated device ends the list too.
+// ROCr takes indices in any base of C, or the beginning of one GPU's UUID in upper or lower case. A repeated device ends the list too.
 std::optional<int> rocr_index(std::string_view entry, const std::vector<std::string>& uuids, std::string& why) {
   const std::string token = upper(trim(entry));
   if (token.empty()) {
@@ -53,7 +53,7 @@ std::optional<int> rocr_index(std::string_view entry, const std::vector<std::str
   return std::nullopt;
 }
 
-// HIP: plain decimal indices, or a part of a UUID as it is written.
+// HIP takes decimal indices, or a part of a UUID in the same case.
 std::optional<int> hip_index(std::string_view entry, const std::vector<std::string>& uuids, std::string& why) {
   if (contains(entry, "GPU-")) {
     for (size_t i = 0; i < uuids.size(); ++i)
@@ -77,7 +77,7 @@ VisibleStep filter(const std::string& variable, const std::string& value, const 
   std::vector<std::string> uuids;
   for (int gpu : before) uuids.push_back(all[static_cast<size_t>(gpu)]);
   std::vector<std::string_view> entries = split(value, ',');
-  if (entries.size() > 1 && entries.back().empty()) entries.pop_back();  // both take a comma at the end
+  if (entries.size() > 1 && entries.back().empty()) entries.pop_back();  // both accept a comma at the end
   if (rocr && value.empty()) {
     step.note = "set but empty: no GPU at all";
     return step;
@@ -122,8 +122,8 @@ Visibility visible_gpus(const std::vector<std::string>& uuids, const Environment
     ignored("GPU_DEVICE_ORDINAL", *ordinal, "OpenCL programs read it; HIP programs do not");
   const auto hip = value("HIP_VISIBLE_DEVICES"), cuda = value("CUDA_VISIBLE_DEVICES");
   const bool hip_counts = hip && !hip->empty(), cuda_counts = cuda && !cuda->empty();
-  if (hip && !hip_counts) ignored("HIP_VISIBLE_DEVICES", *hip, "set but empty: HIP takes it as not set");
-  if (cuda && !cuda_counts) ignored("CUDA_VISIBLE_DEVICES", *cuda, "set but empty: HIP takes it as not set");
+  if (hip && !hip_counts) ignored("HIP_VISIBLE_DEVICES", *hip, "set but empty: HIP treats it as not set");
+  if (cuda && !cuda_counts) ignored("CUDA_VISIBLE_DEVICES", *cuda, "set but empty: HIP treats it as not set");
   if (cuda_counts && hip_counts) ignored("CUDA_VISIBLE_DEVICES", *cuda, "ignored: HIP_VISIBLE_DEVICES is set");
   if (hip_counts || cuda_counts) {
     const char* name = hip_counts ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";

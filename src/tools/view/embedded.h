@@ -1,4 +1,4 @@
-// Style and script of the pages, which are built into the library (cmake/embed.cmake), so that the tools need no data folder.
+// The style and the script of the pages. They are built into the library (cmake/embed.cmake), so that the tools need no data folder.
 #pragma once
 #include <string_view>
 

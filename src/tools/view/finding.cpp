@@ -24,7 +24,7 @@ std::string joined(const std::vector<std::string>& sentences) {
 
 std::string cleaned(const Json& finding, std::string_view key) { return clean(str(finding, key), kMostText); }
 
-// What is to be done, one text for each step.
+// The steps of the remedy, one text for each.
 std::vector<std::string> steps(const Json& finding) {
   std::vector<std::string> out;
   for (const Json& step : list(finding, "do")) out.push_back(str(step, ""));
@@ -51,7 +51,7 @@ Html card_meta(const Json& finding) {
   if (flag(finding, "no_op")) meta += el("span", "", "has no effect: nothing reads it");
   for (const auto& [key, before] : {std::pair{"where", "at "},
                                     {"recommended_by", "recommended by "},
-                                    {"advised_otherwise", "others say otherwise: "},
+                                    {"advised_otherwise", "advised otherwise by "},
                                     {"reference", "source: "}})
     if (const std::string value = str(finding, key); !value.empty()) meta += el("span", "", before + value);
   return meta.empty() ? Html() : el("div", "meta", meta);

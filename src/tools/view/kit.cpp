@@ -20,7 +20,7 @@ constexpr const char* kMark =
     "2z\"></path>"
     "</svg>";
 
-// Nothing may be loaded: whatever slipped through the escaping could still not reach the network.
+// The page may load nothing. So markup that slipped through the escaping still cannot reach the network.
 constexpr const char* kPolicy =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
@@ -76,7 +76,7 @@ std::string render(const Page& page) {
               el("footer", "wide",
                  el("p", "", "Made by PyFlame " PYFLAME_VERSION ". This file is complete: it loads nothing."));
   if (!page.data.empty()) {
-    // Inside of a script element, "<" is all that could end it.
+    // Inside of a script element, only "<" could end it.
     std::string data;
     for (const char c : page.data) c == '<' ? data += "\\u003c" : data += c;
     body += tag("script", {{"type", "application/json"}, {"id", "data"}}, Html::raw(std::move(data)));
@@ -186,7 +186,7 @@ void Table::row(const std::vector<Cell>& cells, std::string_view id) {
     if (number) attributes.push_back({"class", "n"});
     if (std::isfinite(cells[i].sort)) {
       const std::string sort = fmt::format("{:.7g}", cells[i].sort);
-      // Where the text is the number, saying it twice would only make the page longer.
+      // If the text is the number, repeating it would only make the page longer.
       if (cells[i].content.str() != sort) attributes.push_back({"data-v", sort});
     }
     line += tag("td", attributes, cells[i].content);

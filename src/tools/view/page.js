@@ -1,4 +1,4 @@
-// What a report gains with JavaScript: copying commands, sorting and filtering tables, a timeline to zoom. Everything else is there without.
+// What JavaScript adds to a report: copying commands, sorting and filtering tables, zooming the timeline. Everything else works without it.
 (function () {
   "use strict";
   const make = (name, props) => Object.assign(document.createElement(name), props || {});
@@ -42,7 +42,7 @@
         heads.forEach((h) => h.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         const rows = [...table.tBodies[0].rows].map((row) => [value(row.cells[column]), row]);
-        // What has no value stays at the end in both directions.
+        // Rows without a value stay at the end in both directions.
         rows.sort((a, b) => (a[0] === "" || b[0] === "" ? (a[0] === "") - (b[0] === "") : order(a[0], b[0]) * (down ? -1 : 1)));
         table.tBodies[0].append(...rows.map((r) => r[1]));
       };
@@ -69,7 +69,7 @@
     table.closest(".scroll").before(tools);
   }
 
-  // A link to something inside of a closed fold opens it; paper shows all.
+  // A link to something inside of a closed fold opens the fold. Printing opens all folds.
   const reveal = () => {
     const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     for (let e = target; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
@@ -79,7 +79,7 @@
   reveal();
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => (d.open = true)));
 
-  // Which section one is in.
+  // The navigation marks the section that is in view.
   const links = new Map([...document.querySelectorAll("nav a")].map((a) => [a.getAttribute("href").slice(1), a]));
   if ("IntersectionObserver" in window) {
     const watch = new IntersectionObserver((entries) => {
@@ -92,7 +92,7 @@
     document.querySelectorAll("main > section").forEach((s) => links.has(s.id) && watch.observe(s));
   }
 
-  // The timeline: wheel with Ctrl or the buttons zoom, dragging moves, arrow keys do both.
+  // The timeline: Ctrl with the wheel, the buttons and the keys + and - zoom; dragging and the arrow keys move.
   const data = document.getElementById("data");
   const stage = document.querySelector(".zoom");
   if (!data || !stage) return;
@@ -142,7 +142,7 @@
       for (let k = first(track.events, left - track.longest); k < track.events.length && track.events[k][0] < right; ++k) {
         const e = track.events[k], x = (e[0] - left) * scale, w = e[1] * scale;
         if (x + w < 0 || x + w < busyTo) continue;
-        // Neighbours stay apart where there is room.
+        // There is a gap between neighbours if the bar is wide enough.
         const draw_w = Math.max(w - (w > 4 ? 1 : 0), .7);
         g.fillStyle = colors[e[2]]; g.fillRect(x, top + NAME, draw_w, BAR);
         busyTo = x + Math.min(w, .35);

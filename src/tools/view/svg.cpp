@@ -175,7 +175,7 @@ Html uprights(const std::string& title, const std::string& x_title, const std::s
     body += label(kLeft - 8, y(v) + 4, "end", "tick", tick_text(v));
   }
   const double slot = (right - kLeft) / static_cast<double>(bars.size()), width = std::min(slot * 0.62, 34.0);
-  // Room for so many labels; the chosen one's neighbours give way to it.
+  // There is room for about nine labels, so one bar in `every` has a label. Labels close to that of the chosen bar are left out.
   const size_t every = 1 + bars.size() / 9;
   const auto chosen = static_cast<size_t>(
       std::find_if(bars.begin(), bars.end(), [](const Upright& b) { return b.chosen; }) - bars.begin());

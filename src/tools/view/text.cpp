@@ -28,7 +28,7 @@ size_t color_sequence(std::string_view text, size_t at) {
   return end < text.size() && text[end] == 'm' ? end + 1 - at : 0;
 }
 
-// The first `most` columns of a text of more columns, the last of them "…"; colour sequences stay, so that none remains open.
+// Cuts a text to `most` columns, of which the last is "…". All colour sequences are kept, so that each colour also ends.
 std::string cut(std::string_view text, int most) {
   if (width_of(text) <= most) return std::string(text);
   std::string out;
@@ -64,7 +64,7 @@ size_t prefix(std::string_view text, int most) {
   return at;
 }
 
-// Three significant digits, no zeros behind the point.
+// Three significant digits, without zeros at the end of the fraction.
 std::string digits(double value) {
   std::string text = value >= 99.95   ? fmt::format("{:.0f}", value)
                      : value >= 9.995 ? fmt::format("{:.1f}", value)
@@ -75,14 +75,14 @@ std::string digits(double value) {
   return text;
 }
 
-// `value` in the greatest of the units that are `step` times each other in which it is at least 1.
+// `value` in the greatest unit in which it is at least 1. Each unit is `step` times the one before it.
 template <size_t n>
 std::string scaled(double value, double step, const std::array<const char*, n>& units) {
   if (!std::isfinite(value)) return "n/a";
   const char* sign = value < 0 ? "-" : "";
   value = std::abs(value);
   size_t unit = 0;
-  // What would be printed as a whole step belongs to the next unit.
+  // A value that would be printed as a whole step is printed in the next unit.
   while (unit + 1 < n && value >= step - 0.5) {
     value /= step;
     ++unit;
@@ -112,14 +112,14 @@ std::vector<Column> measure(const Style& style, const std::vector<std::string>& 
       if (i < row.size()) columns[i].width = std::max(columns[i].width, width_of(row[i]));
     total += columns[i].width + static_cast<int>(kGap.size());
   }
-  constexpr int kLeast = 8;  // narrower, a cell says nothing: then the table is wider than the terminal
+  constexpr int kLeast = 8;  // a narrower cell says nothing; the table may then be wider than the terminal
   while (total > style.width) {
     Column* widest = nullptr;
     for (Column& c : columns)
       if (!c.right && c.width > kLeast && (!widest || c.width > widest->width)) widest = &c;
     if (!widest) break;
     const int narrower = std::max(kLeast, widest->width - (total - style.width));
-    // Not narrower than the next widest: two long columns share the loss.
+    // Not narrower than the next widest column, so that two long columns share the loss.
     int next = kLeast;
     for (const Column& c : columns)
       if (!c.right && &c != widest) next = std::max(next, c.width);
@@ -241,7 +241,7 @@ std::string table(const Style& style, const std::vector<std::string>& titles,
 std::string bar(double fraction, int columns) {
   constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   if (!(fraction > 0) || columns <= 0) return std::string(static_cast<size_t>(std::max(columns, 0)), ' ');
-  // What is not nothing shows.
+  // A fraction above 0 always shows.
   const int eighths = std::max(1, static_cast<int>(std::lround(std::min(fraction, 1.0) * columns * 8)));
   std::string out;
   for (int i = 0; i < eighths / 8; ++i) out += "█";

@@ -1,5 +1,5 @@
-// The static picture of a timeline: at most kColumns wide, however many events there are. The script draws the same events on a canvas
-// where one can look closer.
+// The static picture of a timeline: it has kColumns columns, however many events there are. The script draws the same events on a canvas
+// that can be zoomed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ Html track_picture(const Track& track, const Span& span, double top) {
       float sum = 0;
       for (const float part : column) sum += part;
       const auto most = static_cast<int>(std::max_element(column.begin(), column.end()) - column.begin());
-      // In eighths, rounded up: what ran shows.
+      // The height is in eighths and rounded up, so that every event shows.
       return std::pair{most, sum <= 0 ? 0 : std::clamp(static_cast<int>(std::ceil(sum * 8 - 0.01F)), 1, 8)};
     };
     const auto [color, eighths] = look(c);

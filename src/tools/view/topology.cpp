@@ -1,5 +1,6 @@
-// The map of a machine: GPUs on a ring, in the order of their NUMA nodes; each NUMA node an arc around those that hang on it, the spoke
-// between is the PCIe link, the chords inside are the links between GPUs. One layout serves 2 to 64 devices.
+// Draws the map of a machine. The GPUs stand on a ring, in the order of their NUMA nodes. Each NUMA node is an arc around the GPUs that are
+// connected to it. The spoke between a GPU and its arc is the PCIe link; the chords inside the ring are the links between GPUs. One layout
+// serves 2 to 64 GPUs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ struct Point {
   double x, y;
 };
 
-// Where things stand; angles in radians, 0 is to the right, growing clockwise.
+// The positions. Angles are in radians; 0 is to the right, and they grow clockwise.
 struct Layout {
   double ring, arc;  // radii of the GPUs' middles and of the NUMA arcs
   Point middle;
@@ -37,7 +38,7 @@ Layout place(const Topology& t, const std::vector<size_t>& order) {
   l.arc = l.ring + (t.gpus.size() <= 2 ? 84 : 104);
   l.middle = {l.arc + 96, l.arc + 44};
   l.angle.resize(t.gpus.size());
-  // Counter-clockwise from the top: the first half is on the left, read downwards.
+  // GPUs are placed counter-clockwise from the top, so the first half is on the left and is read downwards.
   for (size_t i = 0; i < order.size(); ++i) l.angle[order[i]] = -kPi / 2 - (static_cast<double>(i) + 0.5) * 2 * kPi / n;
   return l;
 }
@@ -63,7 +64,7 @@ Html numa_arcs(const Topology& t, const Layout& l, const std::vector<size_t>& or
     while (end < order.size() && t.gpus[order[end]].numa == numa) ++end;
     const double from = l.angle[order[end - 1]] - half + 0.03, to = l.angle[order[i]] + half - 0.03;
     out += tag("path", {{"class", "numa"}, {"d", arc_path(l, from, std::min(to, from + 2 * kPi - 0.06))}});
-    // The name stands outside of the arc's middle; the only arc's at the top.
+    // The name stands outside of the arc's middle. If there is only one arc, its name stands at the top.
     const double a = end - i == order.size() ? -kPi / 2 : (from + to) / 2;
     const Point p = l.on(l.arc + 16, a);
     const std::string_view anchor = std::cos(a) > 0.3 ? "start" : std::cos(a) < -0.3 ? "end" : "middle";
@@ -85,7 +86,7 @@ Html chords(const Topology& t, const Layout& l) {
     if (link.from >= t.gpus.size() || link.to >= t.gpus.size() || link.from == link.to) continue;
     const Point a = l.on(l.ring, l.angle[link.from]), b = l.on(l.ring, l.angle[link.to]);
     const double width = !link.direct ? 1.2 : fastest > 0 && link.gb_s > 0 ? 1.2 + 2.2 * link.gb_s / fastest : 1.8;
-    // Bent towards the middle, so that neighbours' links do not hide behind the boxes.
+    // The line is bent towards the middle, so that neighbours' links do not hide behind the boxes.
     const Point bend{(a.x + b.x) / 2 * 0.72 + l.middle.x * 0.28, (a.y + b.y) / 2 * 0.72 + l.middle.y * 0.28};
     out +=
         el("g", "",
