@@ -28,7 +28,7 @@ struct Options {
 
 Json examine(const Options& o, const tools::system::Host& host) {
   tools::doctor::AuditOptions audit;
-  // A recorded machine has the folders that its own settings name only if they were recorded.
+  // Folders that the settings name are looked up on a real machine only: a recording need not contain them.
   if (o.root.empty()) audit.host = &host;
   audit.workload = o.workload;
   audit.settings_only = !o.env_file.empty() || !o.lint_file.empty();
@@ -63,7 +63,7 @@ int run_doctor(const Options& o) {
   } else {
     print(tools::doctor::report_text(document, style, {o.verbose, *tools::severity_of(o.only)}));
   }
-  // A program that could not be parsed and a process that is not there have no findings, which must not pass for being sound.
+  // A program that could not be parsed, or a process that does not exist, has no findings. Exit code 0 would say that all is well.
   const int code = tools::doctor::exit_code(document);
   const bool unread = o.env_file.empty() && document["unread"].is_string();
   return unread && code == kOk ? kFailure : code;
@@ -72,32 +72,35 @@ int run_doctor(const Options& o) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Run& run) {
-  CLI::App* cmd =
-      app.add_subcommand("doctor", "What is wrong with this machine's GPUs, drivers and settings, and what mends it");
+  CLI::App* cmd = app.add_subcommand(
+      "doctor", "Find what is wrong with this machine's GPUs, drivers and settings, and how to fix it");
   cmd->footer(
-      "Exit code: 0 nothing above LOW, 3 at worst MED, 4 HIGH, 5 CRIT; 1 when a program or the settings of a process "
-      "could not be read.");
+      "Exit code: 3, 4 or 5 if the worst finding is MED, HIGH or CRIT; 1 if a program or the settings of a process "
+      "could not be read; 0 otherwise.");
   auto o = std::make_shared<Options>();
-  cmd->add_flag("--json", o->json, "As one JSON document");
-  cmd->add_option("--html", o->html, "Also write a page with pictures into this file")->type_name("FILE");
-  cmd->add_flag("--fix", o->fix, "Print a shell script that mends what was found; nothing is changed");
-  cmd->add_option("--only", o->only, "Leave out what is less severe: crit, high, med, low or info")
+  cmd->add_flag("--json", o->json, "Print one JSON document");
+  cmd->add_option("--html", o->html, "Also write a page with charts into this file")->type_name("FILE");
+  cmd->add_flag("--fix", o->fix, "Print a shell script that fixes what was found; the doctor itself changes nothing");
+  cmd->add_option("--only", o->only, "Show only findings of this severity or above: crit, high, med, low or info")
       ->check(CLI::IsMember({"crit", "high", "med", "low", "info"}, CLI::ignore_case));
-  cmd->add_flag("--verbose", o->verbose, "Findings of the level INFO in full");
-  cmd->add_flag("--topology", o->topology, "Only how the GPUs are linked");
+  cmd->add_flag("--verbose", o->verbose, "Show findings of the level INFO in full");
+  cmd->add_flag("--topology", o->topology, "Show only how the GPUs are linked");
   cmd->add_option("--workload", o->workload, "What the GPU will do; some advice depends on it")
       ->check(CLI::IsMember({"training", "inference", "multi-gpu", "benchmark"}));
   CLI::Option* env =
       cmd->add_option("--env", o->env_file,
-                      "Judge the settings in a shell script, .env file, Dockerfile, systemd unit or guide")
+                      "Check the settings in a shell script, .env file, Dockerfile, systemd unit or guide")
           ->type_name("FILE");
-  cmd->add_option("--pid", o->pid, "The settings of this process instead of those of the shell")
+  cmd->add_option("--pid", o->pid, "Check the settings of this process instead of those of the shell")
       ->check(CLI::PositiveNumber)
       ->excludes(env);
-  cmd->add_option("--root", o->root, "A machine recorded with --record, instead of this one")->type_name("DIR");
-  cmd->add_option("--record", o->record, "Write what the doctor reads of this machine into this folder, to send it")
+  cmd->add_option("--root", o->root, "Check a machine that was recorded with --record, instead of this one")
       ->type_name("DIR");
-  CLI::App* lint = cmd->add_subcommand("lint", "A PyTorch program: settings and code that cost speed or correctness");
+  cmd->add_option("--record", o->record,
+                  "Record what the doctor reads on this machine in this folder, so that it can be sent")
+      ->type_name("DIR");
+  CLI::App* lint =
+      cmd->add_subcommand("lint", "Find settings and code in a PyTorch program that cost speed or correctness");
   lint->add_option("file", o->lint_file, "A Python file; it is parsed, not run")->required()->type_name("FILE.py");
   lint->fallthrough();
   cmd->final_callback([&run, o] { run = [o] { return run_doctor(*o); }; });

@@ -1,4 +1,4 @@
-// `pyflame env`: exports for the shell, each with its reason. Needs no GPU when the architecture is named.
+// `pyflame env`: prints exports for the shell, each with its reason. It needs no GPU if the architecture is named.
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -33,7 +33,8 @@ int run_env(const EnvSettings& s) {
           wanted.gfx = gpu["gfx"].get<std::string>();
           if (!gpu["integrated"].get<bool>()) break;
         }
-    PF_CHECK(!wanted.gfx.empty(), Value, "env: this machine has no AMD GPU; name the architecture, --arch gfx942");
+    PF_CHECK(!wanted.gfx.empty(), Value,
+             "env: this machine has no AMD GPU; hint: name the architecture with --arch, such as gfx942");
   }
   const Json advice = tools::doctor::env_advice(wanted, facts);
   if (s.json) print_json(advice);
@@ -44,14 +45,15 @@ int run_env(const EnvSettings& s) {
 }  // namespace
 
 void add_env(CLI::App& app, Run& run) {
-  CLI::App* cmd = app.add_subcommand("env", "The environment variables worth setting for a GPU, each with its reason");
+  CLI::App* cmd = app.add_subcommand("env", "Recommend environment variables for a GPU, each with its reason");
   auto s = std::make_shared<EnvSettings>();
-  cmd->add_option("--arch", s->arch, "The GPU's architecture, such as gfx942; this machine's where it is left out");
+  cmd->add_option("--arch", s->arch, "Architecture of the GPU, such as gfx942; default: that of this machine's GPU");
   cmd->add_option("--workload", s->workload, "What the GPU will do")
       ->check(CLI::IsMember({"training", "inference", "multi-gpu"}));
   cmd->add_option("--rocm", s->rocm, "The release of ROCm, such as 6.3");
-  cmd->add_option("--root", s->root, "A machine recorded with pyflame doctor --record, instead of this one");
-  cmd->add_flag("--json", s->json, "As one JSON document");
+  cmd->add_option("--root", s->root,
+                  "Advise a machine that was recorded with pyflame doctor --record, instead of this one");
+  cmd->add_flag("--json", s->json, "Print one JSON document");
   cmd->final_callback([&run, s] { run = [s] { return run_env(*s); }; });
 }
 

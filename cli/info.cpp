@@ -52,7 +52,7 @@ void print_text(const Ordered& j) {
   line("threads", std::to_string(j["threads"].get<int>()));
   for (const Ordered& d : j["devices"]) {
     if (d["available"].get<bool>()) {
-      line(d["name"], fmt::format("{}, {}, {} units, {:.1f} GiB", d["description"].get<std::string>(),
+      line(d["name"], fmt::format("{}, {}, {} compute units, {:.1f} GiB", d["description"].get<std::string>(),
                                   d["architecture"].get<std::string>(), d["compute_units"].get<int64_t>(),
                                   static_cast<double>(d["total_memory"].get<uint64_t>()) / (1 << 30)));
     } else {
@@ -66,9 +66,9 @@ void print_text(const Ordered& j) {
 }  // namespace
 
 void add_info(CLI::App& app, Run& run) {
-  CLI::App* sub = app.add_subcommand("info", "Versions, devices, libraries and paths");
+  CLI::App* sub = app.add_subcommand("info", "Show versions, devices, libraries and paths");
   auto as_json = std::make_shared<bool>(false);
-  sub->add_flag("--json", *as_json, "As one JSON object");
+  sub->add_flag("--json", *as_json, "Print one JSON object");
   sub->callback([&run, as_json] {
     run = [as_json] {
       const Ordered j = collect();

@@ -1,5 +1,5 @@
-// `pyflame inspect`: what is in AMD GPU code objects. One document (inspect/document.h), as text, JSON or a page; two of them for a
-// comparison; against a committed budget for CI.
+// `pyflame inspect`: shows what AMD GPU code objects contain. It prints one document (inspect/document.h) as text, JSON or a page. It can
+// also compare two documents, or check one against a committed budget in CI.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ void show(StatusLine& line, const tools::inspect::ScanProgress& p) {
   if (!line.is_due()) return;
   std::string text = fmt::format("inspect: {} of {} files, {} kernels", p.files_done, p.files, p.kernels);
   if (p.to_read > 0) text += fmt::format(", machine code of {} of {}", p.kernels_read, p.to_read);
-  // Finding kernels is the smaller part of the work where their code is read.
+  // If the machine code is read, finding the kernels is the smaller part of the work.
   const auto share = [](size_t part, size_t whole) {
     return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
   };
@@ -71,7 +71,7 @@ void parse_launch(InspectSettings& s) {
     const bool whole = error == std::errc() && end == part.data() + part.size() && n > 0;
     if (!whole)
       throw CLI::ValidationError("--launch",
-                                 fmt::format("'{}' is no size; expected GRID,BLOCK such as 608,256 or 64,8,1,256",
+                                 fmt::format("'{}' is not a size; expected GRID,BLOCK such as 608,256 or 64,8,1,256",
                                              tools::view::clean(part, 40)));
     numbers.push_back(n);
   }
@@ -102,7 +102,7 @@ int run_inspect(const InspectSettings& s) {
     write_file_atomically("inspect", s.write_gate, json_text(tools::inspect::make_gate(d)));
     fmt::print(stderr, "pyflame: the budget of {} kernels is in {}\n", d["kernels"].size(), s.write_gate);
   }
-  // Nothing found is an answer for a folder with other things in it, but not for what could not be read.
+  // A path without code objects is no failure, unless something in it could not be read.
   const bool nothing = d["objects"].empty() && !d["problems"].empty();
   return worse ? kGotWorse : nothing ? kFailure : kOk;
 }
@@ -120,30 +120,32 @@ int run_diff(const InspectSettings& s, const std::string& a, const std::string& 
 
 void add_choices(CLI::App* cmd, InspectSettings& s) {
   cmd->add_option(names("kernel"), s.scan.kernel,
-                  "Only kernels whose name or symbol this extended regular expression finds");
+                  "Only kernels whose name or symbol matches this extended regular expression");
   cmd->add_option(names("arch"), s.scan.arch, "Only code for this GPU: gfx942, gfx942:xnack-");
   cmd->add_option(names("block"), s.document.block,
-                  "Threads of a workgroup, for occupancy; default: what the kernel requires, else 256")
+                  "Threads per workgroup, for the occupancy; default: what the kernel requires, or else 256")
       ->check(CLI::Range(1, 1024));
-  cmd->add_option(names("dynamic_lds"), s.document.dynamic_lds, "Bytes of LDS that a launch adds")
+  cmd->add_option(names("dynamic_lds"), s.document.dynamic_lds, "Bytes of LDS that are added at launch")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
-  cmd->add_option(names("top"), s.top, "Rows of a table in text")->check(CLI::Range(0, 1 << 30))->capture_default_str();
-  cmd->add_flag(names("all"), s.all, "All rows");
-  cmd->add_flag(names("no_isa"), s.no_isa, "Registers and occupancy only: do not read the machine code");
-  cmd->add_option(names("llvm"), s.scan.llvm, "Folder, library or tool of the LLVM that disassembles");
+  cmd->add_option(names("top"), s.top, "Most rows of each table in the text")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  cmd->add_flag(names("all"), s.all, "Show all rows of each table");
+  cmd->add_flag(names("no_isa"), s.no_isa, "Show registers and occupancy only; do not read the machine code");
+  cmd->add_option(names("llvm"), s.scan.llvm, "LLVM that disassembles: its folder, library or tool");
   cmd->add_option(names("threads"), s.scan.threads, "Threads; default: as many as the machine has")
       ->check(CLI::Range(1, 256));
-  cmd->add_flag(names("json"), s.as_json, "As one JSON document");
+  cmd->add_flag(names("json"), s.as_json, "Print one JSON document");
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& app, Run& run) {
-  CLI::App* cmd = app.add_subcommand("inspect", "What is in AMD GPU code objects: registers, occupancy, machine code");
+  CLI::App* cmd = app.add_subcommand("inspect", "Show registers, occupancy and machine code of AMD GPU kernels");
   cmd->footer(
       "PATH is a code object (.co, .hsaco), a program, library, object file or archive with GPU code, a bundle, a "
       "kernel database, or a\n"
-      "folder of them, such as ~/.triton/cache, ~/.cache/comgr or the library folder of rocBLAS. Exit status: 3 when "
+      "folder of them, such as ~/.triton/cache, ~/.cache/comgr or the library folder of rocBLAS. Exit code: 3 if "
       "--gate found\n"
       "that a kernel got worse.");
   auto s = std::make_shared<InspectSettings>();
@@ -153,15 +155,15 @@ void add_inspect(CLI::App& app, Run& run) {
       ->check(CLI::IsMember({"worst", "vgpr", "scratch", "spills", "occupancy", "name", "code"}))
       ->capture_default_str();
   cmd->add_option(names("launch"), s->launch,
-                  "GRID,BLOCK: how a launch of so many workgroups (1 to 3 sizes) fills the GPU");
+                  "Show how a launch fills the GPU: GRID,BLOCK, where GRID is 1 to 3 numbers of workgroups");
   cmd->add_option(names("cus"), s->document.cus,
-                  "Compute units of that GPU; default: of the architecture's first product")
+                  "Compute units of the GPU for --launch; default: those of the architecture's first product")
       ->check(CLI::Range(1, 4096));
-  cmd->add_option(names("html"), s->html, "Also write a page with pictures into this file")->type_name("FILE");
-  cmd->add_option(names("gate"), s->gate, "Compare with this budget and fail when a kernel got worse")
+  cmd->add_option(names("html"), s->html, "Also write a page with charts into this file")->type_name("FILE");
+  cmd->add_option(names("gate"), s->gate, "Compare with this budget and fail if a kernel got worse")
       ->check(CLI::ExistingFile);
   cmd->add_option(names("write_gate"), s->write_gate,
-                  "Write a budget: what each kernel has now is the most that it may have");
+                  "Write a budget: the present figures of each kernel become its limits");
 
   CLI::App* sub = cmd->add_subcommand("diff", "Compare two builds, kernel by kernel");
   auto ds = std::make_shared<InspectSettings>();

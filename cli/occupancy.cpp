@@ -1,4 +1,4 @@
-// `pyflame occupancy`: how many waves of a kernel fit, from its figures alone.
+// `pyflame occupancy`: computes how many waves of a kernel fit, from numbers on the command line instead of a file.
 #include <unistd.h>
 
 #include <CLI/Option.hpp>
@@ -28,7 +28,7 @@ struct OccupancySettings {
 
 const GpuArch& known_arch(const std::string& name) {
   PF_CHECK(!name.empty(), Value,
-           "occupancy: which GPU? say it with --arch, such as gfx942 or gfx1100; --list shows all");
+           "occupancy: no architecture is given; expected --arch, such as gfx942 or gfx1100; --list shows all");
   const GpuArch* arch = find_gpu_arch(name);
   PF_CHECK(arch != nullptr, Value,
            "occupancy: the architecture is not known; got {}; expected one of `pyflame occupancy --list`",
@@ -58,7 +58,7 @@ int answer(const OccupancySettings& s) {
   } else {
     const GpuArch& arch = known_arch(s.arch);
     PF_CHECK(arch.has_wgp || !(s.wgp_mode || s.cu_mode), Value,
-             "occupancy: {} has no WGPs; --wgp_mode and --cu_mode are of RDNA only", arch.gfx);
+             "occupancy: {} has no WGPs; --wgp_mode and --cu_mode exist on RDNA only", arch.gfx);
     tools::inspect::KernelResources kernel = s.kernel;
     kernel.wgp_mode = !s.cu_mode;
     doc = tools::inspect::occupancy_document(arch, kernel,
@@ -73,24 +73,26 @@ int answer(const OccupancySettings& s) {
 }  // namespace
 
 void add_occupancy(CLI::App& app, Run& run) {
-  CLI::App* sub = app.add_subcommand("occupancy", "How many waves fit on a SIMD, and what limits them");
+  CLI::App* sub = app.add_subcommand("occupancy", "Compute how many waves fit on a SIMD, and what limits them");
   auto s = std::make_shared<OccupancySettings>();
   sub->add_option("--arch", s->arch, "Architecture, such as gfx942 or gfx1100");
-  sub->add_option("--vgpr", s->kernel.vgpr, "VGPRs of the kernel, as .vgpr_count: with the AGPRs on gfx90a and later");
+  sub->add_option("--vgpr", s->kernel.vgpr,
+                  "VGPRs of the kernel as in .vgpr_count, which includes the AGPRs on gfx90a and later");
   sub->add_option("--agpr", s->kernel.agpr, "AGPRs of the kernel");
-  sub->add_option("--sgpr", s->kernel.sgpr, "SGPRs of the kernel, as .sgpr_count");
-  sub->add_option("--lds", s->kernel.lds, "Bytes of LDS of a workgroup");
-  sub->add_option(names("dynamic_lds"), s->kernel.dynamic_lds, "Bytes of LDS given at launch");
-  sub->add_option("--block", s->kernel.block, "Threads of a workgroup")->capture_default_str();
-  sub->add_option("--wave", s->kernel.wave, "Wave size, 32 or 64; the architecture's default otherwise");
+  sub->add_option("--sgpr", s->kernel.sgpr, "SGPRs of the kernel as in .sgpr_count");
+  sub->add_option("--lds", s->kernel.lds, "Bytes of LDS per workgroup");
+  sub->add_option(names("dynamic_lds"), s->kernel.dynamic_lds, "Bytes of LDS that are added at launch");
+  sub->add_option("--block", s->kernel.block, "Threads per workgroup")->capture_default_str();
+  sub->add_option("--wave", s->kernel.wave, "Wave size, 32 or 64; default: the architecture's own");
   CLI::Option* wgp =
       sub->add_flag(names("wgp_mode"), s->wgp_mode, "RDNA: a workgroup may use both CUs of a WGP (the default)");
   sub->add_flag(names("cu_mode"), s->cu_mode, "RDNA: a workgroup stays on one CU")->excludes(wgp);
-  CLI::Option* grid = sub->add_option("--grid", s->grid, "Workgroups of a launch, X, X,Y or X,Y,Z: analyse it");
-  sub->add_option("--cus", s->cus, "CUs of the machine; those of the architecture's first product otherwise")
+  CLI::Option* grid =
+      sub->add_option("--grid", s->grid, "Also analyse a launch of this many workgroups, given as X or X,Y or X,Y,Z");
+  sub->add_option("--cus", s->cus, "Compute units of the GPU; default: those of the architecture's first product")
       ->needs(grid);
-  sub->add_flag("--list", s->list, "The architectures");
-  sub->add_flag("--json", s->as_json, "As one JSON document");
+  sub->add_flag("--list", s->list, "List the architectures");
+  sub->add_flag("--json", s->as_json, "Print one JSON document");
   sub->callback([&run, s] { run = [s] { return answer(*s); }; });
 }
 

@@ -1,4 +1,4 @@
-// `pyflame report`: one report for what profilers and tuners of other programs wrote.
+// `pyflame report`: makes one report from the files that other programs' profilers and tuners wrote.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -35,8 +35,8 @@ void parse_steps(const std::string& text, tools::profile::Options& o) {
   };
   o.first_step = number(first, 0);
   o.last_step = number(last, -1);
-  PF_CHECK(o.last_step < 0 || o.first_step <= o.last_step, Value, "report: --steps ends before it begins; got '{}'",
-           text);
+  PF_CHECK(o.last_step < 0 || o.first_step <= o.last_step, Value,
+           "report: --steps ends before it begins; got '{}'; expected FIRST:LAST, such as 3:7", text);
 }
 
 tools::profile::Profile load(const std::vector<std::string>& paths) {
@@ -59,19 +59,22 @@ int report(const Arguments& a) {
 
 void add_report(CLI::App& app, Run& run) {
   CLI::App* cmd =
-      app.add_subcommand("report", "Where the GPU time went, from the traces and tuning files of other tools");
+      app.add_subcommand("report", "Show where the GPU's time was spent, from traces and tuning files of other tools");
   auto a = std::make_shared<Arguments>();
   cmd->add_option(
          "paths", a->paths,
          "Traces of PyTorch (.json, .json.gz), files or folders of rocprofv3 (CSV, rocpd .db), tuning files and logs")
       ->required();
-  cmd->add_flag("--json", a->json, "As one JSON document");
-  cmd->add_option("--html", a->html, "Also write a page with pictures into this file")->type_name("FILE");
-  cmd->add_option("--top", a->options.top, "Rows of the tables")->check(CLI::Range(1, 10000));
-  cmd->add_option("--steps", a->steps, "Only these steps, FIRST:LAST");
-  cmd->add_option("--device", a->options.device, "This device, instead of the busiest")->check(CLI::NonNegativeNumber);
-  cmd->add_option("--gfx", a->options.gfx, "Architecture of the device (gfx942), where the profile does not say");
-  cmd->add_option("--product", a->options.product, "Name of the device (MI300X), for its peaks");
+  cmd->add_flag("--json", a->json, "Print one JSON document");
+  cmd->add_option("--html", a->html, "Also write a page with charts into this file")->type_name("FILE");
+  cmd->add_option("--top", a->options.top, "Most rows of each table")->check(CLI::Range(1, 10000));
+  cmd->add_option("--steps", a->steps, "Report on these steps only: FIRST:LAST");
+  cmd->add_option("--device", a->options.device, "Report on this device instead of the busiest one")
+      ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--gfx", a->options.gfx,
+                  "Architecture of the device, such as gfx942, if the profile does not name it");
+  cmd->add_option("--product", a->options.product,
+                  "Product name of the device, such as MI300X; it selects the peak rates");
   cmd->callback([&run, a] {
     run = [a] {
       parse_steps(a->steps, a->options);

@@ -5,7 +5,7 @@ run's. It is functional evidence: it says nothing of speed, and little of memory
     python tools/rocjitsu.py --lib librocjitsu.so --configs share/rocjitsu/configs --rocm /opt/rocm --program pyflame_backends_test
 
 A test that fails is a failure, unless a defect that this emulator is said to have (--defect NAME) explains it. Nothing is excused unasked,
-because a test that passes on a mended emulator would hide a failure of our own where it is excused by name.
+because a test that passes on a fixed emulator would hide a failure of our own where it is excused by name.
 """
 import argparse
 import collections

@@ -72,7 +72,7 @@ void bind_devices(nb::module_& m) {
       "device_id"_a = 0, "Facts about an AMD GPU as a dict. DeviceError with the reason when it is not there.");
   m.def(
       "rocm_unavailable_reason", [] { return unavailable_reason(DeviceType::rocm); },
-      "Why no AMD GPU can be used and what mends it; empty when one can.");
+      "Why no AMD GPU can be used and how to fix it; empty when one can.");
   m.def(
       "rocm_set_device", [](int index) { set_current_device(parse_device(fmt::format("rocm:{}", index))); },
       "device_id"_a = 0, "set_device of an AMD GPU by number.");

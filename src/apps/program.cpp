@@ -31,7 +31,7 @@ int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
   } catch (const CLI::Success& e) {  // --help and --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    // What was not understood is the better explanation of what then seems to be missing.
+    // If there are unknown arguments, name them: a misspelt option is often why a required one seems to be missing.
     std::string unknown;
     for (const std::string& arg : app.remaining(true)) unknown += (unknown.empty() ? "'" : ", '") + arg + "'";
     const std::string message = unknown.empty() ? e.what() : "not understood: " + unknown;
@@ -39,7 +39,7 @@ int parse_and_run(int argc, char** argv, void (*add)(CLI::App& app, Run& run)) {
     return kUsage;
   }
   const int code = run();
-  // A full disk behind a redirection shows only here.
+  // If the output is redirected to a file, a full disk shows only here.
   PF_CHECK(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, OS, "the output cannot be written completely");
   return code;
 }

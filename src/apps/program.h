@@ -1,4 +1,4 @@
-// A program made of subcommands. Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted. Whatever goes wrong is
+// A program made of subcommands. Exit codes: 0 success, 1 failure, 2 wrong command line, 130 interrupted. Every error is
 // one line on stderr.
 #pragma once
 #include "apps/command.h"

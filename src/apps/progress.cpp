@@ -70,7 +70,7 @@ void Progress::update(int64_t done, const std::string& text, bool force) {
   if (!force && now - last_ < std::chrono::milliseconds(100)) return;
   last_ = now;
   const std::string head = fmt::format("{}/{} ", done, total_);
-  // A line that wraps could not be rewritten: the text is cut, and the bar is left out where there is no room.
+  // A line that wraps could not be rewritten. So the text is cut, and a narrow terminal gets no bar.
   const int room = terminal_width() - 1 - static_cast<int>(head.size());
   const bool with_bar = room > 60;
   const auto text_room = static_cast<size_t>(std::max(0, room - (with_bar ? 26 : 0)));

@@ -1,5 +1,5 @@
-// One line of progress that rewrites itself on a terminal, and plain lines where the output is a file or a pipe. Colours only on a
-// terminal and never with NO_COLOR.
+// Progress: one line that rewrites itself on a terminal, and plain lines if the output is a file or a pipe. Colours appear on terminals
+// only, and never if NO_COLOR is set.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -16,9 +16,9 @@ class Progress {
   explicit Progress(int64_t total);
   ~Progress();
   bool is_terminal() const { return terminal_; }
-  // `text` follows the bar. On a terminal at most ten times a second; in plain form at most every `total / 20` steps.
+  // `text` follows the bar. A terminal is updated at most ten times a second; plain lines come at most every `total / 20` steps.
   void update(int64_t done, const std::string& text, bool force = false);
-  // A lasting line.
+  // Prints a line that stays.
   void note(const std::string& text);
   void finish();
 
@@ -30,12 +30,12 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-// What a tool does while one waits for its report: a line on stderr that rewrites itself and goes when this ends. Where stderr is no
-// terminal, a line each ten seconds, so that only long work says anything.
+// Shows what a tool is doing until its report is ready: a line on stderr that rewrites itself and that the destructor erases. If stderr
+// is not a terminal, it prints a line every ten seconds, so that only long work prints anything.
 class StatusLine {
  public:
   ~StatusLine();
-  // Whether there is something to show now: composing the text of each step would cost more than the step.
+  // Whether to show a text now. Ask before composing it, because composing one at every step would cost more than the step.
   bool is_due();
   void show(double fraction, std::string_view text);
 

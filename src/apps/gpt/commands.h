@@ -8,7 +8,7 @@ void add_train(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 
 constexpr const char* kCheckpointName = "checkpoint.safetensors";
-// A checkpoint's path from what the user named: the file itself, or the run's folder.
+// The path of the checkpoint that the user named, by its file or by the folder of its run.
 std::string checkpoint_path(const std::string& file_or_folder);
 
 }  // namespace pyflame::apps::gpt

@@ -1,4 +1,4 @@
-// `pyflame generate`: text from a trained model, as it comes.
+// `pyflame generate`: prints text from a trained model, token by token.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct GenerateSettings {
   Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 1.0, .seed = 1337};
 };
 
-// Offsets of the sampling stream: out of reach of the global generator's and of the batches'.
+// Offset of the random numbers for sampling: far from those of the global generator and of the batches.
 constexpr uint64_t kStream = uint64_t{3} << 62;
 
 void put(const std::string& text) {
@@ -32,7 +32,7 @@ void put(const std::string& text) {
 }
 
 // Small models fall into runs of one character (indentation above all) that temperatures below 1 never leave: once the context is
-// nothing but blanks, a blank is the most likely next one. A limit on the length of a run is the way out.
+// nothing but blanks, a blank is the most likely next one. A limit on the length of a run ends it.
 class RunLimit {
  public:
   explicit RunLimit(int64_t limit) : limit_(limit) {}
@@ -59,7 +59,7 @@ int generate(const GenerateSettings& s) {
   const std::vector<data::Token> prompt = trained.tokenizer.encode(s.prompt);
   Generator generator(*trained.model);
   if (static_cast<int64_t>(prompt.size()) > trained.model->config.block_size) {
-    fmt::print(stderr, "pyflame: the prompt has {} tokens; the context holds {}: only the last {} count\n",
+    fmt::print(stderr, "pyflame: the prompt has {} tokens; the context holds {}; only the last {} are used\n",
                prompt.size(), trained.model->config.block_size,
                std::max<int64_t>(1, trained.model->config.block_size / 2));
   }
@@ -111,14 +111,14 @@ void add_generate(CLI::App& app, Run& run) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   option("checkpoint", s->checkpoint, "A run's folder, or a checkpoint file")->required();
-  option("device", s->device, "Where it runs: cpu, rocm, rocm:1, cuda, ...");
+  option("device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
   sub->add_option("--prompt", s->prompt, "Text to continue (default: an empty line)");
   option("max_tokens", s->max_tokens, "Tokens to write");
   option("temperature", s->sampling.temperature, "0 always takes the most likely token; higher is more varied");
-  option("top_k", s->sampling.top_k, "Only the k most likely tokens; 0: all");
-  option("top_p", s->sampling.top_p, "Only the most likely tokens that reach this probability together");
-  option("max_repeat", s->max_repeat, "Most times in a row that one token may come; 0: no limit");
-  option("seed", s->sampling.seed, "Seed of the choices: the same seed, the same text");
+  option("top_k", s->sampling.top_k, "Choose only from the k most likely tokens; 0: from all");
+  option("top_p", s->sampling.top_p, "Choose only from the most likely tokens whose probabilities add up to this");
+  option("max_repeat", s->max_repeat, "Most times in a row that one token may occur; 0: no limit");
+  option("seed", s->sampling.seed, "Seed of the sampling; the same seed gives the same text");
   sub->callback([&run, s] { run = [s] { return generate(*s); }; });
 }
 

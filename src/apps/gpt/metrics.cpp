@@ -84,7 +84,7 @@ double tick_step(double span, int n) {
   return power * (mantissa <= 1 ? 1 : mantissa <= 2 ? 2 : mantissa <= 5 ? 5 : 10);
 }
 
-// What has a place in a picture. A run that diverged far has not, nor what a damaged file says.
+// Whether a value can be drawn. Values of a run that diverged, or of a damaged file, may be too large.
 bool drawable(double v) { return std::abs(v) < 1e30; }
 
 struct Axes {
@@ -144,7 +144,7 @@ std::string axes_svg(const Axes& a, const std::string& title) {
   return s;
 }
 
-// Points as a path; gaps where a value cannot be drawn. Long runs are thinned to about one point a pixel.
+// The points as a path, with gaps at values that cannot be drawn. Long runs are thinned to about one point a pixel.
 template <class Value>
 std::string path_svg(const Axes& a, const std::vector<Metric>& metrics, Value value, const char* style) {
   const size_t stride = std::max<size_t>(1, metrics.size() / 1600);

@@ -1,4 +1,4 @@
-// metrics.jsonl of a run: one JSON object a line, appended as the run goes on; and the loss curve drawn from it.
+// Two files of a run: metrics.jsonl, to which the run appends one JSON object per update, and the loss curve that is drawn from it.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -17,13 +17,13 @@ struct Metric {
 
 class MetricsFile {
  public:
-  // Continues the file up to and including `keep_until` (later lines are from updates that a resumed run does again), or begins it
-  // anew with keep_until = 0.
+  // Keeps the lines up to and including step `keep_until` and appends to them. Later lines are from updates that a resumed run does
+  // again. With keep_until = 0 the file begins anew.
   MetricsFile(const std::string& path, int64_t keep_until);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
-  void append(const std::vector<Metric>& lines);  // OSError when the disk does not take it
+  void append(const std::vector<Metric>& lines);  // OSError if they cannot be written
   const std::vector<Metric>& all() const { return all_; }
 
  private:
@@ -32,7 +32,7 @@ class MetricsFile {
   std::vector<Metric> all_;
 };
 
-// The losses as a running mean, centred, over about a fortieth of the run.
+// The losses smoothed by a centred running mean over about a fortieth of the run.
 std::vector<Metric> running_mean(const std::vector<Metric>& metrics);
 
 std::string metric_line(const Metric& m);

@@ -46,7 +46,7 @@ void give_room(Chart& c) {
   c.y.high = high + margin;
 }
 
-// From zero: heights compare.
+// The axis begins at zero, so that heights can be compared.
 void from_zero(Chart& c) {
   double high = 0;
   for (const Series& s : c.series)
@@ -156,17 +156,17 @@ Html time(const Json& doc) {
 Html memory(const Json& doc) {
   const double peak = num(doc, "memory.peak_allocated"), process = num(doc, "memory.peak_resident");
   if (!std::isfinite(peak)) return {};
-  // A bar that nobody can see says nothing.
+  // A bar that is too short to see is left out.
   const double total = num(doc, "memory.total"), limit = peak > 0.01 * total ? total : NAN;
-  Html out = gauge("Tensors at the highest", limit > 0 ? peak / limit : NAN, bytes(peak), "accent");
+  Html out = gauge("Tensors at their peak", limit > 0 ? peak / limit : NAN, bytes(peak), "accent");
   if (std::isfinite(num(doc, "memory.allocated")))
     out += gauge("Tensors at the end", limit > 0 ? num(doc, "memory.allocated") / limit : NAN,
                  bytes(num(doc, "memory.allocated")));
   if (std::isfinite(num(doc, "memory.arena")))
-    out += gauge("Of it for what lives inside of a window", limit > 0 ? num(doc, "memory.arena") / limit : NAN,
+    out += gauge("Of that for intermediates of windows", limit > 0 ? num(doc, "memory.arena") / limit : NAN,
                  bytes(num(doc, "memory.arena")));
-  if (std::isfinite(process)) out += gauge("The whole process on the host", NAN, bytes(process));
-  if (limit > 0) out += note(fmt::format("Bars are of the {} that the device has.", bytes(limit)));
+  if (std::isfinite(process)) out += gauge("Peak of the whole process on the host", NAN, bytes(process));
+  if (limit > 0) out += note(fmt::format("A full bar is the {} that the device has.", bytes(limit)));
   return el("div", "grid broad", el("div", "card", out));
 }
 
@@ -176,7 +176,7 @@ Html run(const Json& doc) {
     if (items.size() < 60 && pair.is_array() && pair.size() == 2)
       items.emplace_back(str(pair[0], ""), text(str(pair[1], ""), 300));
   Html out = pairs(items);
-  if (has(doc, "resume")) out += el("h3", "", "To go on") + command(str(doc, "resume"));
+  if (has(doc, "resume")) out += el("h3", "", "To continue") + command(str(doc, "resume"));
   return out;
 }
 
@@ -194,7 +194,7 @@ Html figures(const Json& doc) {
   out += stat("tokens per second", std::isfinite(speed) ? count(speed) : "", "median");
   out += stat("time", str(doc, "duration"), has(doc, "resumed_at") ? "since it was resumed" : "");
   const double peak = num(doc, "memory.peak_allocated");
-  out += stat("memory", std::isfinite(peak) ? bytes(peak) : "", "tensors at the highest");
+  out += stat("memory", std::isfinite(peak) ? bytes(peak) : "", "tensors at their peak");
   return stats(out);
 }
 

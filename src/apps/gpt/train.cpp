@@ -1,5 +1,5 @@
-// `pyflame train gpt`: one run in one folder. The loss is read only every --log_interval steps, because reading it waits for the
-// work in flight; the losses of the steps between are kept as tensors and written together.
+// `pyflame train gpt`: one training run, whose files are in one folder. The loss is read only every --log_interval steps, because reading
+// it waits for the work in flight. The losses of the steps in between are kept as tensors and read together.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
@@ -62,7 +62,8 @@ void check(const TrainSettings& s) {
   with_any_vocabulary.check();
 }
 
-// Values from the checkpoint stand; an option given with --resume overrides one that a run can change, and must agree otherwise.
+// A resumed run takes its options from the checkpoint. An option on the command line replaces the checkpoint's value if it may change;
+// otherwise both values must be equal.
 class Merger {
  public:
   explicit Merger(const TrainSettings& given) : given_(given) {}
@@ -96,7 +97,8 @@ TrainSettings merge(const Checkpoint& c, const TrainSettings& given, std::string
     s.checkpoint_interval = j.at("checkpoint_interval");
     s.log_interval = j.at("log_interval");
   } catch (const nlohmann::json::exception&) {
-    PF_FAIL(Value, "train gpt: the checkpoint's description of the run is not valid");
+    PF_FAIL(Value, "train gpt: the checkpoint's description of the run is not valid; got {}",
+            c.at("run").substr(0, 120));
   }
   s.tokenizer = data::Tokenizer::from_json(c.at("tokenizer")).is_bytes() ? "bytes" : "chars";
   Merger m(given);
@@ -130,7 +132,7 @@ struct Loaded {
   data::TokenDataset dataset;
 };
 
-// A character that is rarer than one in a million is not worth a place in the vocabulary: it is left out of the text.
+// A character that is rarer than one in a million is not worth a place in the vocabulary: it is removed from the text.
 constexpr int64_t kRare = 1'000'000;
 
 Loaded load_data(const TrainSettings& s, const data::Tokenizer* known) {
@@ -320,8 +322,8 @@ void prepare_folder(const TrainSettings& s) {
            s.out);
 }
 
-// One process at a time trains in a folder, and begins with what a killed one left. The lock ends with the process, however that ends; where
-// a file system has no locks there is none.
+// Only one process at a time trains in a folder. It first removes the unfinished files of a killed process. The lock ends with the process,
+// however that ends. On a file system without locks, nothing is locked or removed.
 void lock_folder(const TrainSettings& s) {
   const int folder = open(s.out.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool locked = folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) == 0;
@@ -335,7 +337,7 @@ void create_folder(const TrainSettings& s) {
   fs::create_directories(s.out, ec);
   PF_CHECK(!ec, OS, "train gpt: cannot create the folder '{}': {}", s.out, ec.message());
   lock_folder(s);
-  // The old run's checkpoint must not outlive the start of a new one: they would be taken for one run.
+  // Remove the old run's checkpoint before the new run starts. Otherwise files of two runs would be taken for one run.
   if (s.overwrite) {
     fs::remove(fs::path(s.out) / kCheckpointName, ec);
     PF_CHECK(!ec, OS, "train gpt: cannot remove the old checkpoint in '{}': {}", s.out, ec.message());
@@ -401,27 +403,27 @@ void add_train(CLI::App& app, Run& run) {
         ->capture_default_str()
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
-  option("data", s->data, "Text: a file, or a folder of source and text files");
+  option("data", s->data, "Text to train on: a file, or a folder of source and text files");
   option("out", s->out, "Folder of the run: checkpoint, metrics.jsonl, loss.svg, report.html")->required();
-  option("device", s->device, "Where it runs: cpu, rocm, rocm:1, cuda, ...");
-  option("steps", s->train.steps, "Updates in all");
-  option("batch_size", s->train.batch_size, "Rows a batch");
-  option("block_size", s->model.block_size, "Tokens a row: the context's length");
-  option("n_layer", s->model.n_layer, "Blocks");
+  option("device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
+  option("steps", s->train.steps, "Updates in total");
+  option("batch_size", s->train.batch_size, "Sequences per batch");
+  option("block_size", s->model.block_size, "Tokens per sequence: the length of the context");
+  option("n_layer", s->model.n_layer, "Transformer blocks");
   option("n_head", s->model.n_head, "Attention heads");
-  option("n_embd", s->model.n_embd, "Width");
-  option("dropout", s->model.dropout, "Dropout");
-  option("lr", s->train.lr, "Peak learning rate: linear warm-up, then a cosine");
-  option("min_lr_ratio", s->train.min_lr_ratio, "Where the cosine ends, as a part of --lr");
+  option("n_embd", s->model.n_embd, "Width of the embedding");
+  option("dropout", s->model.dropout, "Dropout probability");
+  option("lr", s->train.lr, "Peak learning rate, between a linear warm-up and a cosine decay");
+  option("min_lr_ratio", s->train.min_lr_ratio, "Final learning rate as a fraction of --lr");
   option("warmup_steps", s->train.warmup_steps, "Updates of warm-up, at most a tenth of --steps");
-  option("weight_decay", s->train.weight_decay, "Weight decay of the matrices");
-  option("clip", s->train.clip, "Greatest norm of the gradient");
-  option("gradient_accumulation_steps", s->train.gradient_accumulation_steps, "Batches an update");
+  option("weight_decay", s->train.weight_decay, "Weight decay of the weight matrices");
+  option("clip", s->train.clip, "Largest norm of the gradient; a larger one is scaled down to it");
+  option("gradient_accumulation_steps", s->train.gradient_accumulation_steps, "Batches per update");
   option("seed", s->train.seed, "Seed of initial values, batches and dropout");
-  option("tokenizer", s->tokenizer, "chars or bytes")->check(CLI::IsMember({"chars", "bytes"}));
+  option("tokenizer", s->tokenizer, "What a token is: a character or a byte")->check(CLI::IsMember({"chars", "bytes"}));
   option("max_bytes", s->max_bytes, "Most bytes of text to read");
   option("eval_interval", s->eval_interval, "Updates between measurements of the validation loss");
-  option("eval_batches", s->train.eval_batches, "Batches of a measurement");
+  option("eval_batches", s->train.eval_batches, "Batches per measurement of the validation loss");
   option("checkpoint_interval", s->checkpoint_interval, "Updates between checkpoints");
   option("log_interval", s->log_interval, "Updates between readings of the loss");
   sub->add_flag("--resume", s->resume, "Continue the run in --out from its checkpoint, bit for bit");

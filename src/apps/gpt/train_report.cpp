@@ -28,7 +28,7 @@ constexpr int64_t kWarmup = 8, kSteps = 5;
 constexpr int kAttempts = 20;
 constexpr size_t kMostPoints = 1200, kMostSteps = 25;
 
-// One point for each stretch of the run: the mean of what is finite in it.
+// One point for each stretch of the run: the mean of the finite values in it.
 template <class Value>
 json curve(const std::vector<Metric>& metrics, Value value) {
   const size_t stride = std::max<size_t>(1, (metrics.size() + kMostPoints - 1) / kMostPoints);

@@ -1,5 +1,5 @@
-// report.html of a training run, and the few steps that are profiled for it. Five steps after the warm-up are enough: a step does the same
-// work each time, and recording them costs less than reading a loss.
+// Writes report.html of a training run, and profiles a few steps for it. Five steps after the warm-up are enough, because each step does
+// the same work. Recording them costs less than reading a loss.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -15,14 +15,14 @@ namespace pyflame::apps::gpt {
 
 class StepProfile {
  public:
-  // Records kSteps steps from the kWarmup-th of `to_do` on, or earlier where there are fewer.
+  // Records kSteps of the `to_do` steps. The first kWarmup steps are skipped, or fewer if too few steps would remain.
   explicit StepProfile(int64_t to_do);
   ~StepProfile();
   StepProfile(const StepProfile&) = delete;
   StepProfile& operator=(const StepProfile&) = delete;
   void before_step();
   void after_step();
-  // Something else than a step comes (a measurement, a checkpoint): what has been recorded counts, until a longer stretch is found.
+  // Call before work that is not a step (a measurement, a checkpoint). It ends the recording. The longest recording is kept.
   void interrupt();
   const std::optional<events::Recording>& recording() const { return recording_; }
   int64_t steps() const { return steps_; }  // in the recording
@@ -39,14 +39,14 @@ enum class RunStatus : uint8_t { running, interrupted, finished };
 
 struct RunFacts {
   std::string out, data, device;
-  int64_t first_step = 0;  // more than 0: resumed there
+  int64_t first_step = 0;  // more than 0 if the run was resumed at that step
   double seconds = 0;
   RunStatus status = RunStatus::running;
 };
 
 nlohmann::json run_document(const RunFacts& facts, GptTrainer& trainer, const std::vector<Metric>& metrics,
                             const StepProfile& profile);
-// Writes report.html, and trace.json where steps were recorded.
+// Writes report.html, and trace.json if steps were recorded.
 void write_run_report(const RunFacts& facts, GptTrainer& trainer, const std::vector<Metric>& metrics,
                       const StepProfile& profile);
 

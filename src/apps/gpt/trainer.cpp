@@ -72,8 +72,8 @@ GptTrainOptions GptTrainOptions::from_json(const std::string& text) {
 
 namespace {
 
-// The description is in the same file as the tensors and is not trusted: nothing is built that the tensors do not
-// confirm.
+// The description is in the same file as the tensors and is not trusted: a model is built only if the tensors
+// confirm its sizes.
 GptConfig checked_config(const Checkpoint& c) {
   const GptConfig config = GptConfig::from_json(c.at("model"));
   int64_t held = 0;

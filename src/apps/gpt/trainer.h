@@ -1,6 +1,6 @@
 // Training of a Gpt: the whole state of a run in one object that can be written to a checkpoint and resumed with the
 // same bits. Options, data position and random state are part of the checkpoint. Progress display and output files
-// belong to cli/.
+// belong to train.cpp.
 #pragma once
 #include <cstdint>
 #include <memory>

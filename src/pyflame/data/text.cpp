@@ -116,7 +116,8 @@ TextSource read_text(const std::string& path, int64_t max_bytes, bool any_bytes)
     while (r.truncated && !r.text.empty() && (static_cast<unsigned char>(r.text.back()) & 0xC0) == 0x80)
       r.text.pop_back();
     if (r.truncated && !r.text.empty() && static_cast<unsigned char>(r.text.back()) >= 0xC0) r.text.pop_back();
-    PF_CHECK(is_utf8(r.text), Value, "read_text: '{}' is not valid UTF-8; use the bytes tokenizer for such data", path);
+    PF_CHECK(is_utf8(r.text), Value,
+             "read_text: '{}' is not valid UTF-8; expected UTF-8 text; hint: the bytes tokenizer reads any data", path);
   }
   return r;
 }

@@ -107,7 +107,11 @@ Tokenizer Tokenizer::chars(std::u32string_view text, int64_t min_count) {
   for (char32_t c = 0; c < counts.size(); ++c) {
     if (counts[c] >= std::max<int64_t>(min_count, 1)) t.alphabet_ += c;
   }
-  PF_CHECK(!t.alphabet_.empty(), Value, "tokenizer: the text has no characters to learn");
+  PF_CHECK(
+      !t.alphabet_.empty(), Value,
+      "tokenizer: no character is frequent enough to be learned; got a text of {} characters; expected one that occurs "
+      "at least {} times",
+      text.size(), std::max<int64_t>(min_count, 1));
   PF_CHECK(t.vocabulary() <= kMaxVocabulary, Value,
            "tokenizer: too many different characters; got {}; expected at most {}; use the bytes tokenizer",
            t.vocabulary(), kMaxVocabulary);
@@ -119,14 +123,17 @@ Tokenizer Tokenizer::from_json(const std::string& json) {
     const nlohmann::json j = nlohmann::json::parse(json);
     const std::string kind = j.at("kind");
     if (kind == "bytes") return bytes();
-    PF_CHECK(kind == "chars", Value, "tokenizer: unknown kind '{}'; expected 'chars' or 'bytes'", kind);
+    PF_CHECK(kind == "chars", Value, "tokenizer: there is no such kind; got '{}'; expected 'chars' or 'bytes'", kind);
     Tokenizer t;
     t.is_bytes_ = false;
     t.alphabet_ = decode_utf8("tokenizer", j.at("alphabet").get<std::string>());
-    PF_CHECK(!t.alphabet_.empty() && t.vocabulary() <= kMaxVocabulary &&
-                 std::is_sorted(t.alphabet_.begin(), t.alphabet_.end()) &&
-                 std::adjacent_find(t.alphabet_.begin(), t.alphabet_.end()) == t.alphabet_.end(),
-             Value, "tokenizer: the alphabet is not a sorted list of up to {} characters", kMaxVocabulary);
+    PF_CHECK(
+        !t.alphabet_.empty() && t.vocabulary() <= kMaxVocabulary &&
+            std::is_sorted(t.alphabet_.begin(), t.alphabet_.end()) &&
+            std::adjacent_find(t.alphabet_.begin(), t.alphabet_.end()) == t.alphabet_.end(),
+        Value,
+        "tokenizer: the alphabet is not valid; got {} characters; expected 1 to {} different ones in ascending order",
+        t.vocabulary(), kMaxVocabulary);
     return t;
   } catch (const nlohmann::json::exception&) {
     PF_FAIL(Value, "tokenizer: its description is not valid; got {}; expected kind and alphabet", json.substr(0, 80));
@@ -180,8 +187,10 @@ std::vector<Token> Tokenizer::encode(std::string_view text) const {
     }
     std::string names;
     for (char32_t c : missing) names += (names.empty() ? "" : ", ") + describe_char(c);
-    PF_FAIL(Value, "encode: the vocabulary lacks {}; it has the {} characters of the training text", names,
-            vocabulary());
+    PF_FAIL(Value,
+            "encode: the vocabulary lacks characters of the text; got {}; expected only the {} characters of the "
+            "training text",
+            names, vocabulary());
   }
   return out;
 }

@@ -22,8 +22,8 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   for (const auto& [name, t] : checkpoint.model) all.emplace_back(std::string(kModel) + name, t);
   for (const auto& [name, t] : checkpoint.optimizer) all.emplace_back(std::string(kOptimizer) + name, t);
   Metadata metadata = checkpoint.state;
-  PF_CHECK(metadata.emplace(kFormatKey, kFormat).second, Value, "save_checkpoint: the state name '{}' is reserved",
-           kFormatKey);
+  PF_CHECK(metadata.emplace(kFormatKey, kFormat).second, Value,
+           "save_checkpoint: a name in the state is reserved; got '{}'; expected another one", kFormatKey);
   save_safetensors(path, all, metadata);
 }
 

@@ -52,13 +52,15 @@ void check_for_saving(const NamedTensors& tensors, const Metadata& metadata) {
   std::set<std::string_view> names;
   for (const auto& [name, t] : tensors) {
     PF_CHECK(static_cast<bool>(t), Value, "save_safetensors: {} is not a tensor; got an undefined one", cite(name));
-    PF_CHECK(name != kMetadataKey, Value, "save_safetensors: the name '{}' is reserved by the format", kMetadataKey);
-    PF_CHECK(names.insert(name).second, Value, "save_safetensors: the name {} occurs twice", cite(name));
+    PF_CHECK(name != kMetadataKey, Value,
+             "save_safetensors: a name is reserved by the format; got '{}'; expected another one", kMetadataKey);
+    PF_CHECK(names.insert(name).second, Value,
+             "save_safetensors: a name occurs twice; got {}; expected different names", cite(name));
     PF_CHECK(valid_utf8(name), Value, "save_safetensors: a name is not valid UTF-8; got {}", cite(name));
   }
   for (const auto& [key, value] : metadata) {
-    PF_CHECK(valid_utf8(key) && valid_utf8(value), Value, "save_safetensors: metadata of key {} is not valid UTF-8",
-             cite(key));
+    PF_CHECK(valid_utf8(key) && valid_utf8(value), Value,
+             "save_safetensors: metadata is not valid UTF-8; got it at key {}; expected UTF-8", cite(key));
   }
 }
 

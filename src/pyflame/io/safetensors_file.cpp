@@ -160,7 +160,8 @@ std::optional<uint64_t> checked_bytes(const Dims& shape, DType dtype) {
 void check_entries(const std::string& path, const std::vector<Fields>& entries, uint64_t data_bytes) {
   for (const Fields& e : entries) {
     PF_CHECK(e.dtype && e.shape && e.has_offsets && e.offsets.size() == 2, Value,
-             "load_safetensors: '{}': {} lacks dtype, shape or two data_offsets", path, cite(e.name));
+             "load_safetensors: '{}': the entry of {} is incomplete; expected dtype, shape and two data_offsets", path,
+             cite(e.name));
     PF_CHECK(e.offsets[0] <= e.offsets[1] && e.offsets[1] <= data_bytes, Value,
              "load_safetensors: '{}': the offsets of {} are out of range; got [{}, {}]; expected within {} bytes", path,
              cite(e.name), e.offsets[0], e.offsets[1], data_bytes);
@@ -226,7 +227,8 @@ void InputFile::read_at(void* to, uint64_t bytes, uint64_t at) const {
 void InputFile::read_header(uint64_t file_bytes) {
   uint64_t length = 0;
   PF_CHECK(file_bytes >= sizeof length, Value,
-           "load_safetensors: '{}' is too short to be a safetensors file; got {} bytes", path_, file_bytes);
+           "load_safetensors: '{}' is too short to be a safetensors file; got {} bytes; expected at least {}", path_,
+           file_bytes, sizeof length);
   read_at(&length, sizeof length, 0);
   const uint64_t room = file_bytes - sizeof length;
   PF_CHECK(length >= 2 && length <= std::min(room, kMaxHeader), Value,
@@ -234,8 +236,10 @@ void InputFile::read_header(uint64_t file_bytes) {
            length, std::min(room, kMaxHeader));
   std::string header(length, '\0');
   read_at(header.data(), length, sizeof length);
-  PF_CHECK(header[0] == '{', Value,
-           "load_safetensors: '{}' is not a safetensors file: its header does not begin with '{{'", path_);
+  PF_CHECK(
+      header[0] == '{', Value,
+      "load_safetensors: '{}' is not a safetensors file; got a header that begins with byte 0x{:02x}; expected '{{'",
+      path_, static_cast<unsigned char>(header[0]));
 
   HeaderHandler handler;
   const bool ok = nlohmann::json::sax_parse(header, &handler);
@@ -261,8 +265,10 @@ std::unique_ptr<char[]> InputFile::read(const Entry& entry) const {
   read_at(buffer.get(), bytes, entry.begin);
   if (entry.dtype == DType::bool_) {
     const auto* p = reinterpret_cast<const unsigned char*>(buffer.get());
-    PF_CHECK(std::all_of(p, p + bytes, [](unsigned char b) { return b <= 1; }), Value,
-             "load_safetensors: '{}': {} is BOOL but has bytes other than 0 and 1", path_, cite(entry.name));
+    const unsigned char* other = std::find_if(p, p + bytes, [](unsigned char b) { return b > 1; });
+    PF_CHECK(other == p + bytes, Value,
+             "load_safetensors: '{}': {} is not a valid BOOL tensor; got byte {}; expected 0 or 1", path_,
+             cite(entry.name), *other);
   }
   return buffer;
 }

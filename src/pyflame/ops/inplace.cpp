@@ -21,8 +21,10 @@ void check_target(const char* op, const Tensor& x) {
   check_defined(op, x);
   const AutogradMeta* m = x.impl()->autograd.get();
   if (m) {
-    PF_CHECK(!m->inference || grad_mode::inference(), Runtime,
-             "{}: a tensor made under inference_mode cannot be changed in place outside it; hint: clone() it", op);
+    PF_CHECK(
+        !m->inference || grad_mode::inference(), Runtime,
+        "{}: a tensor made under inference_mode cannot be changed in place outside it; got shape {}; hint: clone() it",
+        op, x.shape().str());
     if (grad_mode::enabled()) {
       PF_CHECK(!m->requires_grad || !x.is_leaf(), Runtime,
                "{}: a leaf tensor that requires grad is being used in an in-place operation; got a leaf of shape {}; "
@@ -37,10 +39,9 @@ void check_target(const char* op, const Tensor& x) {
             "{}; expected a tensor that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
             op, m->view_base.shape().str());
         PF_CHECK(m->view_epoch != kUntrackedView, Runtime,
-                 "{}: a view made under no_grad() is being changed in place where gradients are recorded; hint: make "
-                 "the view outside "
-                 "no_grad(), or write under no_grad() as well",
-                 op);
+                 "{}: a view made under no_grad() is being changed in place where gradients are recorded; got a view "
+                 "of shape {}; hint: make the view outside no_grad(), or write under no_grad() as well",
+                 op, x.shape().str());
       }
     }
   }
@@ -105,12 +106,13 @@ void record_write(const char* op, const Tensor& x, const Tensor& value) {
     PF_CHECK(x.numel() == 0 ||
                  (at.offset >= 0 && at.offset + extent(at.shape, at.strides) <= extent(base.shape(), base.strides())),
              NotImplemented,
-             "{}: the gradient of writing through an as_strided view that reaches beyond its base is not supported",
-             op);
+             "{}: the gradient of writing through an as_strided view that reaches beyond its base is not supported; "
+             "got a view of shape {} and strides {}; expected one within its base of shape {}",
+             op, x.shape().str(), x.strides().str(), base.shape().str());
     PF_CHECK(!ops::may_overlap(base.shape(), base.strides()), NotImplemented,
-             "{}: the gradient of writing into a base whose elements share memory is not supported; hint: clone() the "
-             "base first",
-             op);
+             "{}: the gradient of writing into a base whose elements share memory is not supported; got strides {} for "
+             "shape {}; hint: clone() the base first",
+             op, base.strides().str(), base.shape().str());
     const Tensor out = alias(base, base.shape(), base.strides(), base.offset());
     attach("copy_slices", {out}, {base, value}, {},
            [at](GradNode& n, const Tensors& g) -> Tensors { return copy_slices_backward(n, g[0], at); });

@@ -96,7 +96,8 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   check_defined("dropout", x);
   PF_CHECK(p >= 0 && p <= 1, Value, "dropout: the probability is out of range; got {}; expected 0 <= p <= 1", p);
   if (!training || p == 0) return x;
-  PF_CHECK(is_float(x.dtype()), Type, "dropout: not defined for {}; expected a float dtype", dtype_name(x.dtype()));
+  PF_CHECK(is_float(x.dtype()), Type, "dropout: not defined for this dtype; got {}; expected a float dtype",
+           dtype_name(x.dtype()));
   if (p == 1) return mul(x, 0.0);
   // The gradient keeps only the mask, one byte per element.
   const Tensor keep = lt(draw(OpId::rand_uniform, x.shape(), DType::float32, x.device()), 1 - p);

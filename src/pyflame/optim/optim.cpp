@@ -14,8 +14,11 @@ namespace {
 void check_params(const char* op, const NamedTensors& params) {
   PF_CHECK(!params.empty(), Value, "{}: a parameter group is empty; expected at least one tensor", op);
   for (const auto& [name, t] : params) {
-    PF_CHECK(static_cast<bool>(t), Value, "{}: parameter '{}' is undefined", op, name);
-    PF_CHECK(t.is_leaf(), Value, "{}: parameter '{}' is not a leaf; it was computed from other tensors", op, name);
+    PF_CHECK(static_cast<bool>(t), Value, "{}: parameter '{}' is undefined; got nothing; expected a tensor", op, name);
+    PF_CHECK(t.is_leaf(), Value,
+             "{}: parameter '{}' is not a leaf; got a tensor of shape {} that was computed from others; expected a "
+             "leaf; hint: detach() makes one",
+             op, name, t.shape().str());
   }
 }
 
@@ -26,7 +29,8 @@ void check_new_names(const char* op, const Groups& groups, const NamedTensors& p
     for (const auto& e : g.entries) names.insert(e.name);
   }
   for (const auto& [name, t] : params) {
-    PF_CHECK(names.insert(name).second, Value, "{}: parameter '{}' appears in two groups", op, name);
+    PF_CHECK(names.insert(name).second, Value,
+             "{}: a parameter appears in two groups; got '{}'; expected each name once", op, name);
   }
 }
 

@@ -167,7 +167,7 @@ void judge(InFlight& f, const FaultTable& table) {
       else if (missed && e.number <= f.mail_last && may_report(n))
         told(ErrorKind::Index,
              fmt::format("{}: it may have met a value that it cannot use; got reports of more ops than the device "
-                         "keeps apart; hint: mend the other errors first",
+                         "keeps apart; hint: fix the other errors first",
                          op_name(n.op)));
     }
     follow(e);
