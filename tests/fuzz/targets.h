@@ -283,8 +283,9 @@ inline void metrics(Input in) {
 inline void training_text(Input in) {
   const std::string_view text = text_of(in);
   data::Utf8Stream stream;
-  const std::string shown =
-      stream.push(text.substr(0, text.size() / 2)) + stream.push(text.substr(text.size() / 2)) + stream.finish();
+  std::string shown = stream.push(text.substr(0, text.size() / 2));  // one after the other: + has no order
+  shown += stream.push(text.substr(text.size() / 2));
+  shown += stream.finish();
   if (!data::is_utf8(shown)) throw std::logic_error("Utf8Stream made something that is not UTF-8");
   if (!data::is_utf8(text)) return (void)data::decode_utf8("fuzz", text);  // refuses
   const std::u32string points = data::decode_utf8("fuzz", text);

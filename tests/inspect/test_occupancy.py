@@ -169,7 +169,7 @@ def test_list_names_every_architecture(run):
 
 
 @pytest.mark.parametrize("args, message", [
-    ([], "say it with --arch"),
+    ([], "no architecture is given; expected --arch"),
     (["--arch", "gfx123"], "the architecture is not known; got gfx123"),
     (["--arch", "gfx\x1b[31m"], "the architecture is not known"),
     (["--arch", "sm_90"], "not an architecture of AMD"),
