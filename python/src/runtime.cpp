@@ -17,6 +17,7 @@
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/executor.h"
 #include "pyflame/runtime/explain.h"
 #include "pyflame/runtime/replayer.h"
 #include "pyflame/version.h"
@@ -256,9 +257,11 @@ void bind_runtime(nb::module_& m) {
       [] {
         Unlocked u;
         cut_window();  // pending work may hold memory that no other handle needs
-        empty_cache();
+        release_unused_memory();
       },
-      "Gives cached memory back to the operating system, and a GPU's to its driver.");
+      "Gives memory that no tensor uses (cached blocks, and the arena that holds what programs compute in between) "
+      "back to the "
+      "operating system, and a GPU's to its driver.");
   m.def(
       "set_memory_limit", [](uint64_t bytes, nb::handle device) { set_memory_limit(bytes, asked(device)); }, "bytes"_a,
       "device"_a.none() = nb::none(), "At most this many bytes; 0: no limit.");

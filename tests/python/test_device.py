@@ -140,3 +140,14 @@ for _ in range(2):
     env = dict(os.environ, PYFLAME_MEMORY_LIMIT="abc")
     out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
     assert out.count("PYFLAME_MEMORY_LIMIT: not a valid value; got 'abc'") == 2, out
+
+
+def test_empty_cache_returns_the_arena():
+    """A program whose results in between are large keeps its arena for the next run, until the memory is asked back."""
+    a = pf.randn(512, 512)
+    ((a @ a) @ (a @ a)).sum().item()
+    assert pf.memory_stats()["arena"] >= 1 << 20
+    pf.empty_cache()
+    m = pf.memory_stats()
+    assert m["arena"] == 0 and m["cached"] == 0
+    assert ((a @ a) @ (a @ a)).sum().isfinite().item()

@@ -62,7 +62,11 @@ void release_arena(Engine::Arena& a) {
   a.bytes = 0;
 }
 
-// A device's arena grows to the size of the largest program and is kept, unless memory is short.
+void release_arenas() {
+  for (auto& a : engine().arenas) release_arena(a);
+}
+
+// A device's arena grows to the size of the largest program. It is kept until memory is short or a program asks for it back.
 void* arena_for(Device device, size_t bytes) {
   Engine& e = engine();
   auto a = std::find_if(e.arenas.begin(), e.arenas.end(), [&](const auto& x) { return x.device == device; });
@@ -421,8 +425,7 @@ void execute_window(Window& w, CutReason reason) noexcept {
     try {
       run_window(w, reason, false);
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::OutOfMemory)
-        for (auto& a : engine().arenas) release_arena(a);
+      if (e.kind() == ErrorKind::OutOfMemory) release_arenas();
       run_one_by_one(w);
     }
   } catch (const Error& e) {
@@ -430,6 +433,12 @@ void execute_window(Window& w, CutReason reason) noexcept {
   } catch (const std::exception& e) {
     poison_outputs(w, ErrorKind::Runtime, fmt::format("execute: unexpected failure; got {}", e.what()));
   }
+}
+
+void release_unused_memory() {
+  std::lock_guard lock(engine().mutex);
+  release_arenas();
+  empty_cache();
 }
 
 std::shared_ptr<const Poison> make_poison(ErrorKind kind, std::string message) {

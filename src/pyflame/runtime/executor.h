@@ -7,6 +7,8 @@ namespace pyflame {
 
 void execute_window(Window& w, CutReason reason) noexcept;
 
+// Frees the arenas and the allocators' cached blocks of all devices.
+void release_unused_memory();
 // Waits until all devices that were used are idle; the reports of their kernels are known afterwards.
 void wait_for_devices();
 // Raises the oldest failure that was not raised yet.
