@@ -128,6 +128,10 @@ def one(name, length=1000, **kwargs):
     ("convolution", one("igemm_fwd_gtcx3_nhwc_fp16_bx0_ex1_bt256x128x32"), one(traces.ADD)),
     ("layout", one("batched_transpose_32x32_half"), one(traces.ADD)),
     ("gemm", one(traces.GEMM), one(traces.ADD)),
+    ("gemm", one(traces.GEMM, launched=-9, op="aten::mm"), one(traces.GEMM, launched=-9, op="aiter::hipb_gemm")),
+    ("gemm", one(traces.GEMM), one("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu")),
+    ("other-gemm", one("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu"), one(traces.GEMM)),
+    ("other-gemm", one("_ZN5aiter32fmoe_bf16_pertokenFp8_g1u1_silu_1tg_32x256E"), one(traces.ADD)),
     ("eager-kernels", one(traces.ADD), one("triton_poi_fused_add_mul_0")),
     ("triton", one("triton_poi_fused_add_mul_0"), one(traces.ADD)),
     ("exposed-communication", one(traces.ALL_REDUCE), one(traces.ADD)),
@@ -142,6 +146,34 @@ def test_each_rule_fires_and_does_not(report, tmp_path, rule, fires, quiet):
     assert rule not in advice(report(traces.write_kineto(quiet, str(tmp_path / "b.json"))))
 
 
+@pytest.mark.parametrize("kernel,next_step", [
+    (traces.GEMM, "tune them (TunableOp), and try a lower precision"),
+    ("Cijk_Alik_Bljk_F8BS_BH_Bias_HA_S_SAV_MT256x256x64_MI16x16x1_SN", "tune them (TunableOp)"),
+    ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", "autotune these Triton kernels for their sizes"),
+    ("_ZN5aiter32fmoe_bf16_pertokenFp8_g1u1_silu_1tg_32x256E", "look for their sizes in aiter's tuned tables"),
+])
+def test_who_made_the_products_decides_what_helps(report, tmp_path, kernel, next_step):
+    d = report(traces.write_kineto(one(kernel, 10000), str(tmp_path / "t.json")))
+    assert d["verdict"].startswith("Matrix products take the most time") and d["verdict"].endswith(f"Next: {next_step}.")
+
+
+def test_tunable_op_is_not_advised_where_it_runs(report, run, tmp_path):
+    trace = traces.write_kineto(one(traces.GEMM), str(tmp_path / "t.json"))
+    results = write(tmp_path / "tunableop_results0.csv", "Validator,PT_VERSION,2.6.0\nGemmTunableOp_BFloat16_TN,tn_64_512_4096,Gemm_Hipblaslt_12,0.05\n")
+    assert "gemm" in advice(report(trace))
+    d = json.loads(run("report", trace, results, "--json").stdout)
+    assert "gemm" not in advice(d) and "TunableOp" not in d["verdict"]
+    # One operator that runs many products: they are being tried out.
+    work = [traces.Work(traces.GEMM.replace("MT256", f"MT{16 * i}"), i * 100, 100, launched=i - 50, launch_length=0.5) for i in range(1, 40)]
+    tried = traces.Run(work=work, cpu=[traces.Cpu("aten::mm", -60, 60)])
+    assert "gemm" not in advice(report(traces.write_kineto(tried, str(tmp_path / "tried.json"))))
+
+
+def test_kernels_that_are_compiled_are_not_to_be_compiled(report, tmp_path):
+    d = report(traces.write_kineto(one("triton_poi_fused_add_mul_0"), str(tmp_path / "t.json")))
+    assert "compiled already" in d["verdict"]
+
+
 def test_math_attention_on_radeon_names_the_variable(report, tmp_path):
     softmax = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>(float*, float const*, int)"
     path = traces.write_kineto(one(softmax), str(tmp_path / "t.json"), device_properties=False)
@@ -153,6 +185,10 @@ def test_math_attention_on_radeon_names_the_variable(report, tmp_path):
 
 def test_advice_for_another_vendor_names_no_software_of_amd(report, tmp_path):
     amd = re.compile(r"ROCm|rocprof|MIOPEN|MI300X node|waves_per_eu|aiter|pyflame (doctor|inspect)")
+    products = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x128_32x5_tn_align8>(Params)"
+    for kernel in (products, "volta_scudnn_128x64_relu_interior_nn_v1", "taylor_base(float*)"):
+        path = traces.write_kineto(one(kernel, 10000), str(tmp_path / "t.json"), device_properties=False)
+        assert not re.search("TunableOp|MIOpen|pyflame", report(path, "--gfx", "sm_90")["verdict"])
     for kernel in (traces.ALL_REDUCE, "triton_poi_fused_add_mul_0", traces.ADD):
         path = traces.write_kineto(one(kernel), str(tmp_path / "t.json"), device_properties=False)
         texts = {gfx: [text for a in report(path, "--gfx", gfx)["advice"] for text in (*a["do"], a["command"] or "")] for gfx in ("gfx942", "sm_90")}

@@ -21,13 +21,15 @@ struct Bound {
   const char* category;
   const char* sentence;
   const char* next;
+  const char* elsewhere = nullptr;  // the first step on devices of other vendors, if it is another one
 };
 constexpr Bound kBounds[] = {
     {"launch-bound", "The device waits for the CPU's launches",
      "use fewer and larger kernels: torch.compile, larger batches"},
     {"idle", "The device is idle", "find out what the program waits for (see the gaps below)"},
-    {"GEMM", "Matrix products take the most time", "tune them (TunableOp), and try a lower precision"},
-    {"convolution", "Convolutions take the most time", "let MIOpen tune these shapes, and try channels_last"},
+    {"GEMM", "Matrix products take the most time", ""},  // next_for_products
+    {"convolution", "Convolutions take the most time", "let MIOpen tune these shapes, and try channels_last",
+     "try channels_last, and torch.backends.cudnn.benchmark = True"},
     {"attention", "Attention takes the most time", "compare the attention kernels for this device"},
     {"normalisation", "Normalisations take the most time", "fuse them: torch.compile, or a Triton kernel"},
     {"elementwise", "Elementwise kernels, which memory bandwidth limits, take the most time",
@@ -35,8 +37,9 @@ constexpr Bound kBounds[] = {
     {"reduction", "Reductions, which memory bandwidth limits, take the most time", "fuse them: torch.compile"},
     {"memory", "Copies and changes of layout take the most time", "avoid casts, copies and transposes"},
     {"communication", "Communication takes the most time",
-     "overlap it with compute, and check the links (pyflame doctor)"},
-    {"other", "Kernels of an unknown kind take the most time", "inspect the longest of them (pyflame inspect)"},
+     "overlap it with compute, and check the links (pyflame doctor)", "overlap it with compute, and check the links"},
+    {"other", "Kernels of an unknown kind take the most time", "inspect the longest of them (pyflame inspect)",
+     "see the longest of them below"},
 };
 
 constexpr Bound kOwnBounds[] = {
@@ -56,6 +59,27 @@ constexpr Bound kOwnBounds[] = {
     {"communication", "Communication takes the most time", "overlap it with compute"},
     {"other", "Sorts and other rare ops take the most time", "see the longest of them below"},
 };
+
+// What helps depends on who made the products: TunableOp reaches those of rocBLAS and hipBLASLt only.
+std::string next_for_products(const Facts& f) {
+  const json& products = f.d["signals"]["products"];
+  const std::string by = products["by"].is_string() ? products["by"].get<std::string>() : "";
+  std::string next = "see which of them are far from the roofline, below";
+  if (by == "Triton") next = "autotune these Triton kernels for their sizes";
+  else if (f.amd() && by == "TunableOp" && !products["tunable_op"].get<bool>()) next = "tune them (TunableOp)";
+  else if (f.amd() && by == "aiter") next = "look for their sizes in aiter's tuned tables";
+  return products["few_bits"].get<bool>() ? next : next + ", and try a lower precision";
+}
+
+std::string next_step(const Facts& f, const Bound& bound, bool own) {
+  const std::string_view name = bound.category;
+  if (own) return bound.next;
+  if (name == "GEMM") return next_for_products(f);
+  const bool fused = f.signal("inductor_share") > f.signal("eager_share");
+  if (fused && bound.next == std::string_view("fuse them: torch.compile"))
+    return "they are compiled already: see which of them take most, below";
+  return !f.amd() && bound.elsewhere != nullptr ? bound.elsewhere : bound.next;
+}
 
 // The host waits while the device works.
 constexpr Bound kLaunchesIdle = {"idle", "The host waits for the device",
@@ -104,7 +128,7 @@ std::string make_verdict(const json& d) {
     text += fmt::format(" ({} in {})", own ? "steps run" : "the device works", percent(std::max(0.0, 1 - waiting)));
   else if (!says_it && waiting >= 0.1)
     text += fmt::format("; in {} {}", percent(waiting), own ? "no step runs" : "the device waits");
-  return text + fmt::format(". Next: {}.", best->next);
+  return text + fmt::format(". Next: {}.", next_step(facts, *best, own));
 }
 
 }  // namespace pyflame::tools::profile

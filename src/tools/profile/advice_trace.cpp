@@ -35,8 +35,8 @@ const TraceRule kRules[] = {
     {{.id = "compilation",
       .severity = Severity::high,
       .title = "Code is compiled or loaded",
-      .why = "In the first runs of a shape kernels are compiled, and libraries such as MIOpen search for the best "
-             "ones. That is not the steady state.",
+      .why = "In the first runs of a shape kernels are compiled, and libraries search for the best ones. That is not "
+             "the steady state.",
       .fixes = {"Record after a warm-up of several steps (torch.profiler.schedule(wait=1, warmup=3, active=3)).",
                 on_amd("Keep the caches between runs: Triton's cache folder, and MIOPEN_USER_DB_PATH on a local disk. "
                        "(If the home folder is on a network file system, MIOpen uses a temporary folder instead.)")},
@@ -54,9 +54,9 @@ const TraceRule kRules[] = {
           {"Fuse kernels: use torch.compile(model, mode=\"default\"), and fix graph breaks (TORCH_LOGS=graph_breaks) "
            "first.",
            "Give each launch more work: larger batches, sequences packed together, fused optimizers (fused=True).",
-           "If the model is compiled already, use TORCHINDUCTOR_CPP_WRAPPER=1, or one graph for the whole step. ROCm "
-           "7.2.0 to "
-           "7.2.3 on MI300X can corrupt results in graph replay: first compare the outputs with those of eager mode.",
+           "If the model is compiled already, use TORCHINDUCTOR_CPP_WRAPPER=1, or one graph for the whole step.",
+           on_amd("ROCm 7.2.0 to 7.2.3 on MI300X can corrupt results in graph replay: first compare the outputs with "
+                  "those of eager mode."),
            on_amd("On ROCm before 6.2 set HIP_FORCE_DEV_KERNARG=1 (2 to 3 us a kernel). It is the default of later "
                   "versions.")},
       .command = "TORCH_LOGS=graph_breaks python your_script.py",
@@ -209,7 +209,8 @@ const TraceRule kRules[] = {
       .title = "Matrix products take much of the time",
       .why =
           "rocBLAS and hipBLASLt choose a kernel by classes of sizes. For a given size another kernel is often faster.",
-      .fixes = {"Tune once with TunableOp, then run with tuning off. Otherwise new sizes are tuned in production.",
+      .fixes = {"Tune once with TunableOp, then run with tuning off. Otherwise new sizes are tuned in production. The "
+                "trace does not show whether TunableOp is on already.",
                 "The results file contains the versions of PyTorch and ROCm. After an update the whole file is "
                 "ignored, so keep one file for each version.",
                 on_amd("Run pyflame report tunableop_results0.csv to see the selected kernels and how close to the "
@@ -220,13 +221,31 @@ const TraceRule kRules[] = {
                  "PYTORCH_TUNABLEOP_TUNING=0 python your_script.py",
       .source = kGuide},
      [](const Facts& f) -> std::string {
-       if (f.share("GEMM") < 0.25 || !f.amd()) return "";
+       const json& products = f.d["signals"]["products"];
+       const double share = products["tunable_share"];
+       if (share < 0.25 || !f.amd() || products["tunable_op"].get<bool>()) return "";
        const json& roof = f.d["signals"]["gemm_of_peak"];
        if (roof.is_number() && roof.get<double>() >= 0.7) return "";
-       return fmt::format("Matrix products take {} of the time{}.", percent(f.share("GEMM")),
+       return fmt::format("Matrix products of rocBLAS and hipBLASLt take {} of the time{}.", percent(share),
                           roof.is_number() ? fmt::format(", at {} of what the device could reach for these sizes",
                                                          percent(roof.get<double>()))
                                            : "");
+     }},
+    {{.id = "other-gemm",
+      .severity = Severity::low,
+      .title = "Matrix products that TunableOp does not reach",
+      .why = "Products of Triton, aiter and CK are chosen by tables and settings of their own. TunableOp chooses among "
+             "the kernels of rocBLAS and hipBLASLt only.",
+      .fixes =
+          {"For aiter look for these sizes in its tables (aiter/configs), and tune the missing ones with its tuner. "
+           "Run pyflame report on such a table to see how close to the roofline its kernels are.",
+           "For Triton autotune the tiles, num_warps, num_stages and waves_per_eu for these sizes."},
+      .source = "aiter's configurations"},
+     [](const Facts& f) -> std::string {
+       const double share = f.d["signals"]["products"]["other_share"];
+       if (share < 0.25 || !f.amd()) return "";
+       return fmt::format("Matrix products of other libraries than rocBLAS and hipBLASLt take {} of the time.",
+                          percent(share));
      }},
     {{.id = "fp32-gemm",
       .severity = Severity::high,

@@ -28,16 +28,55 @@ Category category_named(std::string_view name) {
 // The part before the dot names the library: "onednn.sgemm matmul+add".
 std::string_view library_of_step(std::string_view name) { return name.substr(0, name.find_first_of(". ")); }
 
-// Names repeat: each pair of kernel and operator is classified once.
+// The operators around each launch, innermost first. Chains repeat, so each has a number.
+class Callers {
+ public:
+  explicit Callers(const Trace& t) : t_(t), of_op_(t.ops.size(), -1) {}
+
+  int32_t chain(int32_t op) {
+    std::vector<int32_t> open;
+    int32_t outer = -1;
+    for (; op >= 0; op = t_.ops[static_cast<size_t>(op)].parent) {
+      if (of_op_[static_cast<size_t>(op)] >= 0) {
+        outer = of_op_[static_cast<size_t>(op)];
+        break;
+      }
+      open.push_back(op);
+    }
+    for (; !open.empty(); open.pop_back()) {
+      const std::pair<NameId, int32_t> link = {t_.ops[static_cast<size_t>(open.back())].name, outer};
+      const auto [at, fresh] = numbers_.try_emplace(link, static_cast<int32_t>(links_.size()));
+      if (fresh) links_.push_back(link);
+      outer = of_op_[static_cast<size_t>(open.back())] = at->second;
+    }
+    return outer;
+  }
+
+  std::vector<std::string_view> names(int32_t chain) const {
+    std::vector<std::string_view> out;
+    for (; chain >= 0; chain = links_[static_cast<size_t>(chain)].second)
+      out.push_back(t_.names[links_[static_cast<size_t>(chain)].first]);
+    return out;
+  }
+
+ private:
+  const Trace& t_;
+  std::vector<int32_t> of_op_;
+  std::vector<std::pair<NameId, int32_t>> links_;  // a name, and the chain outside of it
+  std::map<std::pair<NameId, int32_t>, int32_t> numbers_;
+};
+
+// Names repeat: each kernel is classified once for each chain of operators.
 void classify_events(const Trace& t, Analysis& a) {
   a.classes.resize(t.gpu.size());
+  Callers callers(t);
   std::unordered_map<uint64_t, KernelClass> known;
   for (int32_t i : a.events) {
     const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
-    const NameId op = e.op >= 0 ? t.ops[static_cast<size_t>(e.op)].name : 0;
-    const uint64_t key = (static_cast<uint64_t>(e.name) << 32) | op;
+    const int32_t chain = callers.chain(e.op);
+    const uint64_t key = (static_cast<uint64_t>(e.name) << 32) | static_cast<uint32_t>(chain);
     auto found = known.find(key);
-    if (found == known.end()) found = known.emplace(key, classify_kernel(t.names[e.name], t.names[op])).first;
+    if (found == known.end()) found = known.emplace(key, classify_kernel(t.names[e.name], callers.names(chain))).first;
     KernelClass k = found->second;
     if (e.work != 0) k = {category_named(t.names[e.work]), library_of_step(t.names[e.name]), false};
     if (e.collective != 0) k = {Category::communication, "RCCL", false};

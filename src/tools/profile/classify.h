@@ -1,8 +1,9 @@
-// The kind of work of a kernel, from its name, or from the operator that launched it if the name does not tell. There
-// is one table of patterns. Compilers, libraries and frameworks choose the names, so the table is a list of
-// observations, most specific first.
+// The kind of work of a kernel. A name that a library gave to a kernel says what it does. For other names the operator
+// that launched it decides, then what called the operator, and last the words in the name. The tables are in
+// classify_names.cpp.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,10 +29,18 @@ struct KernelClass {
   bool by_operator = false;  // the name alone did not tell
 };
 
-// `op` is the name of the operator that launched the kernel ("aten::mm"), or empty.
-KernelClass classify_kernel(std::string_view name, std::string_view op = {});
+// `callers` are what launched the kernel, innermost first: the operator ("aten::mm"), the operators, modules and functions
+// around it.
+KernelClass classify_kernel(std::string_view name, std::span<const std::string_view> callers = {});
 // The kind of work of an operator; `other` if it is unknown.
 Category classify_op(std::string_view op);
+
+// Whether PyTorch's TunableOp can choose another kernel for it: a product of rocBLAS or hipBLASLt that an operator of
+// PyTorch launched, or an unknown one (`op` is empty, or says nothing).
+bool reaches_tunable_op(const KernelClass& kernel, std::string_view op);
+
+// Whether the name of a product says that its inputs have 8 bits or fewer.
+bool few_bits(std::string_view kernel);
 
 // A name for a table: without return type, arguments and template arguments, but with what distinguishes the kernels of
 // a family ("vectorized_elementwise_kernel [AddFunctor]", "Cijk_Alik_Bljk_HHS_BH MT128x128x32 MI16x16x1").

@@ -328,10 +328,45 @@ class Timeline {
   std::map<NameId, size_t> index_;
 };
 
+// Whether one operator runs so many products that TunableOp is trying them out.
+bool tries_products(const Profile& p, const Analysis& a) {
+  constexpr int kTrials = 16;
+  std::map<int32_t, int> products;
+  for (int32_t i : a.events) {
+    const int32_t op = p.trace.gpu[static_cast<size_t>(i)].op;
+    if (op < 0 || !reaches_tunable_op(a.classes[static_cast<size_t>(i)], "")) continue;
+    const std::string& name = p.trace.names[p.trace.ops[static_cast<size_t>(op)].name];
+    if (classify_op(name) == Category::gemm && ++products[op] >= kTrials) return true;
+  }
+  return false;
+}
+
+// What makes the matrix products.
+json products_of(const Profile& p, const Analysis& a) {
+  std::map<std::string, double> by;
+  double tunable = 0, narrow = 0, all = 0;
+  for (const KernelGroup& g : a.groups) {
+    if (g.category != Category::gemm) continue;
+    const bool reached = reaches_tunable_op({g.category, g.library}, g.op);
+    by[reached ? "TunableOp" : g.library.empty() ? "unknown" : std::string(g.library)] += g.us;
+    all += g.us;
+    if (reached) tunable += g.us;
+    if (few_bits(g.full) || g.dtype == "fp8" || g.dtype == "fp4" || g.dtype == "int8") narrow += g.us;
+  }
+  const auto most =
+      std::max_element(by.begin(), by.end(), [](const auto& x, const auto& y) { return x.second < y.second; });
+  const bool from_file = std::find(p.formats.begin(), p.formats.end(), "TunableOp results") != p.formats.end();
+  return {{"by", most == by.end() ? json(nullptr) : json(most->first)},
+          {"tunable_share", fraction(a.wall_us > 0 ? tunable / a.wall_us : 0)},
+          {"other_share", fraction(a.wall_us > 0 ? (all - tunable) / a.wall_us : 0)},
+          {"few_bits", all > 0 && narrow > all / 2},
+          {"tunable_op", from_file || tries_products(p, a)}};
+}
+
 // Values that rules need in addition to times.
 json signals_of(const Profile& p, const Analysis& a) {
-  double triton = 0, eager = 0, naive = 0, transposes = 0, spilled = 0, fp32_gemm = 0, narrow = 0, sdpa_math = 0,
-         softmax = 0;
+  double triton = 0, inductor = 0, eager = 0, naive = 0, transposes = 0, spilled = 0, fp32_gemm = 0, narrow = 0,
+         sdpa_math = 0, softmax = 0;
   int64_t small = 0, kernels = 0;
   double kernel_us = 0, gemm_us = 0, gemm_roof = 0, gemm_known = 0;
   for (const KernelGroup& g : a.groups) {
@@ -340,6 +375,7 @@ json signals_of(const Profile& p, const Analysis& a) {
     const bool pointwise = g.category == Category::elementwise || g.category == Category::reduction ||
                            g.category == Category::normalisation || g.category == Category::memory;
     if (g.library == "Triton") triton += g.us;
+    if (g.full.starts_with("triton_")) inductor += g.us;
     if (g.library == "PyTorch" && pointwise) eager += g.us;
     if (g.full.find("naive_conv") != std::string::npos) naive += g.us;
     if (g.full.find("batched_transpose") != std::string::npos) transposes += g.us;
@@ -371,11 +407,13 @@ json signals_of(const Profile& p, const Analysis& a) {
           {"shorter_than_launch", a.short_kernels},
           {"under_10us", small},
           {"triton_share", fraction(triton / wall)},
+          {"inductor_share", fraction(inductor / wall)},
           {"eager_share", fraction(eager / wall)},
           {"naive_conv_share", fraction(naive / wall)},
           {"transpose_share", fraction(transposes / wall)},
           {"scratch_share", fraction(spilled / wall)},
           {"fp32_gemm_share", fraction(fp32_gemm / wall)},
+          {"products", products_of(p, a)},
           {"gemm_of_peak",
            gemm_known > 0.5 * gemm_us && gemm_known > 0 ? json(fraction(gemm_roof / gemm_known)) : json(nullptr)},
           {"narrow_share", fraction(narrow / wall)},

@@ -41,7 +41,7 @@ void find_enclosing_ops(Trace& t) {
     ApiCall& call = t.calls[static_cast<size_t>(c)];
     const auto at = std::tuple(call.process, call.thread, call.start);
     while (next < ops.size()) {
-      const CpuOp& op = t.ops[static_cast<size_t>(ops[next])];
+      CpuOp& op = t.ops[static_cast<size_t>(ops[next])];
       if (std::tuple(op.process, op.thread, op.start) > at) break;
       // An operator that ended before this call contains no later call.
       while (!open.empty()) {
@@ -49,6 +49,7 @@ void find_enclosing_ops(Trace& t) {
         if (top.process == op.process && top.thread == op.thread && top.end > op.start) break;
         open.pop_back();
       }
+      if (!open.empty()) op.parent = open.back();
       open.push_back(ops[next++]);
     }
     while (!open.empty()) {

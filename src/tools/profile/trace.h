@@ -67,6 +67,7 @@ struct CpuOp {
   bool annotation = false;
   int32_t process = 0;
   uint64_t thread = 0, external = 0;
+  int32_t parent = -1;  // the operator around it, set by link()
 };
 
 // A call of the runtime or of the driver.

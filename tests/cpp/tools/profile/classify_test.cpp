@@ -48,7 +48,21 @@ constexpr Case kCases[] = {
     {"triton_mm", GEMM, "Triton"},
     {"_gemm_a16_w16_kernel_BLOCK_SIZE_M_64", GEMM, nullptr},
     {"matmul_kernel", GEMM, nullptr},
+    // An activation that is fused into a product does not make it elementwise.
+    {"_matmul_ogs_NNT_fp16xfp16xmxfp4_64x128x128x1_swiglu", GEMM, "Triton"},
+    {"bmm_E4m3_E2m1E4m3_Fp32_t128x8x512_s6_et128x8_m128x8x32_rM_TN_transOut_swiGlu_dynBatch", GEMM, nullptr},
+    {"void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x128_32x5_tn_align8>(Params)", GEMM,
+     "CUTLASS"},
+    {"_finalize_matmul_scatter_fp16", GEMM, "Triton"},
+    {"flydsl_moe2_afp4_wfp4_bf16_t32x128x256_reduce", GEMM, "aiter"},
+    {"void ck_tile::kentry<1, ck_tile::MoeFlatmmKernel<ck_tile::Tile<1>>>(ck_tile::Args)", GEMM, "CK"},
+    {"mul_mat_vec_q", GEMM, "ggml"},
     // Convolutions
+    {"volta_scudnn_128x64_relu_interior_nn_v1", CONV, "cuDNN"},
+    {"turing_fp16_s1688cudnn_fp16_256x64_ldg8_relu_f2f_exp_interior_nhwc_tn_v1", CONV, "cuDNN"},
+    {"void cutlass__5x_cudnn::Kernel<cutlass_tensorop_f16_s16816fprop_optimized_f16_128x64_32x4_nhwc_align8>(Params)",
+     CONV, "cuDNN"},
+    {"void ck::tensor_operation::device::kernel_batched_gemm_xdlops_bwd_weight<ck::GridwiseGemm<1>>(int)", CONV, "CK"},
     {"naive_conv_ab_nonpacked_fwd_nchw_half_double_half", CONV, "MIOpen"},
     {"naive_conv_nonpacked_bwd_nchw_float_double_float", CONV, "MIOpen"},
     {"miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1", CONV, "MIOpen"},
@@ -85,6 +99,9 @@ constexpr Case kCases[] = {
      nullptr},
     {"triton_tem_fused_flex_attention_0", ATTN, nullptr},
     {"kernel_unified_attention_2d", ATTN, "Triton"},
+    {"sage_fwd", ATTN, "SageAttention"},
+    {"void qk_int_sv_f8_attn_kernel<128, 64, 32, 64, 128>(signed char*, float*)", ATTN, "SageAttention"},
+    {"reduce_segments", ATTN, "Triton"},
     // Normalisation
     {"void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float, float const*)",
      NORM, nullptr},
@@ -116,7 +133,27 @@ constexpr Case kCases[] = {
     {"void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, ...)", ELEM, nullptr},
     {"Op2dTensorLite", ELEM, "MIOpen"},
     {"MIOpenNeuronFwd", ELEM, "MIOpen"},
+    // Operators near the kernel are in TorchInductor's names. Its kind decides.
+    {"triton_poi_fused_addmm_gelu_view_3", ELEM, "Triton"},
+    {"triton_poi_fused_addmm_cat_clone_gelu_transpose_view_7", ELEM, "Triton"},
+    {"triton_poi_fused__to_copy_cat_fmha_v3_fwd_mul_neg_stack_4", ELEM, "Triton"},
+    {"triton_red_fused_convolution_mean_9", RED, "Triton"},
+    {"triton_tem_fused_convolution_2", CONV, "Triton"},
+    {"triton_poi_fused__to_copy_1", MEM, "Triton"},
+    {"triton_poi_fused_clone_transpose_view_12", MEM, "Triton"},
+    // Conversions to fewer bits
+    {"sage_quant_kernel", ELEM, "SageAttention"},
+    {"void vllm::scaled_fp8_quant_kernel_strided<c10::Half, c10::Float8_e4m3fn>(c10::Float8_e4m3fn*)", ELEM, "vLLM"},
+    {"void tensorrt_llm::kernels::quantize_with_block_size<1>(flashinfer::Layout)", ELEM, nullptr},
+    {"void fbgemm_gpu::_compute_FP8_quantize_cuda_kernel<float>(float const*)", ELEM, nullptr},
+    {"void at::native::vectorized_elementwise_kernel<4, at::native::float8_copy_kernel_cuda(at::TensorIteratorBase&)>",
+     MEM, "PyTorch"},
+    {"convert_half_to_fp8_kernel", MEM, nullptr},
     // Reductions
+    {"_combined_routing_compute", RED, "Triton"},
+    {"void moe::dev::routing::routingIndicesOffsetsKernel<1>(Params)", RED, nullptr},
+    {"void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, 64>(float const*)", RED, nullptr},
+    {"void fbgemm_gpu::jagged_reduce_kernel<float>(float*)", RED, nullptr},
     {"void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, "
      "at::native::sum_functor<float, float, float>>>>(...)",
      RED, "PyTorch"},
@@ -153,6 +190,8 @@ constexpr Case kCases[] = {
     {"void at::native::(anonymous namespace)::embedding_backward_feature_kernel<float, float, long>(...)", MEM,
      "PyTorch"},
     {"void vllm::reshape_and_cache_flash_kernel<__hip_bfloat16, __hip_bfloat16>(...)", MEM, "vLLM"},
+    {"void vllm::concat_and_cache_mla_kernel<__hip_bfloat16, __hip_bfloat16>(...)", MEM, "vLLM"},
+    {"void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>(Params)", MEM, "cuDNN"},
     // Communication
     {"ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", COMM, "RCCL"},
     {"ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)", COMM, "RCCL"},
@@ -177,19 +216,50 @@ TEST(Classify, NamesFromTheWild) {
   }
 }
 
+KernelClass classify(std::string_view name, std::initializer_list<std::string_view> callers) {
+  return classify_kernel(name, std::span(callers.begin(), callers.size()));
+}
+
 TEST(Classify, TheOperatorKnowsWhatANameDoesNotSay) {
-  EXPECT_EQ(classify_kernel("kernel_17", "aten::mm").category, Category::gemm);
-  EXPECT_TRUE(classify_kernel("kernel_17", "aten::mm").by_operator);
-  EXPECT_EQ(classify_kernel("kernel_17", "aten::unheard_of").category, Category::other);
+  EXPECT_EQ(classify("kernel_17", {"aten::mm"}).category, Category::gemm);
+  EXPECT_TRUE(classify("kernel_17", {"aten::mm"}).by_operator);
+  EXPECT_EQ(classify("kernel_17", {"aten::unheard_of"}).category, Category::other);
   // A convolution that the BLAS library computes.
-  EXPECT_EQ(classify_kernel("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32", "aten::miopen_convolution").category,
+  EXPECT_EQ(classify("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32", {"aten::miopen_convolution"}).category,
             Category::convolution);
-  EXPECT_EQ(classify_kernel("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32", "aten::mm").category, Category::gemm);
-  EXPECT_EQ(classify_kernel("void at::native::reduce_kernel<512>", "aten::native_layer_norm_backward").category,
+  EXPECT_EQ(classify("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32", {"aten::mm"}).category, Category::gemm);
+  EXPECT_EQ(classify("void at::native::reduce_kernel<512>", {"aten::native_layer_norm_backward"}).category,
             Category::normalisation);
   // The name wins where it says something else: a bias that a convolution adds.
-  EXPECT_EQ(classify_kernel("void at::native::elementwise_kernel<128, 2>", "aten::convolution").category,
+  EXPECT_EQ(classify("void at::native::elementwise_kernel<128, 2>", {"aten::convolution"}).category,
             Category::elementwise);
+}
+
+TEST(Classify, WhatCalledTheOperatorKnowsMore) {
+  EXPECT_EQ(classify("kernel_17", {"mylib::run", "aten::_scaled_dot_product_attention"}).category, Category::attention);
+  EXPECT_EQ(classify("kernel_17", {"mylib::run", "nn.Module: LlamaRMSNorm_3"}).category, Category::normalisation);
+  // The operator itself is nearer.
+  EXPECT_EQ(classify("kernel_17", {"aten::mul", "nn.Module: LlamaRMSNorm_3"}).category, Category::elementwise);
+  // A word in a name of a user's kernel says less than the operator.
+  EXPECT_EQ(classify("conv_relu_kernel", {"mylib::conv2d"}).category, Category::convolution);
+  EXPECT_EQ(classify("scale_rows", {"fbgemm::quantize_fp8_per_row"}).category, Category::elementwise);
+  EXPECT_EQ(classify("scale_rows", {"_C::static_scaled_fp8_quant"}).category, Category::elementwise);
+}
+
+TEST(Classify, WhichProductsTunableOpChooses) {
+  const auto reaches = [](std::string_view kernel, std::string_view op) {
+    return reaches_tunable_op(classify(kernel, {op}), op);
+  };
+  constexpr std::string_view tensile = "Cijk_Alik_Bljk_BBS_BH_MT256x256x64_MI16x16x1_SN";
+  EXPECT_TRUE(reaches(tensile, "aten::addmm"));
+  EXPECT_TRUE(reaches(tensile, "aten::_scaled_mm"));
+  EXPECT_TRUE(reaches(tensile, "")) << "a graph that is replayed";
+  EXPECT_FALSE(reaches(tensile, "aiter::hipb_gemm"));
+  EXPECT_FALSE(reaches(tensile, "aten::miopen_convolution"));
+  EXPECT_FALSE(reaches("_matmul_ogs_NNT_bf16xbf16xmxfp4", "vllm::moe_forward"));
+  EXPECT_FALSE(reaches("void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemm<1>>(Argument)", "aten::mm"));
+  EXPECT_FALSE(reaches("_ZN5aiter41f4gemm_bf16_per1x32Fp4E", ""));
+  EXPECT_FALSE(reaches("triton_tem_fused_addmm_7", "aten::addmm"));
 }
 
 TEST(Classify, Operators) {
@@ -234,7 +304,7 @@ TEST(Classify, HostileNames) {
   for (const std::string& name : {deep, digits, nested, functors, std::string("\0\x01\xff", 3), std::string("_Z"),
                                   std::string("_ZN"), std::string("Cijk__MT"), std::string("elementwise<1a<9")}) {
     EXPECT_LE(short_kernel_name(name).size(), 5000U);
-    classify_kernel(name, name);
+    classify(name, {name, name});
   }
 }
 
