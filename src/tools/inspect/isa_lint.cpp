@@ -29,11 +29,12 @@ const RuleText kLints[] = {
      .fixes = {"Store a float4 or an aligned struct. In Triton let the result be converted to a blocked layout before "
                "the store, or make the offsets known to be contiguous."}},
     {.id = "small-global-access",
-     .severity = Severity::med,
+     .severity = Severity::low,
      .title = "Small accesses to global memory",
-     .why = "Most of the traffic to memory here moves less than 16 bytes per lane and instruction, so the number of "
-            "instructions limits the speed, not the bandwidth. The MI300X workload guide asks for global_load_dwordx4 "
-            "in loops.",
+     .why =
+         "Most of the traffic to memory here moves less than 16 bytes per lane and instruction. Where the kernel does "
+         "little else, the number of instructions may limit the speed, not the bandwidth. The MI300X workload guide "
+         "asks for global_load_dwordx4 in loops.",
      .fixes = {"Let each lane work on several neighbouring elements (float4, 8 halves): unroll the innermost index by "
                "the vector width."}},
     {.id = "flat-access",
@@ -57,9 +58,9 @@ const RuleText kLints[] = {
      .fixes = {"Keep fewer uniform values alive: pass strides as 32-bit numbers, compute pointers from one base."}},
     {.id = "atomic-in-loop",
      .severity = Severity::med,
-     .title = "Atomic operations in a loop",
-     .why = "Each iteration sends atomic operations to the cache. Operations on one address are done one after the "
-            "other, for all workgroups.",
+     .title = "Atomic operations on one address in a loop",
+     .why = "Each iteration sends an atomic operation on the same address to the cache. Operations on one address are "
+            "done one after the other, for all workgroups.",
      .fixes = {"Sum up in registers or LDS first, and do one atomic operation per wave or workgroup after the loop."}},
     {.id = "lds-atomic-in-loop",
      .severity = Severity::low,
@@ -130,10 +131,12 @@ const RuleText kLints[] = {
             "with a wide scope.",
      .fixes = {"Use a narrower scope (__threadfence_block, workgroup), or move the fence after the loop."}},
     {.id = "barriers-in-loop",
-     .severity = Severity::low,
+     .severity = Severity::info,
      .title = "Several barriers in a loop",
-     .why = "At each barrier, all waves of the workgroup wait until the last one has arrived.",
-     .fixes = {"With two buffers in LDS, one barrier per iteration is enough instead of two."}},
+     .why = "At each barrier, all waves of the workgroup wait until the last one has arrived. Hand-tuned kernels have "
+            "several, too: an unrolled loop has one for each of its steps.",
+     .fixes = {"If the loop has one step: with two buffers in LDS, one barrier per iteration is enough instead of "
+               "two."}},
     // --- arithmetic
     {.id = "no-matrix-instructions",
      .severity = Severity::high,
@@ -145,8 +148,8 @@ const RuleText kLints[] = {
     {.id = "low-matrix-share",
      .severity = Severity::med,
      .title = "Few of the instructions are matrix instructions",
-     .why = "The matrix cores wait for the rest of the loop: addresses, loads, conversions and waits take more issue "
-            "cycles than the matrix instructions.",
+     .why = "The matrix cores wait for the rest of the loop: addresses, loads, conversions and waits take more than "
+            "four times the issue cycles of the matrix instructions.",
      .fixes = {"Use larger tiles per wave (more matrix instructions for each load), wider loads, conversions outside "
                "of the loop, and pointers that are incremented instead of computed."}},
     {.id = "matrix-result-stall",
@@ -231,6 +234,92 @@ constexpr size_t kMostAddresses = 16;
 
 std::span<const RuleText> isa_lints() { return kLints; }
 
+IsaLinter::IsaLinter(const IsaArch& a, const std::vector<Op>& o, const ControlFlow& f, const Regions& r)
+    : arch(a), ops(o), flow(f), regions(r) {
+  constexpr uint64_t kShortLoop = 24;  // instructions
+  std::vector<char> around(flow.loops.size(), 0);
+  for (size_t i = 0; i < flow.loops.size(); ++i)
+    if (flow.loops[i].parent >= 0 && regions.loop_stats[i].instructions > kShortLoop)
+      around[static_cast<size_t>(flow.loops[i].parent)] = 1;
+  for (int i = 0; i < loops(); ++i)
+    if (!around[static_cast<size_t>(i)]) hot_.push_back(i);
+  registers_known_ = std::none_of(ops.begin(), ops.end(), [](const Op& op) { return op.mnemonic == "s_set_vgpr_msb"; });
+}
+
+bool IsaLinter::address_is_fixed(int loop, const Op& op) const {
+  if (loads_to_lds(op) || !registers_known_) return false;  // a copy, or not known
+  const Operands o = split_operands(op.operands);
+  const bool lds = op.kind == OpClass::lds_atomic;
+  const bool returns = op.info->buffer ? false : o.count > (op.info->flat || lds ? 2 : 3);
+  const int first = op.info->buffer ? 1 : op.kind == OpClass::global_load || returns ? 1 : 0;
+  const bool data_follows = op.kind != OpClass::global_load && !op.info->buffer;
+  std::vector<Reg> address, changed;
+  for (int i = first; i < o.count; ++i) {
+    if (data_follows && i == first + 1) continue;
+    if (const Reg r = parse_reg(o.item[i].substr(0, o.item[i].find(' '))); r.file) address.push_back(r);
+  }
+  const auto writes = [&](const Reg& r) {
+    std::vector<const Op*> found;
+    for (const uint32_t b : flow.loops[static_cast<size_t>(loop)].blocks)
+      for (uint32_t i = flow.blocks[b].first; i < flow.blocks[b].last; ++i) {
+        written_registers(ops[i], changed);
+        if (std::any_of(changed.begin(), changed.end(), [&](const Reg& c) { return c.overlaps(r); }))
+          found.push_back(&ops[i]);
+      }
+    return found;
+  };
+  // A copy of what the loop does not change is fixed, too.
+  const auto is_fixed_copy = [&](const Op* w) {
+    if (!w->mnemonic.starts_with("v_mov_b") && !w->mnemonic.starts_with("s_mov_b")) return false;
+    const Operands from = split_operands(w->operands);
+    return from.count == 2 && writes(parse_reg(from.item[1])).empty();
+  };
+  return std::all_of(address.begin(), address.end(), [&](const Reg& r) {
+    const auto found = writes(r);
+    return std::all_of(found.begin(), found.end(), is_fixed_copy);
+  });
+}
+
+void written_registers(const Op& op, std::vector<Reg>& out) {
+  out.clear();
+  switch (op.kind) {
+    case OpClass::global_store:
+    case OpClass::lds_store:
+    case OpClass::scratch_store:
+    case OpClass::wait:
+    case OpClass::branch:
+    case OpClass::barrier: return;
+    case OpClass::global_atomic:
+    case OpClass::lds_atomic:
+      if (!returns_value(op)) return;
+      break;
+    default: break;
+  }
+  const Reg r = parse_reg(op.operands.substr(0, op.operands.find(',')));
+  if (r.file) out.push_back(r);
+  const size_t second = op.operands.find("::");
+  if (second == std::string_view::npos) return;
+  std::string_view rest = op.operands.substr(second + 2);
+  while (rest.starts_with(" ")) rest.remove_prefix(1);
+  const size_t blank = rest.find(' ');
+  if (blank == std::string_view::npos) return;
+  rest = rest.substr(blank + 1);
+  const Reg d = parse_reg(rest.substr(0, rest.find(',')));
+  if (d.file) out.push_back(d);
+}
+
+bool returns_value(const Op& op) {
+  if (op.kind == OpClass::lds_atomic) return op.mnemonic.find("_rtn") != std::string_view::npos;
+  for (const std::string_view flag : {" sc0", " glc", "TH_ATOMIC_RETURN"})
+    if (op.operands.find(flag) != std::string_view::npos) return true;
+  return false;
+}
+
+bool loads_to_lds(const Op& op) {
+  return op.info->to_lds || (op.info->buffer && op.operands.ends_with(" lds")) ||
+         (op.info->buffer && op.operands.find(" lds ") != std::string_view::npos);
+}
+
 void IsaLinter::report(const char* id, int loop, std::vector<uint32_t> where, std::string what) {
   if (where.empty()) return;
   if (what[0] >= 'a' && what[0] <= 'z') what[0] = static_cast<char>(what[0] - 'a' + 'A');
@@ -238,7 +327,7 @@ void IsaLinter::report(const char* id, int loop, std::vector<uint32_t> where, st
 }
 
 std::string IsaLinter::place(int loop) const {
-  if (loop < 0) return flow.loops.empty() ? "the kernel, which has no loop," : "the kernel outside of its loops";
+  if (loop < 0) return flow.loops.empty() ? "the kernel (it has no loop)" : "the kernel outside of its loops";
   const Loop& l = flow.loops[static_cast<size_t>(loop)];
   // The lowest address, which is its name in the list of loops. The header may be at a higher address.
   return fmt::format("the loop at {:#x}", ops[flow.blocks[l.blocks.front()].first].address);

@@ -24,8 +24,8 @@ struct IsaFinding : Finding {
   std::vector<uint64_t> addresses = {};  // the first ones
 };
 
-// Thresholds that findings mention: with less work than this between a load and its wait, little of the latency is
-// hidden.
+// Thresholds that findings mention: with less work than this between the first load and the wait for it, little of the
+// latency is hidden.
 constexpr uint32_t kNearLoadCycles = 128, kNearLdsCycles = 32;
 
 std::vector<IsaFinding> lint_isa(const IsaArch& arch, const std::vector<Op>& ops, const ControlFlow& flow,
@@ -35,8 +35,7 @@ std::vector<IsaFinding> lint_isa(const IsaArch& arch, const std::vector<Op>& ops
 
 class IsaLinter {
  public:
-  IsaLinter(const IsaArch& a, const std::vector<Op>& o, const ControlFlow& f, const Regions& r)
-      : arch(a), ops(o), flow(f), regions(r) {}
+  IsaLinter(const IsaArch& a, const std::vector<Op>& o, const ControlFlow& f, const Regions& r);
 
   const IsaArch& arch;
   const std::vector<Op>& ops;
@@ -60,6 +59,13 @@ class IsaLinter {
     return where;
   }
   int loops() const { return static_cast<int>(flow.loops.size()); }
+  // The loops whose passes decide the speed: innermost ones, and those around nothing but short ones (a retry, a wait).
+  // What stands in the loop of a persistent kernel, around its main loop, runs once for many passes of the main loop.
+  const std::vector<int>& hot_loops() const { return hot_; }
+  // False if the code changes which registers the names mean (s_set_vgpr_msb of gfx1250): then no rule may follow values.
+  bool registers_known() const { return registers_known_; }
+  // Whether no instruction of the loop writes any of the registers that make the address of this access.
+  bool address_is_fixed(int loop, const Op& op) const;
   std::vector<IsaFinding> take();
 
  private:
@@ -70,7 +76,17 @@ class IsaLinter {
     std::string what;
   };
   std::vector<Place> places_;
+  std::vector<int> hot_;
+  bool registers_known_ = true;
 };
+
+// The registers that an instruction writes and that can be part of an address: its first operand, and that of the second
+// half of a dual instruction.
+void written_registers(const Op& op, std::vector<Reg>& out);
+// Of an atomic operation: "sc0" (gfx94x, gfx950), "glc" (older) and "th:TH_ATOMIC_RETURN" (gfx12) ask for the former value.
+bool returns_value(const Op& op);
+// A load that goes to LDS instead of registers. Only gfx950 has one of more than 4 bytes a lane.
+bool loads_to_lds(const Op& op);
 
 void lint_memory(IsaLinter& linter);   // isa_lint_memory.cpp: widths, address spaces, spills, atomics
 void lint_waits(IsaLinter& linter);    // isa_lint_waits.cpp: waits, barriers, uses of LDS

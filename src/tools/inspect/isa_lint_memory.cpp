@@ -1,5 +1,6 @@
 // Rules about memory accesses: how wide they are, whether neighbours could be merged, and traffic that should not be in a loop.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "tools/inspect/isa_lint.h"
@@ -23,7 +24,7 @@ struct Access {
 };
 
 bool describe(const Op& op, uint32_t index, Access& a) {
-  if (op.bytes == 0 || op.bytes >= 16 || op.info->pair || op.info->to_lds || op.info->transposing) return false;
+  if (op.bytes == 0 || op.bytes >= 16 || op.info->pair || loads_to_lds(op) || op.info->transposing) return false;
   const bool load = op.kind == OpClass::global_load || op.kind == OpClass::lds_load;
   const bool lds = op.kind == OpClass::lds_load || op.kind == OpClass::lds_store;
   if (!load && op.kind != OpClass::global_store && op.kind != OpClass::lds_store) return false;
@@ -46,32 +47,8 @@ bool describe(const Op& op, uint32_t index, Access& a) {
   return true;
 }
 
-// The registers that an instruction writes and that can be bases: its first operand, and that of the second half of a dual instruction.
-void written(const Op& op, std::vector<Reg>& out) {
-  out.clear();
-  switch (op.kind) {
-    case OpClass::global_store:
-    case OpClass::lds_store:
-    case OpClass::scratch_store:
-    case OpClass::wait:
-    case OpClass::branch:
-    case OpClass::barrier: return;
-    default: break;
-  }
-  const Reg r = parse_reg(op.operands.substr(0, op.operands.find(',')));
-  if (r.file) out.push_back(r);
-  const size_t second = op.operands.find("::");
-  if (second == std::string_view::npos) return;
-  std::string_view rest = op.operands.substr(second + 2);
-  while (rest.starts_with(" ")) rest.remove_prefix(1);
-  const size_t blank = rest.find(' ');
-  if (blank == std::string_view::npos) return;
-  rest = rest.substr(blank + 1);
-  const Reg d = parse_reg(rest.substr(0, rest.find(',')));
-  if (d.file) out.push_back(d);
-}
-
-// Finds runs of neighbours among accesses with one base. Appends those that wider instructions could replace.
+// Finds runs of neighbours among accesses with one base. Appends those that wider instructions could replace, if there is
+// enough for one whole instruction.
 void find_runs(std::vector<Access>& group, std::vector<uint32_t>& found, int64_t& bytes) {
   std::stable_sort(group.begin(), group.end(), [](const Access& a, const Access& b) { return a.offset < b.offset; });
   for (size_t i = 0; i < group.size();) {
@@ -80,7 +57,7 @@ void find_runs(std::vector<Access>& group, std::vector<uint32_t>& found, int64_t
     while (end < group.size() && group[end].offset == group[end - 1].offset + group[end - 1].width)
       total += group[end++].width;
     const int64_t needed = (total + 15) / 16;
-    if (static_cast<int64_t>(end - i) > needed) {
+    if (total >= 16 && static_cast<int64_t>(end - i) > needed) {
       for (size_t k = i; k < end; ++k) found.push_back(group[k].op);
       bytes += total;
     }
@@ -95,6 +72,7 @@ struct Neighbours {
 
 // All groups of a region. Gaps and branches separate blocks.
 void neighbours(const IsaLinter& l, int loop, bool lds, Neighbours& out) {
+  if (!l.registers_known()) return;
   std::vector<std::vector<Access>> groups;
   const auto close = [&](std::vector<Access>& g) {
     const bool load = g[0].kind == OpClass::global_load || g[0].kind == OpClass::lds_load;
@@ -124,7 +102,7 @@ void neighbours(const IsaLinter& l, int loop, bool lds, Neighbours& out) {
       }
     }
     if (groups.empty()) continue;
-    written(op, changed);
+    written_registers(op, changed);
     for (const Reg& r : changed) {
       for (size_t g = 0; g < groups.size();) {
         const Access& head = groups[g][0];
@@ -174,7 +152,7 @@ void small_accesses(IsaLinter& l, const char* id, int loop, const std::set<uint3
     const Op& op = l.ops[i];
     const bool mine = lds ? op.kind == OpClass::lds_load || op.kind == OpClass::lds_store
                           : op.kind == OpClass::global_load || op.kind == OpClass::global_store;
-    if (!mine || op.bytes == 0) continue;
+    if (!mine || op.bytes == 0 || loads_to_lds(op)) continue;
     all += op.bytes;
     if (op.bytes >= 16 || op.info->transposing) continue;
     small += op.bytes;
@@ -203,6 +181,75 @@ void widths(IsaLinter& l, int loop) {
   }
 }
 
+// The registers of a compare-and-swap: what it returns, and what it expects to find.
+struct Swap {
+  Reg result, expected;
+};
+std::optional<Swap> swap_of(const Op& op) {
+  const Operands o = split_operands(op.operands);
+  const auto reg = [&](int i) { return parse_reg(o.item[i].substr(0, o.item[i].find(' '))); };
+  if (op.kind == OpClass::lds_atomic) {
+    if (o.count < 4 || !returns_value(op)) return {};
+    // ds_cmpst has the expected value first, ds_cmpstore the new one.
+    return Swap{reg(0), reg(op.mnemonic.starts_with("ds_cmpstore") ? 3 : 2)};
+  }
+  if (!returns_value(op)) return {};
+  // New and expected value are in neighbouring registers. A buffer operation returns its result there, too.
+  const Reg data = reg(op.info->buffer ? 0 : 2);
+  if (!data.file || data.count < 2) return {};
+  Swap s{op.info->buffer ? data : reg(0), data};
+  s.expected.count = static_cast<uint16_t>(data.count / 2);
+  s.expected.first = static_cast<uint16_t>(data.first + s.expected.count);
+  if (op.info->buffer) s.result.count = s.expected.count;
+  return s;
+}
+
+// Whether a pass expects what the compare-and-swap of the pass before returned: then the loop repeats a read, a change and a
+// swap until no other lane came between. One that claims something once, or that looks for a free place, is not such a loop.
+bool repeats_swap(const IsaLinter& l, int loop, uint32_t cas) {
+  const auto swap = swap_of(l.ops[cas]);
+  if (!swap || !l.registers_known()) return false;
+  const auto& own = l.own(loop);
+  const auto at = static_cast<size_t>(std::find(own.begin(), own.end(), cas) - own.begin());
+  Reg wanted = swap->expected;
+  wanted.count = 1;
+  std::vector<Reg> changed;
+  // Backwards from the swap to itself, through the start of the loop.
+  for (size_t step = 1; step <= own.size(); ++step) {
+    const uint32_t i = own[(at + own.size() - step) % own.size()];
+    const Op& op = l.ops[i];
+    Reg written{};
+    if (i == cas) {
+      written = swap->result;
+    } else {
+      written_registers(op, changed);
+      if (!changed.empty()) written = changed[0];
+    }
+    if (!written.overlaps(wanted)) continue;
+    if (i == cas) return true;
+    if (!op.mnemonic.starts_with("v_mov_b")) return false;
+    const Operands o = split_operands(op.operands);
+    const Reg source = o.count > 1 ? parse_reg(o.item[1]) : Reg{};
+    if (source.file != 'v') return false;
+    wanted = {source.file, static_cast<uint16_t>(source.first + wanted.first - written.first), 1};
+  }
+  return false;
+}
+
+void swaps(IsaLinter& l, int loop) {
+  const auto& own = l.own(loop);
+  std::vector<uint32_t> where;
+  for (const uint32_t i : own)
+    if (l.ops[i].info->cas && repeats_swap(l, loop, i)) where.push_back(i);
+  if (where.empty()) return;
+  const auto math =
+      l.select(loop, [](const Op& op) { return op.info->tag == Tag::f32_math || op.info->tag == Tag::f16_math; });
+  l.report("cas-loop", loop, where,
+           fmt::format("{} repeats {} on {}{}.", l.place(loop), l.at(where[0]),
+                       l.ops[where[0]].kind == OpClass::lds_atomic ? "LDS" : "memory",
+                       math.empty() ? "" : " around floating-point arithmetic"));
+}
+
 void loop_traffic(IsaLinter& l, int loop) {
   const Stats& s = l.stats(loop);
   if (s.of(OpClass::scratch_load) + s.of(OpClass::scratch_store)) {
@@ -212,26 +259,21 @@ void loop_traffic(IsaLinter& l, int loop) {
              fmt::format("{} has {} loads from and {} stores to scratch, {} bytes a lane in each pass.", l.place(loop),
                          s.of(OpClass::scratch_load), s.of(OpClass::scratch_store), s.scratch_bytes));
   }
-  if (const uint64_t n = s.of(OpClass::global_atomic) + s.of(OpClass::lds_atomic)) {
-    const auto cas = l.select(loop, [](const Op& op) { return op.info->cas; });
-    if (!cas.empty()) {
-      const bool in_lds = l.ops[cas[0]].kind == OpClass::lds_atomic;
-      const auto math =
-          l.select(loop, [](const Op& op) { return op.info->tag == Tag::f32_math || op.info->tag == Tag::f16_math; });
-      l.report("cas-loop", loop, cas,
-               fmt::format("{} repeats {} on {}{}.", l.place(loop), l.at(cas[0]), in_lds ? "LDS" : "memory",
-                           math.empty() ? "" : " around floating-point arithmetic"));
-    } else {
-      const auto global = l.select(loop, [](const Op& op) { return op.kind == OpClass::global_atomic; });
-      const auto lds = l.select(loop, [](const Op& op) { return op.kind == OpClass::lds_atomic; });
-      const auto text = [&](const auto& where) {
-        return fmt::format("{} has {} atomic operation{}: {}.", l.place(loop), n, n > 1 ? "s" : "",
-                           common_names(l, where));
-      };
-      if (!global.empty()) l.report("atomic-in-loop", loop, global, text(global));
-      if (!lds.empty()) l.report("lds-atomic-in-loop", loop, lds, text(lds));
-    }
-  }
+  // An operation on an address that changes belongs where it is: a sum that is scattered, a tile of a result. So does one
+  // whose former value is used, such as the counter of a queue. A minimum or a flag is mostly written in rare cases only.
+  const auto atomics = [&](OpClass kind, const char* id) {
+    const auto where = l.select(loop, [&](const Op& op) {
+      const bool one_address = kind == OpClass::lds_atomic || l.address_is_fixed(loop, op);
+      const bool sums =
+          op.mnemonic.find("_add") != std::string_view::npos || op.mnemonic.find("_sub") != std::string_view::npos;
+      return op.kind == kind && sums && !op.info->cas && !returns_value(op) && one_address;
+    });
+    l.report(id, loop, where,
+             fmt::format("{} has {} atomic operation{}: {}.", l.place(loop), where.size(), where.size() > 1 ? "s" : "",
+                         common_names(l, where)));
+  };
+  if (s.of(OpClass::global_atomic)) atomics(OpClass::global_atomic, "atomic-in-loop");
+  if (s.of(OpClass::lds_atomic)) atomics(OpClass::lds_atomic, "lds-atomic-in-loop");
 }
 
 // Finds readlane from a register whose lanes were written: it reads a spilled scalar back.
@@ -242,8 +284,8 @@ void sgpr_spills(IsaLinter& l) {
     const Reg r = parse_reg(op.operands.substr(0, op.operands.find(',')));
     if (r.file == 'v') spilled.insert(r.first);
   }
-  if (spilled.empty()) return;
-  for (int loop = 0; loop < l.loops(); ++loop) {
+  if (spilled.empty() || !l.registers_known()) return;
+  for (const int loop : l.hot_loops()) {
     const auto where = l.select(loop, [&](const Op& op) {
       if (op.info->tag != Tag::readlane) return false;
       const Operands o = split_operands(op.operands);
@@ -257,35 +299,58 @@ void sgpr_spills(IsaLinter& l) {
 void flat_accesses(IsaLinter& l, int loop) {
   const auto where = l.select(loop, [](const Op& op) { return op.info->flat && op.bytes > 0; });
   l.report("flat-access", loop, where,
-           fmt::format("{} has {} flat accesses: {}.", l.place(loop), where.size(), common_names(l, where)));
+           fmt::format("{} has {} flat access{}: {}.", l.place(loop), where.size(), where.size() == 1 ? "" : "es",
+                       common_names(l, where)));
 }
 
+// "s = readfirstlane v", then a comparison of v with s, whose lanes do the work.
 void waterfall(IsaLinter& l, int loop) {
   const auto& own = l.own(loop);
-  if (own.size() > 200) return;
-  const auto first = l.select(loop, [](const Op& op) { return op.info->tag == Tag::readfirstlane; });
-  const auto compare = l.select(loop, [](const Op& op) { return op.info->tag == Tag::compare_equal; });
+  if (own.size() > 200 || !l.registers_known()) return;
   const auto mask = l.select(loop, [](const Op& op) {
     return op.info->tag == Tag::set_exec || (op.kind == OpClass::salu && op.operands.starts_with("exec"));
   });
-  if (first.empty() || compare.empty() || mask.empty()) return;
+  if (mask.empty()) return;
+  std::vector<uint32_t> where;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (l.ops[own[i]].info->tag != Tag::readfirstlane) continue;
+    const Operands taken = split_operands(l.ops[own[i]].operands);
+    if (taken.count < 2) continue;
+    const Reg uniform = parse_reg(taken.item[0]), value = parse_reg(taken.item[1]);
+    const auto compares = [&](uint32_t k) {
+      if (l.ops[k].info->tag != Tag::compare_equal) return false;
+      const Operands o = split_operands(l.ops[k].operands);
+      bool has_uniform = false, has_value = false;
+      for (int n = 1; n < o.count; ++n) {
+        has_uniform = has_uniform || parse_reg(o.item[n]).overlaps(uniform);
+        has_value = has_value || parse_reg(o.item[n]).overlaps(value);
+      }
+      return has_uniform && has_value;
+    };
+    if (std::any_of(own.begin() + static_cast<std::ptrdiff_t>(i), own.end(), compares)) where.push_back(own[i]);
+  }
+  if (where.empty()) return;
+  const std::string first = l.at(where[0]);
   l.report(
-      "waterfall-loop", loop, first,
+      "waterfall-loop", loop, where,
       fmt::format(
           "{} takes the value of the first lane ({}), does its work for the lanes with an equal value, and repeats.",
-          l.place(loop), l.at(first[0])));
+          l.place(loop), first));
 }
 
 }  // namespace
 
 void lint_memory(IsaLinter& l) {
-  for (int loop = 0; loop < l.loops(); ++loop) {
+  for (const int loop : l.hot_loops()) {
     widths(l, loop);
     loop_traffic(l, loop);
+  }
+  for (int loop = 0; loop < l.loops(); ++loop) {
+    swaps(l, loop);
     waterfall(l, loop);
   }
   if (l.loops() == 0) widths(l, -1);
-  for (int loop = -1; loop < l.loops(); ++loop) flat_accesses(l, loop);
+  for (int loop = l.loops() == 0 ? -1 : 0; loop < l.loops(); ++loop) flat_accesses(l, loop);
   sgpr_spills(l);
 }
 

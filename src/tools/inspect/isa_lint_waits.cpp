@@ -34,28 +34,33 @@ bool waits_for_all(const Op& op, Counter c) {
 }
 
 struct Before {
-  uint32_t op = 0;            // the last instruction that is waited for
-  uint32_t instructions = 0;  // between it and the wait
-  uint64_t cycles = 0;
+  uint32_t op = 0;           // the first instruction that is waited for
+  uint64_t cycles = 0;       // of other work between it and the wait
   uint32_t outstanding = 0;  // instructions of that kind since the last full wait
 };
 
-// What a full wait waits for within the same iteration. Nothing if it was issued in the iteration before: then the loop is pipelined.
-std::optional<Before> before_wait(const IsaLinter& l, const std::vector<uint32_t>& own, size_t at, Counter c) {
+// What a full wait waits for within the same iteration. Nothing if it was issued in the iteration before: then the loop is
+// pipelined. Nor if each load polls one address: then the loop waits for another workgroup.
+std::optional<Before> before_wait(const IsaLinter& l, int loop, size_t at, Counter c) {
+  const auto& own = l.own(loop);
   Before b;
-  bool found = false;
+  uint64_t cycles = 0;
+  bool polls = c == Counter::load;
   for (size_t i = at; i-- > 0;) {
     const Op& op = l.ops[own[i]];
     if (waits_for_all(op, c)) break;
     if (counts(op, c)) {
       ++b.outstanding;
-      if (!found) b.op = own[i], found = true;
+      b.op = own[i];
+      b.cycles = cycles;
+      polls = polls && l.address_is_fixed(loop, op);
+    } else if (op.kind != OpClass::wait) {
+      cycles += op.cycles;
     }
-    if (!found) ++b.instructions, b.cycles += op.cycles;
     // Far enough: more instructions do not change the finding.
     if (at - i > 4096) break;
   }
-  return found ? std::optional(b) : std::nullopt;
+  return b.outstanding > 0 && !polls ? std::optional(b) : std::nullopt;
 }
 
 void full_waits(IsaLinter& l, int loop, Counter c, const char* id, uint32_t near_cycles, const char* means) {
@@ -64,15 +69,15 @@ void full_waits(IsaLinter& l, int loop, Counter c, const char* id, uint32_t near
   std::string what;
   for (size_t i = 0; i < own.size(); ++i) {
     if (!waits_for_all(l.ops[own[i]], c)) continue;
-    const auto b = before_wait(l, own, i, c);
+    const auto b = before_wait(l, loop, i, c);
     if (!b || b->cycles >= near_cycles) continue;
     where.push_back(own[i]);
     if (!what.empty()) continue;
     what = fmt::format(
-        "In {}, {} waits for all {}. The last of {} in flight, {}, was issued {} instruction{} (about {} cycles) "
-        "before.",
-        l.place(loop), l.at(own[i]), means, b->outstanding, l.at(b->op), b->instructions,
-        b->instructions == 1 ? "" : "s", b->cycles);
+        "In {}, {} waits for all {}. {} in flight; between {}{} and the wait is other work of about {} "
+        "cycles.",
+        l.place(loop), l.at(own[i]), means, b->outstanding == 1 ? "One is" : fmt::format("{} are", b->outstanding),
+        b->outstanding == 1 ? "" : "the first, ", l.at(b->op) + (b->outstanding == 1 ? "" : ","), b->cycles);
   }
   l.report(id, loop, where, what);
 }
@@ -81,7 +86,8 @@ void store_waits(IsaLinter& l, int loop) {
   const auto& own = l.own(loop);
   std::vector<uint32_t> where;
   for (size_t i = 0; i < own.size(); ++i) {
-    if (waits_for_all(l.ops[own[i]], Counter::store) && before_wait(l, own, i, Counter::store)) where.push_back(own[i]);
+    if (waits_for_all(l.ops[own[i]], Counter::store) && before_wait(l, loop, i, Counter::store))
+      where.push_back(own[i]);
   }
   if (!where.empty())
     l.report("store-wait-in-loop", loop, where,
@@ -142,6 +148,11 @@ void follow(const Op& op, Origins& origins, uint16_t& reads) {
     origins.set(result, reads);
     return;
   }
+  // A value that did not come through LDS.
+  if (op.kind == OpClass::matrix || op.kind == OpClass::global_load || op.kind == OpClass::scratch_load) {
+    origins.set(result, Origins::kMixed);
+    return;
+  }
   if (op.kind != OpClass::valu || op.info->dual) {
     // A dual instruction writes two results from six sources. It is not followed, because it is rare between two uses of LDS.
     if (op.kind != OpClass::lds_store && op.kind != OpClass::global_store && op.kind != OpClass::scratch_store)
@@ -151,15 +162,15 @@ void follow(const Op& op, Origins& origins, uint16_t& reads) {
   uint16_t origin = Origins::kNone;
   for (int i = 1; i < o.count; ++i) {
     const uint16_t source = origins.of(parse_reg(o.item[i]));
-    if (source == Origins::kNone || source == origin) continue;
-    origin = origin == Origins::kNone || gathers(op.mnemonic) ? source : Origins::kMixed;
+    if (source == Origins::kNone || source == origin || origin == Origins::kMixed) continue;
+    origin = origin == Origins::kNone || (gathers(op.mnemonic) && source != Origins::kMixed) ? source : Origins::kMixed;
   }
   origins.set(result, origin);
 }
 
 void double_conversion(IsaLinter& l, int loop) {
   const Stats& s = l.stats(loop);
-  if (s.of(OpClass::lds_store) < 2 || s.of(OpClass::lds_load) < 2) return;
+  if (s.of(OpClass::lds_store) < 2 || s.of(OpClass::lds_load) < 2 || !l.registers_known()) return;
   Origins origins;
   uint16_t reads = 0;
   uint32_t barriers = 0, barriers_at_read = 0;
@@ -195,14 +206,15 @@ void double_conversion(IsaLinter& l, int loop) {
 }  // namespace
 
 void lint_waits(IsaLinter& l) {
-  for (int loop = 0; loop < l.loops(); ++loop) {
+  for (const int loop : l.hot_loops()) {
     full_waits(l, loop, Counter::load, "full-vmcnt-wait", kNearLoadCycles, "loads from memory");
     full_waits(l, loop, Counter::lds, "full-lgkmcnt-wait", kNearLdsCycles, "LDS reads");
     full_waits(l, loop, Counter::scalar, "scalar-load-in-loop", kNearLoadCycles, "scalar loads");
     store_waits(l, loop);
     barriers(l, loop);
   }
-  for (int loop = -1; loop < l.loops(); ++loop) double_conversion(l, loop);
+  if (l.loops() == 0) double_conversion(l, -1);
+  for (const int loop : l.hot_loops()) double_conversion(l, loop);
 }
 
 }  // namespace pyflame::tools::inspect

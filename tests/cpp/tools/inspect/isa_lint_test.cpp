@@ -30,7 +30,8 @@ std::vector<Case> cases() {
        looped("global_load_dword v1, v[10:11], off\nv_add_u32_e32 v10, 64, v10\nglobal_load_dword v2, v[10:11], off "
               "offset:4")},
       {"narrow-global-store", "gfx1100",
-       looped("global_store_b32 v1, v2, s[2:3]\nglobal_store_b32 v1, v3, s[2:3] offset:4"),
+       looped("global_store_b32 v1, v2, s[2:3]\nglobal_store_b32 v1, v3, s[2:3] offset:4\n"
+              "global_store_b64 v1, v[4:5], s[2:3] offset:8"),
        looped("global_store_b32 v1, v2, s[2:3]\nglobal_store_b32 v1, v3, s[2:3] offset:256")},
       {"small-global-access", "gfx90a", looped("global_load_ushort v1, v[10:11], off"),
        looped("global_load_dwordx4 v[0:3], v[10:11], off\nglobal_load_dword v4, v[12:13], off")},
@@ -41,17 +42,25 @@ std::vector<Case> cases() {
       {"sgpr-spill-in-loop", "gfx90a", "v_writelane_b32 v40, s5, 1\n" + looped("v_readlane_b32 s5, v40, 1"),
        looped("v_readlane_b32 s5, v40, 1")},
       {"atomic-in-loop", "gfx942", looped("global_atomic_add_f32 v1, v2, s[2:3]"),
-       looped("v_add_f32_e32 v1, v1, v2") + "global_atomic_add_f32 v1, v2, s[2:3]\n"},
+       // A sum that is scattered over many addresses.
+       looped("v_add_u32_e32 v1, 64, v1\nglobal_atomic_add_f32 v1, v2, s[2:3]")},
       {"lds-atomic-in-loop", "gfx942", looped("ds_add_f32 v1, v2"), looped("ds_write_b128 v1, v[4:7]")},
-      {"cas-loop", "gfx90a", looped("v_add_f32_e32 v4, v5, v6\nglobal_atomic_cmpswap v1, v2, v[4:5], s[2:3] glc"),
-       "global_atomic_cmpswap v1, v2, v[4:5], s[2:3] glc\n" + looped("v_add_f32_e32 v4, v5, v6")},
+      {"cas-loop", "gfx90a",
+       looped("v_add_f32_e32 v4, v5, v6\nglobal_atomic_cmpswap v1, v2, v[4:5], s[2:3] glc\ns_waitcnt vmcnt(0)\n"
+              "v_cmp_eq_u32_e32 vcc, v1, v5\nv_mov_b32_e32 v5, v1"),
+       // In the loop of a persistent kernel, one lane claims something once a pass.
+       looped("global_load_dword v7, v2, s[2:3] glc\ns_waitcnt vmcnt(0)\nv_mov_b32_e32 v4, s5\nv_mov_b32_e32 v5, v7\n"
+              "global_atomic_cmpswap v7, v2, v[4:5], s[2:3] glc\nv_add_f32_e32 v8, v8, v9")},
       {"waterfall-loop", "gfx1030",
        looped("v_readfirstlane_b32 s4, v0\nv_cmp_eq_u32_e32 vcc_lo, s4, v0\ns_and_saveexec_b32 s5, "
               "vcc_lo\nbuffer_load_dword v1, v2, "
               "s[4:7], 0 offen\ns_xor_b32 exec_lo, exec_lo, s5"),
-       looped("v_readfirstlane_b32 s4, v0\nbuffer_load_dword v1, v2, s[4:7], 0 offen")},
+       // The value is uniform, and the comparison is another one.
+       looped("v_readfirstlane_b32 s4, v0\nv_cmp_eq_u32_e32 vcc_lo, 0, v3\ns_and_saveexec_b32 s5, vcc_lo\n"
+              "buffer_load_dword v1, v2, s[4:7], 0 offen")},
       {"narrow-lds-access", "gfx942",
-       looped("ds_read_b32 v1, v9\nds_read_b32 v2, v9 offset:4\nds_read_b32 v3, v9 offset:8"),
+       looped("ds_read_b32 v1, v9\nds_read_b32 v2, v9 offset:4\nds_read_b32 v3, v9 offset:8\nds_read_b32 v4, v9 "
+              "offset:12"),
        looped("ds_read_b128 v[0:3], v9\nds_read_b128 v[4:7], v9 offset:16")},
       {"small-lds-access", "gfx942", looped("ds_read_b32 v1, v9\nds_read_b32 v2, v9 offset:512"),
        looped("ds_read_b64_tr_b16 v[0:1], v9")},
@@ -63,7 +72,8 @@ std::vector<Case> cases() {
        looped("ds_write_b32 v20, v0\ns_barrier\nds_read_b32 v4, v21\nds_read_b32 v5, v20\nv_add_f32_e32 v4, v4, "
               "v5\nds_write_b32 v20, "
               "v4\ns_barrier\nds_read_b32 v8, v21")},
-      {"full-vmcnt-wait", "gfx942", looped("global_load_dwordx4 v[0:3], v[10:11], off\ns_waitcnt vmcnt(0)"),
+      {"full-vmcnt-wait", "gfx942",
+       looped("global_load_dwordx4 v[0:3], v[10:11], off\nv_add_u32_e32 v10, 16, v10\ns_waitcnt vmcnt(0)"),
        // Loaded in the pass before: the wait comes before the load.
        looped("s_waitcnt vmcnt(0)\nv_mov_b32_e32 v4, v0\nglobal_load_dwordx4 v[0:3], v[10:11], off")},
       {"full-lgkmcnt-wait", "gfx1201", looped("ds_load_b128 v[0:3], v9\ns_wait_dscnt 0x0"),
@@ -84,7 +94,7 @@ std::vector<Case> cases() {
               "v[42:43], v[0:15]")},
       {"nop-padding", "gfx90a", looped("v_add_f32_e32 v0, v0, v1\ns_nop 7"),
        looped(repeated(40, "v_add_f32_e32 v0, v0, v1") + "s_nop 0")},
-      {"accvgpr-traffic", "gfx90a", looped(repeated(6, "v_accvgpr_read_b32 v1, a1")),
+      {"accvgpr-traffic", "gfx90a", looped(repeated(6, "v_accvgpr_read_b32 v1, a1\nv_accvgpr_write_b32 a1, v1")),
        looped(repeated(200, "v_add_f32_e32 v0, v0, v1") + repeated(4, "v_accvgpr_read_b32 v1, a1"))},
       {"unpacked-f16", "gfx942", looped(repeated(8, "v_mul_f16_e32 v0, v1, v2")),
        looped(repeated(8, "v_pk_mul_f16 v0, v1, v2"))},
@@ -128,7 +138,7 @@ TEST(IsaLint, EachIsTestedAndStandsOnceInTheTable) {
   for (const Case& c : cases()) tested.insert(c.id);
   for (const RuleText& rule : isa_lints()) {
     EXPECT_TRUE(listed.insert(rule.id).second) << rule.id;
-    EXPECT_TRUE(rule.severity != Severity::crit && rule.severity != Severity::info) << rule.id;
+    EXPECT_TRUE(rule.severity != Severity::crit) << rule.id;
     EXPECT_FALSE(rule.title.empty()) << rule.id;
     EXPECT_GT(rule.why.size(), 40u) << rule.id;
     ASSERT_FALSE(rule.fixes.empty()) << rule.id;
@@ -144,10 +154,10 @@ TEST(IsaLint, WorstPlaceIsNamedAndAllAreCounted) {
                   "s_cbranch_scc1 inner\ns_cbranch_scc0 outer\nflat_store_dword v[2:3], v1\ns_endpgm\n");
   const IsaFinding* f = p.find("flat-access");
   ASSERT_TRUE(f);
-  EXPECT_EQ(f->count, 4u);
+  EXPECT_EQ(f->count, 3u);  // the store behind the loops runs once
   EXPECT_EQ(f->address, 0x1008u);
   EXPECT_EQ(p.flow.loops[static_cast<size_t>(f->loop)].depth, 2);
-  EXPECT_NE(f->what.find("The same in 2 other places."), std::string::npos) << f->what;
+  EXPECT_NE(f->what.find("The same in 1 other place."), std::string::npos) << f->what;
 }
 
 TEST(IsaLint, FindingsAreSortedBySeverity) {
@@ -155,7 +165,7 @@ TEST(IsaLint, FindingsAreSortedBySeverity) {
                   looped("s_barrier\nscratch_load_dword v1, off, off\ns_barrier\nflat_load_dwordx4 v[0:3], v[4:5]"));
   std::string order;
   for (const IsaFinding& f : p.findings) order += name_of(f.severity)[0];
-  EXPECT_EQ(order, "HML") << p.names();
+  EXPECT_EQ(order, "HMI") << p.names();
 }
 
 TEST(IsaLint, WidthOfStraightCodeCountsWhereThereIsNoLoop) {
@@ -169,15 +179,81 @@ TEST(IsaLint, WhatAWaitWaitsForIsNamed) {
                                    "offset:16\nv_add_u32_e32 v8, 1, v8\ns_waitcnt vmcnt(0) lgkmcnt(0)"));
   const IsaFinding* f = p.find("full-vmcnt-wait");
   ASSERT_TRUE(f);
-  EXPECT_NE(
-      f->what.find(
-          "The last of 2 in flight, global_load_dwordx4 at 0x1008, was issued 1 instruction (about 4 cycles) before"),
-      std::string::npos)
+  EXPECT_NE(f->what.find("2 are in flight; between the first, global_load_dwordx4 at 0x1004, and the wait is other "
+                         "work of about 4 cycles."),
+            std::string::npos)
       << f->what;
   // Enough work in between.
   EXPECT_FALSE(Program("gfx90a", looped("global_load_dwordx4 v[0:3], v[8:9], off\n" +
                                         repeated(32, "v_add_f32_e32 v9, v9, v9") + "s_waitcnt vmcnt(0)"))
                    .find("full-vmcnt-wait"));
+}
+
+TEST(IsaLint, AWaitBehindTheWorkOfTheLoopIsNone) {
+  // The loads are spread over the products, as in a loop with two buffers: only the last one is close to the wait.
+  std::string body;
+  for (int i = 0; i < 8; ++i)
+    body +=
+        "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]\nbuffer_load_dwordx4 v[8:11], v7, s[4:7], 0 offen\n";
+  EXPECT_FALSE(Program("gfx942", looped(body + "s_waitcnt vmcnt(0)")).find("full-vmcnt-wait"));
+  // A loop that asks one address until another workgroup has written there.
+  EXPECT_FALSE(Program("gfx942", looped("v_mov_b32_e32 v2, s9\nglobal_load_dword v1, v2, s[2:3] sc0 sc1\n"
+                                        "s_waitcnt vmcnt(0)\nv_cmp_eq_u32_e32 vcc, v1, v3"))
+                   .find("full-vmcnt-wait"));
+}
+
+TEST(IsaLint, AProductWithStatisticsFromLdsIsNoSecondChangeOfLayout) {
+  // As in the backward pass of attention: what is written the second time is a matrix result.
+  EXPECT_FALSE(
+      Program("gfx942", looped("ds_write_b64 v20, v[0:1]\ns_barrier\nds_read_b32 v4, v21\n"
+                               "v_mfma_f32_16x16x16_f16 v[8:11], v[12:13], v[14:15], 0\nv_sub_f32_e32 v8, v8, v4\n"
+                               "ds_write_b32 v22, v8\ns_barrier\nds_read_b32 v30, v23"))
+          .find("double-lds-conversion"));
+}
+
+TEST(IsaLint, TheLoopOfAPersistentKernelIsNotJudgedAsAPassOfItsMainLoop) {
+  const std::string main_loop = "inner:\n" + repeated(30, "v_add_f32_e32 v0, v0, v1") + "s_cbranch_scc1 inner\n";
+  const std::string around =
+      "v_rcp_iflag_f32_e32 v3, v4\nglobal_load_dwordx4 v[20:23], v[10:11], off\nv_add_u32_e32 v10, 16, v10\ns_waitcnt "
+      "vmcnt(0)\n";
+  const Program persistent("gfx942", "outer:\n" + around + main_loop + "s_cbranch_scc0 outer\ns_endpgm\n");
+  EXPECT_FALSE(persistent.find("integer-division-in-loop"));
+  EXPECT_FALSE(persistent.find("full-vmcnt-wait"));
+  // A short loop inside, such as a retry, leaves the loop around it the main one.
+  const Program with_retry(
+      "gfx942", "outer:\n" + around + "inner:\nv_nop\ns_cbranch_scc1 inner\ns_cbranch_scc0 outer\ns_endpgm\n");
+  EXPECT_TRUE(with_retry.find("integer-division-in-loop"));
+  EXPECT_TRUE(with_retry.find("full-vmcnt-wait"));
+}
+
+TEST(IsaLint, AnAtomicOperationWhoseFormerValueIsUsedIsNotASum) {
+  EXPECT_FALSE(Program("gfx942", looped("global_atomic_add v1, v2, v3, s[2:3] sc0")).find("atomic-in-loop"));
+  EXPECT_FALSE(Program("gfx1201", looped("global_atomic_add_u32 v1, v2, v3, s[2:3] th:TH_ATOMIC_RETURN"))
+                   .find("atomic-in-loop"));
+  EXPECT_FALSE(Program("gfx942", looped("global_atomic_smin v1, v2, s[2:3]")).find("atomic-in-loop"));
+  EXPECT_TRUE(Program("gfx942", looped("buffer_atomic_add_f32 v1, v2, s[4:7], 0 offen")).find("atomic-in-loop"));
+  EXPECT_FALSE(Program("gfx942", looped("buffer_atomic_add_f32 v1, v2, s[4:7], 0 offen\ns_add_u32 s4, s4, s8"))
+                   .find("atomic-in-loop"));
+}
+
+TEST(IsaLint, SwapsOfLdsAndBuffersAreRetriesToo) {
+  EXPECT_TRUE(
+      Program("gfx942", looped("v_add_f32_e32 v4, v5, v6\nds_cmpst_rtn_b32 v7, v1, v5, v4\nv_mov_b32_e32 v5, v7"))
+          .find("cas-loop"));
+  EXPECT_TRUE(
+      Program("gfx1100", looped("v_add_f32_e32 v4, v5, v6\nds_cmpstore_rtn_b32 v5, v1, v4, v5")).find("cas-loop"));
+  // A search for a free place expects the same value each time.
+  EXPECT_FALSE(Program("gfx942", looped("v_add_u32_e32 v1, 4, v1\nds_cmpst_rtn_b32 v7, v1, v5, v4")).find("cas-loop"));
+}
+
+TEST(IsaLint, NoValueIsFollowedWhereNamesOfRegistersChange) {
+  const std::string loads = "ds_load_b64 v[0:1], v9\nds_load_b64 v[2:3], v9 offset:8\n";
+  EXPECT_TRUE(Program("gfx1250", looped(loads)).find("narrow-lds-access"));
+  EXPECT_FALSE(Program("gfx1250", looped("s_set_vgpr_msb 64\n" + loads)).find("narrow-lds-access"));
+}
+
+TEST(IsaLint, CopiesToLdsHaveTheWidthOfTheHardware) {
+  EXPECT_FALSE(Program("gfx942", looped("buffer_load_dword v21, s[4:7], 0 offen lds")).find("small-global-access"));
 }
 
 TEST(IsaLint, MatrixOfSinglePrecisionIsOnlyAskedForWhereThereIsOne) {
