@@ -16,6 +16,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 for folder in ("doctor", "profile"):
     sys.path.insert(0, str(TESTS / folder))
 import machines  # noqa: E402
+import amd_formats  # noqa: E402
 import traces  # noqa: E402
 
 DATA = TESTS / "inspect" / "data"
@@ -138,6 +139,8 @@ def all_seeds():
         b'"name":"Cijk_Ailk","pid":0,"tid":7,"ts":1.5,"dur":2.25,"args":{"stream":7,"device":0,"correlation":5,"grid":[4,1,1],"block":[256,1,1]}},' \
         b'{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":0,"dur":1,"args":{"External id":3,"Input Dims":[[8,16],[16,4]],' \
         b'"Input type":["float","float"]}},{"ph":"X","cat":"cuda_runtime","name":"hipLaunchKernel","pid":1,"tid":1,"ts":0.2,"dur":0.1,"args":{"correlation":5}}]}'
+    yield "kineto", json.dumps(amd_formats.rocprofv3_json(run, counters=True)).encode()
+    yield "kineto", amd_formats.rocprof_v1_json(run).encode()
     with tempfile.TemporaryDirectory() as folder:
         traces.write_csv(run, pathlib.Path(folder))
         for path in sorted(pathlib.Path(folder).rglob("*.csv")):

@@ -15,6 +15,10 @@ namespace pyflame::tools::profile {
 namespace {
 
 constexpr size_t kMaxLine = 1 << 20;
+// Traces become 10 to 40 times smaller. A small file that grows much more was made to exhaust its reader.
+constexpr int64_t kMaxExpansion = 100, kFreeBytes = 64 << 20;
+// The parser keeps a whole token, so a text or a run of blanks without end would fill the memory.
+constexpr size_t kMaxUnquoted = 64 << 20;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -59,7 +63,14 @@ FileInput::~FileInput() {
 
 size_t FileInput::read(char* out, size_t n) {
   if (!error_.empty()) return 0;
+  if (unpacked_ > kFreeBytes && unpacked_ / kMaxExpansion > gzoffset(gz_->file)) {
+    error_ =
+        fmt::format("the compressed file grows more than {} times, as no trace does; what is beyond {} MB was not read",
+                    kMaxExpansion, unpacked_ >> 20);
+    return 0;
+  }
   const int got = gzread(gz_->file, out, static_cast<unsigned>(n));
+  unpacked_ += std::max(0, got);
   if (got >= 0 && static_cast<size_t>(got) == n) return n;
   int code = Z_OK;
   const char* text = gzerror(gz_->file, &code);
@@ -74,6 +85,7 @@ double FileInput::fraction() const {
 }
 
 JsonStreambuf::int_type JsonStreambuf::underflow() {
+  if (refilled_) refilled_();
   // Keeps the bytes that are not ready and reads more, until some are ready or the file ends.
   size_t got = 0;
   do {
@@ -81,6 +93,8 @@ JsonStreambuf::int_type JsonStreambuf::underflow() {
     std::memmove(buffer_.data(), buffer_.data() + ready_, rest);
     got = input_.read(buffer_.data() + rest, buffer_.size() - rest);
     filled_ = rest + got;
+    unquoted_ = std::memchr(buffer_.data() + rest, '"', got) == nullptr ? unquoted_ + got : 0;
+    if (unquoted_ > kMaxUnquoted) input_.fail("it has a text or blanks of more than 64 MB; what follows was not read");
     ready_ = repair(filled_, got == 0);
   } while (ready_ == 0 && got > 0);
   setg(buffer_.data(), buffer_.data(), buffer_.data() + ready_);

@@ -2,6 +2,7 @@
 // repaired for a strict parser, and lines.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <streambuf>
 #include <string>
@@ -15,14 +16,15 @@ class FileInput {
   ~FileInput();
   FileInput(const FileInput&) = delete;
   FileInput& operator=(const FileInput&) = delete;
-  size_t read(char* out, size_t n);                    // 0 at the end, or if the file is damaged
-  double fraction() const;                             // of the file that was read
-  const std::string& error() const { return error_; }  // of a damaged file; empty: none
+  size_t read(char* out, size_t n);                            // 0 at the end, or if the file is damaged
+  double fraction() const;                                     // of the file that was read
+  const std::string& error() const { return error_; }          // of a damaged file; empty: none
+  void fail(std::string error) { error_ = std::move(error); }  // nothing more is read
 
  private:
   struct Gz;
   std::unique_ptr<Gz> gz_;
-  int64_t size_ = 0;
+  int64_t size_ = 0, unpacked_ = 0;
   std::string error_;
 };
 
@@ -30,7 +32,9 @@ class FileInput {
 // become 0, a blank and '?'; invalid escapes become a slash. All replacements have the same length.
 class JsonStreambuf : public std::streambuf {
  public:
-  explicit JsonStreambuf(FileInput& input) : input_(input), buffer_(1 << 20) {}
+  // `refilled` is called after each megabyte.
+  explicit JsonStreambuf(FileInput& input, std::function<void()> refilled = {})
+      : input_(input), refilled_(std::move(refilled)), buffer_(1 << 20) {}
   int64_t repaired() const { return repaired_; }
 
  protected:
@@ -39,8 +43,9 @@ class JsonStreambuf : public std::streambuf {
  private:
   size_t repair(size_t end, bool at_end);  // returns how many bytes are ready; the rest needs the following bytes
   FileInput& input_;
+  std::function<void()> refilled_;
   std::vector<char> buffer_;
-  size_t filled_ = 0, ready_ = 0;
+  size_t filled_ = 0, ready_ = 0, unquoted_ = 0;
   bool in_string_ = false, escaped_ = false;
   char last_ = 0;
   int64_t repaired_ = 0;

@@ -18,9 +18,6 @@ constexpr size_t kHeadBytes = 64 << 10, kMaxProblems = 200, kMaxFiles = 10'000;
 constexpr int kMaxFolderDepth = 4;
 
 // Formats that are recognised only to tell the user what to do instead.
-bool is_rocprof_json(const Source& s) {
-  return s.head_starts_with("{") && s.head.substr(0, 4096).find("\"rocprofiler-sdk-tool\"") != std::string::npos;
-}
 bool is_perfetto(const Source& s) {
   // A protobuf of TracePacket: field 1, length-delimited, and not text.
   return s.head.size() > 2 && s.head[0] == 0x0A && s.head.find('\0') != std::string::npos &&
@@ -33,9 +30,6 @@ template <const char* kInstead>
 void refuse(const Source& s, Profile&, const Progress&) {
   PF_FAIL(Value, "report: '{}' is {}", s.path, kInstead);
 }
-constexpr char kRocprofJson[] =
-    "rocprofv3's own JSON, which this program cannot read; hint: write the profile again with rocprofv3 "
-    "--output-format csv (or rocpd, the default of new versions)";
 constexpr char kPerfetto[] =
     "a Perfetto trace, which this program cannot read; hint: open it in ui.perfetto.dev, or write the profile again "
     "with rocprofv3 --output-format csv";
@@ -47,11 +41,13 @@ constexpr char kNsys[] =
 
 const Importer kImporters[] = {
     {"rocpd database", is_rocpd, read_rocpd},
-    {"rocprofv3 JSON", is_rocprof_json, refuse<kRocprofJson>, true},
+    {"rocprofv3 JSON", is_rocprof_json, read_rocprof_json},
+    {"rocprof JSON", is_rocprof_v1_json, read_rocprof_v1_json},
     {"PyFlame trace", is_own_trace, read_own_trace},
     {"Kineto trace", is_kineto, read_kineto},
     {"rocprofv3 CSV", is_rocprof_csv, read_rocprof_csv},
     {"rocprof CSV", is_rocprof_v1_csv, read_rocprof_v1_csv},
+    {"rocprof-compute CSV", is_rocprof_compute_csv, read_rocprof_csv},
     {"Perfetto trace", is_perfetto, refuse<kPerfetto>, true},
     {"OTF2 archive", is_otf2, refuse<kOtf2>, true},
     {"Nsight Systems report", is_nsys, refuse<kNsys>, true},

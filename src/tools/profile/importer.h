@@ -65,6 +65,11 @@ bool is_rocprof_csv(const Source& source);
 void read_rocprof_csv(const Source& source, Profile& profile, const Progress& progress);
 bool is_rocprof_v1_csv(const Source& source);
 void read_rocprof_v1_csv(const Source& source, Profile& profile, const Progress& progress);
+bool is_rocprof_compute_csv(const Source& source);
+bool is_rocprof_v1_json(const Source& source);
+void read_rocprof_v1_json(const Source& source, Profile& profile, const Progress& progress);
+bool is_rocprof_json(const Source& source);
+void read_rocprof_json(const Source& source, Profile& profile, const Progress& progress);
 bool is_rocpd(const Source& source);
 void read_rocpd(const Source& source, Profile& profile, const Progress& progress);
 

@@ -438,24 +438,6 @@ class Handler {
   int64_t events_ = 0, bad_times_ = 0, error_position_ = -1;
 };
 
-// Reports progress after each megabyte, when the buffer is refilled.
-class WatchedJson : public JsonStreambuf {
- public:
-  WatchedJson(FileInput& input, const std::string& path, const Progress& progress)
-      : JsonStreambuf(input), input_(input), path_(path), progress_(progress) {}
-
- protected:
-  int_type underflow() override {
-    if (progress_) progress_(path_, input_.fraction());
-    return JsonStreambuf::underflow();
-  }
-
- private:
-  FileInput& input_;
-  const std::string& path_;
-  const Progress& progress_;
-};
-
 }  // namespace
 
 bool is_kineto(const Source& s) {
@@ -473,7 +455,9 @@ void read_kineto(const Source& source, Profile& profile, const Progress& progres
            "report: got a second trace '{}'; expected one, because the clocks of processes differ; hint: name one file",
            source.path);
   FileInput input(source.path);
-  WatchedJson buffer(input, source.path, progress);
+  JsonStreambuf buffer(input, [&] {
+    if (progress) progress(source.path, input.fraction());
+  });
   std::istream stream(&buffer);
   Handler handler(profile, source.path);
   // Not strict: text after the trace is ignored.

@@ -1,6 +1,7 @@
 // CSV files of rocprofv3, of rocpd's converter and of the older rocprof. Columns are found by their names in the header, in any order and case, because versions differ. The header also tells the kind of the file. A run is several files (kernels,
 // copies, calls, agents), which share a prefix and the clock.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -14,7 +15,7 @@ namespace pyflame::tools::profile {
 
 namespace {
 
-constexpr size_t kMaxFields = 512;
+constexpr size_t kMaxFields = 8192;      // rocprof-compute writes a column for each counter and channel
 constexpr int32_t kMaxRegisters = 4096;  // more than any device has
 
 // The fields of a line. Quoted fields may contain commas, and a doubled quote means one.
@@ -59,17 +60,29 @@ class Columns {
   std::map<std::string, size_t> index_;
 };
 
-enum class Table { none, kernels, copies, calls, counters, stats, agents };
+enum class Table { none, kernels, copies, calls, counters, stats, agents, passes, system };
 
 Table table_of(const Columns& c) {
   const bool timed = c.find({"start_timestamp", "beginns"}) >= 0 && c.find({"end_timestamp", "endns"}) >= 0;
   if (c.has("counter_name") && c.has("counter_value")) return Table::counters;
   if (c.has("agent_type") && c.has("node_id")) return Table::agents;
+  if (c.has("gpu_arch") && c.has("gpu_model") && c.has("cu_per_gpu")) return Table::system;
+  if (timed && c.has("dispatch_id") && c.has("gpu_id") && c.has("kernel_name")) return Table::passes;
   if (timed && c.find({"kernel_name", "kernelname"}) >= 0) return Table::kernels;
   if (timed && c.has("direction")) return Table::copies;
   if (timed && c.has("function")) return Table::calls;
   if (c.has("name") && c.has("calls") && c.has("totaldurationns")) return Table::stats;
   return Table::none;
+}
+
+// Whether a column of rocprof-compute is a counter: SQ_WAVES, TCC_HIT_sum. Those of single channels, TCC_HIT[3], are
+// left out.
+bool is_counter(std::string_view name) {
+  const std::string_view block = name.substr(0, name.find('_'));
+  return block.size() >= 2 && block.size() < name.size() && block != "GPU" && block != "LDS" &&
+         name.find('[') == std::string_view::npos && std::all_of(block.begin(), block.end(), [](char c) {
+           return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+         });
 }
 
 // A number somewhere in the text: "Agent 4", "GPU 3", "4".
@@ -96,7 +109,13 @@ class CsvReader {
     const Columns columns(fields_);
     const Table table = table_of(columns);
     locate(columns);
-    process_ = profile_.process(prefix());
+    if (table == Table::passes)
+      for (size_t i = 0; i < width; ++i)
+        if (is_counter(fields_[i])) counters_.emplace_back(static_cast<int>(i), trace_.names.intern(fields_[i]));
+    // The files of a folder of rocprof-compute measure the same dispatches, so the times of one file are used.
+    const std::string key = prefix() + (table == Table::passes ? "/passes" : "");
+    const bool again = std::find(profile_.processes.begin(), profile_.processes.end(), key) != profile_.processes.end();
+    process_ = profile_.process(key);
     while (lines.next(line)) {
       if (line.empty()) continue;
       if (progress_ && lines.line() % 65536 == 0) progress_(source_.path, lines.fraction());
@@ -108,6 +127,8 @@ class CsvReader {
         ++rows_;
       }
     }
+    if (!again)
+      for (const auto& [name, total] : passes_) trace_.totals.push_back(total);
     if (!lines.error().empty()) profile_.problem(source_.path, lines.error() + "; the rows before are reported");
     if (bad_ > 0)
       profile_.problem(source_.path, fmt::format("{} rows could not be read and were left out, the first is line {}",
@@ -157,7 +178,8 @@ class CsvReader {
     max_ = c.find({"maxns"});
     type_ = c.find({"agent_type"});
     node_ = c.find({"logical_node_id", "node_id"});
-    cus_ = c.find({"cu_count"});
+    cus_ = c.find({"cu_count", "cu_per_gpu"});
+    gpu_arch_ = c.find({"gpu_arch"});
     wave_ = c.find({"wave_front_size"});
     product_ = c.find({"product_name"});
     agent_name_ = c.find({"name"});
@@ -190,6 +212,8 @@ class CsvReader {
       case Table::counters: return counter();
       case Table::stats: return stats();
       case Table::agents: return agent();
+      case Table::passes: return pass();
+      case Table::system: return system();
       case Table::none: break;
     }
     return false;
@@ -285,6 +309,43 @@ class CsvReader {
     return trace_.counters.size() < 100'000;
   }
 
+  // A dispatch of rocprof-compute, which runs the program once for each group of counters, one kernel at a time. So the
+  // time between kernels says nothing, and only their own times are used.
+  bool pass() {
+    int64_t start = 0, end = 0;
+    if (!times(start, end) || passes_.size() >= 100'000) return false;
+    std::string name = text(name_);
+    for (const char* suffix : {" [clone .kd]", ".kd"})
+      if (name.ends_with(suffix)) name.resize(name.size() - std::string_view(suffix).size());
+    const NameId kernel = trace_.names.intern(name);
+    KernelTotal& t = passes_[kernel];
+    const auto length = static_cast<double>(end - start);
+    t.name = kernel;
+    t.min_ns = t.calls == 0 ? length : std::min(t.min_ns, length);
+    t.max_ns = std::max(t.max_ns, length);
+    t.total_ns += length;
+    ++t.calls;
+    for (const auto& [column, counter] : counters_) {
+      const std::string& field = text(column);
+      double value = 0;
+      if (std::from_chars(field.data(), field.data() + field.size(), value).ec != std::errc() || !std::isfinite(value))
+        continue;
+      if (trace_.counters.size() >= 100'000) break;
+      Counter& c = trace_.counters[{kernel, counter}];
+      c.sum += value;
+      ++c.count;
+    }
+    return true;
+  }
+
+  // sysinfo.csv of rocprof-compute.
+  bool system() {
+    Device& d = trace_.device(0);
+    d.gfx = text(gpu_arch_);
+    d.cus = signed_small(cus_);
+    return d.gfx.starts_with("gfx");
+  }
+
   bool stats() {
     KernelTotal t;
     const std::string& name = text(name_);
@@ -328,26 +389,38 @@ class CsvReader {
   int vgpr_ = -1, agpr_ = -1, direction_ = -1, source_agent_ = -1, destination_agent_ = -1, domain_ = -1, thread_ = -1;
   int counter_ = -1, value_ = -1, calls_ = -1, total_ = -1, min_ = -1, max_ = -1, type_ = -1, node_ = -1, cus_ = -1,
       wave_ = -1;
-  int product_ = -1, agent_name_ = -1;
+  int product_ = -1, agent_name_ = -1, gpu_arch_ = -1;
+  std::vector<std::pair<int, NameId>> counters_;  // columns of counters
+  std::map<NameId, KernelTotal> passes_;
   std::array<int, 3> grid_ = {-1, -1, -1}, block_ = {-1, -1, -1};
 };
 
-bool recognise(const Source& source, bool v1) {
+Table recognise(const Source& source, bool& old) {
   std::vector<std::string> fields;
   const std::string line = source.first_line();
-  if (line.size() > 8192 || line.find(',') == std::string::npos) return false;
+  if (line.find(',') == std::string::npos) return Table::none;
   split(line, fields);
   const Columns columns(fields);
   const Table table = table_of(columns);
-  if (table == Table::none) return false;
-  const bool old = columns.has("beginns") || (table == Table::stats && !columns.has("minns"));
-  return old == v1;
+  old = columns.has("beginns") || (table == Table::stats && !columns.has("minns"));
+  return table;
+}
+
+bool is_trace(const Source& source, bool v1) {
+  bool old = false;
+  const Table table = recognise(source, old);
+  return table != Table::none && table != Table::passes && table != Table::system && old == v1;
 }
 
 }  // namespace
 
-bool is_rocprof_csv(const Source& s) { return recognise(s, false); }
-bool is_rocprof_v1_csv(const Source& s) { return recognise(s, true); }
+bool is_rocprof_csv(const Source& s) { return is_trace(s, false); }
+bool is_rocprof_v1_csv(const Source& s) { return is_trace(s, true); }
+bool is_rocprof_compute_csv(const Source& s) {
+  bool old = false;
+  const Table table = recognise(s, old);
+  return table == Table::passes || table == Table::system;
+}
 
 void read_rocprof_csv(const Source& source, Profile& profile, const Progress& progress) {
   CsvReader(source, profile, progress).read();
