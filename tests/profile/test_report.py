@@ -354,7 +354,7 @@ def test_what_is_no_profile_is_told(run, tmp_path):
 
     assert "unknown format" in message("a.txt", b"hello world\n")
     assert "empty file" in message("b.json", b"")
-    assert "--output-format csv" in message("c.json", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}')
+    assert "holds no records" in message("c.json", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}')
     assert "ui.perfetto.dev" in message("d.pftrace", b"\x0a\x05\x00\x00\x00\x00\x01")
     assert "OTF2" in message("e.otf2", b"OTF2xxxx")
     assert "does not exist" in run("report", tmp_path / "none", code=1).stderr

@@ -144,6 +144,7 @@ void read_json_records(const Source& source, Profile& profile, const Progress& p
     PF_CHECK(handler.records() > 0, Value, "report: '{}' holds no records: {}", source.path, why);
     profile.problem(source.path, fmt::format("{}; the {} records before it are reported", why, handler.records()));
   }
+  PF_CHECK(handler.records() > 0, Value, "report: '{}' holds no records", source.path);
   if (buffer.repaired() > 0)
     profile.problem(source.path,
                     fmt::format("{} places were not valid JSON (such as inf, nan or broken text) and were repaired",
