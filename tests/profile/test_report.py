@@ -10,14 +10,6 @@ import pytest
 import traces
 
 
-@pytest.fixture
-def report(run):
-    def call(path, *args, **kwargs):
-        return json.loads(run("report", path, "--json", *args, **kwargs).stdout)
-
-    return call
-
-
 def write(path, content):
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return path
@@ -49,7 +41,7 @@ def test_the_same_run_has_the_same_answers_in_each_format(report, tmp_path, kind
     assert d["time"]["wall_us"] == pytest.approx(3000)
     assert got["launch-bound"] == pytest.approx(150) and got["idle"] == pytest.approx(570)
     assert sum(c["share"] for c in d["categories"]) == pytest.approx(1, abs=1e-6)
-    assert d["time"]["steps"] | {"first_us": 0} == {"by": "annotation", "count": 3, "first": 2, "last": 4, "first_us": 0, "median_us": 1000, "spread": 0}
+    assert d["time"]["steps"] | {"first_us": 0} == {"by": "annotation", "count": 3, "first": 2, "last": 4, "first_us": 0, "median_us": 1000, "name": "ProfilerStep", "spread": 0}
     assert d["device"]["name"] == "AMD Instinct MI300X" and d["device"]["gfx"] == "gfx942" and d["device"]["peaks"]["bandwidth_gbs"] > 5000
     reasons = {g["code"]: g["us"] for g in d["gap_reasons"]}
     assert reasons["synchronise"] == pytest.approx(300) and reasons["data_loading"] == pytest.approx(270)
@@ -204,7 +196,8 @@ def test_gaps_by_cause(report, tmp_path):
 
     C = traces.Cpu
     assert gap_of(C("hipMalloc", 110, 250, "call")) == ("allocation", {"allocation"} | gap_of(C("hipMalloc", 110, 250, "call"))[1])
-    assert gap_of(C("hipModuleLoadData", 110, 250, "call"))[0] == "compilation"
+    assert gap_of(C("hipModuleLoadData", 110, 250, "call"))[0] == "loading"
+    assert gap_of(C("hiprtcCompileProgram", 110, 250, "call"))[0] == "compilation"
     assert gap_of(C("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 90, 290, "annotation"))[0] == "data_loading"
     assert gap_of(C("hipDeviceSynchronize", 10, 95, "call"))[0] == "synchronise"
     copy = traces.Work("Memcpy DtoH (Device -> Pageable)", 100, 2, kind="copy", direction="DtoH", bytes=4, launched=20, call="hipMemcpyWithStream")
@@ -239,7 +232,10 @@ def uneven_steps(lengths):
 @pytest.mark.parametrize("rule,fires,quiet", [
     ("pageable-copies", copy_run("Pageable"), copy_run("Pinned")),
     ("partial-node", ranks_run(4), ranks_run(8)),
-    ("compilation", two_kernels(300, traces.Cpu("hipModuleLoadData", 105, 280, "call")), two_kernels(300)),
+    ("compilation", two_kernels(300, traces.Cpu("hiprtcCompileProgram", 105, 280, "call")), two_kernels(300)),
+    ("code-loading", two_kernels(300, traces.Cpu("hipModuleLoadData", 105, 280, "call")), two_kernels(300)),
+    ("host-code", two_kernels(3000, traces.Cpu("app.py(3): prepare", 105, 2980, "python")), two_kernels(300, traces.Cpu("app.py(3): prepare", 105, 280, "python"))),
+    ("unrecorded-work", two_kernels(3000, traces.Cpu("hipStreamSynchronize", 105, 2980, "call")), two_kernels(300)),
     ("allocation", two_kernels(300, traces.Cpu("hipMalloc", 105, 280, "call")), two_kernels(300)),
     ("data-loading", two_kernels(300, traces.Cpu("enumerate(DataLoader)#_X.__next__", 105, 280, "annotation")), two_kernels(300)),
     ("host-sync", two_kernels(300, traces.Cpu("hipDeviceSynchronize", 10, 95, "call")), two_kernels(300)),

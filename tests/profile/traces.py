@@ -51,7 +51,7 @@ class Cpu:
     name: str
     at: float
     length: float
-    kind: str = "op"  # op, annotation, call
+    kind: str = "op"  # op, annotation, call, python
 
 
 @dataclass
@@ -70,7 +70,7 @@ def training(steps=3, with_steps=True, length=1000.0):
     for i in range(steps):
         t = i * length
         run.work += [
-            Work(GEMM, t, 300, launched=t - 8, op="aten::mm", dims=[[4096, 4096], [4096, 4096]], types=["c10::BFloat16", "c10::BFloat16"],
+            Work(GEMM, t, 300, launched=t, op="aten::mm", dims=[[4096, 4096], [4096, 4096]], types=["c10::BFloat16", "c10::BFloat16"],
                  call="hipExtModuleLaunchKernel"),
             Work(ADD, t + 300, 100, launched=t + 5, op="aten::add", dims=[[4096, 4096], [4096, 4096], []],
                  types=["float", "float", "Scalar"]),
@@ -109,7 +109,7 @@ def kineto(run, device_properties=True):
         return BASE_NS / 1000 + t
 
     for c in run.cpu:
-        cat = {"op": "cpu_op", "annotation": "user_annotation", "call": "cuda_runtime"}[c.kind]
+        cat = {"op": "cpu_op", "annotation": "user_annotation", "call": "cuda_runtime", "python": "python_function"}[c.kind]
         external += 1
         events.append({"ph": "X", "cat": cat, "name": c.name, "pid": pid, "tid": tid, "ts": us(c.at), "dur": c.length,
                        "args": {"External id": external} if c.kind != "call" else {"cbid": 1, "correlation": 900_000 + external}})

@@ -37,7 +37,7 @@ constexpr Bound kBounds[] = {
     {"reduction", "Reductions, which memory bandwidth limits, take the most time", "fuse them: torch.compile"},
     {"memory", "Copies and changes of layout take the most time", "avoid casts, copies and transposes"},
     {"communication", "Communication takes the most time",
-     "overlap it with compute, and check the links (pyflame doctor)", "overlap it with compute, and check the links"},
+     "compare the ranks (where one comes late, all others wait in the collective), and overlap it with compute"},
     {"other", "Kernels of an unknown kind take the most time", "inspect the longest of them (pyflame inspect)",
      "see the longest of them below"},
 };
@@ -74,6 +74,9 @@ std::string next_for_products(const Facts& f) {
 std::string next_step(const Facts& f, const Bound& bound, bool own) {
   const std::string_view name = bound.category;
   if (own) return bound.next;
+  if (name == "launch-bound" && f.flag("python_stacks"))
+    return "record again without with_stack=True, which slows the CPU down; if it stays so, use fewer and larger "
+           "kernels";
   if (name == "GEMM") return next_for_products(f);
   const bool fused = f.signal("inductor_share") > f.signal("eager_share");
   if (fused && bound.next == std::string_view("fuse them: torch.compile"))
@@ -84,6 +87,42 @@ std::string next_step(const Facts& f, const Bound& bound, bool own) {
 // The host waits while the device works.
 constexpr Bound kLaunchesIdle = {"idle", "The host waits for the device",
                                  "record with device_times=True to see which kernels take it"};
+
+// Why the device is idle, for the verdict. {} stands for the function or call in which the CPU was.
+struct IdleReason {
+  const char* code;
+  const char* because;
+  const char* next;
+};
+constexpr IdleReason kIdleReasons[] = {
+    {"data_loading", "the program waits for its data loader{}", "prepare batches in workers, ahead of time"},
+    {"host_code", "the CPU runs other code{}", "move this code out of the step, or let it overlap with the device"},
+    {"synchronise", "the CPU waits for the device and only then launches more{}",
+     "find out what makes the CPU wait (see the gaps below)"},
+    {"copy_to_host", "results are copied to the host and waited for{}", "read values less often"},
+    {"allocation", "device memory is allocated or freed{}", "keep shapes constant, so that memory is used again"},
+    {"compilation", "code is compiled{}", "record after a warm-up of several steps"},
+    {"loading", "code is loaded onto the device{}", "record after a warm-up of several steps"},
+    {"dependency", "kernels in the queue wait for another stream or device{}", "see the gaps below"},
+    {"unseen", "the CPU waits in a call{} while the trace has no work of the device",
+     "find out what else the device did then: another process, or work from before the recording"},
+};
+constexpr double kMuchCapture = 0.3;
+
+std::string waiting_text(const Facts& f, const std::string& of) {
+  const double idle = f.share("idle"), works = std::max(0.0, 1 - idle - f.share("launch-bound"));
+  const IdleReason* reason = nullptr;
+  for (const IdleReason& r : kIdleReasons)
+    if (f.gap(r.code) > (reason == nullptr ? 0 : f.gap(reason->code))) reason = &r;
+  std::string text =
+      fmt::format("The device is idle: {} {} (the device works in {})", percent(idle), of, percent(works));
+  if (reason == nullptr || f.gap(reason->code) < 0.3 * idle)
+    return text + ". Next: find out what the program waits for (see the gaps below).";
+  const std::string in = f.in(reason->code);
+  return fmt::format("{}, {} because {}. Next: {}.", text, f.gap(reason->code) >= 0.5 * idle ? "mostly" : "partly",
+                     fmt::format(fmt::runtime(reason->because), in.empty() ? "" : fmt::format(" ({})", in)),
+                     reason->next);
+}
 
 }  // namespace
 
@@ -97,8 +136,9 @@ std::vector<Finding> make_advice(const json& document) {
   return found;
 }
 
-std::string make_verdict(const json& d) {
-  const Facts facts{d};
+namespace {
+
+std::string verdict(const Facts& facts) {
   if (!facts.traced()) {
     if (facts.flag("own")) return "No step ran in this profile.";
     if (facts.flag("has_ops") || facts.flag("has_calls"))
@@ -120,6 +160,12 @@ std::string make_verdict(const json& d) {
   if (own && best->category == std::string_view("idle") && facts.device_is("launches of")) best = &kLaunchesIdle;
   const std::string of =
       facts.timeline() ? (facts.steps() > 0 ? "of the step" : "of the time") : "of the kernels' time";
+  if (facts.gap("capture") >= kMuchCapture)
+    return fmt::format(
+        "Graphs are captured: {} {}. Captured kernels are recorded and do not run. Next: record again "
+        "after the warm-up, when the graphs are replayed.",
+        percent(facts.gap("capture")), of);
+  if (!own && best->category == std::string_view("idle")) return waiting_text(facts, of);
   std::string text = fmt::format("{}: {} {}", best->sentence, percent(most), of);
   const double waiting = facts.share("launch-bound") + facts.share("idle");
   const std::string_view name = best->category;
@@ -129,6 +175,14 @@ std::string make_verdict(const json& d) {
   else if (!says_it && waiting >= 0.1)
     text += fmt::format("; in {} {}", percent(waiting), own ? "no step runs" : "the device waits");
   return text + fmt::format(". Next: {}.", next_step(facts, *best, own));
+}
+
+}  // namespace
+
+std::string make_verdict(const json& d) {
+  const Facts facts{d};
+  const char* cut = facts.flag("truncated") ? "The trace is cut off; this is of its first part. " : "";
+  return cut + verdict(facts);
 }
 
 }  // namespace pyflame::tools::profile

@@ -24,6 +24,12 @@ struct Facts {
       if (g["code"] == code) return g[key];
     return 0;
   }
+  // In which function or call the CPU was longest during the gaps of one cause; empty if it is not known.
+  std::string in(const char* code) const {
+    for (const nlohmann::json& g : d["gap_reasons"])
+      if (g["code"] == code && !g["in"].empty()) return g["in"][0]["name"];
+    return "";
+  }
   double signal(const char* name) const {
     return d["signals"][name].is_number() ? d["signals"][name].get<double>() : 0;
   }

@@ -32,9 +32,34 @@ const TraceRule kRules[] = {
        return fmt::format("The device waits for the data loader in {} of the time, {:.0f} times.",
                           percent(f.gap("data_loading")), f.gap("data_loading", "count"));
      }},
+    {{.id = "graph-capture",
+      .severity = Severity::high,
+      .title = "The trace records the capture of graphs",
+      .why = "While a graph is captured, its kernels are recorded and do not run. The device is empty, and no figure "
+             "of this trace describes a step.",
+      .fixes = {"Record later, when the graphs are replayed. Serving engines capture when they start."},
+      .source = kSkill},
+     [](const Facts& f) -> std::string {
+       if (f.gap("capture") < 0.1) return "";
+       return fmt::format("Graphs are captured in {} of the recorded time.", percent(f.gap("capture")));
+     }},
+    {{.id = "code-loading",
+      .severity = Severity::high,
+      .title = "Code is loaded onto the device",
+      .why = "The first launch of a kernel loads its module, and libraries may compile or search for kernels then. "
+             "That is not the steady state.",
+      .fixes = {"Record after a warm-up of several steps (torch.profiler.schedule(wait=1, warmup=3, active=3)).",
+                on_amd("Keep the caches between runs: MIOPEN_USER_DB_PATH on a local disk. (If the home folder is on a "
+                       "network file system, MIOpen uses a temporary folder instead.)")},
+      .source = kSkill},
+     [](const Facts& f) -> std::string {
+       if (f.gap("loading") < 0.03) return "";
+       return fmt::format("The device waits in {} of the recorded time while code is loaded: {:.0f} times.",
+                          percent(f.gap("loading")), f.gap("loading", "count"));
+     }},
     {{.id = "compilation",
       .severity = Severity::high,
-      .title = "Code is compiled or loaded",
+      .title = "Code is compiled",
       .why = "In the first runs of a shape kernels are compiled, and libraries search for the best ones. That is not "
              "the steady state.",
       .fixes = {"Record after a warm-up of several steps (torch.profiler.schedule(wait=1, warmup=3, active=3)).",
@@ -43,7 +68,7 @@ const TraceRule kRules[] = {
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (f.gap("compilation") < 0.03) return "";
-       return fmt::format("Code is compiled or loaded in {} of the recorded time.", percent(f.gap("compilation")));
+       return fmt::format("Code is compiled in {} of the recorded time.", percent(f.gap("compilation")));
      }},
     {{.id = "launch-bound",
       .severity = Severity::high,
@@ -62,12 +87,30 @@ const TraceRule kRules[] = {
       .command = "TORCH_LOGS=graph_breaks python your_script.py",
       .source = kSkill},
      [](const Facts& f) -> std::string {
-       if (f.share("launch-bound") < 0.2 || f.flag("python_stacks")) return "";
+       // Stacks make the CPU slower by a factor. Where the device is empty for most of the time, it is so without them.
+       const bool stacks = f.flag("python_stacks");
+       if (f.share("launch-bound") < (stacks ? 0.6 : 0.2)) return "";
        return fmt::format(
-           "The device waits for the next launch in {} of the step. Kernels last {} on average; {:.0f} of {:.0f} last "
+           "The device waits for the next launch in {} of the step{}. Kernels last {} on average; {:.0f} of {:.0f} "
+           "last "
            "less than 10 us.",
-           percent(f.share("launch-bound")), microseconds(f.signal("mean_kernel_us")), f.signal("under_10us"),
-           f.signal("kernels"));
+           percent(f.share("launch-bound")), stacks ? ", a part of it because Python stacks were recorded" : "",
+           microseconds(f.signal("mean_kernel_us")), f.signal("under_10us"), f.signal("kernels"));
+     }},
+    {{.id = "host-code",
+      .severity = Severity::high,
+      .title = "The device waits for other code of the program",
+      .why = "The CPU runs Python or operators on the CPU, and launches nothing meanwhile.",
+      .fixes =
+          {"Prepare inputs ahead of time, in another thread or process, while the device works on the step before.",
+           "Do preprocessing such as resizing and normalising on the device.",
+           "Read and postprocess results one step later."},
+      .source = kSkill},
+     [](const Facts& f) -> std::string {
+       if (f.gap("host_code") < 0.2) return "";
+       const std::string in = f.in("host_code");
+       return fmt::format("The CPU runs code that launches nothing in {} of the time{}.", percent(f.gap("host_code")),
+                          in.empty() ? "" : fmt::format(", longest in {}", in));
      }},
     {{.id = "profiler-overhead",
       .severity = Severity::info,
@@ -81,6 +124,21 @@ const TraceRule kRules[] = {
            "The trace was recorded with Python stacks (with_stack=True), which slow the CPU down. {} of the step "
            "counts as launch-bound.",
            percent(f.share("launch-bound")));
+     }},
+    {{.id = "unrecorded-work",
+      .severity = Severity::med,
+      .title = "The CPU waits, and the trace shows no work of the device",
+      .why = "A copy or a synchronisation ends when the device is done with earlier work. The trace does not have this "
+             "work: it began before the recording, or another process used the device.",
+      .fixes = {"Record from an earlier point, or more than one step.",
+                "Check whether other processes use the device."},
+      .source = kSkill},
+     [](const Facts& f) -> std::string {
+       if (f.gap("unseen") < 0.1) return "";
+       return fmt::format(
+           "In {} of the time the CPU waited in {} while the device, as far as the trace shows, had "
+           "nothing to do.",
+           percent(f.gap("unseen")), f.in("unseen").empty() ? "a call" : f.in("unseen"));
      }},
     {{.id = "host-sync",
       .severity = Severity::med,
@@ -96,7 +154,7 @@ const TraceRule kRules[] = {
      [](const Facts& f) -> std::string {
        const double count = f.gap("copy_to_host", "count") + f.gap("synchronise", "count"),
                     part = f.gap("copy_to_host") + f.gap("synchronise");
-       const bool each_step = f.steps() > 0 && count >= f.steps() && part >= 0.01;
+       const bool each_step = f.steps() > 0 && count >= f.steps() && part >= 0.03;
        if (part < 0.05 && !each_step) return "";
        return fmt::format(
            "The CPU waited for the device {:.0f} times, and the device then had nothing to do for {} of the time.",

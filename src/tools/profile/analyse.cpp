@@ -71,7 +71,7 @@ void classify_events(const Trace& t, Analysis& a) {
   a.classes.resize(t.gpu.size());
   Callers callers(t);
   std::unordered_map<uint64_t, KernelClass> known;
-  for (int32_t i : a.events) {
+  const auto classify = [&](int32_t i) {
     const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
     const int32_t chain = callers.chain(e.op);
     const uint64_t key = (static_cast<uint64_t>(e.name) << 32) | static_cast<uint32_t>(chain);
@@ -82,7 +82,9 @@ void classify_events(const Trace& t, Analysis& a) {
     if (e.collective != 0) k = {Category::communication, "RCCL", false};
     if (e.kind != GpuKind::kernel) k = {Category::memory, "", false};
     a.classes[static_cast<size_t>(i)] = k;
-  }
+  };
+  for (int32_t i : a.events) classify(i);
+  for (int32_t i : a.foreign) classify(i);
 }
 
 struct Edge {
@@ -90,48 +92,85 @@ struct Edge {
   int32_t event = 0;
   bool begin = false;
 };
+using Edges = std::vector<Edge>;
+
+// The starts and ends of events within each span, in order.
+std::vector<Edges> edges_by_span(const Trace& t, const Analysis& a) {
+  std::vector<Edges> of(a.spans.size());
+  const auto add = [&](int32_t i) {
+    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+    auto span = std::lower_bound(a.spans.begin(), a.spans.end(), e.start,
+                                 [](const auto& s, int64_t at) { return s.second <= at; });
+    for (; span != a.spans.end() && span->first < e.end; ++span) {
+      const int64_t start = std::max(e.start, span->first), end = std::min(e.end, span->second);
+      if (end <= start) continue;
+      Edges& edges = of[static_cast<size_t>(span - a.spans.begin())];
+      edges.push_back({start, i, true});
+      edges.push_back({end, i, false});
+    }
+  };
+  for (int32_t i : a.events) add(i);
+  for (int32_t i : a.foreign) add(i);
+  // At equal times, ends come before starts: back-to-back kernels do not overlap.
+  for (Edges& edges : of)
+    std::stable_sort(edges.begin(), edges.end(),
+                     [](const Edge& x, const Edge& y) { return x.at < y.at || (x.at == y.at && x.begin < y.begin); });
+  return of;
+}
 
 // Goes through the starts and ends of events in order, so it knows at each instant what runs.
-void sweep(const Trace& t, Analysis& a) {
-  std::vector<Edge> edges;
-  edges.reserve(a.events.size() * 2);
-  for (int32_t i : a.events) {
-    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
-    const int64_t start = std::max(e.start, a.start), end = std::min(e.end, a.end);
-    if (end <= start) continue;
-    edges.push_back({start, i, true});
-    edges.push_back({end, i, false});
-  }
-  // At equal times, ends come before starts: back-to-back kernels do not overlap.
-  std::sort(edges.begin(), edges.end(),
-            [](const Edge& x, const Edge& y) { return x.at < y.at || (x.at == y.at && x.begin < y.begin); });
-  std::array<int64_t, kCategories> running = {};
-  int64_t total = 0, at = a.start;
-  int32_t last_ended = -1;
-  constexpr auto communication = static_cast<size_t>(Category::communication);
-  for (const Edge& edge : edges) {
-    const double dt = us(edge.at - at);
-    if (edge.at > at) {
-      if (total == 0) {
-        if (a.gaps.size() < kMaxGaps)
-          a.gaps.push_back({at, edge.at, last_ended, edge.begin ? edge.event : -1, GapCause::unknown, 0});
-      } else {
-        a.busy_us += dt;
-        for (size_t c = 0; c < kCategories; ++c)
-          a.share_us[c] += dt * static_cast<double>(running[c]) / static_cast<double>(total);
-        if (running[communication] > 0) {
-          a.communication_us += dt;
-          if (running[communication] < total) a.overlapped_us += dt;
-        }
-      }
-      at = edge.at;
+class Sweep {
+ public:
+  explicit Sweep(Analysis& a) : a_(a) {}
+
+  void span(int64_t start, int64_t end, const Edges& edges) {
+    at_ = start;
+    for (const Edge& edge : edges) {
+      advance(edge.at, edge.begin ? edge.event : -1);
+      const auto c = static_cast<size_t>(a_.classes[static_cast<size_t>(edge.event)].category);
+      running_[c] += edge.begin ? 1 : -1;
+      total_ += edge.begin ? 1 : -1;
+      if (!edge.begin) last_ended_ = edge.event;
     }
-    const auto c = static_cast<size_t>(a.classes[static_cast<size_t>(edge.event)].category);
-    running[c] += edge.begin ? 1 : -1;
-    total += edge.begin ? 1 : -1;
-    if (!edge.begin) last_ended = edge.event;
+    advance(end, -1);
   }
-  if (a.end > at) a.gaps.push_back({at, a.end, last_ended, -1, GapCause::unknown, 0});
+
+ private:
+  void advance(int64_t to, int32_t next) {
+    if (to <= at_) return;
+    const double dt = us(to - at_);
+    constexpr auto communication = static_cast<size_t>(Category::communication);
+    if (total_ == 0) {
+      if (a_.gaps.size() < kMaxGaps) {
+        a_.gaps.emplace_back();
+        Gap& g = a_.gaps.back();
+        g.start = at_;
+        g.end = to;
+        g.before = last_ended_;
+        g.after = next;
+      }
+    } else {
+      a_.busy_us += dt;
+      for (size_t c = 0; c < kCategories; ++c)
+        a_.share_us[c] += dt * static_cast<double>(running_[c]) / static_cast<double>(total_);
+      if (running_[communication] > 0) {
+        a_.communication_us += dt;
+        if (running_[communication] < total_) a_.overlapped_us += dt;
+      }
+    }
+    at_ = to;
+  }
+
+  Analysis& a_;
+  std::array<int64_t, kCategories> running_ = {};
+  int64_t total_ = 0, at_ = 0;
+  int32_t last_ended_ = -1;
+};
+
+void sweep(const Trace& t, Analysis& a) {
+  const std::vector<Edges> edges = edges_by_span(t, a);
+  Sweep sweep(a);
+  for (size_t i = 0; i < a.spans.size(); ++i) sweep.span(a.spans[i].first, a.spans[i].second, edges[i]);
 }
 
 // The time of an operator's kernels of one kind. The operator's work is divided among them.
@@ -285,6 +324,14 @@ void count_short_kernels(const Trace& t, Analysis& a) {
   if (n > 0) a.mean_launch_us = sum / static_cast<double>(n);
 }
 
+// From the first kernel of the steps to the end of the last.
+double device_span(const Trace& t, const Analysis& a) {
+  if (a.events.empty()) return 0;
+  int64_t end = INT64_MIN;
+  for (int32_t i : a.events) end = std::max(end, t.gpu[static_cast<size_t>(i)].end);
+  return us(end - t.gpu[static_cast<size_t>(a.events.front())].start);
+}
+
 // Statistics files have no times of single calls, so shares refer to the sum.
 void from_totals(const Trace& t, Analysis& a) {
   std::map<std::pair<std::string, Category>, size_t> index;
@@ -332,10 +379,11 @@ Analysis analyse(const Profile& profile, const Options& options) {
     return a;
   }
   choose_window(t, options, a);
-  a.wall_us = us(a.end - a.start);
+  for (const auto& [start, end] : a.spans) a.wall_us += us(end - start);
   classify_events(t, a);
   sweep(t, a);
   explain_gaps(t, a);
+  a.device_span_us = device_span(t, a);
   group_kernels(t, a);
   group_copies(t, a);
   group_collectives(t, a);

@@ -25,11 +25,15 @@ enum class GapCause : uint8_t {
   dependency,
   launching,
   python,
+  host_code,
   synchronise,
   copy_to_host,
   data_loading,
   allocation,
   compilation,
+  loading,
+  capture,
+  unseen,
   executor,
   recording,
   unknown_short,
@@ -42,14 +46,22 @@ struct Gap {
   int64_t start = 0, end = 0;
   int32_t before = -1, after = -1;  // indices of GPU events
   GapCause cause = GapCause::unknown;
-  NameId call = 0;  // the call or operator that the CPU was in
+  NameId call = 0;   // the call or operator that the CPU was in
+  NameId frame = 0;  // the Python function that the CPU was in for nearly all of it
 };
 
 struct Step {
-  int64_t start = 0, end = 0;
+  int64_t start = 0, end = 0;          // the time that the report assigns to it
+  int64_t cpu_start = 0, cpu_end = 0;  // of the annotation
   int64_t number = 0;
 };
 enum class StepSource : uint8_t { whole, annotation, repetition };
+
+// Work of the device that belongs to no step.
+struct Outside {
+  int64_t events = 0, before = 0;  // before: launched before the recording
+  double us = 0;
+};
 
 struct KernelGroup {
   std::string name, full;
@@ -92,17 +104,23 @@ struct Analysis {
   double wanted_workgroups = 0;  // the number that fills the device; 0 if unknown
 
   bool timeline = false;       // the trace has times of single events, not only totals
-  int64_t start = 0, end = 0;  // the window
+  int64_t start = 0, end = 0;  // of the first and the last span
   double wall_us = 0, busy_us = 0, launch_us = 0, idle_us = 0;
+  double device_span_us = 0;  // from the first to the last event of the steps
   StepSource step_source = StepSource::whole;
+  std::string step_name;  // of annotated steps: "ProfilerStep"
   std::vector<Step> steps;
-  bool has_calls = false;  // the trace has events of the CPU
+  std::vector<int32_t> step_of;                    // of each event, while the steps are chosen
+  std::vector<std::pair<int64_t, int64_t>> spans;  // what is analysed: the steps, or everything
+  Outside outside;
+  std::vector<int32_t> foreign;  // GPU events outside of the steps, which may run during one
+  bool has_calls = false;        // the trace has events of the CPU
 
   std::array<double, kCategories> share_us = {};   // of the window; simultaneous events share an instant
   std::array<double, kCategories> kernel_us = {};  // sums of durations
   std::array<int64_t, kCategories> kernels = {};
   std::vector<KernelClass> classes;  // of each GPU event
-  std::vector<int32_t> events;       // GPU events in the window, by start
+  std::vector<int32_t> events;       // GPU events of the steps, by start
   std::vector<KernelGroup> groups;   // by time, longest first
   std::vector<Gap> gaps;             // by length, longest first
   std::vector<CopyGroup> copies;
@@ -115,11 +133,13 @@ struct Analysis {
 
 Analysis analyse(const Profile& profile, const Options& options);
 
-// In window.cpp: selects the device and the steps.
+// In window.cpp.
 void choose_device(const Trace& trace, const Options& options, Analysis& a);
+// In steps.cpp: finds the steps, their time and their events.
 void choose_window(const Trace& trace, const Options& options, Analysis& a);
 // In gaps.cpp: why the device was idle.
 void explain_gaps(const Trace& trace, Analysis& a);
+bool has_capture(const Trace& trace);  // of graphs
 
 inline double us(int64_t ns) { return static_cast<double>(ns) / 1000; }
 

@@ -73,13 +73,25 @@ json steps_of(const Analysis& a) {
           {"first_us", rounded(first)},
           {"first", a.steps.front().number},
           {"last", a.steps.back().number},
-          {"by", a.step_source == StepSource::annotation ? "annotation" : "repetition"}};
+          {"by", a.step_source == StepSource::annotation ? "annotation" : "repetition"},
+          {"name", a.step_name.empty() ? json(nullptr) : json(a.step_name)}};
+}
+
+// Work of the device that no step launched; null where there is none.
+json outside_of(const Analysis& a) {
+  if (a.outside.events == 0) return nullptr;
+  return {{"events", a.outside.events}, {"us", rounded(a.outside.us)}, {"before_recording", a.outside.before}};
 }
 
 json time_of(const Analysis& a) {
-  return {{"wall_us", rounded(a.wall_us)}, {"gpu_busy_us", rounded(a.busy_us)},
-          {"idle_us", rounded(a.idle_us)}, {"launch_bound_us", rounded(a.launch_us)},
-          {"steps", steps_of(a)},          {"timeline", a.timeline}};
+  return {{"device_span_us", rounded(a.timeline ? a.device_span_us : 0)},
+          {"outside", outside_of(a)},
+          {"wall_us", rounded(a.wall_us)},
+          {"gpu_busy_us", rounded(a.busy_us)},
+          {"idle_us", rounded(a.idle_us)},
+          {"launch_bound_us", rounded(a.launch_us)},
+          {"steps", steps_of(a)},
+          {"timeline", a.timeline}};
 }
 
 json categories_of(const Analysis& a) {
@@ -87,7 +99,7 @@ json categories_of(const Analysis& a) {
   if (a.wall_us <= 0) return out;
   const double wall = a.wall_us;
   for (size_t i = 0; i < kCategories; ++i) {
-    if (a.kernels[i] == 0) continue;
+    if (a.kernels[i] == 0 && a.share_us[i] <= 0) continue;
     out.push_back({{"name", name_of(static_cast<Category>(i))},
                    {"us", rounded(a.share_us[i])},
                    {"share", fraction(a.share_us[i] / wall)},
@@ -186,32 +198,54 @@ json gaps_of(const Trace& t, const Analysis& a, int top) {
                    {"after", label(t, g.after)},
                    {"why", describe(g.cause)},
                    {"launch_bound", is_launch_bound(g.cause)},
-                   {"cpu", g.call != 0 ? json(t.names[g.call]) : json(nullptr)}});
+                   {"cpu", g.call != 0 ? json(t.names[g.call]) : json(nullptr)},
+                   {"python", g.frame != 0 ? json(t.names[g.frame]) : json(nullptr)}});
   }
   return out;
 }
 
 const char* code_of(GapCause c) {
-  static constexpr const char* codes[] = {"dispatch",     "dependency",    "launching",  "python",      "synchronise",
-                                          "copy_to_host", "data_loading",  "allocation", "compilation", "executor",
-                                          "recording",    "unknown_short", "unknown"};
+  static constexpr const char* codes[] = {"dispatch",      "dependency",   "launching",    "python",     "host_code",
+                                          "synchronise",   "copy_to_host", "data_loading", "allocation", "compilation",
+                                          "loading",       "capture",      "unseen",       "executor",   "recording",
+                                          "unknown_short", "unknown"};
   return codes[static_cast<size_t>(c)];
 }
 
-json gap_reasons_of(const Analysis& a) {
-  std::map<GapCause, std::pair<double, int64_t>> sums;
+// The Python functions, or else the calls, in which the CPU was during the gaps of one cause, longest first.
+json in_what(const Trace& t, const std::map<NameId, double>& time) {
+  constexpr size_t kMost = 3;
+  json out = json::array();
+  for (const auto& [name, spent] : time) out.push_back({{"name", t.names[name]}, {"us", rounded(spent)}});
+  std::stable_sort(out.begin(), out.end(),
+                   [](const json& x, const json& y) { return x["us"].get<double>() > y["us"].get<double>(); });
+  if (out.size() > kMost) out.erase(out.begin() + kMost, out.end());
+  return out;
+}
+
+json gap_reasons_of(const Trace& t, const Analysis& a) {
+  struct Sum {
+    double us = 0;
+    int64_t count = 0;
+    std::map<NameId, double> in;
+  };
+  std::map<GapCause, Sum> sums;
   for (const Gap& g : a.gaps) {
-    sums[g.cause].first += us(g.end - g.start);
-    ++sums[g.cause].second;
+    const double length = us(g.end - g.start);
+    Sum& sum = sums[g.cause];
+    sum.us += length;
+    ++sum.count;
+    if (const NameId name = g.frame != 0 ? g.frame : g.call; name != 0) sum.in[name] += length;
   }
   json out = json::array();
   for (const auto& [cause, sum] : sums)
     out.push_back({{"code", code_of(cause)},
                    {"why", describe(cause)},
-                   {"us", rounded(sum.first)},
-                   {"share", fraction(a.wall_us > 0 ? sum.first / a.wall_us : 0)},
-                   {"count", sum.second},
-                   {"launch_bound", is_launch_bound(cause)}});
+                   {"us", rounded(sum.us)},
+                   {"share", fraction(a.wall_us > 0 ? sum.us / a.wall_us : 0)},
+                   {"count", sum.count},
+                   {"launch_bound", is_launch_bound(cause)},
+                   {"in", in_what(t, sum.in)}});
   std::stable_sort(out.begin(), out.end(),
                    [](const json& x, const json& y) { return x["us"].get<double>() > y["us"].get<double>(); });
   return out;
@@ -423,6 +457,7 @@ json signals_of(const Profile& p, const Analysis& a) {
           {"has_calls", a.has_calls},
           {"has_ops", !p.trace.ops.empty()},
           {"own", p.trace.own},
+          {"truncated", p.trace.truncated},
           {"python_stacks", p.trace.python_calls > 0}};
 }
 
@@ -453,7 +488,7 @@ json make_document(const Profile& p, const Options& options) {
   d["kernels"] = kernels_of(p, a, options.top);
   d["kernel_names"] = a.groups.size();
   d["gaps"] = gaps_of(p.trace, a, options.top);
-  d["gap_reasons"] = gap_reasons_of(a);
+  d["gap_reasons"] = gap_reasons_of(p.trace, a);
   d["copies"] = copies_of(a);
   d["communication"] = communication_of(a);
   d["timeline"] = Timeline(p.trace, a).make();

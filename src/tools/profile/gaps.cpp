@@ -1,5 +1,6 @@
 // Why a device was idle: derived from what the CPU did between the last kernel and the launch of the next one.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "tools/profile/analyse.h"
@@ -8,7 +9,8 @@ namespace pyflame::tools::profile {
 
 namespace {
 
-constexpr int64_t kShortGap = 20'000, kLaunchJitter = 2'000, kPythonGap = 1'000'000, kDispatchGap = 50'000;
+constexpr int64_t kShortGap = 20'000, kLaunchJitter = 2'000, kPythonGap = 1'000'000, kDispatchGap = 50'000,
+                  kLongCall = 200'000;
 
 struct Span {
   int64_t start = 0, end = 0;
@@ -29,11 +31,25 @@ bool allocates(const std::string& call) {
          contains(call, {"hipMalloc", "cudaMalloc", "hipFree", "cudaFree", "hipHostMalloc", "cudaHostAlloc",
                          "hipHostRegister", "MemCreate", "MemMap"});
 }
+// "## Call CompiledFxGraph" and "TorchDynamo Cache Lookup" are in each run of a compiled program: they compile nothing.
+// PyTorch marks the phases of a compilation with "(dynamo_timed)".
 bool compiles(const std::string& name) {
-  return name == "plan program" ||
-         contains(name, {"ModuleLoad", "hiprtc", "nvrtc", "TorchDynamo Cache", "CompiledFxGraph", "compile_fx",
-                         "CachingAutotuner", "_compile", "LazyLoad", "hipModuleLoadData"});
+  const bool phase = name.ends_with("(dynamo_timed)") && contains(name, {"compile", "codegen", "GraphLowering"});
+  return phase || name == "plan program" || contains(name, {"hiprtcCompile", "nvrtcCompile"});
 }
+// A Python function that compiles.
+bool is_compiler(const std::string& function) {
+  return contains(function, {"compile_fx_inner", "triton/compiler/compiler.py"}) && !function.ends_with("__init__");
+}
+bool loads_code(const std::string& call) {
+  return contains(call, {"ModuleLoad", "LibraryLoad", "LazyLoad", "hiprtcLink", "ModuleGetFunction"});
+}
+bool begins_capture(const std::string& call) { return call.find("StreamBeginCapture") != std::string::npos; }
+bool ends_capture(const std::string& call) { return call.find("StreamEndCapture") != std::string::npos; }
+bool makes_graph(const std::string& call) {
+  return contains(call, {"GraphInstantiate", "GraphGetNodes", "GraphDestroy"});
+}
+bool is_copy(const ApiCall& c, const Names& names) { return names[c.name].find("Memcpy") != std::string::npos; }
 
 // Spans of one kind. They can be searched for those within a given time.
 class Spans {
@@ -94,20 +110,84 @@ class Coverage {
   std::vector<int64_t> sums_;
 };
 
+// Functions of PyTorch that call the program's own.
+bool is_wrapper(const std::string& name) {
+  return contains(name, {"torch/utils/_", "torch/overrides.py", "torch/nn/modules/module.py", "threading.py"});
+}
+
+// The Python functions of each thread, as a tree.
+class Frames {
+ public:
+  explicit Frames(const Trace& t) : t_(t) {
+    for (size_t i = 0; i < t.frames.size(); ++i) {
+      const Frame& f = t.frames[i];
+      Thread& thread = threads_[{f.process, f.thread}];
+      while (!thread.open.empty() && node_of(thread, thread.open.back()).end <= f.start) thread.open.pop_back();
+      thread.parent.push_back(thread.open.empty() ? -1 : thread.open.back());
+      thread.open.push_back(static_cast<int32_t>(thread.frames.size()));
+      thread.frames.push_back(static_cast<int32_t>(i));
+    }
+  }
+
+  // The innermost function that ran for nearly all of [from, to]; functions with a source file are preferred.
+  NameId within(int32_t process, uint64_t thread, int64_t from, int64_t to) const {
+    const auto found = threads_.find({process, thread});
+    if (found == threads_.end() || to <= from) return 0;
+    const Thread& th = found->second;
+    const int64_t middle = from + (to - from) / 2, needed = (to - from) / 5 * 4;
+    const auto after = std::upper_bound(th.frames.begin(), th.frames.end(), middle, [&](int64_t at, int32_t f) {
+      return at < t_.frames[static_cast<size_t>(f)].start;
+    });
+    NameId any = 0;
+    for (auto i = static_cast<int32_t>(after - th.frames.begin()) - 1; i >= 0; i = th.parent[static_cast<size_t>(i)]) {
+      const Frame& f = node_of(th, i);
+      if (std::min(f.end, to) - std::max(f.start, from) < needed) continue;
+      const std::string& name = t_.names[f.name];
+      if (name.find(".py(") != std::string::npos && !is_wrapper(name)) return f.name;
+      if (any == 0) any = f.name;
+    }
+    return any;
+  }
+
+ private:
+  struct Thread {
+    std::vector<int32_t> frames, parent, open;
+  };
+  const Frame& node_of(const Thread& thread, int32_t i) const {
+    return t_.frames[static_cast<size_t>(thread.frames[static_cast<size_t>(i)])];
+  }
+  const Trace& t_;
+  std::map<std::pair<int32_t, uint64_t>, Thread> threads_;
+};
+
 class Explainer {
  public:
-  explicit Explainer(const Trace& t) : t_(t) {
+  explicit Explainer(const Trace& t) : t_(t), frames_(t) {
     // Threads that never launch also wait for the device, such as watchdogs of collectives. Only threads that launch can delay the device.
-    std::set<std::pair<int32_t, uint64_t>> launching;
+    std::map<std::pair<int32_t, uint64_t>, int64_t> launching;
     for (const GpuEvent& e : t.gpu)
       if (e.call >= 0)
-        launching.emplace(t.calls[static_cast<size_t>(e.call)].process, t.calls[static_cast<size_t>(e.call)].thread);
+        ++launching[{t.calls[static_cast<size_t>(e.call)].process, t.calls[static_cast<size_t>(e.call)].thread}];
+    int64_t most = 0;
+    for (const auto& [thread, count] : launching)
+      if (count > most) {
+        most = count;
+        main_ = thread;
+      }
+    std::map<uint64_t, int64_t> captures;  // by thread, since when
     for (const ApiCall& c : t.calls) {
       const std::string& name = t.names[c.name];
       const Span span{c.start, c.end, c.name};
       if (waits(name) && (launching.empty() || launching.count({c.process, c.thread}) != 0)) waits_.add(span);
       if (allocates(name)) allocations_.add(span);
       if (compiles(name)) compilations_.add(span);
+      if (loads_code(name)) modules_.add(span);
+      if (makes_graph(name)) captures_.add(c.start, c.end);
+      if (begins_capture(name)) captures.try_emplace(c.thread, c.start);
+      if (const auto began = captures.find(c.thread); ends_capture(name) && began != captures.end()) {
+        captures_.add(began->second, c.end);
+        captures.erase(began);
+      }
       if (!t.own) cover_.add(c.start, c.end);
     }
     for (const CpuOp& op : t.ops) {
@@ -116,19 +196,34 @@ class Explainer {
       else if (compiles(name)) compilations_.add({op.start, op.end, op.name});
       if (!op.annotation) cover_.add(op.start, op.end);
     }
-    for (Spans* s : {&waits_, &allocations_, &compilations_, &loading_}) s->close();
+    for (const Frame& f : t.frames)
+      if (is_compiler(t.names[f.name])) compilations_.add({f.start, f.end, f.name});
+    for (Spans* s : {&waits_, &allocations_, &compilations_, &loading_, &modules_}) s->close();
     cover_.close();
+    captures_.close();
   }
 
   void explain(Gap& g) const {
-    const int64_t length = g.end - g.start;
     if (t_.own) {
       explain_on_host(g);
       return;
     }
+    explain_by_trace(g);
+    // Where a call is the reason, the function around it is not.
+    const bool by_code = g.cause == GapCause::host_code || g.cause == GapCause::python ||
+                         g.cause == GapCause::data_loading || g.cause == GapCause::loading ||
+                         g.cause == GapCause::compilation;
+    if (!by_code) g.frame = 0;
+  }
+
+ private:
+  void explain_by_trace(Gap& g) const {
     const ApiCall* launch = nullptr;
     if (g.after >= 0 && t_.gpu[static_cast<size_t>(g.after)].call >= 0)
       launch = &t_.calls[static_cast<size_t>(t_.gpu[static_cast<size_t>(g.after)].call)];
+    const auto thread = launch != nullptr ? std::pair{launch->process, launch->thread} : main_;
+    const int64_t length = g.end - g.start;
+    if (length > kPythonGap) g.frame = frames_.within(thread.first, thread.second, g.start, g.end);
     if (launch == nullptr) {
       explain_without_launch(g, length);
       return;
@@ -139,14 +234,26 @@ class Explainer {
       g.cause = length <= kDispatchGap ? GapCause::dispatch : GapCause::dependency;
       return;
     }
+    const int64_t inside = std::min(launch->end, g.end) - std::max(launch->start, g.start);
+    if (inside * 2 >= length && length > kLongCall) {
+      explain_inside(g, *launch);
+      return;
+    }
     explain_by_cpu(g, g.start, std::min(g.end, std::max(g.start + 1, launch->start)));
   }
 
- private:
   void explain_without_launch(Gap& g, int64_t length) const {
     if (!t_.calls.empty() && g.after < 0) explain_by_cpu(g, g.start, g.end);
     else if (!t_.calls.empty() && length > kShortGap) explain_by_cpu(g, g.start, g.end);
     else g.cause = length <= kShortGap ? GapCause::unknown_short : GapCause::unknown;
+  }
+
+  // The call that launched the next event took most of the gap itself.
+  void explain_inside(Gap& g, const ApiCall& launch) const {
+    const std::string& name = t_.names[launch.name];
+    if (explained_by_spans(g)) return;
+    if (is_copy(launch, t_.names)) g.cause = GapCause::unseen;
+    else g.cause = name.find("Graph") != std::string::npos ? GapCause::launching : GapCause::loading;
   }
 
   static int64_t needed(const Gap& g) { return std::max<int64_t>(1, (g.end - g.start) * 3 / 10); }
@@ -158,8 +265,12 @@ class Explainer {
     return true;
   }
   bool explained_by_spans(Gap& g) const {
+    if (captures_.within(g.start, g.end) >= needed(g)) {
+      g.cause = GapCause::capture;
+      return true;
+    }
     return covered_by(loading_, GapCause::data_loading, g) || covered_by(compilations_, GapCause::compilation, g) ||
-           covered_by(allocations_, GapCause::allocation, g);
+           covered_by(modules_, GapCause::loading, g) || covered_by(allocations_, GapCause::allocation, g);
   }
 
   // A gap between two steps of the host: nothing was queued, and the trace shows all of the time.
@@ -168,26 +279,39 @@ class Explainer {
     g.cause = cover_.within(g.start, g.end) * 2 >= g.end - g.start ? GapCause::executor : GapCause::recording;
   }
 
-  void explain_by_cpu(Gap& g, int64_t from, int64_t to) const {
-    const int64_t need = needed(g);
-    if (explained_by_spans(g)) return;
+  // The CPU waited for the device. In a long gap, either the wait ended when the gap began, and then it is not what
+  // the gap was spent on; or it lasted, and then the CPU waited for something that the trace does not have.
+  bool explained_by_wait(Gap& g, int64_t from, int64_t to) const {
+    const int64_t length = g.end - g.start;
+    const auto [covered, name] = waits_.longest(g.start, g.end);
+    if (length > kPythonGap) {
+      if (covered * 2 < length) return false;
+      g.cause = GapCause::unseen;
+      g.call = name;
+      return true;
+    }
+    NameId wait = waits_.ending(from - kLaunchJitter, to + kLaunchJitter);
+    if (wait == 0 && covered >= needed(g)) wait = name;
+    if (wait == 0) return false;
     const bool after_copy =
         g.before >= 0 && t_.gpu[static_cast<size_t>(g.before)].direction == Direction::device_to_host;
-    NameId wait = waits_.ending(from - kLaunchJitter, to + kLaunchJitter);
-    if (wait == 0 && waits_.longest(g.start, g.end).first >= need) wait = waits_.longest(g.start, g.end).second;
-    if (wait != 0) {
-      g.cause = after_copy ? GapCause::copy_to_host : GapCause::synchronise;
-      g.call = wait;
-      return;
-    }
-    const int64_t covered = cover_.within(from, to);
-    if (covered * 2 >= to - from) g.cause = GapCause::launching;
-    else g.cause = g.end - g.start <= kPythonGap ? GapCause::python : GapCause::unknown;
+    g.cause = after_copy ? GapCause::copy_to_host : GapCause::synchronise;
+    g.call = wait;
+    return true;
+  }
+
+  void explain_by_cpu(Gap& g, int64_t from, int64_t to) const {
+    if (explained_by_spans(g) || explained_by_wait(g, from, to)) return;
+    const bool covered = cover_.within(from, to) * 2 >= to - from;
+    if (g.end - g.start <= kPythonGap) g.cause = covered ? GapCause::launching : GapCause::python;
+    else g.cause = covered || g.frame != 0 ? GapCause::host_code : GapCause::unknown;
   }
 
   const Trace& t_;
-  Spans waits_, allocations_, compilations_, loading_;
-  Coverage cover_;
+  Frames frames_;
+  std::pair<int32_t, uint64_t> main_;  // the thread that launches most
+  Spans waits_, allocations_, compilations_, loading_, modules_;
+  Coverage cover_, captures_;
 };
 
 }  // namespace
@@ -206,7 +330,14 @@ const char* describe(GapCause cause) {
       return "a result was copied to the host and waited for (.item(), .cpu(), print, a Python condition)";
     case GapCause::data_loading: return "the program waited for its data loader";
     case GapCause::allocation: return "device memory was allocated or freed";
-    case GapCause::compilation: return "code was compiled or loaded";
+    case GapCause::host_code:
+      return "the CPU ran other code for more than 1 ms (Python, or operators on the CPU), and launched only then";
+    case GapCause::compilation: return "code was compiled";
+    case GapCause::loading: return "code was loaded onto the device (a module, or the first launch of a kernel)";
+    case GapCause::capture: return "a graph was captured: its kernels are recorded and do not run";
+    case GapCause::unseen:
+      return "the CPU waited in a call, but the trace has no work of the device then: it may be of another process, "
+             "or from before the recording";
     case GapCause::executor: return "PyFlame was between two steps of a program: look-up, memory, addresses";
     case GapCause::recording: return "Python ran, or ops were recorded for the next window";
     case GapCause::unknown_short: return "a short gap; the trace has no calls of the CPU that explain it";
@@ -218,6 +349,10 @@ const char* describe(GapCause cause) {
 bool is_launch_bound(GapCause c) {
   return c == GapCause::dispatch || c == GapCause::launching || c == GapCause::python || c == GapCause::executor ||
          c == GapCause::recording || c == GapCause::unknown_short;
+}
+
+bool has_capture(const Trace& t) {
+  return std::any_of(t.calls.begin(), t.calls.end(), [&](const ApiCall& c) { return begins_capture(t.names[c.name]); });
 }
 
 void explain_gaps(const Trace& t, Analysis& a) {

@@ -94,7 +94,7 @@ Key key_of(std::string_view k) {
   return found == keys.end() ? Key::none : found->second;
 }
 
-enum class Category : uint8_t { other, op, annotation, call, kernel, copy, set };
+enum class Category : uint8_t { other, op, annotation, call, frame, kernel, copy, set };
 
 Category category_of(std::string_view cat) {
   static const std::unordered_map<std::string_view, Category> table = {
@@ -108,6 +108,7 @@ Category category_of(std::string_view cat) {
       {"runtime", Category::call},
       {"Runtime", Category::call},
       {"privateuse1_runtime", Category::call},
+      {"python_function", Category::frame},
       {"kernel", Category::kernel},
       {"Kernel", Category::kernel},
       {"gpu_memcpy", Category::copy},
@@ -346,10 +347,7 @@ class Handler {
     ++events_;
     if (event_.ph != "X") return;
     const Category category = category_of(event_.cat);
-    if (category == Category::other) {
-      trace_.python_calls += event_.cat == "python_function";
-      return;
-    }
+    if (category == Category::other) return;
     // Relative clocks may begin a little before their zero.
     const bool sane = event_.timed && !event_.bad_time && event_.ts >= -kMaxTime / 40 && event_.dur >= 0 &&
                       event_.ts <= kMaxTime - event_.dur;
@@ -359,6 +357,7 @@ class Handler {
     }
     if (category == Category::op || category == Category::annotation) commit_op(category);
     else if (category == Category::call) commit_call();
+    else if (category == Category::frame) commit_frame();
     else commit_gpu(category);
   }
 
@@ -392,6 +391,17 @@ class Handler {
     call.correlation = static_cast<uint64_t>(std::max<int64_t>(0, event_.correlation));
     call.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
     trace_.add(call);
+  }
+
+  void commit_frame() {
+    ++trace_.python_calls;
+    if (event_.dur < kMinFrame) return;
+    Frame frame;
+    frame.start = event_.ts;
+    frame.end = event_.ts + event_.dur;
+    frame.name = trace_.names.intern(event_.name);
+    frame.thread = thread();
+    trace_.add(frame);
   }
 
   void commit_gpu(Category category) {
@@ -463,6 +473,7 @@ void read_kineto(const Source& source, Profile& profile, const Progress& progres
   // Not strict: text after the trace is ignored.
   const bool whole = json::sax_parse(stream, &handler, json::input_format_t::json, false);
   if (!whole || !input.error().empty()) {
+    profile.trace.truncated = true;
     const std::string why = input.error().empty()
                                 ? fmt::format("it is cut off or damaged at byte {}", handler.error_position())
                                 : input.error();

@@ -47,6 +47,24 @@ bool device_would_help(const json& d) {
          });
 }
 
+std::string steps(const json& s) {
+  const std::string by = s["name"].is_string()     ? fmt::format("annotated {}", text_of(s["name"], 60))
+                         : s["by"] == "annotation" ? "annotated"
+                                                   : "found by their repetition";
+  const int count = s["count"].get<int>();
+  if (count == 1) return fmt::format("1 ({}), {}", by, time_of(s["median_us"]));
+  return fmt::format("{} ({}), median {}, spread {}", count, by, time_of(s["median_us"]), share_of(s["spread"]));
+}
+
+std::string outside(const json& o) {
+  const auto events = o["events"].get<int64_t>(), before = o["before_recording"].get<int64_t>();
+  const char* why = before == events ? ", launched before the recording began"
+                    : before > 0     ? ", partly launched before the recording began"
+                                     : "";
+  return fmt::format("{} kernels and copies of no step ({} of work){}: not counted", view::count(events),
+                     time_of(o["us"]), why);
+}
+
 std::string head(const json& d, const Style& s) {
   std::string out =
       view::paint(s, Tone::bold, view::wrap(view::clean(d["verdict"].get<std::string>()), s.width)) + "\n\n";
@@ -76,10 +94,8 @@ std::string head(const json& d, const Style& s) {
                              time_of(t["idle_us"])));
   else if (t["gpu_busy_us"].get<double>() > 0)
     line("time", fmt::format("{} of kernels; no timeline", time_of(t["gpu_busy_us"])));
-  if (t["steps"].is_object())
-    line("steps", fmt::format("{} ({}), median {}, spread {}", t["steps"]["count"].get<int>(),
-                              t["steps"]["by"] == "annotation" ? "annotated" : "found by their repetition",
-                              time_of(t["steps"]["median_us"]), share_of(t["steps"]["spread"])));
+  if (t["steps"].is_object()) line("steps", steps(t["steps"]));
+  if (t["outside"].is_object()) line("outside", outside(t["outside"]));
   return out;
 }
 
@@ -145,7 +161,7 @@ std::string gaps(const json& d, const Style& s) {
   for (const json& g : d["gaps"]) {
     if (rows.size() >= kGapRows) break;
     rows.push_back({time_of(g["at_us"]), time_of(g["us"]), text_of(g["before"], 44), text_of(g["after"], 44),
-                    text_of(g["cpu"], 40)});
+                    text_of(g["python"].is_string() ? g["python"] : g["cpu"], 60)});
   }
   return out + "\nThe longest:\n" + view::table(s, {">at", ">length", "after", "before", "the CPU was in"}, rows);
 }

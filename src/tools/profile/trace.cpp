@@ -8,7 +8,7 @@ namespace pyflame::tools::profile {
 
 namespace {
 
-constexpr size_t kMaxGpuEvents = 4'000'000, kMaxOps = 4'000'000, kMaxCalls = 4'000'000;
+constexpr size_t kMaxGpuEvents = 4'000'000, kMaxOps = 4'000'000, kMaxCalls = 4'000'000, kMaxFrames = 4'000'000;
 constexpr size_t kMaxNames = 2'000'000, kMaxNameBytes = 4096, kMaxDevices = 1024;
 
 template <class T>
@@ -91,6 +91,7 @@ NameId Names::intern(std::string_view text) {
 bool Trace::add(const GpuEvent& e) { return add_bounded(gpu, e, kMaxGpuEvents, dropped); }
 bool Trace::add(const CpuOp& op) { return add_bounded(ops, op, kMaxOps, dropped); }
 bool Trace::add(const ApiCall& call) { return add_bounded(calls, call, kMaxCalls, dropped); }
+bool Trace::add(const Frame& frame) { return add_bounded(frames, frame, kMaxFrames, dropped); }
 
 Device& Trace::device(int32_t id) {
   for (Device& d : devices)
@@ -108,6 +109,7 @@ void link(Trace& t) {
   std::stable_sort(t.gpu.begin(), t.gpu.end(), by_start);
   std::stable_sort(t.ops.begin(), t.ops.end(), by_start);
   std::stable_sort(t.calls.begin(), t.calls.end(), by_start);
+  std::stable_sort(t.frames.begin(), t.frames.end(), by_start);
   std::sort(t.devices.begin(), t.devices.end(), [](const Device& a, const Device& b) { return a.id < b.id; });
 
   std::unordered_map<uint64_t, int32_t> call_of, op_of;

@@ -79,6 +79,15 @@ struct ApiCall {
   int32_t op = -1;  // the innermost operator that contains it, set by link()
 };
 
+// A Python function that ran for long enough to explain a wait of the device (kMinFrame).
+struct Frame {
+  int64_t start = 0, end = 0;
+  NameId name = 0;
+  int32_t process = 0;
+  uint64_t thread = 0;
+};
+constexpr int64_t kMinFrame = 200'000;
+
 struct Device {
   int32_t id = 0;
   std::string name, gfx;  // "AMD Instinct MI300X", "gfx942"; empty if the file does not have it
@@ -105,10 +114,12 @@ struct Trace {
   std::vector<GpuEvent> gpu;
   std::vector<CpuOp> ops;
   std::vector<ApiCall> calls;
+  std::vector<Frame> frames;
   std::vector<Device> devices;
   std::vector<KernelTotal> totals;
   std::map<std::pair<NameId, NameId>, Counter> counters;  // by kernel and counter
-  int64_t python_calls = 0;                               // recorded Python functions, which are not kept
+  int64_t python_calls = 0;                               // recorded Python functions, of which the long ones are kept
+  bool truncated = false;                                 // a file ended before the trace did
   // Recorded by pf.profiler: steps of the host, which name their work.
   bool own = false;
   int64_t dropped = 0;  // events beyond the limits
@@ -118,6 +129,7 @@ struct Trace {
   bool add(const GpuEvent& e);
   bool add(const CpuOp& op);
   bool add(const ApiCall& call);
+  bool add(const Frame& frame);
   Device& device(int32_t id);  // found or added
 };
 
