@@ -162,7 +162,7 @@ std::string describe_memory(const Graph& g, std::span<const Step> steps, const M
     text += fmt::format("  slot {}: {} bytes, {}\n", s.value(), g.slots[s].nbytes, placement_of(m.placements[s]));
   for (size_t k = 0; k < steps.size(); ++k)
     if (const size_t bytes = steps[k].executable ? steps[k].executable->workspace() : 0)
-      text += fmt::format("  step {}: {} bytes of workspace, in the arena at {}\n", k, bytes, m.workspaces[k]);
+      text += fmt::format("  step {}: {} bytes of workspace, {}\n", k, bytes, placement_of(m.workspaces[k]));
   return text;
 }
 

@@ -73,9 +73,7 @@ size_t place(std::vector<Interval>& items, std::vector<Region> donors) {
   Region arena;
   for (const size_t i : order) {
     Interval& it = items[i];
-    const bool placed =
-        it.slot.valid() && std::any_of(donors.begin(), donors.end(), [&](Region& d) { return d.take(it); });
-    if (!placed) arena.take(it);
+    if (!std::any_of(donors.begin(), donors.end(), [&](Region& d) { return d.take(it); })) arena.take(it);
   }
   return arena.total;
 }
@@ -141,11 +139,7 @@ void place_in(MemoryPlan& plan, const Graph& g, std::vector<Interval> items, con
     plan.arena_bytes = place(items, std::move(donors));
   }
   for (const Interval& it : items) {
-    if (!it.slot.valid()) {
-      plan.workspaces[it.workspace_of] = it.offset;
-      continue;
-    }
-    Placement& at = plan.placements[it.slot];
+    Placement& at = it.slot.valid() ? plan.placements[it.slot] : plan.workspaces[it.workspace_of];
     at.offset = it.offset;
     at.donor = it.donor;
   }
@@ -158,7 +152,7 @@ MemoryPlan plan_memory(const Graph& g, std::span<const Step> steps, bool enabled
   const Lifetimes life = lifetimes_of(g, steps);
   MemoryPlan plan;
   plan.placements.resize(n);
-  plan.workspaces.resize(steps.size(), 0);
+  plan.workspaces.resize(steps.size(), {.kind = Placement::Arena, .donor = {}});
   std::vector<Interval> items;
   Indexed<SlotId, bool> taken(n, false);
   const auto in_arena = [&](SlotId s) {

@@ -27,7 +27,7 @@ struct Placement {
 
 struct MemoryPlan {
   Indexed<SlotId, Placement> placements;
-  std::vector<size_t> workspaces;  // by step: offset in the arena
+  std::vector<Placement> workspaces;  // by step: in the arena, or in a donor that serves as one
   size_t arena_bytes = 0;
   size_t new_bytes = 0;  // of Allocate placements
 };

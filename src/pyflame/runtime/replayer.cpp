@@ -71,7 +71,11 @@ void Replayer::learn(const Program& p) {
     if (std::find(v.begin(), v.end(), x) == v.end()) v.push_back(x);
   };
   for (const Step& step : p.steps) {
+    const SlotId donor = p.memory.workspaces[uses_.size()].donor;
     Uses& u = uses_.emplace_back();
+    if (donor.valid())
+      for (const BindingId b : p.graph.bindings.ids())
+        if (p.graph.bindings[b].slot == donor) add(u.bindings, b);
     for (const NodeId m : step.group.nodes) {
       const Node& n = p.graph.nodes[m];
       for (const auto* operands : {&n.ins, &n.outs})
@@ -106,8 +110,10 @@ std::vector<Range> ranges_of(const Program& p, size_t k) {
   };
   for (const SlotId s : step.reads) add(s, false);
   for (const SlotId s : step.writes) add(s, true);
-  if (const size_t bytes = step.executable ? step.executable->workspace() : 0)
-    all.push_back({SlotId(), p.memory.workspaces[k], p.memory.workspaces[k] + bytes, true});
+  if (const size_t bytes = step.executable ? step.executable->workspace() : 0) {
+    const Placement& at = p.memory.workspaces[k];
+    all.push_back({at.donor, at.offset, at.offset + bytes, true});
+  }
   return all;
 }
 

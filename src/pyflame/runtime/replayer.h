@@ -30,13 +30,14 @@ struct Frame {
   char* arena;
   void* fault;
   int32_t site;
+  char* workspace(size_t step) const {
+    const Placement& at = program.memory.workspaces[step];
+    return (at.donor.valid() ? bases[at.donor] : arena) + at.offset;
+  }
   RunContext context(size_t step) const {
-    return {pointers.data(),
-            window.params.data(),
-            arena + program.memory.workspaces[step],
-            window.device.index,
-            fault,
-            site + static_cast<int32_t>(step)};
+    return {pointers.data(), window.params.data(),
+            workspace(step), window.device.index,
+            fault,           site + static_cast<int32_t>(step)};
   }
 };
 

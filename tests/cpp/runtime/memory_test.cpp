@@ -21,7 +21,17 @@ using testing::plan_of;
 
 // ---- the planner by itself
 
-// Steps that touch random slots; what is not live after the window shares the arena.
+class NeedsRoom final : public Executable {
+ public:
+  explicit NeedsRoom(size_t bytes) : bytes_(bytes) {}
+  void run(const RunContext&) override {}
+  size_t workspace() const override { return bytes_; }
+
+ private:
+  size_t bytes_;
+};
+
+// Steps that touch random slots; what is not live after the window shares the arena with the steps' workspaces.
 Program random_program(uint32_t seed, size_t scale) {
   std::mt19937 rng(seed);
   auto below = [&](int n) { return static_cast<int>(rng() % static_cast<uint32_t>(n)); };
@@ -46,19 +56,50 @@ Program random_program(uint32_t seed, size_t scale) {
     Step step;
     step.group.nodes = {p.graph.nodes.push_back(n)};
     step.group.elided.assign(p.graph.bindings.size(), false);
+    if (below(3) == 0) step.executable = std::make_unique<NeedsRoom>(scale * static_cast<size_t>(1 + below(5000)));
     p.steps.push_back(std::move(step));
   }
   return p;
 }
 
+struct Users {
+  Indexed<SlotId, int> first, last;
+};
+
+// Where a step's workspace lies, no slot lies that is in use during the step. Returns whether it is in a donor.
+bool check_workspace(const Program& p, size_t k, const Users& users) {
+  const Placement& at = p.memory.workspaces[k];
+  const size_t bytes = p.steps[k].executable->workspace();
+  const int step = static_cast<int>(k);
+  EXPECT_EQ(at.offset % 64, 0u);
+  if (at.donor.valid()) {
+    EXPECT_TRUE(p.graph.slots[at.donor].donatable);
+    EXPECT_LT(users.last[at.donor], step);
+    EXPECT_LE(at.offset + bytes, p.graph.slots[at.donor].nbytes);
+  } else {
+    EXPECT_LE(at.offset + bytes, p.memory.arena_bytes);
+  }
+  for (const SlotId b : p.graph.slots.ids()) {
+    const Placement& pb = p.memory.placements[b];
+    EXPECT_FALSE(at.donor.valid() && pb.kind == Placement::Donated && pb.donor == at.donor);
+    if (pb.kind != Placement::Arena || pb.donor != at.donor || users.first[b] < 0 || users.first[b] > step ||
+        users.last[b] < step)
+      continue;
+    EXPECT_TRUE(at.offset + bytes <= pb.offset || pb.offset + p.graph.slots[b].nbytes <= at.offset)
+        << "step " << k << ", slot " << b.value();
+  }
+  return at.donor.valid();
+}
+
 // Programs with a large arena (the scaled ones) use what died as arenas too.
 void check_plans(size_t scale) {
-  size_t in_donors = 0;
+  size_t in_donors = 0, workspaces_in_donors = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
     Program p = random_program(seed, scale);
     p.memory = plan_memory(p.graph, p.steps, true);
     const size_t n = p.graph.slots.size();
-    Indexed<SlotId, int> first(n, -1), last(n, -1);
+    Users users{Indexed<SlotId, int>(n, -1), Indexed<SlotId, int>(n, -1)};
+    auto& [first, last] = users;
     for (const NodeId k : p.graph.nodes.ids()) {
       const Node& node = p.graph.nodes[k];
       for (const auto* ops : {&node.ins, &node.outs})
@@ -68,6 +109,9 @@ void check_plans(size_t scale) {
           last[s] = k.value();
         }
     }
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    for (size_t k = 0; k < p.steps.size(); ++k)
+      if (p.steps[k].executable) workspaces_in_donors += check_workspace(p, k, users);
     Indexed<SlotId, bool> donated(n, false);
     for (const SlotId a : p.graph.slots.ids()) {
       const Placement& pa = p.memory.placements[a];
@@ -107,6 +151,7 @@ void check_plans(size_t scale) {
     }
   }
   EXPECT_EQ(in_donors > 0, scale > 1);
+  EXPECT_EQ(workspaces_in_donors > 0, scale > 1);
 }
 
 TEST(PlanMemory, LiveIntervalsNeverOverlap) { check_plans(1); }
