@@ -128,6 +128,9 @@ def one(name, length=1000, **kwargs):
     ("triton", one("triton_poi_fused_add_mul_0"), one(traces.ADD)),
     ("exposed-communication", one(traces.ALL_REDUCE), one(traces.ADD)),
     ("narrow-grids", one(traces.ADD, grid=(100, 1, 1)), one(traces.ADD, grid=(4096, 1, 1))),
+    ("narrow-grids", one(traces.ADD, grid=(19, 8, 1)), one(traces.ADD, grid=(296, 1, 1))),  # persistent kernels on 304 units
+    ("narrow-grids", one(traces.ADD, grid=(64, 1, 1)), one(traces.ADD, grid=(304, 1, 1))),
+    ("narrow-grids", one(traces.ADD, grid=(1, 1, 1)), one(traces.ADD, grid=(608, 1, 1))),
     ("fp32-gemm", one("Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN"), one(traces.GEMM)),
     ("attention", one(traces.ATTENTION), one(traces.ADD)),
     ("math-attention", one("void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>(float*, float const*, int)"),
@@ -186,6 +189,54 @@ def test_advice_for_another_vendor_names_no_software_of_amd(report, tmp_path):
         texts = {gfx: [text for a in report(path, "--gfx", gfx)["advice"] for text in (*a["do"], a["command"] or "")] for gfx in ("gfx942", "sm_90")}
         assert texts["sm_90"] and not [t for t in texts["sm_90"] if amd.search(t)]
         assert kernel == traces.ADD or [t for t in texts["gfx942"] if amd.search(t)]
+
+
+def device_of(report, path, **properties):
+    t = traces.kineto(one(properties.pop("kernel", traces.ADD)))
+    t["deviceProperties"][0].update({"name": "", "warpSize": 64, **properties})
+    return report(write(path, t))["device"]
+
+
+@pytest.mark.parametrize("product,properties", [
+    ("AMD Instinct MI300X", {"computeMajor": 9, "computeMinor": 4, "numSms": 304, "totalGlobalMem": 206141652992}),
+    ("AMD Instinct MI300X", {"name": "AMD Instinct MI300X OAM", "computeMajor": 9, "computeMinor": 4, "numSms": 304}),
+    ("AMD Instinct MI325X", {"computeMajor": 9, "computeMinor": 4, "numSms": 304, "totalGlobalMem": 274861129728}),
+    ("AMD Instinct MI300A", {"computeMajor": 9, "computeMinor": 4, "numSms": 228, "totalGlobalMem": 137438953472}),
+    ("AMD Instinct MI350X", {"computeMajor": 9, "computeMinor": 5, "numSms": 256, "totalGlobalMem": 309220868096}),
+    ("AMD Instinct MI210", {"name": "AMD Instinct MI210", "computeMajor": 9, "computeMinor": 0, "numSms": 104, "totalGlobalMem": 68702699520}),
+    # HIP counts pairs of compute units, and calls every Radeon the same.
+    ("AMD Radeon RX 7900 XTX", {"name": "AMD Radeon Graphics", "computeMajor": 11, "computeMinor": 0, "numSms": 48, "totalGlobalMem": 25753026560, "warpSize": 32}),
+    ("NVIDIA A100-SXM4-40GB", {"name": "NVIDIA A100-PG509-200", "computeMajor": 8, "computeMinor": 0, "numSms": 108, "totalGlobalMem": 42505273344, "warpSize": 32}),
+    ("NVIDIA H100 80GB HBM3", {"name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132, "totalGlobalMem": 85029158912, "warpSize": 32}),
+    ("NVIDIA L4", {"name": "NVIDIA L4", "computeMajor": 8, "computeMinor": 9, "numSms": 58, "totalGlobalMem": 23570481152, "warpSize": 32}),
+])
+def test_devices_are_known_by_name_or_numbers(report, tmp_path, product, properties):
+    d = device_of(report, tmp_path / "t.json", **properties)
+    assert d["peaks"]["product"] == product and d["amd"] == product.startswith("AMD")
+
+
+@pytest.mark.parametrize("properties", [
+    # No product that is known: a roofline of another one would be wrong.
+    {"name": "NVIDIA A10G", "computeMajor": 8, "computeMinor": 6, "numSms": 80, "totalGlobalMem": 23609475072, "warpSize": 32},
+    {"name": "NVIDIA H100 NVL", "computeMajor": 9, "computeMinor": 0, "numSms": 132, "totalGlobalMem": 100500000000, "warpSize": 32},
+    {"name": "NVIDIA GH200 480GB", "computeMajor": 9, "computeMinor": 0, "numSms": 132, "totalGlobalMem": 101536759808, "warpSize": 32},
+    # A part of a device
+    {"name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4, "numSms": 38, "totalGlobalMem": 206141652992},
+    {"name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "computeMajor": 9, "computeMinor": 0, "numSms": 16, "totalGlobalMem": 10200547328, "warpSize": 32},
+])
+def test_another_device_has_no_roofline(report, tmp_path, properties):
+    d = device_of(report, tmp_path / "t.json", **properties)
+    assert d["peaks"] is None and d["name"] == properties["name"] and d["amd"] == ("AMD" in properties["name"])
+
+
+def test_the_vendor_without_a_name(report, tmp_path):
+    unnamed = {"name": "", "computeMajor": 9, "computeMinor": 0, "numSms": 132, "totalGlobalMem": 85029158912, "warpSize": 32}
+    assert not device_of(report, tmp_path / "t.json", kernel="nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", **unnamed)["amd"]
+    calls = traces.Run(work=[traces.Work(traces.ADD, 0, 100, launched=-9, call="cudaLaunchKernel")])
+    t = traces.kineto(calls)
+    t["deviceProperties"][0].update(unnamed)
+    d = report(write(tmp_path / "t.json", t))["device"]
+    assert d["name"] == "NVIDIA H100 80GB HBM3" and d["gfx"] == "sm_90"
 
 
 def test_gaps_by_cause(report, tmp_path):

@@ -387,15 +387,16 @@ const TraceRule kRules[] = {
     {{.id = "narrow-grids",
       .severity = Severity::med,
       .title = "Kernels with too few workgroups",
-      .why = "They cannot fill the compute units of this device.",
+      .why = "A workgroup runs on one compute unit, whatever its size. The others have nothing to do meanwhile.",
       .fixes = {"Split the depth (split-K, stream-K), use smaller tiles or larger batches.",
                 "Decoding with small batches cannot avoid this. There, memory bandwidth is the limit: use fp8 or "
                 "quantised weights."},
       .source = kGuide},
      [](const Facts& f) -> std::string {
        if (f.signal("narrow_share") < 0.1) return "";
-       return fmt::format("{} of the time goes to kernels with fewer than {:.0f} workgroups.",
-                          percent(f.signal("narrow_share")), f.signal("wanted_workgroups"));
+       return fmt::format(
+           "Kernels with fewer workgroups than the {:.0f} compute units of the device leave {} of its time unused.",
+           f.signal("compute_units"), percent(f.signal("narrow_share")));
      }},
     {{.id = "scratch",
       .severity = Severity::med,

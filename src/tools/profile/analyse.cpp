@@ -12,9 +12,8 @@ namespace {
 constexpr int64_t kSmallCopy = 64 << 10;
 constexpr size_t kMaxGaps = 5'000'000;
 
-// The number of workgroups that fills the device: 1,024 on MI300X according to AMD's guide, otherwise one for each compute unit.
-double wanted_workgroups(const Analysis& a) {
-  if (a.gfx == "gfx942") return 1024;
+// A workgroup runs on one compute unit. 0: the number is unknown.
+double compute_units(const Analysis& a) {
   if (a.product != nullptr && a.product->cus > 0) return a.product->cus;
   return a.device != nullptr ? a.device->cus : 0;
 }
@@ -215,7 +214,8 @@ void add_kernel(const Trace& t, Analysis& a, int32_t i, const OpTimes& times, Ke
     return;
   }
   const double workgroups = static_cast<double>(e.grid[0]) * std::max(1U, e.grid[1]) * std::max(1U, e.grid[2]);
-  if (workgroups > 0 && workgroups < a.wanted_workgroups) g.narrow_us += d;
+  // A persistent kernel has one workgroup, or a few, for each compute unit. That fills the device.
+  if (workgroups > 0 && workgroups < a.compute_units) g.narrow_us += d * (1 - workgroups / a.compute_units);
   if (e.op < 0) return;
   const CpuOp& op = t.ops[static_cast<size_t>(e.op)];
   ops[t.names[op.name]] += d;
@@ -373,7 +373,7 @@ Analysis analyse(const Profile& profile, const Options& options) {
   Analysis a;
   choose_device(t, options, a);
   a.has_calls = !t.calls.empty();
-  a.wanted_workgroups = wanted_workgroups(a);
+  a.compute_units = compute_units(a);
   if (t.gpu.empty()) {
     from_totals(t, a);
     return a;

@@ -76,7 +76,8 @@ struct KernelGroup {
   int32_t vgpr = -1, lds = -1, scratch = -1;
   double flops = 0, bytes = 0, sized_us = 0;  // of the calls with known sizes
   std::string dtype;
-  double narrow_us = 0;  // in calls with fewer workgroups than the device needs
+  double narrow_us =
+      0;  // of calls with fewer workgroups than compute units, the part of the time of those without work
 };
 
 struct CopyGroup {
@@ -101,7 +102,7 @@ struct Analysis {
   const GpuProduct* product = nullptr;
   std::string gfx;
   bool amd = true;
-  double wanted_workgroups = 0;  // the number that fills the device; 0 if unknown
+  double compute_units = 0;  // 0 if unknown
 
   bool timeline = false;       // the trace has times of single events, not only totals
   int64_t start = 0, end = 0;  // of the first and the last span
@@ -133,7 +134,7 @@ struct Analysis {
 
 Analysis analyse(const Profile& profile, const Options& options);
 
-// In window.cpp.
+// In device.cpp: selects the device, and says which product it is.
 void choose_device(const Trace& trace, const Options& options, Analysis& a);
 // In steps.cpp: finds the steps, their time and their events.
 void choose_window(const Trace& trace, const Options& options, Analysis& a);

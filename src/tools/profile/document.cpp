@@ -451,7 +451,7 @@ json signals_of(const Profile& p, const Analysis& a) {
           {"gemm_of_peak",
            gemm_known > 0.5 * gemm_us && gemm_known > 0 ? json(fraction(gemm_roof / gemm_known)) : json(nullptr)},
           {"narrow_share", fraction(narrow / wall)},
-          {"wanted_workgroups", a.wanted_workgroups},
+          {"compute_units", a.compute_units},
           {"math_attention", sdpa_math > 0},
           {"softmax_share", fraction(softmax / wall)},
           {"has_calls", a.has_calls},
