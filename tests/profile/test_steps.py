@@ -46,7 +46,9 @@ def test_work_that_was_launched_before_the_recording_is_of_no_step(report, run, 
     assert calls(d) == {"vectorized_elementwise_kernel": 5} and d["time"]["outside"] == {"events": 10, "us": 1000, "before_recording": 10}
     # The step begins when the device is free for it.
     assert d["time"]["wall_us"] == pytest.approx(500) and d["time"]["gpu_busy_us"] == pytest.approx(500)
-    assert "10 kernels and copies of no step (1 ms of work), launched before the recording began" in run("report", path).stdout
+    page = tmp_path / "page.html"
+    assert "10 kernels and copies of no step (1 ms of work), launched before the recording began" in run("report", path, "--html", page).stdout
+    assert "outside of the steps" in page.read_text(encoding="utf-8")
 
 
 def test_a_step_lasts_until_the_device_is_done(of):
@@ -175,7 +177,7 @@ def test_long_gaps_are_explained_by_python(run, of, tmp_path):
            Cpu("torch/nn/modules/module.py(5): _call_impl", 8, 269_000, "python"),
            Cpu("pipelines/video.py(129): preprocess", 10, 268_900, "python"), Cpu("<built-in method resize>", 20, 100_000, "python")]
     d = of(Run(work=[Work(GEMM, 269_000, 30_000, launched=268_990)], cpu=cpu))
-    assert d["gaps"][0]["python"] == "pipelines/video.py(129): preprocess" and d["gap_reasons"][0]["code"] == "host_code"
+    assert d["gaps"][0]["cpu"] == "pipelines/video.py(129): preprocess" and d["gap_reasons"][0]["code"] == "host_code"
     assert "pipelines/video.py(129): preprocess" in d["verdict"] and advice(d)[0] == "host-code"
     assert "pipelines/video.py(129): preprocess" in run("report", tmp_path / "t.json").stdout
     # A function of another thread is no reason.
@@ -187,10 +189,31 @@ def test_long_gaps_are_explained_by_python(run, of, tmp_path):
     assert json.loads(run("report", tmp_path / "u.json", "--json").stdout)["gap_reasons"][0]["code"] == "unknown"
 
 
+def test_a_gap_without_stacks_is_explained_by_its_operator(of):
+    work = [Work(ADD, 0, 100, launched=-10), Work(ADD, 20_000, 100, launched=19_990)]
+    d = of(Run(work=work, cpu=[Cpu("aten::sort", 110, 19_800)]))
+    assert d["gap_reasons"][0]["code"] == "host_code" and d["gaps"][0]["cpu"] == "aten::sort"
+    # The launch of the next kernel is no explanation.
+    d = of(Run(work=work))
+    assert d["gap_reasons"][0]["code"] == "unknown" and d["gap_reasons"][0]["in"] == []
+
+
+def test_the_start_of_the_runtime_is_no_allocation(of):
+    work = [Work(ADD, 0, 100, launched=-10), Work(ADD, 400_000, 100, launched=399_990)]
+    assert of(Run(work=work, cpu=[Cpu("hipFree", 110, 399_000, "call")]))["gap_reasons"][0]["code"] == "loading"
+    assert of(Run(work=work[:1] + [Work(ADD, 1_000, 100, launched=990)], cpu=[Cpu("hipFree", 110, 800, "call")]))["gap_reasons"][0]["code"] == "allocation"
+
+
+def test_the_rest_after_the_last_step_is_no_step(of):
+    r = traces.training(steps=3)
+    r.cpu.append(Cpu("ProfilerStep#5", 3000, 20, "annotation"))
+    assert of(r)["time"]["steps"]["count"] == 3
+
+
 def test_what_the_cpu_did_after_a_wait_is_not_the_wait(of):
     work = [Work(ADD, 0, 100, launched=-10), Work(ADD, 20_000, 100, launched=19_990)]
     d = of(Run(work=work, cpu=[Cpu("hipDeviceSynchronize", 10, 95, "call"), Cpu("app.py(7): log", 110, 19_800, "python")]))
-    assert d["gap_reasons"][0]["code"] == "host_code" and d["gaps"][0]["python"] == "app.py(7): log"
+    assert d["gap_reasons"][0]["code"] == "host_code" and d["gaps"][0]["cpu"] == "app.py(7): log"
 
 
 def test_the_headline_says_that_a_trace_was_cut_off(report, tmp_path):

@@ -103,7 +103,8 @@ constexpr IdleReason kIdleReasons[] = {
     {"allocation", "device memory is allocated or freed{}", "keep shapes constant, so that memory is used again"},
     {"compilation", "code is compiled{}", "record after a warm-up of several steps"},
     {"loading", "code is loaded onto the device{}", "record after a warm-up of several steps"},
-    {"dependency", "kernels in the queue wait for another stream or device{}", "see the gaps below"},
+    {"dependency", "kernels in the queue wait{} for another stream or device, or for work that the trace does not have",
+     "see what the other streams and devices did (see the gaps below)"},
     {"unseen", "the CPU waits in a call{} while the trace has no work of the device",
      "find out what else the device did then: another process, or work from before the recording"},
 };

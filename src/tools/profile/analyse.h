@@ -47,7 +47,7 @@ struct Gap {
   int32_t before = -1, after = -1;  // indices of GPU events
   GapCause cause = GapCause::unknown;
   NameId call = 0;   // the call or operator that the CPU was in
-  NameId frame = 0;  // the Python function that the CPU was in for nearly all of it
+  NameId frame = 0;  // the function, operator or range that ran on the CPU for nearly all of it
 };
 
 struct Step {

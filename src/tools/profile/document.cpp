@@ -192,14 +192,14 @@ json gaps_of(const Trace& t, const Analysis& a, int top) {
   json out = json::array();
   for (const Gap& g : a.gaps) {
     if (out.size() >= static_cast<size_t>(top)) break;
+    const NameId cpu = g.frame != 0 ? g.frame : g.call;
     out.push_back({{"at_us", rounded(us(g.start - a.start))},
                    {"us", rounded(us(g.end - g.start))},
                    {"before", label(t, g.before)},
                    {"after", label(t, g.after)},
                    {"why", describe(g.cause)},
                    {"launch_bound", is_launch_bound(g.cause)},
-                   {"cpu", g.call != 0 ? json(t.names[g.call]) : json(nullptr)},
-                   {"python", g.frame != 0 ? json(t.names[g.frame]) : json(nullptr)}});
+                   {"cpu", cpu != 0 ? json(t.names[cpu]) : json(nullptr)}});
   }
   return out;
 }

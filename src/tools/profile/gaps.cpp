@@ -10,7 +10,7 @@ namespace pyflame::tools::profile {
 namespace {
 
 constexpr int64_t kShortGap = 20'000, kLaunchJitter = 2'000, kPythonGap = 1'000'000, kDispatchGap = 50'000,
-                  kLongCall = 200'000;
+                  kLongCall = 200'000, kInitialisation = 100'000'000;
 
 struct Span {
   int64_t start = 0, end = 0;
@@ -115,12 +115,18 @@ bool is_wrapper(const std::string& name) {
   return contains(name, {"torch/utils/_", "torch/overrides.py", "torch/nn/modules/module.py", "threading.py"});
 }
 
-// The Python functions of each thread, as a tree.
+// What ran long on each thread, as a tree: Python functions, operators and ranges.
 class Frames {
  public:
-  explicit Frames(const Trace& t) : t_(t) {
-    for (size_t i = 0; i < t.frames.size(); ++i) {
-      const Frame& f = t.frames[i];
+  explicit Frames(const Trace& t) : t_(t), all_(t.frames) {
+    for (const CpuOp& op : t.ops)
+      if (op.end - op.start >= kMinFrame && !t.names[op.name].starts_with("ProfilerStep#"))
+        all_.push_back({op.start, op.end, op.name, op.process, op.thread});
+    std::stable_sort(all_.begin(), all_.end(), [](const Frame& x, const Frame& y) {
+      return x.start < y.start || (x.start == y.start && x.end > y.end);
+    });
+    for (size_t i = 0; i < all_.size(); ++i) {
+      const Frame& f = all_[i];
       Thread& thread = threads_[{f.process, f.thread}];
       while (!thread.open.empty() && node_of(thread, thread.open.back()).end <= f.start) thread.open.pop_back();
       thread.parent.push_back(thread.open.empty() ? -1 : thread.open.back());
@@ -129,15 +135,14 @@ class Frames {
     }
   }
 
-  // The innermost function that ran for nearly all of [from, to]; functions with a source file are preferred.
+  // The innermost function that ran for nearly all of [from, to]; Python functions with a source file are preferred.
   NameId within(int32_t process, uint64_t thread, int64_t from, int64_t to) const {
     const auto found = threads_.find({process, thread});
     if (found == threads_.end() || to <= from) return 0;
     const Thread& th = found->second;
     const int64_t middle = from + (to - from) / 2, needed = (to - from) / 5 * 4;
-    const auto after = std::upper_bound(th.frames.begin(), th.frames.end(), middle, [&](int64_t at, int32_t f) {
-      return at < t_.frames[static_cast<size_t>(f)].start;
-    });
+    const auto after = std::upper_bound(th.frames.begin(), th.frames.end(), middle,
+                                        [&](int64_t at, int32_t f) { return at < all_[static_cast<size_t>(f)].start; });
     NameId any = 0;
     for (auto i = static_cast<int32_t>(after - th.frames.begin()) - 1; i >= 0; i = th.parent[static_cast<size_t>(i)]) {
       const Frame& f = node_of(th, i);
@@ -154,9 +159,10 @@ class Frames {
     std::vector<int32_t> frames, parent, open;
   };
   const Frame& node_of(const Thread& thread, int32_t i) const {
-    return t_.frames[static_cast<size_t>(thread.frames[static_cast<size_t>(i)])];
+    return all_[static_cast<size_t>(thread.frames[static_cast<size_t>(i)])];
   }
   const Trace& t_;
+  std::vector<Frame> all_;
   std::map<std::pair<int32_t, uint64_t>, Thread> threads_;
 };
 
@@ -179,7 +185,8 @@ class Explainer {
       const std::string& name = t.names[c.name];
       const Span span{c.start, c.end, c.name};
       if (waits(name) && (launching.empty() || launching.count({c.process, c.thread}) != 0)) waits_.add(span);
-      if (allocates(name)) allocations_.add(span);
+      // The first call of a program initialises the runtime, whichever it is.
+      if (allocates(name)) (c.end - c.start > kInitialisation ? modules_ : allocations_).add(span);
       if (compiles(name)) compilations_.add(span);
       if (loads_code(name)) modules_.add(span);
       if (makes_graph(name)) captures_.add(c.start, c.end);
@@ -214,6 +221,8 @@ class Explainer {
                          g.cause == GapCause::data_loading || g.cause == GapCause::loading ||
                          g.cause == GapCause::compilation;
     if (!by_code) g.frame = 0;
+    // The call that launches the next kernel is not what the CPU did before.
+    if (g.cause == GapCause::host_code || g.cause == GapCause::unknown || g.cause == GapCause::dependency) g.call = 0;
   }
 
  private:
@@ -256,7 +265,7 @@ class Explainer {
     else g.cause = name.find("Graph") != std::string::npos ? GapCause::launching : GapCause::loading;
   }
 
-  static int64_t needed(const Gap& g) { return std::max<int64_t>(1, (g.end - g.start) * 3 / 10); }
+  static int64_t needed(const Gap& g) { return std::max<int64_t>(1, (g.end - g.start) / 10 * 3); }
   static bool covered_by(const Spans& spans, GapCause cause, Gap& g) {
     const auto [covered, name] = spans.longest(g.start, g.end);
     if (covered < needed(g)) return false;
@@ -320,7 +329,9 @@ const char* describe(GapCause cause) {
   switch (cause) {
     case GapCause::dispatch:
       return "the next kernel was queued already: this is the time between two kernels of a queue";
-    case GapCause::dependency: return "the next kernel was queued already and waited for another stream or device";
+    case GapCause::dependency:
+      return "the next kernel was queued already and waited: for another stream or device, or for work that the trace "
+             "does not have";
     case GapCause::launching: return "the CPU was still in operators and launches, so it is slower than the device";
     case GapCause::python:
       return "the CPU was between operators and calls (Python, or the program's own code), then launched the next "
@@ -333,7 +344,8 @@ const char* describe(GapCause cause) {
     case GapCause::host_code:
       return "the CPU ran other code for more than 1 ms (Python, or operators on the CPU), and launched only then";
     case GapCause::compilation: return "code was compiled";
-    case GapCause::loading: return "code was loaded onto the device (a module, or the first launch of a kernel)";
+    case GapCause::loading:
+      return "code was loaded onto the device (a module, the first launch of a kernel, the start of the runtime)";
     case GapCause::capture: return "a graph was captured: its kernels are recorded and do not run";
     case GapCause::unseen:
       return "the CPU waited in a call, but the trace has no work of the device then: it may be of another process, "

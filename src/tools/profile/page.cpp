@@ -260,11 +260,11 @@ Html gaps(const Json& doc) {
   for (const Json& r : list(doc, "gap_reasons"))
     if (why.rows() < 50)
       why.row({cell(str(r, "why")), share_cell(r, "share"), time_cell(r, "us"), number_cell(r, "count")});
-  Table longest("The longest gaps", {">At", ">Length", "After", "Before", "Why"});
+  Table longest("The longest gaps", {">At", ">Length", "After", "Before", "Why", "The CPU was in"});
   for (const Json& g : list(doc, "gaps"))
     if (longest.rows() < 100)
       longest.row({time_cell(g, "at_us"), time_cell(g, "us"), code_cell(str(g, "before"), 100),
-                   code_cell(str(g, "after"), 100), cell(str(g, "why"))});
+                   code_cell(str(g, "after"), 100), cell(str(g, "why")), code_cell(str(g, "cpu", ""), 100)});
   Html out = why.html();
   if (longest.rows()) out += el("h3", "", "The longest") + longest.html();
   return out;
@@ -346,6 +346,9 @@ Html figures(const Json& doc) {
     out += stat("median step", time_text(time, "steps.median_us"),
                 str(time, "steps.count") + " steps" + (std::isfinite(spread) ? ", spread " + percent(spread) : ""));
   }
+  if (has(time, "outside.events"))
+    out += stat("outside of the steps", time_text(time, "outside.us"),
+                str(time, "outside.events") + " kernels and copies");
   if (!list(doc, "tuned").empty()) out += stat("tuned problems", std::to_string(list(doc, "tuned").size()));
   return stats(out);
 }

@@ -2,6 +2,7 @@
 // which the CPU launched it, whenever the device runs it. Annotations decide; where there are none, the repetition of
 // kernels does. docs/decisions/0012-what-a-report-says.md has the reasons.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -25,10 +26,10 @@ enum class Sureness : uint8_t { named, worded, any, never };
 struct Family {
   Sureness sureness = Sureness::never;
   std::vector<Step> ranges;
-  int64_t launched = 0;  // time of the device's events that were launched in the ranges
-  int64_t length() const {
-    return std::accumulate(ranges.begin(), ranges.end(), int64_t{0},
-                           [](int64_t sum, const Step& s) { return sum + s.cpu_end - s.cpu_start; });
+  double part = 0;  // of the device's work, launched in the ranges
+  double length_us() const {
+    return std::accumulate(ranges.begin(), ranges.end(), 0.0,
+                           [](double sum, const Step& s) { return sum + us(s.cpu_end - s.cpu_start); });
   }
 };
 
@@ -115,9 +116,13 @@ std::vector<int32_t> steps_of_events(const Trace& t, const Analysis& a, const st
   return of;
 }
 
-void find_ranges(const Trace& t, std::map<std::string, Family>& families) {
+// The ranges of the processes that launched the device's work.
+std::map<std::string, Family> find_families(const Trace& t, const Analysis& a) {
+  std::set<int32_t> processes;
+  for (const int32_t i : a.events) processes.insert(t.gpu[static_cast<size_t>(i)].process);
+  std::map<std::string, Family> families;
   for (const CpuOp& op : t.ops) {
-    if (!op.annotation || op.end <= op.start) continue;
+    if (!op.annotation || op.end <= op.start || processes.count(op.process) == 0) continue;
     const std::string& name = t.names[op.name];
     const auto [sureness, key] = family_of(name);
     if (sureness == Sureness::never) continue;
@@ -131,42 +136,62 @@ void find_ranges(const Trace& t, std::map<std::string, Family>& families) {
     // Of nested and simultaneous ranges of one kind, the outer or first one counts.
     if (f.ranges.empty() || op.start >= f.ranges.back().cpu_end) f.ranges.push_back(s);
   }
+  return families;
 }
+
+// The device's time by when the work was launched, or by when it ran if no launches were recorded.
+class Launches {
+ public:
+  Launches(const Trace& t, const Analysis& a) {
+    for (const bool by_launch : {true, false}) {
+      for (const int32_t i : a.events) {
+        const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
+        const int64_t at = by_launch ? launch_time(t, e) : e.start;
+        if (at != kNever) work_.emplace_back(at, us(e.end - e.start));
+      }
+      if (!work_.empty()) break;
+    }
+    std::sort(work_.begin(), work_.end());
+    double sum = 0;
+    for (auto& [at, spent] : work_) spent = sum += spent;
+  }
+  double all() const { return before(INT64_MAX); }
+  double within(const std::vector<Step>& ranges) const {
+    double sum = 0;
+    for (const Step& s : ranges) sum += before(s.cpu_end) - before(s.cpu_start);
+    return sum;
+  }
+
+ private:
+  double before(int64_t time) const {
+    const auto after =
+        std::lower_bound(work_.begin(), work_.end(), time, [](const auto& w, int64_t at) { return w.first < at; });
+    return after == work_.begin() ? 0 : std::prev(after)->second;
+  }
+  std::vector<std::pair<int64_t, double>> work_;  // when, and the time of all until then
+};
 
 // The kind of ranges that are the steps: they contain the launches of most of the device's work.
 const std::pair<const std::string, Family>* choose_family(const Trace& t, const Analysis& a,
                                                           std::map<std::string, Family>& families) {
-  const bool by_time = std::none_of(a.events.begin(), a.events.end(),
-                                    [&](int32_t i) { return launch_time(t, t.gpu[static_cast<size_t>(i)]) != kNever; });
-  int64_t known = 0;
-  for (const int32_t i : a.events) {
-    const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
-    const int64_t at = by_time ? e.start : launch_time(t, e);
-    if (at == kNever) continue;
-    known += e.end - e.start;
-    for (auto& [key, f] : families)
-      if (range_at(f.ranges, at) >= 0) f.launched += e.end - e.start;
-  }
-  const auto part = [&](const Family& f) { return static_cast<double>(f.launched) / static_cast<double>(known); };
-  const auto fits = [&](const Family& f) {
-    if (f.launched == 0) return false;
-    return f.sureness == Sureness::named ||
-           (part(f) >= 0.5 && (f.sureness == Sureness::worded || f.ranges.size() >= 2));
+  const Launches launches(t, a);
+  const double all = launches.all();
+  for (auto& [key, f] : families) f.part = all > 0 ? launches.within(f.ranges) / all : 0;
+  const auto fits = [](const Family& f) {
+    if (f.part <= 0) return false;
+    return f.sureness == Sureness::named || (f.part >= 0.5 && (f.sureness == Sureness::worded || f.ranges.size() >= 2));
+  };
+  const auto better = [](const Family& f, const Family& than) {
+    if (f.sureness != than.sureness) return f.sureness < than.sureness;
+    if (std::abs(f.part - than.part) > 0.02) return f.part > than.part;
+    // Both contain the same work. Ranges that name steps: the inner ones, if there are several. Others: the outer.
+    if (f.ranges.size() != than.ranges.size())
+      return (f.ranges.size() > than.ranges.size()) == (f.sureness != Sureness::any);
+    return f.length_us() > than.length_us();
   };
   const std::pair<const std::string, Family>* best = nullptr;
-  for (const auto& candidate : families) {
-    const Family& f = candidate.second;
-    if (!fits(f)) continue;
-    const auto better = [&](const Family& than) {
-      if (f.sureness != than.sureness) return f.sureness < than.sureness;
-      if (part(f) > part(than) + 0.02 || part(than) > part(f) + 0.02) return part(f) > part(than);
-      // Both contain the same work. Ranges that name steps: the inner ones, if there are several. Others: the outer.
-      if (f.ranges.size() != than.ranges.size())
-        return (f.ranges.size() > than.ranges.size()) == (f.sureness != Sureness::any);
-      return f.length() > than.length();
-    };
-    if (best == nullptr || better(best->second)) best = &candidate;
-  }
+  for (const auto& candidate : families)
+    if (fits(candidate.second) && (best == nullptr || better(candidate.second, best->second))) best = &candidate;
   return best;
 }
 
@@ -211,15 +236,25 @@ void time_steps(const Trace& t, const Analysis& a, const std::vector<int32_t>& o
   }
 }
 
+// The profiler stops within the last range. If nothing was launched in it, it is no step.
+void drop_last_rest(Analysis& a) {
+  if (a.steps.size() < 2) return;
+  const Step& last = a.steps.back();
+  const Step& before = a.steps[a.steps.size() - 2];
+  const auto index = static_cast<int32_t>(a.steps.size()) - 1;
+  const bool empty = std::find(a.step_of.begin(), a.step_of.end(), index) == a.step_of.end();
+  if (empty && (last.cpu_end - last.cpu_start) < (before.cpu_end - before.cpu_start) / 10) a.steps.pop_back();
+}
+
 bool annotated_steps(const Trace& t, Analysis& a) {
-  std::map<std::string, Family> families;
-  find_ranges(t, families);
+  std::map<std::string, Family> families = find_families(t, a);
   const auto* chosen = families.empty() ? nullptr : choose_family(t, a, families);
   if (chosen == nullptr) return false;
   a.steps = chosen->second.ranges;
   a.step_name = chosen->first;
   a.step_source = StepSource::annotation;
   a.step_of = steps_of_events(t, a, a.steps);
+  drop_last_rest(a);
   time_steps(t, a, a.step_of, a.steps);
   return true;
 }

@@ -161,7 +161,7 @@ std::string gaps(const json& d, const Style& s) {
   for (const json& g : d["gaps"]) {
     if (rows.size() >= kGapRows) break;
     rows.push_back({time_of(g["at_us"]), time_of(g["us"]), text_of(g["before"], 44), text_of(g["after"], 44),
-                    text_of(g["python"].is_string() ? g["python"] : g["cpu"], 60)});
+                    text_of(g["cpu"], 60)});
   }
   return out + "\nThe longest:\n" + view::table(s, {">at", ">length", "after", "before", "the CPU was in"}, rows);
 }
