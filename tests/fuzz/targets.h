@@ -36,6 +36,7 @@
 #include "tools/inspect/isa_stats.h"
 #include "tools/inspect/kdb.h"
 #include "tools/inspect/msgpack.h"
+#include "tools/inspect/names.h"
 #include "tools/inspect/page.h"
 #include "tools/inspect/scan.h"
 #include "tools/inspect/source_lines.h"

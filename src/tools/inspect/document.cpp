@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
@@ -41,8 +40,13 @@ const GpuArch* arch_of(const std::string& gfx) {
   return nullptr;
 }
 
-KernelResources resources(const ScannedKernel& k, const ScannedObject& object, const DocumentOptions& options) {
-  KernelResources r;
+// Where the number of threads of a workgroup comes from.
+struct Resources : KernelResources {
+  const char* block_from = "assumed";
+};
+
+Resources resources(const ScannedKernel& k, const ScannedObject& object, const DocumentOptions& options) {
+  Resources r;
   r.wave = static_cast<int>(k.kernel.wave.value_or(0));
   r.vgpr = static_cast<int>(std::min<uint64_t>(k.kernel.vgpr.value_or(0), 1 << 16));
   r.agpr = static_cast<int>(std::min<uint64_t>(k.kernel.agpr.value_or(0), 1 << 16));
@@ -55,15 +59,43 @@ KernelResources resources(const ScannedKernel& k, const ScannedObject& object, c
   const auto most = static_cast<int>(std::clamp<uint64_t>(k.kernel.max_workgroup.value_or(1024), 1, 1024));
   if (options.block > 0) {
     r.block = options.block;
+    r.block_from = "option";
   } else if (k.kernel.required_workgroup) {
     uint64_t threads = 1;
     for (const uint64_t n : *k.kernel.required_workgroup)
       threads = std::min<uint64_t>(threads * std::min<uint64_t>(n, 4096), 4096);
     r.block = static_cast<int>(std::max<uint64_t>(threads, 1));
+    r.block_from = "required";
   } else {
     r.block = object.triton ? most : std::min(kUsualBlock, most);
+    if (object.triton) r.block_from = "Triton";
   }
   return r;
+}
+
+// A kernel runs with some number of threads: where an assumed one does not fit, fewer are assumed.
+Occupancy occupancy_of(const GpuArch& arch, Resources& r) {
+  Occupancy o = occupancy(arch, r);
+  const bool assumed = std::string_view(r.block_from) == "assumed";
+  while (assumed && o.workgroups == 0 && o.waves_per_workgroup > 1) {
+    r.block = o.waves_per_workgroup / 2 * o.kernel.wave;
+    o = occupancy(arch, r);
+  }
+  return o;
+}
+
+// Waits of a loop cost less where other waves fill the time.
+void judge_by_occupancy(Json& isa, const Occupancy& o) {
+  if (!isa.contains("findings") || 2 * o.waves_per_simd < o.arch->max_waves_per_simd) return;
+  Json& findings = isa["findings"];
+  for (Json& f : findings)
+    if (f["id"] == "full-vmcnt-wait") {
+      f["severity"] = name_of(Severity::low);
+      f["what"] = fmt::format("{} {} of {} waves fit on a SIMD, and can fill the time.", f["what"].get<std::string>(),
+                              o.waves_per_simd, o.arch->max_waves_per_simd);
+    }
+  const auto order = [](const Json& f) { return view::severity_in(f); };
+  std::stable_sort(findings.begin(), findings.end(), [&](const Json& a, const Json& b) { return order(a) < order(b); });
 }
 
 Json argument(const KernelArgument& a) {
@@ -130,10 +162,24 @@ const FigureRule kFigureRules[] = {
      }},
 };
 
+// Whether the machine code was read, and no loop in it uses scratch memory.
+bool spills_outside_of_loops(const Json& kernel) {
+  const auto isa = kernel.find("isa");
+  if (isa == kernel.end() || !isa->contains("findings") || isa->contains("cut_after_bytes")) return false;
+  return std::none_of((*isa)["findings"].begin(), (*isa)["findings"].end(),
+                      [](const Json& f) { return f["id"] == "scratch-in-loop" || f["id"] == "function-call"; });
+}
+
 Json advice(const Json& kernel) {
   std::vector<Finding> found;
-  for (const FigureRule& rule : kFigureRules)
-    if (std::string what = rule.find(kernel); !what.empty()) found.push_back(make_finding(rule.text, std::move(what)));
+  for (const FigureRule& rule : kFigureRules) {
+    std::string what = rule.find(kernel);
+    if (what.empty()) continue;
+    found.push_back(make_finding(rule.text, std::move(what)));
+    if (found.back().severity != Severity::high || !spills_outside_of_loops(kernel)) continue;
+    found.back().severity = Severity::med;
+    found.back().what += " No innermost loop uses them.";
+  }
   return view::to_json(found);
 }
 
@@ -163,18 +209,20 @@ Json kernel_json(const Scan& scan, const ScannedKernel& k, const DocumentOptions
     j["args"] = Json::array();
     for (const KernelArgument& a : k.kernel.arguments) j["args"].push_back(argument(a));
   }
-  j["advice"] = advice(j);
   if (k.isa) j["isa"] = *k.isa;
+  j["advice"] = advice(j);
   const GpuArch* arch = arch_of(object.gfx);
   if (!arch || !k.kernel.vgpr) return j;
   try {
-    const KernelResources r = resources(k, object, options);
+    Resources r = resources(k, object, options);
     const uint64_t most = k.kernel.max_workgroup.value_or(1024);
     PF_CHECK(static_cast<uint64_t>(r.block) <= most, Value,
              "occupancy: a workgroup of {} threads cannot be launched: the kernel was compiled for at most {}", r.block,
              most);
-    const Occupancy o = occupancy(*arch, r);
+    const Occupancy o = occupancy_of(*arch, r);
     j["occupancy"] = inspect::to_json(o);
+    j["occupancy"]["block_from"] = r.block_from;
+    if (k.isa) judge_by_occupancy(j["isa"], o);
     Json& blocks = j["occupancy"]["blocks"];
     blocks.erase(std::remove_if(blocks.begin(), blocks.end(), [&](const Json& b) { return b["block"] > most; }),
                  blocks.end());
@@ -188,42 +236,6 @@ Json kernel_json(const Scan& scan, const ScannedKernel& k, const DocumentOptions
 double number(const Json& k, const char* key) {
   const auto at = k.find(key);
   return at != k.end() && at->is_number() ? at->get<double>() : 0;
-}
-
-double fill(const Json& k) {
-  const auto at = k.find("occupancy");
-  return at == k.end() ? 1.0 : number(*at, "waves_per_simd") / std::max(1.0, number(*at, "max_waves"));
-}
-
-// Larger values come first; equal ones are sorted by name.
-std::array<double, 4> rank(const Json& k, SortBy by) {
-  switch (by) {
-    case SortBy::vgpr: return {number(k, "vgpr"), 0, 0, 0};
-    case SortBy::scratch: return {number(k, "scratch"), number(k, "vgpr_spill"), 0, 0};
-    case SortBy::spills: return {number(k, "vgpr_spill"), number(k, "sgpr_spill"), number(k, "scratch"), 0};
-    case SortBy::occupancy: return {-fill(k), number(k, "vgpr"), 0, 0};
-    case SortBy::code: return {number(k, "code_bytes"), 0, 0, 0};
-    case SortBy::name: return {};
-    case SortBy::worst: break;
-  }
-  return {number(k, "vgpr_spill"), number(k, "scratch"), number(k, "sgpr_spill"), -fill(k)};
-}
-
-Json sorted(std::vector<Json> kernels, SortBy by) {
-  std::vector<std::pair<std::array<double, 4>, size_t>> order;
-  for (size_t i = 0; i < kernels.size(); ++i) order.emplace_back(rank(kernels[i], by), i);
-  std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
-    if (a.first != b.first) return a.first > b.first;
-    const auto key = [&](size_t i) {
-      return std::tie(kernels[i]["name"].get_ref<const std::string&>(),
-                      kernels[i]["target"].get_ref<const std::string&>());
-    };
-    const auto ka = key(a.second), kb = key(b.second);
-    return ka != kb ? ka < kb : a.second < b.second;
-  });
-  Json out = Json::array();
-  for (const auto& o : order) out.push_back(std::move(kernels[o.second]));
-  return out;
 }
 
 // For the charts: by architecture and wave size, the number of waves that registers allow, as [most VGPRs, waves].
@@ -244,19 +256,26 @@ Json curves(const Json& kernels) {
 
 Json summary(const Scan& scan, const Json& kernels) {
   std::map<std::string, int64_t> by_gfx, findings, limiters;
-  int64_t spilling = 0, scratch = 0, low = 0, without_isa = 0;
+  std::map<std::string, std::map<std::string, int64_t>> by_severity;
+  int64_t spilling = 0, unknown_spills = 0, scratch = 0, low = 0, low_with_matrix = 0, without_isa = 0;
   for (const Json& k : kernels) {
     ++by_gfx[k["target"].get<std::string>()];
     spilling += number(k, "vgpr_spill") > 0;
+    unknown_spills += k["vgpr_spill"].is_null();
     scratch += number(k, "scratch") > 0;
-    low += fill(k) < 0.5;
     if (const auto o = k.find("occupancy"); o != k.end()) ++limiters[(*o)["limiter"].get<std::string>()];
     const auto isa = k.find("isa");
     without_isa += isa == k.end();
+    if (fill(k) < 0.5) {
+      ++low;
+      low_with_matrix += isa != k.end() && number((*isa)["mix"], "matrix") > 0;
+    }
+    for (const Json& f : k["advice"]) ++by_severity[f.value("severity", "")][f.value("id", "")];
     if (isa == k.end() || !isa->contains("findings")) continue;
-    std::set<std::string> ids;  // each kernel counts once
-    for (const Json& f : (*isa)["findings"]) ids.insert(f.value("id", ""));
-    for (const std::string& id : ids) ++findings[id];
+    for (const Json& f : (*isa)["findings"]) {
+      ++findings[f.value("id", "")];  // a kernel has each rule once
+      ++by_severity[f.value("severity", "")][f.value("id", "")];
+    }
   }
   return {{"files", scan.files},        {"objects", scan.objects.size()},
           {"kernels", kernels.size()},  {"kernels_found", scan.kernels_found},
@@ -264,7 +283,8 @@ Json summary(const Scan& scan, const Json& kernels) {
           {"scratch", scratch},         {"low_occupancy", low},
           {"limiters", limiters},       {"findings", findings},
           {"without_isa", without_isa}, {"others", scan.others},
-          {"curve", curves(kernels)}};
+          {"curve", curves(kernels)},   {"unknown_spills", unknown_spills},
+          {"by_severity", by_severity}, {"low_with_matrix", low_with_matrix}};
 }
 
 Json objects(const Scan& scan) {
@@ -290,16 +310,6 @@ Json objects(const Scan& scan) {
 
 }  // namespace
 
-std::optional<SortBy> sort_by(std::string_view name) {
-  constexpr std::pair<std::string_view, SortBy> kNames[] = {
-      {"worst", SortBy::worst},   {"vgpr", SortBy::vgpr},           {"scratch", SortBy::scratch},
-      {"spills", SortBy::spills}, {"occupancy", SortBy::occupancy}, {"name", SortBy::name},
-      {"code", SortBy::code}};
-  for (const auto& [n, by] : kNames)
-    if (n == name) return by;
-  return std::nullopt;
-}
-
 Json document(const Scan& scan, const DocumentOptions& options) {
   std::vector<Json> kernels;
   kernels.reserve(scan.kernels.size());
@@ -307,6 +317,7 @@ Json document(const Scan& scan, const DocumentOptions& options) {
   Json j = {{"schema", "pyflame.inspect/1"}, {"inputs", Json::array()}, {"objects", objects(scan)}};
   for (const std::string& i : scan.inputs) j["inputs"].push_back(utf8(i));
   j["kernels"] = sorted(std::move(kernels), options.sort);
+  j["groups"] = groups(j["kernels"], j["objects"]);
   j["missing"] = scan.missing;
   j["disassembler"] = scan.disassembler.empty() ? Json() : Json(scan.disassembler);
   j["problems"] = Json::array();

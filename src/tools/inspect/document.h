@@ -3,20 +3,15 @@
 #include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <string>
-#include <string_view>
 
+#include "tools/inspect/order.h"
 #include "tools/inspect/scan.h"
 
 namespace pyflame::tools::inspect {
 
-// worst: spills first, then scratch, then low occupancy.
-enum class SortBy { worst, vgpr, scratch, spills, occupancy, name, code };
-std::optional<SortBy> sort_by(std::string_view name);
-
 struct DocumentOptions {
   SortBy sort = SortBy::worst;
-  int block = 0;                               // 0: the workgroup that the kernel requires, or 256 if that is possible
+  int block = 0;                               // 0: the workgroup that the kernel requires, or 256 if that fits
   int64_t dynamic_lds = 0;                     // bytes that a launch adds
   std::optional<std::array<int64_t, 3>> grid;  // of a launch, in workgroups
   int cus = 0;                                 // of the GPU that it is launched on; 0: the architecture's first product

@@ -230,6 +230,12 @@ const RuleText& find_lint(std::string_view id) {
 
 constexpr size_t kMostAddresses = 16;
 
+// Vector registers, accumulation registers, and scalar ones.
+size_t slot(const Reg& r, int n) {
+  const int file = r.file == 'v' ? 0 : r.file == 'a' ? 1024 : 2048;
+  return static_cast<size_t>(file + std::min(r.first + n, 1023));
+}
+
 }  // namespace
 
 std::span<const RuleText> isa_lints() { return kLints; }
@@ -253,31 +259,43 @@ bool IsaLinter::address_is_fixed(int loop, const Op& op) const {
   const bool returns = op.info->buffer ? false : o.count > (op.info->flat || lds ? 2 : 3);
   const int first = op.info->buffer ? 1 : op.kind == OpClass::global_load || returns ? 1 : 0;
   const bool data_follows = op.kind != OpClass::global_load && !op.info->buffer;
-  std::vector<Reg> address, changed;
+  const LoopWrites& writes = writes_of(loop);
   for (int i = first; i < o.count; ++i) {
     if (data_follows && i == first + 1) continue;
-    if (const Reg r = parse_reg(o.item[i].substr(0, o.item[i].find(' '))); r.file) address.push_back(r);
+    const Reg r = parse_reg(o.item[i].substr(0, o.item[i].find(' ')));
+    for (int n = 0; n < r.count; ++n)
+      if (writes.of[slot(r, n)] == Writes::other) return false;
   }
-  const auto writes = [&](const Reg& r) {
-    std::vector<const Op*> found;
-    for (const uint32_t b : flow.loops[static_cast<size_t>(loop)].blocks)
-      for (uint32_t i = flow.blocks[b].first; i < flow.blocks[b].last; ++i) {
-        written_registers(ops[i], changed);
-        if (std::any_of(changed.begin(), changed.end(), [&](const Reg& c) { return c.overlaps(r); }))
-          found.push_back(&ops[i]);
+  return true;
+}
+
+const IsaLinter::LoopWrites& IsaLinter::writes_of(int loop) const {
+  if (last_writes_.loop == loop) return last_writes_;
+  last_writes_ = {loop, {}};
+  std::vector<Reg> changed;
+  std::vector<std::pair<Reg, Reg>> copies;  // from, to
+  for (const uint32_t b : flow.loops[static_cast<size_t>(loop)].blocks)
+    for (uint32_t i = flow.blocks[b].first; i < flow.blocks[b].last; ++i) {
+      const Op& op = ops[i];
+      written_registers(op, changed);
+      const bool moves = op.mnemonic.starts_with("v_mov_b") || op.mnemonic.starts_with("s_mov_b");
+      const Operands o = moves ? split_operands(op.operands) : Operands{};
+      for (const Reg& r : changed) {
+        const bool copy = moves && o.count == 2;
+        if (copy) copies.emplace_back(parse_reg(o.item[1]), r);
+        for (int n = 0; n < r.count; ++n) {
+          Writes& w = last_writes_.of[slot(r, n)];
+          w = copy && w != Writes::other ? Writes::copies : Writes::other;
+        }
       }
-    return found;
-  };
-  // A copy of what the loop does not change is fixed, too.
-  const auto is_fixed_copy = [&](const Op* w) {
-    if (!w->mnemonic.starts_with("v_mov_b") && !w->mnemonic.starts_with("s_mov_b")) return false;
-    const Operands from = split_operands(w->operands);
-    return from.count == 2 && writes(parse_reg(from.item[1])).empty();
-  };
-  return std::all_of(address.begin(), address.end(), [&](const Reg& r) {
-    const auto found = writes(r);
-    return std::all_of(found.begin(), found.end(), is_fixed_copy);
-  });
+    }
+  // A copy of what the loop changes is no fixed value.
+  for (const auto& [from, to] : copies) {
+    bool changes = false;
+    for (int n = 0; n < from.count; ++n) changes = changes || last_writes_.of[slot(from, n)] != Writes::none;
+    for (int n = 0; changes && n < to.count; ++n) last_writes_.of[slot(to, n)] = Writes::other;
+  }
+  return last_writes_;
 }
 
 void written_registers(const Op& op, std::vector<Reg>& out) {

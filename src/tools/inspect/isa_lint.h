@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,7 +77,16 @@ class IsaLinter {
     std::string what;
   };
   std::vector<Place> places_;
+  // How a loop writes the vector and scalar registers.
+  enum class Writes : uint8_t { none, copies, other };
+  struct LoopWrites {
+    int loop = -1;
+    std::array<Writes, 4096> of{};
+  };
+  const LoopWrites& writes_of(int loop) const;
+
   std::vector<int> hot_;
+  mutable LoopWrites last_writes_;  // of the loop that was asked for last
   bool registers_known_ = true;
 };
 

@@ -69,24 +69,62 @@ Cell waves_cell(const Json& k) {
 
 std::string kernel_name(const Json& k) { return str(k, "name", str(k, "symbol", "unnamed kernel")); }
 
-Html kernel_table(const Json& kernels) {
-  Table table("Kernels, worst first", {"Kernel", "GPU", ">Waves / SIMD", "Limited by", ">VGPR", ">AGPR", ">SGPR",
-                                       ">Spills", ">Scratch B", ">LDS B", ">Code B"});
-  for (const Json& k : kernels) {
+// One kernel for each kernel of the source: the worst of its architectures, and the number of the others.
+struct Row {
+  const Json* kernel;
+  size_t others;
+};
+std::vector<Row> rows_of(const Json& doc) {
+  const Json& kernels = list(doc, "kernels");
+  std::vector<Row> rows;
+  for (const Json& group : list(doc, "groups"))
+    if (group.is_array() && !group.empty() && group[0].is_number_unsigned() && group[0].get<size_t>() < kernels.size())
+      rows.push_back({&kernels[group[0].get<size_t>()], group.size() - 1});
+  // Of one kernel alone, each architecture is shown.
+  if (rows.size() > 1) return rows;
+  rows.clear();
+  for (const Json& k : kernels) rows.push_back({&k, 0});
+  return rows;
+}
+
+// "1 HIGH, 2 MED", sorted by the worst.
+Cell findings_cell(const Json& k) {
+  double weight = 0;
+  std::string shown;
+  for (const auto& [severity, unit] : {std::pair("HIGH", 1e4), std::pair("MED", 1e2), std::pair("LOW", 1.0)}) {
+    int n = 0;
+    for (const Json& f : list(k, "isa.findings")) n += str(f, "severity") == severity;
+    for (const Json& f : list(k, "advice")) n += str(f, "severity") == severity;
+    if (n > 0) shown += (shown.empty() ? "" : ", ") + fmt::format("{} {}", n, severity);
+    weight += n * unit;
+  }
+  return has(k, "isa") ? cell(weight, shown.empty() ? "none" : shown) : cell("");
+}
+
+Html kernel_table(const std::vector<Row>& rows) {
+  Table table("Kernels, worst first", {"Kernel", "GPU", "Findings", ">Waves / SIMD", "Limited by", ">VGPR", ">AGPR",
+                                       ">SGPR", ">Spills", ">Scratch B", ">LDS B", ">Code B"});
+  bool folded = false;
+  for (const auto& [kernel, others] : rows) {
+    const Json& k = *kernel;
     const size_t row = table.rows();
     if (row == kRows) break;
     const std::string name = kernel_name(k);
     Cell first = code_cell(name, row < kLongNames ? 240 : 90);
     if (row < kDetailed) first.content = tag("a", {{"href", fmt::format("#kernel-{}", row)}}, first.content);
     const double spills = num(k, "vgpr_spill") + num(k, "sgpr_spill");
-    table.row({first, cell(str(k, "gfx")), waves_cell(k), cell(str(k, "occupancy.limiter")), number_cell(k, "vgpr"),
-               number_cell(k, "agpr"), number_cell(k, "sgpr"),
-               std::isfinite(spills) ? cell(spills, fmt::format("{:g}", spills)) : cell(""), number_cell(k, "scratch"),
-               number_cell(k, "lds"), number_cell(k, "code_bytes")});
+    folded = folded || others > 0;
+    table.row({first, cell(str(k, "gfx") + (others > 0 ? fmt::format(" +{}", others) : "")), findings_cell(k),
+               waves_cell(k), cell(str(k, "occupancy.limiter")), number_cell(k, "vgpr"), number_cell(k, "agpr"),
+               number_cell(k, "sgpr"), std::isfinite(spills) ? cell(spills, fmt::format("{:g}", spills)) : cell(""),
+               number_cell(k, "scratch"), number_cell(k, "lds"), number_cell(k, "code_bytes")});
   }
   Html out = table.html(table.rows() > 200 ? "tall cold" : table.rows() > 30 ? "tall" : "");
-  if (kernels.size() > table.rows())
-    out += note(fmt::format("{} more kernels are in the document that --json prints.", kernels.size() - table.rows()));
+  if (folded)
+    out += note(
+        "gfx942 +2: the same kernel for two more architectures. The row shows the worst of them; --arch selects one.");
+  if (rows.size() > table.rows())
+    out += note(fmt::format("{} more kernels are in the document that --json prints.", rows.size() - table.rows()));
   return out;
 }
 
@@ -246,7 +284,8 @@ Html details(const Json& doc, const Json& k, size_t index) {
     facts += part.empty() ? "" : (facts.empty() ? "" : " · ") + part;
   };
   if (has(k, "wave")) fact("wave" + str(k, "wave"));
-  if (has(k, "occupancy.block")) fact("block " + str(k, "occupancy.block"));
+  if (has(k, "occupancy.block"))
+    fact("block " + str(k, "occupancy.block") + (str(k, "occupancy.block_from") == "assumed" ? " (assumed)" : ""));
   if (has(k, "required_workgroup")) {
     std::string size = str(k, "required_workgroup");
     for (size_t comma; (comma = size.find(", ")) != std::string::npos;) size.replace(comma, 2, " × ");
@@ -279,13 +318,9 @@ Html details(const Json& doc, const Json& k, size_t index) {
          el("summary", "", summary) + el("div", "folded", body) + Html::raw("</details>");
 }
 
-Html all_details(const Json& doc, const Json& kernels) {
+Html all_details(const Json& doc, const std::vector<Row>& rows) {
   Html out;
-  size_t index = 0;
-  for (const Json& k : kernels) {
-    if (index == kDetailed) break;
-    out += details(doc, k, index++);
-  }
+  for (size_t i = 0; i < std::min(kDetailed, rows.size()); ++i) out += details(doc, *rows[i].kernel, i);
   return out;
 }
 
@@ -354,36 +389,53 @@ std::string html_page(const Json& document) {
   Page page;
   page.tool = "inspect";
   page.title = "PyFlame inspect: " + str(document, "inputs");
-  size_t spilling = 0, low = 0, scratch = 0;
-  for (const Json& k : kernels) {
-    spilling += num(k, "vgpr_spill") > 0;
-    scratch += num(k, "scratch") > 0;
-    low += num(k, "occupancy.waves_per_simd") / num(k, "occupancy.max_waves") < 0.5;
-  }
+  const std::vector<Row> rows = rows_of(document);
+  const auto total = [&](const char* key) {
+    const double n = num(summary, key);
+    return std::isfinite(n) ? static_cast<size_t>(n) : 0;
+  };
+  const auto with = [&](const char* severity) {
+    return std::count_if(kernels.begin(), kernels.end(), [&](const Json& k) {
+      const auto has_it = [&](const Json& found) {
+        return std::any_of(found.begin(), found.end(), [&](const Json& f) { return str(f, "severity") == severity; });
+      };
+      return has_it(list(k, "isa.findings")) || has_it(list(k, "advice"));
+    });
+  };
+  const size_t spilling = total("spilling"), scratch = total("scratch"), unknown = total("unknown_spills");
+  const size_t low = total("low_occupancy"), low_alone = low - std::min(low, total("low_with_matrix"));
+  const auto high = with("HIGH"), med = with("MED");
   const auto plural = [](size_t n, const char* one) { return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s"); };
   page.headline = has(document, "verdict")
                       ? str(document, "verdict")
                       : fmt::format("{} in {}", plural(kernels.size(), "kernel"),
                                     plural(list(document, "objects").size(), "code object")) +
-                            (spilling          ? fmt::format(", {} of them with spilled registers", spilling)
-                             : kernels.empty() ? ""
-                                               : ", none with spilled registers");
-  page.tone = spilling ? "high" : low ? "med" : kernels.empty() ? "" : "good";
+                            (spilling                    ? fmt::format(", {} of them with spilled registers", spilling)
+                             : kernels.empty()           ? ""
+                             : unknown == kernels.size() ? ", whose files do not say whether registers are spilled"
+                                                         : ", none known to spill registers");
+  page.tone = spilling || high ? "high" : low_alone || med ? "med" : kernels.empty() ? "" : "good";
   page.subline = some(list(document, "inputs"), 3);
-  page.hero = stats(stat("kernels", std::to_string(kernels.size())) +
-                    stat("spilling", std::to_string(spilling), "", spilling ? "high" : "") +
+  page.hero = stats(stat("kernels", std::to_string(kernels.size()),
+                         rows.size() == kernels.size() ? "" : fmt::format("{} different ones", rows.size())) +
+                    stat("with findings of HIGH", std::to_string(high), "", high ? "high" : "") +
+                    stat("with findings of MED", std::to_string(med), "", med ? "med" : "") +
+                    stat("spilling", std::to_string(spilling), unknown ? fmt::format("{} unknown", unknown) : "",
+                         spilling ? "high" : "") +
                     stat("with scratch", std::to_string(scratch), "", scratch ? "med" : "") +
-                    stat("under half of the waves", std::to_string(low), "", low ? "med" : "") +
-                    stat("code objects", std::to_string(list(document, "objects").size())));
+                    stat("under half of the waves", std::to_string(low),
+                         low > low_alone ? fmt::format("{} with matrix instructions", low - low_alone) : "",
+                         low_alone ? "med" : ""));
   Html found;
-  for (const auto& [id, n] : object(summary, "findings").items())
-    found += el("li", "", chip(id) + el("b", "", str(n, "") + " kernels"));
+  for (const std::string_view severity : kSeverities)
+    for (const auto& [id, n] : object(object(summary, "by_severity"), severity).items())
+      found += el("li", "", badge(severity) + chip(id) + el("b", "", str(n, "") + " kernels"));
   page.sections = {
       {"targets", "Architectures", "The share of the waves of a SIMD that the kernels reach.", targets(kernels)},
-      {"kernels", "Kernels", "", kernel_table(kernels)},
+      {"kernels", "Kernels", "", kernel_table(rows)},
       {"details", "In detail",
-       kernels.size() > kDetailed ? fmt::format("The first {} kernels of the table.", kDetailed) : "",
-       all_details(document, kernels)},
+       rows.size() > kDetailed ? fmt::format("The first {} kernels of the table.", kDetailed) : "",
+       all_details(document, rows)},
       {"findings", "Findings by kind", "", found.empty() ? Html() : el("ul", "legend", found)},
       {"objects", "Code objects", "", objects(document)},
       {"problems", "What could not be read", "", problems(document)},

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "tools/inspect/names.h"
 #include "tools/inspect/text_kernel.h"
 #include "tools/view/finding.h"
 
@@ -29,6 +31,7 @@ std::string findings_cell(const Style& style, const Json& k) {
   if (isa == k.end() || !isa->contains("findings")) return "–";
   std::map<std::string, int, std::less<>> counts;
   for (const Json& f : (*isa)["findings"]) ++counts[f.value("severity", "")];
+  for (const Json& f : k["advice"]) ++counts[f.value("severity", "")];
   std::string out;
   for (const std::string_view severity : kSeverities)
     if (const auto n = counts.find(severity); n != counts.end() && severity != "INFO")
@@ -52,23 +55,102 @@ std::string waves_cell(const Style& style, const Json& k) {
   return view::paint(style, tone, fmt::format("{}/{}", waves, most));
 }
 
+// The architecture of the first kernel of a group, and how many others there are.
+std::string target_cell(const Json& k, size_t others) {
+  const auto target = k["target"].get<std::string>();
+  return target.substr(0, target.find(':')) + (others > 0 ? fmt::format(" +{}", others) : "");
+}
+
+// Short names; those that stand twice with the file that they are in.
+std::vector<std::string> labels(const Json& d, const std::vector<const Json*>& kernels, size_t width) {
+  std::map<std::pair<std::string, std::string>, int> times;
+  std::vector<std::string> names, files;
+  for (const Json* k : kernels) {
+    names.push_back(view::clean(short_name((*k)["name"].get<std::string>()), 4000));
+    const Json& object = d["objects"][(*k)["object"].get<size_t>()];
+    const auto member = object["member"].get<std::string>();
+    files.push_back(view::clean(object["path"].get<std::string>() + (member.empty() ? "" : ": " + member), 4000));
+    ++times[{names.back(), (*k)["target"].get<std::string>()}];
+  }
+  std::vector<std::string> twice;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (times[{names[i], (*kernels[i])["target"].get<std::string>()}] > 1) twice.push_back(files[i]);
+  // The folders that all of them are in tell nothing.
+  for (size_t slash; !twice.empty() && (slash = twice[0].find('/')) != std::string::npos;) {
+    const std::string folder = twice[0].substr(0, slash + 1);
+    if (!std::all_of(twice.begin(), twice.end(), [&](const std::string& f) { return f.starts_with(folder); })) break;
+    for (std::string& f : twice) f.erase(0, folder.size());
+  }
+  twice = distinct(twice, width / 2);
+  size_t next = 0;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (times[{names[i], (*kernels[i])["target"].get<std::string>()}] > 1) {
+      const std::string file = " in " + twice[next++];
+      const size_t room =
+          width > static_cast<size_t>(view::width_of(file)) + 8 ? width - static_cast<size_t>(view::width_of(file)) : 8;
+      names[i] = view::clean(names[i], static_cast<int>(room)) + file;
+    }
+  return distinct(names, width);
+}
+
 std::string kernel_table(const Json& d, const Style& style, size_t top) {
+  constexpr int kLeastName = 24, kWidestName = 120;
+  const Json& all = d["kernels"];
+  // Of one kernel alone, the architectures are what is asked for.
+  const bool folded = d["groups"].size() > 1;
+  std::vector<const Json*> kernels;
+  std::vector<size_t> others;
+  const size_t count = folded ? d["groups"].size() : all.size();
+  for (size_t i = 0; i < std::min(top, count); ++i) {
+    kernels.push_back(&all[folded ? d["groups"][i][0].get<size_t>() : i]);
+    others.push_back(folded ? d["groups"][i].size() - 1 : 0);
+  }
+  std::vector<std::string> titles = {"kernel",   "gfx",   ">VGPR",  ">spills", ">LDS",
+                                     ">scratch", ">code", ">waves", "limit",   "findings"};
   std::vector<std::vector<std::string>> rows;
-  const Json& kernels = d["kernels"];
-  for (size_t i = 0; i < std::min(top, kernels.size()); ++i) {
-    const Json& k = kernels[i];
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const Json& k = *kernels[i];
     const auto o = k.find("occupancy");
     rows.push_back(
-        {view::clean(short_name(k["name"].get<std::string>())),
-         k["target"].get<std::string>().substr(0, k["target"].get<std::string>().find(':')),
+        {"", target_cell(k, others[i]),
          integer(k, "agpr") > 0 ? fmt::format("{} ({} acc)", shown(k, "vgpr"), integer(k, "agpr")) : shown(k, "vgpr"),
          spill_cell(style, k), size_cell(k, "lds"), size_cell(k, "scratch"), size_cell(k, "code_bytes"),
          waves_cell(style, k), o == k.end() ? "–" : (*o)["limiter"].get<std::string>(), findings_cell(style, k)});
   }
-  return view::table(style,
-                     {"kernel", "gfx", ">VGPR", ">spills", ">LDS", ">scratch", ">code", ">waves", "limit", "findings"},
-                     rows) +
-         more(style, kernels.size() - rows.size(), "kernels");
+  // Columns in which no kernel has anything leave their room to the names.
+  for (size_t column = titles.size(); column-- > 0;) {
+    if (titles[column] != ">spills" && titles[column] != ">scratch") continue;
+    const auto nothing = [&](const auto& row) { return row[column] == "0" || row[column] == "–"; };
+    if (!std::all_of(rows.begin(), rows.end(), nothing)) continue;
+    titles.erase(titles.begin() + static_cast<std::ptrdiff_t>(column));
+    for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+  }
+  int taken = 0;
+  for (size_t column = 1; column < titles.size(); ++column) {
+    int widest = view::width_of(titles[column]) - (titles[column].starts_with('>') ? 1 : 0);
+    for (const auto& row : rows) widest = std::max(widest, view::width_of(row[column]));
+    taken += widest + 2;
+  }
+  // Wider than the terminal rather than two rows that look alike.
+  Style wide = style;
+  std::vector<std::string> names;
+  for (int width = std::max(kLeastName, style.width - taken); width <= kWidestName;
+       width += rows.size() > 200 ? 24 : 4) {
+    names = labels(d, kernels, static_cast<size_t>(width));
+    wide.width = std::max(style.width, taken + width);
+    std::set<std::pair<std::string, std::string>> seen;
+    for (size_t i = 0; i < rows.size(); ++i) seen.emplace(names[i], rows[i][1]);
+    if (seen.size() == rows.size()) break;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) rows[i][0] = names[i];
+  std::string out = view::table(wide, titles, rows) + more(style, count - rows.size(), "kernels");
+  if (std::any_of(others.begin(), others.end(), [](size_t n) { return n > 0; }))
+    out += view::paint(style, Tone::dim,
+                       view::wrap("gfx942 +2: the same kernel for two more architectures. The row shows the worst of "
+                                  "them; --arch selects one.",
+                                  style.width)) +
+           "\n";
+  return out;
 }
 
 std::string joined(const Json& counts, size_t most) {
@@ -90,6 +172,8 @@ std::string summary_text(const Json& d, const Style& style) {
   std::string head = fmt::format("{} in {} code {} of {} {}", plural(kernels, "kernel"), integer(s, "objects"),
                                  integer(s, "objects") == 1 ? "object" : "objects", integer(s, "files"),
                                  integer(s, "files") == 1 ? "file" : "files");
+  if (const size_t different = d["groups"].size(); different != static_cast<size_t>(kernels))
+    head += fmt::format(", {} without those that differ by architecture only", different);
   if (found != kernels) head += fmt::format("; {} others do not match --kernel and --arch", found - kernels);
   out += titled(style, "found", head);
   if (!s["targets"].empty()) out += titled(style, "targets", joined(s["targets"], 12));
@@ -100,11 +184,23 @@ std::string summary_text(const Json& d, const Style& style) {
   };
   add("spilling", "spills VGPRs", "spill VGPRs");
   add("scratch", "uses scratch memory", "use scratch memory");
-  add("low_occupancy", "reaches less than half of the waves", "reach less than half of the waves");
-  if (kernels > 0)
-    out += titled(style, "attention",
-                  attention.empty() ? "no kernel spills, uses scratch memory or has a low occupancy" : attention);
-  if (!s["findings"].empty()) out += titled(style, "findings", joined(s["findings"], 10));
+  if (attention.empty()) attention = "no kernel uses scratch memory or is known to spill VGPRs";
+  if (const int64_t n = integer(s, "unknown_spills"); n > 0)
+    attention += fmt::format("; the files do not say whether {} {}", plural(n, "kernel"), n == 1 ? "spills" : "spill");
+  if (kernels > 0) out += titled(style, "attention", attention);
+  if (const int64_t low = integer(s, "low_occupancy"); low > 0) {
+    const int64_t matrix = integer(s, "low_with_matrix");
+    std::string text = low == 1 ? "1 kernel reaches less than half of the waves"
+                                : fmt::format("{} kernels reach less than half of the waves", low);
+    if (matrix > 0)
+      text += fmt::format("; {} {} matrix instructions, with which that is usual",
+                          matrix == low ? (low == 1 ? "it" : "all") : fmt::format("{}", matrix),
+                          matrix == 1 ? "has" : "have");
+    out += titled(style, "occupancy", text);
+  }
+  for (const std::string_view severity : kSeverities)
+    if (const auto found_ids = s["by_severity"].find(std::string(severity)); found_ids != s["by_severity"].end())
+      out += titled(style, std::string(severity), joined(*found_ids, 10));
   if (!s["others"].empty()) out += titled(style, "passed over", joined(s["others"], 8));
   return out;
 }
@@ -123,30 +219,6 @@ std::string problems_text(const Json& d, const Style& style) {
     out += view::paint(style, Tone::dim,
                        fmt::format("… {} more problems; --json shows them\n", problems.size() - kMostProblems));
   return out;
-}
-
-std::string short_name(const std::string& name) {
-  std::string_view s = name;
-  if (s.starts_with("void ")) s.remove_prefix(5);
-  // The parameters are in the last bracket. "(anonymous namespace)::f" has another bracket in front.
-  if (s.ends_with(')')) {
-    int depth = 0;
-    for (size_t i = s.size(); i-- > 0;) {
-      depth += s[i] == ')' ? 1 : s[i] == '(' ? -1 : 0;
-      if (depth == 0) {
-        if (i > 0) s = s.substr(0, i);
-        break;
-      }
-    }
-  }
-  // Removes the namespaces: the text before the last "::" that is not in a bracket.
-  int depth = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i + 1 < s.size(); ++i) {
-    depth += s[i] == '<' || s[i] == '(' ? 1 : s[i] == '>' || s[i] == ')' ? -1 : 0;
-    if (depth == 0 && s[i] == ':' && s[i + 1] == ':' && i + 2 < s.size()) begin = i + 2;
-  }
-  return std::string(s.substr(begin));
 }
 
 std::string document_text(const Json& d, const Style& style, const TextOptions& options) {

@@ -19,7 +19,4 @@ std::string diff_text(const nlohmann::json& diff, const view::Style& style, cons
 std::string problems_text(const nlohmann::json& document, const view::Style& style);
 std::string gate_text(const nlohmann::json& gate, const view::Style& style, const TextOptions& options);
 
-// Without the result's type and the parameters, which do not fit a table.
-std::string short_name(const std::string& name);
-
 }  // namespace pyflame::tools::inspect

@@ -100,6 +100,12 @@ void put_occupancy(Sheet& sheet, const Json& k, const Style& style) {
   const Json& o = *at;
   sheet.title(fmt::format("Occupancy with {} threads: {} of {} waves per SIMD, limited by {}", integer(o, "block"),
                           integer(o, "waves_per_simd"), integer(o, "max_waves"), o["limiter"].get<std::string>()));
+  if (o.value("block_from", "") == "assumed") {
+    std::string why = "assumed: the file does not say how many threads a launch has";
+    const int64_t usual = std::min<int64_t>(256, k["max_workgroup"].is_number() ? integer(k, "max_workgroup") : 1024);
+    if (integer(o, "block") < usual) why += fmt::format("; {} do not fit", usual);
+    sheet.row("block", why + "; --block N asks for another number");
+  }
   std::string limits;
   for (const auto& [name, waves] : o["limits"].items())
     limits += fmt::format("{}{} {}", limits.empty() ? "" : ", ", name, waves.get<int64_t>());
