@@ -19,6 +19,7 @@ struct Arguments {
   std::vector<std::string> paths;
   bool json = false;
   std::string html, steps;
+  int rank = -1;
   tools::profile::Options options;
 };
 
@@ -39,16 +40,17 @@ void parse_steps(const std::string& text, tools::profile::Options& o) {
            "report: --steps ends before it begins; got '{}'; expected FIRST:LAST, such as 3:7", text);
 }
 
-tools::profile::Profile load(const std::vector<std::string>& paths) {
+tools::profile::Profile load(const std::vector<std::string>& paths, int rank) {
   StatusLine line;
-  return tools::profile::load(paths, [&line](const std::string& path, double fraction) {
+  const auto progress = [&line](const std::string& path, double fraction) {
     if (line.is_due())
       line.show(fraction, fmt::format("report: reading {}, {:.0f} %", tools::view::clean(path, 60), fraction * 100));
-  });
+  };
+  return tools::profile::load(paths, progress, rank);
 }
 
 int report(const Arguments& a) {
-  const nlohmann::json document = tools::profile::make_document(load(a.paths), a.options);
+  const nlohmann::json document = tools::profile::make_document(load(a.paths, a.rank), a.options);
   if (!a.html.empty()) write_page("report", a.html, tools::profile::html_page(document));
   if (a.json) print_json(document);
   else print(tools::profile::to_text(document, tools::view::Style::of(STDOUT_FILENO)));
@@ -61,15 +63,17 @@ void add_report(CLI::App& app, Run& run) {
   CLI::App* cmd =
       app.add_subcommand("report", "Show where the GPU's time was spent, from traces and tuning files of other tools");
   auto a = std::make_shared<Arguments>();
-  cmd->add_option(
-         "paths", a->paths,
-         "Traces of PyTorch (.json, .json.gz), files or folders of rocprofv3 (CSV, rocpd .db), tuning files and logs")
+  cmd->add_option("paths", a->paths,
+                  "Traces of PyTorch (.json, .json.gz), also of several ranks, files or folders of rocprofv3 (CSV, "
+                  "JSON, rocpd .db), tuning files and logs")
       ->required();
   cmd->add_flag("--json", a->json, "Print one JSON document");
   cmd->add_option("--html", a->html, "Also write a page with charts into this file")->type_name("FILE");
   cmd->add_option("--top", a->options.top, "Most rows of each table")->check(CLI::Range(1, 10000));
   cmd->add_option("--steps", a->steps, "Report on these steps only: FIRST:LAST");
   cmd->add_option("--device", a->options.device, "Report on this device instead of the busiest one")
+      ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--rank", a->rank, "Of several ranks, report on this one instead of the one that the others wait for")
       ->check(CLI::NonNegativeNumber);
   cmd->add_option("--gfx", a->options.gfx,
                   "Architecture of the device, such as gfx942, if the profile does not name it");

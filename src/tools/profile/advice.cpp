@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tools/profile/document.h"
+#include "tools/profile/ranks.h"
 #include "tools/view/text.h"
 
 namespace pyflame::tools::profile {
@@ -78,6 +79,8 @@ std::string next_step(const Facts& f, const Bound& bound, bool own) {
     return "record again without with_stack=True, which slows the CPU down; if it stays so, use fewer and larger "
            "kernels";
   if (name == "GEMM") return next_for_products(f);
+  if (name == "communication" && f.one_rank_of_several())
+    return "overlap it with compute, and give the traces of all ranks, which tell waiting from transfer";
   const bool fused = f.signal("inductor_share") > f.signal("eager_share");
   if (fused && bound.next == std::string_view("fuse them: torch.compile"))
     return "they are compiled already: see which of them take most, below";
@@ -134,6 +137,9 @@ std::vector<Finding> make_advice(const json& document) {
   for (const TraceRule& r : facts.flag("own") ? own_rules() : trace_rules())
     if (std::string what = r.find(facts); !what.empty())
       found.push_back(make_finding(r.text, std::move(what), facts.amd()));
+  for (const TraceRule& r : rank_rules())
+    if (std::string what = r.find(facts); !what.empty())
+      found.push_back(make_finding(r.text, std::move(what), facts.amd()));
   return found;
 }
 
@@ -183,7 +189,8 @@ std::string verdict(const Facts& facts) {
 std::string make_verdict(const json& d) {
   const Facts facts{d};
   const char* cut = facts.flag("truncated") ? "The trace is cut off; this is of its first part. " : "";
-  return cut + verdict(facts);
+  const std::string ranks = ranks_verdict(d);
+  return cut + (ranks.empty() ? verdict(facts) : ranks);
 }
 
 }  // namespace pyflame::tools::profile

@@ -50,6 +50,8 @@ struct Facts {
   double wall() const { return d["time"]["wall_us"]; }
   bool timeline() const { return d["time"]["timeline"]; }
   bool traced() const { return wall() > 0; }
+  // A trace of PyTorch, in which waiting for another rank looks like transfer.
+  bool one_rank_of_several() const { return d["ranks"].is_null() && d["format"] == "Kineto trace"; }
 };
 
 // What a rule says, and a function that looks for it: it returns what was found, with the values, or an empty text.
@@ -59,6 +61,7 @@ struct TraceRule {
 };
 
 std::span<const TraceRule> trace_rules();  // advice_trace.cpp: for all traces but our own
+std::span<const TraceRule> rank_rules();   // rank_views.cpp: for several ranks
 std::span<const TraceRule> own_rules();    // advice_own.cpp: for traces of pf.profiler
 
 }  // namespace pyflame::tools::profile

@@ -367,8 +367,16 @@ const TraceRule kRules[] = {
        if (!f.d["communication"].is_object()) return "";
        const double exposed = f.d["communication"]["exposed_share"];
        if (exposed < 0.1) return "";
-       return fmt::format("Communication without simultaneous compute takes {} of the time ({} in all).",
-                          percent(exposed), microseconds(f.d["communication"]["us"].get<double>()));
+       // With several ranks, what is mostly waiting has its own rules.
+       const json& ranks = f.d["ranks"];
+       if (ranks.is_object())
+         for (const json& r : ranks["rows"])
+           if (r["rank"] == ranks["reported"] && r["waiting_us"] > r["transfer_us"]) return "";
+       return fmt::format("Communication without simultaneous compute takes {} of the time ({} in all).{}",
+                          percent(exposed), microseconds(f.d["communication"]["us"].get<double>()),
+                          f.one_rank_of_several() ? " The trace of one rank does not tell whether this is transfer or "
+                                                    "waiting for a slower rank; the traces of all ranks do."
+                                                  : "");
      }},
     {{.id = "partial-node",
       .severity = Severity::med,

@@ -491,6 +491,7 @@ json make_document(const Profile& p, const Options& options) {
   d["gap_reasons"] = gap_reasons_of(p.trace, a);
   d["copies"] = copies_of(a);
   d["communication"] = communication_of(a);
+  d["ranks"] = ranks_json(p.ranks);
   d["timeline"] = Timeline(p.trace, a).make();
   d["tuned"] = tuned_of(p, a);
   d["validators"] = json::object();

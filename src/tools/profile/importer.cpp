@@ -137,7 +137,7 @@ bool Source::head_starts_with(std::string_view text) const {
   return std::string_view(head).substr(at).starts_with(text);
 }
 
-Profile load(const std::vector<std::string>& paths, const Progress& progress) {
+Profile load(const std::vector<std::string>& paths, const Progress& progress, int rank) {
   Profile profile;
   std::string first_failure;
   const auto attempt = [&](const std::string& path, bool asked) {
@@ -171,6 +171,7 @@ Profile load(const std::vector<std::string>& paths, const Progress& progress) {
   if (profile.trace.dropped > 0)
     profile.problem(
         "", fmt::format("{} events beyond the limit of 4 million of a kind were left out", profile.trace.dropped));
+  merge_ranks(profile, rank);
   link(profile.trace);
   return profile;
 }

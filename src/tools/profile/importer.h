@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/profile/ranks.h"
 #include "tools/profile/trace.h"
 #include "tools/profile/tuned.h"
 
@@ -22,6 +23,7 @@ struct Profile {
   std::vector<std::string> formats;  // of the importers that read them, each once
   Trace trace;
   TunedFiles tuned;
+  Ranks ranks;
   std::vector<Problem> problems;
   std::vector<std::string> processes;  // index = GpuEvent::process: file name prefixes or process ids
 
@@ -53,8 +55,9 @@ struct Importer {
 // instead.
 std::span<const Importer> importers();
 
-// Reads files and folders. Fails if a path does not exist, or if nothing could be read.
-Profile load(const std::vector<std::string>& paths, const Progress& progress = {});
+// Reads files and folders. Fails if a path does not exist, or if nothing could be read. Of several ranks the profile
+// has the events of one: `rank`, or if it is negative, that which merge_ranks() chooses.
+Profile load(const std::vector<std::string>& paths, const Progress& progress = {}, int rank = -1);
 
 // Each importer is in the file of its format.
 bool is_kineto(const Source& source);

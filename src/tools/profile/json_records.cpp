@@ -137,6 +137,7 @@ void read_json_records(const Source& source, Profile& profile, const Progress& p
   RecordHandler handler(wanted, record);
   const bool whole = json::sax_parse(stream, &handler, json::input_format_t::json, false);
   if (!whole || !input.error().empty()) {
+    profile.trace.truncated = true;
     const std::string why = !input.error().empty() ? input.error()
                             : handler.error_position() < 0
                                 ? std::string("it is nested too deeply")

@@ -1,6 +1,7 @@
 // Chrome traces as PyTorch (Kineto) writes them, of NVIDIA and AMD devices. They may have gigabytes, so the file is parsed as a stream of tokens, and only what a report needs is kept. Of a truncated trace, the events before the end are used.
 #include <cmath>
 #include <istream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "pyflame/base/error.h"
@@ -14,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMaxRank = 1 << 16;
 constexpr size_t kMaxCapture = 2048;  // bytes of an array kept as text
 
 enum class Key : uint8_t {
@@ -42,6 +44,10 @@ enum class Key : uint8_t {
   in_elements,
   dtype,
   group,
+  process_group,
+  group_ranks,
+  sequence,
+  rank,
   work,
   flops,
   id,
@@ -81,6 +87,10 @@ Key key_of(std::string_view k) {
       {"In msg nelems", Key::in_elements},
       {"dtype", Key::dtype},
       {"Group size", Key::group},
+      {"Process Group Name", Key::process_group},
+      {"Process Group Ranks", Key::group_ranks},
+      {"Seq", Key::sequence},
+      {"rank", Key::rank},
       {"work", Key::work},
       {"flops", Key::flops},
       {"id", Key::id},
@@ -141,7 +151,9 @@ class Handler {
   using string_t = json::string_t;
   using binary_t = json::binary_t;
 
-  Handler(Profile& profile, const std::string& path) : profile_(profile), trace_(profile.trace), path_(path) {}
+  Handler(Profile& profile, const std::string& path) : profile_(profile), trace_(profile.trace), path_(path) {
+    rank_.process = profile.process(path);
+  }
 
   bool null() { return scalar({}); }
   bool boolean(bool v) {
@@ -169,8 +181,8 @@ class Handler {
   bool end_object() { return close(true); }
   bool end_array() { return close(false); }
   bool key(string_t& k) {
-    if (depth_ == 1)
-      section_ = k == "traceEvents" ? Section::events : k == "deviceProperties" ? Section::devices : Section::other;
+    if (depth_ == 1) section_ = section_of(k);
+    else if (depth_ == 2 && section_ == Section::distributed) job_key_ = k;
     else if (depth_ == record_depth_) key_ = in_record() ? key_of(k) : Key::none;
     else if (depth_ == record_depth_ + 1 && in_args_) arg_ = key_of(k);
     return true;
@@ -181,18 +193,33 @@ class Handler {
     return false;
   }
 
+  // Call it at the end of the file, which may name its rank there.
+  void commit_ranks() {
+    if (merged_.empty()) trace_.ranks.push_back(rank_);
+    for (const auto& [rank, process] : merged_)
+      trace_.ranks.push_back({process, rank, static_cast<int32_t>(merged_.size())});
+  }
+
   int64_t events() const { return events_; }
   int64_t bad_times() const { return bad_times_; }
   int64_t error_position() const { return error_position_; }
 
  private:
-  enum class Section : uint8_t { none, other, events, devices };
+  enum class Section : uint8_t { none, other, events, devices, distributed };
+
+  static Section section_of(std::string_view key) {
+    return key == "traceEvents"        ? Section::events
+           : key == "deviceProperties" ? Section::devices
+           : key == "distributedInfo"  ? Section::distributed
+                                       : Section::other;
+  }
 
   struct Event {
-    std::string name, ph, cat, dims, types, values, collective, dtype, work;
+    std::string name, ph, cat, dims, types, values, collective, dtype, work, process_group, group_ranks;
     double flops = -1;
     int64_t ts = 0, dur = 0, external = 0, correlation = 0, pid = 0, tid = 0;
-    int64_t device = -1, stream = -1, bytes = -1, shared = -1, vgpr = -1, in_elements = -1, group = 0;
+    int64_t device = -1, stream = -1, bytes = -1, shared = -1, vgpr = -1, in_elements = -1, group = 0, sequence = -1,
+            rank = -1;
     bool timed = false, bad_time = false;
     std::array<uint32_t, 3> grid = {0, 0, 0}, block = {0, 0, 0};
     size_t grid_n = 0, block_n = 0;
@@ -254,6 +281,10 @@ class Handler {
   }
 
   bool scalar(const Scalar& v) {
+    if (section_ == Section::distributed && depth_ == 2 && v.number) {
+      if (job_key_ == "rank") rank_.rank = to_i32(v.integer);
+      else if (job_key_ == "world_size") rank_.world = to_i32(v.integer);
+    }
     if (!in_record()) return true;
     if (depth_ == record_depth_) {
       if (section_ == Section::events) event_value(v);
@@ -323,6 +354,14 @@ class Handler {
       case Key::group:
         if (v.number) event_.group = v.integer;
         break;
+      case Key::process_group: event_.process_group = v.text.substr(0, 64); break;
+      case Key::group_ranks: event_.group_ranks = v.text.substr(0, 1024); break;
+      case Key::sequence:
+        if (v.number) event_.sequence = v.integer;
+        break;
+      case Key::rank:
+        if (v.number && v.integer >= 0 && v.integer < kMaxRank) event_.rank = v.integer;
+        break;
       case Key::dims: event_.dims = v.text.substr(0, kMaxCapture); break;
       default: break;
     }
@@ -365,6 +404,15 @@ class Handler {
     return event_.tid_text.empty() ? static_cast<uint64_t>(event_.tid) : std::hash<std::string>{}(event_.tid_text);
   }
 
+  // The trace of a rank is a process. A file of several merged ranks names the rank in each event.
+  int32_t process() {
+    if (event_.rank < 0 || rank_.rank >= 0) return rank_.process;
+    const auto rank = static_cast<int32_t>(event_.rank);
+    const auto [at, fresh] = merged_.try_emplace(rank, 0);
+    if (fresh) at->second = profile_.process(fmt::format("{} rank {}", path_, rank));
+    return at->second;
+  }
+
   void commit_op(Category category) {
     CpuOp op;
     op.start = event_.ts;
@@ -377,6 +425,7 @@ class Handler {
         event_.name.find("conv") != std::string::npos || event_.name.find("attention") != std::string::npos;
     if (wanted) op.values = trace_.names.intern(event_.values);
     op.annotation = category == Category::annotation;
+    op.process = process();
     op.thread = thread();
     op.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
     trace_.add(op);
@@ -387,6 +436,7 @@ class Handler {
     call.start = event_.ts;
     call.end = event_.ts + event_.dur;
     call.name = trace_.names.intern(event_.name);
+    call.process = process();
     call.thread = thread();
     call.correlation = static_cast<uint64_t>(std::max<int64_t>(0, event_.correlation));
     call.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
@@ -400,6 +450,7 @@ class Handler {
     frame.start = event_.ts;
     frame.end = event_.ts + event_.dur;
     frame.name = trace_.names.intern(event_.name);
+    frame.process = process();
     frame.thread = thread();
     trace_.add(frame);
   }
@@ -419,6 +470,7 @@ class Handler {
     e.bytes = event_.bytes;
     e.correlation = static_cast<uint64_t>(std::max<int64_t>(0, event_.correlation));
     e.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
+    e.process = process();
     e.work = trace_.names.intern(event_.work);
     if (event_.cat == "launch") e.bytes = -1;
     else if (event_.flops >= 0 && event_.flops < 1e18) e.flops = event_.flops;
@@ -433,7 +485,23 @@ class Handler {
       if (event_.in_elements >= 0 && event_.in_elements < (int64_t{1} << 50) && size > 0)
         e.bytes = event_.in_elements * size;
     }
+    if (e.collective != 0 || event_.name.starts_with("nccl")) commit_collective(e);
     trace_.add(e);
+  }
+
+  void commit_collective(const GpuEvent& e) {
+    Collective c;
+    c.start = e.start;
+    c.end = e.end;
+    c.name = e.collective != 0 ? e.collective : e.name;
+    c.group = trace_.names.intern(event_.process_group + " " + event_.group_ranks);
+    c.dtype = trace_.names.intern(event_.dtype);
+    c.elements = event_.in_elements;
+    c.sequence = event_.sequence;
+    c.bytes = e.collective != 0 ? e.bytes : -1;
+    c.process = e.process;
+    c.size = e.group;
+    trace_.add(c);
   }
 
   Profile& profile_;
@@ -443,6 +511,9 @@ class Handler {
   Section section_ = Section::none;
   Key key_ = Key::none, arg_ = Key::none;
   bool in_args_ = false;
+  std::string job_key_;
+  RankTrace rank_;                     // of this file
+  std::map<int32_t, int32_t> merged_;  // the processes of the ranks, in a file that has several
   Event event_;
   Device device_;
   int64_t events_ = 0, bad_times_ = 0, error_position_ = -1;
@@ -460,10 +531,6 @@ bool is_kineto(const Source& s) {
 }
 
 void read_kineto(const Source& source, Profile& profile, const Progress& progress) {
-  // Ranks have different clocks and the same device numbers, so only one file is reported at a time.
-  PF_CHECK(profile.trace.gpu.empty() && profile.trace.ops.empty(), Value,
-           "report: got a second trace '{}'; expected one, because the clocks of processes differ; hint: name one file",
-           source.path);
   FileInput input(source.path);
   JsonStreambuf buffer(input, [&] {
     if (progress) progress(source.path, input.fraction());
@@ -472,6 +539,7 @@ void read_kineto(const Source& source, Profile& profile, const Progress& progres
   Handler handler(profile, source.path);
   // Not strict: text after the trace is ignored.
   const bool whole = json::sax_parse(stream, &handler, json::input_format_t::json, false);
+  handler.commit_ranks();
   if (!whole || !input.error().empty()) {
     profile.trace.truncated = true;
     const std::string why = input.error().empty()

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/profile/document.h"
+#include "tools/profile/ranks.h"
 #include "tools/view/finding.h"
 
 namespace pyflame::tools::profile {
@@ -245,7 +246,7 @@ std::string problems(const json& d, const Style& s) {
 std::string to_text(const json& d, const Style& s) {
   std::string out = head(d, s);
   if (d["time"]["wall_us"].get<double>() > 0)
-    out += categories(d, s) + kernels(d, s) + gaps(d, s) + copies(d, s) + communication(d, s);
+    out += categories(d, s) + kernels(d, s) + gaps(d, s) + copies(d, s) + ranks_text(d, s) + communication(d, s);
   return out + tuned(d, s) + advice(d, s) + problems(d, s);
 }
 

@@ -9,6 +9,7 @@ namespace pyflame::tools::profile {
 namespace {
 
 constexpr size_t kMaxGpuEvents = 4'000'000, kMaxOps = 4'000'000, kMaxCalls = 4'000'000, kMaxFrames = 4'000'000;
+constexpr size_t kMaxCollectives = 1'000'000;
 constexpr size_t kMaxNames = 2'000'000, kMaxNameBytes = 4096, kMaxDevices = 1024;
 
 template <class T>
@@ -90,8 +91,20 @@ NameId Names::intern(std::string_view text) {
 
 bool Trace::add(const GpuEvent& e) { return add_bounded(gpu, e, kMaxGpuEvents, dropped); }
 bool Trace::add(const CpuOp& op) { return add_bounded(ops, op, kMaxOps, dropped); }
+bool Trace::add(const Collective& c) { return add_bounded(collectives, c, kMaxCollectives, dropped); }
 bool Trace::add(const ApiCall& call) { return add_bounded(calls, call, kMaxCalls, dropped); }
 bool Trace::add(const Frame& frame) { return add_bounded(frames, frame, kMaxFrames, dropped); }
+
+void Trace::remove_processes(const std::vector<int32_t>& processes) {
+  const auto gone = [&](const auto& item) {
+    return std::find(processes.begin(), processes.end(), item.process) != processes.end();
+  };
+  std::erase_if(gpu, gone);
+  std::erase_if(ops, gone);
+  std::erase_if(calls, gone);
+  std::erase_if(frames, gone);
+  std::erase_if(collectives, gone);
+}
 
 Device& Trace::device(int32_t id) {
   for (Device& d : devices)

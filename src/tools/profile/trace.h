@@ -88,6 +88,22 @@ struct Frame {
 };
 constexpr int64_t kMinFrame = 200'000;
 
+// A call of a collective as the trace of one rank has it. The ranks of a job are compared by these (ranks.h).
+struct Collective {
+  int64_t start = 0, end = 0;
+  NameId name = 0;   // "allreduce", or the kernel's name if the trace has no more
+  NameId group = 0;  // the process group: its name and its ranks
+  NameId dtype = 0;
+  int64_t elements = -1, sequence = -1;  // of the input; the number in the group. -1: unknown
+  int64_t bytes = -1;
+  int32_t process = 0, size = 0;  // number of ranks in the group
+};
+
+// A file, or a part of a merged file, that is the trace of one rank. -1: the trace does not name it.
+struct RankTrace {
+  int32_t process = 0, rank = -1, world = -1;
+};
+
 struct Device {
   int32_t id = 0;
   std::string name, gfx;  // "AMD Instinct MI300X", "gfx942"; empty if the file does not have it
@@ -115,6 +131,8 @@ struct Trace {
   std::vector<CpuOp> ops;
   std::vector<ApiCall> calls;
   std::vector<Frame> frames;
+  std::vector<Collective> collectives;
+  std::vector<RankTrace> ranks;
   std::vector<Device> devices;
   std::vector<KernelTotal> totals;
   std::map<std::pair<NameId, NameId>, Counter> counters;  // by kernel and counter
@@ -130,6 +148,9 @@ struct Trace {
   bool add(const CpuOp& op);
   bool add(const ApiCall& call);
   bool add(const Frame& frame);
+  bool add(const Collective& collective);
+  // Removes the events of these processes. Call it before link().
+  void remove_processes(const std::vector<int32_t>& processes);
   Device& device(int32_t id);  // found or added
 };
 
