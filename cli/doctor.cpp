@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 struct Options {
   bool json = false, fix = false, verbose = false, topology = false;
-  std::string html, env_file, root, record, only = "info", workload, lint_file;
+  std::string html, env_file, root, record, only = "info", workload, lint_file, arch, rocm;
   int64_t pid = 0;
 };
 
@@ -35,7 +35,8 @@ Json examine(const Options& o, const tools::system::Host& host) {
   if (!o.lint_file.empty()) return tools::doctor::audit(tools::doctor::facts_of_program(host, o.lint_file), audit);
   if (!o.env_file.empty()) {
     const std::string text = read_text_file("doctor", o.env_file, tools::doctor::kSettingsLimit);
-    return tools::doctor::audit(tools::doctor::facts_of_settings(host, text, o.env_file), audit);
+    return tools::doctor::audit(tools::doctor::facts_of_settings(host, text, o.env_file, {o.arch, o.rocm, o.workload}),
+                                audit);
   }
   tools::system::CollectOptions collect;
   if (o.pid) collect.pid = o.pid;
@@ -91,6 +92,15 @@ void add_doctor(CLI::App& app, Run& run) {
       cmd->add_option("--env", o->env_file,
                       "Check the settings in a shell script, .env file, Dockerfile, systemd unit or guide")
           ->type_name("FILE");
+  cmd->add_option(
+         "--arch", o->arch,
+         "With --env: the GPU that the file is for, such as gfx942; default: what the file says, or this machine's")
+      ->type_name("GFX")
+      ->needs(env);
+  cmd->add_option("--rocm", o->rocm,
+                  "With --env: the release of ROCm, such as 6.3; default: what the file says, or this machine's")
+      ->type_name("VERSION")
+      ->needs(env);
   cmd->add_option("--pid", o->pid, "Check the settings of this process instead of those of the shell")
       ->check(CLI::PositiveNumber)
       ->excludes(env);

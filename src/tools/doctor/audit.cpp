@@ -11,6 +11,7 @@
 
 #include "tools/doctor/probes.h"
 #include "tools/view/finding.h"
+#include "tools/view/text.h"
 
 namespace pyflame::tools::doctor {
 
@@ -40,6 +41,7 @@ std::string gpu_names(const std::vector<const Json*>& matched) {
   std::map<std::string, std::string> by_gfx;
   for (const Json* g : matched) {
     if (!g->is_object() || !g->contains("gfx") || !g->contains("index") || !(*g)["gfx"].is_string()) continue;
+    if (g->contains("assumed")) return (*g)["gfx"].get<std::string>();  // a file for this architecture
     std::string& numbers = by_gfx[(*g)["gfx"].get<std::string>()];
     numbers += (numbers.empty() ? "" : ", ") + (*g)["index"].dump();
   }
@@ -69,22 +71,26 @@ class Audit {
   Audit(Json facts, const AuditOptions& options, const RuleBase& base)
       : facts_(std::move(facts)), options_(options), base_(base) {
     if (!facts_.is_object()) facts_ = Json::object();
-    facts_["workload"] = or_null(options.workload);
+    if (!options.workload.empty() || !facts_.contains("workload")) facts_["workload"] = or_null(options.workload);
     if (!facts_.contains("failed_probes") || !facts_["failed_probes"].is_array())
       facts_["failed_probes"] = Json::array();
-    facts_["probe"] = probe(facts_, options.host, base);
   }
 
   Json run() {
     int checked = 0;
-    for (const Rule& rule : base_.rules) {
-      try {
-        checked += judge(rule);
-      } catch (const std::exception& e) {  // facts of an unexpected form must not stop the other rules
-        facts_["failed_probes"].push_back({{"probe", rule.id}, {"why", e.what()}});
-      }
+    const Json alternatives =
+        facts_.contains("alternatives") && facts_["alternatives"].is_array() ? facts_["alternatives"] : Json::array();
+    if (alternatives.empty()) checked = judge_all();
+    const Json whole = facts_;
+    for (const Json& alternative : alternatives) {
+      facts_.update(alternative);
+      checked = std::max(checked, judge_all());
+      merge();
     }
-    group();
+    if (!alternatives.empty()) {
+      facts_["env"] = whole["env"];
+      facts_["visible"] = whole["visible"];
+    }
     sort_findings(findings_);
     Json document = {{"schema", "pyflame.doctor/1"}, {"checked", checked}, {"findings", Json::array()}};
     for (const std::string_view severity : kSeverities) document["counts"][std::string(severity)] = 0;
@@ -96,13 +102,42 @@ class Audit {
     document["verdict"] = verdict(document);
     document["unread"] = or_null(unread());
     document["readers"] = readers();
-    facts_.erase("probe");
-    facts_.erase("lint");
+    for (const char* key :
+         {"probe", "lint", "alternatives", "env_reads", "env_reasons", "env_at_times", "env_mentioned", "wheels"})
+      facts_.erase(key);
     document["facts"] = std::move(facts_);
     return document;
   }
 
  private:
+  // Returns how many rules were checked.
+  int judge_all() {
+    facts_["probe"] = probe(facts_, options_.host, base_);
+    int checked = 0;
+    for (const Rule& rule : base_.rules) {
+      try {
+        checked += judge(rule);
+      } catch (const std::exception& e) {  // facts of an unexpected form must not stop the other rules
+        facts_["failed_probes"].push_back({{"probe", rule.id}, {"why", e.what()}});
+      }
+    }
+    group();
+    return checked;
+  }
+
+  // The same setting may have been judged in several environments. The worst finding about it stays.
+  void merge() {
+    std::vector<DoctorFinding> kept;
+    for (DoctorFinding& f : findings_) {
+      const auto same = std::find_if(kept.begin(), kept.end(), [&](const DoctorFinding& k) {
+        return k.id == f.id && k.where == f.where && k.names == f.names && (!f.names.empty() || k.what == f.what);
+      });
+      if (same == kept.end()) kept.push_back(std::move(f));
+      else if (f.severity < same->severity) *same = std::move(f);
+    }
+    findings_ = std::move(kept);
+  }
+
   Scope scope(const Json* locals = nullptr) const {
     Scope s;
     s.facts = &facts_;
@@ -214,9 +249,35 @@ class Audit {
     f.first = c.first;
     if (!name.empty()) f.names = {name};
     f.no_op = c.no_op;
+    soften(f, rule, c, name);
     f.recommended_by = guides(rule, name, value, true);
     f.advised_otherwise = guides(rule, name, value, false);
     findings_.push_back(std::move(f));
+  }
+
+  // A file that says why it has a setting has decided. What a setting costs is still said, but not as something to mend; and a setting for
+  // finding faults is none if it is made for one command or under a condition.
+  void soften(DoctorFinding& f, const Rule& rule, const Case& c, const std::string& name) const {
+    if (name.empty() || f.severity < Severity::high || f.severity > Severity::med) return;
+    const auto has = [&](const char* list) {
+      const Json* names = scope().find(list);
+      return names && names->is_array() && std::find(names->begin(), names->end(), name) != names->end();
+    };
+    const Json* reasons = scope().find("env_reasons");
+    if (has("env_mentioned")) {
+      f.what += " The file mentions or compares it.";
+    } else if (c.certain) {
+      return;
+    } else if (reasons && reasons->is_object() && reasons->contains(name)) {
+      f.what += fmt::format(" The file says why: \"{}\".", view::clean((*reasons)[name].get<std::string>(), 160));
+      f.fixes = {"Keep it as long as that reason holds."};
+    } else if (rule.temporary && has("env_at_times")) {
+      f.what += " It is set for one command, under a condition, in a test or in a guide.";
+    } else {
+      return;
+    }
+    f.severity = Severity::low;
+    f.command = {};
   }
 
   // Titles of the guides that recommend this value of this variable. With `this_value` false: of those that recommend another value, with that value.

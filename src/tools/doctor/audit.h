@@ -18,7 +18,8 @@ struct AuditOptions {
 
 // `facts` is the result of collect(), or any part of it. Missing facts are unknown, and no rule reports them. In
 // addition to collect()'s keys, these are read: "env_programs" [{name, where}], "env_repeats" [{name, lines}] and
-// "lint" [{id, what, fix, where}].
+// "lint" [{id, what, fix, where}]; and of a file with several environments, "alternatives": for each the facts that it has instead (env,
+// env_lines, visible, gpus, env_reasons {variable: text}, env_at_times and env_mentioned [variable]).
 nlohmann::json audit(nlohmann::json facts, const AuditOptions& options = {}, const RuleBase& base = rules());
 
 // 0, or 3, 4, 5 if the worst finding is MED, HIGH, CRIT.

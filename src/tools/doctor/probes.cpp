@@ -205,12 +205,15 @@ void unknown_names(const Json& facts, const RuleBase& base, Json& out) {
   out["unknown"] = Json::array();
   const Json& environment = at(facts, "env");
   if (!environment.is_object()) return;
+  const Json& own = list(facts, "env_reads");
   std::vector<std::string> all(base.known.begin(), base.known.end());
   for (const Rule& r : base.rules)
     for (const Variable& v : r.variables) all.push_back(v.name);
   for (const env::Variable& v : env::table()) all.push_back(v.name);
   for (const auto& [name, value] : environment.items()) {
     const auto begins = [&, n = name](const std::string& p) { return n.starts_with(p); };
+    // A script that uses a variable itself needs no component that reads it.
+    if (std::find(own.begin(), own.end(), name) != own.end()) continue;
     if (base.knows(name) || std::none_of(base.prefixes.begin(), base.prefixes.end(), begins)) continue;
     if (out["unknown"].size() >= 100) break;
     const int limit = name.size() < 10 ? 1 : 2;
@@ -238,6 +241,7 @@ void programs(const Json& facts, Json& out) {
   for (const auto& [part, name] : {std::pair{"librocprofiler64", "rocprof"}, {"libroctracer", "roctracer"}})
     if (contains(tool, part)) old(name, "HSA_TOOLS_LIB=" + tool);
   out["repeats"] = list(facts, "env_repeats");
+  out["wheels"] = list(facts, "wheels");
 }
 
 }  // namespace

@@ -121,6 +121,7 @@ Case parse_case(const Json& j, const Rule& rule, const std::string& where) {
   c.no_op = o.flag("no_op");
   c.split = o.flag("split");
   c.first = o.flag("first");
+  c.certain = o.flag("certain") || c.first;
   o.done();
   PF_CHECK(!c.why.empty(), Value, "rules: {} does not say why", where);
   return c;
@@ -140,6 +141,7 @@ Rule parse_rule(const Json& j, const RuleBase& base) {
   r.reads = named.text("reads");
   r.lint = named.flag("lint");
   r.settings = named.flag("settings");
+  r.temporary = named.flag("temporary");
   for (const Json& v : named.list("variables")) r.variables.push_back(parse_variable(v, r.id));
   PF_CHECK(r.variables.empty() != !r.reads.empty(), Value, "rules: {} must say who reads its variables", r.id);
   r.applies = named.condition("applies");

@@ -28,7 +28,8 @@ struct Case : RuleText {
   std::string each;    // a text for each matched item; joined they are {each}
   bool split = false;  // each matched item is a finding of its own; an item has a name
   bool no_op = false;
-  bool first = false;  // explains why there is no GPU: shown before everything else
+  bool certain = false;  // holds whatever the reason for the setting is; a reason makes other cases LOW
+  bool first = false;    // explains why there is no GPU: shown before everything else
 };
 
 struct Advice {  // a setting that a guide recommends
@@ -43,8 +44,9 @@ struct Rule : RuleText {
   std::vector<Case> cases;        // evaluated for each of its variables that is set, or once if it has no variables
   std::vector<Case> unset_cases;  // evaluated if none of its variables is set
   std::vector<Advice> guides;
-  bool lint = false;      // its findings come from the Python linter
-  bool settings = false;  // has no variables, but checks settings, so it also applies to a file of settings
+  bool lint = false;       // its findings come from the Python linter
+  bool temporary = false;  // its variables are for finding faults and for experiments, so not for every run
+  bool settings = false;   // has no variables, but checks settings, so it also applies to a file of settings
 };
 
 // Settings that contradict each other in some combinations. The findings about them are shown together.

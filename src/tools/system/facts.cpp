@@ -176,6 +176,13 @@ class Collector {
 
 }  // namespace
 
+void set_environment(json& facts, const Environment& environment) {
+  const Environment judged = kept(environment);
+  facts["env"] = audited(judged);
+  for (json& gpu : facts["gpus"]) gpu["override"] = override_facts(gpu["gfx"], gpu["node"], judged);
+  facts["visible"] = visible_facts(facts["gpus"], judged);
+}
+
 json collect(const Host& host, const CollectOptions& options) { return Collector(host, options).run(); }
 
 json device_facts(const Host& host) {

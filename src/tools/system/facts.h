@@ -19,6 +19,8 @@ struct CollectOptions {
 };
 
 nlohmann::json collect(const Host& host, const CollectOptions& options = {});
+// Makes the facts those of a process with this environment: "env", "visible", and the override of each GPU.
+void set_environment(nlohmann::json& facts, const Environment& environment);
 
 // The part of the facts that decides whether the kernel offers a GPU to this process. Takes milliseconds: a few files
 // per GPU.

@@ -20,30 +20,6 @@ bool is_integrated(const KfdNode& node, const GpuArch* arch) {
   return node.get("cpu_cores_count") > 0 || (arch && arch->apu);
 }
 
-// The effect of HSA_OVERRIDE_GFX_VERSION on this GPU; …_<node> takes precedence over it. A malformed value makes the whole runtime fail.
-json override_facts(const KfdNode& node, const Environment& environment) {
-  std::string name = fmt::format("HSA_OVERRIDE_GFX_VERSION_{}", node.id);
-  auto it = environment.find(name);
-  if (it == environment.end()) it = environment.find(name = "HSA_OVERRIDE_GFX_VERSION");
-  if (it == environment.end()) return nullptr;
-  json out = {{"variable", name}, {"value", it->second}, {"real", node.gfx()}};
-  unsigned major = 0, minor = 0, step = 0;
-  char rest = 0;
-  if (std::sscanf(it->second.c_str(), "%3u.%3u.%3u%c", &major, &minor, &step, &rest) != 3 || major > 63 ||
-      minor > 255 || step > 255) {
-    out["effect"] = "invalid";
-    return out;
-  }
-  const uint64_t real = node.get("gfx_target_version");
-  out["gfx"] = gfx_name(major * 10000 + minor * 100 + step);
-  const bool same_family = real / 10000 == major && real / 100 % 100 == minor;
-  out["effect"] = !same_family                             ? "other family"
-                  : real % 100 == step                     ? "none"
-                  : override_for(node.gfx()) == it->second ? "same instructions"
-                                                           : "same family";
-  return out;
-}
-
 std::string gpu_name(const Host& host, const KfdNode& node, const std::string& folder) {
   // Products with the same device id may have different numbers of compute units; the revision distinguishes them.
   const uint64_t simd_per_cu = node.get("simd_per_cu");
@@ -183,7 +159,7 @@ json one_gpu(const Host& host, const Kfd& kfd, const KfdNode& node, int index, c
               {"render_group", or_null(access.group)},
               {"render_gid", access.exists ? json(access.gid) : json()},
               {"integrated", is_integrated(node, arch)},
-              {"override", override_facts(node, environment)}};
+              {"override", override_facts(gfx, node.id, environment)}};
   if (!deep) return gpu;
   gpu["cus"] = simd_per_cu ? json(node.get("simd_count") / simd_per_cu) : json();
   gpu["simd_per_cu"] = simd_per_cu;
@@ -206,6 +182,31 @@ json one_gpu(const Host& host, const Kfd& kfd, const KfdNode& node, int index, c
 }
 
 }  // namespace
+
+// The effect of HSA_OVERRIDE_GFX_VERSION on a GPU; …_<node> takes precedence over it. A malformed value makes the whole runtime fail.
+json override_facts(const std::string& gfx, int node, const Environment& environment) {
+  std::string name = fmt::format("HSA_OVERRIDE_GFX_VERSION_{}", node);
+  auto it = environment.find(name);
+  if (it == environment.end()) it = environment.find(name = "HSA_OVERRIDE_GFX_VERSION");
+  if (it == environment.end()) return nullptr;
+  json out = {{"variable", name}, {"value", it->second}, {"real", gfx}};
+  unsigned major = 0, minor = 0, step = 0;
+  char rest = 0;
+  if (std::sscanf(it->second.c_str(), "%3u.%3u.%3u%c", &major, &minor, &step, &rest) != 3 || major > 63 ||
+      minor > 255 || step > 255) {
+    out["effect"] = "invalid";
+    return out;
+  }
+  const std::string seen = gfx_name(major * 10000 + minor * 100 + step);
+  out["gfx"] = seen;
+  // The last digit of a name is the stepping.
+  const auto family = [](const std::string& arch) { return arch.substr(0, std::max<size_t>(arch.size(), 1) - 1); };
+  out["effect"] = family(gfx) != family(seen)       ? "other family"
+                  : gfx == seen                     ? "none"
+                  : override_for(gfx) == it->second ? "same instructions"
+                                                    : "same family";
+  return out;
+}
 
 json gpu_facts(const Host& host, const Kfd& kfd, const Environment& environment, bool deep) {
   json out = json::array();

@@ -54,6 +54,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "OMP_PROC_BIND",
     "OMP_PLACES",
     "OPENBLAS_NUM_THREADS",
+    "OPTIMIZE_EPILOGUE",
     "GOMP_CPU_AFFINITY",
     "KMP_AFFINITY",
     "MALLOC_CONF",

@@ -38,7 +38,7 @@
 //   /proc/1/cgroup, /proc/self/mountinfo, /.dockerenv, /run/.containerenv, /run/systemd/container, /.singularity.d,
 //     /run/secrets/kubernetes.io, /sys/hypervisor/type
 //   /sys/devices/system/cpu/{online,smt/active,cpu<n>/cpufreq/scaling_governor}, /sys/devices/system/node/online,
-//     /sys/kernel/mm/transparent_hugepage/enabled, /sys/class/iommu/*, /sys/kernel/iommu_groups/<n>/type, /sys/class/infiniband/*
+//     /sys/kernel/mm/transparent_hugepage/enabled, /sys/class/iommu/*, /sys/block (names), /sys/kernel/iommu_groups/<n>/type, /sys/class/infiniband/*
 //   /opt/rocm, /opt/rocm-*, ROCM_PATH and the like: .info/version, lib/lib*.so*, lib/{rocblas,hipblaslt}/library/*,
 //     share/miopen/db/*; the same of a distribution's packages below /usr
 //   site-packages (names of folders and *.dist-info, torch/version.py, torch/lib) of PYTHONPATH, VIRTUAL_ENV, CONDA_PREFIX, ~/.local and

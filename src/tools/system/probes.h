@@ -22,6 +22,7 @@ nlohmann::json driver_facts(const Host& host);
 nlohmann::json kfd_facts(const Host& host, const Kfd& kfd);
 
 // gpus.cpp. `deep`: also what only a report needs (temperatures, links, memory in use, …).
+nlohmann::json override_facts(const std::string& gfx, int node, const Environment& environment);
 nlohmann::json gpu_facts(const Host& host, const Kfd& kfd, const Environment& environment, bool deep);
 nlohmann::json link_facts(const Kfd& kfd);
 nlohmann::json cpu_link_facts(const Kfd& kfd);

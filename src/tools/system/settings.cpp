@@ -109,6 +109,10 @@ json host_facts(const Host& host, bool deep) {
       {"user", user_facts(host)}};
   if (!deep) return out;
   out["memory_bytes"] = memory_bytes(host);
+  const std::vector<std::string> disks = host.list("/sys/block");
+  out["nvme"] = disks.empty() ? json() : json(std::count_if(disks.begin(), disks.end(), [](const std::string& d) {
+    return d.starts_with("nvme");
+  }));
   const auto count = [&](const char* file) -> json {
     const auto line = host.line(file);
     return line ? json(count_in_ranges(*line)) : json();

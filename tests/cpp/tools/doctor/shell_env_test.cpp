@@ -51,6 +51,72 @@ TEST(Shell, ExportInFrontOfAProgram) {
   EXPECT_EQ(lost_in("export PATH"), "");
 }
 
+TEST(Shell, OnlyExportLosesAProgram) {
+  const auto lost_in = [](const char* text) { return lost(read_settings(text, "x.sh")); };
+  EXPECT_EQ(lost_in("f() { local target=$1 element; }"), "") << "element is another variable";
+  EXPECT_EQ(lost_in("declare -a a=1 names\nreadonly b=2 more"), "");
+  EXPECT_EQ(lost_in("local n=$1 i r=()"), "");
+  EXPECT_EQ(lost_in("export TOKEN=<your token>"), "") << "a placeholder";
+  EXPECT_EQ(lost_in("export A=1 >log"), "");
+  EXPECT_EQ(lost_in("export A=1 $B \"c d\""), "");
+  EXPECT_EQ(lost_in("export A=1 ./run.sh --x"), "./run.sh@1 ");
+}
+
+// What alternatives() makes of the variables, one environment after the other.
+std::string worlds(const char* text, const char* name) {
+  std::string out;
+  for (const Settings& world :
+       alternatives(read_settings(text, name), [](std::string_view n) { return n.size() <= 2; })) {
+    for (const auto& [variable, a] : world) out += variable + "=" + a.value + " ";
+    out += "| ";
+  }
+  return out;
+}
+
+TEST(Alternatives, Branches) {
+  EXPECT_EQ(worlds("A=1\nB=2\n", "x.sh"), "A=1 B=2 | ");
+  EXPECT_EQ(worlds("if x; then\n  export A=1\nelse\n  export B=2\nfi\n", "x.sh"), "A=1 | B=2 | ");
+  EXPECT_EQ(worlds("case $x in\n  a) A=1 ;;\n  b|c) B=2 ;;\nesac\nC=3\n", "x.sh"),
+            "A=1 C=3 | B=2 C=3 | A=1 B=2 C=3 | ");
+  EXPECT_EQ(worlds("A=1 first\nA=2 second\n", "x.sh"), "A=1 | A=2 | ") << "each counts for its command";
+  EXPECT_EQ(worlds("(A=1; run)\nB=2\n", "x.sh"), "A=1 B=2 | B=2 | ");
+  EXPECT_EQ(worlds("A=1\nunset A\nB=2\n", "x.sh"), "B=2 | ");
+  EXPECT_EQ(worlds("", "x.sh"), "| ");
+}
+
+TEST(Alternatives, StagesAndServices) {
+  EXPECT_EQ(
+      worlds("FROM x AS base\nENV A=1\nFROM base AS left\nENV B=2\nFROM base AS right\nENV C=3\nFROM y\nENV D=4\n",
+             "Dockerfile"),
+      "A=1 | A=1 B=2 | A=1 C=3 | D=4 | ");
+  EXPECT_EQ(worlds("FROM x\nENV A=1\nRUN export B=2 && make\nENV C=3\n", "Dockerfile"), "A=1 C=3 | A=1 B=2 C=3 | ");
+  const char* compose = "services:\n  one:\n    environment:\n      - AA=1\n  two:\n    environment:\n      - BB=2\n";
+  EXPECT_EQ(worlds(compose, "compose.yaml"), "AA=1 | BB=2 | ");
+  EXPECT_EQ(worlds("# Title\n```bash\nA=1\n```\n# Other\n```bash\nB=2\n```\n", "x.md"), "A=1 | B=2 | ");
+}
+
+TEST(Reasons, CommentsAboveAndBeside) {
+  const auto reason = [](const std::string& text, const char* name = "x.sh") {
+    const SettingsFile f = read_settings(text, name);
+    return f.environment.count("A") ? f.environment.at("A").reason : "none";
+  };
+  EXPECT_EQ(reason("# why it is so\n# and more\nexport A=1\n"), "why it is so and more");
+  EXPECT_EQ(reason("export A=1  # why\n"), "why");
+  EXPECT_EQ(reason("# why\nexport B=1\nexport A=1\n"), "why") << "a comment counts for the lines below it";
+  EXPECT_EQ(reason("# why\nexport B=1\n\nexport A=1\n"), "") << "up to a blank line";
+  EXPECT_EQ(reason("# why\nA=1\n\ndocker run -e A=\"$A\" image\n"), "why") << "a variable that is handed on";
+  EXPECT_EQ(reason("FROM x\n# why\nENV A=1\n", "Dockerfile"), "why");
+  EXPECT_EQ(reason("## Debugging\nTo find it:\n```bash\nexport A=1\n```\n", "x.md"),
+            "Debugging ## Debugging. To find it:");
+}
+
+TEST(Forms, ScriptsInYaml) {
+  const char* text = "steps:\n  - run: |\n      export A=1\n      if x; then export B=2; fi\n    env:\n      C: 3\n";
+  const SettingsFile f = read_settings(text, "ci.yml");
+  EXPECT_EQ(f.environment.at("A").value, "1");
+  EXPECT_EQ(f.environment.at("B").value, "2");
+}
+
 TEST(Shell, HereDocuments) {
   EXPECT_EQ(shell("A=1\ncat <<EOF > b.sh\nexport B=2\nEOF\nC=3\n"), "A=1@1 C=3@5 ");
   EXPECT_EQ(shell("cat << 'END'\nB=2\nEND\nC=3\n"), "C=3@4 ");
