@@ -139,6 +139,16 @@ def test_ranges_of_the_user_are_steps(report, tmp_path, kind):
     assert steps["count"] == 4 and steps["by"] == "annotation" and steps["median_us"] == pytest.approx(1000) and steps["name"] == "iteration #"
 
 
+def test_of_nested_ranges_the_inner_ones_are_the_steps_if_there_are_several(of):
+    work = [Work(GEMM, i * 100, 90, launched=i * 100) for i in range(20)]
+    outer = [Cpu("ProfilerStep#0", 0, 2100, "annotation")]
+    inner = [Cpu("step[DECODE bs=8]", i * 100 - 2, 90, "annotation") for i in range(19)]
+    assert of(Run(work=work, cpu=outer + inner))["time"]["steps"]["count"] == 19
+    assert of(Run(work=work, cpu=outer + inner[:1]))["time"]["steps"]["name"] == "ProfilerStep"
+    # A range with a twentieth of the work is none.
+    assert of(Run(work=work, cpu=inner[:1]))["time"]["steps"] is None
+
+
 def test_ranges_of_parts_are_no_steps(of):
     r = traces.training(steps=4, with_steps=False)
     for i in range(4):

@@ -14,6 +14,7 @@ using view::percent;
 
 constexpr const char* kGuide = "MI300X workload guide";
 constexpr const char* kSkill = "kernel-optimization skill";
+constexpr const char* kTraces = "public traces, docs/decisions/0012-what-a-report-says.md";
 
 // The rules for all traces except those of pf.profiler. To add one, add an entry here, a row to docs/report.md and a case to
 // tests/profile/test_report.py.
@@ -38,7 +39,7 @@ const TraceRule kRules[] = {
       .why = "While a graph is captured, its kernels are recorded and do not run. The device is empty, and no figure "
              "of this trace describes a step.",
       .fixes = {"Record later, when the graphs are replayed. Serving engines capture when they start."},
-      .source = kSkill},
+      .source = kTraces},
      [](const Facts& f) -> std::string {
        if (f.gap("capture") < 0.1) return "";
        return fmt::format("Graphs are captured in {} of the recorded time.", percent(f.gap("capture")));
@@ -51,7 +52,7 @@ const TraceRule kRules[] = {
       .fixes = {"Record after a warm-up of several steps (torch.profiler.schedule(wait=1, warmup=3, active=3)).",
                 on_amd("Keep the caches between runs: MIOPEN_USER_DB_PATH on a local disk. (If the home folder is on a "
                        "network file system, MIOpen uses a temporary folder instead.)")},
-      .source = kSkill},
+      .source = kTraces},
      [](const Facts& f) -> std::string {
        if (f.gap("loading") < 0.03) return "";
        return fmt::format("The device waits in {} of the recorded time while code is loaded: {:.0f} times.",
@@ -105,7 +106,7 @@ const TraceRule kRules[] = {
           {"Prepare inputs ahead of time, in another thread or process, while the device works on the step before.",
            "Do preprocessing such as resizing and normalising on the device.",
            "Read and postprocess results one step later."},
-      .source = kSkill},
+      .source = kTraces},
      [](const Facts& f) -> std::string {
        if (f.gap("host_code") < 0.2) return "";
        const std::string in = f.in("host_code");
@@ -132,7 +133,7 @@ const TraceRule kRules[] = {
              "work: it began before the recording, or another process used the device.",
       .fixes = {"Record from an earlier point, or more than one step.",
                 "Check whether other processes use the device."},
-      .source = kSkill},
+      .source = kTraces},
      [](const Facts& f) -> std::string {
        if (f.gap("unseen") < 0.1) return "";
        return fmt::format(

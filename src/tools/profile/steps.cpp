@@ -178,12 +178,14 @@ const std::pair<const std::string, Family>* choose_family(const Trace& t, const 
   const double all = launches.all();
   for (auto& [key, f] : families) f.part = all > 0 ? launches.within(f.ranges) / all : 0;
   const auto fits = [](const Family& f) {
-    if (f.part <= 0) return false;
-    return f.sureness == Sureness::named || (f.part >= 0.5 && (f.sureness == Sureness::worded || f.ranges.size() >= 2));
+    if (f.sureness == Sureness::named) return f.part >= 0.1;
+    return f.part >= 0.5 && (f.sureness == Sureness::worded || f.ranges.size() >= 2);
   };
   const auto better = [](const Family& f, const Family& than) {
     if (f.sureness != than.sureness) return f.sureness < than.sureness;
-    if (std::abs(f.part - than.part) > 0.02) return f.part > than.part;
+    // What a step does between two of its parts is of neither.
+    const double same = f.sureness == Sureness::any ? 0.02 : 0.1;
+    if (std::abs(f.part - than.part) > same) return f.part > than.part;
     // Both contain the same work. Ranges that name steps: the inner ones, if there are several. Others: the outer.
     if (f.ranges.size() != than.ranges.size())
       return (f.ranges.size() > than.ranges.size()) == (f.sureness != Sureness::any);
