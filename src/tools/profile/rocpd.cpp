@@ -48,9 +48,9 @@ std::string quoted(const std::string& name) {
   return out + "\"";
 }
 
-class Reader {
+class RocpdReader {
  public:
-  Reader(const Source& source, Profile& profile, const Progress& progress)
+  RocpdReader(const Source& source, Profile& profile, const Progress& progress)
       : source_(source), profile_(profile), trace_(profile.trace), progress_(progress), db_(source.path, 64 << 20) {}
 
   void read() {
@@ -328,7 +328,7 @@ bool is_rocpd(const Source& s) {
 }
 
 void read_rocpd(const Source& source, Profile& profile, const Progress& progress) {
-  Reader(source, profile, progress).read();
+  RocpdReader(source, profile, progress).read();
 }
 
 }  // namespace pyflame::tools::profile

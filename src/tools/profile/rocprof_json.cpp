@@ -18,11 +18,11 @@ namespace {
 constexpr std::string_view kRoot = "rocprofiler-sdk-tool.";
 constexpr size_t kMaxTable = 2'000'000, kMaxCounters = 100'000;
 
-int32_t small(int64_t v, int64_t least = -1) { return static_cast<int32_t>(std::clamp<int64_t>(v, least, INT32_MAX)); }
+int32_t to_i32(int64_t v, int64_t least = -1) { return static_cast<int32_t>(std::clamp<int64_t>(v, least, INT32_MAX)); }
 
-class Reader {
+class RocprofReader {
  public:
-  Reader(const Source& source, Profile& profile) : source_(source), profile_(profile), trace_(profile.trace) {
+  RocprofReader(const Source& source, Profile& profile) : source_(source), profile_(profile), trace_(profile.trace) {
     process_ = profile.process(source.path);
   }
 
@@ -39,20 +39,20 @@ class Reader {
   }
 
  private:
-  using Table = void (Reader::*)(const JsonRecord&);
+  using Table = void (RocprofReader::*)(const JsonRecord&);
   static const std::map<std::string_view, Table>& tables() {
     static const std::map<std::string_view, Table> all = {
-        {"agents", &Reader::agent},
-        {"counters", &Reader::counter_name},
-        {"strings.buffer_records", &Reader::kind},
-        {"strings.marker_api", &Reader::message},
-        {"kernel_symbols", &Reader::symbol},
-        {"callback_records.counter_collection", &Reader::counters},
-        {"buffer_records.kernel_dispatch", &Reader::kernel},
-        {"buffer_records.memory_copy", &Reader::copy},
-        {"buffer_records.hip_api", &Reader::call},
-        {"buffer_records.marker_api", &Reader::marker},
-        {"buffer_records.rccl_api", &Reader::marker},
+        {"agents", &RocprofReader::agent},
+        {"counters", &RocprofReader::counter_name},
+        {"strings.buffer_records", &RocprofReader::kind},
+        {"strings.marker_api", &RocprofReader::message},
+        {"kernel_symbols", &RocprofReader::symbol},
+        {"callback_records.counter_collection", &RocprofReader::counters},
+        {"buffer_records.kernel_dispatch", &RocprofReader::kernel},
+        {"buffer_records.memory_copy", &RocprofReader::copy},
+        {"buffer_records.hip_api", &RocprofReader::call},
+        {"buffer_records.marker_api", &RocprofReader::marker},
+        {"buffer_records.rccl_api", &RocprofReader::marker},
     };
     return all;
   }
@@ -72,8 +72,8 @@ class Reader {
     Device& d = trace_.device(static_cast<int32_t>(node));
     d.gfx = r.text("name");
     d.name = r.text("product_name").empty() ? r.text("name") : r.text("product_name");
-    d.cus = small(r.integer("cu_count"));
-    d.wave = small(r.integer("wave_front_size"));
+    d.cus = to_i32(r.integer("cu_count"));
+    d.wave = to_i32(r.integer("wave_front_size"));
     d.memory_bytes = r.integer("mem_banks.size_in_bytes");
   }
 
@@ -97,7 +97,7 @@ class Reader {
     s.name = trace_.names.intern(name.empty() ? r.text("kernel_name") : name);
     const int64_t vgpr = r.integer("arch_vgpr_count", -1);
     if (vgpr >= 0)
-      s.vgpr = small(std::min<int64_t>(vgpr, 4096) + std::clamp<int64_t>(r.integer("accum_vgpr_count"), 0, 4096));
+      s.vgpr = to_i32(std::min<int64_t>(vgpr, 4096) + std::clamp<int64_t>(r.integer("accum_vgpr_count"), 0, 4096));
     if (symbols_.size() < kMaxTable) symbols_[r.integer("kernel_id")] = s;
   }
 
@@ -140,8 +140,8 @@ class Reader {
     e.stream = stream(r);
     e.process = process_;
     e.correlation = correlation(r);
-    e.lds = small(r.integer("dispatch_info.group_segment_size", -1));
-    e.scratch = small(r.integer("dispatch_info.private_segment_size", -1));
+    e.lds = to_i32(r.integer("dispatch_info.group_segment_size", -1));
+    e.scratch = to_i32(r.integer("dispatch_info.private_segment_size", -1));
     e.grid_in_threads = true;
     const auto dims = [&](std::string_view x, std::string_view y, std::string_view z) {
       const auto one = [&](std::string_view path) {
@@ -246,7 +246,7 @@ bool is_rocprof_json(const Source& s) {
 }
 
 void read_rocprof_json(const Source& source, Profile& profile, const Progress& progress) {
-  Reader(source, profile).read(progress);
+  RocprofReader(source, profile).read(progress);
 }
 
 }  // namespace pyflame::tools::profile

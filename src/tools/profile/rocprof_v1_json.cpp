@@ -24,9 +24,9 @@ Part part_of(std::string_view label) {
 
 int32_t small(int64_t v) { return static_cast<int32_t>(std::clamp<int64_t>(v, -1, INT32_MAX)); }
 
-class Reader {
+class FirstRocprofReader {
  public:
-  Reader(const Source& source, Profile& profile)
+  FirstRocprofReader(const Source& source, Profile& profile)
       : source_(source), profile_(profile), trace_(profile.trace), process_(profile.process(source.path)) {}
 
   void read(const Progress& progress) {
@@ -118,7 +118,7 @@ bool is_rocprof_v1_json(const Source& s) {
 }
 
 void read_rocprof_v1_json(const Source& source, Profile& profile, const Progress& progress) {
-  Reader(source, profile).read(progress);
+  FirstRocprofReader(source, profile).read(progress);
 }
 
 }  // namespace pyflame::tools::profile
