@@ -29,6 +29,25 @@ def test_tunableop_text_and_json(run, tmp_path):
     assert "Gemm_Hipblaslt_1219" in text and "2 problems" in text
 
 
+def test_the_number_of_rows_holds(run, tmp_path):
+    path = tmp_path / "tunableop_results0.csv"
+    path.write_text("".join(f"GemmTunableOp_BFloat16_TN,tn_64_{n}_4096,Gemm_Hipblaslt_{n},{n / 1000}\n" for n in range(1, 61)))
+    shown = [line for line in run("report", path, "--top", "7").stdout.splitlines() if line.startswith("GEMM")]
+    assert len(shown) == 7 and "64x60x4096" in shown[0]
+    assert "and 53 more" in run("report", path, "--top", "7").stdout
+    assert len(json.loads(run("report", path, "--top", "7", "--json").stdout)["tuned"]) == 60
+
+
+def test_an_untuned_list_of_aiter(run, tmp_path):
+    path = tmp_path / "a4w4_blockscale_untuned_gemm.csv"
+    path.write_text("M,N,K\n16, 512, 4096\n")
+    document = json.loads(run("report", path, "--json").stdout)
+    assert document["verdict"] == "1 problem in aiter untuned list." and document["tuned"][0]["problem"] == "GEMM 16x512x4096 fp4 -> bf16"
+    assert "aiter's tuner" in document["advice"][0]["fix"] and "TUNABLEOP" not in json.dumps(document["advice"])
+    path.write_text("M,N,K\n")
+    assert json.loads(run("report", path, "--json").stdout)["verdict"] == "0 problems in aiter untuned list."
+
+
 @pytest.mark.parametrize("given, name", [("MI300X", "AMD Instinct MI300X"), ("7900 XT", "AMD Radeon RX 7900 XT"), ("7900 XTX", "AMD Radeon RX 7900 XTX")])
 def test_a_product_is_the_nearest_name(run, tmp_path, given, name):
     path = tmp_path / "tunableop_results0.csv"

@@ -461,10 +461,9 @@ json signals_of(const Profile& p, const Analysis& a) {
           {"python_stacks", p.trace.python_calls > 0}};
 }
 
-json tuned_of(const Profile& p, const Analysis& a) {
-  const GpuProduct* product = a.product;
-  if (product == nullptr && !p.tuned.gfx.empty()) product = find_gpu_product(p.tuned.gfx, {}, p.tuned.cus);
-  return tuned_rows(p.tuned, product);
+json tuned_of(const Profile& p, const Analysis& a, const Options& options) {
+  const bool told = !options.gfx.empty() || !options.product.empty();
+  return tuned_rows(p.tuned, told ? a.product : nullptr, a.product);
 }
 
 json advice_of(const Profile& p, const json& document) {
@@ -493,14 +492,15 @@ json make_document(const Profile& p, const Options& options) {
   d["communication"] = communication_of(a);
   d["ranks"] = ranks_json(p.ranks);
   d["timeline"] = Timeline(p.trace, a).make();
-  d["tuned"] = tuned_of(p, a);
+  d["tuned"] = tuned_of(p, a, options);
+  d["top"] = options.top;
   d["validators"] = json::object();
   for (const auto& [name, value] : p.tuned.validators) d["validators"][name] = value;
   d["signals"] = signals_of(p, a);
   d["problems"] = json::array();
   for (const Problem& problem : p.problems) d["problems"].push_back({{"where", problem.where}, {"what", problem.what}});
   d["advice"] = advice_of(p, d);
-  d["verdict"] = p.trace.empty() && !p.tuned.empty() ? tuned_verdict(p.tuned, p.formats) : make_verdict(d);
+  d["verdict"] = p.trace.empty() && only_tuned(p.formats) ? tuned_verdict(p.tuned, p.formats) : make_verdict(d);
   return d;
 }
 

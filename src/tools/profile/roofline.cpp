@@ -85,12 +85,14 @@ Inputs parse(std::string_view dims, std::string_view types, std::string_view val
   return in;
 }
 
+// Products of 8 bits and fewer write 16 bits. Two numbers of 4 bits are one element.
 Work gemm(double batch, double m, double n, double k, const std::string& type) {
+  const bool pairs = type.find("Float4") != std::string::npos;
   const auto size = static_cast<double>(std::max<int64_t>(1, type_bytes(type)));
   Work w;
-  w.flops = 2 * batch * m * n * k;
-  w.bytes = batch * size * (m * k + k * n + m * n);
-  w.dtype = type_family(type);
+  w.flops = (pairs ? 4 : 2) * batch * m * n * k;
+  w.bytes = batch * (size * (m * k + k * n) + std::max(2.0, size) * m * n);
+  w.dtype = pairs ? "fp4" : type_family(type);
   return w;
 }
 
@@ -111,6 +113,9 @@ Work gemm_work(std::string_view op, const Inputs& in) {
     const double k = in.shapes[0].back(), rows = k > 0 ? elements(in.shapes[0]) / k : 0;
     return gemm(1, rows, in.shapes[1][0], k, in.type(0));
   }
+  // aiter's weights have a row for each output.
+  if (op.starts_with("aiter::gemm_a") && in.has(0, 2) && in.has(1, 2) && in.shapes[0][1] == in.shapes[1][1])
+    return gemm(1, in.shapes[0][0], in.shapes[1][0], in.shapes[0][1], in.type(0));
   if (is_op(op, {"aten::mv"}) && in.has(0, 2)) return gemm(1, in.shapes[0][0], 1, in.shapes[0][1], in.type(0));
   return {};
 }
@@ -275,6 +280,8 @@ double peak_tflops(const GpuProduct& p, std::string_view dtype) {
   if (dtype == "fp16") return p.fp16_tflops;
   if (dtype == "bf16") return p.bf16_tflops > 0 ? p.bf16_tflops : p.fp16_tflops;
   if (dtype == "fp8" || dtype == "int8") return p.fp8_tflops;
+  // CDNA 4 and Blackwell multiply numbers of 4 bits twice as fast as those of 8.
+  if (dtype == "fp4") return p.gfx == "gfx950" || p.gfx == "sm_100" ? 2 * p.fp8_tflops : 0;
   return 0;
 }
 

@@ -16,7 +16,7 @@ using nlohmann::json;
 using view::Style;
 using view::Tone;
 
-constexpr size_t kGapRows = 8, kReasonRows = 8, kTunedRows = 40;
+constexpr size_t kGapRows = 8, kReasonRows = 8;
 
 std::string text_of(const json& v, int most = 200) {
   return v.is_string() ? view::clean(v.get<std::string>(), most) : "-";
@@ -203,8 +203,9 @@ std::string tuned(const json& d, const Style& s) {
   std::vector<std::vector<std::string>> rows;
   bool stale = false;
   for (const json& t : d["tuned"]) stale = stale || t["stale"].is_string();
+  const auto most = d["top"].get<size_t>();
   for (const json& t : d["tuned"]) {
-    if (rows.size() >= kTunedRows) break;
+    if (rows.size() >= most) break;
     const json& r = t["roofline"];
     const bool sized = r.is_object() && r.contains("of_peak");
     rows.push_back({text_of(t["problem"], 70), text_of(t["choice"], 50), time_of(t["us"]), number_of(t["tflops"]),
@@ -214,8 +215,8 @@ std::string tuned(const json& d, const Style& s) {
   std::vector<std::string> titles = {"problem", "choice", ">time", ">TFLOP/s", ">roofline"};
   if (stale) titles.emplace_back("stale");
   out += view::table(s, titles, rows);
-  if (d["tuned"].size() > kTunedRows)
-    out += fmt::format("and {} more (--json has all)\n", d["tuned"].size() - kTunedRows);
+  if (d["tuned"].size() > most)
+    out += fmt::format("and {} more, from which less is to be won (--top, --json)\n", d["tuned"].size() - most);
   return out;
 }
 

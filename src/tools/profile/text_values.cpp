@@ -35,6 +35,7 @@ constexpr Type kTypes[] = {
     {"unsigned char", "", 1}, {"bool", "", 1},
     {"int8", "int8", 1},      {"i8_r", "int8", 1},
     {"uint8", "", 1},         {"byte", "", 1},
+    {"a8w8", "fp8", 1},       {"fp4", "fp4", 0},
 };
 
 const Type* find_type(std::string_view type) {

@@ -1,4 +1,4 @@
-// Matrix products: TunableOp's results, the lines and tables of hipblaslt-bench and rocblas-bench, aiter's tables. See tuned_read.h.
+// Matrix products: TunableOp's results, the lines of hipblaslt-bench and rocblas-bench. See tuned_read.h.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -106,8 +106,9 @@ void detail::read_tunableop(std::string_view text, TunedFile& file) {
     row.line = line_number;
     if (field.size() > 2) row.choice = field[2];
     if (field.size() > 3) {
-      if (number(field[3], ms) && ms >= 0) row.us = ms * 1000;
-      else bad(file, line_number, "the time is not a number");
+      // 0 and inf stand for kernels that were not measured.
+      if (number(field[3], ms) && ms >= 0) row.us = ms > 0 ? ms * 1000 : -1;
+      else if (field[3] != "inf") bad(file, line_number, "the time is not a number");
     }
     file.out.entries.push_back(std::move(row));
   });
@@ -211,70 +212,6 @@ void detail::read_bench_lines(std::string_view text, TunedFile& file) {
         "file", fmt::format("{} lines are not bench commands of matrix products or convolutions", skipped));
 }
 
-namespace {
-
-// --- tables with a header: hipblaslt-bench's output, hipBLASLt's override file, aiter's configurations
-
-}  // namespace
-
-bool detail::is_gemm_header(std::string_view line) {
-  const std::string text = "," + lower(line) + ",";
-  const auto has = [&](const char* name) { return text.find(name) != std::string::npos; };
-  return has(",m,") && has(",n,") && has(",k,");
-}
-
-void detail::read_table(std::string_view text, TunedFile& file) {
-  std::vector<std::string> header;
-  for_lines(text, [&](std::string_view line, int64_t line_number) {
-    if (line[0] == '[')  // "[0]:transA,..." of the bench program
-      if (const size_t colon = line.find(':'); colon != std::string_view::npos) line.remove_prefix(colon + 1);
-    if (detail::is_gemm_header(line)) {
-      header.clear();
-      for (const std::string_view name : split(line, ','))
-        header.push_back(lower(words_of(name).empty() ? "" : words_of(name)[0]));
-      return;
-    }
-    const std::vector<std::string_view> field = split(line, ',');
-    if (header.empty()) {
-      if (line_number > 1) bad(file, line_number, "there is no header before it");
-      return;  // the first line of an override file is a version
-    }
-    if (field.size() < header.size())
-      return bad(file, line_number, fmt::format("{} fields; expected {}", field.size(), header.size()));
-    const auto get = [&](std::initializer_list<std::string_view> names) -> std::string_view {
-      for (const std::string_view name : names)
-        for (size_t i = 0; i < header.size(); ++i)
-          if (header[i] == name && !words_of(field[i]).empty()) return words_of(field[i])[0];
-      return {};
-    };
-    double m = 0, n = 0, k = 0, batch = 1;
-    if (!number(get({"m"}), m) || !number(get({"n"}), n) || !number(get({"k"}), k) || m < 0 || n < 0 || k < 0)
-      return bad(file, line_number, "m, n or k is not a number");
-    if (file.out.entries.size() >= kMostEntries) return;
-    number(get({"batch_count"}), batch);
-    const std::string layout = std::string(get({"transa"})) + std::string(get({"transb"}));
-    const std::string_view in = get({"a_type", "dtype"}), result = get({"d_type", "outdtype", "c_type"});
-    const std::string_view second = get({"b_type", "dtype"});
-    TunedEntry row = detail::gemm_entry(m, n, k, std::max(1.0, batch), layout,
-                                        {std::string(in), std::string(second), std::string(result)});
-    row.line = line_number;
-    double us = 0;
-    if (number(get({"us"}), us) && us > 0) row.us = us;
-    const std::string_view name = get({"kernelname", "solution_name"}), index = get({"solidx", "solution_index"}),
-                           library = get({"libtype"});
-    row.choice = !name.empty()    ? std::string(name)
-                 : !index.empty() ? fmt::format("{}{}solution {}", library, library.empty() ? "" : " ", index)
-                                  : "";
-    if (const std::string_view error = get({"err_ratio"}); !error.empty()) {
-      double ratio = 0;
-      if (number(error, ratio) && ratio > 0.05)
-        row.stale = fmt::format("{:.1f} % of its results were out of tolerance when it was tuned", ratio * 100);
-    }
-    if (file.out.gfx.empty()) file.out.gfx = get({"gfx"});
-    file.out.entries.push_back(std::move(row));
-  });
-}
-
 namespace detail {
 
 DtypeFact dtype_of(std::string_view any) {
@@ -319,6 +256,10 @@ DtypeFact dtype_of(std::string_view any) {
                                                                    {"f32_c", {"c64", 8}},
                                                                    {"c10::complex<double>", {"c128", 16}},
                                                                    {"f64_c", {"c128", 16}},
+                                                                   {"tf32", {"tf32", 4}},
+                                                                   {"a8w8", {"a8w8", 1}},
+                                                                   {"fp4", {"fp4", 0.5}},
+                                                                   {"torch.int4", {"i4", 0.5}},
                                                                    {"fp4x2", {"fp4", 0.5}},
                                                                    {"torch.float4_e2m1fn_x2", {"fp4", 0.5}}};
   const auto it = facts.find(lower(any));

@@ -8,8 +8,6 @@
 
 namespace pyflame::tools::profile {
 
-using detail::is_gemm_header;
-
 std::string tuned_format(std::string_view head, std::string_view file_name) {
   const std::string_view line = head.substr(0, std::min(head.find('\n'), head.size()));
   if (line.rfind("Validator,", 0) == 0 || line.find("TunableOp_") != std::string_view::npos) return "TunableOp results";
@@ -22,8 +20,7 @@ std::string tuned_format(std::string_view head, std::string_view file_name) {
     std::string_view second = head.substr(std::min(line.size() + 1, head.size()));
     second = second.substr(0, second.find('\n'));
     for (const std::string_view header : {line, second})
-      if (is_gemm_header(header.substr(header.rfind("[", 0) == 0 ? std::min(header.find(':') + 1, header.size()) : 0)))
-        return header.find("libtype") != std::string_view::npos ? "aiter table" : "hipBLASLt table";
+      if (const std::string_view format = detail::table_format(header); !format.empty()) return std::string(format);
   }
   const auto named = [&](const char* suffix) { return file_name.find(suffix) != std::string_view::npos; };
   const bool find_values = line.find(",miopenConv") != std::string_view::npos;
@@ -42,7 +39,7 @@ TunedFile read_tuned_text(std::string_view format, std::string_view text, std::s
   else if (format == "MIOpen find-db" || format == "MIOpen perf-db") {
     std::tie(file.out.gfx, file.out.cus) = miopen_device(file_name);
     detail::read_miopen_text(text, format == "MIOpen find-db", file);
-  } else detail::read_table(text, file);
+  } else detail::read_table(text, file_name, file);
   if (file.out.entries.size() >= kMostEntries)
     file.problems.emplace_back("file", fmt::format("only the first {} rows were read", kMostEntries));
   return file;
@@ -54,8 +51,10 @@ constexpr size_t kMostBytes = size_t{256} << 20;
 
 template <int kFormat>
 struct Tuned {
-  static constexpr const char* kNames[] = {"TunableOp results", "bench log",      "hipBLASLt table",
-                                           "aiter table",       "MIOpen find-db", "MIOpen perf-db"};
+  static constexpr const char* kNames[] = {
+      "TunableOp results",       "bench log",       "hipBLASLt table",       "aiter table",
+      "MIOpen find-db",          "MIOpen perf-db",  "aiter untuned list",    "aiter fMoE table",
+      "aiter untuned fMoE list", "aiter GDN table", "aiter untuned GDN list"};
   static bool recognise(const Source& source) { return tuned_format(source.head, source.name()) == kNames[kFormat]; }
   static void read(const Source& source, Profile& profile, const Progress&) {
     FileInput input(source.path);
@@ -108,6 +107,11 @@ const Importer kTunedImporters[] = {
     {Tuned<3>::kNames[3], Tuned<3>::recognise, Tuned<3>::read},
     {Tuned<4>::kNames[4], Tuned<4>::recognise, Tuned<4>::read},
     {Tuned<5>::kNames[5], Tuned<5>::recognise, Tuned<5>::read},
+    {Tuned<6>::kNames[6], Tuned<6>::recognise, Tuned<6>::read},
+    {Tuned<7>::kNames[7], Tuned<7>::recognise, Tuned<7>::read},
+    {Tuned<8>::kNames[8], Tuned<8>::recognise, Tuned<8>::read},
+    {Tuned<9>::kNames[9], Tuned<9>::recognise, Tuned<9>::read},
+    {Tuned<10>::kNames[10], Tuned<10>::recognise, Tuned<10>::read},
     {"MIOpen perf-db (SQLite)", is_miopen_sqlite, read_miopen},
 };
 

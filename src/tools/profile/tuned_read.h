@@ -41,7 +41,10 @@ constexpr size_t kMostEntries = 1000000;
 std::pair<std::string, int> miopen_device(std::string_view file_name);
 
 // For the report: the list "tuned", and what to do about it.
-nlohmann::json tuned_rows(const TunedFiles& files, const GpuProduct* product);
+// The rows with the most time to win come first: time beyond the roofline. The product of a row is `told`, or the one that
+// the row or its file names, or `otherwise`.
+nlohmann::json tuned_rows(const TunedFiles& files, const GpuProduct* told, const GpuProduct* otherwise = nullptr);
+bool only_tuned(const std::vector<std::string>& formats);  // no profile among them
 std::vector<Finding> tuned_advice(const TunedFiles& files, const nlohmann::json& rows,
                                   const std::vector<std::string>& formats);
 std::string tuned_verdict(const TunedFiles& files, const std::vector<std::string>& formats);
@@ -55,10 +58,20 @@ DtypeFact dtype_of(std::string_view any_spelling);  // {"", 0} when unknown
 TunedEntry gemm_entry(double m, double n, double k, double batch, std::string_view layout,
                       const std::vector<std::string>& types);
 bool number(std::string_view text, double& value);  // the whole text, finite
-bool is_gemm_header(std::string_view line);         // columns m, n and k
+// The format of a table with this header; empty: unknown.
+std::string_view table_format(std::string_view header);
+// A line of a table with these names of columns, in lower case. Empty: not there.
+struct TableRow {
+  const std::vector<std::string>& header;
+  const std::vector<std::string_view>& field;
+  std::string_view get(std::initializer_list<std::string_view> names) const;
+  double number_of(std::initializer_list<std::string_view> names, double otherwise) const;
+};
+// aiter's tables, which name neither all types nor the operation: the file's name and the kernel's do.
+bool aiter_row(const TableRow& row, std::string_view file_name, TunedEntry& entry);
 void read_tunableop(std::string_view text, TunedFile& file);
 void read_bench_lines(std::string_view text, TunedFile& file);
-void read_table(std::string_view text, TunedFile& file);
+void read_table(std::string_view text, std::string_view file_name, TunedFile& file);
 void read_miopen_text(std::string_view text, bool find_db, TunedFile& file);
 bool read_miopen_driver(const std::vector<std::string_view>& words, TunedEntry& entry);
 }  // namespace detail

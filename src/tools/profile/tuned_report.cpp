@@ -1,9 +1,10 @@
 // The report of a tuning file: its problems against the roofline, and rules over them. See tuned_read.h.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "pyflame/base/gpu_arch.h"
 #include "tools/profile/roofline.h"
 #include "tools/profile/text_values.h"
 #include "tools/profile/tuned_read.h"
@@ -15,8 +16,20 @@ namespace {
 
 using nlohmann::json;
 
-// For inputs of two types, "bf16 x fp8 -> f32", the peak is that of the first.
+// For inputs of two types, "bf16 x fp4 -> f32", the peak is that of the first, which is the wider one.
 std::string_view peak_type(std::string_view dtype) { return type_family(dtype.substr(0, dtype.find(' '))); }
+
+// The product on which a row was tuned. Files may have rows of several, and older ones of aiter name compute units only.
+const GpuProduct* product_of(const TunedEntry& row, const TunedFiles& files, const GpuProduct* otherwise) {
+  const std::string_view gfx = row.gfx.empty() ? files.gfx : row.gfx;
+  const int cus = row.cus > 0 ? row.cus : files.cus;
+  if (gfx.empty() && cus == 0) return otherwise;
+  for (const GpuProduct& p : gpu_products()) {
+    const bool fits = gfx.empty() ? p.name.starts_with("AMD Instinct") : find_gpu_arch(gfx) == find_gpu_arch(p.gfx);
+    if (fits && (cus == 0 || p.cus == cus)) return &p;
+  }
+  return nullptr;
+}
 
 json roofline(const TunedEntry& row, const GpuProduct* product) {
   if (row.us <= 0 || row.flops <= 0) return nullptr;
@@ -36,7 +49,8 @@ json roofline(const TunedEntry& row, const GpuProduct* product) {
 // The rules over tuning files. A rule's function returns what it found, or an empty text.
 struct TunedCounts {
   size_t problems = 0;
-  int64_t slow = 0, defaults = 0, untuned = 0, stale = 0, naive = 0, timed = 0;
+  int64_t slow = 0, defaults = 0, untuned = 0, unmeasured = 0, stale = 0, naive = 0, timed = 0, impossible = 0;
+  bool aiter = false, tunable_op = false;
   bool dropped_as_a_whole = false;  // results of TunableOp that name the versions that they are valid for
 };
 
@@ -76,12 +90,40 @@ const TunedRule kTunedRules[] = {
      }},
     {{.id = "tuning",
       .severity = Severity::low,
+      .title = "Times that this device cannot reach",
+      .why = "The row was measured for another problem or on another device, or it was copied.",
+      .fixes = {"Tune these problems again, or name the device with --product."}},
+     [](const TunedCounts& c) -> std::string {
+       if (c.impossible == 0) return "";
+       return fmt::format("{} of {} timed problems are faster than arithmetic and memory of the device allow.",
+                          c.impossible, c.timed);
+     }},
+    {{.id = "tuning",
+      .severity = Severity::low,
       .title = "Problems without results",
       .why = "A list of problems changes nothing by itself.",
       .fixes = {"Tune them: PYTORCH_TUNABLEOP_TUNING=1, or torch.cuda.tunable.tune_gemm_in_file on this file."}},
      [](const TunedCounts& c) -> std::string {
-       if (c.untuned == 0 || static_cast<size_t>(c.untuned) != c.problems) return "";
+       if (c.aiter || c.untuned == 0 || static_cast<size_t>(c.untuned) != c.problems) return "";
        return "These problems were recorded and not tuned.";
+     }},
+    {{.id = "tuning",
+      .severity = Severity::low,
+      .title = "Problems without results",
+      .why = "A list of problems changes nothing by itself.",
+      .fixes = {"Tune them with aiter's tuner for this kind of table; its folders in csrc and gradlib say how."}},
+     [](const TunedCounts& c) -> std::string {
+       if (!c.aiter || c.untuned == 0 || static_cast<size_t>(c.untuned) != c.problems) return "";
+       return "These problems were listed and not tuned.";
+     }},
+    {{.id = "tuning",
+      .severity = Severity::info,
+      .title = "Rows without a measured time",
+      .why = "A time of 0 or inf is none: nothing was compared, so the choice says nothing about speed.",
+      .fixes = {"Tune these problems again."}},
+     [](const TunedCounts& c) -> std::string {
+       if (c.unmeasured == 0 || (!c.aiter && !c.tunable_op)) return "";
+       return fmt::format("{} of {} rows have a choice and no time.", c.unmeasured, c.problems);
      }},
     {{.id = "tuning",
       .severity = Severity::info,
@@ -103,23 +145,46 @@ const TunedRule kTunedRules[] = {
      }},
 };
 
-TunedCounts counts_of(const TunedFiles& files, const json& tuned, const std::vector<std::string>& formats) {
+TunedCounts counts_of(const TunedFiles& files, const json& rows, const std::vector<std::string>& formats) {
   TunedCounts c;
-  c.problems = files.entries.size();
-  for (size_t i = 0; i < files.entries.size(); ++i) {
-    const TunedEntry& row = files.entries[i];
-    const json& r = tuned[i]["roofline"];
-    c.timed += row.us > 0;
+  c.problems = rows.size();
+  for (const json& row : rows) {
+    const json& r = row["roofline"];
+    const std::string choice = row["choice"].is_string() ? row["choice"].get<std::string>() : "";
+    const bool timed = row["us"].is_number();
+    c.timed += timed;
+    constexpr double kImpossible = 1.2;  // sizes are estimates, and products of one architecture differ
+    c.impossible += r.is_object() && r.contains("of_peak") && r["of_peak"].get<double>() > kImpossible;
     c.slow +=
         r.is_object() && r.contains("of_peak") && r.value("bound", "") != "latency" && r["of_peak"].get<double>() < 0.4;
-    c.defaults += row.choice == "Default";
-    c.untuned += row.choice.empty();
-    c.stale += !row.stale.empty();
-    c.naive += row.choice.find("Naive") != std::string::npos || row.choice.find("naive") != std::string::npos;
+    c.defaults += timed && choice == "Default";
+    c.untuned += choice.empty();
+    c.unmeasured += !timed && !choice.empty();
+    c.stale += row["stale"].is_string();
+    c.naive += choice.find("Naive") != std::string::npos || choice.find("naive") != std::string::npos;
   }
-  c.dropped_as_a_whole =
-      std::find(formats.begin(), formats.end(), "TunableOp results") != formats.end() && !files.validators.empty();
+  c.aiter = std::any_of(formats.begin(), formats.end(), [](const auto& f) { return f.starts_with("aiter"); });
+  c.tunable_op = std::find(formats.begin(), formats.end(), "TunableOp results") != formats.end();
+  c.dropped_as_a_whole = c.tunable_op && !files.validators.empty();
   return c;
+}
+
+// The time of a row that its roofline does not explain; all of its time if that is not known.
+double to_win(const json& row) {
+  if (!row["us"].is_number()) return -1;
+  const json& r = row["roofline"];
+  const double reached = r.is_object() && r.contains("of_peak") ? r["of_peak"].get<double>() : 0;
+  return row["us"].get<double>() * row["calls"].get<double>() * std::max(0.0, 1 - reached);
+}
+
+// "gfx942 and gfx950", in the order of the rows.
+std::string archs_of(const TunedFiles& files) {
+  std::vector<std::string_view> archs;
+  for (const TunedEntry& row : files.entries)
+    if (const std::string_view gfx = row.gfx.empty() ? files.gfx : row.gfx;
+        !gfx.empty() && std::find(archs.begin(), archs.end(), gfx) == archs.end() && archs.size() < 8)
+      archs.push_back(gfx);
+  return fmt::format("{}", fmt::join(archs, " and "));
 }
 
 }  // namespace
@@ -132,16 +197,25 @@ std::vector<Finding> tuned_advice(const TunedFiles& files, const json& tuned, co
   return found;
 }
 
-json tuned_rows(const TunedFiles& files, const GpuProduct* product) {
+bool only_tuned(const std::vector<std::string>& formats) {
+  const std::span<const Importer> tuned = tuned_importers();
+  return !formats.empty() && std::all_of(formats.begin(), formats.end(), [&](const std::string& format) {
+    return std::any_of(tuned.begin(), tuned.end(), [&](const Importer& i) { return format == i.name; });
+  });
+}
+
+json tuned_rows(const TunedFiles& files, const GpuProduct* told, const GpuProduct* otherwise) {
   json rows = json::array();
   for (const TunedEntry& entry : files.entries) {
+    const GpuProduct* own = told != nullptr ? told : product_of(entry, files, otherwise);
     json others = json::array();
     for (const auto& [name, us] : entry.others)
       others.push_back({{"choice", name}, {"us", us > 0 ? json(us) : json(nullptr)}});
-    json r = roofline(entry, product);
+    json r = roofline(entry, own);
     rows.push_back({{"problem", entry.problem},
                     {"kind", entry.kind},
                     {"dtype", entry.dtype},
+                    {"product", own == nullptr ? json(nullptr) : json(own->name)},
                     {"choice", entry.choice.empty() ? json(nullptr) : json(entry.choice)},
                     {"us", entry.us > 0 ? json(entry.us) : json(nullptr)},
                     {"tflops", r.is_object() ? r["tflops"] : json(nullptr)},
@@ -152,6 +226,7 @@ json tuned_rows(const TunedFiles& files, const GpuProduct* product) {
                     {"calls", entry.calls},
                     {"others", others}});
   }
+  std::stable_sort(rows.begin(), rows.end(), [](const json& x, const json& y) { return to_win(x) > to_win(y); });
   return rows;
 }
 
@@ -160,8 +235,8 @@ std::string tuned_verdict(const TunedFiles& files, const std::vector<std::string
   for (const std::string& format : formats) from += (from.empty() ? "" : ", ") + format;
   std::string verdict =
       fmt::format("{} {} in {}", files.entries.size(), files.entries.size() == 1 ? "problem" : "problems", from);
-  if (!files.gfx.empty())
-    verdict += fmt::format(" for {}{}", files.gfx, files.cus > 0 ? fmt::format(" with {} CUs", files.cus) : "");
+  if (const std::string archs = archs_of(files); !archs.empty())
+    verdict += fmt::format(" for {}{}", archs, files.cus > 0 ? fmt::format(" with {} CUs", files.cus) : "");
   const auto longest = std::max_element(files.entries.begin(), files.entries.end(),
                                         [](const TunedEntry& a, const TunedEntry& b) { return a.us < b.us; });
   if (longest != files.entries.end() && longest->us > 0)

@@ -188,6 +188,95 @@ TEST(Tuned, TablesByTheirHeader) {
   EXPECT_EQ(override_file.out.entries[0].choice, "Cijk");
 }
 
+TEST(Tuned, WhatWasNotMeasuredDidNotWin) {
+  const TunedFile file = read(
+      "GemmTunableOp_tf32_NT,nt_8_16_32_ld_8_16_8,Gemm_Hipblaslt_7,0.5\n"
+      "GemmTunableOp_float_NT,nt_8_16_32_ld_8_16_8,Default,0\n"
+      "GemmTunableOp_float_NT,nt_8_16_64_ld_8_16_8,Default,inf\n"
+      "GemmTunableOp_float_NT,nt_8_16_96_ld_8_16_8,Default,0.25\n");
+  ASSERT_EQ(file.out.entries.size(), 4u);
+  EXPECT_EQ(file.out.entries[0].dtype, "tf32");
+  ASSERT_EQ(file.problems.size(), 1u) << "Validator lines are missing, and nothing else";
+  const std::vector<std::string> formats = {"TunableOp results"};
+  std::string said;
+  for (const Finding& f : tuned_advice(file.out, tuned_rows(file.out, nullptr), formats)) said += f.what + "\n";
+  EXPECT_NE(said.find("The default kernel won for 1 of 4 problems"), std::string::npos) << said;
+  EXPECT_NE(said.find("2 of 4 rows have a choice and no time"), std::string::npos) << said;
+}
+
+TEST(Tuned, AiterTablesOfProducts) {
+  const TunedFile blocks = read(
+      "gfx,cu_num,M,N,K,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n"
+      "gfx950,256,16,512,4096,3,0,8.0,f4gemm_bf16_per1x32Fp4_32x128,1,1,0.0\n"
+      "gfx1250,256,16,512,4096,3,0,1.0,f4gemm_bf16_per1x32Fp4_32x128,1,1,0.0\n",
+      "my_a4w4_blockscale_tuned_gemm.csv");
+  ASSERT_EQ(blocks.out.entries.size(), 2u);
+  EXPECT_EQ(blocks.out.entries[0].problem, "GEMM 16x512x4096 fp4 -> bf16");
+  EXPECT_DOUBLE_EQ(blocks.out.entries[0].bytes, 0.5 * (16 * 4096 + 512 * 4096) + 2 * 16 * 512);
+  const nlohmann::json rows = tuned_rows(blocks.out, nullptr);
+  EXPECT_EQ(rows[0]["product"], "AMD Instinct MI350X") << "each row has its own device";
+  EXPECT_NEAR(rows[0]["roofline"]["of_peak"].get<double>(), blocks.out.entries[0].bytes / 8e-6 / 8e12, 1e-6);
+  EXPECT_TRUE(rows[1]["product"].is_null());
+  const TunedFile rowwise = read(
+      "gfx,cu_num,B,M,N,K,q_dtype_w,kernelId,splitK,us,kernelName,tflops,bw,errRatio\n"
+      "gfx942,304,4,64,512,4096,torch.int8,3,0,8.0,a8w8_rowwise_1,1,1,0.0\n",
+      "a8w8_tuned_gemm.csv");
+  EXPECT_EQ(rowwise.out.entries.at(0).problem, "GEMM 64x512x4096, batch 4 i8 -> bf16");
+  EXPECT_TRUE(tuned_rows(rowwise.out, nullptr)[0]["roofline"].contains("of_peak"));
+  EXPECT_EQ(tuned_format("M,N,K\n1,2,3\n", "a8w8_untuned_gemm.csv"), "aiter untuned list");
+  EXPECT_EQ(read("M,N,K\n1, 2, 3\n", "x_a8w8_blockscale_untuned.csv").out.entries.at(0).problem,
+            "GEMM 1x2x3 fp8 -> bf16");
+}
+
+TEST(Tuned, AiterTablesOfExperts) {
+  const std::string problem =
+      "token,model_dim,inter_dim,expert,topk,act_type,dtype,q_dtype_a,q_dtype_w,q_type,use_g1u1,doweight_stage1";
+  const std::string what =
+      "1,4096,512,64,8,ActivationType.Silu,torch.bfloat16,torch.float8_e4m3fnuz,torch.float8_e4m3fnuz,"
+      "QuantType.per_Token,1,0";
+  const std::string tuned =
+      "cu_num," + problem + ",block_m,ksplit,us1,kernelName1,err1,us2,kernelName2,err2,us,run_1stage,tflops,bw,_tag\n";
+  EXPECT_EQ(tuned_format(problem + "\n", "u.csv"), "aiter untuned fMoE list");
+  EXPECT_EQ(tuned_format(tuned, "t.csv"), "aiter fMoE table");
+  const TunedFile file = read(tuned + "304," + what + ",32,0,10,first,2.0%,5,second,40.0%,15,0,1,1,\n", "t.csv");
+  ASSERT_EQ(file.out.entries.size(), 1u);
+  const TunedEntry& e = file.out.entries[0];
+  EXPECT_EQ(e.problem, "fMoE 1 tokens, 4096x512, 8 of 64 experts, silu, per_token fp8 e4m3fnuz -> bf16");
+  EXPECT_EQ(e.choice, "first + second");
+  EXPECT_DOUBLE_EQ(e.flops, 2.0 * 3 * 8 * 4096 * 512);
+  EXPECT_NEAR(e.bytes, 8.0 * 3 * 4096 * 512 + 4096 * 3, 1) << "one token uses 8 experts";
+  EXPECT_DOUBLE_EQ(e.us, 15);
+  EXPECT_NE(e.stale.find("40.0 %"), std::string::npos);
+  // Only the number of compute units is known.
+  EXPECT_EQ(tuned_rows(file.out, nullptr)[0]["product"], "AMD Instinct MI300X");
+}
+
+TEST(Tuned, MostToWinComesFirst) {
+  TunedFiles files;
+  files.gfx = "gfx942";
+  for (const double us : {-1.0, 850.0, 3000.0}) {
+    files.entries.push_back(detail::gemm_entry(8192, 8192, 8192, 1, "TN", {"bf16_r"}));
+    files.entries.back().us = us;
+  }
+  // Long, but as fast as it can be
+  files.entries.push_back(detail::gemm_entry(65536, 8192, 8192, 1, "TN", {"bf16_r"}));
+  files.entries.back().us = files.entries.back().flops / find_gpu_product("gfx942")->bf16_tflops * 1e-6;
+  const nlohmann::json rows = tuned_rows(files, nullptr);
+  EXPECT_EQ(rows[0]["us"], 3000);
+  EXPECT_EQ(rows[1]["us"], 850);
+  EXPECT_TRUE(rows[3]["us"].is_null());
+}
+
+TEST(Tuned, TimesThatCannotBe) {
+  TunedFiles files;
+  files.gfx = "gfx942";
+  files.entries = {detail::gemm_entry(8192, 8192, 8192, 1, "TN", {"bf16_r"})};
+  files.entries[0].us = 100;
+  std::string said;
+  for (const Finding& f : tuned_advice(files, tuned_rows(files, nullptr), {"aiter table"})) said += f.what;
+  EXPECT_NE(said.find("faster than arithmetic"), std::string::npos) << said;
+}
+
 TEST(Tuned, OtherFilesAreNotTaken) {
   for (const char* text :
        {"", "hello\n", "{\"traceEvents\":[]}", "a,b,c\n1,2,3\n", "key=value\n", "Kind,Agent_Id,Queue_Id\n", "\0\0\0"})

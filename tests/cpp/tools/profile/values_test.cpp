@@ -58,6 +58,18 @@ TEST(Roofline, MatrixProducts) {
   EXPECT_EQ(gemm("aten::baddbmm", "[[4,8,32],[4,8,16],[4,16,32]]", R"(["float","float","float"])").flops,
             4 * 2 * 8 * 16 * 32);
   EXPECT_EQ(gemm("aten::linear", "[[2,4,16],[32,16],[32]]", R"(["float","float","float"])").flops, 2 * 8 * 16 * 32);
+  // 8 bits in, 16 bits out; two numbers of 4 bits in one element; weights with a row for each output
+  const Work scaled =
+      gemm("aten::_scaled_mm", "[[8,16],[16,32]]", R"(["c10::Float8_e4m3fnuz","c10::Float8_e4m3fnuz"])");
+  EXPECT_EQ(scaled.bytes, 8 * 16 + 16 * 32 + 2 * 8 * 32);
+  EXPECT_EQ(scaled.dtype, "fp8");
+  const Work packed =
+      gemm("aiter::gemm_a4w4", "[[8,16],[32,16]]", R"(["c10::Float4_e2m1fn_x2","c10::Float4_e2m1fn_x2"])");
+  EXPECT_EQ(packed.flops, 2 * 8 * 32 * 32);
+  EXPECT_EQ(packed.bytes, 8 * 16 + 16 * 32 + 2 * 8 * 32);
+  EXPECT_EQ(packed.dtype, "fp4");
+  EXPECT_EQ(gemm("aiter::gemm_a8w8_bpreshuffle", "[[8,16],[32,16]]", R"(["signed char","signed char"])").flops,
+            2 * 8 * 16 * 32);
   // An elementwise kernel of the same operator does not do its work.
   EXPECT_FALSE(
       work_of("aten::addmm", "[[32],[8,16],[16,32]]", R"(["float","float","float"])", "", Category::elementwise)
