@@ -242,6 +242,47 @@ def test_sequential():
     np.testing.assert_allclose(got, [0.25, 0.3125, 0.375, 0.4375, 0.5, 0.5, 0.05, 0.05])
 
 
+def test_one_cycle_three_phases():
+    got = rates(lambda o: ls.OneCycleLR(o, 1.0, total_steps=10, three_phase=True, anneal_strategy="linear", cycle_momentum=False), n=10)
+    np.testing.assert_allclose(got, [0.04, 0.52, 1.0, 0.52, 0.04, 0.0320008, 0.0240016, 0.0160024, 0.0080032, 4e-06], rtol=1e-6)
+
+
+def test_rate_set_by_hand_is_kept():
+    """A schedule goes on from the rate that the group has, as PyTorch's do. The numbers are PyTorch's."""
+    for make, want in [
+        (lambda o: ls.StepLR(o, 2, 0.1), [0.5, 0.5, 0.05, 0.05, 0.2, 0.2, 0.02, 0.02]),
+        (lambda o: ls.LinearLR(o, 0.5, 1.0, 6), [0.25, 0.25 * 7 / 6, 0.25 * 8 / 6, 0.375, 0.2, 0.22, 0.24, 0.24]),
+        (lambda o: ls.LambdaLR(o, lambda t: 0.5**t), [0.5 * 0.5**t if t != 4 else 0.2 for t in range(8)]),
+    ]:
+        opt = SGD([pf.zeros(1, requires_grad=True)], lr=0.5)
+        s, got = make(opt), []
+        for t in range(8):
+            if t == 4:
+                opt.param_groups[0]["lr"] = 0.2
+            got.append(opt.param_groups[0]["lr"])
+            s.step()
+        np.testing.assert_allclose(got, want)
+
+
+def test_two_schedulers_multiply():
+    opt = SGD([pf.zeros(1, requires_grad=True)], lr=0.5)
+    both = [ls.LinearLR(opt, 0.5, 1.0, 4), ls.StepLR(opt, 3, 0.1)]
+    for t in range(12):
+        np.testing.assert_allclose(opt.param_groups[0]["lr"], 0.5 * (0.5 + 0.5 * min(t, 4) / 4) * 0.1 ** (t // 3))
+        for s in both:
+            s.step()
+
+
+def test_scheduler_of_a_program():
+    """A program's own schedule defines get_lr, as PyTorch's do."""
+
+    class Halves(ls.LRScheduler):
+        def get_lr(self):
+            return [g["lr"] if self.last_epoch == 0 else g["lr"] / 2 for g in self.optimizer.param_groups]
+
+    assert rates(Halves, n=4) == [0.5, 0.25, 0.125, 0.0625]
+
+
 def test_scheduler_state():
     opt = SGD([pf.zeros(1, requires_grad=True)], lr=0.5)
     s = ls.CosineAnnealingLR(opt, 10)

@@ -1,10 +1,16 @@
-"""Learning-rate schedules in closed form: the rate is a function of the number of steps, so a schedule from a checkpoint continues
-exactly."""
+"""Learning-rate schedules. Each step computes the new rate from the rate that the group has, as PyTorch's schedules do. So a rate that is set by
+hand is kept, and two schedules of one optimizer multiply. Schedules that are a function of the step alone (LambdaLR, OneCycleLR) set that rate."""
 import math
+from bisect import bisect_right
 
 
 class LRScheduler:
-    """Sets group['lr'] when it is made and at every step(). Subclasses define _rate(group index, step)."""
+    """Sets group['lr'] when it is made and at every step(). Subclasses define get_lr(), which returns one rate for each group.
+
+    Schedules of this module define _rate(group index, step), the rate as a function of the step, and, where the rate follows from the one
+    before, _next(group index, lr)."""
+
+    _is_initial = False  # whether the step is the one that the constructor makes
 
     def __init__(self, optimizer, last_epoch=-1):
         if not hasattr(optimizer, "param_groups"):
@@ -12,26 +18,53 @@ class LRScheduler:
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:
-                g.setdefault("initial_lr", g["lr"])  # a second schedule starts from the same rate
+                g.setdefault("initial_lr", g["lr"])  # a second schedule has the same base rate
         for i, g in enumerate(optimizer.param_groups):
             if "initial_lr" not in g:
                 raise KeyError(f"{type(self).__name__}: group {i} has no 'initial_lr'; expected one when last_epoch is {last_epoch}")
         self.base_lrs = [g["initial_lr"] for g in optimizer.param_groups]
-        self.last_epoch = last_epoch + 1
-        self._apply()
+        self.last_epoch = last_epoch
+        self._initial_step()
 
     def _rate(self, i, step):
-        raise NotImplementedError(f"{type(self).__name__}: _rate is not implemented")
+        raise NotImplementedError(f"{type(self).__name__}: neither get_lr nor _rate is implemented")
 
-    def _apply(self):
-        for i, g in enumerate(self.optimizer.param_groups):
-            g["lr"] = self._rate(i, self.last_epoch)
+    def _next(self, i, lr):
+        return self._rate(i, self.last_epoch)
+
+    def get_lr(self):
+        """The rates of the step last_epoch, one per group, from those that the groups have. get_last_lr() returns the current ones."""
+        return [self._next(i, g["lr"]) for i, g in enumerate(self.optimizer.param_groups)]
+
+    def _get_closed_form_lr(self):
+        return [self._rate(i, self.last_epoch) for i in range(len(self.optimizer.param_groups))]
+
+    def _apply(self, rates):
+        for g, lr in zip(self.optimizer.param_groups, rates):
+            g["lr"] = lr
         self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
 
-    def step(self):
-        """Advances by one step; call it after optimizer.step()."""
+    def _initial_step(self):
+        self._step_count, self._is_initial = 0, True
+        try:
+            self.step()
+        finally:
+            del self._is_initial
+
+    def _jump(self, epoch):
+        """Sets the step, and the rates to those that are a function of it where there is such a function."""
+        self.last_epoch = epoch
+        closed = type(self)._rate is not LRScheduler._rate
+        self._apply(self._get_closed_form_lr() if closed else self.get_lr())
+
+    def step(self, epoch=None):
+        """Advances by one step, or to `epoch`; call it after optimizer.step()."""
+        self._step_count += 1
+        if epoch is not None:
+            self._jump(epoch)
+            return
         self.last_epoch += 1
-        self._apply()
+        self._apply(self.get_lr())
 
     def get_last_lr(self):
         """The current learning rates, one per group."""
@@ -44,6 +77,9 @@ class LRScheduler:
         self.__dict__.update(state_dict)
         for g, lr in zip(self.optimizer.param_groups, self._last_lr):
             g["lr"] = lr
+
+
+_LRScheduler = LRScheduler  # the older name
 
 
 def _positive(owner, name, value):
@@ -62,6 +98,9 @@ class StepLR(LRScheduler):
     def _rate(self, i, step):
         return self.base_lrs[i] * self.gamma ** (step // self.step_size)
 
+    def _next(self, i, lr):
+        return lr if self.last_epoch == 0 or self.last_epoch % self.step_size else lr * self.gamma
+
 
 class CosineAnnealingLR(LRScheduler):
     """eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2."""
@@ -72,7 +111,18 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, i, step):
-        return self.eta_min + (self.base_lrs[i] - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
+        return self.eta_min + (self.base_lrs[i] - self.eta_min) * self._height(step) / 2
+
+    def _height(self, step):
+        return 1 + math.cos(math.pi * step / self.T_max)
+
+    def _next(self, i, lr):
+        step = self.last_epoch
+        if self._is_initial:
+            return lr
+        if (step - 1) % (2 * self.T_max) == self.T_max:  # the rate before is eta_min, which tells nothing of the height
+            return lr + (self.base_lrs[i] - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
+        return self.eta_min + (lr - self.eta_min) * self._height(step) / self._height(step - 1)
 
 
 class LinearLR(LRScheduler):
@@ -90,6 +140,14 @@ class LinearLR(LRScheduler):
     def _rate(self, i, step):
         at = min(step, self.total_iters) / self.total_iters
         return self.base_lrs[i] * (self.start_factor + (self.end_factor - self.start_factor) * at)
+
+    def _next(self, i, lr):
+        if self.last_epoch == 0:
+            return lr * self.start_factor
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return lr
+        change = self.end_factor - self.start_factor
+        return lr * (1 + change / (self.total_iters * self.start_factor + (self.last_epoch - 1) * change))
 
 
 class LambdaLR(LRScheduler):
@@ -134,7 +192,7 @@ class OneCycleLR(LRScheduler):
         self.min_lrs = [m / final_div_factor for m in self.initial_lrs]
         up = float(pct_start * total_steps) - 1
         if three_phase:
-            self.phases = [(up, "initial", "max", "max_m", "base_m"), (2 * up + 1, "max", "initial", "base_m", "max_m"),
+            self.phases = [(up, "initial", "max", "max_m", "base_m"), (2 * up, "max", "initial", "base_m", "max_m"),
                            (total_steps - 1, "initial", "min", "max_m", "max_m")]
         else:
             self.phases = [(up, "initial", "max", "max_m", "base_m"), (total_steps - 1, "max", "min", "base_m", "max_m")]
@@ -167,8 +225,8 @@ class OneCycleLR(LRScheduler):
         rates = {"initial": self.initial_lrs[i], "max": self.max_lrs[i], "min": self.min_lrs[i]}
         return self._between(rates[phase[1]], rates[phase[2]], at)
 
-    def _apply(self):
-        super()._apply()
+    def _apply(self, rates):
+        super()._apply(rates)
         if not self.cycle_momentum:
             return
         phase, at = self._phase(self.last_epoch)
@@ -190,26 +248,41 @@ class SequentialLR(LRScheduler):
         for s in schedulers:
             if s.optimizer is not optimizer:
                 raise ValueError("SequentialLR: a scheduler belongs to another optimizer")
-        self._schedulers = list(schedulers)
-        self.milestones = list(milestones)
-        self.optimizer = optimizer
-        self.last_epoch = last_epoch + 1
-        self._apply()
+        self._schedulers, self._milestones = list(schedulers), list(milestones)
+        self.optimizer, self.last_epoch = optimizer, last_epoch + 1
+        for g in optimizer.param_groups:
+            g["lr"] = g["initial_lr"]
+        self._undo()
+        first = self._schedulers[bisect_right(self._milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
 
-    def _apply(self):
-        k = sum(self.last_epoch >= m for m in self.milestones)
+    def _undo(self):
+        """Takes back the steps that the schedules made when they were made."""
+        for s in self._schedulers:
+            if hasattr(s, "_schedulers"):
+                SequentialLR._undo(s)
+            else:
+                s.last_epoch -= 1
+
+    def step(self):
+        """Advances by one step; call it after optimizer.step()."""
+        self.last_epoch += 1
+        k = bisect_right(self._milestones, self.last_epoch)
         s = self._schedulers[k]
-        s.last_epoch = self.last_epoch - (self.milestones[k - 1] if k else 0)
-        s._apply()
+        if k and self._milestones[k - 1] == self.last_epoch:
+            s._jump(0)
+        else:
+            s.step()
         self._last_lr = s.get_last_lr()
 
     def state_dict(self):
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
-        return {**state, "schedulers": [s.state_dict() for s in self._schedulers]}
+        return {**state, "_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict):
         state = dict(state_dict)
-        for s, d in zip(self._schedulers, state.pop("schedulers")):
+        for s, d in zip(self._schedulers, state.pop("_schedulers")):
             s.load_state_dict(d)
         self.__dict__.update(state)
         for g, lr in zip(self.optimizer.param_groups, self._last_lr):
