@@ -60,9 +60,12 @@ class Module(_C._ModuleBase):
         if isinstance(value, (Parameter, Module)):
             if params is None:
                 raise AttributeError(f"{type(self).__name__}: cannot assign '{name}' before super().__init__() is called")
+            mine = params if isinstance(value, Parameter) else d["_modules"]
             for other in (d, params, d["_buffers"], d["_modules"]):
-                other.pop(name, None)
-            (params if isinstance(value, Parameter) else d["_modules"])[name] = value
+                if other is not mine:  # a name that is assigned again keeps its place in the order
+                    other.pop(name, None)
+            d["_non_persistent"].discard(name)
+            mine[name] = value
             return
         if params is not None:
             if name in params:
