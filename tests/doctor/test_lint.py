@@ -375,6 +375,26 @@ model = torch.nn.Linear(2, 2).to("cuda")
 # id: programs in which the rule must not fire, most of them one line away from one in which it does.
 SILENT = {
     "LINT-01": [
+        """
+def main():
+    x = torch.randn(8, 8, device="cuda")
+    torch.save(x @ x, "y.pt")
+start = time.time()
+main()
+print(time.time() - start)
+""",
+        """
+def bench_launch_us(run, n):
+    x = torch.randn(8, 8, device="cuda")
+    start = time.perf_counter()
+    y = x @ x
+    return time.perf_counter() - start
+""",
+        """
+start = time.time()
+blocks = [torch.empty(1024, device="cuda") for _ in range(10)]
+print(time.time() - start)
+""",
         # waited for
         """
 model = torch.nn.Linear(8, 8).cuda()
@@ -459,6 +479,72 @@ print(time.time() - start)
 """,
     ],
     "LINT-02": [
+        """
+x = torch.randn(8, 8, device="cuda")
+times = []
+for k in range(100):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    y = x @ x
+    torch.cuda.synchronize()
+    if k < 10:
+        continue
+    times.append(time.perf_counter() - begin)
+""",
+        """
+x = torch.randn(8, 8, device="cuda")
+times = []
+for k in range(100):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    y = x @ x
+    torch.cuda.synchronize()
+    if k >= skip:
+        times.append(time.perf_counter() - begin)
+""",
+        """
+x = torch.randn(8, 8, device="cuda")
+times = []
+for k in range(100):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    y = x @ x
+    torch.cuda.synchronize()
+    times.append(time.perf_counter() - begin)
+print(sorted(times)[len(times) // 2])
+""",
+        """
+x = torch.randn(8, 8, device="cuda")
+times = []
+for k in range(100):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    y = x @ x
+    torch.cuda.synchronize()
+    times.append(time.perf_counter() - begin)
+print(statistics.median(times))
+""",
+        """
+def main():
+    model = torch.nn.Linear(8, 8).cuda()
+    for _ in range(10):
+        y = model(torch.randn(8, 8, device="cuda"))
+    torch.cuda.synchronize()
+if __name__ == "__main__":
+    start = time.time()
+    main()
+    print("took", time.time() - start)
+""",
+        """
+def time_graph(graph, iterations):
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(iterations):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / iterations
+""",
         """
 model = torch.nn.Linear(8, 8).cuda()
 x = torch.randn(8, 8, device="cuda")
@@ -601,6 +687,9 @@ except Exception as e:
 """,
     ],
     "LINT-08": [
+        """
+os.environ["GPU_ARCHS"] = "gfx942"
+""",
         "import os\nos.environ['HIP_VISIBLE_DEVICES'] = '0'\nimport torch\n",
         "import os\ndef setup():\n    os.environ['HSA_ENABLE_SDMA'] = '0'\nsetup()\nimport torch\n",
         # read when they are used
@@ -612,6 +701,11 @@ except Exception as e:
         "\nprint(os.environ['HIP_VISIBLE_DEVICES'], os.environ.get('HSA_XNACK'))\n",
     ],
     "LINT-09": [
+        """
+out = torch.empty((n,) + weight.shape, device="cuda")
+for i in range(n):
+    out[i] = weights[i]
+""",
         # a list of layers, a loader, chunks, a recurrence, the CPU
         "\nlayers = torch.nn.ModuleList()\nx = torch.randn(8, device='cuda')\nfor i in range(len(layers)):\n    x = layers[i](x)\n",
         "\nx = torch.randn(1000, device='cuda')\nfor i in range(0, 1000, 100):\n    y = x[i:i + 100] * 2\n",
@@ -664,6 +758,20 @@ def train(model, loader, optimizer):
         "\ntorch.set_grad_enabled(False)\ndef tune(model, x):\n    with torch.enable_grad():\n        model(x).sum().backward()\n",
     ],
     "ENV-65": [
+        """
+def train_step(model, x, level):
+    if level >= 1:
+        torch.cuda.empty_cache()
+    model(x).sum().backward()
+def train(model, loader, level):
+    for x in loader:
+        train_step(model, x, level)
+""",
+        """
+for batch_size in batch_sizes:
+    run(batch_size)
+    torch.cuda.empty_cache()
+""",
         # after each epoch, between models, after running out of memory
         "\ndef train(epochs):\n    for epoch in range(epochs):\n        train_one(epoch)\n        torch.cuda.empty_cache()\n",
         "\nfor name in ['resnet18', 'vit']:\n    run(name)\n    torch.cuda.empty_cache()\n",
@@ -987,3 +1095,28 @@ def test_no_file_and_no_python(run, tmp_path, program):
     dashed = tmp_path / "-x.py"
     dashed.write_text(HEAD + "torch.cuda.max_split_size_mb = 1\n")
     assert "ENV-63" in run("doctor", "--json", "lint", "--", "-x.py", code=None, cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("name, severity", [("train.py", "HIGH"), ("test_train.py", "LOW"), ("tests/train.py", "LOW"), ("bench_x.py", "LOW")])
+def test_loops_in_tests_and_benchmarks_are_low(run, tmp_path, name, severity):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(HEAD + FIRES["LINT-09"][1])
+    document = json.loads(run("doctor", "lint", path, "--json", code=None).stdout)
+    assert {f["severity"] for f in document["findings"] if f["id"] == "LINT-09"} == {severity}
+
+
+def test_a_little_warm_up_is_low(run, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + """model = torch.nn.Linear(8, 8).cuda()
+x = torch.randn(8, 8, device="cuda")
+model(x)
+torch.cuda.synchronize()
+start = time.time()
+for _ in range(100):
+    y = model(x)
+torch.cuda.synchronize()
+print((time.time() - start) / 100)
+""")
+    document = json.loads(run("doctor", "lint", path, "--json", code=None).stdout)
+    assert [(f["id"], f["severity"]) for f in document["findings"]] == [("LINT-02", "LOW")]

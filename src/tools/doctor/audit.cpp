@@ -218,7 +218,10 @@ class Audit {
     for (const Json& l : *lint)
       if (l.is_object() && l.value("id", "") == rule.id) {
         const Json& locals = l;
-        add(rule, rule.cases.front(), locals, {}, l.value("where", ""));
+        const auto c = std::find_if(rule.cases.begin(), rule.cases.end(),
+                                    [&](const Case& one) { return one.when.test(scope(&locals)) == Truth::yes; });
+        if (c == rule.cases.end()) continue;
+        add(rule, *c, locals, {}, l.value("where", ""));
         if (const std::string fix = l.value("fix", ""); !fix.empty()) findings_.back().fixes = {fix};
       }
     return true;

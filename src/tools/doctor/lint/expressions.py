@@ -168,6 +168,7 @@ class Expressions:
         for v in values:
             if v.kind == "index" and base.gpu and not sliced and v.base.elements is None:
                 v.base.elements = text_of(n.value)
+                v.base.single = len(base.shape) == len(values) if base.shape else v.base.each
             if v.kind == "bins" and v.count is not None and base.shape and base.shape[0] == v.count:
                 edges_as_bins(self, v, n.value, base)
         if any(v.kind == "bins" for v in values) or isinstance(n.ctx, ast.Store):

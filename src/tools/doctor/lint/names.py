@@ -27,5 +27,5 @@ QUIET = ("amp", "Event", "Stream", "CUDAGraph", "is_initialized", "manual_seed",
 MODELISH = re.compile(r"(^|_)(model|net|network|module|layer|encoder|decoder|unet|vae|transformer|llm)\d*$|^(fn|func|kernel|op|forward|generate)$", re.I)
 MAKER = re.compile(r"_*(pre)?(compile|load|get|make|build|create|init|save|read|write|parse|check|is|has|set|add|register|find)(_|$)", re.I)
 STEPISH = re.compile(r"(^|_)(step|steps|batch|batches|iter|iteration|it|idx|i|batch_idx|batch_index|global_step)$", re.I)
-LOADERISH = re.compile(r"load|batch|data|(^|_)dl$|samples|sampler", re.I)
+LOADERISH = re.compile(r"load|batch(?!_?size)|data|(^|_)dl$|samples|sampler", re.I)
 SYNCISH = re.compile(r"sync|barrier|block_until_ready|wait", re.I)

@@ -99,7 +99,7 @@ def document(path):
         if tree is not None:
             lint = None
             try:
-                lint = Lint(tree, data.splitlines())
+                lint = Lint(tree, data.splitlines(), path)
                 lint.run()
             except (RecursionError, MemoryError):
                 problems.append("is nested too deeply, so it was not followed to its end; the findings so far are reported")

@@ -7,7 +7,7 @@ from .values import text_of
 # When settings are read that are read only once. The first pattern that matches counts.
 READ_ONCE = (
     (re.compile(r"VLLM_|NCCL_SOCKET_NTHREADS$"), None),
-    (re.compile(r"(HIP|CUDA|ROCR)_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|(HIP|HSA|HSAKMT|AMD|GPU|ROC|DEBUG_CLR|DEBUG_HIP)_|CUDA_LAUNCH_BLOCKING$|CUDA_DEVICE_ORDER$"), "gpu"),
+    (re.compile(r"(HIP|CUDA|ROCR)_VISIBLE_DEVICES$|GPU_DEVICE_ORDINAL$|(HIP|HSA|HSAKMT|AMD|GPU(?!_ARCHS|_TARGETS)|ROC|DEBUG_CLR|DEBUG_HIP)_|CUDA_LAUNCH_BLOCKING$|CUDA_DEVICE_ORDER$"), "gpu"),
     (re.compile(r"PYTORCH_(HIP_|CUDA_)?ALLOC_CONF$|PYTORCH_NO_(HIP|CUDA)_MEMORY_CACHING$|TORCH_BLAS_PREFER_HIPBLASLT$|TORCH_ROCM_"), "gpu"),
     (re.compile(r"TORCH_LOGS$|TORCH_COMPILE_DEBUG$|(OMP|MKL|OPENBLAS)_NUM_THREADS$|KMP_|GOMP_"), "import"),
     (re.compile(r"TORCHINDUCTOR_|TORCHDYNAMO_|TRITON_"), "compile"),

@@ -11,6 +11,8 @@ def loop_over_elements(lint, f, loop):
     # A loop that runs a module or a product in each iteration goes over batches, images or time steps, not over elements.
     if loop.elements is None or loop.works or small or not (loop.launches or loop.waits) or any(o.elements for o in f.loops):
         return
+    if not loop.waits and not loop.single:
+        return  # rows, which may be large
     waits = ", and waits for the GPU each time" if loop.waits else ""
     lint.report("LINT-09", loop.node, f"this Python loop goes through {loop.elements} one element at a time. It launches kernels for each element{waits}",
                 "work on the whole tensor at once (index_add_, scatter_add_, bincount, a mask), or bring it to the CPU with .tolist() first")

@@ -1,9 +1,24 @@
 """Parts of a program whose time is measured."""
 import ast
+import re
 
 from .names import STEPISH
 from .rules_timing import clock_without_wait, constant_operands, first_runs_are_timed, timeit_without_wait
 from .values import V
+
+
+LAUNCHISH = re.compile(r"launch|overhead|enqueue|dispatch|host|cpu", re.I)
+
+
+def first_left_out(conditions, counters):
+    """Whether one of the conditions is about the number of the iteration."""
+    names = [x.id for c in conditions for x in ast.walk(c) if isinstance(x, ast.Name)]
+    return any(name in counters or STEPISH.search(name) for name in names)
+
+
+def skips(loop):
+    """The conditions under which the body of a loop goes on to the next iteration."""
+    return [n.test for n in getattr(loop, "body", []) if isinstance(n, ast.If) and n.body and isinstance(n.body[-1], ast.Continue)]
 
 
 class Timing:
@@ -19,6 +34,12 @@ class Timing:
             return any(e.kind == "wait" and e.loops[:len(loops)] == loops for e in trace[:last])
         return False
 
+    def whole_task(self, f, entry):
+        """A call of main() or of another function without arguments at the top of the program: its time is that of the whole task."""
+        n = entry.node
+        named = isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+        return f is self.module and named and (not n.args and not n.keywords or "main" in n.func.id.lower())
+
     def elapsed(self, f, n, end, start):
         if end.trace is not f.trace or start.trace is not f.trace or end.at <= start.at:
             return V("elapsed")
@@ -32,7 +53,9 @@ class Timing:
             waits = any(f.trace[i].kind == "wait" for i in range(last + 1, end.at))
             # a wait in the same iteration of a loop inside the region
             waits = waits or len(inner) > len(shared) and any(f.trace[i].kind == "wait" and f.trace[i].loops[:len(inner)] == inner for i in region)
-            if not waits:
+            # Who times a launch by its name wants the time of the launch.
+            meant = LAUNCHISH.search(getattr(f.node, "name", ""))
+            if not waits and not meant and not self.whole_task(f, f.trace[last]):
                 clock_without_wait(self, f.trace, last, end.at)
         return self.timed(f, n, start.at, end.at, f.trace[start.at].node)
 
@@ -50,7 +73,7 @@ class Timing:
         if inside:
             if all(loop.ranged for e in inside for loop in e.loops[shared:]) and not any(loop.loader for loop in f.trace[start].loops):
                 first_runs_are_timed(self, f, start, node, inside, "the average")
-        elif f is self.module and not f.loops and not f.trace[start].loops:
+        elif f is self.module and not f.loops and not f.trace[start].loops and not any(self.whole_task(f, e) for e in launches):
             first_runs_are_timed(self, f, start, node, launches, "the time")
         return value
 
@@ -62,7 +85,8 @@ class Timing:
         if not loops or not loops[-1].ranged or loops[-1].trains:
             return
         target = n.func.value if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) else getattr(n, "target", None)
-        if isinstance(target, ast.Name) and target.id in self.sliced or any(STEPISH.search(x.id) for c in f.conditions for x in ast.walk(c) if isinstance(x, ast.Name)):
+        counters = {x.id for x in ast.walk(getattr(loops[-1].node, "target", ast.Pass())) if isinstance(x, ast.Name)}
+        if isinstance(target, ast.Name) and target.id in self.sliced or first_left_out(f.conditions + skips(loops[-1].node), counters):
             return  # the first iterations are left out
         launches = [e for e in f.trace[value.at + 1:value.count] if e.kind == "launch" and e.deep]
         if launches and not any(e.key in ("backward", "step") for e in launches):

@@ -81,7 +81,8 @@ class TorchCalls:
             self.wait(f, n)
             return UNKNOWN
         if rest == "empty_cache":
-            f.trace.append(Entry("empty", n, tuple(f.loops)))
+            if not f.conditions:
+                f.trace.append(Entry("empty", n, tuple(f.loops)))
             cache_emptied_in_steps(self, f, n)
             return UNKNOWN
         if rest == "mem_get_info" or rest == "memory.mem_get_info":
@@ -162,7 +163,8 @@ class TorchCalls:
                 sizes = n.args[:1] if last == "full" else n.args[2:] if last == "randint" and len(n.args) > 2 else n.args[1:] if last == "randint" else n.args
                 sizes = next((k.value for k in n.keywords if k.arg == "size"), None) or (sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (ast.Tuple, ast.List)) else sizes)
                 sizes = sizes.elts if isinstance(sizes, (ast.Tuple, ast.List)) else sizes if isinstance(sizes, list) else [sizes]
-                shape = tuple(self.extent(f, s) for s in sizes) or None
+                known = not (len(sizes) == 1 and isinstance(sizes[0], ast.BinOp) and any(isinstance(x, ast.Tuple) for x in ast.walk(sizes[0])))
+                shape = tuple(self.extent(f, s) for s in sizes) or None if known else None  # (n,) + other.shape
         if "device" in kw:
             gpu = self.device_of(kw["device"])
         if "dtype" in kw:
@@ -175,7 +177,8 @@ class TorchCalls:
         value = V("tensor", gpu=gpu, shape=shape, dtype=dtype, init=INIT.get(last), count=count)
         if gpu:
             self.moment("gpu", n)
-            self.launch(f, n, last, value)
+            if last not in ("empty", "empty_like"):  # nothing is written
+                self.launch(f, n, last, value)
         return value
 
     def gemm(self, f, n, key, a, b):

@@ -38,6 +38,8 @@ class Loop:
         self.node, self.count, self.ranged, self.loader, self.step = node, count, ranged, loader, step
         self.works = self.trains = False  # calls a module; takes a step of training
         self.elements = None              # the name of the tensor whose elements it goes through one by one
+        self.each = False                 # as many iterations as something has elements
+        self.single = False               # each of these elements is one number, as far as is known
         self.launches = self.waits = False  # gives work to the GPU; waits for it
 
 

@@ -12,14 +12,22 @@ from .timing import Timing
 from .torch_calls import TorchCalls
 from .values import Entry, Frame, Loop, UNKNOWN, V, sentence, text_of
 
+ROBUST = {"median", "median_low", "min", "sorted", "sort", "percentile", "nanpercentile", "quantile", "quantiles"}
 IGNORE = re.compile(r"#.*\bpyflame:\s*ignore\b[ :]*([A-Z0-9, -]*)")
+
+
+def is_aside(path):
+    """Whether the file is a test or a benchmark, whose preparations and comparisons take no time that matters."""
+    *folders, name = path.replace("\\", "/").split("/")
+    return re.match(r"(test|bench)|.*(_test|_bench|benchmark)", name) is not None or bool(folders) and re.fullmatch(r"(op_|unit_)?tests?|bench\w*", folders[-1]) is not None
 
 
 class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
     """One program, followed once. The rules see it through this object."""
 
-    def __init__(self, tree, lines):
+    def __init__(self, tree, lines, path=""):
         self.lines = lines
+        self.aside = is_aside(path)
         self.findings, self.env, self.seen = [], [], set()
         self.problems = []
         self.summaries, self.walking = {}, []
@@ -30,7 +38,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
         self.bound = set()
         self.on_gpu = False
         self.wide = set()
-        self.sliced = set()
+        self.sliced = set()  # lists of which a part is taken, or the median, or the least: their first entries do not count
         for n in ast.walk(tree):
             self.survey(n)
         if "torch" not in self.bound:
@@ -52,6 +60,8 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
             self.on_gpu |= re.match(r"(cuda|hip)(:\d+)?$", n.value) is not None
         elif isinstance(n, ast.Attribute):
             self.on_gpu |= n.attr == "cuda"
+        elif isinstance(n, ast.Call) and (n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")) in ROBUST:
+            self.sliced.update(a.id for a in [*n.args, getattr(n.func, "value", None)] if isinstance(a, ast.Name))
         elif isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Slice) and isinstance(n.value, ast.Name) and n.slice.lower:
             self.sliced.add(n.value.id)
         elif isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "set_default_device":
@@ -84,7 +94,8 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
                     found += self.functions(h.body, frame, methods, fields)
         return found
 
-    def report(self, rule, node, what, fix):
+    def report(self, rule, node, what, fix, **facts):
+        """`facts` are for the conditions of the rule's cases in rules.json."""
         line = getattr(node, "lineno", 1)
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else b""
         key = (rule, line, getattr(node, "col_offset", 0))
@@ -93,7 +104,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
             return
         self.seen.add(key)
         column = len(text[:getattr(node, "col_offset", 0)].decode("utf-8", "replace")) + 1
-        self.findings.append({"id": rule, "line": line, "column": column, "what": sentence(what), "fix": sentence(fix)})
+        self.findings.append({"id": rule, "line": line, "column": column, "what": sentence(what), "fix": sentence(fix), "aside": self.aside, **facts})
 
     def loop_over(self, f, n, source_node, source, target):
         loop = Loop(n)
@@ -101,6 +112,7 @@ class Lint(Statements, Expressions, Calls, TorchCalls, Timing):
         written = text_of(source_node, 200)
         if source.kind == "range":
             loop.ranged, loop.count = True, source.count
+            loop.each = re.search(r"\blen\(|\.numel\(", written) is not None
             if isinstance(target, ast.Name):
                 f.names[target.id] = V("index", base=loop)
             loop.step = any(STEPISH.search(name) and name not in ("i", "it", "idx") for name in names)
