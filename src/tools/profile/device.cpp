@@ -16,12 +16,12 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-bool has(const Words& words, std::string_view word) {
+bool has_word(const Words& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 // "NVIDIA A100-SXM4-80GB" -> a100, sxm4, 80gb. Words of vendors and families are left out.
-Words words_of(std::string_view name) {
+Words name_words(std::string_view name) {
   static constexpr std::string_view families[] = {"amd",   "nvidia", "instinct", "radeon",   "geforce",
                                                   "tesla", "rx",     "pro",      "graphics", "rtx",
                                                   "tm",    "device", "gpu",      "quadro"};
@@ -37,7 +37,8 @@ Words words_of(std::string_view name) {
 }
 
 bool contains_all(const Words& words, const Words& wanted) {
-  return !wanted.empty() && std::all_of(wanted.begin(), wanted.end(), [&](const auto& w) { return has(words, w); });
+  return !wanted.empty() &&
+         std::all_of(wanted.begin(), wanted.end(), [&](const auto& w) { return has_word(words, w); });
 }
 
 // What a profile says of a device. Zero and empty mean that it does not.
@@ -77,11 +78,11 @@ bool names_a_model(const Words& words) {
   });
 }
 
-const GpuProduct* product_of(const Seen& seen) {
+const GpuProduct* product_seen(const Seen& seen) {
   const GpuProduct* best = nullptr;
   size_t most = 0;
   for (const GpuProduct& p : gpu_products()) {
-    const Words words = words_of(p.name);
+    const Words words = name_words(p.name);
     if (contains_all(seen.words, words) && words.size() > most && numbers_fit(p, seen)) {
       best = &p;
       most = words.size();
@@ -92,20 +93,20 @@ const GpuProduct* product_of(const Seen& seen) {
   if (!named && (seen.cus == 0 || (seen.gfx.empty() && seen.major == 0))) return nullptr;
   for (const GpuProduct& p : gpu_products()) {
     if (!numbers_fit(p, seen)) continue;
-    const Words words = words_of(p.name);  // the first is the model: a100, mi300x, 7900
-    if (!named || (!words.empty() && seen.cus > 0 && has(seen.words, words[0]))) return &p;
+    const Words words = name_words(p.name);  // the first is the model: a100, mi300x, 7900
+    if (!named || (!words.empty() && seen.cus > 0 && has_word(seen.words, words[0]))) return &p;
   }
   return nullptr;
 }
 
 // What a user calls a product: "7900 XT", "MI300X"; the shortest name that has these words.
 const GpuProduct* product_called(const std::string& name) {
-  const Words asked = words_of(name);
+  const Words asked = name_words(name);
   const GpuProduct* best = nullptr;
   const auto search = [&](auto fits) {
     for (const GpuProduct& p : gpu_products())
       if (best == nullptr || p.name.size() < best->name.size())
-        if (fits(words_of(p.name))) best = &p;
+        if (fits(name_words(p.name))) best = &p;
     return best != nullptr;
   };
   if (asked.empty() || search([&](const Words& words) { return contains_all(words, asked); })) return best;
@@ -163,7 +164,7 @@ void identify_device(const Trace& t, const Options& options, Analysis& a) {
     if (device != nullptr) {
       if (a.gfx.empty()) a.gfx = device->gfx;
       if (a.gfx.empty() && !seen.amd && device->major > 0) a.gfx = fmt::format("sm_{}{}", device->major, device->minor);
-      seen.words = words_of(device->name.starts_with("gfx") ? "" : device->name);
+      seen.words = name_words(device->name.starts_with("gfx") ? "" : device->name);
       seen.major = device->major;
       seen.minor = device->minor;
       seen.cus = device->cus;
@@ -172,7 +173,7 @@ void identify_device(const Trace& t, const Options& options, Analysis& a) {
     if (const GpuArch* arch = find_gpu_arch(a.gfx)) seen.amd = arch->amd;
     seen.gfx = a.gfx;
     a.amd = seen.amd;
-    a.product = product_of(seen);
+    a.product = product_seen(seen);
     // Nothing but the architecture is known.
     if (a.product == nullptr && seen.cus == 0 && !names_a_model(seen.words)) a.product = find_gpu_product(a.gfx);
   }

@@ -20,7 +20,7 @@ using nlohmann::json;
 std::string_view peak_type(std::string_view dtype) { return type_family(dtype.substr(0, dtype.find(' '))); }
 
 // The product on which a row was tuned. Files may have rows of several, and older ones of aiter name compute units only.
-const GpuProduct* product_of(const TunedEntry& row, const TunedFiles& files, const GpuProduct* otherwise) {
+const GpuProduct* product_of_row(const TunedEntry& row, const TunedFiles& files, const GpuProduct* otherwise) {
   const std::string_view gfx = row.gfx.empty() ? files.gfx : row.gfx;
   const int cus = row.cus > 0 ? row.cus : files.cus;
   if (gfx.empty() && cus == 0) return otherwise;
@@ -207,7 +207,7 @@ bool only_tuned(const std::vector<std::string>& formats) {
 json tuned_rows(const TunedFiles& files, const GpuProduct* told, const GpuProduct* otherwise) {
   json rows = json::array();
   for (const TunedEntry& entry : files.entries) {
-    const GpuProduct* own = told != nullptr ? told : product_of(entry, files, otherwise);
+    const GpuProduct* own = told != nullptr ? told : product_of_row(entry, files, otherwise);
     json others = json::array();
     for (const auto& [name, us] : entry.others)
       others.push_back({{"choice", name}, {"us", us > 0 ? json(us) : json(nullptr)}});
