@@ -128,6 +128,10 @@ def all_seeds():
         yield "symbol", name.encode()
 
     run = traces.training(steps=2)
+    # What gaps and steps are explained by: ranges of a serving engine, Python functions, a captured graph.
+    run.cpu += [traces.Cpu("step[DECODE bs=8]", 0, 900, "annotation"), traces.Cpu("app.py(3): load", 0, 1990, "python"),
+                traces.Cpu("hipStreamBeginCapture", 1000, 2, "call"), traces.Cpu("hipStreamEndCapture", 1400, 2, "call"),
+                traces.Cpu("hipModuleLoadData", 1500, 300, "call")]
     text = json.dumps(traces.kineto(run)).encode()
     yield "kineto", text[:60000]
     yield "kineto", gzip.compress(text, mtime=0)

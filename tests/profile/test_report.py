@@ -286,6 +286,7 @@ def uneven_steps(lengths):
     ("compilation", two_kernels(300, traces.Cpu("hiprtcCompileProgram", 105, 280, "call")), two_kernels(300)),
     ("code-loading", two_kernels(300, traces.Cpu("hipModuleLoadData", 105, 280, "call")), two_kernels(300)),
     ("host-code", two_kernels(3000, traces.Cpu("app.py(3): prepare", 105, 2980, "python")), two_kernels(300, traces.Cpu("app.py(3): prepare", 105, 280, "python"))),
+    ("queue-wait", traces.Run(work=[traces.Work(traces.ADD, 0, 100, launched=-10), traces.Work(traces.ADD, 500, 100, launched=5)]), two_kernels(300)),
     ("unrecorded-work", two_kernels(3000, traces.Cpu("hipStreamSynchronize", 105, 2980, "call")), two_kernels(300)),
     ("allocation", two_kernels(300, traces.Cpu("hipMalloc", 105, 280, "call")), two_kernels(300)),
     ("data-loading", two_kernels(300, traces.Cpu("enumerate(DataLoader)#_X.__next__", 105, 280, "annotation")), two_kernels(300)),

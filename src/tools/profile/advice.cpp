@@ -105,7 +105,7 @@ constexpr IdleReason kIdleReasons[] = {
     {"copy_to_host", "results are copied to the host and waited for{}", "read values less often"},
     {"allocation", "device memory is allocated or freed{}", "keep shapes constant, so that memory is used again"},
     {"compilation", "code is compiled{}", "record after a warm-up of several steps"},
-    {"loading", "code is loaded onto the device{}", "record after a warm-up of several steps"},
+    {"loading", "code is loaded or the runtime starts{}", "record after a warm-up of several steps"},
     {"dependency", "kernels in the queue wait{} for another stream or device, or for work that the trace does not have",
      "see what the other streams and devices did (see the gaps below)"},
     {"unseen", "the CPU waits in a call{} while the trace has no work of the device",

@@ -141,6 +141,23 @@ const TraceRule kRules[] = {
            "nothing to do.",
            percent(f.gap("unseen")), f.in("unseen").empty() ? "a call" : f.in("unseen"));
      }},
+    {{.id = "queue-wait",
+      .severity = Severity::high,
+      .title = "Kernels wait in the queue while the device does nothing",
+      .why = "They wait for an event of another stream or device. If those have no work in the trace either, the trace "
+             "lacks a part of the device's work, and its shares are too small.",
+      .fixes = {"See on the timeline (--html FILE) what the other streams did at that time.",
+                "If they did nothing, the trace lacks work: record again, without graphs if possible.",
+                "Remove waits between streams that need no order (events instead of "
+                "synchronisations)."},
+      .source = kTraces},
+     [](const Facts& f) -> std::string {
+       if (f.gap("dependency") < 0.2) return "";
+       return fmt::format(
+           "In {} of the time the next kernel was in the queue and did not start, and the device had "
+           "nothing else to do.",
+           percent(f.gap("dependency")));
+     }},
     {{.id = "host-sync",
       .severity = Severity::med,
       .title = "The CPU waits for the device",
