@@ -260,7 +260,7 @@ CASES = {
     "parameter twice": (ValueError, "a parameter appears twice", lambda x, y, r: SGD([r, r])),
     "betas": (ValueError, "Adam: beta1 is out of range; got 1", lambda x, y, r: Adam([r], betas=(1, 2))),
     "nesterov": (ValueError, "SGD: nesterov needs a momentum", lambda x, y, r: SGD([r], nesterov=True)),
-    "amsgrad": (NotImplementedError, "Adam: amsgrad is not available", lambda x, y, r: Adam([r], amsgrad=True)),
+    "differentiable": (NotImplementedError, "Adam: differentiable steps are not available", lambda x, y, r: Adam([r], differentiable=True)),
     "optimizer state": (ValueError, "group 0 has 2 parameters; expected 1", lambda x, y, r: SGD([r]).load_state_dict(SGD([ones(1), ones(1)]).state_dict())),
     "step_size": (ValueError, "StepLR: step_size must be a positive integer; got 0", lambda x, y, r: lr_scheduler.StepLR(SGD([r]), 0)),
     "OneCycleLR": (ValueError, "OneCycleLR: the length is missing", lambda x, y, r: lr_scheduler.OneCycleLR(SGD([r], momentum=0.9), 1.0)),

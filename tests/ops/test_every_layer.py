@@ -223,12 +223,18 @@ def test_initial_values(other, name):
     np.testing.assert_allclose(*filled, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+OPTIMIZERS = {
+    "SGD": dict(momentum=0.9), "Adam": dict(amsgrad=True), "AdamW": {}, "Adamax": {}, "NAdam": {}, "RAdam": {}, "Adagrad": {}, "Adadelta": {},
+    "RMSprop": dict(momentum=0.9, centered=True, eps=1e-3), "ASGD": {}, "Rprop": {}, "Adafactor": {},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(other, name):
     after = []
     for device in (other, "cpu"):
         p = nn.Parameter(pf.tensor(X, device=device))
-        optimizer = getattr(pf.optim, name)([p], lr=0.1, **({"momentum": 0.9} if name == "SGD" else {}))
+        optimizer = getattr(pf.optim, name)([p], lr=0.1, **OPTIMIZERS[name])
         for _ in range(2):
             p.grad = None
             (p * p).sum().backward()

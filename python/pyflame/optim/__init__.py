@@ -1,3 +1,9 @@
-"""Optimizers and learning-rate schedules."""
+"""Optimizers, learning-rate schedules, and averages of weights."""
 from . import lr_scheduler  # noqa: F401
-from .optimizer import SGD, Adam, AdamW, Optimizer  # noqa: F401
+from .adafactor import Adafactor, Muon  # noqa: F401
+from .adagrad import Adadelta, Adagrad, RMSprop  # noqa: F401
+from .adam import Adam, AdamW, Adamax, NAdam, RAdam  # noqa: F401
+from .asgd import ASGD, Rprop  # noqa: F401
+from .lbfgs import LBFGS  # noqa: F401
+from .optimizer import Optimizer  # noqa: F401
+from .sgd import SGD  # noqa: F401

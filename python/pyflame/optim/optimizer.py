@@ -1,19 +1,103 @@
-"""Optimizers. A step is one fused update of all tensors of a group (divided if they differ in dtype or step count). It ends the window, so
-the recorded work starts to run."""
+"""The base class of all optimizers. A step records its work and ends the window, so that the work starts to run; no value is read back.
+SGD and Adam record one fused update of all tensors of a group. The others write the update of one parameter as tensor ops, whose elementwise
+part is one fused loop."""
+import collections
+import functools
+
 from .. import _C
 from .._C import Tensor
+from .._grad_mode import enable_grad, no_grad
+
+_pre_hooks = collections.OrderedDict()  # of all optimizers
+_post_hooks = collections.OrderedDict()
 
 
 def _is_number(v):
     return hasattr(v, "__float__") and not isinstance(v, (str, bytes))
 
 
+class _Handle:
+    """Removes a hook with remove(), or at the end of a `with` block."""
+
+    _next = 0
+
+    def __init__(self, hooks, hook, prepend=False):
+        self.id = _Handle._next
+        _Handle._next += 1
+        self._hooks = hooks
+        hooks[self.id] = hook
+        if prepend:
+            hooks.move_to_end(self.id, last=False)
+
+    def remove(self):
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.remove()
+
+
+def register_optimizer_step_pre_hook(hook):
+    """Calls hook(optimizer, args, kwargs) before each step of every optimizer. Returns a handle with remove()."""
+    return _Handle(_pre_hooks, hook)
+
+
+def register_optimizer_step_post_hook(hook):
+    """Calls hook(optimizer, args, kwargs) after each step of every optimizer. Returns a handle with remove()."""
+    return _Handle(_post_hooks, hook)
+
+
+def _with_hooks(step):
+    """A class's step(), between the hooks. A step that calls its base class's step runs them once."""
+
+    @functools.wraps(step)
+    def hooked(self, *args, **kwargs):
+        if self.__dict__.get("_stepping"):
+            return step(self, *args, **kwargs)
+        for hook in (*_pre_hooks.values(), *self._hooks["step_pre"].values()):
+            changed = hook(self, args, kwargs)
+            if changed is None:
+                continue
+            if not (isinstance(changed, tuple) and len(changed) == 2):
+                raise RuntimeError(f"{type(self).__name__}.step: a pre-hook returned {type(changed).__name__}; expected None or a tuple (args, kwargs)")
+            args, kwargs = changed
+        self._stepping = True
+        try:
+            result = step(self, *args, **kwargs)
+        finally:
+            self._stepping = False
+        for hook in (*self._hooks["step_post"].values(), *_post_hooks.values()):
+            hook(self, args, kwargs)
+        return result
+
+    return hooked
+
+
 class Optimizer:
-    """Base class: parameter groups, state, state dicts."""
+    """Base class of all optimizers: parameter groups, state, state dicts and hooks.
+
+    params: an iterable of tensors, of pairs (name, tensor), or of dicts {'params': ..., 'lr': ...} with a group's own options.
+    defaults: the options of groups that have none of their own.
+
+    A subclass defines _begin(p, group), the first state of a parameter, and _update_one(p, grad, state, group), which records one
+    update under no_grad; or it overrides step(), as in PyTorch. state['step'] counts the updates of each parameter, as an int."""
+
+    _numbers = ("step",)  # entries of a parameter's state that are Python numbers
+    _other_shapes = ()  # entries whose shape is not the parameter's
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.step)
 
     def __init__(self, params, defaults):
+        if defaults.get("differentiable"):
+            raise NotImplementedError(f"{type(self).__name__}: differentiable steps are not available; got differentiable=True; expected False")
         self.defaults = defaults
-        self.state = {}
+        self._hooks = collections.defaultdict(collections.OrderedDict)
+        self.state = collections.defaultdict(dict)
         self.param_groups = []
         if isinstance(params, Tensor):
             raise TypeError("optimizer: params is a tensor; expected an iterable of tensors or of dicts")
@@ -27,13 +111,22 @@ class Optimizer:
             self.add_param_group(g)
 
     def add_param_group(self, param_group):
-        """Adds {'params': [...], 'lr': ...}; missing entries get the optimizer's defaults."""
+        """Adds {'params': [...], 'lr': ...}; missing entries get the optimizer's defaults. Names of pairs (name, tensor) become 'param_names'."""
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError("add_param_group: not a group; expected a dict with 'params'")
         group = dict(param_group)
         params = group["params"]
+        if isinstance(params, (set, frozenset)):
+            raise TypeError("optimizer: params is a set, which has no order; expected a list")
         group["params"] = params = [params] if isinstance(params, Tensor) else list(params)
-        params[:] = [p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in params]  # named_parameters() is fine too
+        named = [isinstance(p, tuple) and len(p) == 2 for p in params]
+        if params and all(named):
+            group["param_names"] = [name for name, _ in params]
+            params[:] = [p for _, p in params]
+        elif any(named):
+            raise ValueError("optimizer: some parameters have names and others not; expected pairs (name, tensor) or tensors only")
+        if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
+            raise ValueError("add_param_group: some groups have names of parameters and others not; expected pairs (name, tensor) in all groups or in none")
         taken = {id(p) for g in self.param_groups for p in g["params"]}
         for p in params:
             if not isinstance(p, Tensor):
@@ -50,10 +143,24 @@ class Optimizer:
 
     def _check(self, group):
         for key in ("lr", "weight_decay", "eps", "momentum"):
-            if key in group and not _is_number(group[key]):
-                raise TypeError(f"{type(self).__name__}: {key} is not a number; got {group[key]!r}")
-            if key in group and not group[key] >= 0:
-                raise ValueError(f"{type(self).__name__}: {key} must not be negative; got {group[key]}")
+            if key in group:
+                self._check_number(group, key, lambda v: v >= 0, "must not be negative")
+        if "betas" in group:
+            self._check_betas(group["betas"])
+
+    def _check_number(self, group, key, good, what):
+        v = group[key]
+        if not _is_number(v):
+            raise TypeError(f"{type(self).__name__}: {key} is not a number; got {v!r}")
+        if not good(v):
+            raise ValueError(f"{type(self).__name__}: {key} {what}; got {v}")
+
+    def _check_betas(self, betas):
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(map(_is_number, betas)):
+            raise TypeError(f"{type(self).__name__}: betas are not two numbers; got {betas!r}")
+        for i, b in enumerate(betas):
+            if not 0 <= b < 1:
+                raise ValueError(f"{type(self).__name__}: beta{i + 1} is out of range; got {b}; expected 0 <= beta < 1")
 
     def zero_grad(self, set_to_none=True):
         """Removes the gradients of all parameters (or sets them to zero)."""
@@ -64,19 +171,64 @@ class Optimizer:
         """Updates all parameters. If given, closure() is called first to compute the loss, which is returned."""
         loss = None
         if closure is not None:
-            loss = closure()
+            with enable_grad():
+                loss = closure()
         for g in self.param_groups:
             self._update(g)
         _C.cut()
         return loss
 
     def _update(self, group):
-        raise NotImplementedError(f"{type(self).__name__}: _update is not implemented")
+        with no_grad():
+            for p in group["params"]:
+                grad = p.grad
+                if grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state.update(step=0, **self._begin(p, group))
+                state["step"] = int(state.get("step", 0)) + 1
+                grad = grad.detach()
+                self._update_one(p, -grad if group.get("maximize") else grad, state, group)
+
+    def _begin(self, p, group):
+        return {}
+
+    def _update_one(self, p, grad, state, group):
+        raise NotImplementedError(f"{type(self).__name__}: step is not implemented")
+
+    # ---- hooks
+
+    def register_step_pre_hook(self, hook):
+        """Calls hook(optimizer, args, kwargs) before each step; it may return new (args, kwargs). Returns a handle with remove()."""
+        return _Handle(self._hooks["step_pre"], hook)
+
+    def register_step_post_hook(self, hook):
+        """Calls hook(optimizer, args, kwargs) after each step. Returns a handle with remove()."""
+        return _Handle(self._hooks["step_post"], hook)
+
+    def register_state_dict_pre_hook(self, hook, prepend=False):
+        """Calls hook(optimizer) before state_dict() reads the state. Returns a handle with remove()."""
+        return _Handle(self._hooks["save_pre"], hook, prepend)
+
+    def register_state_dict_post_hook(self, hook, prepend=False):
+        """Calls hook(optimizer, state_dict) at the end of state_dict(); what it returns, unless None, is the result. Returns a handle with remove()."""
+        return _Handle(self._hooks["save_post"], hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook, prepend=False):
+        """Calls hook(optimizer, state_dict) before load_state_dict(); what it returns, unless None, is loaded. Returns a handle with remove()."""
+        return _Handle(self._hooks["load_pre"], hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook, prepend=False):
+        """Calls hook(optimizer) after load_state_dict(). Returns a handle with remove()."""
+        return _Handle(self._hooks["load_post"], hook, prepend)
 
     # ---- state
 
     def state_dict(self):
         """{'state': {index: {...}}, 'param_groups': [...]}, in which parameters are identified by numbers."""
+        for hook in self._hooks["save_pre"].values():
+            hook(self)
         index = {}
         groups = []
         for g in self.param_groups:
@@ -84,7 +236,11 @@ class Optimizer:
                 index[id(p)] = len(index)
             groups.append({**{k: v for k, v in g.items() if k != "params"}, "params": [index[id(p)] for p in g["params"]]})
         state = {index[id(p)]: dict(self.state[p]) for g in self.param_groups for p in g["params"] if p in self.state}
-        return {"state": state, "param_groups": groups}
+        result = {"state": state, "param_groups": groups}
+        for hook in self._hooks["save_post"].values():
+            changed = hook(self, result)
+            result = result if changed is None else changed
+        return result
 
     def _match(self, state_dict):
         """The parameter for each number of a state dict. ValueError if they do not fit."""
@@ -103,19 +259,34 @@ class Optimizer:
             if p is None:
                 raise ValueError(f"load_state_dict: there is no parameter {key}; expected one of {len(params)}")
             for name, v in entry.items():
-                if isinstance(v, Tensor) and v.ndim > 0 and v.shape != p.shape:
+                if isinstance(v, Tensor) and v.ndim > 0 and v.shape != p.shape and name not in self._other_shapes:
                     raise ValueError(f"load_state_dict: '{name}' of parameter {key} has shape {v.shape}; expected {p.shape}")
         return params
 
+    def _loaded(self, name, value, p):
+        """One entry of a loaded state: a copy on the parameter's device, in its dtype."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._loaded(name, v, p) for v in value)
+        if not isinstance(value, Tensor):
+            return value
+        if name in self._numbers:
+            return int(value.item()) if name == "step" else value.item()
+        return value.detach().to(device=p.device, dtype=p.dtype if p.is_floating_point() else value.dtype).clone()
+
     def load_state_dict(self, state_dict):
-        """Restores a state dict. ValueError if groups or shapes differ; then nothing is changed."""
+        """Restores a state dict. State tensors get the parameter's device and dtype. ValueError if groups or shapes differ; then nothing is changed."""
+        for hook in self._hooks["load_pre"].values():
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         params = self._match(state_dict)
-        self.state = {
-            params[int(key)]: {k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
+        self.state = collections.defaultdict(dict, {
+            params[int(key)]: {k: self._loaded(k, v, params[int(key)]) for k, v in entry.items()}
             for key, entry in state_dict["state"].items()
-        }
+        })
         for saved, mine in zip(state_dict["param_groups"], self.param_groups):
-            mine.update({k: v for k, v in saved.items() if k != "params"})
+            mine.update({k: v for k, v in saved.items() if k not in ("params", "param_names")})
+        for hook in self._hooks["load_post"].values():
+            hook(self)
 
     def __repr__(self):
         lines = [f"{type(self).__name__} ("]
@@ -125,52 +296,4 @@ class Optimizer:
         return "\n".join(lines) + "\n)"
 
 
-class SGD(Optimizer):
-    """Stochastic gradient descent with momentum (Nesterov's if asked), dampening and weight decay:
-    g += wd p; b = momentum b + (1 - dampening) g; p -= lr (g + momentum b if nesterov else b)."""
-
-    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, *, maximize=False):
-        if not _is_number(momentum) or not _is_number(dampening):
-            raise TypeError(f"SGD: momentum and dampening must be numbers; got {momentum!r} and {dampening!r}")
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError(f"SGD: nesterov needs a momentum and no dampening; got momentum {momentum}, dampening {dampening}")
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize))
-
-    def _update(self, group):
-        _C._sgd_group(group["params"], self.state, float(group["lr"]), group["momentum"], group["dampening"], group["weight_decay"],
-                      group["nesterov"], group["maximize"])
-
-
-class Adam(Optimizer):
-    """Adam: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr m' / (sqrt(v') + eps), with bias-corrected m', v'.
-    weight_decay is added to the gradient (AdamW shrinks the parameter instead)."""
-
-    _decoupled = False
-
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, *, maximize=False, fused=None):
-        if amsgrad:
-            raise NotImplementedError(f"{type(self).__name__}: amsgrad is not available; expected False")
-        super().__init__(params, dict(lr=lr, betas=tuple(betas) if isinstance(betas, (tuple, list)) else betas, eps=eps, weight_decay=weight_decay, maximize=maximize))
-
-    def _check(self, group):
-        super()._check(group)
-        betas = group["betas"]
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(map(_is_number, betas)):
-            raise TypeError(f"{type(self).__name__}: betas are not two numbers; got {betas!r}")
-        for i, b in enumerate(betas):
-            if not 0 <= b < 1:
-                raise ValueError(f"{type(self).__name__}: beta{i + 1} is out of range; got {b}; expected 0 <= beta < 1")
-
-    def _update(self, group):
-        beta1, beta2 = group["betas"]
-        _C._adam_group(group["params"], self.state, float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], self._decoupled,
-                       group["maximize"])
-
-
-class AdamW(Adam):
-    """Adam with decoupled weight decay: p *= 1 - lr weight_decay before the update."""
-
-    _decoupled = True
-
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, fused=None):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, fused=fused)
+Optimizer.step = _with_hooks(Optimizer.step)

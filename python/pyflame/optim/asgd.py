@@ -1,0 +1,61 @@
+"""Averaged stochastic gradient descent, and resilient backpropagation."""
+from .. import _C
+from .adam import decayed
+from .optimizer import Optimizer
+
+
+class ASGD(Optimizer):
+    """p = p (1 - lambd eta) - eta g, and the average ax += mu (p - ax), with eta = lr / (1 + lambd lr t)^alpha and mu = 1 / max(1, t - t0) of
+    the step before (at first, eta = lr and mu = 1). state[p]['ax'] is the average.
+
+    Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992. weight_decay is added to the gradient."""
+
+    _numbers = ("step", "eta", "mu")
+
+    def __init__(self, params, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0, foreach=None, maximize=False, differentiable=False,
+                 capturable=False):
+        super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
+                                      differentiable=differentiable, capturable=capturable))
+
+    def _begin(self, p, group):
+        return {"eta": float(group["lr"]), "mu": 1.0, "ax": _C.zeros_like(p)}
+
+    def _update_one(self, p, grad, state, group):
+        lr, lambd, t = float(group["lr"]), group["lambd"], state["step"]
+        eta, mu = float(state["eta"]), float(state["mu"])
+        _, grad = decayed(p, grad, lr, group)
+        new = p * (1 - lambd * eta) - eta * grad
+        state["ax"].copy_(new if mu == 1 else state["ax"] + mu * (new - state["ax"]))
+        p.copy_(new)
+        state["eta"] = lr / (1 + lambd * lr * t) ** group["alpha"]
+        state["mu"] = 1 / max(1, t - group["t0"])
+
+
+class Rprop(Optimizer):
+    """Resilient backpropagation, for full batches. Each element has a step size, lr at first. It is multiplied by etas[1] where the gradient's
+    sign is that of the step before, and by etas[0] where the sign changed, within step_sizes; where it changed, g = 0 in this step.
+    Then p -= sign(g) step_size.
+
+    Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP algorithm", 1993."""
+
+    def __init__(self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False, foreach=None, maximize=False, differentiable=False):
+        super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize, differentiable=differentiable,
+                                      capturable=capturable))
+
+    def _check(self, group):
+        super()._check(group)
+        if not 0 < group["etas"][0] < 1 < group["etas"][1]:
+            raise ValueError(f"Rprop: etas are out of range; got {group['etas']}; expected 0 < etas[0] < 1 < etas[1]")
+
+    def _begin(self, p, group):
+        return {"prev": _C.zeros_like(p), "step_size": _C.full_like(p.detach(), float(group["lr"]))}
+
+    def _update_one(self, p, grad, state, group):
+        (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
+        agreement = grad * state["prev"]
+        size = state["step_size"]
+        size = _C.where(agreement > 0, size * grow, _C.where(agreement < 0, size * shrink, size)).clamp(least, most)
+        kept = grad.masked_fill(agreement < 0, 0)
+        state["step_size"].copy_(size)
+        state["prev"].copy_(kept)
+        p.copy_(p - kept.sign() * size)

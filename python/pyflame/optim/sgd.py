@@ -1,0 +1,25 @@
+"""Stochastic gradient descent."""
+from .. import _C
+from .optimizer import Optimizer, _is_number
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum (Nesterov's if asked), dampening and weight decay:
+
+    g += wd p; b = momentum b + (1 - dampening) g; p -= lr (g + momentum b if nesterov else b). The first b is g.
+
+    Nesterov's form is that of Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
+    foreach and fused are accepted: a step is always one fused update. differentiable=True is NotImplementedError."""
+
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
+                 differentiable=False, fused=None):
+        if not _is_number(momentum) or not _is_number(dampening):
+            raise TypeError(f"SGD: momentum and dampening must be numbers; got {momentum!r} and {dampening!r}")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(f"SGD: nesterov needs a momentum and no dampening; got momentum {momentum}, dampening {dampening}")
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+                                      maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
+
+    def _update(self, group):
+        _C._sgd_group(group["params"], self.state, float(group["lr"]), group["momentum"], group["dampening"], group["weight_decay"],
+                      group["nesterov"], group["maximize"])
