@@ -10,6 +10,7 @@ from . import _C
 from ._C import *  # noqa: F401,F403
 from ._C import __version__
 from ._C import bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8  # noqa: F401
+from ._generator import Generator, default_generator, initial_seed, manual_seed, seed
 from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ._functions import allclose, equal, explain, is_floating_point, is_tensor, numel, outer
 

@@ -1,5 +1,6 @@
 """Datasets and the loader: order, batches, prefetch, resuming."""
 import collections
+import random
 import threading
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_order_and_drop_last(dataset, prefetch):
     loader = DataLoader(dataset, batch_size=4, prefetch_factor=prefetch)
     assert len(loader) == 3 and firsts(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     x, y = next(iter(loader))
-    assert x.dtype == pf.int64 and y.dtype == pf.float32 and y.tolist() == [0, 1, 4, 9]
+    assert x.dtype == pf.int64 and y.dtype == (pf.float64 if isinstance(dataset, Squares) else pf.float32) and y.tolist() == [0, 1, 4, 9]
     loader = DataLoader(dataset, batch_size=4, drop_last=True, prefetch_factor=prefetch)
     assert len(loader) == 2 and len(firsts(loader)) == 2
 
@@ -143,7 +144,7 @@ def test_prefetch_runs_ahead():
                 ready.set()
             return super().__getitem__(i)
 
-    it = iter(DataLoader(Waiting(6), 1))
+    it = iter(DataLoader(Waiting(6), 1, prefetch_factor=2))
     next(it)
     assert ready.wait(30)  # sample 2 is made although only sample 0 was asked for
     it.close()
@@ -152,11 +153,42 @@ def test_prefetch_runs_ahead():
 def test_collate():
     P = collections.namedtuple("P", "x y")
     out = default_collate([P(1, "a"), P(2, "b")])
-    assert isinstance(out, P) and out.x.tolist() == [1, 2] and out.y == ["a", "b"]
+    assert isinstance(out, P) and out.x.tolist() == [1, 2] and out.y == ("a", "b")
     d = default_collate([{"a": np.ones(2, np.float64), "b": (True, pf.zeros(1))}] * 3)
     assert d["a"].shape == (3, 2) and d["a"].dtype == pf.float64 and d["b"][0].dtype == pf.bool and d["b"][1].shape == (3, 1)
     assert default_collate([np.float32(1), np.float32(2)]).tolist() == [1, 2]
     assert list(DataLoader([1, 2, 3], 2, collate_fn=lambda b: b)) == [[1, 2], [3]]
+
+
+def test_collate_has_the_types_of_pytorch():
+    assert default_collate([0.5, 1.5]).dtype == default_collate([np.float64(1)]).dtype == pf.float64
+    assert default_collate([1, 2]).dtype == pf.int64 and default_collate([True]).dtype == pf.bool
+    assert default_collate(["a", "b"]) == ["a", "b"] and default_collate([{"k": "a"}, {"k": "b"}]) == {"k": ["a", "b"]}
+    assert default_collate([(1, "a"), (2, "b")])[1] == default_collate([[1, "a"], [2, "b"]])[1] == ("a", "b")
+    ordered = collections.OrderedDict(x=1)
+    assert type(default_collate([ordered, ordered])) is collections.OrderedDict
+
+
+class Augmented(Dataset):
+    """Draws from every global generator."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        return i + pf.rand(()), random.random(), np.random.rand()
+
+
+def test_a_dataset_that_draws_is_reproducible_by_default():
+    def run():
+        pf.manual_seed(3)
+        out = []
+        for batch in DataLoader(Augmented(), 4, shuffle=True):
+            out.append([part.tolist() for part in batch] + pf.randn(2).tolist() + [random.Random(0).random()])
+        return out
+
+    assert run() == run() == run()
+    assert DataLoader(Augmented(), 4).prefetch_factor == 0 and DataLoader(TensorDataset(pf.zeros(4)), 4).prefetch_factor == 2
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=forks)])

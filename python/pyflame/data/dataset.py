@@ -1,6 +1,10 @@
 """Datasets: objects with __len__ and __getitem__, or objects that can be iterated."""
+import itertools
+from bisect import bisect_right
+
 from .. import _C
 from .._C import Tensor
+from .._generator import drawing_from
 
 
 class Dataset:
@@ -12,12 +16,34 @@ class Dataset:
     def __add__(self, other):
         return ConcatDataset([self, other])
 
+    def __class_getitem__(cls, item):
+        return cls
+
 
 class IterableDataset(Dataset):
     """Base class of streams. Define __iter__; samples keep its order and are not shuffled."""
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__}: __iter__ is not implemented")
+
+    def __add__(self, other):
+        return ChainDataset([self, other])
+
+
+class ChainDataset(IterableDataset):
+    """Several streams, one after the other."""
+
+    def __init__(self, datasets):
+        self.datasets = list(datasets)
+
+    def __iter__(self):
+        for d in self.datasets:
+            if not isinstance(d, IterableDataset):
+                raise TypeError(f"ChainDataset: not a stream; got {type(d).__name__}; expected IterableDataset")
+            yield from d
+
+    def __len__(self):
+        return sum(map(len, self.datasets))
 
 
 class TensorDataset(Dataset):
@@ -73,19 +99,42 @@ class ConcatDataset(Dataset):
         self.datasets = list(datasets)
         if not self.datasets:
             raise ValueError("ConcatDataset: no datasets; expected at least one")
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise TypeError("ConcatDataset: an IterableDataset has no index; hint: ChainDataset")
+        self.cumulative_sizes = list(itertools.accumulate(map(len, self.datasets)))
 
     def __len__(self):
-        return sum(len(d) for d in self.datasets)
+        return self.cumulative_sizes[-1]
 
     def __getitem__(self, index):
         n = len(self)
         if not -n <= index < n:
             raise IndexError(f"ConcatDataset: index out of range; got {index}; expected within {n} samples")
         index %= n
-        for d in self.datasets:
-            if index < len(d):
-                return d[index]
-            index -= len(d)
+        k = bisect_right(self.cumulative_sizes, index)
+        return self.datasets[k][index - (self.cumulative_sizes[k - 1] if k else 0)]
+
+
+class StackDataset(Dataset):
+    """Sample i is the tuple of sample i of each dataset, or the dict of them if they are given by name."""
+
+    def __init__(self, *args, **kwargs):
+        if bool(args) == bool(kwargs):
+            raise ValueError("StackDataset: expected datasets, either all by position or all by name")
+        self.datasets = kwargs or args
+        if len({len(d) for d in self._all()}) > 1:
+            raise ValueError(f"StackDataset: the sizes differ; got {[len(d) for d in self._all()]}")
+
+    def _all(self):
+        return list(self.datasets.values()) if isinstance(self.datasets, dict) else list(self.datasets)
+
+    def __getitem__(self, index):
+        if isinstance(self.datasets, dict):
+            return {k: d[index] for k, d in self.datasets.items()}
+        return tuple(d[index] for d in self.datasets)
+
+    def __len__(self):
+        return len(self._all()[0])
 
 
 def _permutation(n, seed, stream):
@@ -99,18 +148,27 @@ def _permutation(n, seed, stream):
     return order.tolist()
 
 
-def random_split(dataset, lengths, seed=0):
-    """Random disjoint subsets of these lengths (or fractions that sum to 1)."""
-    n = len(dataset)
-    lengths = list(lengths)
-    if lengths and all(isinstance(v, float) for v in lengths) and abs(sum(lengths) - 1) < 1e-6:
+def _sizes(lengths, n):
+    """Whole numbers for fractions that sum to 1; what rounding leaves goes to the first parts."""
+    if lengths and all(0 <= v <= 1 for v in lengths) and abs(sum(lengths) - 1) < 1e-6:
         sizes = [int(v * n) for v in lengths]
         for i in range(n - sum(sizes)):
             sizes[i % len(sizes)] += 1
-        lengths = sizes
+        return sizes
+    return lengths
+
+
+def random_split(dataset, lengths, generator=None, *, seed=None):
+    """Random disjoint subsets of these lengths (or fractions that sum to 1). The order follows `seed`, or a Generator, or else the global one."""
+    n = len(dataset)
+    lengths = _sizes(list(lengths), n)
     if sum(lengths) != n:
         raise ValueError(f"random_split: the lengths do not sum to the size; got {sum(lengths)}; expected {n}")
-    order = _permutation(n, seed, 0)
+    if seed is not None:
+        order = _permutation(n, seed, 0)
+    else:
+        with drawing_from(generator):
+            order = _C.randperm(n, device="cpu").tolist()
     out, at = [], 0
     for size in lengths:
         out.append(Subset(dataset, order[at : at + size]))

@@ -7,47 +7,11 @@ import queue
 import threading
 
 from .. import _C
-from .._C import Tensor
+from .._generator import draw_seed
+from .collate import default_collate, default_convert
 from .dataset import IterableDataset, _permutation
+from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .workers import Pool, drawing, mix
-
-
-def default_collate(batch):
-    """One batch from a list of samples: tensors, arrays and numbers are stacked, tuples, lists and dicts by part, strings listed."""
-    if not batch:
-        raise ValueError("collate: the batch is empty")
-    first = batch[0]
-    if isinstance(first, Tensor):
-        return _C.stack(list(batch))
-    if isinstance(first, (bool, int, float)):
-        return _C.tensor(list(batch), device="cpu")
-    if isinstance(first, (str, bytes)):
-        return list(batch)
-    if isinstance(first, dict):
-        return {k: default_collate([b[k] for b in batch]) for k in first}
-    if isinstance(first, (tuple, list)):
-        if any(len(b) != len(first) for b in batch):
-            raise ValueError(f"collate: samples have different lengths; got {sorted({len(b) for b in batch})}")
-        parts = [default_collate([b[i] for b in batch]) for i in range(len(first))]
-        if isinstance(first, tuple) and hasattr(first, "_fields"):
-            return type(first)(*parts)
-        return parts
-    if type(first).__module__ == "numpy":
-        return _C.stack([_C.tensor(b, device="cpu") for b in batch])
-    raise TypeError(f"collate: cannot make a batch of {type(first).__name__}; expected tensors, arrays, numbers, strings, or tuples, lists and dicts of them")
-
-
-def default_convert(sample):
-    """A sample with its arrays as tensors; numbers and strings stay as they are."""
-    if type(sample).__module__ == "numpy" and sample.dtype.kind in "biuf":
-        return _C.tensor(sample, device="cpu")
-    if isinstance(sample, dict):
-        return {k: default_convert(v) for k, v in sample.items()}
-    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
-        return type(sample)(*(default_convert(v) for v in sample))
-    if isinstance(sample, (tuple, list)):
-        return [default_convert(v) for v in sample]
-    return sample
 
 
 def _fast(dataset, collate_fn):
@@ -76,7 +40,7 @@ def _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_las
         raise ValueError("DataLoader: batch_sampler and batch_size, shuffle, sampler or drop_last exclude each other")
 
 
-def _check_workers(num_workers, prefetch_factor, timeout, worker_init_fn, context, persistent):
+def _check_workers(num_workers, prefetch_factor, timeout, context, persistent):
     """Returns the multiprocessing context; None without workers."""
     if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 0:
         raise ValueError(f"DataLoader: num_workers must be an integer that is not negative; got {num_workers!r}")
@@ -94,7 +58,7 @@ def _check_workers(num_workers, prefetch_factor, timeout, worker_init_fn, contex
         if not hasattr(context, "get_start_method"):
             raise TypeError(f"DataLoader: not a multiprocessing_context; got {type(context).__name__}; expected a name or a context of multiprocessing")
         return context
-    given = {"timeout": timeout, "worker_init_fn": worker_init_fn, "multiprocessing_context": context, "persistent_workers": persistent}
+    given = {"timeout": timeout, "multiprocessing_context": context, "persistent_workers": persistent}
     idle = [k for k, v in given.items() if v]
     if idle:
         raise ValueError(f"DataLoader: {', '.join(idle)} need workers; got num_workers=0; expected at least 1")
@@ -112,16 +76,18 @@ class _Skipped:
 class DataLoader:
     """Batches of a dataset.
 
-    shuffle: a new order every epoch, a function of seed (which follows manual_seed unless given) and the number of the epoch.
+    shuffle: a new order every epoch, a function of seed and the number of the epoch. The seed is drawn from `generator` if there is one, and
+    follows manual_seed if neither is given.
     batch_size=None: yields the samples themselves, for datasets that make batches; arrays become tensors.
     batch_sampler: something that gives a list of indices for each batch, instead of batch_size, shuffle, sampler and drop_last.
     state_dict()/load_state_dict(): the position in the data, exact to the batch, with or without workers.
 
-    num_workers=0: a background thread prepares prefetch_factor batches ahead (default 2); 0 makes each batch when it is needed. The dataset's code runs in
-    that thread: random numbers that it draws from a global generator interleave with the training's, so give such a dataset prefetch_factor=0.
+    num_workers=0: each batch is made when it is needed. Of a TensorDataset, whose samples draw no random numbers, a background thread prepares two batches
+    ahead. With prefetch_factor=n the thread prepares n batches ahead of any dataset. The dataset's code then runs in that thread: random numbers
+    that it draws from a global generator interleave with the training's, and the run is not reproducible.
 
     num_workers=n: each of n processes prepares prefetch_factor batches ahead. Batches have the same order for any n. What a dataset draws from
-    PyFlame's, Python's or NumPy's global generator is a function of seed, epoch and number of the batch, the same as with prefetch_factor=0. An IterableDataset is iterated in every
+    PyFlame's, Python's or NumPy's global generator is a function of seed, epoch and number of the batch, the same as without workers. An IterableDataset is iterated in every
     worker, which get_worker_info() tells apart. An exception in a worker is raised here, in its type, with its traceback as text.
     - worker_init_fn(number) is called in each worker first; timeout: RuntimeError when a batch takes more seconds (0: no limit).
     - persistent_workers: the processes live as long as the loader and not for one epoch.
@@ -130,23 +96,30 @@ class DataLoader:
       locks are free in the copy; those of other libraries' threads may not be. Not after a GPU was used.
     - Workers compute on the CPU with one thread.
 
-    pin_memory is accepted and changes nothing: copies to a GPU go through pinned memory anyway."""
+    pin_memory, pin_memory_device and in_order are accepted and change nothing: copies to a GPU go through pinned memory anyway, and batches come in
+    order."""
 
-    def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False,
-                 drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, *, seed=None, prefetch_factor=None, persistent_workers=False):
+    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False,
+                 drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None, *, seed=None, prefetch_factor=None, persistent_workers=False,
+                 pin_memory_device="", in_order=True):
         self._iterable = isinstance(dataset, IterableDataset)
-        if not self._iterable and not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        sized = hasattr(dataset, "__len__") or sampler is not None or batch_sampler is not None
+        if not self._iterable and not (hasattr(dataset, "__getitem__") and sized):
             raise TypeError(f"DataLoader: not a dataset; got {type(dataset).__name__}; expected __getitem__ and __len__, or an IterableDataset")
         _check_order(self._iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
-        self._context = _check_workers(num_workers, prefetch_factor, timeout, worker_init_fn, multiprocessing_context, persistent_workers)
+        self._context = _check_workers(num_workers, prefetch_factor, timeout, multiprocessing_context, persistent_workers)
+        if seed is None and generator is not None:
+            seed = draw_seed(generator)
         if seed is None:
             a, b = _C.get_rng_state()
             seed = (a * 0x9E3779B97F4A7C15 + b) % 2**63
-        self.dataset, self.batch_size, self.shuffle, self.sampler = dataset, batch_size, shuffle, sampler
-        self.batch_sampler, self.drop_last, self.seed = batch_sampler, drop_last, int(seed)
+        self.dataset, self.batch_size, self.shuffle, self._sampler, self.generator = dataset, batch_size, bool(shuffle), sampler, generator
+        self._batch_sampler, self.drop_last, self.seed = batch_sampler, drop_last, int(seed)
         self.collate_fn = collate_fn if collate_fn is not None else default_collate if self._batched else default_convert
         self.num_workers, self.worker_init_fn, self.timeout, self.pin_memory = num_workers, worker_init_fn, timeout, bool(pin_memory)
-        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        # A thread would draw its random numbers in between those of the training.
+        ahead = 2 if num_workers or _fast(dataset, self.collate_fn) is not None else 0
+        self.prefetch_factor = ahead if prefetch_factor is None else prefetch_factor
         self.persistent_workers, self._pool = bool(persistent_workers), None
         self._epoch, self._position, self._resumed = 0, 0, True
 
@@ -154,12 +127,26 @@ class DataLoader:
     def _batched(self):
         return self.batch_size is not None
 
+    @property
+    def sampler(self):
+        """What gives the indices: the sampler that was given, or one that stands for the loader's own order."""
+        if self._sampler is not None or self._iterable:
+            return self._sampler
+        return RandomSampler(self.dataset) if self.shuffle else SequentialSampler(self.dataset)
+
+    @property
+    def batch_sampler(self):
+        """What gives the lists of indices; None without batches."""
+        if self._batch_sampler is not None or self._iterable or not self._batched:
+            return self._batch_sampler
+        return BatchSampler(self.sampler, self.batch_size, self.drop_last)
+
     def __len__(self):
-        if self._iterable:
-            raise TypeError("DataLoader: an IterableDataset has no length")
-        if self.batch_sampler is not None:
-            return len(self.batch_sampler)
-        n = len(self.sampler) if self.sampler is not None else len(self.dataset)
+        if self._iterable and not hasattr(self.dataset, "__len__"):
+            raise TypeError("DataLoader: an IterableDataset has no length; hint: give it a __len__")
+        if self._batch_sampler is not None:
+            return len(self._batch_sampler)
+        n = len(self._sampler) if self._sampler is not None else len(self.dataset)
         if not self._batched:
             return n
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
@@ -181,22 +168,12 @@ class DataLoader:
         self._resumed = True
 
     def _indices(self, epoch):
-        if self.batch_sampler is not None:
-            yield from self.batch_sampler
-            return
-        if self.sampler is not None:
-            order = list(self.sampler)
-        elif self.shuffle:
-            order = _permutation(len(self.dataset), self.seed, epoch)
-        else:
-            order = range(len(self.dataset))
-        if not self._batched:
-            yield from order
-            return
-        for at in range(0, len(order), self.batch_size):
-            part = order[at : at + self.batch_size]
-            if len(part) == self.batch_size or not self.drop_last:
-                yield part
+        if self._batch_sampler is not None:
+            return iter(self._batch_sampler)
+        order = self._sampler
+        if order is None:
+            order = _permutation(len(self.dataset), self.seed, epoch) if self.shuffle else range(len(self.dataset))
+        return iter(BatchSampler(order, self.batch_size, bool(self.drop_last)) if self._batched else order)
 
     def _plan(self, epoch, start):
         """Functions that make one batch each; for a stream all of them, until one says that it is at the end."""

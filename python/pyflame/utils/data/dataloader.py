@@ -1,0 +1,3 @@
+"""Names that programs import from this path."""
+from ...data.collate import default_collate, default_convert  # noqa: F401
+from ...data.loader import DataLoader  # noqa: F401
