@@ -223,7 +223,9 @@ Work attention_work(std::string_view op, const Inputs& in) {
 }
 
 // Work that memory bandwidth limits: each input is read once, and an output of the size of the largest input is written (of a reduction: almost nothing).
-Work moving_work(const Inputs& in, Category category) {
+Work moving_work(std::string_view op, const Inputs& in, Category category) {
+  // Of a table of positions only some rows are read.
+  if (op.find("rotary") != std::string_view::npos || op.find("rope") != std::string_view::npos) return {};
   double bytes = 0, largest = 0, count = 0;
   std::string_view dtype;
   for (size_t i = 0; i < in.shapes.size(); ++i) {
@@ -262,11 +264,11 @@ Work work_of(std::string_view op, std::string_view dims, std::string_view types,
     case Category::normalisation:
     case Category::reduction:
       // Only if the operator itself is of this kind: a kernel that adds a bias after a GEMM does not read the inputs of the GEMM.
-      if (asked == category) w = moving_work(in, category);
+      if (asked == category) w = moving_work(op, in, category);
       break;
     case Category::memory:
       // Source and destination of a copy are both among its inputs.
-      if (op == "aten::copy_") w = moving_work(in, Category::reduction);
+      if (op == "aten::copy_") w = moving_work(op, in, Category::reduction);
       break;
     default: break;
   }

@@ -57,6 +57,7 @@ constexpr Case kCases[] = {
     {"flydsl_moe2_afp4_wfp4_bf16_t32x128x256_reduce", GEMM, "aiter"},
     {"void ck_tile::kentry<1, ck_tile::MoeFlatmmKernel<ck_tile::Tile<1>>>(ck_tile::Args)", GEMM, "CK"},
     {"mul_mat_vec_q", GEMM, "ggml"},
+    {"a8w8_rowwise_256x128x128x128_32x32_2x2_intrawave_v3", GEMM, "aiter"},
     // Convolutions
     {"volta_scudnn_128x64_relu_interior_nn_v1", CONV, "cuDNN"},
     {"turing_fp16_s1688cudnn_fp16_256x64_ldg8_relu_f2f_exp_interior_nhwc_tn_v1", CONV, "cuDNN"},
@@ -102,6 +103,8 @@ constexpr Case kCases[] = {
     {"sage_fwd", ATTN, "SageAttention"},
     {"void qk_int_sv_f8_attn_kernel<128, 64, 32, 64, 128>(signed char*, float*)", ATTN, "SageAttention"},
     {"reduce_segments", ATTN, "Triton"},
+    {"_ZN5aiter38pa_bf16_pertokenFp8_gqa16_1tg_4w_quantE", ATTN, "aiter"},
+    {"_ZN5aiter23mla_a8w8_qh16_qseqlen1E", ATTN, "aiter"},
     // Normalisation
     {"void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float, float const*)",
      NORM, nullptr},

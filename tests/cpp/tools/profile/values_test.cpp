@@ -134,6 +134,10 @@ TEST(Roofline, BytesThatMove) {
   EXPECT_EQ(
       work_of("aten::copy_", "[[64,64],[64,64],[]]", R"(["c10::Half","float","Scalar"])", "", Category::memory).bytes,
       64 * 64 * 6);
+  EXPECT_FALSE(work_of("_C::rotary_embedding", "[[64],[64,512],[131072,64]]", R"(["long int","float","float"])", "",
+                       Category::elementwise)
+                   .known())
+      << "of the table only some rows are read";
 }
 
 TEST(Roofline, HostileSizes) {
