@@ -51,6 +51,14 @@ def test_work_that_was_launched_before_the_recording_is_of_no_step(report, run, 
     assert "outside of the steps" in page.read_text(encoding="utf-8")
 
 
+def test_without_launches_work_is_of_the_range_in_which_it_ran(of):
+    r = Run(work=[Work(GEMM, i * 100, 100) for i in range(6)], cpu=[Cpu("ProfilerStep#0", 0, 200, "annotation"), Cpu("ProfilerStep#1", 200, 200, "annotation"),
+                                                                   Cpu("hipMalloc", 1, 1, "call")])
+    d = of(r)
+    assert d["time"]["steps"]["count"] == 2 and d["time"]["wall_us"] == pytest.approx(400)
+    assert d["time"]["outside"] == {"events": 2, "us": 200, "before_recording": 0}
+
+
 def test_a_step_lasts_until_the_device_is_done(of):
     # The CPU needs 30 us for a step, and the device 1,000.
     r = Run()

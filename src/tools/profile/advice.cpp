@@ -149,7 +149,8 @@ std::string verdict(const Facts& facts) {
   if (!facts.traced()) {
     if (facts.flag("own")) return "No step ran in this profile.";
     if (facts.flag("has_ops") || facts.flag("has_calls"))
-      return "The profile has events of the CPU only, and no work of a device. Next: record with "
+      return "The profile has events of the CPU only, and no work of a device that this program knows. Next: record "
+             "with "
              "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] (ROCm is called CUDA there), or with rocprofv3 "
              "--sys-trace.";
     return "This profile has no work of a device.";

@@ -358,6 +358,8 @@ void keep_chosen_steps(const Options& options, Analysis& a) {
 
 // Divides the events: those of the steps, those of no step, and of the latter those that ran during a step.
 void divide_events(const Trace& t, Analysis& a) {
+  const bool launches = std::any_of(a.events.begin(), a.events.end(),
+                                    [&](int32_t i) { return launch_time(t, t.gpu[static_cast<size_t>(i)]) != kNever; });
   std::vector<int32_t> own;
   for (size_t k = 0; k < a.events.size(); ++k) {
     const int32_t i = a.events[k];
@@ -366,10 +368,9 @@ void divide_events(const Trace& t, Analysis& a) {
       continue;
     }
     const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
-    const bool launched = launch_time(t, e) != kNever;
     a.outside.events += 1;
     a.outside.us += us(e.end - e.start);
-    a.outside.before += !launched && !t.calls.empty();
+    a.outside.before += launches && launch_time(t, e) == kNever;
     a.foreign.push_back(i);
   }
   a.events = std::move(own);
