@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "pyflame/base/error.h"
@@ -20,19 +21,25 @@ namespace pyflame::tools::doctor {
 namespace {
 
 using Json = nlohmann::json;
+constexpr size_t kMostRepeats = 100;
 
 // Variables that the file sets several times, to different values, where one run reaches both.
 Json repeats_of(const SettingsFile& file) {
   Json out = Json::array();
   std::map<std::string, std::vector<const Assignment*>> all;
   for (const Assignment& a : file.assignments)
-    if (!a.unset && system::audited_variable(a.name)) all[a.name].push_back(&a);
+    if (!a.unset && system::audited_variable(a.name) && all[a.name].size() < kMostRepeats) all[a.name].push_back(&a);
+  // A=$A:more goes on with what was there.
+  const auto grows = [](const std::string& from, const std::string& to) {
+    return to.find(from) != to.npos && to.find_first_of(": ,;") != to.npos;
+  };
+  const auto differ = [&](const Assignment& a, const Assignment& b) {
+    return a.value != b.value && !grows(a.value, b.value) && !grows(b.value, a.value) && same_place(a, b);
+  };
   for (const auto& [name, list] : all) {
     std::vector<const Assignment*> clash;
     for (const auto* a : list)
-      if (std::any_of(list.begin(), list.end(),
-                      [&](const auto* b) { return a->value != b->value && same_place(*a, *b); }))
-        clash.push_back(a);
+      if (std::any_of(list.begin(), list.end(), [&](const auto* b) { return differ(*a, *b); })) clash.push_back(a);
     std::string lines;
     for (const auto* a : clash) lines += (lines.empty() ? "lines " : ", ") + std::to_string(a->line);
     if (!clash.empty()) out.push_back({{"name", name}, {"lines", lines}});
@@ -61,12 +68,14 @@ bool is_test(const std::string& path) {
   return folder == "tests" || folder == "test" || name.starts_with("test");
 }
 
-// A file that gives a variable different values, for one command each or in a guide, compares them.
-bool is_compared(const SettingsFile& file, const Assignment& a) {
-  if (!file.guide && !a.one_command) return false;
-  return std::any_of(file.assignments.begin(), file.assignments.end(), [&](const Assignment& b) {
-    return b.name == a.name && b.value != a.value && !b.unset && (file.guide || b.one_command);
-  });
+// Variables to which the file gives different values, for one command each or in a guide: it compares them.
+std::set<std::string> compared(const SettingsFile& file) {
+  std::map<std::string, std::string> first;
+  std::set<std::string> out;
+  for (const Assignment& a : file.assignments)
+    if ((file.guide || a.one_command) && !a.unset && first.emplace(a.name, a.value).first->second != a.value)
+      out.insert(a.name);
+  return out;
 }
 
 std::string where(const std::string& path, int line) { return fmt::format("{}:{}", path, line); }
@@ -74,6 +83,7 @@ std::string where(const std::string& path, int line) { return fmt::format("{}:{}
 // One of the environments that the file makes, as the facts that depend on it.
 Json environment_facts(Json& facts, const SettingsFile& file, const Settings& settings, const std::string& path) {
   system::Environment environment;
+  const std::set<std::string> in_comparison = compared(file);
   Json lines = Json::object(), reasons = Json::object(), temporary = Json::array(), mentioned = Json::array();
   for (const auto& [name, a] : settings) {
     environment.emplace(name, a.value);
@@ -82,7 +92,7 @@ Json environment_facts(Json& facts, const SettingsFile& file, const Settings& se
     if (file.guide || a.one_command || is_test(path) ||
         std::any_of(a.path.begin(), a.path.end(), [](const Branch& b) { return !b.scope; }))
       temporary.push_back(name);
-    if (a.mentioned || is_compared(file, a)) mentioned.push_back(name);
+    if (a.mentioned || ((file.guide || a.one_command) && in_comparison.count(name))) mentioned.push_back(name);
   }
   system::set_environment(facts, environment);
   if (!facts["gpus"].empty() && facts["gpus"][0].contains("assumed")) {
