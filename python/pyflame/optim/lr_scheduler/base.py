@@ -1,0 +1,94 @@
+"""The base class of learning-rate schedules. Each step computes the new rate from the rate that the group has, as PyTorch's schedules do. So a rate
+that is set by hand is kept, and two schedules of one optimizer multiply. Schedules that are a function of the step alone set that rate."""
+
+
+class LRScheduler:
+    """Sets group['lr'] when it is made and at every step(). Subclasses define get_lr(), which returns one rate for each group.
+
+    Schedules of this module define _rate(group index, step), the rate as a function of the step, and, where the rate follows from the one
+    before, _next(group index, lr)."""
+
+    _is_initial = False  # whether the step is the one that the constructor makes
+
+    def __init__(self, optimizer, last_epoch=-1):
+        if not hasattr(optimizer, "param_groups"):
+            raise TypeError(f"{type(self).__name__}: not an optimizer; got {type(optimizer).__name__}")
+        self.optimizer = optimizer
+        if last_epoch == -1:
+            for g in optimizer.param_groups:
+                g.setdefault("initial_lr", g["lr"])  # a second schedule has the same base rate
+        for i, g in enumerate(optimizer.param_groups):
+            if "initial_lr" not in g:
+                raise KeyError(f"{type(self).__name__}: group {i} has no 'initial_lr'; expected one when last_epoch is {last_epoch}")
+        self.base_lrs = [g["initial_lr"] for g in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._initial_step()
+
+    def _rate(self, i, step):
+        raise NotImplementedError(f"{type(self).__name__}: neither get_lr nor _rate is implemented")
+
+    def _next(self, i, lr):
+        return self._rate(i, self.last_epoch)
+
+    def get_lr(self):
+        """The rates of the step last_epoch, one per group, from those that the groups have. get_last_lr() returns the current ones."""
+        return [self._next(i, g["lr"]) for i, g in enumerate(self.optimizer.param_groups)]
+
+    def _get_closed_form_lr(self):
+        return [self._rate(i, self.last_epoch) for i in range(len(self.optimizer.param_groups))]
+
+    def _apply(self, rates):
+        for g, lr in zip(self.optimizer.param_groups, rates):
+            g["lr"] = lr
+        self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
+
+    def _initial_step(self):
+        self._step_count, self._is_initial = 0, True
+        try:
+            self.step()
+        finally:
+            del self._is_initial
+
+    def _jump(self, epoch):
+        """Sets the step, and the rates to those that are a function of it where there is such a function."""
+        self.last_epoch = epoch
+        closed = type(self)._rate is not LRScheduler._rate
+        self._apply(self._get_closed_form_lr() if closed else self.get_lr())
+
+    def step(self, epoch=None):
+        """Advances by one step, or to `epoch`; call it after optimizer.step()."""
+        self._step_count += 1
+        if epoch is not None:
+            self._jump(epoch)
+            return
+        self.last_epoch += 1
+        self._apply(self.get_lr())
+
+    def get_last_lr(self):
+        """The current learning rates, one per group."""
+        return list(self._last_lr)
+
+    def state_dict(self):
+        return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
+
+    def load_state_dict(self, state_dict):
+        self.__dict__.update(state_dict)
+        for g, lr in zip(self.optimizer.param_groups, self._last_lr):
+            g["lr"] = lr
+
+
+_LRScheduler = LRScheduler  # the older name
+
+
+def positive(owner, name, value):
+    if not (isinstance(value, int) and value > 0):
+        raise ValueError(f"{owner}: {name} must be a positive integer; got {value}")
+
+
+def for_each_group(owner, name, value, optimizer):
+    """The values of an argument that is one number for all groups, or a list with one for each."""
+    n = len(optimizer.param_groups)
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * n
+    if len(values) != n:
+        raise ValueError(f"{owner}: got {len(values)} values of {name}; expected {n}, one for each group")
+    return values

@@ -1,0 +1,139 @@
+"""Schedules made of schedules, and the one that looks at a metric."""
+import math
+from bisect import bisect_right
+
+from .base import LRScheduler, for_each_group
+
+
+class SequentialLR(LRScheduler):
+    """Runs several schedules one after the other: scheduler k + 1 starts at milestones[k], from its own step 0."""
+
+    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
+        if len(schedulers) != len(milestones) + 1:
+            raise ValueError(f"SequentialLR: got {len(schedulers)} schedulers and {len(milestones)} milestones; expected one milestone less than schedulers")
+        for s in schedulers:
+            if s.optimizer is not optimizer:
+                raise ValueError("SequentialLR: a scheduler belongs to another optimizer")
+        self._schedulers, self._milestones = list(schedulers), list(milestones)
+        self.optimizer, self.last_epoch = optimizer, last_epoch + 1
+        for g in optimizer.param_groups:
+            g["lr"] = g["initial_lr"]
+        self._undo()
+        first = self._schedulers[bisect_right(self._milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
+
+    def _undo(self):
+        """Takes back the steps that the schedules made when they were made."""
+        for s in self._schedulers:
+            if hasattr(s, "_schedulers"):
+                SequentialLR._undo(s)
+            else:
+                s.last_epoch -= 1
+
+    def step(self):
+        """Advances by one step; call it after optimizer.step()."""
+        self.last_epoch += 1
+        k = bisect_right(self._milestones, self.last_epoch)
+        s = self._schedulers[k]
+        if k and self._milestones[k - 1] == self.last_epoch:
+            s._jump(0)
+        else:
+            s.step()
+        self._last_lr = s.get_last_lr()
+
+    def state_dict(self):
+        state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
+        return {**state, "_schedulers": [s.state_dict() for s in self._schedulers]}
+
+    def load_state_dict(self, state_dict):
+        state = dict(state_dict)
+        for s, d in zip(self._schedulers, state.pop("_schedulers")):
+            s.load_state_dict(d)
+        self.__dict__.update(state)
+        for g, lr in zip(self.optimizer.param_groups, self._last_lr):
+            g["lr"] = lr
+
+
+class ChainedScheduler:
+    """Steps several schedules of one optimizer together, so that their factors multiply."""
+
+    def __init__(self, schedulers, optimizer=None):
+        self._schedulers = list(schedulers)
+        if not self._schedulers:
+            raise ValueError("ChainedScheduler: the list of schedulers is empty")
+        self.optimizer = optimizer or self._schedulers[0].optimizer
+        if any(s.optimizer is not self.optimizer for s in self._schedulers):
+            raise ValueError("ChainedScheduler: a scheduler belongs to another optimizer")
+        self._last_lr = self._schedulers[-1].get_last_lr()
+
+    def step(self):
+        """Advances each schedule by one step, in order."""
+        for s in self._schedulers:
+            s.step()
+        self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
+
+    get_last_lr = LRScheduler.get_last_lr
+    state_dict = SequentialLR.state_dict
+    load_state_dict = SequentialLR.load_state_dict
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Multiplies the rate by factor, down to min_lr, when step(metric) has seen no better metric for more than patience steps.
+
+    mode 'min' or 'max': whether smaller or larger is better. A metric is better if it differs from the best one by more than threshold, as a share
+    of the best ('rel') or as a number ('abs'). After a change, cooldown steps pass before bad steps are counted again. Changes of at most eps are
+    not made. A tensor as metric is read from its device. NaN is never better."""
+
+    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4, threshold_mode="rel", cooldown=0, min_lr=0, eps=1e-8):
+        if factor >= 1.0:
+            raise ValueError(f"ReduceLROnPlateau: factor is out of range; got {factor}; expected less than 1")
+        if mode not in ("min", "max"):
+            raise ValueError(f"ReduceLROnPlateau: unknown mode; got '{mode}'; expected 'min' or 'max'")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"ReduceLROnPlateau: unknown threshold_mode; got '{threshold_mode}'; expected 'rel' or 'abs'")
+        if not hasattr(optimizer, "param_groups"):
+            raise TypeError(f"ReduceLROnPlateau: not an optimizer; got {type(optimizer).__name__}")
+        self.optimizer, self.factor, self.patience, self.cooldown, self.eps = optimizer, factor, patience, cooldown, eps
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        self.min_lrs = for_each_group("ReduceLROnPlateau", "min_lr", min_lr, optimizer)
+        self.default_min_lr = min_lr
+        self.last_epoch = 0
+        self._last_lr = [g["lr"] for g in optimizer.param_groups]
+        self._reset()
+
+    def _reset(self):
+        self.best = math.inf if self.mode == "min" else -math.inf
+        self.cooldown_counter = self.num_bad_epochs = 0
+
+    def step(self, metrics, epoch=None):
+        """Takes the metric of one epoch."""
+        current = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self.is_better(current, self.best):
+            self.best, self.num_bad_epochs = current, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            self._reduce()
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = [g["lr"] for g in self.optimizer.param_groups]
+
+    def _reduce(self):
+        for g, least in zip(self.optimizer.param_groups, self.min_lrs):
+            lr = max(float(g["lr"]) * self.factor, least)
+            if float(g["lr"]) - lr > self.eps:
+                g["lr"] = lr
+
+    @property
+    def in_cooldown(self):
+        return self.cooldown_counter > 0
+
+    def is_better(self, a, best):
+        """Whether the metric a is better than the best one."""
+        sign = -1 if self.mode == "min" else 1
+        bound = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
+        return a < bound if self.mode == "min" else a > bound

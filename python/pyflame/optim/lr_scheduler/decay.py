@@ -1,0 +1,164 @@
+"""Schedules that change the rate in one direction."""
+import math
+from bisect import bisect_right
+
+from .base import LRScheduler, positive
+
+
+class LambdaLR(LRScheduler):
+    """base * lr_lambda(step); one function, or one per group."""
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        n = len(optimizer.param_groups)
+        self._lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        if len(self._lambdas) != n:
+            raise ValueError(f"LambdaLR: got {len(self._lambdas)} functions; expected {n}, one for each group")
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * self._lambdas[i](step)
+
+    def state_dict(self):
+        return {k: v for k, v in super().state_dict().items() if k != "_lambdas"}
+
+
+class StepLR(LRScheduler):
+    """base * gamma ^ (step // step_size)."""
+
+    def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
+        positive("StepLR", "step_size", step_size)
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * self.gamma ** (step // self.step_size)
+
+    def _next(self, i, lr):
+        return lr if self.last_epoch == 0 or self.last_epoch % self.step_size else lr * self.gamma
+
+
+class LinearLR(LRScheduler):
+    """base times a factor that changes linearly from start_factor to end_factor within total_iters steps."""
+
+    def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
+        if not 0 < start_factor <= 1:
+            raise ValueError(f"LinearLR: start_factor is out of range; got {start_factor}; expected 0 < start_factor <= 1")
+        if not 0 <= end_factor <= 1:
+            raise ValueError(f"LinearLR: end_factor is out of range; got {end_factor}; expected 0 to 1")
+        positive("LinearLR", "total_iters", total_iters)
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        at = min(step, self.total_iters) / self.total_iters
+        return self.base_lrs[i] * (self.start_factor + (self.end_factor - self.start_factor) * at)
+
+    def _next(self, i, lr):
+        if self.last_epoch == 0:
+            return lr * self.start_factor
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return lr
+        change = self.end_factor - self.start_factor
+        return lr * (1 + change / (self.total_iters * self.start_factor + (self.last_epoch - 1) * change))
+
+
+class CosineAnnealingLR(LRScheduler):
+    """eta_min + (base - eta_min) (1 + cos(pi step / T_max)) / 2."""
+
+    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
+        positive("CosineAnnealingLR", "T_max", T_max)
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.eta_min + (self.base_lrs[i] - self.eta_min) * self._height(step) / 2
+
+    def _height(self, step):
+        return 1 + math.cos(math.pi * step / self.T_max)
+
+    def _next(self, i, lr):
+        step = self.last_epoch
+        if self._is_initial:
+            return lr
+        if (step - 1) % (2 * self.T_max) == self.T_max:  # the rate before is eta_min, which tells nothing of the height
+            return lr + (self.base_lrs[i] - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
+        return self.eta_min + (lr - self.eta_min) * self._height(step) / self._height(step - 1)
+
+
+class MultiplicativeLR(LRScheduler):
+    """rate * lr_lambda(step) at each step; one function, or one per group."""
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        n = len(optimizer.param_groups)
+        self._lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        if len(self._lambdas) != n:
+            raise ValueError(f"MultiplicativeLR: got {len(self._lambdas)} functions; expected {n}, one for each group")
+        super().__init__(optimizer, last_epoch)
+
+    def _next(self, i, lr):
+        return lr if self._is_initial else lr * self._lambdas[i](self.last_epoch)
+
+    def state_dict(self):
+        return {k: v for k, v in super().state_dict().items() if k != "_lambdas"}
+
+
+class MultiStepLR(LRScheduler):
+    """base * gamma ^ (number of milestones that are not after the step)."""
+
+    def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * self.gamma ** bisect_right(self.milestones, step)
+
+    def _next(self, i, lr):
+        return lr * self.gamma ** self.milestones.count(self.last_epoch)
+
+
+class ConstantLR(LRScheduler):
+    """base * factor for total_iters steps, then base."""
+
+    def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
+        if not 0 <= factor <= 1:
+            raise ValueError(f"ConstantLR: factor is out of range; got {factor}; expected 0 to 1")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * (self.factor if step < self.total_iters else 1.0)
+
+    def _next(self, i, lr):
+        if self.last_epoch == 0:
+            return lr * self.factor
+        return lr * (1.0 / self.factor) if self.last_epoch == self.total_iters else lr
+
+
+class ExponentialLR(LRScheduler):
+    """base * gamma ^ step."""
+
+    def __init__(self, optimizer, gamma, last_epoch=-1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * self.gamma**step
+
+    def _next(self, i, lr):
+        return lr if self._is_initial else lr * self.gamma
+
+
+class PolynomialLR(LRScheduler):
+    """base * (1 - min(step, total_iters) / total_iters) ^ power."""
+
+    def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, i, step):
+        return self.base_lrs[i] * (1 - min(step, self.total_iters) / self.total_iters) ** self.power
+
+    def _next(self, i, lr):
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return lr
+        return lr * ((self.total_iters - self.last_epoch) / (self.total_iters - self.last_epoch + 1)) ** self.power

@@ -1,0 +1,149 @@
+"""Every schedule against PyTorch where it is installed, and against recorded rates everywhere."""
+import math
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+# Each makes a schedule of an optimizer `o` from a library's lr_scheduler `s`.
+CASES = {
+    "lambda": lambda s, o: s.LambdaLR(o, lambda t: 0.9**t),
+    "multiplicative": lambda s, o: s.MultiplicativeLR(o, [lambda t: 0.9 + 0.01 * t, lambda t: 0.5]),
+    "step": lambda s, o: s.StepLR(o, 3, 0.5),
+    "multistep": lambda s, o: s.MultiStepLR(o, [2, 5, 5, 9], 0.3),
+    "constant": lambda s, o: s.ConstantLR(o, 0.4, 6),
+    "linear": lambda s, o: s.LinearLR(o, 0.2, 0.8, 7),
+    "exponential": lambda s, o: s.ExponentialLR(o, 0.8),
+    "polynomial": lambda s, o: s.PolynomialLR(o, 8, 2.0),
+    "cosine": lambda s, o: s.CosineAnnealingLR(o, 6, 0.01),
+    "restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 3, 1, 0.01),
+    "longer restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 2, 2),
+    "cycle": lambda s, o: s.CyclicLR(o, 0.1, [1.0, 2.0], 3, 5),
+    "smaller cycles": lambda s, o: s.CyclicLR(o, [0.1, 0.2], 1.0, 4, mode="triangular2", base_momentum=[0.5, 0.6]),
+    "shrinking cycles": lambda s, o: s.CyclicLR(o, 0.1, 1.0, 4, mode="exp_range", gamma=0.95, cycle_momentum=False),
+    "own cycles": lambda s, o: s.CyclicLR(o, 0.1, 1.0, 4, scale_fn=lambda t: 1 / (1 + t), scale_mode="iterations"),
+    "one cycle": lambda s, o: s.OneCycleLR(o, [1.0, 2.0], 20),
+    "three phases": lambda s, o: s.OneCycleLR(o, 1.0, 20, three_phase=True, anneal_strategy="linear"),
+    "sequence": lambda s, o: s.SequentialLR(o, [s.ConstantLR(o, 0.1, 3), s.ExponentialLR(o, 0.9), s.CosineAnnealingWarmRestarts(o, 3)], [4, 9]),
+    "chain": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 3), s.ExponentialLR(o, 0.9), s.MultiStepLR(o, [6])]),
+    "plateau": lambda s, o: s.ReduceLROnPlateau(o, patience=1, factor=0.5, min_lr=[0.1, 0.0], cooldown=1),
+    "plateau of numbers": lambda s, o: s.ReduceLROnPlateau(o, "max", patience=0, factor=0.5, threshold=0.5, threshold_mode="abs"),
+}
+METRICS = [3.0, 2.0, 2.5, 2.1, 2.0, 1.9999, 1.5, math.nan, 1.6, 1.7, 1.8, 1.9, 2.9, 2.8, 2.7, 2.6, 1.0, 1.0, 1.0]
+
+
+def two_groups(lib, adam=False):
+    a, b = (lib.zeros(1, requires_grad=True) for _ in range(2))
+    groups = [{"params": [a]}, {"params": [b], "lr": 0.25}]
+    return lib.optim.Adam(groups, lr=0.5) if adam else lib.optim.SGD(groups, lr=0.5, momentum=0.9)
+
+
+def now(optimizer):
+    return [float(v) for g in optimizer.param_groups for v in (g["lr"], g["betas"][0] if "betas" in g else g["momentum"])]
+
+
+def run(lib, case, by_hand=False, adam=False):
+    """Rates and momenta of both groups at each step."""
+    optimizer = two_groups(lib, adam)
+    schedule = CASES[case](lib.optim.lr_scheduler, optimizer)
+    out = [now(optimizer)]
+    for t, metric in enumerate(METRICS):
+        optimizer.step()
+        schedule.step(*[metric] * case.startswith("plateau"))
+        if by_hand and t == 4:
+            optimizer.param_groups[0]["lr"] *= 0.5
+        out.append(now(optimizer))
+        assert schedule.get_last_lr() == pytest.approx([r * (2 if by_hand and t == 4 and i == 0 else 1) for i, r in enumerate(out[-1][::2])])
+    return np.array(out)
+
+
+# The sums over all steps, of rates and momenta of both groups, computed with PyTorch 2.15.
+RECORDED = {
+    "lambda": [4.39211672705, 18, 2.19605836352, 18],
+    "multiplicative": [7.4941802301, 18, 0.499999523163, 18],
+    "step": [2.96875, 18, 1.484375, 18],
+    "multistep": [1.54855, 18, 0.774275, 18],
+    "constant": [8.2, 18, 4.1, 18],
+    "linear": [6.8, 18, 3.4, 18],
+    "exponential": [2.47117696238, 18, 1.23558848119, 18],
+    "polynomial": [1.59375, 18, 0.796875, 18],
+    "cosine": [4.88782377607, 18, 2.49607695155, 18],
+    "restarts": [6.9375, 18, 3.5, 18],
+    "longer restarts": [6.99970285986, 18, 3.49985142993, 18],
+    "cycle": [11, 17, 21, 17],
+    "smaller cycles": [7.7375, 15.45, 9.1, 16.0875],
+    "shrinking cycles": [7.42111738029, 18, 7.42111738029, 18],
+    "own cycles": [3.16726157067, 17.8703042699, 3.16726157067, 17.8703042699],
+    "one cycle": [9.62003, 18.05, 19.24006, 18.05],
+    "three phases": [5.40002, 18.5, 5.40002, 18.5],
+    "sequence": [6.57255, 18, 3.286275, 18],
+    "chain": [1.3282271727, 18, 0.664113586352, 18],
+    "plateau": [4.425, 18, 1.9765625, 18],
+    "plateau of numbers": [1.49999809265, 18, 0.749999046326, 18],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_recorded(case):
+    np.testing.assert_allclose(run(pf, case).sum(0), RECORDED[case], rtol=1e-9)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("adam", [False, True])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore")
+def test_as_pytorch(case, by_hand, adam):
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    np.testing.assert_allclose(run(pf, case, by_hand, adam), run(torch, case, by_hand, adam), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fractions_of_epochs_as_pytorch():
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    for case in ("restarts", "longer restarts"):
+        rates = []
+        for lib in (pf, torch):
+            optimizer = two_groups(lib)
+            schedule = CASES[case](lib.optim.lr_scheduler, optimizer)
+            rates.append([])
+            for at in (0.25, 0.5, 1.75, 2.0, 3.5, 9.25, None, None, 0.5, None):
+                schedule.step(at)
+                rates[-1].append([now(optimizer), schedule.last_epoch, schedule.T_cur, schedule.T_i])
+        assert str(rates[0]) == str(rates[1])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_state_continues(case, tmp_path):
+    optimizers = [two_groups(pf) for _ in range(2)]
+    schedules = [CASES[case](pf.optim.lr_scheduler, o) for o in optimizers]
+    for t, metric in enumerate(METRICS):
+        if t == 7:
+            state = [optimizers[0].state_dict(), schedules[0].state_dict()]
+            pf.save(state, tmp_path / "state")
+            state = pf.load(tmp_path / "state")
+            optimizers[1] = two_groups(pf)
+            schedules[1] = CASES[case](pf.optim.lr_scheduler, optimizers[1])
+            optimizers[1].load_state_dict(state[0]), schedules[1].load_state_dict(state[1])
+        for o, s in zip(optimizers, schedules):
+            s.step(*[metric] * case.startswith("plateau"))
+    assert now(optimizers[0]) == now(optimizers[1])
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda s, o: s.CyclicLR(o, 0.1, 1.0, mode="x"), "CyclicLR: unknown mode; got 'x'"),
+    (lambda s, o: s.CyclicLR(o, [0.1], 1.0), "CyclicLR: got 1 values of base_lr; expected 2, one for each group"),
+    (lambda s, o: s.ConstantLR(o, 2.0), "ConstantLR: factor is out of range; got 2.0"),
+    (lambda s, o: s.MultiplicativeLR(o, [abs]), "MultiplicativeLR: got 1 functions; expected 2"),
+    (lambda s, o: s.CosineAnnealingWarmRestarts(o, 0), "CosineAnnealingWarmRestarts: T_0 must be a positive integer; got 0"),
+    (lambda s, o: s.CosineAnnealingWarmRestarts(o, 2).step(-1), "the epoch is negative; got -1"),
+    (lambda s, o: s.ChainedScheduler([]), "ChainedScheduler: the list of schedulers is empty"),
+    (lambda s, o: s.ChainedScheduler([s.StepLR(o, 1), s.StepLR(two_groups(pf), 1)]), "ChainedScheduler: a scheduler belongs to another optimizer"),
+    (lambda s, o: s.ReduceLROnPlateau(o, factor=1.0), "ReduceLROnPlateau: factor is out of range; got 1.0"),
+    (lambda s, o: s.ReduceLROnPlateau(o, "up"), "ReduceLROnPlateau: unknown mode; got 'up'"),
+    (lambda s, o: s.ReduceLROnPlateau(o, threshold_mode="x"), "ReduceLROnPlateau: unknown threshold_mode; got 'x'"),
+    (lambda s, o: s.CyclicLR(pf.optim.Adagrad([pf.zeros(1, requires_grad=True)]), 0.1, 1.0), "CyclicLR: the optimizer has no momentum"),
+])
+def test_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(pf.optim.lr_scheduler, two_groups(pf))
