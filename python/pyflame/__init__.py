@@ -14,6 +14,11 @@ from ._generator import Generator, default_generator, initial_seed, manual_seed,
 from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ._functions import allclose, equal, explain, is_floating_point, is_tensor, numel, outer
 
+from ._elementwise import *  # noqa: F401,F403
+from ._shapes import *  # noqa: F401,F403
+from ._products import *  # noqa: F401,F403
+from ._statistics import *  # noqa: F401,F403
+
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 

@@ -58,11 +58,12 @@ void bind_likes(nb::module_& m, TensorClass& c) {
       "Standard normal numbers of the input's shape.");
   m.def(
       "full_like",
-      [](const Tensor& x, Scalar v, DTypeArg dtype, bool requires_grad) {
-        return leaf(full_like(x, v, dtype), requires_grad);
+      [](const Tensor& x, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
+        const Tensor y = full_like(x, v, dtype);
+        const DeviceOpt where = device;
+        return leaf(where ? to_device(y, *where) : y, requires_grad);
       },
-      "input"_a, "fill_value"_a, nb::kw_only(), "dtype"_a.none() = nb::none(), "requires_grad"_a = false,
-      "fill_value in the input's shape and dtype.");
+      "input"_a, "fill_value"_a, OPTIONS, "fill_value in the input's shape and dtype.");
   struct New {
     const char* name;
     Maker make;
@@ -71,18 +72,22 @@ void bind_likes(nb::module_& m, TensorClass& c) {
   for (const New& n : news)
     c.def(
         n.name,
-        [&n](const Tensor& x, nb::args size, DTypeArg dtype) {
+        [&n](const Tensor& x, nb::args size, DTypeArg dtype, DeviceArg device, bool requires_grad) {
           const DTypeOpt d = dtype;
-          return n.make(dims_from_args(n.name, size), d.value_or(x.dtype()), x.device());
+          const DeviceOpt where = device;
+          return leaf(n.make(dims_from_args(n.name, size), d.value_or(x.dtype()), where.value_or(x.device())),
+                      requires_grad);
         },
-        "size"_a, "dtype"_a.none() = nb::none(), "A tensor of this size with the dtype and device of self.");
+        "size"_a, "dtype"_a.none() = nb::none(), "device"_a.none() = nb::none(), "requires_grad"_a = false,
+        "A tensor of this size with the dtype and device of self.");
   c.def(
       "new_full",
-      [](const Tensor& x, const DimsArg& size, Scalar v, DTypeArg dtype) {
+      [](const Tensor& x, const DimsArg& size, Scalar v, DTypeArg dtype, DeviceArg device, bool requires_grad) {
         const DTypeOpt d = dtype;
-        return full(size, v, d.value_or(x.dtype()), x.device());
+        const DeviceOpt where = device;
+        return leaf(full(size, v, d.value_or(x.dtype()), where.value_or(x.device())), requires_grad);
       },
-      "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a.none() = nb::none());
+      "size"_a, "fill_value"_a, OPTIONS);
   c.def(
       "new_tensor",
       [](const Tensor& x, nb::handle data) { return make_tensor("new_tensor", data, x.dtype(), x.device()); },

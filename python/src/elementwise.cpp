@@ -38,7 +38,8 @@ void bind_unary(nb::module_& m, TensorClass& c) {
 #define OP(...)
 #define UNARY(name, ...) {#name, #name "_", static_cast<UnaryFn>(&pyflame::name)},
 #include "pyflame/ops/ops.def"
-      {"square", "square_", static_cast<UnaryFn>(&pyflame::square)}};
+      {"square", "square_", static_cast<UnaryFn>(&pyflame::square)},
+      {"trunc", "trunc_", static_cast<UnaryFn>(&pyflame::trunc)}};
   for (const InPlace& e : in_place) {
     const std::string_view n = e.name;
     if (n == "isnan" || n == "isinf") continue;
@@ -50,6 +51,8 @@ void bind_unary(nb::module_& m, TensorClass& c) {
         },
         "In place.");
   }
+  both(m, c, "trunc", &trunc,
+       "The integer part: rounded towards zero, elementwise.\nShape and dtype: those of the input.");
   both(m, c, "square", &square, "x * x, elementwise.\nShape and dtype: those of the input.");
   both(
       m, c, "isfinite", [](const Tensor& x) { return logical_not(logical_or(isnan(x), isinf(x))); },
@@ -68,9 +71,18 @@ void bind_unary(nb::module_& m, TensorClass& c) {
   auto clamp_fn = [](const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
     return clamp(x, min, max);
   };
-  for (const char* name : {"clamp", "clip"})
+  auto clamp_tensors = [](const Tensor& x, std::optional<Tensor> min, std::optional<Tensor> max) {
+    return clamp_between(x, min.value_or(Tensor()), max.value_or(Tensor()));
+  };
+  for (const char* name : {"clamp", "clip"}) {
     both(m, c, name, clamp_fn, "min"_a.none() = nb::none(), "max"_a.none() = nb::none(),
          "Values below min become min, above max become max. ValueError when neither is given.");
+    both(m, c, name, clamp_tensors, "min"_a.none() = nb::none(), "max"_a.none() = nb::none(),
+         "The bounds may be tensors that broadcast.");
+  }
+  both(
+      m, c, "round", [](const Tensor& x, int64_t decimals) { return round(x, decimals); }, nb::kw_only(), "decimals"_a,
+      "With decimals: to that many digits after the decimal point; negative: before it. Floating dtypes.");
   c.def(
       "clamp_",
       [](nb::handle_t<Tensor> self, std::optional<Scalar> min, std::optional<Scalar> max) {
@@ -226,6 +238,21 @@ void bind_binary(nb::module_& m, TensorClass& c) {
   define("multiply", static_cast<BinaryFn>(&pyflame::mul), "The same as mul.");
   define("subtract", static_cast<BinaryFn>(&pyflame::sub), "The same as sub.");
   define("divide", static_cast<BinaryFn>(&pyflame::div), "The same as div.");
+  constexpr const char* rounded =
+      "With rounding_mode 'trunc' rounded towards zero, with 'floor' down; None does not round. Integers stay integers "
+      "where they are rounded.";
+  const auto quotient = [](const Value& a, const Value& b, const std::optional<std::string>& mode) {
+    return mode ? div(a, b, *mode) : div(a, b);
+  };
+  for (const char* name : {"div", "divide"}) {
+    m.def(name, quotient, "input"_a, "other"_a, nb::kw_only(), "rounding_mode"_a.none(), rounded);
+    c.def(
+        name,
+        [quotient](const Tensor& a, const Value& b, const std::optional<std::string>& mode) {
+          return quotient(a, b, mode);
+        },
+        "other"_a, nb::kw_only(), "rounding_mode"_a.none(), rounded);
+  }
   define("true_divide", static_cast<BinaryFn>(&pyflame::div), "The same as div.");
 }
 

@@ -74,7 +74,16 @@ void bind_plain(nb::module_& m, TensorClass& c) {
              bool keepdim) {
           return fn(x, dim, correction ? *correction : unbiased.value_or(true) ? 1.0 : 0.0, keepdim);
         },
-        DIM, nb::kw_only(), "unbiased"_a.none() = nb::none(), "correction"_a.none() = nb::none(), KEEP, text);
+        DIM, "unbiased"_a.none() = nb::none(), nb::kw_only(), "correction"_a.none() = nb::none(), KEEP, text);
+    both(
+        m, c, name,
+        [fn](const Tensor& x, const DimsArg& dim, bool unbiased, bool keepdim) {
+          return fn(x, dim, unbiased ? 1.0 : 0.0, keepdim);
+        },
+        "dim"_a.none(), "unbiased"_a, "keepdim"_a, "With PyTorch's older order of arguments.");
+    both(
+        m, c, name, [fn](const Tensor& x, bool unbiased) { return fn(x, {}, unbiased ? 1.0 : 0.0, false); },
+        "unbiased"_a, "Over all elements.");
   };
   moment("var", &var,
          "The variance: squared deviations over n - correction (1 unless given; unbiased=False is 0)." OVER);
@@ -153,7 +162,8 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
       [](const Tensor& x, int64_t dim, bool descending, bool) { return sort(x, dim, descending).second; }, "dim"_a = -1,
       "descending"_a = false, "stable"_a = true, "The indices that sort along a dim.");
   both(
-      m, c, "sum_to_size", [](const Tensor& x, const DimsArg& size) { return sum_to(x, size); }, "size"_a,
+      m, c, "sum_to_size",
+      [](const Tensor& x, nb::args size) { return sum_to(x, dims_from_args("sum_to_size", size)); }, "size"_a,
       "Sums over what broadcasting `size` to the shape repeated.");
 }
 

@@ -156,10 +156,11 @@ void bind_indices(nb::module_& m, TensorClass& c) {
       "The entries of a dim that a 1-D int64 index names, in its order. IndexError out of range.");
   both(
       m, c, "index_add",
-      [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
-        return index_add(x, dim, index, src);
+      [](const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src, std::optional<Scalar> alpha) {
+        return index_add(x, dim, index, alpha ? mul(src, *alpha) : src);
       },
-      "dim"_a, "index"_a, "source"_a, "input plus the slices of source at the entries of dim that index names.");
+      "dim"_a, "index"_a, "source"_a, nb::kw_only(), "alpha"_a.none() = nb::none(),
+      "input plus the slices of source, times alpha, at the entries of dim that index names.");
   both(
       m, c, "take_along_dim",
       [](const Tensor& x, const Tensor& index, std::optional<int64_t> dim) { return take_along_dim(x, index, dim); },

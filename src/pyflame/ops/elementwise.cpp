@@ -129,6 +129,15 @@ PF_FLOAT_UNARY(log10, Input, (T g, T x), div(g, mul(x, std::numbers::ln10)))
 PF_FLOAT_UNARY(log1p, Input, (T g, T x), div(g, add(x, 1.0)))
 PF_FLOAT_UNARY(sin, Input, (T g, T x), mul(g, cos(x)))
 PF_FLOAT_UNARY(cos, Input, (T g, T x), neg(mul(g, sin(x))))
+PF_FLOAT_UNARY(tan, Output, (T g, T y), mul(g, add(square(y), 1.0)))
+PF_FLOAT_UNARY(asin, Input, (T g, T x), mul(g, rsqrt(sub(1.0, square(x)))))
+PF_FLOAT_UNARY(acos, Input, (T g, T x), neg(mul(g, rsqrt(sub(1.0, square(x))))))
+PF_FLOAT_UNARY(atan, Input, (T g, T x), div(g, add(square(x), 1.0)))
+PF_FLOAT_UNARY(sinh, Input, (T g, T x), mul(g, cosh(x)))
+PF_FLOAT_UNARY(cosh, Input, (T g, T x), mul(g, sinh(x)))
+PF_FLOAT_UNARY(asinh, Input, (T g, T x), mul(g, rsqrt(add(square(x), 1.0))))
+PF_FLOAT_UNARY(acosh, Input, (T g, T x), mul(g, rsqrt(sub(square(x), 1.0))))
+PF_FLOAT_UNARY(atanh, Input, (T g, T x), div(g, sub(1.0, square(x))))
 PF_FLOAT_UNARY(tanh, Output, (T g, T y), mul(g, sub(1.0, square(y))))
 PF_FLOAT_UNARY(sigmoid, Output, (T g, T y), mul(g, mul(y, sub(1.0, y))))
 PF_FLOAT_UNARY(erf, Input, (T g, T x), mul(g, mul(exp(neg(square(x))), 2.0 * std::numbers::inv_sqrtpi)))
@@ -161,6 +170,21 @@ PF_ROUNDING(floor)
 PF_ROUNDING(ceil)
 PF_ROUNDING(round)
 #undef PF_ROUNDING
+
+Tensor trunc(const Tensor& x) {
+  check_not_bool("trunc", x);
+  if (!is_float(x.dtype())) return clone(x);
+  return where(lt(x, 0.0), ceil(x), floor(x));
+}
+
+Tensor round(const Tensor& x, int64_t decimals) {
+  check_not_bool("round", x);
+  if (decimals == 0) return round(x);
+  PF_CHECK(is_float(x.dtype()), Runtime, "round: decimals of integers; got dtype {}; expected a floating dtype",
+           dtype_name(x.dtype()));
+  const double scale = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  return decimals > 0 ? div(round(mul(x, scale)), scale) : mul(round(div(x, scale)), scale);
+}
 
 Tensor isnan(const Tensor& x) {
   check_defined("isnan", x);
@@ -366,6 +390,22 @@ Tensor div(const Value& av, const Value& bv) {
   return out;
 }
 
+Tensor atan2(const Value& y, const Value& x) {
+  if (y.is_tensor) check_defined("atan2", y.tensor);
+  if (x.is_tensor) check_defined("atan2", x.tensor);
+  const DType dtype = ops::result_type(y, x);
+  const Operands o("atan2", y, x, is_float(dtype) ? dtype : DType::float32);
+  Tensor out = o.run(OpId::atan2);
+  attach("atan2", {out}, {o.a, o.b}, {o.a, o.b},
+         [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
+           const Value opposite = operand(n, 0, a), adjacent = operand(n, 1, b);
+           const Tensor scaled = div(g[0], add(mul(opposite, opposite), mul(adjacent, adjacent)));
+           return {n.needs(0) ? to_edge(n, 0, mul(scaled, adjacent)) : Tensor(),
+                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, opposite))) : Tensor()};
+         });
+  return out;
+}
+
 namespace {
 
 void check_divisor(const char* op, const Operands& o) {
@@ -387,6 +427,18 @@ Tensor floor_divide(const Value& av, const Value& bv) {
               n.needs(1) ? to_edge(n, 1, zeros_like(g[0])) : Tensor()};
     });
   return out;
+}
+
+Tensor div(const Value& a, const Value& b, const std::string& rounding_mode) {
+  PF_CHECK(rounding_mode == "trunc" || rounding_mode == "floor", Value,
+           "div: unknown rounding_mode; got '{}'; expected None, 'trunc' or 'floor'", rounding_mode);
+  if (rounding_mode == "floor") return floor_divide(a, b);
+  if (is_float(ops::result_type(a, b))) return trunc(div(a, b));
+  // The quotient that is rounded down is one too small where a negative one has a rest.
+  const Tensor down = floor_divide(a, b);
+  const Tensor rest = remainder(a, b);
+  const Tensor inexact = logical_and(ne(rest, 0), lt(down, 0));
+  return add(down, cast(inexact, down.dtype()));
 }
 
 Tensor remainder(const Value& av, const Value& bv) {
@@ -582,6 +634,19 @@ Tensor clamp(const Tensor& input, std::optional<Scalar> min, std::optional<Scala
     if (min && max) inside = logical_and(inside, le(saved, *max));
     return {where(inside, g[0], 0.0)};
   });
+  return out;
+}
+
+// A bound that is NaN gives NaN.
+Tensor clamp_between(const Tensor& x, const Tensor& min, const Tensor& max) {
+  check_defined("clamp", x);
+  PF_CHECK(min || max, Value, "clamp: no bounds; got neither min nor max; expected at least one");
+  DType dtype = x.dtype();
+  for (const Tensor* bound : {&min, &max})
+    if (*bound) dtype = ops::result_type(Value(x), Value(*bound));
+  Tensor out = cast(x, dtype);
+  if (min) out = where(logical_or(lt(out, min), isnan(min)), min, out);
+  if (max) out = where(logical_or(gt(out, max), isnan(max)), max, out);
   return out;
 }
 

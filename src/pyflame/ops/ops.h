@@ -70,12 +70,16 @@ Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
 // ---- elementwise (elementwise.cpp)
 Tensor square(const Tensor& x);
+Tensor trunc(const Tensor& x);
+Tensor round(const Tensor& x, int64_t decimals);
+Tensor div(const Value& a, const Value& b, const std::string& rounding_mode);  // "trunc" or "floor"
 Tensor gelu(const Tensor& x, const std::string& approximate = "none");  // "none" (erf) or "tanh"
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor cast(const Tensor& x, DType dtype);  // the same handle when nothing changes
 Tensor where(const Tensor& condition, const Value& a, const Value& b);
 Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max);
+Tensor clamp_between(const Tensor& x, const Tensor& min, const Tensor& max);  // an undefined tensor: no bound
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 Tensor clone(const Tensor& x);
 Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguous);  // the same handle when it is

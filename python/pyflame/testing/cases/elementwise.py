@@ -36,6 +36,15 @@ def _nan_where(bad, y):
     return np.where(bad, np.nan, y)
 
 
+def inside(rng, shape):
+    """Values in the open interval (-1, 1), not so near its ends that their rounding decides."""
+    return rng.uniform(-0.95, 0.95, shape)
+
+
+def above_one(rng, shape):
+    return 1.05 + np.abs(rng.standard_normal(shape))
+
+
 # name: (reference, values, factor, magnitude, differentiable). Factor 0: correctly rounded by IEEE 754, or a selection.
 UNARY = {
     "neg": (np.negative, normal, 0, None, True),
@@ -53,7 +62,16 @@ UNARY = {
     "log1p": (np.log1p, positive, 4, None, True),
     "sin": (np.sin, normal, 4, np.ones_like, True),
     "cos": (np.cos, normal, 4, np.ones_like, True),
+    "tan": (np.tan, normal, 8, lambda x: 1 + np.tan(x) ** 2, True),
+    "asin": (np.arcsin, inside, 4, None, True),
+    "acos": (np.arccos, inside, 4, None, True),
+    "atan": (np.arctan, normal, 4, None, True),
+    "sinh": (np.sinh, normal, 6, None, True),
+    "cosh": (np.cosh, normal, 6, None, True),
     "tanh": (np.tanh, normal, 4, None, True),
+    "asinh": (np.arcsinh, normal, 4, None, True),
+    "acosh": (np.arccosh, above_one, 4, None, True),
+    "atanh": (np.arctanh, inside, 4, None, True),
     "erf": (_erf, normal, 4, None, True),
     "sigmoid": (sigmoid, normal, 4, None, True),
     "relu": (lambda x: np.where(np.isnan(x), x, np.maximum(x, 0)), away_from_zero, 0, None, True),
@@ -61,6 +79,7 @@ UNARY = {
     "floor": (np.floor, smooth, 0, None, True),
     "ceil": (np.ceil, smooth, 0, None, True),
     "round": (np.round, smooth, 0, None, True),
+    "trunc": (np.trunc, smooth, 0, None, True),
     "square": (np.square, normal, 0, None, True),
     # 1 + erf loses what erf has below -1, so the error counts against x.
     "gelu": (at_minus_infinity(gelu), normal, 4, np.abs, True),
@@ -70,8 +89,9 @@ UNARY = {
     "isinf": (np.isinf, normal, 0, None, False),
     "logical_not": (np.logical_not, integers(-1, 2), 0, None, False),
 }
+COMPOSED = {"square": ("mul",), "trunc": ("floor", "ceil", "where", "lt")}
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5, -0.5, 2.5, 65504.0, -65504.0, 1e-6, -1e-6, 20.5, -20.5])
-INT_UNARY = ("neg", "abs", "sign", "relu", "floor", "ceil", "round", "square", "logical_not")
+INT_UNARY = ("neg", "abs", "sign", "relu", "floor", "ceil", "round", "trunc", "square", "logical_not")
 
 
 def _unary():
@@ -80,7 +100,7 @@ def _unary():
         for dtype in FLOATS:
             for shape in SHAPES if dtype == "float32" else ((65,), (31, 33)):
                 yield Case(
-                    f"{name}-{dtype}-{label(shape)}", (name,), (name,) if name != "square" else ("mul",), (Spec(shape, dtype, values),),
+                    f"{name}-{dtype}-{label(shape)}", (name,), COMPOSED.get(name, (name,)), (Spec(shape, dtype, values),),
                     lambda pf, x, name=name: getattr(pf, name)(x), reference, c=c, magnitude=magnitude, out="bool" if predicate else None,
                     grad=(0,) if differentiable else (), flops=lambda s: int(np.prod(s)), bytes=lambda s, d=dtype: 2 * int(np.prod(s)),
                 )
@@ -122,6 +142,7 @@ BINARY = {
     "floor_divide": (np.floor_divide, smooth, away_from_zero, 0),
     "remainder": (np.remainder, smooth, away_from_zero, 0),
     "pow": (np.power, positive, lambda rng, shape: 1.5 * rng.standard_normal(shape), 8),
+    "atan2": (np.arctan2, normal, away_from_zero, 4),
     "maximum": (_maximum(np.maximum), normal, normal, 0),
     "minimum": (_maximum(np.minimum), normal, normal, 0),
     "eq": (np.equal, integers(0, 3), integers(0, 3), 0),
@@ -167,13 +188,13 @@ def _binary():
                 a, b = (m.ravel() for m in np.meshgrid(np.array([info.min, info.min + 1, 1, 7, info.max - 1, info.max]), np.array([info.max, info.max - 1, 3] + ([-1, -3] if info.min else []))))
                 yield Case(f"{name}-{dtype}-extremes", (name,), (name,), (Spec(a.shape, dtype, literal(a)), Spec(b.shape, dtype, literal(b))), call, _quiet(_wrapped(reference, dtype)))
         for dtype in INTS:
-            if name in ("div", "pow") and dtype == "uint8":
+            if name in ("div", "pow", "atan2") and dtype == "uint8":
                 continue
             low = integers(0, 5) if name == "pow" else integers(1, 10)
             values = integers(0, 10) if dtype == "uint8" else integers(-10, 10)
-            expected = {"div": "float32"}.get(name, "bool" if predicate else dtype)
-            int_reference = (lambda a, b: a.astype(np.float64) / b) if name == "div" else _wrapped(reference, expected)
-            yield Case(f"{name}-{dtype}", (name,), (name,), (Spec((65,), dtype, integers(-2, 3) if name == "pow" else values), Spec((65,), dtype, low)), call, int_reference, out=expected)
+            expected = {"div": "float32", "atan2": "float32"}.get(name, "bool" if predicate else dtype)
+            int_reference = (lambda a, b, f=reference: f(a.astype(np.float64), b)) if expected == "float32" else _wrapped(reference, expected)
+            yield Case(f"{name}-{dtype}", (name,), (name,), (Spec((65,), dtype, integers(-2, 3) if name == "pow" else values), Spec((65,), dtype, low)), call, int_reference, c=c if expected == "float32" else 0, out=expected)
     for name in ("logical_and", "logical_or", "logical_xor", "eq", "ne"):
         yield Case(f"{name}-bool", (name,), (name,), (Spec((65,), "bool"), Spec((65,), "bool")), lambda pf, a, b, name=name: getattr(pf, name)(a, b), BINARY[name][0], out="bool")
 

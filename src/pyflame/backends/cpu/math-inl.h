@@ -11,7 +11,7 @@
 // Ops of the tile interpreter that a function of this file computes, by the same name.
 // clang-format off
 #define PF_MATH_OPS(X)                                                                                                \
-  X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(sigmoid) X(gelu) X(gelu_tanh) X(silu)                \
+  X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(atan2) X(erf) X(sigmoid) X(gelu) X(gelu_tanh) X(silu)                \
   X(gelu_grad) X(gelu_tanh_grad) X(silu_grad)
 // clang-format on
 
@@ -243,6 +243,95 @@ HWY_INLINE V cos(D d, V x) {
   const V bounded = hn::IfThenElse(hn::Lt(hn::Abs(x), num(d, 30000)), x, hn::Zero(d));
   const V y = hwy::HWY_NAMESPACE::Cos(d, bounded);
   return patch(d, x, y, hn::Not(hn::Lt(hn::Abs(x), num(d, 30000))), [](auto v) { return std::cos(v); });
+}
+
+template <class D, class V>
+HWY_INLINE V tan(D d, V x) {
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, hn::Div(sin(d, x), cos(d, x)));
+}
+
+// What the library computes for |x| <= 1, and NaN for all other x.
+template <class D, class V>
+HWY_INLINE V within_one(D d, V x, V y) {
+  return hn::IfThenElse(hn::Le(hn::Abs(x), num(d, 1)), y, num(d, std::numeric_limits<double>::quiet_NaN()));
+}
+template <class D, class V>
+HWY_INLINE V asin(D d, V x) {
+  return within_one(d, x, hwy::HWY_NAMESPACE::Asin(d, clamp(d, x, -1, 1)));
+}
+template <class D, class V>
+HWY_INLINE V acos(D d, V x) {
+  return within_one(d, x, hwy::HWY_NAMESPACE::Acos(d, clamp(d, x, -1, 1)));
+}
+template <class D, class V>
+HWY_INLINE V atan(D d, V x) {
+  return hwy::HWY_NAMESPACE::Atan(d, x);
+}
+
+// The angle of (|x|, |y|) is that of the smaller over the larger, in the octant where its tangent is at most 1.
+template <class D, class V>
+HWY_INLINE V atan2(D d, V y, V x) {
+  constexpr double pi = 3.14159265358979323846;
+  const V ay = hn::Abs(y), ax = hn::Abs(x);
+  const auto steep = hn::Gt(ay, ax);
+  const V most = hn::IfThenElse(steep, ay, ax), least = hn::IfThenElse(steep, ax, ay);
+  // Two zeros have the angle of 0, two infinities that of 1.
+  const V both = hn::IfThenElse(hn::Eq(most, hn::Zero(d)), hn::Zero(d), num(d, 1));
+  const auto same = hn::Eq(least, most);
+  V angle = atan(d, hn::IfThenElse(same, both, hn::Div(least, most)));
+  angle = hn::IfThenElse(steep, hn::Sub(num(d, pi / 2), angle), angle);
+  const auto left = hn::Lt(hn::CopySign(num(d, 1), x), hn::Zero(d));
+  angle = hn::CopySign(hn::IfThenElse(left, hn::Sub(num(d, pi), angle), angle), y);
+  const V sum = hn::Add(x, y);
+  return hn::IfThenElse(hn::Or(hn::Ne(x, x), hn::Ne(y, y)), sum, angle);
+}
+
+// exp(a) / 2 for an a whose exponential may overflow where the half of it does not.
+template <class D, class V>
+HWY_INLINE V half_exp(D d, V a) {
+  const V root = exp(d, hn::Mul(a, num(d, 0.5)));
+  return hn::Mul(hn::Mul(root, num(d, 0.5)), root);
+}
+template <class D, class V>
+HWY_INLINE V sinh(D d, V x) {
+  const V a = hn::Abs(x), t = expm1(d, a);
+  const V y = hn::Mul(num(d, 0.5), hn::Add(t, hn::Div(t, hn::Add(t, num(d, 1)))));
+  return hn::CopySign(hn::IfThenElse(hn::Lt(a, num(d, kIsFloat<D> ? 85 : 700)), y, half_exp(d, a)), x);
+}
+template <class D, class V>
+HWY_INLINE V cosh(D d, V x) {
+  const V a = hn::Abs(x), e = exp(d, a);
+  const V y = hn::Mul(num(d, 0.5), hn::Add(e, hn::Div(num(d, 1), e)));
+  return hn::IfThenElse(hn::Lt(a, num(d, kIsFloat<D> ? 85 : 700)), y, half_exp(d, a));
+}
+
+// log(2 a): what asinh and acosh are for large a, whose square may overflow.
+template <class D, class V>
+HWY_INLINE V log_of_twice(D d, V a) {
+  return hn::Add(log(d, a), num(d, 0.693147180559945309417));
+}
+template <class D>
+constexpr double kLargeArea = kIsFloat<D> ? 1e9 : 1e150;
+// log(a + sqrt(a^2 + 1)), without cancellation where a is small.
+template <class D, class V>
+HWY_INLINE V asinh(D d, V x) {
+  const V a = hn::Abs(x), one = num(d, 1), square = hn::Mul(a, a);
+  const V y = log1p(d, hn::Add(a, hn::Div(square, hn::Add(one, hn::Sqrt(hn::Add(square, one))))));
+  return hn::CopySign(hn::IfThenElse(hn::Gt(a, num(d, kLargeArea<D>)), log_of_twice(d, a), y), x);
+}
+// log(x + sqrt(x^2 - 1)), in t = x - 1.
+template <class D, class V>
+HWY_INLINE V acosh(D d, V x) {
+  const V t = hn::Sub(x, num(d, 1));
+  const V y = log1p(d, hn::Add(t, hn::Sqrt(hn::MulAdd(t, t, hn::Add(t, t)))));
+  const V all = hn::IfThenElse(hn::Gt(x, num(d, kLargeArea<D>)), log_of_twice(d, x), y);
+  return hn::IfThenElse(hn::Ge(x, num(d, 1)), all, num(d, std::numeric_limits<double>::quiet_NaN()));
+}
+template <class D, class V>
+HWY_INLINE V atanh(D d, V x) {
+  const V a = hn::Abs(x);
+  const V y = hn::Mul(num(d, 0.5), log1p(d, hn::Div(hn::Add(a, a), hn::Sub(num(d, 1), a))));
+  return hn::CopySign(y, x);
 }
 
 template <class D, class V>

@@ -151,7 +151,10 @@ struct is_floating<double> {
 };
 
 // Ops that are functions of the C library, by the same name: exp<T>(x), and m_exp(x) for a float or a double.
-#define PF_C_FUNCTIONS(X) X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tanh) X(erf)
+#define PF_C_FUNCTIONS(X)                                                                                        \
+  X(exp)                                                                                                         \
+  X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) \
+      X(tanh) X(asinh) X(acosh) X(atanh) X(erf)
 #define PF_C_FUNCTION(name)                                 \
   PF_DEVICE float m_##name(float x) { return name##f(x); }  \
   PF_DEVICE double m_##name(double x) { return ::name(x); } \
@@ -176,6 +179,8 @@ PF_DEVICE float m_sqrt(float x) { return sqrtf(x); }
 PF_DEVICE double m_sqrt(double x) { return ::sqrt(x); }
 PF_DEVICE float m_pow(float x, float y) { return powf(x, y); }
 PF_DEVICE double m_pow(double x, double y) { return ::pow(x, y); }
+PF_DEVICE float m_atan2(float y, float x) { return atan2f(y, x); }
+PF_DEVICE double m_atan2(double y, double x) { return ::atan2(y, x); }
 PF_DEVICE float m_mod(float x, float y) { return fmodf(x, y); }
 PF_DEVICE double m_mod(double x, double y) { return ::fmod(x, y); }
 PF_DEVICE float m_floor(float x) { return floorf(x); }
@@ -391,6 +396,10 @@ PF_DEVICE T pow(T a, T b) {
       if (b & 1) r = mul<T>(r, a);
     return r;
   }
+}
+template <class T>
+PF_DEVICE T atan2(T y, T x) {
+  return m_atan2(y, x);
 }
 template <class T>
 PF_DEVICE T maximum(T a, T b) {

@@ -1,0 +1,253 @@
+"""Elementwise functions that are composed of others. They are recorded and fused like what they are composed of.
+
+All of them broadcast, promote dtypes as PyTorch's functions of the same name, and have the gradients of their parts.
+"""
+import math
+
+from . import _C
+from ._C import Tensor
+from ._public import floating, method
+
+__all__ = ["addcdiv", "addcmul", "clamp_max", "clamp_min", "copysign", "deg2rad", "fix", "float_power", "fmax", "fmin", "fmod", "frac", "heaviside", "hypot", "isclose",
+           "isneginf", "isposinf", "isreal", "lerp", "logaddexp", "logaddexp2", "logit", "nan_to_num", "positive", "rad2deg", "rsub", "sgn", "signbit", "sinc", "xlogy"]
+
+
+@method
+def fix(input):
+    """The same as trunc."""
+    return _C.trunc(input)
+
+
+@method
+def frac(input):
+    """x - trunc(x): what follows the decimal point, with the sign of x. Floating dtypes."""
+    return input - _C.trunc(input)
+
+
+@method
+def deg2rad(input):
+    """Degrees as radians: x * pi / 180. Integers become float32."""
+    return floating(input) * (math.pi / 180)
+
+
+@method
+def rad2deg(input):
+    """Radians as degrees: x * 180 / pi. Integers become float32."""
+    return floating(input) * (180 / math.pi)
+
+
+@method
+def sgn(input):
+    """-1, 0 or 1: the same as sign for real numbers."""
+    return _C.sign(input)
+
+
+@method
+def positive(input):
+    """The input itself. TypeError for bool."""
+    if input.dtype == _C.bool_:
+        raise TypeError("positive: not defined for bool; got a bool tensor; expected integers or floats")
+    return input
+
+
+@method
+def signbit(input):
+    """Whether the sign bit is set, as bool: true for negative numbers and for -0.0."""
+    if input.dtype == _C.bool_:
+        return _C.zeros(input.shape, dtype=_C.bool_, device=input.device)
+    negative = input < 0
+    return _C.logical_or(negative, _C.reciprocal(input) < 0) if input.is_floating_point() else negative
+
+
+@method
+def copysign(input, other):
+    """|input| with the sign of other, which may be that of -0.0. Integers become float32."""
+    magnitude = floating(input)
+    if not isinstance(other, Tensor):
+        return _C.abs(magnitude) if math.copysign(1, other) > 0 else -_C.abs(magnitude)
+    magnitude = _C.abs(magnitude.to(_C.promote_types(magnitude.dtype, other.dtype)))
+    return _C.where(signbit(other), -magnitude, magnitude)
+
+
+@method
+def heaviside(input, values):
+    """0 where input < 0, values where input is 0, and 1 where input > 0. Both have one dtype (RuntimeError otherwise)."""
+    if input.dtype != values.dtype:
+        raise RuntimeError(f"heaviside: two dtypes; got {input.dtype} and {values.dtype}; expected the same")
+    return _C.where(input == 0, values.detach(), (input > 0).to(input.dtype))
+
+
+@method
+def fmod(input, other):
+    """The rest of a division that rounds towards zero: input - trunc(input / other) * other. Its sign is that of input."""
+    x = input if isinstance(input, Tensor) else _C.full(other.shape, input, device=other.device)
+    if x.dtype in (_C.uint8, _C.bool_):
+        return _C.remainder(x, other)
+    magnitude = _C.where(other < 0, -other, other) if isinstance(other, Tensor) else abs(other)
+    negative = x < 0
+    rest = _C.remainder(_C.where(negative, -x, x), magnitude)
+    return _C.where(negative, -rest, rest)
+
+
+@method
+def fmax(input, other):
+    """The larger of both; the other one where one is NaN."""
+    return _C.where(_C.isnan(input), other, _C.where(_C.isnan(other), input, _C.maximum(input, other)))
+
+
+@method
+def fmin(input, other):
+    """The smaller of both; the other one where one is NaN."""
+    return _C.where(_C.isnan(input), other, _C.where(_C.isnan(other), input, _C.minimum(input, other)))
+
+
+@method
+def clamp_min(input, min):
+    """Values below min become min; min is a number or a tensor that broadcasts."""
+    return _C.maximum(input, min) if isinstance(min, Tensor) else _C.clamp(input, min=min)
+
+
+@method
+def clamp_max(input, max):
+    """Values above max become max; max is a number or a tensor that broadcasts."""
+    return _C.minimum(input, max) if isinstance(max, Tensor) else _C.clamp(input, max=max)
+
+
+@method
+def float_power(input, exponent):
+    """input to the power exponent, computed in float64."""
+    base = input.double() if isinstance(input, Tensor) else float(input)
+    return _C.pow(base, exponent.double() if isinstance(exponent, Tensor) else float(exponent))
+
+
+def rsub(input, other, *, alpha=1):
+    """other - alpha * input."""
+    return other - (input if alpha == 1 else input * alpha)
+
+
+@method
+def lerp(input, end, weight):
+    """input + weight * (end - input): linear interpolation. The weight is a number or a tensor. Floating dtypes."""
+    step = end - input
+    near = input + step * weight
+    far = end - step * (1 - weight)  # exact at weight 1
+    if isinstance(weight, Tensor):
+        return _C.where(_C.abs(weight) < 0.5, near, far)
+    return near if abs(weight) < 0.5 else far
+
+
+@method
+def addcmul(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 * tensor2."""
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * value)
+
+
+@method
+def addcdiv(input, tensor1, tensor2, *, value=1):
+    """input + value * tensor1 / tensor2. Floating dtypes."""
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)
+
+
+# The largest finite number of each floating dtype.
+_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+
+
+@method
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+    """NaN becomes nan, infinity posinf, and minus infinity neginf. The defaults of the last two are the dtype's largest finite numbers."""
+    if not input.is_floating_point():
+        return input.clone()
+    most = _LARGEST[str(input.dtype).rpartition(".")[2]]
+    nan, posinf, neginf = nan or 0.0, most if posinf is None else posinf, -most if neginf is None else neginf
+    infinite = _C.isinf(input)
+    finite = _C.where(infinite, _C.where(input > 0, _C.full_like(input, posinf), neginf), input)
+    return _C.where(_C.isnan(input), nan, finite)
+
+
+@method
+def isposinf(input):
+    """Whether infinite and positive, as bool."""
+    return _C.logical_and(_C.isinf(input), input > 0)
+
+
+@method
+def isneginf(input):
+    """Whether infinite and negative, as bool."""
+    return _C.logical_and(_C.isinf(input), input < 0)
+
+
+@method
+def isreal(input):
+    """Whether real, as bool: true everywhere, as no dtype is complex."""
+    return _C.ones(input.shape, dtype=_C.bool_, device=input.device)
+
+
+@method
+def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether |input - other| <= atol + rtol * |other|, elementwise, as bool. Equal infinities are close; NaN is close to NaN with equal_nan."""
+    if input.dtype != other.dtype:
+        raise RuntimeError(f"isclose: two dtypes; got {input.dtype} and {other.dtype}; expected the same")
+    if not input.is_floating_point():
+        input, other = input.double(), other.double()
+    same = _C.eq(input, other)
+    close = _C.logical_and(_C.isfinite(other), _C.le(_C.abs(input - other), atol + rtol * _C.abs(other)))
+    close = _C.logical_or(same, close)
+    return _C.logical_or(close, _C.logical_and(_C.isnan(input), _C.isnan(other))) if equal_nan else close
+
+
+@method
+def sinc(input):
+    """sin(pi x) / (pi x), and 1 at 0. Integers become float32."""
+    zero = input == 0
+    angle = _C.where(zero, 1.0, floating(input) * math.pi)
+    return _C.where(zero, 1.0, _C.sin(angle) / angle)
+
+
+@method
+def logit(input, eps=None):
+    """log(x / (1 - x)). With eps, x is first clamped to [eps, 1 - eps]. Integers become float32."""
+    x = floating(input)
+    if eps is not None:
+        x = _C.clamp(x, eps, 1 - eps)
+    return _C.log(x / (1 - x))
+
+
+def _log_add(input, other, exp, log):
+    most = _C.maximum(input, other)
+    same = _C.logical_and(_C.isinf(most), _C.eq(input, other))  # their difference would be NaN
+    return _C.where(same, most, most + log(exp(-_C.abs(_C.where(same, 0.0, input - other)))))
+
+
+@method
+def logaddexp(input, other):
+    """log(exp(input) + exp(other)), without overflow. Floating dtypes."""
+    return _log_add(input, other, _C.exp, _C.log1p)
+
+
+@method
+def logaddexp2(input, other):
+    """log2(2^input + 2^other), without overflow. Floating dtypes."""
+    return _log_add(input, other, _C.exp2, lambda x: _C.log1p(x) * (1 / math.log(2)))
+
+
+@method
+def hypot(input, other):
+    """sqrt(input^2 + other^2), without overflow. Floating dtypes."""
+    a, b = _C.abs(input), _C.abs(other)
+    most, least = _C.maximum(a, b), _C.minimum(a, b)
+    plain = _C.logical_and(_C.isfinite(most), most > 0)
+    ratio = least / _C.where(plain, most, 1.0)
+    infinite = _C.logical_or(_C.isinf(a), _C.isinf(b))
+    return _C.where(infinite, math.inf, _C.where(plain, most * _C.sqrt(1 + ratio * ratio), most))
+
+
+@method
+def xlogy(input, other):
+    """input * log(other), and 0 where input is 0 and other is not NaN. Integers become float32."""
+    x = floating(input) if isinstance(input, Tensor) else input
+    y = floating(other) if isinstance(other, Tensor) else _C.full((), float(other), device=input.device)
+    # Where log(y) is infinite, 0 times it would be NaN.
+    outside = _C.logical_and(_C.eq(x, 0) if isinstance(x, Tensor) else x == 0, _C.logical_or(y <= 0, _C.isinf(y)))
+    return x * _C.log(_C.where(outside, 1.0, y))

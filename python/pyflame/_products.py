@@ -1,0 +1,169 @@
+"""Products of vectors and matrices that are composed of matmul."""
+from . import _C
+from ._C import Tensor
+from ._public import method
+
+__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "chain_matmul", "cross", "inner", "matrix_power", "mv", "tensordot", "vander", "vdot"]
+
+
+def _sum_of(input, product, beta, alpha):
+    """beta * input + alpha * product; a beta of 0 leaves the input out, also where it is NaN."""
+    if not product.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+@method
+def mv(input, vec):
+    """A matrix times a vector: [N, M], [M] -> [N]."""
+    if input.ndim != 2 or vec.ndim != 1:
+        raise RuntimeError(f"mv: not a matrix and a vector; got shapes {tuple(input.shape)} and {tuple(vec.shape)}; expected [N, M] and [M]")
+    return _C.matmul(input, vec)
+
+
+@method
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta * input + alpha * (mat1 @ mat2), of matrices. The input broadcasts to the product."""
+    return _sum_of(input, _C.mm(mat1, mat2), beta, alpha)
+
+
+@method
+def addmv(input, mat, vec, *, beta=1, alpha=1):
+    """beta * input + alpha * (mat @ vec)."""
+    return _sum_of(input, mv(mat, vec), beta, alpha)
+
+
+@method
+def addr(input, vec1, vec2, *, beta=1, alpha=1):
+    """beta * input + alpha * (the outer product of two vectors)."""
+    if vec1.ndim != 1 or vec2.ndim != 1:
+        raise RuntimeError(f"addr: not two vectors; got shapes {tuple(vec1.shape)} and {tuple(vec2.shape)}; expected [N] and [M]")
+    return _sum_of(input, vec1.unsqueeze(1) * vec2, beta, alpha)
+
+
+@method
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """beta * input + alpha * (batch1 @ batch2), of batches of matrices."""
+    return _sum_of(input, _C.bmm(batch1, batch2), beta, alpha)
+
+
+@method
+def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """beta * input + alpha * (the sum of the products of two batches of matrices)."""
+    return _sum_of(input, _C.bmm(batch1, batch2).sum(0), beta, alpha)
+
+
+@method
+def vdot(input, other):
+    """The dot product of two vectors."""
+    return _C.dot(input, other)
+
+
+@method
+def inner(input, other):
+    """The sums of products over the last dims: [.., K], [.., K] -> [.., ..]. A scalar multiplies."""
+    if input.ndim == 0 or other.ndim == 0:
+        return input * other
+    if input.shape[-1] != other.shape[-1]:
+        raise RuntimeError(f"inner: the last dims differ; got {tuple(input.shape)} and {tuple(other.shape)}; expected equal ones")
+    return tensordot(input, other, ([-1], [-1]))
+
+
+@method
+def cross(input, other, dim=None):
+    """The cross product of vectors of three elements along a dim; by default the first one of size 3."""
+    if dim is None:
+        dim = next((d for d in range(input.ndim) if input.shape[d] == 3), -1)
+    rank = max(input.ndim, other.ndim)
+    a, b = (t.reshape(*(1,) * (rank - t.ndim), *t.shape) for t in (input, other))
+    if a.shape[dim] != 3 or b.shape[dim] != 3:
+        raise RuntimeError(f"cross: not vectors of three; got shapes {tuple(input.shape)} and {tuple(other.shape)} along dim {dim}; expected a size of 3")
+    a, b = _C.broadcast_tensors(a, b)
+
+    def turned(t, by):
+        return _C.cat([t.narrow(dim, by, 3 - by), t.narrow(dim, 0, by)], dim)
+
+    return turned(a, 1) * turned(b, 2) - turned(a, 2) * turned(b, 1)
+
+
+def _summed(t, dims):
+    return t.sum(dims, keepdim=True) if dims else t
+
+
+def tensordot(a, b, dims=2, out=None):
+    """Sums of products over dims of both: over the last `dims` of a and the first of b, or over two lists of dims."""
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0 or dims > min(a.ndim, b.ndim):
+            raise RuntimeError(f"tensordot: no such number of dims; got {dims}; expected 0 to {min(a.ndim, b.ndim)}")
+        dims = (list(range(a.ndim - dims, a.ndim)), list(range(dims)))
+    left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
+    left, right = [d % a.ndim for d in left], [d % b.ndim for d in right]
+    if len(left) == len(right):  # a size of 1 broadcasts
+        a = _summed(a, [i for i, j in zip(left, right) if b.shape[j] == 1])
+        b = _summed(b, [j for i, j in zip(left, right) if a.shape[i] == 1])
+    if len(left) != len(right) or any(a.shape[i] != b.shape[j] for i, j in zip(left, right)):
+        raise RuntimeError(f"tensordot: the dims do not fit; got {left} of {tuple(a.shape)} and {right} of {tuple(b.shape)}; expected equal sizes")
+    kept_a, kept_b = [d for d in range(a.ndim) if d not in left], [d for d in range(b.ndim) if d not in right]
+    depth = 1
+    for d in left:
+        depth *= a.shape[d]
+    rows, columns = [a.shape[d] for d in kept_a], [b.shape[d] for d in kept_b]
+
+    def count(sizes):
+        n = 1
+        for s in sizes:
+            n *= s
+        return n
+
+    product = _C.mm(a.permute(*kept_a, *left).reshape(count(rows), depth) if a.ndim else a.reshape(1, 1),
+                    b.permute(*right, *kept_b).reshape(depth, count(columns)) if b.ndim else b.reshape(1, 1))
+    return product.reshape(*rows, *columns) if rows or columns else product.reshape(())
+
+
+def chain_matmul(*matrices):
+    """The product of several matrices, in the order that needs the fewest multiplications (dynamic programming)."""
+    matrices = list(matrices[0]) if len(matrices) == 1 and not isinstance(matrices[0], Tensor) else list(matrices)
+    sizes = [m.shape[0] for m in matrices] + [matrices[-1].shape[1]]
+    n = len(matrices)
+    cost, cut = {(i, i): 0 for i in range(n)}, {}
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            cost[i, j], cut[i, j] = min((cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j))
+
+    def product(i, j):
+        return matrices[i] if i == j else _C.mm(product(i, cut[i, j]), product(cut[i, j] + 1, j))
+
+    return product(0, n - 1)
+
+
+@method
+def matrix_power(input, n):
+    """Square matrices to a whole power n >= 0, by squaring: [.., N, N]."""
+    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+        raise RuntimeError(f"matrix_power: not square matrices; got shape {tuple(input.shape)}; expected [.., N, N]")
+    if n < 0:
+        raise NotImplementedError(f"matrix_power: a negative power needs an inverse; got {n}; expected n >= 0")
+    if n == 0:
+        return _C.eye(input.shape[-1], dtype=input.dtype, device=input.device).expand(*input.shape).clone()
+    result, base = None, input
+    while n:
+        if n & 1:
+            result = base if result is None else _C.matmul(result, base)
+        n >>= 1
+        if n:
+            base = _C.matmul(base, base)
+    return result.clone() if result is input else result
+
+
+def vander(x, N=None, increasing=False):  # noqa: N803 - NumPy's name
+    """The powers of a vector as columns, of N columns (default: square): from the highest power, or with increasing from the power 0."""
+    n = x.shape[-1] if N is None else N
+    powers = _C.arange(n, device=x.device)
+    columns = x.unsqueeze(-1).to(_C.promote_types(x.dtype, _C.int64)) ** (powers if increasing else n - 1 - powers)
+    return columns

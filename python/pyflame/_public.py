@@ -1,0 +1,13 @@
+"""How a function that is composed of others becomes a function of the package, and a method of Tensor."""
+from ._C import Tensor
+
+
+def method(function):
+    """Makes a function whose first argument is a tensor a method of Tensor as well, by the same name."""
+    setattr(Tensor, function.__name__, function)
+    return function
+
+
+def floating(input):
+    """The input, or as float32 where it is of integers or bools."""
+    return input if input.is_floating_point() else input.float()

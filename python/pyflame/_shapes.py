@@ -1,0 +1,463 @@
+"""Functions on shapes that are composed of others: joins, splits, repetitions, diagonals, grids."""
+import itertools
+import math
+
+from . import _C
+from ._C import Tensor
+from ._public import method
+
+__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "cartesian_prod", "column_stack", "combinations", "diag", "diag_embed", "diagflat",
+           "diagonal", "diagonal_scatter", "dsplit", "dstack", "flip", "fliplr", "flipud", "hsplit", "hstack", "kron", "meshgrid", "moveaxis", "movedim", "narrow_copy", "ravel",
+           "repeat_interleave", "roll", "rot90", "row_stack", "select_scatter", "slice_scatter", "swapdims", "tensor_split", "tile", "trace", "tril_indices", "triu_indices",
+           "unflatten", "unfold_copy", "vsplit", "vstack"]
+
+
+def _wrap(op, dim, rank):
+    """A dim counted from the front. IndexError where there is no such dim."""
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise IndexError(f"{op}: no such dim; got {dim}; expected {-max(rank, 1)} to {max(rank, 1) - 1}")
+    return dim % max(rank, 1)
+
+
+def _sizes(sizes):
+    """Sizes that were given one by one, or as one sequence."""
+    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else tuple(sizes)
+
+
+def _many(tensors):
+    return list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
+
+
+def broadcast_shapes(*shapes):
+    """The shape that tensors of these shapes broadcast to. RuntimeError where they do not."""
+    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    result = []
+    for sizes in itertools.zip_longest(*(reversed(s) for s in shapes), fillvalue=1):
+        wide = {n for n in sizes if n != 1}
+        if len(wide) > 1:
+            raise RuntimeError(f"broadcast_shapes: the shapes do not broadcast; got {', '.join(map(str, shapes))}; expected equal sizes or 1, from the right")
+        result.append(wide.pop() if wide else 1)
+    return tuple(reversed(result))
+
+
+# ---- more dims
+
+
+def _at_least(tensors, reshape):
+    if len(tensors) == 1 and isinstance(tensors[0], Tensor):
+        return reshape(tensors[0])
+    return tuple(reshape(t) for t in _many(tensors))
+
+
+def atleast_1d(*tensors):
+    """Scalars as tensors of shape (1,); all others as they are. One tensor or several."""
+    return _at_least(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
+
+
+def atleast_2d(*tensors):
+    """A view with at least two dims: (n,) becomes (1, n)."""
+    return _at_least(tensors, lambda t: t.reshape(1, 1) if t.ndim == 0 else t.unsqueeze(0) if t.ndim == 1 else t)
+
+
+def atleast_3d(*tensors):
+    """A view with at least three dims: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1)."""
+    def view(t):
+        return t.reshape(1, 1, 1) if t.ndim == 0 else t.unsqueeze(0).unsqueeze(-1) if t.ndim == 1 else t.unsqueeze(-1) if t.ndim == 2 else t
+
+    return _at_least(tensors, view)
+
+
+@method
+def ravel(input):
+    """All elements in one dim: a view where that is possible."""
+    return input.reshape(-1)
+
+
+@method
+def unflatten(input, dim, sizes):
+    """One dim as several. One of the sizes may be -1. ValueError where their product is not the dim's size."""
+    dim = _wrap("unflatten", dim, input.ndim)
+    sizes, n = list(sizes), input.shape[dim]
+    if -1 in sizes:
+        rest = -math.prod(sizes)
+        sizes[sizes.index(-1)] = n // rest if rest else 0
+    if math.prod(sizes) != n:
+        raise ValueError(f"unflatten: the sizes do not multiply to the dim's; got {tuple(sizes)} for {n}; expected a product of {n}")
+    return input.reshape(*input.shape[:dim], *sizes, *input.shape[dim + 1:])
+
+
+@method
+def movedim(input, source, destination):
+    """A view with the source dims at the destinations; the others keep their order."""
+    source = [source] if isinstance(source, int) else list(source)
+    destination = [destination] if isinstance(destination, int) else list(destination)
+    source, destination = ([_wrap("movedim", d, input.ndim) for d in dims] for dims in (source, destination))
+    if len(source) != len(destination) or len(set(source)) != len(source) or len(set(destination)) != len(destination):
+        raise ValueError(f"movedim: not one destination for each source; got {source} and {destination}; expected as many different dims")
+    rest = iter(d for d in range(input.ndim) if d not in source)
+    at = dict(zip(destination, source))
+    return input.permute(*[at[d] if d in at else next(rest) for d in range(input.ndim)]) if input.ndim else input
+
+
+@method
+def moveaxis(input, source, destination):
+    """The same as movedim."""
+    return movedim(input, source, destination)
+
+
+@method
+def swapdims(input, dim0, dim1):
+    """The same as transpose."""
+    return input.transpose(dim0, dim1)
+
+
+# ---- joins and splits
+
+
+def hstack(tensors):
+    """Tensors joined along the second dim; vectors along their only one."""
+    tensors = [atleast_1d(t) for t in tensors]
+    return _C.cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+
+
+def vstack(tensors):
+    """Tensors joined along the first dim; vectors are rows."""
+    return _C.cat([atleast_2d(t) for t in tensors], 0)
+
+
+def row_stack(tensors):
+    """The same as vstack."""
+    return vstack(tensors)
+
+
+def dstack(tensors):
+    """Tensors joined along the third dim, which is made where it is missing."""
+    return _C.cat([atleast_3d(t) for t in tensors], 2)
+
+
+def column_stack(tensors):
+    """Tensors joined along the second dim; vectors are columns."""
+    return _C.cat([t.reshape(-1, 1) if t.ndim < 2 else t for t in tensors], 1)
+
+
+@method
+def tensor_split(input, indices_or_sections, dim=0):
+    """Views of parts along a dim: that many parts, the first ones longer by one where they are not equal; or parts that end at the indices."""
+    dim = _wrap("tensor_split", dim, input.ndim)
+    n = input.shape[dim]
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, int):
+        if indices_or_sections < 1:
+            raise ValueError(f"tensor_split: no parts; got {indices_or_sections}; expected at least 1")
+        size, longer = divmod(n, indices_or_sections)
+        ends = [(i + 1) * size + min(i + 1, longer) for i in range(indices_or_sections - 1)]
+    else:
+        ends = [min(max(e + n if e < 0 else e, 0), n) for e in indices_or_sections]
+    starts = [0, *ends]
+    return tuple(input.narrow(dim, s, max(e - s, 0)) for s, e in zip(starts, [*ends, n]))
+
+
+def _split_evenly(op, input, parts, dim):
+    if isinstance(parts, int) and (parts < 1 or input.shape[dim] % parts):
+        raise ValueError(f"{op}: the dim does not divide into equal parts; got {input.shape[dim]} for {parts} parts; hint: tensor_split()")
+    return tensor_split(input, parts, dim)
+
+
+@method
+def hsplit(input, indices_or_sections):
+    """tensor_split along the second dim (of a vector: the first). A number of parts must divide the size."""
+    return _split_evenly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
+
+
+@method
+def vsplit(input, indices_or_sections):
+    """tensor_split along the first dim. A number of parts must divide the size."""
+    return _split_evenly("vsplit", input, indices_or_sections, 0)
+
+
+@method
+def dsplit(input, indices_or_sections):
+    """tensor_split along the third dim. A number of parts must divide the size."""
+    return _split_evenly("dsplit", input, indices_or_sections, 2)
+
+
+# ---- repetitions and reversals
+
+
+def _repeat(input, *repeats):
+    repeats = _sizes(repeats)
+    if len(repeats) < input.ndim:
+        raise ValueError(f"repeat: fewer repeats than dims; got {repeats} for {input.ndim} dims; expected at least {input.ndim}")
+    return tile(input, repeats)
+
+
+@method
+def tile(input, *dims):
+    """The tensor repeated that often along each dim, counted from the last one. Missing numbers are 1, missing dims have size 1."""
+    repeats = _sizes(dims)
+    rank = max(len(repeats), input.ndim)
+    repeats = (1,) * (rank - len(repeats)) + repeats
+    shape = (1,) * (rank - input.ndim) + tuple(input.shape)
+    if not rank:
+        return input.clone()
+    paired = input.reshape(*[n for size in shape for n in (1, size)]).expand(*[n for r, size in zip(repeats, shape) for n in (r, size)])
+    return paired.reshape(*[r * size for r, size in zip(repeats, shape)]).clone()
+
+
+_repeat.__name__, _repeat.__doc__ = "repeat", "The tensor repeated that often along each dim. ValueError where there are fewer numbers than dims."
+Tensor.repeat = _repeat
+
+
+@method
+def repeat_interleave(input, repeats, dim=None, *, output_size=None):
+    """Each element, or each slice along dim, repeated. repeats is a number, or a tensor with one number for each.
+
+    With a tensor, the size of the result depends on values, so they are read: that is a sync point.
+    """
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    dim = _wrap("repeat_interleave", dim, input.ndim)
+    n = input.shape[dim]
+    if isinstance(repeats, int):
+        shape = (*input.shape[:dim], n, repeats, *input.shape[dim + 1:])
+        return input.unsqueeze(dim + 1).expand(*shape).reshape(*shape[:dim], n * repeats, *shape[dim + 2:]).clone()
+    counts = repeats.tolist()
+    counts = counts * n if isinstance(counts, list) and len(counts) == 1 else [counts] * n if isinstance(counts, int) else counts
+    if len(counts) != n:
+        raise ValueError(f"repeat_interleave: not one number for each slice; got {len(counts)} for {n}; expected {n}")
+    at = [i for i, count in enumerate(counts) for _ in range(count)]
+    return input.index_select(dim, _C.tensor(at, dtype=_C.int64, device=input.device))
+
+
+@method
+def flip(input, *args, dims=()):
+    """A copy with the order of elements reversed along these dims: numbers, or one sequence."""
+    dims = [_wrap("flip", d, input.ndim) for d in _sizes(args or (dims,))]
+    if len(set(dims)) != len(dims):
+        raise ValueError(f"flip: a dim is named twice; got {dims}; expected different dims")
+    for d in dims if input.ndim else ():
+        n = input.shape[d]
+        input = input.index_select(d, _C.arange(n - 1, -1, -1, device=input.device)) if n > 1 else input
+    return input.clone()
+
+
+@method
+def fliplr(input):
+    """The order of elements reversed along the second dim."""
+    return flip(input, 1)
+
+
+@method
+def flipud(input):
+    """The order of elements reversed along the first dim."""
+    return flip(input, 0)
+
+
+@method
+def roll(input, shifts, dims=None):
+    """Elements moved by the shifts along the dims; what leaves at one end enters at the other. Without dims, of all elements as one dim."""
+    if dims is None or dims == () or dims == []:
+        if not isinstance(shifts, int) and len(shifts) != 1:
+            raise ValueError(f"roll: several shifts and no dims; got {tuple(shifts)}; expected one shift, or as many dims")
+        return roll(input.reshape(-1), shifts, 0).reshape(input.shape)
+    shifts, dims = ((v,) if isinstance(v, int) else tuple(v) for v in (shifts, dims))
+    if len(shifts) != len(dims):
+        raise ValueError(f"roll: not one shift for each dim; got {shifts} and {dims}; expected as many")
+    for shift, d in zip(shifts, dims):
+        d = _wrap("roll", d, input.ndim)
+        n = input.shape[d] if input.ndim else 1
+        shift = shift % n if n else 0
+        if shift:
+            input = _C.cat([input.narrow(d, n - shift, shift), input.narrow(d, 0, n - shift)], d)
+    return input.clone()
+
+
+@method
+def rot90(input, k=1, dims=(0, 1)):
+    """The tensor turned k times by 90 degrees in the plane of two dims, from the first towards the second."""
+    a, b = (_wrap("rot90", d, input.ndim) for d in dims)
+    if a == b:
+        raise ValueError(f"rot90: not two dims; got {tuple(dims)}; expected different ones")
+    k %= 4
+    if k == 2:
+        return flip(input, a, b)
+    if k == 1:
+        return flip(input, b).transpose(a, b).clone()
+    return flip(input, a).transpose(a, b).clone() if k == 3 else input.clone()
+
+
+# ---- diagonals
+
+
+@method
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """A view of a diagonal of two dims; it is the last dim of the result. The offset is above the main diagonal, below where it is negative."""
+    dim1, dim2 = _wrap("diagonal", dim1, input.ndim), _wrap("diagonal", dim2, input.ndim)
+    if dim1 == dim2:
+        raise ValueError(f"diagonal: not two dims; got {dim1} twice; expected different ones")
+    rows, columns, strides = input.shape[dim1], input.shape[dim2], input.stride()
+    n = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    start = input.storage_offset() + (offset * strides[dim2] if offset > 0 else -offset * strides[dim1]) * (n > 0)
+    kept = [d for d in range(input.ndim) if d not in (dim1, dim2)]
+    return _C.as_strided(input, [*(input.shape[d] for d in kept), n], [*(strides[d] for d in kept), strides[dim1] + strides[dim2]], start)
+
+
+@method
+def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+    """Matrices of zeros with the last dim of the input on a diagonal. Shape: [.., N] becomes [.., N + |offset|, N + |offset|]."""
+    n = input.shape[-1] + abs(offset)
+    dim1, dim2 = _wrap("diag_embed", dim1, input.ndim + 1), _wrap("diag_embed", dim2, input.ndim + 1)
+    rows = _C.arange(n, device=input.device).unsqueeze(1)
+    columns = _C.arange(n, device=input.device).unsqueeze(0)
+    before, after = max(offset, 0), max(-offset, 0)
+    wide = _C.pad(input, [before, after]) if before or after else input  # by column
+    matrices = _C.where(columns - rows == offset, wide.unsqueeze(-2), _C.zeros((), dtype=input.dtype, device=input.device))
+    return movedim(matrices, (-2, -1), (dim1, dim2))
+
+
+@method
+def diag(input, diagonal=0):
+    """A vector as the diagonal of a matrix of zeros; of a matrix, a copy of its diagonal."""
+    if input.ndim not in (1, 2):
+        raise ValueError(f"diag: neither a vector nor a matrix; got shape {tuple(input.shape)}; hint: diagonal() or diag_embed()")
+    return diag_embed(input, diagonal) if input.ndim == 1 else globals()["diagonal"](input, diagonal).clone()
+
+
+@method
+def diagflat(input, offset=0):
+    """All elements as the diagonal of a matrix of zeros."""
+    return diag_embed(input.reshape(-1), offset)
+
+
+@method
+def trace(input):
+    """The sum of the main diagonal of a matrix."""
+    if input.ndim != 2:
+        raise ValueError(f"trace: not a matrix; got shape {tuple(input.shape)}; expected two dims")
+    return diagonal(input).sum()
+
+
+# ---- parts replaced
+
+
+@method
+def select_scatter(input, src, dim, index):
+    """A copy of input with src at one index of a dim."""
+    dim = _wrap("select_scatter", dim, input.ndim)
+    index = index + input.shape[dim] if index < 0 else index
+    return slice_scatter(input, src.unsqueeze(dim), dim, index, index + 1)
+
+
+@method
+def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+    """A copy of input with src at the slice start:end:step of a dim."""
+    dim = _wrap("slice_scatter", dim, input.ndim)
+    result = input.clone()
+    result[(slice(None),) * dim + (slice(start, end, step),)] = src
+    return result
+
+
+@method
+def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+    """A copy of input with src on a diagonal of two dims."""
+    result = input.clone()
+    diagonal(result, offset, dim1, dim2).copy_(src)
+    return result
+
+
+@method
+def narrow_copy(input, dim, start, length):
+    """A copy of the slice of a dim that begins at start."""
+    return input.narrow(dim, start, length).clone()
+
+
+def _unfold(input, dimension, size, step):
+    """A view of all slices of that size along a dim, one for every step. The slice is the last dim of the result."""
+    dim = _wrap("unfold", dimension, input.ndim)
+    n = input.shape[dim] if input.ndim else 1
+    if size > n or size < 0 or step < 1:
+        raise ValueError(f"unfold: no such slices; got size {size} and step {step} of a dim of {n}; expected 0 <= size <= {n} and step >= 1")
+    if not input.ndim:
+        return input.reshape(1).narrow(0, 0, size)
+    strides, shape = list(input.stride()), list(input.shape)
+    shape[dim] = (n - size) // step + 1
+    stride = strides[dim]
+    strides[dim] = stride * step
+    return _C.as_strided(input, [*shape, size], [*strides, stride], input.storage_offset())
+
+
+_unfold.__name__ = "unfold"
+Tensor.unfold = _unfold
+
+
+def unfold_copy(input, dimension, size, step):
+    """A copy of Tensor.unfold."""
+    return _unfold(input, dimension, size, step).clone()
+
+
+# ---- grids
+
+
+def meshgrid(*tensors, indexing="ij"):
+    """The coordinates of a grid: one tensor for each vector, of the shape of the grid. indexing 'xy' exchanges the first two dims."""
+    vectors = [t.reshape(-1) for t in _many(tensors)]
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f"meshgrid: unknown indexing; got '{indexing}'; expected 'ij' or 'xy'")
+    order = list(range(len(vectors)))  # of each vector: its dim
+    if indexing == "xy" and len(vectors) > 1:
+        order[:2] = [1, 0]
+    shape = [vectors[order.index(d)].shape[0] for d in range(len(vectors))]
+    return tuple(v.reshape(*[-1 if d == at else 1 for d in range(len(shape))]).expand(*shape) for v, at in zip(vectors, order))
+
+
+def cartesian_prod(*tensors):
+    """All tuples with one element of each vector: shape (product of sizes, number of vectors). Of one vector, that vector."""
+    vectors = _many(tensors)
+    return vectors[0] if len(vectors) == 1 else _C.stack([g.reshape(-1) for g in meshgrid(*vectors)], -1)
+
+
+def combinations(input, r=2, with_replacement=False):
+    """All combinations of r elements of a vector, in the order of itertools.combinations. Shape: (number, r)."""
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    if not rows or r == 0:
+        return input.narrow(0, 0, 0).reshape(*(0,) if r == 0 else (0, r))
+    at = _C.tensor([i for row in rows for i in row], dtype=_C.int64, device=input.device)
+    return input.index_select(0, at).reshape(len(rows), r)
+
+
+def _triangle(row, col, keep, dtype, device):
+    pairs = [(i, j) for i in range(row) for j in range(col) if keep(i, j)]
+    flat = [i for i, _ in pairs] + [j for _, j in pairs]
+    return _C.tensor(flat, dtype=dtype, device=device).reshape(2, len(pairs))
+
+
+def tril_indices(row, col, offset=0, *, dtype=None, device=None):
+    """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    return _triangle(row, col, lambda i, j: j - i <= offset, dtype or _C.int64, device)
+
+
+def triu_indices(row, col, offset=0, *, dtype=None, device=None):
+    """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
+    return _triangle(row, col, lambda i, j: j - i >= offset, dtype or _C.int64, device)
+
+
+def block_diag(*tensors):
+    """A matrix of zeros with these matrices along its diagonal. Vectors are rows."""
+    blocks = [atleast_2d(t) for t in tensors] or [_C.empty((1, 0))]
+    width = sum(b.shape[1] for b in blocks)
+    rows, at = [], 0
+    for b in blocks:
+        rows.append(_C.pad(b, [at, width - at - b.shape[1]]))
+        at += b.shape[1]
+    return _C.cat(rows, 0)
+
+
+@method
+def kron(input, other):
+    """The Kronecker product: each element of input times all of other."""
+    rank = max(input.ndim, other.ndim)
+    a, b = ((1,) * (rank - t.ndim) + tuple(t.shape) for t in (input, other))
+    product = input.reshape(*[n for s in a for n in (s, 1)]) * other.reshape(*[n for s in b for n in (1, s)]) if rank else input * other
+    return product.reshape(*[m * n for m, n in zip(a, b)]) if rank else product

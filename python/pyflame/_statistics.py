@@ -1,0 +1,181 @@
+"""Reductions and statistics that are composed of others."""
+import collections
+import math
+
+from . import _C
+from ._public import floating, method
+
+__all__ = ["aminmax", "cdist", "corrcoef", "count_nonzero", "cov", "cumulative_trapezoid", "diff", "dist", "nanmean", "nansum", "norm", "std_mean", "trapezoid", "trapz", "var_mean"]
+
+_MinMax = collections.namedtuple("aminmax", ["min", "max"])
+
+
+@method
+def aminmax(input, *, dim=None, keepdim=False):
+    """The smallest and the largest element, of all or along a dim, as a named tuple (min, max). NaN wins."""
+    dims = () if dim is None else (dim,)
+    return _MinMax(_C.amin(input, *dims, keepdim=keepdim), _C.amax(input, *dims, keepdim=keepdim))
+
+
+@method
+def count_nonzero(input, dim=None):
+    """The number of elements that are not zero, of all or along one dim or several, as int64."""
+    nonzero = input if input.dtype == _C.bool_ else input != 0
+    return nonzero.sum() if dim is None else nonzero.sum(dim)
+
+
+@method
+def nansum(input, dim=None, keepdim=False, *, dtype=None):
+    """The sum in which NaN counts as 0."""
+    if input.is_floating_point():
+        input = _C.where(_C.isnan(input), 0.0, input)
+    return _C.sum(input, dim, keepdim, dtype=dtype)
+
+
+@method
+def nanmean(input, dim=None, keepdim=False, *, dtype=None):
+    """The mean of the elements that are not NaN; NaN where there are none. Floating dtypes."""
+    count = _C.logical_not(_C.isnan(input)).sum(dim, keepdim)
+    return nansum(input, dim, keepdim, dtype=dtype) / count
+
+
+@method
+def var_mean(input, dim=None, *, correction=1, keepdim=False, unbiased=None):
+    """The variance and the mean, of all or along dims, as a tuple."""
+    correction = correction if unbiased is None else int(unbiased)
+    return _C.var(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
+
+
+@method
+def std_mean(input, dim=None, *, correction=1, keepdim=False, unbiased=None):
+    """The standard deviation and the mean, of all or along dims, as a tuple."""
+    correction = correction if unbiased is None else int(unbiased)
+    return _C.std(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
+
+
+@method
+def diff(input, n=1, dim=-1, prepend=None, append=None):
+    """The differences of neighbours along a dim, taken n times. prepend and append are joined to the input first."""
+    if n == 0:
+        return input.clone()
+    if prepend is not None or append is not None:
+        input = _C.cat([t for t in (prepend, input, append) if t is not None], dim)
+    for _ in range(min(n, input.shape[dim])):
+        size = input.shape[dim] - 1
+        later, earlier = input.narrow(dim, 1, size), input.narrow(dim, 0, size)
+        input = _C.ne(later, earlier) if input.dtype == _C.bool_ else later - earlier
+    return input
+
+
+def _areas(y, x, dx, dim):
+    """The areas between neighbours, and the dim along which they lie."""
+    n = y.shape[dim]
+    left, right = y.narrow(dim, 0, max(n - 1, 0)), y.narrow(dim, 1 if n else 0, max(n - 1, 0))
+    if x is None:
+        return (left + right) * (dx / 2)
+    if x.ndim == 1 and y.ndim > 1:
+        x = x.reshape(*[-1 if d == dim % y.ndim else 1 for d in range(y.ndim)])
+    return (left + right) * diff(x, dim=dim if x.ndim == y.ndim else -1) / 2
+
+
+def trapezoid(y, x=None, *, dx=None, dim=-1):
+    """The integral along a dim by the trapezoidal rule: of points at x, or dx apart (default 1)."""
+    return _areas(y, x, 1 if dx is None else dx, dim).sum(dim)
+
+
+trapz = trapezoid
+
+
+def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
+    """The integrals along a dim up to each point, by the trapezoidal rule."""
+    return _C.cumsum(_areas(y, x, 1 if dx is None else dx, dim), dim)
+
+
+def _norm_over(input, p, dim, keepdim):
+    """The p-norm of vectors along dims; the gradient of the 2-norm at 0 is 0."""
+    size = _C.abs(input)
+    if p == math.inf:
+        return _C.amax(size, dim, keepdim)
+    if p == -math.inf:
+        return _C.amin(size, dim, keepdim)
+    if p == 0:
+        return (input != 0).to(input.dtype).sum(dim, keepdim)
+    if p == 1:
+        return size.sum(dim, keepdim)
+    if p == 2:
+        squares = (input * input).sum(dim, keepdim)
+        zero = squares == 0
+        return _C.where(zero, 0.0, _C.sqrt(_C.where(zero, 1.0, squares)))
+    return _C.pow(_C.pow(size, p).sum(dim, keepdim), 1 / p)
+
+
+def cdist(x1, x2, p=2.0, compute_mode=None):
+    """The distances of all pairs of rows in the p-norm: [.., P, M], [.., R, M] -> [.., P, R]. compute_mode is accepted and ignored."""
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise RuntimeError(f"cdist: no rows of one length; got shapes {tuple(x1.shape)} and {tuple(x2.shape)}; expected [.., P, M] and [.., R, M]")
+    if p < 0:
+        raise RuntimeError(f"cdist: a negative norm; got {p}; expected p >= 0")
+    if x1.shape[-1] == 0:
+        rows = _C.broadcast_tensors(x1.sum(-1).unsqueeze(-1), x2.sum(-1).unsqueeze(-2))
+        return rows[0] + rows[1]
+    return _norm_over(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, (-1,), False)
+
+
+@method
+def dist(input, other, p=2):
+    """The p-norm of input - other, of all elements."""
+    return _norm_over(input - other, p, tuple(range(max(input.ndim, other.ndim))), False)
+
+
+@method
+def cov(input, *, correction=1, fweights=None, aweights=None):
+    """The covariance of variables: rows are variables, columns observations. fweights: how often each was seen; aweights: how much each counts."""
+    if input.ndim > 2:
+        raise RuntimeError(f"cov: more than two dims; got shape {tuple(input.shape)}; expected [variables, observations]")
+    x = floating(input).reshape(1, -1) if input.ndim < 2 else floating(input)
+    weights = None if fweights is None else fweights.to(x.dtype)
+    if aweights is not None:
+        weights = aweights.to(x.dtype) if weights is None else weights * aweights.to(x.dtype)
+    if weights is None:
+        total, centred = x.shape[1], x - x.mean(1, keepdim=True)
+        scaled, norm = centred, max(total - correction, 0)
+    else:
+        total = weights.sum()
+        centred = x - (x * weights).sum(1, keepdim=True) / total
+        scaled = centred * weights
+        loss = correction if aweights is None else correction * (weights * aweights.to(x.dtype)).sum() / total
+        norm = _C.clamp(total - loss, min=0)
+    result = _C.matmul(scaled, centred.transpose(0, 1)) / norm
+    return result.reshape(()) if x.shape[0] == 1 else result
+
+
+@method
+def corrcoef(input):
+    """The correlation coefficients of variables: rows are variables, columns observations."""
+    c = cov(input)
+    if c.ndim == 0:
+        return c / c
+    deviation = _C.sqrt(c.diagonal())
+    return _C.clamp(c / deviation.unsqueeze(0) / deviation.unsqueeze(1), -1, 1)
+
+
+_norm_of_all = _C.norm
+
+
+@method
+def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+    """The p-norm over dims (of all elements without dim): (sum of |x|^p)^(1/p); inf and -inf are the largest and the smallest |x|, 0 counts.
+
+    'fro' is the 2-norm. Floating dtypes. NotImplementedError for 'nuc', the sum of singular values.
+    """
+    if out is not None:
+        raise TypeError("norm: out is not available; hint: assign the result")
+    if p == "nuc":
+        raise NotImplementedError("norm: 'nuc' needs singular values; got p='nuc'; expected a number or 'fro'")
+    if dtype is not None:
+        input = input.to(dtype)
+    p = 2 if p in ("fro", None) else p
+    if dim is None and not keepdim and p == 2:
+        return _norm_of_all(input)
+    dims = tuple(range(input.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim) or tuple(range(input.ndim))
+    return _norm_over(input, p, dims, keepdim)

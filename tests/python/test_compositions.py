@@ -1,0 +1,194 @@
+"""Functions that are composed of others, against NumPy. tools/opinfo.py compares them with PyTorch, gradients included."""
+import math
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+RNG = np.random.default_rng(0)
+A, B = RNG.standard_normal((4, 5)).astype(np.float32), RNG.standard_normal((4, 5)).astype(np.float32)
+V, W = RNG.standard_normal(5).astype(np.float32), RNG.standard_normal(5).astype(np.float32)
+CUBE = RNG.standard_normal((2, 3, 4)).astype(np.float32)
+HOLES = np.array([1.0, np.nan, -np.inf, np.inf, -0.0, 0.0, 2.5, -2.5], np.float32)
+INTS = np.array([-7, -2, 0, 1, 5, 9], np.int64)
+
+
+
+
+# name, arguments, keyword arguments, the result by NumPy
+CASES = [
+    ("frac", (A * 3,), {}, lambda a: a - np.trunc(a)),
+    ("fix", (HOLES,), {}, np.trunc),
+    ("deg2rad", (A,), {}, np.deg2rad),
+    ("rad2deg", (A,), {}, np.rad2deg),
+    ("sgn", (A,), {}, np.sign),
+    ("signbit", (HOLES,), {}, np.signbit),
+    ("signbit", (INTS,), {}, np.signbit),
+    ("copysign", (A, B), {}, np.copysign),
+    ("copysign", (np.ones(8, np.float32), HOLES), {}, np.copysign),
+    ("heaviside", (HOLES[2:], HOLES[2:]), {}, np.heaviside),
+    ("fmod", (A * 5, B), {}, np.fmod),
+    ("fmod", (INTS, np.full(6, 4)), {}, np.fmod),
+    ("fmax", (HOLES, HOLES[::-1].copy()), {}, np.fmax),
+    ("fmin", (HOLES, HOLES[::-1].copy()), {}, np.fmin),
+    ("clamp_min", (A, B), {}, np.maximum),
+    ("clamp_max", (A, 0.5), {}, np.minimum),
+    ("clamp", (A, B - 1, B + 1), {}, lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi)),
+    ("float_power", (np.abs(A), 2.5), {}, np.float_power),
+    ("rsub", (A, B), {"alpha": 2}, lambda a, b, alpha: b - alpha * a),
+    ("lerp", (A, B, 0.25), {}, lambda a, b, w: a + w * (b - a)),
+    ("addcmul", (A, B, B), {"value": 0.5}, lambda a, b, c, value: a + value * b * c),
+    ("addcdiv", (A, B, np.abs(B) + 1), {"value": 0.5}, lambda a, b, c, value: a + value * b / c),
+    ("nan_to_num", (HOLES,), {}, np.nan_to_num),
+    ("nan_to_num", (HOLES, 7.0, 8.0, -9.0), {}, lambda x, n, p, m: np.nan_to_num(x, nan=n, posinf=p, neginf=m)),
+    ("isposinf", (HOLES,), {}, np.isposinf),
+    ("isneginf", (HOLES,), {}, np.isneginf),
+    ("isclose", (HOLES, HOLES + np.float32(1e-6)), {"equal_nan": True}, np.isclose),
+    ("sinc", (np.append(A.ravel(), 0).astype(np.float32),), {}, np.sinc),
+    ("logit", (np.array([0.1, 0.5, 0.9], np.float32),), {}, lambda x: np.log(x / (1 - x))),
+    ("logaddexp", (A * 100, B * 100), {}, np.logaddexp),
+    ("logaddexp", (HOLES, HOLES), {}, np.logaddexp),
+    ("logaddexp2", (A, B), {}, np.logaddexp2),
+    ("hypot", (A * np.float32(1e25), B * np.float32(1e25)), {}, lambda a, b: np.hypot(a.astype(np.float64), b).astype(np.float32)),
+    ("xlogy", (np.array([0, 0, 2], np.float32), np.array([0, np.inf, 3], np.float32)), {}, lambda x, y: np.array([0, 0, 2 * math.log(3)], np.float32)),
+    ("div", (A, B), {"rounding_mode": "trunc"}, lambda a, b, rounding_mode: np.trunc(a / b)),
+    ("div", (INTS, np.full(6, -4)), {"rounding_mode": "trunc"}, lambda a, b, rounding_mode: np.trunc(a / b).astype(np.int64)),
+    ("div", (INTS, np.full(6, -4)), {"rounding_mode": "floor"}, lambda a, b, rounding_mode: a // b),
+    ("round", (A * 10,), {"decimals": 1}, np.round),
+    ("ravel", (CUBE,), {}, np.ravel),
+    ("unflatten", (CUBE, 2, (2, -1)), {}, lambda x, d, s: x.reshape(2, 3, 2, 2)),
+    ("movedim", (CUBE, 0, -1), {}, np.moveaxis),
+    ("movedim", (CUBE, (0, 1), (1, 0)), {}, np.moveaxis),
+    ("hstack", ((V, W),), {}, np.hstack),
+    ("hstack", ((A, B),), {}, np.hstack),
+    ("vstack", ((V, W),), {}, np.vstack),
+    ("dstack", ((A, B),), {}, np.dstack),
+    ("column_stack", ((V, W),), {}, np.column_stack),
+    ("tile", (A, (2, 3)), {}, np.tile),
+    ("repeat_interleave", (A, 3, 1), {}, np.repeat),
+    ("repeat_interleave", (V, np.array([1, 0, 2, 0, 1])), {}, np.repeat),
+    ("flip", (CUBE, (0, 2)), {}, np.flip),
+    ("fliplr", (A,), {}, np.fliplr),
+    ("roll", (A, 7), {}, np.roll),
+    ("roll", (A, (1, -2), (0, 1)), {}, np.roll),
+    *[("rot90", (A, k), {}, np.rot90) for k in range(-1, 4)],
+    *[("diagonal", (A, offset), {}, np.diagonal) for offset in (-2, 0, 3)],
+    ("diagonal", (CUBE, 1, 0, 2), {}, np.diagonal),
+    ("diag", (V, -1), {}, np.diag),
+    ("diag", (A, 1), {}, np.diag),
+    ("diag_embed", (A, 1), {}, lambda x, k: np.stack([np.diag(row, k) for row in x])),
+    ("diagflat", (A, 1), {}, np.diagflat),
+    ("trace", (A,), {}, np.trace),
+    ("kron", (A, B[:2]), {}, np.kron),
+    ("block_diag", (A, V), {}, lambda a, v: np.block([[a, np.zeros((4, 5))], [np.zeros((1, 5)), v[None]]]).astype(np.float32)),
+    ("slice_scatter", (A, B[:, :2], 1, 1, 5, 2), {}, lambda a, b, *_: np.stack([a[:, 0], b[:, 0], a[:, 2], b[:, 1], a[:, 4]], 1)),
+    ("select_scatter", (A, V, 0, 1), {}, lambda a, v, *_: np.stack([a[0], v, a[2], a[3]])),
+    ("mv", (A, V), {}, np.matmul),
+    ("addmm", (A[:, :4], A, B.T.copy()), {"beta": 2, "alpha": 0.5}, lambda c, a, b, beta, alpha: beta * c + alpha * a @ b),
+    ("inner", (A, B), {}, np.inner),
+    ("tensordot", (CUBE, CUBE, ([1, 2], [1, 2])), {}, np.tensordot),
+    ("cross", (CUBE[:, :, 0].copy(), CUBE[:, :, 1].copy()), {}, np.cross),
+    ("chain_matmul", (A, B.T.copy(), A), {}, lambda a, b, c: a @ b @ c),
+    ("matrix_power", (A[:, :4].copy(), 3), {}, np.linalg.matrix_power),
+    ("count_nonzero", (INTS,), {}, np.count_nonzero),
+    ("nansum", (np.where(A > 1, np.nan, A), 0), {}, np.nansum),
+    ("nanmean", (np.where(A > 1, np.nan, A), 1), {}, np.nanmean),
+    ("diff", (A, 2, 1), {}, np.diff),
+    ("trapezoid", (A,), {"dx": 0.5}, lambda y, dx: (y[:, 1:] + y[:, :-1]).sum(1) * dx / 2),
+    ("cov", (A,), {}, np.cov),
+    ("cov", (A,), {"fweights": np.array([1, 2, 3, 1, 2]), "aweights": np.abs(V)}, np.cov),
+    ("corrcoef", (A,), {}, np.corrcoef),
+    ("cdist", (A, B), {"p": 3.0}, lambda a, b, p: (np.abs(a[:, None] - b[None]) ** p).sum(-1) ** (1 / p)),
+    ("dist", (A, B), {}, lambda a, b: np.linalg.norm(a - b)),
+    *[("norm", (A, p, 1), {}, np.linalg.norm) for p in (0, 1, 2, 3, math.inf, -math.inf)],
+    ("vander", (INTS, 3), {}, np.vander),
+]
+
+
+def tensors(x):
+    if isinstance(x, np.ndarray):
+        return pf.tensor(x)
+    return tuple(map(tensors, x)) if isinstance(x, tuple) and any(isinstance(y, np.ndarray) for y in x) else x
+
+
+@pytest.mark.parametrize("which", range(len(CASES)), ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
+def test_as_numpy(which):
+    name, args, kwargs, reference = CASES[which]
+    got = getattr(pf, name)(*map(tensors, args), **{k: tensors(v) for k, v in kwargs.items()})
+    with np.errstate(all="ignore"):
+        want = reference(*args, **kwargs)
+    np.testing.assert_allclose(got.numpy(), want, rtol=2e-5, atol=2e-6)
+    assert got.numpy().dtype == np.asarray(want).dtype or np.asarray(want).dtype in (np.float64, np.int64)
+
+
+def test_grids():
+    x, y = pf.arange(2), pf.arange(3)
+    for indexing in ("ij", "xy"):
+        for got, want in zip(pf.meshgrid(x, y, indexing=indexing), np.meshgrid(np.arange(2), np.arange(3), indexing=indexing)):
+            np.testing.assert_array_equal(got.numpy(), want)
+    assert pf.cartesian_prod(x, y).tolist() == [[i, j] for i in range(2) for j in range(3)]
+    assert pf.combinations(y).tolist() == [[0, 1], [0, 2], [1, 2]]
+    np.testing.assert_array_equal(pf.tril_indices(3, 4, 1).numpy(), np.stack(np.tril_indices(3, 1, 4)))
+    np.testing.assert_array_equal(pf.triu_indices(3, 4, -1).numpy(), np.stack(np.triu_indices(3, -1, 4)))
+
+
+def test_views_share_memory():
+    x = pf.zeros(3, 4)
+    x.diagonal(1).fill_(1.0)
+    x[1:].diagonal().add_(2.0)
+    np.testing.assert_array_equal(x.numpy(), np.eye(3, 4, 1) + 2 * np.eye(3, 4, -1))
+    assert pf.arange(7).unfold(0, 3, 2).tolist() == [[0, 1, 2], [2, 3, 4], [4, 5, 6]]
+
+
+def test_gradients_at_corners():
+    """Where a formula has no gradient, it is 0 and not NaN."""
+    for function in (pf.sinc, lambda x: pf.norm(x, 2, 0), lambda x: pf.cdist(x.reshape(1, 3), x.detach().reshape(1, 3)), lambda x: pf.xlogy(x, 0.0)):
+        x = pf.zeros(3, requires_grad=True)
+        function(x).sum().backward()
+        assert pf.isfinite(x.grad).all().item()
+
+
+ERRORS = [
+    (lambda: pf.broadcast_shapes((2,), (3,)), RuntimeError, r"broadcast_shapes: the shapes do not broadcast; got \(2,\), \(3,\)"),
+    (lambda: pf.ones(2, 2).movedim(0, 2), IndexError, "movedim: no such dim; got 2"),
+    (lambda: pf.ones(2, 2).movedim((0, 0), (0, 1)), ValueError, "movedim: not one destination"),
+    (lambda: pf.ones(4).unflatten(0, (3, 2)), ValueError, r"unflatten: the sizes do not multiply to the dim's; got \(3, 2\) for 4"),
+    (lambda: pf.tensor_split(pf.ones(4), 0), ValueError, "tensor_split: no parts; got 0"),
+    (lambda: pf.ones(5).hsplit(2), ValueError, "hsplit: the dim does not divide into equal parts; got 5 for 2 parts"),
+    (lambda: pf.ones(2, 2).repeat(2), ValueError, "repeat: fewer repeats than dims"),
+    (lambda: pf.repeat_interleave(pf.ones(3), pf.tensor([1, 2])), ValueError, "repeat_interleave: not one number for each slice; got 2 for 3"),
+    (lambda: pf.flip(pf.ones(2), (0, 0)), ValueError, "flip: a dim is named twice"),
+    (lambda: pf.roll(pf.ones(2), (1, 2), 0), ValueError, "roll: not one shift for each dim"),
+    (lambda: pf.rot90(pf.ones(2, 2), 1, (0, 0)), ValueError, "rot90: not two dims"),
+    (lambda: pf.diagonal(pf.ones(2, 2), 0, 1, 1), ValueError, "diagonal: not two dims"),
+    (lambda: pf.diag(pf.ones(2, 2, 2)), ValueError, "diag: neither a vector nor a matrix"),
+    (lambda: pf.trace(pf.ones(2)), ValueError, "trace: not a matrix"),
+    (lambda: pf.ones(3).unfold(0, 4, 1), ValueError, "unfold: no such slices; got size 4"),
+    (lambda: pf.meshgrid(pf.ones(2), indexing="yx"), ValueError, "meshgrid: unknown indexing; got 'yx'"),
+    (lambda: pf.heaviside(pf.ones(2), pf.tensor([1, 2])), RuntimeError, "heaviside: two dtypes"),
+    (lambda: pf.isclose(pf.ones(2), pf.tensor([1, 2])), RuntimeError, "isclose: two dtypes"),
+    (lambda: pf.positive(pf.ones(2, dtype=pf.bool)), TypeError, "positive: not defined for bool"),
+    (lambda: pf.mv(pf.ones(2), pf.ones(2)), RuntimeError, "mv: not a matrix and a vector"),
+    (lambda: pf.addr(pf.ones(2, 2), pf.ones(2, 1), pf.ones(2)), RuntimeError, "addr: not two vectors"),
+    (lambda: pf.inner(pf.ones(2), pf.ones(3)), RuntimeError, "inner: the last dims differ"),
+    (lambda: pf.cross(pf.ones(2), pf.ones(2)), RuntimeError, "cross: not vectors of three"),
+    (lambda: pf.tensordot(pf.ones(2, 3), pf.ones(4, 5), 1), RuntimeError, "tensordot: the dims do not fit"),
+    (lambda: pf.tensordot(pf.ones(2), pf.ones(2), 2), RuntimeError, "tensordot: no such number of dims"),
+    (lambda: pf.matrix_power(pf.ones(2, 3), 2), RuntimeError, "matrix_power: not square matrices"),
+    (lambda: pf.matrix_power(pf.ones(2, 2), -1), NotImplementedError, "matrix_power: a negative power needs an inverse"),
+    (lambda: pf.cdist(pf.ones(2, 3), pf.ones(2, 4)), RuntimeError, "cdist: no rows of one length"),
+    (lambda: pf.cdist(pf.ones(2, 3), pf.ones(2, 3), p=-1), RuntimeError, "cdist: a negative norm"),
+    (lambda: pf.cov(pf.ones(2, 2, 2)), RuntimeError, "cov: more than two dims"),
+    (lambda: pf.norm(pf.ones(2, 2), "nuc"), NotImplementedError, "norm: 'nuc' needs singular values"),
+    (lambda: pf.norm(pf.ones(2), out=pf.ones(())), TypeError, "norm: out is not available"),
+    (lambda: pf.div(pf.ones(2), 2, rounding_mode="up"), ValueError, "div: unknown rounding_mode; got 'up'"),
+    (lambda: pf.round(pf.tensor([1, 2]), decimals=1), RuntimeError, "round: decimals of integers"),
+]
+
+
+@pytest.mark.parametrize("which", range(len(ERRORS)))
+def test_errors(which):
+    call, kind, text = ERRORS[which]
+    with pytest.raises(kind, match=text):
+        call()

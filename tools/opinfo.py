@@ -1,0 +1,211 @@
+"""How much of PyTorch's operator database PyFlame has: each sample of each operator, values and gradients, on both.
+
+PyTorch's own tests are driven by a table, op_db, which makes sample inputs for each operator. This program calls PyFlame's function of the same
+name with the same samples. Where PyTorch raises, PyFlame is not asked.
+
+    pip install torch expecttest numpy scipy     beside an installed pyflame
+    python tools/opinfo.py [--only 'cum*'] [--json FILE] [--verbose]
+
+Values are compared for float32, float64, int64 and bool, gradients for float64.
+"""
+import argparse
+import collections
+import fnmatch
+import json
+import math
+import os
+import signal
+import sys
+import warnings
+
+OUTSIDE = ("sparse.", "masked.", "jiterator_", "torch.ops.", "to_sparse", "torch._scaled", "_")  # not meant to be there
+RANDOM = {"bernoulli", "empty", "empty_like", "new_empty", "rand_like", "randint", "randn", "randn_like", "randint_like", "nn.functional.dropout", "uniform",
+          "normal", "multinomial", "cauchy", "exponential", "geometric", "log_normal", "nn.functional.dropout2d", "nn.functional.dropout3d",
+          "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "empty_strided", "new_empty_strided", "empty_permuted"}  # by shape and dtype
+TOLERANCE = {"float16": (2e-2, 1e-2), "float32": (2e-4, 2e-5), "float64": (1e-7, 1e-9)}  # relative, absolute
+# Operators whose entry in op_db calls a function with its arguments in another order, or a property.
+ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *operands), "where": lambda pf: lambda x, cond, other: pf.where(cond, x, other),
+           "T": lambda pf: lambda x: x.T, "mT": lambda pf: lambda x: x.mT, "index_add": lambda pf: lambda x, dim, index, src, **kw: x.index_add(dim, index, src, **kw),
+           "meshgrid": lambda pf: lambda *t, **kw: pf.meshgrid(*[y for x in t for y in (x if isinstance(x, (list, tuple)) else [x])], **kw)}
+LIMIT_S = 20  # for one operator and dtype
+
+
+class Late(Exception):
+    pass
+
+
+def find(pf, name):
+    """The function, or the method, of that name."""
+    if name in ADAPTED:
+        return ADAPTED[name](pf) if hasattr(pf, name) or hasattr(pf.Tensor, name) else None
+    if hasattr(pf.Tensor, name) and (name.endswith("_") or isinstance(getattr(pf, name, None), type(pf.float32))):
+        return getattr(pf.Tensor, name)
+    place = pf
+    for part in name.split("."):
+        place = getattr(place, part, None)
+        if place is None:
+            return getattr(pf.Tensor, name, None)
+    return place
+
+
+class Converter:
+    """PyTorch's arguments as PyFlame's, with leaves that need gradients."""
+
+    def __init__(self, torch, pf):
+        self.torch, self.pf, self.leaves = torch, pf, []
+        self.dtypes = {getattr(torch, n): getattr(pf, n) for n in ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
+        self.dtypes[torch.bool] = pf.bool_
+
+    def __call__(self, x):
+        if isinstance(x, self.torch.Tensor):
+            for leaf, made in self.leaves:
+                if leaf is x:
+                    return made
+            x.grad = None  # samples may share it
+            made = self.pf.tensor(x.detach().cpu().numpy().copy()) if x.dtype != self.torch.bfloat16 else self.pf.tensor(x.detach().float().numpy().copy()).to("bfloat16")
+            if x.requires_grad:
+                made.requires_grad_()
+                self.leaves.append((x, made))
+            return made
+        if isinstance(x, self.torch.dtype):
+            return self.dtypes[x]
+        if isinstance(x, self.torch.device):
+            return str(x)
+        if isinstance(x, (list, tuple, self.torch.Size)):
+            return type(x)(self(y) for y in x) if type(x) in (list, tuple) else tuple(self(y) for y in x)
+        if isinstance(x, dict):
+            return {k: self(v) for k, v in x.items()}
+        return x
+
+
+def flat(x):
+    return [y for part in x for y in flat(part)] if isinstance(x, (list, tuple)) else [x]
+
+
+def differs(torch, want, got, random):
+    """Why two results are not the same; None where they are."""
+    import numpy as np
+
+    want, got = flat(want), flat(got)
+    if len(want) != len(got):
+        return f"{len(got)} results instead of {len(want)}"
+    for w, g in zip(want, got):
+        if not isinstance(w, torch.Tensor):
+            if w != g and not (isinstance(w, float) and math.isclose(w, g, rel_tol=1e-5)):
+                return f"{g!r} instead of {w!r}"
+            continue
+        if w.dtype == torch.bfloat16:
+            w, g = w.float(), g.float()
+        a, b = w.detach().resolve_conj().resolve_neg().numpy(), np.asarray(g.detach().numpy())
+        if a.shape != b.shape:
+            return f"shape {b.shape} instead of {a.shape}"
+        if a.dtype != b.dtype:
+            return f"dtype {b.dtype} instead of {a.dtype}"
+        relative, absolute = TOLERANCE.get(a.dtype.name, (0, 0))
+        if not random and not np.allclose(a, b, rtol=relative, atol=absolute, equal_nan=True):
+            return "other values"
+    return None
+
+
+def gradients(torch, want, got, leaves):
+    """Backward of the sum of all floating results, on both; the gradients of the leaves."""
+    outs = [(w, g) for w, g in zip(flat(want), flat(got)) if isinstance(w, torch.Tensor) and w.requires_grad]
+    if not outs or not leaves:
+        return [], []
+    sum(w.sum() for w, _ in outs).backward()
+    sum(g.sum() for _, g in outs).backward()
+    zero = lambda x, g: torch.zeros_like(x) if g is None else g  # noqa: E731
+    return [zero(x, x.grad) for x, _ in leaves], [y.grad if y.grad is not None else y.detach() * 0 for _, y in leaves]
+
+
+def run_operator(torch, pf, op, function, dtype):
+    """(samples, those that agree, first reasons)."""
+    td = getattr(torch, dtype)
+    if td not in op.supported_dtypes("cpu"):
+        return 0, 0, []
+    needs_grad = dtype == "float64" and op.supports_autograd
+    count, good, reasons = 0, 0, []
+    for sample in op.sample_inputs("cpu", td, requires_grad=needs_grad):
+        convert = Converter(torch, pf)
+        try:
+            args, kwargs = convert([sample.input, *sample.args]), convert(sample.kwargs)
+            want = op(sample.input, *sample.args, **sample.kwargs)
+        except Late:
+            raise
+        except Exception:  # noqa: BLE001 - PyTorch refuses it, or it is of a kind that does not convert (complex, sparse)
+            continue
+        count += 1
+        try:
+            got = function(*args, **kwargs)
+            why = differs(torch, want, got, op.name in RANDOM)
+            if why is None and needs_grad and op.name not in RANDOM:
+                why = differs(torch, *gradients(torch, want, got, convert.leaves), False)
+                why = why and "gradient: " + why
+        except Late:
+            raise
+        except Exception as e:  # noqa: BLE001 - counted as a difference, with its text
+            why = f"{type(e).__name__}: {str(e).splitlines()[0][:140] if str(e) else ''}"
+        good += why is None
+        if why and why not in reasons:
+            reasons.append(why)
+    return count, good, reasons
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="*", help="operators whose names fit this pattern")
+    parser.add_argument("--json", help="write the results here")
+    parser.add_argument("--verbose", action="store_true", help="the reasons of all differences")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("PYTORCH_TESTING_DEVICE_ONLY_FOR", "cpu")
+    import torch
+    import pyflame as pf
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    def late(*_):
+        raise Late
+
+    signal.signal(signal.SIGALRM, late)
+    torch.manual_seed(0)
+    by_name = collections.defaultdict(list)
+    for op in op_db:
+        if fnmatch.fnmatch(op.name, options.only) and not op.name.startswith(OUTSIDE):
+            by_name[op.name].append(op)
+    results, totals = {}, collections.Counter()
+    for name, ops in sorted(by_name.items()):
+        function = find(pf, name)
+        row = {"there": function is not None, "samples": 0, "agree": 0, "reasons": []}
+        for op in ops if function else ():
+            for dtype in ("float32", "float64", "int64", "bool"):
+                signal.alarm(LIMIT_S)
+                try:
+                    count, good, reasons = run_operator(torch, pf, op, function, dtype)
+                except Late:
+                    count, good, reasons = 1, 0, [f"not finished after {LIMIT_S} s"]
+                except Exception as e:  # noqa: BLE001 - op_db itself cannot make the samples here
+                    count, good, reasons = 0, 0, [f"no samples: {type(e).__name__}"]
+                finally:
+                    signal.alarm(0)
+                row["samples"] += count
+                row["agree"] += good
+                row["reasons"] += [f"{dtype}: {r}" for r in reasons]
+        results[name] = row
+        totals["names"] += 1
+        totals["there"] += row["there"]
+        whole = row["there"] and row["samples"] > 0 and row["agree"] == row["samples"]
+        totals["whole"] += whole
+        if row["there"] and not whole:
+            print(f"{name:45s} {row['agree']:5d} of {row['samples']:5d}  {'; '.join(row['reasons'][:20 if options.verbose else 2])}", flush=True)
+    missing = [n for n, r in results.items() if not r["there"]]
+    print(f"missing: {' '.join(missing)}")
+    print(f"{totals['names']} operators; {totals['there']} are there, {totals['whole']} agree on all samples")
+    if options.json:
+        with open(options.json, "w") as f:
+            json.dump(results, f, indent=1)
+            f.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
