@@ -73,7 +73,7 @@ Tensor square(const Tensor& x);
 Tensor trunc(const Tensor& x);
 Tensor round(const Tensor& x, int64_t decimals);
 Tensor div(const Value& a, const Value& b, const std::string& rounding_mode);  // "trunc" or "floor"
-Tensor gelu(const Tensor& x, const std::string& approximate = "none");  // "none" (erf) or "tanh"
+Tensor gelu(const Tensor& x, const std::string& approximate = "none");         // "none" (erf) or "tanh"
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor cast(const Tensor& x, DType dtype);  // the same handle when nothing changes
