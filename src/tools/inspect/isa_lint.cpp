@@ -98,10 +98,10 @@ const RuleText kLints[] = {
      .fixes = {"Choose a layout in which a lane needs neighbouring elements: in Triton a kWidth or kpack of 16 bytes, "
                "in HIP a float4 per lane."}},
     {.id = "double-lds-conversion",
-     .severity = Severity::med,
+     .severity = Severity::low,
      .title = "Data goes through LDS twice",
      .why = "Data is written to LDS, read in another order, changed, and written and read again. These are two changes "
-            "of layout, with twice the LDS traffic and barriers.",
+            "of layout, with twice the LDS traffic and barriers. Sorting needs them; a copy between layouts does not.",
      .fixes = {"Change the layout once: load directly in the layout that the second step needs, or do the elementwise "
                "work before the first write. In Triton, look for two convert_layout operations in the TTGIR of the "
                "loop (MLIR_ENABLE_DUMP=1)."}},

@@ -1,6 +1,7 @@
 // Rules about arithmetic: matrix instructions that are missing, too few or waited for, slow sequences, and code size.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tools/inspect/isa_lint.h"
 
@@ -215,10 +216,20 @@ void slow_sequences(IsaLinter& l, int loop) {
 }
 
 void whole_kernel(IsaLinter& l) {
+  // Double-precision code that rounds a value to single precision in between is no detour.
   std::vector<uint32_t> wide, narrow;
+  std::vector<Reg> changed;
+  std::set<uint16_t> rounded;  // registers that hold a narrowed value
   for (uint32_t i = 0; i < l.ops.size(); ++i) {
-    if (l.ops[i].info->tag == Tag::f64_from_f32) wide.push_back(i);
-    if (l.ops[i].info->tag == Tag::f32_from_f64) narrow.push_back(i);
+    const Op& op = l.ops[i];
+    const Operands o = op.info->tag == Tag::f64_from_f32 ? split_operands(op.operands) : Operands{};
+    if (o.count > 1 && !rounded.count(parse_reg(o.item[1]).first)) wide.push_back(i);
+    if (op.info->tag == Tag::f32_from_f64) narrow.push_back(i);
+    if (narrow.empty()) continue;
+    written_registers(op, changed);
+    for (const Reg& r : changed)
+      for (int n = 0; r.file == 'v' && n < r.count; ++n) rounded.erase(static_cast<uint16_t>(r.first + n));
+    if (op.info->tag == Tag::f32_from_f64 && !changed.empty()) rounded.insert(changed[0].first);
   }
   if (!wide.empty() && !narrow.empty()) {
     const int loop = [&] {

@@ -87,6 +87,10 @@ void neighbours(const IsaLinter& l, int loop, bool lds, Neighbours& out) {
   for (const uint32_t i : l.own(loop)) {
     const Op& op = l.ops[i];
     if (i != previous + 1 || op.kind == OpClass::branch || op.kind == OpClass::barrier) close_all();
+    // A write to LDS in between may change what the next read finds, so the two cannot become one.
+    if (lds && !groups.empty() &&
+        op.kind == (groups[0][0].kind == OpClass::lds_load ? OpClass::lds_store : OpClass::lds_load))
+      close_all();
     previous = i;
     Access a;
     if (describe(op, i, a) && (op.kind == OpClass::lds_load || op.kind == OpClass::lds_store) == lds) {

@@ -101,7 +101,8 @@ void barriers(IsaLinter& l, int loop) {
              fmt::format("{} has {} barriers in each pass.", l.place(loop), where.size()));
 }
 
-// The LDS read from which the content of each vector register originates. Arithmetic with one source keeps the origin. Arithmetic that combines two reads (a reduction) and matrix products make new values.
+// The LDS read from which the content of each vector register originates. Arithmetic with scalars and constants keeps the origin. Arithmetic with
+// another vector register (a sum over lanes) and matrix products make new values.
 class Origins {
  public:
   static constexpr uint16_t kNone = 0, kMixed = 0xffff;
@@ -148,8 +149,10 @@ void follow(const Op& op, Origins& origins, uint16_t& reads) {
     origins.set(result, reads);
     return;
   }
-  // A value that did not come through LDS.
-  if (op.kind == OpClass::matrix || op.kind == OpClass::global_load || op.kind == OpClass::scratch_load) {
+  // A value that did not come through LDS, or that combines those of several lanes.
+  const bool of_lanes = op.kind == OpClass::lane_exchange || op.mnemonic.ends_with("_dpp") ||
+                        op.mnemonic.starts_with("v_permlane") || op.mnemonic.starts_with("v_readlane");
+  if (of_lanes || op.kind == OpClass::matrix || op.kind == OpClass::global_load || op.kind == OpClass::scratch_load) {
     origins.set(result, Origins::kMixed);
     return;
   }
@@ -160,11 +163,15 @@ void follow(const Op& op, Origins& origins, uint16_t& reads) {
     return;
   }
   uint16_t origin = Origins::kNone;
+  bool combines = false;
   for (int i = 1; i < o.count; ++i) {
-    const uint16_t source = origins.of(parse_reg(o.item[i]));
+    const Reg operand = parse_reg(o.item[i]);
+    const uint16_t source = origins.of(operand);
+    combines = combines || (source == Origins::kNone && (operand.file == 'v' || operand.file == 'a'));
     if (source == Origins::kNone || source == origin || origin == Origins::kMixed) continue;
     origin = origin == Origins::kNone || (gathers(op.mnemonic) && source != Origins::kMixed) ? source : Origins::kMixed;
   }
+  if (origin != Origins::kNone && combines && !gathers(op.mnemonic)) origin = Origins::kMixed;
   origins.set(result, origin);
 }
 

@@ -211,6 +211,31 @@ TEST(IsaLint, AProductWithStatisticsFromLdsIsNoSecondChangeOfLayout) {
           .find("double-lds-conversion"));
 }
 
+TEST(IsaLint, ASumOverLanesThroughLdsIsNoChangeOfLayout) {
+  EXPECT_FALSE(Program("gfx1030", looped("ds_write_b32 v20, v1\nds_read_b32 v4, v21\nv_add_f32_e32 v1, v1, v4\n"
+                                         "ds_write_b32 v20, v1\nds_read_b32 v4, v22\nv_add_f32_e32 v1, v1, v4"))
+                   .find("double-lds-conversion"));
+}
+
+TEST(IsaLint, AMaximumThatIsBroadcastThroughLdsIsNoChangeOfLayout) {
+  EXPECT_FALSE(
+      Program("gfx942", looped("ds_write_b32 v20, v1\ns_barrier\nds_read_b32 v4, v21\nds_bpermute_b32 v5, v22, v4\n"
+                               "v_cmp_lt_f32_e32 vcc, v4, v5\nv_cndmask_b32_e32 v4, v4, v5, vcc\n"
+                               "ds_write_b32 v20, v4\ns_barrier\nds_read_b32 v6, v23"))
+          .find("double-lds-conversion"));
+}
+
+TEST(IsaLint, ReadsAroundAWriteToLdsAreNotNeighbours) {
+  EXPECT_FALSE(
+      Program("gfx942", looped("ds_read_b64 v[0:1], v9\nds_write_b64 v8, v[0:1]\nds_read_b64 v[2:3], v9 offset:8"))
+          .find("narrow-lds-access"));
+}
+
+TEST(IsaLint, DoublePrecisionThatIsRoundedInBetweenIsNoDetour) {
+  EXPECT_FALSE(Program("gfx942", "v_cvt_f32_f64_e32 v2, v[0:1]\nv_cvt_f64_f32_e32 v[4:5], v2\ns_endpgm\n")
+                   .find("f64-conversion"));
+}
+
 TEST(IsaLint, TheLoopOfAPersistentKernelIsNotJudgedAsAPassOfItsMainLoop) {
   const std::string main_loop = "inner:\n" + repeated(30, "v_add_f32_e32 v0, v0, v1") + "s_cbranch_scc1 inner\n";
   const std::string around =
