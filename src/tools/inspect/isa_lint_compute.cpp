@@ -40,13 +40,21 @@ class Sums {
         Register& reg = at(sum, r);
         if (!reg.written) reg.carried = true;
       }
+      ++multiplications_;
+      for (int i = 1; i < std::min(o.count, 3); ++i)
+        if (const Reg factor = parse_reg(o.item[i].substr(0, o.item[i].find(' '))); factor.file)
+          factors_.emplace(slot(factor, 0), versions_[slot(factor, 0)]);
     }
+    for (int r = 0; r < result.count; ++r) ++versions_[slot(result, r)];
     for (int r = 0; r < result.count; ++r) {
       Register& reg = at(result, r);
       reg.written = true;
       reg.sum = fma;
     }
   }
+  // In a product of matrices each value is a factor of several sums; of a matrix and a vector, each of the matrix's values of
+  // one (two if it is complex), whatever instructions there are.
+  bool reuses_factors() const { return multiplications_ >= 2 * factors_.size(); }
   int count() const {
     return static_cast<int>(std::count_if(registers_.begin(), registers_.end(),
                                           [](const auto& r) { return r.second.carried && r.second.sum; }));
@@ -58,10 +66,15 @@ class Sums {
     bool written = false;
     bool sum = false;  // written last by a multiply-add
   };
-  Register& at(const Reg& r, int i) { return registers_[(r.file == 'a' ? 1024 : 0) + r.first + i]; }
+  static int slot(const Reg& r, int i) { return (r.file == 'a' ? 1024 : r.file == 's' ? 2048 : 0) + r.first + i; }
+  Register& at(const Reg& r, int i) { return registers_[slot(r, i)]; }
   std::map<int, Register> registers_;
+  std::map<int, int> versions_;            // how often each register was written
+  std::set<std::pair<int, int>> factors_;  // register and version
+  size_t multiplications_ = 0;
 };
 
+// 0 if it is no product of matrices.
 int accumulators(const IsaLinter& l, int loop) {
   Sums sums;
   for (const uint32_t i : l.own(loop)) {
@@ -77,7 +90,7 @@ int accumulators(const IsaLinter& l, int loop) {
     if (blank != std::string_view::npos)
       sums.visit(rest.substr(0, blank), rest.substr(blank + 1), rest.starts_with("v_dual_fma"));
   }
-  return sums.count();
+  return sums.reuses_factors() ? sums.count() : 0;
 }
 
 void matrix(IsaLinter& l, int loop) {

@@ -294,6 +294,14 @@ TEST(IsaLint, MatrixOfSinglePrecisionIsOnlyAskedForWhereThereIsOne) {
   EXPECT_FALSE(Program("gfx1030", vector_product(16, false)).find("no-matrix-instructions"));
 }
 
+TEST(IsaLint, AProductWithAVectorNeedsNoMatrixInstructions) {
+  // Each of the matrix's values is used once.
+  std::string body;
+  for (int i = 0; i < 16; ++i)
+    body += fmt::format("global_load_dword v{0}, v[90:91], off\nv_fmac_f32_e32 v{1}, v{0}, v80\n", 40 + i, i);
+  EXPECT_FALSE(Program("gfx942", looped(body)).find("no-matrix-instructions"));
+}
+
 TEST(IsaLint, ScratchThroughABuffer) {
   const std::string spill = looped("buffer_load_dword v1, off, s[24:27], 0 offset:4");
   EXPECT_TRUE(Program("gfx90a", spill, 64, 64).find("scratch-in-loop"));
