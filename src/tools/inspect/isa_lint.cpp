@@ -242,11 +242,15 @@ std::span<const RuleText> isa_lints() { return kLints; }
 
 IsaLinter::IsaLinter(const IsaArch& a, const std::vector<Op>& o, const ControlFlow& f, const Regions& r)
     : arch(a), ops(o), flow(f), regions(r) {
-  constexpr uint64_t kShortLoop = 24;  // instructions
+  // Short: a retry or a wait; or a few instructions in a body that is much larger, such as an exchange of two halves.
+  constexpr uint64_t kShortLoop = 24, kSmallPart = 8;
   std::vector<char> around(flow.loops.size(), 0);
-  for (size_t i = 0; i < flow.loops.size(); ++i)
-    if (flow.loops[i].parent >= 0 && regions.loop_stats[i].instructions > kShortLoop)
-      around[static_cast<size_t>(flow.loops[i].parent)] = 1;
+  for (size_t i = 0; i < flow.loops.size(); ++i) {
+    if (flow.loops[i].parent < 0) continue;
+    const auto parent = static_cast<size_t>(flow.loops[i].parent);
+    const uint64_t inner = regions.loop_stats[i].instructions;
+    if (inner > kShortLoop && inner * kSmallPart > regions.loop_stats[parent].instructions) around[parent] = 1;
+  }
   for (int i = 0; i < loops(); ++i)
     if (!around[static_cast<size_t>(i)]) hot_.push_back(i);
   registers_known_ = std::none_of(ops.begin(), ops.end(), [](const Op& op) { return op.mnemonic == "s_set_vgpr_msb"; });
