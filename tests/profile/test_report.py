@@ -152,6 +152,22 @@ def test_who_made_the_products_decides_what_helps(report, tmp_path, kernel, next
     assert d["verdict"].startswith("Matrix products take the most time") and d["verdict"].endswith(f"Next: {next_step}.")
 
 
+def test_the_module_around_a_launch_tells_what_no_name_does(report, tmp_path):
+    def category(*frames):
+        t = traces.kineto(one("kernel_17(float*)", launched=-9))
+        call = next(e for e in t["traceEvents"] if e["cat"] == "cuda_runtime")
+        for i, name in enumerate(frames):
+            t["traceEvents"].append({"ph": "X", "cat": "python_function", "name": name, "pid": call["pid"], "tid": call["tid"],
+                                     "ts": call["ts"] - 50 + i, "dur": 100 - 2 * i, "args": {}})
+        return report(write(tmp_path / "t.json", t))["kernels"][0]["category"]
+
+    assert category() == "other" and category("nn.Module: Decoder_0") == "other"
+    assert category("nn.Module: Decoder_0", "nn.Module: LlamaRMSNorm_3") == "normalisation"
+    assert category("nn.Module: LlamaAttention_3", "nn.Module: Rotary_0") == "elementwise"
+    # A folder says nothing of the kernels in it.
+    assert category("layers/quantization/run.py(7): forward") == "other"
+
+
 def test_tunable_op_is_not_advised_where_it_runs(report, run, tmp_path):
     trace = traces.write_kineto(one(traces.GEMM), str(tmp_path / "t.json"))
     results = write(tmp_path / "tunableop_results0.csv", "Validator,PT_VERSION,2.6.0\nGemmTunableOp_BFloat16_TN,tn_64_512_4096,Gemm_Hipblaslt_12,0.05\n")

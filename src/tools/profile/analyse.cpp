@@ -5,6 +5,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "tools/profile/callers.h"
+
 namespace pyflame::tools::profile {
 
 namespace {
@@ -27,56 +29,23 @@ Category category_named(std::string_view name) {
 // The part before the dot names the library: "onednn.sgemm matmul+add".
 std::string_view library_of_step(std::string_view name) { return name.substr(0, name.find_first_of(". ")); }
 
-// The operators around each launch, innermost first. Chains repeat, so each has a number.
-class Callers {
- public:
-  explicit Callers(const Trace& t) : t_(t), of_op_(t.ops.size(), -1) {}
-
-  int32_t chain(int32_t op) {
-    std::vector<int32_t> open;
-    int32_t outer = -1;
-    for (; op >= 0; op = t_.ops[static_cast<size_t>(op)].parent) {
-      if (of_op_[static_cast<size_t>(op)] >= 0) {
-        outer = of_op_[static_cast<size_t>(op)];
-        break;
-      }
-      open.push_back(op);
-    }
-    for (; !open.empty(); open.pop_back()) {
-      const std::pair<NameId, int32_t> link = {t_.ops[static_cast<size_t>(open.back())].name, outer};
-      const auto [at, fresh] = numbers_.try_emplace(link, static_cast<int32_t>(links_.size()));
-      if (fresh) links_.push_back(link);
-      outer = of_op_[static_cast<size_t>(open.back())] = at->second;
-    }
-    return outer;
-  }
-
-  std::vector<std::string_view> names(int32_t chain) const {
-    std::vector<std::string_view> out;
-    for (; chain >= 0; chain = links_[static_cast<size_t>(chain)].second)
-      out.push_back(t_.names[links_[static_cast<size_t>(chain)].first]);
-    return out;
-  }
-
- private:
-  const Trace& t_;
-  std::vector<int32_t> of_op_;
-  std::vector<std::pair<NameId, int32_t>> links_;  // a name, and the chain outside of it
-  std::map<std::pair<NameId, int32_t>, int32_t> numbers_;
-};
-
-// Names repeat: each kernel is classified once for each chain of operators.
+// Names repeat: each kernel is classified once for each chain of operators. Python functions and modules around the launch are
+// asked last, because a layer has kernels of all kinds.
 void classify_events(const Trace& t, Analysis& a) {
   a.classes.resize(t.gpu.size());
   Callers callers(t);
   std::unordered_map<uint64_t, KernelClass> known;
+  const auto class_in = [&](NameId name, int32_t chain) {
+    const uint64_t key = (static_cast<uint64_t>(name) << 32) | static_cast<uint32_t>(chain);
+    auto found = known.find(key);
+    if (found == known.end()) found = known.emplace(key, classify_kernel(t.names[name], callers.names(chain))).first;
+    return found->second;
+  };
   const auto classify = [&](int32_t i) {
     const GpuEvent& e = t.gpu[static_cast<size_t>(i)];
-    const int32_t chain = callers.chain(e.op);
-    const uint64_t key = (static_cast<uint64_t>(e.name) << 32) | static_cast<uint32_t>(chain);
-    auto found = known.find(key);
-    if (found == known.end()) found = known.emplace(key, classify_kernel(t.names[e.name], callers.names(chain))).first;
-    KernelClass k = found->second;
+    KernelClass k = class_in(e.name, callers.operators(e.op));
+    if (k.category == Category::other && e.kind == GpuKind::kernel && e.call >= 0 && !t.frames.empty())
+      k = class_in(e.name, callers.stack(t.calls[static_cast<size_t>(e.call)]));
     if (e.work != 0) k = {category_named(t.names[e.work]), library_of_step(t.names[e.name]), false};
     if (e.collective != 0) k = {Category::communication, "RCCL", false};
     if (e.kind != GpuKind::kernel) k = {Category::memory, "", false};

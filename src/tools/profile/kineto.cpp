@@ -445,7 +445,8 @@ class Handler {
 
   void commit_frame() {
     ++trace_.python_calls;
-    if (event_.dur < kMinFrame) return;
+    // Modules are few, and say what their kernels are for.
+    if (event_.dur < kMinFrame && !event_.name.starts_with("nn.Module: ")) return;
     Frame frame;
     frame.start = event_.ts;
     frame.end = event_.ts + event_.dur;

@@ -79,7 +79,7 @@ struct ApiCall {
   int32_t op = -1;  // the innermost operator that contains it, set by link()
 };
 
-// A Python function that ran for long enough to explain a wait of the device (kMinFrame).
+// A Python function that ran for long enough to explain a wait of the device (kMinFrame), or a module.
 struct Frame {
   int64_t start = 0, end = 0;
   NameId name = 0;
