@@ -151,11 +151,11 @@ struct is_floating<double> {
 };
 
 // Ops that are functions of the C library, by the same name: exp<T>(x), and m_exp(x) for a float or a double.
-#define PF_C_FUNCTIONS(X)                                                                                        \
-  X(exp)                                                                                                         \
-  X(exp2)                                                                                                        \
-  X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) \
-      X(asinh) X(acosh) X(atanh) X(erf)
+// clang-format off
+#define PF_C_FUNCTIONS(X)                                                                        \
+  X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) \
+  X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(erf)
+// clang-format on
 #define PF_C_FUNCTION(name)                                 \
   PF_DEVICE float m_##name(float x) { return name##f(x); }  \
   PF_DEVICE double m_##name(double x) { return ::name(x); } \
