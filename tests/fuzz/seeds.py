@@ -18,6 +18,7 @@ for folder in ("doctor", "profile"):
 import machines  # noqa: E402
 import amd_formats  # noqa: E402
 import traces  # noqa: E402
+import xplane_format  # noqa: E402
 
 DATA = TESTS / "inspect" / "data"
 
@@ -145,6 +146,7 @@ def all_seeds():
         b'"Input type":["float","float"]}},{"ph":"X","cat":"cuda_runtime","name":"hipLaunchKernel","pid":1,"tid":1,"ts":0.2,"dur":0.1,"args":{"correlation":5}}]}'
     yield "kineto", json.dumps(amd_formats.rocprofv3_json(run, counters=True)).encode()
     yield "kineto", amd_formats.rocprof_v1_json(run).encode()
+    yield "kineto", xplane_format.xplane(run)
     with tempfile.TemporaryDirectory() as folder:
         traces.write_csv(run, pathlib.Path(folder))
         for path in sorted(pathlib.Path(folder).rglob("*.csv")):

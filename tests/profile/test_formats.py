@@ -1,10 +1,12 @@
 """`pyflame report` on the rarer formats of AMD's profilers, and on small files that grow without end."""
 import gzip
 import json
+import random
 
 import amd_formats
 import pytest
 import traces
+import xplane_format
 
 
 @pytest.fixture
@@ -111,3 +113,34 @@ def test_one_text_without_end_is_not_kept_in_memory(run, tmp_path):
         f.write(b'{"traceEvents":[{"ph":"M","name":"')
         f.truncate(90 << 20)  # zeros, which take no room on the disk
     assert "more than 64 MB" in run("report", tmp_path / "t.json", code=1).stderr
+
+
+def test_profile_of_jax(report, tmp_path):
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(xplane_format.xplane(traces.training()))
+    d = report(path)
+    assert d["format"] == "XPlane profile" and d["problems"] == []
+    got = shares(d)
+    assert {k: got[k] for k in traces.TRAINING} == pytest.approx({k: 3 * v for k, v in traces.TRAINING.items()})
+    assert d["device"]["name"] == "AMD Instinct MI300X" and d["device"]["gfx"] == "gfx942"
+    assert d["time"]["steps"]["count"] == 3 and d["time"]["steps"]["first"] == 2 and d["time"]["wall_us"] == pytest.approx(3000)
+    kernel = d["kernels"][0]
+    assert kernel["full"] == traces.GEMM and kernel["op"] == "aten::mm" and kernel["grid"] == [2048, 1, 1] and kernel["lds"] == 512
+    copy, = (c for c in d["copies"] if c["kind"] == "copy")
+    assert copy["direction"] == "device to host" and copy["bytes"] == 3 * 4096
+
+
+def test_damaged_profiles_of_jax_are_told(run, tmp_path):
+    whole, path = xplane_format.xplane(traces.training()), tmp_path / "host.xplane.pb"
+    generator = random.Random(5)
+    path.write_bytes(whole[:-300])  # in the plane of the host
+    assert "cut off or damaged" in json.loads(run("report", path, "--json").stdout)["problems"][0]["what"]
+    path.write_bytes(whole[:60])
+    assert "holds no events" in run("report", path, code=1).stderr
+    for _ in range(40):
+        data = bytearray(whole)
+        for _ in range(generator.randrange(1, 60)):
+            data[generator.randrange(40, len(data))] = generator.randrange(256)
+        path.write_bytes(data)
+        result = run("report", path, "--json", code=None)
+        assert result.returncode in (0, 1) and (result.returncode == 1 or json.loads(result.stdout))

@@ -420,6 +420,8 @@ def test_what_is_no_profile_is_told(run, tmp_path):
     assert "empty file" in message("b.json", b"")
     assert "holds no records" in message("c.json", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}')
     assert "ui.perfetto.dev" in message("d.pftrace", b"\x0a\x05\x00\x00\x00\x00\x01")
+    assert ".xplane.pb beside it" in message("j.json", b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[{"ph":"M","pid":1,'
+                                             b'"name":"process_name","args":{"name":"/device:GPU:0"}}]}')
     assert "OTF2" in message("e.otf2", b"OTF2xxxx")
     assert "does not exist" in run("report", tmp_path / "none", code=1).stderr
     (tmp_path / "folder").mkdir()

@@ -26,10 +26,18 @@ bool is_perfetto(const Source& s) {
 bool is_otf2(const Source& s) { return s.head_starts_with("OTF2") || s.path.ends_with(".otf2"); }
 bool is_nsys(const Source& s) { return s.path.ends_with(".nsys-rep") || s.path.ends_with(".qdrep"); }
 
+bool is_jax_json(const Source& s) {
+  return s.head_starts_with("{") && s.head.find("\"highres-ticks\"") != std::string::npos &&
+         (s.head.find("\"/host:CPU") != std::string::npos || s.head.find("\"/device:") != std::string::npos);
+}
+
 template <const char* kInstead>
 void refuse(const Source& s, Profile&, const Progress&) {
   PF_FAIL(Value, "report: '{}' is {}", s.path, kInstead);
 }
+constexpr char kJaxJson[] =
+    "the browser's view of a JAX profile, which leaves out what a report needs; hint: give the file .xplane.pb beside "
+    "it";
 constexpr char kPerfetto[] =
     "a Perfetto trace, which this program cannot read; hint: open it in ui.perfetto.dev, or write the profile again "
     "with rocprofv3 --output-format csv";
@@ -42,6 +50,8 @@ constexpr char kNsys[] =
 const Importer kImporters[] = {
     {"rocpd database", is_rocpd, read_rocpd},
     {"rocprofv3 JSON", is_rocprof_json, read_rocprof_json},
+    {"XPlane profile", is_xplane, read_xplane},
+    {"JAX trace", is_jax_json, refuse<kJaxJson>, true},
     {"rocprof JSON", is_rocprof_v1_json, read_rocprof_v1_json},
     {"PyFlame trace", is_own_trace, read_own_trace},
     {"Kineto trace", is_kineto, read_kineto},

@@ -71,6 +71,8 @@ void read_rocprof_v1_csv(const Source& source, Profile& profile, const Progress&
 bool is_rocprof_compute_csv(const Source& source);
 bool is_rocprof_v1_json(const Source& source);
 void read_rocprof_v1_json(const Source& source, Profile& profile, const Progress& progress);
+bool is_xplane(const Source& source);
+void read_xplane(const Source& source, Profile& profile, const Progress& progress);
 bool is_rocprof_json(const Source& source);
 void read_rocprof_json(const Source& source, Profile& profile, const Progress& progress);
 bool is_rocpd(const Source& source);

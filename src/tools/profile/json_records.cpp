@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kMaxFields = 1 << 16, kMaxText = 8192, kMaxPath = 512, kMaxDepth = 64;
+constexpr size_t kMaxRecordFields = 1 << 16, kMaxFieldText = 8192, kMaxFieldPath = 512, kMaxRecordDepth = 64;
 
 }  // namespace
 
@@ -61,7 +61,7 @@ class RecordHandler {
   bool end_array() { return close(); }
   bool key(string_t& k) {
     path_.resize(levels_.back().path);
-    if (path_.size() + k.size() < kMaxPath) {
+    if (path_.size() + k.size() < kMaxFieldPath) {
       if (!path_.empty()) path_ += '.';
       path_ += k;
     }
@@ -82,7 +82,7 @@ class RecordHandler {
   };
 
   bool open(bool wanted) {
-    if (levels_.size() >= kMaxDepth) return false;
+    if (levels_.size() >= kMaxRecordDepth) return false;
     levels_.push_back({path_.size(), wanted});
     return true;
   }
@@ -92,11 +92,11 @@ class RecordHandler {
     return true;
   }
   bool scalar(std::string_view text) {
-    if (record_level_ == 0 || record_.used_ >= kMaxFields) return true;
+    if (record_level_ == 0 || record_.used_ >= kMaxRecordFields) return true;
     if (record_.used_ == record_.fields_.size()) record_.fields_.emplace_back();
     JsonRecord::Field& field = record_.fields_[record_.used_++];
     field.path.assign(path_, std::min(path_.size(), record_path_ == 0 ? 0 : record_path_ + 1));
-    field.text.assign(text.substr(0, kMaxText));
+    field.text.assign(text.substr(0, kMaxFieldText));
     return true;
   }
 

@@ -14,11 +14,11 @@ namespace {
 using nlohmann::json;
 using view::percent;
 
-constexpr size_t kMaxRows = 1024, kTextRows = 16;
+constexpr size_t kMaxRankRows = 1024, kRankRows = 16;
 // Waiting below this part of the time is no finding.
 constexpr double kMuchWaiting = 0.05;
 
-double rounded(double v) { return std::isfinite(v) ? std::round(v * 1000) / 1000 : 0; }
+double rank_time(double v) { return std::isfinite(v) ? std::round(v * 1000) / 1000 : 0; }
 
 // Bytes that each rank sends over its links, as NCCL's tests count them; 0: unknown.
 double bus_bytes(const CollectiveRow& c) {
@@ -31,17 +31,17 @@ double bus_bytes(const CollectiveRow& c) {
   return is("reduce_scatter") || is("all_to_all") || is("alltoall") ? (n - 1) / n * bytes : 0;
 }
 
-json or_null(int64_t v) { return v >= 0 ? json(v) : json(nullptr); }
+json rank_or_null(int64_t v) { return v >= 0 ? json(v) : json(nullptr); }
 
-const json& row_of(const json& ranks, const json& rank) {
+const json& rank_row(const json& ranks, const json& rank) {
   for (const json& r : ranks["rows"])
     if (r["rank"] == rank) return r;
   return ranks["rows"][0];
 }
 
 // How the straggler differs from the other ranks: its kernels take longer, or they come later.
-std::string difference(const json& ranks) {
-  const json& late = row_of(ranks, ranks["straggler"]);
+std::string straggler_difference(const json& ranks) {
+  const json& late = rank_row(ranks, ranks["straggler"]);
   double others = 0;
   for (const json& r : ranks["rows"])
     if (r != late) others += r["compute_us"].get<double>() / static_cast<double>(ranks["rows"].size() - 1);
@@ -52,7 +52,7 @@ std::string difference(const json& ranks) {
   return " Its other kernels take no longer than those of the others, so its CPU launches them later.";
 }
 
-const TraceRule kRules[] = {
+const TraceRule kRankRules[] = {
     {{.id = "straggler",
       .severity = Severity::high,
       .title = "The ranks wait for one of them",
@@ -66,13 +66,13 @@ const TraceRule kRules[] = {
      [](const Facts& f) -> std::string {
        const json& r = f.d["ranks"];
        if (!r.is_object() || r["straggler"].is_null() || r["waiting_of_wall"] < kMuchWaiting) return "";
-       const json& late = row_of(r, r["straggler"]);
+       const json& late = rank_row(r, r["straggler"]);
        return fmt::format(
            "Rank {} comes last to {} of {} collectives, and the others wait {} for it in all, of {} that "
            "all ranks are in collectives.{}",
            late["rank"].get<int>(), late["last"].get<int64_t>(), r["compared"].get<int64_t>(),
            view::microseconds(late["caused_us"].get<double>()), view::microseconds(r["total_us"].get<double>()),
-           difference(r));
+           straggler_difference(r));
      }},
     {{.id = "uneven-ranks",
       .severity = Severity::med,
@@ -92,7 +92,7 @@ const TraceRule kRules[] = {
      }},
 };
 
-std::string note(const json& r) {
+std::string rank_note(const json& r) {
   if (r["compared"] == 0)
     return "The collectives of these traces do not match, or the ranks do not leave them together, so waiting and "
            "transfer are not known.\n";
@@ -114,7 +114,7 @@ std::string note(const json& r) {
 
 }  // namespace
 
-std::span<const TraceRule> rank_rules() { return kRules; }
+std::span<const TraceRule> rank_rules() { return kRankRules; }
 
 json ranks_json(const Ranks& r) {
   if (r.rows.empty()) return nullptr;
@@ -122,41 +122,41 @@ json ranks_json(const Ranks& r) {
   double total = 0;
   for (const RankRow& row : r.rows) {
     total += row.total_us;
-    if (rows.size() < kMaxRows)
+    if (rows.size() < kMaxRankRows)
       rows.push_back({{"rank", row.rank},
                       {"last", row.last},
-                      {"total_us", rounded(row.total_us)},
-                      {"waiting_us", rounded(row.waiting_us)},
-                      {"transfer_us", rounded(row.total_us - row.waiting_us)},
-                      {"caused_us", rounded(row.caused_us)},
-                      {"compute_us", rounded(row.compute_us)},
-                      {"window_us", rounded(row.window_us)}});
+                      {"total_us", rank_time(row.total_us)},
+                      {"waiting_us", rank_time(row.waiting_us)},
+                      {"transfer_us", rank_time(row.total_us - row.waiting_us)},
+                      {"caused_us", rank_time(row.caused_us)},
+                      {"compute_us", rank_time(row.compute_us)},
+                      {"window_us", rank_time(row.window_us)}});
   }
   for (const CollectiveRow& c : r.collectives) {
-    if (collectives.size() >= kMaxRows) break;
+    if (collectives.size() >= kMaxRankRows) break;
     const double bus = bus_bytes(c);
     collectives.push_back(
         {{"name", c.name},
          {"ranks", c.size > 0 ? json(c.size) : json(nullptr)},
-         {"bytes", or_null(c.bytes)},
+         {"bytes", rank_or_null(c.bytes)},
          {"calls", c.calls},
-         {"skew_us", rounded(c.skew_us)},
-         {"longest_skew_us", rounded(c.longest_skew_us)},
-         {"transfer_us", rounded(c.transfer_us)},
-         {"bus_gbs", bus > 0 && c.transfer_us > 0 ? json(rounded(bus / c.transfer_us / 1e3)) : json(nullptr)},
+         {"skew_us", rank_time(c.skew_us)},
+         {"longest_skew_us", rank_time(c.longest_skew_us)},
+         {"transfer_us", rank_time(c.transfer_us)},
+         {"bus_gbs", bus > 0 && c.transfer_us > 0 ? json(rank_time(bus / c.transfer_us / 1e3)) : json(nullptr)},
          {"last_rank", c.last_rank},
          {"last_calls", c.last_calls}});
   }
-  return {{"world", or_null(r.world)},
+  return {{"world", rank_or_null(r.world)},
           {"reported", r.reported},
-          {"straggler", or_null(r.straggler)},
+          {"straggler", rank_or_null(r.straggler)},
           {"compared", r.compared},
           {"partial", r.partial},
           {"unmatched", r.unmatched},
           {"uneven", r.uneven},
           {"aligned", r.aligned},
-          {"precision_us", rounded(r.precision_us)},
-          {"total_us", rounded(total)},
+          {"precision_us", rank_time(r.precision_us)},
+          {"total_us", rank_time(total)},
           {"waiting_share", r.waiting_share},
           {"waiting_of_wall", r.waiting_of_wall},
           {"rows", std::move(rows)},
@@ -185,11 +185,11 @@ std::string ranks_text(const json& d, const view::Style& s) {
   std::string out = "\n" + view::paint(s, view::Tone::bold, "Ranks") +
                     fmt::format("\n{} traces; all other parts of this report are of rank {} (--rank N)\n",
                                 r["rows"].size(), r["reported"].get<int>()) +
-                    view::wrap(note(r), s.width);
+                    view::wrap(rank_note(r), s.width);
   if (r["compared"] == 0) return out;
   std::vector<std::vector<std::string>> rows;
   for (const json& row : r["rows"])
-    if (rows.size() < kTextRows)
+    if (rows.size() < kRankRows)
       rows.push_back({std::to_string(row["rank"].get<int>()), std::to_string(row["last"].get<int64_t>()),
                       time(row["total_us"]), time(row["waiting_us"]), time(row["transfer_us"]), time(row["caused_us"]),
                       time(row["compute_us"])});
@@ -199,7 +199,7 @@ std::string ranks_text(const json& d, const view::Style& s) {
       rows);
   rows.clear();
   for (const json& c : r["collectives"])
-    if (rows.size() < kTextRows)
+    if (rows.size() < kRankRows)
       rows.push_back({view::clean(c["name"].get<std::string>(), 40), std::to_string(c["calls"].get<int64_t>()),
                       c["bytes"].is_number() ? view::bytes(c["bytes"].get<double>()) : "-", time(c["skew_us"]),
                       time(c["longest_skew_us"]), time(c["transfer_us"]),

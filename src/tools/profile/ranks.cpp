@@ -20,7 +20,7 @@ constexpr int64_t kSameClock = 200'000;  // clocks that differ by less than this
 constexpr int64_t kTogether = 100'000, kTogetherPart = 10;
 constexpr double kLittleWaiting = 0.05;  // of the time in collectives
 
-double us_of(int64_t ns) { return static_cast<double>(ns) / 1000; }
+double in_us(int64_t ns) { return static_cast<double>(ns) / 1000; }
 
 template <class T>
 T median(std::vector<T> values) {
@@ -112,7 +112,7 @@ class Comparison {
     std::stable_sort(out_.collectives.begin(), out_.collectives.end(), [](const auto& a, const auto& b) {
       return static_cast<double>(a.calls) * a.skew_us > static_cast<double>(b.calls) * b.skew_us;
     });
-    out_.precision_us = us_of(median(spreads_));
+    out_.precision_us = in_us(median(spreads_));
     other_work();
     judge();
     return std::move(out_);
@@ -237,8 +237,8 @@ class Comparison {
     const Arrival a = arrival_of(instance);
     for (const auto& [rank, c] : instance) {
       RankRow& row = out_.rows[rank];
-      const double wait = us_of(std::clamp<int64_t>(a.last_start - start(rank, *c), 0, c->end - c->start));
-      row.total_us += us_of(c->end - c->start);
+      const double wait = in_us(std::clamp<int64_t>(a.last_start - start(rank, *c), 0, c->end - c->start));
+      row.total_us += in_us(c->end - c->start);
       row.waiting_us += wait;
       out_.rows[a.last].caused_us += wait;
       auto& [from, to] = windows_.try_emplace(rank, c->start, c->end).first->second;
@@ -272,9 +272,9 @@ class Comparison {
         row.last_calls = calls;
         row.last_rank = out_.rows[rank].rank;
       }
-    row.longest_skew_us = us_of(*std::max_element(skews.begin(), skews.end()));
-    row.skew_us = us_of(median(skews));
-    row.transfer_us = us_of(median(transfers));
+    row.longest_skew_us = in_us(*std::max_element(skews.begin(), skews.end()));
+    row.skew_us = in_us(median(skews));
+    row.transfer_us = in_us(median(transfers));
     out_.collectives.push_back(std::move(row));
   }
 
@@ -292,8 +292,8 @@ class Comparison {
         busy += std::max<int64_t>(0, to - std::max(from, at));
         at = std::max(at, to);
       }
-      out_.rows[rank].compute_us = us_of(busy);
-      out_.rows[rank].window_us = us_of(window.second - window.first);
+      out_.rows[rank].compute_us = in_us(busy);
+      out_.rows[rank].window_us = in_us(window.second - window.first);
     }
   }
 

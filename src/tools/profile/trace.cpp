@@ -64,7 +64,7 @@ void find_enclosing_ops(Trace& t) {
 
 void grid_to_workgroups(const Trace& t, GpuEvent& e) {
   // These two calls take the grid in work-items, and Kineto writes the arguments of the call.
-  if (e.call >= 0 && !e.grid_in_threads) {
+  if (e.call >= 0 && !e.grid_in_threads && !e.grid_as_run) {
     const std::string& name = t.names[t.calls[static_cast<size_t>(e.call)].name];
     e.grid_in_threads = name.starts_with("hipExtModuleLaunch") || name.starts_with("hipHccModuleLaunch");
   }

@@ -46,6 +46,7 @@ struct GpuEvent {
   Direction direction = Direction::unknown;
   HostMemory host = HostMemory::unknown;
   bool grid_in_threads = false;              // as in the file; link() converts grids to workgroups
+  bool grid_as_run = false;                  // the grid is that of the kernel, not an argument of its launch
   std::array<uint32_t, 3> grid = {0, 0, 0};  // in workgroups; zeros if unknown
   std::array<uint32_t, 3> block = {0, 0, 0};
   int32_t vgpr = -1, lds = -1, scratch = -1;
