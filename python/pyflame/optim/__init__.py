@@ -1,5 +1,5 @@
 """Optimizers, learning-rate schedules, and averages of weights."""
-from . import lr_scheduler  # noqa: F401
+from . import lr_scheduler, swa_utils  # noqa: F401
 from .adafactor import Adafactor, Muon  # noqa: F401
 from .adagrad import Adadelta, Adagrad, RMSprop  # noqa: F401
 from .adam import Adam, AdamW, Adamax, NAdam, RAdam  # noqa: F401
