@@ -117,6 +117,16 @@ def test_how_many_gpus_a_target_has_is_not_assumed(check):
     assert not check("run.sh", "export HIP_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n", "--arch", "gfx1100", least="MED")
 
 
+def test_the_report_says_what_the_file_is_for(run, tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text("export TORCH_BLAS_PREFER_HIPBLASLT=0\n")
+    report = run("doctor", "--env", path, "--arch", "gfx942", "--rocm", "6.3", code=3).stdout
+    assert "gfx942, ROCm 6.3" in report and "NUMA" not in report and "System" not in report
+    page = tmp_path / "page.html"
+    run("doctor", "--env", path, "--arch", "gfx942", "--html", page, code=3)
+    assert "hipBLASLt" in page.read_text()
+
+
 def test_names_that_the_file_itself_uses(check):
     assert ("ENV-00", "ROCM_MY_FLAG") in check("run.sh", "export ROCM_MY_FLAG=1\n", least="INFO")
     assert ("ENV-00", "ROCM_MY_FLAG") not in check("run.sh", 'export ROCM_MY_FLAG=1\nif [ "$ROCM_MY_FLAG" = 1 ]; then make; fi\n', least="INFO")

@@ -90,6 +90,8 @@ class Audit {
     if (!alternatives.empty()) {
       facts_["env"] = whole["env"];
       facts_["visible"] = whole["visible"];
+      // GPUs that a file is for are no facts about a machine.
+      if (!facts_["gpus"].empty() && facts_["gpus"][0].contains("assumed")) facts_["gpus"] = Json::array();
     }
     sort_findings(findings_);
     Json document = {{"schema", "pyflame.doctor/1"}, {"checked", checked}, {"findings", Json::array()}};

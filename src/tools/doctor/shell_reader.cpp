@@ -50,7 +50,7 @@ void ShellReader::pairs(std::string_view text, int line) {
     if (const auto equals = split_assignment(*w)) assign(w->text.substr(0, *equals), w->text.substr(*equals + 1), line);
 }
 
-void ShellReader::assign(const std::string& name, std::string value, int line) {
+void ShellReader::assign(const std::string& name, std::string_view value, int line) {
   if (out_.assignments.size() >= kMostAssignments) return;
   Assignment a;
   a.name = name;

@@ -25,7 +25,7 @@ class ShellReader {
   void mention(std::string_view text, int line);
   // KEY=VALUE words of ENV and Environment=.
   void pairs(std::string_view text, int line);
-  void assign(const std::string& name, std::string value, int line);
+  void assign(const std::string& name, std::string_view value, int line);
   // A value that later text can use, but that is not in the environment of a program.
   void local(const std::string& name, const std::string& value) { locals_[name] = value; }
   void problem(const std::string& what, int line);

@@ -197,6 +197,7 @@ void aim_at(Json& facts, const Target& target) {
   PF_CHECK(arch && arch->amd, Value, "doctor: unknown architecture; got '{}'; expected for example gfx942 or gfx1100",
            view::clean(target.gfx, 60));
   facts["gpus"] = facts["links"] = Json::array();
+  facts["absence"] = nullptr;
   const int64_t count = arch->family.rfind("CDNA", 0) == 0 ? kBoard : 1;
   for (int64_t i = 0; i < count; ++i)
     facts["gpus"].push_back({{"index", i},

@@ -26,10 +26,22 @@ std::string cleaned(const Json& j, std::string_view path) {
 }
 bool holds(const Json& j, std::string_view path) { return at(j, path) == Json(true); }
 
+// What a file of settings is for: "gfx942, ROCm 6.3, inference".
+std::string target_text(const Json& facts) {
+  const std::string gfx = cleaned(facts, "target.gfx"), rocm = cleaned(facts, "target.rocm"),
+                    workload = cleaned(facts, "target.workload");
+  std::string out = gfx;
+  if (!rocm.empty()) out += (out.empty() ? "ROCm " : ", ROCm ") + rocm;
+  if (!workload.empty()) out += (out.empty() ? "" : ", ") + workload;
+  return out;
+}
+
 void header(std::string& out, const Json& facts, const Style& style) {
   const auto line = [&](std::string_view label, const std::string& body) {
     if (!body.empty()) out += view::labelled(style, label, 12, body) + "\n";
   };
+  line("For", target_text(facts));
+  if (!cleaned(facts, "target.gfx").empty()) return;  // another machine than this one
   std::string system = cleaned(facts, "host.os.name");
   if (const std::string kernel = cleaned(facts, "host.kernel"); !kernel.empty())
     system += (system.empty() ? "Linux " : ", Linux ") + kernel;
@@ -88,7 +100,7 @@ std::string remainder(const std::vector<const Json*>& rest, const Style& style) 
                                  ? clean(names[0].get<std::string>())
                                  : fmt::format("{} ({})", cleaned(*f, "title"), cleaned(*f, "id"));
     std::string& list = at(*f, "no_op") == Json(true) ? no_ops : others;
-    list += (list.empty() ? "" : ", ") + name;
+    if ((", " + list + ",").find(", " + name + ",") == std::string::npos) list += (list.empty() ? "" : ", ") + name;
   }
   std::string out;
   if (!no_ops.empty()) out += view::labelled(style, "INFO", 6, "Without effect: " + no_ops + ".") + "\n";
