@@ -214,6 +214,7 @@ def test_a_gap_without_stacks_is_explained_by_its_operator(of):
     # The launch of the next kernel is no explanation.
     d = of(Run(work=work))
     assert d["gap_reasons"][0]["code"] == "unknown" and d["gap_reasons"][0]["in"] == []
+    assert "does not show what the CPU did" in d["verdict"] and advice(d)[0] == "idle-unknown"
 
 
 def test_the_start_of_the_runtime_is_no_allocation(of):

@@ -120,6 +120,10 @@ std::string waiting_text(const Facts& f, const std::string& of) {
     if (f.gap(r.code) > (reason == nullptr ? 0 : f.gap(reason->code))) reason = &r;
   std::string text =
       fmt::format("The device is idle: {} {} (the device works in {})", percent(idle), of, percent(works));
+  if (f.gap("unknown") >= 0.5 * idle)
+    return fmt::format("{}; the trace does not show what the CPU did then. Next: {}.", text,
+                       f.flag("has_ops") ? "record once with with_stack=True, which shows the Python functions"
+                                         : "record the calls and operators of the CPU, too");
   if (reason == nullptr || f.gap(reason->code) < 0.3 * idle)
     return text + ". Next: find out what the program waits for (see the gaps below).";
   const std::string in = f.in(reason->code);

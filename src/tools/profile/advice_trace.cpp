@@ -113,34 +113,6 @@ const TraceRule kRules[] = {
        return fmt::format("The CPU runs code that launches nothing in {} of the time{}.", percent(f.gap("host_code")),
                           in.empty() ? "" : fmt::format(", longest in {}", in));
      }},
-    {{.id = "profiler-overhead",
-      .severity = Severity::info,
-      .title = "The profiler slows the CPU down",
-      .why = "The profiler's own work appears as gaps on the device.",
-      .fixes = {"Record again without with_stack and profile_memory before you act on gaps and launch overhead."},
-      .source = kSkill},
-     [](const Facts& f) -> std::string {
-       if (!f.flag("python_stacks")) return "";
-       return fmt::format(
-           "The trace was recorded with Python stacks (with_stack=True), which slow the CPU down. {} of the step "
-           "counts as launch-bound.",
-           percent(f.share("launch-bound")));
-     }},
-    {{.id = "unrecorded-work",
-      .severity = Severity::med,
-      .title = "The CPU waits, and the trace shows no work of the device",
-      .why = "A copy or a synchronisation ends when the device is done with earlier work. The trace does not have this "
-             "work: it began before the recording, or another process used the device.",
-      .fixes = {"Record from an earlier point, or more than one step.",
-                "Check whether other processes use the device."},
-      .source = kTraces},
-     [](const Facts& f) -> std::string {
-       if (f.gap("unseen") < 0.1) return "";
-       return fmt::format(
-           "In {} of the time the CPU waited in {} while the device, as far as the trace shows, had "
-           "nothing to do.",
-           percent(f.gap("unseen")), f.in("unseen").empty() ? "a call" : f.in("unseen"));
-     }},
     {{.id = "queue-wait",
       .severity = Severity::high,
       .title = "Kernels wait in the queue while the device does nothing",
@@ -157,6 +129,48 @@ const TraceRule kRules[] = {
            "In {} of the time the next kernel was in the queue and did not start, and the device had "
            "nothing else to do.",
            percent(f.gap("dependency")));
+     }},
+    {{.id = "unrecorded-work",
+      .severity = Severity::high,
+      .title = "The CPU waits, and the trace shows no work of the device",
+      .why = "A copy or a synchronisation ends when the device is done with earlier work. The trace does not have this "
+             "work: it began before the recording, or another process used the device.",
+      .fixes = {"Record from an earlier point, or more than one step.",
+                "Check whether other processes use the device."},
+      .source = kTraces},
+     [](const Facts& f) -> std::string {
+       if (f.gap("unseen") < 0.1) return "";
+       return fmt::format(
+           "In {} of the time the CPU waited in {} while the device, as far as the trace shows, had "
+           "nothing to do.",
+           percent(f.gap("unseen")), f.in("unseen").empty() ? "a call" : f.in("unseen"));
+     }},
+    {{.id = "idle-unknown",
+      .severity = Severity::high,
+      .title = "The device is idle for an unknown reason",
+      .why = "Without events of the CPU the reason is not known: it may be data loading, Python, or another process.",
+      .fixes = {"If the trace has operators, record once with with_stack=True: it shows the Python functions.",
+                "Record PyTorch with ProfilerActivity.CPU and ProfilerActivity.CUDA, and other programs with rocprofv3 "
+                "--sys-trace --output-format csv."},
+      .command = on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
+      .source = kGuide},
+     [](const Facts& f) -> std::string {
+       if (!f.timeline() || f.gap("unknown") < 0.2) return "";
+       return fmt::format("The device is idle in {} of the time, and the trace does not show what the CPU did then.",
+                          percent(f.gap("unknown")));
+     }},
+    {{.id = "profiler-overhead",
+      .severity = Severity::info,
+      .title = "The profiler slows the CPU down",
+      .why = "The profiler's own work appears as gaps on the device.",
+      .fixes = {"Record again without with_stack and profile_memory before you act on gaps and launch overhead."},
+      .source = kSkill},
+     [](const Facts& f) -> std::string {
+       if (!f.flag("python_stacks")) return "";
+       return fmt::format(
+           "The trace was recorded with Python stacks (with_stack=True), which slow the CPU down. {} of the step "
+           "counts as launch-bound.",
+           percent(f.share("launch-bound")));
      }},
     {{.id = "host-sync",
       .severity = Severity::med,
@@ -449,19 +463,6 @@ const TraceRule kRules[] = {
                               microseconds(c["us"].get<double>()),
                               c["gbs"].is_number() ? fmt::format(", at {:.1f} GB/s", c["gbs"].get<double>()) : "");
        return "";
-     }},
-    {{.id = "idle-unknown",
-      .severity = Severity::med,
-      .title = "The device is idle for an unknown reason",
-      .why = "Without events of the CPU the reason is not known: it may be data loading, Python, or another process.",
-      .fixes = {"Record PyTorch with ProfilerActivity.CPU and ProfilerActivity.CUDA, and other programs with rocprofv3 "
-                "--sys-trace --output-format csv."},
-      .command = on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
-      .source = kGuide},
-     [](const Facts& f) -> std::string {
-       if (!f.timeline() || f.gap("unknown") < 0.2) return "";
-       return fmt::format("The device is idle in {} of the time, and the trace does not show what the CPU did then.",
-                          percent(f.gap("unknown")));
      }},
     {{.id = "unsteady-steps",
       .severity = Severity::info,
