@@ -60,7 +60,7 @@ struct TunedRule {
 };
 
 const TunedRule kTunedRules[] = {
-    {{.id = "tuning",
+    {{.id = "tuning-out-of-tolerance",
       .severity = Severity::high,
       .title = "Chosen kernels were out of tolerance",
       .why = "A fast kernel with wrong results must not be chosen.",
@@ -69,7 +69,7 @@ const TunedRule kTunedRules[] = {
        if (c.stale == 0) return "";
        return fmt::format("{} of {} rows were out of tolerance when they were tuned.", c.stale, c.problems);
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-naive-convolution",
       .severity = Severity::high,
       .title = "MIOpen's naive kernels were chosen",
       .why = "The search found nothing better, often because it was cut short.",
@@ -78,7 +78,7 @@ const TunedRule kTunedRules[] = {
      [](const TunedCounts& c) -> std::string {
        return c.naive == 0 ? "" : fmt::format("{} convolutions run MIOpen's naive kernels.", c.naive);
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-below-roofline",
       .severity = Severity::med,
       .title = "Problems far below the roofline",
       .why = "Neither arithmetic nor memory traffic explains their time.",
@@ -88,7 +88,7 @@ const TunedRule kTunedRules[] = {
        if (c.slow == 0) return "";
        return fmt::format("{} of {} timed problems reach less than 40 % of what the device could.", c.slow, c.timed);
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-impossible-times",
       .severity = Severity::low,
       .title = "Times that this device cannot reach",
       .why = "The row was measured for another problem or on another device, or it was copied.",
@@ -98,7 +98,7 @@ const TunedRule kTunedRules[] = {
        return fmt::format("{} of {} timed problems are faster than arithmetic and memory of the device allow.",
                           c.impossible, c.timed);
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-without-results",
       .severity = Severity::low,
       .title = "Problems without results",
       .why = "A list of problems changes nothing by itself.",
@@ -107,7 +107,7 @@ const TunedRule kTunedRules[] = {
        if (c.aiter || c.untuned == 0 || static_cast<size_t>(c.untuned) != c.problems) return "";
        return "These problems were recorded and not tuned.";
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-without-results",
       .severity = Severity::low,
       .title = "Problems without results",
       .why = "A list of problems changes nothing by itself.",
@@ -116,7 +116,7 @@ const TunedRule kTunedRules[] = {
        if (!c.aiter || c.untuned == 0 || static_cast<size_t>(c.untuned) != c.problems) return "";
        return "These problems were listed and not tuned.";
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-without-times",
       .severity = Severity::info,
       .title = "Rows without a measured time",
       .why = "A time of 0 or inf is none: nothing was compared, so the choice says nothing about speed.",
@@ -125,7 +125,7 @@ const TunedRule kTunedRules[] = {
        if (c.unmeasured == 0 || (!c.aiter && !c.tunable_op)) return "";
        return fmt::format("{} of {} rows have a choice and no time.", c.unmeasured, c.problems);
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-default-won",
       .severity = Severity::info,
       .title = "The default kernel won",
       .why = "Tuning cannot help there.",
@@ -134,7 +134,7 @@ const TunedRule kTunedRules[] = {
        if (c.defaults == 0) return "";
        return fmt::format("The default kernel won for {} of {} problems.", c.defaults, c.problems);
      }},
-    {{.id = "tuning",
+    {{.id = "tuning-versions",
       .severity = Severity::info,
       .title = "The file is valid for some versions only",
       .why = "After an update of PyTorch, ROCm or hipBLASLt nothing in it is used, and no message says so.",
