@@ -130,6 +130,7 @@ def test_slow_transfers_are_no_waiting(report, tmp_path):
     d = report(*files(tmp_path, job([[100, 101, 102, 100]] * 4, transfer=900)))
     assert d["ranks"]["waiting_share"] < 0.01 and d["ranks"]["straggler"] is None
     assert "exposed-communication" in advice(d) and not {"straggler", "uneven-ranks"} & advice(d) and d["verdict"].startswith("Communication takes the most time")
+    assert d["verdict"].endswith("check the links: the ranks wait little for each other.")
     c = next(c for c in d["ranks"]["collectives"] if c["bytes"] == 4000)
     assert c["bus_gbs"] == pytest.approx(2 * 3 / 4 * 4000 / 900e-6 / 1e9, abs=1e-3)
 

@@ -81,6 +81,9 @@ std::string next_step(const Facts& f, const Bound& bound, bool own) {
   if (name == "GEMM") return next_for_products(f);
   if (name == "communication" && f.one_rank_of_several())
     return "overlap it with compute, and give the traces of all ranks, which tell waiting from transfer";
+  // Much waiting is a headline of its own, so this is transfer.
+  if (name == "communication" && f.d["ranks"].is_object() && f.d["ranks"]["compared"] > 0)
+    return "overlap it with compute, and check the links: the ranks wait little for each other";
   const bool fused = f.signal("inductor_share") > f.signal("eager_share");
   if (fused && bound.next == std::string_view("fuse them: torch.compile"))
     return "they are compiled already: see which of them take most, below";
