@@ -88,6 +88,8 @@ def test_a_late_rank_is_found_in_files_with_different_clocks(report, run, tmp_pa
     text = run("report", *paths).stdout
     assert "4 collectives compared" in text and "3 (2 of 2)" in text
     assert report(tmp_path)["ranks"] == d["ranks"]  # a folder
+    run("report", *paths, "--html", tmp_path / "page.html")
+    assert "Others wait for it" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_ranks_that_were_merged_into_one_file(report, tmp_path):

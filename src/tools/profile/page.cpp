@@ -281,7 +281,14 @@ Html transfers(const Json& doc) {
     if (collectives.rows() < 100)
       collectives.row({cell(str(c, "name")), number_cell(c, "calls"), time_cell(c, "us"), bytes_cell(c, "bytes"),
                        rate_cell(c, "gbs"), number_cell(c, "ranks")});
+  Table ranks("Ranks", {">Rank", ">Last to come", ">In collectives", ">Waiting", ">Transfer", ">Others wait for it",
+                        ">Other kernels"});
+  for (const Json& r : list(doc, "ranks.rows"))
+    if (ranks.rows() < 100)
+      ranks.row({number_cell(r, "rank"), number_cell(r, "last"), time_cell(r, "total_us"), time_cell(r, "waiting_us"),
+                 time_cell(r, "transfer_us"), time_cell(r, "caused_us"), time_cell(r, "compute_us")});
   Html out = copies.html();
+  if (ranks.rows()) out += el("h3", "", "Ranks") + ranks.html("spaced");
   if (collectives.rows() || has(doc, "communication.us")) {
     const double exposed = num(doc, "communication.exposed_share");
     out += el("h3", "", "Communication") +
