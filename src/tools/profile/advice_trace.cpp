@@ -150,8 +150,8 @@ const TraceRule kRules[] = {
       .title = "The device is idle for an unknown reason",
       .why = "Without events of the CPU the reason is not known: it may be data loading, Python, or another process.",
       .fixes = {"If the trace has operators, record once with with_stack=True: it shows the Python functions.",
-                "Record PyTorch with ProfilerActivity.CPU and ProfilerActivity.CUDA, and other programs with rocprofv3 "
-                "--sys-trace --output-format csv."},
+                "Record PyTorch with ProfilerActivity.CPU and ProfilerActivity.CUDA.",
+                on_amd("Record other programs with rocprofv3 --sys-trace --output-format csv.")},
       .command = on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
       .source = kGuide},
      [](const Facts& f) -> std::string {
@@ -340,11 +340,15 @@ const TraceRule kRules[] = {
     {{.id = "fp32-gemm",
       .severity = Severity::high,
       .title = "Matrix products in float32",
-      .why = "Matrix cores are several times faster in 16 bits. On RDNA they do not support float32.",
+      .why = "Matrix cores are several times faster in 16 bits.",
       .fixes =
           {"Run the model in bf16: torch.autocast(\"cuda\", dtype=torch.bfloat16). bf16 needs no GradScaler.",
-           "torch.set_float32_matmul_precision(\"high\") uses xf32 on MI300X (gfx942, with HIPBLASLT_ALLOW_TF32=1) and "
-           "TF32 on NVIDIA. It changes results slightly, and has no effect on MI350 (gfx950) and Radeon."},
+           "torch.set_float32_matmul_precision(\"high\") multiplies in fewer bits where the device can. It changes "
+           "results "
+           "slightly.",
+           on_amd("set_float32_matmul_precision uses xf32 on MI300X (gfx942, with HIPBLASLT_ALLOW_TF32=1), and has no "
+                  "effect on MI350 "
+                  "(gfx950) and Radeon. Matrix cores of RDNA do not support float32.")},
       .source = kSkill},
      [](const Facts& f) -> std::string {
        if (f.signal("fp32_gemm_share") < 0.15) return "";
@@ -480,7 +484,8 @@ const TraceRule kRules[] = {
       .severity = Severity::info,
       .title = "The input has no timeline",
       .why = "Shares refer to the time of the kernels, not to the step.",
-      .fixes = {"Record a trace: rocprofv3 --sys-trace --output-format csv, or torch.profiler."},
+      .fixes = {"Record a trace with torch.profiler.",
+                on_amd("Record a trace with rocprofv3 --sys-trace --output-format csv.")},
       .command = on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),
       .source = kGuide},
      [](const Facts& f) -> std::string {
