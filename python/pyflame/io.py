@@ -3,6 +3,7 @@ as JSON to its metadata. Saves are atomic: either the new file is complete, or t
 import json
 import math
 import os
+import tempfile
 
 from . import _C
 from ._C import Tensor
@@ -14,7 +15,13 @@ def _path(op, f):
     try:
         return os.fspath(f)
     except TypeError:
-        raise TypeError(f"{op}: not a path; got {type(f).__name__}; expected a string or path; hint: files are replaced as a whole, so an open file cannot be used") from None
+        raise TypeError(f"{op}: not a file; got {type(f).__name__}; expected a path or an open binary file") from None
+
+
+def _check_binary(op, data):
+    if not isinstance(data, bytes):
+        raise TypeError(f"{op}: the file is open for text; got {type(data).__name__}; expected a binary file; hint: open(path, 'rb') or 'wb'")
+    return data
 
 
 class _Writer:
@@ -74,9 +81,17 @@ def _decode(node, tensors):
 
 
 def save(obj, f):
-    """Writes a nested structure of tensors, numbers, strings, dicts, lists and tuples to a file, atomically.
+    """Writes a nested structure of tensors, numbers, strings, dicts, lists and tuples to a file, atomically. f: a path, or a binary file that is
+    open for writing, such as io.BytesIO.
 
     Any other value is a TypeError that names its place. If the disk is full, OSError; the previous file is then unchanged."""
+    if hasattr(f, "write"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "file")
+            save(obj, path)
+            with open(path, "rb") as written:
+                _copy("save", written, f)
+        return
     path = _path("save", f)
     writer = _Writer()
     structure = writer.encode(obj, [])
@@ -85,12 +100,41 @@ def save(obj, f):
     _C.save_safetensors(path, writer.tensors, metadata)
 
 
-def load(f, map_location=None):
-    """Reads a file of save, or any safetensors file (as a dict of tensors).
+def _copy(op, source, target):
+    while data := _check_binary(op, source.read(1 << 24)):
+        try:
+            target.write(data)
+        except TypeError:
+            _check_binary(op, "")
 
+
+def _load_tensors(path, map_location):
+    """(tensors, metadata). A file does not say where its tensors were, so a mapping or function is asked about 'cpu'."""
+    if isinstance(map_location, dict):
+        map_location = map_location.get("cpu", "cpu")
+    if not callable(map_location):
+        return _C.load_safetensors(path, map_location)
+    tensors, metadata = _C.load_safetensors(path, "cpu")
+    for name, t in tensors.items():
+        place = map_location(t, "cpu")
+        tensors[name] = t if place is None else place if isinstance(place, Tensor) else t.to(place)
+    return tensors, metadata
+
+
+def load(f, map_location=None, *, weights_only=True, mmap=None):
+    """Reads a file of save, or any safetensors file (as a dict of tensors). f: a path, or a binary file that is open for reading; it is read to its end.
+
+    map_location: where the tensors go: a device, a dict {'cpu': device}, or a function of (tensor, 'cpu') that returns the tensor, one on another
+    device, or a device. weights_only and mmap are accepted and change nothing: a file holds no code.
     OSError if the file cannot be read, ValueError if it is damaged or has another format."""
+    if hasattr(f, "read"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "file")
+            with open(path, "wb") as copy:
+                _copy("load", f, copy)
+            return load(path, map_location)
     path = _path("load", f)
-    tensors, metadata = _C.load_safetensors(path, map_location)
+    tensors, metadata = _load_tensors(path, map_location)
     if "structure" not in metadata:
         return dict(tensors)
     if metadata.get("format") != _FORMAT:

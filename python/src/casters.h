@@ -94,6 +94,10 @@ struct PairArg {
 };
 
 nb::tuple dims_tuple(const Dims& d);
+// The same as pyflame.Size, a tuple that knows the product of its entries.
+nb::object size_object(const Dims& d);
+bool is_size(nb::handle h) noexcept;
+void bind_size(nb::module_& m);
 // Python references that the core may release at any time, on any thread, without the GIL: the release is then
 // deferred.
 void drop_reference(PyObject* o) noexcept;
@@ -150,6 +154,17 @@ struct ModuleCode {
 Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt device);
 // Returns a tensor or number unchanged, and anything else through make_tensor.
 Value make_value(const char* op, nb::handle data, const Tensor& like);
+// What an operator takes on its right side: a tensor, a number or a NumPy array, which becomes a tensor on the device of
+// the left side.
+struct Operand {
+  Value value{Scalar(0)};
+  nb::handle array = {};
+  const Value& with(const Tensor& left) const {
+    if (array.is_valid()) converted = make_value("operator", array, left);
+    return array.is_valid() ? converted : value;
+  }
+  mutable Value converted{Scalar(0)};
+};
 // Sets requires_grad on the result of a creation function.
 inline Tensor leaf(Tensor t, bool requires_grad) {
   if (requires_grad) t.set_requires_grad(true);
@@ -217,6 +232,22 @@ struct type_caster<pyflame::Value> {
   }
   explicit operator pyflame::Value() { return *value; }
   std::optional<pyflame::Value> value;
+};
+
+template <>
+struct type_caster<pyflame::python::Operand> {
+  NB_TYPE_CASTER(pyflame::python::Operand, const_name("Tensor | float"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    pyflame::Scalar s{0};
+    if (pyflame::Tensor* t = pyflame::python::as_tensor(src)) value.value = *t;
+    else if (pyflame::python::scalar_from(src, &s)) value.value = s;
+    else if (pyflame::python::is_numpy_array(src)) value.array = src;
+    else return false;
+    return true;
+  }
+  static handle from_cpp(const pyflame::python::Operand&, rv_policy, cleanup_list*) noexcept {
+    return none().release();
+  }
 };
 
 template <>

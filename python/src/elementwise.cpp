@@ -99,16 +99,17 @@ Tensor reversed(const Tensor& x, const Value& other) {
 }
 
 template <auto Fn>
-nb::object in_place_operator(nb::handle_t<Tensor> self, const Value& other) {
-  binary_(Fn, "in-place operator", self_tensor(self), other);
+nb::object in_place_operator(nb::handle_t<Tensor> self, const Operand& other) {
+  const Tensor& x = self_tensor(self);
+  binary_(Fn, "in-place operator", x, other.with(x));
   return nb::borrow(self);
 }
 
 template <auto Fn>
 void arithmetic(TensorClass& c, const char* name) {
   const std::string n = name;
-  c.def(("__" + n + "__").c_str(), [](const Tensor& x, const Value& other) { return Fn(x, other); }, "other"_a,
-        nb::is_operator());
+  c.def(("__" + n + "__").c_str(), [](const Tensor& x, const Operand& other) { return Fn(x, other.with(x)); },
+        "other"_a, nb::is_operator());
   c.def(("__r" + n + "__").c_str(), &reversed<Fn>, "other"_a, nb::is_operator());
   c.def(("__i" + n + "__").c_str(), &in_place_operator<Fn>, "other"_a, nb::is_operator());
 }
@@ -116,7 +117,7 @@ void arithmetic(TensorClass& c, const char* name) {
 template <auto Fn>
 void comparison(TensorClass& c, const char* name) {
   c.def(
-      name, [](const Tensor& x, const Value& other) { return Fn(x, other); }, "other"_a, nb::is_operator());
+      name, [](const Tensor& x, const Operand& other) { return Fn(x, other.with(x)); }, "other"_a, nb::is_operator());
 }
 
 // & | ^ are logical ops on bools. On integers they would be bitwise ops, which do not exist.
@@ -133,11 +134,13 @@ Tensor bits(const Tensor& x, const Value& other) {
 template <auto Fn>
 void bitwise(TensorClass& c, const char* name) {
   const std::string n = name;
-  c.def(("__" + n + "__").c_str(), &bits<Fn>, "other"_a, nb::is_operator());
+  c.def(("__" + n + "__").c_str(), [](const Tensor& x, const Operand& other) { return bits<Fn>(x, other.with(x)); },
+        "other"_a, nb::is_operator());
   c.def(("__r" + n + "__").c_str(), &bits<Fn>, "other"_a, nb::is_operator());
   c.def(("__i" + n + "__").c_str(),
-        [](nb::handle_t<Tensor> self, const Value& other) {
-          copy_(self_tensor(self), bits<Fn>(self_tensor(self), other));
+        [](nb::handle_t<Tensor> self, const Operand& other) {
+          const Tensor& x = self_tensor(self);
+          copy_(x, bits<Fn>(x, other.with(x)));
           return nb::borrow(self);
         },
         "other"_a, nb::is_operator());
@@ -151,15 +154,16 @@ void bind_operators(TensorClass& c) {
   arithmetic<static_cast<BinaryFn>(&pyflame::floor_divide)>(c, "floordiv");
   arithmetic<static_cast<BinaryFn>(&pyflame::remainder)>(c, "mod");
   c.def(
-      "__pow__", [](const Tensor& x, const Value& e, nb::handle) { return pyflame::pow(x, e); }, "exponent"_a,
+      "__pow__", [](const Tensor& x, const Operand& e, nb::handle) { return pyflame::pow(x, e.with(x)); }, "exponent"_a,
       "modulo"_a.none() = nb::none(), nb::is_operator());
   c.def(
       "__rpow__", [](const Tensor& x, const Value& b, nb::handle) { return pyflame::pow(b, x); }, "base"_a,
       "modulo"_a.none() = nb::none(), nb::is_operator());
   c.def(
       "__ipow__",
-      [](nb::handle_t<Tensor> self, const Value& e, nb::handle) {
-        binary_(&pyflame::pow, "pow_", self_tensor(self), e);
+      [](nb::handle_t<Tensor> self, const Operand& e, nb::handle) {
+        const Tensor& x = self_tensor(self);
+        binary_(&pyflame::pow, "pow_", x, e.with(x));
         return nb::borrow(self);
       },
       "exponent"_a, "modulo"_a.none() = nb::none(), nb::is_operator());
@@ -180,7 +184,13 @@ void bind_operators(TensorClass& c) {
   c.def("__pos__", [](const Tensor& x) { return x; });
   c.def("__abs__", static_cast<UnaryFn>(&pyflame::abs));
   c.def(
-      "__matmul__", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }, "other"_a, nb::is_operator());
+      "__matmul__",
+      [](const Tensor& a, const Operand& b) {
+        const Value right = b.with(a);
+        if (!right.is_tensor) throw nb::next_overload();
+        return matmul(a, right.tensor);
+      },
+      "other"_a, nb::is_operator());
 }
 
 void bind_binary(nb::module_& m, TensorClass& c) {

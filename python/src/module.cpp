@@ -36,6 +36,7 @@ NB_MODULE(_C, m) {
   nanobind::set_leak_warnings(false);  // dtypes and code objects are kept forever on purpose
   m.doc() = "The core of PyFlame.";
   bind_types(m);
+  bind_size(m);
   TensorClass tensor(
       m, "Tensor", nb::type_slots(tensor_slots()), nb::is_weak_referenceable(), nb::dynamic_attr(),
       "An n-dimensional array of one dtype on one device, with gradients. Made by pyflame.tensor() and its siblings.");

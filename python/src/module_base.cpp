@@ -18,6 +18,7 @@ struct Names {
   PyObject* text(const char* s) { return PyUnicode_InternFromString(s); }
   PyObject *parameters = text("_parameters"), *modules = text("_modules"), *buffers = text("_buffers");
   PyObject *pre_hooks = text("_forward_pre_hooks"), *hooks = text("_forward_hooks"), *forward = text("forward");
+  PyObject* with_kwargs = text("_hooks_with_kwargs");
   PyObject *getattr = text("__getattr__"), *getattribute = text("__getattribute__"),
            *init_subclass = text("__init_subclass__");
 };
@@ -95,21 +96,57 @@ PyObject* init_subclass(PyObject* cls, PyObject* args, PyObject* kwargs) {
 
 // ---- the call
 
-// Calls each hook; a result that is not None replaces `value`. False with an error.
-template <class Call>
-bool run_hooks(PyObject* hooks, nb::object* value, bool as_tuple, Call call) {
-  const ModuleCode here;
-  const nb::object all = nb::steal(PyDict_Values(hooks));  // a hook may remove itself
-  if (!all) return false;
-  for (nb::handle hook : nb::borrow<nb::list>(all)) {
-    nb::object r = nb::steal(call(hook.ptr(), value->ptr()));
-    if (!r) return false;
-    if (r.is_none()) continue;
-    *value = as_tuple && !PyTuple_Check(r.ptr()) ? nb::steal(PyTuple_Pack(1, r.ptr())) : std::move(r);
-    if (!*value) return false;
+struct Call {
+  PyObject* self;
+  nb::object args, kwargs;  // kwargs is null where there are none
+  nb::object result = {};
+
+  // The keywords as a dict, for a hook that asked for them.
+  bool fill_kwargs() {
+    if (!kwargs) kwargs = nb::steal(PyDict_New());
+    return bool(kwargs);
   }
-  return true;
-}
+
+  bool pre_hook(PyObject* hook, bool keywords) {
+    if (keywords && !fill_kwargs()) return false;
+    nb::object r =
+        nb::steal(PyObject_CallFunctionObjArgs(hook, self, args.ptr(), keywords ? kwargs.ptr() : nullptr, nullptr));
+    if (!r || r.is_none()) return bool(r);
+    if (!keywords) {
+      args = PyTuple_Check(r.ptr()) ? std::move(r) : nb::steal(PyTuple_Pack(1, r.ptr()));
+      return bool(args);
+    }
+    if (!PyTuple_Check(r.ptr()) || PyTuple_GET_SIZE(r.ptr()) != 2 || !PyTuple_Check(PyTuple_GET_ITEM(r.ptr(), 0)) ||
+        !PyDict_Check(PyTuple_GET_ITEM(r.ptr(), 1))) {
+      PyErr_SetString(PyExc_RuntimeError, "forward pre-hook: expected None or a tuple of (args, kwargs)");
+      return false;
+    }
+    args = nb::borrow(PyTuple_GET_ITEM(r.ptr(), 0));
+    kwargs = nb::borrow(PyTuple_GET_ITEM(r.ptr(), 1));
+    return true;
+  }
+
+  bool post_hook(PyObject* hook, bool keywords) {
+    if (keywords && !fill_kwargs()) return false;
+    nb::object r =
+        nb::steal(keywords ? PyObject_CallFunctionObjArgs(hook, self, args.ptr(), kwargs.ptr(), result.ptr(), nullptr)
+                           : PyObject_CallFunctionObjArgs(hook, self, args.ptr(), result.ptr(), nullptr));
+    if (r && !r.is_none()) result = r;
+    return bool(r);
+  }
+
+  // Calls each hook; a result that is not None replaces what it is about. False with an error.
+  bool run(PyObject* hooks, PyObject* with_kwargs, bool (Call::*one)(PyObject*, bool)) {
+    const ModuleCode here;
+    const nb::object all = nb::steal(PyDict_Items(hooks));  // a hook may remove itself
+    if (!all) return false;
+    for (nb::handle item : nb::borrow<nb::list>(all)) {
+      const int keywords = with_kwargs ? PySet_Contains(with_kwargs, PyTuple_GET_ITEM(item.ptr(), 0)) : 0;
+      if (keywords < 0 || !(this->*one)(PyTuple_GET_ITEM(item.ptr(), 1), keywords > 0)) return false;
+    }
+    return true;
+  }
+};
 
 PyObject* forward(PyObject* self, PyObject* dict, PyObject* args, PyObject* kwargs) {
   PyObject* own = PyDict_GetItemWithError(dict, names().forward);
@@ -143,18 +180,14 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
       PyErr_Format(PyExc_RuntimeError, "%.200s: super().__init__() was not called", Py_TYPE(self)->tp_name);
     return nullptr;
   }
-  nb::object given = nb::borrow(args);
-  if (PyDict_GET_SIZE(pre.ptr()) > 0 && !run_hooks(pre.ptr(), &given, true, [&](PyObject* hook, PyObject* now) {
-        return PyObject_CallFunctionObjArgs(hook, self, now, nullptr);
-      }))
-    return nullptr;
-  nb::object result = nb::steal(forward(self, dict.ptr(), given.ptr(), kwargs));
-  if (!result) return nullptr;
-  if (PyDict_GET_SIZE(post.ptr()) > 0 && !run_hooks(post.ptr(), &result, false, [&](PyObject* hook, PyObject* now) {
-        return PyObject_CallFunctionObjArgs(hook, self, given.ptr(), now, nullptr);
-      }))
-    return nullptr;
-  return result.release().ptr();
+  if (PyDict_GET_SIZE(pre.ptr()) == 0 && PyDict_GET_SIZE(post.ptr()) == 0)
+    return forward(self, dict.ptr(), args, kwargs);
+  const nb::object with_kwargs = nb::borrow(PyDict_GetItemWithError(dict.ptr(), names().with_kwargs));
+  Call c{self, nb::borrow(args), nb::borrow(kwargs)};
+  if (!c.run(pre.ptr(), with_kwargs.ptr(), &Call::pre_hook)) return nullptr;
+  c.result = nb::steal(forward(self, dict.ptr(), c.args.ptr(), c.kwargs.ptr()));
+  if (!c.result || !c.run(post.ptr(), with_kwargs.ptr(), &Call::post_hook)) return nullptr;
+  return c.result.release().ptr();
 }
 
 }  // namespace

@@ -5,6 +5,8 @@ namespace pyflame::python {
 
 namespace {
 
+nb::tuple tuple_of(const Tensors& parts) { return nb::tuple(nb::cast(parts)); }
+
 void bind_views(nb::module_& m, TensorClass& c) {
   c.def(
       "view", [](const Tensor& x, nb::args size) { return view(x, dims_from_args("view", size)); }, "size"_a,
@@ -69,7 +71,7 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "size"_a, "stride"_a, "storage_offset"_a = 0,
       "A view with this shape, strides and offset in elements. ValueError beyond the storage.");
   auto split_fn = [](const Tensor& x, const DimsArg& size, int64_t dim, bool one) {
-    return one ? split(x, size.get()[0], dim) : split(x, size.get(), dim);
+    return tuple_of(one ? split(x, size.get()[0], dim) : split(x, size.get(), dim));
   };
   m.def(
       "split",
@@ -91,8 +93,8 @@ void bind_views(nb::module_& m, TensorClass& c) {
       },
       "split_size"_a, "dim"_a = 0, "Views of `split_size` entries each (the last may be smaller), or of these sizes.");
   both(
-      m, c, "chunk", [](const Tensor& x, int64_t chunks, int64_t dim) { return chunk(x, chunks, dim); }, "chunks"_a,
-      "dim"_a = 0, "At most this many views of equal size (the last may be smaller).");
+      m, c, "chunk", [](const Tensor& x, int64_t chunks, int64_t dim) { return tuple_of(chunk(x, chunks, dim)); },
+      "chunks"_a, "dim"_a = 0, "At most this many views of equal size (the last may be smaller).");
   both(
       m, c, "unbind",
       [](const Tensor& x, int64_t dim) {

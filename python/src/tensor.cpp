@@ -133,7 +133,7 @@ nb::object to_dtype(nb::handle_t<Tensor> self) {
 
 void bind_properties(TensorClass& c) {
   c.def_prop_ro(
-      "shape", [](const Tensor& x) { return dims_tuple(x.shape()); }, "Sizes, as a tuple.");
+      "shape", [](const Tensor& x) { return size_object(x.shape()); }, "Sizes, as a tuple.");
   c.def_prop_ro(
       "dtype", [](const Tensor& x) { return dtype_object(x.dtype()); }, "Element type.");
   c.def_prop_ro(
@@ -210,7 +210,7 @@ void bind_queries(TensorClass& c) {
       "size",
       [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
         if (dim) return nb::int_(x.size(*dim));
-        return dims_tuple(x.shape());
+        return size_object(x.shape());
       },
       "dim"_a.none() = nb::none(), "All sizes, or that of one dim.");
   c.def(
@@ -250,14 +250,55 @@ void bind_queries(TensorClass& c) {
   c.def("tolist", &to_list, "Nested lists of Python numbers (a number for a 0-d tensor).");
 }
 
+// Integers and a Size are sizes, no argument is size 0, and everything else is data: PyTorch's old constructors.
+Tensor sizes_or_data(const char* op, const nb::args& args, DType dtype, DeviceOpt device) {
+  if (args.size() == 0) return empty(Dims{0}, dtype, device);
+  const nb::handle first = args[0];
+  if (args.size() > 1 || is_size(first) || (PyIndex_Check(first.ptr()) && !as_tensor(first) && !is_numpy_array(first)))
+    return empty(dims_from_args(op, args), dtype, device);
+  Scalar s{0};
+  PF_CHECK(as_tensor(first) || !scalar_from(first, &s), Type,
+           "{}: not sizes and not data; got {}; expected integers, a sequence or an array; hint: pyflame.tensor()", op,
+           short_repr(first));
+  return make_tensor(op, first, dtype, device);
+}
+
+constexpr std::pair<std::string_view, DType> kTypeNames[] = {
+    {"Double", DType::float64}, {"Float", DType::float32}, {"Half", DType::float16}, {"BFloat16", DType::bfloat16},
+    {"Long", DType::int64},     {"Int", DType::int32},     {"Short", DType::int16},  {"Char", DType::int8},
+    {"Byte", DType::uint8},     {"Bool", DType::bool_}};
+
+// The name that PyTorch has for the tensors of a dtype on a device. Programs compare it.
+std::string type_name(const Tensor& x) {
+  const bool gpu = x.device().type == DeviceType::rocm || x.device().type == DeviceType::cuda;
+  for (const auto& [name, dtype] : kTypeNames)
+    if (dtype == x.dtype()) return fmt::format("torch.{}{}Tensor", gpu ? "cuda." : "", name);
+  return fmt::format("pyflame.{}", dtype_name(x.dtype()));
+}
+
+// The dtype of such a name.
+std::optional<DType> dtype_of_type_name(std::string_view name) {
+  if (!name.ends_with("Tensor")) return {};
+  name = name.substr(name.rfind('.') + 1);
+  name.remove_suffix(std::string_view("Tensor").size());
+  for (const auto& [text, dtype] : kTypeNames)
+    if (text == name) return dtype;
+  return {};
+}
+
 void bind_protocols(TensorClass& c) {
   c.def(
       "__init__",
-      [](Tensor* self, nb::handle data) {
-        if (const Tensor* t = as_tensor(data)) new (self) Tensor(*t);
-        else new (self) Tensor(make_tensor("Tensor", data, {}, {}));
+      [](Tensor* self, nb::args args) {
+        const Tensor* t = args.size() == 1 ? as_tensor(args[0]) : nullptr;
+        new (self) Tensor(t ? *t : sizes_or_data("Tensor", args, DType::float32, {}));
       },
-      "data"_a, "A further name for a tensor, or a copy of data. Use pyflame.tensor().");
+      "args"_a,
+      "Of sizes: a float32 tensor with arbitrary contents. Of a sequence or array: a float32 copy. Of a tensor: a "
+      "further name for it. Use pyflame.tensor() and pyflame.empty().");
+  c.def(
+      "new", [](const Tensor& x, nb::args args) { return sizes_or_data("new", args, x.dtype(), x.device()); }, "args"_a,
+      "A tensor of these sizes with arbitrary contents, or a copy of data, of self's dtype and on its device.");
   c.def("__len__", [](const Tensor& x) {
     PF_CHECK(x.dim() > 0, Type, "len: a 0-d tensor has no length");
     return x.shape()[0];
@@ -303,10 +344,14 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
       "type",
       [](nb::handle_t<Tensor> self, DTypeArg dtype) -> nb::object {
         const Tensor& x = *nb::inst_ptr<Tensor>(self);
-        if (dtype.raw.is_none()) return nb::str(fmt::format("pyflame.{}", dtype_name(x.dtype())).c_str());
+        if (dtype.raw.is_none()) return nb::str(type_name(x).c_str());
+        if (PyUnicode_Check(dtype.raw.ptr()))
+          if (const auto d = dtype_of_type_name(nb::cast<std::string>(dtype.raw)))
+            return same_or_new(self, x, cast(x, *d));
         return same_or_new(self, x, cast(x, dtype.require("type")));
       },
-      "dtype"_a.none() = nb::none(), "The name of the dtype, or a cast to another.");
+      "dtype"_a.none() = nb::none(),
+      "PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype.");
   c.def(
       "type_as", [](const Tensor& x, const Tensor& other) { return cast(x, other.dtype()); }, "other"_a);
   c.def(

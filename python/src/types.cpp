@@ -8,10 +8,11 @@ namespace pyflame::python {
 namespace {
 PyObject* g_out_of_memory = nullptr;
 PyObject* g_device_error = nullptr;
+PyObject* g_argument_error = nullptr;
 
 PyObject* python_type(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::Value: return PyExc_ValueError;
+    case ErrorKind::Value: return g_argument_error;
     case ErrorKind::Type: return PyExc_TypeError;
     case ErrorKind::Index: return PyExc_IndexError;
     case ErrorKind::Key: return PyExc_KeyError;
@@ -41,6 +42,10 @@ void bind_types(nb::module_& m) {
       new_exception(m, "OutOfMemoryError", "Memory is exhausted; the message has the sizes.", PyExc_MemoryError);
   g_device_error =
       new_exception(m, "DeviceError", "A device is absent, or tensors are on different devices.", PyExc_RuntimeError);
+  g_argument_error =
+      new_exception(m, "ArgumentError",
+                    "A wrong shape or value: a ValueError, and a RuntimeError as well, which PyTorch raises for many.",
+                    nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_RuntimeError)).ptr());
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);

@@ -214,7 +214,7 @@ CASES = {
     "einsum equation": (TypeError, "einsum: the equation is not text; got int", lambda x, y, r: pf.einsum(3, x)),
     "einsum operand": (TypeError, "einsum: not a tensor; got int", lambda x, y, r: pf.einsum("a", 3)),
     "setting of an activation": (TypeError, "ELU: no such setting; got beta; expected alpha", lambda x, y, r: nn.ELU(beta=1)),
-    "settings of an activation": (TypeError, "Mish: takes at most 0 settings; got 1", lambda x, y, r: nn.Mish(3)),
+    "settings of an activation": (TypeError, "Mish: takes at most 1 settings; got 2", lambda x, y, r: nn.Mish(False, 3)),
     "glu": (ValueError, "glu: the size along dim -1 is not even; got shape .2, 3.", lambda x, y, r: nn.GLU()(x)),
     "prelu": (ValueError, "prelu: the weight does not fit; got 2 numbers for input .2, 3.", lambda x, y, r: nn.PReLU(2)(x)),
     "smooth_l1_loss": (ValueError, "smooth_l1_loss: shapes differ; got .2, 3. and .4, 5.", lambda x, y, r: nn.SmoothL1Loss()(x, y)),
@@ -283,7 +283,7 @@ CASES = {
     # files
     "load nothing": (OSError, "cannot open '/nonexistent/x'", lambda x, y, r: pf.load("/nonexistent/x")),
     "save nowhere": (OSError, "cannot create a file in '/nonexistent'", lambda x, y, r: pf.save(x, "/nonexistent/x")),
-    "save to no path": (TypeError, "save: not a path; got int", lambda x, y, r: pf.save(x, 3)),
+    "save to no path": (TypeError, "save: not a file; got int", lambda x, y, r: pf.save(x, 3)),
     "save an object": (TypeError, "save: cannot save object at a.1", lambda x, y, r: pf.save({"a": [1, object()]}, os.devnull)),
     # the rest
     "threads": (ValueError, "set_num_threads: bad number of threads; got 0", lambda x, y, r: pf.set_num_threads(0)),

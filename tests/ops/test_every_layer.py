@@ -97,6 +97,7 @@ def layers(device):
     yield "CrossEntropyLoss", nn.CrossEntropyLoss(weight, ignore_index=2, label_smoothing=0.1), [X, below(6, 4)], call
     yield "NLLLoss", nn.NLLLoss(weight), [X, below(6, 4)], call
     yield "BCEWithLogitsLoss", nn.BCEWithLogitsLoss(weight, pos_weight=weight), [X, chances(4, 6)], call
+    yield "BCELoss", nn.BCELoss(weight), [chances(4, 6), chances(4, 6)], call
     yield "Sequential", nn.Sequential(nn.Linear(6, 3, device=device), nn.Tanh()), [X], call
     yield "ModuleList", nn.ModuleList([nn.Linear(6, 3, device=device)]), [X], lambda layer, x: layer[0](x)
     yield "ModuleDict", nn.ModuleDict({"a": nn.Linear(6, 3, device=device)}), [X], lambda layer, x: layer["a"](x)
@@ -108,6 +109,8 @@ def functions():
            "hardswish", "mish", "softsign", "tanhshrink", "logsigmoid", "softmin", "glu", "normalize", "dropout"]
     yield from ((name, lambda x, f=getattr(F, name): f(x, dim=-1) if "softm" in f.__name__ or "log_softmax" == f.__name__ else f(x), [X]) for name in one)
     yield from ((name, getattr(F, name), [X, chances(4, 6)]) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits"))
+    yield "binary_cross_entropy", F.binary_cross_entropy, [chances(4, 6), chances(4, 6)]
+    yield "relu_", lambda x: F.relu_(x * 1), [X]
     yield "linear", F.linear, [X, numbers(3, 6), numbers(3)]
     yield "prelu", F.prelu, [X, numbers(6)]
     yield "cosine_similarity", F.cosine_similarity, [X, numbers(4, 1)]

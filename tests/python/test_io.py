@@ -132,3 +132,29 @@ def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path):
     with pytest.raises(ValueError, match="has no scheduler"):
         pf.load_checkpoint(tmp_path / "ck", parts[0], parts[1], parts[2])
     assert small.weight.tolist() == before
+
+
+def test_open_files(tmp_path):
+    import io
+
+    state = {"a": pf.arange(3), "b": [1, "x"]}
+    buffer = io.BytesIO()
+    pf.save(state, buffer)
+    buffer.seek(0)
+    assert pf.load(buffer)["a"].tolist() == [0, 1, 2]
+    with open(tmp_path / "f", "wb") as f:
+        pf.save(state, f)
+    with open(tmp_path / "f", "rb") as f:
+        assert pf.load(f, weights_only=True)["b"] == [1, "x"]
+    assert pf.load(tmp_path / "f")["b"] == [1, "x"]
+    for wrong in (lambda: pf.save(state, io.StringIO()), lambda: pf.load(io.StringIO("text"))):
+        with pytest.raises(TypeError, match="binary file"):
+            wrong()
+
+
+def test_map_location(tmp_path):
+    pf.save({"a": pf.arange(3)}, tmp_path / "f")
+    for place in ("cpu", pf.device("cpu"), {"cuda:0": "cpu"}, lambda storage, where: storage, lambda storage, where: None, lambda storage, where: where):
+        assert pf.load(tmp_path / "f", map_location=place)["a"].device == "cpu"
+    assert pf.load(tmp_path / "f", map_location={"cpu": "reference"})["a"].device == "reference"
+    assert pf.load(tmp_path / "f", map_location=lambda storage, where: storage.to("reference"))["a"].device == "reference"

@@ -82,7 +82,7 @@ def sigmoid(x):
 ACTIVATIONS = {
     "ELU": (nn.ELU(0.7), lambda x: np.where(x > 0, x, 0.7 * np.expm1(np.minimum(x, 0)))),
     "CELU": (nn.CELU(alpha=1.3), lambda x: np.where(x > 0, x, 1.3 * np.expm1(np.minimum(x, 0) / 1.3))),
-    "SELU": (nn.SELU(inplace=True), lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))),
+    "SELU": (nn.SELU(inplace=False), lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))),
     "ReLU6": (nn.ReLU6(), lambda x: np.clip(x, 0, 6)),
     "Hardtanh": (nn.Hardtanh(-2, 0.5), lambda x: np.clip(x, -2, 0.5)),
     "Hardsigmoid": (nn.Hardsigmoid(), lambda x: np.clip(x / 6 + 0.5, 0, 1)),

@@ -291,7 +291,7 @@ def test_to_keeps_identity_and_copies():
     assert x.to("cpu") is x and x.cpu() is x and x.contiguous() is x and x.to(pf.float32) is x
     y = x.to(pf.float32, copy=True)
     y += 1
-    assert x.tolist() == [1, 1] and x.type() == "pyflame.float32"
+    assert x.tolist() == [1, 1] and x.type() == "torch.FloatTensor"
     assert x.clone() is not x and x.detach().data_ptr() == x.data_ptr()
 
 

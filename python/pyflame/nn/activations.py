@@ -13,7 +13,7 @@ class ReLU(Module):
         self.inplace = inplace
 
     def forward(self, input):
-        return input.relu_() if self.inplace else _C.relu(input)
+        return F.relu(input, self.inplace)
 
 
 class GELU(Module):
@@ -38,7 +38,7 @@ class SiLU(Module):
         self.inplace = inplace
 
     def forward(self, input):
-        return input.silu_() if self.inplace else _C.silu(input)
+        return F.silu(input, self.inplace)
 
 
 class Sigmoid(Module):
@@ -71,45 +71,45 @@ class LeakyReLU(Module):
 
     def __init__(self, negative_slope=0.01, inplace=False):
         super().__init__()
-        self.negative_slope = negative_slope
+        self.negative_slope, self.inplace = negative_slope, inplace
 
     def forward(self, input):
-        return _C.leaky_relu(input, self.negative_slope)
+        return F.leaky_relu(input, self.negative_slope, self.inplace)
 
     def extra_repr(self):
-        return f"negative_slope={self.negative_slope}"
+        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along dim."""
+    """exp(x) / sum(exp(x)) along dim; without one, F.softmax chooses."""
 
-    def __init__(self, dim=-1):
+    def __init__(self, dim=None):
         super().__init__()
         self.dim = dim
 
     def forward(self, input):
-        return _C.softmax(input, self.dim)
+        return F.softmax(input, self.dim)
 
     def extra_repr(self):
         return f"dim={self.dim}"
 
 
 class LogSoftmax(Module):
-    """log(softmax(x)) along dim."""
+    """log(softmax(x)) along dim; without one, F.softmax chooses."""
 
-    def __init__(self, dim=-1):
+    def __init__(self, dim=None):
         super().__init__()
         self.dim = dim
 
     def forward(self, input):
-        return _C.log_softmax(input, self.dim)
+        return F.log_softmax(input, self.dim)
 
     def extra_repr(self):
         return f"dim={self.dim}"
 
 
 class _Activation(Module):
-    """Holds the settings of the function of the same name. `inplace` is accepted and ignored, because fusion already works in place."""
+    """Holds the settings of the function of the same name."""
 
     _function = None
     _settings = {}
@@ -120,7 +120,6 @@ class _Activation(Module):
         if len(args) > len(names):
             raise TypeError(f"{type(self).__name__}: takes at most {len(names)} settings; got {len(args)}")
         given = {**dict(zip(names, args)), **kwargs}
-        given.pop("inplace", None)
         unknown = [k for k in given if k not in self._settings]
         if unknown:
             raise TypeError(f"{type(self).__name__}: no such setting; got {', '.join(unknown)}; expected {', '.join(names) or 'none'}")
@@ -131,7 +130,7 @@ class _Activation(Module):
         return getattr(F, self._function)(input, **{name: getattr(self, name) for name in self._settings})
 
     def extra_repr(self):
-        return ", ".join(f"{name}={getattr(self, name)}" for name in self._settings)
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self._settings if name != "inplace" or self.inplace)
 
 
 def _layer(name, function, **settings):
@@ -139,18 +138,18 @@ def _layer(name, function, **settings):
     return type(name, (_Activation,), {"__doc__": text, "__module__": __name__, "_function": function, "_settings": settings})
 
 
-ELU = _layer("ELU", "elu", alpha=1.0)
-CELU = _layer("CELU", "celu", alpha=1.0)
-SELU = _layer("SELU", "selu")
-ReLU6 = _layer("ReLU6", "relu6")
-Hardtanh = _layer("Hardtanh", "hardtanh", min_val=-1.0, max_val=1.0)
-Hardsigmoid = _layer("Hardsigmoid", "hardsigmoid")
-Hardswish = _layer("Hardswish", "hardswish")
-Mish = _layer("Mish", "mish")
+ELU = _layer("ELU", "elu", alpha=1.0, inplace=False)
+CELU = _layer("CELU", "celu", alpha=1.0, inplace=False)
+SELU = _layer("SELU", "selu", inplace=False)
+ReLU6 = _layer("ReLU6", "relu6", inplace=False)
+Hardtanh = _layer("Hardtanh", "hardtanh", min_val=-1.0, max_val=1.0, inplace=False)
+Hardsigmoid = _layer("Hardsigmoid", "hardsigmoid", inplace=False)
+Hardswish = _layer("Hardswish", "hardswish", inplace=False)
+Mish = _layer("Mish", "mish", inplace=False)
 Softsign = _layer("Softsign", "softsign")
 Tanhshrink = _layer("Tanhshrink", "tanhshrink")
 LogSigmoid = _layer("LogSigmoid", "logsigmoid")
-Softmin = _layer("Softmin", "softmin", dim=-1)
+Softmin = _layer("Softmin", "softmin", dim=None)
 GLU = _layer("GLU", "glu", dim=-1)
 
 

@@ -1,5 +1,5 @@
 """Dropout."""
-from .. import _C
+from . import functional as F
 from .module import Module
 
 
@@ -16,7 +16,7 @@ class Dropout(Module):
 
     def forward(self, input):
         # p = 0 makes no random call, so that it costs nothing and moves no random state.
-        return _C.dropout(input, self.p, True) if self.training and self.p > 0 else input
+        return F.dropout(input, self.p, True, self.inplace) if self.training and self.p > 0 else input
 
     def extra_repr(self):
-        return f"p={self.p}"
+        return f"p={self.p}" + (", inplace=True" if self.inplace else "")

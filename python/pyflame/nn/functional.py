@@ -7,28 +7,80 @@ from .._C import (  # noqa: F401
     conv2d,
     conv_transpose2d,
     cross_entropy,
-    dropout,
     embedding,
     gelu,
     l1_loss,
     layer_norm,
-    leaky_relu,
     linear,
-    log_softmax,
     max_pool2d,
     mse_loss,
     nll_loss,
     one_hot,
     pad,
-    relu,
     rms_norm,
     scaled_dot_product_attention,
     sigmoid,
-    silu,
-    softmax,
     softplus,
     tanh,
 )
+
+
+from ._implicit import softmax_dim as _softmax_dim
+from ._losses import binary_cross_entropy  # noqa: F401
+
+
+def _source(input, inplace):
+    """What an op reads that then writes over its input: a copy, which the gradient needs."""
+    return input.clone() if inplace else input
+
+
+def _result(input, y, inplace):
+    """y, or with inplace the input, which then holds y."""
+    return input.copy_(y) if inplace else y
+
+
+def relu(input, inplace=False):
+    """max(x, 0). inplace writes the result over the input and returns that."""
+    return input.relu_() if inplace else _C.relu(input)
+
+
+def relu_(input):
+    """relu in place."""
+    return input.relu_()
+
+
+def silu(input, inplace=False):
+    """x * sigmoid(x). inplace writes the result over the input and returns that."""
+    return input.silu_() if inplace else _C.silu(input)
+
+
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    """x where x > 0, otherwise negative_slope * x. inplace writes the result over the input and returns that."""
+    x = _source(input, inplace)
+    return _result(input, _C.leaky_relu(x, negative_slope), inplace)
+
+
+def dropout(input, p=0.5, training=True, inplace=False):
+    """Zeroes elements with probability p and scales the rest by 1 / (1 - p); the input where not training. inplace writes over the input."""
+    return _result(input, _C.dropout(input, p, training), inplace)
+
+
+def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """exp(x) / sum(exp(x)) along dim; dtype: what the input is cast to first. Without dim: 0 for 0, 1 or 3 dimensions, otherwise 1, and a warning."""
+    dim = _softmax_dim("softmax", input, dim, _stacklevel)
+    return _C.softmax(input if dtype is None else input.to(dtype), dim)
+
+
+def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """log(softmax(x)) along dim; the arguments are those of softmax."""
+    dim = _softmax_dim("log_softmax", input, dim, _stacklevel)
+    return _C.log_softmax(input if dtype is None else input.to(dtype), dim)
+
+
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax(-x) along dim; the arguments are those of softmax."""
+    dim = _softmax_dim("softmin", input, dim, _stacklevel)
+    return _C.softmax(-(input if dtype is None else input.to(dtype)), dim)
 
 
 def _one(v):
@@ -89,44 +141,52 @@ def logsigmoid(input):
     return -_C.softplus(-input)
 
 
-def elu(input, alpha=1.0):
+def elu(input, alpha=1.0, inplace=False):
     """x where x > 0, otherwise alpha * (exp(x) - 1)."""
-    return _C.relu(input) + alpha * _C.expm1(_C.clamp(input, max=0))
+    x = _source(input, inplace)
+    return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0)), inplace)
 
 
-def celu(input, alpha=1.0):
+def celu(input, alpha=1.0, inplace=False):
     """x where x > 0, otherwise alpha * (exp(x / alpha) - 1)."""
-    return _C.relu(input) + alpha * _C.expm1(_C.clamp(input, max=0) / alpha)
+    x = _source(input, inplace)
+    return _result(input, _C.relu(x) + alpha * _C.expm1(_C.clamp(x, max=0) / alpha), inplace)
 
 
-def selu(input):
+def selu(input, inplace=False):
     """elu scaled so that activations keep mean 0 and variance 1."""
-    return 1.0507009873554804934193349852946 * elu(input, 1.6732632423543772848170429916717)
+    x = _source(input, inplace)
+    return _result(input, 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717), inplace)
 
 
-def hardtanh(input, min_val=-1.0, max_val=1.0):
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x limited to [min_val, max_val]."""
-    return _C.clamp(input, min_val, max_val)
+    x = _source(input, inplace)
+    return _result(input, _C.clamp(x, min_val, max_val), inplace)
 
 
-def relu6(input):
+def relu6(input, inplace=False):
     """x limited to [0, 6]."""
-    return _C.clamp(input, 0, 6)
+    x = _source(input, inplace)
+    return _result(input, _C.clamp(x, 0, 6), inplace)
 
 
-def hardsigmoid(input):
+def hardsigmoid(input, inplace=False):
     """x / 6 + 1 / 2, limited to [0, 1]."""
-    return _C.clamp(input + 3, 0, 6) / 6
+    x = _source(input, inplace)
+    return _result(input, _C.clamp(x + 3, 0, 6) / 6, inplace)
 
 
-def hardswish(input):
+def hardswish(input, inplace=False):
     """x * hardsigmoid(x)."""
-    return input * hardsigmoid(input)
+    x = _source(input, inplace)
+    return _result(input, x * hardsigmoid(x), inplace)
 
 
-def mish(input):
+def mish(input, inplace=False):
     """x * tanh(softplus(x))."""
-    return input * _C.tanh(_C.softplus(input))
+    x = _source(input, inplace)
+    return _result(input, x * _C.tanh(_C.softplus(x)), inplace)
 
 
 def softsign(input):
@@ -137,11 +197,6 @@ def softsign(input):
 def tanhshrink(input):
     """x - tanh(x)."""
     return input - _C.tanh(input)
-
-
-def softmin(input, dim=-1):
-    """softmax(-x) along dim."""
-    return _C.softmax(-input, dim)
 
 
 def glu(input, dim=-1):

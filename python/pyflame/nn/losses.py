@@ -50,6 +50,19 @@ class NLLLoss(_Loss):
         return _C.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
+class BCELoss(_Loss):
+    """Binary cross entropy of probabilities; a logarithm is at least -100."""
+
+    def __init__(self, weight=None, size_average=None, reduce=None, reduction="mean"):
+        if size_average is not None or reduce is not None:
+            raise NotImplementedError("BCELoss: size_average and reduce are not available; expected reduction='mean', 'sum' or 'none'")
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+    def forward(self, input, target):
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
 class BCEWithLogitsLoss(_Loss):
     """Binary cross entropy of logits."""
 

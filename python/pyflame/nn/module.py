@@ -3,6 +3,7 @@ state dict and the hooks are PyTorch's."""
 from .. import _C
 from .._C import Tensor
 from .parameter import Parameter
+from .state import StateDict
 
 
 class RemovableHandle:
@@ -19,22 +20,7 @@ class RemovableHandle:
         self._hooks.pop(self.id, None)
 
 
-class IncompatibleKeys(tuple):
-    """(missing_keys, unexpected_keys)"""
-
-    def __new__(cls, missing, unexpected):
-        return super().__new__(cls, (missing, unexpected))
-
-    missing_keys = property(lambda self: self[0])
-    unexpected_keys = property(lambda self: self[1])
-
-    def __repr__(self):
-        if not self[0] and not self[1]:
-            return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing_keys={self[0]}, unexpected_keys={self[1]})"
-
-
-class Module(_C._ModuleBase):
+class Module(_C._ModuleBase, StateDict):
     """Base class of layers and models: define __init__ (calling super().__init__() first) and forward."""
 
     # Calls (with hooks) and the look-up of parameters, buffers and children as attributes: python/src/module_base.cpp.
@@ -48,6 +34,8 @@ class Module(_C._ModuleBase):
         d["_non_persistent"] = set()
         d["_forward_hooks"] = {}
         d["_forward_pre_hooks"] = {}
+        d["_hooks_with_kwargs"] = set()
+        d["_state_hooks"] = {}
 
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__}: forward is not implemented")
@@ -291,71 +279,30 @@ class Module(_C._ModuleBase):
 
     # ---- hooks
 
-    def register_forward_pre_hook(self, hook):
-        """hook(module, args) before forward; what it returns (if not None) replaces args."""
+    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
+        """hook(module, args) before forward; what it returns (if not None) replaces args. With with_kwargs, hook(module, args, kwargs) returns
+        (args, kwargs) or None. prepend: before the hooks that are there."""
+        return self._add_hook("register_forward_pre_hook", self._forward_pre_hooks, hook, prepend, with_kwargs)
+
+    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
+        """hook(module, args, output) after forward; what it returns (if not None) replaces output. With with_kwargs,
+        hook(module, args, kwargs, output). prepend: before the hooks that are there."""
+        if always_call:
+            raise NotImplementedError("register_forward_hook: always_call is not available; expected False")
+        return self._add_hook("register_forward_hook", self._forward_hooks, hook, prepend, with_kwargs)
+
+    def _add_hook(self, op, hooks, hook, prepend=False, with_kwargs=False):
         if not callable(hook):
-            raise TypeError(f"register_forward_pre_hook: not callable; got {type(hook).__name__}")
-        h = RemovableHandle(self._forward_pre_hooks)
-        self._forward_pre_hooks[h.id] = hook
+            raise TypeError(f"{op}: not callable; got {type(hook).__name__}")
+        h = RemovableHandle(hooks)
+        others = dict(hooks) if prepend else {}
+        for k in others:
+            del hooks[k]
+        hooks[h.id] = hook
+        hooks.update(others)
+        if with_kwargs:
+            self._hooks_with_kwargs.add(h.id)
         return h
-
-    def register_forward_hook(self, hook):
-        """hook(module, args, output) after forward; what it returns (if not None) replaces output."""
-        if not callable(hook):
-            raise TypeError(f"register_forward_hook: not callable; got {type(hook).__name__}")
-        h = RemovableHandle(self._forward_hooks)
-        self._forward_hooks[h.id] = hook
-        return h
-
-    # ---- state
-
-    def _state(self):
-        for path, m in self.named_modules(remove_duplicate=False):
-            dot = path + "." if path else ""
-            for name, p in m._parameters.items():
-                if p is not None:
-                    yield dot + name, p
-            for name, b in m._buffers.items():
-                if b is not None and name not in m._non_persistent:
-                    yield dot + name, b
-
-    def state_dict(self, prefix="", keep_vars=False):
-        """A dict from dotted names to the tensors of all parameters and persistent buffers. They share memory with the module."""
-        return {prefix + name: (t if keep_vars else t.detach()) for name, t in self._state()}
-
-    def load_state_dict(self, state_dict, strict=True):
-        """Copies the tensors of a state dict into the module. All wrong keys (missing, unexpected, misshapen) are listed in one
-        RuntimeError; then nothing is changed. strict=False ignores missing and unexpected ones."""
-        if not isinstance(state_dict, dict):
-            raise TypeError(f"load_state_dict: not a dict; got {type(state_dict).__name__}")
-        mine = dict(self._state())
-        missing = [k for k in mine if k not in state_dict]
-        unexpected = [k for k in state_dict if k not in mine]
-        wrong = []
-        for k, t in mine.items():
-            if k not in state_dict:
-                continue
-            v = state_dict[k]
-            if not isinstance(v, Tensor):
-                wrong.append(f"{k}: got {type(v).__name__}; expected a tensor")
-            elif v.shape != t.shape:
-                wrong.append(f"{k}: got shape {v.shape}; expected {t.shape}")
-        errors = []
-        if strict and missing:
-            errors.append("missing keys: " + ", ".join(missing))
-        if strict and unexpected:
-            errors.append("unexpected keys: " + ", ".join(map(str, unexpected)))
-        if wrong:
-            errors.append("misshapen: " + "; ".join(wrong))
-        if errors:
-            raise RuntimeError(f"load_state_dict: the state does not fit {type(self).__name__}:\n  " + "\n  ".join(errors))
-        from .._grad_mode import no_grad
-
-        with no_grad():
-            for k, t in mine.items():
-                if k in state_dict:
-                    t.detach().copy_(state_dict[k].detach().to(device=t.device))
-        return IncompatibleKeys(missing, unexpected)
 
     # ---- printing
 

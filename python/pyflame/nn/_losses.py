@@ -1,0 +1,39 @@
+"""Losses whose gradient is not that of their formula."""
+from .. import _C
+from ..autograd import Function
+
+
+class _BinaryCrossEntropy(Function):
+    """The logarithms are at least -100, and the gradient is (x - y) / max((1 - x) x, 1e-12), so both are finite at 0 and 1."""
+
+    @staticmethod
+    def forward(ctx, input, target):
+        ctx.save_for_backward(input, target)
+        return -(target * _C.clamp(_C.log(input), min=-100) + (1 - target) * _C.clamp(_C.log1p(-input), min=-100))
+
+    @staticmethod
+    def backward(ctx, grad):
+        input, target = ctx.saved_tensors
+        of_input = grad * (input - target) / _C.clamp((1 - input) * input, min=1e-12)
+        of_target = None
+        if ctx.needs_input_grad[1]:
+            of_target = grad * (_C.clamp(_C.log1p(-input), min=-100) - _C.clamp(_C.log(input), min=-100))
+        return of_input, of_target
+
+
+def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """-(y log x + (1 - y) log(1 - x)) for probabilities x and targets y of one shape, times weight, which broadcasts.
+
+    A logarithm is at least -100. reduction: 'mean', 'sum' or 'none'. The input is not checked to be within [0, 1].
+    ValueError where shapes differ."""
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("binary_cross_entropy: size_average and reduce are not available; expected reduction='mean', 'sum' or 'none'")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"binary_cross_entropy: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
+    if input.shape != target.shape:
+        raise ValueError(f"binary_cross_entropy: shapes differ; got {input.shape} and {target.shape}")
+    if not input.is_floating_point() or not target.is_floating_point():
+        raise TypeError(f"binary_cross_entropy: not floating; got {input.dtype} and {target.dtype}")
+    loss = _BinaryCrossEntropy.apply(input, target)
+    loss = loss if weight is None else loss * weight
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()

@@ -1,0 +1,143 @@
+"""Layers, losses, hooks and initial values in which programs rely on PyTorch's behaviour. Numbers that are not a formula's are PyTorch's."""
+import warnings
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame import nn
+from pyflame.nn import functional as F
+
+
+@pytest.mark.parametrize("name", ["relu", "silu", "leaky_relu", "elu", "celu", "selu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "mish"])
+def test_inplace_changes_the_input(name):
+    data, grads, results = pf.linspace(-4, 4, 9), [], []
+    for inplace in (False, True):
+        leaf = data.clone().requires_grad_()
+        x = leaf * 1
+        y = getattr(F, name)(x, inplace=inplace)
+        assert (x is y) == inplace
+        (y * pf.arange(9)).sum().backward()
+        grads.append(leaf.grad.tolist())
+        results.append(y.tolist())
+    assert grads[0] == grads[1] and results[0] == results[1]
+
+
+def test_layers_with_inplace():
+    for layer in (nn.ReLU(True), nn.LeakyReLU(0.1, True), nn.LeakyReLU(inplace=True), nn.SiLU(inplace=True), nn.ELU(inplace=True), nn.Hardtanh(inplace=True)):
+        x = pf.linspace(-4, 4, 9)
+        assert layer(x) is x and x.tolist() != pf.linspace(-4, 4, 9).tolist()
+        assert "inplace" in repr(layer) or isinstance(layer, (nn.ReLU, nn.SiLU))
+    x = pf.ones(100)
+    assert F.dropout(x, 0.5, inplace=True) is x and 0 in x.tolist() and nn.Dropout(0.5, inplace=True)(x) is x
+    assert repr(nn.ELU()) == "ELU(alpha=1.0)"
+
+
+def test_softmax_without_dim_warns():
+    for shape, dim in (((3,), 0), ((2, 3), 1), ((2, 3, 4), 0), ((2, 3, 4, 5), 1)):
+        x = pf.randn(*shape)
+        for f in (F.softmax, F.log_softmax, F.softmin, lambda x, **kw: nn.Softmax(**kw)(x)):
+            with pytest.warns(UserWarning, match=f"dim {dim} is used"):
+                got = f(x)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert pf.equal(got, f(x, dim=dim))
+    assert F.softmax(pf.zeros(2), 0, dtype=pf.float64).dtype == pf.float64 and F.softmax(pf.zeros(2), -1, 3).tolist() == [0.5, 0.5]
+
+
+def test_binary_cross_entropy():
+    x, y = pf.tensor([0.0, 0.25, 1.0, 1.0, 0.0], requires_grad=True), pf.tensor([0.0, 1.0, 1.0, 0.0, 0.5])
+    loss = F.binary_cross_entropy(x, y, reduction="none")
+    np.testing.assert_allclose(loss.tolist(), [0, -np.log(0.25), 0, 100, 50], rtol=1e-6)
+    loss.sum().backward()
+    np.testing.assert_allclose(x.grad.tolist(), [0, -4, 0, 1e12, -5e11], rtol=1e-6)
+    weight = pf.tensor([1.0, 2.0, 3.0, 0.0, 0.0])
+    assert F.binary_cross_entropy(x, y, weight).item() == pytest.approx(2 * np.log(4) / 5)
+    assert nn.BCELoss(weight, reduction="sum")(x, y).item() == pytest.approx(2 * np.log(4)) and nn.BCELoss()(x, y).item() == pytest.approx((np.log(4) + 150) / 5)
+    with pytest.raises(ValueError, match="shapes differ"):
+        nn.BCELoss()(x, y[:2])
+
+
+def test_binary_cross_entropy_gradients():
+    pf.manual_seed(0)
+    x = pf.rand(6, dtype=pf.float64, requires_grad=True)
+    y = pf.rand(6, dtype=pf.float64, requires_grad=True)
+    pf.autograd.gradcheck(lambda x, y: F.binary_cross_entropy(x, y), (x, y))
+    (g,) = pf.autograd.grad(F.binary_cross_entropy(x, y, reduction="sum"), [x], create_graph=True)
+    (gg,) = pf.autograd.grad(g.sum(), [x])
+    a, b = x.detach().numpy(), y.detach().numpy()
+    np.testing.assert_allclose(gg.tolist(), b / a**2 + (1 - b) / (1 - a) ** 2)
+
+
+def test_truncated_normal():
+    pf.manual_seed(0)
+    x = nn.init.trunc_normal_(pf.zeros(200_000), 1.0, 2.0, -1.0, 2.0).numpy()
+    assert x.min() >= -1 and x.max() <= 2
+    # The mean and deviation of N(1, 4) within [-1, 2], that is of a standard normal number within [-1, 0.5].
+    phi = [np.exp(-z * z / 2) / np.sqrt(2 * np.pi) for z in (-1.0, 0.5)]
+    mass = 0.6914624612740131 - 0.15865525393145707
+    mean = (phi[0] - phi[1]) / mass
+    assert x.mean() == pytest.approx(1 + 2 * mean, abs=0.01)
+    assert x.std() == pytest.approx(2 * np.sqrt(1 + (-1 * phi[0] - 0.5 * phi[1]) / mass - mean**2), abs=0.01)
+    from statistics import NormalDist
+
+    y = pf.tensor([-0.999999, -0.5, 0.0, 1e-9, 0.3, 0.99999999], dtype=pf.float64)
+    np.testing.assert_allclose(nn.init._erfinv(y).tolist(), [NormalDist().inv_cdf((v + 1) / 2) / np.sqrt(2) for v in y.tolist()], rtol=1e-7, atol=1e-16)
+    g = pf.Generator().manual_seed(1)
+    assert pf.equal(nn.init.trunc_normal_(pf.zeros(5), generator=g), nn.init.trunc_normal_(pf.zeros(5), generator=g.manual_seed(1)))
+
+
+def test_fans():
+    assert nn.init._calculate_fan_in_and_fan_out(pf.zeros(5, 3, 2, 2)) == (12, 20) and nn.init._calculate_correct_fan(pf.zeros(5, 3), "fan_OUT") == 5
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(pf.ones(1))
+        self.register_buffer("kept", pf.zeros(1))
+        self.register_buffer("left_out", pf.zeros(1), persistent=False)
+
+    def forward(self, x, scale=1):
+        return x * self.w * scale
+
+
+def test_hooks_with_keywords():
+    m, seen = Scaled(), []
+    m.register_forward_pre_hook(lambda m, args, kwargs: (args, {"scale": kwargs["scale"] * 2}), with_kwargs=True)
+    m.register_forward_hook(lambda m, args, kwargs, out: seen.append(kwargs), with_kwargs=True)
+    m.register_forward_hook(lambda m, args, out: out + 1)
+    first = m.register_forward_hook(lambda m, args, out: out * 10, prepend=True)
+    assert m(pf.ones(1), scale=3).item() == 61 and seen == [{"scale": 6}]
+    first.remove()
+    assert m(pf.ones(1), scale=3).item() == 7
+    bad = Scaled()
+    bad.register_forward_pre_hook(lambda m, args, kwargs: 3, with_kwargs=True)
+    with pytest.raises(RuntimeError, match="args, kwargs"):
+        bad(pf.ones(1))
+    plain, given = Scaled(), []
+    plain.register_forward_pre_hook(lambda m, args, kwargs: given.append((args, kwargs)), with_kwargs=True)
+    plain(pf.ones(1))
+    assert len(given[0][0]) == 1 and given[0][1] == {}
+
+
+def test_state_dict_hooks():
+    net = nn.Sequential(Scaled(), nn.Linear(1, 1))
+    assert list(net.state_dict()) == ["0.w", "0.kept", "1.weight", "1.bias"]
+    assert list(net.state_dict(prefix="net.", keep_vars=True))[0] == "net.0.w" and net.state_dict(keep_vars=True)["0.w"] is net[0].w
+    into = {"other": 1}
+    assert net.state_dict(destination=into) is into and len(into) == 5
+    calls = []
+    net[0].register_state_dict_pre_hook(lambda m, prefix, keep_vars: calls.append(prefix))
+    net[0].register_state_dict_post_hook(lambda m, state, prefix, meta: state.update({prefix + "extra": pf.ones(1)}))
+    state = net.state_dict()
+    assert calls == ["0."] and "0.extra" in state
+    with pytest.raises(RuntimeError, match="unexpected keys: 0.extra"):
+        net.load_state_dict(state)
+    net[0].register_load_state_dict_pre_hook(lambda m, state, prefix, *rest: state.pop(prefix + "extra"))
+    state["0.w"] = pf.full((1,), 5.0)
+    net.load_state_dict(state)
+    assert net[0].w.item() == 5 and "0.extra" in state
+    net.register_load_state_dict_post_hook(lambda m, keys: keys.missing_keys.clear())
+    state = {k: v for k, v in state.items() if k != "1.bias"}
+    assert net.load_state_dict(state).missing_keys == []
