@@ -113,6 +113,14 @@ def test_a_loaded_state_has_the_parameters_dtype():
     assert second.state[q]["exp_avg"].dtype == pf.float64 and second.state[q]["step"] == 1
 
 
+def test_adamw_takes_a_state_of_adam():
+    first, second = optim.Adam([one()], lr=0.5), optim.AdamW([one()])
+    second.load_state_dict(first.state_dict())
+    assert second.param_groups[0]["decoupled_weight_decay"] and second.param_groups[0]["lr"] == 0.5
+    with pytest.raises(NotImplementedError, match="SparseAdam: sparse gradients are not available"):
+        optim.SparseAdam([one()])
+
+
 def test_amsgrad_may_be_switched_on():
     p = one()
     optimizer = optim.Adam([p])

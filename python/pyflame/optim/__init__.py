@@ -2,7 +2,7 @@
 from . import lr_scheduler, swa_utils  # noqa: F401
 from .adafactor import Adafactor, Muon  # noqa: F401
 from .adagrad import Adadelta, Adagrad, RMSprop  # noqa: F401
-from .adam import Adam, AdamW, Adamax, NAdam, RAdam  # noqa: F401
+from .adam import Adam, AdamW, Adamax, NAdam, RAdam, SparseAdam  # noqa: F401
 from .asgd import ASGD, Rprop  # noqa: F401
 from .lbfgs import LBFGS  # noqa: F401
 from .optimizer import Optimizer  # noqa: F401

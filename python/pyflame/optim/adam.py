@@ -49,6 +49,19 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
                          differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
 
+    def load_state_dict(self, state_dict):
+        """Restores a state dict, also one of Adam; the decay stays decoupled."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = True
+
+
+class SparseAdam(Optimizer):
+    """PyTorch's Adam for sparse gradients. There are none here, so it is a name only: NotImplementedError."""
+
+    def __init__(self, *args, **kwargs):
+        raise NotImplementedError("SparseAdam: sparse gradients are not available; hint: Adam takes the dense gradients that embeddings have here")
+
 
 def decayed(p, grad, lr, group):
     """The parameter and the gradient after weight decay: decoupled if the group says so, otherwise added to the gradient."""
