@@ -17,7 +17,7 @@ class _BinaryCrossEntropy(Function):
         of_input = grad * (input - target) / _C.clamp((1 - input) * input, min=1e-12)
         of_target = None
         if ctx.needs_input_grad[1]:
-            of_target = grad * (_C.clamp(_C.log1p(-input), min=-100) - _C.clamp(_C.log(input), min=-100))
+            of_target = grad * (_C.log1p(-input) - _C.log(input))
         return of_input, of_target
 
 

@@ -54,12 +54,12 @@ def _polynomial(coefficients, x):
 
 
 def _erfinv(y):
-    """The inverse of erf for float64 y within (-1, 1): an approximation, then two of Newton's steps."""
+    """The inverse of erf for y within (-1, 1), to single precision; in float64 two of Newton's steps follow."""
     from .. import _C
 
     w = -_C.log1p(-y * y)
     x = y * _C.where(w < 5, _polynomial(_CENTRAL, w - 2.5), _polynomial(_TAIL, _C.sqrt(w) - 3))
-    for _ in range(2):
+    for _ in range(2 if y.dtype == _C.float64 else 0):
         x = x - (_C.erf(x) - y) * (0.5 * math.sqrt(math.pi)) * _C.exp(x * x)
     return x
 
@@ -70,10 +70,11 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     from .._generator import drawing_from
 
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
-    limit = 1 - 2.0**-53
+    dtype = _C.float64 if tensor.dtype == _C.float64 else _C.float32
+    limit = 1 - 2.0 ** (-53 if dtype == _C.float64 else -24)
     with no_grad():
         with drawing_from(generator):
-            u = _C.rand(tensor.shape, dtype=_C.float64, device=tensor.device)
+            u = _C.rand(tensor.shape, dtype=dtype, device=tensor.device)
         y = _C.clamp(low + u * (high - low), -limit, limit)
         return tensor.copy_(_C.clamp(mean + std * math.sqrt(2) * _erfinv(y), a, b))
 
