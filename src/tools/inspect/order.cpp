@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-double number(const Json& k, const char* key) {
+double rank_number(const Json& k, const char* key) {
   const auto at = k.find(key);
   return at != k.end() && at->is_number() ? at->get<double>() : 0;
 }
@@ -33,16 +33,16 @@ double findings_of(const Json& k, std::string_view severity) {
 using Rank = std::array<double, 6>;
 Rank rank(const Json& k, SortBy by) {
   switch (by) {
-    case SortBy::vgpr: return {number(k, "vgpr")};
-    case SortBy::scratch: return {number(k, "scratch"), number(k, "vgpr_spill")};
-    case SortBy::spills: return {number(k, "vgpr_spill"), number(k, "sgpr_spill"), number(k, "scratch")};
-    case SortBy::occupancy: return {-fill(k), number(k, "vgpr")};
-    case SortBy::code: return {number(k, "code_bytes")};
+    case SortBy::vgpr: return {rank_number(k, "vgpr")};
+    case SortBy::scratch: return {rank_number(k, "scratch"), rank_number(k, "vgpr_spill")};
+    case SortBy::spills: return {rank_number(k, "vgpr_spill"), rank_number(k, "sgpr_spill"), rank_number(k, "scratch")};
+    case SortBy::occupancy: return {-fill(k), rank_number(k, "vgpr")};
+    case SortBy::code: return {rank_number(k, "code_bytes")};
     case SortBy::name: return {};
     case SortBy::worst: break;
   }
-  return {findings_of(k, "HIGH"), number(k, "vgpr_spill"), number(k, "scratch"),
-          findings_of(k, "MED"),  number(k, "sgpr_spill"), -fill(k)};
+  return {findings_of(k, "HIGH"), rank_number(k, "vgpr_spill"), rank_number(k, "scratch"),
+          findings_of(k, "MED"),  rank_number(k, "sgpr_spill"), -fill(k)};
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ std::optional<SortBy> sort_by(std::string_view name) {
 
 double fill(const Json& k) {
   const auto at = k.find("occupancy");
-  return at == k.end() ? 1.0 : number(*at, "waves_per_simd") / std::max(1.0, number(*at, "max_waves"));
+  return at == k.end() ? 1.0 : rank_number(*at, "waves_per_simd") / std::max(1.0, rank_number(*at, "max_waves"));
 }
 
 Json sorted(std::vector<Json> kernels, SortBy by) {
