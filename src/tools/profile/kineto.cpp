@@ -104,35 +104,35 @@ Key key_of(std::string_view k) {
   return found == keys.end() ? Key::none : found->second;
 }
 
-enum class Category : uint8_t { other, op, annotation, call, frame, kernel, copy, set };
+enum class EventKind : uint8_t { other, op, annotation, call, frame, kernel, copy, set };
 
-Category category_of(std::string_view cat) {
-  static const std::unordered_map<std::string_view, Category> table = {
-      {"cpu_op", Category::op},
-      {"Operator", Category::op},
-      {"user_annotation", Category::annotation},
-      {"cuda_runtime", Category::call},
-      {"cuda_driver", Category::call},
-      {"hip_runtime", Category::call},
-      {"hip_driver", Category::call},
-      {"runtime", Category::call},
-      {"Runtime", Category::call},
-      {"privateuse1_runtime", Category::call},
-      {"python_function", Category::frame},
-      {"kernel", Category::kernel},
-      {"Kernel", Category::kernel},
-      {"gpu_memcpy", Category::copy},
-      {"Memcpy", Category::copy},
-      {"gpu_memset", Category::set},
-      {"Memset", Category::set},
+EventKind kind_of_event(std::string_view cat) {
+  static const std::unordered_map<std::string_view, EventKind> table = {
+      {"cpu_op", EventKind::op},
+      {"Operator", EventKind::op},
+      {"user_annotation", EventKind::annotation},
+      {"cuda_runtime", EventKind::call},
+      {"cuda_driver", EventKind::call},
+      {"hip_runtime", EventKind::call},
+      {"hip_driver", EventKind::call},
+      {"runtime", EventKind::call},
+      {"Runtime", EventKind::call},
+      {"privateuse1_runtime", EventKind::call},
+      {"python_function", EventKind::frame},
+      {"kernel", EventKind::kernel},
+      {"Kernel", EventKind::kernel},
+      {"gpu_memcpy", EventKind::copy},
+      {"Memcpy", EventKind::copy},
+      {"gpu_memset", EventKind::set},
+      {"Memset", EventKind::set},
       // A trace of pf.profiler: a launch is a step on the host.
-      {"launch", Category::kernel},
-      {"wait", Category::call},
-      {"plan", Category::call},
-      {"allocation", Category::call},
+      {"launch", EventKind::kernel},
+      {"wait", EventKind::call},
+      {"plan", EventKind::call},
+      {"allocation", EventKind::call},
   };
   const auto found = table.find(cat);
-  return found == table.end() ? Category::other : found->second;
+  return found == table.end() ? EventKind::other : found->second;
 }
 
 struct Scalar {
@@ -385,8 +385,8 @@ class Handler {
   void commit_event() {
     ++events_;
     if (event_.ph != "X") return;
-    const Category category = category_of(event_.cat);
-    if (category == Category::other) return;
+    const EventKind category = kind_of_event(event_.cat);
+    if (category == EventKind::other) return;
     // Relative clocks may begin a little before their zero.
     const bool sane = event_.timed && !event_.bad_time && event_.ts >= -kMaxTime / 40 && event_.dur >= 0 &&
                       event_.ts <= kMaxTime - event_.dur;
@@ -394,9 +394,9 @@ class Handler {
       ++bad_times_;
       return;
     }
-    if (category == Category::op || category == Category::annotation) commit_op(category);
-    else if (category == Category::call) commit_call();
-    else if (category == Category::frame) commit_frame();
+    if (category == EventKind::op || category == EventKind::annotation) commit_op(category);
+    else if (category == EventKind::call) commit_call();
+    else if (category == EventKind::frame) commit_frame();
     else commit_gpu(category);
   }
 
@@ -413,7 +413,7 @@ class Handler {
     return at->second;
   }
 
-  void commit_op(Category category) {
+  void commit_op(EventKind category) {
     CpuOp op;
     op.start = event_.ts;
     op.end = event_.ts + event_.dur;
@@ -424,7 +424,7 @@ class Handler {
     const bool wanted =
         event_.name.find("conv") != std::string::npos || event_.name.find("attention") != std::string::npos;
     if (wanted) op.values = trace_.names.intern(event_.values);
-    op.annotation = category == Category::annotation;
+    op.annotation = category == EventKind::annotation;
     op.process = process();
     op.thread = thread();
     op.external = static_cast<uint64_t>(std::max<int64_t>(0, event_.external));
@@ -456,12 +456,14 @@ class Handler {
     trace_.add(frame);
   }
 
-  void commit_gpu(Category category) {
+  void commit_gpu(EventKind category) {
     GpuEvent e;
     e.start = event_.ts;
     e.end = event_.ts + event_.dur;
     e.name = trace_.names.intern(event_.name);
-    e.kind = category == Category::kernel ? GpuKind::kernel : category == Category::copy ? GpuKind::copy : GpuKind::set;
+    e.kind = category == EventKind::kernel ? GpuKind::kernel
+             : category == EventKind::copy ? GpuKind::copy
+                                           : GpuKind::set;
     e.device = to_i32(event_.device >= 0 ? event_.device : std::max<int64_t>(0, event_.pid));
     e.stream = to_i32(event_.stream >= 0 ? event_.stream : std::max<int64_t>(0, event_.tid));
     e.grid = event_.grid;
