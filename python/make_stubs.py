@@ -11,19 +11,26 @@ import sys
 
 # Results that C++ declares as a Python object.
 RETURNS = {
-    "dtype": "dtype", "grad": "Tensor | None", "grad_fn": "GradFn | None", "size": "Any", "stride": "Any", "item": "Any", "tolist": "Any",
+    "dtype": "dtype", "shape": "Size", "grad": "Tensor | None", "grad_fn": "GradFn | None", "size": "Any", "stride": "Any", "item": "Any", "tolist": "Any",
     "numpy": "np.ndarray", "__array__": "np.ndarray", "__dlpack__": "Any", "__reduce__": "Any", "__reduce_ex__": "Any", "type": "Any",
     "max": "Any", "min": "Any", "topk": "Any", "sort": "Any", "max_pool2d": "Any", "__int__": "builtins.int", "__index__": "builtins.int",
     "__format__": "builtins.str", "unbind": "tuple[Tensor, ...]",
 }  # fmt: skip
 ARGUMENTS = "data|obj|value|key|device|dtype|ndarray|buffer|gradient|hook|other|grad|src|retain_graph|modulo|copy|split_size|stream|max_version|dl_device|dim|split_size_or_sections|ext_tensor"
 HEADER = "import builtins\nfrom typing import Any\n\nimport numpy as np\n"
-# A class that nanobind did not make.
+# Classes that nanobind did not make.
 MODULE_BASE = """
 class _ModuleBase:
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __getattr__(self, name: str) -> Any: ...
+
+
+class Size(tuple[builtins.int, ...]):
+    def numel(self) -> builtins.int: ...
+
+
+class ArgumentError(ValueError, RuntimeError): ...
 """
 
 
