@@ -192,3 +192,84 @@ def test_errors(which):
     call, kind, text = ERRORS[which]
     with pytest.raises(kind, match=text):
         call()
+
+
+def test_losses():
+    """Losses of distances and margins, on numbers that are computed by hand with NumPy."""
+    F = pf.nn.functional
+    x, y = pf.tensor(A), pf.tensor(B)
+    sign = np.sign(B)
+    target = pf.tensor(np.array([1, 0, 4, 2]))
+    over = np.maximum(1 - A[np.arange(4), [1, 0, 4, 2]][:, None] + A, 0)
+    over[np.arange(4), [1, 0, 4, 2]] = 0
+    far = np.linalg.norm(A - B + 1e-6, axis=1)
+    pairs = [
+        (F.pairwise_distance(x, y), far),
+        (F.margin_ranking_loss(x, y, pf.tensor(sign), 0.5), np.maximum(-sign * (A - B) + 0.5, 0).mean()),
+        (F.hinge_embedding_loss(x, pf.tensor(sign)), np.where(sign == 1, A, np.maximum(1 - A, 0)).mean()),
+        (F.soft_margin_loss(x, pf.tensor(sign)), np.log1p(np.exp(-sign * A)).mean()),
+        (F.multi_margin_loss(x, target, reduction="none"), over.sum(1) / 5),
+        (F.poisson_nll_loss(x, y), (np.exp(A) - B * A).mean()),
+        (F.gaussian_nll_loss(x, y, 2.0), (0.5 * (math.log(2) + (A - B) ** 2 / 2)).mean()),
+        (F.triplet_margin_loss(x, y, x), np.maximum(far - np.linalg.norm(np.full((4, 5), 1e-6), axis=1) + 1, 0).mean()),
+        (F.multilabel_margin_loss(pf.tensor([0.1, 0.2, 0.4, 0.8]), pf.tensor([3, 0, -1, 1])), 0.85),
+    ]
+    for got, want in pairs:
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-5)
+
+
+def test_rearrangements_are_each_others_inverse():
+    F = pf.nn.functional
+    x = pf.randn(2, 8, 3, 4)
+    y = F.pixel_shuffle(x, 2)
+    assert tuple(y.shape) == (2, 2, 6, 8) and pf.equal(F.pixel_unshuffle(y, 2), x)
+    assert y[0, 0, 1, 0].item() == x[0, 2, 0, 0].item()
+    assert pf.equal(F.channel_shuffle(F.channel_shuffle(x, 2), 4), x)
+
+
+def test_masks_of_channels():
+    """A channel is whole or zero, and while not training nothing changes."""
+    for layer, shape in ((pf.nn.Dropout1d(0.5), (64, 8, 3)), (pf.nn.Dropout2d(0.5), (64, 8, 3, 2)), (pf.nn.Dropout3d(0.5), (64, 8, 3, 2, 2))):
+        x = pf.ones(*shape)
+        sums = layer(x).reshape(64, 8, -1).mean(-1)
+        assert set(sums.reshape(-1).tolist()) == {0.0, 2.0}
+        assert pf.equal(layer.eval()(x), x)
+    y = pf.nn.AlphaDropout(0.3)(pf.randn(200, 500))
+    assert abs(y.mean().item()) < 0.05 and abs(y.std().item() - 1) < 0.05
+
+
+def test_norms_of_channels():
+    F = pf.nn.functional
+    x = pf.randn(3, 4, 5, 6)
+    a = x.numpy()
+    mean, var = a.mean((2, 3), keepdims=True), a.var((2, 3), keepdims=True)
+    np.testing.assert_allclose(F.instance_norm(x).numpy(), (a - mean) / np.sqrt(var + 1e-5), rtol=1e-4, atol=1e-5)
+    running = pf.zeros(4), pf.ones(4)
+    F.instance_norm(x, *running)
+    np.testing.assert_allclose(running[0].numpy(), 0.1 * mean.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
+    squares = np.pad(a * a, ((0, 0), (1, 1), (0, 0), (0, 0)))
+    want = a / (1 + 1e-4 * sum(squares[:, i : i + 4] for i in range(3)) / 3) ** 0.75
+    np.testing.assert_allclose(F.local_response_norm(x, 3).numpy(), want, rtol=1e-5)
+
+
+LAYER_ERRORS = [
+    (lambda F: F.multi_margin_loss(pf.ones(2, 2), pf.tensor([0, 1]), p=3), "multi_margin_loss: only p = 1 and p = 2; got 3"),
+    (lambda F: F.gaussian_nll_loss(pf.ones(2), pf.ones(2), -1.0), "gaussian_nll_loss: a negative variance"),
+    (lambda F: F.softshrink(pf.ones(2), -1), "softshrink: a negative lambd"),
+    (lambda F: F.dropout2d(pf.ones(2, 2), 0.5), "dropout2d: wrong rank"),
+    (lambda F: F.alpha_dropout(pf.ones(2), 1.5), "alpha_dropout: the probability is out of range; got 1.5"),
+    (lambda F: F.pixel_shuffle(pf.ones(3, 2, 2), 2), "pixel_shuffle: the channels do not divide"),
+    (lambda F: F.pixel_unshuffle(pf.ones(3, 3, 2), 2), "pixel_unshuffle: height and width do not divide"),
+    (lambda F: F.channel_shuffle(pf.ones(1, 3, 2), 2), "channel_shuffle: the groups do not divide"),
+    (lambda F: F.instance_norm(pf.ones(2, 3)), "instance_norm: no dims after the channels"),
+    (lambda F: F.instance_norm(pf.ones(2, 3, 1)), "instance_norm: one value for each channel has no variance"),
+    (lambda F: F.local_response_norm(pf.ones(2, 3), 2), "local_response_norm: no dims after the channels"),
+    (lambda F: F.margin_ranking_loss(pf.ones(2), pf.ones(2), pf.ones(2), reduction="all"), "margin_ranking_loss: unknown reduction; got 'all'"),
+]
+
+
+@pytest.mark.parametrize("which", range(len(LAYER_ERRORS)))
+def test_layer_errors(which):
+    call, text = LAYER_ERRORS[which]
+    with pytest.raises((ValueError, RuntimeError), match=text):
+        call(pf.nn.functional)

@@ -6,6 +6,7 @@ from .activations import (  # noqa: F401
     GELU,
     GLU,
     SELU,
+    Hardshrink,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
@@ -14,6 +15,7 @@ from .activations import (  # noqa: F401
     LogSoftmax,
     Mish,
     PReLU,
+    RReLU,
     ReLU,
     ReLU6,
     Sigmoid,
@@ -21,13 +23,15 @@ from .activations import (  # noqa: F401
     Softmax,
     Softmin,
     Softplus,
+    Softshrink,
     Softsign,
     Tanh,
     Tanhshrink,
+    Threshold,
 )
 from .containers import ModuleDict, ModuleList, Sequential  # noqa: F401
 from .convolution import Conv1d, Conv2d, ConvTranspose2d  # noqa: F401
-from .dropout import Dropout  # noqa: F401
+from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout  # noqa: F401
 from .embedding import Embedding  # noqa: F401
 from .flatten import Flatten, Unflatten  # noqa: F401
 from .linear import Identity, Linear  # noqa: F401
@@ -42,10 +46,26 @@ from .losses import (  # noqa: F401
     NLLLoss,
     SmoothL1Loss,
 )
+from .margin_losses import (  # noqa: F401
+    CosineEmbeddingLoss,
+    CosineSimilarity,
+    GaussianNLLLoss,
+    HingeEmbeddingLoss,
+    MarginRankingLoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
+    PairwiseDistance,
+    PoissonNLLLoss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
+)
 from .module import Module  # noqa: F401
 from .multihead_attention import MultiheadAttention  # noqa: F401
 from .normalization import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm  # noqa: F401
 from .parameter import Parameter  # noqa: F401
+from .rearrangements import ChannelShuffle, LocalResponseNorm, PixelShuffle, PixelUnshuffle  # noqa: F401
 from .pooling import (  # noqa: F401
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,

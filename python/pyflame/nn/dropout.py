@@ -20,3 +20,40 @@ class Dropout(Module):
 
     def extra_repr(self):
         return f"p={self.p}" + (", inplace=True" if self.inplace else "")
+
+
+class _Masked(Dropout):
+    """Dropout with a mask of its own; `_mask` is the function."""
+
+    def forward(self, input):
+        return type(self)._mask(input, self.p, self.training, self.inplace)
+
+
+class Dropout1d(_Masked):
+    """Zeroes whole channels of [N, C, L] or [C, L] while training."""
+
+    _mask = staticmethod(F.dropout1d)
+
+
+class Dropout2d(_Masked):
+    """Zeroes whole channels of [N, C, H, W] or [C, H, W] while training."""
+
+    _mask = staticmethod(F.dropout2d)
+
+
+class Dropout3d(_Masked):
+    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] while training."""
+
+    _mask = staticmethod(F.dropout3d)
+
+
+class AlphaDropout(_Masked):
+    """Dropout for selu, which keeps mean and variance."""
+
+    _mask = staticmethod(F.alpha_dropout)
+
+
+class FeatureAlphaDropout(_Masked):
+    """AlphaDropout of whole channels."""
+
+    _mask = staticmethod(F.feature_alpha_dropout)

@@ -23,10 +23,40 @@ from .._C import (  # noqa: F401
     softplus,
     tanh,
 )
-
-
 from ._implicit import softmax_dim as _softmax_dim
 from ._losses import binary_cross_entropy  # noqa: F401
+from .functional_losses import (  # noqa: F401
+    cosine_embedding_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from .functional_losses import reduced as _reduced
+from .functional_maps import (  # noqa: F401
+    alpha_dropout,
+    bilinear,
+    channel_shuffle,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+    hardshrink,
+    instance_norm,
+    local_response_norm,
+    pixel_shuffle,
+    pixel_unshuffle,
+    rrelu,
+    softshrink,
+    threshold,
+)
 
 
 def _source(input, inplace):
@@ -130,10 +160,8 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """input / max(its 2-norm along dim, eps)."""
-    if p != 2:
-        raise NotImplementedError(f"normalize: only p=2 is available; got {p}")
-    return input / _C.clamp(_C.sqrt(_C.sum(input * input, dim, True)), min=eps)
+    """input / max(its p-norm along dim, eps)."""
+    return input / _C.clamp(input.norm(p, dim, True), min=eps)
 
 
 def logsigmoid(input):
@@ -213,12 +241,6 @@ def prelu(input, weight):
         raise ValueError(f"prelu: the weight does not fit; got {weight.numel()} numbers for input {input.shape}; expected 1 or one for each channel")
     weight = weight.view((1, -1) + (1,) * (input.ndim - 2) if input.ndim > 1 else (1,) * input.ndim)
     return _C.where(input > 0, input, weight * input)
-
-
-def _reduced(op, loss, reduction):
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"{op}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
-    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
 def _same_shape(op, input, target):

@@ -114,8 +114,13 @@ TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
   for (const DType d : kFloats) {
     const auto problems = [d] { return GpuProblems(DeviceType::rocm, d); };
     write("loop_sources", problems().chain(OpClass::Source), d);
-    write("loop_unary", problems().chain(OpClass::Unary), d);
-    write("loop_binary", problems().chain(OpClass::Binary, OpId{0}, OpId::eq), d);
+    // PyFlame cuts a loop long before it has as many ops as a class.
+    write("loop_unary", problems().chain(OpClass::Unary, OpId{0}, OpId::tan), d);
+    write("loop_trigonometric", problems().chain(OpClass::Unary, OpId::tan, OpId::sinh), d);
+    write("loop_hyperbolic", problems().chain(OpClass::Unary, OpId::sinh, OpId::erf), d);
+    write("loop_activations", problems().chain(OpClass::Unary, OpId::erf), d);
+    write("loop_binary", problems().chain(OpClass::Binary, OpId{0}, OpId::atan2), d);
+    write("loop_angles", problems().chain(OpClass::Binary, OpId::atan2, OpId::eq), d);
     write("loop_relations", problems().chain(OpClass::Binary, OpId::eq), d);
     write("loop_ternary", problems().chain(OpClass::Ternary), d);
   }

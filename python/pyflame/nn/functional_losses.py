@@ -1,0 +1,134 @@
+"""Losses that compare distances, margins and distributions. nn.functional has their names.
+
+Each takes reduction 'mean', 'sum' or 'none'. What PyTorch's older arguments size_average and reduce said, reduction says.
+"""
+import math
+
+from .. import _C
+
+REDUCTIONS = {"none": lambda loss: loss, "mean": lambda loss: loss.mean(), "sum": lambda loss: loss.sum()}
+
+
+def reduced(op, loss, reduction):
+    """The loss of each element or sample, reduced."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"{op}: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
+    return REDUCTIONS[reduction](loss)
+
+
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """The p-norm of x1 - x2 + eps over the last dim: [.., D], [.., D] -> [..]."""
+    return (x1 - x2 + eps).norm(p, -1, keepdim)
+
+
+def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
+    """max(0, -target * (input1 - input2) + margin), where target is 1 or -1."""
+    return reduced("margin_ranking_loss", _C.relu(-target * (input1 - input2) + margin), reduction)
+
+
+def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
+    """input where target is 1, max(0, margin - input) where it is -1."""
+    zero = _C.zeros((), dtype=input.dtype, device=input.device)
+    loss = _C.where(target != 1, _C.clamp(margin - input, min=0), zero) + _C.where(target != -1, input, zero)
+    return reduced("hinge_embedding_loss", loss, reduction)
+
+
+def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
+    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1: [N, D], [N, D], [N]."""
+    dim = target.ndim
+    products, squares1, squares2 = ((a * b).sum(dim) for a, b in ((input1, input2), (input1, input1), (input2, input2)))
+    cosine = products / _C.sqrt((squares1 + 1e-12) * (squares2 + 1e-12))
+    zero = _C.zeros((), dtype=cosine.dtype, device=cosine.device)
+    loss = _C.where(target == 1, 1 - cosine, zero) + _C.where(target == -1, _C.clamp(cosine - margin, min=0), zero)
+    return reduced("cosine_embedding_loss", loss, reduction)
+
+
+def soft_margin_loss(input, target, reduction="mean"):
+    """log(1 + exp(-target * input)), where target is 1 or -1."""
+    return reduced("soft_margin_loss", _C.softplus(-target * input), reduction)
+
+
+def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
+    """Binary cross entropy of the logits of each class with 0 or 1, averaged over the classes: [.., C], [.., C]."""
+    loss = target * _C.softplus(-input) + (1 - target) * _C.softplus(input)
+    loss = loss if weight is None else loss * weight
+    return reduced("multilabel_soft_margin_loss", loss.mean(-1), reduction)
+
+
+def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
+    """The mean over all other classes of max(0, margin - x[target] + x[class])^p: [N, C] or [C], with classes [N] or one.
+
+    weight [C] is what each class counts. p is 1 or 2.
+    """
+    if p not in (1, 2):
+        raise ValueError(f"multi_margin_loss: only p = 1 and p = 2; got {p}")
+    rows = input if input.ndim == 2 else input.reshape(1, -1)
+    at = target.reshape(-1, 1)
+    classes = rows.shape[1]
+    over = _C.clamp(margin - rows.gather(1, at) + rows, min=0)
+    over = over if p == 1 else over * over
+    over = over if weight is None else over * weight.index_select(0, target.reshape(-1)).unsqueeze(1)
+    other = _C.arange(classes, device=input.device).unsqueeze(0) != at
+    loss = _C.where(other, over, _C.zeros((), dtype=over.dtype, device=over.device)).sum(1) / classes
+    return reduced("multi_margin_loss", loss if input.ndim == 2 else loss.reshape(()), reduction)
+
+
+def multilabel_margin_loss(input, target, reduction="mean"):
+    """The sum over labels and other classes of max(0, 1 - (x[label] - x[class])), divided by the number of classes.
+
+    input [N, C] or [C]; target of the same shape has the labels of each row; they end before the first -1.
+    """
+    rows, labels = (input, target) if input.ndim == 2 else (input.reshape(1, -1), target.reshape(1, -1))
+    classes = rows.shape[1]
+    valid = _C.cumsum((labels < 0).to(_C.int64), 1) == 0
+    at = _C.where(valid, labels, 0)
+    index = _C.arange(classes, device=input.device)
+    named = _C.logical_and(at.unsqueeze(2) == index, valid.unsqueeze(2)).any(1)  # [N, C]: whether a class is a label
+    over = _C.clamp(1 - (rows.gather(1, at).unsqueeze(2) - rows.unsqueeze(1)), min=0)  # [N, labels, C]
+    counts = _C.logical_and(valid.unsqueeze(2), _C.logical_not(named).unsqueeze(1))
+    loss = _C.where(counts, over, _C.zeros((), dtype=over.dtype, device=over.device)).sum((1, 2)) / classes
+    return reduced("multilabel_margin_loss", loss if input.ndim == 2 else loss.reshape(()), reduction)
+
+
+def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
+    """The negative log likelihood of counts: exp(input) - target * input, or with log_input=False input - target * log(input + eps).
+
+    full adds Stirling's approximation of log(target!) where target > 1.
+    """
+    loss = _C.exp(input) - target * input if log_input else input - target * _C.log(input + eps)
+    if full:
+        many = target > 1
+        safe = _C.where(many, target, _C.ones((), dtype=target.dtype, device=target.device))
+        stirling = target * _C.log(safe) - target + 0.5 * _C.log(2 * math.pi * safe)
+        loss = loss + _C.where(many, stirling, _C.zeros((), dtype=stirling.dtype, device=stirling.device))
+    return reduced("poisson_nll_loss", loss, reduction)
+
+
+def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    """The negative log likelihood of a normal distribution: (log(var) + (input - target)^2 / var) / 2, with var at least eps.
+
+    full adds log(2 pi) / 2. var is a number, or broadcasts to the input. ValueError for a negative number.
+    """
+    if isinstance(var, (int, float)):
+        if var < 0:
+            raise ValueError(f"gaussian_nll_loss: a negative variance; got {var}; expected 0 or more")
+        var = _C.full(input.shape, float(var), dtype=input.dtype, device=input.device)
+    elif var.ndim == input.ndim - 1 and tuple(var.shape) == tuple(input.shape[:-1]):
+        var = var.unsqueeze(-1)
+    clamped = var + (_C.clamp(var.detach(), min=eps) - var.detach())  # its gradient is that of var
+    loss = 0.5 * (_C.log(clamped) + (input - target) ** 2 / clamped)
+    return reduced("gaussian_nll_loss", loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
+
+
+def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin). With swap, d(positive, negative) counts where it is the smaller one."""
+    distance = distance_function or pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = _C.minimum(far, distance(positive, negative))
+    return reduced("triplet_margin_with_distance_loss", _C.clamp(near - far + margin, min=0), reduction)
+
+
+def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"):
+    """triplet_margin_with_distance_loss with pairwise_distance(p, eps): [.., D], [.., D], [.., D]."""
+    return triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=lambda a, b: pairwise_distance(a, b, p, eps), margin=margin, swap=swap, reduction=reduction)

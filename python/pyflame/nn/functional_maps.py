@@ -1,0 +1,181 @@
+"""Activations, random masks and rearrangements of images. nn.functional has their names."""
+from .. import _C
+
+
+def _result(input, y, inplace):
+    """y, or with inplace the input, which then holds y."""
+    return input.copy_(y) if inplace else y
+
+
+def _zero(x):
+    return _C.zeros((), dtype=x.dtype, device=x.device)
+
+
+def threshold(input, threshold, value, inplace=False):
+    """input where it is above the threshold, otherwise value."""
+    result = _C.where(input <= threshold, _C.full((), value, dtype=input.dtype, device=input.device), input)
+    return _result(input, result, inplace)
+
+
+def hardshrink(input, lambd=0.5):
+    """input where |input| > lambd, otherwise 0."""
+    return _C.where(_C.logical_and(input >= -lambd, input <= lambd), _zero(input), input)
+
+
+def softshrink(input, lambd=0.5):
+    """input moved towards 0 by lambd, and 0 where |input| <= lambd. ValueError for a negative lambd."""
+    if lambd < 0:
+        raise ValueError(f"softshrink: a negative lambd; got {lambd}; expected 0 or more")
+    return _C.where(input > lambd, input - lambd, _C.where(input < -lambd, input + lambd, input * 0))
+
+
+def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    """input where it is positive, otherwise times a slope: random between lower and upper while training, their mean otherwise."""
+    if training:
+        slope = lower + (upper - lower) * _C.rand(input.shape, dtype=input.dtype, device=input.device)
+    else:
+        slope = (lower + upper) / 2
+    x = input.clone() if inplace else input  # the gradient needs it
+    return _result(input, _C.where(x >= 0, x, x * slope), inplace)
+
+
+def _check_probability(op, p):
+    if not 0 <= p <= 1:
+        raise ValueError(f"{op}: the probability is out of range; got {p}; expected 0 to 1")
+
+
+def _channels(op, input, dims):
+    """The shape of one random number for each channel of each sample."""
+    if input.ndim not in dims:
+        raise ValueError(f"{op}: wrong rank; got shape {tuple(input.shape)}; expected {' or '.join(map(str, dims))} dims")
+    return (*input.shape[:2], *(1,) * (input.ndim - 2)) if input.ndim == max(dims) else (input.shape[0], *(1,) * (input.ndim - 1))
+
+
+def _dropout_of_channels(op, input, p, training, inplace, dims):
+    _check_probability(op, p)
+    shape = _channels(op, input, dims)
+    if not training or p == 0:
+        return input
+    return _result(input, input * _C.dropout(_C.ones(shape, dtype=input.dtype, device=input.device), p, True), inplace)
+
+
+def dropout1d(input, p=0.5, training=True, inplace=False):
+    """Zeroes whole channels of [N, C, L] or [C, L] with probability p and scales the others by 1 / (1 - p)."""
+    return _dropout_of_channels("dropout1d", input, p, training, inplace, (2, 3))
+
+
+def dropout2d(input, p=0.5, training=True, inplace=False):
+    """Zeroes whole channels of [N, C, H, W] or [C, H, W] with probability p and scales the others by 1 / (1 - p)."""
+    return _dropout_of_channels("dropout2d", input, p, training, inplace, (3, 4))
+
+
+def dropout3d(input, p=0.5, training=True, inplace=False):
+    """Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p and scales the others by 1 / (1 - p)."""
+    return _dropout_of_channels("dropout3d", input, p, training, inplace, (4, 5))
+
+
+_SATURATION = -1.7580993408473766  # what selu is for very negative numbers
+
+
+def _alpha(op, input, p, training, inplace, shape):
+    _check_probability(op, p)
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return _result(input, input * 0, inplace)
+    scale = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5
+    kept = _C.rand(shape, dtype=input.dtype, device=input.device) >= p
+    mixed = _C.where(kept, input, _C.full((), _SATURATION, dtype=input.dtype, device=input.device))
+    return _result(input, mixed * scale - scale * _SATURATION * p, inplace)
+
+
+def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """Dropout for selu: elements become its saturation value with probability p; mean and variance are kept (Klambauer et al., 2017)."""
+    return _alpha("alpha_dropout", input, p, training, inplace, input.shape)
+
+
+def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """alpha_dropout of whole channels of [N, C, ...]."""
+    return _alpha("feature_alpha_dropout", input, p, training, inplace, (*input.shape[:2], *(1,) * (input.ndim - 2)))
+
+
+def pixel_shuffle(input, upscale_factor):
+    """Channels as pixels: [.., C r^2, H, W] -> [.., C, H r, W r]."""
+    r = upscale_factor
+    if input.ndim < 3 or r < 1 or input.shape[-3] % (r * r):
+        raise RuntimeError(f"pixel_shuffle: the channels do not divide by the square of the factor; got shape {tuple(input.shape)} and factor {r}; expected [.., C * {r * r}, H, W]")
+    *batch, channels, height, width = input.shape
+    n, c = len(batch), channels // (r * r)
+    parts = input.reshape(*batch, c, r, r, height, width).permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return parts.reshape(*batch, c, height * r, width * r)
+
+
+def pixel_unshuffle(input, downscale_factor):
+    """Pixels as channels: [.., C, H r, W r] -> [.., C r^2, H, W]."""
+    r = downscale_factor
+    if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r:
+        raise RuntimeError(f"pixel_unshuffle: height and width do not divide by the factor; got shape {tuple(input.shape)} and factor {r}; expected [.., C, H * {r}, W * {r}]")
+    *batch, c, height, width = input.shape
+    n, h, w = len(batch), height // r, width // r
+    parts = input.reshape(*batch, c, h, r, w, r).permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return parts.reshape(*batch, c * r * r, h, w)
+
+
+def channel_shuffle(input, groups):
+    """The channels of [N, C, ...] taken in turn from each of the groups."""
+    if input.ndim < 3 or groups < 1 or input.shape[1] % groups:
+        raise RuntimeError(f"channel_shuffle: the groups do not divide the channels; got shape {tuple(input.shape)} and {groups} groups; expected (N, C, ...)")
+    n, c, *rest = input.shape
+    return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+
+
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+    """Each channel of each sample of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
+
+    Running statistics are updated with the means over the samples. With use_input_stats=False they are used instead of the input's.
+    """
+    if input.ndim < 3:
+        raise ValueError(f"instance_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")
+    n, c, *rest = input.shape
+    if not use_input_stats:
+        return _C.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    count = 1
+    for size in rest:
+        count *= size
+    if count == 1:
+        raise ValueError(f"instance_norm: one value for each channel has no variance; got shape {tuple(input.shape)}; expected more than 1 spatial element")
+    rows = input.reshape(n, c, count)
+    if running_mean is not None or running_var is not None:
+        held = rows.detach()
+        if running_mean is not None:
+            running_mean.copy_(running_mean * (1 - momentum) + held.mean(-1).mean(0) * momentum)
+        if running_var is not None:
+            running_var.copy_(running_var * (1 - momentum) + held.var(-1).mean(0) * momentum)
+    y = _C.layer_norm(rows, (count,), None, None, eps).reshape(input.shape)
+    per_channel = (1, -1, *(1,) * len(rest))
+    y = y if weight is None else y * weight.reshape(*per_channel)
+    return y if bias is None else y + bias.reshape(*per_channel)
+
+
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    """input / (k + alpha * the mean of squares of `size` neighbouring channels)^beta: (N, C, ...) (Krizhevsky et al., 2012)."""
+    if input.ndim < 3:
+        raise ValueError(f"local_response_norm: no dims after the channels; got shape {tuple(input.shape)}; expected (N, C, ...)")
+    if input.numel() == 0:
+        return input
+    n, c, *rest = input.shape
+    squares = (input * input).reshape(n, c, -1).transpose(1, 2)
+    padded = _C.pad(squares, [size // 2, (size - 1) // 2])
+    total = padded.narrow(2, 0, c)
+    for i in range(1, size):
+        total = total + padded.narrow(2, i, c)
+    mean = (total / size).transpose(1, 2).reshape(input.shape)
+    return input / _C.pow(mean * alpha + k, beta)
+
+
+def bilinear(input1, input2, weight, bias=None):
+    """input1^T weight[o] input2 + bias[o] for each output: [.., I], [.., J], [O, I, J] -> [.., O]."""
+    outputs, rows, columns = weight.shape
+    left = _C.matmul(input1, weight.permute(1, 0, 2).reshape(rows, outputs * columns)).reshape(*input1.shape[:-1], outputs, columns)
+    y = (left * input2.unsqueeze(-2)).sum(-1)
+    return y if bias is None else y + bias
