@@ -281,7 +281,7 @@ def test_data(other):
 
 
 MAKES = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros"}
-ON_THE_CURRENT_DEVICE = {("nn/parameter.py", "__init__"), ("nn/utils.py", "clip_grad_norm_"), ("nn/module.py", "to")}  # nothing says another one
+ON_THE_CURRENT_DEVICE = {("nn/parameter.py", "__init__"), ("nn/utils.py", "clip_grad_norm_"), ("nn/module.py", "to"), ("_shapes.py", "block_diag")}  # nothing says another one
 
 
 def test_whoever_makes_a_tensor_says_where():
