@@ -11,11 +11,11 @@ PARTS = 5
 
 
 def alike(items):
-    """The tests in groups of similar cases. A test without a case is a group of its own."""
+    """The tests in groups of similar cases. A test without a Case is a group of its own."""
     groups = collections.defaultdict(list)
     for item in items:
         case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
-        if case is None:
+        if not hasattr(case, "inputs"):
             groups[item.nodeid].append(item)
         else:
             dtypes = tuple(s.dtype for s in case.inputs) or case.name.rsplit("-", 1)[-1]

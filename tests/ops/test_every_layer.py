@@ -45,6 +45,7 @@ def chances(*shape):
     return np.random.default_rng(4).random(shape, np.float32)
 
 
+SIGNS = np.where(np.arange(24).reshape(4, 6) % 3, 1, -1).astype(np.float32)
 X, IMAGE, ROW = numbers(4, 6), numbers(2, 4, 6, 5), numbers(2, 4, 9)
 Q, KV = numbers(2, 3, 8), numbers(2, 5, 8)
 
@@ -60,9 +61,20 @@ def call(layer, *inputs):
 def layers(device):
     """(name, layer, inputs, how it is called). What has no parameters takes no device."""
     plain = ["Identity", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "Softplus", "LeakyReLU", "Softmax", "LogSoftmax", "Flatten", "Dropout", "ELU", "CELU", "SELU",
-             "ReLU6", "Hardtanh", "Hardsigmoid", "Hardswish", "Mish", "Softsign", "Tanhshrink", "LogSigmoid", "Softmin", "GLU"]
+             "ReLU6", "Hardtanh", "Hardsigmoid", "Hardswish", "Mish", "Softsign", "Tanhshrink", "LogSigmoid", "Softmin", "GLU", "Hardshrink", "Softshrink", "RReLU", "AlphaDropout"]
     yield from ((name, getattr(nn, name)(), [X], call) for name in plain)
     yield "Unflatten", nn.Unflatten(1, (2, 3)), [X], call
+    yield "Threshold", nn.Threshold(0.1, 2.0), [X], call
+    yield "Dropout1d", nn.Dropout1d(), [ROW], call
+    yield "Dropout2d", nn.Dropout2d(), [IMAGE], call
+    yield "Dropout3d", nn.Dropout3d(), [IMAGE], call
+    yield "FeatureAlphaDropout", nn.FeatureAlphaDropout(), [IMAGE], call
+    yield "PixelShuffle", nn.PixelShuffle(2), [IMAGE], call
+    yield "PixelUnshuffle", nn.PixelUnshuffle(3), [numbers(2, 6, 3)], call
+    yield "ChannelShuffle", nn.ChannelShuffle(2), [IMAGE], call
+    yield "LocalResponseNorm", nn.LocalResponseNorm(3), [IMAGE], call
+    yield "CosineSimilarity", nn.CosineSimilarity(), [X, chances(4, 6)], call
+    yield "PairwiseDistance", nn.PairwiseDistance(3), [X, chances(4, 6)], call
     yield "PReLU", nn.PReLU(6, device=device), [X], call
     yield "Linear", nn.Linear(6, 3, device=device), [X], call
     yield "BatchNorm1d", nn.BatchNorm1d(4, device=device), [ROW], call
@@ -98,6 +110,17 @@ def layers(device):
     yield "NLLLoss", nn.NLLLoss(weight), [X, below(6, 4)], call
     yield "BCEWithLogitsLoss", nn.BCEWithLogitsLoss(weight, pos_weight=weight), [X, chances(4, 6)], call
     yield "BCELoss", nn.BCELoss(weight), [chances(4, 6), chances(4, 6)], call
+    yield "MarginRankingLoss", nn.MarginRankingLoss(0.1), [X, chances(4, 6), SIGNS], call
+    yield "HingeEmbeddingLoss", nn.HingeEmbeddingLoss(), [X, SIGNS], call
+    yield "CosineEmbeddingLoss", nn.CosineEmbeddingLoss(), [X, chances(4, 6), SIGNS[:, 0].copy()], call
+    yield "SoftMarginLoss", nn.SoftMarginLoss(), [X, SIGNS], call
+    yield "MultiLabelSoftMarginLoss", nn.MultiLabelSoftMarginLoss(weight), [X, (SIGNS > 0).astype(np.float32)], call
+    yield "MultiMarginLoss", nn.MultiMarginLoss(p=2, weight=weight), [X, below(6, 4)], call
+    yield "MultiLabelMarginLoss", nn.MultiLabelMarginLoss(), [X, below(6, 4, 6) - (np.arange(6) > 2) * 7], call
+    yield "PoissonNLLLoss", nn.PoissonNLLLoss(full=True), [X, below(6, 4, 6).astype(np.float32)], call
+    yield "GaussianNLLLoss", nn.GaussianNLLLoss(full=True), [X, chances(4, 6), chances(4, 6) + 1], call
+    yield "TripletMarginLoss", nn.TripletMarginLoss(swap=True), [X, chances(4, 6), X[::-1].copy()], call
+    yield "TripletMarginWithDistanceLoss", nn.TripletMarginWithDistanceLoss(), [X, chances(4, 6), X[::-1].copy()], call
     yield "Sequential", nn.Sequential(nn.Linear(6, 3, device=device), nn.Tanh()), [X], call
     yield "ModuleList", nn.ModuleList([nn.Linear(6, 3, device=device)]), [X], lambda layer, x: layer[0](x)
     yield "ModuleDict", nn.ModuleDict({"a": nn.Linear(6, 3, device=device)}), [X], lambda layer, x: layer["a"](x)
@@ -106,11 +129,28 @@ def layers(device):
 def functions():
     """(name, the call, inputs) for each public function of nn.functional."""
     one = ["relu", "gelu", "silu", "sigmoid", "tanh", "softplus", "leaky_relu", "softmax", "log_softmax", "elu", "celu", "selu", "relu6", "hardtanh", "hardsigmoid",
-           "hardswish", "mish", "softsign", "tanhshrink", "logsigmoid", "softmin", "glu", "normalize", "dropout"]
+           "hardswish", "mish", "softsign", "tanhshrink", "logsigmoid", "softmin", "glu", "normalize", "dropout", "hardshrink", "softshrink", "rrelu", "alpha_dropout"]
     yield from ((name, lambda x, f=getattr(F, name): f(x, dim=-1) if "softm" in f.__name__ or "log_softmax" == f.__name__ else f(x), [X]) for name in one)
     yield from ((name, getattr(F, name), [X, chances(4, 6)]) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits"))
     yield "binary_cross_entropy", F.binary_cross_entropy, [chances(4, 6), chances(4, 6)]
     yield "relu_", lambda x: F.relu_(x * 1), [X]
+    yield "threshold", lambda x: F.threshold(x, 0.1, 2.0), [X]
+    yield from ((name, getattr(F, name), [IMAGE if name != "dropout1d" else ROW]) for name in ("dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout", "instance_norm"))
+    yield "pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), [IMAGE]
+    yield "pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 3), [numbers(2, 6, 3)]
+    yield "channel_shuffle", lambda x: F.channel_shuffle(x, 2), [IMAGE]
+    yield "local_response_norm", lambda x: F.local_response_norm(x, 3), [IMAGE]
+    yield "bilinear", F.bilinear, [X, chances(4, 5), numbers(3, 6, 5), numbers(3)]
+    yield "pairwise_distance", F.pairwise_distance, [X, chances(4, 6)]
+    yield from ((name, getattr(F, name), [X, SIGNS]) for name in ("hinge_embedding_loss", "soft_margin_loss", "multilabel_soft_margin_loss"))
+    yield "margin_ranking_loss", F.margin_ranking_loss, [X, chances(4, 6), SIGNS]
+    yield "cosine_embedding_loss", F.cosine_embedding_loss, [X, chances(4, 6), SIGNS[:, 0].copy()]
+    yield "multi_margin_loss", F.multi_margin_loss, [X, below(6, 4)]
+    yield "multilabel_margin_loss", F.multilabel_margin_loss, [X, below(6, 4, 6) - (np.arange(6) > 2) * 7]
+    yield "poisson_nll_loss", lambda x, y: F.poisson_nll_loss(x, y, full=True), [X, chances(4, 6) * 9]
+    yield "gaussian_nll_loss", F.gaussian_nll_loss, [X, chances(4, 6), chances(4, 6) + 1]
+    yield "triplet_margin_loss", F.triplet_margin_loss, [X, chances(4, 6), X[::-1].copy()]
+    yield "triplet_margin_with_distance_loss", F.triplet_margin_with_distance_loss, [X, chances(4, 6), X[::-1].copy()]
     yield "linear", F.linear, [X, numbers(3, 6), numbers(3)]
     yield "prelu", F.prelu, [X, numbers(6)]
     yield "cosine_similarity", F.cosine_similarity, [X, numbers(4, 1)]
