@@ -62,7 +62,7 @@ UNARY = {
     "log1p": (np.log1p, positive, 4, None, True),
     "sin": (np.sin, normal, 4, np.ones_like, True),
     "cos": (np.cos, normal, 4, np.ones_like, True),
-    "tan": (np.tan, normal, 8, lambda x: 1 + np.tan(x) ** 2, True),
+    "tan": (np.tan, inside, 8, lambda x: 1 + np.tan(x) ** 2, True),
     "asin": (np.arcsin, inside, 4, None, True),
     "acos": (np.arccos, inside, 4, None, True),
     "atan": (np.arctan, normal, 4, None, True),
@@ -236,6 +236,8 @@ def _rest():
         one = (0,) if dtype != "int64" else ()
         yield Case(f"clamp-{dtype}", ("clamp",), (), (x,), lambda pf, x: pf.clamp(x, -1, 1), lambda x: np.clip(x, -1, 1), grad=one)
         yield Case(f"clamp-min-{dtype}", ("clamp",), (), (x,), lambda pf, x: pf.clamp(x, min=0), lambda x: np.maximum(x, 0), grad=one)
+        yield Case(f"clamp-tensors-{dtype}", ("clamp_between",), (), (x, Spec((33,), dtype), Spec((), dtype, literal(1))), lambda pf, x, lo, hi: pf.clamp(x, lo, hi),
+                   lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi), grad=(0, 1) if one else ())
         yield Case(f"masked_fill-{dtype}", ("masked_fill",), (), (x, Spec((33,), "bool")), lambda pf, x, m: pf.masked_fill(x, m, 7), lambda x, m: np.where(m, np.asarray(7, x.dtype), x), grad=one)
         yield Case(f"clone-{dtype}", ("clone",), ("cast",), (x,), lambda pf, x: pf.clone(x), lambda x: x, grad=one)
         yield Case(f"contiguous-{dtype}", ("contiguous",), ("cast",), (Spec((31, 33), dtype, None, "transposed"),), lambda pf, x: x.contiguous(), lambda x: x, grad=one)
