@@ -8,7 +8,7 @@
 namespace pyflame::tools::inspect {
 namespace {
 
-struct Listing {
+struct RuleCase {
   std::string id, gfx, faulty, sound;
 };
 
@@ -20,7 +20,7 @@ std::string vector_product(int sums, bool polynomial) {
   return looped(body);
 }
 
-std::vector<Listing> cases() {
+std::vector<RuleCase> cases() {
   const std::string load4 =
       "global_load_dword v1, v[10:11], off\nglobal_load_dword v2, v[10:11], off offset:4\n"
       "global_load_dword v3, v[10:11], off offset:8\nglobal_load_dword v4, v[10:11], off offset:12\n";
@@ -114,7 +114,7 @@ std::vector<Listing> cases() {
 }
 
 TEST(IsaLint, EachFiresWhereItShould) {
-  for (const Listing& c : cases()) {
+  for (const RuleCase& c : cases()) {
     const Program p(c.gfx, c.faulty);
     const IsaFinding* f = p.find(c.id);
     ASSERT_TRUE(f) << c.id << " did not fire; found: " << p.names();
@@ -127,7 +127,7 @@ TEST(IsaLint, EachFiresWhereItShould) {
 }
 
 TEST(IsaLint, NoneFiresWhereItShouldNot) {
-  for (const Listing& c : cases()) {
+  for (const RuleCase& c : cases()) {
     const Program p(c.gfx, c.sound);
     EXPECT_FALSE(p.find(c.id)) << c.id << ": " << (p.find(c.id) ? p.find(c.id)->what : "");
   }
@@ -135,7 +135,7 @@ TEST(IsaLint, NoneFiresWhereItShouldNot) {
 
 TEST(IsaLint, EachIsTestedAndStandsOnceInTheTable) {
   std::set<std::string> tested, listed;
-  for (const Listing& c : cases()) tested.insert(c.id);
+  for (const RuleCase& c : cases()) tested.insert(c.id);
   for (const RuleText& rule : isa_lints()) {
     EXPECT_TRUE(listed.insert(rule.id).second) << rule.id;
     EXPECT_TRUE(rule.severity != Severity::crit) << rule.id;
