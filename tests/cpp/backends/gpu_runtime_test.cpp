@@ -199,11 +199,12 @@ struct Net {
       params.emplace_back("p" + std::to_string(i), t);
     }
   }
+  // With a smooth activation: where relu is near 0, two roundings of a number may differ by a whole gradient.
   Tensor loss(const Tensor& x, const Tensor& y) const {
     Tensor h = to_device(x, where);
     for (size_t i = 0; i < params.size(); i += 2) {
       h = linear(h, params[i].second, params[i + 1].second);
-      if (i + 2 < params.size()) h = relu(h);
+      if (i + 2 < params.size()) h = tanh(h);
     }
     return cross_entropy(h, to_device(y, where));
   }
