@@ -80,6 +80,13 @@ def layers(device):
     yield "BatchNorm1d", nn.BatchNorm1d(4, device=device), [ROW], call
     yield "BatchNorm1d", nn.BatchNorm1d(4, momentum=None, device=device), [ROW], call
     yield "BatchNorm2d", nn.BatchNorm2d(4, device=device), [IMAGE], call
+    yield "BatchNorm3d", nn.BatchNorm3d(4, device=device), [IMAGE[..., None] * np.ones(2, np.float32)], call
+    yield "InstanceNorm1d", nn.InstanceNorm1d(4, affine=True, track_running_stats=True, device=device), [ROW], call
+    yield "InstanceNorm2d", nn.InstanceNorm2d(4, device=device), [IMAGE], call
+    yield "InstanceNorm3d", nn.InstanceNorm3d(4, device=device), [IMAGE[..., None] * np.ones(2, np.float32)], call
+    yield "Upsample", nn.Upsample(scale_factor=1.7, mode="bicubic"), [IMAGE], call
+    yield "UpsamplingNearest2d", nn.UpsamplingNearest2d((3, 9)), [IMAGE], call
+    yield "UpsamplingBilinear2d", nn.UpsamplingBilinear2d(scale_factor=2), [IMAGE], call
     yield "GroupNorm", nn.GroupNorm(2, 4, device=device), [IMAGE], call
     yield "LayerNorm", nn.LayerNorm(6, device=device), [X], call
     yield "RMSNorm", nn.RMSNorm(6, device=device), [X], call
@@ -134,6 +141,8 @@ def functions():
     yield from ((name, getattr(F, name), [X, chances(4, 6)]) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits"))
     yield "binary_cross_entropy", F.binary_cross_entropy, [chances(4, 6), chances(4, 6)]
     yield "relu_", lambda x: F.relu_(x * 1), [X]
+    yield from (("interpolate", lambda x, m=mode: F.interpolate(x, (9, 4), mode=m), [IMAGE]) for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "area"))
+    yield from ((name, lambda x, f=getattr(F, name): f(x, scale_factor=2), [IMAGE]) for name in ("upsample", "upsample_nearest", "upsample_bilinear"))
     yield "threshold", lambda x: F.threshold(x, 0.1, 2.0), [X]
     yield from ((name, getattr(F, name), [IMAGE if name != "dropout1d" else ROW]) for name in ("dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout", "instance_norm"))
     yield "pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), [IMAGE]

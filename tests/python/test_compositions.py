@@ -273,3 +273,53 @@ def test_layer_errors(which):
     call, text = LAYER_ERRORS[which]
     with pytest.raises((ValueError, RuntimeError), match=text):
         call(pf.nn.functional)
+
+
+# By PyTorch 2.15, of [0, 1, 3, 7] and of the 3 x 3 image 0 to 8.
+RESAMPLED = [
+    ("linear", {"size": 6}, [0, 0.5, 1.3333, 2.6667, 5, 7]),
+    ("linear", {"size": 6, "align_corners": True}, [0, 0.6, 1.4, 2.6, 4.6, 7]),
+    ("linear", {"scale_factor": 0.5}, [0.5, 5]),
+    ("nearest", {"size": 6}, [0, 0, 1, 3, 3, 7]),
+    ("nearest-exact", {"size": 6}, [0, 1, 1, 3, 7, 7]),
+    ("area", {"size": 2}, [0.5, 5]),
+]
+
+
+@pytest.mark.parametrize("which", range(len(RESAMPLED)))
+def test_interpolate(which):
+    mode, arguments, want = RESAMPLED[which]
+    x = pf.tensor([[[0.0, 1.0, 3.0, 7.0]]])
+    np.testing.assert_allclose(pf.nn.functional.interpolate(x, mode=mode, **arguments)[0, 0].numpy(), want, atol=1e-4)
+
+
+def test_interpolate_keeps_polynomials():
+    """Linear modes keep planes, and the cubic one squares, away from the edges."""
+    F = pf.nn.functional
+    grid = np.arange(12.0)
+    plane = pf.tensor((grid[:, None] + 2 * grid)[None, None])
+    y = F.interpolate(plane, scale_factor=2, mode="bilinear").numpy()[0, 0]
+    at = (np.arange(24) + 0.5) / 2 - 0.5
+    np.testing.assert_allclose(y[1:-1, 1:-1], (at[:, None] + 2 * at)[1:-1, 1:-1], atol=1e-6)
+    y = F.interpolate(plane, size=23, mode="bicubic", align_corners=True).numpy()[0, 0]
+    at = np.arange(23) / 2
+    np.testing.assert_allclose(y[4:-4, 4:-4], (at[:, None] + 2 * at)[4:-4, 4:-4], atol=1e-5)
+    x = pf.randn(1, 2, 3, 4, 5, requires_grad=True)
+    y = F.interpolate(x, scale_factor=(2, 1, 3), mode="trilinear")
+    y.sum().backward()
+    assert tuple(y.shape) == (1, 2, 6, 4, 15)
+    assert abs(x.grad.sum().item() - y.numel()) < 1e-2  # the weights of each new element sum to 1
+
+
+@pytest.mark.parametrize("call, text", [
+    (lambda F, x: F.interpolate(x), "not one of size and scale_factor"),
+    (lambda F, x: F.interpolate(x, 2, mode="linear"), "mode and dims do not fit; got mode 'linear' for 4 dims"),
+    (lambda F, x: F.interpolate(x, 2, mode="lanczos"), "mode and dims do not fit; got mode 'lanczos'"),
+    (lambda F, x: F.interpolate(x, 2, align_corners=True), "align_corners has no meaning"),
+    (lambda F, x: F.interpolate(x, (2, 2, 2)), "not one number for each spatial dim"),
+    (lambda F, x: F.interpolate(x, 0), "an empty size"),
+    (lambda F, x: F.interpolate(x, 2, mode="bilinear", antialias=True), "antialias=True is not available"),
+])
+def test_interpolate_errors(call, text):
+    with pytest.raises((ValueError, NotImplementedError), match=text):
+        call(pf.nn.functional, pf.ones(1, 1, 3, 3))

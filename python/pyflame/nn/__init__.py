@@ -63,8 +63,19 @@ from .margin_losses import (  # noqa: F401
 )
 from .module import Module  # noqa: F401
 from .multihead_attention import MultiheadAttention  # noqa: F401
-from .normalization import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm  # noqa: F401
+from .normalization import (  # noqa: F401
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
 from .parameter import Parameter  # noqa: F401
+from .resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d  # noqa: F401
 from .rearrangements import ChannelShuffle, LocalResponseNorm, PixelShuffle, PixelUnshuffle  # noqa: F401
 from .pooling import (  # noqa: F401
     AdaptiveAvgPool1d,

@@ -57,6 +57,7 @@ from .functional_maps import (  # noqa: F401
     softshrink,
     threshold,
 )
+from .resampling import interpolate, upsample, upsample_bilinear, upsample_nearest  # noqa: F401
 
 
 def _source(input, inplace):

@@ -47,6 +47,46 @@ class BatchNorm2d(_BatchNorm):
     _ranks, _shapes = (4,), "4 (N, C, H, W)"
 
 
+class BatchNorm3d(_BatchNorm):
+    """Normalises every channel of [N, C, D, H, W]; with running statistics for evaluation."""
+
+    _ranks, _shapes = (5,), "5 (N, C, D, H, W)"
+
+
+class _InstanceNorm(_BatchNorm):
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input):
+        if input.ndim not in self._ranks:
+            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
+        one = input.ndim == min(self._ranks)  # without a batch
+        x = input.unsqueeze(0) if one else input
+        if x.shape[1] != self.num_features:
+            raise ValueError(f"{type(self).__name__}: wrong channels; got {x.shape[1]}; expected {self.num_features}")
+        own = self.training or not self.track_running_stats
+        y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, self.momentum if self.momentum is not None else 0.0, self.eps)
+        return y.squeeze(0) if one else y
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalises every channel of every sample of [N, C, L] or [C, L]."""
+
+    _ranks, _shapes = (2, 3), "3 (N, C, L) or 2 (C, L)"
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalises every channel of every sample of [N, C, H, W] or [C, H, W]."""
+
+    _ranks, _shapes = (3, 4), "4 (N, C, H, W) or 3 (C, H, W)"
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalises every channel of every sample of [N, C, D, H, W] or [C, D, H, W]."""
+
+    _ranks, _shapes = (4, 5), "5 (N, C, D, H, W) or 4 (C, D, H, W)"
+
+
 class GroupNorm(Module):
     """Normalises each sample's groups of channels of [N, C, ...]."""
 
