@@ -115,6 +115,17 @@ def one(name, length=1000, **kwargs):
     return traces.Run(work=[traces.Work(name, 0, length, **kwargs), traces.Work(traces.GEMM, length, length / 9)])
 
 
+FLOAT32 = "Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN"
+
+
+@pytest.mark.parametrize("first, second, ids", [(FLOAT32, traces.ALL_REDUCE, ["fp32-gemm", "exposed-communication"]),
+                                                (traces.ALL_REDUCE, FLOAT32, ["exposed-communication", "fp32-gemm"])])
+def test_of_equally_severe_findings_the_larger_share_comes_first(report, tmp_path, first, second, ids):
+    run = traces.Run(work=[traces.Work(first, 0, 600), traces.Work(second, 600, 400)])
+    found = [a["id"] for a in report(traces.write_kineto(run, str(tmp_path / "a.json")))["advice"]]
+    assert [i for i in found if i in ids] == ids
+
+
 @pytest.mark.parametrize("rule,fires,quiet", [
     ("naive-convolution", one("naive_conv_ab_nonpacked_fwd_nchw_half_double_half"), one("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_stride1")),
     ("convolution", one("igemm_fwd_gtcx3_nhwc_fp16_bx0_ex1_bt256x128x32"), one(traces.ADD)),

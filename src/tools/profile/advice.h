@@ -58,6 +58,7 @@ struct Facts {
 struct TraceRule {
   RuleText text;
   std::string (*find)(const Facts&);
+  double (*share)(const Facts&) = nullptr;  // of the time that it is about; null: nothing that can be compared
 };
 
 std::span<const TraceRule> trace_rules();  // advice_trace.cpp: for all traces but our own

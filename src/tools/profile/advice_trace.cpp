@@ -97,7 +97,8 @@ const TraceRule kRules[] = {
            "less than 10 us.",
            percent(f.share("launch-bound")), stacks ? ", a part of it because Python stacks were recorded" : "",
            microseconds(f.signal("mean_kernel_us")), f.signal("under_10us"), f.signal("kernels"));
-     }},
+     },
+     [](const Facts& f) -> double { return f.share("launch-bound"); }},
     {{.id = "host-code",
       .severity = Severity::high,
       .title = "The device waits for other code of the program",
@@ -112,7 +113,8 @@ const TraceRule kRules[] = {
        const std::string in = f.in("host_code");
        return fmt::format("The CPU runs code that launches nothing in {} of the time{}.", percent(f.gap("host_code")),
                           in.empty() ? "" : fmt::format(", longest in {}", in));
-     }},
+     },
+     [](const Facts& f) -> double { return f.gap("host_code"); }},
     {{.id = "queue-wait",
       .severity = Severity::high,
       .title = "Kernels wait in the queue while the device does nothing",
@@ -129,7 +131,8 @@ const TraceRule kRules[] = {
            "In {} of the time the next kernel was in the queue and did not start, and the device had "
            "nothing else to do.",
            percent(f.gap("dependency")));
-     }},
+     },
+     [](const Facts& f) -> double { return f.gap("dependency"); }},
     {{.id = "unrecorded-work",
       .severity = Severity::high,
       .title = "The CPU waits, and the trace shows no work of the device",
@@ -222,7 +225,8 @@ const TraceRule kRules[] = {
      [](const Facts& f) -> std::string {
        if (f.signal("naive_conv_share") < 0.005) return "";
        return fmt::format("MIOpen's naive_conv kernels take {} of the time.", percent(f.signal("naive_conv_share")));
-     }},
+     },
+     [](const Facts& f) -> double { return f.signal("naive_conv_share"); }},
     {{.id = "convolution",
       .severity = Severity::med,
       .title = "Convolutions take much of the time",
@@ -353,7 +357,8 @@ const TraceRule kRules[] = {
      [](const Facts& f) -> std::string {
        if (f.signal("fp32_gemm_share") < 0.15) return "";
        return fmt::format("Matrix products in float32 take {} of the time.", percent(f.signal("fp32_gemm_share")));
-     }},
+     },
+     [](const Facts& f) -> double { return f.signal("fp32_gemm_share"); }},
     {{.id = "eager-kernels",
       .severity = Severity::med,
       .title = "Unfused kernels of PyTorch",
@@ -413,7 +418,8 @@ const TraceRule kRules[] = {
                           f.one_rank_of_several() ? " The trace of one rank does not tell whether this is transfer or "
                                                     "waiting for a slower rank; the traces of all ranks do."
                                                   : "");
-     }},
+     },
+     [](const Facts& f) -> double { return f.d["communication"]["exposed_share"].get<double>(); }},
     {{.id = "partial-node",
       .severity = Severity::med,
       .title = "Collectives among a part of the node",
