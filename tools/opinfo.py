@@ -25,7 +25,7 @@ RANDOM = {"bernoulli", "empty", "empty_like", "new_empty", "rand_like", "randint
 TOLERANCE = {"float16": (2e-2, 1e-2), "float32": (2e-4, 2e-5), "float64": (1e-7, 1e-9)}  # relative, absolute
 # Operators whose entry in op_db calls a function with its arguments in another order, or a property.
 ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *operands), "where": lambda pf: lambda x, cond, other: pf.where(cond, x, other),
-           "T": lambda pf: lambda x: x.T, "mT": lambda pf: lambda x: x.mT, "index_add": lambda pf: lambda x, dim, index, src, **kw: x.index_add(dim, index, src, **kw),
+           "T": lambda pf: lambda x: x.T, "mT": lambda pf: lambda x: x.mT, "H": lambda pf: lambda x: x.H, "mH": lambda pf: lambda x: x.mH, "index_add": lambda pf: lambda x, dim, index, src, **kw: x.index_add(dim, index, src, **kw),
            "meshgrid": lambda pf: lambda *t, **kw: pf.meshgrid(*[y for x in t for y in (x if isinstance(x, (list, tuple)) else [x])], **kw)}
 LIMIT_S = 20  # for one operator and dtype
 

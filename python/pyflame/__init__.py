@@ -18,6 +18,8 @@ from ._elementwise import *  # noqa: F401,F403
 from ._shapes import *  # noqa: F401,F403
 from ._products import *  # noqa: F401,F403
 from ._statistics import *  # noqa: F401,F403
+from ._selections import *  # noqa: F401,F403
+from ._aliases import *  # noqa: F401,F403
 
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64

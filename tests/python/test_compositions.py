@@ -323,3 +323,56 @@ def test_interpolate_keeps_polynomials():
 def test_interpolate_errors(call, text):
     with pytest.raises((ValueError, NotImplementedError), match=text):
         call(pf.nn.functional, pf.ones(1, 1, 3, 3))
+
+
+SPARSE = np.array([[0, 3, 0, -1], [0, 0, 2, 2], [7, 0, 0, 0]], np.float32)
+
+
+def test_selections():
+    x = pf.tensor(SPARSE)
+    np.testing.assert_array_equal(pf.nonzero(x).numpy(), np.argwhere(SPARSE))
+    for got, want in zip(x.nonzero(as_tuple=True), np.nonzero(SPARSE)):
+        np.testing.assert_array_equal(got.numpy(), want)
+    assert tuple(pf.nonzero(pf.zeros(2, 3)).shape) == (0, 2) and tuple(pf.nonzero(pf.zeros(0, 3)).shape) == (0, 2)
+    assert tuple(pf.nonzero(pf.tensor(5)).shape) == (1, 0)
+    np.testing.assert_array_equal(x.masked_select(x > 1).numpy(), SPARSE[SPARSE > 1])
+    np.testing.assert_array_equal(pf.take(x, pf.tensor([[0, -1], [1, 5]])).numpy(), np.take(SPARSE, [[0, -1], [1, 5]]))
+    numbers = np.array([3, 0, 3, 5])
+    np.testing.assert_array_equal(pf.bincount(pf.tensor(numbers), minlength=8).numpy(), np.bincount(numbers, minlength=8))
+    np.testing.assert_allclose(pf.bincount(pf.tensor(numbers), pf.tensor([0.5, 1.0, 2.0, 4.0])).numpy(), np.bincount(numbers, [0.5, 1, 2, 4]))
+    np.testing.assert_array_equal(pf.isin(pf.tensor(numbers), pf.tensor([5, 0])).numpy(), np.isin(numbers, [5, 0]))
+    np.testing.assert_array_equal(pf.isin(pf.tensor(numbers), 3, invert=True).numpy(), np.isin(numbers, 3, invert=True))
+    values, groups, counts = pf.unique_consecutive(pf.tensor([1, 1, 2, 2, 2, 1]), return_inverse=True, return_counts=True)
+    assert (values.tolist(), groups.tolist(), counts.tolist()) == ([1, 2, 1], [0, 0, 1, 1, 1, 2], [2, 3, 1])
+
+
+def test_gradients_of_selections():
+    x = pf.tensor(SPARSE, requires_grad=True)
+    (x.masked_select(x > 1) * 2).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2.0 * (SPARSE > 1))
+
+
+def test_aliases():
+    x = pf.arange(6).reshape(2, 3)
+    assert x.byte().dtype == pf.uint8 and x.char().dtype == pf.int8 and pf.equal(x.H, x.T) and pf.equal(x.mH, x.mT)
+    y = pf.transpose_copy(x, 0, 1)
+    y.fill_(0)
+    assert x.sum().item() == 15
+    assert [part.shape[0] for part in pf.split_with_sizes(pf.arange(6), [1, 2, 3])] == [1, 2, 3]
+    np.testing.assert_allclose(pf.logspace(0, 3, 4).numpy(), np.logspace(0, 3, 4))
+    np.testing.assert_array_equal(pf.msort(pf.tensor(SPARSE)).numpy(), np.sort(SPARSE, 0))
+    assert pf.scalar_tensor(2).dtype == pf.float32
+    assert pf.constant_pad_nd(pf.ones(2), (1, 0), 7).tolist() == [7, 1, 1]
+
+
+@pytest.mark.parametrize("call, kind, text", [
+    (lambda: pf.ones(2).masked_select(pf.ones(2)), RuntimeError, "masked_select: the mask is not bool"),
+    (lambda: pf.bincount(pf.tensor([1, -1])), RuntimeError, "bincount: a negative number; got -1"),
+    (lambda: pf.bincount(pf.ones(2)), RuntimeError, "bincount: not a vector of integers"),
+    (lambda: pf.isin(1, 2), TypeError, "isin: no tensor"),
+    (lambda: pf.unique_consecutive(pf.ones(2, 2), dim=0), NotImplementedError, "unique_consecutive: only without dim"),
+    (lambda: pf.take(pf.ones(2), pf.tensor([2])).tolist(), IndexError, "out of range"),
+])
+def test_errors_of_selections(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()

@@ -1,0 +1,87 @@
+"""Further names of functions that exist, and copies of views."""
+from . import _C
+from ._C import Tensor
+from ._public import method
+
+__all__ = ["alias_copy", "constant_pad_nd", "diagonal_copy", "expand_copy", "logspace", "msort", "permute_copy", "scalar_tensor", "split_with_sizes", "split_with_sizes_copy",
+           "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsafe_chunk", "unsafe_split", "unsqueeze_copy", "view_copy"]
+
+
+def _copy_of(name, view):
+    def function(input, *args, **kwargs):
+        result = view(input, *args, **kwargs)
+        return tuple(r.clone() for r in result) if isinstance(result, (tuple, list)) else result.clone()
+
+    function.__name__ = function.__qualname__ = f"{name}_copy"
+    function.__doc__ = f"A copy of what {name} gives."
+    return function
+
+
+alias_copy = _copy_of("alias", lambda input: input)
+diagonal_copy = _copy_of("diagonal", lambda input, *args, **kwargs: input.diagonal(*args, **kwargs))
+expand_copy = _copy_of("expand", lambda input, size, **kwargs: input.expand(size))
+permute_copy = _copy_of("permute", lambda input, dims: input.permute(dims))
+squeeze_copy = _copy_of("squeeze", lambda input, *dim: input.squeeze(*dim))
+t_copy = _copy_of("t", lambda input: input.t())
+transpose_copy = _copy_of("transpose", lambda input, dim0, dim1: input.transpose(dim0, dim1))
+unbind_copy = _copy_of("unbind", lambda input, dim=0: input.unbind(dim))
+unsqueeze_copy = _copy_of("unsqueeze", lambda input, dim: input.unsqueeze(dim))
+view_copy = _copy_of("view", lambda input, size: input.view(size))
+
+
+@method
+def split_with_sizes(input, split_sizes, dim=0):
+    """Views of parts of these sizes along a dim."""
+    return tuple(_C.split(input, list(split_sizes), dim))
+
+
+def split_with_sizes_copy(input, split_sizes, dim=0):
+    """Copies of parts of these sizes along a dim."""
+    return tuple(part.clone() for part in split_with_sizes(input, split_sizes, dim))
+
+
+def unsafe_chunk(input, chunks, dim=0):
+    """The same as chunk."""
+    return input.chunk(chunks, dim)
+
+
+def unsafe_split(input, split_size, dim=0):
+    """The same as split."""
+    return input.split(split_size, dim)
+
+
+def constant_pad_nd(input, pad, value=0):
+    """pad with mode 'constant'."""
+    return _C.pad(input, list(pad), "constant", value)
+
+
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
+    """A tensor of one number and no dims; float32 unless dtype says otherwise."""
+    return _C.full((), s, dtype=dtype or _C.float32, device=device, requires_grad=requires_grad)
+
+
+def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
+    """base to the powers of linspace(start, end, steps)."""
+    powers = _C.linspace(float(start), float(end), steps, dtype=_C.float64, device=device)
+    return _C.pow(float(base), powers).to(dtype or _C.float32)
+
+
+@method
+def msort(input):
+    """The values sorted along the first dim, ascending."""
+    return _C.sort(input, 0)[0]
+
+
+def _byte(self):
+    """uint8."""
+    return self.to(_C.uint8)
+
+
+def _char(self):
+    """int8."""
+    return self.to(_C.int8)
+
+
+Tensor.byte, Tensor.char = _byte, _char
+Tensor.H = property(lambda self: self.transpose(0, 1) if self.ndim == 2 else self.T, doc="The transposed matrix; for real numbers the same as T.")
+Tensor.mH = property(lambda self: self.mT, doc="The transposed matrices; for real numbers the same as mT.")
