@@ -11,11 +11,15 @@ def _positions(mask):
     flat = mask.reshape(-1)
     count = int(flat.sum().item())
     n = flat.shape[0]
-    # Each true element goes to its rank among the true ones, all others behind them.
+    if n == 0:
+        return flat.to(_C.int64)
+    # Each true element goes to its rank among the true ones, all others behind them, as 0. The sums are of float64, in which positions are
+    # exact, because the CPU has a fast kernel for it.
     rank = _C.cumsum(flat.to(_C.int64), 0) - 1
     at = _C.where(flat, rank, count)
-    places = _C.zeros(count + 1, dtype=_C.int64, device=mask.device).scatter_add(0, at, _C.arange(n, device=mask.device)) if n else flat.to(_C.int64)
-    return places.narrow(0, 0, count)
+    position = _C.where(flat, _C.arange(n, device=mask.device).double(), 0.0)
+    places = _C.zeros(count + 1, dtype=_C.float64, device=mask.device).scatter_add(0, at, position)
+    return places.narrow(0, 0, count).to(_C.int64)
 
 
 def _true(input):
@@ -78,12 +82,13 @@ def bincount(input, weights=None, minlength=0):
     if input.shape[0] and input.min().item() < 0:
         raise RuntimeError(f"bincount: a negative number; got {input.min().item()}; expected 0 or more")
     size = max(int(input.max().item()) + 1 if input.shape[0] else 0, minlength)
-    if weights is None:
-        values = _C.ones(input.shape, dtype=_C.int64, device=input.device)
+    if weights is None:  # numbers of elements are exact in float64, for which the CPU has a fast kernel
+        values = _C.ones(input.shape, dtype=_C.float64, device=input.device)
     else:
         values = weights if weights.dtype == _C.float32 else weights.double()
     counts = _C.zeros(size, dtype=values.dtype, device=input.device)
-    return counts.scatter_add(0, input.to(_C.int64), values) if input.shape[0] else counts
+    counts = counts.scatter_add(0, input.to(_C.int64), values) if input.shape[0] else counts
+    return counts.to(_C.int64) if weights is None else counts
 
 
 def isin(elements, test_elements, *, assume_unique=False, invert=False):

@@ -1,6 +1,7 @@
 """Losses whose gradient is not that of their formula."""
 from .. import _C
 from ..autograd import Function
+from .functional_losses import reduced
 
 
 class _BinaryCrossEntropy(Function):
@@ -28,12 +29,9 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     ValueError where shapes differ."""
     if size_average is not None or reduce is not None:
         raise NotImplementedError("binary_cross_entropy: size_average and reduce are not available; expected reduction='mean', 'sum' or 'none'")
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"binary_cross_entropy: unknown reduction; got '{reduction}'; expected 'none', 'mean' or 'sum'")
     if input.shape != target.shape:
         raise ValueError(f"binary_cross_entropy: shapes differ; got {input.shape} and {target.shape}")
     if not input.is_floating_point() or not target.is_floating_point():
         raise TypeError(f"binary_cross_entropy: not floating; got {input.dtype} and {target.dtype}")
     loss = _BinaryCrossEntropy.apply(input, target)
-    loss = loss if weight is None else loss * weight
-    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+    return reduced("binary_cross_entropy", loss if weight is None else loss * weight, reduction)

@@ -40,6 +40,7 @@ from .functional_losses import (  # noqa: F401
     triplet_margin_with_distance_loss,
 )
 from .functional_losses import reduced as _reduced
+from .functional_maps import _result
 from .functional_maps import (  # noqa: F401
     alpha_dropout,
     bilinear,
@@ -63,11 +64,6 @@ from .resampling import interpolate, upsample, upsample_bilinear, upsample_neare
 def _source(input, inplace):
     """What an op reads that then writes over its input: a copy, which the gradient needs."""
     return input.clone() if inplace else input
-
-
-def _result(input, y, inplace):
-    """y, or with inplace the input, which then holds y."""
-    return input.copy_(y) if inplace else y
 
 
 def relu(input, inplace=False):
