@@ -27,7 +27,7 @@ PYTEST      := $(PY) tools/run_pytest.py
 print-%:
 	@echo '$($*)'
 
-.PHONY: help build demo test test-full test-cpp test-python lint format tidy asan tsan fuzz soak docs docs-check bench compare-torch clean distclean
+.PHONY: help build demo test test-full test-cpp test-python lint format tidy asan tsan fuzz soak docs docs-check bench compare-torch compare-ops clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -208,6 +208,10 @@ $(STAMP)/bench-venv: $(STAMP)/bootstrap
 compare-torch: $(STAMP)/bench-venv build  ## benchmarks against PyTorch, in an environment of its own
 	@tools/install_venv.sh $(BUILD) $(BENCH_VENV)
 	$(BENCH_PY) benchmarks/compare_torch.py $(COMPARE_ARGS)
+
+compare-ops: $(STAMP)/bench-venv build  ## the same, op by op
+	@tools/install_venv.sh $(BUILD) $(BENCH_VENV)
+	$(BENCH_PY) benchmarks/compare_ops.py $(COMPARE_ARGS)
 
 clean:  ## remove what was built
 	rm -rf build dist *.egg-info compile_commands.json
