@@ -1,7 +1,7 @@
 """Gradient clipping."""
-from .. import _C
-from .._C import Tensor
-from .._grad_mode import no_grad
+from ... import _C
+from ..._C import Tensor
+from ..._grad_mode import no_grad
 
 
 def _with_grads(parameters):

@@ -1,0 +1,238 @@
+"""What recurrent layers compute over a sequence: the steps, and their gradients.
+
+The rows of all steps lie one after the other, as in a PackedSequence: step t has sizes[t] rows. The products with the inputs are computed for all steps
+at once, before the loop, and so are the gradients of the weights after it. A step is a product and one fused loop.
+"""
+from .. import _C
+from ..autograd import Function, grad
+
+
+class Steps:
+    """The rows of each step, and the order in which the steps come."""
+
+    def __init__(self, sizes, reverse):
+        self.sizes = sizes
+        self.starts, total = [], 0
+        for n in sizes:
+            self.starts.append(total)
+            total += n
+        self.rows = total
+        self.order = list(range(len(sizes) - 1, -1, -1) if reverse else range(len(sizes)))
+
+    def part(self, x, t):
+        return x.narrow(0, self.starts[t], self.sizes[t])
+
+
+def _transposed(weight):
+    """The weight as the right operand of a product; contiguous, because all steps use it."""
+    return weight.t().contiguous()
+
+
+def _gates(z, n):
+    size = z.shape[1] // n
+    return [z.narrow(1, i * size, size) for i in range(n)]
+
+
+class LSTMStep:
+    """i, f, g, o = x + h w_hh^T; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c), times w_hr^T where there is a projection."""
+
+    gates, states = 4, 2
+
+    def __init__(self, w_hh, w_hr=None):
+        self.w_hh, self.w_hr = w_hh, w_hr
+        self.right = _transposed(w_hh)
+        self.project = None if w_hr is None else _transposed(w_hr)
+
+    def forward(self, x, state):
+        h, c = state
+        z = _C.matmul(h, self.right) + x
+        i, f, g, o = _gates(z, 4)
+        new_c = _C.sigmoid(f) * c + _C.sigmoid(i) * _C.tanh(g)
+        m = _C.sigmoid(o) * _C.tanh(new_c)
+        new_h = m if self.project is None else _C.matmul(m, self.project)
+        return (new_h, new_c), (h, z, c, new_c, m)
+
+    def buffers(self, steps, like):
+        """Where the gradients of the gates go, and those of the projected outputs."""
+        width = self.w_hh.shape[0]
+        wide = _C.empty(steps.rows, width, dtype=like.dtype, device=like.device)
+        return (wide,) if self.w_hr is None else (wide, _C.empty(steps.rows, self.w_hr.shape[0], dtype=like.dtype, device=like.device))
+
+    def backward(self, trace, grads, into):
+        _, z, c, new_c, _ = trace
+        dh, dc = grads
+        if self.w_hr is not None:
+            into[1].copy_(dh)
+            dh = _C.matmul(dh, self.w_hr)
+        i, f, g, o = _gates(z, 4)
+        i, f, g, o, tanh_c = _C.sigmoid(i), _C.sigmoid(f), _C.tanh(g), _C.sigmoid(o), _C.tanh(new_c)
+        dc = dc + dh * o * (1 - tanh_c * tanh_c)
+        di, df, dg, do = _gates(into[0], 4)
+        di.copy_(dc * g * i * (1 - i))
+        df.copy_(dc * c * f * (1 - f))
+        dg.copy_(dc * i * (1 - g * g))
+        do.copy_(dh * tanh_c * o * (1 - o))
+        return _C.matmul(into[0], self.w_hh), dc * f
+
+    def weight_grads(self, buffers, traces):
+        dz = buffers[0]
+        dw = _C.matmul(dz.t(), _C.cat([t[0] for t in traces]))
+        if self.w_hr is None:
+            return dz, (dw,)
+        return dz, (dw, _C.matmul(buffers[1].t(), _C.cat([t[4] for t in traces])))
+
+
+class GRUStep:
+    """r, z, n of x and of h w_hh^T + b_hh; n = tanh(x_n + sigmoid(r) h_n); h = n + sigmoid(z) (h - n)."""
+
+    gates, states = 3, 1
+
+    def __init__(self, w_hh, b_hh=None):
+        self.w_hh, self.b_hh = w_hh, b_hh
+        self.right = _transposed(w_hh)
+
+    def forward(self, x, state):
+        (h,) = state
+        own = _C.matmul(h, self.right)
+        own = own if self.b_hh is None else own + self.b_hh
+        (xr, xz, xn), (hr, hz, hn) = _gates(x, 3), _gates(own, 3)
+        n = _C.tanh(xn + _C.sigmoid(xr + hr) * hn)
+        new = n + _C.sigmoid(xz + hz) * (h - n)
+        return (new,), (h, x, own)
+
+    def buffers(self, steps, like):
+        shape = (steps.rows, self.w_hh.shape[0])
+        return tuple(_C.empty(shape, dtype=like.dtype, device=like.device) for _ in range(2))
+
+    def backward(self, trace, grads, into):
+        h, x, own = trace
+        (dh,) = grads
+        (xr, xz, xn), (hr, hz, hn) = _gates(x, 3), _gates(own, 3)
+        r, z = _C.sigmoid(xr + hr), _C.sigmoid(xz + hz)
+        n = _C.tanh(xn + r * hn)
+        dn = dh * (1 - z) * (1 - n * n)
+        dr, dz = dn * hn * r * (1 - r), dh * (h - n) * z * (1 - z)
+        for wide, last in ((into[0], dn), (into[1], dn * r)):
+            to_r, to_z, to_n = _gates(wide, 3)
+            to_r.copy_(dr)
+            to_z.copy_(dz)
+            to_n.copy_(last)
+        return (_C.matmul(into[1], self.w_hh) + dh * z,)
+
+    def weight_grads(self, buffers, traces):
+        dx, down = buffers
+        dw = _C.matmul(down.t(), _C.cat([t[0] for t in traces]))
+        return dx, (dw,) if self.b_hh is None else (dw, down.sum(0))
+
+
+class RNNStep:
+    """h = tanh(x + h w_hh^T), or relu."""
+
+    gates, states = 1, 1
+    relu = False
+
+    def __init__(self, w_hh):
+        self.w_hh = w_hh
+        self.right = _transposed(w_hh)
+
+    def forward(self, x, state):
+        (h,) = state
+        z = _C.matmul(h, self.right) + x
+        new = _C.relu(z) if self.relu else _C.tanh(z)
+        return (new,), (h, new)
+
+    def buffers(self, steps, like):
+        return (_C.empty(steps.rows, self.w_hh.shape[0], dtype=like.dtype, device=like.device),)
+
+    def backward(self, trace, grads, into):
+        (dh,), new = grads, trace[1]
+        into[0].copy_(_C.where(new > 0, dh, 0.0) if self.relu else dh * (1 - new * new))
+        return (_C.matmul(into[0], self.w_hh),)
+
+    def weight_grads(self, buffers, traces):
+        return buffers[0], (_C.matmul(buffers[0].t(), _C.cat([t[0] for t in traces])),)
+
+
+class ReLUStep(RNNStep):
+    relu = True
+
+
+def _rows(state, first, last):
+    return tuple(s.narrow(0, first, last - first) for s in state)
+
+
+def _joined(parts):
+    return parts[0] if len(parts) == 1 else tuple(_C.cat(same) for same in zip(*parts))
+
+
+def _walk(step, x, initial, steps):
+    """The outputs of all steps, the final state, and what each step keeps for its gradient."""
+    outputs, traces, ended = [None] * len(steps.sizes), [None] * len(steps.sizes), []
+    state = initial
+    have = steps.sizes[steps.order[0]]
+    if have < initial[0].shape[0]:
+        state = _rows(initial, 0, have)
+    for t in steps.order:
+        rows = steps.sizes[t]
+        if rows < have:  # sequences that ended
+            ended.append(_rows(state, rows, have))
+            state = _rows(state, 0, rows)
+        elif rows > have:  # sequences whose last step this is, in reverse
+            state = _joined([state, _rows(initial, have, rows)])
+        have = rows
+        state, traces[t] = step.forward(steps.part(x, t), state)
+        outputs[t] = state[0]
+    return _C.cat(outputs), _joined([state, *reversed(ended)]), traces
+
+
+def _walk_back(step, steps, traces, dy, dfinal, like):
+    """The gradients: of the inputs' products, of the initial state, of the weights."""
+    buffers, ended = step.buffers(steps, like), []
+    have = steps.sizes[steps.order[-1]]
+    total = dfinal[0].shape[0]
+    grads = dfinal if have == total else _rows(dfinal, 0, have)
+    for t in reversed(steps.order):
+        rows = steps.sizes[t]
+        if rows > have:
+            grads = _joined([grads, _rows(dfinal, have, rows)])
+        elif rows < have:
+            ended.append(_rows(grads, rows, have))
+            grads = _rows(grads, 0, rows)
+        have = rows
+        total_h = grads[0] + steps.part(dy, t)
+        grads = step.backward(traces[t], (total_h, *grads[1:]), [steps.part(b, t) for b in buffers])
+    dx, dweights = step.weight_grads(buffers, traces)
+    return dx, _joined([tuple(grads), *reversed(ended)]), dweights
+
+
+class _Sequence(Function):
+    """The steps with gradients that need one product for each weight, not one for each step."""
+
+    @staticmethod
+    def forward(ctx, kind, steps, x, *rest):
+        ctx.kind, ctx.steps, ctx.step = kind, steps, kind(*rest[kind.states :])
+        y, final, ctx.traces = _walk(ctx.step, x, rest[: kind.states], steps)
+        ctx.save_for_backward(x, *rest)
+        return (y, *final)
+
+    @staticmethod
+    def backward(ctx, dy, *dfinal):
+        saved, kind = ctx.saved_tensors, ctx.kind
+        if _C.is_grad_enabled():  # gradients of gradients: through the steps as they are
+            y, final, _ = _walk(kind(*saved[1 + kind.states :]), saved[0], saved[1 : 1 + kind.states], ctx.steps)
+            wanted = [s for s in saved if s.requires_grad]
+            found = iter(grad((y, *final), wanted, (dy, *dfinal), create_graph=True, allow_unused=True))
+            return (None, None, *(next(found) if s.requires_grad else None for s in saved))
+        dx, dinitial, dweights = _walk_back(ctx.step, ctx.steps, ctx.traces, dy, dfinal, saved[0])
+        return (None, None, dx, *dinitial, *dweights)
+
+
+def run(kind, sizes, reverse, x, initial, weights):
+    """Runs the steps over x, the products with the inputs: [rows, gates * H]. Returns the outputs [rows, H] and the final state."""
+    weights = [w for w in weights if w is not None]
+    steps = Steps(sizes, reverse)
+    if _C.is_grad_enabled() and any(a.requires_grad for a in (x, *initial, *weights)):
+        y, *final = _Sequence.apply(kind, steps, x, *initial, *weights)
+        return y, tuple(final)
+    y, final, _ = _walk(kind(*weights), x, initial, steps)
+    return y, final

@@ -1,0 +1,290 @@
+"""Recurrent layers and their cells: RNN, LSTM, GRU. Names of parameters, initial values and shapes are PyTorch's."""
+import math
+import warnings
+
+from .. import _C
+from . import _recurrence as steps
+from . import init
+from .functional import dropout
+from .module import Module
+from .parameter import Parameter
+from .utils.rnn import PackedSequence
+
+_STEPS = {"LSTM": steps.LSTMStep, "GRU": steps.GRUStep, "RNN_TANH": steps.RNNStep, "RNN_RELU": steps.ReLUStep}
+_TURNED = 128  # from so many rows on, a transposed copy of the weight pays
+
+
+def _input_product(x, weight, bias):
+    if x.device.type == "cpu" and x.shape[0] >= _TURNED:
+        y = _C.matmul(x, weight.t().contiguous())
+        return y if bias is None else y + bias
+    return _C.linear(x, weight, bias)
+
+
+def _sum(a, b):
+    return a if b is None else a + b
+
+
+class RNNBase(Module):
+    """What RNN, LSTM and GRU share: parameters, layers, directions, packed sequences."""
+
+    def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
+                 device=None, dtype=None):
+        super().__init__()
+        _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size)
+        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional, self.proj_size = bias, batch_first, float(dropout), bidirectional, proj_size
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(f"{type(self).__name__}: dropout is between layers, so it needs num_layers greater than 1; got dropout={dropout} and num_layers=1", stacklevel=3)
+        gates, directions = _STEPS[mode].gates * hidden_size, 2 if bidirectional else 1
+        self._flat_weights_names, self._all_weights = [], []
+        for layer in range(num_layers):
+            for suffix in ("", "_reverse")[:directions]:
+                width = input_size if layer == 0 else (proj_size or hidden_size) * directions
+                shapes = {"weight_ih": (gates, width), "weight_hh": (gates, proj_size or hidden_size)}
+                if bias:
+                    shapes.update(bias_ih=(gates,), bias_hh=(gates,))
+                if proj_size:
+                    shapes["weight_hr"] = (proj_size, hidden_size)
+                names = [f"{name}_l{layer}{suffix}" for name in shapes]
+                for name, shape in zip(names, shapes.values()):
+                    setattr(self, name, Parameter(_C.empty(shape, dtype=dtype, device=device)))
+                self._flat_weights_names += names
+                self._all_weights.append(names)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
+
+    def flatten_parameters(self):
+        """Does nothing: no kernel needs the parameters in one block."""
+
+    @property
+    def all_weights(self):
+        """The parameters of each layer and direction, as a list of lists."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _flat_weights(self):
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    def extra_repr(self):
+        s = f"{self.input_size}, {self.hidden_size}"
+        for name, otherwise in (("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0.0), ("bidirectional", False)):
+            if getattr(self, name) != otherwise:
+                s += f", {name}={getattr(self, name)}"
+        return s
+
+    # ---- states
+
+    def _state_widths(self):
+        return (self.proj_size or self.hidden_size, self.hidden_size)[: _STEPS[self.mode].states]
+
+    def _initial(self, hx, batch, like, batched):
+        """The initial states as a tuple of [layers * directions, batch, width]; zeros without hx."""
+        layers = self.num_layers * (2 if self.bidirectional else 1)
+        widths = self._state_widths()
+        if hx is None:
+            return tuple(_C.zeros(layers, batch, w, dtype=like.dtype, device=like.device) for w in widths)
+        given = (hx,) if len(widths) == 1 else hx
+        if not isinstance(given, (tuple, list)) or len(given) != len(widths):
+            raise TypeError(f"{type(self).__name__}: the initial state is not a pair (h_0, c_0); got {type(hx).__name__}")
+        if not batched:
+            given = tuple(s.unsqueeze(1) if s.ndim == 2 else s for s in given)
+        for s, w in zip(given, widths):
+            if tuple(s.shape) != (layers, batch, w):
+                raise _C.ArgumentError(f"{type(self).__name__}: the initial state does not fit; got shape {tuple(s.shape)}; expected {(layers, batch, w)}")
+        return tuple(given)
+
+    def _run(self, data, sizes, initial):
+        """data [rows, width] and states [layers * directions, batch, width] -> outputs [rows, width], final states."""
+        finals = []
+        directions = 2 if self.bidirectional else 1
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(directions):
+                at = layer * directions + direction
+                y, final = self._run_one(data, sizes, bool(direction), tuple(s.select(0, at) for s in initial), self._all_weights[at])
+                outputs.append(y)
+                finals.append(final)
+            data = outputs[0] if directions == 1 else _C.cat(outputs, 1)
+            if self.dropout and self.training and layer < self.num_layers - 1:
+                data = dropout(data, self.dropout, True)
+        return data, tuple(_C.stack(same) for same in zip(*finals))
+
+    def _run_one(self, data, sizes, reverse, initial, names):
+        w = {name.split("_l")[0]: getattr(self, name) for name in names}
+        b_ih, b_hh = w.get("bias_ih"), w.get("bias_hh")
+        if self.mode == "GRU":
+            rest = (w["weight_hh"], b_hh)
+        else:
+            rest, b_ih = (w["weight_hh"], w.get("weight_hr")), b_ih if b_ih is None else b_ih + b_hh
+        return steps.run(_STEPS[self.mode], sizes, reverse, _input_product(data, w["weight_ih"], b_ih), initial, rest)
+
+    # ---- the call
+
+    def _result(self, states):
+        return states[0] if len(states) == 1 else states
+
+    def _check_width(self, x):
+        if x.shape[-1] != self.input_size:
+            raise _C.ArgumentError(f"{type(self).__name__}: the input's last size does not fit; got {x.shape[-1]}; expected input_size {self.input_size}")
+
+    def forward(self, input, hx=None):
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        if input.ndim not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected 2 (T, I) or 3 (T, N, I)")
+        self._check_width(input)
+        batched = input.ndim == 3
+        x = input if batched else input.unsqueeze(0 if self.batch_first else 1)
+        x = x.transpose(0, 1) if self.batch_first else x
+        time, batch = x.shape[:2]
+        if time == 0:
+            raise _C.ArgumentError(f"{type(self).__name__}: the sequence is empty; got shape {tuple(input.shape)}; expected at least one step")
+        y, final = self._run(x.reshape(time * batch, self.input_size), [batch] * time, self._initial(hx, batch, x, batched))
+        y = y.view(time, batch, y.shape[1])
+        y = y.transpose(0, 1) if self.batch_first else y
+        if batched:
+            return y, self._result(final)
+        return y.squeeze(0 if self.batch_first else 1), self._result(tuple(s.squeeze(1) for s in final))
+
+    def _forward_packed(self, packed, hx):
+        self._check_width(packed.data)
+        sizes = packed.batch_sizes.tolist()
+        initial = self._initial(hx, sizes[0], packed.data, True)
+        if hx is not None and packed.sorted_indices is not None:
+            initial = tuple(s.index_select(1, packed.sorted_indices) for s in initial)
+        y, final = self._run(packed.data, sizes, initial)
+        if packed.unsorted_indices is not None:
+            final = tuple(s.index_select(1, packed.unsorted_indices) for s in final)
+        return PackedSequence(y, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices), self._result(final)
+
+
+def _check_sizes(mode, input_size, hidden_size, num_layers, dropout, proj_size):
+    for name, v in (("hidden_size", hidden_size), ("input_size", input_size)):
+        if not isinstance(v, int):
+            raise TypeError(f"{mode}: {name} is not an integer; got {type(v).__name__}")
+    if hidden_size <= 0 or num_layers <= 0:
+        raise ValueError(f"{mode}: hidden_size and num_layers must be positive; got {hidden_size} and {num_layers}")
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+        raise ValueError(f"{mode}: dropout is not a probability; got {dropout}; expected a number between 0 and 1")
+    if proj_size < 0 or proj_size >= hidden_size:
+        raise ValueError(f"{mode}: proj_size is out of range; got {proj_size}; expected 0 or more and less than hidden_size {hidden_size}")
+    if proj_size and mode != "LSTM":
+        raise ValueError(f"{mode}: only LSTM has projections; got proj_size {proj_size}; expected 0")
+
+
+class RNN(RNNBase):
+    """h_t = tanh(W_ih x_t + b_ih + W_hh h_(t-1) + b_hh), or relu, in each layer: input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch) or a
+    PackedSequence, h_0 [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], h_n."""
+
+    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False,
+                 device=None, dtype=None):
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNN: unknown nonlinearity; got '{nonlinearity}'; expected 'tanh' or 'relu'")
+        super().__init__("RNN_TANH" if nonlinearity == "tanh" else "RNN_RELU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+                         device=device, dtype=dtype)
+        self.nonlinearity = nonlinearity
+
+
+class LSTM(RNNBase):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997): input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch) or a PackedSequence,
+    (h_0, c_0) each [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], (h_n, c_n). With proj_size, h has that size."""
+
+    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None,
+                 dtype=None):
+        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units (Cho et al., 2014), with the reset gate after the product: input [T, N, I] ([N, T, I] with batch_first; [T, I] without a batch)
+    or a PackedSequence, h_0 [layers * directions, N, H] -> outputs of the last layer [T, N, directions * H], h_n."""
+
+    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
+        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
+
+
+class RNNCellBase(Module):
+    """What the cells share: one step of a layer, with parameters weight_ih, weight_hh, bias_ih and bias_hh."""
+
+    def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        for name, shape in (("weight_ih", (input_size,)), ("weight_hh", (hidden_size,)), ("bias_ih", ()), ("bias_hh", ())):
+            used = bias or name.startswith("weight")
+            self.register_parameter(name, Parameter(_C.empty(num_chunks * hidden_size, *shape, dtype=dtype, device=device)) if used else None)
+        self.reset_parameters()
+
+    reset_parameters = RNNBase.reset_parameters
+
+    def extra_repr(self):
+        s = f"{self.input_size}, {self.hidden_size}"
+        if not self.bias:
+            s += f", bias={self.bias}"
+        nonlinearity = getattr(self, "nonlinearity", "tanh")
+        return s if nonlinearity == "tanh" else s + f", nonlinearity={nonlinearity}"
+
+    def _batched(self, input, states):
+        """Input and states as [N, width]; zeros where there is no state."""
+        name = type(self).__name__
+        if input.ndim not in (1, 2):
+            raise ValueError(f"{name}: the input has {input.ndim} dimensions; expected 1 (I) or 2 (N, I)")
+        if input.shape[-1] != self.input_size:
+            raise _C.ArgumentError(f"{name}: the input's last size does not fit; got {input.shape[-1]}; expected input_size {self.input_size}")
+        x = input if input.ndim == 2 else input.unsqueeze(0)
+        shape = (x.shape[0], self.hidden_size)
+        out = []
+        for s in states:
+            if s is None:
+                s = _C.zeros(shape, dtype=x.dtype, device=x.device)
+            elif s.ndim not in (1, 2):
+                raise ValueError(f"{name}: the state has {s.ndim} dimensions; expected 1 (H) or 2 (N, H)")
+            s = s if s.ndim == 2 else s.unsqueeze(0)
+            if tuple(s.shape) != shape:
+                raise _C.ArgumentError(f"{name}: the state does not fit; got shape {tuple(s.shape)}; expected {shape}")
+            out.append(s)
+        return x, tuple(out)
+
+    def _step(self, kind, input, states):
+        x, states = self._batched(input, states)
+        gru = kind is steps.GRUStep
+        bias = self.bias_ih if gru or not self.bias else self.bias_ih + self.bias_hh
+        rest = (self.weight_hh, self.bias_hh) if gru else (self.weight_hh,)
+        new, _ = kind(*rest).forward(_C.linear(x, self.weight_ih, bias), states)
+        return new if input.ndim == 2 else tuple(s.squeeze(0) for s in new)
+
+
+class RNNCell(RNNCellBase):
+    """One step of an RNN: [N, I] and h [N, H] -> h' [N, H]; also without a batch."""
+
+    def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input, hx=None):
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise RuntimeError(f"RNNCell: unknown nonlinearity; got '{self.nonlinearity}'; expected 'tanh' or 'relu'")
+        return self._step(steps.RNNStep if self.nonlinearity == "tanh" else steps.ReLUStep, input, (hx,))[0]
+
+
+class LSTMCell(RNNCellBase):
+    """One step of an LSTM: [N, I] and (h, c), each [N, H] -> (h', c'); also without a batch."""
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(self, input, hx=None):
+        return self._step(steps.LSTMStep, input, (None, None) if hx is None else tuple(hx))
+
+
+class GRUCell(RNNCellBase):
+    """One step of a GRU: [N, I] and h [N, H] -> h' [N, H]; also without a batch."""
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input, hx=None):
+        return self._step(steps.GRUStep, input, (hx,))[0]

@@ -1,0 +1,170 @@
+"""Sequences of different lengths as one tensor: padded, or packed so that step t has only the sequences that are longer than t."""
+from collections import namedtuple
+
+from ... import _C
+from ..._C import Tensor
+
+_Fields = namedtuple("PackedSequence", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
+
+
+def invert_permutation(permutation):
+    """The permutation that undoes this one; None for None."""
+    if permutation is None:
+        return None
+    import numpy as np
+
+    return _C.tensor(np.argsort(permutation.cpu().numpy()), device=permutation.device)
+
+
+class PackedSequence(_Fields):
+    """data [rows, ...]: the first elements of all sequences, then the second ones, and so on; batch_sizes (int64, on the CPU): how many sequences have each
+    step. sorted_indices and unsorted_indices: the order by falling lengths, and back. Made by pack_padded_sequence and pack_sequence."""
+
+    __slots__ = ()
+
+    def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
+        if batch_sizes is None and isinstance(data, (tuple, list)):
+            data, batch_sizes = data
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        if batch_sizes.device.type != "cpu":
+            raise ValueError(f"PackedSequence: batch_sizes is not on the CPU; got {batch_sizes.device}; expected cpu")
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def to(self, *args, **kwargs):
+        """The same on another device or with another dtype of the data."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        move = lambda t: None if t is None else t.to(device=data.device)  # noqa: E731
+        return type(self)(data, self.batch_sizes, move(self.sorted_indices), move(self.unsorted_indices))
+
+    def cuda(self, *args, **kwargs):
+        return self.to(*(args or ("cuda",)), **kwargs)
+
+    def cpu(self):
+        return self.to("cpu")
+
+    def float(self):
+        return self.to(_C.float32)
+
+    def double(self):
+        return self.to(_C.float64)
+
+    def half(self):
+        return self.to(_C.float16)
+
+    def long(self):
+        return self.to(_C.int64)
+
+    def int(self):
+        return self.to(_C.int32)
+
+    def pin_memory(self):
+        return self
+
+    def is_pinned(self):
+        return False
+
+    @property
+    def is_cuda(self):
+        return self.data.device.type == "cuda"
+
+
+def _packed_rows(lengths):
+    """For falling lengths: the sizes of the steps; and of each packed row its step and its sequence."""
+    import numpy as np
+
+    sequences = np.asarray(lengths)
+    sizes = (sequences[None, :] > np.arange(sequences[0])[:, None]).sum(1)
+    steps = np.repeat(np.arange(len(sizes)), sizes)
+    starts = np.cumsum(sizes) - sizes
+    return sizes, steps, np.arange(len(steps)) - starts[steps]
+
+
+def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
+    """A PackedSequence of padded ones, [T, N, ...] or [N, T, ...] with batch_first, of these lengths (a list or a tensor on the CPU).
+
+    With enforce_sorted, the lengths must fall: RuntimeError otherwise. RuntimeError for lengths below 1 or above T."""
+    import numpy as np
+
+    lengths = np.asarray(lengths.tolist() if isinstance(lengths, Tensor) else lengths, np.int64)
+    time, batch = (input.shape[1], input.shape[0]) if batch_first else (input.shape[0], input.shape[1])
+    if lengths.shape != (batch,):
+        raise RuntimeError(f"pack_padded_sequence: the lengths do not fit; got {lengths.size} for a batch of {batch}; expected one for each sequence")
+    if batch == 0 or lengths.min() < 1 or lengths.max() > time:
+        raise RuntimeError(f"pack_padded_sequence: a length is out of range; got {lengths.tolist()}; expected 1 to {time}")
+    order = None
+    if enforce_sorted:
+        if (np.diff(lengths) > 0).any():
+            raise RuntimeError("pack_padded_sequence: the lengths do not fall; expected falling lengths, or enforce_sorted=False")
+    else:
+        order = np.argsort(-lengths, kind="stable")
+        lengths = lengths[order]
+    sizes, steps, sequences = _packed_rows(lengths)
+    sequences = sequences if order is None else order[sequences]
+    flat = input.reshape(time * batch, *input.shape[2:])
+    at = sequences * time + steps if batch_first else steps * batch + sequences
+    data = flat.index_select(0, _C.tensor(at.astype(np.int64), device=input.device))
+    sorted_indices = None if order is None else _C.tensor(order.astype(np.int64), device=input.device)
+    return PackedSequence(data, _C.tensor(sizes.astype(np.int64), device="cpu"), sorted_indices)
+
+
+def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
+    """(padded sequences [T, N, ...] or [N, T, ...], their lengths). total_length: T, where it is to be longer than the longest sequence."""
+    import numpy as np
+
+    sizes = np.asarray(sequence.batch_sizes.tolist(), np.int64)
+    time, batch = len(sizes), int(sizes[0])
+    if total_length is not None:
+        if total_length < time:
+            raise ValueError(f"pad_packed_sequence: total_length is too small; got {total_length}; expected at least {time}, the longest sequence")
+        time = total_length
+    lengths = (sizes[:, None] > np.arange(batch)[None, :]).sum(0)
+    starts = np.cumsum(sizes) - sizes
+    order = np.arange(batch) if sequence.unsorted_indices is None else np.asarray(sequence.unsorted_indices.tolist(), np.int64)
+    t, n = np.meshgrid(np.arange(time), order, indexing="ij")
+    inside = t < lengths[n]
+    at = np.where(inside, starts[np.minimum(t, len(sizes) - 1)] + n, 0)
+    if batch_first:
+        inside, at = inside.T, at.T
+    data = sequence.data
+    rows = data.index_select(0, _C.tensor(at.reshape(-1).astype(np.int64), device=data.device)).reshape(*at.shape, *data.shape[1:])
+    if not inside.all():
+        mask = _C.tensor(~inside, device=data.device).reshape(*at.shape, *(1,) * (data.ndim - 1))
+        rows = rows.masked_fill(mask, padding_value)
+    return rows, _C.tensor(lengths[order].astype(np.int64), device="cpu")
+
+
+def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+    """Sequences [T_i, ...] as one tensor [T, N, ...], or [N, T, ...] with batch_first, where T is the longest; padding_side: 'right' or 'left'."""
+    if padding_side not in ("right", "left"):
+        raise ValueError(f"pad_sequence: unknown padding_side; got '{padding_side}'; expected 'right' or 'left'")
+    sequences = list(sequences.unbind(0)) if isinstance(sequences, Tensor) else list(sequences)
+    if not sequences:
+        raise RuntimeError("pad_sequence: no sequences; expected at least one")
+    time = max(s.shape[0] for s in sequences)
+    padded = []
+    for s in sequences:
+        missing = time - s.shape[0]
+        if missing:
+            fill = _C.full((missing, *s.shape[1:]), padding_value, dtype=s.dtype, device=s.device)
+            s = _C.cat([s, fill] if padding_side == "right" else [fill, s])
+        padded.append(s)
+    return _C.stack(padded, 0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences, lengths, batch_first=False):
+    """The list of sequences that pad_sequence padded."""
+    lengths = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+    return [padded_sequences.select(0 if batch_first else 1, i).narrow(0, 0, n) for i, n in enumerate(lengths)]
+
+
+def pack_sequence(sequences, enforce_sorted=True):
+    """A PackedSequence of sequences [T_i, ...]; with enforce_sorted, their lengths must fall."""
+    return pack_padded_sequence(pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences):
+    """The list of sequences that were packed."""
+    return unpad_sequence(*pad_packed_sequence(packed_sequences))
