@@ -75,6 +75,15 @@ def recurrent_layers(device):
     yield "RNNCell", nn.RNNCell(6, 3, device=device), [X], call
     yield "LSTMCell", nn.LSTMCell(6, 3, device=device), [X], call
     yield "GRUCell", nn.GRUCell(6, 3, device=device), [X, numbers(4, 3)], call
+    where = {"dim_feedforward": 6, "dropout": 0.0, "batch_first": True, "device": device}
+    encoder, decoder = nn.TransformerEncoderLayer(8, 2, activation="gelu", **where), nn.TransformerDecoderLayer(8, 2, norm_first=True, **where)
+    yield "TransformerEncoderLayer", encoder, [Q], call
+    yield "TransformerDecoderLayer", decoder, [Q, KV], call
+    yield "TransformerEncoder", nn.TransformerEncoder(encoder, 2), [Q, truths(2, 3) & (np.arange(3) > 0)], lambda layer, x, hidden: layer(x, src_key_padding_mask=hidden)
+    yield "TransformerDecoder", nn.TransformerDecoder(decoder, 1, nn.LayerNorm(8, device=device)), [Q, KV], call
+    yield "Transformer", nn.Transformer(8, 2, 1, 1, **where), [KV, Q], call
+    everything = nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True, kdim=6, vdim=6, device=device)
+    yield "MultiheadAttention", everything, [Q[0], X, X], call
 
 
 def layers(device):
@@ -180,6 +189,8 @@ def functions():
     yield "gaussian_nll_loss", F.gaussian_nll_loss, [X, chances(4, 6), chances(4, 6) + 1]
     yield "triplet_margin_loss", F.triplet_margin_loss, [X, chances(4, 6), X[::-1].copy()]
     yield "triplet_margin_with_distance_loss", F.triplet_margin_with_distance_loss, [X, chances(4, 6), X[::-1].copy()]
+    yield "multi_head_attention_forward", lambda x, w, o: F.multi_head_attention_forward(x, x, x, 8, 2, w, None, None, None, True, 0.0, o, None), [
+        numbers(3, 2, 8), numbers(24, 8), numbers(8, 8)]
     yield "linear", F.linear, [X, numbers(3, 6), numbers(3)]
     yield "prelu", F.prelu, [X, numbers(6)]
     yield "cosine_similarity", F.cosine_similarity, [X, numbers(4, 1)]

@@ -76,6 +76,7 @@ from .normalization import (  # noqa: F401
 )
 from .parameter import Parameter  # noqa: F401
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase  # noqa: F401
+from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer  # noqa: F401
 from .resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d  # noqa: F401
 from .rearrangements import ChannelShuffle, LocalResponseNorm, PixelShuffle, PixelUnshuffle  # noqa: F401
 from .pooling import (  # noqa: F401

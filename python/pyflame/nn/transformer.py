@@ -1,0 +1,165 @@
+"""Transformer (Vaswani et al., 2017): encoder, decoder and their layers."""
+import copy
+
+from .. import _C
+from . import functional as F
+from . import init
+from .containers import ModuleList
+from .dropout import Dropout
+from .linear import Linear
+from .module import Module
+from .multihead_attention import MultiheadAttention
+from .normalization import LayerNorm
+
+
+def _activation(op, activation):
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise RuntimeError(f"{op}: unknown activation; got '{activation}'; expected 'relu', 'gelu' or a function")
+    return F.relu if activation == "relu" else F.gelu
+
+
+def _copies(layer, n):
+    return ModuleList([copy.deepcopy(layer) for _ in range(n)])
+
+
+def _causal_mask(size, device=None, dtype=None):
+    return _C.triu(_C.full((size, size), float("-inf"), dtype=dtype, device=device), 1)
+
+
+class _Layer(Module):
+    """What the layers of encoder and decoder share: the feed-forward block, and where its norms are."""
+
+    def _make(self, d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, norms, where):
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **where)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **where)
+        self.norm_first = norm_first
+        for i in range(1, norms + 1):
+            setattr(self, f"norm{i}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where))
+        for i in range(1, norms + 1):
+            setattr(self, f"dropout{i}", Dropout(dropout))
+        self.activation = _activation(type(self).__name__, activation)
+
+    def _around(self, x, norm, block):
+        """A block with its residual connection, and the norm before or after."""
+        return x + block(norm(x)) if self.norm_first else norm(x + block(x))
+
+    def _feed_forward(self, x):
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention and a feed-forward block, each with dropout, a residual connection and a LayerNorm: [T, N, E] ([N, T, E] with batch_first; [T, E]
+    without a batch) -> the same. norm_first puts the norms before the blocks."""
+
+    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
+                 bias=True, device=None, dtype=None):
+        super().__init__()
+        where = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where)
+        self._make(d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, 2, where)
+
+    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+        def attention(x):
+            return self.dropout1(self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal and src_mask is not None)[0])
+
+        x = self._around(src, self.norm1, attention)
+        return self._around(x, self.norm2, lambda y: self.dropout2(self._feed_forward(y)))
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to the encoder's output and a feed-forward block: tgt [T, N, E], memory [S, N, E] -> [T, N, E]; batch_first and norm_first
+    as in TransformerEncoderLayer."""
+
+    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
+                 bias=True, device=None, dtype=None):
+        super().__init__()
+        where = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where)
+        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where)
+        self._make(d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, 3, where)
+
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=False,
+                memory_is_causal=False):
+        def to_itself(x):
+            return self.dropout1(self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal and tgt_mask is not None)[0])
+
+        def to_memory(x):
+            causal = memory_is_causal and memory_mask is not None
+            return self.dropout2(self.multihead_attn(x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=causal)[0])
+
+        x = self._around(tgt, self.norm1, to_itself)
+        x = self._around(x, self.norm2, to_memory)
+        return self._around(x, self.norm3, lambda y: self.dropout3(self._feed_forward(y)))
+
+
+class TransformerEncoder(Module):
+    """Copies of an encoder layer, one after the other, then norm. enable_nested_tensor and mask_check change nothing."""
+
+    def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
+        super().__init__()
+        self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
+        for layer in self.layers:
+            src = layer(src, src_mask=mask, is_causal=bool(is_causal), src_key_padding_mask=src_key_padding_mask)
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """Copies of a decoder layer, one after the other, then norm."""
+
+    def __init__(self, decoder_layer, num_layers, norm=None):
+        super().__init__()
+        self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
+
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None,
+                memory_is_causal=False):
+        for layer in self.layers:
+            tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
+                        memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=bool(tgt_is_causal), memory_is_causal=memory_is_causal)
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder and a decoder: src [S, N, E], tgt [T, N, E] -> [T, N, E]; with batch_first [N, S, E] and [N, T, E]; also without a batch."""
+
+    def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1, activation=F.relu,
+                 custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
+        super().__init__()
+        where = {"device": device, "dtype": dtype}
+
+        def layer(kind):
+            return kind(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, **where)
+
+        def norm():
+            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
+
+        self.encoder = custom_encoder if custom_encoder is not None else TransformerEncoder(layer(TransformerEncoderLayer), num_encoder_layers, norm())
+        self.decoder = custom_decoder if custom_decoder is not None else TransformerDecoder(layer(TransformerDecoderLayer), num_decoder_layers, norm())
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self):
+        for p in self.parameters():
+            if p.ndim > 1:
+                init.xavier_uniform_(p)
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz, device=None, dtype=None):
+        """[sz, sz] with -inf where a key comes after the query, otherwise 0."""
+        return _causal_mask(sz, device, dtype)
+
+    def forward(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None, src_key_padding_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, src_is_causal=None, tgt_is_causal=None, memory_is_causal=False):
+        batch = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise RuntimeError(f"Transformer: the batches differ; got src {tuple(src.shape)} and tgt {tuple(tgt.shape)}; expected the same size of dim {batch}")
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError(f"Transformer: the last sizes do not fit; got src {tuple(src.shape)} and tgt {tuple(tgt.shape)}; expected d_model {self.d_model}")
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
+        return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
+                            memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal)
