@@ -34,6 +34,7 @@ _ATTRIBUTES = {
     "load": "io",
     "save_checkpoint": "io",
     "load_checkpoint": "io",
+    "load_gguf": "io",
 }
 
 

@@ -1,11 +1,12 @@
 """Files. pf.save writes the tensors of a nested structure to one safetensors file, which other programs can read, and the structure itself
-as JSON to its metadata. Saves are atomic: either the new file is complete, or the old one is unchanged."""
+as JSON to its metadata. Saves are atomic: either the new file is complete, or the old one is unchanged. pf.load also reads the files of
+other programs (_foreign_files.py)."""
 import json
 import math
 import os
 import tempfile
 
-from . import _C
+from . import _C, _foreign_files
 from ._C import Tensor
 
 _FORMAT = "pyflame-1"
@@ -55,8 +56,7 @@ class _Writer:
             return {"$": "dtype", "name": obj.name}
         if type(obj).__module__ == "numpy" and hasattr(obj, "item") and getattr(obj, "ndim", 1) == 0:
             return self.encode(obj.item(), path)
-        where = ".".join(path) or "the object itself"
-        raise TypeError(f"save: cannot save {type(obj).__name__} at {where}; expected tensors, numbers, strings, None, and dicts, lists and tuples of them")
+        _not_data(obj, path)
 
 
 def _decode(node, tensors):
@@ -80,17 +80,54 @@ def _decode(node, tensors):
     raise ValueError(f"unknown kind '{kind}'")
 
 
-def save(obj, f):
+def _not_data(obj, path):
+    where = ".".join(path) or "the object itself"
+    raise TypeError(f"save: cannot save {type(obj).__name__} at {where}; expected tensors, numbers, strings, None, and dicts, lists and tuples of them")
+
+
+def _write_atomically(path, write):
+    """write(file) writes a temporary file beside path, which then takes its place."""
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", delete=False) as temporary:
+            try:
+                write(temporary)
+                temporary.flush()
+                os.fsync(temporary.fileno())
+                os.chmod(temporary.name, 0o666 & ~_umask())
+                os.replace(temporary.name, path)
+            except BaseException:
+                os.unlink(temporary.name)
+                raise
+    except OSError as e:
+        raise type(e)(f"save: cannot write '{path}': {e.strerror or e}") from None
+
+
+def _umask():
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def save(obj, f, *, format="safetensors"):
     """Writes a nested structure of tensors, numbers, strings, dicts, lists and tuples to a file, atomically. f: a path, or a binary file that is
     open for writing, such as io.BytesIO.
 
+    format: 'safetensors', or 'pt' for a file that torch.load reads.
     Any other value is a TypeError that names its place. If the disk is full, OSError; the previous file is then unchanged."""
+    if format not in ("safetensors", "pt"):
+        raise ValueError(f"save: unknown format; got {format!r}; expected 'safetensors' or 'pt'")
     if hasattr(f, "write"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "file")
-            save(obj, path)
+            save(obj, path, format=format)
             with open(path, "rb") as written:
                 _copy("save", written, f)
+        return
+    if format == "pt":
+        from . import _torch_file
+
+        _write_atomically(_path("save", f), lambda archive: _torch_file.write(obj, archive, _not_data))
         return
     path = _path("save", f)
     writer = _Writer()
@@ -108,24 +145,22 @@ def _copy(op, source, target):
             _check_binary(op, "")
 
 
-def _load_tensors(path, map_location):
-    """(tensors, metadata). A file does not say where its tensors were, so a mapping or function is asked about 'cpu'."""
-    if isinstance(map_location, dict):
-        map_location = map_location.get("cpu", "cpu")
-    if not callable(map_location):
-        return _C.load_safetensors(path, map_location)
-    tensors, metadata = _C.load_safetensors(path, "cpu")
-    for name, t in tensors.items():
-        place = map_location(t, "cpu")
-        tensors[name] = t if place is None else place if isinstance(place, Tensor) else t.to(place)
-    return tensors, metadata
-
-
 def load(f, map_location=None, *, weights_only=True, mmap=None):
-    """Reads a file of save, or any safetensors file (as a dict of tensors). f: a path, or a binary file that is open for reading; it is read to its end.
+    """Reads a file with tensors. What it is, its first bytes say:
 
-    map_location: where the tensors go: a device, a dict {'cpu': device}, or a function of (tensor, 'cpu') that returns the tensor, one on another
-    device, or a device. weights_only and mmap are accepted and change nothing: a file holds no code.
+    - a file of save: the structure that was saved; any other safetensors file: a dict of tensors. A tensor that the file's metadata names as
+      the same as another one (tied weights) is there under both names;
+    - a file of torch.save (both formats): its structure of tensors, parameters, numbers, text and containers; tensors that shared memory
+      share it. A TorchScript archive: the dict of its weights. Nothing in the file is executed; anything that is not data is a ValueError
+      that says what it is;
+    - GGUF: a dict of tensors; blocks of few bits become float32. load_gguf has the metadata too;
+    - NumPy's npy: a tensor; npz: a dict of tensors;
+    - a folder with model.safetensors or pytorch_model.bin, or an index of several such files: a dict of tensors.
+
+    f: a path, or a binary file that is open for reading; it is read to its end.
+    map_location: where the tensors go: a device, a dict {location: device}, or a function of (tensor, location) that returns the tensor, one on
+    another device, or a device. Only a file of torch.save says where its tensors were; for all others the location is 'cpu'. weights_only and mmap
+    are accepted and change nothing: no file can run code.
     OSError if the file cannot be read, ValueError if it is damaged or has another format."""
     if hasattr(f, "read"):
         with tempfile.TemporaryDirectory() as folder:
@@ -134,7 +169,12 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
                 _copy("load", f, copy)
             return load(path, map_location)
     path = _path("load", f)
-    tensors, metadata = _load_tensors(path, map_location)
+    if os.path.isdir(path):
+        return _foreign_files.load_folder(path, lambda part: load(part, map_location))
+    kind = _C.kind_of_file(path)
+    if kind != "safetensors":
+        return _foreign_files.load(kind, path, map_location)
+    tensors, metadata = _foreign_files.load_safetensors(path, map_location)
     if "structure" not in metadata:
         return dict(tensors)
     if metadata.get("format") != _FORMAT:
@@ -143,6 +183,14 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
         return _decode(json.loads(metadata["structure"]), tensors)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
         raise ValueError(f"load: '{path}' is damaged: its structure cannot be read ({type(e).__name__}: {e})") from None
+
+
+def load_gguf(path, device=None):
+    """Reads a GGUF file (versions 2 and 3): (dict of tensors, dict of metadata). Tensors of F32, F16, BF16, F64 and integers keep their dtype;
+    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4 become float32. Shapes are outermost dim first.
+    OSError; ValueError for a damaged file; NotImplementedError for other types of blocks."""
+    tensors, metadata = _C.read_gguf_file(_path("load_gguf", path), device)
+    return tensors, json.loads(metadata)
 
 
 def save_checkpoint(path, model=None, optimizer=None, scheduler=None, dataloader=None, extra=None):

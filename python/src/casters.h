@@ -192,6 +192,7 @@ void bind_creation(nb::module_& m, TensorClass& c);
 void bind_autograd(nb::module_& m, TensorClass& c);
 void bind_runtime(nb::module_& m);
 void bind_io(nb::module_& m);
+void bind_model_files(nb::module_& m);
 void bind_module_base(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_profiler(nb::module_& m);

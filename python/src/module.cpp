@@ -53,6 +53,7 @@ NB_MODULE(_C, m) {
   bind_runtime(m);
   bind_optimizers(m);
   bind_io(m);
+  bind_model_files(m);
   bind_module_base(m);
   bind_profiler(m);
   install_location_provider();

@@ -180,6 +180,9 @@ def all_seeds():
 
 
     yield from training_seeds()
+    for target, names in (("torch_file", ["torch.pt", "torch_legacy.pt", "torch_module.pt", "torchscript.pt"]), ("gguf_file", ["blocks.gguf"])):
+        for name in names:
+            yield target, (TESTS / "python" / "data" / name).read_bytes()
 
 
 def training_seeds():

@@ -17,7 +17,9 @@
 #include "pyflame/base/error.h"
 #include "pyflame/base/gpu_arch.h"
 #include "pyflame/data/tokenizer.h"
+#include "pyflame/io/gguf_file.h"
 #include "pyflame/io/safetensors_file.h"
+#include "pyflame/io/torch_file.h"
 #include "tools/doctor/audit.h"
 #include "tools/doctor/page.h"
 #include "tools/doctor/shell_env.h"
@@ -269,8 +271,23 @@ inline void settings(Input in) {
 
 // Tensors on disk, as they are for load_safetensors and load_checkpoint: the header, then every tensor's bytes.
 inline void safetensors_file(Input in) {
-  const safetensors::InputFile file(file_with(in, "fuzz.safetensors"));
+  const safetensors::Reader file(file_with(in, "fuzz.safetensors"));
   for (const safetensors::Entry& e : file.entries()) (void)file.read(e);
+}
+
+// A file of torch.save: its structure, what a state dict would have of it, and the bytes of every storage.
+inline void torch_file(Input in) {
+  const std::string path = file_with(in, "fuzz.pt");
+  if (!TorchFile::is_one(InputFile("fuzz", path))) return;
+  const TorchFile file("fuzz", path);
+  (void)torch_contents(file);
+  for (const TorchStorage& s : file.storages()) (void)file.file().read_bytes(s.bytes, s.begin, "a storage");
+}
+inline void gguf_file(Input in) {
+  const gguf::Reader file("fuzz", file_with(in, "fuzz.gguf"));
+  print(file.metadata());
+  for (const gguf::Entry& e : file.entries())
+    if (e.type->dtype != nullptr || e.type->decode != nullptr) (void)file.read(e);
 }
 
 // What a resumed run reads of the one before, and draws.
@@ -332,6 +349,8 @@ inline std::span<const Target> targets() {
       {"record", record},
       {"settings", settings},
       {"safetensors", safetensors_file},
+      {"torch_file", torch_file},
+      {"gguf_file", gguf_file},
       {"metrics", metrics},
       {"training_text", training_text},
       {"tokenizer", tokenizer},

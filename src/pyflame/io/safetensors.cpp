@@ -11,7 +11,6 @@ namespace pyflame {
 
 namespace {
 
-using safetensors::cite;
 using safetensors::kMaxHeader;
 using safetensors::kMetadataKey;
 
@@ -95,7 +94,7 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
 }
 
 SafetensorsFile load_safetensors(const std::string& path, DeviceOpt device) {
-  const safetensors::InputFile file(path);
+  const safetensors::Reader file(path);
   SafetensorsFile result;
   result.metadata = file.metadata();
   result.tensors.reserve(file.entries().size());

@@ -1,31 +1,14 @@
 #include "pyflame/io/safetensors_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <bit>
-#include <cerrno>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <system_error>
 
 #include "pyflame/base/error.h"
 
 namespace pyflame::safetensors {
-
-static_assert(std::endian::native == std::endian::little, "the layout is little-endian and read without swapping");
-
-std::string cite(std::string_view s) {
-  constexpr size_t kMax = 80;
-  std::string out = "'";
-  for (char c : s.substr(0, kMax)) out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  return out + (s.size() > kMax ? "…'" : "'");
-}
 
 namespace {
 
@@ -188,65 +171,31 @@ void check_entries(const std::string& path, const std::vector<Fields>& entries, 
 
 }  // namespace
 
-InputFile::InputFile(const std::string& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail_errno(errno);
-  try {
-    struct stat st {};
-    if (::fstat(fd_, &st) != 0) fail_errno(errno);
-    PF_CHECK(S_ISREG(st.st_mode), OS, "load_safetensors: '{}' is {}; expected a file", path,
-             S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
-    read_header(static_cast<uint64_t>(st.st_size));
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
-}
+Reader::Reader(const std::string& path) : file_("load_safetensors", path) { read_header(); }
 
-InputFile::~InputFile() { ::close(fd_); }
-
-void InputFile::fail_errno(int error) const {
-  PF_FAIL(OS, "load_safetensors: cannot open '{}': {}", path_, std::generic_category().message(error));
-}
-
-void InputFile::read_at(void* to, uint64_t bytes, uint64_t at) const {
-  constexpr uint64_t kChunk = uint64_t{1} << 26;
-  char* p = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t n = ::pread(fd_, p, static_cast<size_t>(std::min(bytes, kChunk)), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    PF_CHECK(n >= 0, OS, "load_safetensors: cannot read '{}': {}", path_, std::generic_category().message(errno));
-    PF_CHECK(n > 0, OS, "load_safetensors: '{}' became shorter while it was read; got {} bytes; expected {}", path_, at,
-             at + bytes);
-    p += n;
-    at += static_cast<uint64_t>(n);
-    bytes -= static_cast<uint64_t>(n);
-  }
-}
-
-void InputFile::read_header(uint64_t file_bytes) {
+void Reader::read_header() {
+  const uint64_t file_bytes = file_.size();
   uint64_t length = 0;
   PF_CHECK(file_bytes >= sizeof length, Value,
-           "load_safetensors: '{}' is too short to be a safetensors file; got {} bytes; expected at least {}", path_,
-           file_bytes, sizeof length);
-  read_at(&length, sizeof length, 0);
+           "load_safetensors: '{}' is too short to be a safetensors file; got {} bytes; expected at least {}",
+           file_.path(), file_bytes, sizeof length);
+  file_.read(&length, sizeof length, 0);
   const uint64_t room = file_bytes - sizeof length;
   PF_CHECK(length >= 2 && length <= std::min(room, kMaxHeader), Value,
-           "load_safetensors: '{}' is not a safetensors file; got a header of {} bytes; expected 2 to {}", path_,
+           "load_safetensors: '{}' is not a safetensors file; got a header of {} bytes; expected 2 to {}", file_.path(),
            length, std::min(room, kMaxHeader));
-  std::string header(length, '\0');
-  read_at(header.data(), length, sizeof length);
+  const std::string header = file_.read_text(length, sizeof length, "the header");
   PF_CHECK(
       header[0] == '{', Value,
       "load_safetensors: '{}' is not a safetensors file; got a header that begins with byte 0x{:02x}; expected '{{'",
-      path_, static_cast<unsigned char>(header[0]));
+      file_.path(), static_cast<unsigned char>(header[0]));
 
   HeaderHandler handler;
   const bool ok = nlohmann::json::sax_parse(header, &handler);
-  PF_CHECK(ok && handler.problem.empty(), Value, "load_safetensors: '{}': {}", path_,
+  PF_CHECK(ok && handler.problem.empty(), Value, "load_safetensors: '{}': {}", file_.path(),
            handler.problem.empty() ? "the header is not valid JSON" : handler.problem);
   const uint64_t data_at = sizeof length + length;
-  check_entries(path_, handler.entries, file_bytes - data_at);
+  check_entries(file_.path(), handler.entries, file_bytes - data_at);
 
   metadata_ = std::move(handler.metadata);
   entries_.reserve(handler.entries.size());
@@ -254,20 +203,14 @@ void InputFile::read_header(uint64_t file_bytes) {
     entries_.push_back({std::move(e.name), *e.dtype, *e.shape, data_at + e.offsets[0], data_at + e.offsets[1]});
 }
 
-std::unique_ptr<char[]> InputFile::read(const Entry& entry) const {
+std::unique_ptr<char[]> Reader::read(const Entry& entry) const {
   const uint64_t bytes = entry.end - entry.begin;
-  std::unique_ptr<char[]> buffer;
-  try {
-    buffer.reset(new char[bytes]);
-  } catch (const std::bad_alloc&) {
-    PF_FAIL(OutOfMemory, "load_safetensors: no memory for {}; expected {} bytes", cite(entry.name), bytes);
-  }
-  read_at(buffer.get(), bytes, entry.begin);
+  std::unique_ptr<char[]> buffer = file_.read_bytes(bytes, entry.begin, cite(entry.name));
   if (entry.dtype == DType::bool_) {
     const auto* p = reinterpret_cast<const unsigned char*>(buffer.get());
     const unsigned char* other = std::find_if(p, p + bytes, [](unsigned char b) { return b > 1; });
     PF_CHECK(other == p + bytes, Value,
-             "load_safetensors: '{}': {} is not a valid BOOL tensor; got byte {}; expected 0 or 1", path_,
+             "load_safetensors: '{}': {} is not a valid BOOL tensor; got byte {}; expected 0 or 1", file_.path(),
              cite(entry.name), *other);
   }
   return buffer;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pyflame/io/input_file.h"
 #include "pyflame/tensor/dims.h"
 #include "pyflame/tensor/dtype.h"
 
@@ -39,9 +40,6 @@ inline constexpr std::array<DTypeName, kNumDTypes> kNames = {{
     {DType::bool_, "BOOL"},
 }};
 
-// Shortens and escapes text of a file for a message.
-std::string cite(std::string_view s);
-
 struct Entry {
   std::string name;
   DType dtype = DType::float32;
@@ -49,26 +47,19 @@ struct Entry {
   uint64_t begin = 0, end = 0;  // in the file
 };
 
-class InputFile {
+class Reader {
  public:
   // OSError when it cannot be read, ValueError when it is not a valid safetensors file.
-  explicit InputFile(const std::string& path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-
+  explicit Reader(const std::string& path);
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of the header
   const Metadata& metadata() const { return metadata_; }
   // Reads the bytes of one tensor. OSError, OutOfMemory; ValueError for a boolean that is neither 0 nor 1.
   std::unique_ptr<char[]> read(const Entry& entry) const;
 
  private:
-  [[noreturn]] void fail_errno(int error) const;
-  void read_at(void* to, uint64_t bytes, uint64_t at) const;
-  void read_header(uint64_t file_bytes);
+  void read_header();
 
-  std::string path_;
-  int fd_ = -1;
+  InputFile file_;
   std::vector<Entry> entries_;
   Metadata metadata_;
 };

@@ -1,0 +1,118 @@
+"""Reads tensors from the files of other programs, for pyflame.load. The formats themselves are read by the C++ core (src/pyflame/io) and NumPy."""
+import glob
+import json
+import os
+
+from . import _C
+from ._C import Tensor
+
+
+def _place(map_location):
+    """The function of (tensor, location) that moves a tensor of a file to where it shall be."""
+    if map_location is None or isinstance(map_location, (str, _C.device)):
+        device = _C.get_device() if map_location is None else map_location
+        return lambda t, location: t.to(device)
+    if isinstance(map_location, dict):
+        return lambda t, location: t.to(map_location.get(location, _C.get_device()))
+    if not callable(map_location):
+        raise TypeError(f"load: map_location is of the wrong type; got {type(map_location).__name__}; expected a device, a dict or a function")
+
+    def asked(t, location):
+        place = map_location(t, location)
+        return t if place is None else place if isinstance(place, Tensor) else t.to(place)
+
+    return asked
+
+
+def _placed(tensors, map_location):
+    place = _place(map_location)
+    return {name: place(t, "cpu") for name, t in tensors.items()}
+
+
+def load_safetensors(path, map_location):
+    """(tensors, metadata). A tensor that is tied to another one is stored once; the metadata then maps its name to the other one's."""
+    if map_location is None or isinstance(map_location, (str, _C.device)):
+        tensors, metadata = _C.load_safetensors(path, map_location)
+    else:
+        tensors, metadata = _C.load_safetensors(path, "cpu")
+        tensors = _placed(tensors, map_location)
+    for name, other in metadata.items():
+        if other in tensors and name not in tensors and name != "structure":
+            tensors[name] = tensors[other]
+    return tensors, metadata
+
+
+def load(kind, path, map_location):
+    if kind == "torch":
+        from .nn.parameter import Parameter
+
+        return _C.read_torch_file(path, _place(map_location), Parameter)
+    if kind == "gguf":
+        return _placed(_C.read_gguf_file(path, "cpu")[0], map_location)
+    return _load_numpy(path, map_location)
+
+
+def _load_numpy(path, map_location):
+    import numpy as np
+
+    place = _place(map_location)
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return place(_C.tensor(loaded), "cpu")
+        with loaded:
+            return {name: place(_C.tensor(loaded[name]), "cpu") for name in loaded.files}
+    except (ValueError, KeyError, EOFError, NotImplementedError) as e:
+        raise ValueError(f"load: '{path}' cannot be read as a file of NumPy: {e}") from None
+    except Exception as e:  # zipfile.BadZipFile, zlib.error
+        if type(e).__module__ not in ("zipfile", "zlib"):
+            raise
+        raise ValueError(f"load: '{path}' cannot be read as a file of NumPy: {e}") from None
+
+
+def load_folder(folder, load_file):
+    """The tensors of a model's folder: one file, or several with an index that says which tensor is in which."""
+    for index, single in (("*.safetensors.index.json", "*.safetensors"), ("*.bin.index.json", "*.bin")):
+        indices, files = _names(folder, index), _names(folder, single)
+        if indices:
+            return _load_shards(os.path.join(folder, _only(folder, indices, ("model", "diffusion", "pytorch_model"))), load_file)
+        if files:
+            return load_file(os.path.join(folder, _only(folder, files, ("model.safetensors", "diffusion_pytorch_model.safetensors", "pytorch_model.bin"))))
+    raise ValueError(
+        f"load: '{folder}' has no weights; got {', '.join(sorted(os.listdir(folder))[:10]) or 'an empty folder'}; "
+        "expected model.safetensors, pytorch_model.bin, or an index of several such files"
+    )
+
+
+def _names(folder, pattern):
+    return sorted(os.path.basename(p) for p in glob.glob(os.path.join(glob.escape(folder), pattern)))
+
+
+def _only(folder, names, preferred):
+    """The one name, or the one that begins as models are usually called."""
+    known = [n for p in preferred for n in names if n.startswith(p)]
+    if len(names) > 1 and not known:
+        raise ValueError(f"load: '{folder}' has several files with weights; got {', '.join(names[:10])}; expected one; hint: load the file itself")
+    return (known or names)[0]
+
+
+def _load_shards(index, load_file):
+    try:
+        with open(index, encoding="utf-8") as f:
+            places = json.load(f)["weight_map"]
+        files = sorted(set(places.values()))
+        inside = all(isinstance(n, str) and n == os.path.basename(n) and n not in ("", ".", "..") for n in files)
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise ValueError(f"load: '{index}' is not an index of weights ({type(e).__name__}: {e})") from None
+    if not inside:
+        raise ValueError(f"load: '{index}' names files outside of its folder; got {files[:5]}; expected names of files beside it")
+    missing = [n for n in files if not os.path.exists(os.path.join(os.path.dirname(index), n))]
+    if missing:
+        raise FileNotFoundError(f"load: '{index}' names files that are not there; got {', '.join(missing[:5])}; hint: the download may be incomplete")
+    tensors = {}
+    for name in files:
+        tensors.update(load_file(os.path.join(os.path.dirname(index), name)))
+    absent = [n for n in places if n not in tensors]
+    if absent:
+        raise ValueError(f"load: '{index}' names tensors that its files do not have; got {', '.join(absent[:5])} ({len(absent)} in all)")
+    return tensors

@@ -1,0 +1,201 @@
+// Files of other programs with tensors: bindings of io/torch_file.h and io/gguf_file.h. pyflame/io.py decides which of them a file is.
+#include <unordered_map>
+
+#include "casters.h"
+#include "pyflame/io/gguf_file.h"
+#include "pyflame/io/safetensors.h"
+#include "pyflame/io/torch_file.h"
+
+namespace pyflame::python {
+
+namespace {
+
+using Value = PickleValue;
+using Kind = PickleValue::Kind;
+
+nb::object text_object(const std::string& text) {
+  PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
+  if (made == nullptr) nb::raise_python_error();
+  return nb::steal(made);
+}
+
+// Makes the Python objects of a file's structure. Values that are shared in the file are shared afterwards, tensors of one storage too.
+class TorchObjects {
+ public:
+  // place(tensor, location) moves what was at `location` to where it shall be; parameter(tensor, requires_grad) makes an nn.Parameter.
+  TorchObjects(const TorchFile& file, nb::callable place, nb::callable parameter)
+      : file_(file), place_(std::move(place)), parameter_(std::move(parameter)) {}
+
+  nb::object tensor(size_t index) {
+    const TorchTensor& t = file_.tensors()[index];
+    const nb::object base = storage(t);
+    const Tensor view = as_strided(*as_tensor(base), t.shape, t.strides, t.offset);
+    if (t.is_parameter) return parameter_(nb::cast(view), t.requires_grad);
+    nb::object made = nb::cast(view);
+    if (t.requires_grad) made.attr("requires_grad_")(true);
+    return made;
+  }
+
+  nb::object convert(const Value& v, const std::string& path, int depth = 0) {
+    constexpr int kMaxDepth = 200;
+    if (depth > kMaxDepth)
+      file_.file().refuse(fmt::format("its structure is nested more than {} levels deep", kMaxDepth));
+    if (const auto known = made_.find(&v); known != made_.end()) {
+      if (!known->second.is_valid()) file_.file().refuse("its structure contains itself");
+      return known->second;
+    }
+    switch (v.kind) {
+      case Kind::None: return nb::none();
+      case Kind::Bool: return nb::bool_(v.integer != 0);
+      case Kind::Int: return nb::int_(v.integer);
+      case Kind::BigInt: return big_integer(v.text);
+      case Kind::Float: return nb::float_(v.number);
+      case Kind::Text: return text_object(v.text);
+      case Kind::Bytes: return nb::bytes(v.text.data(), v.text.size());
+      case Kind::Tensor: return made_[&v] = tensor(static_cast<size_t>(v.integer));
+      case Kind::Global: return global(v, path);
+      case Kind::List: return list(v, path, depth);
+      case Kind::Dict: return dict(v, path, depth);
+      case Kind::Tuple:
+      case Kind::Set: return tuple_or_set(v, path, depth);
+      case Kind::Object: refuse(v, path);
+    }
+    return nb::none();
+  }
+
+ private:
+  [[noreturn]] void refuse(const Value& v, const std::string& path) const {
+    file_.file().refuse(
+        fmt::format("it has something that is not data; got {} at {}; expected tensors, numbers, text, None, and "
+                    "dicts, lists and tuples "
+                    "of them; hint: save model.state_dict() with PyTorch, not the model",
+                    describe(v), path.empty() ? "its top" : cite(path)));
+  }
+
+  nb::object storage(const TorchTensor& t) {
+    const TorchStorage& s = file_.storages()[t.storage];
+    nb::object& base = storages_[{t.storage, t.dtype}];
+    if (base.is_valid()) return base;
+    const DType dtype = torch_dtype(file_.file(), t.dtype);
+    const uint64_t elements = s.bytes / t.item_bytes;
+    Tensor made;
+    {
+      Unlocked u;
+      const auto bytes = file_.file().read_bytes(elements * t.item_bytes, s.begin, "a storage");
+      made = from_host(bytes.get(), {static_cast<int64_t>(elements)}, dtype, Device{});
+    }
+    base = place_(nb::cast(made), s.location);
+    PF_CHECK(as_tensor(base) != nullptr, Type, "load: map_location did not return a tensor; got {}", kind_name(base));
+    return base;
+  }
+
+  static nb::object big_integer(const std::string& bytes) {
+    const nb::object type = nb::module_::import_("builtins").attr("int");
+    return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", "signed"_a = true);
+  }
+
+  nb::object global(const Value& v, const std::string& path) const {
+    if (v.text.starts_with("torch."))
+      for (int d = 0; d < kNumDTypes; ++d)
+        if (v.text.substr(6) == dtype_name(static_cast<DType>(d))) return dtype_object(static_cast<DType>(d));
+    refuse(v, path);
+  }
+
+  nb::object list(const Value& v, const std::string& path, int depth) {
+    nb::list made;
+    made_[&v] = made;  // before its items: a list may contain itself
+    for (size_t i = 0; i < v.items.size(); ++i) made.append(convert(*v.items[i], join(path, i), depth + 1));
+    return made;
+  }
+
+  nb::object dict(const Value& v, const std::string& path, int depth) {
+    nb::dict made;
+    made_[&v] = made;
+    for (size_t i = 0; i + 1 < v.items.size(); i += 2) {
+      const Value& key = *v.items[i];
+      const nb::object name = convert(key, path, depth + 1);
+      if (PyObject_Hash(name.ptr()) == -1) {
+        PyErr_Clear();
+        file_.file().refuse("it has a dict whose key cannot be one: " + describe(key));
+      }
+      made[name] = convert(*v.items[i + 1], key.is(Kind::Text) ? join(path, key.text) : join(path, i / 2), depth + 1);
+    }
+    return made;
+  }
+
+  nb::object tuple_or_set(const Value& v, const std::string& path, int depth) {
+    made_[&v] = nb::object();  // it cannot contain itself
+    nb::list items;
+    for (size_t i = 0; i < v.items.size(); ++i) items.append(convert(*v.items[i], join(path, i), depth + 1));
+    PyObject* made = v.is(Kind::Tuple) ? PySequence_Tuple(items.ptr()) : PySet_New(items.ptr());
+    if (made == nullptr) nb::raise_python_error();
+    return made_[&v] = nb::steal(made);
+  }
+
+  template <class Key>
+  static std::string join(const std::string& path, const Key& key) {
+    return path.empty() ? fmt::format("{}", key) : fmt::format("{}.{}", path, key);
+  }
+
+  const TorchFile& file_;
+  nb::callable place_, parameter_;
+  std::map<std::pair<size_t, std::string>, nb::object> storages_;
+  std::unordered_map<const Value*, nb::object> made_;
+};
+
+nb::object read_torch_file(const std::string& path, nb::callable place, nb::callable parameter) {
+  std::optional<TorchFile> file;
+  {
+    Unlocked u;
+    file.emplace("load", path);
+  }
+  TorchObjects objects(*file, std::move(place), std::move(parameter));
+  if (!file->is_script()) return objects.convert(file->root(), "");
+  // The weights of a TorchScript archive, as its state dict would be.
+  nb::dict weights;
+  for (const NamedTorchTensor& t : torch_contents(*file).tensors)
+    weights[text_object(t.name)] = objects.tensor(t.tensor).attr("detach")();
+  return weights;
+}
+
+// (dict of tensors, metadata as JSON)
+nb::object read_gguf_file(const std::string& path, DeviceArg device) {
+  const DeviceOpt where = device;
+  NamedTensors tensors;
+  std::string metadata;
+  {
+    Unlocked u;
+    const gguf::Reader file("load", path);
+    for (const gguf::Entry& e : file.entries())
+      tensors.emplace_back(e.name, from_host(file.read(e).get(), e.shape, e.dtype(), where));
+    metadata = file.metadata().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+  nb::dict named;
+  for (auto& [name, t] : tensors) named[text_object(name)] = nb::cast(t);
+  return nb::make_tuple(named, metadata);
+}
+
+}  // namespace
+
+void bind_model_files(nb::module_& m) {
+  m.def(
+      "kind_of_file",
+      [](const std::string& path) -> std::string {
+        Unlocked u;
+        const InputFile file("load", path);
+        if (gguf::Reader::is_one(file)) return "gguf";
+        if (TorchFile::is_one(file)) return "torch";
+        const std::string head = file.read_text(std::min<uint64_t>(file.size(), 6), 0, "the beginning");
+        if (head == "\x93NUMPY") return "npy";
+        return head.starts_with("PK\x03\x04") ? "npz" : "safetensors";
+      },
+      "path"_a, "What a file is, by its first bytes: gguf, torch, npy, npz, and safetensors for everything else.");
+  m.def(
+      "read_torch_file", &read_torch_file, "path"_a, "place"_a, "parameter"_a,
+      "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");
+  m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(),
+        "Reads a GGUF file: (dict of tensors, metadata as JSON). Blocks of few bits become float32. OSError, "
+        "ValueError, NotImplementedError.");
+}
+
+}  // namespace pyflame::python

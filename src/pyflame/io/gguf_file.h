@@ -1,0 +1,61 @@
+// GGUF files (versions 2 and 3): typed metadata and tensors, most of them in blocks of a few bits per element. The file is not trusted:
+// counts and lengths are checked against its size before anything is allocated.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pyflame/io/input_file.h"
+#include "pyflame/tensor/dims.h"
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame::gguf {
+
+// One type of tensors: blocks of `elements` in `bytes`. Types with a dtype are stored as they are; `decode` computes float32 of the others.
+struct Type {
+  uint32_t id;
+  std::string_view name;
+  uint32_t elements, bytes;
+  const DType* dtype;
+  void (*decode)(const uint8_t* block, float* out);  // null: not available
+};
+std::span<const Type> types();
+
+struct Entry {
+  std::string name;
+  const Type* type = nullptr;
+  Dims shape;  // outermost first, as everywhere in PyFlame; the file has the reverse
+  uint64_t begin = 0, bytes = 0;
+  DType dtype() const { return type->dtype ? *type->dtype : DType::float32; }
+};
+
+class Reader {
+ public:
+  // OSError; ValueError if it is no such file, is damaged, or has a type of tensors that is not known.
+  Reader(std::string op, const std::string& path);
+  static bool is_one(const InputFile& file);
+
+  uint32_t version() const { return version_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+  // By key; arrays are JSON arrays. Text that is not UTF-8 is kept as it is.
+  const nlohmann::json& metadata() const { return metadata_; }
+  // The elements of one tensor in its dtype(); ValueError if its type cannot be decoded.
+  std::unique_ptr<char[]> read(const Entry& entry) const;
+
+ private:
+  class Cursor;
+  nlohmann::json read_value(Cursor& at, uint32_t kind, int depth) const;
+  void read_metadata(Cursor& at, uint64_t count);
+  void read_entries(Cursor& at, uint64_t count);
+
+  InputFile file_;
+  uint32_t version_ = 0;
+  nlohmann::json metadata_ = nlohmann::json::object();
+  std::vector<Entry> entries_;
+};
+
+}  // namespace pyflame::gguf
