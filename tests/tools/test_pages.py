@@ -63,7 +63,7 @@ def test_what_differences_says_is_missing():
         if error == "`AttributeError`":
             missing += spans(what)
         instead += [s for s in spans(other) if "=" not in s]
-    assert len(missing) > 12 and len(instead) > 5
+    assert missing and instead  # the table was found
     assert [s for s in missing if is_there(name_of(s))] == []
     assert [s for s in instead if not is_there(name_of(s))] == []
 

@@ -1,5 +1,5 @@
 // How the blocks of GGUF's types are decoded to float32. Each comment is the layout of a block, in bytes, and its formula; d and m are float16.
-// The layouts are those of ggml (github.com/ggml-org/ggml, src/ggml-common.h).
+// The layouts are those of ggml: github.com/ggml-org/ggml describes each block type where it declares it.
 #include <array>
 #include <cmath>
 #include <cstring>
