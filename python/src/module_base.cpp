@@ -13,12 +13,13 @@ namespace pyflame::python {
 namespace {
 
 PyTypeObject* g_base = nullptr;
+bool g_calls_in_python = false;  // some hook is one that only Module._call_in_python knows
 
 struct Names {
   PyObject* text(const char* s) { return PyUnicode_InternFromString(s); }
   PyObject *parameters = text("_parameters"), *modules = text("_modules"), *buffers = text("_buffers");
   PyObject *pre_hooks = text("_forward_pre_hooks"), *hooks = text("_forward_hooks"), *forward = text("forward");
-  PyObject* with_kwargs = text("_hooks_with_kwargs");
+  PyObject *with_kwargs = text("_hooks_with_kwargs"), *in_python = text("_call_in_python");
   PyObject *getattr = text("__getattr__"), *getattribute = text("__getattribute__"),
            *init_subclass = text("__init_subclass__");
 };
@@ -180,6 +181,11 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
       PyErr_Format(PyExc_RuntimeError, "%.200s: super().__init__() was not called", Py_TYPE(self)->tp_name);
     return nullptr;
   }
+  if (g_calls_in_python) {
+    const ModuleCode here;
+    const nb::object bound = nb::steal(PyObject_GetAttr(self, names().in_python));
+    return bound ? PyObject_Call(bound.ptr(), args, kwargs) : nullptr;
+  }
   if (PyDict_GET_SIZE(pre.ptr()) == 0 && PyDict_GET_SIZE(post.ptr()) == 0)
     return forward(self, dict.ptr(), args, kwargs);
   const nb::object with_kwargs = nb::borrow(PyDict_GetItemWithError(dict.ptr(), names().with_kwargs));
@@ -190,6 +196,12 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
   return c.result.release().ptr();
 }
 
+// Module._run_forward: forward without hooks.
+PyObject* run_forward(PyObject* self, PyObject* args, PyObject* kwargs) {
+  const nb::object dict = nb::steal(PyObject_GenericGetDict(self, nullptr));
+  return dict ? forward(self, dict.ptr(), args, kwargs) : nullptr;
+}
+
 }  // namespace
 
 void bind_module_base(nb::module_& m) {
@@ -197,6 +209,8 @@ void bind_module_base(nb::module_& m) {
       {"__getattr__", &member, METH_O, nullptr},
       {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&init_subclass)),
        METH_VARARGS | METH_KEYWORDS | METH_CLASS, nullptr},
+      {"_run_forward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&run_forward)),
+       METH_VARARGS | METH_KEYWORDS, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(&call)}, {Py_tp_methods, methods}, {0, nullptr}};
   static PyType_Spec spec{"pyflame._C._ModuleBase", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
@@ -205,6 +219,7 @@ void bind_module_base(nb::module_& m) {
   if (!type) throw nb::python_error();
   g_base = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
   m.attr("_ModuleBase") = type;
+  m.def("_module_calls_in_python", [](bool on) { g_calls_in_python = on; });
 }
 
 }  // namespace pyflame::python

@@ -29,7 +29,7 @@ from .activations import (  # noqa: F401
     Tanhshrink,
     Threshold,
 )
-from .containers import ModuleDict, ModuleList, Sequential  # noqa: F401
+from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential  # noqa: F401
 from .convolution import Conv1d, Conv2d, ConvTranspose2d  # noqa: F401
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout  # noqa: F401
 from .embedding import Embedding  # noqa: F401
@@ -74,7 +74,8 @@ from .normalization import (  # noqa: F401
     LayerNorm,
     RMSNorm,
 )
-from .parameter import Parameter  # noqa: F401
+from .lazy import *  # noqa: F401,F403
+from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter  # noqa: F401
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase  # noqa: F401
 from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer  # noqa: F401
 from .resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d  # noqa: F401

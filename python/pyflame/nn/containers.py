@@ -1,7 +1,9 @@
 """Modules that hold modules."""
 import operator
 
+from .._C import Tensor
 from .module import Module
+from .parameter import Buffer, Parameter
 
 
 class _Ordered(Module):
@@ -124,16 +126,49 @@ class ModuleList(_Ordered):
         return self._modules[self._name_at(index)]
 
 
-class ModuleDict(Module):
+class _Dict(Module):
+    """What ModuleDict and ParameterDict share: the interface of a dict."""
+
+    def update(self, items):
+        """Takes over all items of a dict, or of an iterable of pairs."""
+        if not hasattr(items, "__iter__"):
+            raise TypeError(f"{type(self).__name__}.update: cannot be iterated; got {type(items).__name__}; expected a dict or pairs")
+        for key, value in items.items() if hasattr(items, "items") else items:
+            self[key] = value
+
+    def __iter__(self):
+        return iter(self.keys())
+
+    def __len__(self):
+        return len(list(self.keys()))
+
+    def __contains__(self, key):
+        return key in self.keys()
+
+    def values(self):
+        return [self[k] for k in self.keys()]
+
+    def items(self):
+        return [(k, self[k]) for k in self.keys()]
+
+    def clear(self):
+        """Removes all items."""
+        for k in list(self.keys()):
+            del self[k]
+
+    def pop(self, key):
+        """Removes an item and returns it. KeyError if there is none."""
+        value = self[key]
+        del self[key]
+        return value
+
+
+class ModuleDict(_Dict):
     """A dict of modules."""
 
     def __init__(self, modules=None):
         super().__init__()
         self.update(modules or {})
-
-    def update(self, modules):
-        for name, m in dict(modules.items() if isinstance(modules, ModuleDict) else modules).items():
-            self[name] = m
 
     def __getitem__(self, key):
         return self._modules[key]
@@ -144,15 +179,6 @@ class ModuleDict(Module):
     def __delitem__(self, key):
         del self._modules[key]
 
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules)
-
-    def __contains__(self, key):
-        return key in self._modules
-
     def keys(self):
         return self._modules.keys()
 
@@ -162,12 +188,151 @@ class ModuleDict(Module):
     def items(self):
         return self._modules.items()
 
-    def clear(self):
-        """Removes all children."""
-        self._modules.clear()
 
-    def pop(self, key):
-        """Removes a child and returns it. KeyError if there is none."""
-        module = self[key]
-        del self[key]
-        return module
+def _as_parameter(value):
+    """Tensors become parameters; what is none stays what it is."""
+    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer)) else value
+
+
+class ParameterList(Module):
+    """A list of parameters; tensors become parameters, other values stay what they are."""
+
+    def __init__(self, values=None):
+        super().__init__()
+        self._size = 0
+        if values is not None:
+            self.extend(values)
+
+    def _name_at(self, index):
+        i = operator.index(index)
+        if not -self._size <= i < self._size:
+            raise IndexError(f"ParameterList: index out of range; got {index}; expected within {self._size} values")
+        return str(i % self._size)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return type(self)([self[i] for i in range(*index.indices(self._size))])
+        return getattr(self, self._name_at(index))
+
+    def __setitem__(self, index, value):
+        setattr(self, self._name_at(index), _as_parameter(value))
+
+    def __len__(self):
+        return self._size
+
+    def __iter__(self):
+        return (self[i] for i in range(self._size))
+
+    def append(self, value):
+        """Adds a value at the end."""
+        at, self._size = self._size, self._size + 1
+        self[at] = value
+        return self
+
+    def extend(self, values):
+        """Adds values at the end."""
+        if not hasattr(values, "__iter__") or isinstance(values, Tensor):
+            raise TypeError(f"ParameterList.extend: not a sequence; got {type(values).__name__}; expected values")
+        for v in list(values):
+            self.append(v)
+        return self
+
+    def __iadd__(self, values):
+        return self.extend(values)
+
+    def pop(self, index=-1):
+        """Removes a value and returns it."""
+        values, i = list(self), int(self._name_at(index))
+        value = values.pop(i)
+        for k in range(i, self._size):
+            delattr(self, str(k))
+        self._size = i
+        self.extend(values[i:])
+        return value
+
+    def extra_repr(self):
+        return "\n".join(f"({i}): {_described(v)}" for i, v in enumerate(self))
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError("ParameterList: it cannot be called")
+
+
+class ParameterDict(_Dict):
+    """A dict of parameters; tensors become parameters, other values stay what they are."""
+
+    def __init__(self, parameters=None):
+        super().__init__()
+        self._keys = {}
+        if parameters is not None:
+            self.update(parameters)
+
+    def __getitem__(self, key):
+        if key not in self._keys:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __setitem__(self, key, value):
+        if not isinstance(key, str):
+            raise TypeError(f"ParameterDict: the key is not a string; got {type(key).__name__}")
+        self._keys[key] = None
+        setattr(self, key, _as_parameter(value))
+
+    def __delitem__(self, key):
+        del self._keys[key]
+        delattr(self, key)
+
+    def keys(self):
+        return self._keys.keys()
+
+    def __reversed__(self):
+        return reversed(list(self._keys))
+
+    def copy(self):
+        """Another dict of the same parameters."""
+        return ParameterDict(dict(self.items()))
+
+    def setdefault(self, key, default=None):
+        """The value of a key, which becomes the default if there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def popitem(self):
+        """Removes the last item and returns it as (key, value)."""
+        key = list(self._keys)[-1]
+        return key, self.pop(key)
+
+    def get(self, key, default=None):
+        """The value of a key, or the default."""
+        return self[key] if key in self else default
+
+    def fromkeys(self, keys, default=None):
+        """A dict of these keys, each with the default."""
+        return ParameterDict((k, default) for k in keys)
+
+    def __or__(self, other):
+        copy = self.copy()
+        copy.update(other)
+        return copy
+
+    def __ror__(self, other):
+        copy = ParameterDict(other)
+        copy.update(self)
+        return copy
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+    def extra_repr(self):
+        return "\n".join(f"({k}): {_described(v)}" for k, v in self.items())
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError("ParameterDict: it cannot be called")
+
+
+def _described(value):
+    if not isinstance(value, Tensor):
+        return f"Object of type: {type(value).__name__}"
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    return f"{kind} containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]"

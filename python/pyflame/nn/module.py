@@ -2,26 +2,16 @@
 state dict and the hooks are PyTorch's."""
 from .. import _C
 from .._C import Tensor
-from .parameter import Parameter
+from . import hooks
+from .hooks import Hooked, RemovableHandle  # noqa: F401
+from .parameter import Buffer, Parameter, is_lazy
 from .state import StateDict
 
 
-class RemovableHandle:
-    """The result of registering a hook; remove() unregisters it."""
-
-    _next = 0
-
-    def __init__(self, hooks):
-        self._hooks = hooks
-        self.id = RemovableHandle._next
-        RemovableHandle._next += 1
-
-    def remove(self):
-        self._hooks.pop(self.id, None)
-
-
-class Module(_C._ModuleBase, StateDict):
+class Module(_C._ModuleBase, StateDict, Hooked):
     """Base class of layers and models: define __init__ (calling super().__init__() first) and forward."""
+
+    _version, call_super_init, dump_patches, T_destination = 1, False, False, dict
 
     # Calls (with hooks) and the look-up of parameters, buffers and children as attributes: python/src/module_base.cpp.
 
@@ -45,14 +35,18 @@ class Module(_C._ModuleBase, StateDict):
     def __setattr__(self, name, value):
         d = self.__dict__
         params = d.get("_parameters")
-        if isinstance(value, (Parameter, Module)):
+        if isinstance(value, (Parameter, Module, Buffer)):
             if params is None:
                 raise AttributeError(f"{type(self).__name__}: cannot assign '{name}' before super().__init__() is called")
-            mine = params if isinstance(value, Parameter) else d["_modules"]
+            kind = "module" if isinstance(value, Module) else "parameter" if isinstance(value, Parameter) else "buffer"
+            value = hooks.registered(kind, self, name, value)
+            mine = params if kind == "parameter" else d["_" + kind + "s"]
             for other in (d, params, d["_buffers"], d["_modules"]):
                 if other is not mine:  # a name that is assigned again keeps its place in the order
                     other.pop(name, None)
             d["_non_persistent"].discard(name)
+            if kind == "buffer" and not value.persistent:
+                d["_non_persistent"].add(name)
             mine[name] = value
             return
         if params is not None:
@@ -69,7 +63,7 @@ class Module(_C._ModuleBase, StateDict):
             if name in d["_buffers"]:
                 if value is not None and not isinstance(value, Tensor):
                     raise TypeError(f"{type(self).__name__}: cannot assign {type(value).__name__} to buffer '{name}'; expected Tensor or None")
-                d["_buffers"][name] = value
+                d["_buffers"][name] = hooks.registered("buffer", self, name, value)
                 return
         object.__setattr__(self, name, value)
 
@@ -97,7 +91,7 @@ class Module(_C._ModuleBase, StateDict):
             raise TypeError(f"register_parameter: not a Parameter; got {type(param).__name__} for '{name}'")
         if hasattr(self, name) and name not in self._parameters:
             raise KeyError(f"register_parameter: attribute '{name}' already exists")
-        self._parameters[name] = param
+        self._parameters[name] = hooks.registered("parameter", self, name, param)
 
     def register_buffer(self, name, tensor, persistent=True):
         """Adds a tensor that is not a parameter. If persistent, it is part of the state dict."""
@@ -106,7 +100,7 @@ class Module(_C._ModuleBase, StateDict):
             raise TypeError(f"register_buffer: not a tensor; got {type(tensor).__name__} for '{name}'")
         if hasattr(self, name) and name not in self._buffers:
             raise KeyError(f"register_buffer: attribute '{name}' already exists")
-        self._buffers[name] = tensor
+        self._buffers[name] = hooks.registered("buffer", self, name, tensor)
         if persistent:
             self._non_persistent.discard(name)
         else:
@@ -119,7 +113,7 @@ class Module(_C._ModuleBase, StateDict):
             raise TypeError(f"add_module: not a Module; got {type(module).__name__} for '{name}'")
         if hasattr(self, name) and name not in self._modules:
             raise KeyError(f"add_module: attribute '{name}' already exists")
-        self._modules[name] = module
+        self._modules[name] = hooks.registered("module", self, name, module)
 
     register_module = add_module
 
@@ -193,6 +187,28 @@ class Module(_C._ModuleBase, StateDict):
             raise AttributeError(f"there is no parameter '{target}'")
         return p
 
+    def get_buffer(self, target):
+        """The buffer with a dotted name. AttributeError if there is none."""
+        path, _, name = target.rpartition(".")
+        b = self.get_submodule(path)._buffers.get(name)
+        if b is None:
+            raise AttributeError(f"there is no buffer '{target}'")
+        return b
+
+    def set_submodule(self, target, module, strict=False):
+        """Puts a module where the dotted name says; its parent must be there, and with strict a child of that name too."""
+        if not target:
+            raise ValueError("set_submodule: the name is empty; expected the dotted name of a child")
+        if not isinstance(module, Module):
+            raise ValueError(f"set_submodule: not a Module; got {type(module).__name__}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and name not in parent._modules:
+            raise AttributeError(f"{type(parent).__name__} has no child '{name}' (looking for '{target}')")
+        if hasattr(parent, name) and name not in parent._modules:
+            raise AttributeError(f"set_submodule: '{target}' is not a module")
+        setattr(parent, name, module)
+
     def apply(self, fn):
         """Calls fn(module) for every module, children first."""
         for child in self.children():
@@ -220,16 +236,23 @@ class Module(_C._ModuleBase, StateDict):
     def zero_grad(self, set_to_none=True):
         _C._drop_gradients(list(self.parameters()), set_to_none)
 
-    def _apply(self, fn):
+    def _apply(self, fn, recurse=True):
         # Parameters keep their identity: optimizers hold on to them.
-        for p in self.parameters():
+        for p in self.parameters(recurse):
+            if is_lazy(p):
+                like = fn(p.detach())
+                p._keep(like.device, like.dtype)
+                continue
             grad = p.grad
             p._become(fn(p.detach()), p.requires_grad)
             if grad is not None:
                 p.grad = fn(grad.detach())
-        for m in self.modules():
+        for m in self.modules() if recurse else (self,):
             for name, b in m._buffers.items():
-                if b is not None:
+                if is_lazy(b):
+                    like = fn(b.detach())
+                    b._keep(like.device, like.dtype)
+                elif b is not None:
                     m._buffers[name] = fn(b)
         return self
 
@@ -274,35 +297,26 @@ class Module(_C._ModuleBase, StateDict):
     def bfloat16(self):
         return self._cast(_C.bfloat16)
 
+    def type(self, dst_type):
+        """Casts all parameters and buffers, integers too."""
+        return self._apply(lambda t: t.to(dtype=dst_type))
+
     def cpu(self):
         return self.to("cpu")
 
-    # ---- hooks
+    def cuda(self, device=None):
+        return self._apply(lambda t: t.cuda(device))
 
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
-        """hook(module, args) before forward; what it returns (if not None) replaces args. With with_kwargs, hook(module, args, kwargs) returns
-        (args, kwargs) or None. prepend: before the hooks that are there."""
-        return self._add_hook("register_forward_pre_hook", self._forward_pre_hooks, hook, prepend, with_kwargs)
+    def to_empty(self, *, device, recurse=True):
+        """Moves to a device without copying: the values are any."""
+        return self._apply(lambda t: _C.empty(t.shape, dtype=t.dtype, device=device), recurse)
 
-    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
-        """hook(module, args, output) after forward; what it returns (if not None) replaces output. With with_kwargs,
-        hook(module, args, kwargs, output). prepend: before the hooks that are there."""
-        if always_call:
-            raise NotImplementedError("register_forward_hook: always_call is not available; expected False")
-        return self._add_hook("register_forward_hook", self._forward_hooks, hook, prepend, with_kwargs)
+    def share_memory(self):
+        """Does nothing: processes that PyFlame starts get tensors through shared memory."""
+        return self
 
-    def _add_hook(self, op, hooks, hook, prepend=False, with_kwargs=False):
-        if not callable(hook):
-            raise TypeError(f"{op}: not callable; got {type(hook).__name__}")
-        h = RemovableHandle(hooks)
-        others = dict(hooks) if prepend else {}
-        for k in others:
-            del hooks[k]
-        hooks[h.id] = hook
-        hooks.update(others)
-        if with_kwargs:
-            self._hooks_with_kwargs.add(h.id)
-        return h
+    def compile(self, *args, **kwargs):
+        """Does nothing: windows are compiled when they run."""
 
     # ---- printing
 

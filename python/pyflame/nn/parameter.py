@@ -1,4 +1,4 @@
-"""Parameter: a tensor that a Module registers automatically."""
+"""Parameters and buffers: tensors that a Module registers automatically; also those whose shape comes with the first input."""
 from .. import _C
 from .._C import Tensor
 
@@ -32,6 +32,77 @@ class Parameter(Tensor):
 
     def __reduce_ex__(self, protocol):
         return (_rebuild, (self.detach(), self.requires_grad))
+
+
+class Buffer(Tensor):
+    """A tensor that becomes a buffer of the Module it is assigned to; persistent: part of the state dict. Shares data's memory."""
+
+    def __init__(self, data=None, *, persistent=True):
+        if data is None:
+            data = _C.empty(0)
+        super().__init__(data.detach() if isinstance(data, Tensor) else _C.tensor(data))
+        self.persistent = persistent
+
+
+class _Uninitialized:
+    """What has no shape yet. materialize(shape) gives it one."""
+
+    def materialize(self, shape, device=None, dtype=None):
+        """From now on, this is an ordinary tensor of this shape, with any values."""
+        now = _C.empty(tuple(shape), dtype=dtype or self._dtype, device=device or self._device)
+        requires_grad = self.requires_grad
+        self.__class__ = self._becomes
+        self._become(now, requires_grad)
+
+    def _keep(self, device, dtype):
+        self._device, self._dtype = device or self._device, dtype or self._dtype
+
+    @property
+    def shape(self):
+        raise RuntimeError(f"{type(self).__name__}: it has no shape yet; hint: call the lazy module with an input first")
+
+    def __deepcopy__(self, memo):
+        copy = type(self)(device=self._device, dtype=self._dtype)
+        copy.requires_grad_(self.requires_grad)
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce_ex__(self, protocol):
+        return (_rebuild_uninitialized, (type(self), str(self._device), self._dtype, self.requires_grad))
+
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
+
+
+def _rebuild_uninitialized(kind, device, dtype, requires_grad):
+    return kind(device=device, dtype=dtype).requires_grad_(requires_grad)
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A Parameter without a shape, which lazy modules give it when they see their first input."""
+
+    _becomes = Parameter
+
+    def __init__(self, requires_grad=True, device=None, dtype=None):
+        like = _C.empty(0, dtype=dtype, device=device)
+        self._device, self._dtype = like.device, like.dtype
+        Parameter.__init__(self, like, requires_grad)
+
+
+class UninitializedBuffer(_Uninitialized, Tensor):
+    """A buffer without a shape, which lazy modules give it when they see their first input."""
+
+    _becomes = Tensor
+
+    def __init__(self, requires_grad=False, device=None, dtype=None, persistent=True):
+        like = _C.empty(0, dtype=dtype, device=device)
+        self._device, self._dtype, self.persistent = like.device, like.dtype, persistent
+        Tensor.__init__(self, like)
+
+
+def is_lazy(tensor):
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(tensor, _Uninitialized)
 
 
 def _no_grad():

@@ -3,6 +3,8 @@ from collections.abc import Mapping
 
 from .._C import Tensor
 from .._grad_mode import no_grad
+from . import hooks
+from .parameter import Parameter, is_lazy
 
 
 class IncompatibleKeys(tuple):
@@ -26,7 +28,7 @@ class StateDict:
     # ---- hooks
 
     def _state_hook(self, kind, hook):
-        return self._add_hook(f"hook {kind.replace('_', ' ')}", self._state_hooks.setdefault(kind, {}), hook)
+        return hooks.add(f"hook {kind.replace('_', ' ')}", self._state_hooks.setdefault(kind, {}), hook)
 
     def _call_state_hooks(self, kind, *args):
         for hook in tuple(self._state_hooks.get(kind, {}).values()):
@@ -55,6 +57,16 @@ class StateDict:
     def _register_state_dict_hook(self, hook):
         return self.register_state_dict_post_hook(hook)
 
+    # ---- what is not a tensor
+
+    def get_extra_state(self):
+        """What belongs into the state dict besides parameters and buffers. A class that has such a state overrides this and set_extra_state."""
+        raise RuntimeError(f"{type(self).__name__}: get_extra_state is not implemented; expected a method that returns the state")
+
+    def set_extra_state(self, state):
+        """Called by load_state_dict with what get_extra_state returned."""
+        raise RuntimeError(f"{type(self).__name__}: set_extra_state is not implemented, but the state dict has one; expected a method that takes the state")
+
     # ---- saving
 
     def _own_state(self):
@@ -64,9 +76,22 @@ class StateDict:
                     yield name, t
 
     def _state(self):
+        """(name, tensor, module) of all that a state dict is loaded into; modules that load themselves are left out."""
         for path, m in self.named_modules(remove_duplicate=False):
-            for name, t in m._own_state():
-                yield f"{path}.{name}" if path else name, t
+            for name, t in () if _loads_itself(m) else m._own_state():
+                yield f"{path}.{name}" if path else name, t, m
+
+    def _extra(self):
+        for path, m in self.named_modules(remove_duplicate=False):
+            if type(m).get_extra_state is not StateDict.get_extra_state and not _loads_itself(m):
+                yield (path + "." if path else "") + EXTRA, m
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        """Puts this module's own parameters, persistent buffers and extra state into a dict."""
+        for name, t in self._own_state():
+            destination[prefix + name] = t if keep_vars or is_lazy(t) else t.detach()
+        if type(self).get_extra_state is not StateDict.get_extra_state:
+            destination[prefix + EXTRA] = self.get_extra_state()
 
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
         """A dict from dotted names to the tensors of all parameters and persistent buffers. They share memory with the module. destination: a dict
@@ -76,8 +101,7 @@ class StateDict:
             return self.state_dict(**{"destination": destination, "prefix": prefix, "keep_vars": keep_vars, **options})
         out = {} if destination is None else destination
         self._call_state_hooks("before_saving", prefix, keep_vars)
-        for name, t in self._own_state():
-            out[prefix + name] = t if keep_vars else t.detach()
+        self._save_to_state_dict(out, prefix, keep_vars)
         for name, child in self._modules.items():
             if child is not None:
                 child.state_dict(destination=out, prefix=prefix + name + ".", keep_vars=keep_vars)
@@ -86,24 +110,47 @@ class StateDict:
 
     # ---- loading
 
-    def load_state_dict(self, state_dict, strict=True):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+        """Loads this module's own parameters and buffers, without its children; a class may override it. What is wrong goes into the lists."""
+        mine = {prefix + name: t for name, t in self._own_state()}
+        missing_keys += [k for k in mine if k not in state_dict]
+        fits = {}
+        for k, t in mine.items():
+            if k in state_dict:
+                wrong = _misfit(k, state_dict[k], t)
+                error_msgs += [wrong] if wrong else []
+                if not wrong:
+                    fits[k] = (t, self)
+        _copy(fits, state_dict, local_metadata.get("assign_to_params_buffers", False))
+        inside = {k[len(prefix) :].split(".")[0] for k in state_dict if k.startswith(prefix)}
+        known = {*self._modules, *(k[len(prefix) :] for k in mine), EXTRA}
+        unexpected_keys += [k for k in state_dict if strict and k.startswith(prefix) and k[len(prefix) :].split(".")[0] in inside - known]
+
+    def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copies the tensors of a state dict into the module. All wrong keys (missing, unexpected, misshapen) are listed in one
-        RuntimeError; then nothing is changed. strict=False ignores missing and unexpected ones."""
+        RuntimeError; then nothing is changed. strict=False ignores missing and unexpected ones. assign: the module gets the tensors themselves, not their values."""
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"load_state_dict: not a dict; got {type(state_dict).__name__}")
         state, missing, unexpected, errors = dict(state_dict), [], [], []
+        metadata = {"assign_to_params_buffers": assign}
+        own_ways = []
         for path, m in self.named_modules(remove_duplicate=False):
-            m._call_state_hooks("before_loading", state, path + "." if path else "", {}, strict, missing, unexpected, errors)
-        mine = dict(self._state())
-        missing += [k for k in mine if k not in state]
-        unexpected += [k for k in state if k not in mine]
-        wrong = [text for k, t in mine.items() if k in state and (text := _misfit(k, state[k], t))]
+            prefix = path + "." if path else ""
+            m._call_state_hooks("before_loading", state, prefix, metadata, strict, missing, unexpected, errors)
+            if _loads_itself(m):
+                m._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+                own_ways += [prefix + name for name in (*m._parameters, *m._buffers, EXTRA)]
+        mine = {name: (t, m) for name, t, m in self._state()}
+        extra = dict(self._extra())
+        missing += [k for k in (*mine, *extra) if k not in state]
+        unexpected += [k for k in state if k not in mine and k not in extra and k not in own_ways and k not in unexpected]
+        wrong = [text for k, (t, _) in mine.items() if k in state and (text := _misfit(k, state[k], t))]
         if wrong:
             errors.append("misshapen: " + "; ".join(wrong))
         keys = IncompatibleKeys(missing, unexpected)
         hooked = not errors and any(m._state_hooks.get("after_loading") for m in self.modules())
         if hooked:  # they see the loaded tensors, and may allow keys
-            _copy(mine, state)
+            _load(mine, extra, state, assign)
             for m in self.modules():
                 m._call_state_hooks("after_loading", keys)
         if strict and unexpected:
@@ -113,18 +160,51 @@ class StateDict:
         if errors:
             raise RuntimeError(f"load_state_dict: the state does not fit {type(self).__name__}:\n  " + "\n  ".join(errors))
         if not hooked:
-            _copy(mine, state)
+            _load(mine, extra, state, assign)
         return keys
+
+
+EXTRA = "_extra_state"
+
+
+def _loads_itself(module):
+    """Whether the module's class overrides _load_from_state_dict."""
+    return type(module)._load_from_state_dict is not StateDict._load_from_state_dict
 
 
 def _misfit(name, given, wanted):
     if not isinstance(given, Tensor):
         return f"{name}: got {type(given).__name__}; expected a tensor"
+    if is_lazy(wanted):
+        return ""
+    if is_lazy(given):
+        return f"{name}: got a tensor without a shape; expected {wanted.shape}"
     return f"{name}: got shape {given.shape}; expected {wanted.shape}" if given.shape != wanted.shape else ""
 
 
-def _copy(mine, state):
+def _load(mine, extra, state, assign):
+    _copy(mine, state, assign)
+    for k, m in extra.items():
+        if k in state:
+            m.set_extra_state(state[k])
+
+
+def _assigned(t, given):
+    if not isinstance(t, Parameter):
+        return given.detach()
+    return given if isinstance(given, Parameter) else Parameter(given, t.requires_grad)
+
+
+def _copy(mine, state, assign):
     with no_grad():
-        for k, t in mine.items():
-            if k in state:
-                t.detach().copy_(state[k].detach().to(device=t.device))
+        for k, (t, module) in mine.items():
+            if k not in state or is_lazy(state[k]):
+                continue
+            given = state[k]
+            if assign:
+                group = module._parameters if isinstance(t, Parameter) else module._buffers
+                group[k.rpartition(".")[2]] = _assigned(t, given)
+                continue
+            if is_lazy(t):
+                t.materialize(given.shape)
+            t.detach().copy_(given.detach().to(device=t.device))

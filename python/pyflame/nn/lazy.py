@@ -1,0 +1,151 @@
+"""Layers that get the size of their input from the first input. Then they become the layers without Lazy in their names."""
+from .. import _C
+from . import convolution, normalization
+from .linear import Linear
+from .module import Module
+from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+
+class LazyModuleMixin(Module):  # a Module, so that a subclass is laid out like the class that it becomes
+    """For a module whose parameters are made of UninitializedParameter: before its first forward, initialize_parameters(*args) is called, which gives
+    them their shapes; then the module's class becomes cls_to_become, if that is not None."""
+
+    cls_to_become = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._infer_hook = self.register_forward_pre_hook(LazyModuleMixin._infer_parameters, with_kwargs=True)
+
+    def has_uninitialized_params(self):
+        """Whether a parameter or buffer has no shape yet."""
+        return any(is_lazy(t) for group in (self._parameters, self._buffers) for t in group.values())
+
+    def initialize_parameters(self, *args, **kwargs):
+        """Gives all parameters their shapes, from the arguments of forward."""
+        raise NotImplementedError(f"{type(self).__name__}: initialize_parameters is not implemented")
+
+    def _infer_parameters(self, args, kwargs=None):
+        self.initialize_parameters(*args, **(kwargs or {}))
+        if self.has_uninitialized_params():
+            raise RuntimeError(f"{type(self).__name__}: initialize_parameters left parameters without a shape")
+        self._infer_hook.remove()
+        del self._infer_hook
+        if self.cls_to_become is not None:
+            self.__class__ = self.cls_to_become
+
+    def _replicate_for_data_parallel(self):
+        raise RuntimeError(f"{type(self).__name__}: call it with an input before it is replicated")
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """Linear whose in_features is the last size of the first input."""
+
+    cls_to_become = Linear
+
+    def __init__(self, out_features, bias=True, device=None, dtype=None):
+        super().__init__(0, 0, False)
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        self.out_features = out_features
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self):
+        if self.in_features and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input):
+        if self.has_uninitialized_params():
+            self.in_features = input.shape[-1]
+            self.weight.materialize((self.out_features, self.in_features))
+            if self.bias is not None:
+                self.bias.materialize((self.out_features,))
+            self.reset_parameters()
+
+
+class _LazyConv(LazyModuleMixin):
+    def __init__(self, out_channels, *args, bias=True, device=None, dtype=None, groups=1, **kwargs):
+        super().__init__(groups, groups, *args, bias=False, groups=groups, device=device, dtype=dtype, **kwargs)
+        if out_channels % groups:
+            raise ValueError(f"{type(self).__name__}: groups must divide the channels; got {out_channels} channels, groups {groups}")
+        self.in_channels, self.out_channels = 0, out_channels
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self):
+        if not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def _weight_shape(self):
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+
+    def initialize_parameters(self, input, *args, **kwargs):
+        if not self.has_uninitialized_params():
+            return
+        name, dims = type(self).__name__, len(self.kernel_size)
+        if input.ndim not in (dims + 1, dims + 2):
+            raise RuntimeError(f"{name}: the input has {input.ndim} dimensions; expected {dims + 1} without a batch or {dims + 2} with one")
+        self.in_channels = input.shape[-dims - 1]
+        if self.in_channels % self.groups:
+            raise ValueError(f"{name}: groups must divide the channels; got {self.in_channels} channels, groups {self.groups}")
+        self.weight.materialize(self._weight_shape())
+        if self.bias is not None:
+            self.bias.materialize((self.out_channels,))
+        self.reset_parameters()
+
+
+class _LazyConvTranspose(_LazyConv):
+    def _weight_shape(self):
+        return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
+
+
+class _LazyNorm(LazyModuleMixin):
+    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
+        super().__init__(0, eps, momentum, False, False, device=device, dtype=dtype)
+        self.affine, self.track_running_stats = affine, track_running_stats
+        where = {"device": device, "dtype": dtype}
+        if affine:
+            self.weight, self.bias = UninitializedParameter(**where), UninitializedParameter(**where)
+        if track_running_stats:
+            self.running_mean, self.running_var = UninitializedBuffer(**where), UninitializedBuffer(**where)
+            self.num_batches_tracked = _C.zeros((), dtype=_C.int64, device=device)
+
+    def initialize_parameters(self, input):
+        if not self.has_uninitialized_params():
+            return
+        if input.ndim not in self._ranks:
+            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
+        self.num_features = input.shape[self._channel(input)]
+        for t, value in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
+            if t is not None:
+                t.materialize((self.num_features,))
+                t.detach().fill_(value)
+
+    def _channel(self, input):
+        return 1
+
+
+class _LazyInstanceNorm(_LazyNorm):
+    def __init__(self, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
+        super().__init__(eps, momentum, affine, track_running_stats, device, dtype)
+
+    def _channel(self, input):
+        return 0 if input.ndim == min(self._ranks) else 1
+
+
+def _lazy(kind, base):
+    text = f"{base.__name__} whose number of channels is that of the first input."
+    return type("Lazy" + base.__name__, (kind, base), {"__doc__": text, "__module__": __name__, "cls_to_become": base})
+
+
+def _all_lazy():
+    for module, kinds in ((convolution, {"Conv": _LazyConv, "ConvTranspose": _LazyConvTranspose}), (normalization, {"BatchNorm": _LazyNorm, "InstanceNorm": _LazyInstanceNorm})):
+        for stem, kind in kinds.items():
+            for dims in (1, 2, 3):
+                base = getattr(module, f"{stem}{dims}d", None)
+                if base is not None:
+                    yield "Lazy" + base.__name__, _lazy(kind, base)
+
+
+globals().update(_all_lazy())
+__all__ = ["LazyLinear", *(name for name, c in globals().items() if name.startswith("Lazy") and isinstance(c, type) and issubclass(c, Module) and c is not LazyLinear)]

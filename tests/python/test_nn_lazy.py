@@ -1,0 +1,87 @@
+"""Lazy layers, and lists and dicts of parameters."""
+import copy
+import pickle
+
+import pytest
+
+import pyflame as pf
+from pyflame import nn
+
+
+@pytest.mark.parametrize("name,args,shape", [
+    ("LazyLinear", (3,), (2, 5)), ("LazyConv1d", (4, 3), (2, 6, 7)), ("LazyConv2d", (4, 3), (2, 6, 7, 7)), ("LazyConvTranspose2d", (4, 3), (6, 7, 7)),
+    ("LazyBatchNorm1d", (), (2, 5)), ("LazyBatchNorm2d", (), (2, 5, 3, 3)), ("LazyBatchNorm3d", (), (2, 5, 3, 3, 3)), ("LazyInstanceNorm2d", (1e-5, 0.1, True, True), (5, 3, 3)),
+])
+def test_they_become_the_others(name, args, shape):
+    layer = getattr(nn, name)(*args)
+    x = pf.randn(*shape)
+    wanted = [k for k, p in layer.named_parameters()]
+    assert layer.has_uninitialized_params()
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)) if name == "LazyLinear" else layer):
+        y = other(x)
+        assert type(other) is getattr(nn, name[4:]) and [k for k, _ in other.named_parameters()] == wanted
+        assert all(type(p) is nn.Parameter and p.requires_grad for p in other.parameters()) and not other._forward_pre_hooks
+        filled = type(other)(*_sizes(name, args, shape))
+        filled.load_state_dict(other.state_dict())
+        assert pf.allclose(filled(x), y if "Norm" not in name else other(x), equal_nan=True)
+        assert repr(filled) == repr(other)
+
+
+def _sizes(name, args, shape):
+    if name == "LazyLinear":
+        return (shape[-1], *args)
+    channels = shape[0] if len(shape) == 3 and name.endswith("2d") else shape[1]
+    return (channels, *args)
+
+
+def test_states_of_lazy_layers():
+    layer = nn.LazyLinear(3).to(pf.float64)
+    layer.load_state_dict(nn.Linear(7, 3).state_dict())
+    assert layer.weight.shape == (3, 7) and layer.weight.dtype == pf.float64
+    lazy = nn.LazyLinear(3)
+    assert type(lazy.state_dict()["weight"]) is nn.UninitializedParameter and repr(lazy.weight) == "<UninitializedParameter>"
+    with pytest.raises(RuntimeError, match="UninitializedParameter: it has no shape yet; hint: call the lazy module"):
+        lazy.weight.shape
+    with pytest.raises(RuntimeError, match="got a tensor without a shape"):
+        nn.Linear(7, 3).load_state_dict(lazy.state_dict())
+    with pytest.raises(RuntimeError, match="LazyConv2d: the input has 2 dimensions; expected 3 without a batch or 4 with one"):
+        nn.LazyConv2d(1, 1)(pf.ones(1, 1))
+    with pytest.raises(ValueError, match="LazyConv2d: groups must divide the channels"):
+        nn.LazyConv2d(2, 1, groups=2)(pf.ones(1, 3, 1, 1))
+
+
+def test_optimizers_keep_the_parameters():
+    net = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(1))
+    before = list(net.parameters())
+    net(pf.ones(2, 3))
+    assert all(a is b for a, b in zip(before, net.parameters())) and [tuple(p.shape) for p in before] == [(4, 3), (4,), (1, 4), (1,)]
+
+
+def test_parameter_list():
+    things = nn.ParameterList([pf.ones(1), nn.Parameter(pf.zeros(2)), "x"])
+    assert [k for k, _ in things.named_parameters()] == ["0", "1"]
+    things += [pf.ones(3)]
+    assert len(things) == 4 and list(things.state_dict()) == ["0", "1", "3"] and things[-2] == "x"
+    things[0] = pf.ones(7)
+    assert [tuple(p.shape) for p in (things[0], *things[3:])] == [(7,), (3,)]
+    assert things.pop(1).shape == (2,) and len(things) == 3 and list(things.state_dict()) == ["0", "2"]
+    assert "(0): Parameter containing: [float32 of size 7]" in repr(things).replace("pyflame.", "") and "(1): Object of type: str" in repr(things)
+    for wrong, error in ((lambda: things[9], IndexError), (lambda: things.extend(3), TypeError), (lambda: things(), RuntimeError)):
+        with pytest.raises(error, match="ParameterList"):
+            wrong()
+
+
+def test_parameter_dict():
+    things = nn.ParameterDict({"a": pf.ones(1), "b": pf.ones(2)})
+    things.update([("c", pf.ones(3))])
+    assert list(things) == list(things.state_dict()) == ["a", "b", "c"] and "a" in things and len(things) == 3
+    assert things.popitem()[0] == "c" and list((things | {"z": pf.ones(1)}).keys()) == ["a", "b", "z"] and list(reversed(things)) == ["b", "a"]
+    assert things.get("none") is None and things.setdefault("b").shape == (2,) and isinstance(things.setdefault("d", pf.ones(1)), nn.Parameter)
+    assert list(things.fromkeys("xy", 1.0).items()) == [("x", 1.0), ("y", 1.0)]
+    things |= {"e": pf.ones(1)}
+    assert things.pop("e").shape == (1,) and [k for k, _ in things.copy().items()] == ["a", "b", "d"] and list(({"q": pf.ones(1)} | things).keys()) == ["q", "a", "b", "d"]
+    things.clear()
+    assert len(things) == 0 and not list(things.parameters())
+    for wrong, error in ((lambda: things["a"], KeyError), (lambda: things.__setitem__(1, pf.ones(1)), TypeError), (lambda: things(), RuntimeError), (lambda: things.update(3), TypeError)):
+        with pytest.raises(error):
+            wrong()
