@@ -8,6 +8,7 @@ void add_info(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
+void add_inspect_model(CLI::App& app, Run& run);
 void add_occupancy(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 

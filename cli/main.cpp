@@ -13,6 +13,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_doctor(app, run);
   cli::add_env(app, run);
   cli::add_inspect(app, run);
+  cli::add_inspect_model(app, run);
   cli::add_occupancy(app, run);
   cli::add_report(app, run);
 }

@@ -183,6 +183,8 @@ def all_seeds():
     for target, names in (("torch_file", ["torch.pt", "torch_legacy.pt", "torch_module.pt", "torchscript.pt"]), ("gguf_file", ["blocks.gguf"])):
         for name in names:
             yield target, (TESTS / "python" / "data" / name).read_bytes()
+            yield "model_file", (TESTS / "python" / "data" / name).read_bytes()
+    yield "model_file", (TESTS / "python" / "data" / "blocks_decoded.npz").read_bytes()
 
 
 def training_seeds():

@@ -43,6 +43,9 @@
 #include "tools/inspect/scan.h"
 #include "tools/inspect/source_lines.h"
 #include "tools/inspect/text.h"
+#include "tools/model_files/document.h"
+#include "tools/model_files/page.h"
+#include "tools/model_files/text.h"
 #include "tools/profile/analyse.h"
 #include "tools/profile/document.h"
 #include "tools/profile/importer.h"
@@ -290,6 +293,15 @@ inline void gguf_file(Input in) {
     if (e.type->dtype != nullptr || e.type->decode != nullptr) (void)file.read(e);
 }
 
+// The whole of `pyflame inspect-model`.
+inline void model_file(Input in) {
+  const nlohmann::json document = tools::model_files::document(file_with(in, "fuzz.model"));
+  print(document);
+  (void)tools::model_files::document_text(document, {}, false);
+  (void)tools::model_files::document_text(document, {}, true);
+  (void)tools::model_files::html_page(document);
+}
+
 // What a resumed run reads of the one before, and draws.
 inline void metrics(Input in) {
   const apps::gpt::MetricsFile file(file_with(in, "metrics.jsonl"), int64_t{1} << 62);
@@ -351,6 +363,7 @@ inline std::span<const Target> targets() {
       {"safetensors", safetensors_file},
       {"torch_file", torch_file},
       {"gguf_file", gguf_file},
+      {"model_file", model_file},
       {"metrics", metrics},
       {"training_text", training_text},
       {"tokenizer", tokenizer},
