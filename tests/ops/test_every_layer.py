@@ -296,11 +296,11 @@ def test_none_is_left_out():
 
 @pytest.mark.parametrize("name", [n for n, f in vars(nn.init).items() if n.endswith("_") and not n.startswith("_") and callable(f)])
 def test_initial_values(other, name):
-    arguments = (0.5,) if name == "constant_" else ()
+    arguments = (0.5,) if name in ("constant_", "sparse_") else ()
     filled = []
     for device in (other, "cpu"):
         pf.manual_seed(1)
-        t = pf.empty(3, 5, device=device)
+        t = pf.empty(*((3, 5, 2) if name == "dirac_" else (3, 5)), device=device)
         assert getattr(nn.init, name)(t, *arguments) is t and str(t.device) == device
         filled.append(t.cpu().numpy())
     np.testing.assert_allclose(*filled, rtol=1e-5, atol=1e-6)

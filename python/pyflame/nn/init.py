@@ -1,13 +1,15 @@
 """Initial values, with PyTorch's formulas. Every function fills a tensor in place (without a gradient) and returns it; each makes one
 random call."""
 import math
+import warnings
 
+from .._generator import drawing_from
 from .._grad_mode import no_grad
 
 
 def calculate_gain(nonlinearity, param=None):
     """The factor by which a nonlinearity's weights are scaled to keep the variance."""
-    if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "sigmoid"):
+    if nonlinearity in ("linear", "sigmoid") or nonlinearity in {f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3)}:
         return 1.0
     if nonlinearity == "tanh":
         return 5.0 / 3
@@ -29,15 +31,15 @@ def _calculate_fan_in_and_fan_out(tensor):
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-def uniform_(tensor, a=0.0, b=1.0):
-    """U(a, b)."""
-    with no_grad():
+def uniform_(tensor, a=0.0, b=1.0, generator=None):
+    """U(a, b). generator: a Generator, or None for the global one; so for all functions."""
+    with no_grad(), drawing_from(generator):
         return tensor.uniform_(a, b)
 
 
-def normal_(tensor, mean=0.0, std=1.0):
+def normal_(tensor, mean=0.0, std=1.0, generator=None):
     """N(mean, std^2)."""
-    with no_grad():
+    with no_grad(), drawing_from(generator):
         return tensor.normal_(mean, std)
 
 
@@ -67,7 +69,6 @@ def _erfinv(y):
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """N(mean, std^2) restricted to [a, b], by inversion of the distribution. generator: a Generator, or None for the global one."""
     from .. import _C
-    from .._generator import drawing_from
 
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
     dtype = _C.float64 if tensor.dtype == _C.float64 else _C.float32
@@ -103,18 +104,18 @@ def eye_(tensor):
         return tensor.copy_(_C.eye(tensor.shape[0], tensor.shape[1], dtype=tensor.dtype, device=tensor.device))
 
 
-def xavier_uniform_(tensor, gain=1.0):
+def xavier_uniform_(tensor, gain=1.0, generator=None):
     """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out))."""
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     # The order of operations is that of the C++ layers, so that both draw the same numbers.
     bound = gain * math.sqrt(6.0) * (1.0 / math.sqrt(fan_in + fan_out))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain=1.0):
+def xavier_normal_(tensor, gain=1.0, generator=None):
     """N(0, gain^2 2 / (fan_in + fan_out))."""
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)), generator)
 
 
 def _calculate_correct_fan(tensor, mode):
@@ -129,18 +130,90 @@ def _kaiming_std(tensor, a, mode, nonlinearity):
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """U(-b, b) with b = gain sqrt(3 / fan)."""
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """N(0, gain^2 / fan)."""
-    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
 def _fan_in_uniform_(tensor, fan_in):
     """kaiming_uniform_ with a = sqrt(5), in closed form: U(-1 / sqrt(fan_in), 1 / sqrt(fan_in))."""
     bound = 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0
     return uniform_(tensor, -bound, bound)
+
+
+def orthogonal_(tensor, gain=1, generator=None):
+    """A random matrix with orthogonal rows or columns, times gain; dims after the first count as one (Saxe et al., 2013). The factorization is done on the
+    host."""
+    import numpy as np
+
+    from .. import _C
+
+    if tensor.ndim < 2:
+        raise ValueError(f"orthogonal_: needs two dimensions; got shape {tensor.shape}")
+    if tensor.numel() == 0:
+        return tensor
+    rows = tensor.shape[0]
+    columns = tensor.numel() // rows
+    with no_grad():
+        with drawing_from(generator):
+            random = _C.randn((rows, columns), dtype=_C.float64 if tensor.dtype == _C.float64 else _C.float32, device=tensor.device).cpu().numpy()
+        q, r = np.linalg.qr(random.T if rows < columns else random)
+        q = q * np.sign(np.diag(r))  # makes the distribution uniform
+        q = q.T if rows < columns else q
+        return tensor.copy_(_C.tensor(np.ascontiguousarray(q), device=tensor.device).view(tensor.shape)).mul_(gain)
+
+
+def sparse_(tensor, sparsity, std=0.01, generator=None):
+    """A matrix of N(0, std^2) in which a part `sparsity` of each column is zero (Martens, 2010)."""
+    from .. import _C
+
+    if tensor.ndim != 2:
+        raise ValueError(f"sparse_: needs a matrix; got shape {tensor.shape}")
+    zeros = math.ceil(sparsity * tensor.shape[0])
+    with no_grad():
+        normal_(tensor, 0.0, std, generator)
+        with drawing_from(generator):
+            order = _C.argsort(_C.rand(tensor.shape, device=tensor.device), 0)
+        places = _C.arange(tensor.shape[0], device=tensor.device).unsqueeze(1).expand(tensor.shape)
+        rank = _C.zeros(tensor.shape, device=tensor.device).scatter_add(0, order, places.float())
+        return tensor.masked_fill_(rank < zeros, 0.0)
+
+
+def dirac_(tensor, groups=1):
+    """Makes a convolution keep its input: 1 at the centre where a channel meets itself, otherwise 0. Weights of 3 to 5 dims."""
+    import numpy as np
+
+    from .. import _C
+
+    if not 3 <= tensor.ndim <= 5:
+        raise ValueError(f"dirac_: needs 3, 4 or 5 dimensions; got shape {tensor.shape}")
+    if tensor.shape[0] % groups:
+        raise ValueError(f"dirac_: the groups do not divide the first size; got {tensor.shape[0]} and {groups} groups")
+    each = tensor.shape[0] // groups
+    n = min(each, tensor.shape[1])
+    values = np.zeros(tuple(tensor.shape), np.float32)
+    out = np.arange(groups)[:, None] * each + np.arange(n)
+    values[(out, np.arange(n)[None, :].repeat(groups, 0), *(size // 2 for size in tensor.shape[2:]))] = 1
+    with no_grad():
+        return tensor.copy_(_C.tensor(values, device=tensor.device))
+
+
+def _deprecated(function):
+    def old(*args, **kwargs):
+        warnings.warn(f"nn.init.{old.__name__} is deprecated in favour of nn.init.{function.__name__}", FutureWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    old.__name__ = function.__name__[:-1]
+    old.__doc__ = f"The deprecated name of {function.__name__}."
+    return old
+
+
+uniform, normal, constant, eye, dirac = map(_deprecated, (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal = map(_deprecated, (xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_))
+orthogonal, sparse = map(_deprecated, (orthogonal_, sparse_))

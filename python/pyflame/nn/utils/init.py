@@ -1,0 +1,10 @@
+"""Modules without initial values."""
+import inspect
+
+
+def skip_init(module_cls, *args, **kwargs):
+    """module_cls(*args, **kwargs) with any values in its parameters and buffers: for modules that are loaded anyway. RuntimeError if the class takes no device."""
+    parameters = inspect.signature(module_cls).parameters
+    if "device" not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise RuntimeError(f"skip_init: {module_cls.__name__} takes no device; expected a class with the argument device")
+    return module_cls(*args, **kwargs)

@@ -1,0 +1,15 @@
+"""The layout of the weights of convolutions."""
+from ..convolution import Conv2d, ConvTranspose2d
+
+
+def convert_conv2d_weight_memory_format(module, memory_format):
+    """Gives the weights of all 2-D convolutions this layout. Returns the module."""
+    for m in module.modules():
+        if isinstance(m, (Conv2d, ConvTranspose2d)):
+            m.to(memory_format=memory_format)
+    return module
+
+
+def convert_conv3d_weight_memory_format(module, memory_format):
+    """Returns the module: weights of 3-D convolutions have one layout."""
+    return module

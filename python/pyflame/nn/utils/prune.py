@@ -1,0 +1,297 @@
+"""Pruning: parameters times a mask of zeros and ones. A module gets name_orig and name_mask, and computes name before each forward."""
+import numbers
+from abc import ABC, abstractmethod
+
+from ... import _C
+from ..._grad_mode import no_grad
+
+
+class BasePruningMethod(ABC):
+    """The hook that applies a mask. A subclass defines PRUNING_TYPE ('unstructured', 'structured' or 'global') and compute_mask."""
+
+    PRUNING_TYPE = "unstructured"
+    _tensor_name = None
+
+    def __call__(self, module, inputs):
+        setattr(module, self._tensor_name, self.apply_mask(module))
+
+    @abstractmethod
+    def compute_mask(self, t, default_mask):
+        """The mask for t, whose parts that default_mask hides stay hidden."""
+
+    def apply_mask(self, module):
+        """name_orig * name_mask."""
+        original = getattr(module, self._tensor_name + "_orig")
+        return getattr(module, self._tensor_name + "_mask").to(dtype=original.dtype) * original
+
+    @classmethod
+    def apply(cls, module, name, *args, importance_scores=None, **kwargs):
+        """Prunes module.name by this method; further methods prune what is left. Returns the method."""
+        method = cls(*args, **kwargs)
+        method._tensor_name = name
+        before = _hook(module, name)
+        if before is not None:
+            at, old = before
+            del module._forward_pre_hooks[at]
+            container = old if isinstance(old, PruningContainer) else PruningContainer(old)
+            container.add_pruning_method(method)
+            method = container
+        original = getattr(module, name)
+        scores = original if importance_scores is None else importance_scores
+        if scores.shape != original.shape:
+            raise AssertionError(f"prune: importance_scores do not fit; got shape {tuple(scores.shape)}; expected {tuple(original.shape)}")
+        if before is None:
+            delattr(module, name)
+            module.register_parameter(name + "_orig", original)
+            default = _C.ones_like(original.detach())
+        else:
+            default = getattr(module, name + "_mask").detach().clone()
+        with no_grad():
+            mask = method.compute_mask(scores.detach(), default)
+        module.register_buffer(name + "_mask", mask)
+        setattr(module, name, method.apply_mask(module))
+        module.register_forward_pre_hook(method)
+        return method
+
+    def prune(self, t, default_mask=None, importance_scores=None):
+        """t with zeros where this method prunes."""
+        scores = t if importance_scores is None else importance_scores
+        return t * self.compute_mask(scores, _C.ones_like(t) if default_mask is None else default_mask)
+
+    def remove(self, module):
+        """Makes the pruned values the parameter's own."""
+        name = self._tensor_name
+        weight = self.apply_mask(module)
+        original = getattr(module, name + "_orig")
+        with no_grad():
+            original.copy_(weight.detach())
+        for k in (name, name + "_orig", name + "_mask"):
+            delattr(module, k)
+        setattr(module, name, original)
+
+
+class PruningContainer(BasePruningMethod):
+    """Several methods for one parameter; each prunes what those before it left."""
+
+    PRUNING_TYPE = "container"
+
+    def __init__(self, *args):
+        self._pruning_methods = ()
+        for method in args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args:
+            self._tensor_name = self._tensor_name or method._tensor_name
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method):
+        if not isinstance(method, BasePruningMethod):
+            raise TypeError(f"PruningContainer: not a pruning method; got {type(method).__name__}")
+        if method._tensor_name != self._tensor_name:
+            raise ValueError(f"PruningContainer: for another parameter; got '{method._tensor_name}'; expected '{self._tensor_name}'")
+        self._pruning_methods += (method,)
+
+    def __len__(self):
+        return len(self._pruning_methods)
+
+    def __iter__(self):
+        return iter(self._pruning_methods)
+
+    def __getitem__(self, index):
+        return self._pruning_methods[index]
+
+    def compute_mask(self, t, default_mask):
+        method = self._pruning_methods[-1]
+        mask = default_mask.to(dtype=t.dtype)
+        if method.PRUNING_TYPE == "unstructured":  # among the elements that are left
+            kept = mask.reshape(-1).nonzero().reshape(-1)
+            part = method.compute_mask(t.reshape(-1).index_select(0, kept), _C.ones(kept.shape[0], dtype=t.dtype, device=t.device))
+            return _C.zeros(t.numel(), dtype=t.dtype, device=t.device).scatter_add(0, kept, part).reshape(t.shape)
+        if method.PRUNING_TYPE == "structured":  # among the slices that are left
+            dim = method.dim % t.ndim
+            others = tuple(d for d in range(t.ndim) if d != dim)
+            kept = (mask.sum(others) != 0).nonzero().reshape(-1)
+            part = method.compute_mask(t.index_select(dim, kept), mask.index_select(dim, kept))
+            return _C.zeros(t.shape, dtype=t.dtype, device=t.device).index_add(dim, kept, part.to(t.dtype))
+        if method.PRUNING_TYPE == "global":
+            return mask * method.compute_mask(t, mask)
+        raise ValueError(f"PruningContainer: unknown PRUNING_TYPE; got '{method.PRUNING_TYPE}'; expected 'unstructured', 'structured' or 'global'")
+
+
+class Identity(BasePruningMethod):
+    """Prunes nothing."""
+
+    def compute_mask(self, t, default_mask):
+        return default_mask
+
+
+def _count(amount, size):
+    """How many of `size` an amount means: a part of them, or their number."""
+    if not isinstance(amount, numbers.Real):
+        raise TypeError(f"prune: the amount is not a number; got {type(amount).__name__}")
+    if amount < 0 or (not isinstance(amount, numbers.Integral) and amount > 1):
+        raise ValueError(f"prune: the amount is out of range; got {amount}; expected a number of units, or a part between 0.0 and 1.0")
+    if isinstance(amount, numbers.Integral):
+        if amount > size:
+            raise ValueError(f"prune: the amount is out of range; got {amount}; expected at most {size}")
+        return amount
+    return round(amount * size)
+
+
+class _ByAmount(BasePruningMethod):
+    def __init__(self, amount):
+        if not isinstance(amount, numbers.Integral):
+            _count(amount, 0)
+        elif amount < 0:
+            _count(amount, 0)
+        self.amount = amount
+
+
+def _without(mask, index):
+    """The flat mask with zeros at the index."""
+    flat = mask.reshape(-1)
+    hidden = _C.zeros_like(flat).scatter_add(0, index, _C.ones(index.shape[0], dtype=flat.dtype, device=flat.device))
+    return (flat * (1 - hidden)).reshape(mask.shape)
+
+
+class RandomUnstructured(_ByAmount):
+    """Prunes elements at random."""
+
+    def compute_mask(self, t, default_mask):
+        n = _count(self.amount, t.numel())
+        return default_mask.clone() if n == 0 else _without(default_mask, _C.topk(_C.rand(t.numel(), device=t.device), n)[1])
+
+
+class L1Unstructured(_ByAmount):
+    """Prunes the elements with the smallest magnitudes."""
+
+    def compute_mask(self, t, default_mask):
+        n = _count(self.amount, t.numel())
+        return default_mask.clone() if n == 0 else _without(default_mask, _C.topk(_C.abs(t).reshape(-1), n, largest=False)[1])
+
+
+class _Slices(_ByAmount):
+    PRUNING_TYPE = "structured"
+
+    def __init__(self, amount, dim=-1):
+        super().__init__(amount)
+        self.dim = dim
+
+    def compute_mask(self, t, default_mask):
+        if t.ndim <= 1:
+            raise ValueError(f"prune: slices need at least 2 dimensions; got shape {tuple(t.shape)}")
+        if not -t.ndim <= self.dim < t.ndim:
+            raise IndexError(f"prune: dim out of range; got {self.dim} for {t.ndim} dimensions")
+        dim = self.dim % t.ndim
+        size = t.shape[dim]
+        n = _count(self.amount, size)
+        if n == 0:
+            return default_mask
+        keep = _C.zeros(size, dtype=t.dtype, device=t.device)
+        if size > n:
+            at = _C.topk(self._scores(t, dim), size - n)[1]
+            keep = keep.scatter_add(0, at, _C.ones(size - n, dtype=t.dtype, device=t.device))
+        return keep.reshape(*(size if d == dim else 1 for d in range(t.ndim))) * default_mask.to(dtype=t.dtype)
+
+
+class RandomStructured(_Slices):
+    """Prunes slices along dim at random."""
+
+    def _scores(self, t, dim):
+        return _C.rand(t.shape[dim], device=t.device)
+
+
+class LnStructured(_Slices):
+    """Prunes the slices along dim with the smallest n-norms."""
+
+    def __init__(self, amount, n, dim=-1):
+        super().__init__(amount, dim)
+        self.n = n
+
+    def _scores(self, t, dim):
+        return t.norm(self.n, tuple(d for d in range(t.ndim) if d != dim))
+
+
+class CustomFromMask(BasePruningMethod):
+    """Prunes where a mask is 0."""
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask):
+        self.mask = mask
+
+    def compute_mask(self, t, default_mask):
+        return default_mask * self.mask.to(dtype=default_mask.dtype)
+
+
+def identity(module, name):
+    """Adds mask and original without pruning. Returns the module, as all functions below do."""
+    Identity.apply(module, name)
+    return module
+
+
+def random_unstructured(module, name, amount):
+    """Prunes an amount (a part, or a number) of elements at random."""
+    RandomUnstructured.apply(module, name, amount)
+    return module
+
+
+def l1_unstructured(module, name, amount, importance_scores=None):
+    """Prunes the amount of elements with the smallest magnitudes, or the smallest scores."""
+    L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
+    return module
+
+
+def random_structured(module, name, amount, dim):
+    """Prunes an amount of slices along dim at random."""
+    RandomStructured.apply(module, name, amount, dim)
+    return module
+
+
+def ln_structured(module, name, amount, n, dim, importance_scores=None):
+    """Prunes the amount of slices along dim with the smallest n-norms."""
+    LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
+    return module
+
+
+def custom_from_mask(module, name, mask):
+    """Prunes where the mask is 0."""
+    CustomFromMask.apply(module, name, mask)
+    return module
+
+
+def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
+    """Prunes all (module, name) pairs together by an unstructured method: an amount counts over all of them."""
+    parameters = list(parameters)
+    if pruning_method.PRUNING_TYPE != "unstructured":
+        raise TypeError(f"global_unstructured: not an unstructured method; got PRUNING_TYPE '{pruning_method.PRUNING_TYPE}'")
+    scores = importance_scores or {}
+    values = [scores.get((m, name), getattr(m, name)).detach() for m, name in parameters]
+    masks = [getattr(m, name + "_mask", _C.ones_like(v)) for (m, name), v in zip(parameters, values)]
+    container = PruningContainer()
+    container._tensor_name = "temp"
+    method = pruning_method(**kwargs)
+    method._tensor_name = "temp"
+    container.add_pruning_method(method)
+    with no_grad():
+        joint = container.compute_mask(_C.cat([v.reshape(-1) for v in values]), _C.cat([m.reshape(-1) for m in masks]))
+    at = 0
+    for (module, name), v in zip(parameters, values):
+        custom_from_mask(module, name, joint.narrow(0, at, v.numel()).reshape(v.shape))
+        at += v.numel()
+
+
+def _hook(module, name):
+    return next(((at, h) for at, h in module._forward_pre_hooks.items() if isinstance(h, BasePruningMethod) and h._tensor_name == name), None)
+
+
+def remove(module, name):
+    """Makes the pruned values the parameter's own, and pruning is over. Returns the module."""
+    found = _hook(module, name)
+    if found is None:
+        raise ValueError(f"prune.remove: '{name}' of {type(module).__name__} is not pruned")
+    del module._forward_pre_hooks[found[0]]
+    found[1].remove(module)
+    return module
+
+
+def is_pruned(module):
+    """Whether the module, or one in it, is pruned."""
+    return any(isinstance(h, BasePruningMethod) for m in module.modules() for h in m._forward_pre_hooks.values())

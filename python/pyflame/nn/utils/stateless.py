@@ -1,0 +1,30 @@
+"""A module called with other parameters than its own."""
+from ..._C import Tensor
+
+
+def functional_call(module, parameters_and_buffers, args=None, kwargs=None, *, tie_weights=True, strict=False):
+    """module(*args, **kwargs) with the tensors of a dict (or of several) in place of its parameters and buffers of those dotted names; afterwards the module
+    is as before. tie_weights: a tensor stands for all names of its parameter. strict: RuntimeError where names are missing or unknown."""
+    given = {}
+    for part in parameters_and_buffers if isinstance(parameters_and_buffers, (tuple, list)) else (parameters_and_buffers,):
+        given.update(part)
+    args = () if args is None else args if isinstance(args, tuple) else (args,)
+    places = {}
+    for path, m in module.named_modules(remove_duplicate=False):
+        for group in (m._parameters, m._buffers):
+            for name, t in group.items():
+                places[f"{path}.{name}" if path else name] = (group, name, t)
+    unknown = [k for k in given if k not in places]
+    if strict and (unknown or len(given) < len(places)):
+        raise RuntimeError(f"functional_call: the names do not fit; unknown: {unknown}; missing: {[k for k in places if k not in given]}")
+    if tie_weights:
+        by_tensor = {id(places[k][2]): v for k, v in given.items() if k in places and isinstance(places[k][2], Tensor)}
+        given = {k: given.get(k, by_tensor.get(id(t))) for k, (_, _, t) in places.items() if k in given or id(t) in by_tensor}
+    changed = [(*places[k], v) for k, v in given.items() if k in places]
+    for group, name, _, v in changed:
+        group[name] = v
+    try:
+        return module(*args, **(kwargs or {}))
+    finally:
+        for group, name, before, _ in changed:
+            group[name] = before
