@@ -24,7 +24,7 @@ from ._aliases import *  # noqa: F401,F403
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
-_SUBMODULES = frozenset({"amp", "autograd", "backend", "data", "io", "nn", "optim", "profiler", "testing", "utils"})
+_SUBMODULES = frozenset({"amp", "autograd", "backend", "data", "io", "models", "nn", "optim", "profiler", "testing", "utils"})
 _ATTRIBUTES = {
     "autocast": "amp",
     "is_autocast_enabled": "amp",
