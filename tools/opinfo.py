@@ -69,6 +69,10 @@ class Converter:
             return made
         if isinstance(x, self.torch.dtype):
             return self.dtypes[x]
+        if isinstance(x, self.torch.memory_format):
+            return getattr(self.pf, str(x).rpartition(".")[2])
+        if isinstance(x, self.torch.layout):
+            return getattr(self.pf, str(x).rpartition(".")[2])
         if isinstance(x, self.torch.device):
             return str(x)
         if isinstance(x, (list, tuple, self.torch.Size)):

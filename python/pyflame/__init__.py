@@ -20,16 +20,31 @@ from ._products import *  # noqa: F401,F403
 from ._statistics import *  # noqa: F401,F403
 from ._selections import *  # noqa: F401,F403
 from ._aliases import *  # noqa: F401,F403
+from ._dtypes import *  # noqa: F401,F403
+from ._dtypes import ABSENT as _ABSENT
+from . import _compile, _gpu, _keywords, _tensor_methods  # noqa: F401
+from ._tensor_methods import empty_permuted, empty_strided
 
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
-_SUBMODULES = frozenset({"amp", "autograd", "backend", "data", "io", "models", "nn", "optim", "profiler", "testing", "utils"})
+_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "compiler", "cpu", "cuda", "data", "distributed", "export", "func", "fx", "hub", "io", "jit", "models", "mps",
+                         "mtia", "multiprocessing", "nn", "optim", "profiler", "quantization", "random", "serialization", "sparse", "testing", "torch", "utils", "xpu"})
 _ATTRIBUTES = {
     "autocast": "amp",
     "is_autocast_enabled": "amp",
     "checkpoint": "autograd",
+    "compile": "_compile",
     "einsum": "_einsum",
+    "is_anomaly_check_nan_enabled": "_compile",
+    "GradScaler": "amp",
+    "get_autocast_dtype": "amp",
+    "set_anomaly_enabled": "_compile",
+    "vmap": "func",
+    "Event": "cuda",
+    "Stream": "cuda",
+    "fork_rng": "random",
+    "to_dlpack": "utils.dlpack",
     "save": "io",
     "load": "io",
     "save_checkpoint": "io",
@@ -47,7 +62,43 @@ def __getattr__(name):
         value = getattr(import_module("." + _ATTRIBUTES[name], __name__), name)
         globals()[name] = value
         return value
+    return _old_name(name)
+
+
+def _old_name(name):
+    """A type such as FloatTensor, the name of a dtype that is absent, or an in-place method as a function."""
+    if name in _ABSENT:
+        return _ABSENT[name]
+    if name.endswith("Tensor") and name != "Tensor":
+        from . import _old_types
+
+        return _old_types.of_name(name)
+    if name.endswith("Storage") and not name.startswith("_"):
+        return _tensor_methods.Storage
+    if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
+        return getattr(Tensor, name)
+    if name in _compile.CONSTANTS:
+        return _compile.CONSTANTS[name]
+    if name in _compile.REFUSED:
+        from . import _refused
+
+        return _refused.function(name, _compile.REFUSED[name])
     raise AttributeError(f"module 'pyflame' has no attribute '{name}'")
+
+
+def _accept_other_keywords():
+    """Functions that are written in Python take PyTorch's further keywords, too."""
+    from types import FunctionType
+
+    for name, function in list(globals().items()):
+        if isinstance(function, FunctionType) and not name.startswith("_") and function.__module__.startswith("pyflame._"):
+            wrapped = globals()[name] = _keywords.accepting(function)
+            if Tensor.__dict__.get(name) is function:
+                setattr(Tensor, name, wrapped)
+
+
+_accept_other_keywords()
+_tensor_methods.complete(globals())
 
 
 def __dir__():

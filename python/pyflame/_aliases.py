@@ -72,16 +72,5 @@ def msort(input):
     return _C.sort(input, 0)[0]
 
 
-def _byte(self):
-    """uint8."""
-    return self.to(_C.uint8)
-
-
-def _char(self):
-    """int8."""
-    return self.to(_C.int8)
-
-
-Tensor.byte, Tensor.char = _byte, _char
 Tensor.H = property(lambda self: self.transpose(0, 1) if self.ndim == 2 else self.T, doc="The transposed matrix; for real numbers the same as T.")
 Tensor.mH = property(lambda self: self.mT, doc="The transposed matrices; for real numbers the same as mT.")

@@ -14,5 +14,5 @@ def method(function):
 
 
 def floating(input):
-    """The input, or as float32 where it is of integers or bools."""
-    return input if input.is_floating_point() else input.float()
+    """The input, or in the default dtype where it is of integers or bools."""
+    return input if input.is_floating_point() else input.to(_C.get_default_dtype())

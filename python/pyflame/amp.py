@@ -22,9 +22,9 @@ class autocast:
     device_type: 'rocm', 'cuda', 'cpu', or a device's name (its type counts). dtype: bfloat16 or float16; default bfloat16 on the CPU,
     float16 on a GPU, as PyTorch's. Also a decorator."""
 
-    def __init__(self, device_type=None, dtype=None, enabled=True):
+    def __init__(self, device_type=None, dtype=None, enabled=True, cache_enabled=None):
         self.device_type = (device_type or _C.get_device()).split(":")[0]
-        self.dtype = dtype or (_C.float16 if self.device_type in ("rocm", "cuda") else _C.bfloat16)
+        self.dtype = dtype or get_autocast_dtype(self.device_type)
         if self.dtype not in (_C.float16, _C.bfloat16):
             raise TypeError(f"autocast: not a half type; got {self.dtype}; expected float16 or bfloat16")
         _C._autocast(self.device_type)  # an unknown name is an error here
@@ -40,6 +40,11 @@ class autocast:
         _C._set_autocast(self.device_type, *self._before.pop())
         return False
 
+    @property
+    def fast_dtype(self):
+        """The dtype, by another name."""
+        return self.dtype
+
     def __call__(self, fn):
         @functools.wraps(fn)
         def wrapped(*args, **kwargs):
@@ -52,6 +57,48 @@ class autocast:
 def is_autocast_enabled(device_type=None):
     """Whether autocast is on in this thread for a device type (default: the current device's)."""
     return _C._autocast((device_type or _C.get_device()).split(":")[0])[0]
+
+
+def get_autocast_dtype(device_type):
+    """The dtype that autocast uses unless one is given: bfloat16 on the CPU, float16 on a GPU."""
+    return _C.float16 if device_type.split(":")[0] in ("rocm", "cuda") else _C.bfloat16
+
+
+def is_autocast_available(device_type):
+    """Whether autocast knows this type of device."""
+    return device_type in ("cpu", "rocm", "cuda")
+
+
+def custom_fwd(fwd=None, *, device_type=None, cast_inputs=None):
+    """A decorator of Function.forward. cast_inputs: floating tensors come in this dtype, and forward runs without autocast."""
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def wrapped(*args, **kwargs):
+        kind = (device_type or _C.get_device()).split(":")[0]
+        args[0]._autocast = (kind, _C._autocast(kind))
+        if cast_inputs is None or not _C._autocast(kind)[0]:
+            return fwd(*args, **kwargs)
+        args[0]._autocast = (kind, (False, get_autocast_dtype(kind)))
+        with autocast(kind, enabled=False):
+            return fwd(*[a.to(cast_inputs) if isinstance(a, _C.Tensor) and a.is_floating_point() else a for a in args], **kwargs)
+
+    return wrapped
+
+
+def custom_bwd(bwd=None, *, device_type=None):
+    """A decorator of Function.backward: it runs under the autocast that forward had."""
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def wrapped(*args, **kwargs):
+        kind, (enabled, dtype) = getattr(args[0], "_autocast", ("cpu", (False, _C.bfloat16)))
+        with autocast(kind, dtype=dtype, enabled=enabled):
+            return bwd(*args, **kwargs)
+
+    return wrapped
 
 
 class GradScaler:

@@ -70,11 +70,52 @@ PyObject* explain_failure() noexcept {
   return nullptr;
 }
 
+// Whether the pending error says that no overload takes these arguments.
+bool no_overload() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  const std::string text = value ? nb::str(nb::handle(value)).c_str() : "";
+  PyErr_Restore(type, value, trace);
+  return text.find("(): incompatible function arguments.") != std::string::npos;
+}
+
+// Calls f again with NumPy's keywords translated, and with what out= and generator= ask for, if there are any of them
+// (_keywords.py). Null without an error if there are none.
+PyObject* with_other_keywords(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyObject* result = nullptr;
+  try {
+    const auto count = static_cast<size_t>(PyVectorcall_NARGS(n));
+    nb::list positional;
+    for (size_t i = 0; i < count; ++i) positional.append(nb::handle(args[i]));
+    nb::dict keywords;
+    for (size_t i = 0; i < nb::len(names); ++i)
+      keywords[nb::handle(PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)))] = nb::handle(args[count + i]);
+    static const nb::object* retry =
+        new nb::object(nb::module_::import_("pyflame._keywords").attr("retry"));  // lives as long as the interpreter
+    nb::object r = (*retry)(nb::handle(f), nb::tuple(positional), keywords);
+    if (!r.is(nb::ellipsis())) result = r.release().ptr();
+  } catch (nb::python_error& e) {
+    e.restore();
+    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+    return nullptr;
+  }
+  if (result) Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
+  else PyErr_Restore(type, value, trace);
+  return result;
+}
+
 template <size_t I>
 PyObject* enter(PyObject* f, PyObject* const* args, size_t n, PyObject* names) {
   PyObject* result = entries[I](f, args, n, names);
-  if (!result && PyErr_ExceptionMatches(PyExc_TypeError)) return explain_failure();
-  return result;
+  if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
+  if (names && PyTuple_GET_SIZE(names) > 0 && no_overload()) {
+    result = with_other_keywords(f, args, n, names);
+    if (result || !PyErr_ExceptionMatches(PyExc_TypeError)) return result;
+  }
+  return explain_failure();
 }
 
 template <size_t... I>

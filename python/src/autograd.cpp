@@ -46,7 +46,8 @@ Tensors tensor_list(const char* op, nb::handle h, bool optional = false) {
 // The tape's node of a Function, whose backward is Python code.
 class PythonNode final : public GradNode {
  public:
-  PythonNode(std::string op, nb::handle fn) : GradNode(std::move(op)), fn_(std::make_shared<Held>(fn)) {}
+  PythonNode(std::string op, nb::handle fn, bool materialize)
+      : GradNode(std::move(op)), fn_(std::make_shared<Held>(fn)), materialize_(materialize) {}
 
   Tensors apply(const Tensors& grads) override {
     check_not_released();
@@ -56,7 +57,8 @@ class PythonNode final : public GradNode {
     nb::list gs, ss;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Tensor g = i < grads.size() ? grads[i] : Tensor();
-      gs.append(nb::cast(g ? g : zeros(outputs[i].shape, outputs[i].dtype, outputs[i].device)));
+      const bool fill = !g && materialize_;
+      gs.append(object_or_none(fill ? zeros(outputs[i].shape, outputs[i].dtype, outputs[i].device) : g));
     }
     for (const Tensor& s : saved_now) ss.append(nb::cast(s));
     nb::object result = fn_->handle()(gs, ss);
@@ -72,12 +74,13 @@ class PythonNode final : public GradNode {
 
  private:
   std::shared_ptr<Held> fn_;
+  bool materialize_;  // outputs without a gradient get zeros, not None
 };
 
 // Connects the outputs of a Python forward with its backward. Returns the outputs (new handles where forward returned
 // an input).
 nb::list attach_python(const std::string& name, nb::handle backward, const Tensors& inputs, Tensors outputs,
-                       const Tensors& saved) {
+                       const Tensors& saved, bool materialize) {
   for (Tensor& o : outputs) {
     if (o.grad_fn() || o.requires_grad()) o = o.detach();
     for (const Tensor& i : inputs)
@@ -85,10 +88,25 @@ nb::list attach_python(const std::string& name, nb::handle backward, const Tenso
   }
   std::vector<std::reference_wrapper<const Tensor>> ins(inputs.begin(), inputs.end()),
       outs(outputs.begin(), outputs.end()), keep(saved.begin(), saved.end());
-  attach_node(Ref<GradNode>(new PythonNode(name, backward)), ins, outs, keep);
+  attach_node(Ref<GradNode>(new PythonNode(name, backward, materialize)), ins, outs, keep);
   nb::list result;
   for (const Tensor& o : outputs) result.append(nb::cast(o));
   return result;
+}
+
+// Gives a tensor that a Function's forward wrote in place the history of the Function's output.
+void adopt_history(const Tensor& written, const Tensor& output) {
+  AutogradMeta& m = autograd_meta(written);
+  PF_CHECK(
+      !m.view_base, NotImplemented,
+      "mark_dirty: a view was written in place; got a view of shape {}; expected a tensor that is not a view; hint: "
+      "clone() it first",
+      written.shape().str());
+  const AutogradMeta& of = autograd_meta(output);
+  m.grad_fn = of.grad_fn;
+  m.output_nr = of.output_nr;
+  m.requires_grad = false;
+  ++m.epoch;
 }
 
 // fn(list of tensors) -> sequence of tensors, callable without the GIL.
@@ -129,39 +147,56 @@ void bind_modes(nb::module_& m) {
   m.def("is_inference_mode_enabled", [] { return grad_mode::inference(); });
   m.def("_grad_mode", [] { return nb::make_tuple(grad_mode::enabled(), grad_mode::inference()); });
   m.def("_autocast", [](const std::string& device_type) {
-    const autocast::State state = autocast::state(parse_device(device_type).type);
+    const autocast::State state = autocast::state(device_from_text(device_type).type);
     return std::pair(state.enabled, state.dtype);
   });
   m.def("_set_autocast", [](const std::string& device_type, bool enabled, DType dtype) {
-    autocast::set_state(parse_device(device_type).type, {enabled, dtype});
+    autocast::set_state(device_from_text(device_type).type, {enabled, dtype});
   });
   m.def("_set_grad_mode", [](bool on, bool inference) { grad_mode::set(on, inference); });
+}
+
+// The backward pass; with `inputs`, only their gradients are accumulated.
+void backward_into(const Tensors& outputs, const Tensors& grads, bool retain, bool create, const Tensors* inputs) {
+  if (!inputs) return autograd::backward(outputs, grads, retain, create);
+  PF_CHECK(!inputs->empty(), Runtime, "backward: no inputs; got an empty sequence; expected tensors or None");
+  const Tensors found = autograd::grad(outputs, *inputs, grads, retain, create, true);
+  grad_mode::Guard mode(create, false);
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) continue;
+    const Tensor before = (*inputs)[i].grad();
+    (*inputs)[i].set_grad(before ? add(before, found[i]) : create ? found[i] : clone(found[i]));
+  }
 }
 
 void bind_walks(nb::module_& m, TensorClass& c) {
   c.def(
       "backward",
-      [](const Tensor& x, nb::handle gradient, nb::handle retain_graph, bool create_graph) {
+      [](const Tensor& x, nb::handle gradient, nb::handle retain_graph, bool create_graph, nb::handle inputs) {
         const Tensor g = tensor_or_none("backward", gradient);
         const bool keep = flag_or("backward", retain_graph, create_graph);
+        const Tensors into = tensor_list("backward", inputs, true);
         Unlocked u;
-        autograd::backward({x}, {g}, keep, create_graph);
+        backward_into({x}, {g}, keep, create_graph, inputs.is_none() ? nullptr : &into);
       },
       "gradient"_a.none() = nb::none(), "retain_graph"_a.none() = nb::none(), "create_graph"_a = false,
+      "inputs"_a.none() = nb::none(),
       "Adds the gradient of this tensor with respect to every leaf to the leaf's .grad. Only a one-element tensor "
       "needs no `gradient`.");
   m.def(
       "_backward",
-      [](nb::handle tensors, nb::handle grads, nb::handle retain_graph, bool create_graph) {
+      [](nb::handle tensors, nb::handle grads, nb::handle retain_graph, bool create_graph, nb::handle inputs) {
         const Tensors outs = tensor_list("backward", tensors);
         const Tensors gs = tensor_list("backward", grads, true);
         PF_CHECK(gs.empty() || gs.size() == outs.size(), Value, "backward: got {} gradients for {} tensors", gs.size(),
                  outs.size());
         const bool keep = flag_or("backward", retain_graph, create_graph);
+        const Tensors into = tensor_list("backward", inputs, true);
         Unlocked u;
-        autograd::backward(outs, gs, keep, create_graph);
+        backward_into(outs, gs, keep, create_graph, inputs.is_none() ? nullptr : &into);
       },
-      "tensors"_a.none(), "grad_tensors"_a.none(), "retain_graph"_a.none(), "create_graph"_a);
+      "tensors"_a.none(), "grad_tensors"_a.none(), "retain_graph"_a.none(), "create_graph"_a,
+      "inputs"_a.none() = nb::none());
   m.def(
       "_grad",
       [](nb::handle outputs, nb::handle inputs, nb::handle grad_outputs, nb::handle retain_graph, bool create_graph,
@@ -194,7 +229,8 @@ void bind_walks(nb::module_& m, TensorClass& c) {
         return r;
       },
       "fn"_a, "inputs"_a);
-  m.def("_attach", &attach_python, "name"_a, "backward"_a, "inputs"_a, "outputs"_a, "saved"_a);
+  m.def("_adopt_history", &adopt_history, "written"_a, "output"_a);
+  m.def("_attach", &attach_python, "name"_a, "backward"_a, "inputs"_a, "outputs"_a, "saved"_a, "materialize"_a = true);
 }
 
 }  // namespace
@@ -203,6 +239,14 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
   nb::class_<Ref<GradNode>>(m, "GradFn", "A step of the tape.")
       .def_prop_ro("name", [](const Ref<GradNode>& n) { return n->name; })
       .def("__repr__", [](const Ref<GradNode>& n) { return "<" + n->name + ">"; })
+      .def_prop_ro("_id", [](const Ref<GradNode>& n) { return n->sequence; })
+      .def_prop_ro("_leaves",
+                   [](const Ref<GradNode>& n) {
+                     nb::list l;
+                     for (const Edge& e : n->edges)
+                       if (!e.node && e.needed()) l.append(nb::cast(e.leaf));
+                     return l;
+                   })
       .def_prop_ro("next_functions", [](const Ref<GradNode>& n) {
         nb::list l;
         for (const Edge& e : n->edges) l.append(nb::make_tuple(e.node ? nb::cast(e.node) : nb::none(), e.index));
@@ -214,6 +258,21 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
   bind_walks(m, c);
   c.def("register_hook", &register_hook, "hook"_a,
         "hook(grad) is called when the gradient of this tensor is known; what it returns (if not None) replaces it.");
+  m.def("_set_anomaly", &autograd::set_anomaly_detection, "on"_a);
+  m.def(
+      "is_anomaly_enabled", [] { return autograd::anomaly_detection(); },
+      "Whether gradients are looked at for NaN values.");
+  m.def(
+      "_register_post_hook",
+      [](const Tensor& leaf, nb::handle hook) {
+        auto held = std::make_shared<Held>(hook);
+        return autograd::register_post_hook(leaf, [held] {
+          const Locked gil;
+          held->handle()();
+        });
+      },
+      "leaf"_a, "hook"_a);
+  m.def("_remove_post_hook", &autograd::remove_post_hook, "leaf"_a, "id"_a);
   c.def(
       "retain_grad", [](const Tensor& x) { autograd::retain_grad(x); }, "Keeps .grad of a tensor that is no leaf.");
   c.def(

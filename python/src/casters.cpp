@@ -128,11 +128,55 @@ bool scalar_from(nb::handle h, Scalar* out) noexcept {
   return ok;
 }
 
+namespace {
+// Both under Python's lock.
+bool g_cuda_names_any_gpu = false;
+int g_selected_gpu = 0;  // the GPU that a name without a number means
+
+// The type of the GPU that a number names: the current device's, or the one that is there.
+std::string_view the_gpu() {
+  if (current_device().type == DeviceType::cuda) return "cuda";
+  return device_available(DeviceType::rocm) || !device_available(DeviceType::cuda) ? "rocm" : "cuda";
+}
+}  // namespace
+
+bool cuda_names_any_gpu() { return g_cuda_names_any_gpu; }
+
+Device device_from_text(std::string text) {
+  if (g_cuda_names_any_gpu && text.starts_with("cuda") && the_gpu() == "rocm" && device_available(DeviceType::rocm))
+    text.replace(0, 4, "rocm");
+  if (g_selected_gpu > 0 && (text == "rocm" || text == "cuda")) text += fmt::format(":{}", g_selected_gpu);
+  return parse_device(text);
+}
+
+void bind_settings(nb::module_& m) {
+  m.def(
+      "_cuda_names_any_gpu", [](bool on) { g_cuda_names_any_gpu = on; }, "on"_a);
+  m.def(
+      "_select_gpu", [](int index) { g_selected_gpu = index; }, "index"_a);
+  m.def("_selected_gpu", [] { return g_selected_gpu; });
+}
+
 Device device_from(nb::handle h) {
   if (nb::isinstance<Device>(h)) return nb::cast<Device>(h);
+  if (PyLong_Check(h.ptr()) && !PyBool_Check(h.ptr()))
+    return device_from_text(fmt::format("{}:{}", the_gpu(), nb::cast<std::string>(nb::str(h))));
   PF_CHECK(PyUnicode_Check(h.ptr()), Type, "device: not a device; got {}; expected a string such as 'cpu' or 'rocm:0'",
            short_repr(h));
-  return parse_device(nb::cast<std::string>(h));
+  return device_from_text(nb::cast<std::string>(h));
+}
+
+std::optional<MemoryFormat> FormatArg::get(const char* op) const {
+  if (!raw || raw.is_none()) return {};
+  PF_CHECK(nb::isinstance<MemoryFormat>(raw), Type,
+           "{}: not a memory format; got {}; expected pyflame.channels_last, "
+           "contiguous_format or preserve_format",
+           op, short_repr(raw));
+  const auto format = nb::cast<MemoryFormat>(raw);
+  if (format == kPreserveFormat) return {};
+  PF_CHECK(format != kChannelsLast3d, NotImplemented,
+           "{}: channels_last_3d is not available; volumes lie in row-major order; expected contiguous_format", op);
+  return format;
 }
 
 Device usable_device(nb::handle h) {

@@ -63,7 +63,10 @@ struct DTypeArg {
   [[noreturn]] void refuse() const;
 };
 
-Device device_from(nb::handle h);    // a str or a device object; TypeError, ValueError
+Device device_from(nb::handle h);  // a str, a device object or the number of a GPU; TypeError, ValueError
+Device device_from_text(std::string text);
+// While programs of PyTorch run, 'cuda' names the GPU there is, of any vendor.
+bool cuda_names_any_gpu();
 Device usable_device(nb::handle h);  // also DeviceError with the reason if it is not available
 struct DeviceArg {
   nb::handle raw;
@@ -87,6 +90,13 @@ struct DimsArg {
 bool dims_from(nb::handle h, DimsArg* out) noexcept;
 // *sizes: either all of them as arguments, or one sequence.
 Dims dims_from_args(const char* op, const nb::args& args);
+
+// A memory format. preserve_format and None mean: as it lies.
+struct FormatArg {
+  nb::handle raw;
+  std::optional<MemoryFormat> get(const char* op) const;
+};
+constexpr MemoryFormat kPreserveFormat{2}, kChannelsLast3d{3};  // names that Python has besides the core's
 
 struct PairArg {
   int64_t h = 0, w = 0;
@@ -197,6 +207,7 @@ void bind_module_base(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_profiler(nb::module_& m);
 void install_location_provider();
+void bind_settings(nb::module_& m);
 void explain_argument_errors(nb::module_& m, TensorClass& c);  // call it after everything is bound
 PyType_Slot* tensor_slots();
 SourceLoc current_python_location() noexcept;
@@ -294,6 +305,18 @@ struct type_caster<pyflame::python::DeviceArg> {
     return true;
   }
   static handle from_cpp(const pyflame::python::DeviceArg&, rv_policy, cleanup_list*) noexcept {
+    return none().release();
+  }
+};
+
+template <>
+struct type_caster<pyflame::python::FormatArg> {
+  NB_TYPE_CASTER(pyflame::python::FormatArg, const_name("memory_format"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    value.raw = src;
+    return true;
+  }
+  static handle from_cpp(const pyflame::python::FormatArg&, rv_policy, cleanup_list*) noexcept {
     return none().release();
   }
 };

@@ -8,6 +8,7 @@
 
 #include "casters.h"
 #include "dlpack.h"
+#include "pyflame/tensor/default_dtype.h"
 #include "pyflame/tensor/grad_node.h"
 
 namespace pyflame::python {
@@ -173,8 +174,8 @@ Tensor from_values(const char* op, const std::vector<Scalar>& values, const Dims
 
 bool is_array_like(nb::handle h) { return as_tensor(h) || is_numpy_array(h); }
 
-DType default_dtype(Category kind) {
-  return kind == Category::Float ? DType::float32 : kind == Category::Integer ? DType::int64 : DType::bool_;
+DType dtype_of_numbers(Category kind) {
+  return kind == Category::Float ? default_dtype() : kind == Category::Integer ? DType::int64 : DType::bool_;
 }
 
 }  // namespace
@@ -188,7 +189,8 @@ Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt de
   }
   Scalar s{0};
   const bool numpy = std::strncmp(Py_TYPE(data.ptr())->tp_name, "numpy.", 6) == 0;
-  if (!numpy && scalar_from(data, &s)) return from_values(op, {s}, {}, dtype.value_or(default_dtype(s.kind)), device);
+  if (!numpy && scalar_from(data, &s))
+    return from_values(op, {s}, {}, dtype.value_or(dtype_of_numbers(s.kind)), device);
   if (Gather::is_sequence(data)) {
     const Py_ssize_t n = PySequence_Size(data.ptr());
     nb::object first = n > 0 ? nb::steal(PySequence_GetItem(data.ptr(), 0)) : nb::none();
@@ -201,7 +203,7 @@ Tensor make_tensor(const char* op, nb::handle data, DTypeOpt dtype, DeviceOpt de
     Gather g{op, {}, {}, Category::Bool, false};
     g.add(data, 0);
     const Dims shape{std::span<const int64_t>(g.shape)};
-    const DType d = dtype.value_or(g.any ? default_dtype(g.kind) : DType::float32);
+    const DType d = dtype.value_or(g.any ? dtype_of_numbers(g.kind) : default_dtype());
     return from_values(op, g.values, shape, d, device);
   }
   PF_CHECK(!PyLong_Check(data.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op,

@@ -51,6 +51,7 @@ NB_MODULE(_C, m) {
   bind_creation(m, tensor);
   bind_autograd(m, tensor);
   bind_runtime(m);
+  bind_settings(m);
   bind_optimizers(m);
   bind_io(m);
   bind_model_files(m);

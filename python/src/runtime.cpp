@@ -89,6 +89,8 @@ void bind_devices(nb::module_& m) {
       "synchronize().");
   m.def(
       "cuda_is_available", [] { return device_available(DeviceType::cuda); }, "Whether an NVIDIA GPU can be used.");
+  m.def(
+      "cuda_device_count", [] { return device_count(DeviceType::cuda); }, "How many NVIDIA GPUs can be used.");
 }
 
 nb::dict cache_dict() {

@@ -58,12 +58,15 @@ nb::object to_list(const Tensor& x) {
   return list_from(host, base, 0, 0);
 }
 
+// What set_printoptions sets, for all threads. Python's lock guards it.
+PrintOptions g_print_options;
+
 std::string repr(const Tensor& x) {
   std::string out = "tensor(";
   {
     Unlocked u;
     const Tensor host = x.on_host();
-    out += format_tensor(host.data(), host.shape(), host.strides(), host.dtype(), 7);
+    out += format_tensor(host.data(), host.shape(), host.strides(), host.dtype(), 7, g_print_options);
   }
   if (x.numel() == 0 && x.dim() > 1) out += ", shape=" + x.shape().str();
   out += fmt::format(", dtype=pyflame.{}", dtype_name(x.dtype()));
@@ -90,6 +93,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
   const Tensor& x = *nb::inst_ptr<Tensor>(self);
   DTypeOpt dtype;
   DeviceOpt device;
+  int bools = 0;
   bool copy = false;
   std::optional<MemoryFormat> format;
   auto take = [&](nb::handle a) {
@@ -101,8 +105,10 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
     } else if (dtype_from(a, &d)) {
       dtype = d;
     } else if (PyBool_Check(a.ptr())) {
-      return;  // non_blocking is ignored: copies are in order with ops, so there is nothing to wait for
-    } else if (nb::isinstance<Device>(a) || PyUnicode_Check(a.ptr())) {
+      // The first is non_blocking, which is ignored: copies are in order with ops, so there is nothing to wait for.
+      PF_CHECK(bools < 2, Type, "to: too many flags; got {}; expected non_blocking and copy", short_repr(a));
+      if (++bools == 2) copy = a.ptr() == Py_True;
+    } else if (nb::isinstance<Device>(a) || PyUnicode_Check(a.ptr()) || PyLong_Check(a.ptr())) {
       device = usable_device(a);
     } else {
       PF_FAIL(Type, "to: not a device, dtype or tensor; got {}", short_repr(a));
@@ -114,7 +120,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
     if (key == "dtype") dtype = static_cast<DTypeOpt>(DTypeArg{v});
     else if (key == "device" || key == "other") take(v);
     else if (key == "copy") copy = nb::cast<bool>(v);
-    else if (key == "memory_format") format = nb::cast<MemoryFormat>(v);
+    else if (key == "memory_format") format = FormatArg{v}.get("to");
     else if (key != "non_blocking")
       PF_FAIL(Type, "to: unexpected keyword; got '{}'; expected dtype, device, other, copy or memory_format", key);
   }
@@ -126,9 +132,16 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
 }
 
 template <DType D>
-nb::object to_dtype(nb::handle_t<Tensor> self) {
+nb::object to_dtype(nb::handle_t<Tensor> self, FormatArg format) {
   const Tensor& x = *nb::inst_ptr<Tensor>(self);
-  return same_or_new(self, x, cast(x, D));
+  const Tensor y = cast(x, D);
+  const auto wanted = format.get("to");
+  return same_or_new(self, x, wanted ? contiguous(y, *wanted) : y);
+}
+
+template <DType D>
+void bind_cast(TensorClass& c, const char* name, const char* text) {
+  c.def(name, &to_dtype<D>, "memory_format"_a.none() = nb::none(), text);
 }
 
 void bind_properties(TensorClass& c) {
@@ -206,6 +219,17 @@ void bind_queries(TensorClass& c) {
         if (requires_grad) x.set_requires_grad(true);
       },
       "value"_a, "requires_grad"_a);
+  // For transpose_ and its like: the object becomes a view of what it was, with its history.
+  c.def(
+      "_rebind",
+      [](Tensor& x, const Tensor& view) {
+        PF_CHECK(
+            !grad_mode::enabled() || !x.requires_grad() || !x.is_leaf(), Runtime,
+            "in-place view: a leaf tensor that requires grad cannot change its shape; got shape {}; hint: clone() it",
+            x.shape().str());
+        x = Tensor(view);
+      },
+      "view"_a);
   c.def(
       "size",
       [](const Tensor& x, std::optional<int64_t> dim) -> nb::object {
@@ -221,6 +245,11 @@ void bind_queries(TensorClass& c) {
         return dims_tuple(x.strides());
       },
       "dim"_a.none() = nb::none(), "Strides in elements.");
+  c.def("_storage_nbytes", [](const Tensor& x) { return x.storage()->nbytes; });
+  c.def("_is_inference", [](const Tensor& x) {
+    const AutogradMeta* m = x.impl()->autograd.get();
+    return m && m->inference;
+  });
   c.def("storage_offset", [](const Tensor& x) { return x.offset(); });
   c.def(
       "data_ptr",
@@ -239,8 +268,11 @@ void bind_queries(TensorClass& c) {
   c.def(
       "element_size", [](const Tensor& x) { return x.itemsize(); }, "Bytes per element.");
   c.def(
-      "is_contiguous", [](const Tensor& x, MemoryFormat format) { return is_contiguous(x, format); },
-      "memory_format"_a = MemoryFormat::contiguous,
+      "is_contiguous",
+      [](const Tensor& x, FormatArg format) {
+        return is_contiguous(x, format.get("is_contiguous").value_or(MemoryFormat::contiguous));
+      },
+      "memory_format"_a.none() = nb::none(),
       "Whether it lies in memory in row-major order, or as channels_last has it.");
   c.def("is_floating_point", [](const Tensor& x) { return x.is_floating_point(); });
   c.def(
@@ -332,14 +364,16 @@ void bind_protocols(TensorClass& c) {
 
 void bind_conversions(nb::module_& m, TensorClass& c) {
   c.def("to", &to, "A tensor of another dtype and/or on another device; itself when nothing changes.");
-  c.def("float", &to_dtype<DType::float32>, "float32.");
-  c.def("double", &to_dtype<DType::float64>, "float64.");
-  c.def("half", &to_dtype<DType::float16>, "float16.");
-  c.def("bfloat16", &to_dtype<DType::bfloat16>, "bfloat16.");
-  c.def("long", &to_dtype<DType::int64>, "int64.");
-  c.def("int", &to_dtype<DType::int32>, "int32.");
-  c.def("short", &to_dtype<DType::int16>, "int16.");
-  c.def("bool", &to_dtype<DType::bool_>, "bool: whether not zero.");
+  bind_cast<DType::float32>(c, "float", "float32.");
+  bind_cast<DType::float64>(c, "double", "float64.");
+  bind_cast<DType::float16>(c, "half", "float16.");
+  bind_cast<DType::bfloat16>(c, "bfloat16", "bfloat16.");
+  bind_cast<DType::int64>(c, "long", "int64.");
+  bind_cast<DType::int32>(c, "int", "int32.");
+  bind_cast<DType::int16>(c, "short", "int16.");
+  bind_cast<DType::int8>(c, "char", "int8.");
+  bind_cast<DType::uint8>(c, "byte", "uint8.");
+  bind_cast<DType::bool_>(c, "bool", "bool: whether not zero.");
   c.def(
       "type",
       [](nb::handle_t<Tensor> self, DTypeArg dtype) -> nb::object {
@@ -356,29 +390,61 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
       "type_as", [](const Tensor& x, const Tensor& other) { return cast(x, other.dtype()); }, "other"_a);
   c.def(
       "cpu",
-      [](nb::handle_t<Tensor> self) {
+      [](nb::handle_t<Tensor> self, FormatArg format) {
         const Tensor& x = *nb::inst_ptr<Tensor>(self);
-        return same_or_new(self, x, to_device(x, Device{}));
+        const Tensor y = to_device(x, Device{});
+        const auto wanted = format.get("cpu");
+        return same_or_new(self, x, wanted ? contiguous(y, *wanted) : y);
       },
-      "On the CPU.");
+      "memory_format"_a.none() = nb::none(), "On the CPU.");
   c.def(
       "contiguous",
-      [](nb::handle_t<Tensor> self, MemoryFormat format) {
+      [](nb::handle_t<Tensor> self, FormatArg format) {
         const Tensor& x = *nb::inst_ptr<Tensor>(self);
-        return same_or_new(self, x, contiguous(x, format));
+        return same_or_new(self, x, contiguous(x, format.get("contiguous").value_or(MemoryFormat::contiguous)));
       },
-      "memory_format"_a = MemoryFormat::contiguous,
+      "memory_format"_a.none() = nb::none(),
       "Itself when it lies in memory in row-major order (or as channels_last has it), otherwise a copy that does.");
   c.def("detach", &Tensor::detach, "The same elements without history; shares storage.");
   m.def(
-      "clone", [](const Tensor& x) { return clone(x); }, "input"_a, "A copy.");
+      "clone",
+      [](const Tensor& x, FormatArg format) {
+        const Tensor y = clone(x);
+        const auto wanted = format.get("clone");
+        return wanted ? contiguous(y, *wanted) : y;
+      },
+      "input"_a, nb::kw_only(), "memory_format"_a.none() = nb::none(), "A copy.");
   c.def(
-      "clone", [](const Tensor& x) { return clone(x); }, "A copy; gradients flow through it.");
+      "clone",
+      [](const Tensor& x, FormatArg format) {
+        const Tensor y = clone(x);
+        const auto wanted = format.get("clone");
+        return wanted ? contiguous(y, *wanted) : y;
+      },
+      nb::kw_only(), "memory_format"_a.none() = nb::none(), "A copy; gradients flow through it.");
+}
+
+}  // namespace
+
+namespace {
+
+void bind_print_options(nb::module_& m) {
+  m.def(
+      "_set_printoptions",
+      [](int precision, int64_t threshold, int64_t edge_items, int line_width, std::optional<bool> scientific) {
+        g_print_options = {precision, threshold, edge_items, line_width, scientific};
+      },
+      "precision"_a, "threshold"_a, "edge_items"_a, "line_width"_a, "scientific"_a.none());
+  m.def("_print_options", [] {
+    const PrintOptions& o = g_print_options;
+    return nb::make_tuple(o.precision, o.threshold, o.edge_items, o.line_width, o.scientific);
+  });
 }
 
 }  // namespace
 
 void bind_tensor(nb::module_& m, TensorClass& c) {
+  bind_print_options(m);
   bind_properties(c);
   bind_queries(c);
   bind_protocols(c);

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "casters.h"
+#include "pyflame/runtime/device.h"
+#include "pyflame/tensor/default_dtype.h"
 
 namespace pyflame::python {
 
@@ -28,6 +30,15 @@ PyObject* python_type(ErrorKind kind) {
 // Names of the module must not hide Python's types in its stubs, so pyflame.bool, float and int are defined in
 // pyflame/__init__.py.
 std::string attribute_name(DType d) { return d == DType::bool_ ? "bool_" : std::string(dtype_name(d)); }
+
+// The devices that were current before `with device:`.
+thread_local std::vector<Device> g_devices_before;
+
+std::string type_of_device(const Device& d) {
+  if (d.type == DeviceType::rocm && cuda_names_any_gpu()) return "cuda";
+  const std::string s = d.str();
+  return s.substr(0, s.find(':'));
+}
 
 PyObject* new_exception(nb::module_& m, const char* name, const char* doc, PyObject* base) {
   PyObject* e = PyErr_NewExceptionWithDoc(fmt::format("pyflame.{}", name).c_str(), doc, base, nullptr);
@@ -57,6 +68,8 @@ void bind_types(nb::module_& m) {
   nb::enum_<MemoryFormat>(m, "memory_format", "How the dims of a tensor lie in memory.")
       .value("contiguous_format", MemoryFormat::contiguous, "Row-major: the last dim is the densest.")
       .value("channels_last", MemoryFormat::channels_last, "Images (N, C, H, W) whose channels lie together.")
+      .value("preserve_format", kPreserveFormat, "As the input lies.")
+      .value("channels_last_3d", kChannelsLast3d, "Volumes whose channels lie together; a name only.")
       .export_values();
 
   nb::class_<PyDType>(m, "dtype", "The type of a tensor's elements: pyflame.float32 and its nine siblings.")
@@ -64,6 +77,7 @@ void bind_types(nb::module_& m) {
       .def_prop_ro(
           "itemsize", [](const PyDType& d) { return dtype_size(d.value); }, "Bytes per element.")
       .def_prop_ro("is_floating_point", [](const PyDType& d) { return is_float(d.value); })
+      .def_prop_ro("is_signed", [](const PyDType& d) { return d.value != DType::uint8 && d.value != DType::bool_; })
       .def("__repr__", [](const PyDType& d) { return fmt::format("pyflame.{}", dtype_name(d.value)); })
       .def("__hash__", [](const PyDType& d) { return static_cast<int64_t>(d.value) + 1; })
       .def(
@@ -86,19 +100,51 @@ void bind_types(nb::module_& m) {
     m.attr(attribute_name(d).c_str()) = dtype_object(d);
   }
   m.def(
+      "get_default_dtype", [] { return default_dtype(); },
+      "The dtype of floating results whose inputs name none; float32 unless set.");
+  m.def(
+      "set_default_dtype", [](DTypeArg d) { set_default_dtype(d.require("set_default_dtype")); }, "d"_a.none(),
+      "The dtype of zeros(), of Python's floats in tensor(), of integers divided, ...: a floating one. For all "
+      "threads.");
+  m.def(
       "promote_types",
       [](DTypeArg a, DTypeArg b) { return promote(a.require("promote_types"), b.require("promote_types")); }, "type1"_a,
       "type2"_a, "The dtype that an operation on tensors of these two dtypes has.");
 
   nb::class_<Device>(m, "device", "Where a tensor lives: 'cpu', 'rocm:0', ... Compares equal to its name.")
       .def(
-          "__init__", [](Device* self, nb::handle text) { new (self) Device(device_from(text)); }, "device"_a)
-      .def_prop_ro("type",
-                   [](const Device& d) {
-                     const std::string s = d.str();
-                     return s.substr(0, s.find(':'));
-                   })
-      .def_prop_ro("index", [](const Device& d) { return static_cast<int>(d.index); })
+          "__init__",
+          [](Device* self, nb::handle device, std::optional<int> index, std::optional<std::string> type) {
+            PF_CHECK(device.is_none() != !type, Type, "device: no device, or two; expected a name or type=");
+            const std::string name = type                              ? *type
+                                     : nb::isinstance<nb::str>(device) ? nb::cast<std::string>(device)
+                                                                       : "";
+            PF_CHECK(!index || (!name.empty() && name.find(':') == std::string::npos), Value,
+                     "device: an index beside it; got {}; expected a type such as 'rocm'", short_repr(device));
+            if (index && !has_own_memory(device_from_text(name).type)) index.reset();  // there is one CPU: cpu:0
+            if (name.empty()) new (self) Device(device_from(device));
+            else new (self) Device(device_from_text(index ? fmt::format("{}:{}", name, *index) : name));
+          },
+          "device"_a.none() = nb::none(), "index"_a.none() = nb::none(), nb::kw_only(), "type"_a.none() = nb::none())
+      .def_prop_ro("type", &type_of_device, "'cpu', 'rocm', 'cuda', ...")
+      .def_prop_ro(
+          "index",
+          [](const Device& d) -> nb::object {
+            return has_own_memory(d.type) ? nb::object(nb::int_(static_cast<int>(d.index))) : nb::none();
+          },
+          "The number of a GPU; None for a device of which there is one.")
+      .def("__enter__",
+           [](nb::handle self) {
+             g_devices_before.push_back(current_device());
+             set_current_device(nb::cast<Device>(self));
+             return nb::borrow(self);
+           })
+      .def("__exit__",
+           [](nb::handle, nb::args) {
+             set_current_device(g_devices_before.back());
+             g_devices_before.pop_back();
+             return false;
+           })
       .def("__str__", [](const Device& d) { return d.str(); })
       .def("__repr__", [](const Device& d) { return fmt::format("device('{}')", d.str()); })
       .def("__hash__", [](const Device& d) { return nb::hash(nb::str(d.str().c_str())); })
@@ -106,8 +152,11 @@ void bind_types(nb::module_& m) {
           "__eq__",
           [](const Device& a, nb::handle b) {
             if (nb::isinstance<Device>(b)) return nb::cast<Device>(b) == a;
-            return PyUnicode_Check(b.ptr()) &&
-                   (nb::cast<std::string>(b) == a.str() || nb::cast<std::string>(b) + ":0" == a.str());
+            if (!PyUnicode_Check(b.ptr())) return false;
+            std::string name = nb::cast<std::string>(b);
+            if (cuda_names_any_gpu() && a.type == DeviceType::rocm && name.starts_with("cuda"))
+              name.replace(0, 4, "rocm");
+            return name == a.str() || name + ":0" == a.str();
           },
           "other"_a.none())
       .def("__reduce__", [](const Device& d) {

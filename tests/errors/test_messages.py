@@ -47,7 +47,7 @@ CASES = {
     "seed": (TypeError, "manual_seed", lambda x, y, r: pf.manual_seed("a")),
     # devices
     "unknown device": (ValueError, "device: no such device; got 'gpu'; expected cpu, rocm", lambda x, y, r: pf.zeros(2, device="gpu")),
-    "device of the wrong type": (TypeError, "device: not a device; got 3", lambda x, y, r: pf.zeros(2, device=3)),
+    "device of the wrong type": (TypeError, "device: not a device; got 3.5", lambda x, y, r: pf.zeros(2, device=3.5)),
     "bad device index": (ValueError, "device: bad device index; got 'rocm:x'", lambda x, y, r: pf.set_device("rocm:x")),
     "mixed devices": (ValueError, "add: tensors are on different devices; got cpu and reference", lambda x, y, r: x + x.to("reference")),
     "numpy of another device": (TypeError, "numpy: the tensor is on device 'null'", lambda x, y, r: pf.empty(2, device="null").numpy()),
@@ -159,7 +159,7 @@ CASES = {
     "iter": (TypeError, "iter: a 0-d tensor cannot be iterated", lambda x, y, r: iter(ones(()))),
     "index of a list": (TypeError, "index: only integer tensors", lambda x, y, r: [1][pf.tensor(0.5)]),
     "format": (TypeError, "format: only a 0-d tensor takes a format", lambda x, y, r: format(x, ".2f")),
-    "to": (TypeError, "to: not a device, dtype or tensor; got 3", lambda x, y, r: x.to(3)),
+    "to": (TypeError, "to: not a device, dtype or tensor; got 3.5", lambda x, y, r: x.to(3.5)),
     "to keyword": (TypeError, "to: unexpected keyword; got 'foo'", lambda x, y, r: x.to(foo=1)),
     # exchange
     "numpy with gradient": (RuntimeError, "numpy: the tensor requires a gradient.*detach", lambda x, y, r: r.numpy()),

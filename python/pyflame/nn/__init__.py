@@ -1,5 +1,5 @@
 """Layers, losses, containers, initial values, clipping."""
-from . import attention, functional, init, utils  # noqa: F401
+from . import attention, functional, init, parallel, utils  # noqa: F401
 from .activations import (  # noqa: F401
     CELU,
     ELU,
@@ -88,3 +88,4 @@ from .pooling import (  # noqa: F401
     MaxPool1d,
     MaxPool2d,
 )
+from .parallel import DataParallel  # noqa: F401

@@ -297,26 +297,36 @@ class Module(_C._ModuleBase, StateDict, Hooked):
     def bfloat16(self):
         return self._cast(_C.bfloat16)
 
-    def type(self, dst_type):
-        """Casts all parameters and buffers, integers too."""
-        return self._apply(lambda t: t.to(dtype=dst_type))
-
     def cpu(self):
         return self.to("cpu")
 
     def cuda(self, device=None):
-        return self._apply(lambda t: t.cuda(device))
+        """Moves parameters and buffers to the GPU there is, of any vendor. DeviceError with the reason if there is none."""
+        from .. import _gpu
+
+        return self.to(_gpu.name_of(device))
+
+    def type(self, dst_type):
+        """Parameters and buffers, also those of integers, as another dtype, or as a type such as 'torch.DoubleTensor'."""
+        if isinstance(dst_type, str) or hasattr(dst_type, "_type_name"):
+            from .. import _old_types
+
+            dst_type = _old_types.dtype_of(getattr(dst_type, "_type_name", dst_type))
+        return self._apply(lambda t: t.to(dtype=dst_type))
+
+    def compile(self, *args, **kwargs):
+        """Nothing, noted once: every window of ops is compiled by itself."""
+        from .._compile import compile
+
+        compile(self, *args, **kwargs)
+
+    def share_memory(self):
+        """NotImplementedError: processes do not share tensors."""
+        raise NotImplementedError("share_memory: processes do not share tensors; send the state_dict() through a queue or a file")
 
     def to_empty(self, *, device, recurse=True):
         """Moves to a device without copying: the values are any."""
         return self._apply(lambda t: _C.empty(t.shape, dtype=t.dtype, device=device), recurse)
-
-    def share_memory(self):
-        """Does nothing: processes that PyFlame starts get tensors through shared memory."""
-        return self
-
-    def compile(self, *args, **kwargs):
-        """Does nothing: windows are compiled when they run."""
 
     # ---- printing
 

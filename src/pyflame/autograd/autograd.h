@@ -24,5 +24,12 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
 size_t register_hook(const Tensor& t, TensorHook hook);
 void remove_hook(const Tensor& t, size_t id);
 void retain_grad(const Tensor& t);
+// Registers a function that runs at the end of a backward pass that added to the leaf's .grad. Returns an id.
+size_t register_post_hook(const Tensor& leaf, std::function<void()> hook);
+void remove_post_hook(const Tensor& leaf, size_t id);
+
+// While it is on, a gradient that is NaN is an error that names the op of the forward pass. Each check waits for values.
+bool anomaly_detection();
+void set_anomaly_detection(bool on);
 
 }  // namespace pyflame::autograd

@@ -2,7 +2,9 @@
 // point to older nodes. Gradients of the same output are added in the order in which they arrive. A leaf's total is
 // added to .grad once, at the end.
 #include <algorithm>
+#include <atomic>
 #include <map>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -16,6 +18,40 @@
 namespace pyflame::autograd {
 
 namespace {
+
+std::atomic<bool> g_anomaly{false};
+
+void check_no_nan(const GradNode& node, const Tensor& g) {
+  if (!g || !is_float(g.dtype())) return;
+  grad_mode::Guard off(false);
+  PF_CHECK(any(isnan(g)).item_i64() == 0, Runtime, "{}: its gradient has NaN values; recorded at {}", node.name,
+           describe_location(node.loc));
+}
+
+// Hooks that run after .grad of a leaf was added to. A leaf is known by its list of hooks, so that an entry ends with it.
+struct PostHooks {
+  using List = std::vector<std::function<void()>>;
+  std::mutex mutex;
+  std::map<std::weak_ptr<std::vector<TensorHook>>, List, std::owner_less<>> of;
+};
+PostHooks& post_hooks() {
+  static auto& all = *new PostHooks;  // leaked: programs compute in exit handlers
+  return all;
+}
+std::atomic<bool> g_any_post_hook{false};
+
+void run_post_hooks(const Tensor& leaf) {
+  const AutogradMeta& m = autograd_meta(leaf);
+  if (!m.hooks) return;
+  PostHooks::List now;
+  {
+    const std::lock_guard lock(post_hooks().mutex);
+    const auto at = post_hooks().of.find(m.hooks);
+    if (at != post_hooks().of.end()) now = at->second;
+  }
+  for (const auto& hook : now)
+    if (hook) hook();
+}
 
 void accumulate(Tensor& into, const Tensor& g) { into = into ? add(into, g) : g; }
 
@@ -73,6 +109,8 @@ class Walk {
     for (auto& [to, g] : retained_) *to = g;
     if (only_wanted_) return;
     for (Tensor& t : leaf_order_) deposit(t, leaves_.at(t.impl()));
+    if (!g_any_post_hook) return;
+    for (const Tensor& t : leaf_order_) run_post_hooks(t);
   }
 
   // The backward pass that runs on this thread. A checkpoint that runs inside it belongs to it.
@@ -184,6 +222,8 @@ class Walk {
     for (const Edge& e : node.edges) goes_on |= e.needed();
     if (!goes_on) return;
     Tensors result = node.apply(grads);
+    if (g_anomaly)
+      for (const Tensor& g : result) check_no_nan(node, g);
     PF_CHECK(result.size() <= node.edges.size(), Runtime,
              "{}: backward returned too many gradients; got {}; expected at most {}; recorded at {}", node.name,
              result.size(), node.edges.size(), describe_location(node.loc));
@@ -391,5 +431,26 @@ void retain_grad(const Tensor& t) {
   fn->retained.push_back(m.output_nr);
   fn->retained_grads.push_back(m.retained_grad);
 }
+
+size_t register_post_hook(const Tensor& leaf, std::function<void()> hook) {
+  AutogradMeta& m = autograd_meta(leaf);
+  if (!m.hooks) m.hooks = std::make_shared<std::vector<TensorHook>>();
+  const std::lock_guard lock(post_hooks().mutex);
+  std::erase_if(post_hooks().of, [](const auto& entry) { return entry.first.expired(); });
+  PostHooks::List& list = post_hooks().of[m.hooks];
+  list.push_back(std::move(hook));
+  g_any_post_hook = true;
+  return list.size() - 1;
+}
+
+void remove_post_hook(const Tensor& leaf, size_t id) {
+  const AutogradMeta& m = autograd_meta(leaf);
+  const std::lock_guard lock(post_hooks().mutex);
+  const auto at = m.hooks ? post_hooks().of.find(m.hooks) : post_hooks().of.end();
+  if (at != post_hooks().of.end() && id < at->second.size()) at->second[id] = nullptr;
+}
+
+bool anomaly_detection() { return g_anomaly; }
+void set_anomaly_detection(bool on) { g_anomaly = on; }
 
 }  // namespace pyflame::autograd

@@ -4,6 +4,7 @@
 
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/tensor/default_dtype.h"
 #include "pyflame/tensor/runtime_hooks.h"
 
 namespace pyflame {
@@ -24,7 +25,7 @@ Tensor allocated(const char* op, const Dims& shape, DType dtype, DeviceOpt devic
 }  // namespace
 
 Tensor empty(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
-  return allocated("empty", shape, dtype.value_or(DType::float32), device);
+  return allocated("empty", shape, dtype.value_or(default_dtype()), device);
 }
 
 void ops::check_fits(const char* op, const Scalar& value, DType dtype) {
@@ -50,10 +51,10 @@ Tensor full(const Dims& shape, Scalar value, DTypeOpt dtype, DeviceOpt device) {
 }
 
 Tensor zeros(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
-  return full(shape, 0, dtype.value_or(DType::float32), device);
+  return full(shape, 0, dtype.value_or(default_dtype()), device);
 }
 Tensor ones(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
-  return full(shape, 1, dtype.value_or(DType::float32), device);
+  return full(shape, 1, dtype.value_or(default_dtype()), device);
 }
 
 Tensor empty_like(const Tensor& x, DTypeOpt dtype) {
@@ -69,7 +70,7 @@ Tensor ones_like(const Tensor& x, DTypeOpt dtype) { return full_like(x, 1, dtype
 
 Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype, DeviceOpt device) {
   const bool whole = start.kind != Category::Float && end.kind != Category::Float && step.kind != Category::Float;
-  const DType d = dtype.value_or(whole ? DType::int64 : DType::float32);
+  const DType d = dtype.value_or(whole ? DType::int64 : default_dtype());
   PF_CHECK(d != DType::bool_, Type, "arange: not defined for bool; got dtype bool; expected integers or floats");
   PF_CHECK(step.f != 0, Value, "arange: the step is 0; got step {}; expected a step that is not 0", step.f);
   PF_CHECK(std::isfinite(start.f) && std::isfinite(end.f) && std::isfinite(step.f), Value,
@@ -95,7 +96,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype, DeviceOpt d
 
 Tensor linspace(double start, double end, int64_t steps, DTypeOpt dtype, DeviceOpt device) {
   PF_CHECK(steps >= 0, Value, "linspace: negative number of steps; got {}; expected >= 0", steps);
-  const DType d = dtype.value_or(DType::float32);
+  const DType d = dtype.value_or(default_dtype());
   if (steps <= 1) return full({steps}, start, d, device);
   // Computed in float64 and from both ends, so that both ends are exact and the values are symmetric.
   const double step = (end - start) / static_cast<double>(steps - 1);
@@ -110,7 +111,7 @@ Tensor eye(int64_t n, std::optional<int64_t> m, DTypeOpt dtype, DeviceOpt device
   PF_CHECK(n >= 0 && columns >= 0, Value, "eye: negative size; got {} by {}; expected sizes >= 0", n, columns);
   checked_numel("eye", {n, columns});
   const Tensor rows = reshape(arange(0, n, 1, DType::int64, device), {n, 1});
-  return cast(eq(rows, arange(0, columns, 1, DType::int64, device)), dtype.value_or(DType::float32));
+  return cast(eq(rows, arange(0, columns, 1, DType::int64, device)), dtype.value_or(default_dtype()));
 }
 
 Tensor from_host(const void* data, const Dims& shape, DType dtype, DeviceOpt device) {

@@ -7,6 +7,7 @@
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/tensor/default_dtype.h"
 
 namespace pyflame {
 
@@ -32,7 +33,7 @@ DType result_type(const Value& a, const Value& b) {
   return promote(promote(DType::bool_, a.scalar), b.scalar);
 }
 
-Tensor as_float(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, DType::float32); }
+Tensor as_float(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, default_dtype()); }
 
 }  // namespace ops
 
@@ -378,7 +379,7 @@ Tensor div(const Value& av, const Value& bv) {
   if (av.is_tensor) check_defined("div", av.tensor);
   if (bv.is_tensor) check_defined("div", bv.tensor);
   DType dtype = ops::result_type(av, bv);
-  if (!is_float(dtype)) dtype = DType::float32;
+  if (!is_float(dtype)) dtype = default_dtype();
   const Operands o("div", av, bv, dtype);
   Tensor out = o.run(OpId::div);
   attach("div", {out}, {o.a, o.b}, {o.b, if_needed(out, o.b)},
@@ -394,7 +395,7 @@ Tensor atan2(const Value& y, const Value& x) {
   if (y.is_tensor) check_defined("atan2", y.tensor);
   if (x.is_tensor) check_defined("atan2", x.tensor);
   const DType dtype = ops::result_type(y, x);
-  const Operands o("atan2", y, x, is_float(dtype) ? dtype : DType::float32);
+  const Operands o("atan2", y, x, is_float(dtype) ? dtype : default_dtype());
   Tensor out = o.run(OpId::atan2);
   attach("atan2", {out}, {o.a, o.b}, {o.a, o.b},
          [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {

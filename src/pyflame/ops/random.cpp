@@ -5,6 +5,7 @@
 #include "pyflame/base/fork.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/tensor/default_dtype.h"
 
 namespace pyflame {
 
@@ -39,7 +40,7 @@ Tensor draw(OpId op, const Dims& shape, DType dtype, Device device) {
 
 Tensor draw_float(const char* name, OpId op, const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
   checked_numel(name, shape);
-  const DType d = dtype.value_or(DType::float32);
+  const DType d = dtype.value_or(default_dtype());
   PF_CHECK(is_float(d), Type, "{}: not a float dtype; got {}; expected a float dtype", name, dtype_name(d));
   return draw(op, shape, d, device.value_or(current_device()));
 }

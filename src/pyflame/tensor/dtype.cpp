@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "pyflame/tensor/default_dtype.h"
+
 namespace pyflame {
 
 namespace {
@@ -38,7 +40,7 @@ DType promote(DType a, DType b) {
 
 DType promote(DType tensor, const Scalar& number) {
   if (dtype_category(tensor) >= number.kind) return tensor;
-  return number.kind == Category::Float ? DType::float32 : DType::int64;
+  return number.kind == Category::Float ? default_dtype() : DType::int64;
 }
 
 }  // namespace pyflame

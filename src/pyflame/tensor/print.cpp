@@ -71,7 +71,7 @@ struct Printer {
         if (v > 0) low = std::min(low, v);
       });
       const bool uneven = high > 0 && (high >= 1e8 || (!whole && (low < 1e-4 || high / low > 1e3)));
-      style = uneven ? Style::Scientific : whole ? Style::Whole : Style::Fixed;
+      style = options.scientific.value_or(uneven) ? Style::Scientific : whole ? Style::Whole : Style::Fixed;
     }
     visit(0, 0, [&](int64_t at) { width = std::max(width, static_cast<int>(text(at).size())); });
   }

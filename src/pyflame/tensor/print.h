@@ -1,5 +1,6 @@
 // Readable printing of numbers in host memory, in NumPy's style: aligned columns, and "..." in the middle of long dims.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "pyflame/tensor/dims.h"
@@ -12,6 +13,7 @@ struct PrintOptions {
   int64_t threshold = 1000;  // larger tensors are summarised
   int64_t edge_items = 3;    // how many elements a summary shows at each end of a dim
   int line_width = 80;
+  std::optional<bool> scientific;  // the notation; by the numbers that are shown unless set
 };
 
 // "[[1., 2.],\n [3., 4.]]". `data` is the first element; strides are in elements. Lines after the first are indented by `indent`.

@@ -1,0 +1,38 @@
+"""pf.compile, which has nothing to do, and names of torch that are constants or refused."""
+import math
+
+from . import _C
+from ._notes import once
+
+_SPARSE = "sparse tensors are not available; dense ones and index ops (index_add, scatter_add) do their work"
+_QUANTIZED = "quantized tensors are not available; float16 and bfloat16 take half of the memory"
+_PROCESS = "random numbers are one sequence for all devices; manual_seed() starts it"
+REFUSED = {
+    **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor", "sparse_compressed_tensor", "smm", "spmm", "sspaddmm", "hspmm", "hsmm", "saddmm",
+                     "dsmm"), _SPARSE),
+    **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "q_scale", "q_zero_point", "empty_quantized", "fake_quantize_per_tensor_affine",
+                     "fake_quantize_per_channel_affine", "choose_qparams_optimized"), _QUANTIZED),
+    **dict.fromkeys(("cond", "while_loop"), "write the condition or the loop in Python"),
+    "from_file": "map the file with numpy.memmap and share it with pyflame.from_numpy",
+    "lobpcg": "pyflame.linalg.eigh computes all eigenvalues",
+}
+CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None, "legacy_contiguous_format": _C.contiguous_format, "has_lapack": True, "has_mkl": False, "has_openmp": True,
+             "has_spectral": True, "has_cuda": False, "has_mps": False, "torch_version": None}
+
+
+def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False, **kwargs):
+    """Returns its argument, which is noted once: every window of ops is compiled by itself, with no call for it. Also a decorator."""
+    if model is None:
+        return lambda fn: compile(fn)
+    once("compile", "returns its argument; every window of ops is compiled by itself, without a call", stacklevel=4)
+    return model
+
+
+def set_anomaly_enabled(mode, check_nan=True):
+    """Turns the detection of NaN gradients on or off."""
+    _C._set_anomaly(bool(mode and check_nan))
+
+
+def is_anomaly_check_nan_enabled():
+    """Whether gradients are looked at for NaN values."""
+    return _C.is_anomaly_enabled()

@@ -1,0 +1,220 @@
+"""Names of dtypes that PyFlame does not have, so that programs can compare with them; limits of dtypes; layouts."""
+from . import _C
+from ._C import Tensor
+
+__all__ = ["finfo", "iinfo", "can_cast", "result_type", "is_complex", "is_nonzero", "is_same_size", "is_signed", "is_inference", "is_storage", "is_distributed", "is_conj", "is_neg",
+           "layout", "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "qscheme", "typename", "set_printoptions", "set_default_tensor_type",
+           "set_default_device", "get_default_device"]
+
+
+class _Absent:
+    """The name of a dtype that no tensor has. Ops that are given it raise a TypeError."""
+
+    def __init__(self, name, itemsize, floating, signed, complex):
+        self.name, self.itemsize = name, itemsize
+        self.is_floating_point, self.is_signed, self.is_complex = floating, signed, complex
+
+    def __repr__(self):
+        return f"pyflame.{self.name}"
+
+    def __reduce__(self):
+        return _absent, (self.name,)
+
+
+def _absent(name):
+    """The absent dtype of this name."""
+    return ABSENT[name]
+
+
+def _absent_dtypes():
+    sizes = {"uint16": 2, "uint32": 4, "uint64": 8, "quint8": 1, "quint4x2": 1, "quint2x4": 1, "bits8": 1, "bits16": 2, "uint4": 1, "uint2": 1, "uint1": 1}
+    signed = {"qint8": 1, "qint32": 4, "int4": 1, "int2": 1, "int1": 1}
+    floats = {"float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1}
+    complexes = {"complex32": 4, "complex64": 8, "complex128": 16}
+    every = [(n, s, False, False, False) for n, s in sizes.items()] + [(n, s, False, True, False) for n, s in signed.items()]
+    every += [(n, s, True, True, False) for n, s in floats.items()] + [(n, s, False, True, True) for n, s in complexes.items()]
+    names = {entry[0]: _Absent(*entry) for entry in every if not hasattr(_C, entry[0])}
+    for short, long in (("chalf", "complex32"), ("cfloat", "complex64"), ("cdouble", "complex128")):
+        if long in names:
+            names[short] = names[long]
+    return names
+
+
+ABSENT = _absent_dtypes()
+
+
+class finfo:
+    """The limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
+
+    _EXPONENTS = {"float64": (52, 1023), "float32": (23, 127), "float16": (10, 15), "bfloat16": (7, 127)}
+    _RESOLUTION = {"float64": 1e-15, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}
+
+    def __init__(self, type=None):
+        dtype = _C.get_default_dtype() if type is None else type
+        name = getattr(dtype, "name", str(dtype))
+        name = {"complex64": "float32", "complex128": "float64"}.get(name, name)
+        if name not in self._EXPONENTS:
+            raise TypeError(f"finfo: not a floating dtype; got {dtype}; expected one; hint: iinfo")
+        fraction, most = self._EXPONENTS[name]
+        self.dtype, self.bits = name, {"float64": 64, "float32": 32}.get(name, 16)
+        self.eps = 2.0**-fraction
+        self.max = (2.0 - self.eps) * 2.0**most
+        self.min, self.tiny, self.resolution = -self.max, 2.0 ** (1 - most), self._RESOLUTION[name]
+        self.smallest_normal = self.tiny
+
+    def __repr__(self):
+        return f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})"
+
+
+class iinfo:
+    """The limits of an integer dtype: bits, max, min."""
+
+    def __init__(self, type):
+        if type.is_floating_point or type == _C.bool_:
+            raise TypeError(f"iinfo: not an integer dtype; got {type}; expected one; hint: finfo")
+        self.dtype, self.bits = type.name, 8 * type.itemsize
+        self.min, self.max = (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1) if type.is_signed else (0, 2**self.bits - 1)
+
+    def __repr__(self):
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def _category(dtype):
+    return 0 if dtype == _C.bool_ else 3 if dtype.name.startswith("complex") else 2 if dtype.is_floating_point else 1
+
+
+def can_cast(from_, to):
+    """Whether a dtype can be cast to another one under the rules of promotion: never to a narrower category."""
+    return _category(from_) <= _category(to)
+
+
+def result_type(tensor1, tensor2):
+    """The dtype that an operation on two tensors or numbers has."""
+
+    def sample(x):
+        return _C.zeros([0] * min(x.ndim, 1), dtype=x.dtype) if isinstance(x, Tensor) else x
+
+    a, b = sample(tensor1), sample(tensor2)
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        a = _C.tensor(a)
+    return (a + b).dtype
+
+
+def is_complex(input):
+    """Whether the elements are complex numbers."""
+    return input.dtype.name.startswith("complex")
+
+
+def is_nonzero(input):
+    """Whether the only element is not zero. RuntimeError unless there is exactly one."""
+    if input.numel() != 1:
+        raise RuntimeError(f"is_nonzero: not one element; got shape {tuple(input.shape)}; expected exactly one element")
+    return bool(input)
+
+
+def is_same_size(input, other):
+    """Whether two tensors have the same shape."""
+    return input.shape == other.shape
+
+
+def is_signed(input):
+    """Whether the dtype has negative numbers."""
+    return input.dtype.is_signed
+
+
+def is_inference(input):
+    """Whether the tensor was made under inference_mode."""
+    return False if input.requires_grad or input.grad_fn is not None else input._is_inference()
+
+
+def is_storage(obj):
+    """Whether obj is what Tensor.storage() returns."""
+    from ._tensor_methods import Storage
+
+    return isinstance(obj, Storage)
+
+
+def is_distributed(input):
+    """No."""
+    return False
+
+
+def is_conj(input):
+    """No: conjugates are computed."""
+    return False
+
+
+def is_neg(input):
+    """No: negatives are computed."""
+    return False
+
+
+class layout:
+    """How the elements of a tensor are kept: strided, the only one there is. The others are names."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return f"pyflame.{self._name}"
+
+    def __reduce__(self):
+        return self._name
+
+
+strided = layout("strided")
+sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged = (
+    layout(name) for name in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
+)
+qscheme = type("qscheme", (), {"__doc__": "A way of quantizing; there are none."})
+
+
+def typename(obj):
+    """The name of a tensor's type, such as 'torch.FloatTensor', or of a class with its module."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    kind = obj if isinstance(obj, type) else type(obj)
+    return kind.__qualname__ if kind.__module__ in ("", "builtins") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+_PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, 2**62, 3, 80)}
+
+
+def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
+    """How tensors are printed: digits after the point; the number of elements above which a middle is left out, and how many are then shown at each
+    end; characters in a line; scientific notation always or never (None: by the numbers). profile: 'default', 'short' or 'full'."""
+    import math
+
+    now = list(_C._print_options())
+    if profile is not None:
+        if profile not in _PROFILES:
+            raise ValueError(f"set_printoptions: no such profile; got {profile!r}; expected 'default', 'short' or 'full'")
+        now[:4] = _PROFILES[profile]
+        now[4] = None
+    if threshold is not None and math.isinf(threshold):
+        threshold = 2**62
+    given = (precision, threshold, edgeitems, linewidth)
+    now[:4] = [old if new is None else int(new) for old, new in zip(now, given)]
+    _C._set_printoptions(*now[:4], now[4] if sci_mode is None else bool(sci_mode))
+
+
+def set_default_tensor_type(t):
+    """The dtype and device of a type such as pf.DoubleTensor or 'torch.cuda.FloatTensor' for new tensors."""
+    name = t if isinstance(t, str) else getattr(t, "_type_name", None)
+    if name is None:
+        raise TypeError(f"set_default_tensor_type: not a type of tensors; got {t!r}; expected one such as pyflame.FloatTensor, or its name")
+    from . import _gpu, _old_types
+
+    _C.set_default_dtype(_old_types.dtype_of(name))
+    if ".cuda." in name:
+        _C.set_device(_gpu.name_of())
+
+
+def set_default_device(device):
+    """Where new tensors are made. None is the CPU."""
+    _C.set_device("cpu" if device is None else device)
+
+
+def get_default_device():
+    """Where new tensors are made."""
+    return _C.device(_C.get_device())

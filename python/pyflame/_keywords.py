@@ -1,0 +1,104 @@
+"""Keywords that PyTorch takes beside an op's own: NumPy's words for its arguments, out=, generator=, and those of memory. The compiled functions come
+here when they do not know a keyword, so that calls without one cost nothing; functions that are written in Python are wrapped by `accepting`."""
+import functools
+import warnings
+
+from . import _C
+from ._C import Tensor
+
+RENAMED = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memory_format", "names"}
+_CATEGORIES = ("bool", "int", "float", "complex")
+
+
+def _category(dtype):
+    return 0 if dtype == _C.bool_ else 3 if "complex" in dtype.name else 2 if dtype.is_floating_point else 1
+
+
+def write_out(op, result, out):
+    """Writes a result to out= and returns it: numbers are cast within their category or to a wider one; an empty tensor takes the result's shape."""
+    if isinstance(out, (tuple, list)):
+        parts = list(result)
+        if len(parts) != len(out):
+            raise TypeError(f"{op}: wrong number of outputs; got {len(out)}; expected {len(parts)}")
+        written = [write_out(op, r, o) for r, o in zip(parts, out)]
+        return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{op}: out is not a tensor; got {type(out).__name__}; expected a tensor")
+    if out.device != result.device:
+        raise RuntimeError(f"{op}: out is on another device; got '{out.device}'; expected '{result.device}'")
+    if _category(result.dtype) > _category(out.dtype):
+        raise RuntimeError(f"{op}: the result cannot be cast to the dtype of out; got {result.dtype}; expected one that {out.dtype} can hold")
+    if _C.is_grad_enabled() and (result.requires_grad or out.requires_grad):
+        raise RuntimeError(f"{op}: out= has no gradient; got a tensor that requires one; expected no_grad() or no out=")
+    if out.shape == result.shape:
+        return out.copy_(result)
+    if out.numel():
+        warnings.warn(f"{op}: out of shape {tuple(out.shape)} takes the shape of the result, {tuple(result.shape)}; hint: out.resize_(0) before says that this is meant", stacklevel=4)
+    out._become(result.to(out.dtype), False)
+    return out
+
+
+def _translated(keywords):
+    """(the keywords of the op, what the others ask for)."""
+    own, asked = {}, {}
+    for name, value in keywords.items():
+        if name in RENAMED:
+            own[RENAMED[name]] = value
+        elif name in ("out", "generator", "layout", "pin_memory", "memory_format", "names"):
+            asked[name] = value
+        else:
+            own[name] = value
+    return own, asked
+
+
+def _check(op, asked):
+    layout = asked.get("layout")
+    if layout is not None and str(layout) != "pyflame.strided":
+        raise NotImplementedError(f"{op}: only strided tensors are available; got layout={layout}; expected pyflame.strided")
+    if asked.get("names") is not None:
+        raise NotImplementedError(f"{op}: dims have no names; got {asked['names']!r}; expected None")
+
+
+def _call(function, args, keywords):
+    own, asked = _translated(keywords)
+    op = getattr(function, "__name__", "op")
+    _check(op, asked)
+    generator = asked.get("generator")
+    if generator is None:
+        result = function(*args, **own)
+    else:
+        from ._generator import drawing_from
+
+        with drawing_from(generator):
+            result = function(*args, **own)
+    if asked.get("memory_format") is not None:
+        result = result.contiguous(memory_format=asked["memory_format"]) if asked["memory_format"] != _C.preserve_format else result
+    out = asked.get("out")
+    return result if out is None else write_out(op, result, out)
+
+
+def retry(function, args, keywords):
+    """The call with its keywords translated; Ellipsis if there is nothing to translate."""
+    if OTHERS.isdisjoint(keywords):
+        return ...
+    return _call(function, args, keywords)
+
+
+def accepting(function):
+    """The function, which also takes these keywords, except those that it has itself."""
+    code = function.__code__
+    own = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    if code.co_flags & 0x08:  # it takes any keyword
+        return function
+    others = {word for word in OTHERS - own if word not in RENAMED or RENAMED[word] in own}
+    if not others:
+        return function
+
+    @functools.wraps(function)
+    def wrapped(*args, **keywords):
+        if keywords and not others.isdisjoint(keywords):
+            return _call(function, args, keywords)
+        return function(*args, **keywords)
+
+    return wrapped

@@ -1,0 +1,44 @@
+"""Names that exist so that programs import, and whose use says what to do instead."""
+
+
+def _error(name, advice):
+    return NotImplementedError(f"{name}: not available in PyFlame; {advice}")
+
+
+def function(name, advice):
+    """A function that raises."""
+
+    def refused(*args, **kwargs):
+        raise _error(name, advice)
+
+    refused.__name__ = refused.__qualname__ = name.rpartition(".")[2]
+    refused.__doc__ = f"Not available: {advice}."
+    return refused
+
+
+def cls(name, advice):
+    """A class without objects: isinstance() is false for everything, and making one raises."""
+
+    def new(kind, *args, **kwargs):
+        raise _error(name, advice)
+
+    return type(name.rpartition(".")[2], (), {"__new__": new, "__doc__": f"Not available: {advice}."})
+
+
+def module(name, advice):
+    """A module's __getattr__: every public name of it is a function that raises, or a class if it is written as one."""
+
+    def __getattr__(attribute):
+        if attribute.startswith("_"):
+            raise AttributeError(f"module '{name}' has no attribute '{attribute}'")
+        made = cls if attribute[0].isupper() else function
+        return made(f"{name}.{attribute}", advice)
+
+    return __getattr__
+
+
+def identity(fn=None, *args, **kwargs):
+    """A decorator that returns what it is given, with or without arguments of its own."""
+    if callable(fn):
+        return fn
+    return lambda decorated: decorated

@@ -1,0 +1,439 @@
+"""Methods and properties of Tensor that are no ops: where it is, its memory, and names that programs ask for."""
+import weakref
+
+from . import _C, _dtypes, _refused
+from ._C import Tensor
+
+_SPARSE = "sparse tensors are not available; dense ones and index ops (index_add, scatter_add) do their work"
+_QUANTIZED = "quantized tensors are not available; float16 and bfloat16 take half of the memory"
+
+
+def _property(name, get, doc):
+    setattr(Tensor, name, property(get, doc=doc))
+
+
+def _method(function):
+    setattr(Tensor, function.__name__, function)
+    return function
+
+
+def _on(types):
+    return lambda self: str(self.device).partition(":")[0] in types
+
+
+_property("is_cuda", _on(("rocm", "cuda")), "Whether it is on a GPU, of any vendor.")
+_property("is_cpu", _on(("cpu", "reference", "null")), "Whether it is in the memory of the host.")
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_meta", "is_nested", "is_xpu", "is_xla", "is_vulkan", "is_ipu", "is_mtia", "is_maia", "volatile"):
+    _property(_name, lambda self: False, "False.")
+_property("layout", lambda self: _dtypes.strided, "strided: the only layout there is.")
+_property("names", lambda self: (None,) * self.ndim, "None for each dim: dims have no names.")
+_property("name", lambda self: None, "None.")
+_property("output_nr", lambda self: 0, "0.")
+for _name in ("is_complex", "is_nonzero", "is_same_size", "is_signed", "is_inference", "is_distributed", "is_conj", "is_neg"):
+    setattr(Tensor, _name, getattr(_dtypes, _name))
+
+
+@_method
+def get_device(self):
+    """The number of its GPU; -1 on the CPU."""
+    return -1 if self.device.index is None else self.device.index
+
+
+@_method
+def pin_memory(self, device=None):
+    """Itself: copies to a GPU go through pinned memory anyway."""
+    return self
+
+
+@_method
+def is_pinned(self, device=None):
+    """No: copies to a GPU go through pinned memory anyway."""
+    return False
+
+
+@_method
+def is_shared(self):
+    """No: processes do not share memory."""
+    return False
+
+
+Tensor.share_memory_ = _refused.function("Tensor.share_memory_", "processes do not share tensors; send them through a queue or a pipe, or let a DataLoader's workers return them")
+Tensor.to_mkldnn = _refused.function("Tensor.to_mkldnn", "the layout of memory is chosen when a program is compiled")
+for _name in ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "sparse_mask", "sparse_resize_", "coalesce", "is_coalesced", "indices", "values",
+              "crow_indices", "col_indices", "sparse_dim", "dense_dim"):
+    setattr(Tensor, _name, _refused.function(f"Tensor.{_name}", _SPARSE))
+for _name in ("q_scale", "q_zero_point", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points", "int_repr"):
+    setattr(Tensor, _name, _refused.function(f"Tensor.{_name}", _QUANTIZED))
+
+
+@_method
+def to_dense(self, dtype=None, *, masked_grad=True):
+    """Itself: every tensor is dense."""
+    return self if dtype is None else self.to(dtype)
+
+
+@_method
+def dequantize(self):
+    """Itself as float32: no tensor is quantized."""
+    return self.float()
+
+
+@_method
+def resolve_conj(self):
+    """Itself: conjugates are computed."""
+    return self
+
+
+@_method
+def resolve_neg(self):
+    """Itself: negatives are computed."""
+    return self
+
+
+@_method
+def record_stream(self, stream):
+    """Nothing: all work is in one order."""
+
+
+@_method
+def dim_order(self, *, ambiguity_check=False):
+    """The dims from the outermost in memory to the innermost."""
+    return tuple(sorted(range(self.ndim), key=lambda d: -self.stride(d)))
+
+
+@_method
+def as_subclass(self, cls):
+    """The same elements as an object of a subclass of Tensor."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"as_subclass: not a subclass of Tensor; got {cls!r}")
+    return cls(self)
+
+
+@_method
+def detach_(self):
+    """Forgets its history, in place; returns itself."""
+    if self.grad_fn is not None:
+        self._become(self, False)
+    else:
+        self.requires_grad_(False)
+    return self
+
+
+@_method
+def resize_(self, *sizes, memory_format=None):
+    """Takes another shape in place; elements are kept in order. More elements than before have arbitrary contents."""
+    shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if self.requires_grad:
+        raise RuntimeError("resize_: the tensor requires a gradient; expected one that does not; hint: reshape()")
+    flat, n = self.detach().reshape(-1), 1
+    for size in shape:
+        n *= size
+    if n > flat.shape[0]:
+        wider = _C.empty(n, dtype=self.dtype, device=self.device)
+        wider.narrow(0, 0, flat.shape[0]).copy_(flat)
+        flat = wider
+    self._become(flat.narrow(0, 0, n).view(shape), False)
+    return self
+
+
+@_method
+def resize_as_(self, the_template, memory_format=None):
+    """resize_ to the shape of another tensor."""
+    return self.resize_(tuple(the_template.shape))
+
+
+Tensor.resize = lambda self, *sizes: self.reshape(*sizes)
+Tensor.resize_as = lambda self, tensor: self.reshape(tensor.shape)
+
+
+@_method
+def set_(self, source=None, storage_offset=0, size=None, stride=None):
+    """Refers to the elements of another tensor, in place; without one it is empty."""
+    if source is None:
+        source = _C.empty(0, dtype=self.dtype, device=self.device)
+    if isinstance(source, Storage):
+        source = source._flat
+        size = size if size is not None else tuple(source.shape)
+    if size is not None:
+        source = source.as_strided(tuple(size), tuple(stride) if stride is not None else _contiguous(size), storage_offset)
+    self._become(source, self.requires_grad)
+    return self
+
+
+def _contiguous(size):
+    strides, step = [], 1
+    for n in reversed(tuple(size)):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+@_method
+def apply_(self, callable):
+    """Each element becomes callable(element), in place. A Python call for each element: slow."""
+    self.copy_(_C.tensor([callable(v) for v in self.reshape(-1).tolist()], dtype=self.dtype).reshape(self.shape))
+    return self
+
+
+@_method
+def map_(self, tensor, callable):
+    """Each element becomes callable(element, element of tensor), in place. A Python call for each element: slow."""
+    other = tensor.expand_as(self).reshape(-1).tolist()
+    self.copy_(_C.tensor([callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other)], dtype=self.dtype).reshape(self.shape))
+    return self
+
+
+class Storage:
+    """The memory of a tensor, for programs that ask whether two tensors share it or how large it is."""
+
+    def __init__(self, tensor, as_bytes):
+        self._tensor, self._itemsize = tensor, 1 if as_bytes else tensor.itemsize
+        self.dtype, self.device = _C.uint8 if as_bytes else tensor.dtype, tensor.device
+
+    @property
+    def _flat(self):
+        return self._tensor.reshape(-1)
+
+    def data_ptr(self):
+        """The address of its first element; a sync point."""
+        return self._tensor.data_ptr() - self._tensor.storage_offset() * self._tensor.itemsize
+
+    def nbytes(self):
+        """Its bytes."""
+        return self._tensor._storage_nbytes()
+
+    def element_size(self):
+        """Bytes of an element."""
+        return self._itemsize
+
+    def size(self):
+        """The number of its elements."""
+        return self.nbytes() // self._itemsize
+
+    def __len__(self):
+        return self.size()
+
+    def tolist(self):
+        """The elements of the tensor."""
+        return self._flat.tolist()
+
+    def untyped(self):
+        """The same as bytes."""
+        return Storage(self._tensor, True)
+
+    _cdata = property(data_ptr)
+    is_cuda = property(lambda self: self._tensor.is_cuda)
+
+    def __iter__(self):
+        return iter(self.tolist())
+
+    def __getitem__(self, index):
+        return self._flat[index].item()
+
+
+@_method
+def storage(self):
+    """Its memory as elements of its dtype."""
+    return Storage(self, False)
+
+
+@_method
+def untyped_storage(self):
+    """Its memory as bytes."""
+    return Storage(self, True)
+
+
+Tensor.typed_storage = storage
+
+
+@_method
+def storage_type(self):
+    """The class of its storage."""
+    return Storage
+
+
+@_method
+def is_set_to(self, tensor):
+    """Whether it refers to the same elements of the same memory with the same shape and strides."""
+    return self.shape == tensor.shape and self.stride() == tensor.stride() and self.data_ptr() == tensor.data_ptr()
+
+
+@_method
+def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False):
+    """A tensor of this size and these strides with the dtype and device of self."""
+    return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+
+
+def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor of this size and these strides with arbitrary contents."""
+    need = 1 + sum((n - 1) * s for n, s in zip(size, stride)) if all(size) else 0
+    result = _C.empty(need, dtype=dtype, device=device).as_strided(tuple(size), tuple(stride), 0)
+    return result.requires_grad_() if requires_grad else result
+
+
+def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor of this size whose dims lie in memory in this order, the outermost first."""
+    order = list(physical_layout)
+    strides, step = [0] * len(order), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= size[d]
+    return empty_strided(size, strides, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@_method
+def reinforce(self, reward):
+    """Removed by PyTorch long ago."""
+    raise RuntimeError("reinforce: removed from PyTorch; use distributions: loss = -dist.log_prob(action) * reward")
+
+
+class _PostHook:
+    def __init__(self, tensor, number):
+        self._tensor, self._number = tensor, number
+
+    def remove(self):
+        """The hook is called no more."""
+        _C._remove_post_hook(self._tensor, self._number)
+
+
+@_method
+def register_post_accumulate_grad_hook(self, hook):
+    """hook(tensor) after its gradient was added to .grad, at the end of backward()."""
+    if self.grad_fn is not None or not self.requires_grad:
+        raise RuntimeError("register_post_accumulate_grad_hook: not a leaf that requires a gradient; expected one; hint: register_hook")
+    leaf = weakref.ref(self)  # the hook lives as long as the tensor, not the other way round
+    return _PostHook(self, _C._register_post_hook(self, lambda: hook(leaf())))
+
+
+# ---- random numbers in place
+
+
+@_method
+def random_(self, from_=0, to=None, *, generator=None):
+    """Integers in [from, to), in place: below 2^24 for float32, 2^53 for float64 and otherwise all of the dtype unless `to` is given.
+    With one number, below it."""
+    if to is None and from_ != 0:
+        from_, to = 0, from_
+    if to is None:
+        name = self.dtype.name
+        bits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "bool": 1}.get(name) or 8 * self.itemsize - self.dtype.is_signed
+        to = 2**bits
+    from ._generator import drawing_from
+
+    with drawing_from(generator):
+        return self.copy_(_C.randint(from_, to, tuple(self.shape), device=self.device))
+
+
+@_method
+def bernoulli_(self, p=0.5, *, generator=None):
+    """1 with probability p, a number or a tensor, otherwise 0, in place."""
+    from ._generator import drawing_from
+
+    p = p if isinstance(p, Tensor) else _C.full((), float(p), dtype=_C.float64, device=self.device)
+    with drawing_from(generator):
+        return self.copy_(_C.bernoulli(p.expand(self.shape)))
+
+
+def _positive(self, generator):
+    """Uniform numbers in (0, 1]."""
+    from ._generator import drawing_from
+
+    with drawing_from(generator):
+        return 1.0 - _C.rand(tuple(self.shape), dtype=_C.float64 if self.dtype == _C.float64 else _C.float32, device=self.device)
+
+
+@_method
+def exponential_(self, lambd=1.0, *, generator=None):
+    """Numbers of the exponential distribution, in place."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_: lambd is not positive; got {lambd}")
+    return self.copy_(-_C.log(_positive(self, generator)) / lambd)
+
+
+@_method
+def geometric_(self, p, *, generator=None):
+    """Numbers of trials up to the first success of probability p, in place."""
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_: p is out of range; got {p}; expected a number between 0 and 1")
+    import math
+
+    return self.copy_(_C.floor(_C.log(_positive(self, generator)) / math.log1p(-p)) + 1)
+
+
+@_method
+def cauchy_(self, median=0.0, sigma=1.0, *, generator=None):
+    """Numbers of the Cauchy distribution, in place."""
+    import math
+
+    return self.copy_(median + sigma * _C.tan(math.pi * (_positive(self, generator) - 0.5)))
+
+
+@_method
+def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
+    """exp of normal numbers of this mean and standard deviation, in place."""
+    from ._generator import drawing_from
+
+    with drawing_from(generator):
+        return self.copy_(_C.exp(mean + std * _C.randn(tuple(self.shape), dtype=_C.float64 if self.dtype == _C.float64 else _C.float32, device=self.device)))
+
+
+@_method
+def fill_diagonal_(self, fill_value, wrap=False):
+    """Writes a number to the diagonal, in place. With wrap, the diagonal of a tall matrix begins again after each square and a row between."""
+    if self.ndim < 2:
+        raise RuntimeError(f"fill_diagonal_: needs at least 2 dims; got shape {tuple(self.shape)}")
+    if self.ndim > 2 and len(set(self.shape)) > 1:
+        raise RuntimeError(f"fill_diagonal_: the sizes differ; got shape {tuple(self.shape)}; expected equal sizes for more than 2 dims")
+    step, rows, columns = sum(self.stride()), self.shape[0], self.shape[1]
+    for top in range(0, rows, columns + 1) if wrap and self.ndim == 2 else (0,):
+        n = min(rows - top, *self.shape[1:])
+        self.as_strided((n,), (step,), self.storage_offset() + top * self.stride(0)).fill_(fill_value)
+    return self
+
+
+# ---- in-place methods of compositions
+
+_VIEWS = ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided")
+_IN_PLACE = """abs absolute acos acosh addbmm addcdiv addcmul addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh baddbmm bitwise_and
+bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp clamp_max clamp_min clip copysign cos cosh cumprod cumsum deg2rad digamma divide eq erf erfc erfinv
+exp exp2 expm1 fix float_power floor fmod frac gcd ge greater greater_equal gt heaviside hypot i0 igamma igammac index_add index_copy index_fill index_put index_reduce lcm ldexp le lerp
+less less_equal lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt masked_scatter multiply mvlgamma nan_to_num ne neg negative nextafter not_equal
+polygamma pow put rad2deg reciprocal relu remainder renorm round rsqrt scatter scatter_add scatter_reduce sgn sigmoid sign sin sinc sinh sqrt square subtract tan tanh tril triu true_divide
+trunc xlogy conj_physical celu elu selu threshold leaky_relu hardtanh rrelu""".split()
+_METHODS = ("outer", "ger", "allclose", "equal", "bernoulli", "broadcast_to", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "multinomial", "hash_tensor", "prelu")
+
+
+def _in_place(name, function):
+    def method(self, *args, **kwargs):
+        result = function(self, *args, **kwargs)
+        if result.shape != self.shape:
+            raise RuntimeError(f"{name}_: the result has another shape; got {tuple(result.shape)}; expected {tuple(self.shape)}")
+        if _dtypes._category(result.dtype) > _dtypes._category(self.dtype):
+            raise RuntimeError(f"{name}_: the result cannot be cast to the tensor's dtype; got {result.dtype}; expected one that {self.dtype} can hold")
+        return self.copy_(result)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"{name}, in place; returns itself."
+    return method
+
+
+def _view_in_place(name, function):
+    def method(self, *args, **kwargs):
+        self._rebind(function(self, *args, **kwargs))
+        return self
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"The tensor itself becomes its {name}; returns itself."
+    return method
+
+
+def complete(functions):
+    """Adds methods that follow from functions, where there is no own one: at the end of the package's import."""
+    for name in _METHODS:
+        if name in functions and not hasattr(Tensor, name):
+            setattr(Tensor, name, functions[name])
+    for names, make in ((_VIEWS, _view_in_place), (_IN_PLACE, _in_place)):
+        for name in names:
+            function = getattr(Tensor, name, None) or functions.get(name)
+            if function is not None and not hasattr(Tensor, f"{name}_"):
+                setattr(Tensor, f"{name}_", make(name, function))

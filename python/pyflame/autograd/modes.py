@@ -1,0 +1,70 @@
+"""The backward pass, the gradients of chosen inputs, and settings of both."""
+from .. import _C
+from .._C import Tensor
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
+    """Adds the gradients of the sum of tensors (each weighted by its entry of grad_tensors) to the .grad of every leaf, or of `inputs` only.
+
+    RuntimeError if a tensor requires no gradient, if its tape was freed, or if a saved tensor was overwritten."""
+    _C._backward(tensors, grad_tensors if grad_variables is None else grad_variables, retain_graph, create_graph, inputs)
+
+
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=None, is_grads_batched=False, materialize_grads=False):
+    """The gradients of outputs with respect to inputs, as a tuple; nothing is accumulated.
+
+    RuntimeError if the outputs do not depend on an input; with allow_unused, its gradient is None instead, and zeros with materialize_grads.
+    is_grads_batched: grad_outputs have one more dim in front, and so have the results; a loop over it."""
+    if allow_unused is False and materialize_grads:
+        raise ValueError("grad: allow_unused=False and materialize_grads=True exclude each other")
+    allow_unused = bool(allow_unused) or materialize_grads
+    if is_grads_batched:
+        return _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+    found = _C._grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)
+    if not materialize_grads:
+        return found
+    inputs = [inputs] if isinstance(inputs, Tensor) else inputs
+    return tuple(_C.zeros_like(x, requires_grad=create_graph) if g is None else g for x, g in zip(inputs, found))
+
+
+def _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize):
+    outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    grad_outputs = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    n = grad_outputs[0].shape[0]
+    rows = [grad(outputs, inputs, [g[i] for g in grad_outputs], True if i + 1 < n else retain_graph, create_graph, allow_unused, False, materialize) for i in range(n)]
+    return tuple(None if column[0] is None else _C.stack(list(column)) for column in zip(*rows))
+
+
+class set_detect_anomaly:
+    """Turns the detection of NaN gradients on or off; as a context manager, it restores what was before."""
+
+    def __init__(self, mode, check_nan=True):
+        self._before = _C.is_anomaly_enabled()
+        _C._set_anomaly(bool(mode and check_nan))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        _C._set_anomaly(self._before)
+        return False
+
+
+class detect_anomaly(set_detect_anomaly):
+    """A context in which a NaN in a gradient is a RuntimeError that names the op and its line. Each gradient is looked at, so backward is slow."""
+
+    def __init__(self, check_nan=True):
+        super().__init__(True, check_nan)
+
+
+class set_multithreading_enabled:
+    """Nothing: one thread walks the tape."""
+
+    def __init__(self, mode):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return False

@@ -1,0 +1,24 @@
+"""Recomputation of intermediates in the backward pass."""
+from .. import _C
+from .._C import Tensor
+
+
+def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True):
+    """Runs function(*args) without keeping its intermediates. The backward pass computes them again, with the same random numbers.
+
+    function takes and returns tensors (a tensor or a tuple); other arguments are passed on as they are."""
+    tensor_at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+    single = []
+
+    def run(tensors):
+        full = list(args)
+        for i, t in zip(tensor_at, tensors):
+            full[i] = t
+        result = function(*full)
+        if not isinstance(result, (Tensor, tuple, list)):
+            raise TypeError(f"checkpoint: the function returned {type(result).__name__}; expected a tensor or a tuple of tensors")
+        single.append(isinstance(result, Tensor))
+        return [result] if single[-1] else list(result)
+
+    outs = _C._checkpoint(run, [args[i] for i in tensor_at])
+    return outs[0] if single[0] else tuple(outs)

@@ -1,0 +1,18 @@
+"""PyTorch's old name for a tensor with a gradient."""
+from .._C import Tensor
+
+
+class _Variable(type):
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, Tensor)
+
+
+class Variable(metaclass=_Variable):
+    """Variable(data, requires_grad) is a further name for the tensor; every tensor is an instance."""
+
+    def __new__(cls, data=None, requires_grad=False, volatile=None):
+        if data is None:
+            data = Tensor()
+        if requires_grad and not data.requires_grad:
+            return data.detach().requires_grad_()
+        return data

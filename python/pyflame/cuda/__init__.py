@@ -1,0 +1,252 @@
+"""PyTorch's questions about the GPU, answered for the one that is there, AMD's or NVIDIA's. Without a GPU, questions have an answer and
+commands that concern it do nothing, as in a PyTorch without one."""
+import contextlib
+
+from .. import _C, _gpu, _refused
+from .._generator import default_generator
+from .._generator import manual_seed as _manual_seed
+from . import amp, nvtx, random, streams  # noqa: F401
+from .streams import Event, ExternalStream, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
+
+OutOfMemoryError = _C.OutOfMemoryError
+has_half = True
+
+
+def is_available():
+    """Whether there is a GPU that can be used."""
+    return _gpu.count() > 0
+
+
+def device_count():
+    """How many GPUs there are."""
+    return _gpu.count()
+
+
+def current_device():
+    """The number of the current GPU. DeviceError if there is none."""
+    return int(_gpu.name_of().partition(":")[2])
+
+
+def set_device(device):
+    """Which of several GPUs a name without a number and x.cuda() mean. Tensors without device= are made where they were before, unless that is another GPU."""
+    _gpu.select(_gpu.index_of(device))
+
+
+class device:
+    """A context in which this GPU is the one that a name without a number means."""
+
+    def __init__(self, device):
+        self.idx = -1 if device is None else _gpu.index_of(device)
+
+    def __enter__(self):
+        self._before = _gpu.index_of()
+        if self.idx >= 0 and self.idx != self._before:
+            _gpu.select(self.idx)
+        return self
+
+    def __exit__(self, *error):
+        if _gpu.index_of() != self._before:
+            _gpu.select(self._before)
+        return False
+
+
+def device_of(tensor):
+    """A context of the GPU on which a tensor is."""
+    where = tensor.device
+    return contextlib.nullcontext() if where.index is None else device(where.index)
+
+
+def synchronize(device=None):
+    """Returns when everything that was recorded is complete; raises what failed."""
+    _C.synchronize()
+
+
+def manual_seed(seed):
+    """Starts the random numbers anew from this seed, on all devices."""
+    _manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def seed():
+    """Starts the random numbers anew from a seed of the system."""
+    default_generator.seed()
+
+
+seed_all = seed
+
+
+def initial_seed():
+    """The seed that the random numbers were started with."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state(device=None):
+    """The state of the random numbers, which is one for all devices."""
+    return _C.get_rng_state()
+
+
+def set_rng_state(new_state, device=None):
+    """Continues from a state that get_rng_state returned."""
+    _C.set_rng_state(tuple(new_state))
+
+
+def get_rng_state_all():
+    """A list with the state for each GPU."""
+    return [_C.get_rng_state() for _ in range(device_count())]
+
+
+def set_rng_state_all(new_states):
+    """Continues from what get_rng_state_all returned."""
+    for state in new_states[-1:]:
+        set_rng_state(state)
+
+
+def empty_cache():
+    """Gives memory that no tensor uses back."""
+    _C.empty_cache()
+
+
+def ipc_collect():
+    """Nothing: no memory is shared with other processes."""
+
+
+def is_initialized():
+    """Whether there is a GPU; it is initialized when it is first used."""
+    return is_available()
+
+
+def init():
+    """Nothing: a GPU is initialized when it is first used."""
+
+
+def _stats(device):
+    return _C.memory_stats(_gpu.name_of(device)) if is_available() else {}
+
+
+def memory_allocated(device=None):
+    """Bytes of live tensors on the GPU; 0 without one."""
+    return _stats(device).get("allocated", 0)
+
+
+def max_memory_allocated(device=None):
+    """The most bytes of live tensors since the start, or since reset_peak_memory_stats."""
+    return _stats(device).get("peak_allocated", 0)
+
+
+def memory_reserved(device=None):
+    """Bytes that PyFlame holds of the GPU's memory."""
+    return _stats(device).get("reserved", 0)
+
+
+def max_memory_reserved(device=None):
+    """The most bytes that PyFlame held."""
+    return _stats(device).get("peak_reserved", 0)
+
+
+memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
+
+
+def reset_peak_memory_stats(device=None):
+    """The peaks start from what is allocated now."""
+    if is_available():
+        _C.reset_peak_memory(_gpu.name_of(device))
+
+
+reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_stats = reset_peak_memory_stats
+
+
+def memory_stats(device=None):
+    """Counters of the memory of the GPU, by PyTorch's names where there are any."""
+    stats = _stats(device)
+    names = {"allocated_bytes.all.current": "allocated", "allocated_bytes.all.peak": "peak_allocated", "reserved_bytes.all.current": "reserved",
+             "reserved_bytes.all.peak": "peak_reserved", "num_alloc_retries": "retries", "num_ooms": "failures"}
+    return {**{theirs: stats[ours] for theirs, ours in names.items() if ours in stats}, **stats}
+
+
+def memory_summary(device=None, abbreviated=False):
+    """Where the memory of the GPU is, as text."""
+    return _C.memory_report(_gpu.name_of(device))
+
+
+def mem_get_info(device=None):
+    """(free bytes, all bytes) of the GPU's memory."""
+    info = _C.device_info(_gpu.name_of(device))
+    return info["free_memory"], info["total_memory"]
+
+
+def set_per_process_memory_fraction(fraction, device=None):
+    """The part of the GPU's memory that PyFlame may take."""
+    _C.set_memory_fraction(fraction, _gpu.name_of(device))
+
+
+class _Properties:
+    """What device_info says, by PyTorch's names."""
+
+    def __init__(self, info):
+        self.name, self.total_memory = info["name"], info["total_memory"]
+        self.multi_processor_count, self.gcnArchName = info["compute_units"], info["architecture"]
+        self.warp_size = info.get("wave_size", 32)
+        self.major, self.minor = _capability(info["architecture"])
+
+    def __repr__(self):
+        return f"_CudaDeviceProperties(name='{self.name}', gcnArchName='{self.gcnArchName}', total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count})"
+
+
+def _capability(architecture):
+    """(major, minor) of 'sm_90', and of 'gfx942' or 'gfx1100' as (9, 4) and (11, 0)."""
+    if architecture.startswith("gfx"):
+        digits = architecture[3:].partition(":")[0]
+        return int(digits[:-2]), int(digits[-2], 16)
+    digits = "".join(c for c in architecture if c.isdigit())
+    return (int(digits[:-1]), int(digits[-1])) if len(digits) > 1 else (0, 0)
+
+
+def get_device_properties(device=None):
+    """Name, memory, compute units and architecture of the GPU."""
+    return _Properties(_C.device_info(_gpu.name_of(device)))
+
+
+def get_device_name(device=None):
+    """The name of the GPU."""
+    return _C.device_info(_gpu.name_of(device))["name"]
+
+
+def get_device_capability(device=None):
+    """(major, minor) of the architecture: of NVIDIA's compute capability, or of AMD's gfx number."""
+    return _capability(_C.device_info(_gpu.name_of(device))["architecture"])
+
+
+def get_arch_list():
+    """Nothing: kernels are compiled for the GPU that is there."""
+    return []
+
+
+def is_bf16_supported(including_emulation=True):
+    """Whether the GPU has bfloat16. Every GPU that PyFlame uses computes it."""
+    return is_available()
+
+
+def can_device_access_peer(device, peer_device):
+    """No: tensors move between GPUs by copies."""
+    return False
+
+
+def is_current_stream_capturing():
+    """No: programs are replayed as graphs without being asked."""
+    return False
+
+
+_GRAPHS = "programs that repeat are replayed as GPU graphs without being asked"
+CUDAGraph = _refused.cls("cuda.CUDAGraph", _GRAPHS)
+graph = _refused.cls("cuda.graph", _GRAPHS)
+make_graphed_callables = _refused.function("cuda.make_graphed_callables", _GRAPHS)
+
+
+def __getattr__(name):
+    if name.endswith("Tensor") and not name.startswith("_"):
+        from .. import _old_types
+
+        return _old_types.of_name(name, gpu=True)
+    raise AttributeError(f"module 'pyflame.cuda' has no attribute '{name}'")

@@ -1,0 +1,19 @@
+"""Mixed precision under PyTorch's older name."""
+from .. import _gpu
+from ..amp import GradScaler as _GradScaler
+from ..amp import autocast as _autocast
+from ..amp import custom_bwd, custom_fwd  # noqa: F401
+
+
+class autocast(_autocast):
+    """pf.autocast of the GPU there is; without one it is off."""
+
+    def __init__(self, enabled=True, dtype=None, cache_enabled=True):
+        super().__init__(_gpu.kind() or "cuda", dtype=dtype, enabled=enabled and _gpu.count() > 0, cache_enabled=cache_enabled)
+
+
+class GradScaler(_GradScaler):
+    """pf.amp.GradScaler of the GPU there is; without one it is off."""
+
+    def __init__(self, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
+        super().__init__(None, init_scale, growth_factor, backoff_factor, growth_interval, enabled and _gpu.count() > 0)

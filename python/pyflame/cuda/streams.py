@@ -1,0 +1,98 @@
+"""Streams and events as far as they have a meaning: all work is in one order, so that there is nothing to wait for but its end."""
+import time
+
+from .. import _C
+
+
+class Stream:
+    """The one order of work. Every stream is the same one."""
+
+    def __init__(self, device=None, priority=0, **kwargs):
+        self.device, self.priority, self.stream_id, self.cuda_stream = device, priority, 0, 0
+
+    def synchronize(self):
+        """Returns when everything that was recorded is complete."""
+        _C.synchronize()
+
+    def wait_stream(self, stream):
+        """Nothing: work is in order."""
+
+    def wait_event(self, event):
+        """Nothing: work is in order."""
+
+    def record_event(self, event=None):
+        """An event at this point of the work."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def query(self):
+        """Whether everything is complete. What is pending is completed first."""
+        _C.synchronize()
+        return True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return False
+
+    def __eq__(self, other):
+        return isinstance(other, Stream)
+
+    def __hash__(self):
+        return 0
+
+
+ExternalStream = Stream
+_stream = Stream()
+
+
+class Event:
+    """A point in the order of work. With enable_timing, record() waits for the work before it, so that the time between two events is that of the work."""
+
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
+        self._timed, self._at = enable_timing, None
+
+    def record(self, stream=None):
+        """Marks this point."""
+        if self._timed:
+            _C.synchronize()
+        self._at = time.perf_counter()
+
+    def elapsed_time(self, end_event):
+        """Milliseconds from this event to another one. Both need enable_timing=True."""
+        if not (self._timed and end_event._timed):
+            raise ValueError("Event.elapsed_time: an event keeps no time; expected Event(enable_timing=True) for both")
+        if self._at is None or end_event._at is None:
+            raise RuntimeError("Event.elapsed_time: an event was not recorded; expected record() on both before")
+        return (end_event._at - self._at) * 1e3
+
+    def synchronize(self):
+        """Returns when everything that was recorded is complete."""
+        _C.synchronize()
+
+    def query(self):
+        """Whether the work before it is complete. What is pending is completed first."""
+        _C.synchronize()
+        return True
+
+    def wait(self, stream=None):
+        """Nothing: work is in order."""
+
+
+def current_stream(device=None):
+    """The one order of work."""
+    return _stream
+
+
+default_stream = current_stream
+
+
+def set_stream(stream):
+    """Nothing: there is one order of work."""
+
+
+def stream(stream):
+    """A context that changes nothing: there is one order of work."""
+    return stream if stream is not None else _stream

@@ -1,0 +1,17 @@
+"""Random numbers: the seed and the state."""
+import contextlib
+
+from . import _C
+from ._C import get_rng_state, set_rng_state  # noqa: F401
+from ._generator import default_generator, initial_seed, manual_seed, seed  # noqa: F401
+
+
+@contextlib.contextmanager
+def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
+    """A context after which the random numbers continue as if it had drawn none."""
+    before = _C.get_rng_state()
+    try:
+        yield
+    finally:
+        if enabled:
+            _C.set_rng_state(before)

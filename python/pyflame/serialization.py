@@ -1,0 +1,14 @@
+"""Where PyTorch keeps save and load."""
+import contextlib
+
+from .io import load, save  # noqa: F401
+
+
+def add_safe_globals(safe_globals):
+    """Nothing: a file is never allowed to run code."""
+
+
+@contextlib.contextmanager
+def safe_globals(safe_globals):
+    """Nothing: a file is never allowed to run code."""
+    yield

@@ -1,0 +1,48 @@
+"""Recomputation of intermediates in the backward pass, by PyTorch's path."""
+import contextlib
+
+from .. import _C  # noqa: F401
+from ..autograd.recompute import checkpoint as _checkpoint
+
+
+def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism_check="default", debug=False, early_stop=True, preserve_rng_state=True, **kwargs):
+    """Runs function(*args, **kwargs) without keeping its intermediates. The backward pass computes them again, with the same random numbers.
+
+    There is one way to do it, so that use_reentrant, determinism_check, debug and early_stop change nothing. Another preserve_rng_state than True, and
+    context_fn, are a NotImplementedError."""
+    if context_fn is not None:
+        raise NotImplementedError("checkpoint: context_fn is not available; expected None")
+    if not preserve_rng_state:
+        raise NotImplementedError("checkpoint: preserve_rng_state=False is not available; the random numbers are always the same; expected True")
+    return _checkpoint(lambda *tensors: function(*tensors, **kwargs), *args)
+
+
+def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
+    """Runs modules one after the other, in `segments` parts of which each but the last one is computed again in the backward pass."""
+    functions = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    size = len(functions) // segments
+
+    def run(first, last):
+        def part(x):
+            for f in functions[first:last]:
+                x = f(x)
+            return x
+
+        return part
+
+    end = 0
+    for end in range(size, size * (segments - 1) + 1, size):
+        input = checkpoint(run(end - size, end), input)
+    return run(end if segments > 1 else 0, len(functions))(input)
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled):
+    """Nothing."""
+    yield
+
+
+@contextlib.contextmanager
+def set_checkpoint_early_stop(enable):
+    """Nothing."""
+    yield

@@ -1,0 +1,35 @@
+"""A sampler that gives each of several processes its part."""
+import math
+
+from ...data.dataset import _permutation
+from ...data.sampler import Sampler
+
+
+class DistributedSampler(Sampler):
+    """The part of process `rank` of num_replicas: every num_replicas-th index of an order that all processes share. The order is a function of seed and
+    epoch (set_epoch); indices are repeated from the start, or with drop_last left out, so that all parts have one size."""
+
+    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+        from ... import distributed
+
+        num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
+        rank = distributed.get_rank() if rank is None else rank
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"DistributedSampler: rank is out of range; got {rank}; expected 0 to {num_replicas - 1}")
+        self.dataset, self.num_replicas, self.rank, self.epoch, self.drop_last, self.shuffle, self.seed = dataset, num_replicas, rank, 0, drop_last, shuffle, seed
+        n = len(dataset)
+        self.num_samples = math.ceil((n - num_replicas) / num_replicas) if drop_last and n % num_replicas else math.ceil(n / num_replicas)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self):
+        n = len(self.dataset)
+        order = _permutation(n, self.seed + self.epoch, 0) if self.shuffle else list(range(n))
+        order = order * math.ceil(self.total_size / n) if not self.drop_last else order
+        return iter(order[self.rank : self.total_size : self.num_replicas])
+
+    def __len__(self):
+        return self.num_samples
+
+    def set_epoch(self, epoch):
+        """The epoch, which decides the order."""
+        self.epoch = epoch

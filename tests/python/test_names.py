@@ -1,0 +1,384 @@
+"""Names that programs of PyTorch ask for: the GPU there is, switches, refusals, dtypes by name, old constructors, keywords, methods of Tensor."""
+import math
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pyflame as pf
+import pytest
+
+NO_GPU = not pf.cuda.is_available()
+
+
+def test_cuda_answers_without_a_gpu():
+    if not NO_GPU:
+        pytest.skip("there is a GPU")
+    assert pf.cuda.device_count() == 0 and pf.accelerator.current_accelerator() is None and not pf.accelerator.is_available()
+    assert pf.cuda.memory_allocated() == pf.cuda.max_memory_allocated() == 0
+    pf.cuda.manual_seed_all(3)
+    assert pf.initial_seed() == 3
+    pf.cuda.empty_cache(), pf.cuda.synchronize(), pf.cuda.reset_peak_memory_stats()
+    for ask in (lambda: pf.ones(1).cuda(), lambda: pf.nn.Linear(1, 1).cuda(), pf.cuda.current_device, pf.cuda.get_device_name, lambda: pf.cuda.set_device(0)):
+        with pytest.raises(pf.DeviceError, match="cuda: there is no GPU"):
+            ask()
+    assert not pf.mps.is_available() and not pf.backends.mps.is_available() and not pf.xpu.is_available()
+    with pf.cuda.amp.autocast():
+        assert not pf.is_autocast_enabled("rocm")
+    scaler = pf.cuda.amp.GradScaler()
+    assert not scaler.is_enabled()
+
+
+def test_capabilities_of_architectures():
+    assert [pf.cuda._capability(a) for a in ("sm_90", "gfx942:sramecc+", "gfx1100", "gfx90a", "sm_120")] == [(9, 0), (9, 4), (11, 0), (9, 0), (12, 0)]
+
+
+def test_events_measure():
+    first, last = pf.cuda.Event(enable_timing=True), pf.cuda.Event(enable_timing=True)
+    first.record()
+    last.record()
+    assert first.elapsed_time(last) >= 0
+    with pytest.raises(ValueError, match="keeps no time"):
+        pf.cuda.Event().elapsed_time(last)
+
+
+def said(action):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = action()
+    return result, [str(w.message) for w in caught]
+
+
+def test_notes_are_given_once():
+    pf._notes._said.clear()
+    f = lambda x: x  # noqa: E731
+    result, first = said(lambda: pf.compile(f, mode="max-autotune"))
+    assert result is f and len(first) == 1 and "compiled by itself" in first[0]
+    assert said(lambda: pf.compile()(f)) == (f, [])
+    _, notes = said(lambda: setattr(pf.backends.cudnn, "benchmark", True))
+    assert len(notes) == 1 and notes[0].startswith("backends.cudnn.benchmark: accepted")
+    assert pf.backends.cudnn.benchmark and not said(lambda: setattr(pf.backends.cudnn, "benchmark", False))[1]
+    assert said(lambda: pf.jit.script(f))[0] is f
+
+
+def test_tf32_is_a_precision():
+    before = pf.get_float32_matmul_precision()
+    try:
+        pf.backends.cuda.matmul.allow_tf32 = True
+        assert pf.get_float32_matmul_precision() == "high" and pf.backends.cuda.matmul.allow_tf32
+        pf.backends.cuda.matmul.allow_tf32 = False
+        assert pf.get_float32_matmul_precision() == "highest"
+    finally:
+        pf.set_float32_matmul_precision(before)
+
+
+REFUSED = {
+    "jit.script: not available": lambda: pf.jit.script(pf.nn.Linear(1, 1)),
+    "jit.trace: not available": lambda: pf.jit.trace(pf.nn.Linear(1, 1), pf.ones(1)),
+    "jit.load: not available": lambda: pf.jit.load("model.pt"),
+    "jit.ScriptModule: not available": lambda: pf.jit.ScriptModule(),
+    "fx.symbolic_trace: not available": lambda: pf.fx.symbolic_trace(pf.nn.Linear(1, 1)),
+    "hub.load: not available": lambda: pf.hub.load("a/b", "c"),
+    "export.export: not available": lambda: pf.export.export(None),
+    "sparse.mm: not available": lambda: pf.sparse.mm(None, None),
+    "sparse_coo_tensor: not available": lambda: pf.sparse_coo_tensor([[0]], [1.0]),
+    "quantize_per_tensor: not available": lambda: pf.quantize_per_tensor(pf.ones(1), 1.0, 0, pf.quint8),
+    "Tensor.to_sparse: not available": lambda: pf.ones(2).to_sparse(),
+    "Tensor.share_memory_: not available": lambda: pf.ones(2).share_memory_(),
+    "distributed.init_process_group: not available": lambda: pf.distributed.init_process_group("nccl"),
+    "cuda.CUDAGraph: not available": lambda: pf.cuda.CUDAGraph(),
+    "autograd.graph.saved_tensors_hooks: not available": lambda: pf.autograd.graph.saved_tensors_hooks(None, None),
+    "multiprocessing.spawn: not available": lambda: pf.multiprocessing.spawn(print),
+    "nn.parallel.DistributedDataParallel: not available": lambda: pf.nn.parallel.DistributedDataParallel(pf.nn.Linear(1, 1)),
+    "checkpoint: context_fn is not available": lambda: pf.utils.checkpoint.checkpoint(abs, pf.ones(1), context_fn=abs),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused_says_what_to_do(message):
+    with pytest.raises(NotImplementedError, match=message):
+        REFUSED[message]()
+
+
+def test_decorators_give_the_function_back():
+    f = lambda x: x  # noqa: E731
+    for decorate in (pf.jit.ignore, pf.jit.unused, pf.jit.export, pf.compiler.disable, pf._dynamo.disable, pf.compiler.allow_in_graph, pf.fx.wrap):
+        assert decorate(f) is f
+    assert pf.jit.ignore(drop=True)(f) is f and pf.compiler.disable(recursive=False)(f) is f
+    assert not pf.jit.is_scripting() and not pf.compiler.is_compiling() and not isinstance(f, pf.jit.ScriptModule)
+
+
+def test_one_process():
+    assert not pf.distributed.is_available() and not pf.distributed.is_initialized()
+    assert pf.distributed.get_rank() == 0 and pf.distributed.get_world_size() == 1
+    model = pf.nn.DataParallel(pf.nn.Linear(2, 1), device_ids=[0])
+    assert list(model.state_dict()) == ["module.weight", "module.bias"] and model(pf.ones(3, 2)).shape == (3, 1)
+
+
+def test_dtypes_by_name():
+    assert repr(pf.uint16) == "pyflame.uint16" and pf.float8_e4m3fn.itemsize == 1 and pf.uint16 != pf.float32
+    assert pickle.loads(pickle.dumps(pf.uint16)) is pf.uint16
+    with pytest.raises(TypeError, match="dtype: not a dtype of PyFlame; got pyflame.uint16"):
+        pf.zeros(2, dtype=pf.uint16)
+    for name in ("float64", "float32", "float16"):
+        ours, theirs = pf.finfo(getattr(pf, name)), np.finfo(name)
+        for field in ("bits", "eps", "max", "min", "tiny", "resolution"):
+            assert math.isclose(getattr(ours, field), float(getattr(theirs, field)), rel_tol=1e-3), (name, field)
+    assert pf.finfo(pf.bfloat16).max == 3.3895313892515355e38 and pf.finfo().dtype == "float32"
+    for name in ("int64", "int32", "int16", "int8", "uint8"):
+        ours, theirs = pf.iinfo(getattr(pf, name)), np.iinfo(name)
+        assert (ours.min, ours.max, ours.bits) == (theirs.min, theirs.max, theirs.bits)
+    for wrong in (lambda: pf.finfo(pf.int32), lambda: pf.iinfo(pf.float32), lambda: pf.iinfo(pf.bool)):
+        with pytest.raises(TypeError, match="info: not an? .*dtype"):
+            wrong()
+    assert pf.can_cast(pf.int32, pf.float16) and not pf.can_cast(pf.float16, pf.int64)
+    assert pf.result_type(pf.ones(2, dtype=pf.int32), 1.5) == pf.float32 and pf.result_type(pf.ones(2, dtype=pf.uint8), pf.ones(2, dtype=pf.int8)) == pf.int16
+    assert pf.int8.is_signed and not pf.uint8.is_signed and pf.ones(1).is_signed()
+
+
+def test_default_dtype():
+    try:
+        pf.set_default_dtype(pf.float64)
+        assert pf.get_default_dtype() == pf.float64
+        made = [pf.zeros(1), pf.tensor([1.0]), pf.rand(1), pf.arange(0.0, 1.0), pf.eye(2), pf.linspace(0, 1, 3), pf.full((1,), 0.5), pf.nn.Linear(1, 1).weight]
+        assert all(x.dtype == pf.float64 for x in made)
+        ints = pf.arange(1, 3)
+        assert (ints / 2).dtype == (ints + 0.5).dtype == ints.sqrt().dtype == pf.float64
+    finally:
+        pf.set_default_dtype(pf.float32)
+    assert pf.zeros(1).dtype == pf.float32
+    with pytest.raises(TypeError, match="set_default_dtype: not a floating dtype; got int64"):
+        pf.set_default_dtype(pf.int64)
+    try:
+        pf.set_default_tensor_type("torch.DoubleTensor")
+        assert pf.zeros(1).dtype == pf.float64
+    finally:
+        pf.set_default_tensor_type(pf.FloatTensor)
+
+
+def test_old_constructors():
+    assert pf.FloatTensor(2, 3).shape == (2, 3) and pf.LongTensor([1, 2]).tolist() == [1, 2] and pf.ByteTensor([1]).dtype == pf.uint8
+    assert isinstance(pf.ones(1), pf.FloatTensor) and not isinstance(pf.ones(1), pf.LongTensor)
+    assert pf.typename(pf.ones(1)) == "torch.FloatTensor" and isinstance(pf.autograd.Variable(pf.ones(1)), pf.autograd.Variable)
+    with pytest.raises(AttributeError, match="NosuchTensor"):
+        pf.NosuchTensor
+
+
+def test_print_options():
+    x = pf.tensor([1 / 3, 2 / 3])
+    try:
+        pf.set_printoptions(precision=2)
+        assert "[0.33, 0.67]" in repr(x)
+        pf.set_printoptions(sci_mode=True)
+        assert "3.33e-01" in repr(x)
+        pf.set_printoptions(profile="default", threshold=2, edgeitems=1)
+        assert "..." in repr(pf.arange(4))
+    finally:
+        pf.set_printoptions(profile="default")
+    with pytest.raises(ValueError, match="set_printoptions: no such profile"):
+        pf.set_printoptions(profile="nosuch")
+
+
+def test_keywords_of_numpy():
+    x = pf.arange(6.0).view(2, 3)
+    assert x.sum(axis=1).tolist() == [3, 12] and pf.sum(x, axis=0, keepdims=True).shape == (1, 3)
+    assert pf.cat([x, x], axis=1).shape == (2, 6) and pf.mean(x, axis=(0, 1)).item() == 2.5 and x.argmax(axis=1).tolist() == [2, 2]
+    with pytest.raises(TypeError, match="sum: wrong arguments"):
+        pf.sum(x, axis="a")
+
+
+def test_out():
+    x = pf.arange(3.0)
+    out = pf.empty(3)
+    assert pf.exp(x, out=out) is out and np.allclose(out.numpy(), np.exp(x.numpy()))
+    empty = pf.empty(0)
+    pf.add(x, 1, out=empty)
+    assert empty.tolist() == [1, 2, 3]
+    double = pf.empty(3, dtype=pf.float64)
+    pf.mul(x, 2, out=double)
+    assert double.dtype == pf.float64 and double.tolist() == [0, 2, 4]
+    values, indices = pf.empty(1), pf.empty(1, dtype=pf.int64)
+    pf.topk(x, 1, out=(values, indices))
+    assert values.item() == 2 and indices.item() == 2
+    assert pf.hstack([x, x], out=pf.empty(6)).shape == (6,)
+    with pytest.raises(RuntimeError, match="exp: the result cannot be cast to the dtype of out"):
+        pf.exp(x, out=pf.empty(3, dtype=pf.int64))
+    with pytest.raises(RuntimeError, match="exp: out= has no gradient"):
+        pf.exp(x.requires_grad_(), out=out)
+    with pytest.warns(UserWarning, match="out of shape"):
+        pf.exp(pf.ones(2), out=pf.empty(3))
+    with pytest.raises(TypeError, match="exp: out is not a tensor"):
+        pf.exp(pf.ones(2), out=3)
+
+
+def test_generator_is_a_keyword_of_random_functions():
+    def draw(make):
+        return [make(pf.Generator().manual_seed(5)) for _ in range(2)]
+
+    state = pf.get_rng_state()
+    for make in (lambda g: pf.rand(3, generator=g), lambda g: pf.randn(3, generator=g), lambda g: pf.randint(0, 9, (3,), generator=g), lambda g: pf.randperm(5, generator=g),
+                 lambda g: pf.bernoulli(pf.full((9,), 0.5), generator=g), lambda g: pf.empty(3).normal_(generator=g), lambda g: pf.empty(3).uniform_(generator=g),
+                 lambda g: pf.empty(3).exponential_(generator=g), lambda g: pf.empty(3).random_(generator=g)):
+        a, b = draw(make)
+        assert pf.equal(a, b)
+    assert pf.get_rng_state() == state
+    g = pf.Generator().manual_seed(5)
+    assert not pf.equal(pf.rand(3, generator=g), pf.rand(3, generator=g))
+
+
+def test_arguments_of_memory():
+    x = pf.ones(1, 2, 3, 3)
+    assert pf.zeros(2, layout=pf.strided, pin_memory=True).shape == (2,) and pf.zeros_like(x, memory_format=pf.preserve_format).shape == x.shape
+    assert x.to(memory_format=pf.channels_last).is_contiguous(memory_format=pf.channels_last) and x.double(memory_format=pf.preserve_format).dtype == pf.float64
+    assert x.clone(memory_format=pf.channels_last).stride() == (18, 1, 6, 2)
+    with pytest.raises(NotImplementedError, match="only strided tensors"):
+        pf.zeros(2, layout=pf.sparse_coo)
+    with pytest.raises(NotImplementedError, match="channels_last_3d is not available"):
+        pf.ones(1, 1, 1, 1, 1).to(memory_format=pf.channels_last_3d)
+    assert pf.empty_strided((2, 3), (1, 2)).stride() == (1, 2) and x.new_empty_strided((2,), (3,)).stride() == (3,)
+
+
+def test_to_in_all_forms():
+    x = pf.ones(2)
+    assert x.to("cpu", pf.float64, False, True).dtype == pf.float64
+    assert x.to(pf.float32, False, True) is not x and x.to(pf.float32, False, False) is x and x.to("cpu", non_blocking=True) is x
+    assert x.to(other=pf.ones(1, dtype=pf.int64)).dtype == pf.int64 and x.to(pf.ones(1, dtype=pf.float64), copy=True).dtype == pf.float64
+    with pytest.raises(TypeError, match="to: too many flags"):
+        x.to("cpu", True, False, True)
+
+
+def test_devices():
+    assert pf.device("cpu", 0) == pf.device("cpu") == pf.device(type="cpu") and pf.device("cpu").index is None and pf.device("rocm", 1).index == 1
+    with pf.device("reference"):
+        assert pf.zeros(1).device.type == "reference"
+    assert pf.zeros(1).device.type == "cpu"
+    pf.set_default_device("reference")
+    try:
+        assert pf.get_default_device() == pf.device("reference")
+    finally:
+        pf.set_default_device(None)
+    with pytest.raises(ValueError, match="device: an index beside it"):
+        pf.device("rocm:1", 0)
+
+
+def test_where_a_tensor_is():
+    x = pf.ones(2)
+    assert x.is_cpu and not x.is_cuda and not x.is_sparse and not x.is_quantized and x.get_device() == -1 and x.layout == pf.strided
+    assert x.pin_memory() is x and not x.is_shared() and not x.is_pinned() and pf.is_nonzero(pf.tensor(1)) and x.names == (None,)
+    assert x.untyped_storage().nbytes() == 8 and x[1:].storage().data_ptr() == x.storage().data_ptr() == x.data_ptr()
+    with pf.inference_mode():
+        y = pf.ones(1)
+    assert y.is_inference() and not x.is_inference()
+
+
+def test_a_tensor_changes_its_shape_in_place():
+    x = pf.arange(6.0)
+    assert x.resize_(2, 2).tolist() == [[0, 1], [2, 3]] and x.resize_(3).tolist() == [0, 1, 2]
+    y = (pf.ones(2, 3, requires_grad=True) * 2).t_()
+    assert y.shape == (3, 2) and y.unsqueeze_(0).shape == (1, 3, 2) and y.squeeze_().transpose_(0, 1).shape == (2, 3)
+    with pytest.raises(RuntimeError, match="leaf tensor that requires grad"):
+        pf.ones(2, 3, requires_grad=True).t_()
+    z = pf.ones(2)
+    z.set_(x)
+    assert z.data_ptr() == x.data_ptr()
+    assert z.detach_() is z
+    assert pf.zeros(3, 3).fill_diagonal_(2.0).tolist() == (2 * np.eye(3)).tolist()
+    tall, want = pf.zeros(7, 3).fill_diagonal_(5.0, wrap=True), np.zeros((7, 3))
+    np.fill_diagonal(want, 5.0, wrap=True)
+    assert tall.tolist() == want.tolist()
+
+
+def test_random_numbers_in_place():
+    pf.manual_seed(0)
+    x = pf.empty(20000)
+    assert abs(x.exponential_(2.0).mean().item() - 0.5) < 0.02 and x.min().item() >= 0
+    assert abs(x.bernoulli_(0.3).mean().item() - 0.3) < 0.02 and abs(x.geometric_(0.25).mean().item() - 4) < 0.15
+    assert abs(x.log_normal_(0.0, 0.5).log().std().item() - 0.5) < 0.02 and abs((x.cauchy_() > 1).float().mean().item() - 0.25) < 0.02
+    n = pf.empty(20000, dtype=pf.int64).random_(3, 7)
+    assert n.min().item() == 3 and n.max().item() == 6 and pf.empty(9, dtype=pf.uint8).random_().max().item() <= 255
+    for wrong in (lambda: x.exponential_(0.0), lambda: x.geometric_(1.0)):
+        with pytest.raises(RuntimeError):
+            wrong()
+
+
+def test_in_place_methods_of_compositions():
+    x = pf.tensor([1.0, 2.0])
+    assert x.addcmul_(x, x, value=2).tolist() == [3, 10] and pf.exp_(pf.zeros(2)).tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="cannot be cast"):
+        pf.arange(3).addcmul_(pf.ones(3), pf.ones(3))
+
+
+def test_closeness():
+    pf.testing.assert_close(pf.ones(2), pf.ones(2) + 1e-7)
+    for wrong, message in (((pf.ones(2), pf.ones(3)), "shapes differ"), ((pf.ones(2), pf.ones(2).double()), "dtypes differ"), ((pf.ones(2), pf.zeros(2)), "2 of 2 elements differ"),
+                           (([1], [1, 2]), "lengths differ"), (({"a": 1}, {"b": 1}), "keys differ"), ((1.0, 2.0), "1 of 1")):
+        with pytest.raises(AssertionError, match=message):
+            pf.testing.assert_close(*wrong)
+
+
+def test_a_module_by_pytorchs_paths():
+    from pyflame.nn.modules.batchnorm import _BatchNorm
+    from pyflame.nn.modules.utils import _pair
+
+    assert issubclass(pf.nn.BatchNorm2d, _BatchNorm) and _pair(3) == (3, 3) and pf.nn.modules.conv.Conv2d is pf.nn.Conv2d
+    assert pf.nn.Linear(1, 1).type("torch.DoubleTensor").weight.dtype == pf.float64
+
+
+def test_recomputation_by_pytorchs_path():
+    from pyflame.utils.checkpoint import checkpoint, checkpoint_sequential
+
+    layers = pf.nn.Sequential(*(pf.nn.Linear(3, 3) for _ in range(5)))
+    x = pf.randn(2, 3, requires_grad=True)
+    (want,) = pf.autograd.grad(layers(x).sum(), x)
+    for segments in (1, 2, 3):
+        (got,) = pf.autograd.grad(checkpoint_sequential(layers, segments, x, use_reentrant=False).sum(), x)
+        assert pf.allclose(got, want)
+    assert checkpoint(lambda a, scale: a * scale, x, scale=3.0, use_reentrant=True).shape == x.shape
+
+
+def test_parts_of_a_dataset_for_each_process():
+    from pyflame.utils.data.distributed import DistributedSampler
+
+    parts = [list(DistributedSampler(range(10), 3, rank, shuffle=True, seed=1)) for rank in range(3)]
+    assert all(len(p) == 4 for p in parts) and set(sum(parts, [])) == set(range(10))
+    assert [len(DistributedSampler(range(10), 3, r, drop_last=True)) for r in range(3)] == [3, 3, 3]
+    with pytest.raises(ValueError, match="rank is out of range"):
+        DistributedSampler(range(3), 2, 2)
+
+
+def test_limits_and_constants():
+    assert pf.inf == math.inf and pf.pi == math.pi and pf.newaxis is None and math.isnan(pf.nan)
+
+
+def test_the_alias_package():
+    import pyflame.torch as torch
+    import pyflame.torch.nn.functional as F
+    from pyflame.torch.optim.lr_scheduler import StepLR
+    from pyflame.torch.utils.data import DataLoader
+
+    assert F is pf.nn.functional and torch.nn is pf.nn and torch.Tensor is pf.Tensor and DataLoader is pf.data.DataLoader and StepLR is pf.optim.lr_scheduler.StepLR
+    assert torch.__version__.startswith("2.") and torch.version.cuda is None and sys.modules["pyflame.nn"].__spec__.name == "pyflame.nn"
+    with pytest.raises(AttributeError, match="PyFlame has no torch.nosuch"):
+        torch.nosuch
+    with pytest.raises(ModuleNotFoundError):
+        import pyflame.torch.nosuch  # noqa: F401
+    import pyflame.torch.distributed.fsdp as fsdp
+
+    with pytest.raises(NotImplementedError, match="comes later"):
+        fsdp.FullyShardedDataParallel(None)
+
+
+def test_a_program_runs_as_it_is(tmp_path):
+    (tmp_path / "helper.py").write_text("import torch.nn as nn\nfrom torch.backends import cudnn\nnet = nn.Linear(2, 1)\n")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nimport torch\nimport torch.nn.functional as F\nfrom torch.utils.data import DataLoader, TensorDataset\nfrom helper import net\n"
+        "def main():\n"
+        "    loader = DataLoader(TensorDataset(torch.arange(4.0).view(2, 2)), num_workers=1, batch_size=2)\n"
+        "    for (x,) in loader:\n        loss = F.mse_loss(net(x), torch.zeros(2, 1))\n    loss.backward()\n"
+        "    print(sys.argv[1:], torch.__name__, net.weight.grad.shape, __name__)\n"
+        "if __name__ == '__main__':\n    main()\n")
+    done = subprocess.run([sys.executable, "-m", "pyflame.torch", str(program), "--flag"], capture_output=True, text=True, check=False)
+    assert done.stdout == "['--flag'] pyflame.torch (1, 2) __main__\n", done.stderr
+    assert subprocess.run([sys.executable, "-m", "pyflame.torch"], capture_output=True, check=False).returncode == 2
