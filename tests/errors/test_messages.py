@@ -265,7 +265,6 @@ CASES = {
     "step_size": (ValueError, "StepLR: step_size must be a positive integer; got 0", lambda x, y, r: lr_scheduler.StepLR(SGD([r]), 0)),
     "OneCycleLR": (ValueError, "OneCycleLR: the length is missing", lambda x, y, r: lr_scheduler.OneCycleLR(SGD([r], momentum=0.9), 1.0)),
     "milestones": (ValueError, "SequentialLR: got 1 schedulers and 1 milestones", lambda x, y, r: lr_scheduler.SequentialLR(SGD([r]), [lr_scheduler.StepLR(SGD([r]), 1)], [1])),
-    "clip norm type": (NotImplementedError, "clip_grad_norm_: only the 2-norm", lambda x, y, r: nn.utils.clip_grad_norm_([r], 1.0, norm_type=1)),
     # data
     "num_workers": (ValueError, "DataLoader: num_workers must be an integer that is not negative; got -1", lambda x, y, r: DataLoader([1], num_workers=-1)),
     "prefetch_factor": (ValueError, "DataLoader: prefetch_factor is too small; got 0; expected at least 1", lambda x, y, r: DataLoader([1], num_workers=1, prefetch_factor=0)),

@@ -75,6 +75,10 @@ def recurrent_layers(device):
     yield "RNNCell", nn.RNNCell(6, 3, device=device), [X], call
     yield "LSTMCell", nn.LSTMCell(6, 3, device=device), [X], call
     yield "GRUCell", nn.GRUCell(6, 3, device=device), [X, numbers(4, 3)], call
+    yield "Embedding", nn.Embedding(7, 3, max_norm=1.0, scale_grad_by_freq=True, device=device), [below(7, 2, 5)], call
+    for mode in ("sum", "mean", "max"):
+        yield "EmbeddingBag", nn.EmbeddingBag(7, 3, mode=mode, padding_idx=1, device=device), [below(7, 9), np.array([0, 2, 2, 5])], call
+    yield "CTCLoss", nn.CTCLoss(), [numbers(5, 4, 6), below(5, 4, 2) + 1], lambda layer, x, labels: layer(F.log_softmax(x, 2), labels, [5, 4, 5, 3], [2, 1, 0, 2])
     where = {"dim_feedforward": 6, "dropout": 0.0, "batch_first": True, "device": device}
     encoder, decoder = nn.TransformerEncoderLayer(8, 2, activation="gelu", **where), nn.TransformerDecoderLayer(8, 2, norm_first=True, **where)
     yield "TransformerEncoderLayer", encoder, [Q], call
@@ -189,6 +193,8 @@ def functions():
     yield "gaussian_nll_loss", F.gaussian_nll_loss, [X, chances(4, 6), chances(4, 6) + 1]
     yield "triplet_margin_loss", F.triplet_margin_loss, [X, chances(4, 6), X[::-1].copy()]
     yield "triplet_margin_with_distance_loss", F.triplet_margin_with_distance_loss, [X, chances(4, 6), X[::-1].copy()]
+    yield "embedding_bag", lambda i, w: F.embedding_bag(i, w, scale_grad_by_freq=True), [below(4, 5, 3), X]
+    yield "ctc_loss", lambda x, labels: F.ctc_loss(F.log_softmax(x, 2), labels, [5, 4, 5, 3], [2, 1, 0, 2]), [numbers(5, 4, 6), below(5, 4, 2) + 1]
     yield "multi_head_attention_forward", lambda x, w, o: F.multi_head_attention_forward(x, x, x, 8, 2, w, None, None, None, True, 0.0, o, None), [
         numbers(3, 2, 8), numbers(24, 8), numbers(8, 8)]
     yield "linear", F.linear, [X, numbers(3, 6), numbers(3)]

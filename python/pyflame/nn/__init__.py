@@ -32,12 +32,13 @@ from .activations import (  # noqa: F401
 from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential  # noqa: F401
 from .convolution import Conv1d, Conv2d, ConvTranspose2d  # noqa: F401
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout  # noqa: F401
-from .embedding import Embedding  # noqa: F401
+from .embedding import Embedding, EmbeddingBag  # noqa: F401
 from .flatten import Flatten, Unflatten  # noqa: F401
 from .linear import Identity, Linear  # noqa: F401
 from .losses import (  # noqa: F401
     BCELoss,
     BCEWithLogitsLoss,
+    CTCLoss,
     CrossEntropyLoss,
     HuberLoss,
     KLDivLoss,

@@ -1,22 +1,28 @@
 """Tables of vectors that are looked up by index."""
 from .. import _C
 from .._grad_mode import no_grad
+from . import functional as F
 from . import init
 from .module import Module
 from .parameter import Parameter
 
 
-class Embedding(Module):
-    """Rows of a table by integer index: [...] -> [..., embedding_dim]."""
+class _Table(Module):
+    """What Embedding and EmbeddingBag share: the table and its options."""
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, device=None, dtype=None):
-        super().__init__()
+    def _make(self, num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, _freeze, device, dtype):
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise IndexError(f"Embedding: padding_idx is out of range; got {padding_idx}; expected within {num_embeddings} rows")
+                raise IndexError(f"{type(self).__name__}: padding_idx is out of range; got {padding_idx}; expected within {num_embeddings} rows")
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.weight = Parameter(_C.empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
+        if _weight is not None:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise ValueError(f"{type(self).__name__}: the weight does not fit; got shape {tuple(_weight.shape)}; expected {(num_embeddings, embedding_dim)}")
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+            return
+        self.weight = Parameter(_C.empty(num_embeddings, embedding_dim, dtype=dtype, device=device), requires_grad=not _freeze)
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -25,9 +31,58 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input):
-        return _C.embedding(input, self.weight, self.padding_idx)
+    @classmethod
+    def _pretrained(cls, embeddings, freeze, **options):
+        if embeddings.ndim != 2:
+            raise ValueError(f"{cls.__name__}.from_pretrained: not a table; got shape {tuple(embeddings.shape)}; expected 2 dimensions")
+        table = cls(*embeddings.shape, _weight=embeddings, **options)
+        table.weight.requires_grad_(not freeze)
+        return table
 
     def extra_repr(self):
         s = f"{self.num_embeddings}, {self.embedding_dim}"
-        return s if self.padding_idx is None else s + f", padding_idx={self.padding_idx}"
+        for name, otherwise in (("padding_idx", None), ("max_norm", None), ("norm_type", 2), ("scale_grad_by_freq", False), ("sparse", False), ("mode", None)):
+            if getattr(self, name, None) != otherwise:
+                s += f", {name}={getattr(self, name)!r}"
+        return s
+
+
+class Embedding(_Table):
+    """Rows of a table by integer index: [...] -> [..., embedding_dim]. The options are those of functional.embedding."""
+
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, _weight=None,
+                 _freeze=False, device=None, dtype=None):
+        super().__init__()
+        self._make(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, _freeze, device, dtype)
+
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+        """An Embedding with this table, which is not trained unless freeze=False."""
+        return cls._pretrained(embeddings, freeze, padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+    def forward(self, input):
+        if self.max_norm is None and not self.scale_grad_by_freq:
+            return _C.embedding(input, self.weight, self.padding_idx)
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+
+
+class EmbeddingBag(_Table):
+    """The sum, mean or maximum of the rows of each bag of indices: [B, N], or [n] with offsets [B] -> [B, embedding_dim]. The options are those of
+    functional.embedding_bag."""
+
+    def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False, _weight=None,
+                 include_last_offset=False, padding_idx=None, device=None, dtype=None):
+        super().__init__()
+        self.mode, self.include_last_offset = mode, include_last_offset
+        self._make(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight, False, device, dtype)
+
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze=True, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
+                        include_last_offset=False, padding_idx=None):
+        """An EmbeddingBag with this table, which is not trained unless freeze=False."""
+        return cls._pretrained(embeddings, freeze, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse,
+                               include_last_offset=include_last_offset, padding_idx=padding_idx)
+
+    def forward(self, input, offsets=None, per_sample_weights=None):
+        return F.embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse, per_sample_weights,
+                               self.include_last_offset, self.padding_idx)

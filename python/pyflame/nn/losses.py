@@ -106,3 +106,14 @@ class KLDivLoss(_Loss):
 
     def forward(self, input, target):
         return F.kl_div(input, target, self.reduction, self.log_target)
+
+
+class CTCLoss(_Loss):
+    """The negative log likelihood of labels whose alignment with the inputs is not known; functional.ctc_loss explains the arguments."""
+
+    def __init__(self, blank=0, reduction="mean", zero_infinity=False):
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs, targets, input_lengths, target_lengths):
+        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)

@@ -1,0 +1,155 @@
+"""Look-ups in tables of vectors with all of their options, and sums over bags of them. nn.functional has their names."""
+from .. import _C
+from ..autograd import Function
+from .._grad_mode import no_grad
+
+
+class _ScaledGradient(Function):
+    """The input, whose gradient is multiplied by factors."""
+
+    @staticmethod
+    def forward(ctx, x, factors):
+        ctx.save_for_backward(factors)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+
+def _counts(index, rows, dtype):
+    """How often each row of the table is looked up."""
+    return _C.zeros(rows, dtype=dtype, device=index.device).scatter_add(0, index, _C.ones(index.shape, dtype=dtype, device=index.device))
+
+
+def _limit_norms(index, weight, max_norm, norm_type):
+    """Rows that are looked up and longer than max_norm get that norm, in place."""
+    with no_grad():
+        table = weight.detach()
+        norms = table.norm(norm_type, 1, True)
+        used = _counts(index, table.shape[0], table.dtype).unsqueeze(1) > 0
+        table.copy_(_C.where(_C.logical_and(used, norms > max_norm), table * (max_norm / (norms + 1e-7)), table))
+
+
+def _by_frequency(rows, index, table):
+    """The rows, whose gradients are divided by how often each was looked up."""
+    times = _counts(index, table.shape[0], table.dtype).index_select(0, index)
+    return _ScaledGradient.apply(rows, (1 / times).unsqueeze(1))
+
+
+def _flat(index):
+    return index.reshape(-1).to(_C.int64)
+
+
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """Rows of a table [V, D] by integer index: [..] -> [.., D]. The row padding_idx gets no gradient. max_norm shortens the rows that are looked up to that
+    norm, in place. scale_grad_by_freq divides gradients by how often the row was looked up. sparse: the gradient is dense all the same."""
+    if max_norm is not None:
+        _limit_norms(_flat(input), weight, max_norm, norm_type)
+    rows = _C.embedding(input, weight, padding_idx)
+    if not scale_grad_by_freq:
+        return rows
+    return _by_frequency(rows.reshape(-1, rows.shape[-1]), _flat(input), weight).reshape(rows.shape)
+
+
+def _bags(offsets, count):
+    """Of each of `count` elements the number of its bag."""
+    ones = _C.ones(offsets.shape, device=offsets.device)
+    begins = _C.zeros(count + 1, device=offsets.device).scatter_add(0, offsets, ones)
+    return _C.cumsum(begins, 0).narrow(0, 0, count).to(_C.int64) - 1
+
+
+def _check_bag(input, weight, offsets, mode, per_sample_weights, include_last_offset):
+    op = "embedding_bag"
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"{op}: unknown mode; got '{mode}'; expected 'sum', 'mean' or 'max'")
+    if input.ndim == 2 and offsets is not None:
+        raise ValueError(f"{op}: offsets with an input of 2 dimensions; expected None, because each row is a bag")
+    if input.ndim == 1 and (offsets is None or offsets.ndim != 1):
+        raise ValueError(f"{op}: an input of 1 dimension needs offsets of 1 dimension; got {None if offsets is None else tuple(offsets.shape)}")
+    if input.ndim not in (1, 2):
+        raise ValueError(f"{op}: the input has {input.ndim} dimensions; expected 1 or 2")
+    if include_last_offset and offsets is not None and offsets.shape[0] < 1:
+        raise ValueError(f"{op}: include_last_offset needs at least one offset; got none")
+    if per_sample_weights is not None:
+        if mode != "sum":
+            raise NotImplementedError(f"{op}: per_sample_weights need mode 'sum'; got '{mode}'")
+        if tuple(per_sample_weights.shape) != tuple(input.shape):
+            raise ValueError(f"{op}: per_sample_weights do not fit; got shape {tuple(per_sample_weights.shape)}; expected {tuple(input.shape)}")
+
+
+def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False, per_sample_weights=None,
+                  include_last_offset=False, padding_idx=None):
+    """The sum, mean or maximum of the rows of each bag: bags [B, N] of indices, or all indices [n] with the offsets [B] at which bags begin -> [B, D]. Empty
+    bags give 0. With include_last_offset, the last offset says where the last bag ends. Indices equal to padding_idx do not count. per_sample_weights of the
+    input's shape multiply the rows, for mode 'sum'. max_norm, norm_type, scale_grad_by_freq and sparse as for embedding."""
+    _check_bag(input, weight, offsets, mode, per_sample_weights, include_last_offset)
+    index = _flat(input)
+    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise ValueError(f"embedding_bag: padding_idx is out of range; got {padding_idx} for {weight.shape[0]} rows")
+    padding = None if padding_idx is None else padding_idx % weight.shape[0]
+    if max_norm is not None:
+        _limit_norms(index, weight, max_norm, norm_type)
+    rows = _C.embedding(index, weight, padding)
+    if scale_grad_by_freq:
+        rows = _by_frequency(rows, index, weight)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.reshape(-1, 1)
+    counted = None if padding is None else (index != padding)
+    if input.ndim == 2:
+        return _of_rows(rows.reshape(*input.shape, weight.shape[1]), None if counted is None else counted.reshape(input.shape), mode)
+    starts = offsets.to(_C.int64)
+    bags = starts.shape[0] - bool(include_last_offset)
+    if mode == "max":
+        return _largest(rows, counted, starts.tolist(), bags)
+    return _sums(rows, counted, _bags(starts.narrow(0, 0, bags), index.shape[0]), bags, mode)
+
+
+def _of_rows(rows, counted, mode):
+    """rows [B, N, D], counted [B, N] or None."""
+    if rows.shape[1] == 0:
+        return rows.sum(1)
+    if mode == "max":
+        return _max_of(rows, counted)
+    if counted is None:
+        return rows.sum(1) if mode == "sum" else rows.sum(1) / rows.shape[1]
+    total = (rows * counted.unsqueeze(2).to(rows.dtype)).sum(1)
+    return total if mode == "sum" else total / _C.clamp(counted.sum(1, keepdim=True), min=1).to(rows.dtype)
+
+
+def _max_of(rows, counted):
+    """The maxima over dim 1; 0 where nothing counts. Each gradient goes to the first maximum."""
+    if counted is None:
+        return rows.gather(1, rows.detach().argmax(1).unsqueeze(1)).squeeze(1)
+    hidden = rows.masked_fill(_C.logical_not(counted).unsqueeze(2), float("-inf"))
+    best = hidden.gather(1, hidden.detach().argmax(1).unsqueeze(1)).squeeze(1)
+    return _C.where(counted.any(1).unsqueeze(1), best, _C.zeros((), dtype=best.dtype, device=best.device))
+
+
+def _sums(rows, counted, bag, bags, mode):
+    if counted is not None:
+        rows = rows * counted.unsqueeze(1).to(rows.dtype)
+    total = _C.zeros(bags, rows.shape[1], dtype=rows.dtype, device=rows.device).index_add(0, bag, rows)
+    if mode == "sum":
+        return total
+    ones = _C.ones(bag.shape, dtype=rows.dtype, device=rows.device) if counted is None else counted.to(rows.dtype)
+    return total / _C.clamp(_C.zeros(bags, dtype=rows.dtype, device=rows.device).scatter_add(0, bag, ones), min=1).unsqueeze(1)
+
+
+def _largest(rows, counted, starts, bags):
+    """Maxima of bags of any length: as a table of as many columns as the longest has. Reads the offsets."""
+    import numpy as np
+
+    n = rows.shape[0]
+    begins = np.asarray(starts[:bags], np.int64)
+    lengths = np.diff(np.append(begins, n))
+    longest = int(lengths.max()) if bags else 0
+    if longest == 0:
+        return _C.zeros(bags, rows.shape[1], dtype=rows.dtype, device=rows.device) + rows.sum() * 0
+    columns = np.arange(longest)
+    inside = columns < lengths[:, None]
+    at = _C.tensor(np.where(inside, begins[:, None] + columns, 0).reshape(-1), device=rows.device)
+    there = _C.tensor(inside, device=rows.device)
+    if counted is not None:
+        there = _C.logical_and(there, counted.index_select(0, at).reshape(bags, longest))
+    return _max_of(rows.index_select(0, at).reshape(bags, longest, rows.shape[1]), there)
