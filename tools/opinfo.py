@@ -21,15 +21,23 @@ import warnings
 OUTSIDE = ("sparse.", "masked.", "jiterator_", "torch.ops.", "to_sparse", "torch._scaled", "_")  # not meant to be there
 RANDOM = {"bernoulli", "empty", "empty_like", "new_empty", "rand_like", "randint", "randn", "randn_like", "randint_like", "nn.functional.dropout", "uniform",
           "normal", "multinomial", "cauchy", "exponential", "geometric", "log_normal", "nn.functional.dropout2d", "nn.functional.dropout3d",
-          "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "empty_strided", "new_empty_strided", "empty_permuted"}  # by shape and dtype
+          "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "empty_strided", "new_empty_strided", "empty_permuted",
+          "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d"}  # by shape and dtype
 TOLERANCE = {"float16": (2e-2, 1e-2), "float32": (2e-4, 2e-5), "float64": (1e-7, 1e-9)}  # relative, absolute
 # Operators whose entry in op_db calls a function with its arguments in another order, or a property.
 ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *operands), "where": lambda pf: lambda x, cond, other: pf.where(cond, x, other),
            "T": lambda pf: lambda x: x.T, "mT": lambda pf: lambda x: x.mT, "H": lambda pf: lambda x: x.H, "mH": lambda pf: lambda x: x.mH, "index_add": lambda pf: lambda x, dim, index, src, **kw: x.index_add(dim, index, src, **kw),
            "nn.functional.embedding": lambda pf: lambda weight, index, **kw: pf.nn.functional.embedding(index, weight, **kw),
            "nn.functional.embedding_bag": lambda pf: lambda weight, index, **kw: pf.nn.functional.embedding_bag(index, weight, **kw),
+           "max_pool2d_with_indices_backward": lambda pf: lambda x, **kw: max_pool2d_backward(pf, x, **kw),
            "meshgrid": lambda pf: lambda *t, **kw: pf.meshgrid(*[y for x in t for y in (x if isinstance(x, (list, tuple)) else [x])], **kw)}
 LIMIT_S = 20  # for one operator and dtype
+
+
+def max_pool2d_backward(pf, x, kernel_size=(), stride=(), padding=(0,), dilation=(1,), ceil_mode=False, **_):
+    """What op_db calls under this name: the gradient of max_pool2d for a gradient of ones."""
+    out, at = pf.nn.functional.max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, True)
+    return pf.max_pool2d_with_indices_backward(pf.ones_like(out), x, kernel_size, stride, padding, dilation, ceil_mode, at)
 
 
 class Late(Exception):
@@ -38,16 +46,15 @@ class Late(Exception):
 
 def find(pf, name):
     """The function, or the method, of that name."""
-    if name in ADAPTED:
-        return ADAPTED[name](pf) if hasattr(pf, name) or hasattr(pf.Tensor, name) or name.startswith("nn.") else None
     if hasattr(pf.Tensor, name) and (name.endswith("_") or isinstance(getattr(pf, name, None), type(pf.float32))):
         return getattr(pf.Tensor, name)
     place = pf
     for part in name.split("."):
         place = getattr(place, part, None)
         if place is None:
-            return getattr(pf.Tensor, name, None)
-    return place
+            place = getattr(pf.Tensor, name, None)
+            break
+    return ADAPTED[name](pf) if place is not None and name in ADAPTED else place
 
 
 class Converter:
@@ -121,7 +128,9 @@ def gradients(torch, want, got, leaves):
     if not outs or not leaves:
         return [], []
     sum(w.sum() for w, _ in outs).backward()
-    sum(g.sum() for _, g in outs).backward()
+    with_history = [g.sum() for _, g in outs if g.requires_grad]
+    if with_history:  # otherwise the gradients are zeros
+        sum(with_history).backward()
     zero = lambda x, g: torch.zeros_like(x) if g is None else g  # noqa: E731
     return [zero(x, x.grad) for x, _ in leaves], [y.grad if y.grad is not None else y.detach() * 0 for _, y in leaves]
 
@@ -143,7 +152,7 @@ def run_operator(torch, pf, op, function, dtype):
         except Exception:  # noqa: BLE001 - PyTorch refuses it, or it is of a kind that does not convert (complex, sparse)
             continue
         count += 1
-        random = op.name in RANDOM or bool(sample.kwargs.get("training") and op.name == "nn.functional.multi_head_attention_forward")  # these drop out
+        random = op.name in RANDOM or bool(sample.kwargs.get("dropout_p")) or bool(sample.kwargs.get("training") and op.name == "nn.functional.multi_head_attention_forward")  # these drop out
         try:
             got = function(*args, **kwargs)
             why = differs(torch, want, got, random)

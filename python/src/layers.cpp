@@ -38,6 +38,93 @@ void bind_products(nb::module_& m, TensorClass& c) {
       "input @ weight.T + bias. input [..., K], weight [N, K], bias [N] -> [..., N].");
 }
 
+// One size for all three dims, or three.
+Dims three(const char* op, const char* what, const DimsArg& given) {
+  const Dims& d = given.get();
+  if (d.size() == 1) return Dims::filled(3, d[0]);
+  PF_CHECK(d.size() == 3, Value, "{}: {} needs one number or three; got {}", op, what, d.str());
+  return d;
+}
+
+void bind_signals_and_volumes(nb::module_& m) {
+  m.def(
+      "conv1d",
+      [](const Tensor& x, const Tensor& w, const Tensor* b, int64_t stride, int64_t padding, int64_t dilation,
+         int64_t groups) { return conv1d(x, w, or_undefined(b), stride, padding, dilation, groups); },
+      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      "1-D cross-correlation. input [N, C, L], weight [O, C / groups, K], bias [O] -> [N, O, L'].");
+  m.def(
+      "conv_transpose1d",
+      [](const Tensor& x, const Tensor& w, const Tensor* b, int64_t stride, int64_t padding, int64_t output_padding,
+         int64_t groups, int64_t dilation) {
+        return conv_transpose1d(x, w, or_undefined(b), stride, padding, output_padding, groups, dilation);
+      },
+      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "output_padding"_a = 0, "groups"_a = 1,
+      "dilation"_a = 1,
+      "What conv1d's gradient by its input does. input [N, C, L], weight [C, O / groups, K] -> [N, O, L'].");
+  m.def(
+      "conv3d",
+      [](const Tensor& x, const Tensor& w, const Tensor* b, const DimsArg& stride, const DimsArg& padding,
+         const DimsArg& dilation, int64_t groups) {
+        return conv3d(x, w, or_undefined(b), three("conv3d", "stride", stride), three("conv3d", "padding", padding),
+                      three("conv3d", "dilation", dilation), groups);
+      },
+      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      "3-D cross-correlation. input [N, C, D, H, W], weight [O, C / groups, kD, kH, kW], bias [O] -> [N, O, D', H', "
+      "W'].");
+  m.def(
+      "conv_transpose3d",
+      [](const Tensor& x, const Tensor& w, const Tensor* b, const DimsArg& stride, const DimsArg& padding,
+         const DimsArg& output_padding, int64_t groups, const DimsArg& dilation) {
+        constexpr const char* kOp = "conv_transpose3d";
+        return conv_transpose3d(x, w, or_undefined(b), three(kOp, "stride", stride), three(kOp, "padding", padding),
+                                three(kOp, "output_padding", output_padding), groups, three(kOp, "dilation", dilation));
+      },
+      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "output_padding"_a = 0, "groups"_a = 1,
+      "dilation"_a = 1,
+      "What conv3d's gradient by its input does. input [N, C, D, H, W], weight [C, O / groups, kD, kH, kW] -> "
+      "[N, O, D', H', W'].");
+}
+
+void bind_pools(nb::module_& m) {
+  m.def(
+      "max_pool2d",
+      [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, PairArg dilation,
+         bool ceil_mode, bool return_indices) -> nb::object {
+        const std::optional<Pair> s = stride ? std::optional<Pair>(*stride) : std::nullopt;
+        if (return_indices) return nb::cast(max_pool2d_with_indices(x, kernel, s, padding, dilation, ceil_mode));
+        return nb::cast(max_pool2d(x, kernel, s, padding, dilation, ceil_mode));
+      },
+      "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "dilation"_a = 1, "ceil_mode"_a = false,
+      "return_indices"_a = false, "The maximum of each window of [N, C, H, W]; stride is kernel_size unless given.");
+  m.def(
+      "avg_pool2d",
+      [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, bool ceil_mode,
+         bool count_include_pad) {
+        const std::optional<Pair> s = stride ? std::optional<Pair>(*stride) : std::nullopt;
+        return avg_pool2d(x, kernel, s, padding, count_include_pad, ceil_mode);
+      },
+      "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "ceil_mode"_a = false,
+      "count_include_pad"_a = true, "The mean of each window of [N, C, H, W]; stride is kernel_size unless given.");
+  m.def(
+      "adaptive_avg_pool2d", [](const Tensor& x, PairArg out) { return adaptive_avg_pool2d(x, out); }, "input"_a,
+      "output_size"_a, "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size].");
+  m.def(
+      "im2col",
+      [](const Tensor& x, PairArg kernel, PairArg dilation, PairArg padding, PairArg stride) {
+        return unfold(x, kernel, dilation, padding, stride);
+      },
+      "input"_a, "kernel_size"_a, "dilation"_a = 1, "padding"_a = 0, "stride"_a = 1,
+      "The windows of [N, C, H, W] as columns: [N, C kH kW, windows].");
+  m.def(
+      "col2im",
+      [](const Tensor& x, PairArg out, PairArg kernel, PairArg dilation, PairArg padding, PairArg stride) {
+        return fold(x, out, kernel, dilation, padding, stride);
+      },
+      "input"_a, "output_size"_a, "kernel_size"_a, "dilation"_a = 1, "padding"_a = 0, "stride"_a = 1,
+      "The sums of windows [N, C kH kW, windows] where they overlap: [N, C, *output_size].");
+}
+
 void bind_conv(nb::module_& m) {
   m.def(
       "conv2d",
@@ -57,35 +144,8 @@ void bind_conv(nb::module_& m) {
       "What conv2d's gradient by its input does. input [N, C, H, W], weight [C, O / groups, kH, kW], bias [O] -> [N, "
       "O, "
       "H', W'],\nH' = (H - 1) stride - 2 padding + dilation (kH - 1) + output_padding + 1.");
-  m.def(
-      "max_pool2d",
-      [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, PairArg dilation,
-         bool ceil_mode, bool return_indices) -> nb::object {
-        PF_CHECK(!ceil_mode, NotImplemented, "max_pool2d: ceil_mode=True is not available; expected False");
-        const std::optional<Pair> s = stride ? std::optional<Pair>(*stride) : std::nullopt;
-        if (return_indices) return nb::cast(max_pool2d_with_indices(x, kernel, s, padding, dilation));
-        return nb::cast(max_pool2d(x, kernel, s, padding, dilation));
-      },
-      "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "dilation"_a = 1, "ceil_mode"_a = false,
-      "return_indices"_a = false, "The maximum of each window of [N, C, H, W]; stride is kernel_size unless given.");
-  m.def(
-      "avg_pool2d",
-      [](const Tensor& x, PairArg kernel, std::optional<PairArg> stride, PairArg padding, bool ceil_mode,
-         bool count_include_pad) {
-        PF_CHECK(!ceil_mode, NotImplemented, "avg_pool2d: ceil_mode=True is not available; expected False");
-        return avg_pool2d(x, kernel, stride ? std::optional<Pair>(*stride) : std::nullopt, padding, count_include_pad);
-      },
-      "input"_a, "kernel_size"_a, OPTIONAL("stride"), "padding"_a = 0, "ceil_mode"_a = false,
-      "count_include_pad"_a = true, "The mean of each window of [N, C, H, W]; stride is kernel_size unless given.");
-  m.def(
-      "conv1d",
-      [](const Tensor& x, const Tensor& w, const Tensor* b, int64_t stride, int64_t padding, int64_t dilation,
-         int64_t groups) { return conv1d(x, w, or_undefined(b), stride, padding, dilation, groups); },
-      "input"_a, "weight"_a, OPTIONAL("bias"), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
-      "1-D cross-correlation. input [N, C, L], weight [O, C / groups, K], bias [O] -> [N, O, L'].");
-  m.def(
-      "adaptive_avg_pool2d", [](const Tensor& x, PairArg out) { return adaptive_avg_pool2d(x, out); }, "input"_a,
-      "output_size"_a, "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size].");
+  bind_signals_and_volumes(m);
+  bind_pools(m);
 }
 
 void bind_norms(nb::module_& m) {

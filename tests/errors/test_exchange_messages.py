@@ -28,8 +28,6 @@ CASES = {
     "two tensors": (NotImplementedError, "index: only one tensor index is available", lambda: x[pf.tensor([0]), pf.tensor([1])]),
     "two Ellipses": (IndexError, "index: only one Ellipsis is allowed", lambda: x[..., ...]),
     "float index": (TypeError, "index: only integer tensors of one element are indices", lambda: [1, 2][pf.tensor(1.5)]),
-    "ceil_mode": (NotImplementedError, "max_pool2d: ceil_mode=True is not available", lambda: F.max_pool2d(pf.ones(1, 1, 4, 4), 2, ceil_mode=True)),
-    "ceil_mode of averages": (NotImplementedError, "avg_pool2d: ceil_mode=True is not available", lambda: F.avg_pool2d(pf.ones(1, 1, 4, 4), 2, ceil_mode=True)),
     "read-only array": (ValueError, "the array is read-only and a tensor is not", lambda: pf.from_numpy(read_only())),
     "negative strides": (ValueError, "negative strides are not supported; .*copy", lambda: pf.from_numpy(np.ones(4)[::-1])),
     "misaligned array": (ValueError, "the data is not aligned to its elements", lambda: pf.from_numpy(misaligned())),

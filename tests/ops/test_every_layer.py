@@ -46,7 +46,7 @@ def chances(*shape):
 
 
 SIGNS = np.where(np.arange(24).reshape(4, 6) % 3, 1, -1).astype(np.float32)
-X, IMAGE, ROW = numbers(4, 6), numbers(2, 4, 6, 5), numbers(2, 4, 9)
+X, IMAGE, ROW, VOLUME = numbers(4, 6), numbers(2, 4, 6, 5), numbers(2, 4, 9), numbers(2, 4, 4, 5, 6)
 SERIES = numbers(4, 5, 6)
 BASES = {"RNNBase", "RNNCellBase", "ParameterList", "ParameterDict"}  # for layers, not layers
 Q, KV = numbers(2, 3, 8), numbers(2, 5, 8)
@@ -125,11 +125,29 @@ def layers(device):
     yield "Embedding", nn.Embedding(7, 3, padding_idx=2, device=device), [below(7, 2, 5)], call
     yield "Conv1d", nn.Conv1d(4, 2, 3, padding=2, padding_mode="circular", device=device), [ROW], call
     yield "Conv2d", nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2, device=device), [IMAGE], call
+    yield "Conv3d", nn.Conv3d(4, 2, 3, padding="same", padding_mode="replicate", device=device), [VOLUME], call
+    yield "ConvTranspose1d", nn.ConvTranspose1d(4, 2, 3, stride=2, device=device), [ROW], lambda layer, x: layer(x, output_size=(20,))
+    yield "ConvTranspose3d", nn.ConvTranspose3d(4, 2, 2, stride=2, device=device), [VOLUME], call
+    yield "Unfold", nn.Unfold(2, padding=1), [IMAGE], call
+    yield "Fold", nn.Fold((6, 5), 2, stride=(2, 1)), [numbers(2, 8, 12)], call
+    for kind in ("Zero", "Reflection", "Replication", "Circular"):
+        yield from ((f"{kind}Pad{d}d", getattr(nn, f"{kind}Pad{d}d")(1), [x], call) for d, x in ((1, ROW), (2, IMAGE), (3, VOLUME)))
+    yield from ((f"ConstantPad{d}d", getattr(nn, f"ConstantPad{d}d")(1, 2.0), [x], call) for d, x in ((1, ROW), (2, IMAGE), (3, VOLUME)))
     yield "ConvTranspose2d", nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1, device=device), [IMAGE], call
     yield "MaxPool1d", nn.MaxPool1d(3, return_indices=True), [ROW], call
     yield "MaxPool2d", nn.MaxPool2d(2, padding=1), [IMAGE], call
     yield "AvgPool1d", nn.AvgPool1d(2), [ROW], call
     yield "AvgPool2d", nn.AvgPool2d(3, padding=1, count_include_pad=False), [IMAGE], call
+    yield "MaxPool3d", nn.MaxPool3d(2, padding=1, return_indices=True), [VOLUME], call
+    yield "AvgPool3d", nn.AvgPool3d(2, ceil_mode=True, divisor_override=3), [VOLUME], call
+    yield "AdaptiveAvgPool3d", nn.AdaptiveAvgPool3d((2, None, 3)), [VOLUME], call
+    for d, x in ((1, ROW), (2, IMAGE), (3, VOLUME)):
+        yield f"AdaptiveMaxPool{d}d", getattr(nn, f"AdaptiveMaxPool{d}d")(2, return_indices=True), [x], call
+        yield f"LPPool{d}d", getattr(nn, f"LPPool{d}d")(3, 2), [np.abs(x)], call
+        yield f"MaxUnpool{d}d", getattr(nn, f"MaxUnpool{d}d")(2), [x], lambda layer, x, f=getattr(F, f"max_pool{d}d"): layer(*f(x, 2, return_indices=True), output_size=x.shape)
+    for d, x in ((2, IMAGE), (3, VOLUME)):
+        sample = pf.tensor(chances(2, 4, d), device=device)
+        yield f"FractionalMaxPool{d}d", getattr(nn, f"FractionalMaxPool{d}d")(2, output_ratio=0.6, _random_samples=sample), [x], call
     yield "AdaptiveAvgPool1d", nn.AdaptiveAvgPool1d(2), [ROW], call
     yield "AdaptiveAvgPool2d", nn.AdaptiveAvgPool2d((4, None)), [IMAGE], call
     for weights in (True, False):
@@ -218,6 +236,27 @@ def functions():
     yield "avg_pool2d", lambda x: F.avg_pool2d(x, 3), [IMAGE]
     yield "adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 4), [ROW]
     yield "adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, (2, 3)), [IMAGE]
+    yield "conv3d", lambda x, w: F.conv3d(x, w, stride=2), [VOLUME, numbers(2, 4, 3, 3, 3)]
+    yield "conv_transpose1d", F.conv_transpose1d, [ROW, numbers(4, 2, 3)]
+    yield "conv_transpose3d", F.conv_transpose3d, [VOLUME, numbers(4, 2, 2, 3, 2)]
+    yield "unfold", lambda x: F.unfold(x, 2), [IMAGE]
+    yield "fold", lambda x: F.fold(x, (6, 5), 2, stride=(2, 1)), [numbers(2, 8, 12)]
+    yield "max_pool3d", lambda x: F.max_pool3d(x, 2), [VOLUME]
+    yield "avg_pool3d", lambda x: F.avg_pool3d(x, 2), [VOLUME]
+    yield "adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, 3), [VOLUME]
+    for d, x in ((1, ROW), (2, IMAGE), (3, VOLUME)):
+        yield f"max_pool{d}d_with_indices", lambda x, f=getattr(F, f"max_pool{d}d_with_indices"): f(x, 2), [x]
+        yield f"adaptive_max_pool{d}d", lambda x, f=getattr(F, f"adaptive_max_pool{d}d"): f(x, 2), [x]
+        yield f"adaptive_max_pool{d}d_with_indices", lambda x, f=getattr(F, f"adaptive_max_pool{d}d_with_indices"): f(x, 2), [x]
+        yield f"lp_pool{d}d", lambda x, f=getattr(F, f"lp_pool{d}d"): f(x, 2, 2), [x]
+        yield f"max_unpool{d}d", lambda x, f=getattr(F, f"max_unpool{d}d"), p=getattr(F, f"max_pool{d}d"): f(*p(x, 2, return_indices=True), 2, output_size=x.shape), [x]
+    for d, x in ((2, IMAGE), (3, VOLUME)):
+        for name in (f"fractional_max_pool{d}d", f"fractional_max_pool{d}d_with_indices"):
+            yield name, lambda x, s, f=getattr(F, name): f(x, 2, 3, _random_samples=s.detach()), [x, chances(2, 4, d)]
+    for mode, padding in (("bilinear", "zeros"), ("nearest", "border"), ("bicubic", "reflection")):
+        yield "grid_sample", lambda x, g, m=mode, p=padding: F.grid_sample(x, g, m, p), [IMAGE, numbers(2, 3, 5, 2)]
+    yield "grid_sample", F.grid_sample, [VOLUME, numbers(2, 3, 2, 4, 3)]
+    yield "affine_grid", lambda t: F.affine_grid(t, (2, 1, 3, 4)), [numbers(2, 2, 3)]
     for causal in (False, True):
         yield "scaled_dot_product_attention", lambda q, k, v, c=causal: F.scaled_dot_product_attention(q, k, v, is_causal=c), [numbers(2, 2, 5, 8)] * 3
 

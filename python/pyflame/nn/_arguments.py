@@ -11,6 +11,16 @@ def _pair(v, what):
     return tuple(v)
 
 
+def _triple(v, what):
+    if hasattr(v, "__index__"):
+        return (v, v, v)
+    if not isinstance(v, (tuple, list)) or not all(hasattr(n, "__index__") for n in v):
+        raise TypeError(f"{what}: not sizes; got {v!r}; expected an integer or three")
+    if len(v) != 3:
+        raise ValueError(f"{what}: needs one number or three; got {v}")
+    return tuple(v)
+
+
 def _one(v, what):
     if isinstance(v, (tuple, list)) and len(v) == 1:
         v = v[0]

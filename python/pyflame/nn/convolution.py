@@ -2,7 +2,8 @@
 from .. import _C
 from . import functional as F
 from . import init
-from ._arguments import _fan_in, _integers, _one, _pair
+from ._arguments import _fan_in, _integers, _one, _pair, _triple
+from .functional_convs import same_padding
 from .module import Module
 from .parameter import Parameter
 
@@ -22,13 +23,13 @@ class _Conv(Module):
         if min(self.kernel_size + self.stride + self.dilation) < 1:
             raise ValueError(f"{name}: sizes must be positive; got kernel_size {self.kernel_size}, stride {self.stride}, dilation {self.dilation}")
         if isinstance(padding, str):
-            if padding == "valid":
-                padding = 0
-            elif padding == "same" and set(self.stride) == {1} and all(d * (k - 1) % 2 == 0 for d, k in zip(self.dilation, self.kernel_size)):
-                padding = tuple(d * (k - 1) // 2 for d, k in zip(self.dilation, self.kernel_size))
-            else:
-                raise ValueError(f"{name}: padding '{padding}' is not possible here; expected 'valid', or 'same' with stride 1 and an odd kernel")
-        self.padding = sizes(padding, "padding")
+            if padding not in ("valid", "same"):
+                raise ValueError(f"{name}: no such padding; got '{padding}'; expected 'valid', 'same' or numbers")
+            if padding == "same" and set(self.stride) != {1}:
+                raise ValueError(f"{name}: padding 'same' is not possible here; got stride {self.stride}; expected stride 1")
+            self.padding = padding
+        else:
+            self.padding = sizes(padding, "padding")
         self.weight = Parameter(_C.empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))
         self.register_parameter("bias", Parameter(_C.empty(out_channels, dtype=dtype, device=device)) if bias else None)
         self.reset_parameters()
@@ -37,7 +38,10 @@ class _Conv(Module):
         """The padded input, and the padding that the convolution still has to do."""
         if self.padding_mode == "zeros":
             return input, self.padding
-        return _C.pad(input, [p for p in reversed(self.padding) for _ in range(2)], self.padding_mode), (0,) * len(self.padding)
+        if self.padding == "valid":
+            return input, 0
+        ends = same_padding(self.kernel_size, self.dilation) if self.padding == "same" else [(p, p) for p in self.padding]
+        return _C.pad(input, [n for end in reversed(ends) for n in end], self.padding_mode), 0
 
     def reset_parameters(self):
         init._fan_in_uniform_(self.weight, _fan_in(self.weight))
@@ -46,7 +50,7 @@ class _Conv(Module):
 
     def extra_repr(self):
         s = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        if any(self.padding):
+        if isinstance(self.padding, str) or any(self.padding):
             s += f", padding={self.padding}"
         if set(self.dilation) != {1}:
             s += f", dilation={self.dilation}"
@@ -78,27 +82,78 @@ class Conv2d(_Conv):
 
     def forward(self, input):
         input, padding = self._padded(input)
-        return _C.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
-class ConvTranspose2d(_Conv):
-    """Transposed convolution, the gradient of a Conv2d with respect to its input: [N, in_channels, H, W] -> [N, out_channels, H', W']. The weight is
-    [in_channels, out_channels / groups, kH, kW]."""
+class Conv3d(_Conv):
+    """3-D convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros",
+                 device=None, dtype=None):
+        super().__init__(_triple, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+
+    def forward(self, input):
+        input, padding = self._padded(input)
+        return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class _ConvTranspose(_Conv):
+    _sizes = staticmethod(_pair)
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1,
                  padding_mode="zeros", device=None, dtype=None):
+        name, sizes = type(self).__name__, type(self)._sizes
         if padding_mode != "zeros":
-            raise ValueError(f"ConvTranspose2d: no such padding_mode; got '{padding_mode}'; expected 'zeros'")
-        super().__init__(_pair, out_channels, in_channels, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
+            raise ValueError(f"{name}: no such padding_mode; got '{padding_mode}'; expected 'zeros'")
+        if isinstance(padding, str):
+            raise ValueError(f"{name}: no such padding; got '{padding}'; expected numbers")
+        super().__init__(sizes, out_channels, in_channels, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.output_padding = _pair(output_padding, "output_padding")
+        self.output_padding = sizes(output_padding, "output_padding")
         if bias:
             self.bias = Parameter(_C.empty(out_channels, dtype=dtype, device=device))
             init._fan_in_uniform_(self.bias, _fan_in(self.weight))
 
-    def forward(self, input):
-        return _C.conv_transpose2d(input, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+    def _output_padding(self, input, output_size):
+        """What makes the result as large as asked for."""
+        if output_size is None:
+            return self.output_padding
+        dims = len(self.kernel_size)
+        wanted = tuple(output_size)[-dims:]
+        least = [(n - 1) * s - 2 * p + d * (k - 1) + 1
+                 for n, s, p, d, k in zip(input.shape[-dims:], self.stride, self.padding, self.dilation, self.kernel_size)]
+        if len(wanted) != dims or not all(a <= w < a + s for w, a, s in zip(wanted, least, self.stride)):
+            most = [a + s - 1 for a, s in zip(least, self.stride)]
+            raise ValueError(f"{type(self).__name__}: output_size does not fit; got {tuple(output_size)}; expected sizes from {least} to {most}")
+        return tuple(w - a for w, a in zip(wanted, least))
+
+    def forward(self, input, output_size=None):
+        more = self._output_padding(input, output_size)
+        return type(self)._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 
     def extra_repr(self):
         s = super().extra_repr()
         return s + f", output_padding={self.output_padding}" if any(self.output_padding) else s
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """Transposed convolution, the gradient of a Conv1d with respect to its input: [N, in_channels, L] -> [N, out_channels, L']. The weight is
+    [in_channels, out_channels / groups, K]. forward's output_size chooses among the sizes that a strided Conv1d brings to the input's."""
+
+    _sizes = staticmethod(_one)
+    _function = staticmethod(F.conv_transpose1d)
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """Transposed convolution, the gradient of a Conv2d with respect to its input: [N, in_channels, H, W] -> [N, out_channels, H', W']. The weight is
+    [in_channels, out_channels / groups, kH, kW]. forward's output_size chooses among the sizes that a strided Conv2d brings to the input's."""
+
+    _function = staticmethod(F.conv_transpose2d)
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """Transposed convolution, the gradient of a Conv3d with respect to its input: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']. The
+    weight is [in_channels, out_channels / groups, kD, kH, kW]. forward's output_size chooses among the sizes that a strided Conv3d brings to the input's."""
+
+    _sizes = staticmethod(_triple)
+    _function = staticmethod(F.conv_transpose3d)

@@ -1,17 +1,13 @@
 """The functions behind the layers, under PyTorch's names."""
 from .. import _C
 from .._C import (  # noqa: F401
-    avg_pool2d,
     batch_norm,
     binary_cross_entropy_with_logits,
-    conv2d,
-    conv_transpose2d,
     cross_entropy,
     gelu,
     l1_loss,
     layer_norm,
     linear,
-    max_pool2d,
     mse_loss,
     nll_loss,
     one_hot,
@@ -59,6 +55,49 @@ from .functional_maps import (  # noqa: F401
     rrelu,
     softshrink,
     threshold,
+)
+from .functional_adaptive_pools import (  # noqa: F401
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+    fractional_max_pool2d,
+    fractional_max_pool2d_with_indices,
+    fractional_max_pool3d,
+    fractional_max_pool3d_with_indices,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
+from .functional_convs import (  # noqa: F401
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    fold,
+    unfold,
+)
+from .functional_grids import affine_grid, grid_sample  # noqa: F401
+from .functional_pools import (  # noqa: F401
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_pool1d,
+    max_pool1d_with_indices,
+    max_pool2d,
+    max_pool2d_with_indices,
+    max_pool3d,
+    max_pool3d_with_indices,
 )
 from .resampling import interpolate, upsample, upsample_bilinear, upsample_nearest  # noqa: F401
 
@@ -112,47 +151,15 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return _C.softmax(-(input if dtype is None else input.to(dtype)), dim)
 
 
-def _one(v):
-    return v[0] if isinstance(v, (tuple, list)) and len(v) == 1 else v
-
-
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """1-D cross-correlation. input [N, C, L], weight [O, C / groups, K], bias [O] -> [N, O, L']."""
-    return _C.conv1d(input, weight, bias, _one(stride), _one(padding), _one(dilation), groups)
-
-
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    """The maximum of each window of [N, C, L]; stride defaults to kernel_size."""
-    step = _one(kernel_size if stride is None else stride)
-    y = _C.max_pool2d(input.unsqueeze(-2), (1, _one(kernel_size)), (1, step), (0, _one(padding)), (1, _one(dilation)), ceil_mode, return_indices)
-    return tuple(part.squeeze(-2) for part in y) if return_indices else y.squeeze(-2)
-
-
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    """The mean of each window of [N, C, L]; stride defaults to kernel_size."""
-    step = _one(kernel_size if stride is None else stride)
-    return _C.avg_pool2d(input.unsqueeze(-2), (1, _one(kernel_size)), (1, step), (0, _one(padding)), ceil_mode, count_include_pad).squeeze(-2)
-
-
-def adaptive_avg_pool2d(input, output_size):
-    """The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size."""
-    sizes = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size, output_size)
-    if len(sizes) != 2:
-        raise ValueError(f"adaptive_avg_pool2d: needs one number or two; got {output_size}")
-    return _C.adaptive_avg_pool2d(input, tuple(have if want is None else want for want, have in zip(sizes, input.shape[-2:])))
-
-
-def adaptive_avg_pool1d(input, output_size):
-    """The means of windows that cover [N, C, L] as evenly as they can: [N, C, output_size]."""
-    return _C.adaptive_avg_pool2d(input.unsqueeze(-2), (1, _one(output_size))).squeeze(-2)
-
-
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """Each sample's groups of channels of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C]."""
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(f"group_norm: the groups do not divide the channels; got input {input.shape} and {num_groups} groups; expected (N, C, ...)")
-    groups = input.reshape(input.shape[0], num_groups, -1)
-    y = _C.layer_norm(groups, groups.shape[2:], None, None, eps).reshape(input.shape)
+    if input.numel() == 0:
+        y = input * 1
+    else:
+        groups = input.reshape(input.shape[0], num_groups, input.numel() // (input.shape[0] * num_groups))
+        y = _C.layer_norm(groups, groups.shape[2:], None, None, eps).reshape(input.shape)
     per_channel = (1, -1) + (1,) * (input.ndim - 2)
     y = y if weight is None else y * weight.view(per_channel)
     return y if bias is None else y + bias.view(per_channel)

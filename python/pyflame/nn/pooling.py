@@ -1,62 +1,51 @@
-"""Pooling. A 1-D input is an image of one row, so there is only one implementation of each."""
-from .. import _C
+"""Pooling layers. functional_pools.py and functional_adaptive_pools.py have the functions."""
 from . import functional as F
-from ._arguments import _one, _pair
+from ._arguments import _one, _pair, _triple
 from .module import Module
 
 
 class _Pool(Module):
     _sizes = staticmethod(_pair)
 
-    def __init__(self, kernel_size, stride, padding):
+    def __init__(self, kernel_size, stride=None, padding=0):
         super().__init__()
         for name, size in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride), ("padding", padding)):
-            self._sizes(size, f"{type(self).__name__}: {name}")
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+            type(self)._sizes(size, f"{type(self).__name__}: {name}")
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
 
     def extra_repr(self):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxPool2d(_Pool):
-    """The maximum of each window of [N, C, H, W]."""
-
+class _MaxPool(_Pool):
     def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
         super().__init__(kernel_size, stride, padding)
         self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
 
     def forward(self, input):
-        return _C.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+        return type(self)._function(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
 
     def extra_repr(self):
-        return f"{super().extra_repr()}, dilation={self.dilation}"
+        return f"{super().extra_repr()}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
 
-class MaxPool1d(_Pool):
+class MaxPool1d(_MaxPool):
     """The maximum of each window of [N, C, L]."""
 
-    _sizes = staticmethod(_one)
-
-    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
-        super().__init__(kernel_size, stride, padding)
-        self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
-
-    def forward(self, input):
-        return F.max_pool1d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
-
-    def extra_repr(self):
-        return f"{super().extra_repr()}, dilation={self.dilation}"
+    _sizes, _function = staticmethod(_one), staticmethod(F.max_pool1d)
 
 
-class AvgPool2d(_Pool):
-    """The mean of each window of [N, C, H, W]."""
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of [N, C, H, W]."""
 
-    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-        super().__init__(kernel_size, stride, padding)
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+    _function = staticmethod(F.max_pool2d)
 
-    def forward(self, input):
-        return _C.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of [N, C, D, H, W]."""
+
+    _sizes, _function = staticmethod(_triple), staticmethod(F.max_pool3d)
 
 
 class AvgPool1d(_Pool):
@@ -72,22 +61,184 @@ class AvgPool1d(_Pool):
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
-class AdaptiveAvgPool2d(Module):
-    """The means of windows that cover [N, C, H, W]: [N, C, *output_size]; None keeps a size."""
+class AvgPool2d(_Pool):
+    """The mean of each window of [N, C, H, W], or its sum over divisor_override."""
 
+    _function = staticmethod(F.avg_pool2d)
+
+    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+        super().__init__(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
+
+    def forward(self, input):
+        return type(self)._function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override)
+
+
+class AvgPool3d(AvgPool2d):
+    """The mean of each window of [N, C, D, H, W], or its sum over divisor_override."""
+
+    _sizes, _function = staticmethod(_triple), staticmethod(F.avg_pool3d)
+
+
+class _AdaptivePool(Module):
     def __init__(self, output_size):
         super().__init__()
         self.output_size = output_size
 
     def forward(self, input):
-        return F.adaptive_avg_pool2d(input, self.output_size)
+        return type(self)._function(input, self.output_size)
 
     def extra_repr(self):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
+class AdaptiveAvgPool1d(_AdaptivePool):
     """The means of windows that cover [N, C, L]: [N, C, output_size]."""
 
+    _function = staticmethod(F.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """The means of windows that cover [N, C, H, W]: [N, C, *output_size]; None keeps a size."""
+
+    _function = staticmethod(F.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_AdaptivePool):
+    """The means of windows that cover [N, C, D, H, W]: [N, C, *output_size]; None keeps a size."""
+
+    _function = staticmethod(F.adaptive_avg_pool3d)
+
+
+class _AdaptiveMaxPool(_AdaptivePool):
+    def __init__(self, output_size, return_indices=False):
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
     def forward(self, input):
-        return F.adaptive_avg_pool1d(input, self.output_size)
+        return type(self)._function(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """The maxima of windows that cover [N, C, L]: [N, C, output_size], and their indices with return_indices."""
+
+    _function = staticmethod(F.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """The maxima of windows that cover [N, C, H, W]: [N, C, *output_size], and their indices with return_indices."""
+
+    _function = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """The maxima of windows that cover [N, C, D, H, W]: [N, C, *output_size], and their indices with return_indices."""
+
+    _function = staticmethod(F.adaptive_max_pool3d)
+
+
+class _LPPool(Module):
+    def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
+        super().__init__()
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def forward(self, input):
+        return type(self)._function(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self):
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of [N, C, L]."""
+
+    _function = staticmethod(F.lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of [N, C, H, W]."""
+
+    _function = staticmethod(F.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of [N, C, D, H, W]."""
+
+    _function = staticmethod(F.lp_pool3d)
+
+
+class _FractionalMaxPool(Module):
+    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        super().__init__()
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(f"{type(self).__name__}: not one of output_size and output_ratio; expected exactly one of them")
+        self.kernel_size, self.return_indices = kernel_size, return_indices
+        self.output_size, self.output_ratio = output_size, output_ratio
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input):
+        return type(self)._function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The maxima of windows at random distances that cover [N, C, H, W] (Graham, 2014)."""
+
+    _function = staticmethod(F.fractional_max_pool2d)
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The maxima of windows at random distances that cover [N, C, D, H, W] (Graham, 2014)."""
+
+    _function = staticmethod(F.fractional_max_pool3d)
+
+
+class _MaxUnpool(_Pool):
+    def forward(self, input, indices, output_size=None):
+        return type(self)._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """What a MaxPool1d took, at the indices that it gave; zeros elsewhere."""
+
+    _sizes, _function = staticmethod(_one), staticmethod(F.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """What a MaxPool2d took, at the indices that it gave; zeros elsewhere."""
+
+    _function = staticmethod(F.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """What a MaxPool3d took, at the indices that it gave; zeros elsewhere."""
+
+    _sizes, _function = staticmethod(_triple), staticmethod(F.max_unpool3d)
+
+
+class Unfold(Module):
+    """The windows of [N, C, H, W] as columns: [N, C kH kW, windows]."""
+
+    def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
+        super().__init__()
+        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
+
+    def forward(self, input):
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self):
+        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+
+
+class Fold(Module):
+    """Columns [N, C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size]."""
+
+    def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
+        super().__init__()
+        self.output_size, self.kernel_size, self.dilation, self.padding, self.stride = output_size, kernel_size, dilation, padding, stride
+
+    def forward(self, input):
+        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self):
+        return (f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
+                f"stride={self.stride}")

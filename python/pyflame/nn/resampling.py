@@ -5,9 +5,10 @@ All modes but 'area' treat one dim after the other: for each new index they read
 import math
 
 from .. import _C
+from .functional_adaptive_pools import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .module import Module
 
-_DIMS = {"nearest": (1, 2, 3), "nearest-exact": (1, 2, 3), "area": (1, 2), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
+_DIMS = {"nearest": (1, 2, 3), "nearest-exact": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
 _CUBIC = -0.75  # the coefficient of the cubic convolution (Keys, 1981) that PyTorch and OpenCV take
 
 
@@ -81,7 +82,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     """[N, C, spatial ...] in another size.
 
     size or scale_factor: one number, or one for each spatial dim. mode: 'nearest', 'nearest-exact' (1 to 3 dims), 'linear' (1), 'bilinear',
-    'bicubic' (2), 'trilinear' (3), 'area' (1 or 2: means of windows). With align_corners the centres of the first and the last elements stay
+    'bicubic' (2), 'trilinear' (3), 'area' (1 to 3: means of windows). With align_corners the centres of the first and the last elements stay
     where they are; otherwise the outer edges do. A scale_factor is used for coordinates as it is, unless recompute_scale_factor says that they
     come from the sizes. ValueError for other modes and dims, NotImplementedError for antialias. Floating dtypes; 'nearest' takes all.
     """
@@ -97,9 +98,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     if any(n < 1 for n in (*sizes, *input.shape[2:])):
         raise ValueError(f"interpolate: an empty size; got {tuple(input.shape[2:])} to {sizes}; expected 1 or more")
     if mode == "area":
-        from .functional import adaptive_avg_pool1d, adaptive_avg_pool2d
-
-        return adaptive_avg_pool1d(input, sizes[0]) if dims == 1 else adaptive_avg_pool2d(input, sizes)
+        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](input, sizes)
     y = input
     for d in range(dims):
         old, new, factor = input.shape[d + 2], sizes[d], factors[d]

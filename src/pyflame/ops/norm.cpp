@@ -252,6 +252,7 @@ Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& wei
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, bool training, double momentum, double eps) {
   check_float("batch_norm", x);
+  if (x.dim() == 1 && x.size(0) == 0) return mul(x, 1.0);  // no channels
   PF_CHECK(x.dim() >= 2, Value, "batch_norm: wrong rank; got {}; expected (N, C, ...)", x.shape().str());
   const int64_t channels = x.size(1);
   const std::pair<const char*, const Tensor&> per_channel[] = {

@@ -156,7 +156,7 @@ void set_float32_matmul_precision(MatmulPrecision precision);
 bool are_deterministic_algorithms_enabled();
 void use_deterministic_algorithms(bool mode);
 
-// ---- convolution and pooling (conv.cpp), NCHW
+// ---- convolution (conv.cpp), NCHW
 struct Pair {
   int64_t h, w;
   Pair(int64_t v) : h(v), w(v) {}
@@ -168,14 +168,27 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pa
 // = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = 1,
                         Pair padding = 0, Pair output_padding = 0, int64_t groups = 1, Pair dilation = 1);
-Tensor max_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0, Pair dilation = 1);
-std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride = {},
-                                                  Pair padding = 0, Pair dilation = 1);
-Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0,
-                  bool count_include_pad = true);
 // [N, C, L] is computed as images of one row.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, int64_t stride = 1, int64_t padding = 0,
               int64_t dilation = 1, int64_t groups = 1);
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, int64_t stride = 1,
+                        int64_t padding = 0, int64_t output_padding = 0, int64_t groups = 1, int64_t dilation = 1);
+// ---- of volumes [N, C, D, H, W] (conv3d.cpp): three sizes each
+Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Dims& stride, const Dims& padding,
+              const Dims& dilation, int64_t groups);
+Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Dims& stride,
+                        const Dims& padding, const Dims& output_padding, int64_t groups, const Dims& dilation);
+// ---- windows (windows.cpp): [N, C, H, W] -> [N, C KH KW, windows], and the sums of windows in an image of size `out`
+Tensor unfold(const Tensor& x, Pair kernel, Pair dilation = 1, Pair padding = 0, Pair stride = 1);
+Tensor fold(const Tensor& x, Pair out, Pair kernel, Pair dilation = 1, Pair padding = 0, Pair stride = 1);
+
+// ---- pooling (pool.cpp). ceil_mode: a last window may reach beyond the padding.
+Tensor max_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0, Pair dilation = 1,
+                  bool ceil_mode = false);
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel, std::optional<Pair> stride = {},
+                                                  Pair padding = 0, Pair dilation = 1, bool ceil_mode = false);
+Tensor avg_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0,
+                  bool count_include_pad = true, bool ceil_mode = false);
 // Means over out.h x out.w windows that cover the plane: window i of n is from floor(i H / n) to ceil((i + 1) H / n).
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair out);
 

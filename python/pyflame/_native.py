@@ -1,0 +1,60 @@
+"""Layers as functions that also return what their gradients need, and gradients as functions: torch.native_layer_norm and others."""
+from . import _C
+
+__all__ = ["max_pool2d_with_indices_backward", "native_batch_norm", "native_dropout", "native_dropout_backward", "native_group_norm", "native_layer_norm"]
+
+
+def native_layer_norm(input, normalized_shape, weight, bias, eps):
+    """(layer_norm, mean, 1 / standard deviation); the last two have size 1 in the normalised dims."""
+    rank = len(normalized_shape)
+    y = _C.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
+    shape = (*input.shape[: input.ndim - rank], *(1,) * rank)
+    rows = input.reshape(*input.shape[: input.ndim - rank], -1) if input.numel() else input.reshape(*input.shape[: input.ndim - rank], 1)
+    rows = rows.float() if input.dtype in (_C.float16, _C.bfloat16) else rows
+    mean, rstd = rows.mean(-1), (rows.var(-1, correction=0) + eps).rsqrt()
+    return y, mean.reshape(*shape).to(input.dtype), rstd.reshape(*shape).to(input.dtype)
+
+
+def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+    """(group_norm, mean, 1 / standard deviation) of N samples with C channels of HxW elements; the last two are [N, group]."""
+    from .nn.functional import group_norm
+
+    y = group_norm(input, group, weight, bias, eps)
+    rows = input.reshape(N, group, C // group * HxW)
+    rows = rows.float() if input.dtype in (_C.float16, _C.bfloat16) else rows
+    return y, rows.mean(-1).to(input.dtype), (rows.var(-1, correction=0) + eps).rsqrt().to(input.dtype)
+
+
+def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """(batch_norm, mean, 1 / standard deviation) of each channel; the last two are empty where not training."""
+    y = _C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    wide = input.float() if input.dtype in (_C.float16, _C.bfloat16) else input
+    if not training:
+        nothing = _C.zeros(0, dtype=wide.dtype, device=input.device)
+        return y, nothing, nothing
+    dims = [d for d in range(input.ndim) if d != 1]
+    return y, wide.mean(dims), (wide.var(dims, correction=0) + eps).rsqrt()
+
+
+def native_dropout(input, p, train):
+    """(dropout, the mask of what was kept)."""
+    if not train:
+        return input, _C.ones(input.shape, dtype=_C.bool_, device=input.device)
+    kept = _C.rand(input.shape, device=input.device) >= p
+    return input * kept.to(input.dtype) * (0.0 if p == 1 else 1 / (1 - p)), kept
+
+
+def native_dropout_backward(grad_output, mask, scale):
+    """grad_output * mask * scale."""
+    return grad_output * mask * scale
+
+
+def max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
+    """The gradient of max_pool2d: each number of grad_output is added to the element of `self` whose index it has."""
+    *outer, height, width = self.shape
+    planes = 1
+    for n in outer:
+        planes *= n
+    windows = grad_output.shape[-2] * grad_output.shape[-1]
+    zeros = _C.zeros((planes, height * width), dtype=grad_output.dtype, device=grad_output.device)
+    return zeros.scatter_add(1, indices.reshape(planes, windows), grad_output.reshape(planes, windows)).reshape(self.shape)

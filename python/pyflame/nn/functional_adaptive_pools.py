@@ -1,0 +1,236 @@
+"""Pools with a given number of windows: adaptive and fractional ones, and max_unpool. nn.functional has their names."""
+from .. import _C
+from .functional_convs import _sizes
+from .functional_pools import _Call
+
+
+def _targets(op, output_size, input, dims):
+    """The output's sizes; None keeps one of the input's."""
+    sizes = (output_size,) * dims if output_size is None or hasattr(output_size, "__index__") else tuple(output_size)
+    if len(sizes) == 1:
+        sizes *= dims
+    if len(sizes) != dims:
+        raise ValueError(f"{op}: output_size has the wrong length; got {output_size}; expected one number or {dims}")
+    return tuple(have if want is None else want for want, have in zip(sizes, input.shape[-dims:]))
+
+
+def adaptive_avg_pool1d(input, output_size):
+    """The means of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size]."""
+    return _C.adaptive_avg_pool2d(input.unsqueeze(-2), (1, *_targets("adaptive_avg_pool1d", output_size, input, 1))).squeeze(-2)
+
+
+def adaptive_avg_pool2d(input, output_size):
+    """The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size."""
+    return _C.adaptive_avg_pool2d(input, _targets("adaptive_avg_pool2d", output_size, input, 2))
+
+
+def adaptive_avg_pool3d(input, output_size):
+    """The means of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size."""
+    call = _Call("adaptive_avg_pool3d", 3, input, 1, 1, 0)
+    depth, height, width = _targets("adaptive_avg_pool3d", output_size, input, 3)
+    n, c, old, rows, columns = call.x.shape
+    planes = _C.adaptive_avg_pool2d(call.x.reshape(n, c * old, rows, columns), (height, width))
+    y = _C.adaptive_avg_pool2d(planes.reshape(n, c, old, height * width), (depth, height * width))
+    return call.result(y.reshape(n, c, depth, height, width))
+
+
+def _windows(size, count):
+    """The indices in each of `count` windows that cover `size`; shorter windows repeat their last one. None where all are equal."""
+    if size % count == 0:
+        return None
+    ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+    longest = max(end - begin for begin, end in ends)
+    return [[min(begin + k, end - 1) for k in range(longest)] for begin, end in ends]
+
+
+def _even_maxima(x, dim, count):
+    shape = list(x.shape)
+    each = shape[dim] // count
+    values, at = x.reshape(*shape[:dim], count, each, *shape[dim + 1:]).max(dim + 1)
+    begin = _C.arange(0, shape[dim], each, device=x.device).reshape(*[-1 if d == dim else 1 for d in range(x.ndim)])
+    return values, at + begin
+
+
+def _maxima(x, dim, windows):
+    """The maximum of each window along a dim, and its index. windows: [count, length], or [N, C, count, length]."""
+    count, each = windows.shape[-2:]
+    shape, taken = list(x.shape), list(x.shape)
+    shape[dim:dim + 1] = [count, each]
+    taken[dim] = count * each
+    outer = windows.shape[:-2] or (1, 1)
+
+    def along(numbers, n):
+        return numbers.reshape(*outer, *[n if d == dim else 1 for d in range(2, x.ndim)])
+
+    if windows.ndim == 2:
+        parts = x.index_select(dim, windows.reshape(count * each))
+    else:
+        parts = x.gather(dim, along(windows, count * each).expand(*taken))
+    values, at = parts.reshape(*shape).max(dim + 1)
+    return values, at + along(windows.narrow(-1, 0, 1), count)
+
+
+def _flat_maxima(x, along):
+    """The maxima along all spatial dims, and their indices in the flattened spatial dims. along(x, dim): those of a dim."""
+    dims, where = x.ndim - 2, []
+    y = x
+    for dim in reversed(range(2, x.ndim)):
+        y, at = along(y, dim)
+        where = [at, *(w.gather(dim, at) for w in where)]
+    flat = where[0]
+    for d in range(1, dims):
+        flat = flat * x.shape[2 + d] + where[d]
+    return y, flat
+
+
+def _adaptive_max(op, dims, input, output_size, return_indices):
+    call = _Call(op, dims, input, 1, 1, 0)
+    sizes = _targets(op, output_size, input, dims)
+    if min(sizes) < 1:
+        raise ValueError(f"{op}: an empty output; got output_size {output_size}; expected 1 or more")
+
+    def along(x, dim):
+        count = sizes[dim - 2]
+        windows = _windows(x.shape[dim], count)
+        return _even_maxima(x, dim, count) if windows is None else _maxima(x, dim, _C.tensor(windows, device=x.device))
+
+    values, at = _flat_maxima(call.x, along)
+    return (call.result(values), call.result(at)) if return_indices else call.result(values)
+
+
+def adaptive_max_pool1d(input, output_size, return_indices=False):
+    """The maxima of windows that cover [N, C, L] or [C, L] as evenly as they can: [N, C, output_size], and their indices if asked for."""
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(input, output_size, return_indices=False):
+    """The maxima of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Indices: in the plane."""
+    return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input, output_size, return_indices=False):
+    """The maxima of windows that cover [N, C, D, H, W] as evenly as they can: [N, C, *output_size]; None keeps a size. Indices: in the volume."""
+    return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+def adaptive_max_pool1d_with_indices(input, output_size, return_indices=True):
+    """adaptive_max_pool1d with the indices."""
+    return adaptive_max_pool1d(input, output_size, True)
+
+
+def adaptive_max_pool2d_with_indices(input, output_size, return_indices=True):
+    """adaptive_max_pool2d with the indices."""
+    return adaptive_max_pool2d(input, output_size, True)
+
+
+def adaptive_max_pool3d_with_indices(input, output_size, return_indices=True):
+    """adaptive_max_pool3d with the indices."""
+    return adaptive_max_pool3d(input, output_size, True)
+
+
+def _fractional_windows(sample, size, kernel, count, device):
+    """[N, C, count, kernel]: windows whose distances vary at random between two numbers (Graham, 2014)."""
+    last = _C.full((*sample.shape, 1), size - kernel, dtype=_C.int64, device=device)
+    if count > 1:
+        step = (size - kernel) / (count - 1)
+        u = sample.unsqueeze(-1)
+        begin = (_C.floor((_C.arange(count - 1, device=device).to(sample.dtype) + u) * step) - _C.floor(u * step)).to(_C.int64)
+        last = _C.cat([begin, last], -1)
+    return last.unsqueeze(-1) + _C.arange(kernel, device=device)
+
+
+def _fractional(op, dims, input, kernel_size, output_size, output_ratio, return_indices, samples):
+    call = _Call(op, dims, input, kernel_size, 1, 0)
+    if (output_size is None) == (output_ratio is None):
+        raise ValueError(f"{op}: not one of output_size and output_ratio; expected exactly one of them")
+    if output_size is None:
+        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
+        if not all(0 < r < 1 for r in ratios):
+            raise ValueError(f"{op}: output_ratio is out of range; got {output_ratio}; expected between 0 and 1")
+        output_size = tuple(int(n * r) for n, r in zip(call.x.shape[2:], ratios))
+    sizes = _sizes(op, "output_size", output_size, dims)
+    for n, k, out in zip(call.x.shape[2:], call.kernel, sizes):
+        if out < 1 or out + k - 1 > n:
+            raise ValueError(f"{op}: the windows do not fit; got kernel_size {call.kernel} and output_size {sizes} for {tuple(input.shape)}")
+    x = call.x
+    if samples is None:
+        samples = _C.rand((*x.shape[:2], dims), dtype=x.dtype, device=x.device)
+    elif tuple(samples.shape) != (*x.shape[:2], dims):
+        raise ValueError(f"{op}: _random_samples has the wrong shape; got {tuple(samples.shape)}; expected {(*x.shape[:2], dims)}")
+
+    def along(y, dim):
+        which = dims - 1 - (dim - 2) if dims == 2 else dim - 2  # the first number of an image's sample is for its columns
+        return _maxima(y, dim, _fractional_windows(samples.select(2, which), y.shape[dim], call.kernel[dim - 2], sizes[dim - 2], y.device))
+
+    values, at = _flat_maxima(x, along)
+    return (call.result(values), call.result(at)) if return_indices else call.result(values)
+
+
+def fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    """The maxima of windows at random distances, so many that they cover [N, C, H, W] or [C, H, W]: [N, C, *output_size] (Graham, 2014).
+
+    output_ratio: the output's sizes in relation to the input's, instead of output_size. _random_samples: [N, C, 2] numbers below 1.
+    """
+    return _fractional("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+def fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    """fractional_max_pool2d of volumes [N, C, D, H, W] or [C, D, H, W]."""
+    return _fractional("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+def fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
+    """fractional_max_pool2d with the indices."""
+    return fractional_max_pool2d(input, kernel_size, output_size, output_ratio, True, _random_samples)
+
+
+def fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=True, _random_samples=None):
+    """fractional_max_pool3d with the indices."""
+    return fractional_max_pool3d(input, kernel_size, output_size, output_ratio, True, _random_samples)
+
+
+def _unpooled_sizes(call, op, output_size):
+    plain = [(n - 1) * s - 2 * p + k for n, k, s, p in zip(call.x.shape[2:], call.kernel, call.stride, call.padding)]
+    if output_size is None:
+        return plain
+    sizes = list(output_size)[-call.dims:]
+    for want, have, s in zip(sizes, plain, call.stride):
+        if not have - s < want < have + s:
+            raise ValueError(f"{op}: output_size does not fit; got {tuple(output_size)}; expected {plain}, give or take less than stride {call.stride}")
+    return sizes
+
+
+def _unpool(op, dims, input, indices, kernel_size, stride, padding, output_size):
+    if input.shape != indices.shape:
+        raise ValueError(f"{op}: shapes differ; got input {tuple(input.shape)} and indices {tuple(indices.shape)}")
+    if indices.dtype != _C.int64:
+        raise TypeError(f"{op}: the indices are not int64; got {indices.dtype}")
+    call = _Call(op, dims, input, kernel_size, stride, padding)
+    sizes = _unpooled_sizes(call, op, output_size)
+    n, c = call.x.shape[:2]
+    total, windows = 1, 1
+    for new, old in zip(sizes, call.x.shape[2:]):
+        total, windows = total * new, windows * old
+    at, values = indices.reshape(n, c, windows), call.x.reshape(n, c, windows)
+    zeros = _C.zeros((n, c, total), dtype=values.dtype, device=values.device)
+    sums = zeros.scatter_add(2, at, values)
+    # Windows that overlap may name an element several times, with the same value: the sum is then divided by their number.
+    counts = zeros.scatter_add(2, at, _C.ones(at.shape, dtype=values.dtype, device=values.device))
+    once = sums.detach()
+    y = sums + _C.where(counts > 1, once / counts - once, 0.0)
+    return call.result(y.reshape(n, c, *sizes))
+
+
+def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """What max_pool1d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows."""
+    return _unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """What max_pool2d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows."""
+    return _unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+    """What max_pool3d took, at the indices that it gave; zeros elsewhere. output_size: where several sizes lead to the same windows."""
+    return _unpool("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)

@@ -1,0 +1,96 @@
+"""Convolutions as functions: what the ops in C++ leave to do. nn.functional has their names."""
+from .. import _C
+
+
+def _sizes(op, name, value, dims):
+    """A number for each spatial dim, from one number or one for each."""
+    if hasattr(value, "__index__"):
+        return (value,) * dims
+    value = tuple(value)
+    if len(value) == 1:
+        return value * dims
+    if len(value) != dims:
+        raise ValueError(f"{op}: {name} has the wrong length; got {value}; expected one number or {dims}")
+    return value
+
+
+def same_padding(kernel, dilation):
+    """The zeros before and after each dim with which a convolution of stride 1 keeps the size; the odd one is after."""
+    totals = [d * (k - 1) for d, k in zip(dilation, kernel)]
+    return [(t // 2, t - t // 2) for t in totals]
+
+
+def _numbers(op, input, weight, stride, padding, dilation, dims):
+    """The padding as numbers, and the input: padded where 'same' needs more at one end than at the other."""
+    if not isinstance(padding, str):
+        return input, padding
+    if padding == "valid":
+        return input, 0
+    if padding != "same":
+        raise ValueError(f"{op}: no such padding; got '{padding}'; expected 'same', 'valid' or numbers")
+    if set(_sizes(op, "stride", stride, dims)) != {1}:
+        raise ValueError(f"{op}: padding='same' with a stride; got stride {stride}; expected 1")
+    ends = same_padding(weight.shape[2:], _sizes(op, "dilation", dilation, dims))
+    if any(a != b for a, b in ends):
+        input = _C.pad(input, [n for a, b in reversed(ends) for n in (0, b - a)])
+    return input, tuple(a for a, _ in ends)
+
+
+def _computed(function, input, weight, bias, *settings):
+    """The function, on float64 copies where the numbers are int64."""
+    if input.dtype != _C.int64 or weight.dtype != _C.int64:
+        return function(input, weight, bias, *settings)
+    return function(input.double(), weight.double(), bias if bias is None else bias.double(), *settings).to(_C.int64)
+
+
+def _one(v):
+    return v[0] if isinstance(v, (tuple, list)) and len(v) == 1 else v
+
+
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """1-D cross-correlation. input [N, C, L] or [C, L], weight [O, C / groups, K], bias [O] -> [N, O, L'].
+
+    padding: zeros at both ends, 'valid' (none) or 'same' (as many as keep the size; stride 1). int64 is computed in float64.
+    """
+    input, padding = _numbers("conv1d", input, weight, stride, padding, dilation, 1)
+    return _computed(_C.conv1d, input, weight, bias, _one(stride), _one(padding), _one(dilation), groups)
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """2-D cross-correlation. input [N, C, H, W] or [C, H, W], weight [O, C / groups, kH, kW], bias [O] -> [N, O, H', W'],
+    H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1. padding: as in conv1d."""
+    input, padding = _numbers("conv2d", input, weight, stride, padding, dilation, 2)
+    return _computed(_C.conv2d, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """3-D cross-correlation. input [N, C, D, H, W] or [C, D, H, W], weight [O, C / groups, kD, kH, kW], bias [O] -> [N, O, D', H', W'].
+    padding: as in conv1d."""
+    input, padding = _numbers("conv3d", input, weight, stride, padding, dilation, 3)
+    return _computed(_C.conv3d, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """What conv1d's gradient by its input does. input [N, C, L] or [C, L], weight [C, O / groups, K], bias [O] -> [N, O, L'],
+    L' = (L - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1. output_padding is below stride or dilation."""
+    return _computed(_C.conv_transpose1d, input, weight, bias, _one(stride), _one(padding), _one(output_padding), groups, _one(dilation))
+
+
+def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """What conv2d's gradient by its input does. input [N, C, H, W] or [C, H, W], weight [C, O / groups, kH, kW], bias [O] -> [N, O, H', W']."""
+    return _computed(_C.conv_transpose2d, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    """What conv3d's gradient by its input does. input [N, C, D, H, W] or [C, D, H, W], weight [C, O / groups, kD, kH, kW] -> [N, O, D', H', W']."""
+    return _computed(_C.conv_transpose3d, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """The windows of [N, C, H, W] or [C, H, W] as columns: [N, C kH kW, windows]."""
+    return _C.im2col(input, kernel_size, dilation, padding, stride)
+
+
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """Columns [N, C kH kW, windows] or [C kH kW, windows] as windows of an image, added where they overlap: [N, C, *output_size]."""
+    return _C.col2im(input, output_size, kernel_size, dilation, padding, stride)

@@ -1,0 +1,122 @@
+"""Layers that pad the spatial dims. Padding is one number, or two for each dim, last dim first; negative padding cuts off."""
+from .. import _C
+from .module import Module
+
+
+class _Pad(Module):
+    _dims, _mode = 1, "constant"
+
+    def __init__(self, padding):
+        super().__init__()
+        count = 2 * type(self)._dims
+        self.padding = (padding,) * count if hasattr(padding, "__index__") else tuple(padding)
+        if len(self.padding) != count:
+            raise ValueError(f"{type(self).__name__}: the padding has the wrong length; got {padding}; expected one number or {count}")
+
+    def forward(self, input):
+        return _C.pad(input, self.padding, type(self)._mode)
+
+    def extra_repr(self):
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    def __init__(self, padding, value):
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input):
+        return _C.pad(input, self.padding, "constant", self.value)
+
+    def extra_repr(self):
+        return f"padding={self.padding}, value={self.value}"
+
+
+class ConstantPad1d(_ConstantPad):
+    """[N, C, L] with a border of one number."""
+
+    _dims = 1
+
+
+class ConstantPad2d(_ConstantPad):
+    """[N, C, H, W] with a border of one number."""
+
+    _dims = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """[N, C, D, H, W] with a border of one number."""
+
+    _dims = 3
+
+
+class ZeroPad1d(_Pad):
+    """[N, C, L] with a border of zeros."""
+
+    _dims = 1
+
+
+class ZeroPad2d(_Pad):
+    """[N, C, H, W] with a border of zeros."""
+
+    _dims = 2
+
+
+class ZeroPad3d(_Pad):
+    """[N, C, D, H, W] with a border of zeros."""
+
+    _dims = 3
+
+
+class ReflectionPad1d(_Pad):
+    """[N, C, L] with a border that mirrors the elements inside of the edge."""
+
+    _dims, _mode = 1, "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    """[N, C, H, W] with a border that mirrors the elements inside of the edge."""
+
+    _dims, _mode = 2, "reflect"
+
+
+class ReflectionPad3d(_Pad):
+    """[N, C, D, H, W] with a border that mirrors the elements inside of the edge."""
+
+    _dims, _mode = 3, "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    """[N, C, L] with a border that repeats the edge."""
+
+    _dims, _mode = 1, "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    """[N, C, H, W] with a border that repeats the edge."""
+
+    _dims, _mode = 2, "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    """[N, C, D, H, W] with a border that repeats the edge."""
+
+    _dims, _mode = 3, "replicate"
+
+
+class CircularPad1d(_Pad):
+    """[N, C, L] with a border that repeats the elements of the other end."""
+
+    _dims, _mode = 1, "circular"
+
+
+class CircularPad2d(_Pad):
+    """[N, C, H, W] with a border that repeats the elements of the other end."""
+
+    _dims, _mode = 2, "circular"
+
+
+class CircularPad3d(_Pad):
+    """[N, C, D, H, W] with a border that repeats the elements of the other end."""
+
+    _dims, _mode = 3, "circular"
