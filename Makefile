@@ -20,7 +20,7 @@ DEMO_PROMPT ?= def
 DEMO_GENERATE_ARGS ?= --seed 5 --temperature 0.9
 
 PYTEST_ARGS ?=
-PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns tests/doctor tests/inspect tests/profile tests/kernels tests/hard)
+PYTEST_DIRS := $(wildcard tests/python tests/tools tests/ops tests/plan tests/errors tests/footguns tests/doctor tests/inspect tests/profile tests/ports tests/kernels tests/hard)
 PYTEST      := $(PY) tools/run_pytest.py
 
 # make -s print-NAME: the value of a variable, for scripts.
