@@ -1,0 +1,149 @@
+"""Sets of values: what a parameter may be, and what a distribution can give. check(value) says which values are within."""
+from .. import _C
+
+
+class Constraint:
+    """A set. event_dim: how many of the last dims one value has."""
+
+    is_discrete, event_dim = False, 0
+
+    def check(self, value):
+        """For each value (of event_dim dims) whether it is in the set."""
+        raise NotImplementedError
+
+    def __repr__(self):
+        return type(self).__name__.lstrip("_") + "()"
+
+
+class _Dependent(Constraint):
+    def check(self, value):
+        raise ValueError("constraints: cannot check a constraint that depends on parameters; hint: ask an instance of the distribution")
+
+
+class _Real(Constraint):
+    def check(self, value):
+        return value == value
+
+
+class _Boolean(Constraint):
+    is_discrete = True
+
+    def check(self, value):
+        return _C.logical_or(value == 0, value == 1)
+
+
+class _Interval(Constraint):
+    def __init__(self, lower_bound=None, upper_bound=None, closed=True, discrete=False, half=False):
+        self.lower_bound, self.upper_bound, self.closed, self.is_discrete, self.half = lower_bound, upper_bound, closed, discrete, half
+
+    def check(self, value):
+        good = value == value
+        if self.lower_bound is not None:
+            good = _C.logical_and(good, value >= self.lower_bound if self.closed or self.half else value > self.lower_bound)
+        if self.upper_bound is not None:
+            good = _C.logical_and(good, value <= self.upper_bound if self.closed else value < self.upper_bound)
+        if self.is_discrete and value.is_floating_point():
+            good = _C.logical_and(good, value == _C.floor(value))
+        return good
+
+    def __repr__(self):
+        kind = "Integer" if self.is_discrete else ""
+        if self.upper_bound is None:
+            return f"{kind}GreaterThan{'Eq' if self.closed else ''}(lower_bound={self.lower_bound})"
+        return f"{kind or ''}Interval(lower_bound={self.lower_bound}, upper_bound={self.upper_bound})"
+
+
+class _Simplex(Constraint):
+    event_dim = 1
+
+    def check(self, value):
+        return _C.logical_and((value >= 0).all(-1), _C.abs(value.sum(-1) - 1) < 1e-6 * max(1, value.shape[-1]))
+
+
+class _OneHot(Constraint):
+    is_discrete, event_dim = True, 1
+
+    def check(self, value):
+        return _C.logical_and(_C.logical_or(value == 0, value == 1).all(-1), value.sum(-1) == 1)
+
+
+class _Counts(Constraint):
+    """Numbers of draws of each class that sum to a total."""
+
+    is_discrete, event_dim = True, 1
+
+    def __init__(self, upper_bound):
+        self.upper_bound = upper_bound
+
+    def check(self, value):
+        return _C.logical_and((value >= 0).all(-1), value.sum(-1) <= self.upper_bound)
+
+
+class _LowerCholesky(Constraint):
+    event_dim = 2
+
+    def check(self, value):
+        return _C.logical_and((_C.tril(value) == value).all(-1).all(-1), (value.diagonal(0, -2, -1) > 0).all(-1))
+
+
+class _PositiveDefinite(Constraint):
+    event_dim = 2
+
+    def check(self, value):
+        return (_C.abs(value - value.transpose(-2, -1)) < 1e-5).all(-1).all(-1)
+
+
+class _Independent(Constraint):
+    def __init__(self, base, reinterpreted_batch_ndims):
+        self.base, self.more = base, reinterpreted_batch_ndims
+        self.is_discrete, self.event_dim = base.is_discrete, base.event_dim + reinterpreted_batch_ndims
+
+    def check(self, value):
+        good = self.base.check(value)
+        for _ in range(self.more):
+            good = good.all(-1)
+        return good
+
+
+dependent = _Dependent()
+real = _Real()
+real_vector = _Independent(real, 1)
+boolean = _Boolean()
+one_hot = _OneHot()
+simplex = _Simplex()
+lower_cholesky = _LowerCholesky()
+positive_definite = _PositiveDefinite()
+positive = _Interval(0.0, closed=False)
+nonnegative = _Interval(0.0)
+unit_interval = _Interval(0.0, 1.0)
+nonnegative_integer = _Interval(0, discrete=True)
+positive_integer = _Interval(1, discrete=True)
+independent = _Independent
+
+
+def greater_than(lower_bound):
+    return _Interval(lower_bound, closed=False)
+
+
+def greater_than_eq(lower_bound):
+    return _Interval(lower_bound)
+
+
+def less_than(upper_bound):
+    return _Interval(None, upper_bound, closed=False)
+
+
+def interval(lower_bound, upper_bound):
+    return _Interval(lower_bound, upper_bound)
+
+
+def half_open_interval(lower_bound, upper_bound):
+    return _Interval(lower_bound, upper_bound, closed=False, half=True)
+
+
+def integer_interval(lower_bound, upper_bound):
+    return _Interval(lower_bound, upper_bound, discrete=True)
+
+
+def multinomial(upper_bound):
+    return _Counts(upper_bound)

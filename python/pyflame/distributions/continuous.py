@@ -1,0 +1,248 @@
+"""Distributions of real numbers."""
+import math
+
+from .. import _C
+from . import constraints
+from ._math import EULER, HALF_LOG_2PI, erfinv, normal, uniform
+from .distribution import Distribution, ExponentialFamily, broadcast_all
+
+
+class _LocScale:
+    """What distributions with a location and a scale share."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc, scale, validate_args=None):
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    def rsample(self, sample_shape=()):
+        return self.loc + self.scale * self._standard(self._extended_shape(sample_shape))
+
+
+class Normal(_LocScale, ExponentialFamily):
+    """N(loc, scale^2)."""
+
+    mean = mode = property(lambda self: self.loc)
+    stddev = property(lambda self: self.scale)
+    variance = property(lambda self: self.scale * self.scale)
+
+    def _standard(self, shape):
+        return normal(shape, self.loc)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        z = (value - self.loc) / self.scale
+        return -0.5 * z * z - _C.log(self.scale) - HALF_LOG_2PI
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return 0.5 * (1 + _C.erf((value - self.loc) / (self.scale * math.sqrt(2))))
+
+    def icdf(self, value):
+        return self.loc + self.scale * math.sqrt(2) * erfinv(2 * value - 1)
+
+    def entropy(self):
+        return 0.5 + HALF_LOG_2PI + _C.log(self.scale)
+
+
+class Laplace(_LocScale, Distribution):
+    """Density exp(-|x - loc| / scale) / (2 scale)."""
+
+    mean = mode = property(lambda self: self.loc)
+    variance = property(lambda self: 2 * self.scale * self.scale)
+    stddev = property(lambda self: math.sqrt(2) * self.scale)
+
+    def _standard(self, shape):
+        u = uniform(shape, self.loc) - 0.5
+        return -_C.sign(u) * _C.log1p(-2 * _C.clamp(_C.abs(u), max=0.5 - 2.0**-25))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return -_C.log(2 * self.scale) - _C.abs(value - self.loc) / self.scale
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        d = value - self.loc
+        return 0.5 - 0.5 * _C.sign(d) * _C.expm1(-_C.abs(d) / self.scale)
+
+    def icdf(self, value):
+        d = value - 0.5
+        return self.loc - self.scale * _C.sign(d) * _C.log1p(-2 * _C.abs(d))
+
+    def entropy(self):
+        return 1 + _C.log(2 * self.scale)
+
+
+class Cauchy(_LocScale, Distribution):
+    """Density 1 / (pi scale (1 + ((x - loc) / scale)^2))."""
+
+    mode = property(lambda self: self.loc)
+    mean = property(lambda self: _C.full(self._batch_shape, math.nan, dtype=self.loc.dtype, device=self.loc.device))
+    variance = property(lambda self: _C.full(self._batch_shape, math.inf, dtype=self.loc.dtype, device=self.loc.device))
+
+    def _standard(self, shape):
+        return normal(shape, self.loc) / normal(shape, self.loc)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        z = (value - self.loc) / self.scale
+        return -math.log(math.pi) - _C.log(self.scale) - _C.log1p(z * z)
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return _C.atan((value - self.loc) / self.scale) / math.pi + 0.5
+
+    def icdf(self, value):
+        return _C.tan(math.pi * (value - 0.5)) * self.scale + self.loc
+
+    def entropy(self):
+        return math.log(4 * math.pi) + _C.log(self.scale)
+
+
+class Gumbel(_LocScale, Distribution):
+    """The distribution of the largest of many: cumulative probability exp(-exp(-(x - loc) / scale))."""
+
+    mean = property(lambda self: self.loc + self.scale * EULER)
+    mode = property(lambda self: self.loc)
+    stddev = property(lambda self: math.pi / math.sqrt(6) * self.scale)
+    variance = property(lambda self: self.stddev * self.stddev)
+
+    def _standard(self, shape):
+        return -_C.log(-_C.log(_C.clamp(uniform(shape, self.loc), max=1 - 2.0**-24)))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        y = (self.loc - value) / self.scale
+        return y - _C.exp(y) - _C.log(self.scale)
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return _C.exp(-_C.exp((self.loc - value) / self.scale))
+
+    def icdf(self, value):
+        return self.loc - self.scale * _C.log(-_C.log(value))
+
+    def entropy(self):
+        return _C.log(self.scale) + 1 + EULER
+
+
+class _Half(Distribution):
+    """The distribution of |x|, where x is of a symmetric distribution around 0."""
+
+    arg_constraints = {"scale": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, scale, validate_args=None):
+        (self.scale,) = broadcast_all(scale)
+        self.base_dist = self._of(0.0, self.scale, validate_args=False)
+        super().__init__(self.scale.shape, validate_args=validate_args)
+
+    mode = property(lambda self: _C.zeros_like(self.scale))
+
+    def rsample(self, sample_shape=()):
+        return _C.abs(self.base_dist.rsample(sample_shape))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return _C.where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return 2 * self.base_dist.cdf(value) - 1
+
+    def icdf(self, value):
+        return self.base_dist.icdf((value + 1) / 2)
+
+    def entropy(self):
+        return self.base_dist.entropy() - math.log(2)
+
+
+class HalfNormal(_Half):
+    """|x| for x of N(0, scale^2)."""
+
+    _of = Normal
+    mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance = property(lambda self: self.scale * self.scale * (1 - 2 / math.pi))
+
+
+class HalfCauchy(_Half):
+    """|x| for x of Cauchy(0, scale)."""
+
+    _of = Cauchy
+    mean = property(lambda self: _C.full_like(self.scale, math.inf))
+    variance = property(lambda self: self.base_dist.variance)
+
+
+class Uniform(Distribution):
+    """Equal density from low to high."""
+
+    has_rsample = True
+    arg_constraints = {"low": constraints.dependent, "high": constraints.dependent}
+
+    def __init__(self, low, high, validate_args=None):
+        self.low, self.high = broadcast_all(low, high)
+        super().__init__(self.low.shape, validate_args=validate_args)
+        if self._validate_args and not bool((self.low < self.high).all()):
+            raise ValueError("Uniform: low is not below high; expected low < high")
+
+    support = property(lambda self: constraints.interval(self.low.detach(), self.high.detach()))
+    mean = property(lambda self: (self.high + self.low) / 2)
+    mode = property(lambda self: self.high * math.nan)
+    stddev = property(lambda self: (self.high - self.low) / math.sqrt(12))
+    variance = property(lambda self: (self.high - self.low) ** 2 / 12)
+
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        return self.low + _C.rand(shape, dtype=self.low.dtype, device=self.low.device) * (self.high - self.low)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        inside = _C.logical_and(value >= self.low, value < self.high)
+        return _C.where(inside, 0.0, -math.inf).to(self.low.dtype) - _C.log(self.high - self.low)
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return _C.clamp((value - self.low) / (self.high - self.low), 0, 1)
+
+    def icdf(self, value):
+        return value * (self.high - self.low) + self.low
+
+    def entropy(self):
+        return _C.log(self.high - self.low)
+
+
+class Exponential(ExponentialFamily):
+    """Density rate exp(-rate x) for x >= 0."""
+
+    arg_constraints = {"rate": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, rate, validate_args=None):
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    mean = stddev = property(lambda self: 1 / self.rate)
+    mode = property(lambda self: _C.zeros_like(self.rate))
+    variance = property(lambda self: 1 / (self.rate * self.rate))
+
+    def rsample(self, sample_shape=()):
+        return -_C.log(uniform(self._extended_shape(sample_shape), self.rate)) / self.rate
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return _C.log(self.rate) - self.rate * value
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return -_C.expm1(-self.rate * value)
+
+    def icdf(self, value):
+        return -_C.log1p(-value) / self.rate
+
+    def entropy(self):
+        return 1 - _C.log(self.rate)

@@ -1,0 +1,322 @@
+"""Distributions of classes and counts."""
+import math
+
+from .. import _C
+from .._grad_mode import no_grad
+from .._shapes import broadcast_shapes
+from . import constraints
+from ._math import clamp_probs, eps, lgamma, on_host, uniform, xlogy
+from .distribution import Distribution, ExponentialFamily, broadcast_all
+
+
+def _given_one(name, probs, logits):
+    if (probs is None) == (logits is None):
+        raise ValueError(f"{name}: either probs or logits; got {'both' if probs is not None else 'none'}")
+
+
+def _probs_of(logits, binary):
+    return _C.sigmoid(logits) if binary else _C.softmax(logits, -1)
+
+
+def _logits_of(probs, binary):
+    p = clamp_probs(probs)
+    return _C.log(p) - _C.log1p(-p) if binary else _C.log(p)
+
+
+class _Probable(Distribution):
+    """What distributions with probs or logits share: the other one is computed when it is asked for."""
+
+    _binary = True
+
+    def __getattr__(self, name):
+        if name == "probs" and "logits" in self.__dict__:
+            self.probs = _probs_of(self.logits, self._binary)
+            return self.probs
+        if name == "logits" and "probs" in self.__dict__:
+            self.logits = _logits_of(self.probs, self._binary)
+            return self.logits
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    @property
+    def _param(self):
+        return self.__dict__["probs"] if "probs" in self.__dict__ else self.__dict__["logits"]
+
+    @property
+    def param_shape(self):
+        return self._param.shape
+
+    def _take(self, probs, logits, *others):
+        """Stores what was given, broadcast with the others, which are returned."""
+        _given_one(type(self).__name__, probs, logits)
+        name = "probs" if logits is None else "logits"
+        value, *others = broadcast_all(probs if logits is None else logits, *others)
+        setattr(self, name, value)
+        return others
+
+
+def _bce(logits, value):
+    """-(value log p + (1 - value) log(1 - p)) of logits."""
+    return _C.clamp(logits, min=0) - logits * value + _C.log1p(_C.exp(-_C.abs(logits)))
+
+
+class Bernoulli(_Probable, ExponentialFamily):
+    """1 with probability probs, otherwise 0."""
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.boolean
+    has_enumerate_support = True
+
+    def __init__(self, probs=None, logits=None, validate_args=None):
+        self._take(probs, logits)
+        super().__init__(self._param.shape, validate_args=validate_args)
+
+    mean = property(lambda self: self.probs)
+    variance = property(lambda self: self.probs * (1 - self.probs))
+
+    @property
+    def mode(self):
+        return _C.where(self.probs == 0.5, math.nan, (self.probs >= 0.5).to(self.probs.dtype))
+
+    def sample(self, sample_shape=()):
+        with no_grad():
+            p = self.probs
+            return (_C.rand(self._extended_shape(sample_shape), dtype=p.dtype, device=p.device) < p).to(p.dtype)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return -_bce(self.logits, value)
+
+    def entropy(self):
+        return _bce(self.logits, self.probs)
+
+    def enumerate_support(self, expand=True):
+        p = self._param
+        values = _C.arange(2, dtype=p.dtype, device=p.device).view(-1, *(1,) * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+
+class Geometric(_Probable):
+    """The number of failures before the first success."""
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.nonnegative_integer
+
+    def __init__(self, probs=None, logits=None, validate_args=None):
+        self._take(probs, logits)
+        super().__init__(self._param.shape, validate_args=validate_args)
+
+    mean = property(lambda self: 1 / self.probs - 1)
+    mode = property(lambda self: _C.zeros_like(self.probs))
+    variance = property(lambda self: (1 / self.probs - 1) / self.probs)
+
+    def sample(self, sample_shape=()):
+        with no_grad():
+            return _C.floor(_C.log(uniform(self._extended_shape(sample_shape), self.probs)) / _C.log1p(-self.probs))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        p = _C.where(_C.logical_and(self.probs == 1, value == 0), 0.0, self.probs)
+        return value * _C.log1p(-p) + _C.log(self.probs)
+
+    def entropy(self):
+        return _bce(self.logits, self.probs) / self.probs
+
+
+class Categorical(_Probable):
+    """Class numbers from 0, with the last dim's probabilities, or logits; they need not sum to 1."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    has_enumerate_support = True
+    _binary = False
+
+    def __init__(self, probs=None, logits=None, validate_args=None):
+        _given_one("Categorical", probs, logits)
+        given = probs if logits is None else logits
+        if given.ndim < 1:
+            raise ValueError("Categorical: the parameter is 0-dimensional; expected at least 1 dimension")
+        if logits is None:
+            self.probs = probs / probs.sum(-1, keepdim=True)
+        else:
+            self.logits = logits - _C.logsumexp(logits, -1, True)
+        self._num_events = given.shape[-1]
+        super().__init__(given.shape[:-1], validate_args=validate_args)
+
+    support = property(lambda self: constraints.integer_interval(0, self._num_events - 1))
+    mean = variance = property(lambda self: _C.full(self._batch_shape, math.nan, dtype=self._param.dtype, device=self._param.device))
+    mode = property(lambda self: self._param.argmax(-1))
+
+    def sample(self, sample_shape=()):
+        with no_grad():  # the largest of logits plus Gumbel's noise
+            logits = _C.log(self.probs) if "probs" in self.__dict__ and "logits" not in self.__dict__ else self.logits
+            noise = _C.log(-_C.log(_C.clamp(uniform((*self._extended_shape(sample_shape), self._num_events), logits), max=1 - eps(logits) / 2)))
+            return (logits - noise).argmax(-1)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        at = value.to(_C.int64).unsqueeze(-1)
+        shape = broadcast_shapes(tuple(at.shape[:-1]), tuple(self.logits.shape[:-1]))
+        return self.logits.expand(*shape, self._num_events).gather(-1, at.expand(*shape, 1)).squeeze(-1)
+
+    def entropy(self):
+        lowest = _C.clamp(self.logits, min=-3.4e38 if self.logits.dtype == _C.float32 else -1.7e308)
+        return -(lowest * self.probs).sum(-1)
+
+    def enumerate_support(self, expand=True):
+        values = _C.arange(self._num_events, device=self._param.device).view(-1, *(1,) * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+
+class OneHotCategorical(Distribution):
+    """Categorical with classes as vectors that are 1 at the class and 0 elsewhere."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.one_hot
+    has_enumerate_support = True
+
+    def __init__(self, probs=None, logits=None, validate_args=None):
+        self._categorical = Categorical(probs, logits, validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
+
+    probs = property(lambda self: self._categorical.probs)
+    logits = property(lambda self: self._categorical.logits)
+    mean = property(lambda self: self.probs)
+    variance = property(lambda self: self.probs * (1 - self.probs))
+
+    def _one_hot(self, index):
+        classes = _C.arange(self._event_shape[0], device=index.device)
+        return (index.unsqueeze(-1) == classes).to(self._categorical._param.dtype)
+
+    mode = property(lambda self: self._one_hot(self._categorical.mode))
+
+    def sample(self, sample_shape=()):
+        return self._one_hot(self._categorical.sample(sample_shape))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return self._categorical.log_prob(value.argmax(-1))
+
+    def entropy(self):
+        return self._categorical.entropy()
+
+    def enumerate_support(self, expand=True):
+        n = self._event_shape[0]
+        values = _C.eye(n, dtype=self.probs.dtype, device=self.probs.device).view(n, *(1,) * len(self._batch_shape), n)
+        return values.expand(n, *self._batch_shape, n) if expand else values
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """OneHotCategorical whose draws have the gradients of the probabilities."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape=()):
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class Poisson(ExponentialFamily):
+    """Counts with mean rate. Draws are made on the host."""
+
+    arg_constraints = {"rate": constraints.nonnegative}
+    support = constraints.nonnegative_integer
+
+    def __init__(self, rate, validate_args=None):
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    mean = variance = property(lambda self: self.rate)
+    mode = property(lambda self: _C.floor(self.rate))
+
+    def sample(self, sample_shape=()):
+        return on_host(lambda random, rate: random.poisson(rate), self._extended_shape(sample_shape), self.rate, self.rate)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return xlogy(value, self.rate) - self.rate - lgamma(value + 1)
+
+
+class _Trials(_Probable):
+    arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval, "logits": constraints.real}
+
+    def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
+        (self.total_count,) = self._take(probs, logits, total_count)
+        self.total_count = self.total_count.to(self._param.dtype)
+        super().__init__(self._param.shape, validate_args=validate_args)
+
+
+class Binomial(_Trials):
+    """The number of successes in total_count trials. Draws are made on the host."""
+
+    support = property(lambda self: constraints.integer_interval(0, self.total_count))
+    has_enumerate_support = True
+    mean = property(lambda self: self.total_count * self.probs)
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
+    mode = property(lambda self: _C.minimum(_C.floor((self.total_count + 1) * self.probs), self.total_count))
+
+    def sample(self, sample_shape=()):
+        draw = lambda random, n, p: random.binomial(n.astype("int64"), p)  # noqa: E731
+        return on_host(draw, self._extended_shape(sample_shape), self._param, self.total_count, self.probs)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        n = self.total_count
+        ways = lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1)
+        largest = n * (_C.clamp(self.logits, min=0) + _C.log1p(_C.exp(-_C.abs(self.logits))))
+        return ways + value * self.logits - largest
+
+    def entropy(self):
+        log_prob = self.log_prob(self.enumerate_support(False))
+        return -(_C.exp(log_prob) * log_prob).sum(0)
+
+    def enumerate_support(self, expand=True):
+        n = int(self.total_count.max().item())
+        if n != int(self.total_count.min().item()):
+            raise NotImplementedError("Binomial: total_count differs within the batch, so the support cannot be enumerated")
+        values = _C.arange(n + 1, dtype=self._param.dtype, device=self._param.device).view(-1, *(1,) * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+
+class NegativeBinomial(_Trials):
+    """The number of successes with probability probs before total_count failures. Draws are made on the host."""
+
+    arg_constraints = {"total_count": constraints.nonnegative, "probs": constraints.half_open_interval(0.0, 1.0), "logits": constraints.real}
+    support = constraints.nonnegative_integer
+    mean = property(lambda self: self.total_count * _C.exp(self.logits))
+    variance = property(lambda self: self.mean / _C.sigmoid(-self.logits))
+
+    def sample(self, sample_shape=()):
+        draw = lambda random, n, p: random.negative_binomial(n, 1 - p)  # noqa: E731
+        return on_host(draw, self._extended_shape(sample_shape), self._param, self.total_count, self.probs)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        n = self.total_count
+        unnormalized = -n * _C.softplus(self.logits) - value * _C.softplus(-self.logits)
+        return unnormalized + lgamma(n + value) - lgamma(value + 1) - lgamma(n)
+
+
+class Multinomial(Distribution):
+    """How often each class came in total_count draws of a Categorical."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+
+    def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
+        if not isinstance(total_count, int):
+            raise NotImplementedError(f"Multinomial: total_count is not an integer; got {type(total_count).__name__}")
+        self.total_count, self._categorical = total_count, Categorical(probs, logits, validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
+
+    support = property(lambda self: constraints.multinomial(self.total_count))
+    probs = property(lambda self: self._categorical.probs)
+    logits = property(lambda self: self._categorical.logits)
+    mean = property(lambda self: self.probs * self.total_count)
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
+
+    def sample(self, sample_shape=()):
+        draws = self._categorical.sample((self.total_count, *((sample_shape,) if isinstance(sample_shape, int) else sample_shape)))
+        classes = _C.arange(self._event_shape[0], device=draws.device)
+        return (draws.unsqueeze(-1) == classes).to(self.probs.dtype).sum(0)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        logits = _C.where(_C.logical_and(value == 0, self.logits == -math.inf), 0.0, self.logits)
+        return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + (logits * value).sum(-1)

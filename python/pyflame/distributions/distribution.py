@@ -1,0 +1,161 @@
+"""The base of all distributions: shapes, checks of arguments and of values."""
+from .. import _C
+from .._C import Tensor
+from .._grad_mode import no_grad
+from .._shapes import broadcast_shapes
+from . import constraints
+
+
+def broadcast_all(*values):
+    """Numbers and tensors as tensors of one shape. Numbers take the dtype and device of the first tensor, or the default ones."""
+    first = next((v for v in values if isinstance(v, Tensor)), None)
+    for v in values:
+        if not isinstance(v, (Tensor, int, float)):
+            raise ValueError(f"distributions: not a number or a tensor; got {type(v).__name__}")
+    if first is None:
+        return [_C.tensor(float(v), device=_C.get_device()) for v in values]
+    dtype = first.dtype if first.is_floating_point() else _C.float32
+    tensors = [v if isinstance(v, Tensor) else _C.full((), v, dtype=dtype, device=first.device) for v in values]
+    shape = broadcast_shapes(*(tuple(t.shape) for t in tensors))
+    return [t if tuple(t.shape) == tuple(shape) else t.expand(*shape) for t in tensors]
+
+
+def sum_rightmost(value, dims):
+    """The sum over the last dims."""
+    return value if dims == 0 else value.reshape(*value.shape[: value.ndim - dims], -1).sum(-1)
+
+
+def extended(shape):
+    """A sample_shape as a tuple."""
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+class Distribution:
+    """A probability distribution: batch_shape are independent distributions with parameters of their own, event_shape is one draw of each."""
+
+    has_rsample = False
+    has_enumerate_support = False
+    arg_constraints = {}
+    support = None
+    _validate_args = __debug__
+
+    @staticmethod
+    def set_default_validate_args(value):
+        """Whether arguments and values are checked, which reads them."""
+        if value not in (True, False):
+            raise ValueError(f"set_default_validate_args: not a bool; got {value!r}")
+        Distribution._validate_args = value
+
+    def __init__(self, batch_shape=(), event_shape=(), validate_args=None):
+        self._batch_shape, self._event_shape = _C.Size(batch_shape), _C.Size(event_shape)
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if self._validate_args:
+            self._check_parameters()
+
+    def _check_parameters(self):
+        for name, constraint in self.arg_constraints.items():
+            if constraint is constraints.dependent or name not in self.__dict__:
+                continue
+            value = getattr(self, name)
+            if isinstance(value, Tensor) and not bool(constraint.check(value.detach()).all()):
+                raise ValueError(f"{type(self).__name__}: the parameter {name} has invalid values; got {name} of shape {tuple(value.shape)}; expected {constraint!r}")
+
+    def _validate_sample(self, value):
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{type(self).__name__}: the value is not a tensor; got {type(value).__name__}")
+        if not self._validate_args:
+            return
+        dims = len(self._event_shape)
+        if tuple(value.shape[value.ndim - dims :]) != tuple(self._event_shape):
+            raise ValueError(f"{type(self).__name__}: the value does not fit; got shape {tuple(value.shape)}; expected the event shape {tuple(self._event_shape)} at its end")
+        for a, b in zip(reversed(value.shape), reversed(tuple(self._batch_shape) + tuple(self._event_shape))):
+            if a != 1 and b != 1 and a != b:
+                raise ValueError(f"{type(self).__name__}: the value does not broadcast; got shape {tuple(value.shape)}; expected {tuple(self._batch_shape) + tuple(self._event_shape)}")
+        support = self.support
+        if support is not None and not bool(support.check(value.detach()).all()):
+            raise ValueError(f"{type(self).__name__}: the value is not within the support; got a tensor of shape {tuple(value.shape)}; expected {support!r}")
+
+    @property
+    def batch_shape(self):
+        return self._batch_shape
+
+    @property
+    def event_shape(self):
+        return self._event_shape
+
+    @property
+    def mean(self):
+        raise NotImplementedError(f"{type(self).__name__}: the mean is not available")
+
+    @property
+    def mode(self):
+        raise NotImplementedError(f"{type(self).__name__}: the mode is not available")
+
+    @property
+    def variance(self):
+        raise NotImplementedError(f"{type(self).__name__}: the variance is not available")
+
+    @property
+    def stddev(self):
+        return _C.sqrt(self.variance)
+
+    def sample(self, sample_shape=()):
+        """Draws: [*sample_shape, *batch_shape, *event_shape]. Without a gradient."""
+        with no_grad():
+            return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape=()):
+        """Draws with gradients with respect to the parameters, where has_rsample."""
+        raise NotImplementedError(f"{type(self).__name__}: draws have no gradient; hint: sample")
+
+    def sample_n(self, n):
+        return self.sample((n,))
+
+    def log_prob(self, value):
+        """The logarithm of the density or probability of a value."""
+        raise NotImplementedError(f"{type(self).__name__}: log_prob is not available")
+
+    def cdf(self, value):
+        """The probability of at most the value."""
+        raise NotImplementedError(f"{type(self).__name__}: cdf is not available")
+
+    def icdf(self, value):
+        """The inverse of cdf."""
+        raise NotImplementedError(f"{type(self).__name__}: icdf is not available")
+
+    def entropy(self):
+        """The entropy, in nats: [*batch_shape]."""
+        raise NotImplementedError(f"{type(self).__name__}: the entropy is not available")
+
+    def perplexity(self):
+        return _C.exp(self.entropy())
+
+    def enumerate_support(self, expand=True):
+        """All values, along a new first dim."""
+        raise NotImplementedError(f"{type(self).__name__}: the support cannot be enumerated")
+
+    def _extended_shape(self, sample_shape=()):
+        return (*extended(sample_shape), *self._batch_shape, *self._event_shape)
+
+    def expand(self, batch_shape, _instance=None):
+        """The same distribution with a larger batch_shape."""
+        new = type(self).__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        for name, value in self.__dict__.items():
+            if isinstance(value, Tensor):
+                kept = value.ndim - len(self._batch_shape)
+                new.__dict__[name] = value.expand(*extended(batch_shape), *value.shape[value.ndim - kept :])
+            elif isinstance(value, Distribution):
+                new.__dict__[name] = value.expand((*extended(batch_shape), *value.batch_shape[len(self._batch_shape) :]))
+        new._batch_shape = _C.Size(extended(batch_shape))
+        return new
+
+    def __repr__(self):
+        names = [k for k in self.arg_constraints if k in self.__dict__]
+        parts = (f"{k}: {v if v.numel() == 1 else tuple(v.shape)}" for k in names if isinstance(v := getattr(self, k), Tensor))
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class ExponentialFamily(Distribution):
+    """Distributions whose density is exp(<parameters, statistics> - normalizer)."""

@@ -1,0 +1,151 @@
+"""Distributions made of the gamma function: Gamma, Chi2, Beta, Dirichlet, StudentT. Draws are made on the host; their gradients are implicit ones."""
+import math
+
+from .. import _C
+from . import constraints
+from ._math import StandardGamma, digamma, lgamma, normal, xlogy
+from .distribution import Distribution, ExponentialFamily, broadcast_all
+
+
+class Gamma(ExponentialFamily):
+    """Density proportional to x^(concentration - 1) exp(-rate x)."""
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, concentration, rate, validate_args=None):
+        self.concentration, self.rate = broadcast_all(concentration, rate)
+        super().__init__(self.concentration.shape, validate_args=validate_args)
+
+    mean = property(lambda self: self.concentration / self.rate)
+    mode = property(lambda self: _C.clamp((self.concentration - 1) / self.rate, min=0))
+    variance = property(lambda self: self.concentration / (self.rate * self.rate))
+
+    def rsample(self, sample_shape=()):
+        return StandardGamma.apply(self.concentration.expand(self._extended_shape(sample_shape))) / self.rate
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return xlogy(self.concentration, self.rate) + xlogy(self.concentration - 1, value) - self.rate * value - lgamma(self.concentration)
+
+    def entropy(self):
+        a = self.concentration
+        return a - _C.log(self.rate) + lgamma(a) + (1 - a) * digamma(a)
+
+
+class Chi2(Gamma):
+    """The sum of df squares of standard normal numbers."""
+
+    arg_constraints = {"df": constraints.positive}
+
+    def __init__(self, df, validate_args=None):
+        (self.df,) = broadcast_all(df)
+        super().__init__(0.5 * self.df, 0.5, validate_args=validate_args)
+
+
+class Dirichlet(ExponentialFamily):
+    """Points of a simplex, with density proportional to the product of x_i^(concentration_i - 1): concentration [.., K]."""
+
+    arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, concentration, validate_args=None):
+        if concentration.ndim < 1:
+            raise ValueError("Dirichlet: the concentration is 0-dimensional; expected at least 1 dimension")
+        self.concentration = concentration
+        super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
+
+    @property
+    def mean(self):
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def variance(self):
+        total = self.concentration.sum(-1, keepdim=True)
+        return self.concentration * (total - self.concentration) / (total * total * (total + 1))
+
+    def rsample(self, sample_shape=()):
+        x = StandardGamma.apply(self.concentration.expand(self._extended_shape(sample_shape)))
+        return x / x.sum(-1, keepdim=True)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        a = self.concentration
+        return xlogy(a - 1, value).sum(-1) + lgamma(a.sum(-1)) - lgamma(a).sum(-1)
+
+    def entropy(self):
+        a, total = self.concentration, self.concentration.sum(-1)
+        return lgamma(a).sum(-1) - lgamma(total) - (a.shape[-1] - total) * digamma(total) - ((a - 1) * digamma(a)).sum(-1)
+
+
+class Beta(ExponentialFamily):
+    """Density proportional to x^(concentration1 - 1) (1 - x)^(concentration0 - 1) on the unit interval."""
+
+    arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(self, concentration1, concentration0, validate_args=None):
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        super().__init__(self.concentration1.shape, validate_args=validate_args)
+
+    @property
+    def mean(self):
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def variance(self):
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total * total * (total + 1))
+
+    def rsample(self, sample_shape=()):
+        x, y = (StandardGamma.apply(a.expand(self._extended_shape(sample_shape))) for a in (self.concentration1, self.concentration0))
+        return x / (x + y)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        a, b = self.concentration1, self.concentration0
+        return xlogy(a - 1, value) + xlogy(b - 1, 1 - value) + lgamma(a + b) - lgamma(a) - lgamma(b)
+
+    def entropy(self):
+        a, b = self.concentration1, self.concentration0
+        of_both = lgamma(a) + lgamma(b) - lgamma(a + b) + (a + b - 2) * digamma(a + b)
+        return of_both - (a - 1) * digamma(a) - (b - 1) * digamma(b)
+
+
+class StudentT(Distribution):
+    """Student's t with df degrees of freedom, moved by loc and times scale."""
+
+    arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, df, loc=0.0, scale=1.0, validate_args=None):
+        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
+        super().__init__(self.df.shape, validate_args=validate_args)
+
+    mode = property(lambda self: self.loc)
+    mean = property(lambda self: _C.where(self.df > 1, self.loc, math.nan))
+
+    @property
+    def variance(self):
+        known = self.scale * self.scale * self.df / _C.where(self.df > 2, self.df - 2, 1.0)
+        return _C.where(self.df > 2, known, _C.where(self.df > 1, math.inf, math.nan).to(self.df.dtype))
+
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        chi2 = 2 * StandardGamma.apply((self.df / 2).expand(shape))
+        return self.loc + self.scale * normal(shape, self.df) * _C.rsqrt(chi2 / self.df)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        y = (value - self.loc) / self.scale
+        z = _C.log(self.scale) + 0.5 * _C.log(self.df) + 0.5 * math.log(math.pi) + lgamma(0.5 * self.df) - lgamma(0.5 * (self.df + 1))
+        return -0.5 * (self.df + 1) * _C.log1p(y * y / self.df) - z
+
+    def entropy(self):
+        half, more = self.df / 2, (self.df + 1) / 2
+        beta = lgamma(half) + lgamma(_C.full_like(half, 0.5)) - lgamma(more)
+        return _C.log(self.scale) + more * (digamma(more) - digamma(half)) + 0.5 * _C.log(self.df) + beta

@@ -1,0 +1,238 @@
+"""Distributions made of others: transformed, independent over dims, mixed."""
+import math
+
+from .. import _C
+from . import constraints
+from ._math import EULER, lgamma
+from .continuous import Exponential, Normal
+from .discrete import Categorical
+from .distribution import Distribution, broadcast_all, extended, sum_rightmost
+from .transforms import AffineTransform, ComposeTransform, ExpTransform, PowerTransform, Transform
+
+
+class TransformedDistribution(Distribution):
+    """The distribution of t(x) for x of base_distribution; t is a transform or a list of them."""
+
+    arg_constraints = {}
+
+    def __init__(self, base_distribution, transforms, validate_args=None):
+        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        if not all(isinstance(t, Transform) for t in self.transforms):
+            raise ValueError(f"TransformedDistribution: not transforms; got {transforms!r}; expected a Transform or a list of them")
+        self.base_dist = base_distribution
+        whole = ComposeTransform(self.transforms)
+        shape = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
+        dims = max(len(base_distribution.event_shape), max((max(t.domain.event_dim, t.codomain.event_dim) for t in whole.parts), default=0))
+        super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args)
+
+    has_rsample = property(lambda self: self.base_dist.has_rsample)
+
+    @property
+    def support(self):
+        base = self.transforms[-1].codomain if self.transforms else self.base_dist.support
+        more = len(self._event_shape) - base.event_dim
+        return constraints.independent(base, more) if more > 0 else base
+
+    def expand(self, batch_shape, _instance=None):
+        shape = extended(batch_shape)
+        new = super().expand(shape)
+        lacking = tuple(self._event_shape)[: len(self._event_shape) - len(self.base_dist.event_shape)]
+        new.base_dist = self.base_dist.expand(shape + lacking)
+        return new
+
+    def _through(self, x):
+        for t in self.transforms:
+            x = t(x)
+        return x
+
+    def sample(self, sample_shape=()):
+        return self._through(self.base_dist.sample(sample_shape)).detach()
+
+    def rsample(self, sample_shape=()):
+        return self._through(self.base_dist.rsample(sample_shape))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        dims, total, y = len(self._event_shape), 0.0, value
+        for t in reversed(self.transforms):
+            x = t.inv(y)
+            total = total - sum_rightmost(t.log_abs_det_jacobian(x, y), dims - max(t.domain.event_dim, t.codomain.event_dim))
+            y = x
+        return total + sum_rightmost(self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape))
+
+    def _of_value(self, value, f):
+        sign = 1
+        for t in reversed(self.transforms):
+            sign = sign * t.sign
+        p = f(value)
+        return p if isinstance(sign, int) and sign == 1 else sign * (p - 0.5) + 0.5
+
+    def cdf(self, value):
+        self._validate_sample(value)
+
+        def of_base(y):
+            for t in reversed(self.transforms):
+                y = t.inv(y)
+            return self.base_dist.cdf(y)
+
+        return self._of_value(value, of_base)
+
+    def icdf(self, value):
+        value = self._of_value(value, lambda p: p)
+        return self._through(self.base_dist.icdf(value))
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.base_dist}, {self.transforms})" if type(self) is TransformedDistribution else super().__repr__()
+
+
+class LogNormal(TransformedDistribution):
+    """exp(x) for x of N(loc, scale^2)."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    has_rsample = True
+
+    def __init__(self, loc, scale, validate_args=None):
+        super().__init__(Normal(loc, scale, validate_args), ExpTransform(), validate_args)
+
+    loc = property(lambda self: self.base_dist.loc)
+    scale = property(lambda self: self.base_dist.scale)
+    mean = property(lambda self: _C.exp(self.loc + self.scale * self.scale / 2))
+    mode = property(lambda self: _C.exp(self.loc - self.scale * self.scale))
+
+    @property
+    def variance(self):
+        s = self.scale * self.scale
+        return _C.expm1(s) * _C.exp(2 * self.loc + s)
+
+    def entropy(self):
+        return self.base_dist.entropy() + self.loc
+
+
+class Pareto(TransformedDistribution):
+    """Density alpha scale^alpha / x^(alpha + 1) for x >= scale."""
+
+    arg_constraints = {"scale": constraints.positive, "alpha": constraints.positive}
+    has_rsample = True
+
+    def __init__(self, scale, alpha, validate_args=None):
+        self.scale, self.alpha = broadcast_all(scale, alpha)
+        super().__init__(Exponential(self.alpha, validate_args), [ExpTransform(), AffineTransform(0, self.scale)], validate_args)
+
+    support = property(lambda self: constraints.greater_than_eq(self.scale.detach()))
+    mean = property(lambda self: _C.where(self.alpha > 1, self.alpha * self.scale / (self.alpha - 1), math.inf))
+    mode = property(lambda self: self.scale)
+
+    @property
+    def variance(self):
+        a = self.alpha
+        return _C.where(a > 2, self.scale * self.scale * a / ((a - 1) * (a - 1) * (a - 2)), math.inf)
+
+    def entropy(self):
+        return _C.log(self.scale / self.alpha) + 1 + 1 / self.alpha
+
+
+class Weibull(TransformedDistribution):
+    """scale times the concentration-th root of an exponentially distributed number."""
+
+    arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+
+    def __init__(self, scale, concentration, validate_args=None):
+        self.scale, self.concentration = broadcast_all(scale, concentration)
+        base = Exponential(_C.ones_like(self.scale), validate_args)
+        super().__init__(base, [PowerTransform(1 / self.concentration), AffineTransform(0, self.scale)], validate_args)
+
+    def _moment(self, k):
+        return _C.exp(lgamma(1 + k / self.concentration))
+
+    mean = property(lambda self: self.scale * self._moment(1))
+    variance = property(lambda self: self.scale * self.scale * (self._moment(2) - self._moment(1) * self._moment(1)))
+
+    def entropy(self):
+        inverse = 1 / self.concentration
+        return EULER * (1 - inverse) + _C.log(self.scale * inverse) + 1
+
+
+class Independent(Distribution):
+    """A distribution whose last batch dims are dims of one event."""
+
+    arg_constraints = {}
+
+    def __init__(self, base_distribution, reinterpreted_batch_ndims, validate_args=None):
+        if reinterpreted_batch_ndims > len(base_distribution.batch_shape):
+            raise ValueError(f"Independent: more dims than there are; got {reinterpreted_batch_ndims}; expected at most {len(base_distribution.batch_shape)}")
+        self.base_dist, self.reinterpreted_batch_ndims = base_distribution, reinterpreted_batch_ndims
+        shape = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
+        dims = reinterpreted_batch_ndims + len(base_distribution.event_shape)
+        super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args)
+
+    has_rsample = property(lambda self: self.base_dist.has_rsample)
+    support = property(lambda self: constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims))
+    mean = property(lambda self: self.base_dist.mean)
+    mode = property(lambda self: self.base_dist.mode)
+    variance = property(lambda self: self.base_dist.variance)
+
+    def expand(self, batch_shape, _instance=None):
+        new = super().expand(batch_shape)
+        new.base_dist = self.base_dist.expand(extended(batch_shape) + tuple(self._event_shape)[: self.reinterpreted_batch_ndims])
+        return new
+
+    def sample(self, sample_shape=()):
+        return self.base_dist.sample(sample_shape)
+
+    def rsample(self, sample_shape=()):
+        return self.base_dist.rsample(sample_shape)
+
+    def log_prob(self, value):
+        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
+
+    def entropy(self):
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def __repr__(self):
+        return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
+
+
+class MixtureSameFamily(Distribution):
+    """A component of component_distribution, whose last batch dim numbers them, chosen by mixture_distribution, a Categorical."""
+
+    arg_constraints = {}
+
+    def __init__(self, mixture_distribution, component_distribution, validate_args=None):
+        if not isinstance(mixture_distribution, Categorical):
+            raise ValueError(f"MixtureSameFamily: the mixture is not a Categorical; got {type(mixture_distribution).__name__}")
+        self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
+        super().__init__(component_distribution.batch_shape[:-1], component_distribution.event_shape, validate_args)
+
+    support = property(lambda self: self.component_distribution.support)
+
+    def _weights(self):
+        p = self.mixture_distribution.probs
+        return p.reshape(*p.shape, *(1,) * len(self._event_shape))
+
+    @property
+    def _dim(self):
+        return -1 - len(self._event_shape)
+
+    mean = property(lambda self: (self._weights() * self.component_distribution.mean).sum(self._dim))
+
+    @property
+    def variance(self):
+        mean = self.mean.unsqueeze(self._dim)
+        return (self._weights() * (self.component_distribution.variance + (self.component_distribution.mean - mean) ** 2)).sum(self._dim)
+
+    def sample(self, sample_shape=()):
+        which = self.mixture_distribution.sample(sample_shape)
+        draws = self.component_distribution.sample(sample_shape).detach()
+        at = which.reshape(*which.shape, 1, *(1,) * len(self._event_shape)).expand(*which.shape, 1, *self._event_shape)
+        return draws.gather(draws.ndim + self._dim, at).squeeze(self._dim)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        of_components = self.component_distribution.log_prob(value.unsqueeze(self._dim))
+        return _C.logsumexp(of_components + _C.log_softmax(self.mixture_distribution.logits, -1), -1)
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return (self.component_distribution.cdf(value.unsqueeze(self._dim)) * self.mixture_distribution.probs).sum(-1)

@@ -1,0 +1,201 @@
+"""pf.distributions: densities that integrate to 1, moments of draws, gradients of draws, divergences by their definition, checks."""
+import math
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame import distributions as D
+
+F64 = pf.float64
+
+
+def t(*values):
+    return pf.tensor(values, dtype=F64)
+
+
+CONTINUOUS = {  # a distribution of one number, and where almost all of it lies
+    "Normal": (lambda: D.Normal(t(0.3), t(1.7)), (-15, 15)), "LogNormal": (lambda: D.LogNormal(t(0.1), t(0.4)), (1e-6, 12)),
+    "Laplace": (lambda: D.Laplace(t(0.3), t(0.7)), (-15, 15)), "Gumbel": (lambda: D.Gumbel(t(0.3), t(0.7)), (-4, 20)),
+    "HalfNormal": (lambda: D.HalfNormal(t(1.3)), (0, 12)), "Uniform": (lambda: D.Uniform(t(-1.0), t(2.0)), (-1, 2)),
+    "Exponential": (lambda: D.Exponential(t(1.4)), (0, 25)), "Gamma": (lambda: D.Gamma(t(2.5), t(1.5)), (1e-9, 30)), "Chi2": (lambda: D.Chi2(t(4.0)), (1e-9, 60)),
+    "Beta": (lambda: D.Beta(t(2.5), t(1.5)), (1e-9, 1 - 1e-9)), "StudentT": (lambda: D.StudentT(t(9.0), t(0.3), t(0.5)), (-20, 20)),
+    "Pareto": (lambda: D.Pareto(t(1.0), t(8.0)), (1, 60)), "Weibull": (lambda: D.Weibull(t(1.5), t(2.0)), (1e-9, 10)),
+}
+UNBOUNDED = {"Cauchy": lambda: D.Cauchy(t(0.3), t(0.7)), "HalfCauchy": lambda: D.HalfCauchy(t(0.7))}  # without moments
+DISCRETE = {
+    "Bernoulli": lambda: D.Bernoulli(t(0.3)), "Geometric": lambda: D.Geometric(t(0.4)), "Categorical": lambda: D.Categorical(t(0.1, 0.6, 0.3)),
+    "Poisson": lambda: D.Poisson(t(2.5)), "Binomial": lambda: D.Binomial(6, t(0.3)), "NegativeBinomial": lambda: D.NegativeBinomial(t(3.0), t(0.4)),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_continuous(name):
+    make, (low, high) = CONTINUOUS[name]
+    d = make()
+    x = np.linspace(low, high, 400_001)
+    density = np.exp(d.log_prob(pf.tensor(x)).numpy())
+    np.testing.assert_allclose(np.trapezoid(density, x) if hasattr(np, "trapezoid") else np.trapz(density, x), 1, rtol=2e-3)
+    weights = density * (x[1] - x[0])
+    mean = (weights * x).sum()
+    np.testing.assert_allclose(d.mean.item(), mean, rtol=5e-3, atol=5e-3)
+    np.testing.assert_allclose(d.variance.item(), (weights * (x - mean) ** 2).sum(), rtol=2e-2)
+    np.testing.assert_allclose(d.entropy().item(), -(weights * np.log(np.maximum(density, 1e-300))).sum(), rtol=5e-3, atol=5e-3) if name != "Chi2" else None
+    draws = d.sample((20_000,))
+    assert draws.shape == (20_000, 1) and not draws.requires_grad
+    assert abs(draws.numpy().mean() - mean) < 6 * d.stddev.item() / 20_000**0.5
+    try:
+        p = d.cdf(pf.tensor([0.5 * (low + high) if name != "LogNormal" else 1.0], dtype=F64))
+    except NotImplementedError:
+        return
+    at = 0.5 * (low + high) if name != "LogNormal" else 1.0
+    np.testing.assert_allclose(p.item(), weights[x <= at].sum(), rtol=5e-3, atol=1e-4)
+    if name not in ("Pareto", "Weibull"):
+        np.testing.assert_allclose(d.cdf(d.icdf(t(0.25))).item(), 0.25, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", UNBOUNDED)
+def test_without_moments(name):
+    d = UNBOUNDED[name]()
+    assert not math.isfinite(d.mean.item()) and not math.isfinite(d.variance.item())
+    half = d.icdf(t(0.5)).item()
+    assert abs((d.sample((20_000,)) < half).double().mean().item() - 0.5) < 0.03
+    x = np.linspace(half - 1e-3, half + 1e-3, 3)
+    slope = np.diff(d.cdf(pf.tensor(x)).numpy()) / np.diff(x)
+    np.testing.assert_allclose(slope, np.exp(d.log_prob(t(half)).item()), rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_discrete(name):
+    d = DISCRETE[name]()
+    last = {"Bernoulli": 2, "Categorical": 3, "Binomial": 7}.get(name, 80)
+    values = pf.arange(last, dtype=F64).reshape(-1, 1) if name != "Categorical" else pf.arange(last).reshape(-1, 1)
+    p = np.exp(d.log_prob(values).numpy())
+    np.testing.assert_allclose(p.sum(), 1, rtol=1e-6)
+    draws = d.sample((20_000,)).double().numpy()
+    counts = np.array([(draws == k).mean() for k in range(last)])
+    np.testing.assert_allclose(counts, p.reshape(-1), atol=0.02)
+    if name != "Categorical":
+        mean = (p.reshape(-1) * np.arange(last)).sum()
+        np.testing.assert_allclose([d.mean.item(), d.variance.item()], [mean, (p.reshape(-1) * (np.arange(last) - mean) ** 2).sum()], rtol=1e-4)
+    if name in ("Bernoulli", "Categorical", "Binomial", "Geometric"):
+        np.testing.assert_allclose(d.entropy().item(), -(p * np.log(p + 1e-300)).sum(), rtol=1e-5)
+    if d.has_enumerate_support:
+        assert d.enumerate_support().reshape(-1).tolist() == list(range(last))
+
+
+def test_events_of_several_numbers():
+    d = D.Dirichlet(t(2.0, 3.0, 5.0))
+    draws = d.sample((5000,))
+    np.testing.assert_allclose(draws.sum(-1).numpy(), 1, rtol=1e-12)
+    np.testing.assert_allclose(draws.numpy().mean(0), d.mean.numpy(), atol=0.02)
+    np.testing.assert_allclose(draws.numpy().var(0), d.variance.numpy(), rtol=0.2)
+    both = D.Beta(t(2.0), t(3.0)).log_prob(t(0.4)), D.Dirichlet(t(2.0, 3.0)).log_prob(t(0.4, 0.6))
+    np.testing.assert_allclose(both[0].item(), both[1].item(), rtol=1e-10)
+    one_hot = D.OneHotCategoricalStraightThrough(logits=pf.zeros(4, requires_grad=True))
+    draw = one_hot.rsample((7,))
+    assert draw.shape == (7, 4) and draw.requires_grad and (draw.detach().sum(-1) == 1).all().item()
+    many = D.Multinomial(10, t(0.2, 0.8))
+    assert (many.sample((6,)).sum(-1) == 10).all().item()
+    np.testing.assert_allclose(many.log_prob(t(3.0, 7.0)).item(), D.Binomial(10, t(0.2)).log_prob(t(3.0)).item(), rtol=1e-6)
+    rows = D.Independent(D.Normal(pf.zeros(3, 2), pf.ones(3, 2)), 1)
+    assert rows.batch_shape == (3,) and rows.event_shape == (2,) and rows.log_prob(pf.zeros(3, 2)).shape == (3,) and rows.entropy().shape == (3,)
+    mixture = D.MixtureSameFamily(D.Categorical(t(0.25, 0.75)), D.Normal(t(-2.0, 2.0), t(1.0, 1.0)))
+    np.testing.assert_allclose([mixture.mean.item(), mixture.variance.item()], [1.0, 4.0], rtol=1e-6)
+    assert abs(mixture.sample((4000,)).mean().item() - 1) < 0.2
+
+
+def test_gradients_of_draws():
+    loc, scale = pf.tensor(0.5, requires_grad=True), pf.tensor(2.0, requires_grad=True)
+    pf.manual_seed(0)
+    x = D.Normal(loc, scale).rsample((1000,))
+    x.sum().backward()
+    np.testing.assert_allclose([loc.grad.item(), scale.grad.item()], [1000, ((x.detach() - 0.5) / 2).sum().item()], rtol=1e-4)
+    for a in (0.3, 2.0, 40.0, 5000.0):  # the mean of a Gamma's draws is its concentration: d mean / d a = 1; d E[x^2] / d a = 2 a + 1
+        pf.manual_seed(1)
+        concentration = pf.tensor(a, dtype=F64, requires_grad=True)
+        x = D.Gamma(concentration, 1.0).rsample((20_000,))
+        (x.mean() + (x * x).mean() / (2 * a + 1)).backward()
+        np.testing.assert_allclose(concentration.grad.item(), 2.0, rtol=0.06)
+    first, second = pf.tensor(2.0, dtype=F64, requires_grad=True), pf.tensor(3.0, dtype=F64, requires_grad=True)
+    D.Beta(first, second).rsample((20_000,)).mean().backward()
+    np.testing.assert_allclose([first.grad.item(), second.grad.item()], [3 / 25, -2 / 25], rtol=0.08)
+
+
+def test_transforms():
+    base = D.Independent(D.Normal(pf.zeros(2, dtype=F64), 1.0), 1)
+    d = D.TransformedDistribution(base, [D.AffineTransform(1.0, 2.0, event_dim=1), D.TanhTransform()])
+    y = t(0.3, -0.5)
+    x = np.arctanh([0.3, -0.5])
+    want = sum(-0.5 * ((v - 1) / 2) ** 2 - 0.5 * math.log(2 * math.pi) - math.log(2) - math.log(1 - math.tanh(v) ** 2) for v in x)
+    np.testing.assert_allclose(d.log_prob(y).item(), want, rtol=1e-9)
+    assert d.event_shape == (2,) and d.rsample((3,)).shape == (3, 2) and d.expand((4,)).sample().shape == (4, 2)
+    same = D.TransformedDistribution(D.Normal(t(0.2), t(0.3)), D.ExpTransform())
+    np.testing.assert_allclose(same.log_prob(t(1.3)).item(), D.LogNormal(t(0.2), t(0.3)).log_prob(t(1.3)).item(), rtol=1e-12)
+    np.testing.assert_allclose(same.cdf(same.icdf(t(0.3))).item(), 0.3, rtol=1e-6)
+    for f in (D.SigmoidTransform(), D.TanhTransform(), D.SoftplusTransform(), D.ExpTransform(), D.AffineTransform(1.0, -2.0), D.ComposeTransform([D.ExpTransform(), D.PowerTransform(2.0)])):
+        x = t(-0.7, 0.4)
+        np.testing.assert_allclose(f.inv(f(x)).numpy(), x.numpy(), rtol=1e-7)
+        h = 1e-6
+        slope = (f(x + h) - f(x - h)).numpy() / (2 * h)
+        np.testing.assert_allclose(f.log_abs_det_jacobian(x, f(x)).numpy(), np.log(np.abs(slope)), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(f.inv.log_abs_det_jacobian(f(x), x).numpy(), -np.log(np.abs(slope)), rtol=1e-5, atol=1e-7)
+
+
+PAIRS = [
+    (D.Normal(0.1, 1.2), D.Normal(-0.3, 0.9)), (D.LogNormal(0.1, 0.4), D.LogNormal(0.2, 0.5)), (D.Exponential(1.3), D.Exponential(0.7)), (D.Laplace(0.1, 0.8), D.Laplace(0.5, 1.1)),
+    (D.Gamma(2.0, 1.5), D.Gamma(2.5, 1.0)), (D.Beta(2.0, 3.0), D.Beta(2.5, 2.0)), (D.Uniform(0.2, 0.7), D.Uniform(0.0, 1.0)), (D.Uniform(0.2, 0.7), D.Normal(0.3, 1.0)),
+    (D.Poisson(2.0), D.Poisson(2.6)), (D.Bernoulli(0.3), D.Bernoulli(0.6)), (D.Geometric(0.4), D.Geometric(0.6)), (D.Binomial(5, pf.tensor(0.3)), D.Binomial(5, pf.tensor(0.5))),
+    (D.Categorical(pf.tensor([0.2, 0.8])), D.Categorical(pf.tensor([0.5, 0.5]))), (D.OneHotCategorical(pf.tensor([0.2, 0.8])), D.OneHotCategorical(pf.tensor([0.5, 0.5]))),
+    (D.Dirichlet(pf.tensor([2.0, 3.0])), D.Dirichlet(pf.tensor([3.0, 3.5]))),
+    (D.Independent(D.Normal(pf.zeros(2), 1.0), 1), D.Independent(D.Normal(pf.ones(2), 1.0), 1)),
+]
+
+
+@pytest.mark.parametrize("p,q", PAIRS, ids=[f"{type(p).__name__}-{type(q).__name__}" for p, q in PAIRS])
+def test_divergences(p, q):
+    pf.manual_seed(3)
+    x = p.sample((40_000,))
+    differences = (p.log_prob(x) - q.log_prob(x)).double().numpy()
+    assert abs(D.kl_divergence(p, q).item() - differences.mean()) < 6 * differences.std() / 200 + 1e-4
+    np.testing.assert_allclose(D.kl_divergence(p, p).item(), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong,error,text", [
+    (lambda: D.Normal(0.0, -1.0), ValueError, r"Normal: the parameter scale has invalid values; .* expected GreaterThan\(lower_bound=0.0\)"),
+    (lambda: D.Bernoulli(1.5), ValueError, "Bernoulli: the parameter probs has invalid values"),
+    (lambda: D.Bernoulli(0.5, logits=0.1), ValueError, "either probs or logits; got both"),
+    (lambda: D.Categorical(), ValueError, "either probs or logits; got none"),
+    (lambda: D.Categorical(pf.tensor([-1.0, 2.0])), ValueError, "Categorical: the parameter probs has invalid values"),
+    (lambda: D.Categorical(pf.tensor(1.0)), ValueError, "Categorical: the parameter is 0-dimensional"),
+    (lambda: D.Dirichlet(pf.tensor(1.0)), ValueError, "Dirichlet: the concentration is 0-dimensional"),
+    (lambda: D.Uniform(1.0, 0.0), ValueError, "Uniform: low is not below high"),
+    (lambda: D.Normal("a", 1.0), ValueError, "not a number or a tensor; got str"),
+    (lambda: D.Normal(0.0, 1.0).log_prob(3.0), ValueError, "Normal: the value is not a tensor; got float"),
+    (lambda: D.Beta(1.0, 1.0).log_prob(pf.tensor(2.0)), ValueError, "Beta: the value is not within the support"),
+    (lambda: D.Normal(pf.zeros(3), 1.0).log_prob(pf.zeros(2)), ValueError, "Normal: the value does not broadcast"),
+    (lambda: D.Dirichlet(pf.ones(3)).log_prob(pf.ones(2)), ValueError, "Dirichlet: the value does not fit"),
+    (lambda: D.Bernoulli(0.5).rsample(), NotImplementedError, "Bernoulli: draws have no gradient; hint: sample"),
+    (lambda: D.kl_divergence(D.Normal(0.0, 1.0), D.Poisson(1.0)), NotImplementedError, "not available for Normal and Poisson"),
+    (lambda: D.Independent(D.Normal(0.0, 1.0), 1), ValueError, "more dims than there are"),
+    (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), [3]), ValueError, "not transforms"),
+    (lambda: D.MixtureSameFamily(D.Normal(0.0, 1.0), D.Normal(0.0, 1.0)), ValueError, "the mixture is not a Categorical"),
+    (lambda: D.Multinomial(pf.tensor(3), pf.ones(2)), NotImplementedError, "total_count is not an integer"),
+    (lambda: D.Poisson(1.0).entropy(), NotImplementedError, "the entropy is not available"),
+    (lambda: D.Distribution.set_default_validate_args(3), ValueError, "not a bool"),
+])
+def test_errors(wrong, error, text):
+    with pytest.raises(error, match=text):
+        wrong()
+
+
+def test_checks_can_be_left_out():
+    assert math.isnan(D.Normal(0.0, -1.0, validate_args=False).log_prob(pf.tensor(0.0)).item())
+    D.Distribution.set_default_validate_args(False)
+    try:
+        D.Normal(0.0, -1.0)
+    finally:
+        D.Distribution.set_default_validate_args(True)
+    assert repr(D.Normal(0.0, 1.0)).startswith("Normal(loc: ")
+    d = D.Normal(pf.zeros(2), 1.0).expand((3, 2))
+    assert d.sample((4,)).shape == (4, 3, 2) and d.batch_shape == (3, 2) and D.Normal(0.0, 1.0).sample_n(3).shape == (3,) and d.perplexity().shape == (3, 2)
