@@ -54,6 +54,8 @@ class _Writer:
             return {"$": "tuple", "items": [self.encode(v, path + [str(i)]) for i, v in enumerate(obj)]}
         if isinstance(obj, _C.dtype):
             return {"$": "dtype", "name": obj.name}
+        if type(obj).__name__ == "ndarray" and type(obj).__module__ == "numpy" and obj.ndim:
+            return {"$": "array", "tensor": self.encode(_C.tensor(obj, device="cpu"), path)}
         if type(obj).__module__ == "numpy" and hasattr(obj, "item") and getattr(obj, "ndim", 1) == 0:
             return self.encode(obj.item(), path)
         _not_data(obj, path)
@@ -69,6 +71,8 @@ def _decode(node, tensors):
         return {k: _decode(v, tensors) for k, v in node.items()}
     if kind == "tensor":
         return tensors[node["name"]]
+    if kind == "array":
+        return _decode(node["tensor"], tensors).cpu().numpy()
     if kind == "tuple":
         return tuple(_decode(v, tensors) for v in node["items"])
     if kind == "dict":

@@ -59,8 +59,9 @@ std::string short_repr(nb::handle h) {
 }
 
 bool is_numpy_array(nb::handle h) noexcept {
-  const char* n = Py_TYPE(h.ptr())->tp_name;
-  return std::strcmp(n, "numpy.ndarray") == 0;
+  const PyTypeObject* type = Py_TYPE(h.ptr());
+  while (type && std::strcmp(type->tp_name, "numpy.ndarray") != 0) type = type->tp_base;  // memmap is a subclass
+  return type != nullptr;
 }
 
 nb::object dtype_object(DType d) {

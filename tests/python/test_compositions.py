@@ -256,7 +256,7 @@ LAYER_ERRORS = [
     (lambda F: F.multi_margin_loss(pf.ones(2, 2), pf.tensor([0, 1]), p=3), "multi_margin_loss: only p = 1 and p = 2; got 3"),
     (lambda F: F.gaussian_nll_loss(pf.ones(2), pf.ones(2), -1.0), "gaussian_nll_loss: a negative variance"),
     (lambda F: F.softshrink(pf.ones(2), -1), "softshrink: a negative lambd"),
-    (lambda F: F.dropout2d(pf.ones(2, 2), 0.5), "dropout2d: wrong rank"),
+    (lambda F: F.dropout2d(pf.ones(2), 0.5), "dropout2d: wrong rank"),
     (lambda F: F.alpha_dropout(pf.ones(2), 1.5), "alpha_dropout: the probability is out of range; got 1.5"),
     (lambda F: F.pixel_shuffle(pf.ones(3, 2, 2), 2), "pixel_shuffle: the channels do not divide"),
     (lambda F: F.pixel_unshuffle(pf.ones(3, 3, 2), 2), "pixel_unshuffle: height and width do not divide"),

@@ -382,3 +382,38 @@ def test_a_program_runs_as_it_is(tmp_path):
     done = subprocess.run([sys.executable, "-m", "pyflame.torch", str(program), "--flag"], capture_output=True, text=True, check=False)
     assert done.stdout == "['--flag'] pyflame.torch (1, 2) __main__\n", done.stderr
     assert subprocess.run([sys.executable, "-m", "pyflame.torch"], capture_output=True, check=False).returncode == 2
+
+
+def test_summary_writer(tmp_path):
+    from pyflame.utils.tensorboard import SummaryWriter, _pixels, _png
+
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match="the package 'tensorboard' is not installed"):
+            SummaryWriter(tmp_path)
+    else:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        with SummaryWriter(tmp_path) as writer:
+            writer.add_scalar("loss", pf.tensor(0.5), 3)
+            writer.add_image("image", pf.rand(3, 4, 5))
+            with pytest.raises(NotImplementedError, match="SummaryWriter.add_graph: not available"):
+                writer.add_graph(None)
+        read = EventAccumulator(str(tmp_path)).Reload()
+        assert [(e.step, e.value) for e in read.Scalars("loss")] == [(3, 0.5)] and read.Images("image")[0].width == 5
+    assert _pixels(pf.ones(3, 1, 2, 2), "NCHW").shape == (2, 6, 1) and _pixels(pf.ones(2, 2), "HW").max() == 255
+    with pytest.raises(ValueError, match="dataformats does not fit"):
+        _pixels(pf.ones(2, 2), "CHW")
+    assert _png(np.zeros((2, 3, 1), np.uint8)).startswith(b"\x89PNG")
+
+
+def test_arrays_of_numpy_in_files_and_memory(tmp_path):
+    array = np.arange(6.0).reshape(2, 3)
+    pf.save({"a": array, "t": pf.ones(1)}, tmp_path / "f")
+    loaded = pf.load(tmp_path / "f")
+    assert isinstance(loaded["a"], np.ndarray) and loaded["a"].tolist() == array.tolist() and isinstance(loaded["t"], pf.Tensor)
+    mapped = np.memmap(tmp_path / "m", dtype=np.float32, mode="w+", shape=(3,))
+    t = pf.from_numpy(mapped)
+    t.fill_(2)
+    assert mapped.tolist() == [2, 2, 2]

@@ -14,6 +14,9 @@ from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .workers import Pool, drawing, mix
 
 
+start_method = "forkserver"  # how workers are started unless the loader is told
+
+
 def _fast(dataset, collate_fn):
     """The dataset's own function from indices to a batch, if it has one that draws no random numbers; otherwise None."""
     return getattr(dataset, "_batch", None) if collate_fn is default_collate else None
@@ -54,7 +57,7 @@ def _check_workers(num_workers, prefetch_factor, timeout, context, persistent):
             methods = multiprocessing.get_all_start_methods()
             if context is not None and context not in methods:
                 raise ValueError(f"DataLoader: no such multiprocessing_context; got '{context}'; expected {', '.join(methods)}")
-            context = multiprocessing.get_context(context or "forkserver")
+            context = multiprocessing.get_context(context or start_method)
         if not hasattr(context, "get_start_method"):
             raise TypeError(f"DataLoader: not a multiprocessing_context; got {type(context).__name__}; expected a name or a context of multiprocessing")
         return context

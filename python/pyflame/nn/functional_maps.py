@@ -1,5 +1,7 @@
 """Activations, random masks and rearrangements of images. nn.functional has their names."""
 from .. import _C
+from .._C import ArgumentError
+from .._notes import once
 
 
 def _result(input, y, inplace):
@@ -47,7 +49,10 @@ def _check_probability(op, p):
 def _channels(op, input, dims):
     """The shape of one random number for each channel of each sample."""
     if input.ndim not in dims:
-        raise ValueError(f"{op}: wrong rank; got shape {tuple(input.shape)}; expected {' or '.join(map(str, dims))} dims")
+        if input.ndim < 2 or op == "dropout1d":
+            raise ArgumentError(f"{op}: wrong rank; got shape {tuple(input.shape)}; expected {' or '.join(map(str, dims))} dims")
+        once(op, f"an input of {input.ndim} dims; the second is taken for channels, as PyTorch does; expected {' or '.join(map(str, dims))} dims", stacklevel=5)
+        return (*input.shape[:2], *(1,) * (input.ndim - 2))
     return (*input.shape[:2], *(1,) * (input.ndim - 2)) if input.ndim == max(dims) else (input.shape[0], *(1,) * (input.ndim - 1))
 
 
