@@ -110,6 +110,164 @@ def index_select_rows(m):
     return lambda: x.index_select(0, i)
 
 
+@row()
+def sort_int_1mi(m):
+    x = m.randint(0, 1 << 40, (1 << 20,))
+    return lambda: x.sort()[0]
+
+
+@row()
+def unique_int_1mi(m):
+    x = m.randint(0, 1000, (1 << 20,))
+    return lambda: m.unique(x)
+
+
+@row()
+def unique_inverse_1mi(m):
+    x = m.randint(0, 1000, (1 << 20,))
+    return lambda: m.unique(x, return_inverse=True, return_counts=True)[1]
+
+
+@row()
+def topk_int_rows(m):
+    x = m.randint(0, 1000, (1024, 1024))
+    return lambda: x.topk(100)[1]
+
+
+@row()
+def argmax_columns(m):
+    x = m.randn(1024, 1024)
+    return lambda: x.argmax(0)
+
+
+@row()
+def mask_read_1mi(m):
+    x = m.randn(1 << 20)
+    mask = x > 0
+    return lambda: x[mask]
+
+
+@row()
+def mask_write_1mi(m):
+    x = m.randn(1 << 20)
+    mask = x > 0
+    v = x[mask]
+
+    def call():
+        x[mask] = v
+        return x
+
+    return call
+
+
+@row()
+def index_two_tensors_1mi(m):
+    x, i, j = m.randn(1024, 1024), m.randint(0, 1024, (1 << 20,)), m.randint(0, 1024, (1 << 20,))
+    return lambda: x[i, j]
+
+
+@row()
+def index_put_1mi(m):
+    x, i, v = m.randn(1 << 20), m.randint(0, 1 << 20, (1 << 20,)), m.randn(1 << 20)
+    return lambda: x.index_put((i,), v)
+
+
+@row()
+def index_put_accumulate_1mi(m):
+    x, i, v = m.randn(1 << 20), m.randint(0, 1 << 20, (1 << 20,)), m.randn(1 << 20)
+    return lambda: x.index_put((i,), v, accumulate=True)
+
+
+@row()
+def scatter_rows(m):
+    x, i = m.randn(1024, 1024), m.randint(0, 1024, (1024, 1024))
+    return lambda: x.scatter(1, i, x)
+
+
+@row()
+def scatter_columns(m):
+    x, i = m.randn(1024, 1024), m.randint(0, 1024, (1024, 1024))
+    return lambda: x.scatter(0, i, x)
+
+
+@row()
+def scatter_reduce_amax(m):
+    x, i = m.randn(1024, 1024), m.randint(0, 1024, (1024, 1024))
+    return lambda: x.scatter_reduce(1, i, x, "amax")
+
+
+@row()
+def scatter_add_int(m):
+    x, i = m.randint(0, 9, (1024, 1024)), m.randint(0, 1024, (1024, 1024))
+    return lambda: x.scatter_add(1, i, x)
+
+
+@row()
+def index_copy_rows(m):
+    x, i = m.randn(1024, 1024), m.randperm(1024)
+    return lambda: x.index_copy(0, i, x)
+
+
+@row()
+def median_rows(m):
+    x = m.randn(1024, 1024)
+    return lambda: x.median(1)[0]
+
+
+@row()
+def kthvalue_rows(m):
+    x = m.randn(1024, 1024)
+    return lambda: x.kthvalue(100)[0]
+
+
+@row()
+def quantile_rows(m):
+    x = m.randn(1024, 1024)
+    return lambda: x.quantile(0.5, dim=1)
+
+
+@row()
+def mode_rows(m):
+    x = m.randint(0, 100, (1024, 1024))
+    return lambda: x.mode()[0]
+
+
+@row()
+def searchsorted_1mi(m):
+    s, x = m.randn(1 << 20).sort()[0], m.randn(1 << 20)
+    return lambda: m.searchsorted(s, x)
+
+
+@row()
+def bucketize_1mi(m):
+    x, edges = m.randn(1 << 20), m.linspace(-3, 3, 100)
+    return lambda: m.bucketize(x, edges)
+
+
+@row(gpu=False)
+def histogram_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.histogram(x, 100)[0]
+
+
+@row()
+def histc_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: x.histc(100)
+
+
+@row()
+def bincount_1mi(m):
+    x = m.randint(0, 1000, (1 << 20,))
+    return lambda: x.bincount()
+
+
+@row()
+def multinomial_rows(m):
+    x = m.rand(1024, 1024)
+    return lambda: m.multinomial(x, 100)
+
+
 # ---------------------------------------------------------------- images
 @row()
 def interpolate_bilinear(m):

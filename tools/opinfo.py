@@ -30,6 +30,7 @@ ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *
            "nn.functional.embedding": lambda pf: lambda weight, index, **kw: pf.nn.functional.embedding(index, weight, **kw),
            "nn.functional.embedding_bag": lambda pf: lambda weight, index, **kw: pf.nn.functional.embedding_bag(index, weight, **kw),
            "max_pool2d_with_indices_backward": lambda pf: lambda x, **kw: max_pool2d_backward(pf, x, **kw),
+           "slice": lambda pf: lambda x, dim=0, start=None, end=None, step=1: x[(slice(None),) * dim + (slice(start, end, step),)],
            "meshgrid": lambda pf: lambda *t, **kw: pf.meshgrid(*[y for x in t for y in (x if isinstance(x, (list, tuple)) else [x])], **kw)}
 LIMIT_S = 20  # for one operator and dtype
 

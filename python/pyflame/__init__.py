@@ -19,6 +19,9 @@ from ._shapes import *  # noqa: F401,F403
 from ._products import *  # noqa: F401,F403
 from ._statistics import *  # noqa: F401,F403
 from ._selections import *  # noqa: F401,F403
+from ._scatters import *  # noqa: F401,F403
+from ._order_statistics import *  # noqa: F401,F403
+from ._strided import *  # noqa: F401,F403
 from ._aliases import *  # noqa: F401,F403
 from ._dtypes import *  # noqa: F401,F403
 from ._dtypes import ABSENT as _ABSENT

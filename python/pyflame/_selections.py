@@ -1,25 +1,11 @@
 """Functions whose results have as many elements as values say. They read that number, which is a sync point."""
+import math
+
 from . import _C
 from ._C import Tensor
 from ._public import method
 
-__all__ = ["argwhere", "bincount", "isin", "masked_select", "nonzero", "take", "unique_consecutive"]
-
-
-def _positions(mask):
-    """The flat positions of the true elements, in order, as int64."""
-    flat = mask.reshape(-1)
-    count = int(flat.sum().item())
-    n = flat.shape[0]
-    if n == 0:
-        return flat.to(_C.int64)
-    # Each true element goes to its rank among the true ones, all others behind them, as 0. The sums are of float64, in which positions are
-    # exact, because the CPU has a fast kernel for it.
-    rank = _C.cumsum(flat.to(_C.int64), 0) - 1
-    at = _C.where(flat, rank, count)
-    position = _C.where(flat, _C.arange(n, device=mask.device).double(), 0.0)
-    places = _C.zeros(count + 1, dtype=_C.float64, device=mask.device).scatter_add(0, at, position)
-    return places.narrow(0, 0, count).to(_C.int64)
+__all__ = ["argwhere", "bincount", "isin", "masked_select", "nonzero", "nonzero_static", "take", "unique", "unique_consecutive", "unravel_index"]
 
 
 def _true(input):
@@ -43,11 +29,31 @@ def nonzero(input, *, as_tuple=False):
     """
     if input.ndim == 0 and as_tuple:
         input = input.reshape(1)
-    flat = _positions(_true(input))
+    flat = _C._true_positions(_true(input))
     if input.ndim == 0:
         return _C.zeros((flat.shape[0], 0), dtype=_C.int64, device=input.device)
     parts = _coordinates(flat, input.shape)
     return parts if as_tuple else _C.stack(list(parts), 1)
+
+
+@method
+def nonzero_static(input, *, size, fill_value=-1):
+    """The indices of the first `size` elements that are not zero: [size, dims] as int64. Rows that are left are fill_value. Nothing is read."""
+    flat = _C._true_positions(_true(input), size, -1)
+    if input.ndim == 0:
+        return _C.zeros((size, 0), dtype=_C.int64, device=input.device)
+    there = flat >= 0
+    return _C.stack([_C.where(there, part, fill_value) for part in _coordinates(flat, input.shape)], 1)
+
+
+def unravel_index(indices, shape):
+    """Flat positions as one tensor of indices for each dim of a shape."""
+    shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if indices.is_floating_point() or indices.dtype == _C.bool_:
+        raise ValueError(f"unravel_index: not integers; got {indices.dtype}; expected an integer dtype")
+    if any(n < 0 for n in shape):
+        raise ValueError(f"unravel_index: a negative size; got {shape}; expected 0 or more")
+    return _coordinates(indices, shape)
 
 
 @method
@@ -62,7 +68,7 @@ def masked_select(input, mask):
     if mask.dtype != _C.bool_:
         raise RuntimeError(f"masked_select: the mask is not bool; got {mask.dtype}; expected bool; hint: compare with 0")
     input, mask = _C.broadcast_tensors(input, mask)
-    return input.reshape(-1).index_select(0, _positions(mask))
+    return input.reshape(-1).index_select(0, _C._true_positions(mask))
 
 
 @method
@@ -82,45 +88,114 @@ def bincount(input, weights=None, minlength=0):
     if input.shape[0] and input.min().item() < 0:
         raise RuntimeError(f"bincount: a negative number; got {input.min().item()}; expected 0 or more")
     size = max(int(input.max().item()) + 1 if input.shape[0] else 0, minlength)
-    if weights is None:  # numbers of elements are exact in float64, for which the CPU has a fast kernel
-        values = _C.ones(input.shape, dtype=_C.float64, device=input.device)
-    else:
-        values = weights if weights.dtype == _C.float32 else weights.double()
+    if weights is None:
+        return _C._scatter(_C.zeros(size, dtype=_C.int64, device=input.device), 0, input.to(_C.int64), 1, 1, True)
+    values = weights if weights.dtype == _C.float32 else weights.double()
     counts = _C.zeros(size, dtype=values.dtype, device=input.device)
-    counts = counts.scatter_add(0, input.to(_C.int64), values) if input.shape[0] else counts
-    return counts.to(_C.int64) if weights is None else counts
+    return counts.scatter_add(0, input.to(_C.int64), values) if input.shape[0] else counts
 
 
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
-    """Whether each element is one of the test elements, as bool. Either may be a number. Memory: all pairs, as they are compared."""
+    """Whether each element is one of the test elements, as bool. Either may be a number. Many test elements are sorted and searched."""
     numbers = [x for x in (elements, test_elements) if isinstance(x, Tensor)]
     if not numbers:
         raise TypeError(f"isin: no tensor; got {type(elements).__name__} and {type(test_elements).__name__}")
     device = numbers[0].device
     a, b = (x if isinstance(x, Tensor) else _C.tensor(x, device=device) for x in (elements, test_elements))
-    found = (a.unsqueeze(-1) == b.reshape(-1)).any(-1) if b.numel() else _C.zeros(a.shape, dtype=_C.bool_, device=device)
+    n = b.numel()
+    if n == 0:
+        found = _C.zeros(a.shape, dtype=_C.bool_, device=device)
+    elif n <= 16 or a.dtype != b.dtype:
+        found = (a.unsqueeze(-1) == b.reshape(-1)).any(-1)
+    else:
+        ordered = _C._sorted_values(b.reshape(-1), 0, False)
+        at = _C.clamp(_C._searchsorted(ordered, a, False), max=n - 1).reshape(-1)
+        found = ordered.index_select(0, at).reshape(a.shape) == a
     return _C.logical_not(found) if invert else found
+
+
+# ---- groups of equal elements
+
+
+def _differ(slices):
+    """Whether each slice along dim 0 differs from the one before. The first one does."""
+    n = slices.shape[0]
+    if n == 0:
+        return _C.zeros(0, dtype=_C.bool_, device=slices.device)
+    other = slices.narrow(0, 1, n - 1) != slices.narrow(0, 0, n - 1)
+    for d in range(slices.ndim - 1, 0, -1):
+        other = other.any(d)
+    return _C.cat([_C.ones(1, dtype=_C.bool_, device=slices.device), other], 0)
+
+
+def _groups(slices, first, return_inverse, return_counts):
+    """The first slice of each group; the group of each slice; the sizes of the groups."""
+    starts = _C._true_positions(first)
+    n, inverse, counts = slices.shape[0], None, None
+    if return_inverse:
+        inverse = _C.cumsum(first.to(_C.int64), 0) - 1
+    if return_counts:
+        counts = _C.cat([starts, _C.full((1,), n, dtype=_C.int64, device=starts.device)], 0)
+        counts = counts.narrow(0, 1, starts.shape[0]) - starts
+    return slices.index_select(0, starts), inverse, counts
+
+
+def _results(values, inverse, counts):
+    results = [r for r in (values, inverse, counts) if r is not None]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _as_rows(op, input, dim):
+    """The slices along dim as the first dim; and back."""
+    if not -max(input.ndim, 1) <= dim < max(input.ndim, 1):
+        raise IndexError(f"{op}: no such dim; got {dim} for shape {tuple(input.shape)}")
+    if input.ndim < 2:
+        return input.reshape(-1), lambda t: t
+    dim %= input.ndim
+    return input.transpose(0, dim).contiguous(), lambda t: t.transpose(0, dim).contiguous()
 
 
 @method
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
-    """The elements of a tensor without those that equal the one before; with the group of each element, and the size of each group.
+    """The elements, or the slices along dim, without those that equal the one before; with the group of each one, and the size of each group.
 
-    Only over the flattened input (dim None, or a vector). The number of groups is read: a sync point.
+    The number of groups is read: a sync point.
     """
-    if dim is not None and input.ndim != 1:
-        raise NotImplementedError(f"unique_consecutive: only without dim; got dim={dim} for shape {tuple(input.shape)}")
-    flat = input.reshape(-1)
-    n = flat.shape[0]
-    if n:
-        first = _C.cat([_C.ones(1, dtype=_C.bool_, device=input.device), flat.narrow(0, 1, n - 1) != flat.narrow(0, 0, n - 1)], 0)
+    slices, back = (input.reshape(-1), lambda t: t) if dim is None else _as_rows("unique_consecutive", input, dim)
+    values, inverse, counts = _groups(slices, _differ(slices), return_inverse, return_counts)
+    if inverse is not None and dim is None:
+        inverse = inverse.reshape(input.shape)
+    return _results(back(values), inverse, counts)
+
+
+def _lexicographic(rows):
+    """The order that sorts rows by their first column, then by the second, and so on."""
+    rows = rows.reshape(rows.shape[0], math.prod(rows.shape[1:]))
+    order = None
+    for column in reversed(range(rows.shape[1])):
+        keys = rows.select(1, column)
+        here = _C.sort(keys if order is None else keys.index_select(0, order), 0)[1]
+        order = here if order is None else order.index_select(0, here)
+    return _C.arange(rows.shape[0], device=rows.device) if order is None else order
+
+
+@method
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The different elements in ascending order, or the different slices along dim in lexicographic order; with the place of each one among
+    them, and how often each occurs. They are always sorted. Their number is read: a sync point."""
+    if dim is None:
+        flat = input.detach().reshape(-1)
+        slices, order = _C.sort(flat, 0) if return_inverse else (_C._sorted_values(flat, 0, False), None)
+        back = lambda t: t  # noqa: E731
     else:
-        first = flat.to(_C.bool_)
-    starts = _positions(first)
-    results = [flat.index_select(0, starts)]
-    if return_inverse:
-        results.append((_C.cumsum(first.to(_C.int64), 0) - 1).reshape(input.shape))
-    if return_counts:
-        ends = _C.cat([starts.narrow(0, 1, starts.shape[0] - 1), _C.full((1,), n, dtype=_C.int64, device=input.device)], 0) if n else starts
-        results.append(ends - starts)
-    return results[0] if len(results) == 1 else tuple(results)
+        rows, back = _as_rows("unique", input.detach(), dim)
+        if rows.ndim == 1:
+            slices, order = _C.sort(rows, 0)
+        else:
+            order = _lexicographic(rows)
+            slices = rows.index_select(0, order)
+    values, inverse, counts = _groups(slices, _differ(slices), return_inverse, return_counts)
+    if inverse is not None:
+        inverse = _C._scatter(_C.empty_like(inverse), 0, order, inverse, 0, True)
+        inverse = inverse.reshape(input.shape) if dim is None else inverse
+    return _results(back(values), inverse, counts)

@@ -1,6 +1,5 @@
-// x[...] and x[...] = v. Integers, slices, None and Ellipsis make views. One integer tensor (or list) selects entries
-// of one dim. The result of a bool mask would have a size that depends on the data, so reading with a mask is refused;
-// writing with a mask is a masked assignment.
+// x[...] and x[...] = v. Integers, slices, None and Ellipsis make views. Tensors, lists, arrays and bools of the remaining dims go to index()
+// and index_put_() (ops/advanced_index.cpp). A number is written through one mask without counting the mask's true elements.
 #include "casters.h"
 
 namespace pyflame::python {
@@ -17,9 +16,12 @@ bool is_bool_index(nb::handle h) {
   return dtype_from(dtype, &d) && d == DType::bool_;
 }
 
-// The number of dims of x that an index item uses.
+// The number of dims of x that an index item uses. A mask uses as many as it has.
 int consumed(nb::handle h) {
-  if (h.is_none() || h.ptr() == Py_Ellipsis) return 0;
+  if (h.is_none() || h.ptr() == Py_Ellipsis || PyBool_Check(h.ptr())) return 0;
+  const Tensor* t = as_tensor(h);
+  if (t) return t->dtype() == DType::bool_ || t->dtype() == DType::uint8 ? t->dim() : 1;
+  if (is_bool_index(h)) return nb::cast<int>(h.attr("ndim"));
   return 1;
 }
 
@@ -31,39 +33,60 @@ std::optional<int64_t> bound(PyObject* o) {
   return v;
 }
 
-// An int64 tensor from an index that is a list, an array, or a tensor of integers.
-Tensor index_tensor(nb::handle h, const Tensor& x, int dim) {
-  Tensor t;
-  if (const Tensor* given = as_tensor(h)) t = *given;
-  else t = make_tensor("index", h, {}, x.device());
-  if (t.numel() == 0 && !as_tensor(h)) t = cast(t, DType::int64);
-  PF_CHECK(!is_float(t.dtype()), Index, "index: indices must be integers; got dtype {}", dtype_name(t.dtype()));
-  PF_CHECK(t.dtype() != DType::bool_, NotImplemented,
-           "index: a list of bools is a mask; hint: use where() or masked_fill()");
-  t = cast(t, DType::int64);
-  if (t.numel() == 0) return t;
-  // Negative entries count from the end. Entries that are still out of range are refused by the op, which names their
-  // position.
-  return where(lt(t, Scalar(0)), add(t, Scalar(x.size(dim))), t);
+// A tensor of integers or bools from an index that is a list, an array, or a tensor.
+Tensor index_tensor(nb::handle h, const Tensor& x) {
+  const Tensor* given = as_tensor(h);
+  if (given) return *given;
+  Tensor t = make_tensor("index", h, {}, x.device());
+  if (t.numel() == 0 && !is_numpy_array(h)) return cast(t, DType::int64);
+  PF_CHECK(!is_float(t.dtype()), Index, "index: indices must be integers or bools; got dtype {}",
+           dtype_name(t.dtype()));
+  return t.dtype() == DType::bool_ ? t : cast(t, DType::int64);
 }
 
 struct Indexed {
   Tensor view;
-  Tensor index;  // for dim `dim` of the view, if defined
-  int dim = -1;
+  Tensors indices;  // for the dims of the view from the first one on; undefined: all of the dim
+  bool advanced = false;
+  // The index that is a mask, if it is the only index, and its first dim.
+  Tensor mask;
+  int masked = -1;
+
+  void add(int dim, const Tensor& index) {
+    const bool is_mask = index.dtype() == DType::bool_;
+    mask = !advanced && is_mask ? index : Tensor();
+    masked = mask ? dim : -1;
+    int at = 0;  // how many dims the indices so far are for
+    for (const Tensor& t : indices) at += t && (t.dtype() == DType::bool_ || t.dtype() == DType::uint8) ? t.dim() : 1;
+    for (; at < dim; ++at) indices.emplace_back();
+    indices.push_back(index);
+    advanced = true;
+  }
 };
 
 bool is_plain_int(nb::handle h) {
-  if (PyBool_Check(h.ptr()) || as_tensor(h) || is_numpy_array(h)) return false;
+  if (PyBool_Check(h.ptr()) || as_tensor(h)) return false;
+  if (is_numpy_array(h) && nb::cast<int>(h.attr("ndim")) > 0) return false;
   return PyIndex_Check(h.ptr());
+}
+// A 0-d tensor of integers selects like a number, so it is read: a sync point.
+bool is_number_tensor(nb::handle h) {
+  const Tensor* t = as_tensor(h);
+  return t && t->dim() == 0 && (t->dtype() == DType::int64 || t->dtype() == DType::int32);
 }
 
 void apply_item(nb::handle h, Indexed* at, int* dim) {
   Tensor& x = at->view;
+  const Tensor* given = as_tensor(h);
   if (h.is_none()) {
     x = unsqueeze(x, (*dim)++);
-  } else if (is_plain_int(h)) {
-    const Py_ssize_t i = PyNumber_AsSsize_t(h.ptr(), PyExc_IndexError);
+  } else if (PyBool_Check(h.ptr()) || (given && given->dim() == 0 && given->dtype() == DType::bool_)) {
+    // A bool is a mask of no dims: a new dim of one element, or of none.
+    x = unsqueeze(x, *dim);
+    const bool set = given ? given->item<bool>() : h.ptr() == Py_True;
+    at->add((*dim)++, zeros({set ? 1 : 0}, DType::int64, x.device()));
+  } else if (is_plain_int(h) || is_number_tensor(h)) {
+    const Py_ssize_t i = given ? given->item_i64() : PyNumber_AsSsize_t(h.ptr(), PyExc_IndexError);
     if (i == -1 && PyErr_Occurred()) throw nb::python_error();
     PF_CHECK(*dim < x.dim(), Index, "index: too many indices; got shape {}", x.shape().str());
     x = select(x, *dim, i);
@@ -74,35 +97,42 @@ void apply_item(nb::handle h, Indexed* at, int* dim) {
     const std::optional<int64_t> start = bound(s->start), stop = bound(s->stop);
     if (start || stop || step != 1) x = slice(x, *dim, start, stop, step);
     ++*dim;
-  } else if (is_bool_index(h)) {
-    PF_FAIL(NotImplemented,
-            "index: a bool mask gives a result whose size depends on the data, which is not available; hint: use "
-            "where(mask, x, other), "
-            "masked_fill(x, mask, value) or (x * mask).sum()");
-  } else if (as_tensor(h) || PyList_Check(h.ptr()) || is_numpy_array(h) || PyRange_Check(h.ptr())) {
-    PF_CHECK(at->dim < 0, NotImplemented,
-             "index: only one tensor index is available; hint: use gather() or take_along_dim()");
-    PF_CHECK(*dim < x.dim(), Index, "index: too many indices; got shape {}", x.shape().str());
-    at->index = index_tensor(h, x, *dim);
-    at->dim = (*dim)++;
+  } else if (given || PyList_Check(h.ptr()) || PyTuple_Check(h.ptr()) || is_numpy_array(h) || PyRange_Check(h.ptr())) {
+    const Tensor index = index_tensor(h, x);
+    const bool is_mask = index.dtype() == DType::bool_ || index.dtype() == DType::uint8;
+    PF_CHECK(*dim + (is_mask ? index.dim() : 1) <= x.dim(), Index, "index: too many indices; got shape {}",
+             x.shape().str());
+    at->add(*dim, index);
+    *dim += is_mask ? index.dim() : 1;
   } else {
-    PF_FAIL(Type, "index: not an index; got {} ({}); expected integers, slices, None, Ellipsis or integer tensors",
-            short_repr(h), kind_name(h));
+    PF_FAIL(
+        Index,
+        "index: not an index; got {} ({}); expected integers, slices, None, Ellipsis, or tensors of integers or bools",
+        short_repr(h), kind_name(h));
   }
 }
 
+// A list that holds slices, tensors or lists is a tuple for PyTorch no more: it is made into one tensor. One with a slice, None or Ellipsis
+// cannot be, and counts as a tuple.
+bool is_tuple_like(nb::handle key) {
+  if (PyTuple_Check(key.ptr())) return true;
+  if (!PyList_Check(key.ptr())) return false;
+  for (nb::handle h : nb::borrow<nb::list>(key))
+    if (PySlice_Check(h.ptr()) || h.is_none() || h.ptr() == Py_Ellipsis || as_tensor(h)) return true;
+  return false;
+}
+
 Indexed locate(const Tensor& x, nb::handle key) {
-  Indexed at{x, {}, -1};
+  Indexed at{x, {}, false, {}, -1};
   int dim = 0;
-  if (!PyTuple_Check(key.ptr())) {
+  if (!is_tuple_like(key)) {
     if (key.ptr() == Py_Ellipsis) return at;
-    PF_CHECK(key.is_none() || x.dim() > 0 || is_bool_index(key), Index,
-             "index: a 0-d tensor cannot be indexed; hint: use item()");
+    PF_CHECK(consumed(key) == 0 || x.dim() > 0, Index, "index: a 0-d tensor cannot be indexed; hint: use item()");
     apply_item(key, &at, &dim);
     return at;
   }
   int used = 0, ellipses = 0;
-  nb::tuple items = nb::borrow<nb::tuple>(key);
+  nb::tuple items(key);
   for (nb::handle h : items) {
     used += consumed(h);
     ellipses += h.ptr() == Py_Ellipsis;
@@ -124,40 +154,32 @@ Tensor get_item(const Tensor& x, nb::handle key) {
     return select(x, 0, i);
   }
   Indexed at = locate(x, key);
-  if (at.dim < 0) return at.view.same(x) ? view(x, x.shape()) : at.view;
-  const Dims ishape = at.index.shape();
-  Tensor y = index_select(at.view, at.dim, ishape.size() == 1 ? at.index : reshape(at.index, Dims{at.index.numel()}));
-  if (ishape.size() == 1) return y;
-  Dims shape;
-  for (int i = 0; i < at.dim; ++i) shape.push_back(y.shape()[i]);
-  for (int64_t v : ishape) shape.push_back(v);
-  for (int i = at.dim + 1; i < y.dim(); ++i) shape.push_back(y.shape()[i]);
-  return reshape(y, shape);
+  if (at.advanced) return index(at.view, at.indices);
+  return at.view.same(x) ? view(x, x.shape()) : at.view;
 }
 
-void set_masked(const Tensor& x, nb::handle key, const Value& value) {
-  const Tensor* given = as_tensor(key);
-  Tensor mask = given ? *given : make_tensor("index", key, DType::bool_, x.device());
-  PF_CHECK(mask.dim() <= x.dim() && std::equal(mask.shape().begin(), mask.shape().end(), x.shape().begin()), Index,
-           "index: the mask does not fit; got mask shape {}; expected the leading sizes of {}", mask.shape().str(),
-           x.shape().str());
-  for (int i = mask.dim(); i < x.dim(); ++i) mask = unsqueeze(mask, i);
-  PF_CHECK(!value.is_tensor || value.tensor.numel() == 1, NotImplemented,
-           "index: assigning a tensor through a mask is not available; got shape {}; expected a number; hint: "
-           "x.copy_(where(mask, value, x))",
-           value.tensor.shape().str());
-  copy_(x, value.is_tensor ? where(mask, value, x) : masked_fill(x, mask, value.scalar));
+// Writes one number through a mask: no element needs to be counted.
+void set_masked(const Tensor& x, int dim, Tensor mask, const Value& value) {
+  PF_CHECK(std::equal(mask.shape().begin(), mask.shape().end(), x.shape().begin() + dim), Index,
+           "index: the mask does not fit; got mask shape {} at dim {}; expected the sizes of {}", mask.shape().str(),
+           dim, x.shape().str());
+  for (int i = dim + mask.dim(); i < x.dim(); ++i) mask = unsqueeze(mask, mask.dim());
+  copy_(x, where(mask,
+                 value.is_tensor ? cast(reshape(value.tensor, {}), x.dtype())
+                                 : full({}, value.scalar, x.dtype(), x.device()),
+                 x));
 }
 
 void set_item(nb::handle_t<Tensor> self, nb::handle key, nb::handle value) {
   const Tensor& x = self_tensor(self);
   const Value v = make_value("index assignment", value, x);
-  if (!PyTuple_Check(key.ptr()) && !PyBool_Check(key.ptr()) && is_bool_index(key)) return set_masked(x, key, v);
   Indexed at = locate(x, key);
-  PF_CHECK(at.dim < 0, NotImplemented,
-           "index: assignment through a tensor index is not available; hint: use index_add or scatter_add, or assign "
-           "slices");
-  copy_(at.view, v);
+  if (!at.advanced) {
+    copy_(at.view, v);
+    return;
+  }
+  if (at.mask && (!v.is_tensor || v.tensor.dim() == 0)) return set_masked(at.view, at.masked, at.mask, v);
+  index_put_(at.view, at.indices, v);
 }
 
 }  // namespace

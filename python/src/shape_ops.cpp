@@ -65,11 +65,12 @@ void bind_views(nb::module_& m, TensorClass& c) {
       "index"_a, "A view of one entry of a dim, without the dim.");
   both(
       m, c, "as_strided",
-      [](const Tensor& x, const DimsArg& size, const DimsArg& stride, int64_t offset) {
-        return as_strided(x, size, stride, offset);
+      [](const Tensor& x, const DimsArg& size, const DimsArg& stride, std::optional<int64_t> offset) {
+        return as_strided(x, size, stride, offset ? *offset : x.offset());
       },
-      "size"_a, "stride"_a, "storage_offset"_a = 0,
-      "A view with this shape, strides and offset in elements. ValueError beyond the storage.");
+      "size"_a, "stride"_a, "storage_offset"_a.none() = nb::none(),
+      "A view with this shape, strides and offset in elements, which is the input's unless given. ValueError beyond "
+      "the storage.");
   auto split_fn = [](const Tensor& x, const DimsArg& size, int64_t dim, bool one) {
     return tuple_of(one ? split(x, size.get()[0], dim) : split(x, size.get(), dim));
   };
@@ -140,7 +141,40 @@ void bind_join(nb::module_& m) {
       "tensors"_a, "Views of all of them in their common shape.");
 }
 
+// Indices of leading dims; None: all of a dim.
+Tensors index_list(nb::handle indices) {
+  Tensors list;
+  for (nb::handle h : nb::tuple(indices)) {
+    const Tensor* t = as_tensor(h);
+    PF_CHECK(t || h.is_none(), Type, "index_put: not an index; got {}; expected tensors or None", short_repr(h));
+    list.push_back(t ? *t : Tensor());
+  }
+  return list;
+}
+
+// What the Python functions of _scatters.py and _selections.py are made of.
+void bind_writes(nb::module_& m) {
+  m.def("_scatter",
+        [](const Tensor& x, int64_t dim, const Tensor& index, const Value& src, int64_t how, bool in_place) {
+          return (in_place ? scatter_ : scatter)(x, dim, index, src, static_cast<Combine>(how));
+        });
+  m.def("_put_slices",
+        [](const Tensor& x, int64_t dim, const Tensor& index, const Value& src, int64_t how, bool in_place) {
+          return (in_place ? put_slices_ : put_slices)(x, dim, index, src, static_cast<Combine>(how));
+        });
+  m.def("_index", [](const Tensor& x, nb::handle indices) { return index(x, index_list(indices)); });
+  m.def("_index_put", [](const Tensor& x, nb::handle indices, const Value& value, bool accumulate, bool in_place) {
+    return (in_place ? index_put_ : index_put)(x, index_list(indices), value, accumulate);
+  });
+  m.def("_true_positions", [](const Tensor& mask) { return true_positions(mask); });
+  m.def("_true_positions",
+        [](const Tensor& mask, int64_t size, int64_t fill) { return true_positions(mask, size, fill); });
+  m.def("_searchsorted", &searchsorted);
+  m.def("_sorted_values", &sorted_values);
+}
+
 void bind_indices(nb::module_& m, TensorClass& c) {
+  bind_writes(m);
   both(
       m, c, "gather", [](const Tensor& x, int64_t dim, const Tensor& index) { return gather(x, dim, index); }, "dim"_a,
       "index"_a,

@@ -23,9 +23,7 @@ def misaligned():
 x = pf.ones(2, 3)
 CASES = {
     "slice bounds": (TypeError, "index: slice bounds must be integers or None", lambda: x["a":]),
-    "mask read": (NotImplementedError, "index: a bool mask gives a result whose size depends on the data", lambda: x[x > 0]),
-    "list of bools": (NotImplementedError, "index: a list of bools is a mask", lambda: x[[True, False]]),
-    "two tensors": (NotImplementedError, "index: only one tensor index is available", lambda: x[pf.tensor([0]), pf.tensor([1])]),
+    "indices that do not broadcast": (IndexError, "index: the indices do not broadcast", lambda: x[pf.tensor([0, 0]), pf.tensor([0, 0, 0])]),
     "two Ellipses": (IndexError, "index: only one Ellipsis is allowed", lambda: x[..., ...]),
     "float index": (TypeError, "index: only integer tensors of one element are indices", lambda: [1, 2][pf.tensor(1.5)]),
     "read-only array": (ValueError, "the array is read-only and a tensor is not", lambda: pf.from_numpy(read_only())),

@@ -370,7 +370,6 @@ def test_aliases():
     (lambda: pf.bincount(pf.tensor([1, -1])), RuntimeError, "bincount: a negative number; got -1"),
     (lambda: pf.bincount(pf.ones(2)), RuntimeError, "bincount: not a vector of integers"),
     (lambda: pf.isin(1, 2), TypeError, "isin: no tensor"),
-    (lambda: pf.unique_consecutive(pf.ones(2, 2), dim=0), NotImplementedError, "unique_consecutive: only without dim"),
     (lambda: pf.take(pf.ones(2), pf.tensor([2])).tolist(), IndexError, "out of range"),
 ])
 def test_errors_of_selections(call, kind, text):

@@ -24,6 +24,16 @@ struct DimAttrs {
   int64_t dim;
   PF_FIELDS("dim")
 };
+// How scatter and index_put combine an element with those that an index leads to it.
+enum class Combine : int64_t { Replace, Sum, Product, Largest, Smallest };
+struct ScatterAttrs {
+  int64_t dim, combine;  // combine: a Combine
+  PF_FIELDS("dim,combine")
+};
+struct SearchAttrs {
+  int64_t right;  // count the equal ones too
+  PF_FIELDS("right")
+};
 struct ScanAttrs {
   int64_t dim, reverse;  // reverse: from the dim's end to its beginning
   PF_FIELDS("dim,reverse")

@@ -49,5 +49,13 @@ bool may_overlap(const Dims& shape, const Dims& strides);
 int64_t reduced_axes(const char* op, const Dims& dims, int rank);
 // Copies src, broadcast to x's shape, into x, without autograd.
 void write(const Tensor& x, const Tensor& src);
+// --- in-place ops (inplace.cpp)
+// RuntimeError if x may not be written: a leaf that requires grad, or several elements at one address.
+void check_target(const char* op, const Tensor& x);
+// The operand that an in-place op reads. Its gradient may need the old value, so it is a copy. If nothing saves the
+// copy, fusion removes it.
+Tensor before_write(const Tensor& x, const Tensor& other);
+// Makes `result`, which may have a history, the value of x. Returns x.
+Tensor assign(const char* name, const Tensor& x, const Tensor& result);
 
 }  // namespace pyflame::ops

@@ -120,10 +120,11 @@ Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   check_same_device("gather", {x, index});
   const int d = normalize_dim("gather", dim, x.dim());
-  const Tensor at = as_index("gather", index);
-  check_gather_index("gather", x, d, at);
-  if (x.dim() == 0) return view(gather_op(view(x, {1}), 0, view(at, {1})), {});
-  return gather_op(x, d, at);
+  if (index.numel() == 0) return reshape(narrow(reshape(x, {x.numel()}), 0, 0, 0), index.shape());
+  const Tensor at = at_least_1d(as_index("gather", index)), from = at_least_1d(x);
+  check_gather_index("gather", from, d, at);
+  const Tensor out = gather_op(from, d, at);
+  return index.dim() == 0 ? view(out, {}) : out;
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
@@ -172,7 +173,7 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
 
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
   check_same_device("take_along_dim", {x, index});
-  const Tensor at = as_index("take_along_dim", index);
+  Tensor at = as_index("take_along_dim", index);
   if (!dim) return gather_op(reshape(x, {x.numel()}), 0, reshape(at, {at.numel()}));
   PF_CHECK(at.dim() == x.dim(), Value, "take_along_dim: ranks differ; got input {} and index {}; expected equal ranks",
            x.shape().str(), index.shape().str());
@@ -180,6 +181,7 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
   if (x.dim() == 0) return gather(x, 0, at);
   Dims xs = x.shape(), is = at.shape();
   const int64_t n = xs[d], m = is[d];
+  if (n > 0) at = where(lt(at, Scalar(0)), remainder(at, Scalar(n)), at);  // from the end
   xs[d] = is[d] = 1;
   const Dims common = broadcast_shapes("take_along_dim", xs, is);
   xs = is = common;
@@ -203,7 +205,6 @@ struct LastDim {
   int dim;
   bool scalar;
   LastDim(const char* op, const Tensor& t, int64_t d) : dim(normalize_dim(op, d, t.dim())), scalar(t.dim() == 0) {
-    PF_CHECK(t.dtype() != DType::bool_, Type, "{}: not defined for bool; got bool; expected a number dtype", op);
     x = scalar ? view(t, {1}) : dim == t.dim() - 1 ? t : transpose(t, dim, -1);
   }
   Tensor back(const Tensor& y) const {
@@ -224,6 +225,7 @@ Tensor tril(const Tensor& x, int64_t diagonal) { return triangle("tril", x, diag
 Tensor triu(const Tensor& x, int64_t diagonal) { return triangle("triu", x, diagonal, false); }
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
+  PF_CHECK(x.dtype() != DType::bool_, Type, "topk: not defined for bool; got bool; expected a number dtype");
   const LastDim last("topk", x, dim);
   const int64_t n = last.x.size(-1);
   PF_CHECK(k >= 0 && k <= n, Value,
@@ -244,6 +246,43 @@ std::pair<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending) {
   const Tensors r = emit_many(OpId::sort, ins, outs, SortAttrs{descending ? 1 : 0});
   attach_selection("sort", r[0], last.x, r[1]);
   return {last.back(r[0]), last.back(r[1])};
+}
+
+Tensor sorted_values(const Tensor& x, int64_t dim, bool descending) {
+  const LastDim last("sort", x.detach(), dim);
+  const Arg ins[] = {last.x};
+  const OutSpec outs[] = {{last.x.shape(), x.dtype()}};
+  return last.back(emit_many(OpId::sort, ins, outs, SortAttrs{descending ? 1 : 0})[0]);
+}
+
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
+  check_same_device("searchsorted", {sorted, values});
+  check_same_dtype("searchsorted", sorted, values);
+  PF_CHECK(sorted.dim() > 0, Value,
+           "searchsorted: the sorted sequence is a number; got shape {}; expected a vector or rows",
+           sorted.shape().str());
+  if (sorted.dim() > 1) {
+    PF_CHECK(values.dim() == sorted.dim(), Value,
+             "searchsorted: ranks differ; got {} and values of {}; expected the same dims before the last one",
+             sorted.shape().str(), values.shape().str());
+    for (int d = 0; d + 1 < sorted.dim(); ++d)
+      PF_CHECK(sorted.size(d) == values.size(d), Value,
+               "searchsorted: the rows do not fit; got {} and values of {}; expected the same dims before the last one",
+               sorted.shape().str(), values.shape().str());
+  }
+  return emit(OpId::searchsorted, {sorted.detach(), values.detach()}, values.shape(), DType::int64,
+              SearchAttrs{right ? 1 : 0});
+}
+
+Tensor true_positions(const Tensor& mask, int64_t size, int64_t fill) {
+  PF_CHECK(size >= 0, Value, "nonzero: a negative size; got {}; expected 0 or more", size);
+  return emit(OpId::nonzero, {reshape(cast(mask.detach(), DType::bool_), {mask.numel()}), Arg(fill, DType::int64)},
+              {size}, DType::int64);
+}
+
+Tensor true_positions(const Tensor& mask) {
+  const Tensor set = cast(mask.detach(), DType::bool_);
+  return true_positions(set, set.numel() == 0 ? 0 : sum(set).item_i64());
 }
 
 }  // namespace pyflame

@@ -7,7 +7,10 @@
 
 namespace pyflame {
 
+using ops::assign;
+using ops::before_write;
 using ops::check_defined;
+using ops::check_target;
 using ops::edge_dtype;
 using ops::edge_shape;
 
@@ -15,42 +18,6 @@ namespace {
 
 bool same_geometry(const Tensor& a, const Tensor& b) {
   return a.offset() == b.offset() && a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
-}
-
-void check_target(const char* op, const Tensor& x) {
-  check_defined(op, x);
-  const AutogradMeta* m = x.impl()->autograd.get();
-  if (m) {
-    PF_CHECK(
-        !m->inference || grad_mode::inference(), Runtime,
-        "{}: a tensor made under inference_mode cannot be changed in place outside it; got shape {}; hint: clone() it",
-        op, x.shape().str());
-    if (grad_mode::enabled()) {
-      PF_CHECK(!m->requires_grad || !x.is_leaf(), Runtime,
-               "{}: a leaf tensor that requires grad is being used in an in-place operation; got a leaf of shape {}; "
-               "expected a tensor "
-               "that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
-               op, x.shape().str());
-      if (m->view_base) {
-        PF_CHECK(
-            !m->view_base.requires_grad() || !m->view_base.is_leaf(), Runtime,
-            "{}: a view of a leaf tensor that requires grad is being used in an in-place operation; got a view of a "
-            "leaf of shape "
-            "{}; expected a tensor that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
-            op, m->view_base.shape().str());
-        PF_CHECK(m->view_epoch != kUntrackedView, Runtime,
-                 "{}: a view made under no_grad() is being changed in place where gradients are recorded; got a view "
-                 "of shape {}; hint: make the view outside no_grad(), or write under no_grad() as well",
-                 op, x.shape().str());
-      }
-    }
-  }
-  if (x.is_contiguous()) return;
-  for (int i = 0; i < x.dim(); ++i)
-    PF_CHECK(x.shape()[i] <= 1 || x.strides()[i] != 0 || x.numel() == 0, Runtime,
-             "{}: several elements of the written tensor share one memory location; got strides {} for shape {}; hint: "
-             "clone() it first",
-             op, x.strides().str(), x.shape().str());
 }
 
 void check_fits(const char* op, const Tensor& x, const Dims& value) {
@@ -128,11 +95,47 @@ void record_write(const char* op, const Tensor& x, const Tensor& value) {
   adopt_history(x, out);
 }
 
-// The operand that an in-place op reads. Its gradient may need the old value, so it is a copy. If nothing saves the
-// copy, fusion removes it.
-Tensor before_write(const Tensor& x, const Tensor& other) { return any_requires_grad({x, other}) ? clone(x) : x; }
+}  // namespace
 
-Tensor assign(const char* name, const Tensor& x, const Tensor& result) {
+void ops::check_target(const char* op, const Tensor& x) {
+  check_defined(op, x);
+  const AutogradMeta* m = x.impl()->autograd.get();
+  if (m) {
+    PF_CHECK(
+        !m->inference || grad_mode::inference(), Runtime,
+        "{}: a tensor made under inference_mode cannot be changed in place outside it; got shape {}; hint: clone() it",
+        op, x.shape().str());
+    if (grad_mode::enabled()) {
+      PF_CHECK(!m->requires_grad || !x.is_leaf(), Runtime,
+               "{}: a leaf tensor that requires grad is being used in an in-place operation; got a leaf of shape {}; "
+               "expected a tensor "
+               "that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
+               op, x.shape().str());
+      if (m->view_base) {
+        PF_CHECK(
+            !m->view_base.requires_grad() || !m->view_base.is_leaf(), Runtime,
+            "{}: a view of a leaf tensor that requires grad is being used in an in-place operation; got a view of a "
+            "leaf of shape "
+            "{}; expected a tensor that is computed, or no_grad(); hint: clone() it, or wrap the update in no_grad()",
+            op, m->view_base.shape().str());
+        PF_CHECK(m->view_epoch != kUntrackedView, Runtime,
+                 "{}: a view made under no_grad() is being changed in place where gradients are recorded; got a view "
+                 "of shape {}; hint: make the view outside no_grad(), or write under no_grad() as well",
+                 op, x.shape().str());
+      }
+    }
+  }
+  if (x.is_contiguous()) return;
+  for (int i = 0; i < x.dim(); ++i)
+    PF_CHECK(x.shape()[i] <= 1 || x.strides()[i] != 0 || x.numel() == 0, Runtime,
+             "{}: several elements of the written tensor share one memory location; got strides {} for shape {}; hint: "
+             "clone() it first",
+             op, x.strides().str(), x.shape().str());
+}
+
+Tensor ops::before_write(const Tensor& x, const Tensor& other) { return any_requires_grad({x, other}) ? clone(x) : x; }
+
+Tensor ops::assign(const char* name, const Tensor& x, const Tensor& result) {
   PF_CHECK(result.shape() == x.shape(), Value,
            "{}: the result has a larger shape than the tensor; got {} for a tensor of shape {}; expected operands that "
            "broadcast to it",
@@ -148,8 +151,6 @@ Tensor assign(const char* name, const Tensor& x, const Tensor& result) {
   else record_write(name, x, value);
   return x;
 }
-
-}  // namespace
 
 void ops::write(const Tensor& x, const Tensor& src) {
   if (x.numel() == 0) return;

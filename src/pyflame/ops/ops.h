@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "pyflame/ops/attrs.h"
 #include "pyflame/tensor/tensor.h"
 
 namespace pyflame {
@@ -221,10 +222,31 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src);
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
+// How many elements of the last dim of `sorted` (a vector, or with the leading dims of the values) come before each value; right: or equal it.
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
+// The flat positions of the first `size` true elements, as a vector of int64; there may be fewer, then the rest is `fill`.
+Tensor true_positions(const Tensor& mask, int64_t size, int64_t fill = -1);
+Tensor true_positions(const Tensor& mask);  // of all: reads their number, which is a sync point
+
+// ---- writing by index (scatter.cpp). Elements that an index leads to the same place are combined in their order.
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Value& src, Combine how = Combine::Replace);
+Tensor scatter_(const Tensor& x, int64_t dim, const Tensor& index, const Value& src, Combine how = Combine::Replace);
+// index 1-D: where the slices of src go, which is x's size along dim; a number is written to all of them.
+Tensor put_slices(const Tensor& x, int64_t dim, const Tensor& index, const Value& src, Combine how = Combine::Replace);
+Tensor put_slices_(const Tensor& x, int64_t dim, const Tensor& index, const Value& src, Combine how = Combine::Replace);
+
+// ---- several index tensors (advanced_index.cpp), one for each dim from the first one on; an undefined one takes the whole dim. Integers
+// count from the end where they are negative; a bool mask stands for as many dims as it has, and its true elements are counted, which is a
+// sync point. Indices are broadcast; their shape takes the place of adjacent indexed dims, or else is in front.
+Tensor index(const Tensor& x, const Tensors& indices);
+Tensor index_put(const Tensor& x, const Tensors& indices, const Value& value, bool accumulate = false);
+Tensor index_put_(const Tensor& x, const Tensors& indices, const Value& value, bool accumulate = false);
+
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
 std::pair<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
 std::pair<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false);
+Tensor sorted_values(const Tensor& x, int64_t dim = -1, bool descending = false);  // without positions and gradient
 
 // ---- losses (loss.cpp); reduction is "none", "mean" or "sum"
 Tensor mse_loss(const Tensor& input, const Tensor& target, const std::string& reduction = "mean");

@@ -170,6 +170,18 @@ class GpuProblems {
     add(op, "nothing", {tensor(d, {64, 0})}, {tensor(d, {64, 1})}, ReduceAttrs{2});
   }
 
+  void combining(OpId op) {
+    for (const auto& [what, how] : {std::pair{"replace", Combine::Replace},
+                                    {"sum", Combine::Sum},
+                                    {"product", Combine::Product},
+                                    {"largest", Combine::Largest},
+                                    {"smallest", Combine::Smallest}}) {
+      const Operand to = x({64, 30});
+      if (op == OpId::scatter)
+        add(op, what, {to, ints({1000, 30}), x({1000, 30})}, {to}, ScatterAttrs{0, static_cast<int64_t>(how)});
+      else add(op, what, {to, ints({1000}), x({1000, 30})}, {to}, ScatterAttrs{0, static_cast<int64_t>(how)});
+    }
+  }
   void others(OpId op) {
     switch (op) {
       case OpId::argmax:
@@ -230,6 +242,14 @@ class GpuProblems {
         add(op, "rows", {ints({1000}), x({1000, 768})}, {x({50304, 768})}, DimAttrs{0});
         add(op, "spread", {ints({1000}), x({1000, 99})}, {spread({50304, 99})}, DimAttrs{0});
         return add(op, "long", {ints({100000}), x({100000, 64})}, {x({50304, 64})}, DimAttrs{0}), void();
+      case OpId::scatter:
+      case OpId::index_put: return combining(op);
+      case OpId::nonzero:
+        return add(op, "", {tensor(DType::bool_, {100000}), number(DType::int64)}, {ints({5000})}), void();
+      case OpId::searchsorted:
+        for (const int64_t right : {0, 1})
+          add(op, right ? "right" : "left", {x({64, 1000}), x({64, 30})}, {ints({64, 30})}, SearchAttrs{right});
+        return;
       case OpId::topk:
         for (const auto& [what, n] : {std::pair{"rows", 50304}, {"long", 1 << 22}})
           add(op, what, {x({2, n})}, {x({2, 50}), ints({2, 50})}, TopkAttrs{1});

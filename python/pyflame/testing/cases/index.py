@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import FLOATS, Case, Spec, distinct, integers, label
+from . import FLOATS, INTS, Case, Spec, distinct, integers, label
 
 
 def _scatter_add(x, dim, index, src):
@@ -28,6 +28,25 @@ def _index_add(x, dim, index, src):
     y = x.copy()
     np.add.at(y, (slice(None),) * dim + (index,), src)
     return y
+
+
+_COMBINE = {"replace": lambda a, b: b, "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def _scatter(x, dim, index, src, how):
+    y = x.copy()
+    for at in np.ndindex(*index.shape):
+        to = list(at)
+        to[dim] = index[at]
+        y[tuple(to)] = _COMBINE[how](y[tuple(to)], src[at])
+    return y
+
+
+def _put_slices(x, dim, index, src, how):
+    y = np.moveaxis(x.copy(), dim, 0)
+    for k, i in enumerate(index):
+        y[i] = _COMBINE[how](y[i], np.moveaxis(src, dim, 0)[k])
+    return np.moveaxis(y, 0, dim)
 
 
 def _topk(x, k, dim, largest):
@@ -80,7 +99,46 @@ def _per_dtype(dtype):
                 yield Case(f"{name}-{dtype}-{label(shape)}-{k}", (name,), ("arange", "where"), (Spec(shape, dtype),), lambda pf, x, n=name, k=k: getattr(pf, n)(x, k), lambda x, f=f, k=k: f(x, k), grad=g)
 
 
+def _combining(dtype):
+    """scatter and index_put in each of their ways. Factors are small, so that products stay exact."""
+    values = integers(-2, 3) if dtype != "uint8" else integers(0, 4)
+    g = (0, 2) if dtype in FLOATS else ()
+    for dim in (0, 1):
+        x, few, src = Spec((9, 10), dtype, distinct if dtype in FLOATS else values), Spec((5, 7), "int64", integers(0, 4)), Spec((5, 7), dtype, values)
+        # Which of several values counts is not differentiable, so replacements go to different places.
+        apart = Spec((5, 7), "int64", lambda rng, shape, d=dim: np.argsort(rng.random(shape), axis=d))
+        rows, slices = Spec((6,), "int64", integers(0, 9)), Spec((6, 10) if dim == 0 else (9, 6), dtype, values)
+        places = Spec((6,), "int64", lambda rng, shape: rng.permutation(9)[:6])
+        for how in _COMBINE:
+            name = "scatter" if how == "replace" else "scatter_reduce"
+            call = (lambda pf, x, i, s, d=dim: pf.scatter(x, d, i, s)) if how == "replace" else lambda pf, x, i, s, d=dim, h=how: pf.scatter_reduce(x, d, i, s, h)
+            smooth = g if how in ("replace", "sum") else ()  # the others are not differentiable at ties and zeros
+            twice = how in ("replace", "sum")
+            yield Case(f"{name}-{dtype}-{dim}-{how}", (name,), ("scatter",), (x, apart if how == "replace" else few, src), call, lambda x, i, s, d=dim, h=how: _scatter(x, d, i, s, h), grad=smooth, twice=twice)
+            call = (lambda pf, x, i, s, d=dim: pf.index_copy(x, d, i, s)) if how == "replace" else lambda pf, x, i, s, d=dim, h=how: pf.index_reduce(x, d, i, s, h)
+            if how != "sum":
+                yield Case(f"index_put-{dtype}-{dim}-{how}", ("index_copy" if how == "replace" else "index_reduce",), ("index_put",), (x, places if how == "replace" else rows, slices), call,
+                           lambda x, i, s, d=dim, h=how: _put_slices(x, d, i, s, h), grad=smooth, twice=twice)
+        pick = (lambda pf, x, i, s: pf.index_put(x, (i,), s, True)) if dim == 0 else lambda pf, x, i, s: pf.index_put(x.t(), (i,), s.t(), True).t()
+        yield Case(f"index_put-{dtype}-{dim}-sum", ("index_put",), ("index_put",), (x, rows, slices), pick, lambda x, i, s, d=dim: _put_slices(x, d, i, s, "sum"), grad=g)
+    mask, line = Spec((70,), "bool"), Spec((33,), dtype, lambda rng, shape: np.sort(values(rng, shape)))
+    yield Case(f"nonzero-{dtype}", ("nonzero",), ("nonzero",), (Spec((9, 11), dtype, values),), lambda pf, x: pf.nonzero(x), lambda x: np.argwhere(x), out="int64")
+    yield Case(f"nonzero_static-{dtype}", ("nonzero_static",), ("nonzero",), (Spec((4,), dtype, values),), lambda pf, x: pf.nonzero_static(x, size=6), lambda x: np.concatenate([np.argwhere(x), np.full((6, 1), -1)])[:6],
+               out="int64")
+    yield Case(f"masked_select-{dtype}", ("masked_select",), ("nonzero", "index_select"), (Spec((70,), dtype), mask), lambda pf, x, m: pf.masked_select(x, m), lambda x, m: x[m], grad=g[:1], layouts=False)
+    for right in (False, True):
+        yield Case(f"searchsorted-{dtype}-{right}", ("searchsorted",), ("searchsorted",), (line, Spec((5, 7), dtype, values)), lambda pf, a, v, r=right: pf.searchsorted(a, v, right=r),
+                   lambda a, v, r=right: np.searchsorted(a, v, "right" if r else "left"), out="int64", layouts=False)
+        yield Case(f"searchsorted-rows-{dtype}-{right}", ("searchsorted",), ("searchsorted",), (Spec((3, 33), dtype, lambda rng, shape: np.sort(values(rng, shape))), Spec((3, 40), dtype, values)),
+                   lambda pf, a, v, r=right: pf.searchsorted(a, v, right=r), lambda a, v, r=right: np.stack([np.searchsorted(x, y, "right" if r else "left") for x, y in zip(a, v)]), out="int64", layouts=False)
+
+
 def _others():
+    for dtype in ("int64", "bool"):
+        x = Spec((300,), dtype, integers(0, 5) if dtype != "bool" else None)
+        yield Case(f"unique-{dtype}", ("unique",), ("sort", "nonzero", "index_select"), (x,), lambda pf, x: tuple(pf.unique(x, return_inverse=True, return_counts=True)),
+                   lambda x: np.unique(x, return_inverse=True, return_counts=True), out=(dtype, "int64", "int64"), layouts=False)
+        yield Case(f"sort-{dtype}-equal", ("sort",), ("sort",), (x,), lambda pf, x: tuple(pf.sort(x)), lambda x: _sort(x.astype(np.int64), -1, False), out=(dtype, "int64"))
     yield Case("tril-bool", ("tril",), ("arange", "where"), (Spec((5, 6), "bool"),), lambda pf, x: pf.tril(x), lambda x: np.tril(x))
     yield Case("one_hot", ("one_hot",), ("eq",), (Spec((5, 7), "int64", integers(0, 9)),), lambda pf, i: pf.one_hot(i, 9), lambda i: (i[..., None] == np.arange(9)).astype(np.int64))
     yield Case("one_hot-read", ("one_hot",), ("eq",), (Spec((65,), "int64", integers(0, 9)),), lambda pf, i: pf.one_hot(i), lambda i: (i[..., None] == np.arange(i.max() + 1)).astype(np.int64))
@@ -97,4 +155,5 @@ def _padding_has_no_gradient(pf, outputs, arrays):
 
 
 def cases():
-    return [case for dtype in (*FLOATS, "int64") for case in _per_dtype(dtype)] + list(_others())
+    combining = [case for dtype in (*FLOATS, *INTS) for case in _combining(dtype)]
+    return [case for dtype in (*FLOATS, "int64") for case in _per_dtype(dtype)] + combining + list(_others())

@@ -1,132 +1,188 @@
-// Ops that compare along a line: argmax, argmin, topk, sort. NaN counts as the largest value; equal values keep the
-// order of their indices.
+// argmax and argmin, and what finds positions: nonzero, searchsorted. NaN counts as the largest value (for argmin too, it wins).
 #include <algorithm>
 #include <numeric>
 
-#include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/indexing.h"
+#include "pyflame/backends/cpu/vec_order.h"
+
 namespace pyflame::cpu {
 
 namespace {
 
-// Whether a comes before b when the order is descending.
-template <class T>
-bool larger(T a, T b) {
-  return a > b || (a != a && b == b);
-}
-
 template <class T>
 class ArgReduce : public Exec {
  public:
-  explicit ArgReduce(const Node& node) : x_(node.ins[0], ws_), out_(node.outs[0]), max_(node.op == OpId::argmax) {
+  explicit ArgReduce(const Node& node) : out_(node.outs[0]), max_(node.op == OpId::argmax) {
+    if constexpr (std::is_floating_point_v<T>) floats_ = In<T>(node.ins[0], ws_);
+    else bytes_ = InBytes(node.ins[0], ws_);
     const Dims& shape = node.ins[0].shape;
     const int64_t dim = node.attr<ArgAttrs>().dim;
-    if (dim < 0) size_ = shape.numel();
-    else
-      for (int d = 0; d < shape.size(); ++d) (d < dim ? outer_ : d == dim ? size_ : inner_) *= shape[d];
+    if (dim < 0) around_.size = shape.numel();
+    else around_ = Around(shape, dim);
   }
   void run(const RunContext& ctx) override {
     if (out_.numel() == 0) return;
-    const T* x = x_.get(ctx);
+    const T* x;
+    if constexpr (std::is_floating_point_v<T>) x = floats_.get(ctx);
+    else x = reinterpret_cast<const T*>(bytes_.get(ctx));
     int64_t* y = ctx.ptr<int64_t>(out_);
-    parallel_for(outer_ * inner_, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, size_)),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) y[i] = line(x + i / inner_ * size_ * inner_ + i % inner_);
-                 });
+    const int64_t size = around_.size, inner = around_.inner;
+    if (inner == 1)
+      return parallel_for(around_.outer, grain_for(size), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) y[i] = vec::arg_best(x + i * size, size, max_);
+      });
+    const int64_t strip = 256, strips = ceil_div(inner, strip);
+    parallel_for(around_.outer * strips, grain_for(size * std::min(strip, inner)), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t o = i / strips, j = i % strips * strip;
+        vec::arg_best(x + o * size * inner + j, size, inner, std::min(strip, inner - j), max_, y + o * inner + j);
+      }
+    });
   }
 
  private:
-  int64_t line(const T* x) const {
-    int64_t best = 0;
-    T value = x[0];
-    for (int64_t i = 1; i < size_ && value == value; ++i) {
-      const T v = x[i * inner_];
-      const bool better = max_ ? v > value : v < value;
-      if (better || v != v) value = v, best = i;
-    }
-    return best;
-  }
-  In<T> x_;
+  In<T> floats_;
+  InBytes bytes_;
   Operand out_;
   bool max_;
-  int64_t outer_ = 1, size_ = 1, inner_ = 1;
+  Around around_;
 };
 
-// The first `k` elements of each row in the wanted order, with their indices. Sorting is k == n.
-template <class T>
-class Leading : public Exec {
+// The chunks are counted first, so that each of them knows where its positions go.
+class Nonzero : public Exec {
  public:
-  Leading(const Node& node, bool descending)
-      : x_(node.ins[0], ws_), y_(node.outs[0], ws_), index_(node.outs[1]), descending_(descending) {
-    n_ = node.ins[0].shape.empty() ? 1 : node.ins[0].shape.back();
-    k_ = node.outs[0].shape.empty() ? 1 : node.outs[0].shape.back();
+  explicit Nonzero(const Node& node) : mask_(node.ins[0], ws_), fill_(node.ins[1]), out_(node.outs[0]) {
+    chunks_ = std::max<int64_t>(1, std::min<int64_t>(64, ceil_div(mask_.numel(), 4 * kGrainElements)));
   }
   void run(const RunContext& ctx) override {
-    if (y_.numel() == 0) return;
-    const T* x = x_.get(ctx);
-    T* y = y_.begin(ctx);
-    int64_t* index = ctx.ptr<int64_t>(index_);
-    parallel_for(y_.numel() / k_, std::max<int64_t>(1, kGrainElements / (8 * n_)), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) row(x + r * n_, y + r * k_, index + r * k_);
+    const auto* mask = reinterpret_cast<const uint8_t*>(mask_.get(ctx));
+    int64_t* y = ctx.ptr<int64_t>(out_);
+    const int64_t n = mask_.numel(), each = ceil_div(n, chunks_), size = out_.numel();
+    std::vector<int64_t> begins(static_cast<size_t>(chunks_ + 1));
+    parallel_for(chunks_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c)
+        begins[static_cast<size_t>(c + 1)] = count(mask + std::min(n, c * each), mask + std::min(n, (c + 1) * each));
     });
-    y_.finish(ctx);
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());
+    parallel_for(chunks_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c)
+        put(mask, c * each, y, begins[static_cast<size_t>(c)], std::min(size, begins[static_cast<size_t>(c + 1)]));
+    });
+    std::fill(y + std::min(size, begins.back()), y + size, ctx.param(fill_).as_i64());
   }
 
  private:
-  void row(const T* x, T* y, int64_t* index) const {
-    int64_t* order = scratch<int64_t>(0, n_);
-    std::iota(order, order + n_, int64_t{0});
-    const auto first = [&](int64_t a, int64_t b) {
-      if (descending_ ? larger(x[a], x[b]) : larger(x[b], x[a])) return true;
-      if (descending_ ? larger(x[b], x[a]) : larger(x[a], x[b])) return false;
-      return a < b;
-    };
-    if (k_ < n_) std::partial_sort(order, order + k_, order + n_, first);
-    else std::sort(order, order + n_, first);
-    for (int64_t i = 0; i < k_; ++i) {
-      index[i] = order[i];
-      y[i] = x[order[i]];
+  static int64_t count(const uint8_t* p, const uint8_t* end) {
+    int64_t total = 0;
+    while (p < end) {  // partial sums fit into a byte's worth of additions
+      const uint8_t* const stop = std::min(end, p + 4096);
+      uint32_t some = 0;
+      for (; p < stop; ++p) some += *p != 0;
+      total += some;
+    }
+    return total;
+  }
+  static void put(const uint8_t* mask, int64_t i, int64_t* y, int64_t k, int64_t end) {
+    for (; k < end; ++i) {  // without a branch that depends on the mask
+      y[k] = i;
+      k += mask[i] != 0;
     }
   }
-  In<T> x_;
-  Out<T> y_;
-  Operand index_;
-  bool descending_;
-  int64_t n_ = 1, k_ = 1;
+  InBytes mask_;
+  Operand fill_, out_;
+  int64_t chunks_ = 1;
 };
 
-std::unique_ptr<Executable> make_leading(const Node& node, bool descending) {
-  if (node.ins[0].dtype == DType::float64) return std::make_unique<Leading<double>>(node, descending);
-  return std::make_unique<Leading<float>>(node, descending);
-}
+// Binary search for several values at a time, without branches, so that their loads do not wait for each other.
+template <class T>
+class SearchSorted : public Exec {
+ public:
+  explicit SearchSorted(const Node& node) : out_(node.outs[0]), right_(node.attr<SearchAttrs>().right != 0) {
+    if constexpr (std::is_floating_point_v<T>) {
+      sorted_floats_ = In<T>(node.ins[0], ws_), value_floats_ = In<T>(node.ins[1], ws_);
+    } else {
+      sorted_bytes_ = InBytes(node.ins[0], ws_), value_bytes_ = InBytes(node.ins[1], ws_);
+    }
+    n_ = node.ins[0].shape.back();
+    shared_ = node.ins[0].shape.size() == 1;
+    m_ = shared_ ? std::max<int64_t>(1, node.ins[1].numel()) : node.ins[1].shape.back();
+  }
+  void run(const RunContext& ctx) override {
+    if (out_.numel() == 0) return;
+    const T *sorted, *values;
+    if constexpr (std::is_floating_point_v<T>) sorted = sorted_floats_.get(ctx), values = value_floats_.get(ctx);
+    else
+      sorted = reinterpret_cast<const T*>(sorted_bytes_.get(ctx)),
+      values = reinterpret_cast<const T*>(value_bytes_.get(ctx));
+    int64_t* y = ctx.ptr<int64_t>(out_);
+    parallel_for(out_.numel(), 1024, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end;) {
+        const int64_t row = i / m_, stop = std::min(end, (row + 1) * m_);
+        const T* line = sorted + row * n_;
+        for (; i + kTogether <= stop; i += kTogether)
+          right_ ? search<kTogether, true>(line, values + i, y + i) : search<kTogether, false>(line, values + i, y + i);
+        for (; i < stop; ++i)
+          right_ ? search<1, true>(line, values + i, y + i) : search<1, false>(line, values + i, y + i);
+      }
+    });
+  }
 
-Refusal accept_order(const Problem& p) {
+ private:
+  static constexpr int kTogether = 16;
+  template <int kMany, bool kRight>
+  void search(const T* line, const T* value, int64_t* y) const {
+    int64_t at[kMany] = {};
+    const auto passes = [](T here, T v) { return (kRight ? here <= v : here < v) | (v != v); };
+    int64_t n = n_;
+    for (; n > 1; n -= n / 2) {
+      const int64_t half = n / 2;
+      for (int k = 0; k < kMany; ++k) at[k] += passes(line[at[k] + half - 1], value[k]) ? half : 0;
+    }
+    for (int k = 0; k < kMany; ++k) y[k] = at[k] + (n == 1 && passes(line[at[k]], value[k]));
+  }
+  In<T> sorted_floats_, value_floats_;
+  InBytes sorted_bytes_, value_bytes_;
+  Operand out_;
+  bool right_, shared_ = false;
+  int64_t n_ = 0, m_ = 1;
+};
+
+Refusal accept_positions(const Problem& p) {
   if (auto r = accept_single(p)) return r;
-  if (!is_float(p.root().ins[0].dtype)) return "compares floating point data only";
   if (!p.root().outs.back().contiguous) return "writes contiguous indices only";
   return {};
 }
 
-std::unique_ptr<Executable> make_arg_reduce(const Problem& p) { return make_by_type<ArgReduce>(p); }
-std::unique_ptr<Executable> make_topk(const Problem& p) {
-  return make_leading(p.root(), p.root().attr<TopkAttrs>().largest != 0);
+// E<T>(node): halves are compared as float, bools as bytes.
+template <template <class> class E>
+std::unique_ptr<Executable> make_compared(const Problem& p) {
+  const Node& node = p.root();
+  switch (node.ins[0].dtype) {
+    case DType::float64: return std::make_unique<E<double>>(node);
+    case DType::int64: return std::make_unique<E<int64_t>>(node);
+    case DType::int32: return std::make_unique<E<int32_t>>(node);
+    case DType::int16: return std::make_unique<E<int16_t>>(node);
+    case DType::int8: return std::make_unique<E<int8_t>>(node);
+    case DType::uint8:
+    case DType::bool_: return std::make_unique<E<uint8_t>>(node);
+    default: return std::make_unique<E<float>>(node);
+  }
 }
-std::unique_ptr<Executable> make_sort(const Problem& p) {
-  return make_leading(p.root(), p.root().attr<SortAttrs>().descending != 0);
-}
+std::unique_ptr<Executable> make_nonzero(const Problem& p) { return std::make_unique<Nonzero>(p.root()); }
 
 }  // namespace
 
 std::span<const Impl> argmax_impls() {
-  static const Impl impl{"cpu.arg_reduce", accept_order, make_arg_reduce};
+  static const Impl impl{"cpu.arg_reduce", accept_positions, make_compared<ArgReduce>};
   return {&impl, 1};
 }
 std::span<const Impl> argmin_impls() { return argmax_impls(); }
-std::span<const Impl> topk_impls() {
-  static const Impl impl{"cpu.sort", accept_order, make_topk};
+std::span<const Impl> nonzero_impls() {
+  static const Impl impl{"cpu.nonzero", accept_positions, make_nonzero};
   return {&impl, 1};
 }
-std::span<const Impl> sort_impls() {
-  static const Impl impl{"cpu.sort", accept_order, make_sort};
+std::span<const Impl> searchsorted_impls() {
+  static const Impl impl{"cpu.searchsorted", accept_positions, make_compared<SearchSorted>};
   return {&impl, 1};
 }
 std::span<const Impl> randperm_impls() { return {}; }  // a second implementation of sorting 64-bit keys is not worth it

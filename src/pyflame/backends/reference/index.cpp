@@ -64,6 +64,39 @@ void put_add(const Call& c, const Dims& positions, bool one_index_per_slice) {
   write_all(out, y);
 }
 
+// Largest and smallest: NaN wins.
+template <class T>
+T combine(Combine how, T a, T b) {
+  switch (how) {
+    case Combine::Replace: return b;
+    case Combine::Sum: return add(a, b);
+    case Combine::Product: return mul(a, b);
+    case Combine::Largest: return is_nan(a) || a > b ? a : b;
+    default: return is_nan(a) || a < b ? a : b;
+  }
+}
+
+// scatter and index_put: x, combined with src at its index. The iteration is over the shape `positions`.
+template <class T>
+void put(const Call& c, const Dims& positions, bool one_index_per_slice) {
+  const View src = c.in(2), out = c.out(0);
+  const auto [attr_dim, how] = c.node.attr<ScatterAttrs>();
+  const int dim = static_cast<int>(attr_dim);
+  const std::vector<int64_t> index = read_indices(c, 1, size_along(out, dim));
+  const Dims out_strides = contiguous_strides(out.shape);
+  const bool is_bool = out.dtype == DType::bool_;
+  std::vector<T> y = read_all<T>(c.in(0));
+  for_positions(positions, [&](size_t i, Dims at) {
+    T value{};
+    load(src, offset_of(at, src.strides), 1, 1, &value);
+    if (!at.empty()) at[dim] = index[one_index_per_slice ? static_cast<size_t>(at[dim]) : i];
+    T& to = y[static_cast<size_t>(offset_of(at, out_strides))];
+    to = combine(static_cast<Combine>(how), to, value);
+    if (is_bool) to = to != T(0);
+  });
+  write_all(out, y);
+}
+
 // Row lengths along the last dim; a 0-d tensor is one row of one element.
 int64_t last_of(const View& v) { return v.shape.empty() ? 1 : v.shape.back(); }
 
@@ -106,6 +139,36 @@ void run_scatter_add(const Call& c) {
 }
 void run_index_add(const Call& c) {
   with_compute_type(c.out(0).dtype, [&]<class T>() { put_add<T>(c, c.in(1).shape, true); });
+}
+void run_scatter(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { put<T>(c, c.in(1).shape, false); });
+}
+void run_index_put(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { put<T>(c, c.in(2).shape, true); });
+}
+void run_nonzero(const Call& c) {
+  const std::vector<int64_t> mask = read_all<int64_t>(c.in(0));
+  std::vector<int64_t> y(static_cast<size_t>(c.out(0).numel()), c.integer(0));
+  size_t k = 0;
+  for (size_t i = 0; i < mask.size() && k < y.size(); ++i)
+    if (mask[i]) y[k++] = static_cast<int64_t>(i);
+  write_all(c.out(0), y);
+}
+void run_searchsorted(const Call& c) {
+  const View values = c.in(1);
+  const int64_t n = c.in(0).shape.back(), m = values.shape.empty() ? 1 : values.shape.back();
+  const bool right = c.node.attr<SearchAttrs>().right != 0, shared = c.in(0).shape.size() == 1;
+  std::vector<int64_t> y(static_cast<size_t>(values.numel()));
+  with_compute_type(values.dtype, [&]<class T>() {
+    const std::vector<T> sorted = read_all<T>(c.in(0)), all = read_all<T>(values);
+    for (size_t i = 0; i < all.size(); ++i) {  // a NaN comes after everything
+      const auto begin = sorted.begin() + (shared ? 0 : static_cast<int64_t>(i) / m * n), end = begin + n;
+      const T v = all[i];
+      y[i] = std::partition_point(begin, end, [&](T here) { return is_nan(v) || here < v || (right && here == v); }) -
+             begin;
+    }
+  });
+  write_all(c.out(0), y);
 }
 void run_topk(const Call& c) {
   with_compute_type(c.in(0).dtype, [&]<class T>() { order_rows<T>(c, c.node.attr<TopkAttrs>().largest != 0); });

@@ -1,8 +1,8 @@
-// index_add and scatter_add without atomics. Source rows are sorted by destination with a stable sort, so rows with
-// equal destinations keep their order, and sums are made in this order. The sorted sources are divided into pieces of
-// kPiece. A run of equal destinations that lies within one piece is summed and written directly. A run that continues
-// in the next piece leaves partial sums, which are added in order afterwards. So the order of additions depends on the
-// indices alone.
+// index_add and scatter_add, index_put and scatter, without atomics. Source rows are sorted by destination with a stable
+// sort, so rows with equal destinations keep their order, and are combined in this order. The sorted sources are divided
+// into pieces of kPiece. A run of equal destinations that lies within one piece is summed and written directly. A run
+// that continues in the next piece leaves partial sums, which are added in order afterwards. So the order of additions
+// depends on the indices alone. "Sum" stands for any way to combine; kOnto: with what is at the destination, too.
 //
 // Each line is sorted on its own. index_add has one line for each position in front of the dim, and all of them have
 // the same order; scatter_add has one line for each position outside the dim. A line has `count` sources with `width`
@@ -13,13 +13,26 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-template <class S>
-struct Plus {
-  static PF_DEVICE C<S> of(C<S> a, C<S> b) { return add<C<S>>(a, b); }
+// kHow: a Combine of ops/attrs.h.
+constexpr int kReplace = 0, kSum = 1, kProduct = 2, kLargest = 3, kSmallest = 4;
+
+template <class S, int kHow>
+struct Joined {
+  static PF_DEVICE C<S> of(C<S> a, C<S> b) {
+    if constexpr (kHow == kReplace) return b;
+    else if constexpr (kHow == kSum) return add<C<S>>(a, b);
+    else if constexpr (kHow == kProduct) return mul<C<S>>(a, b);
+    else if constexpr (kHow == kLargest) return maximum<C<S>>(a, b);
+    else return minimum<C<S>>(a, b);
+  }
 };
-template <>
-struct Plus<bool8> {
-  static PF_DEVICE u8 of(u8 a, u8 b) { return a | b; }
+template <int kHow>
+struct Joined<bool8, kHow> {
+  static PF_DEVICE u8 of(u8 a, u8 b) {
+    if constexpr (kHow == kReplace) return b;
+    else if constexpr (kHow == kSum || kHow == kLargest) return a | b;
+    else return a & b;
+  }
 };
 
 // kVec adjacent elements of a source.
@@ -29,20 +42,25 @@ PF_DEVICE Vec<S, kVec> vec_at(const S* p) {
   else return {{*p}};
 }
 
-template <class S, int kVec>
+template <class S, int kVec, int kHow, bool kOnto>
 struct Sums {
   C<S> v[kVec];
+  bool any;  // only a sum has a value before the first element
   PF_DEVICE void clear() {
+    any = kHow == kSum;
 #pragma unroll
     for (int j = 0; j < kVec; ++j) v[j] = (C<S>)0;
   }
+  PF_DEVICE void take(int j, C<S> x) { v[j] = any ? Joined<S, kHow>::of(v[j], x) : x; }
   PF_DEVICE void add_stored(const Vec<S, kVec>& x) {
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) v[j] = Plus<S>::of(v[j], load(&x[j]));
+    for (int j = 0; j < kVec; ++j) take(j, load(&x[j]));
+    any = true;
   }
   PF_DEVICE void add_partial(const Vec<C<S>, kVec>& x) {
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) v[j] = Plus<S>::of(v[j], x[j]);
+    for (int j = 0; j < kVec; ++j) take(j, x[j]);
+    any = true;
   }
   PF_DEVICE void store_partial(C<S>* to) const {
 #pragma unroll
@@ -50,8 +68,14 @@ struct Sums {
   }
   PF_DEVICE void store_to(S* to) const {
     Vec<S, kVec> x;
+    if constexpr (kOnto && kHow != kReplace) {
+      const Vec<S, kVec> old = vec_at<kVec>(to);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) store(&x[j], v[j]);
+      for (int j = 0; j < kVec; ++j) store(&x[j], Joined<S, kHow>::of(load(&old[j]), v[j]));
+    } else {
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) store(&x[j], v[j]);
+    }
     if constexpr (kVec > 1) store_vec(to, x);
     else *to = x[0];
   }
@@ -77,7 +101,7 @@ PF_DEVICE Task task_of(const SumShape& p) {
 
 // Sums the runs of each piece. partial[line][piece][2][width]: the sum of the run that began in the previous piece, and
 // of the run that continues in the next one.
-template <class S, int kThreads, int kPiece, int kVec>
+template <class S, int kThreads, int kPiece, int kVec, int kHow, bool kOnto>
 PF_DEVICE void sum_pieces(const u32* keys, const u32* ids, const S* from, S* to, C<S>* partial, const SumShape& p) {
   const Task task = task_of<kThreads, kVec>(p);
   if (!task.there) return;
@@ -89,7 +113,7 @@ PF_DEVICE void sum_pieces(const u32* keys, const u32* ids, const S* from, S* to,
   S* target = to + p.to_lines.at(task.line) + task.column * p.to_step;
   C<S>* mine = partial + (task.line * p.pieces + task.piece) * 2 * p.width + task.column;
   const u32 before = begin > 0 ? key[-1] : kNowhere, after = begin + count < p.count ? key[count] : kNowhere;
-  Sums<S, kVec> sum;
+  Sums<S, kVec, kHow, kOnto> sum;
   sum.clear();
   bool whole = key[0] != before;  // the run began in this piece
   // Several loads are issued before their sums, so that the loads do not wait for each other.
@@ -123,7 +147,7 @@ PF_DEVICE void sum_pieces(const u32* keys, const u32* ids, const S* from, S* to,
 }
 
 // Adds the partial sums of runs over several pieces. The thread of the piece in which a run began does it.
-template <class S, int kThreads, int kPiece, int kVec>
+template <class S, int kThreads, int kPiece, int kVec, int kHow, bool kOnto>
 PF_DEVICE void join_pieces(const u32* keys, S* to, const C<S>* partial, const SumShape& p) {
   const Task task = task_of<kThreads, kVec>(p);
   if (!task.there) return;
@@ -140,7 +164,7 @@ PF_DEVICE void join_pieces(const u32* keys, S* to, const C<S>* partial, const Su
     for (int j = 0; j < kVec; ++j) x[j] = at[j];
     return x;
   };
-  Sums<S, kVec> sum;
+  Sums<S, kVec, kHow, kOnto> sum;
   sum.clear();
   sum.add_partial(read(mine + p.width));
   i64 next = end;

@@ -33,7 +33,7 @@ struct RandomKeys {
   }
 };
 
-// Values and positions in sorted order.
+// Values and, unless there is no place for them, positions in sorted order.
 template <class S, bool kDescending>
 struct OrderedRows {
   const S* x;
@@ -53,7 +53,7 @@ struct OrderedRows {
     PF_DEVICE void put(i64 i, typename Key<S>::type key, u32 id) const {
       const auto plain = directed<S, kDescending>(key);
       values[i * value_stride] = Key<S>::exact(plain) ? Key<S>::back(plain) : x[(i64)id * x_stride];
-      indices[i * index_stride] = (i64)id;
+      if (indices) indices[i * index_stride] = (i64)id;
     }
   };
   PF_DEVICE Line line(i64 row) const {

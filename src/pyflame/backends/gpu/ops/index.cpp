@@ -1,4 +1,5 @@
-// gather, index_select (kernels/index/take.h), scatter_add, index_add (kernels/index/sum.h).
+// gather, index_select (kernels/index/take.h), scatter_add, index_add, scatter, index_put (kernels/index/sum.h), nonzero,
+// searchsorted.
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -150,14 +151,19 @@ class Zeros {
   std::unique_ptr<Kernel> kernel_;
 };
 
+// scatter_add and index_add write onto zeros, scatter and index_put onto what is there.
 class PutAdd final : public Executable {
  public:
-  explicit PutAdd(const Problem& p) : index_(p.root().ins[0]), src_(p.root().ins[1]), out_(p.root().outs[0]) {
-    const bool slices = p.root().op == OpId::index_add;
+  explicit PutAdd(const Problem& p)
+      : index_(p.root().ins[p.root().ins.size() - 2]), src_(p.root().ins.back()), out_(p.root().outs[0]) {
+    const OpId op = p.root().op;
+    const bool slices = op == OpId::index_add || op == OpId::index_put;
+    onto_ = op == OpId::scatter || op == OpId::index_put;
     type_ = p.graph.device.type;
-    dim_ = static_cast<int>(p.root().attr<DimAttrs>().dim);
+    dim_ = static_cast<int>(onto_ ? p.root().attr<ScatterAttrs>().dim : p.root().attr<DimAttrs>().dim);
+    if (onto_) how_ = p.root().attr<ScatterAttrs>().combine;
     if (out_.numel() == 0) return;
-    zeros_.emplace(type_, out_);
+    if (!onto_) zeros_.emplace(type_, out_);
     const Dims& walked = slices ? src_.shape : index_.shape;
     if (walked.numel() == 0) return;
     lay_out(walked, slices);
@@ -178,9 +184,8 @@ class PutAdd final : public Executable {
   }
   size_t workspace() const override { return parts_.size(); }
   void run(const RunContext& ctx) override {
-    if (!zeros_) return;
     void* const out = ctx.bindings[out_.binding];
-    zeros_->run(ctx.device, out);
+    if (zeros_) zeros_->run(ctx.device, out);
     if (!sorter_) return;
     const pf::IndexKeys keys{static_cast<const pf::i64*>(ctx.bindings[index_.binding]),
                              index_lines_,
@@ -223,19 +228,19 @@ class PutAdd final : public Executable {
   Sums& kernels(int64_t vec) {
     Sums& k = vec > 1 ? several_ : single_;
     const auto kernel = [&](const char* body) {
-      return std::make_unique<Kernel>(
-          type_, kGroupThreads,
-          kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kGroupThreads,
-                        fmt::format(fmt::runtime(body), stored_type(out_.dtype), kGroupThreads, kPiece, vec)));
+      return std::make_unique<Kernel>(type_, kGroupThreads,
+                                      kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kGroupThreads,
+                                                    fmt::format(fmt::runtime(body), stored_type(out_.dtype),
+                                                                kGroupThreads, kPiece, vec, how_, onto_)));
     };
     if (!k.sum)
       k.sum = kernel(
           "(const pf::u32* keys, const pf::u32* ids, const {0}* from, {0}* to, pf::C<{0}>* partial, pf::SumShape p) "
-          "{{ pf::sum_pieces<{0}, {1}, {2}, {3}>(keys, ids, from, to, partial, p); }}");
+          "{{ pf::sum_pieces<{0}, {1}, {2}, {3}, {4}, {5}>(keys, ids, from, to, partial, p); }}");
     if (!k.join && s_.pieces > 1)
       k.join = kernel(
           "(const pf::u32* keys, {0}* to, const pf::C<{0}>* partial, pf::SumShape p) "
-          "{{ pf::join_pieces<{0}, {1}, {2}, {3}>(keys, to, partial, p); }}");
+          "{{ pf::join_pieces<{0}, {1}, {2}, {3}, {4}, {5}>(keys, to, partial, p); }}");
     return k;
   }
   // Lines are all dims except the indexed one. For index_add, the last dim behind it belongs to the source.
@@ -263,6 +268,8 @@ class PutAdd final : public Executable {
   Operand index_, src_, out_;
   DeviceType type_{};
   int dim_ = 0;
+  bool onto_ = false;
+  int64_t how_ = static_cast<int64_t>(Combine::Sum);
   Shape s_;
   View index_lines_;
   int64_t index_stride_ = 1;
@@ -272,6 +279,87 @@ class PutAdd final : public Executable {
   std::optional<Sorter> sorter_;
   int64_t vec_ = 1;
   Sums single_, several_;
+};
+
+class Nonzero final : public Executable {
+ public:
+  explicit Nonzero(const Problem& p) : mask_(p.root().ins[0]), fill_(p.root().ins[1]), out_(p.root().outs[0]) {
+    n_ = mask_.numel();
+    PF_CHECK(n_ < int64_t{1} << 32, NotImplemented, "nonzero: too many elements; got {}; expected less than 2^32", n_);
+    tiles_ = std::max<int64_t>(1, (n_ + kTile - 1) / kTile);
+    counts_ = parts_.take(tiles_ * 4), total_ = parts_.take(4);
+    const auto kernel = [&](const char* body) {
+      return std::make_unique<Kernel>(p.graph.device.type, kGroupThreads,
+                                      kernel_source({"order/radix.h", "index/nonzero.h"}, kGroupThreads,
+                                                    fmt::format(fmt::runtime(body), kGroupThreads, kItems)));
+    };
+    count_ = kernel(
+        "(const pf::u8* mask, pf::u32* counts, pf::i64 n, pf::i64 step) "
+        "{{ pf::count_true<{0}, {1}>(mask, counts, n, step); }}");
+    sum_ = kernel(
+        "(pf::u32* counts, pf::u32* totals, pf::i64 lines, pf::i64 tiles) "
+        "{{ pf::sum_counts<{0}>(counts, totals, lines, tiles); }}");
+    put_ = kernel(
+        "(const pf::u8* mask, const pf::u32* counts, const pf::u32* total, pf::i64* to, pf::i64 n, "
+        "pf::i64 step, pf::i64 size, pf::i64 fill) "
+        "{{ pf::put_true<{0}, {1}>(mask, counts, total, to, n, step, size, fill); }}");
+  }
+  size_t workspace() const override { return parts_.size(); }
+  void run(const RunContext& ctx) override {
+    if (out_.numel() == 0) return;
+    const void* const mask = ctx.bindings[mask_.binding];
+    void* const counts = part_of(ctx.workspace, counts_);
+    void* const total = part_of(ctx.workspace, total_);
+    const int64_t step = stride_along(mask_, 0);
+    count_->launch(ctx.device, group_each(tiles_), mask, counts, n_, step);
+    sum_->launch(ctx.device, {1, 1, 1}, counts, total, int64_t{1}, tiles_);
+    put_->launch(ctx.device, group_each(tiles_), mask, counts, total, ctx.bindings[out_.binding], n_, step,
+                 out_.numel(), ctx.param(fill_).as_i64());
+  }
+
+ private:
+  static constexpr int kItems = 16;
+  static constexpr int64_t kTile = int64_t{kGroupThreads} * kItems;
+  Operand mask_, fill_, out_;
+  int64_t n_ = 0, tiles_ = 0;
+  Parts parts_;
+  size_t counts_ = 0, total_ = 0;
+  std::unique_ptr<Kernel> count_, sum_, put_;
+};
+
+class SearchSorted final : public Executable {
+ public:
+  explicit SearchSorted(const Problem& p) : sorted_(p.root().ins[0]), values_(p.root().ins[1]), out_(p.root().outs[0]) {
+    const int rows = sorted_.shape.size() - 1;
+    Dims lines, strides;
+    for (int d = 0; d < rows; ++d) lines.push_back(sorted_.shape[d]), strides.push_back(sorted_.strides[d]);
+    lines_ = collapsed_view(lines, strides);
+    each_ = rows > 0 ? std::max<int64_t>(1, values_.shape.back()) : std::max<int64_t>(1, values_.numel());
+    where_ = collapsed_view(values_.shape, values_.strides);
+    const bool right = p.root().attr<SearchAttrs>().right != 0;
+    kernel_ = std::make_unique<Kernel>(
+        p.graph.device.type, kGroupThreads,
+        kernel_source(
+            {"device/view.h", "index/search.h"}, kGroupThreads,
+            fmt::format(
+                "(const {0}* sorted, const {0}* values, pf::i64* to, pf::View lines, pf::View where, "
+                "pf::i64 n, pf::i64 step, pf::i64 each, pf::i64 count) "
+                "{{ pf::search_sorted<{0}, {1}, {2}>(sorted, values, to, lines, where, n, step, each, count); }}",
+                stored_type(sorted_.dtype), right, kGroupThreads)));
+  }
+  void run(const RunContext& ctx) override {
+    const int64_t count = out_.numel();
+    if (count == 0) return;
+    kernel_->launch(ctx.device, {groups_for(count, kGroupThreads), 1, 1}, ctx.bindings[sorted_.binding],
+                    ctx.bindings[values_.binding], ctx.bindings[out_.binding], lines_, where_, sorted_.shape.back(),
+                    sorted_.strides.back(), each_, count);
+  }
+
+ private:
+  Operand sorted_, values_, out_;
+  View lines_, where_;
+  int64_t each_ = 1;
+  std::unique_ptr<Kernel> kernel_;
 };
 
 }  // namespace
@@ -286,5 +374,15 @@ std::span<const Impl> scatter_add_impls(DeviceType) {
   return {&impl, 1};
 }
 std::span<const Impl> index_add_impls(DeviceType type) { return scatter_add_impls(type); }
+std::span<const Impl> scatter_impls(DeviceType type) { return scatter_add_impls(type); }
+std::span<const Impl> index_put_impls(DeviceType type) { return scatter_add_impls(type); }
+std::span<const Impl> nonzero_impls(DeviceType) {
+  static const Impl impl{"gpu.nonzero", accepts_all, make_of<Nonzero>};
+  return {&impl, 1};
+}
+std::span<const Impl> searchsorted_impls(DeviceType) {
+  static const Impl impl{"gpu.searchsorted", accepts_all, make_of<SearchSorted>};
+  return {&impl, 1};
+}
 
 }  // namespace pyflame::gpu

@@ -39,7 +39,11 @@ using OrderedRows = pf::OrderedRows<pf::u8, false>;
 // row.
 class Ordered final : public Executable {
  public:
-  explicit Ordered(const Problem& p) : x_(p.root().ins[0]), values_(p.root().outs[0]), indices_(p.root().outs[1]) {
+  explicit Ordered(const Problem& p)
+      : x_(p.root().ins[0]),
+        values_(p.root().outs[0]),
+        indices_(p.root().outs.back()),
+        positions_(p.root().outs.size() > 1) {
     const Node& node = p.root();
     descending_ = node.op == OpId::sort ? node.attr<SortAttrs>().descending != 0 : node.attr<TopkAttrs>().largest != 0;
     PF_CHECK(values_.n <= x_.n, Value, "{}: k is larger than the row; got {}; expected k <= {}", op_name(node.op),
@@ -81,7 +85,7 @@ class Ordered final : public Executable {
       else launch(from);
       from = to;
     }
-    auto* const indices = static_cast<pf::i64*>(ctx.bindings[indices_.operand.binding]);
+    auto* const indices = positions_ ? static_cast<pf::i64*>(ctx.bindings[indices_.operand.binding]) : nullptr;
     const OrderedRows sink{bytes(x_),      x_.view, x_.stride,     bytes(values_), values_.view,
                            values_.stride, indices, indices_.view, indices_.stride};
     void* const sorting = part_of(ctx.workspace, sorter_at_);
@@ -117,6 +121,7 @@ class Ordered final : public Executable {
     return kept;
   }
   Rows x_, values_, indices_;
+  bool positions_;  // whether they are wanted
   bool descending_ = false;
   int64_t rows_ = 0;
   Parts parts_;

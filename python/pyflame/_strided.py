@@ -1,0 +1,18 @@
+"""Tensors by shape and strides."""
+from . import _C
+from ._public import method
+
+__all__ = ["as_strided_copy", "as_strided_scatter"]
+
+
+def as_strided_copy(input, size, stride, storage_offset=None):
+    """A copy of as_strided."""
+    return _C.as_strided(input, size, stride, storage_offset).clone()
+
+
+@method
+def as_strided_scatter(input, src, size, stride, storage_offset=None):
+    """A copy of input with src in the elements that as_strided(size, stride, storage_offset) shows."""
+    result = input.clone()
+    _C.as_strided(result, size, stride, storage_offset or 0).copy_(src)
+    return result

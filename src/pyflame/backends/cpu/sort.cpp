@@ -1,0 +1,225 @@
+// sort and topk. An element becomes a key whose order is that of sorting (kernels/order/keys.h), with its position in the low bits, so keys
+// are all different, and any way to sort them gives the stable order. Values come back from the keys.
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "pyflame/backends/cpu/indexing.h"
+#include "pyflame/backends/cpu/vec_order.h"
+#include "pyflame/kernels/device/launch.h"
+
+#include "pyflame/kernels/device/scalar.h"  // after launch.h
+
+#include "pyflame/kernels/order/keys.h"
+
+namespace pyflame::cpu {
+
+namespace {
+
+using vec::Key128;
+
+// The kernels' name for a type.
+template <class S>
+struct Stored {
+  using type = S;
+};
+template <>
+struct Stored<int64_t> {
+  using type = pf::i64;
+};
+template <>
+struct Stored<float16> {
+  using type = pf::f16;
+};
+template <>
+struct Stored<bfloat16> {
+  using type = pf::bf16;
+};
+template <>
+struct Stored<bool> {
+  using type = pf::bool8;
+};
+
+bool before(uint64_t a, uint64_t b) { return a < b; }
+bool before(const Key128& a, const Key128& b) { return a.high < b.high || (a.high == b.high && a.low < b.low); }
+
+// Merges two sorted runs.
+template <class P>
+void merge(const P* a, int64_t n, const P* b, int64_t m, P* to) {
+  const P *a_end = a + n, *b_end = b + m;
+  while (a != a_end && b != b_end) {
+    const bool second = before(*b, *a);
+    *to++ = second ? *b : *a;
+    a += !second, b += second;
+  }
+  to = std::copy(a, a_end, to);
+  std::copy(b, b_end, to);
+}
+
+// Sorts one long row: halves at the same time, which are then merged from both ends of the result.
+template <class P>
+void sort_long(P* keys, int64_t n, P* space) {
+  const int64_t half = n / 2;
+  parallel_for(2, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) vec::sort_keys(keys + i * half, i ? n - half : half);
+  });
+  // How many of the first `half` results come from the first run.
+  int64_t low = 0, high = half;
+  while (low < high) {
+    const int64_t mid = (low + high) / 2;
+    if (before(keys[mid], keys[half + (half - mid) - 1])) low = mid + 1;
+    else high = mid;
+  }
+  const int64_t first = low, second = half - low;
+  parallel_for(2, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i == 0) merge(keys, first, keys + half, second, space);
+      else merge(keys + first, half - first, keys + half + second, n - half - second, space + half);
+    }
+  });
+}
+
+constexpr int64_t kLongRow = 65536;  // for longer ones, merging pays off
+
+// The first `k` elements of each row in the wanted order, with their positions unless nobody wants them. Sorting is k == n.
+template <class S>
+class Leading : public Exec {
+  using T = typename Stored<S>::type;
+  using Key = typename pf::Key<T>::type;
+  static constexpr bool kWide = sizeof(Key) == 8;
+  using Packed = std::conditional_t<kWide, Key128, uint64_t>;
+
+ public:
+  Leading(const Node& node, bool descending)
+      : x_(node.ins[0], ws_), y_(node.outs[0]), positions_(node.outs.size() > 1), descending_(descending) {
+    if (positions_) index_ = node.outs[1];
+    n_ = node.ins[0].shape.empty() ? 1 : node.ins[0].shape.back();
+    k_ = node.outs[0].shape.empty() ? 1 : node.outs[0].shape.back();
+    rows_ = k_ > 0 ? y_.numel() / k_ : 0;
+    flip_ = descending ? static_cast<Key>(~Key{0}) >> (8 * sizeof(Key) - pf::Key<T>::kBits) : 0;
+    if (rows_ == 1 && n_ >= kLongRow) space_ = ws_.take(static_cast<size_t>(2 * n_) * sizeof(Packed));
+  }
+  void run(const RunContext& ctx) override {
+    if (y_.numel() == 0) return;
+    const T* x = reinterpret_cast<const T*>(x_.get(ctx));
+    T* y = ctx.ptr<T>(y_);
+    int64_t* index = positions_ ? ctx.ptr<int64_t>(index_) : nullptr;
+    if (rows_ == 1 && n_ >= kLongRow && k_ == n_) return long_row(x, y, index, at<Packed>(ctx, space_));
+    parallel_for(rows_, std::max<int64_t>(1, kGrainElements / (8 * n_)), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) row(x + r * n_, y + r * k_, index ? index + r * k_ : nullptr);
+    });
+  }
+
+ private:
+  Key key_of(T x) const { return pf::Key<T>::of(x) ^ flip_; }
+  Packed pack(Key key, int64_t i) const {
+    if constexpr (kWide) return {static_cast<uint64_t>(i), key};
+    else return static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(i);
+  }
+  void put(const Packed& p, const T* x, T& value, int64_t* index) const {
+    Key key;
+    int64_t i;
+    if constexpr (kWide) key = p.high, i = static_cast<int64_t>(p.low);
+    else key = static_cast<Key>(p >> 32), i = static_cast<int64_t>(p & 0xffffffffu);
+    key ^= flip_;
+    value = pf::Key<T>::exact(key) ? pf::Key<T>::back(key) : x[i];
+    if (index) *index = i;
+  }
+  void pack_all(const T* x, Packed* keys, int64_t begin, int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) keys[i] = pack(key_of(x[i]), i);
+  }
+  void put_all(const Packed* keys, const T* x, T* y, int64_t* index, int64_t begin, int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) put(keys[i], x, y[i], index ? index + i : nullptr);
+  }
+  void long_row(const T* x, T* y, int64_t* index, Packed* space) const {
+    Packed* keys = space + n_;
+    parallel_for(n_, kGrainElements, [&](int64_t begin, int64_t end) { pack_all(x, keys, begin, end); });
+    sort_long(keys, n_, space);
+    parallel_for(n_, kGrainElements, [&](int64_t begin, int64_t end) { put_all(space, x, y, index, begin, end); });
+  }
+  void row(const T* x, T* y, int64_t* index) const {
+    if (n_ < 65536 && short_row(x, y, index)) return;
+    if (4 * k_ < n_) return some(x, y, index);
+    Packed* keys = scratch<Packed>(0, n_);
+    pack_all(x, keys, 0, n_);
+    vec::sort_keys(keys, n_);
+    put_all(keys, x, y, index, 0, k_);
+  }
+  // Keys of 16 bits and positions of 16 bits are one word.
+  bool short_row(const T* x, T* y, int64_t* index) const {
+    if constexpr (pf::Key<T>::kBits > 16) {
+      return false;
+    } else {
+      uint32_t* keys = scratch<uint32_t>(0, n_);
+      for (int64_t i = 0; i < n_; ++i) keys[i] = key_of(x[i]) << 16 | static_cast<uint32_t>(i);
+      vec::sort_keys(keys, n_);
+      for (int64_t i = 0; i < k_; ++i)
+        put(static_cast<uint64_t>(keys[i] >> 16) << 32 | (keys[i] & 0xffffu), x, y[i], index ? index + i : nullptr);
+      return true;
+    }
+  }
+  // Collects the elements that come before the last of the best ones so far, and drops the others when there are too many.
+  void some(const T* x, T* y, int64_t* index) const {
+    const int64_t most = 2 * k_ + 256;
+    Packed* kept = scratch<Packed>(0, most);
+    const auto less = [](const Packed& a, const Packed& b) { return before(a, b); };
+    int64_t count = 0;
+    Key bound = std::numeric_limits<Key>::max();
+    bool bounded = false;
+    for (int64_t i = 0; i < n_; ++i) {
+      const Key key = key_of(x[i]);
+      if (bounded && key >= bound) continue;  // of equals, the earlier ones are kept
+      kept[count++] = pack(key, i);
+      if (count < most) continue;
+      std::nth_element(kept, kept + k_ - 1, kept + count, less);
+      count = k_;
+      if constexpr (kWide) bound = kept[k_ - 1].high;
+      else bound = static_cast<Key>(kept[k_ - 1] >> 32);
+      bounded = true;
+    }
+    if (count > k_) std::nth_element(kept, kept + k_ - 1, kept + count, less);
+    vec::sort_keys(kept, k_);
+    put_all(kept, x, y, index, 0, k_);
+  }
+  InBytes x_;
+  Operand y_, index_;
+  bool positions_, descending_;
+  int64_t n_ = 1, k_ = 1, rows_ = 0;
+  Key flip_ = 0;
+  size_t space_ = 0;
+};
+
+std::unique_ptr<Executable> make_leading(const Node& node, bool descending) {
+  return dispatch(node.ins[0].dtype, [&]<class S>() -> std::unique_ptr<Executable> {
+    return std::make_unique<Leading<S>>(node, descending);
+  });
+}
+
+Refusal accept_sort(const Problem& p) {
+  if (auto r = accept_single(p)) return r;
+  for (const Operand& o : p.root().outs)
+    if (!o.contiguous) return "writes contiguous outputs only";
+  const Dims& x = p.root().ins[0].shape;
+  if (!x.empty() && x.back() > std::numeric_limits<uint32_t>::max()) return "a row has fewer than 2^32 elements";
+  return {};
+}
+
+std::unique_ptr<Executable> make_topk(const Problem& p) {
+  return make_leading(p.root(), p.root().attr<TopkAttrs>().largest != 0);
+}
+std::unique_ptr<Executable> make_sort(const Problem& p) {
+  return make_leading(p.root(), p.root().attr<SortAttrs>().descending != 0);
+}
+
+}  // namespace
+
+std::span<const Impl> topk_impls() {
+  static const Impl impl{"cpu.sort", accept_sort, make_topk};
+  return {&impl, 1};
+}
+std::span<const Impl> sort_impls() {
+  static const Impl impl{"cpu.sort", accept_sort, make_sort};
+  return {&impl, 1};
+}
+
+}  // namespace pyflame::cpu

@@ -1,0 +1,170 @@
+#include "pyflame/backends/cpu/vec_order.h"
+
+// The same versions as in vec.cpp.
+#include <hwy/detect_targets.h>
+#undef HWY_DISABLED_TARGETS
+#ifdef HWY_AVX3_ZEN4
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3_ZEN4)
+#else
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pyflame/backends/cpu/vec_order.cpp"
+#include <hwy/foreach_target.h>  // before highway.h
+
+#include <hwy/highway.h>
+
+#include <hwy/contrib/sort/vqsort.h>
+
+#include <algorithm>
+#include <array>
+
+HWY_BEFORE_NAMESPACE();
+namespace pyflame::cpu::vec {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+HWY_INLINE bool better(T a, T b, bool largest) {
+  return largest ? a > b : a < b;
+}
+
+// The best of a block, and whether it has a NaN.
+template <class T>
+struct BlockBest {
+  T value;
+  bool nan;
+};
+template <class T, bool kLargest>
+HWY_NOINLINE BlockBest<T> best_of(const T* x, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  T value = x[0];
+  bool nan = false;
+  int64_t i = 0;
+  if (n >= 4 * lanes) {
+    auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + lanes);
+    auto bad = hn::Ne(a, a);
+    bad = hn::Or(bad, hn::Ne(b, b));
+    for (i = 2 * lanes; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto p = hn::LoadU(d, x + i), q = hn::LoadU(d, x + i + lanes);
+      if constexpr (hwy::IsFloat<T>()) bad = hn::Or(bad, hn::Or(hn::Ne(p, p), hn::Ne(q, q)));
+      a = kLargest ? hn::Max(a, p) : hn::Min(a, p);
+      b = kLargest ? hn::Max(b, q) : hn::Min(b, q);
+    }
+    if constexpr (hwy::IsFloat<T>()) nan = !hn::AllFalse(d, bad);
+    alignas(64) std::array<T, 64> all;
+    hn::Store(kLargest ? hn::Max(a, b) : hn::Min(a, b), d, all.data());
+    for (int64_t k = 0; k < lanes; ++k)
+      if (better(all[static_cast<size_t>(k)], value, kLargest)) value = all[static_cast<size_t>(k)];
+  }
+  for (; i < n; ++i) {
+    nan |= x[i] != x[i];
+    if (better(x[i], value, kLargest)) value = x[i];
+  }
+  return {value, nan};
+}
+
+template <class T, bool kLargest>
+int64_t arg_line(const T* x, int64_t n) {
+  constexpr int64_t kBlock = 4096;
+  int64_t where = 0;
+  T value = x[0];
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t count = std::min(kBlock, n - begin);
+    const BlockBest<T> best = best_of<T, kLargest>(x + begin, count);
+    if (best.nan)
+      for (int64_t i = begin;; ++i)
+        if (x[i] != x[i]) return i;
+    if (begin > 0 && !better(best.value, value, kLargest)) continue;
+    value = best.value, where = begin;
+  }
+  while (x[where] != value) ++where;
+  return where;
+}
+
+// m lines at once, in strips whose state stays in the first-level cache. A NaN is kept, because nothing is better than it.
+template <class T, bool kLargest>
+void arg_lines(const T* x, int64_t n, int64_t step, int64_t m, int64_t* at) {
+  using Place = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as the element, if that is wide enough
+  constexpr int64_t kStrip = 256;
+  std::array<T, kStrip> value;
+  std::array<Place, kStrip> where;
+  for (int64_t begin = 0; begin < m; begin += kStrip) {
+    const int64_t count = std::min(kStrip, m - begin);
+    const T* row = x + begin;
+    T* const v = value.data();
+    Place* const w = where.data();
+    for (int64_t j = 0; j < count; ++j) v[j] = row[j], w[j] = 0;
+    for (int64_t i = 1; i < n; ++i) {
+      row += step;
+      const auto here = static_cast<Place>(i);
+      for (int64_t j = 0; j < count; ++j) {
+        const T a = row[j], b = v[j];
+        const bool wins = kLargest ? !(a <= b) & (b == b) : !(a >= b) & (b == b);
+        v[j] = wins ? a : b;
+        w[j] = wins ? here : w[j];
+      }
+    }
+    for (int64_t j = 0; j < count; ++j) at[begin + j] = w[j];
+  }
+}
+
+#define PF_ARG(T, suffix)                                                                                   \
+  int64_t arg_best_##suffix(const T* x, int64_t n, bool largest) {                                          \
+    return largest ? arg_line<T, true>(x, n) : arg_line<T, false>(x, n);                                    \
+  }                                                                                                         \
+  void arg_best_lines_##suffix(const T* x, int64_t n, int64_t step, int64_t m, bool largest, int64_t* at) { \
+    largest ? arg_lines<T, true>(x, n, step, m, at) : arg_lines<T, false>(x, n, step, m, at);               \
+  }
+PF_ARG(float, f32)
+PF_ARG(double, f64)
+PF_ARG(int8_t, i8)
+PF_ARG(uint8_t, u8)
+PF_ARG(int16_t, i16)
+PF_ARG(int32_t, i32)
+PF_ARG(int64_t, i64)
+#undef PF_ARG
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pyflame::cpu::vec
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pyflame::cpu::vec {
+
+namespace {
+template <class T>
+void sort_ascending(T* keys, int64_t n) {
+  static const hwy::Sorter sorter;
+  sorter(keys, static_cast<size_t>(n), hwy::SortAscending());
+}
+}  // namespace
+void sort_keys(uint32_t* keys, int64_t n) { sort_ascending(keys, n); }
+void sort_keys(uint64_t* keys, int64_t n) { sort_ascending(keys, n); }
+void sort_keys(Key128* keys, int64_t n) {
+  static_assert(sizeof(Key128) == sizeof(hwy::uint128_t));  // the low word first, there too
+  sort_ascending(reinterpret_cast<hwy::uint128_t*>(keys), n);
+}
+
+#define PF_ARG(T, suffix)                                                                    \
+  HWY_EXPORT(arg_best_##suffix);                                                             \
+  HWY_EXPORT(arg_best_lines_##suffix);                                                       \
+  int64_t arg_best(const T* x, int64_t n, bool largest) {                                    \
+    return HWY_DYNAMIC_DISPATCH(arg_best_##suffix)(x, n, largest);                           \
+  }                                                                                          \
+  void arg_best(const T* x, int64_t n, int64_t step, int64_t m, bool largest, int64_t* at) { \
+    HWY_DYNAMIC_DISPATCH(arg_best_lines_##suffix)(x, n, step, m, largest, at);               \
+  }
+PF_ARG(float, f32)
+PF_ARG(double, f64)
+PF_ARG(int8_t, i8)
+PF_ARG(uint8_t, u8)
+PF_ARG(int16_t, i16)
+PF_ARG(int32_t, i32)
+PF_ARG(int64_t, i64)
+#undef PF_ARG
+
+}  // namespace pyflame::cpu::vec
+#endif

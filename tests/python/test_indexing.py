@@ -1,0 +1,149 @@
+"""x[...] and x[...] = v with tensors, lists, arrays and bools, against NumPy, and functions that write by index."""
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 7.5
+ROWS, COLUMNS = np.array([[1], [0]]), np.array([2, 0, -1])
+MASK = CUBE > 1
+
+# Indices in which NumPy and PyTorch agree; arrays become tensors.
+KEYS = [
+    (np.array([1, 0, 1]),),
+    (np.array([[1, 0], [-1, -2]]),),
+    (ROWS, COLUMNS),
+    (slice(None), np.array([2, 0]), np.array([3, 1])),
+    (np.array([1, 0]), slice(None), np.array([3, 1])),  # apart: their shape comes first
+    (np.array([1, 0]), None, np.array([2, 1])),
+    (Ellipsis, np.array([3, 0])),
+    (np.array([1, 0]), Ellipsis, np.array([3, 1])),
+    (slice(None), None, np.array([0, 2]), slice(1, None, 2)),
+    (None, np.array([1]), Ellipsis),
+    (ROWS, slice(1, 3), np.array([0])),
+    (MASK,),
+    (MASK[:, :, 0],),
+    (slice(None), MASK[0]),
+    (slice(None), slice(None), MASK[0, 0]),
+    (MASK[:, 0, 0], np.array([1])),
+    (np.array([1]), MASK[0, :, 1]),
+    (np.zeros((2, 3, 4), bool),),
+    (np.zeros(0, np.int64),),
+    (slice(None), np.zeros(0, np.int64)),
+]
+
+
+def as_tensors(key):
+    return tuple(pf.tensor(k) if isinstance(k, np.ndarray) else k for k in key)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_reads_like_numpy(key):
+    x = pf.tensor(CUBE, requires_grad=True)
+    got, want = x[as_tensors(key)], CUBE[key]
+    np.testing.assert_array_equal(got.detach().numpy(), want)
+    assert got.shape == want.shape
+    weights = np.random.default_rng(0).standard_normal(want.shape).astype(np.float32)
+    (got * pf.tensor(weights)).sum().backward()
+    expected = np.zeros_like(CUBE)
+    np.add.at(expected, key, weights)
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_writes_like_numpy(key, transposed):
+    want = CUBE.copy()
+    values = np.random.default_rng(0).standard_normal(want[key].shape).astype(np.float32)
+    x = pf.tensor(CUBE.transpose(2, 0, 1).copy()).permute(1, 2, 0) if transposed else pf.tensor(CUBE)
+    x[as_tensors(key)] = pf.tensor(values)
+    # Of several values for one place, the last one counts, as in NumPy.
+    want[key] = values
+    np.testing.assert_array_equal(x.numpy(), want)
+    x[as_tensors(key)] = 2.5
+    want[key] = 2.5
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_the_last_of_several_values_counts():
+    x = pf.zeros(3)
+    x[pf.tensor([0, 2, 0])] = pf.tensor([1.0, 2.0, 3.0])
+    assert x.tolist() == [3.0, 0.0, 2.0]
+    many = pf.zeros(7, 3)
+    many[pf.arange(1000) % 7] = pf.arange(3000.0).reshape(1000, 3)
+    assert many[:, 0].tolist() == [3.0 * (1000 - 1 - (999 - k) % 7) for k in range(7)]
+
+
+def test_gradients_of_writes():
+    x, v = pf.tensor(CUBE[0], requires_grad=True), pf.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x * 1.0
+    y[pf.tensor([2, 0])] = v
+    weights = pf.arange(12.0).reshape(3, 4)
+    (y * weights).sum().backward()
+    assert x.grad.tolist() == [[0.0] * 4, [4.0, 5.0, 6.0, 7.0], [0.0] * 4]
+    assert v.grad.tolist() == [8.0, 10.0, 12.0, 14.0]
+    y = x * 1.0
+    y[y > 0] = 0.0
+    assert y.detach().numpy().max() <= 0
+    mask = pf.tensor(MASK[1])
+    z = pf.index_put(x, (mask,), x[mask] * 2, accumulate=True)
+    (grad,) = pf.autograd.grad(z.sum(), x)
+    np.testing.assert_array_equal(grad.numpy(), 1 + 2.0 * MASK[1])
+
+
+def test_lists_arrays_bools_and_numbers():
+    x = pf.tensor(CUBE)
+    for key in ([1, 0], np.array([1, 0]), range(2), [True, False], np.array([False, True]), [[0, 1], [1, 1]]):
+        np.testing.assert_array_equal(x[key].numpy(), CUBE[np.asarray(key)])
+    np.testing.assert_array_equal(x[0, :, [0, 1]].numpy(), CUBE[0][:, [0, 1]])  # an integer is a view; NumPy broadcasts it
+    assert x[True].shape == (1, 2, 3, 4) and x[False].shape == (0, 2, 3, 4) and x[:, True].shape == (2, 1, 3, 4)
+    assert x[[]].shape == (0, 3, 4) and x[pf.tensor(True)].shape == (1, 2, 3, 4) and pf.tensor(5)[True].tolist() == [5]
+    assert x[pf.tensor([1, 0], dtype=pf.uint8)].shape == (1, 3, 4)  # bytes are a mask
+    assert x[np.array(1)].shape == x[np.int64(1)].shape == (3, 4)
+    row = x[pf.tensor(1)]  # a view, as with a number
+    row.zero_()
+    assert x.numpy()[1].max() == 0
+    x[True] = 1.0
+    x[False] = 2.0
+    assert x.numpy().min() == x.numpy().max() == 1
+
+
+def test_bad_indices_are_found_when_the_work_runs():
+    x = pf.zeros(4, 5)
+    for key in ((pf.arange(3) + 2,), (pf.arange(3) + 2, pf.zeros(3, dtype=pf.int64)), (pf.arange(2), pf.arange(2) + 4)):
+        with pytest.raises(IndexError, match="index out of range"):
+            x[key].tolist()
+    for call in (lambda: pf.scatter(x, 0, pf.arange(5).reshape(1, 5) + 1, 1.0), lambda: pf.index_copy(x, 0, pf.arange(3) + 2, pf.ones(3, 5))):
+        with pytest.raises(IndexError, match="index out of range"):
+            call().tolist()
+
+
+def test_writes_in_place_keep_the_tensor():
+    index = pf.tensor([[0, 2, 1], [2, 1, 0]])
+    for name, args in [("scatter_", (1, index, 5.0)), ("scatter_add_", (1, index, pf.ones(2, 3))), ("scatter_reduce_", (1, index, pf.ones(2, 3), "prod")),
+                       ("index_copy_", (1, index[0], pf.ones(2, 3))), ("index_fill_", (1, index[0], 3)), ("index_add_", (1, index[0], pf.ones(2, 3))),
+                       ("index_reduce_", (1, index[0], pf.ones(2, 3), "amax")), ("index_put_", ((index[0, :2],), pf.ones(3))), ("put_", (index, pf.ones(2, 3))),
+                       ("masked_scatter_", (index > 0, pf.ones(9)))]:
+        x = pf.zeros(4, 3)[:2] if "index_put" not in name else pf.zeros(4, 3)
+        other = pf.zeros(4, 3)[: x.shape[0]]
+        assert getattr(x, name)(*args) is x
+        if hasattr(pf, name[:-1]):
+            np.testing.assert_array_equal(x.numpy(), getattr(pf, name[:-1])(other, *args).numpy())
+
+
+def test_writing_from_the_tensor_itself():
+    x = pf.arange(6.0)
+    x[pf.tensor([5, 0, 1, 2, 3, 4])] = x
+    assert x.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 0.0]
+    i = pf.tensor([1, 2, 0])
+    i[i] = i
+    assert i.tolist() == [0, 1, 2]
+
+
+def test_counting_a_mask_is_a_sync_point():
+    x = pf.ones(8)
+    assert "sync point" in pf.explain(lambda: x[x > 0] * 2)
+    text = pf.explain(lambda: x.masked_fill_(x > 0, 3.0))
+    assert "nonzero" not in text
+    x[x > 0] = 4.0  # a number needs no count
+    assert x.tolist() == [4.0] * 8
