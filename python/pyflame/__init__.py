@@ -23,6 +23,7 @@ from ._scatters import *  # noqa: F401,F403
 from ._order_statistics import *  # noqa: F401,F403
 from ._strided import *  # noqa: F401,F403
 from ._aliases import *  # noqa: F401,F403
+from ._matrices import *  # noqa: F401,F403
 from ._dtypes import *  # noqa: F401,F403
 from ._dtypes import ABSENT as _ABSENT
 from . import _compile, _gpu, _keywords, _tensor_methods  # noqa: F401

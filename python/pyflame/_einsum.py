@@ -4,6 +4,7 @@ import math
 
 from . import _C
 
+_SUBLIST = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -34,12 +35,34 @@ def _parse(equation, operands):
         output = [*labels(head, len(head)), *(hidden if dots else []), *labels(tail, len(tail))]
     else:
         output = hidden + sorted(c for c in set(seen) - set(hidden) if seen.count(c) == 1)
-    for term in inputs:
-        if len(set(term)) != len(term):
-            raise NotImplementedError(f"einsum: a label twice in one operand (a diagonal) is not available; got '{equation}'")
     if len(set(output)) != len(output) or not set(output) <= set(seen):
         raise ValueError(f"einsum: the output of '{equation}' has a label twice, or one that no operand has")
     return inputs, output
+
+
+def _from_sublists(arguments):
+    """einsum(a, [0, 1], b, [1, 2], [0, 2]) as an equation: labels are numbers below 52, Ellipsis stands for '...'."""
+    operands, lists = list(arguments[0::2]), list(arguments[1::2])
+    output = operands.pop() if len(arguments) % 2 else None
+
+    def text(labels):
+        for c in labels:
+            if c is not Ellipsis and not (isinstance(c, int) and 0 <= c < len(_LETTERS)):
+                raise ValueError(f"einsum: not a label in a sublist; got {c!r}; expected a number from 0 to {len(_LETTERS) - 1} or Ellipsis")
+        return "".join("..." if c is Ellipsis else _SUBLIST[c] for c in labels)
+
+    return ",".join(map(text, lists)) + ("" if output is None else "->" + text(output)), operands
+
+
+def _without_repeats(x, labels):
+    """The diagonal of dims with the same label."""
+    for c in [c for i, c in enumerate(labels) if c in labels[:i]]:
+        first, last = labels.index(c), len(labels) - 1 - labels[::-1].index(c)
+        if x.shape[first] != x.shape[last]:
+            raise ValueError(f"einsum: sizes of one label differ; got {x.shape[first]} and {x.shape[last]}")
+        x = x.diagonal(0, first, last)
+        labels = [k for i, k in enumerate(labels) if i not in (first, last)] + [c]
+    return x, labels
 
 
 def _summed(x, labels, kept):
@@ -80,13 +103,18 @@ def _pair(a, la, b, lb, needed):
 
 def einsum(equation, *operands):
     """Sums of products by labels: einsum('bij,bjk->bik', a, b) is a batch of matrix products. '...' stands for any number of dims. Without '->', the output
-    has the labels that occur once, in alphabetical order."""
+    has the labels that occur once, in alphabetical order. A label twice in one operand takes its diagonal. Labels may also be lists of numbers behind
+    each operand: einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    if isinstance(equation, _C.Tensor):
+        equation, operands = _from_sublists((equation, *operands))
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
     for x in operands:
         if not isinstance(x, _C.Tensor):
             raise TypeError(f"einsum: not a tensor; got {type(x).__name__}")
     inputs, output = _parse(equation, operands)
+    pairs = [_without_repeats(x, labels) for x, labels in zip(operands, inputs)]
+    operands, inputs = [x for x, _ in pairs], [labels for _, labels in pairs]
     sizes = {}
     for x, labels in zip(operands, inputs):
         for c, n in zip(labels, x.shape):

@@ -1,9 +1,9 @@
 """Products of vectors and matrices that are composed of matmul."""
 from . import _C
 from ._C import Tensor
-from ._public import method
+from ._public import beside, method
 
-__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "chain_matmul", "cross", "inner", "matrix_power", "mv", "tensordot", "vander", "vdot"]
+__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "chain_matmul", "cross", "inner", "mv", "tensordot", "vander", "vdot"]
 
 
 def _sum_of(input, product, beta, alpha):
@@ -12,7 +12,7 @@ def _sum_of(input, product, beta, alpha):
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
-        return product
+        return beside(product, input)
     return (input if beta == 1 else input * beta) + product
 
 
@@ -142,15 +142,12 @@ def chain_matmul(*matrices):
     return product(0, n - 1)
 
 
-@method
-def matrix_power(input, n):
+def natural_power(input, n):
     """Square matrices to a whole power n >= 0, by squaring: [.., N, N]."""
     if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
         raise RuntimeError(f"matrix_power: not square matrices; got shape {tuple(input.shape)}; expected [.., N, N]")
-    if n < 0:
-        raise NotImplementedError(f"matrix_power: a negative power needs an inverse; got {n}; expected n >= 0")
     if n == 0:
-        return _C.eye(input.shape[-1], dtype=input.dtype, device=input.device).expand(*input.shape).clone()
+        return beside(_C.eye(input.shape[-1], dtype=input.dtype, device=input.device).expand(*input.shape).clone(), input)
     result, base = None, input
     while n:
         if n & 1:

@@ -16,3 +16,8 @@ def method(function):
 def floating(input):
     """The input, or in the default dtype where it is of integers or bools."""
     return input if input.is_floating_point() else input.to(_C.get_default_dtype())
+
+
+def beside(result, input):
+    """The result, in which an input has no part: its gradient is zero."""
+    return _C.where(_C.ones((), dtype=_C.bool_, device=result.device), result, input.expand(*result.shape)) if input.requires_grad else result

@@ -4,6 +4,8 @@ import math
 
 from . import _C
 from ._public import floating, method
+from .linalg._common import into
+from .linalg._norms import matrix_norm, power_sum
 
 __all__ = ["aminmax", "cdist", "corrcoef", "count_nonzero", "cov", "cumulative_trapezoid", "diff", "dist", "nanmean", "nansum", "norm", "std_mean", "trapezoid", "trapz", "var_mean"]
 
@@ -91,24 +93,6 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     return _C.cumsum(_areas(y, x, 1 if dx is None else dx, dim), dim)
 
 
-def _norm_over(input, p, dim, keepdim):
-    """The p-norm of vectors along dims; the gradient of the 2-norm at 0 is 0."""
-    size = _C.abs(input)
-    if p == math.inf:
-        return _C.amax(size, dim, keepdim)
-    if p == -math.inf:
-        return _C.amin(size, dim, keepdim)
-    if p == 0:
-        return (input != 0).to(input.dtype).sum(dim, keepdim)
-    if p == 1:
-        return size.sum(dim, keepdim)
-    if p == 2:
-        squares = (input * input).sum(dim, keepdim)
-        zero = squares == 0
-        return _C.where(zero, 0.0, _C.sqrt(_C.where(zero, 1.0, squares)))
-    return _C.pow(_C.pow(size, p).sum(dim, keepdim), 1 / p)
-
-
 def cdist(x1, x2, p=2.0, compute_mode=None):
     """The distances of all pairs of rows in the p-norm: [.., P, M], [.., R, M] -> [.., P, R]. compute_mode is accepted and ignored."""
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
@@ -118,13 +102,13 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
     if x1.shape[-1] == 0:
         rows = _C.broadcast_tensors(x1.sum(-1).unsqueeze(-1), x2.sum(-1).unsqueeze(-2))
         return rows[0] + rows[1]
-    return _norm_over(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, (-1,), False)
+    return power_sum(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, (-1,), False)
 
 
 @method
 def dist(input, other, p=2):
     """The p-norm of input - other, of all elements."""
-    return _norm_over(input - other, p, tuple(range(max(input.ndim, other.ndim))), False)
+    return power_sum(input - other, p, tuple(range(max(input.ndim, other.ndim))), False)
 
 
 @method
@@ -133,9 +117,9 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     if input.ndim > 2:
         raise RuntimeError(f"cov: more than two dims; got shape {tuple(input.shape)}; expected [variables, observations]")
     x = floating(input).reshape(1, -1) if input.ndim < 2 else floating(input)
-    weights = None if fweights is None else fweights.to(x.dtype)
+    weights = fweights
     if aweights is not None:
-        weights = aweights.to(x.dtype) if weights is None else weights * aweights.to(x.dtype)
+        weights = aweights if weights is None else weights * aweights
     if weights is None:
         total, centred = x.shape[1], x - x.mean(1, keepdim=True)
         scaled, norm = centred, max(total - correction, 0)
@@ -143,7 +127,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         total = weights.sum()
         centred = x - (x * weights).sum(1, keepdim=True) / total
         scaled = centred * weights
-        loss = correction if aweights is None else correction * (weights * aweights.to(x.dtype)).sum() / total
+        loss = correction if aweights is None else correction * (weights * aweights).sum() / total
         norm = _C.clamp(total - loss, min=0)
     result = _C.matmul(scaled, centred.transpose(0, 1)) / norm
     return result.reshape(()) if x.shape[0] == 1 else result
@@ -166,16 +150,16 @@ _norm_of_all = _C.norm
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """The p-norm over dims (of all elements without dim): (sum of |x|^p)^(1/p); inf and -inf are the largest and the smallest |x|, 0 counts.
 
-    'fro' is the 2-norm. Floating dtypes. NotImplementedError for 'nuc', the sum of singular values.
+    'fro' is the 2-norm; 'nuc' is the sum of the singular values of the matrices in two dims. Floating dtypes.
     """
     if out is not None:
-        raise TypeError("norm: out is not available; hint: assign the result")
-    if p == "nuc":
-        raise NotImplementedError("norm: 'nuc' needs singular values; got p='nuc'; expected a number or 'fro'")
+        return into(out, norm(input, p, dim, keepdim, dtype=dtype))
     if dtype is not None:
         input = input.to(dtype)
+    if p == "nuc":
+        return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
     p = 2 if p in ("fro", None) else p
     if dim is None and not keepdim and p == 2:
         return _norm_of_all(input)
     dims = tuple(range(input.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim) or tuple(range(input.ndim))
-    return _norm_over(input, p, dims, keepdim)
+    return power_sum(input, p, dims, keepdim)

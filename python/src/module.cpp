@@ -49,6 +49,7 @@ NB_MODULE(_C, m) {
   bind_reductions(m, tensor);
   bind_layers(m, tensor);
   bind_creation(m, tensor);
+  bind_linalg(m);
   bind_autograd(m, tensor);
   bind_runtime(m);
   bind_settings(m);

@@ -47,11 +47,14 @@ LAYERS = [
     ("src/pyflame/autograd/", OPS + ["autograd/"]),
     ("src/pyflame/compile/", OPS + ["compile/"]),
     ("src/pyflame/runtime/", ENGINE),
-    ("src/pyflame/backends/reference/", BACKEND + ["backends/reference/"]),
+    # LAPACK on the host, for every backend.
+    ("src/pyflame/backends/lapack/", BACKEND + ["backends/lapack/"]),
+    ("src/pyflame/backends/reference/", BACKEND + ["backends/reference/", "backends/lapack/lapack.h"]),
     ("src/pyflame/backends/null/", BACKEND + ["backends/null/"]),
     # The CPU backend's slow paths are the reference's loops.
-    ("src/pyflame/backends/cpu/", BACKEND + ["backends/cpu/", "backends/reference/reference.h"]),
+    ("src/pyflame/backends/cpu/", BACKEND + ["backends/cpu/", "backends/reference/reference.h", "backends/lapack/lapack.h"]),
     # The GPU backends' own layers: shapes, driver <- jit <- loops, libs <- ops <- gpu_backend.
+    ("src/pyflame/backends/gpu/ops/linalg.cpp", BACKEND + ["backends/gpu/", "backends/lapack/lapack.h"]),
     *((f"src/pyflame/backends/gpu/{name}/", BACKEND + [f"backends/gpu/{below}/" for below in layers])
       for name, layers in GPU_LAYERS.items()),
     ("src/pyflame/backends/gpu/gpu_backend.", BACKEND + ["backends/gpu/"]),

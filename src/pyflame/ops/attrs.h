@@ -43,6 +43,31 @@ struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision
   PF_FIELDS("precision")
 };
+struct TriangularAttrs {
+  int64_t upper, unit;  // unit: the diagonal is taken as ones
+  PF_FIELDS("upper,unit")
+};
+struct AdjointAttrs {
+  int64_t adjoint;  // solves with the transposed matrix
+  PF_FIELDS("adjoint")
+};
+struct RowOrderAttrs {
+  int64_t inverse;  // the place of each row instead
+  PF_FIELDS("inverse")
+};
+struct EighAttrs {
+  int64_t upper, vectors;  // which triangle is read; without vectors that output is empty
+  PF_FIELDS("upper,vectors")
+};
+struct SvdAttrs {
+  int64_t full, vectors;  // full: U and V are square
+  PF_FIELDS("full,vectors")
+};
+enum class LstsqDriver : int64_t { gels, gelsy, gelsd, gelss };
+struct LstsqAttrs {
+  int64_t driver;  // LstsqDriver
+  PF_FIELDS("driver")
+};
 // any_order is an attribute for the same reason: a GPU library may add in an order that varies between runs (use_deterministic_algorithms).
 struct ConvAttrs {
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, any_order = 0;

@@ -1,0 +1,87 @@
+"""Linear algebra by its names outside of pyflame.linalg, as functions and methods."""
+from . import _C, linalg
+from ._C import Tensor, _linalg
+from ._public import method
+from .linalg._common import named, raise_for, with_out
+from .linalg._factor import lu_unpack
+from .linalg._solve import cholesky_inverse, cholesky_solve, logdet
+from .linalg._spectral import old_svd, pca_lowrank, svd_lowrank
+
+__all__ = ["cholesky", "cholesky_inverse", "cholesky_solve", "det", "geqrf", "inverse", "logdet", "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "orgqr", "ormqr",
+           "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank", "triangular_solve", "frobenius_norm", "nuclear_norm"]
+
+_Geqrf = named("geqrf", "a tau")
+_TriangularSolve = named("triangular_solve", "solution cloned_coefficient")
+
+det, slogdet, matrix_exp, matrix_power, inverse, orgqr, svd = linalg.det, linalg.slogdet, linalg.matrix_exp, linalg.matrix_power, linalg.inv, linalg.householder_product, old_svd
+
+
+def cholesky(input, upper=False, *, out=None):
+    """The same as linalg.cholesky."""
+    return linalg.cholesky(input, upper=upper, out=out)
+
+
+def qr(input, some=True, *, out=None):
+    """linalg.qr, with mode 'reduced' (some) or 'complete'."""
+    return linalg.qr(input, "reduced" if some else "complete", out=out)
+
+
+def lu(A, pivot=True, get_infos=False):  # noqa: N803
+    """linalg.lu_factor_ex: (LU, pivots), with get_infos also info."""
+    result = linalg.lu_factor_ex(A, pivot=pivot)
+    return tuple(result) if get_infos else tuple(result[:2])
+
+
+def lu_solve(b, LU_data, LU_pivots, *, out=None):  # noqa: N803
+    """The same as linalg.lu_solve(LU_data, LU_pivots, b)."""
+    return linalg.lu_solve(LU_data, LU_pivots, b, out=out)
+
+
+@with_out
+def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):  # noqa: N803
+    """X with A X = b for triangular A (with transpose: A' X = b), and a copy of A."""
+    X = linalg.solve_triangular(A.mT if transpose else A, b, upper=upper != transpose, unitriangular=unitriangular)
+    return _TriangularSolve(X, A.clone())
+
+
+@with_out
+def geqrf(input):
+    """LAPACK's compact QR: R in the upper triangle, the vectors of the reflectors below it, and their factors tau. No gradient."""
+    raise_for("geqrf", input.requires_grad and _C.is_grad_enabled(), "the derivative is not implemented; hint: use linalg.qr")
+    return _Geqrf(*_linalg.geqrf(input))
+
+
+@with_out
+def ormqr(input, tau, other, left=True, transpose=False):
+    """The product Q @ other (other @ Q; with transpose Q') of the reflectors that geqrf gave, without making Q."""
+    raise_for("ormqr", input.ndim < 2 or other.ndim < 2, f"Expected at least 2 dimensions; got shapes {tuple(input.shape)} and {tuple(other.shape)}")
+    side = other.shape[-2 if left else -1]
+    raise_for("ormqr", side != input.shape[-2], f"other.shape[{-2 if left else -1}] must be equal to input.shape[-2]; got {side} and {input.shape[-2]}")
+    if left:
+        return _linalg.apply_reflectors(input, tau, other, transpose)
+    return _linalg.apply_reflectors(input, tau, other.mT, not transpose).mT
+
+
+def pinverse(input, rcond=1e-15):
+    """linalg.pinv with rtol=rcond."""
+    return linalg.pinv(input, rtol=rcond)
+
+
+def frobenius_norm(input, dim=(), keepdim=False):
+    """The 2-norm over dims, or of all elements."""
+    return linalg.vector_norm(input, 2, dim, keepdim)
+
+
+def nuclear_norm(input, dim=(-2, -1), keepdim=False):
+    """The sum of the singular values."""
+    return linalg.matrix_norm(input, "nuc", dim, keepdim)
+
+
+def _lu_method(self, pivot=True, get_infos=False):
+    """linalg.lu_factor_ex: (LU, pivots), with get_infos also info."""
+    return lu(self, pivot, get_infos)
+
+
+for _function in (cholesky, cholesky_inverse, cholesky_solve, det, geqrf, logdet, lu_solve, matrix_exp, matrix_power, ormqr, pinverse, qr, slogdet, triangular_solve):
+    method(_function)
+Tensor.inverse, Tensor.orgqr, Tensor.svd, Tensor.lu = inverse, orgqr, old_svd, _lu_method

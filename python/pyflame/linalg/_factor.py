@@ -1,0 +1,146 @@
+"""Factorizations: Cholesky, LU, QR, LDL'."""
+from .. import _C
+from .._C import _linalg
+from ._common import check, named, raise_for, with_out
+
+_CholeskyEx = named("linalg_cholesky_ex", "L info")
+_Qr = named("linalg_qr", "Q R")
+_Lu = named("linalg_lu", "P L U")
+_LuFactor = named("linalg_lu_factor", "LU pivots")
+_LuFactorEx = named("linalg_lu_factor_ex", "LU pivots info")
+_LdlFactor = named("linalg_ldl_factor", "LD pivots")
+_LdlFactorEx = named("linalg_ldl_factor_ex", "LD pivots info")
+
+
+def _not_positive(n):
+    return f"The factorization could not be completed because the input is not positive-definite (the leading minor of order {n} is not positive-definite)."
+
+
+def _cholesky(A, upper):  # noqa: N803 - PyTorch's name
+    if upper and A.ndim >= 2:
+        L, info = _linalg.cholesky(A.mT)
+        return L.mT, info
+    return _linalg.cholesky(A)
+
+
+@with_out
+def cholesky(A, *, upper=False):  # noqa: N803
+    """The lower triangular L with A = L L', of symmetric positive-definite matrices [.., N, N]; only A's lower triangle is read. With upper, U with A = U' U.
+
+    LinAlgError where a matrix is not positive-definite. Whether it is, is read: a sync point; cholesky_ex has none.
+    """
+    L, info = _cholesky(A, upper)
+    check("linalg.cholesky", info, _not_positive)
+    return L
+
+
+@with_out
+def cholesky_ex(A, *, upper=False, check_errors=False):  # noqa: N803
+    """cholesky without its error: (L, info), where info is 0, or the order of the first leading minor that is not positive-definite."""
+    L, info = _cholesky(A, upper)
+    if check_errors:
+        check("linalg.cholesky_ex", info, _not_positive)
+    return _CholeskyEx(L, info)
+
+
+@with_out
+def qr(A, mode="reduced"):  # noqa: N803
+    """A = Q R of matrices [.., M, N]: Q has orthonormal columns, R is upper triangular. mode: 'reduced' (Q is [.., M, K], K = min(M, N)),
+    'complete' (Q is square), or 'r' (Q is empty). By Householder's reflectors."""
+    raise_for("linalg.qr", mode not in ("reduced", "complete", "r"), f"no such mode; got {mode!r}; expected 'reduced', 'complete' or 'r'")
+    return _Qr(*_linalg.qr(A, mode == "complete", mode != "r"))
+
+
+def _zero_pivot(op):
+    def reason(n):
+        return (f"U[{n},{n}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the factorization, consider "
+                "calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
+
+    return op, reason
+
+
+def _lu_factor(op, A, pivot):  # noqa: N803
+    raise_for(op, not pivot, "LU without pivoting is not available; got pivot=False; expected pivot=True")
+    return _linalg.lu_factor(A)
+
+
+@with_out
+def lu_factor(A, *, pivot=True):  # noqa: N803
+    """The compact form of P L U: (LU, pivots), with L below LU's diagonal and U above it; pivots (int32) are the rows that changed places, from 1 on.
+
+    RuntimeError where U has a zero on its diagonal: a sync point; lu_factor_ex has none. Gradients of LU, for every shape.
+    """
+    LU, pivots, info = _lu_factor("linalg.lu_factor", A, pivot)
+    check("torch.linalg.lu_factor", info, _zero_pivot("linalg.lu_factor")[1])
+    return _LuFactor(LU, pivots)
+
+
+@with_out
+def lu_factor_ex(A, *, pivot=True, check_errors=False):  # noqa: N803
+    """lu_factor without its error: (LU, pivots, info), where info is 0, or the place of the first zero on U's diagonal."""
+    LU, pivots, info = _lu_factor("linalg.lu_factor_ex", A, pivot)
+    if check_errors:
+        check("torch.linalg.lu_factor_ex", info, _zero_pivot("linalg.lu_factor_ex")[1])
+    return _LuFactorEx(LU, pivots, info)
+
+
+def _triangles(LU):  # noqa: N803
+    m, n = LU.shape[-2:]
+    k = min(m, n)
+    return _C.tril(LU[..., :k], -1) + _C.eye(m, k, dtype=LU.dtype, device=LU.device), _C.triu(LU[..., :k, :])
+
+
+def _permutation(pivots, rows, like):
+    """P of A = P L U."""
+    order = _linalg.row_order(pivots, rows, False)
+    return (_C.arange(rows, device=like.device).unsqueeze(-1) == order.unsqueeze(-2)).to(like.dtype)
+
+
+@with_out
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa: N803
+    """P, L and U of what lu_factor gave; those that are not asked for are empty."""
+    none = _C.empty(0, dtype=LU_data.dtype, device=LU_data.device)
+    P = _permutation(LU_pivots, LU_data.shape[-2], LU_data) if unpack_pivots else none
+    L, U = _triangles(LU_data) if unpack_data else (none, none)
+    return _Lu(P, L, U)
+
+
+@with_out
+def lu(A, *, pivot=True):  # noqa: N803
+    """A = P L U of matrices [.., M, N]: a permutation, a lower triangle with ones on its diagonal, an upper triangle."""
+    LU, pivots, _ = _lu_factor("linalg.lu", A, pivot)
+    return lu_unpack(LU, pivots)
+
+
+@with_out
+def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
+    """A = L D L' of symmetric matrices, in LAPACK's compact form (sytrf, the lower triangle): (LD, pivots, info)."""
+    LD, pivots, info = _linalg.ldl_factor(A)
+    if check_errors:
+        check("linalg.ldl_factor_ex", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
+    return _LdlFactorEx(LD, pivots, info)
+
+
+@with_out
+def ldl_factor(A, *, hermitian=False):  # noqa: N803
+    """ldl_factor_ex that raises where D has a zero on its diagonal: a sync point."""
+    LD, pivots, info = _linalg.ldl_factor(A)
+    check("linalg.ldl_factor", info, lambda n: f"D[{n},{n}] is zero: a solution would divide by it.")
+    return _LdlFactor(LD, pivots)
+
+
+@with_out
+def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
+    """X with A X = B, of what ldl_factor gave for A."""
+    return _linalg.ldl_solve(LD, pivots, B)
+
+
+@with_out
+def householder_product(A, tau):  # noqa: N803
+    """The first N columns of the product of K reflectors I - tau v v', whose vectors are the columns of A [.., M, N] below its diagonal."""
+    _linalg.check_matrices("linalg.householder_product", A, False)
+    m, n, k = A.shape[-2], A.shape[-1], tau.shape[-1]
+    raise_for("linalg.householder_product", m < n, f"fewer rows than columns; got shape {tuple(A.shape)}; expected M >= N")
+    raise_for("linalg.householder_product", n < k, f"more factors than columns; got {k} for shape {tuple(A.shape)}; expected K <= N")
+    raise_for("linalg.householder_product", tuple(tau.shape[:-1]) != tuple(A.shape[:-2]) or tau.dtype != A.dtype, f"tau does not fit; got {tuple(tau.shape)} of {tau.dtype} for {tuple(A.shape)} of {A.dtype}")
+    return _linalg.householder_product(A, tau, n)

@@ -1,0 +1,108 @@
+"""Functions and products of matrices that are composed of matmul."""
+import math
+
+from .. import _C, _products
+from .._C import _linalg
+from ._common import identity, raise_for, with_out
+from ._solve import inv
+
+# Of the Taylor polynomial of exp: the size up to which its remainder is below the precision, and the powers that are made.
+_EXPONENTIAL = {"float32": (0.6, 3, 9), "float64": (0.8, 4, 16)}
+
+
+def _taylor(X, step, degree, like):  # noqa: N803
+    """The Taylor polynomial of exp, as a polynomial in X^step whose coefficients are polynomials in X (Paterson and Stockmeyer, 1973)."""
+    powers = [like, X]
+    while len(powers) <= step:
+        powers.append(_C.matmul(powers[len(powers) // 2], powers[len(powers) - len(powers) // 2]))
+    result = None
+    for first in range(degree // step * step, -1, -step):
+        part = None
+        for k in range(min(step, degree - first + 1)):
+            term = powers[k] * (1 / math.factorial(first + k))
+            part = term if part is None else part + term
+        result = part if result is None else _C.matmul(result, powers[step]) + part
+    return result
+
+
+def matrix_exp(A):  # noqa: N803
+    """The exponential of square matrices [.., N, N]: each is divided by a power of 2, its Taylor polynomial computed, and that squared as often.
+
+    The largest norm is read: a sync point.
+    """
+    _linalg.check_matrices("linalg.matrix_exp", A, True)
+    n = A.shape[-1]
+    if A.numel() == 0:
+        return A.clone()
+    bound, step, degree = _EXPONENTIAL[A.dtype.name]
+    size = _C.amax(A.detach().abs().sum(-2), -1)
+    halvings = _C.clamp(_C.ceil(_C.log2(size / bound)), min=0)
+    halvings = _C.where(_C.isnan(halvings) | _C.isinf(halvings), 0.0, halvings)
+    most = 0 if A.device.type == "null" else int(halvings.max().item())
+    halvings = halvings.unsqueeze(-1).unsqueeze(-1)
+    X = _taylor(A * _C.exp2(-halvings) if most else A, step, degree, identity(n, A).expand(*A.shape))
+    for k in range(most):
+        square = _C.matmul(X, X)
+        X = square if A.ndim == 2 else _C.where(halvings > k, square, X)
+    return X
+
+
+@with_out
+def matrix_power(A, n):  # noqa: N803
+    """Square matrices [.., N, N] to a whole power, by squaring; a negative power is that of the inverse."""
+    return _products.natural_power(inv(A) if n < 0 else A, abs(n))
+
+
+@with_out
+def multi_dot(tensors):
+    """The product of two matrices or more, in the order that needs the fewest multiplications. The first and the last may be vectors."""
+    tensors = list(tensors)
+    raise_for("multi_dot()", len(tensors) < 2, f"expected at least 2 tensors but got {len(tensors)}")
+    first, last = tensors[0].ndim == 1, tensors[-1].ndim == 1
+    if first:
+        tensors[0] = tensors[0].unsqueeze(0)
+    if last:
+        tensors[-1] = tensors[-1].unsqueeze(1)
+    for i, t in enumerate(tensors):
+        raise_for("multi_dot()", t.ndim != 2, f"tensor {i} must be 2D but got {t.ndim}D; the first and last may be 1D")
+    result = _products.chain_matmul(*tensors)
+    if first and last:
+        return result.reshape(())
+    return result.squeeze(0) if first else result.squeeze(1) if last else result
+
+
+@with_out
+def matmul(input, other):
+    """The same as pyflame.matmul."""
+    return _C.matmul(input, other)
+
+
+@with_out
+def cross(input, other, *, dim=-1):
+    """The cross product of vectors of three elements along a dim; both broadcast."""
+    raise_for("linalg.cross", input.ndim != other.ndim, f"inputs must have the same number of dimensions; got {input.ndim} and {other.ndim}")
+    raise_for("linalg.cross", input.shape[dim] != 3 or other.shape[dim] != 3, f"inputs dimension {dim} must have length 3. Got {input.shape[dim]} and {other.shape[dim]}")
+    return _products.cross(input, other, dim)
+
+
+@with_out
+def vecdot(x, y, *, dim=-1):
+    """The sums of products along a dim; both broadcast."""
+    return (x * y).sum(dim)
+
+
+def diagonal(A, *, offset=0, dim1=-2, dim2=-1):  # noqa: N803
+    """Tensor.diagonal of the last two dims."""
+    return A.diagonal(offset, dim1, dim2)
+
+
+def vander(x, *, N=None):  # noqa: N803
+    """The powers of vectors as columns: 1, x, x^2, .. of N columns (default: as many as elements)."""
+    x = x if x.ndim else x.reshape(1)
+    n = x.shape[-1] if N is None else N
+    raise_for("linalg.vander", n <= 1, f"N must be greater than 1; got {n}")
+    x = x if x.is_floating_point() else x.to(_C.int64)
+    columns = [_C.ones_like(x)]
+    while len(columns) < n:
+        columns.append(columns[-1] * x)
+    return _C.stack(columns, -1)

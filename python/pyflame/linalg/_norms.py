@@ -1,0 +1,106 @@
+"""Norms of vectors and matrices."""
+import math
+
+from .. import _C
+from ._common import raise_for, with_out
+
+
+def _floating(op, x):
+    raise_for(op, not x.is_floating_point(), f"Expected a floating point or complex tensor as input. Got {x.dtype}")
+
+
+def count(x):
+    """1 where x is not zero, in its dtype; the gradient is zero."""
+    return _C.where(x != 0, 1.0, _C.where(x == 0, 0.0, x))
+
+
+def _largest(x, dim, keepdim=False):
+    return _C.amax(x, dim, keepdim) if x.shape[dim] else x.sum(dim, keepdim)  # no elements: 0
+
+
+def power_sum(x, p, dims, keepdim):
+    """(sum of |x|^p)^(1/p) over dims, with a gradient of 0 where the norm is 0."""
+    size = _C.abs(x)
+    if p == math.inf:
+        return _C.amax(size, dims, keepdim)
+    if p == -math.inf:
+        return _C.amin(size, dims, keepdim)
+    if p == 0:
+        return count(x).sum(dims, keepdim)
+    if p == 1:
+        return size.sum(dims, keepdim)
+    if p == 2:
+        squares = (x * x).sum(dims, keepdim)
+        zero = squares == 0
+        return _C.where(zero, 0.0, _C.sqrt(_C.where(zero, 1.0, squares)))
+    powers = _C.pow(size, p).sum(dims, keepdim)
+    if p < 0:
+        return _C.pow(powers, 1 / p)
+    zero = powers == 0
+    return _C.where(zero, 0.0, _C.pow(_C.where(zero, 1.0, powers), 1 / p))
+
+
+def _dims(x, dim):
+    if dim is None or (not isinstance(dim, int) and not len(dim)):
+        return tuple(range(x.ndim))
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+@with_out
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+    """(sum of |x|^ord)^(1/ord) over dims, or of all elements; inf and -inf are the largest and the smallest |x|, 0 counts what is not zero."""
+    _floating("linalg.vector_norm", x)
+    raise_for("linalg.vector_norm", isinstance(ord, str), f"the order is not a number; got {ord!r}; hint: use linalg.norm or linalg.matrix_norm")
+    x = x if dtype is None else x.to(dtype)
+    dims = _dims(x, dim)
+    empty = x.ndim and any(x.shape[d] == 0 for d in dims)
+    raise_for("linalg.vector_norm", empty and (ord < 0 or ord == math.inf),
+              f"cannot compute the {ord} norm of an empty tensor, because that has no identity; got shape {tuple(x.shape)}")
+    if not dims:
+        return x.abs() if ord != 0 else count(x)
+    return power_sum(x, ord, dims, keepdim)
+
+
+def _check_order(ord, dims):
+    known = ("fro", "nuc") if isinstance(ord, str) else (2, -2, 1, -1, math.inf, -math.inf)
+    raise_for("linalg.matrix_norm", ord not in known, f"Order {ord} not supported.")
+    raise_for("linalg.matrix_norm", len(dims) != 2, f"dim must be a 2-tuple. Got {dims}")
+
+
+@with_out
+def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # noqa: N803
+    """The norm of matrices in two dims: 'fro' (of all elements), 'nuc' (the sum of the singular values), 2 and -2 (the largest and the smallest of
+    them), 1 and -1 (of the sums of columns), inf and -inf (of the sums of rows)."""
+    _floating("linalg.matrix_norm", A)
+    raise_for("linalg.matrix_norm", A.ndim < 2, f"The input tensor A must have at least 2 dimensions. Got {A.ndim}")
+    dims = tuple(dim)
+    _check_order(ord, dims)
+    A = A if dtype is None else A.to(dtype)  # noqa: N806
+    rows, columns = (d + A.ndim if d < 0 else d for d in dims)
+    raise_for("linalg.matrix_norm", rows == columns, f"dims must be different. Got ({dims[0]}, {dims[1]})")
+    if ord == "fro":
+        return power_sum(A, 2, (rows, columns), keepdim)
+    if ord in ("nuc", 2, -2):
+        from ._spectral import svdvals
+
+        values = svdvals(A.permute(*[d for d in range(A.ndim) if d not in (rows, columns)], rows, columns))
+        result = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else _C.amin(values, -1)
+        return result.unsqueeze(min(rows, columns)).unsqueeze(max(rows, columns)) if keepdim else result
+    if ord in (math.inf, -math.inf):
+        rows, columns = columns, rows
+    sums = A.abs().sum(rows, keepdim=True)
+    result = _largest(sums, columns, True) if ord > 0 else _C.amin(sums, columns, True)
+    return result if keepdim else result.squeeze((rows, columns))
+
+
+@with_out
+def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):  # noqa: N803
+    """vector_norm or matrix_norm: of matrices if ord is text, or if there are two dims and an order; of all elements as a vector without both."""
+    if dim is not None or ord is not None:
+        dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+        count = A.ndim if dims is None else len(dims)
+        raise_for("linalg.norm", dims is None and isinstance(ord, (str, int, float)) and A.ndim not in (1, 2), f"If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D.")
+        raise_for("linalg.norm", dims is not None and count not in (1, 2), f"If dim is specified, it must be of length 1 or 2. Got {dims}")
+        if isinstance(ord, str) or (ord is not None and count == 2):
+            return matrix_norm(A, ord, (0, 1) if dims is None else dims, keepdim, dtype=dtype)
+    return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)

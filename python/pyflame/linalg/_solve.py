@@ -1,0 +1,246 @@
+"""Solutions of linear systems, inverses, determinants, least squares."""
+import math
+
+from .. import _C
+from .._C import _linalg
+from .._grad_mode import no_grad
+from ._common import check, common_batch, epsilon, identity, named, raise_for, with_out
+
+_SolveEx = named("linalg_solve_ex", "result info")
+_InvEx = named("linalg_inv_ex", "inverse info")
+_Slogdet = named("linalg_slogdet", "sign logabsdet")
+_Lstsq = named("linalg_lstsq", "solution residuals rank singular_values")
+
+
+def _is_vector(A, B):  # noqa: N803
+    return B.ndim == 1 or (A.ndim == B.ndim + 1 and tuple(B.shape) == tuple(A.shape[:-1]))
+
+
+def _singular(_):
+    return "The solver failed because the input matrix is singular."
+
+
+def _solve(op, A, B, left):  # noqa: N803
+    _linalg.check_matrices(op, A, True)
+    vector = _is_vector(A, B)
+    raise_for(op, vector and not left, "B is a vector; got left=False; expected left=True")
+    X = B.unsqueeze(-1) if vector else B
+    raise_for(op, X.ndim < 2, f"B has no dims; got shape {tuple(B.shape)}")
+    A, X = (A, X) if left else (A.mT, X.mT)
+    sizes = f"({A.shape[-2]}x{A.shape[-1]} and {X.shape[-2]}x{X.shape[-1]})"
+    raise_for(op, A.shape[-1] != X.shape[-2], f"Incompatible shapes of A and B for the equation {'AX' if left else 'XA'} = B {sizes}")
+    X, *_, info = _linalg.solve(A, X)
+    X = X if left else X.mT
+    return (X.squeeze(-1) if vector else X), info
+
+
+@with_out
+def solve(A, B, *, left=True):  # noqa: N803
+    """X with A X = B (or X A = B), by LU. A [.., N, N]; B [.., N, K] or [.., N]; batches broadcast.
+
+    LinAlgError where a matrix is singular. Whether it is, is read: a sync point; solve_ex has none.
+    """
+    X, info = _solve("linalg.solve", A, B, left)
+    check("torch.linalg.solve", info, _singular)
+    return X
+
+
+@with_out
+def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
+    """solve without its error: (result, info), where info is 0, or the place of the first zero on U's diagonal."""
+    X, info = _solve("linalg.solve_ex", A, B, left)
+    if check_errors:
+        check("torch.linalg.solve_ex", info, _singular)
+    return _SolveEx(X, info)
+
+
+@with_out
+def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N803
+    """X with A X = B (or X A = B) for triangular A; only its triangle is read, and with unitriangular not its diagonal. Batches broadcast."""
+    if left:
+        return _linalg.triangular_solve(A, B, upper, unitriangular)
+    return _linalg.triangular_solve(A.mT, B.mT, not upper, unitriangular).mT
+
+
+@with_out
+def lu_solve(LU, pivots, B, *, left=True, adjoint=False):  # noqa: N803
+    """X with A X = B (X A = B, or with A' instead of A), of what lu_factor gave for A."""
+    op = "linalg.lu_solve"
+    _linalg.check_matrices(op, LU, True)
+    _linalg.check_matrices(op, B, False)
+    raise_for(op, pivots.dtype != _C.int32, f"pivots are not int32; got {pivots.dtype}")
+    raise_for(op, LU.dtype != B.dtype, f"dtypes differ; got {LU.dtype} and {B.dtype}")
+    if not left:
+        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+    raise_for(op, LU.shape[-1] != B.shape[-2], f"Incompatible shapes of A and B for the equation AX = B; got {tuple(LU.shape)} and {tuple(B.shape)}")
+    both = common_batch(op, LU, B)
+    n = LU.shape[-1]
+    LU, pivots, B = LU.expand(*both, n, n), pivots.expand(*both, n), B.expand(*both, *B.shape[-2:])  # noqa: N806
+    if not LU.requires_grad:
+        return _linalg.lu_solve(LU, pivots, B, adjoint)
+
+    def rows(x, inverse):
+        return x.gather(-2, _linalg.row_order(pivots, n, inverse).unsqueeze(-1).expand(*x.shape))
+
+    if adjoint:
+        return rows(_linalg.triangular_solve(LU.mT, _linalg.triangular_solve(LU.mT, B, False, False), True, True), True)
+    return _linalg.triangular_solve(LU, _linalg.triangular_solve(LU, rows(B, False), False, True), True, False)
+
+
+def _no_inverse(n):
+    return f"The diagonal element {n} is zero, the inversion could not be completed because the input matrix is singular."
+
+
+@with_out
+def inv(A):  # noqa: N803
+    """The inverse of square matrices [.., N, N]. LinAlgError where one is singular: a sync point; inv_ex has none."""
+    X, info = _linalg.inv(A)
+    check("linalg.inv", info, _no_inverse)
+    return X
+
+
+@with_out
+def inv_ex(A, *, check_errors=False):  # noqa: N803
+    """inv without its error: (inverse, info)."""
+    X, info = _linalg.inv(A)
+    if check_errors:
+        check("linalg.inv_ex", info, _no_inverse)
+    return _InvEx(X, info)
+
+
+@with_out
+def det(A):  # noqa: N803
+    """The determinant of square matrices [.., N, N], by LU."""
+    return _linalg.det(A)[0]
+
+
+@with_out
+def slogdet(A):  # noqa: N803
+    """The sign of the determinant and the logarithm of its size: (sign, logabsdet)."""
+    return _Slogdet(*_linalg.slogdet(A)[:2])
+
+
+def logdet(A):  # noqa: N803
+    """The logarithm of the determinant; NaN where that is negative, -inf where it is 0."""
+    sign, logs = slogdet(A)
+    return _C.where(sign < 0, math.nan, logs)
+
+
+def cutoff(values, shape, atol, rtol):
+    """The size below which singular values count as zero: max(atol, rtol * the largest)."""
+    if rtol is None:
+        rtol = max(shape[-2:]) * epsilon(values.dtype) if atol is None else 0.0
+
+    def each(t):
+        return t.unsqueeze(-1) if isinstance(t, _C.Tensor) else t
+
+    atol, rtol = each(0.0 if atol is None else atol), each(rtol)
+    if isinstance(atol, _C.Tensor) or isinstance(rtol, _C.Tensor):
+        default = max(shape[-2:]) * epsilon(values.dtype)
+        if isinstance(atol, _C.Tensor) and not isinstance(rtol, _C.Tensor) and rtol == 0.0:
+            rtol = _C.where(atol > 0, 0.0, default).to(values.dtype)
+    limit = _C.amax(values, -1, True) * rtol
+    return _C.maximum(limit, atol if isinstance(atol, _C.Tensor) else _C.full_like(limit, atol))
+
+
+@with_out
+def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
+    """The pseudoinverse of matrices [.., M, N]. Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(M, N) times the
+    precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle."""
+    from ._spectral import eigh, svd
+
+    _linalg.check_matrices("linalg.pinv", A, hermitian)
+    rtol = rcond if rtol is None else rtol
+    if A.numel() == 0:
+        return A.mT.clone()
+    with no_grad():
+        if hermitian:
+            values, V = eigh(A)
+            size, U = _C.abs(values), V.mT
+        else:
+            U, values, Vh = svd(A, full_matrices=False)
+            size, U, V = values, U.mT, Vh.mT
+        kept = size > cutoff(size, A.shape, atol, rtol)
+        P = _C.matmul(V * _C.where(kept, 1 / _C.where(kept, values, 1.0), 0.0).unsqueeze(-2), U)
+    return _linalg.pinv_of(A, P)
+
+
+_DRIVERS = {"gels": 0, "gelsy": 1, "gelsd": 2, "gelss": 3}
+
+
+def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
+    """Least squares: X that makes |A X - B| smallest, (solution, residuals, rank, singular_values). A [.., M, N], B [.., M, K] or [.., M].
+
+    driver: LAPACK's 'gelsy' (default), 'gels' (full rank), 'gelsd' or 'gelss'. The residuals are empty for gelsy, for M <= N, and where the rank is
+    not full: then the rank is read, a sync point. singular_values are those of gelsd and gelss. The gradient is that of pinv(A) @ B.
+    """
+    op = "linalg.lstsq"
+    _linalg.check_matrices(op, A, False)
+    raise_for(op, driver not in (None, *_DRIVERS), f"no such driver; got {driver!r}; expected one of {', '.join(_DRIVERS)}")
+    driver = driver or "gelsy"
+    vector = _is_vector(A, B)
+    rhs = B.unsqueeze(-1) if vector else B
+    raise_for(op, rhs.ndim < 2 or rhs.shape[-2] != A.shape[-2], f"A and B have other numbers of rows; got shapes {tuple(A.shape)} and {tuple(B.shape)}")
+    raise_for(op, A.dtype != B.dtype, f"dtypes differ; got {A.dtype} and {B.dtype}")
+    m, n = A.shape[-2:]
+    both = common_batch(op, A, rhs)
+    A, rhs = A.expand(*both, m, n), rhs.expand(*both, m, rhs.shape[-1])  # noqa: N806
+    with no_grad():
+        solution, rank, values, info = _linalg.lstsq(A, rhs, float(max(m, n) * epsilon(A.dtype) if rcond is None else rcond), _DRIVERS[driver])
+    check(op, info, lambda i: f"The least squares solution could not be computed because the input matrix does not have full rank (error code: {i})." if driver == "gels" else f"The solver did not converge (error code: {i}).")
+    none = _C.empty(0, dtype=A.dtype, device=A.device)
+    residuals = none
+    if driver != "gelsy" and m > n and (driver == "gels" or A.device.type == "null" or bool((rank == n).all().item())):
+        residuals = (solution[..., n:, :] ** 2).sum(-2)
+    if A.requires_grad or B.requires_grad:
+        X = _C.matmul(pinv(A), rhs)
+        if residuals.ndim and residuals.numel():
+            residuals = ((rhs - _C.matmul(A, X)) ** 2).sum(-2)
+    else:
+        X = solution[..., :n, :]
+    rank = rank.to(_C.int64) if driver != "gels" else _C.empty(0, dtype=_C.int64, device=A.device)
+    return _Lstsq(X.squeeze(-1) if vector else X, residuals, rank, values if driver in ("gelsd", "gelss") else none)
+
+
+@with_out
+def tensorinv(A, ind=2):  # noqa: N803
+    """The inverse of A as a map from its last dims to its first `ind`: tensordot(tensorinv(A), B, ind) solves A X = B."""
+    raise_for("tensorinv", ind <= 0, f"Expected a strictly positive integer for 'ind', but got {ind}")
+    rows, columns = tuple(A.shape[:ind]), tuple(A.shape[ind:])
+    n = math.prod(columns)
+    raise_for("tensorinv", math.prod(rows) != n, f"the products of the dims before and after 'ind' differ; got {rows} and {columns}")
+    return inv(A.reshape(n, n)).reshape(*columns, *rows)
+
+
+@with_out
+def tensorsolve(A, B, dims=None):  # noqa: N803
+    """X with tensordot(A, X, X.ndim) = B. dims are moved to A's end first."""
+    if dims is not None:
+        dims = [d % A.ndim for d in dims]
+        A = A.permute(*[d for d in range(A.ndim) if d not in dims], *dims)  # noqa: N806
+    shape = tuple(A.shape[B.ndim :])
+    n = math.prod(shape)
+    raise_for("tensorsolve", n != math.prod(A.shape[: B.ndim]), f"A is not a square map; got shapes {tuple(A.shape)} and {tuple(B.shape)}")
+    return solve(A.reshape(n, n), B.reshape(n)).reshape(*shape)
+
+
+def _differentiable(value, formula):
+    """The value with the gradient of a formula that gives the same."""
+    return value + (formula - formula.detach())
+
+
+@with_out
+def cholesky_solve(B, L, upper=False):  # noqa: N803
+    """X with A X = B, of the factor L with A = L L' (or with upper U with A = U' U)."""
+    first, second = (L.mT, L) if upper else (L, L.mT)
+    if not L.requires_grad:
+        return _linalg.triangular_solve(second, _linalg.triangular_solve(first, B, False, False), True, False)
+    # As in PyTorch, the gradient of L is that of its product, whole: also above the diagonal.
+    return _differentiable(cholesky_solve(B.detach(), L.detach(), upper), solve(_C.matmul(first, second), B))
+
+
+@with_out
+def cholesky_inverse(L, upper=False):  # noqa: N803
+    """The inverse of A, of the factor L with A = L L' (or with upper U with A = U' U)."""
+    _linalg.check_matrices("cholesky_inverse", L, True)
+    return cholesky_solve(identity(L.shape[-1], L).expand(*L.shape), L, upper)

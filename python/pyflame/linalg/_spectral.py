@@ -1,0 +1,159 @@
+"""Eigenvalues of symmetric matrices, singular values, and what is made of them."""
+import math
+
+from .. import _C
+from .._C import _linalg
+from .._grad_mode import no_grad
+from ._common import check, named, raise_for, with_out
+from ._norms import matrix_norm
+from ._solve import cutoff, inv_ex
+
+_Eigh = named("linalg_eigh", "eigenvalues eigenvectors")
+_Svd = named("linalg_svd", "U S Vh")
+_OldSvd = named("svd", "U S V")
+_Polar = named("linalg_polar", "U H")
+
+
+def _diverged(n):
+    return f"The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated eigenvalues (error code: {n})."
+
+
+def _eigh(op, A, UPLO, vectors):  # noqa: N803
+    raise_for(op, UPLO.upper() not in ("L", "U"), f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    values, V, info = _linalg.eigh(A, UPLO.upper() == "U", vectors)
+    check(op, info, _diverged)
+    return values, V
+
+
+@with_out
+def eigh(A, UPLO="L"):  # noqa: N803
+    """The eigenvalues, ascending, and the eigenvectors (columns) of symmetric matrices [.., N, N]; only the triangle UPLO is read.
+
+    A matrix with NaN or infinity gives NaN. Whether LAPACK converged is read: a sync point. The gradient of the vectors is infinite where values repeat.
+    """
+    return _Eigh(*_eigh("linalg.eigh", A, UPLO, True))
+
+
+@with_out
+def eigvalsh(A, UPLO="L"):  # noqa: N803
+    """The eigenvalues of symmetric matrices, ascending."""
+    return _eigh("linalg.eigvalsh", A, UPLO, False)[0]
+
+
+def _svd(A, full, vectors):  # noqa: N803
+    U, S, Vh, info = _linalg.svd(A, full, vectors)  # noqa: N806
+    few = min(A.shape[-2:])
+    check("linalg.svd", info, lambda n: "The algorithm failed to converge because the input matrix contained non-finite values." if n == few + 1 else _diverged(n))
+    return U, S, Vh
+
+
+@with_out
+def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
+    """A = U diag(S) Vh of matrices [.., M, N], with S descending. Without full_matrices U is [.., M, K] and Vh [.., K, N], K = min(M, N).
+
+    LinAlgError for a matrix with NaN or infinity: a sync point. driver is for GPUs in PyTorch, and has no meaning here. The gradient of U and Vh is
+    infinite where singular values repeat.
+    """
+    raise_for("linalg.svd", driver is not None, f"keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend; got {driver!r}")
+    return _Svd(*_svd(A, full_matrices, True))
+
+
+@with_out
+def svdvals(A, *, driver=None):  # noqa: N803
+    """The singular values of matrices [.., M, N], descending."""
+    return _svd(A, False, False)[1]
+
+
+def old_svd(input, some=True, compute_uv=True):
+    """input = U diag(S) V' of matrices: (U, S, V). some: U and V have K = min(M, N) columns; without compute_uv they are zeros."""
+    if not compute_uv:
+        m, n = input.shape[-2:]
+        lead = tuple(input.shape[:-2])
+        zeros = [_C.zeros((*lead, size, size), dtype=input.dtype, device=input.device) for size in (m, n)]
+        return _OldSvd(zeros[0], svdvals(input), zeros[1])
+    U, S, Vh = _svd(input, not some, True)  # noqa: N806
+    return _OldSvd(U, S, Vh.mT)
+
+
+@with_out
+def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
+    """The number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
+    precision unless given. tol is the old name of atol, with rtol 0."""
+    _linalg.check_matrices("linalg.matrix_rank", A, hermitian)
+    atol = tol if atol is None else atol
+    with no_grad():
+        if A.numel() == 0:
+            return _C.zeros(tuple(A.shape[:-2]), dtype=_C.int64, device=A.device)
+        values = _C.abs(eigvalsh(A)) if hermitian else svdvals(A)
+        return (values > cutoff(values, A.shape, atol, rtol)).sum(-1)
+
+
+@with_out
+def cond(A, p=None):  # noqa: N803
+    """The condition number: the norm of A times that of its inverse, for p as of matrix_norm. None and 2: the largest singular value by the
+    smallest; -2 the inverse of it. Infinity for a singular matrix."""
+    _linalg.check_matrices("linalg.cond", A, p not in (None, 2, -2))
+    if p in (None, 2, -2):
+        if A.numel() == 0:
+            return _C.zeros(tuple(A.shape[:-2]), dtype=A.dtype, device=A.device)
+        values = svdvals(A)
+        largest, smallest = values[..., 0], values[..., -1]
+        return smallest / largest if p == -2 else largest / smallest
+    inverse, info = inv_ex(A)
+    result = matrix_norm(A, p) * matrix_norm(inverse, p)
+    return _C.where(info != 0, math.inf, result) if A.shape[-1] else result
+
+
+@with_out
+def polar(A):  # noqa: N803
+    """A = U H of matrices [.., M, N] with M >= N: U has orthonormal columns, H is symmetric and not negative. By the singular values."""
+    U, H, info = _linalg.polar(A)
+    check("linalg.polar", info, _diverged)
+    return _Polar(U, H)
+
+
+def matrix_sqrth(A):  # noqa: N803
+    """The symmetric square root of symmetric positive-definite matrices; only the lower triangle is read."""
+    X, info = _linalg.matrix_sqrth(A)
+    check("linalg.matrix_sqrth", info, _diverged)
+    return X
+
+
+def _range_of(A, q, niter, M):  # noqa: N803
+    """Orthonormal columns that about span the range of A - M: products with random vectors (Halko, Martinsson and Tropp, 2011, algorithm 4.4)."""
+    from ._factor import qr
+
+    def times(X, transposed):  # noqa: N803
+        a, m = (A.mT, M) if transposed else (A, M)
+        y = _C.matmul(a, X)
+        return y if m is None else y - _C.matmul(m.mT if transposed else m, X)
+
+    Q = qr(times(_C.randn(A.shape[-1], q, dtype=A.dtype, device=A.device), False)).Q
+    for _ in range(niter):
+        Q = qr(times(qr(times(Q, True)).Q, False)).Q
+    return Q
+
+
+def svd_lowrank(A, q=6, niter=2, M=None):  # noqa: N803
+    """About the q largest singular values and their vectors, (U, S, V), of A - M, by random products and niter iterations of subspaces."""
+    q = 6 if q is None else q
+    M = None if M is None else M.expand(*A.shape)  # noqa: N806
+    turned = A.shape[-2] < A.shape[-1]
+    if turned:
+        A, M = A.mT, None if M is None else M.mT  # noqa: N806
+    Q = _range_of(A, q, niter, M)
+    B = _C.matmul(Q.mT, A if M is None else A - M)
+    U, S, Vh = svd(B, full_matrices=False)
+    U, V = _C.matmul(Q, U), Vh.mT
+    return (V, S, U) if turned else (U, S, V)
+
+
+def pca_lowrank(A, q=None, center=True, niter=2):  # noqa: N803
+    """The principal components of rows: svd_lowrank of A without the mean of its columns (center)."""
+    m, n = A.shape[-2:]
+    q = min(6, m, n) if q is None else q
+    if not 0 <= q <= min(m, n):
+        raise ValueError(f"pca_lowrank: q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
+    if niter < 0:
+        raise ValueError(f"pca_lowrank: niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)

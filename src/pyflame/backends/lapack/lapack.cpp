@@ -1,0 +1,358 @@
+// Each function computes one matrix of a batch. Where rows and columns change places, the triangle, or the sides of a product, do as well,
+// so that most matrices need no transposition.
+#include "pyflame/backends/lapack/lapack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "pyflame/backends/lapack/matrices.h"
+#include "pyflame/backends/lapack/routines.h"
+#include "pyflame/base/error.h"
+#include "pyflame/base/threads.h"
+
+extern "C" void openblas_set_num_threads(int);
+
+namespace pyflame::lapack {
+
+namespace {
+
+// LAPACK may not end for a matrix with NaN.
+template <class T>
+bool finite(const T* x, int64_t n) {
+  T sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * T(0);
+  return sum == T(0);
+}
+
+int whole(int64_t n) {
+  PF_CHECK(n <= std::numeric_limits<int>::max(), Runtime, "linalg: a matrix is too large for LAPACK; got {}", n);
+  return static_cast<int>(n);
+}
+
+template <class T>
+class Routines {
+  using L = Of<T>;
+
+ public:
+  Routines(const Node& node, void* const* ins, void* const* outs, Params params)
+      : node_(node), ins_(ins), outs_(outs), params_(params) {}
+  void run();
+
+ private:
+  Matrices in(size_t i, int dims = 2) const { return {node_.ins[i], ins_[i], dims}; }
+  Matrices out(size_t i, int dims = 2) const { return {node_.outs[i], outs_[i], dims}; }
+  // f(b) for each matrix; a chunk has at least about 100 microseconds of work.
+  template <class F>
+  void each(int64_t count, double flops, F&& f) const {
+    const auto grain = static_cast<int64_t>(std::clamp(1e5 / std::max(flops, 1.0), 1.0, 1e6));
+    parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) f(b);
+    });
+  }
+  static double cube(int64_t n) { return static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n); }
+  // Calls f(work, length) twice: for the best length, which the routine writes to work[0], and to compute.
+  template <class F>
+  static void with_work(size_t slot, F&& f) {
+    T best = 0;
+    f(&best, -1);
+    const int length = std::max(1, static_cast<int>(best * T(1.0001)));  // large numbers were rounded to float
+    f(scratch<T>(slot, length), length);
+  }
+
+  void cholesky();
+  void triangular_solve();
+  void lu_factor();
+  void lu_solve();
+  void row_order();
+  void geqrf();
+  void eigh();
+  void svd();
+  void ldl_factor();
+  void ldl_solve();
+  void lstsq();
+
+  const Node& node_;
+  void* const* ins_;
+  void* const* outs_;
+  Params params_;
+};
+
+// A symmetric matrix by rows is the same by columns, with the other triangle: L by rows is the upper factor by columns.
+template <class T>
+void Routines<T>::cholesky() {
+  const Matrices a = in(0), l = out(0), info = out(1, 0);
+  const int n = whole(a.rows);
+  each(a.count, cube(n) / 3, [&](int64_t b) {
+    T* x = scratch<T>(0, int64_t{n} * n);
+    a.load(b, x, Order::rows);
+    int bad = 0;
+    if (n > 0) L::potrf("U", &n, x, &n, &bad, 1);
+    for (int r = 0; r < n; ++r) std::fill(x + int64_t{r} * n + r + 1, x + int64_t{r + 1} * n, T(0));
+    l.store(b, x, Order::rows);
+    info.store(b, &bad);
+  });
+}
+
+// X by rows is X transposed by columns: X' A' = B'.
+template <class T>
+void Routines<T>::triangular_solve() {
+  const auto attrs = node_.attr<TriangularAttrs>();
+  const Matrices a = in(0), rhs = in(1), x = out(0);
+  const int n = whole(x.rows), k = whole(x.columns);
+  if (x.count * n * k == 0) return;
+  each(x.count, static_cast<double>(n) * n * k, [&](int64_t b) {
+    const int64_t rs = a.row_stride(), cs = a.column_stride();
+    const bool same = a.dtype() == (std::is_same_v<T, double> ? DType::float64 : DType::float32);
+    const bool by_rows = cs == 1 && rs >= n, by_columns = rs == 1 && cs >= n;
+    const T* m = a.template direct<T>(b);
+    int lead = whole(std::max<int64_t>(by_rows ? rs : cs, 1));
+    bool transposed = by_columns && !by_rows;  // of what BLAS sees by columns
+    if (!same || (!by_rows && !by_columns)) {
+      T* copy = scratch<T>(0, int64_t{n} * n);
+      a.load(b, copy, Order::rows);
+      m = copy, lead = n, transposed = false;
+    }
+    T* y = scratch<T>(1, int64_t{n} * k);
+    rhs.load(b, y, Order::rows);
+    const bool upper = (attrs.upper != 0) == transposed;
+    const T one = 1;
+    L::trsm("R", upper ? "U" : "L", transposed ? "T" : "N", attrs.unit ? "U" : "N", &k, &n, &one, m, &lead, y, &k, 1, 1,
+            1, 1);
+    x.store(b, y, Order::rows);
+  });
+}
+
+template <class T>
+void Routines<T>::lu_factor() {
+  const Matrices a = in(0), lu = out(0), pivots = out(1, 1), info = out(2, 0);
+  const int m = whole(a.rows), n = whole(a.columns), k = std::min(m, n);
+  each(a.count, 0.67 * m * n * k, [&](int64_t b) {
+    T* x = scratch<T>(0, int64_t{m} * n);
+    int* p = scratch<int>(0, k);
+    a.load(b, x);
+    int bad = 0;
+    if (k > 0) L::getrf(&m, &n, x, &m, p, &bad);
+    lu.store(b, x);
+    pivots.store(b, p);
+    info.store(b, &bad);
+  });
+}
+
+template <class T>
+void Routines<T>::lu_solve() {
+  const auto attrs = node_.attr<AdjointAttrs>();
+  const Matrices lu = in(0), pivots = in(1, 1), rhs = in(2), x = out(0);
+  const int n = whole(x.rows), k = whole(x.columns);
+  if (x.count * n * k == 0) return;
+  each(x.count, 2.0 * n * n * k, [&](int64_t b) {
+    T* m = scratch<T>(0, int64_t{n} * n);
+    T* y = scratch<T>(1, int64_t{n} * k);
+    int* p = scratch<int>(0, n);
+    lu.load(b, m);
+    pivots.load(b, p);
+    rhs.load(b, y);
+    int bad = 0;
+    L::getrs(attrs.adjoint ? "T" : "N", &n, &k, m, &n, p, y, &n, &bad, 1);
+    x.store(b, y);
+  });
+}
+
+// Pivots say which rows change places, one after the other. The result says which row of the matrix is at each place.
+template <class T>
+void Routines<T>::row_order() {
+  const auto attrs = node_.attr<RowOrderAttrs>();
+  const Matrices pivots = in(0, 1), order = out(0, 1);
+  const int64_t k = pivots.rows, n = order.rows;
+  each(order.count, static_cast<double>(n), [&](int64_t b) {
+    int* p = scratch<int>(0, k);
+    int* at = scratch<int>(1, n);
+    int* place = scratch<int>(2, n);
+    pivots.load(b, p);
+    for (int i = 0; i < n; ++i) at[i] = i;
+    for (int64_t i = 0; i < k; ++i) {
+      PF_CHECK(p[i] >= 1 && p[i] <= n, Index, "lu: a pivot is out of range; got {}; expected 1 to {}", p[i], n);
+      std::swap(at[i], at[p[i] - 1]);
+    }
+    for (int i = 0; i < n; ++i) place[at[i]] = i;
+    order.store(b, attrs.inverse ? place : at);
+  });
+}
+
+template <class T>
+void Routines<T>::geqrf() {
+  const Matrices a = in(0), qr = out(0), tau = out(1, 1);
+  const int m = whole(a.rows), n = whole(a.columns), k = std::min(m, n);
+  each(a.count, 2.0 * m * n * k, [&](int64_t b) {
+    T* x = scratch<T>(0, int64_t{m} * n);
+    T* t = scratch<T>(1, k);
+    a.load(b, x);
+    int bad = 0;
+    if (k > 0) with_work(2, [&](T* work, int length) { L::geqrf(&m, &n, x, &m, t, work, &length, &bad); });
+    qr.store(b, x);
+    tau.store(b, t);
+  });
+}
+
+template <class T>
+void Routines<T>::eigh() {
+  const auto attrs = node_.attr<EighAttrs>();
+  const Matrices a = in(0), values = out(0, 1), vectors = out(1), info = out(2, 0);
+  const int n = whole(a.rows);
+  each(a.count, 4 * cube(n), [&](int64_t b) {
+    T* x = scratch<T>(0, int64_t{n} * n);
+    T* w = scratch<T>(1, n);
+    a.load(b, x);
+    int bad = 0;
+    if (!finite(x, int64_t{n} * n)) {
+      std::fill_n(w, n, std::numeric_limits<T>::quiet_NaN());
+      std::fill_n(x, int64_t{n} * n, std::numeric_limits<T>::quiet_NaN());
+    } else if (n > 0) {
+      int least = 0;
+      with_work(2, [&](T* work, int length) {
+        int whole_length = length < 0 ? -1 : std::max(1, least);
+        L::syevd(attrs.vectors ? "V" : "N", attrs.upper ? "U" : "L", &n, x, &n, w, work, &length,
+                 length < 0 ? &least : scratch<int>(0, whole_length), &whole_length, &bad, 1, 1);
+      });
+    }
+    values.store(b, w);
+    if (attrs.vectors) vectors.store(b, x);
+    info.store(b, &bad);
+  });
+}
+
+template <class T>
+void Routines<T>::svd() {
+  const auto attrs = node_.attr<SvdAttrs>();
+  const Matrices a = in(0), u = out(0), s = out(1, 1), v = out(2), info = out(3, 0);
+  const int m = whole(a.rows), n = whole(a.columns), k = std::min(m, n);
+  const int wide = attrs.full ? m : k, high = attrs.full ? n : k;
+  const char* const what = !attrs.vectors ? "N" : attrs.full ? "A" : "S";
+  each(a.count, 10.0 * m * n * k, [&](int64_t b) {
+    T* x = scratch<T>(0, int64_t{m} * n);
+    T* values = scratch<T>(1, k);
+    T* left = scratch<T>(2, int64_t{m} * wide);
+    T* right = scratch<T>(3, int64_t{high} * n);
+    int* whole_work = scratch<int>(0, 8 * int64_t{k});
+    a.load(b, x);
+    int bad = 0;
+    const int least_u = std::max(m, 1), least_v = std::max(high, 1);
+    if (!finite(x, int64_t{m} * n)) bad = k + 1;
+    else if (k > 0)
+      with_work(4, [&](T* work, int length) {
+        L::gesdd(what, &m, &n, x, &m, values, left, &least_u, right, &least_v, work, &length, whole_work, &bad, 1);
+      });
+    else {
+      for (int i = 0; i < m * wide; ++i) left[i] = i % m == i / m;
+      for (int i = 0; i < high * n; ++i) right[i] = i % high == i / high;
+    }
+    if (bad) std::fill_n(values, k, std::numeric_limits<T>::quiet_NaN());
+    s.store(b, values);
+    if (attrs.vectors) {
+      u.store(b, left);
+      v.store(b, right);
+    }
+    info.store(b, &bad);
+  });
+}
+
+template <class T>
+void Routines<T>::ldl_factor() {
+  const Matrices a = in(0), ld = out(0), pivots = out(1, 1), info = out(2, 0);
+  const int n = whole(a.rows);
+  each(a.count, cube(n) / 3, [&](int64_t b) {
+    T* x = scratch<T>(0, int64_t{n} * n);
+    int* p = scratch<int>(0, n);
+    a.load(b, x);
+    int bad = 0;
+    if (n > 0) with_work(1, [&](T* work, int length) { L::sytrf("L", &n, x, &n, p, work, &length, &bad, 1); });
+    for (int64_t c = 1; c < n; ++c) std::fill_n(x + c * n, c, T(0));
+    ld.store(b, x);
+    pivots.store(b, p);
+    info.store(b, &bad);
+  });
+}
+
+template <class T>
+void Routines<T>::ldl_solve() {
+  const Matrices ld = in(0), pivots = in(1, 1), rhs = in(2), x = out(0);
+  const int n = whole(x.rows), k = whole(x.columns);
+  if (x.count * n * k == 0) return;
+  each(x.count, 2.0 * n * n * k, [&](int64_t b) {
+    T* m = scratch<T>(0, int64_t{n} * n);
+    T* y = scratch<T>(1, int64_t{n} * k);
+    int* p = scratch<int>(0, n);
+    ld.load(b, m);
+    pivots.load(b, p);
+    rhs.load(b, y);
+    int bad = 0;
+    L::sytrs("L", &n, &k, m, &n, p, y, &n, &bad, 1);
+    x.store(b, y);
+  });
+}
+
+// The solution has the rows of the longer side: below the unknowns are the rows whose squares are the residual.
+template <class T>
+void Routines<T>::lstsq() {
+  const auto driver = static_cast<LstsqDriver>(node_.attr<LstsqAttrs>().driver);
+  const Matrices a = in(0), rhs = in(1), x = out(0), rank = out(1, 0), values = out(2, 1), info = out(3, 0);
+  const T rcond = static_cast<T>(params_[node_.ins[2].param].as_f64());
+  const int m = whole(a.rows), n = whole(a.columns), k = whole(rhs.columns), high = whole(x.rows), few = std::min(m, n);
+  each(x.count, 4.0 * m * n * (few + k), [&](int64_t b) {
+    T* matrix = scratch<T>(0, int64_t{m} * n);
+    T* given = scratch<T>(1, int64_t{m} * k);
+    T* y = scratch<T>(2, int64_t{high} * k);
+    T* s = scratch<T>(3, few);
+    int* whole_work = scratch<int>(0, n);
+    int found = 0, bad = 0;
+    std::fill_n(s, few, T(0));
+    std::fill_n(y, int64_t{high} * k, T(0));
+    std::fill_n(whole_work, n, 0);
+    a.load(b, matrix);
+    rhs.load(b, given);
+    for (int64_t c = 0; c < k; ++c) std::copy_n(given + c * m, m, y + c * high);
+    if (few > 0 && k > 0) {
+      int least = 0;
+      with_work(4, [&](T* work, int length) {
+        switch (driver) {
+          case LstsqDriver::gels: return L::gels("N", &m, &n, &k, matrix, &m, y, &high, work, &length, &bad, 1);
+          case LstsqDriver::gelsy:
+            return L::gelsy(&m, &n, &k, matrix, &m, y, &high, whole_work, &rcond, &found, work, &length, &bad);
+          case LstsqDriver::gelsd: {
+            int* more = length < 0 ? &least : scratch<int>(1, std::max(1, least));
+            return L::gelsd(&m, &n, &k, matrix, &m, y, &high, s, &rcond, &found, work, &length, more, &bad);
+          }
+          case LstsqDriver::gelss:
+            return L::gelss(&m, &n, &k, matrix, &m, y, &high, s, &rcond, &found, work, &length, &bad);
+        }
+      });
+    }
+    x.store(b, y);
+    rank.store(b, &found);
+    values.store(b, s);
+    info.store(b, &bad);
+  });
+}
+
+template <class T>
+void Routines<T>::run() {
+  static constexpr std::pair<OpId, void (Routines::*)()> kFunctions[] = {
+#define OP(...)
+#define LINALG(name, ...) {OpId::name, &Routines::name},
+#include "pyflame/ops/ops.def"
+  };
+  for (const auto& [op, function] : kFunctions)
+    if (op == node_.op) return (this->*function)();
+  PF_FAIL(Runtime, "lapack: not an op of linear algebra; got {}", op_name(node_.op));
+}
+
+}  // namespace
+
+void run(const Node& node, DType compute, void* const* ins, void* const* outs, Params params) {
+  static const bool one_thread = (openblas_set_num_threads(1), true);
+  (void)one_thread;
+  if (compute == DType::float64) Routines<double>(node, ins, outs, params).run();
+  else Routines<float>(node, ins, outs, params).run();
+}
+
+}  // namespace pyflame::lapack

@@ -1,0 +1,47 @@
+// Linear algebra on batches of matrices [..., M, N] of float32 and float64. These functions return LAPACK's `info` (int32, zero where it succeeded)
+// instead of raising an error that depends on data; who reads it waits for the result. Python's linalg reads it.
+#pragma once
+#include <array>
+#include <tuple>
+
+#include "pyflame/ops/ops.h"
+
+namespace pyflame::linalg {
+
+// TypeError or ValueError unless x is a batch of (square) matrices of float32 or float64.
+void check_matrices(const char* op, const Tensor& x, bool square);
+// The first matrix of a batch whose info is not zero, and that number: a sync point.
+std::optional<std::pair<int64_t, int64_t>> first_failure(const Tensor& info);
+
+std::pair<Tensor, Tensor> cholesky(const Tensor& a);  // L, info; reads the lower triangle
+// X with A X = B; A and B broadcast. Only the triangle is read; unit: nor its diagonal.
+Tensor triangular_solve(const Tensor& a, const Tensor& b, bool upper, bool unit);
+
+struct Lu {
+  Tensor lu, pivots, info;
+};
+Lu lu_factor(const Tensor& a);
+// The row of A at each place of P' A, or the place of each row.
+Tensor row_order(const Tensor& pivots, int64_t rows, bool inverse);
+Tensor lu_solve(const Tensor& lu, const Tensor& pivots, const Tensor& b, bool adjoint);  // no gradient of lu
+std::pair<Tensor, Lu> solve(const Tensor& a, const Tensor& b);
+std::pair<Tensor, Tensor> inv(const Tensor& a);    // and info
+std::array<Tensor, 2> det(const Tensor& a);        // and LU
+std::array<Tensor, 3> slogdet(const Tensor& a);    // sign, log|det|, info
+std::pair<Tensor, Tensor> geqrf(const Tensor& a);  // R and reflectors, tau
+Tensor householder_product(const Tensor& a, const Tensor& tau, int64_t columns);
+// C - V T V' C, or with T' the transposed product: C times the reflectors from the left.
+Tensor apply_reflectors(const Tensor& a, const Tensor& tau, const Tensor& c, bool transposed);
+std::pair<Tensor, Tensor> qr(const Tensor& a, bool complete, bool with_q);
+std::array<Tensor, 3> eigh(const Tensor& a, bool upper, bool vectors);  // values, vectors, info
+std::array<Tensor, 4> svd(const Tensor& a, bool full, bool vectors);    // U, S, V', info
+// `p`, which is the pseudoinverse of a, with its gradient.
+Tensor pinv_of(const Tensor& a, const Tensor& p);
+std::pair<Tensor, Tensor> matrix_sqrth(const Tensor& a);  // and info
+std::array<Tensor, 3> polar(const Tensor& a);             // U, H, info
+std::array<Tensor, 3> ldl_factor(const Tensor& a);        // LD, pivots, info
+Tensor ldl_solve(const Tensor& ld, const Tensor& pivots, const Tensor& b);
+// X [.., max(M, N), K], rank, singular values, info; driver is an LstsqDriver.
+std::array<Tensor, 4> lstsq(const Tensor& a, const Tensor& b, double rcond, int64_t driver);
+
+}  // namespace pyflame::linalg

@@ -1,0 +1,272 @@
+"""pyflame.linalg: what the case tables do not say: names, arguments, errors, edge cases, gradients of rarer functions."""
+import math
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((3, 4, 4)) + 3 * np.eye(4)
+S = A @ A.transpose(0, 2, 1)
+TALL, WIDE = RNG.standard_normal((6, 3)), RNG.standard_normal((3, 6))
+L = pf.linalg
+
+
+def close(got, want, tolerance=1e-9):
+    np.testing.assert_allclose(got.detach().numpy() if isinstance(got, pf.Tensor) else got, want, rtol=tolerance, atol=tolerance)
+
+
+def leaf(array):
+    return pf.tensor(array, requires_grad=True)
+
+
+SINGULAR = pf.tensor(np.stack([np.eye(2), np.ones((2, 2))]))
+NOT_FINITE = pf.full((2, 2), math.nan)
+
+
+@pytest.mark.parametrize("call, text", [
+    (lambda: L.cholesky(pf.tensor(-S)), r"linalg.cholesky: \(Batch element 0\): .* not positive-definite \(the leading minor of order 1 "),
+    (lambda: pf.cholesky(pf.tensor([[1.0, 2.0], [2.0, 1.0]])), "linalg.cholesky: The factorization .* minor of order 2 "),
+    (lambda: L.cholesky_ex(pf.tensor(-S), check_errors=True), "linalg.cholesky_ex: .*Batch element 0"),
+    (lambda: L.inv(SINGULAR), r"linalg.inv: \(Batch element 1\): The diagonal element 2 is zero"),
+    (lambda: L.solve(SINGULAR, SINGULAR), "linalg.solve: .*The solver failed because the input matrix is singular"),
+    (lambda: L.lu_factor(SINGULAR), r"lu_factor: .*U\[2,2\] is zero"),
+    (lambda: L.svd(NOT_FINITE), "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values"),
+])
+def test_matrices_without_a_factorization(call, text):
+    with pytest.raises(L.LinAlgError, match=text):
+        call()
+    assert issubclass(L.LinAlgError, RuntimeError)
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda: L.inv(pf.ones(2, 3)), RuntimeError, "linalg.inv: A must be batches of square matrices, but they are 2 by 3"),
+    (lambda: L.det(pf.ones(3)), RuntimeError, "linalg.det: The input tensor A must have at least 2 dimensions"),
+    (lambda: L.cholesky(pf.ones(2, 2, dtype=pf.int64)), NotImplementedError, "linalg.cholesky: not implemented for this dtype; got int64"),
+    (lambda: L.solve(pf.ones(2, 2), pf.ones(3, 1)), RuntimeError, r"Incompatible shapes of A and B for the equation AX = B \(2x2 and 3x1\)"),
+    (lambda: L.solve_triangular(pf.ones(2, 2), pf.ones(3, 1), upper=True), RuntimeError, "Incompatible shapes of A and B"),
+    (lambda: L.lu(pf.ones(2, 2), pivot=False), RuntimeError, "LU without pivoting is not available"),
+    (lambda: L.qr(pf.ones(2, 2), "full"), RuntimeError, "linalg.qr: no such mode"),
+    (lambda: L.eigh(pf.ones(2, 2), "X"), RuntimeError, "Expected UPLO argument to be 'L' or 'U'"),
+    (lambda: L.lstsq(pf.ones(2, 2), pf.ones(3)), RuntimeError, "other numbers of rows"),
+    (lambda: L.lstsq(pf.ones(2, 2), pf.ones(2), driver="gelx"), RuntimeError, "no such driver"),
+    (lambda: L.matrix_norm(pf.ones(2, 2), 3), RuntimeError, "linalg.matrix_norm: Order 3 not supported"),
+    (lambda: L.vector_norm(pf.ones(0), math.inf), RuntimeError, "no identity"),
+    (lambda: L.vector_norm(pf.arange(3)), RuntimeError, "Expected a floating point"),
+    (lambda: L.multi_dot([pf.ones(2, 2)]), RuntimeError, "expected at least 2 tensors but got 1"),
+    (lambda: L.polar(pf.ones(2, 3)), RuntimeError, "at least as many rows as columns"),
+    (lambda: L.tensorinv(pf.ones(2, 2), ind=0), RuntimeError, "strictly positive"),
+    (lambda: L.vander(pf.ones(3), N=1), RuntimeError, "N must be greater than 1"),
+    (lambda: L.cross(pf.ones(2), pf.ones(2)), RuntimeError, "must have length 3"),
+    (lambda: L.householder_product(pf.ones(2, 3), pf.ones(2)), RuntimeError, "fewer rows than columns"),
+    (lambda: L.qr(leaf(TALL), "r").R.sum().backward(), RuntimeError, "depends on Q"),
+    (lambda: L.qr(leaf(TALL), "complete").R.sum().backward(), RuntimeError, "not differentiable when mode='complete'"),
+    (lambda: L.inv(pf.ones(2, 2), out=pf.ones(3, 3)), RuntimeError, "inv|out: another shape"),
+])
+def test_errors(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_ex_functions_give_info():
+    assert L.cholesky_ex(pf.tensor(-S)).info.tolist() == [1, 1, 1]
+    assert L.inv_ex(SINGULAR).info.tolist() == [0, 2]
+    assert L.solve_ex(SINGULAR, SINGULAR).info.tolist() == [0, 2]
+    assert L.lu_factor_ex(SINGULAR).info.tolist() == [0, 2]
+    assert L.eigvalsh(NOT_FINITE).isnan().all().item()
+
+
+def test_factors():
+    a = pf.tensor(A)
+    for x in (TALL, WIDE, A):
+        P, lower, U = L.lu(pf.tensor(x))
+        close(P @ lower @ U, x)
+        for mode in ("reduced", "complete"):
+            Q, R = L.qr(pf.tensor(x), mode)
+            close(Q @ R, x)
+            close(Q.mT @ Q, np.broadcast_to(np.eye(Q.shape[-1]), (*x.shape[:-2], Q.shape[-1], Q.shape[-1])))
+        for full in (False, True):
+            u, s, v = L.svd(pf.tensor(x), full_matrices=full)
+            k = s.shape[-1]
+            close((u[..., :k] * s.unsqueeze(-2)) @ v[..., :k, :], x)
+            close(u.mT @ u, np.broadcast_to(np.eye(u.shape[-1]), (*x.shape[:-2], u.shape[-1], u.shape[-1])))
+    upper = L.cholesky(pf.tensor(S), upper=True)
+    close(upper.mT @ upper, S)
+    close(pf.cholesky_inverse(upper, upper=True), np.linalg.inv(S), 1e-7)
+    close(pf.cholesky_solve(a, L.cholesky(pf.tensor(S))), np.linalg.solve(S, A), 1e-7)
+    packed, tau = pf.geqrf(pf.tensor(TALL))
+    q = L.qr(pf.tensor(TALL), "complete").Q
+    close(pf.orgqr(packed, tau), q[:, :3].numpy())
+    for transpose in (False, True):
+        close(pf.ormqr(packed, tau, pf.tensor(TALL), transpose=transpose), (q.mT if transpose else q).numpy() @ TALL)
+        close(pf.ormqr(packed, tau, pf.tensor(WIDE), False, transpose), WIDE @ (q.mT if transpose else q).numpy())
+    P, lower, U = pf.lu_unpack(*pf.lu(a))
+    close(P @ lower @ U, A)
+    X = pf.triangular_solve(a, pf.tensor(S), upper=False, transpose=True).solution
+    close(X, np.linalg.solve(np.tril(S).transpose(0, 2, 1), A), 1e-8)
+
+
+def test_solutions():
+    a, b = pf.tensor(A), pf.tensor(RNG.standard_normal((3, 4)))
+    close(L.solve(a, b), np.linalg.solve(A, b.numpy()[..., None])[..., 0])
+    close(L.solve(a, a, left=False), np.broadcast_to(np.eye(4), A.shape))
+    close(L.solve(a, pf.tensor(S[:1])), np.linalg.solve(A, S[:1]))
+    LU, pivots = L.lu_factor(a)
+    for adjoint in (False, True):
+        matrix = A.transpose(0, 2, 1) if adjoint else A
+        close(L.lu_solve(LU, pivots, a, adjoint=adjoint), np.linalg.solve(matrix, A))
+        close(L.lu_solve(LU, pivots, a, left=False, adjoint=adjoint), A @ np.linalg.inv(matrix))
+    for driver in ("gels", "gelsy", "gelsd", "gelss"):
+        x = L.lstsq(pf.tensor(TALL), pf.tensor(TALL[:, :2] + 1), driver=driver)
+        want, residuals, rank, values = np.linalg.lstsq(TALL, TALL[:, :2] + 1, rcond=None)
+        close(x.solution, want)
+        if driver != "gelsy":
+            close(x.residuals, residuals)
+        if driver in ("gelsd", "gelss"):
+            close(x.singular_values, values)
+        assert driver == "gels" or x.rank.item() == rank
+    close(L.lstsq(pf.tensor(WIDE), pf.ones(3, dtype=pf.float64)).solution, np.linalg.pinv(WIDE) @ np.ones(3))
+    close(L.tensorinv(pf.tensor(RNG.standard_normal((4, 2, 2)) + 0.0), ind=1).reshape(4, 4).shape, (4, 4))
+    t = RNG.standard_normal((2, 3, 6))
+    close(L.tensorsolve(pf.tensor(t), pf.ones(2, 3, dtype=pf.float64)), np.linalg.tensorsolve(t, np.ones((2, 3))), 1e-7)
+    close(L.tensorinv(pf.tensor(t), ind=2), np.linalg.tensorinv(t, 2), 1e-7)
+
+
+def test_pseudoinverses_ranks_and_conditions():
+    low = RNG.standard_normal((5, 2)) @ RNG.standard_normal((2, 4))
+    close(L.pinv(pf.tensor(low)), np.linalg.pinv(low))
+    close(L.pinv(pf.tensor(S), hermitian=True), np.linalg.pinv(S))
+    close(pf.pinverse(pf.tensor(TALL)), np.linalg.pinv(TALL))
+    assert L.matrix_rank(pf.tensor(low)).item() == 2 and L.matrix_rank(pf.tensor(S), hermitian=True).tolist() == [4, 4, 4]
+    assert L.matrix_rank(pf.tensor(low), atol=1e9).item() == 0 and L.matrix_rank(pf.zeros(0, 3)).item() == 0
+    for p in (None, 2, -2, "fro", "nuc", 1, -1, math.inf, -math.inf):
+        close(L.cond(pf.tensor(A[0]), p), np.linalg.cond(A[0], p), 1e-8)
+    assert L.cond(pf.zeros(2, 2), 1).item() == math.inf
+
+
+def test_determinants():
+    a = pf.tensor(A)
+    close(L.det(a), np.linalg.det(A))
+    close(a.slogdet().logabsdet, np.linalg.slogdet(A)[1])
+    assert L.slogdet(-pf.eye(3)).sign.item() == -1 and pf.logdet(-pf.eye(3)).isnan().item() and pf.det(pf.ones(2, 2)).item() == 0
+    x = leaf(np.diag([2.0, 3.0, 0.0]))  # a singular matrix has the gradient of its adjugate
+    L.det(x).backward()
+    close(x.grad, np.diag([0.0, 0.0, 6.0]), 1e-9)
+
+
+def test_norms():
+    x = RNG.standard_normal((2, 3, 4))
+    for p in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
+        close(L.matrix_norm(pf.tensor(x), p), [np.linalg.norm(m, p) for m in x])
+        assert L.matrix_norm(pf.tensor(x), p, dim=(0, 2), keepdim=True).shape == (1, 3, 1)
+        close(L.norm(pf.tensor(x[0]), p), np.linalg.norm(x[0], p))
+    for p in (0, 0.5, 1, 2, 3, -1, math.inf, -math.inf):
+        close(L.vector_norm(pf.tensor(x), p, dim=1), np.linalg.norm(x, p, axis=1))
+        close(pf.norm(pf.tensor(x), p, 1), np.linalg.norm(x, p, axis=1))
+    close(pf.norm(pf.tensor(x[0]), "nuc"), np.linalg.norm(x[0], "nuc"))
+    close(pf.nuclear_norm(pf.tensor(x[0])), np.linalg.norm(x[0], "nuc"))
+    close(pf.frobenius_norm(pf.tensor(x)), np.linalg.norm(x.ravel()))
+    assert L.matrix_norm(pf.ones(0, 3), math.inf).item() == 0 and L.norm(pf.tensor(x)).item() == pytest.approx(np.linalg.norm(x.ravel()))
+    zero = leaf(np.zeros(3))
+    for p in (0, 1, 2, 3):
+        (g,) = pf.autograd.grad(L.vector_norm(zero, p), zero)
+        assert g.tolist() == [0, 0, 0]
+
+
+def _exp(x):
+    w, v = np.linalg.eig(x)
+    return (v * np.exp(w)[..., None, :] @ np.linalg.inv(v)).real
+
+
+def test_functions_of_matrices():
+    close(L.matrix_exp(pf.tensor(A)), _exp(A), 1e-8)
+    close(pf.matrix_exp(pf.tensor(100 * np.eye(2))), np.exp(100) * np.eye(2), 1e-10 * np.exp(100))
+    close(L.matrix_exp(pf.zeros(2, 2, dtype=pf.float64)), np.eye(2))
+    for n in (-2, -1, 0, 1, 5):
+        close(L.matrix_power(pf.tensor(A), n), np.linalg.matrix_power(A, n), 1e-7)
+    X = L.matrix_sqrth(pf.tensor(S))
+    close(X @ X, S)
+    U, H = L.polar(pf.tensor(TALL))
+    close(U @ H, TALL)
+    close(U.mT @ U, np.eye(3))
+    close(L.multi_dot([pf.tensor(TALL[0]), pf.tensor(WIDE), pf.tensor(TALL)]), TALL[0] @ WIDE @ TALL)
+    assert L.multi_dot([pf.ones(3), pf.ones(3)]).shape == ()
+    close(L.vander(pf.tensor([1.0, 2.0, 3.0])), np.vander([1.0, 2.0, 3.0], increasing=True))
+    close(L.vecdot(pf.tensor(TALL), pf.tensor(TALL), dim=0), (TALL * TALL).sum(0))
+    close(L.cross(pf.tensor(TALL), pf.tensor(TALL[::-1].copy())), np.cross(TALL, TALL[::-1]))
+    close(L.diagonal(pf.tensor(A), offset=1), np.diagonal(A, 1, -2, -1))
+
+
+def test_low_rank():
+    low = RNG.standard_normal((40, 3)) @ RNG.standard_normal((3, 20))
+    U, S3, V = pf.svd_lowrank(pf.tensor(low), q=3)
+    close((U * S3) @ V.mT, low, 1e-8)
+    assert pf.svd_lowrank(pf.tensor(low.T.copy()), q=3)[2].shape == (40, 3)
+    U, S3, V = pf.pca_lowrank(pf.tensor(low), q=4)
+    centred = low - low.mean(0)
+    close((U * S3) @ V.mT, centred, 1e-8)
+    with pytest.raises(ValueError, match="must be non-negative integer and not greater than"):
+        pf.pca_lowrank(pf.ones(3, 3), q=4)
+
+
+SMALL = RNG.standard_normal((3, 3)) + 2 * np.eye(3)
+
+
+@pytest.mark.parametrize("name, f, x", [
+    ("matrix_exp", L.matrix_exp, SMALL), ("pinv", L.pinv, TALL), ("pinv of low rank", L.pinv, np.outer([1.0, 2], [3.0, 1, 2]) * 0 + np.eye(2, 3)), ("lstsq", lambda x: L.lstsq(x, x * x).solution, TALL),
+    ("lu wide", lambda x: L.lu_factor(x).LU, WIDE), ("lu tall", lambda x: L.lu_factor(x).LU, TALL), ("qr wide", lambda x: pf.cat([*L.qr(x)], 1), WIDE), ("qr tall", lambda x: pf.cat([*L.qr(x)], 0), TALL),
+    ("householder", lambda x: L.householder_product(x, x[0] * 0.5), TALL), ("ormqr", lambda x: pf.ormqr(x, x[0], x * 2, transpose=True), TALL), ("nuc", lambda x: L.matrix_norm(x, "nuc"), WIDE), ("slogdet", lambda x: L.slogdet(x)[1], SMALL),
+    ("cond", lambda x: L.cond(x), SMALL), ("cond 1", lambda x: L.cond(x, 1), SMALL), ("norm 3", lambda x: L.vector_norm(x, 3, 1), SMALL), ("power", lambda x: L.matrix_power(x, -3), SMALL),
+    ("cholesky_solve", lambda x: pf.cholesky_solve(x * x, x.tril()), SMALL), ("polar", lambda x: pf.cat([*L.polar(x)], 0), TALL),
+])
+def test_gradients(name, f, x):
+    free = leaf(x)
+    assert pf.autograd.gradcheck(f, (free,), atol=1e-5, rtol=1e-4)
+    (g,) = pf.autograd.grad((f(free) ** 2).sum(), free, create_graph=True)  # the gradient has a gradient
+    direction = pf.tensor(RNG.standard_normal(x.shape))
+    (second,) = pf.autograd.grad((g * direction).sum(), free)
+
+    def slope(at):
+        y = leaf(at)
+        (h,) = pf.autograd.grad((f(y) ** 2).sum(), y)
+        return h.numpy()
+
+    step = 1e-5 * direction.numpy()
+    along = (slope(x + step) - slope(x - step)) / 2e-5
+    np.testing.assert_allclose((second.numpy() * direction.numpy()).sum(), (along * direction.numpy()).sum(), rtol=1e-4, atol=1e-4 * (1 + np.abs(along).max()))
+
+
+def test_out_and_methods():
+    a = pf.tensor(S)
+    out = pf.empty(3, 4, 4, dtype=pf.float64)
+    assert L.inv(a, out=out) is out
+    close(out, np.linalg.inv(S), 1e-7)
+    q, r = pf.empty(3, 4, 4, dtype=pf.float64), pf.empty(3, 4, 4, dtype=pf.float64)
+    L.qr(a, out=(q, r))
+    close(q @ r, S)
+    close(a.inverse(), np.linalg.inv(S), 1e-7)
+    close(a.cholesky() @ a.cholesky().mT, S)
+    close(a.det(), np.linalg.det(S), 1e-6)
+    assert a.svd().V.shape == (3, 4, 4) and a.qr().Q.shape == (3, 4, 4) and len(a.lu(get_infos=True)) == 3 and pf.svd(a, compute_uv=False).U.abs().sum().item() == 0
+    with pytest.raises(RuntimeError, match="geqrf: the derivative is not implemented"):
+        pf.geqrf(leaf(S))
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3)])
+def test_empty(shape):
+    a = pf.ones(*shape)
+    assert L.inv(a).shape == shape and L.cholesky(a).shape == shape and L.det(a).shape == shape[:-2] and L.matrix_exp(a).shape == shape
+    assert L.eigh(a).eigenvalues.shape == shape[:-1] and L.svd(a).U.shape == shape and L.qr(a).Q.shape == shape and L.lu(a)[0].shape == shape
+    assert L.det(pf.ones(0, 0)).item() == 1
+
+
+def test_einsum_of_diagonals_and_lists():
+    x, y = SMALL, TALL.T.copy()
+    for equation in ("ii", "ii->i", "...ii->...i", "iij->ij"):
+        z = RNG.standard_normal((3, 3, 2)) if equation == "iij->ij" else x
+        close(pf.einsum(equation, pf.tensor(z)), np.einsum(equation, z))
+    close(pf.einsum("ij,ii->j", pf.tensor(x), pf.tensor(x)), np.einsum("ij,ii->j", x, x))
+    close(pf.einsum(pf.tensor(x), [0, 1], pf.tensor(y), [1, 2], [0, 2]), x @ y)
+    close(pf.einsum(pf.tensor(A), [..., 0, 1], pf.tensor(A), [..., 1, 2], [..., 0, 2]), A @ A)
+    close(pf.einsum(pf.tensor(x), [0, 0]), np.trace(x))
