@@ -11,5 +11,6 @@ void add_inspect(CLI::App& app, Run& run);
 void add_inspect_model(CLI::App& app, Run& run);
 void add_occupancy(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
+void add_run(CLI::App& app, Run& run);
 
 }  // namespace pyflame::apps::cli

@@ -8,4 +8,7 @@ package = importlib.util.find_spec("pyflame")
 if package is None:
     sys.exit("pyflame: the package is not installed in this environment; got {}".format(sys.executable))
 program = os.path.join(os.path.dirname(package.origin), "bin", "pyflame")
-os.execv(program, [program] + sys.argv[1:])
+arguments = sys.argv[1:]
+if arguments[:1] == ["run"] and "--python" not in arguments:  # this command needs the interpreter that has the package
+    arguments += ["--python", sys.executable]
+os.execv(program, [program] + arguments)

@@ -33,7 +33,7 @@ bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
 _SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "func", "fx", "hub", "io", "jit", "models", "mps",
-                         "mtia", "multiprocessing", "nn", "optim", "profiler", "quantization", "random", "serialization", "sparse", "testing", "torch", "utils", "xpu"})
+                         "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "quantization", "random", "serialization", "sparse", "testing", "torch", "utils", "xpu"})
 _ATTRIBUTES = {
     "autocast": "amp",
     "is_autocast_enabled": "amp",

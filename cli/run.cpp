@@ -1,0 +1,78 @@
+// `pyflame run`: runs a model file. Python does it (python/pyflame/onnx/run.py), because models are loaded there; this file checks the
+// command line and finds the interpreter.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "pyflame/base/error.h"
+
+namespace pyflame::apps::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RunSettings {
+  std::string model, device = "cpu", output, report, python;
+  std::vector<std::string> inputs, shapes;
+  int repeat = 5, seed = 0;
+  bool json = false;
+};
+
+// The interpreter of the environment that has the program, or the first one on PATH.
+std::string find_python() {
+  std::error_code ignored;
+  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "python3";
+  return fs::exists(beside, ignored) ? beside.string() : "python3";
+}
+
+int run_model(const RunSettings& s) {
+  std::vector<std::string> words = {s.python.empty() ? find_python() : s.python, "-m", "pyflame.onnx.run", s.model};
+  const auto add = [&words](const char* name, const std::string& value) {
+    words.push_back(std::string(name) + "=" + value);  // one word, so that a value may begin with a dash
+  };
+  for (const std::string& input : s.inputs) add("--input", input);
+  for (const std::string& shape : s.shapes) add("--shape", shape);
+  add("--device", s.device);
+  add("--repeat", std::to_string(s.repeat));
+  add("--seed", std::to_string(s.seed));
+  if (!s.output.empty()) add("--output", s.output);
+  if (!s.report.empty()) add("--report", s.report);
+  if (s.json) words.emplace_back("--json");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  PF_FAIL(OS, "run: Python cannot be started; got {}: {}; hint: name it with --python", words[0], std::strerror(errno));
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Run& run) {
+  CLI::App* cmd = app.add_subcommand("run", "Run an ONNX model: shapes, times, where each node runs");
+  auto s = std::make_shared<RunSettings>();
+  cmd->add_option("model", s->model, "The file of the model")->required()->check(CLI::ExistingFile);
+  cmd->add_option("--input", s->inputs, "NAME=FILE.npy: the values of an input; without it they are random. Repeatable")
+      ->allow_extra_args(false);
+  cmd->add_option("--shape", s->shapes, "NAME=1,3,224,224: the shape of a random input. Repeatable")
+      ->allow_extra_args(false);
+  cmd->add_option("--device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...")->capture_default_str();
+  cmd->add_option("--repeat", s->repeat, "Calls that are timed, after one that is not")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  cmd->add_option("--seed", s->seed, "Seed of the random inputs")->capture_default_str();
+  cmd->add_option("--output", s->output, "FILE.npz: the outputs by name");
+  cmd->add_option("--report", s->report, "FILE.json: where each node ran");
+  cmd->add_flag("--json", s->json, "Print one JSON object");
+  cmd->add_option("--python", s->python,
+                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->final_callback([&run, s] { run = [s] { return run_model(*s); }; });
+}
+
+}  // namespace pyflame::apps::cli

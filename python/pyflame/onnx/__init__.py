@@ -1,0 +1,6 @@
+"""Models in the ONNX format. pf.onnx.load makes a Module of a file, pf.onnx.export writes one. The package onnx reads and writes the format:
+pip install onnx, or pyflame[onnx]."""
+from .model import OnnxModule, load
+from .table import operators
+
+__all__ = ["OnnxModule", "load", "operators"]

@@ -1,0 +1,207 @@
+"""pf.onnx: loading models, calling them, what is on the host, control flow, weights, errors, and the program."""
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+F, I = TensorProto.FLOAT, TensorProto.INT64
+
+
+def info(name, dtype, shape):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model(nodes, inputs, outputs, constants=None, opset=17):
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "test", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def perceptron():
+    r = np.random.RandomState(0)
+    constants = {"fc.weight": r.randn(4, 3).astype(np.float32), "fc.bias": r.randn(4).astype(np.float32)}
+    nodes = [helper.make_node("Gemm", ["x", "fc.weight", "fc.bias"], ["h"], transB=1), helper.make_node("Relu", ["h"], ["y"])]
+    return model(nodes, [info("x", F, ["n", 3])], [info("y", F, ["n", 4])], constants), constants
+
+
+def test_load_call_and_describe(tmp_path):
+    proto, c = perceptron()
+    onnx.save(proto, tmp_path / "m.onnx")
+    m = pf.onnx.load(tmp_path / "m.onnx")
+    assert [tuple(i) for i in m.inputs] == [("x", "float32", ("n", 3))] and m.outputs[0].name == "y"
+    x = np.random.RandomState(1).randn(5, 3).astype(np.float32)
+    want = np.maximum(x @ c["fc.weight"].T + c["fc.bias"], 0)
+    for call in (lambda: m(x), lambda: m(x=pf.tensor(x)), lambda: m(pf.tensor(x))):
+        with pf.no_grad():
+            np.testing.assert_allclose(call().numpy(), want, rtol=1e-5)
+    assert list(m.state_dict()) == ["fc.weight", "fc.bias"] and not m.training
+
+
+def test_weights_train():
+    m = pf.onnx.load(perceptron()[0])
+    optimizer = pf.optim.SGD(m.parameters(), lr=0.05)
+    x, target = pf.randn(8, 3), pf.randn(8, 4)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = pf.nn.functional.mse_loss(m(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_changed_weights_reach_what_was_computed_of_them():
+    w = np.arange(6, dtype=np.float32).reshape(2, 3)
+    nodes = [helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["x", "t"], ["y"])]
+    m = pf.onnx.load(model(nodes, [info("x", F, [1, 3])], [info("y", F, [1, 2])], {"w": w}))
+    x = pf.ones(1, 3)
+    with pf.no_grad():
+        for k in range(3):
+            assert m(x).tolist() == [[3.0 + 3 * k, 12.0 + 3 * k]]
+            assert m(x).tolist() == [[3.0 + 3 * k, 12.0 + 3 * k]]
+            m.w.add_(1.0)
+
+
+def shapes_model():
+    """y = x reshaped by numbers that Shape, Gather and Concat make."""
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Gather", ["s", "zero"], ["n"]), helper.make_node("Concat", ["n", "minus"], ["to"], axis=0),
+             helper.make_node("Reshape", ["x", "to"], ["y"])]
+    return model(nodes, [info("x", F, ["a", "b", "c"])], [info("y", F, None)], {"zero": np.array([0], np.int64), "minus": np.array([-1], np.int64)})
+
+
+def test_shapes_stay_on_the_host():
+    m = pf.onnx.load(shapes_model())
+    for shape in ((2, 3, 4), (5, 1, 2), (2, 3, 4)):
+        assert m(pf.zeros(*shape)).shape == (shape[0], shape[1] * shape[2])
+    report = m.report()
+    assert len(report["on_host"]) == 2 and not report["waited_for_values"] and report["on_device"] == {"Reshape": 1}
+
+
+def branches(then, other):
+    graphs = [helper.make_graph([helper.make_node(op, ["x"], ["r"])], op, [], [info("r", F, None)]) for op in (then, other)]
+    nodes = [helper.make_node("Greater", ["k", "zero"], ["c"]), helper.make_node("If", ["c"], ["y"], then_branch=graphs[0], else_branch=graphs[1])]
+    return model(nodes, [info("x", F, [2]), info("k", I, [])], [info("y", F, [2])], {"zero": np.array(0, np.int64)})
+
+
+def test_a_branch_is_chosen_in_each_call():
+    m = pf.onnx.load(branches("Neg", "Relu"))
+    x = pf.tensor([-1.0, 2.0])
+    for k, want in ((1, [1.0, -2.0]), (0, [0.0, 2.0]), (1, [1.0, -2.0])):
+        assert m(x, k).tolist() == want and m(x, np.array(k)).tolist() == want
+    assert m.report()["control_flow"] and not m.report()["waited_for_values"]
+
+
+def test_a_branch_that_depends_on_values_is_reported():
+    graphs = [helper.make_graph([helper.make_node(op, ["x"], ["r"])], op, [], [info("r", F, None)]) for op in ("Neg", "Relu")]
+    nodes = [helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0), helper.make_node("Greater", ["s", "zero"], ["c"]),
+             helper.make_node("If", ["c"], ["y"], then_branch=graphs[0], else_branch=graphs[1])]
+    m = pf.onnx.load(model(nodes, [info("x", F, [2])], [info("y", F, [2])], {"zero": np.array(0, np.float32)}))
+    assert m(pf.tensor([-1.0, 2.0])).tolist() == [1.0, -2.0]
+    assert m(pf.tensor([-3.0, 2.0])).tolist() == [0.0, 2.0]
+    assert m.report()["waited_for_values"][0]["times"] == 2
+
+
+def test_a_loop_counts_on_the_host_and_adds_on_the_device():
+    body = helper.make_graph([helper.make_node("Add", ["a", "x"], ["b"]), helper.make_node("Identity", ["go"], ["on"])], "body",
+                             [info("i", I, []), info("go", TensorProto.BOOL, []), info("a", F, None)], [info("on", TensorProto.BOOL, []), info("b", F, None)])
+    nodes = [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)]
+    m = pf.onnx.load(model(nodes, [info("x", F, [2]), info("n", I, [])], [info("y", F, [2])]))
+    assert m(pf.ones(2), 3).tolist() == [4.0, 4.0] and m(pf.ones(2), 0).tolist() == [1.0, 1.0] and m(pf.ones(2), 3).tolist() == [4.0, 4.0]
+
+
+def test_random_numbers_are_drawn_in_each_call():
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["y"])]
+    m = pf.onnx.load(model(nodes, [info("x", F, [64])], [info("y", F, [64])]))
+    x = pf.zeros(64)
+    with pf.no_grad():
+        assert len({m(x).sum().item() for _ in range(4)}) == 4
+
+
+def test_functions_of_a_model_are_expanded():
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("mine", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], opsets)
+    graph = helper.make_graph([helper.make_node("Twice", ["x"], ["y"], domain="mine")], "g", [info("x", F, [2])], [info("y", F, [2])])
+    proto = helper.make_model(graph, functions=[function], opset_imports=opsets + [helper.make_opsetid("mine", 1)])
+    assert pf.onnx.load(proto)(pf.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_external_data(tmp_path):
+    proto, c = perceptron()
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="weights.bin")
+    assert (tmp_path / "weights.bin").exists()
+    m = pf.onnx.load(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(m.state_dict()["fc.weight"].numpy(), c["fc.weight"])
+
+
+def test_a_cast_module_computes_in_that_dtype():
+    m = pf.onnx.load(perceptron()[0])
+    x = pf.randn(2, 3)
+    with pf.no_grad():
+        first = m(x)
+        second = m.double()(x.double())
+    assert second.dtype == pf.float64
+    np.testing.assert_allclose(first.numpy(), second.numpy(), rtol=1e-5, atol=1e-6)
+
+
+# ---- errors
+
+
+def test_unknown_operators_are_listed_at_once():
+    nodes = [helper.make_node("Foo", ["x"], ["a"], name="first"), helper.make_node("Bar", ["a"], ["y"], domain="other")]
+    proto = model(nodes, [info("x", F, [1])], [info("y", F, [1])])
+    with pytest.raises(NotImplementedError, match=r"2 nodes .*Foo 'first', other.Bar 'y'"):
+        pf.onnx.load(proto)
+
+
+def test_errors_name_the_node():
+    m = pf.onnx.load(perceptron()[0])
+    with pytest.raises(ValueError, match="node Gemm 'h'"):
+        m(pf.zeros(2, 7))
+    assert m(pf.zeros(2, 3)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("call, text", [(lambda m, x: m(), "missing"), (lambda m, x: m(x, x), "too many"), (lambda m, x: m(z=x), "unexpected input; got 'z'")])
+def test_wrong_inputs(call, text):
+    with pytest.raises(TypeError, match=text):
+        call(pf.onnx.load(perceptron()[0]), pf.zeros(1, 3))
+
+
+def test_files_that_are_no_models(tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(b"\xff\xff not a model")
+    with pytest.raises(ValueError, match="not a model"):
+        pf.onnx.load(tmp_path / "bad.onnx")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    with pytest.raises(ValueError, match="no graph"):
+        pf.onnx.load(tmp_path / "empty.onnx")
+    with pytest.raises(FileNotFoundError):
+        pf.onnx.load(tmp_path / "none.onnx")
+
+
+def test_without_the_package_the_error_says_what_to_install():
+    code = "import sys; sys.modules['onnx'] = None\nimport pyflame as pf\ntry:\n    pf.onnx.load('x')\nexcept ImportError as e:\n    print(e)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "hint: pip install onnx" in out
+
+
+# ---- the program
+
+
+def test_program(run, tmp_path):
+    onnx.save(perceptron()[0], tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.ones((6, 3), np.float32))
+    r = run("run", tmp_path / "m.onnx", "--input", f"x={tmp_path}/x.npy", "--output", tmp_path / "out.npz", "--report", tmp_path / "r.json", "--json", "--python",
+            sys.executable)
+    j = json.loads(r.stdout)
+    assert j["outputs"]["y"]["shape"] == [6, 4] and j["parameters"] == 16 and j["median_s"] > 0
+    assert np.load(tmp_path / "out.npz")["y"].shape == (6, 4) and json.loads((tmp_path / "r.json").read_text())["device"] == "cpu"
+    text = run("run", tmp_path / "m.onnx", "--shape", "x=2,3", "--python", sys.executable).stdout
+    assert "y: float32 [2, 4]" in text and "x: float32 [2, 3] (random)" in text
+    assert "no such input" in run("run", tmp_path / "m.onnx", "--shape", "z=2,3", "--python", sys.executable, code=1).stderr
