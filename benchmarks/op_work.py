@@ -286,3 +286,73 @@ def interpolate_nearest(m):
 def batch_norm_3d_train(m):
     x, layer = m.randn(4, 16, 16, 32, 32), m.nn.BatchNorm3d(16)
     return backward_of(m, lambda: layer(x) ** 2, x, *layer.parameters())
+
+
+# ---------------------------------------------------------------- linear algebra
+def _positive(m, *shape):
+    x = m.randn(*shape)
+    return x @ x.mT + shape[-1] * m.eye(shape[-1])
+
+
+def _one_matrix(name, n, make):
+    """Rows for one matrix of n x n and for 256 of 32 x 32."""
+
+    def single(m):
+        return make(m, _positive(m, n, n))
+
+    def batch(m):
+        return make(m, _positive(m, 256, 32, 32))
+
+    for suffix, function in (("", single), ("_batch", batch)):
+        function.__name__ = f"{name}{suffix}"
+        row(gpu=False)(function)
+
+
+_one_matrix("cholesky", 768, lambda m, a: lambda: m.linalg.cholesky(a))
+_one_matrix("lu_factor", 768, lambda m, a: lambda: m.linalg.lu_factor(a)[0])
+_one_matrix("solve", 512, lambda m, a: lambda: m.linalg.solve(a, a[..., :16]))
+_one_matrix("inv", 384, lambda m, a: lambda: m.linalg.inv(a))
+_one_matrix("det", 512, lambda m, a: lambda: m.linalg.det(a / a.shape[-1]))
+_one_matrix("qr", 384, lambda m, a: lambda: m.linalg.qr(a)[0])
+_one_matrix("eigh", 256, lambda m, a: lambda: m.linalg.eigh(a)[1])
+_one_matrix("svd", 192, lambda m, a: lambda: m.linalg.svd(a)[0])
+_one_matrix("pinv", 192, lambda m, a: lambda: m.linalg.pinv(a))
+_one_matrix("matrix_exp", 256, lambda m, a: lambda: m.linalg.matrix_exp(a / (4 * a.shape[-1])))
+_one_matrix("solve_triangular", 768, lambda m, a: lambda: m.linalg.solve_triangular(a, a, upper=False))
+_one_matrix("lstsq", 256, lambda m, a: lambda: m.linalg.lstsq(a, a[..., :4])[0])
+
+
+@row(gpu=False, train=True)
+def cholesky_train(m):
+    a = _positive(m, 384, 384)
+    return backward_of(m, lambda: m.linalg.cholesky(a), a)
+
+
+@row(gpu=False, train=True)
+def slogdet_train(m):
+    a = _positive(m, 384, 384)
+    return backward_of(m, lambda: m.linalg.slogdet(a)[1], a)
+
+
+@row()
+def cdist_1000(m):
+    x, y = m.randn(1000, 64), m.randn(1000, 64)
+    return lambda: m.cdist(x, y)
+
+
+@row()
+def pdist_500(m):
+    x = m.randn(500, 64)
+    return lambda: m.pdist(x)
+
+
+@row()
+def vector_norm_3(m):
+    x = m.randn(1 << 20)
+    return lambda: m.linalg.vector_norm(x, 3)
+
+
+@row(train=True)
+def linear_cross_entropy_8k(m):
+    x, w, t = m.randn(512, 256), m.randn(8192, 256), m.randint(0, 8192, (512,))
+    return backward_of(m, lambda: m.nn.functional.linear_cross_entropy(x, w, t), x, w)

@@ -1,8 +1,9 @@
 """Linear algebra by its names outside of pyflame.linalg, as functions and methods."""
 from . import _C, linalg
 from ._C import Tensor, _linalg
+from ._keywords import accepting
 from ._public import method
-from .linalg._common import named, raise_for, with_out
+from .linalg._common import named, raise_for
 from .linalg._factor import lu_unpack
 from .linalg._solve import cholesky_inverse, cholesky_solve, logdet
 from .linalg._spectral import old_svd, pca_lowrank, svd_lowrank
@@ -37,21 +38,21 @@ def lu_solve(b, LU_data, LU_pivots, *, out=None):  # noqa: N803
     return linalg.lu_solve(LU_data, LU_pivots, b, out=out)
 
 
-@with_out
+@accepting
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):  # noqa: N803
     """X with A X = b for triangular A (with transpose: A' X = b), and a copy of A."""
     X = linalg.solve_triangular(A.mT if transpose else A, b, upper=upper != transpose, unitriangular=unitriangular)
     return _TriangularSolve(X, A.clone())
 
 
-@with_out
+@accepting
 def geqrf(input):
     """LAPACK's compact QR: R in the upper triangle, the vectors of the reflectors below it, and their factors tau. No gradient."""
     raise_for("geqrf", input.requires_grad and _C.is_grad_enabled(), "the derivative is not implemented; hint: use linalg.qr")
     return _Geqrf(*_linalg.geqrf(input))
 
 
-@with_out
+@accepting
 def ormqr(input, tau, other, left=True, transpose=False):
     """The product Q @ other (other @ Q; with transpose Q') of the reflectors that geqrf gave, without making Q."""
     raise_for("ormqr", input.ndim < 2 or other.ndim < 2, f"Expected at least 2 dimensions; got shapes {tuple(input.shape)} and {tuple(other.shape)}")

@@ -3,11 +3,11 @@ import collections
 import math
 
 from . import _C
+from ._keywords import write_out
 from ._public import floating, method
-from .linalg._common import into
 from .linalg._norms import matrix_norm, power_sum
 
-__all__ = ["aminmax", "cdist", "corrcoef", "count_nonzero", "cov", "cumulative_trapezoid", "diff", "dist", "nanmean", "nansum", "norm", "std_mean", "trapezoid", "trapz", "var_mean"]
+__all__ = ["aminmax", "cdist", "corrcoef", "count_nonzero", "cov", "cumulative_trapezoid", "diff", "dist", "nanmean", "nansum", "norm", "pdist", "std_mean", "trapezoid", "trapz", "var_mean"]
 
 _MinMax = collections.namedtuple("aminmax", ["min", "max"])
 
@@ -94,7 +94,8 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
 
 
 def cdist(x1, x2, p=2.0, compute_mode=None):
-    """The distances of all pairs of rows in the p-norm: [.., P, M], [.., R, M] -> [.., P, R]. compute_mode is accepted and ignored."""
+    """The distances of all pairs of rows in the p-norm: [.., P, M], [.., R, M] -> [.., P, R]. Euclidean distances of more than 25 rows
+    are computed by a matrix product, unless compute_mode forbids it."""
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"cdist: no rows of one length; got shapes {tuple(x1.shape)} and {tuple(x2.shape)}; expected [.., P, M] and [.., R, M]")
     if p < 0:
@@ -102,7 +103,31 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
     if x1.shape[-1] == 0:
         rows = _C.broadcast_tensors(x1.sum(-1).unsqueeze(-1), x2.sum(-1).unsqueeze(-2))
         return rows[0] + rows[1]
+    if p == 2 and compute_mode != "donot_use_mm_for_euclid_dist" and (compute_mode == "use_mm_for_euclid_dist" or max(x1.shape[-2], x2.shape[-2]) > 25):
+        return _distances_by_product(x1, x2)
     return power_sum(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, (-1,), False)
+
+
+def _distances_by_product(x1, x2):
+    """|a - b| by |a|^2 + |b|^2 - 2 a b, of centred rows, because differences of large numbers lose digits."""
+    centre = x1.detach().reshape(-1, x1.shape[-1]).mean(0)
+    x1, x2 = x1 - centre, x2 - centre
+    squares = (x1 * x1).sum(-1).unsqueeze(-1) + (x2 * x2).sum(-1).unsqueeze(-2) - 2 * _C.matmul(x1, x2.mT)
+    zero = squares <= 0
+    return _C.where(zero, 0.0, _C.sqrt(_C.where(zero, 1.0, squares)))
+
+
+def pdist(input, p=2.0):
+    """The distances of all pairs of rows i < j in the p-norm: [N, M] -> [N (N - 1) / 2]."""
+    if input.ndim != 2:
+        raise RuntimeError(f"pdist: not a matrix; got shape {tuple(input.shape)}; expected [N, M]")
+    if p < 0:
+        raise RuntimeError(f"pdist: a negative norm; got {p}; expected p >= 0")
+    from ._shapes import triu_indices
+
+    n = input.shape[0]
+    pairs = triu_indices(n, n, 1).to(input.device)
+    return power_sum(input.index_select(0, pairs[0]) - input.index_select(0, pairs[1]), p, (1,), False)
 
 
 @method
@@ -153,7 +178,7 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     'fro' is the 2-norm; 'nuc' is the sum of the singular values of the matrices in two dims. Floating dtypes.
     """
     if out is not None:
-        return into(out, norm(input, p, dim, keepdim, dtype=dtype))
+        return write_out("norm", norm(input, p, dim, keepdim, dtype=dtype), out)
     if dtype is not None:
         input = input.to(dtype)
     if p == "nuc":

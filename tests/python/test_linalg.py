@@ -62,7 +62,7 @@ def test_matrices_without_a_factorization(call, text):
     (lambda: L.householder_product(pf.ones(2, 3), pf.ones(2)), RuntimeError, "fewer rows than columns"),
     (lambda: L.qr(leaf(TALL), "r").R.sum().backward(), RuntimeError, "depends on Q"),
     (lambda: L.qr(leaf(TALL), "complete").R.sum().backward(), RuntimeError, "not differentiable when mode='complete'"),
-    (lambda: L.inv(pf.ones(2, 2), out=pf.ones(3, 3)), RuntimeError, "inv|out: another shape"),
+    (lambda: L.inv(pf.eye(2), out=pf.ones(2, 2, dtype=pf.int64)), RuntimeError, "inv: the result cannot be cast to the dtype of out"),
 ])
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
@@ -270,3 +270,92 @@ def test_einsum_of_diagonals_and_lists():
     close(pf.einsum(pf.tensor(x), [0, 1], pf.tensor(y), [1, 2], [0, 2]), x @ y)
     close(pf.einsum(pf.tensor(A), [..., 0, 1], pf.tensor(A), [..., 1, 2], [..., 0, 2]), A @ A)
     close(pf.einsum(pf.tensor(x), [0, 0]), np.trace(x))
+
+
+@pytest.mark.parametrize("shape", [(300, 300), (420, 260), (260, 420)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_matrices(shape, dtype):
+    """Matrices that several threads factorize; the number of threads changes no bit."""
+    x = RNG.standard_normal(shape).astype(dtype)
+    a, eps = pf.tensor(x), np.finfo(dtype).eps
+    tolerance = 200 * eps * max(shape)
+
+    def factors():
+        P, lower, U = L.lu(a)
+        Q, R = L.qr(a)
+        square = a @ a.mT + shape[0] * pf.eye(shape[0], dtype=a.dtype)
+        return P, lower, U, Q, R, square, L.cholesky(square), L.solve(square, a)
+
+    P, lower, U, Q, R, square, factor, X = found = factors()
+    close(P @ lower @ U, x, tolerance)
+    close(Q @ R, x, tolerance)
+    close(Q.mT @ Q, np.eye(min(shape)), tolerance)
+    close(factor @ factor.mT, square.numpy(), tolerance * shape[0])
+    close(square @ X, x, tolerance * 10)
+    assert lower.abs().max().item() == 1  # rows were exchanged
+    threads = pf.get_num_threads()
+    try:
+        pf.set_num_threads(1)
+        again = factors()
+    finally:
+        pf.set_num_threads(threads)
+    for one, two in zip(found, again):
+        assert pf.equal(one, two)
+
+
+def test_large_matrices_that_fail():
+    a = np.eye(400)
+    a[250, 250] = -1
+    assert L.cholesky_ex(pf.tensor(a)).info.item() == 251
+    a[250, 250] = 0
+    assert L.lu_factor_ex(pf.tensor(a)).info.item() == 251 and L.inv_ex(pf.tensor(a)).info.item() == 251
+
+
+def test_distances():
+    x, y = RNG.standard_normal((2, 40, 5)) + 100, RNG.standard_normal((2, 30, 5)) + 100
+    want = np.sqrt(((x[:, :, None] - y[:, None]) ** 2).sum(-1))
+    for mode in (None, "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"):
+        close(pf.cdist(pf.tensor(x), pf.tensor(y), compute_mode=mode), want, 1e-6)
+    same = leaf(x[0])
+    distances = pf.cdist(same, same)
+    distances.sum().backward()
+    assert same.grad.isfinite().all().item()
+    rows, columns = np.triu_indices(40, 1)
+    for p in (1.0, 2.0, 3.0, math.inf):
+        close(pf.nn.functional.pdist(same.detach(), p), np.linalg.norm(x[0][rows] - x[0][columns], p, axis=1))
+    with pytest.raises(RuntimeError, match="pdist: not a matrix"):
+        pf.pdist(pf.ones(3))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_linear_cross_entropy_in_chunks(reduction, weighted):
+    from pyflame.nn.functional_linear_loss import LinearCrossEntropyOptions
+
+    F = pf.nn.functional
+    x, w, b = RNG.standard_normal((10, 6)), RNG.standard_normal((7, 6)), RNG.standard_normal(7)
+    target = pf.tensor(np.array([0, 3, 6, 2, -100, 1, 5, 4, 0, 2]))
+    more = {"weight": pf.tensor(np.arange(1.0, 8.0))} if weighted else {}
+
+    def losses(f):
+        leaves = [leaf(a) for a in (x, w, b)]
+        loss = f(*leaves)
+        (loss * loss).sum().backward()
+        return [loss] + [a.grad for a in leaves]
+
+    whole = losses(lambda x, w, b: F.cross_entropy(F.linear(x, w, b), target, reduction=reduction, label_smoothing=0.1, **more))
+    for rows in (1, 4, 100):
+        options = LinearCrossEntropyOptions(batch_chunk_size=rows)
+        parts = losses(lambda x, w, b: F.linear_cross_entropy(x, w, target, linear_bias=b, reduction=reduction, label_smoothing=0.1, options=options, **more))  # noqa: B023
+        for got, want in zip(parts, whole):
+            close(got, want.detach().numpy(), 1e-10)
+
+
+def test_linear_cross_entropy_arguments():
+    F = pf.nn.functional
+    x, w = pf.tensor(TALL), pf.tensor(RNG.standard_normal((5, 3)))
+    close(F.linear_cross_entropy(x[0], w, pf.tensor(2)), F.cross_entropy(F.linear(x[0], w), pf.tensor(2)).numpy())
+    with pytest.raises(ValueError, match="linear_cross_entropy: unknown reduction"):
+        F.linear_cross_entropy(x, w, pf.zeros(6, dtype=pf.int64), reduction="max")
+    with pytest.raises(RuntimeError, match="linear_cross_entropy: input and weight do not fit"):
+        F.linear_cross_entropy(x, pf.ones(5, 4, dtype=pf.float64), pf.zeros(6, dtype=pf.int64))

@@ -1,6 +1,5 @@
-"""What the functions of linear algebra share: the error, the check of LAPACK's success, results with names, and `out`."""
+"""What the functions of linear algebra share: the error, the check of LAPACK's success, results with names."""
 import collections
-import functools
 
 from .. import _C
 from .._C import _linalg
@@ -28,30 +27,6 @@ def check(op, info, reason):
 def raise_for(op, condition, text):
     if condition:
         raise RuntimeError(f"{op}: {text}")
-
-
-def into(out, result):
-    """Writes a result, or each part of one, to `out` and returns that."""
-    if isinstance(out, (tuple, list)):
-        for to, part in zip(out, result):
-            into(to, part)
-        return result if not isinstance(out, tuple) else out
-    if out.dtype != result.dtype:
-        raise RuntimeError(f"out: another dtype; got {out.dtype}; expected {result.dtype}")
-    if tuple(out.shape) != tuple(result.shape):
-        raise RuntimeError(f"out: another shape; got {tuple(out.shape)}; expected {tuple(result.shape)}; hint: pass a tensor of this shape")
-    return out.copy_(result)
-
-
-def with_out(function):
-    """Adds the argument `out`: the results are written to it."""
-
-    @functools.wraps(function)
-    def wrapper(*args, out=None, **kwargs):
-        result = function(*args, **kwargs)
-        return result if out is None else into(out, result)
-
-    return wrapper
 
 
 def epsilon(dtype):

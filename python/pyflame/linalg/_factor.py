@@ -1,7 +1,8 @@
 """Factorizations: Cholesky, LU, QR, LDL'."""
 from .. import _C
 from .._C import _linalg
-from ._common import check, named, raise_for, with_out
+from .._keywords import accepting
+from ._common import check, named, raise_for
 
 _CholeskyEx = named("linalg_cholesky_ex", "L info")
 _Qr = named("linalg_qr", "Q R")
@@ -23,7 +24,7 @@ def _cholesky(A, upper):  # noqa: N803 - PyTorch's name
     return _linalg.cholesky(A)
 
 
-@with_out
+@accepting
 def cholesky(A, *, upper=False):  # noqa: N803
     """The lower triangular L with A = L L', of symmetric positive-definite matrices [.., N, N]; only A's lower triangle is read. With upper, U with A = U' U.
 
@@ -34,7 +35,7 @@ def cholesky(A, *, upper=False):  # noqa: N803
     return L
 
 
-@with_out
+@accepting
 def cholesky_ex(A, *, upper=False, check_errors=False):  # noqa: N803
     """cholesky without its error: (L, info), where info is 0, or the order of the first leading minor that is not positive-definite."""
     L, info = _cholesky(A, upper)
@@ -43,7 +44,7 @@ def cholesky_ex(A, *, upper=False, check_errors=False):  # noqa: N803
     return _CholeskyEx(L, info)
 
 
-@with_out
+@accepting
 def qr(A, mode="reduced"):  # noqa: N803
     """A = Q R of matrices [.., M, N]: Q has orthonormal columns, R is upper triangular. mode: 'reduced' (Q is [.., M, K], K = min(M, N)),
     'complete' (Q is square), or 'r' (Q is empty). By Householder's reflectors."""
@@ -64,7 +65,7 @@ def _lu_factor(op, A, pivot):  # noqa: N803
     return _linalg.lu_factor(A)
 
 
-@with_out
+@accepting
 def lu_factor(A, *, pivot=True):  # noqa: N803
     """The compact form of P L U: (LU, pivots), with L below LU's diagonal and U above it; pivots (int32) are the rows that changed places, from 1 on.
 
@@ -75,7 +76,7 @@ def lu_factor(A, *, pivot=True):  # noqa: N803
     return _LuFactor(LU, pivots)
 
 
-@with_out
+@accepting
 def lu_factor_ex(A, *, pivot=True, check_errors=False):  # noqa: N803
     """lu_factor without its error: (LU, pivots, info), where info is 0, or the place of the first zero on U's diagonal."""
     LU, pivots, info = _lu_factor("linalg.lu_factor_ex", A, pivot)
@@ -96,7 +97,7 @@ def _permutation(pivots, rows, like):
     return (_C.arange(rows, device=like.device).unsqueeze(-1) == order.unsqueeze(-2)).to(like.dtype)
 
 
-@with_out
+@accepting
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa: N803
     """P, L and U of what lu_factor gave; those that are not asked for are empty."""
     none = _C.empty(0, dtype=LU_data.dtype, device=LU_data.device)
@@ -105,14 +106,14 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):  # noqa
     return _Lu(P, L, U)
 
 
-@with_out
+@accepting
 def lu(A, *, pivot=True):  # noqa: N803
     """A = P L U of matrices [.., M, N]: a permutation, a lower triangle with ones on its diagonal, an upper triangle."""
     LU, pivots, _ = _lu_factor("linalg.lu", A, pivot)
     return lu_unpack(LU, pivots)
 
 
-@with_out
+@accepting
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
     """A = L D L' of symmetric matrices, in LAPACK's compact form (sytrf, the lower triangle): (LD, pivots, info)."""
     LD, pivots, info = _linalg.ldl_factor(A)
@@ -121,7 +122,7 @@ def ldl_factor_ex(A, *, hermitian=False, check_errors=False):  # noqa: N803
     return _LdlFactorEx(LD, pivots, info)
 
 
-@with_out
+@accepting
 def ldl_factor(A, *, hermitian=False):  # noqa: N803
     """ldl_factor_ex that raises where D has a zero on its diagonal: a sync point."""
     LD, pivots, info = _linalg.ldl_factor(A)
@@ -129,13 +130,13 @@ def ldl_factor(A, *, hermitian=False):  # noqa: N803
     return _LdlFactor(LD, pivots)
 
 
-@with_out
+@accepting
 def ldl_solve(LD, pivots, B, *, hermitian=False):  # noqa: N803
     """X with A X = B, of what ldl_factor gave for A."""
     return _linalg.ldl_solve(LD, pivots, B)
 
 
-@with_out
+@accepting
 def householder_product(A, tau):  # noqa: N803
     """The first N columns of the product of K reflectors I - tau v v', whose vectors are the columns of A [.., M, N] below its diagonal."""
     _linalg.check_matrices("linalg.householder_product", A, False)

@@ -3,7 +3,8 @@ import math
 
 from .. import _C, _products
 from .._C import _linalg
-from ._common import identity, raise_for, with_out
+from .._keywords import accepting
+from ._common import identity, raise_for
 from ._solve import inv
 
 # Of the Taylor polynomial of exp: the size up to which its remainder is below the precision, and the powers that are made.
@@ -47,13 +48,13 @@ def matrix_exp(A):  # noqa: N803
     return X
 
 
-@with_out
+@accepting
 def matrix_power(A, n):  # noqa: N803
     """Square matrices [.., N, N] to a whole power, by squaring; a negative power is that of the inverse."""
     return _products.natural_power(inv(A) if n < 0 else A, abs(n))
 
 
-@with_out
+@accepting
 def multi_dot(tensors):
     """The product of two matrices or more, in the order that needs the fewest multiplications. The first and the last may be vectors."""
     tensors = list(tensors)
@@ -71,13 +72,13 @@ def multi_dot(tensors):
     return result.squeeze(0) if first else result.squeeze(1) if last else result
 
 
-@with_out
+@accepting
 def matmul(input, other):
     """The same as pyflame.matmul."""
     return _C.matmul(input, other)
 
 
-@with_out
+@accepting
 def cross(input, other, *, dim=-1):
     """The cross product of vectors of three elements along a dim; both broadcast."""
     raise_for("linalg.cross", input.ndim != other.ndim, f"inputs must have the same number of dimensions; got {input.ndim} and {other.ndim}")
@@ -85,7 +86,7 @@ def cross(input, other, *, dim=-1):
     return _products.cross(input, other, dim)
 
 
-@with_out
+@accepting
 def vecdot(x, y, *, dim=-1):
     """The sums of products along a dim; both broadcast."""
     return (x * y).sum(dim)

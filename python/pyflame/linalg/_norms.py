@@ -2,7 +2,8 @@
 import math
 
 from .. import _C
-from ._common import raise_for, with_out
+from .._keywords import accepting
+from ._common import raise_for
 
 
 def _floating(op, x):
@@ -46,7 +47,7 @@ def _dims(x, dim):
     return (dim,) if isinstance(dim, int) else tuple(dim)
 
 
-@with_out
+@accepting
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """(sum of |x|^ord)^(1/ord) over dims, or of all elements; inf and -inf are the largest and the smallest |x|, 0 counts what is not zero."""
     _floating("linalg.vector_norm", x)
@@ -67,7 +68,7 @@ def _check_order(ord, dims):
     raise_for("linalg.matrix_norm", len(dims) != 2, f"dim must be a 2-tuple. Got {dims}")
 
 
-@with_out
+@accepting
 def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # noqa: N803
     """The norm of matrices in two dims: 'fro' (of all elements), 'nuc' (the sum of the singular values), 2 and -2 (the largest and the smallest of
     them), 1 and -1 (of the sums of columns), inf and -inf (of the sums of rows)."""
@@ -93,7 +94,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):  # no
     return result if keepdim else result.squeeze((rows, columns))
 
 
-@with_out
+@accepting
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):  # noqa: N803
     """vector_norm or matrix_norm: of matrices if ord is text, or if there are two dims and an order; of all elements as a vector without both."""
     if dim is not None or ord is not None:

@@ -4,7 +4,8 @@ import math
 from .. import _C
 from .._C import _linalg
 from .._grad_mode import no_grad
-from ._common import check, common_batch, epsilon, identity, named, raise_for, with_out
+from .._keywords import accepting
+from ._common import check, common_batch, epsilon, identity, named, raise_for
 
 _SolveEx = named("linalg_solve_ex", "result info")
 _InvEx = named("linalg_inv_ex", "inverse info")
@@ -34,7 +35,7 @@ def _solve(op, A, B, left):  # noqa: N803
     return (X.squeeze(-1) if vector else X), info
 
 
-@with_out
+@accepting
 def solve(A, B, *, left=True):  # noqa: N803
     """X with A X = B (or X A = B), by LU. A [.., N, N]; B [.., N, K] or [.., N]; batches broadcast.
 
@@ -45,7 +46,7 @@ def solve(A, B, *, left=True):  # noqa: N803
     return X
 
 
-@with_out
+@accepting
 def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
     """solve without its error: (result, info), where info is 0, or the place of the first zero on U's diagonal."""
     X, info = _solve("linalg.solve_ex", A, B, left)
@@ -54,7 +55,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
     return _SolveEx(X, info)
 
 
-@with_out
+@accepting
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N803
     """X with A X = B (or X A = B) for triangular A; only its triangle is read, and with unitriangular not its diagonal. Batches broadcast."""
     if left:
@@ -62,7 +63,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):  # noqa: N
     return _linalg.triangular_solve(A.mT, B.mT, not upper, unitriangular).mT
 
 
-@with_out
+@accepting
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False):  # noqa: N803
     """X with A X = B (X A = B, or with A' instead of A), of what lu_factor gave for A."""
     op = "linalg.lu_solve"
@@ -91,7 +92,7 @@ def _no_inverse(n):
     return f"The diagonal element {n} is zero, the inversion could not be completed because the input matrix is singular."
 
 
-@with_out
+@accepting
 def inv(A):  # noqa: N803
     """The inverse of square matrices [.., N, N]. LinAlgError where one is singular: a sync point; inv_ex has none."""
     X, info = _linalg.inv(A)
@@ -99,7 +100,7 @@ def inv(A):  # noqa: N803
     return X
 
 
-@with_out
+@accepting
 def inv_ex(A, *, check_errors=False):  # noqa: N803
     """inv without its error: (inverse, info)."""
     X, info = _linalg.inv(A)
@@ -108,13 +109,13 @@ def inv_ex(A, *, check_errors=False):  # noqa: N803
     return _InvEx(X, info)
 
 
-@with_out
+@accepting
 def det(A):  # noqa: N803
     """The determinant of square matrices [.., N, N], by LU."""
     return _linalg.det(A)[0]
 
 
-@with_out
+@accepting
 def slogdet(A):  # noqa: N803
     """The sign of the determinant and the logarithm of its size: (sign, logabsdet)."""
     return _Slogdet(*_linalg.slogdet(A)[:2])
@@ -143,7 +144,7 @@ def cutoff(values, shape, atol, rtol):
     return _C.maximum(limit, atol if isinstance(atol, _C.Tensor) else _C.full_like(limit, atol))
 
 
-@with_out
+@accepting
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
     """The pseudoinverse of matrices [.., M, N]. Singular values up to max(atol, rtol * the largest) count as zero; rtol is max(M, N) times the
     precision unless given, rcond is its old name. hermitian: by eigenvalues of the lower triangle."""
@@ -202,7 +203,7 @@ def lstsq(A, B, rcond=None, *, driver=None):  # noqa: N803
     return _Lstsq(X.squeeze(-1) if vector else X, residuals, rank, values if driver in ("gelsd", "gelss") else none)
 
 
-@with_out
+@accepting
 def tensorinv(A, ind=2):  # noqa: N803
     """The inverse of A as a map from its last dims to its first `ind`: tensordot(tensorinv(A), B, ind) solves A X = B."""
     raise_for("tensorinv", ind <= 0, f"Expected a strictly positive integer for 'ind', but got {ind}")
@@ -212,7 +213,7 @@ def tensorinv(A, ind=2):  # noqa: N803
     return inv(A.reshape(n, n)).reshape(*columns, *rows)
 
 
-@with_out
+@accepting
 def tensorsolve(A, B, dims=None):  # noqa: N803
     """X with tensordot(A, X, X.ndim) = B. dims are moved to A's end first."""
     if dims is not None:
@@ -229,7 +230,7 @@ def _differentiable(value, formula):
     return value + (formula - formula.detach())
 
 
-@with_out
+@accepting
 def cholesky_solve(B, L, upper=False):  # noqa: N803
     """X with A X = B, of the factor L with A = L L' (or with upper U with A = U' U)."""
     first, second = (L.mT, L) if upper else (L, L.mT)
@@ -239,7 +240,7 @@ def cholesky_solve(B, L, upper=False):  # noqa: N803
     return _differentiable(cholesky_solve(B.detach(), L.detach(), upper), solve(_C.matmul(first, second), B))
 
 
-@with_out
+@accepting
 def cholesky_inverse(L, upper=False):  # noqa: N803
     """The inverse of A, of the factor L with A = L L' (or with upper U with A = U' U)."""
     _linalg.check_matrices("cholesky_inverse", L, True)

@@ -4,7 +4,8 @@ import math
 from .. import _C
 from .._C import _linalg
 from .._grad_mode import no_grad
-from ._common import check, named, raise_for, with_out
+from .._keywords import accepting
+from ._common import check, named, raise_for
 from ._norms import matrix_norm
 from ._solve import cutoff, inv_ex
 
@@ -25,7 +26,7 @@ def _eigh(op, A, UPLO, vectors):  # noqa: N803
     return values, V
 
 
-@with_out
+@accepting
 def eigh(A, UPLO="L"):  # noqa: N803
     """The eigenvalues, ascending, and the eigenvectors (columns) of symmetric matrices [.., N, N]; only the triangle UPLO is read.
 
@@ -34,7 +35,7 @@ def eigh(A, UPLO="L"):  # noqa: N803
     return _Eigh(*_eigh("linalg.eigh", A, UPLO, True))
 
 
-@with_out
+@accepting
 def eigvalsh(A, UPLO="L"):  # noqa: N803
     """The eigenvalues of symmetric matrices, ascending."""
     return _eigh("linalg.eigvalsh", A, UPLO, False)[0]
@@ -47,7 +48,7 @@ def _svd(A, full, vectors):  # noqa: N803
     return U, S, Vh
 
 
-@with_out
+@accepting
 def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
     """A = U diag(S) Vh of matrices [.., M, N], with S descending. Without full_matrices U is [.., M, K] and Vh [.., K, N], K = min(M, N).
 
@@ -58,7 +59,7 @@ def svd(A, full_matrices=True, *, driver=None):  # noqa: N803
     return _Svd(*_svd(A, full_matrices, True))
 
 
-@with_out
+@accepting
 def svdvals(A, *, driver=None):  # noqa: N803
     """The singular values of matrices [.., M, N], descending."""
     return _svd(A, False, False)[1]
@@ -75,7 +76,7 @@ def old_svd(input, some=True, compute_uv=True):
     return _OldSvd(U, S, Vh.mT)
 
 
-@with_out
+@accepting
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa: N803
     """The number of singular values (hermitian: of eigenvalues' sizes) above max(atol, rtol * the largest), as int64; rtol is max(M, N) times the
     precision unless given. tol is the old name of atol, with rtol 0."""
@@ -88,7 +89,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):  # noqa:
         return (values > cutoff(values, A.shape, atol, rtol)).sum(-1)
 
 
-@with_out
+@accepting
 def cond(A, p=None):  # noqa: N803
     """The condition number: the norm of A times that of its inverse, for p as of matrix_norm. None and 2: the largest singular value by the
     smallest; -2 the inverse of it. Infinity for a singular matrix."""
@@ -104,7 +105,7 @@ def cond(A, p=None):  # noqa: N803
     return _C.where(info != 0, math.inf, result) if A.shape[-1] else result
 
 
-@with_out
+@accepting
 def polar(A):  # noqa: N803
     """A = U H of matrices [.., M, N] with M >= N: U has orthonormal columns, H is symmetric and not negative. By the singular values."""
     U, H, info = _linalg.polar(A)

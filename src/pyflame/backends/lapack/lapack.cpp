@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pyflame/backends/lapack/blocked.h"
 #include "pyflame/backends/lapack/matrices.h"
 #include "pyflame/backends/lapack/routines.h"
 #include "pyflame/base/error.h"
@@ -45,6 +46,7 @@ class Routines {
   // f(b) for each matrix; a chunk has at least about 100 microseconds of work.
   template <class F>
   void each(int64_t count, double flops, F&& f) const {
+    if (count == 1) return f(0);  // which may use all threads itself
     const auto grain = static_cast<int64_t>(std::clamp(1e5 / std::max(flops, 1.0), 1.0, 1e6));
     parallel_for(count, grain, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) f(b);
@@ -87,7 +89,8 @@ void Routines<T>::cholesky() {
     T* x = scratch<T>(0, int64_t{n} * n);
     a.load(b, x, Order::rows);
     int bad = 0;
-    if (n > 0) L::potrf("U", &n, x, &n, &bad, 1);
+    if (n >= kBlockedFrom) blocked_cholesky(n, x, &bad);
+    else if (n > 0) L::potrf("U", &n, x, &n, &bad, 1);
     for (int r = 0; r < n; ++r) std::fill(x + int64_t{r} * n + r + 1, x + int64_t{r + 1} * n, T(0));
     l.store(b, x, Order::rows);
     info.store(b, &bad);
@@ -117,8 +120,10 @@ void Routines<T>::triangular_solve() {
     rhs.load(b, y, Order::rows);
     const bool upper = (attrs.upper != 0) == transposed;
     const T one = 1;
-    L::trsm("R", upper ? "U" : "L", transposed ? "T" : "N", attrs.unit ? "U" : "N", &k, &n, &one, m, &lead, y, &k, 1, 1,
-            1, 1);
+    for_tiles(0, k, [&](int first, int width) {
+      L::trsm("R", upper ? "U" : "L", transposed ? "T" : "N", attrs.unit ? "U" : "N", &width, &n, &one, m, &lead,
+              y + first, &k, 1, 1, 1, 1);
+    });
     x.store(b, y, Order::rows);
   });
 }
@@ -132,7 +137,8 @@ void Routines<T>::lu_factor() {
     int* p = scratch<int>(0, k);
     a.load(b, x);
     int bad = 0;
-    if (k > 0) L::getrf(&m, &n, x, &m, p, &bad);
+    if (std::min(m, n) >= kBlockedFrom) blocked_lu(m, n, x, p, &bad);
+    else if (k > 0) L::getrf(&m, &n, x, &m, p, &bad);
     lu.store(b, x);
     pivots.store(b, p);
     info.store(b, &bad);
@@ -152,8 +158,10 @@ void Routines<T>::lu_solve() {
     lu.load(b, m);
     pivots.load(b, p);
     rhs.load(b, y);
-    int bad = 0;
-    L::getrs(attrs.adjoint ? "T" : "N", &n, &k, m, &n, p, y, &n, &bad, 1);
+    for_tiles(0, k, [&](int first, int width) {
+      int bad = 0;
+      L::getrs(attrs.adjoint ? "T" : "N", &n, &width, m, &n, p, y + int64_t{first} * n, &n, &bad, 1);
+    });
     x.store(b, y);
   });
 }
@@ -188,7 +196,8 @@ void Routines<T>::geqrf() {
     T* t = scratch<T>(1, k);
     a.load(b, x);
     int bad = 0;
-    if (k > 0) with_work(2, [&](T* work, int length) { L::geqrf(&m, &n, x, &m, t, work, &length, &bad); });
+    if (n >= kBlockedFrom) blocked_qr(m, n, x, t);
+    else if (k > 0) with_work(2, [&](T* work, int length) { L::geqrf(&m, &n, x, &m, t, work, &length, &bad); });
     qr.store(b, x);
     tau.store(b, t);
   });

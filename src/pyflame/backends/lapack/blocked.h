@@ -1,0 +1,104 @@
+// Factorizations of one large matrix by several threads. A matrix is divided into panels, which LAPACK factorizes on one thread; what a
+// panel changes to the right of it is divided into tiles of columns, which are independent. Tiles depend on the shape alone, so that
+// results do not depend on the number of threads. Matrices are column-major.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "pyflame/backends/lapack/matrices.h"
+#include "pyflame/backends/lapack/routines.h"
+#include "pyflame/base/threads.h"
+
+namespace pyflame::lapack {
+
+constexpr int kBlockedFrom = 192;  // rows or columns; smaller matrices are one call
+constexpr int kTile = 64;          // columns
+
+// f(first column, number of columns) for the tiles of columns [begin, end), in parallel.
+template <class F>
+void for_tiles(int begin, int end, F&& f) {
+  const int tiles = (end - begin + kTile - 1) / kTile;
+  parallel_for(tiles, 1, [&](int64_t from, int64_t to) {
+    for (int64_t t = from; t < to; ++t) {
+      const int first = begin + static_cast<int>(t) * kTile;
+      f(first, std::min(kTile, end - first));
+    }
+  });
+}
+
+// A = U' U; the first matrix that is not positive is reported as potrf does.
+template <class T>
+void blocked_cholesky(int n, T* a, int* info) {
+  using L = Of<T>;
+  constexpr int kPanel = 96;
+  const T one = 1, minus = -1;
+  *info = 0;
+  for (int k = 0; k < n; k += kPanel) {
+    const int p = std::min(kPanel, n - k), next = k + p;
+    T* const diagonal = a + int64_t{k} * n + k;
+    L::potrf("U", &p, diagonal, &n, info, 1);
+    if (*info != 0) {
+      *info += k;
+      return;
+    }
+    for_tiles(next, n, [&](int first, int width) {
+      L::trsm("L", "U", "T", "N", &p, &width, &one, diagonal, &n, a + int64_t{first} * n + k, &n, 1, 1, 1, 1);
+    });
+    for_tiles(next, n, [&](int first, int width) {
+      const int high = first + width - next;
+      L::gemm("T", "N", &high, &width, &p, &minus, a + int64_t{next} * n + k, &n, a + int64_t{first} * n + k, &n, &one,
+              a + int64_t{first} * n + next, &n, 1, 1);
+    });
+  }
+}
+
+// P A = L U, as getrf.
+template <class T>
+void blocked_lu(int m, int n, T* a, int* pivots, int* info) {
+  using L = Of<T>;
+  constexpr int kPanel = 48;
+  const T one = 1, minus = -1;
+  const int few = std::min(m, n), step = 1;
+  *info = 0;
+  for (int k = 0; k < few; k += kPanel) {
+    const int p = std::min(kPanel, few - k), below = m - k, rest = m - k - p, from = 1, to = p;
+    T* const panel = a + int64_t{k} * m + k;
+    int bad = 0;
+    L::getrf(&below, &p, panel, &m, pivots + k, &bad);
+    if (bad > 0 && *info == 0) *info = bad + k;
+    for_tiles(0, k, [&](int first, int width) {
+      L::laswp(&width, a + int64_t{first} * m + k, &m, &from, &to, pivots + k, &step);
+    });
+    for_tiles(k + p, n, [&](int first, int width) {
+      T* const top = a + int64_t{first} * m + k;
+      L::laswp(&width, top, &m, &from, &to, pivots + k, &step);
+      L::trsm("L", "L", "N", "U", &p, &width, &one, panel, &m, top, &m, 1, 1, 1, 1);
+      if (rest > 0) L::gemm("N", "N", &rest, &width, &p, &minus, panel + p, &m, top, &m, &one, top + p, &m, 1, 1);
+    });
+    for (int i = 0; i < p; ++i) pivots[k + i] += k;
+  }
+}
+
+// A = Q R, as geqrf.
+template <class T>
+void blocked_qr(int m, int n, T* a, T* tau) {
+  using L = Of<T>;
+  constexpr int kPanel = 32;
+  const int few = std::min(m, n);
+  for (int k = 0; k < few; k += kPanel) {
+    const int p = std::min(kPanel, few - k), below = m - k;
+    T* const panel = a + int64_t{k} * m + k;
+    int bad = 0, length = kPanel * kPanel;
+    T* const t = scratch<T>(6, kPanel * kPanel);
+    L::geqrf(&below, &p, panel, &m, tau + k, t, &length, &bad);
+    if (k + p >= n) break;
+    L::larft("F", "C", &below, &p, panel, &m, tau + k, t, &p, 1, 1);
+    for_tiles(k + p, n, [&](int first, int width) {
+      T* const work = scratch<T>(7, kTile * kPanel);
+      L::larfb("L", "T", "F", "C", &below, &width, &p, panel, &m, t, &p, a + int64_t{first} * m + k, &m, work, &width,
+               1, 1, 1, 1);
+    });
+  }
+}
+
+}  // namespace pyflame::lapack
