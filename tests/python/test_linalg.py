@@ -169,7 +169,7 @@ def test_norms():
     close(pf.frobenius_norm(pf.tensor(x)), np.linalg.norm(x.ravel()))
     assert L.matrix_norm(pf.ones(0, 3), math.inf).item() == 0 and L.norm(pf.tensor(x)).item() == pytest.approx(np.linalg.norm(x.ravel()))
     zero = leaf(np.zeros(3))
-    for p in (0, 1, 2, 3):
+    for p in (0, 0.5, 1, 2, 3, -1):
         (g,) = pf.autograd.grad(L.vector_norm(zero, p), zero)
         assert g.tolist() == [0, 0, 0]
 

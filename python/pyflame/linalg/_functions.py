@@ -8,7 +8,7 @@ from ._common import identity, raise_for
 from ._solve import inv
 
 # Of the Taylor polynomial of exp: the size up to which its remainder is below the precision, and the powers that are made.
-_EXPONENTIAL = {"float32": (0.6, 3, 9), "float64": (0.8, 4, 16)}
+_EXPONENTIAL = {"float32": (2.8, 4, 16), "float64": (0.8, 4, 16)}
 
 
 def _taylor(X, step, degree, like):  # noqa: N803

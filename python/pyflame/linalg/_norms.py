@@ -34,11 +34,12 @@ def power_sum(x, p, dims, keepdim):
         squares = (x * x).sum(dims, keepdim)
         zero = squares == 0
         return _C.where(zero, 0.0, _C.sqrt(_C.where(zero, 1.0, squares)))
-    powers = _C.pow(size, p).sum(dims, keepdim)
-    if p < 0:
-        return _C.pow(powers, 1 / p)
-    zero = powers == 0
-    return _C.where(zero, 0.0, _C.pow(_C.where(zero, 1.0, powers), 1 / p))
+    if p < 1:  # a slope at 0 that is infinite counts as 0
+        powers = _C.where(x == 0, 0.0 if p > 0 else math.inf, _C.pow(_C.where(x == 0, 1.0, size), p)).sum(dims, keepdim)
+    else:
+        powers = _C.pow(size, p).sum(dims, keepdim)
+    none = powers == (0.0 if p > 0 else math.inf)
+    return _C.where(none, 0.0, _C.pow(_C.where(none, 1.0, powers), 1 / p))
 
 
 def _dims(x, dim):
