@@ -13,8 +13,8 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// kHow: a Combine of ops/attrs.h.
-constexpr int kReplace = 0, kSum = 1, kProduct = 2, kLargest = 3, kSmallest = 4;
+// In the order of Combine in ops/attrs.h.
+enum How { kReplace, kSum, kProduct, kLargest, kSmallest };
 
 template <class S, int kHow>
 struct Joined {

@@ -57,8 +57,8 @@ struct OrderedRows {
     }
   };
   PF_DEVICE Line line(i64 row) const {
-    return {x + x_rows.at(row), values + value_rows.at(row), indices + index_rows.at(row), x_stride, value_stride,
-            index_stride};
+    i64* const to = indices ? indices + index_rows.at(row) : nullptr;
+    return {x + x_rows.at(row), values + value_rows.at(row), to, x_stride, value_stride, index_stride};
   }
 };
 

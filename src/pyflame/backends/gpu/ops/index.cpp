@@ -340,7 +340,7 @@ class SearchSorted final : public Executable {
     kernel_ = std::make_unique<Kernel>(
         p.graph.device.type, kGroupThreads,
         kernel_source(
-            {"device/view.h", "index/search.h"}, kGroupThreads,
+            {"index/search.h"}, kGroupThreads,
             fmt::format(
                 "(const {0}* sorted, const {0}* values, pf::i64* to, pf::View lines, pf::View where, "
                 "pf::i64 n, pf::i64 step, pf::i64 each, pf::i64 count) "
