@@ -85,9 +85,10 @@ def bincount(input, weights=None, minlength=0):
     """How often each number occurs in a vector of integers that are not negative, or the sum of their weights. Its size is read: a sync point."""
     if input.ndim != 1 or input.is_floating_point():
         raise RuntimeError(f"bincount: not a vector of integers; got shape {tuple(input.shape)} and {input.dtype}")
-    if input.shape[0] and input.min().item() < 0:
-        raise RuntimeError(f"bincount: a negative number; got {input.min().item()}; expected 0 or more")
-    size = max(int(input.max().item()) + 1 if input.shape[0] else 0, minlength)
+    least, most = _C.stack([input.min(), input.max()]).tolist() if input.shape[0] else (0, -1)
+    if least < 0:
+        raise RuntimeError(f"bincount: a negative number; got {least}; expected 0 or more")
+    size = max(most + 1, minlength)
     if weights is None:
         return _C._scatter(_C.zeros(size, dtype=_C.int64, device=input.device), 0, input.to(_C.int64), 1, 1, True)
     values = weights if weights.dtype == _C.float32 else weights.double()

@@ -656,6 +656,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   check_defined("masked_fill", mask);
   PF_CHECK(mask.dtype() == DType::bool_, Type, "masked_fill: the mask is not bool; got {}; expected bool",
            dtype_name(mask.dtype()));
+  if (x.dtype() == DType::bool_ && value.kind == Category::Integer) value = Scalar(value.i != 0);
   PF_CHECK(value.kind <= dtype_category(x.dtype()), Type,
            "masked_fill: the value would change the dtype; got a {} for a {} tensor; expected a value of its kind; "
            "hint: cast the tensor",

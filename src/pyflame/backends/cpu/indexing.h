@@ -59,17 +59,21 @@ class Index {
   Index(const Operand& o, int64_t limit, WorkspacePlan& ws) : in_(o, ws), limit_(limit) {}
   // The indices, after all were checked.
   const int64_t* get(const RunContext& ctx, const char* op) const {
-    const int64_t* p = reinterpret_cast<const int64_t*>(in_.get(ctx));
-    parallel_for(in_.numel(), 4 * kGrainElements, [&](int64_t begin, int64_t end) {
-      uint64_t bad = 0;
-      for (int64_t i = begin; i < end; ++i) bad |= static_cast<uint64_t>(p[i]) >= static_cast<uint64_t>(limit_);
-      if (!bad) [[likely]]
-        return;
-      for (int64_t i = begin; i < end; ++i)
-        PF_CHECK(p[i] >= 0 && p[i] < limit_, Index, "{}: index out of range; got {}; expected 0 <= index < {}", op,
-                 p[i], limit_);
-    });
+    const int64_t* p = unchecked(ctx);
+    parallel_for(in_.numel(), 4 * kGrainElements,
+                 [&](int64_t begin, int64_t end) { check(p + begin, end - begin, op); });
     return p;
+  }
+  // For kernels that check what they are about to use, while it is in the cache.
+  const int64_t* unchecked(const RunContext& ctx) const { return reinterpret_cast<const int64_t*>(in_.get(ctx)); }
+  void check(const int64_t* p, int64_t n, const char* op) const {
+    uint64_t bad = 0;
+    for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(p[i]) >= static_cast<uint64_t>(limit_);
+    if (!bad) [[likely]]
+      return;
+    for (int64_t i = 0; i < n; ++i)
+      PF_CHECK(p[i] >= 0 && p[i] < limit_, Index, "{}: index out of range; got {}; expected 0 <= index < {}", op, p[i],
+               limit_);
   }
 
  private:

@@ -1,5 +1,6 @@
 // argmax and argmin, and what finds positions: nonzero, searchsorted. NaN counts as the largest value (for argmin too, it wins).
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "pyflame/backends/cpu/indexing.h"
@@ -93,7 +94,7 @@ class Nonzero : public Exec {
   int64_t chunks_ = 1;
 };
 
-// Binary search for several values at a time, without branches, so that their loads do not wait for each other.
+// Vector code has elements of 32 and 64 bits.
 template <class T>
 class SearchSorted : public Exec {
  public:
@@ -110,35 +111,33 @@ class SearchSorted : public Exec {
   void run(const RunContext& ctx) override {
     if (out_.numel() == 0) return;
     const T *sorted, *values;
-    if constexpr (std::is_floating_point_v<T>) sorted = sorted_floats_.get(ctx), values = value_floats_.get(ctx);
-    else
-      sorted = reinterpret_cast<const T*>(sorted_bytes_.get(ctx)),
+    if constexpr (std::is_floating_point_v<T>) {
+      sorted = sorted_floats_.get(ctx), values = value_floats_.get(ctx);
+    } else {
+      sorted = reinterpret_cast<const T*>(sorted_bytes_.get(ctx));
       values = reinterpret_cast<const T*>(value_bytes_.get(ctx));
+    }
     int64_t* y = ctx.ptr<int64_t>(out_);
     parallel_for(out_.numel(), 1024, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end;) {
-        const int64_t row = i / m_, stop = std::min(end, (row + 1) * m_);
-        const T* line = sorted + row * n_;
-        for (; i + kTogether <= stop; i += kTogether)
-          right_ ? search<kTogether, true>(line, values + i, y + i) : search<kTogether, false>(line, values + i, y + i);
-        for (; i < stop; ++i)
-          right_ ? search<1, true>(line, values + i, y + i) : search<1, false>(line, values + i, y + i);
+      while (begin < end) {
+        const int64_t row = begin / m_, stop = std::min(end, (row + 1) * m_);
+        search(sorted + row * n_, values + begin, y + begin, stop - begin);
+        begin = stop;
       }
     });
   }
 
  private:
-  static constexpr int kTogether = 16;
-  template <int kMany, bool kRight>
-  void search(const T* line, const T* value, int64_t* y) const {
-    int64_t at[kMany] = {};
-    const auto passes = [](T here, T v) { return (kRight ? here <= v : here < v) | (v != v); };
-    int64_t n = n_;
-    for (; n > 1; n -= n / 2) {
-      const int64_t half = n / 2;
-      for (int k = 0; k < kMany; ++k) at[k] += passes(line[at[k] + half - 1], value[k]) ? half : 0;
+  void search(const T* line, const T* value, int64_t* y, int64_t m) const {
+    if constexpr (sizeof(T) >= 4) {
+      if (n_ < std::numeric_limits<int32_t>::max()) return vec::search(line, n_, value, m, right_, y);
     }
-    for (int k = 0; k < kMany; ++k) y[k] = at[k] + (n == 1 && passes(line[at[k]], value[k]));
+    for (int64_t i = 0; i < m; ++i) {
+      const T v = value[i];
+      y[i] =
+          std::partition_point(line, line + n_, [&](T here) { return here < v || (right_ && here == v) || v != v; }) -
+          line;
+    }
   }
   In<T> sorted_floats_, value_floats_;
   InBytes sorted_bytes_, value_bytes_;

@@ -1,5 +1,5 @@
-// Writing by index: scatter_add and index_add (onto zeros), scatter and index_put (onto what is there). Indices are checked before anything
-// is written. The result does not depend on threads: the task that owns a part of the output visits all sources of this part in order, so
+// Writing by index: scatter_add and index_add (onto zeros), scatter and index_put (onto what is there). Indices are checked before they are
+// used. The result does not depend on threads: the task that owns a part of the output visits all sources of this part in order, so
 // the work is divided over the output, never over the sources, unless all destinations are different.
 #include <algorithm>
 #include <cstring>
@@ -130,7 +130,8 @@ class ScatterLines : public Exec {
     empty_ = index.numel() == 0;
   }
   void run(const RunContext& ctx) override {
-    const int64_t* index = index_.get(ctx, "scatter");
+    // A line along the last dim is checked just before it is written; a bad index fails the whole op, whose output is lost.
+    const int64_t* index = around_.inner == 1 ? index_.unchecked(ctx) : index_.get(ctx, "scatter");
     const T* src = src_.get(ctx);
     T* y = out_.begin(ctx);
     if (!empty_) combine(index, src, y);
@@ -153,9 +154,14 @@ class ScatterLines : public Exec {
     const T* from = src + src_outer_[static_cast<size_t>(o)];
     const int64_t* at = index + o * around_.size * around_.inner;
     if (around_.inner == 1) {
-      for (int64_t d = 0; d < around_.size; ++d) {
-        T& to = base[at[d] * stride_];
-        to = How::of(to, from[d * src_stride_]);
+      constexpr int64_t kBlock = 2048;
+      for (int64_t d = 0; d < around_.size; d += kBlock) {
+        const int64_t n = std::min(kBlock, around_.size - d);
+        index_.check(at + d, n, "scatter");
+        for (int64_t k = 0; k < n; ++k) {
+          T& to = base[at[d + k] * stride_];
+          to = How::of(to, from[(d + k) * src_stride_]);
+        }
       }
       return;
     }

@@ -158,6 +158,20 @@ class Leading : public Exec {
       return true;
     }
   }
+  // Whether surely none of these elements comes before the value. A NaN among them is not sure.
+  template <int64_t kMany>
+  bool none_before(const T* x, T value) const {
+    if constexpr (!std::is_arithmetic_v<T>) {
+      return false;
+    } else {
+      int passing = 0;
+      if (descending_)
+        for (int64_t j = 0; j < kMany; ++j) passing += !(x[j] <= value);
+      else
+        for (int64_t j = 0; j < kMany; ++j) passing += !(x[j] >= value);
+      return passing == 0;
+    }
+  }
   // Collects the elements that come before the last of the best ones so far, and drops the others when there are too many.
   void some(const T* x, T* y, int64_t* index) const {
     const int64_t most = 2 * k_ + 256;
@@ -166,16 +180,21 @@ class Leading : public Exec {
     int64_t count = 0;
     Key bound = std::numeric_limits<Key>::max();
     bool bounded = false;
-    for (int64_t i = 0; i < n_; ++i) {
-      const Key key = key_of(x[i]);
-      if (bounded && key >= bound) continue;  // of equals, the earlier ones are kept
-      kept[count++] = pack(key, i);
-      if (count < most) continue;
-      std::nth_element(kept, kept + k_ - 1, kept + count, less);
-      count = k_;
-      if constexpr (kWide) bound = kept[k_ - 1].high;
-      else bound = static_cast<Key>(kept[k_ - 1] >> 32);
-      bounded = true;
+    constexpr int64_t kTogether = 32;
+    T last{};  // the value of the bound
+    for (int64_t i = 0; i < n_;) {
+      while (bounded && i + kTogether <= n_ && none_before<kTogether>(x + i, last)) i += kTogether;
+      for (const int64_t end = std::min(n_, i + kTogether); i < end; ++i) {
+        const Key key = key_of(x[i]);
+        if (bounded && key >= bound) continue;  // of equals, the earlier ones are kept
+        kept[count++] = pack(key, i);
+        if (count < most) continue;
+        std::nth_element(kept, kept + k_ - 1, kept + count, less);
+        count = k_;
+        if constexpr (kWide) bound = kept[k_ - 1].high, last = x[kept[k_ - 1].low];
+        else bound = static_cast<Key>(kept[k_ - 1] >> 32), last = x[kept[k_ - 1] & 0xffffffffu];
+        bounded = true;
+      }
     }
     if (count > k_) std::nth_element(kept, kept + k_ - 1, kept + count, less);
     vec::sort_keys(kept, k_);

@@ -111,6 +111,60 @@ void arg_lines(const T* x, int64_t n, int64_t step, int64_t m, int64_t* at) {
   }
 }
 
+// Binary search without branches, for several vectors of values at a time, so that their loads do not wait for each other.
+template <class T, bool kRight, int kVectors>
+HWY_INLINE void search_vectors(const T* line, int64_t n, const T* value, int64_t* to) {
+  const hn::ScalableTag<T> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  using I = hn::TFromD<decltype(di)>;
+  using V = hn::Vec<decltype(d)>;
+  using VI = hn::Vec<decltype(di)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  // An array of vectors: their size is known at compile time on these targets.
+  V v[kVectors];
+  VI at[kVectors];
+  for (int k = 0; k < kVectors; ++k) v[k] = hn::LoadU(d, value + k * lanes), at[k] = hn::Zero(di);
+  const auto step = [&](int k, int64_t offset, int64_t half) HWY_ATTR {
+    const auto here = hn::GatherIndex(d, line + offset, at[k]);
+    auto passes = hn::Lt(here, v[k]);
+    if constexpr (kRight) passes = hn::Or(passes, hn::Eq(here, v[k]));
+    if constexpr (hwy::IsFloat<T>()) passes = hn::Or(passes, hn::Ne(v[k], v[k]));
+    at[k] = hn::Add(at[k], hn::IfThenElseZero(hn::RebindMask(di, passes), hn::Set(di, static_cast<I>(half))));
+  };
+  for (; n > 1; n -= n / 2)
+    for (int k = 0; k < kVectors; ++k) step(k, n / 2 - 1, n / 2);
+  if (n == 1)
+    for (int k = 0; k < kVectors; ++k) step(k, 0, 1);
+  alignas(64) std::array<I, 64> some;
+  for (int k = 0; k < kVectors; ++k) {
+    hn::Store(at[k], di, some.data());
+    for (int64_t j = 0; j < lanes; ++j) to[k * lanes + j] = some[static_cast<size_t>(j)];
+  }
+}
+template <class T, bool kRight>
+void search_line(const T* line, int64_t n, const T* value, int64_t m, int64_t* at) {
+  constexpr int kVectors = 4;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  int64_t i = 0;
+  for (; i + kVectors * lanes <= m; i += kVectors * lanes)
+    search_vectors<T, kRight, kVectors>(line, n, value + i, at + i);
+  for (; i + lanes <= m; i += lanes) search_vectors<T, kRight, 1>(line, n, value + i, at + i);
+  for (; i < m; ++i) {
+    const auto end = line + n;
+    const T v = value[i];
+    at[i] = std::partition_point(line, end, [v](T here) { return (kRight ? here <= v : here < v) || v != v; }) - line;
+  }
+}
+#define PF_SEARCH(T, suffix)                                                                            \
+  void search_##suffix(const T* line, int64_t n, const T* value, int64_t m, bool right, int64_t* at) {  \
+    right ? search_line<T, true>(line, n, value, m, at) : search_line<T, false>(line, n, value, m, at); \
+  }
+PF_SEARCH(float, f32)
+PF_SEARCH(double, f64)
+PF_SEARCH(int32_t, i32)
+PF_SEARCH(int64_t, i64)
+#undef PF_SEARCH
+
 #define PF_ARG(T, suffix)                                                                                   \
   int64_t arg_best_##suffix(const T* x, int64_t n, bool largest) {                                          \
     return largest ? arg_line<T, true>(x, n) : arg_line<T, false>(x, n);                                    \
@@ -165,6 +219,17 @@ PF_ARG(int16_t, i16)
 PF_ARG(int32_t, i32)
 PF_ARG(int64_t, i64)
 #undef PF_ARG
+
+#define PF_SEARCH(T, suffix)                                                                  \
+  HWY_EXPORT(search_##suffix);                                                                \
+  void search(const T* line, int64_t n, const T* value, int64_t m, bool right, int64_t* at) { \
+    HWY_DYNAMIC_DISPATCH(search_##suffix)(line, n, value, m, right, at);                      \
+  }
+PF_SEARCH(float, f32)
+PF_SEARCH(double, f64)
+PF_SEARCH(int32_t, i32)
+PF_SEARCH(int64_t, i64)
+#undef PF_SEARCH
 
 }  // namespace pyflame::cpu::vec
 #endif

@@ -29,4 +29,10 @@ PF_VEC_ORDER_FUNCTIONS(int32_t)
 PF_VEC_ORDER_FUNCTIONS(int64_t)
 #undef PF_VEC_ORDER_FUNCTIONS
 
+// at[i] = how many of the n elements of a sorted line are less than value[i] (right: or equal). NaN comes after everything. n < 2^31.
+void search(const float* line, int64_t n, const float* value, int64_t m, bool right, int64_t* at);
+void search(const double* line, int64_t n, const double* value, int64_t m, bool right, int64_t* at);
+void search(const int32_t* line, int64_t n, const int32_t* value, int64_t m, bool right, int64_t* at);
+void search(const int64_t* line, int64_t n, const int64_t* value, int64_t m, bool right, int64_t* at);
+
 }  // namespace pyflame::cpu::vec
