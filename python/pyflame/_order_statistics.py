@@ -227,7 +227,9 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 
 def _range_of(op, input, low, high, around):
     """The range of a histogram: that of the data where none is given, which is read. A range of one value is widened by `around`."""
-    if low == high == 0 and input.numel():
+    if low == high == 0 and input.numel() == 0:
+        return 0, 1
+    if low == high == 0:
         low, high = _C.stack([_C.amin(input), _C.amax(input)]).tolist()
     if low == high:
         low, high = low - around, high + around
