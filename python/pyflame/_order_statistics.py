@@ -7,7 +7,7 @@ from ._C import Tensor
 from ._generator import drawing_from
 from ._public import method
 from ._shapes import movedim
-from ._statistics import _norm_over
+from .linalg._norms import power_sum
 
 __all__ = ["bucketize", "histc", "histogram", "histogramdd", "kthvalue", "median", "mode", "multinomial", "nanmedian", "nanquantile", "quantile", "renorm", "searchsorted"]
 
@@ -356,5 +356,5 @@ def renorm(input, p, dim, maxnorm):
     others = tuple(d for d in builtins.range(input.ndim) if d != dim)
     if not others:
         raise RuntimeError(f"renorm: fewer than two dims; got shape {tuple(input.shape)}")
-    norms = _norm_over(input, p, others, True)
+    norms = power_sum(input, p, others, True)
     return input * _C.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0).to(input.dtype)
