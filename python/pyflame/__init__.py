@@ -26,7 +26,7 @@ from ._aliases import *  # noqa: F401,F403
 from ._matrices import *  # noqa: F401,F403
 from ._dtypes import *  # noqa: F401,F403
 from ._dtypes import ABSENT as _ABSENT
-from . import _compile, _gpu, _keywords, _tensor_methods  # noqa: F401
+from . import _compile, _further_names, _gpu, _keywords, _tensor_methods  # noqa: F401
 from ._tensor_methods import empty_permuted, empty_strided
 
 bool, half, float, double = bool_, float16, float32, float64
@@ -34,6 +34,9 @@ short, int, long = int16, int32, int64
 
 _SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "func", "fx", "hub", "io", "jit", "models", "mps",
                          "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "quantization", "random", "serialization", "sparse", "testing", "torch", "utils", "xpu"})
+_FURTHER = frozenset({"adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
+                      "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
+                      "set_warn_always"})
 _ATTRIBUTES = {
     "autocast": "amp",
     "is_autocast_enabled": "amp",
@@ -46,6 +49,8 @@ _ATTRIBUTES = {
     "set_anomaly_enabled": "_compile",
     "vmap": "func",
     "Event": "cuda",
+    "fork": "jit",
+    "wait": "jit",
     "Stream": "cuda",
     "fork_rng": "random",
     "to_dlpack": "utils.dlpack",
@@ -86,6 +91,13 @@ def _old_name(name):
         return _tensor_methods.Storage
     if name.endswith("_") and not name.startswith("_") and hasattr(Tensor, name):
         return getattr(Tensor, name)
+    if name in _further_names.FUNCTIONAL:
+        from .nn import functional
+
+        if hasattr(functional, name):
+            return getattr(functional, name)
+    if name in _FURTHER:
+        return getattr(_further_names, name)
     if name in _compile.CONSTANTS:
         return _compile.CONSTANTS[name]
     if name in _compile.REFUSED:
@@ -107,6 +119,7 @@ def _accept_other_keywords():
 
 
 _accept_other_keywords()
+_further_names.complete(globals())
 _tensor_methods.complete(globals())
 
 

@@ -17,7 +17,7 @@ REFUSED = {
     "lobpcg": "pyflame.linalg.eigh computes all eigenvalues",
 }
 CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None, "legacy_contiguous_format": _C.contiguous_format, "has_lapack": True, "has_mkl": False, "has_openmp": True,
-             "has_spectral": True, "has_cuda": False, "has_mps": False, "torch_version": None}
+             "has_spectral": True, "has_cuda": False, "has_mps": False, "torch_version": None, "AcceleratorError": _C.DeviceError}
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False, **kwargs):

@@ -9,7 +9,7 @@ class Generator:
     """Random numbers of its own, independent of the global ones. They are a function of the seed and of how many were drawn."""
 
     def __init__(self, device="cpu"):
-        self.device = device
+        self.device = _C.device(device)
         self._state = (67280421310721, 0)
 
     def manual_seed(self, seed):
@@ -34,6 +34,20 @@ class Generator:
         """Continues from what get_state returned."""
         self._state = tuple(state)
 
+    def clone_state(self):
+        """Another generator that continues from here."""
+        other = Generator(self.device)
+        other.set_state(self.get_state())
+        return other
+
+    def get_offset(self):
+        """How many numbers were drawn."""
+        return self.get_state()[1]
+
+    def set_offset(self, offset):
+        """Continues after this many numbers."""
+        self.set_state((self.get_state()[0], offset))
+
     @contextlib.contextmanager
     def _drawing(self):
         """Ops draw from this generator; afterwards the global one is where it was."""
@@ -55,7 +69,7 @@ class _Global(Generator):
     _state = property(lambda self: _C.get_rng_state(), lambda self, state: _C.set_rng_state(state))
 
     def __init__(self):
-        self.device = "cpu"
+        self.device = _C.device("cpu")
 
     @contextlib.contextmanager
     def _drawing(self):

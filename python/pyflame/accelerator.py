@@ -4,6 +4,8 @@ from .cuda import (  # noqa: F401
     current_stream,
     device_count,
     empty_cache,
+    get_device_capability,
+    get_memory_info,
     is_available,
     max_memory_allocated,
     max_memory_reserved,

@@ -277,6 +277,20 @@ def stack_module_state(models):
     return stacked([dict(m.named_parameters()) for m in models]), stacked([dict(m.named_buffers()) for m in models])
 
 
+def linearize(func, *primals):
+    """(func(*primals), a function of tangents that gives the Jacobian times them); each call is two backward passes."""
+    return func(*primals), lambda *tangents: jvp(func, primals, tangents)[1]
+
+
+def replace_all_batch_norm_modules_(root):
+    """Batch norms use the statistics of the batch only, in place; returns the module."""
+    for m in root.modules():
+        if hasattr(m, "track_running_stats"):
+            m.running_mean = m.running_var = m.num_batches_tracked = None
+            m.track_running_stats = False
+    return root
+
+
 def _spread(op, dims, tree):
     """One entry of dims for each leaf of the tree."""
     leaves, rebuild = _tree.flatten(tree)

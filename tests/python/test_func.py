@@ -84,6 +84,14 @@ def test_products():
         func.jvp(f, (X,), (v,))
 
 
+def test_linearize_and_batch_norms():
+    out, push = func.linearize(lambda x: x**2, X)
+    close(out, X.numpy() ** 2)
+    close(push(X), 2 * X.numpy() ** 2)
+    net = func.replace_all_batch_norm_modules_(pf.nn.Sequential(pf.nn.BatchNorm1d(2)))
+    assert net.eval()(pf.tensor([[0.0, 1.0], [2.0, 3.0]])).mean().item() == pytest.approx(0, abs=1e-6)
+
+
 def test_functional_call_and_stacked_models():
     models = [pf.nn.Linear(3, 2) for _ in range(3)]
     parameters, buffers = func.stack_module_state(models)

@@ -417,3 +417,51 @@ def test_arrays_of_numpy_in_files_and_memory(tmp_path):
     t = pf.from_numpy(mapped)
     t.fill_(2)
     assert mapped.tolist() == [2, 2, 2]
+
+
+def test_second_names():
+    x = pf.tensor([0.5, -0.25])
+    assert pf.arcsin(x).tolist() == x.asin().tolist() == x.arcsin().tolist() and pf.greater(x, 0).tolist() == x.greater(0).tolist() == [True, False]
+    assert x.clone().arctan_().tolist() == x.atan().tolist() and pf.ger(x, x).shape == (2, 2)
+    assert pf.cosine_similarity(x, x, dim=0).item() == pytest.approx(1) and pf.pixel_shuffle(pf.ones(1, 4, 2, 2), 2).shape == (1, 1, 4, 4)
+    assert pf.range(1, 4).tolist() == [1, 2, 3, 4] and pf.range(0, 1, 0.5).tolist() == [0, 0.5, 1] and not pf.detach(x.requires_grad_()).requires_grad
+    assert pf.get_device_module("cpu") is pf.cpu and pf.get_num_interop_threads() == 1 and not pf.set_flush_denormal(True)
+    with pytest.raises(RuntimeError, match="range: the step does not lead to the end"):
+        pf.range(1, 0)
+    mode = pf.get_deterministic_debug_mode()
+    pf.set_deterministic_debug_mode("default")
+    assert not pf.are_deterministic_algorithms_enabled()
+    pf.set_deterministic_debug_mode(mode)
+    with pytest.raises(RuntimeError, match="set_deterministic_debug_mode: no such mode"):
+        pf.set_deterministic_debug_mode("nosuch")
+
+
+def test_generators_continue():
+    g = pf.Generator().manual_seed(1)
+    pf.rand(3, generator=g)
+    other = g.clone_state()
+    assert g.get_offset() == other.get_offset() > 0 and pf.equal(pf.rand(2, generator=g), pf.rand(2, generator=other)) and g.device == pf.device("cpu")
+
+
+GPU_PROGRAM = """
+import pyflame.torch as torch
+x = torch.randn(3, 4)
+y = x.cuda()
+assert y.is_cuda and y.device.type == "cuda" and y.device == "cuda" and y.device == torch.device("cuda:0") and y.get_device() == 0 and y.type() == "torch.cuda.FloatTensor"
+assert x.to("cuda").device == torch.zeros(2, device="cuda").device == torch.ones(2).to(0).device == y.device
+assert torch.allclose(torch.nn.Linear(4, 2).cuda().requires_grad_(False)(y).cpu(), torch.zeros(1)) is False
+with torch.autocast("cuda", dtype=torch.float16):
+    assert (y @ y.T).dtype == torch.float16
+assert torch.cuda.memory_allocated() > 0 and torch.cuda.device_count() >= 1 and torch.cuda.get_device_name() and torch.cuda.current_device() == 0
+assert torch.cuda.amp.GradScaler().is_enabled() and isinstance(y, torch.cuda.FloatTensor) and not isinstance(x, torch.cuda.FloatTensor)
+with torch.device("cuda"):
+    assert torch.zeros(1).is_cuda
+assert not torch.zeros(1).is_cuda
+torch.cuda.set_device(0), torch.cuda.empty_cache(), torch.cuda.synchronize()
+"""
+
+
+def test_cuda_names_the_gpu_there_is():
+    if NO_GPU:
+        pytest.skip("there is no GPU")
+    subprocess.run([sys.executable, "-c", GPU_PROGRAM], check=True)

@@ -46,6 +46,9 @@ class FunctionCtx:
         """Names inputs that forward wrote in place and returns: they take over the history of these outputs."""
         self._dirty = tensors
 
+    def mark_shared_storage(self, *pairs):
+        """Nothing: PyTorch's old name."""
+
     def set_materialize_grads(self, value):
         """True (the default): the gradient of an output that nothing depends on is zeros. False: it is None."""
         self._materialize = bool(value)
@@ -55,6 +58,8 @@ class Function(FunctionCtx):
     """An operation whose gradient you write: subclass with static methods forward(ctx, *args) and backward(ctx, *grads), and call
     ``MyFunction.apply(*args)``. backward returns one gradient (or None) for each argument of forward. Instead of taking ctx, forward may leave
     it to a static method setup_context(ctx, inputs, output)."""
+
+    generate_vmap_rule = False  # func.vmap calls the function for each entry, so that there is nothing to generate
 
     @staticmethod
     def forward(ctx, *args, **kwargs):

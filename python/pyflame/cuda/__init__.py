@@ -3,6 +3,7 @@ commands that concern it do nothing, as in a PyTorch without one."""
 import contextlib
 
 from .. import _C, _gpu, _refused
+from .._C import DeviceError as CudaError  # noqa: F401
 from .._generator import default_generator
 from .._generator import manual_seed as _manual_seed
 from . import amp, nvtx, random, streams  # noqa: F401
@@ -236,6 +237,16 @@ def can_device_access_peer(device, peer_device):
 def is_current_stream_capturing():
     """No: programs are replayed as graphs without being asked."""
     return False
+
+
+def get_memory_info(device=None):
+    """(free bytes, all bytes) of the GPU's memory."""
+    return mem_get_info(device)
+
+
+def is_tf32_supported():
+    """Whether set_float32_matmul_precision('high') may change something."""
+    return is_available()
 
 
 _GRAPHS = "programs that repeat are replayed as GPU graphs without being asked"

@@ -1,0 +1,106 @@
+"""Further names of what is there: PyTorch has many functions under two names, and those of nn.functional in the package itself. A name that has its own
+function keeps it."""
+from . import _C, _refused
+from ._C import Tensor
+
+_SAME = {
+    "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne", "ger": "outer", "unsafe_split_with_sizes": "split_with_sizes",
+}  # fmt: skip
+_IN_PLACE_OF = {f"{name}_": f"{of}_" for name, of in _SAME.items()}
+FUNCTIONAL = frozenset("""alpha_dropout celu channel_shuffle cosine_embedding_loss cosine_similarity ctc_loss embedding_bag feature_alpha_dropout group_norm hardshrink hinge_embedding_loss
+instance_norm kl_div margin_ranking_loss native_channel_shuffle pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rrelu rrelu_ selu selu_ celu_ threshold threshold_
+triplet_margin_loss bilinear binary_cross_entropy_with_logits conv_tbc grid_sampler max_pool1d max_pool3d avg_pool1d adaptive_avg_pool1d adaptive_max_pool1d conv3d conv_transpose1d
+conv_transpose3d""".split())
+
+
+def complete(functions):
+    """Adds the second names, at the end of the package's import."""
+    for name, of in _SAME.items():
+        if name not in functions and of in functions:
+            functions[name] = functions[of]
+        if not hasattr(Tensor, name) and hasattr(Tensor, of):
+            setattr(Tensor, name, getattr(Tensor, of))
+    for name, of in _IN_PLACE_OF.items():
+        if not hasattr(Tensor, name) and hasattr(Tensor, of):
+            setattr(Tensor, name, getattr(Tensor, of))
+    if not hasattr(Tensor, "adjoint"):
+        Tensor.adjoint = adjoint
+
+
+def adjoint(input):
+    """The last two dims swapped, and conjugated where the elements are complex."""
+    return input.mH
+
+
+def detach(input):
+    """The same elements without history."""
+    return input.detach()
+
+
+def range(start=0, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    """start, start + step, ... up to end, which is included: PyTorch's old function. float32 unless dtype says otherwise. arange excludes the end."""
+    if end is None:
+        raise TypeError("range: no end; expected range(start, end)")
+    count = int((end - start) / step) + 1
+    if step == 0 or count < 1:
+        raise RuntimeError(f"range: the step does not lead to the end; got {start}, {end}, {step}")
+    values = start + step * _C.arange(count, dtype=_C.float64, device=device)
+    values = values.to(dtype or _C.get_default_dtype())
+    return values.requires_grad_() if requires_grad else values
+
+
+def get_num_interop_threads():
+    """1: ops run one after the other, each on all threads."""
+    return 1
+
+
+def set_num_interop_threads(num):
+    """Nothing: ops run one after the other, each on all threads."""
+
+
+def set_flush_denormal(mode):
+    """False: denormal numbers are kept."""
+    return False
+
+
+def set_warn_always(b):
+    """Nothing: notes are given once."""
+
+
+def is_warn_always_enabled():
+    """No."""
+    return False
+
+
+def is_deterministic_algorithms_warn_only_enabled():
+    """No: no op is without a deterministic way."""
+    return False
+
+
+def get_deterministic_debug_mode():
+    """2 with deterministic algorithms, which is the start, otherwise 0."""
+    return 2 if _C.are_deterministic_algorithms_enabled() else 0
+
+
+def set_deterministic_debug_mode(debug_mode):
+    """'default' or 0 allows algorithms that are not deterministic; 'warn', 'error', 1 and 2 do not."""
+    if debug_mode not in ("default", "warn", "error", 0, 1, 2):
+        raise RuntimeError(f"set_deterministic_debug_mode: no such mode; got {debug_mode!r}; expected 'default', 'warn', 'error' or 0, 1, 2")
+    _C.use_deterministic_algorithms(debug_mode not in ("default", 0))
+
+
+def get_device_module(device=None):
+    """The module of a device's type: pyflame.cpu or pyflame.cuda."""
+    from importlib import import_module
+
+    where = _C.get_device() if device is None else str(_C.device(device))
+    return import_module("pyflame.cpu" if where.startswith(("cpu", "reference", "null")) else "pyflame.cuda")
+
+
+def compiled_with_cxx11_abi():
+    """Yes."""
+    return True
+
+
+hash_tensor = _refused.function("hash_tensor", "compare tensors with pyflame.equal")
