@@ -12,6 +12,8 @@ import math
 
 from . import _C
 
+__path__ = []  # PyTorch has files below it, which are found as this module
+
 
 class autocast:
     """Inside this context, matmul, bmm, linear, conv2d, conv_transpose2d and scaled_dot_product_attention take float32 inputs in `dtype`; softmax, log_softmax,

@@ -41,6 +41,9 @@ def download_url_to_file(url, dst, hash_prefix=None, progress=True):
             os.remove(part)
 
 
+_download_url_to_file = download_url_to_file
+
+
 def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=True):
     """The file of weights at a URL, by pyflame.load; it is fetched once. check_hash: the name ends with the first digits of its SHA-256."""
     import re

@@ -29,6 +29,34 @@ class ProfilerAction(enum.Enum):
     RECORD_AND_SAVE = 3
 
 
+class ProfilerActivity(enum.Enum):
+    """What PyTorch's profiler can be asked for. Here ops are always recorded; device_times=True measures a GPU."""
+
+    CPU, CUDA, XPU = 0, 2, 1
+
+
+def supported_activities():
+    """All of them."""
+    return set(ProfilerActivity)
+
+
+def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
+    """A function for on_trace_ready, which writes a trace for Chrome or Perfetto to a folder."""
+
+    def write(profiler):
+        import os
+        import socket
+        import time
+
+        if use_gzip:
+            raise NotImplementedError("tensorboard_trace_handler: use_gzip is not available; expected False")
+        os.makedirs(dir_name, exist_ok=True)
+        name = worker_name or f"{socket.gethostname()}_{os.getpid()}"
+        profiler.export_chrome_trace(os.path.join(dir_name, f"{name}.{time.time_ns()}.pt.trace.json"))
+
+    return write
+
+
 def schedule(*, wait, warmup, active, repeat=0, skip_first=0):
     """Which steps profile(schedule=...) records: after skip_first steps, cycles of `wait` and `warmup` steps that are not recorded and
     `active` ones that are; `repeat` cycles, 0 for no end. on_trace_ready is called at the end of each."""

@@ -465,3 +465,13 @@ def test_cuda_names_the_gpu_there_is():
     if NO_GPU:
         pytest.skip("there is no GPU")
     subprocess.run([sys.executable, "-c", GPU_PROGRAM], check=True)
+
+
+def test_paths_of_mixed_precision_and_traces(tmp_path):
+    from pyflame.torch.amp.grad_scaler import GradScaler
+    from pyflame.torch.cuda.amp.autocast_mode import autocast
+
+    assert GradScaler is pf.amp.GradScaler and autocast is pf.cuda.amp.autocast
+    with pf.profiler.profile(on_trace_ready=pf.profiler.tensorboard_trace_handler(str(tmp_path))):
+        pf.ones(2).add(1).tolist()
+    assert len(list(tmp_path.glob("*.pt.trace.json"))) == 1 and pf.profiler.ProfilerActivity.CPU in pf.profiler.supported_activities()

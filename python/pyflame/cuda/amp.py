@@ -4,6 +4,8 @@ from ..amp import GradScaler as _GradScaler
 from ..amp import autocast as _autocast
 from ..amp import custom_bwd, custom_fwd  # noqa: F401
 
+__path__ = []  # PyTorch has files below it, which are found as this module
+
 
 class autocast(_autocast):
     """pf.autocast of the GPU there is; without one it is off."""

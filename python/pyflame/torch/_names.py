@@ -11,10 +11,12 @@ _ALIAS = "pyflame.torch"
 _OWN = frozenset({"_names", "version", "__main__", "as_torch"})
 
 
+_MOVED = {f"{amp}.{file}": amp for amp in ("amp", "cuda.amp") for file in ("grad_scaler", "autocast_mode")}
+
 # Parts of PyTorch that are not here: their modules import, and what they hold says what to do instead.
 _PROCESSES = "training with several processes comes later; run one process"
 _INNER = "it is a part of PyTorch's own machinery, which is not here"
-_REFUSED = {"distributed": _PROCESSES, "futures": _PROCESSES, "ops": _INNER, "classes": _INNER, "library": _INNER, "_inductor": _INNER, "_dynamo": _INNER, "_functorch": _INNER, "_subclasses": _INNER, "_export": _INNER,
+_REFUSED = {"distributed": _PROCESSES, "futures": _PROCESSES, "ops": _INNER, "cuda.nccl": _PROCESSES, "classes": _INNER, "library": _INNER, "_inductor": _INNER, "_dynamo": _INNER, "_functorch": _INNER, "_subclasses": _INNER, "_export": _INNER,
             "_higher_order_ops": _INNER, "overrides": _INNER, "package": "save the state_dict() with torch.save", "monitor": _INNER, "fx": "there is no graph of Python code", "jit": "every window of ops is compiled by itself",
             "export": "export the model with torch.onnx.export", "ao": "quantized tensors are not available", "quantization": "quantized tensors are not available", "nested": "nested tensors are not available; pad the sequences",
             "masked": "masked tensors are not available; masked_fill and where do their work", "sparse": "sparse tensors are not available", "utils.benchmark": "time with time.perf_counter() and torch.accelerator.synchronize()"}
@@ -54,7 +56,8 @@ class _Finder:
         root = next((r for r in self.roots if name.startswith(r)), None)
         if root is None or name[len(root) :].partition(".")[0] in _OWN:
             return None
-        inner = f"pyflame.{name[len(root):]}"
+        tail = name[len(root) :]
+        inner = f"pyflame.{_MOVED.get(tail, tail)}"
         try:
             module = importlib.import_module(inner)
         except ModuleNotFoundError as error:
