@@ -57,7 +57,7 @@ def find(pf, name):
         if place is None:
             place = getattr(pf.Tensor, name, None)
             break
-    return ADAPTED[name](pf) if place is not None and name in ADAPTED else place
+    return ADAPTED[name](pf) if name in ADAPTED and (place is not None or name == "slice") else place
 
 
 class Converter:
