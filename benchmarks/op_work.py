@@ -356,3 +356,110 @@ def vector_norm_3(m):
 def linear_cross_entropy_8k(m):
     x, w, t = m.randn(512, 256), m.randn(8192, 256), m.randint(0, 8192, (512,))
     return backward_of(m, lambda: m.nn.functional.linear_cross_entropy(x, w, t), x, w)
+
+
+# ---------------------------------------------------------------- complex numbers and Fourier transforms
+def complex_randn(m, *shape):
+    return m.randn(*shape, dtype=m.complex64)
+
+
+@row()
+def complex_mul_1mi(m):
+    x, y = complex_randn(m, 1 << 20), complex_randn(m, 1 << 20)
+    return lambda: x * y
+
+
+@row()
+def complex_mul_64ki(m):
+    x, y = complex_randn(m, 1 << 16), complex_randn(m, 1 << 16)
+    return lambda: x * y
+
+
+@row()
+def complex_div_1mi(m):
+    x, y = complex_randn(m, 1 << 20), complex_randn(m, 1 << 20)
+    return lambda: x / y
+
+
+@row()
+def complex_exp_1mi(m):
+    x = complex_randn(m, 1 << 20)
+    return lambda: x.exp()
+
+
+@row()
+def complex_abs_1mi(m):
+    x = complex_randn(m, 1 << 20)
+    return lambda: x.abs()
+
+
+@row()
+def complex_sum_1mi(m):
+    x = complex_randn(m, 1024, 1024)
+    return lambda: x.sum(1)
+
+
+@row()
+def complex_matmul_512(m):
+    x, y = complex_randn(m, 512, 512), complex_randn(m, 512, 512)
+    return lambda: x @ y
+
+
+@row()
+def fft_rows_4096(m):
+    x = complex_randn(m, 64, 4096)
+    return lambda: m.fft.fft(x)
+
+
+@row()
+def fft_rows_1000(m):
+    x = complex_randn(m, 256, 1000)
+    return lambda: m.fft.fft(x)
+
+
+@row()
+def fft_rows_prime(m):
+    x = complex_randn(m, 64, 1009)
+    return lambda: m.fft.fft(x)
+
+
+@row()
+def fft_1mi(m):
+    x = complex_randn(m, 1 << 20)
+    return lambda: m.fft.fft(x)
+
+
+@row()
+def rfft_rows_4096(m):
+    x = m.randn(64, 4096)
+    return lambda: m.fft.rfft(x)
+
+
+@row()
+def irfft_rows_4096(m):
+    x = complex_randn(m, 64, 2049)
+    return lambda: m.fft.irfft(x)
+
+
+@row()
+def fft2_images(m):
+    x = complex_randn(m, 8, 256, 256)
+    return lambda: m.fft.fft2(x)
+
+
+@row()
+def stft_speech(m):
+    x, window = m.randn(4, 160000), m.ones(400)
+    return lambda: m.stft(x, 400, 160, window=window, return_complex=True)
+
+
+@row()
+def istft_speech(m):
+    x, window = complex_randn(m, 4, 201, 1001), m.ones(400)
+    return lambda: m.istft(x, 400, 160, window=window)
+
+
+@row(train=True)
+def spectral_loss_train(m):
+    x = m.randn(16, 16384)
+    return backward_of(m, lambda: m.fft.rfft(x).abs() ** 2, x)

@@ -6,7 +6,8 @@ name with the same samples. Where PyTorch raises, PyFlame is not asked.
     pip install torch expecttest numpy scipy     beside an installed pyflame
     python tools/opinfo.py [--only 'cum*'] [--json FILE] [--verbose]
 
-Values are compared for float32, float64, int64 and bool, gradients for float64.
+Values are compared for float32, float64, int64 and bool, gradients for float64. complex64 and complex128, with gradients for the latter, are counted
+apart: an operator of real numbers alone is complete without them.
 """
 import argparse
 import collections
@@ -24,6 +25,8 @@ RANDOM = {"bernoulli", "empty", "empty_like", "new_empty", "rand_like", "randint
           "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "empty_strided", "new_empty_strided", "empty_permuted", "svd_lowrank", "pca_lowrank",
           "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d"}  # by shape and dtype
 TOLERANCE = {"float16": (2e-2, 1e-2), "float32": (2e-4, 2e-5), "float64": (1e-7, 1e-9)}  # relative, absolute
+TOLERANCE |= {"complex64": TOLERANCE["float32"], "complex128": TOLERANCE["float64"]}
+KINDS = {"real": ("float32", "float64", "int64", "bool"), "complex": ("complex64", "complex128")}
 # Operators whose entry in op_db calls a function with its arguments in another order, or a property.
 ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *operands), "where": lambda pf: lambda x, cond, other: pf.where(cond, x, other),
            "T": lambda pf: lambda x: x.T, "mT": lambda pf: lambda x: x.mT, "H": lambda pf: lambda x: x.H, "mH": lambda pf: lambda x: x.mH, "index_add": lambda pf: lambda x, dim, index, src, **kw: x.index_add(dim, index, src, **kw),
@@ -49,7 +52,7 @@ class Late(Exception):
 
 def find(pf, name):
     """The function, or the method, of that name."""
-    if hasattr(pf.Tensor, name) and (name.endswith("_") or isinstance(getattr(pf, name, None), type(pf.float32))):
+    if hasattr(pf.Tensor, name) and (name.endswith("_") or not callable(getattr(pf, name, len))):
         return getattr(pf.Tensor, name)
     place = pf
     for part in name.split("."):
@@ -65,7 +68,7 @@ class Converter:
 
     def __init__(self, torch, pf):
         self.torch, self.pf, self.leaves = torch, pf, []
-        self.dtypes = {getattr(torch, n): getattr(pf, n) for n in ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
+        self.dtypes = {getattr(torch, n): getattr(pf, n) for n in ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "complex64", "complex128")}
         self.dtypes[torch.bool] = pf.bool_
 
     def __call__(self, x):
@@ -74,8 +77,8 @@ class Converter:
                 if leaf is x:
                     return made
             x.grad = None  # samples may share it
-            made = self.pf.tensor(x.detach().cpu().numpy().copy()) if x.dtype != self.torch.bfloat16 else self.pf.tensor(x.detach().float().numpy().copy()).to("bfloat16")
-            if x.requires_grad:
+            made = self.pf.tensor(x.detach().cpu().resolve_conj().resolve_neg().numpy().copy()) if x.dtype != self.torch.bfloat16 else self.pf.tensor(x.detach().float().numpy().copy()).to("bfloat16")
+            if x.requires_grad and x.is_leaf:
                 made.requires_grad_()
                 self.leaves.append((x, made))
             return made
@@ -130,8 +133,9 @@ def gradients(torch, want, got, leaves):
     outs = [(w, g) for w, g in zip(flat(want), flat(got)) if isinstance(w, torch.Tensor) and w.requires_grad]
     if not outs or not leaves:
         return [], []
-    sum(w.sum() for w, _ in outs).backward()
-    with_history = [g.sum() for _, g in outs if g.requires_grad]
+    loss = lambda y: y.real.sum() + 2 * y.imag.sum() if y.is_complex() else y.sum()  # noqa: E731
+    sum(loss(w) for w, _ in outs).backward()
+    with_history = [loss(g) for _, g in outs if g.requires_grad]
     if with_history:  # otherwise the gradients are zeros
         sum(with_history).backward()
     zero = lambda x, g: torch.zeros_like(x) if g is None else g  # noqa: E731
@@ -143,7 +147,7 @@ def run_operator(torch, pf, op, function, dtype):
     td = getattr(torch, dtype)
     if td not in op.supported_dtypes("cpu"):
         return 0, 0, []
-    needs_grad = dtype == "float64" and op.supports_autograd
+    needs_grad = dtype in ("float64", "complex128") and op.supports_autograd
     count, good, reasons = 0, 0, []
     for sample in op.sample_inputs("cpu", td, requires_grad=needs_grad):
         convert = Converter(torch, pf)
@@ -152,7 +156,7 @@ def run_operator(torch, pf, op, function, dtype):
             want = op(sample.input, *sample.args, **sample.kwargs)
         except Late:
             raise
-        except Exception:  # noqa: BLE001 - PyTorch refuses it, or it is of a kind that does not convert (complex, sparse)
+        except Exception:  # noqa: BLE001 - PyTorch refuses it, or it is of a kind that does not convert (sparse)
             continue
         count += 1
         random = op.name in RANDOM or bool(sample.kwargs.get("dropout_p")) or bool(sample.kwargs.get("training") and op.name == "nn.functional.multi_head_attention_forward")  # these drop out
@@ -172,9 +176,33 @@ def run_operator(torch, pf, op, function, dtype):
     return count, good, reasons
 
 
+def compare(torch, pf, name, ops, function, dtypes, row):
+    """Adds the samples of these dtypes to a row of the results."""
+    for op in ops:
+        special = ADAPTED.get(f"{name}.{op.variant_test_name}")
+        for dtype in dtypes:
+            signal.alarm(LIMIT_S)
+            try:
+                count, good, reasons = run_operator(torch, pf, op, special(pf) if special else function, dtype)
+            except Late:
+                count, good, reasons = 1, 0, [f"not finished after {LIMIT_S} s"]
+            except Exception as e:  # noqa: BLE001 - op_db itself cannot make the samples here
+                count, good, reasons = 0, 0, [f"no samples: {type(e).__name__}"]
+            finally:
+                signal.alarm(0)
+            row["samples"] += count
+            row["agree"] += good
+            row["reasons"] += [f"{dtype}: {r}" for r in reasons]
+
+
+def late(*_):
+    raise Late
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="*", help="operators whose names fit this pattern")
+    parser.add_argument("--kinds", default="real,complex", help="real, complex, or both")
     parser.add_argument("--json", help="write the results here")
     parser.add_argument("--verbose", action="store_true", help="the reasons of all differences")
     options = parser.parse_args()
@@ -183,9 +211,6 @@ def main():
     import torch
     import pyflame as pf
     from torch.testing._internal.common_methods_invocations import op_db
-
-    def late(*_):
-        raise Late
 
     signal.signal(signal.SIGALRM, late)
     torch.manual_seed(0)
@@ -197,31 +222,23 @@ def main():
     for name, ops in sorted(by_name.items()):
         function = find(pf, name)
         row = {"there": function is not None, "samples": 0, "agree": 0, "reasons": []}
-        for op in ops if function else ():
-            special = ADAPTED.get(f"{name}.{op.variant_test_name}")
-            for dtype in ("float32", "float64", "int64", "bool"):
-                signal.alarm(LIMIT_S)
-                try:
-                    count, good, reasons = run_operator(torch, pf, op, special(pf) if special else function, dtype)
-                except Late:
-                    count, good, reasons = 1, 0, [f"not finished after {LIMIT_S} s"]
-                except Exception as e:  # noqa: BLE001 - op_db itself cannot make the samples here
-                    count, good, reasons = 0, 0, [f"no samples: {type(e).__name__}"]
-                finally:
-                    signal.alarm(0)
-                row["samples"] += count
-                row["agree"] += good
-                row["reasons"] += [f"{dtype}: {r}" for r in reasons]
+        row["complex"] = {"samples": 0, "agree": 0, "reasons": []}
+        for kind, dtypes in KINDS.items():
+            if kind in options.kinds.split(","):
+                compare(torch, pf, name, ops if function else (), function, dtypes, row if kind == "real" else row["complex"])
         results[name] = row
         totals["names"] += 1
         totals["there"] += row["there"]
-        whole = row["there"] and row["samples"] > 0 and row["agree"] == row["samples"]
-        totals["whole"] += whole
-        if row["there"] and not whole:
-            print(f"{name:45s} {row['agree']:5d} of {row['samples']:5d}  {'; '.join(row['reasons'][:20 if options.verbose else 2])}", flush=True)
+        for kind, part in (("real", row), ("complex", row["complex"])):
+            whole = row["there"] and part["samples"] > 0 and part["agree"] == part["samples"]
+            totals[kind] += whole
+            totals["has " + kind] += part["samples"] > 0
+            if row["there"] and not whole and (kind == "real" and "real" in options.kinds or part["samples"]):
+                print(f"{name:45s} {part['agree']:5d} of {part['samples']:5d}  {'; '.join(part['reasons'][:20 if options.verbose else 2])}", flush=True)
     missing = [n for n, r in results.items() if not r["there"]]
     print(f"missing: {' '.join(missing)}")
-    print(f"{totals['names']} operators; {totals['there']} are there, {totals['whole']} agree on all samples")
+    print(f"{totals['names']} operators; {totals['there']} are there, {totals['real']} agree on all samples")
+    print(f"of those that are there, {totals['has complex']} take complex numbers in PyTorch; {totals['complex']} agree on all complex samples")
     if options.json:
         with open(options.json, "w") as f:
             json.dump(results, f, indent=1)

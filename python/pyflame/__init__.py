@@ -9,7 +9,7 @@ Submodules that are written in Python are imported when they are first used, so 
 from . import _C
 from ._C import *  # noqa: F401,F403
 from ._C import __version__
-from ._C import bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8  # noqa: F401
+from ._C import bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8  # noqa: F401
 from ._generator import Generator, default_generator, initial_seed, manual_seed, seed
 from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ._functions import allclose, equal, explain, is_floating_point, is_tensor, numel, outer
@@ -28,11 +28,12 @@ from ._dtypes import *  # noqa: F401,F403
 from ._dtypes import ABSENT as _ABSENT
 from . import _compile, _further_names, _gpu, _keywords, _tensor_methods  # noqa: F401
 from ._tensor_methods import empty_permuted, empty_strided
+from ._spectra import *  # noqa: F401,F403
 
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
-_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "func", "fx", "hub", "io", "jit", "models", "mps",
+_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "fx", "hub", "io", "jit", "models", "mps",
                          "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "quantization", "random", "serialization", "sparse", "testing", "torch", "utils", "xpu"})
 _FURTHER = frozenset({"adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",

@@ -72,5 +72,5 @@ def msort(input):
     return _C.sort(input, 0)[0]
 
 
-Tensor.H = property(lambda self: self.transpose(0, 1) if self.ndim == 2 else self.T, doc="The transposed matrix; for real numbers the same as T.")
-Tensor.mH = property(lambda self: self.mT, doc="The transposed matrices; for real numbers the same as mT.")
+Tensor.H = property(lambda self: (self.transpose(0, 1) if self.ndim == 2 else self.T).conj(), doc="The transposed matrix; of complex numbers, conjugated.")
+Tensor.mH = property(lambda self: self.mT.conj(), doc="The transposed matrices; of complex numbers, conjugated.")

@@ -9,7 +9,7 @@ from ._C import Tensor
 from ._public import floating, method
 
 __all__ = ["addcdiv", "addcmul", "clamp_max", "clamp_min", "copysign", "deg2rad", "fix", "float_power", "fmax", "fmin", "fmod", "frac", "heaviside", "hypot", "isclose",
-           "isneginf", "isposinf", "isreal", "lerp", "logaddexp", "logaddexp2", "logit", "nan_to_num", "positive", "rad2deg", "rsub", "sgn", "signbit", "sinc", "xlogy"]
+           "isneginf", "isposinf", "isreal", "lerp", "logaddexp", "logaddexp2", "logit", "nan_to_num", "positive", "rad2deg", "rsub", "signbit", "sinc", "xlogy"]
 
 
 @method
@@ -34,12 +34,6 @@ def deg2rad(input):
 def rad2deg(input):
     """Radians as degrees: x * 180 / pi. Integers become float32."""
     return floating(input) * (180 / math.pi)
-
-
-@method
-def sgn(input):
-    """-1, 0 or 1: the same as sign for real numbers."""
-    return _C.sign(input)
 
 
 @method
@@ -115,9 +109,13 @@ def clamp_max(input, max):
 
 @method
 def float_power(input, exponent):
-    """input to the power exponent, computed in float64."""
-    base = input.double() if isinstance(input, Tensor) else float(input)
-    return _C.pow(base, exponent.double() if isinstance(exponent, Tensor) else float(exponent))
+    """input to the power exponent, computed in float64, or in complex128 where one of them is complex."""
+    def wide(x):
+        if isinstance(x, Tensor):
+            return x.cdouble() if x.is_complex() else x.double()
+        return x if isinstance(x, complex) else float(x)
+
+    return _C.pow(wide(input), wide(exponent))
 
 
 def rsub(input, other, *, alpha=1):
@@ -157,6 +155,8 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.
 @method
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """NaN becomes nan, infinity posinf, and minus infinity neginf. The defaults of the last two are the dtype's largest finite numbers."""
+    if input.is_complex():
+        return _C.complex(nan_to_num(input.real, nan, posinf, neginf), nan_to_num(input.imag, nan, posinf, neginf))
     if not input.is_floating_point():
         return input.clone()
     most = _LARGEST[str(input.dtype).rpartition(".")[2]]
@@ -180,8 +180,8 @@ def isneginf(input):
 
 @method
 def isreal(input):
-    """Whether real, as bool: true everywhere, as no dtype is complex."""
-    return _C.ones(input.shape, dtype=_C.bool_, device=input.device)
+    """Whether the imaginary part is 0, as bool: true everywhere for real dtypes."""
+    return input.imag == 0 if input.is_complex() else _C.ones(input.shape, dtype=_C.bool_, device=input.device)
 
 
 @method
@@ -189,7 +189,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other|, elementwise, as bool. Equal infinities are close; NaN is close to NaN with equal_nan."""
     if input.dtype != other.dtype:
         raise RuntimeError(f"isclose: two dtypes; got {input.dtype} and {other.dtype}; expected the same")
-    if not input.is_floating_point():
+    if not input.is_floating_point() and not input.is_complex():
         input, other = input.double(), other.double()
     same = _C.eq(input, other)
     close = _C.logical_and(_C.isfinite(other), _C.le(_C.abs(input - other), atol + rtol * _C.abs(other)))

@@ -44,7 +44,7 @@ def equal(input, other):
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |input - other| <= atol + rtol * |other| everywhere (a Python bool); equal infinities are close."""
     _two_tensors("allclose", input, other)
-    if not input.is_floating_point() and not other.is_floating_point():
+    if not any(t.is_floating_point() or t.is_complex() for t in (input, other)):
         input, other = input.double(), other.double()
     close = _C.logical_or(_C.eq(input, other), _C.le(_C.abs(input - other), atol + rtol * _C.abs(other)))
     close = _C.logical_and(close, _C.logical_or(_C.isfinite(other), _C.eq(input, other)))

@@ -8,7 +8,7 @@ __all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "chain_matmul", "cross
 
 def _sum_of(input, product, beta, alpha):
     """beta * input + alpha * product; a beta of 0 leaves the input out, also where it is NaN."""
-    if not product.is_floating_point():
+    if not product.is_floating_point() and not product.is_complex():
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
@@ -58,8 +58,8 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 @method
 def vdot(input, other):
-    """The dot product of two vectors."""
-    return _C.dot(input, other)
+    """The dot product of two vectors, the first of which is conjugated where it is complex."""
+    return _C.dot(input.conj(), other)
 
 
 @method

@@ -15,7 +15,7 @@ def method(function):
 
 def floating(input):
     """The input, or in the default dtype where it is of integers or bools."""
-    return input if input.is_floating_point() else input.to(_C.get_default_dtype())
+    return input if input.is_floating_point() or input.is_complex() else input.to(_C.get_default_dtype())
 
 
 def beside(result, input):

@@ -29,7 +29,7 @@ def count_nonzero(input, dim=None):
 @method
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum in which NaN counts as 0."""
-    if input.is_floating_point():
+    if input.is_floating_point() or input.is_complex():
         input = _C.where(_C.isnan(input), 0.0, input)
     return _C.sum(input, dim, keepdim, dtype=dtype)
 
@@ -154,7 +154,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         scaled = centred * weights
         loss = correction if aweights is None else correction * (weights * aweights).sum() / total
         norm = _C.clamp(total - loss, min=0)
-    result = _C.matmul(scaled, centred.transpose(0, 1)) / norm
+    result = _C.matmul(scaled, centred.transpose(0, 1).conj()) / norm
     return result.reshape(()) if x.shape[0] == 1 else result
 
 
@@ -164,8 +164,9 @@ def corrcoef(input):
     c = cov(input)
     if c.ndim == 0:
         return c / c
-    deviation = _C.sqrt(c.diagonal())
-    return _C.clamp(c / deviation.unsqueeze(0) / deviation.unsqueeze(1), -1, 1)
+    deviation = _C.sqrt(c.diagonal().real)
+    ratio = c / deviation.unsqueeze(0) / deviation.unsqueeze(1)
+    return _C.complex(_C.clamp(ratio.real, -1, 1), _C.clamp(ratio.imag, -1, 1)) if ratio.is_complex() else _C.clamp(ratio, -1, 1)
 
 
 _norm_of_all = _C.norm

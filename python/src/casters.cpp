@@ -42,6 +42,10 @@ bool number_from(PyObject* o, Scalar* out) noexcept {
     *out = Scalar(PyFloat_AS_DOUBLE(o));
     return true;
   }
+  if (PyComplex_Check(o)) {
+    *out = Scalar::complex(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o));
+    return true;
+  }
   return false;
 }
 }  // namespace
@@ -79,6 +83,7 @@ bool dtype_from(nb::handle h, DType* out) noexcept {
   if (o == reinterpret_cast<PyObject*>(&PyFloat_Type)) return from_text("float32", out);
   if (o == reinterpret_cast<PyObject*>(&PyLong_Type)) return from_text("int64", out);
   if (o == reinterpret_cast<PyObject*>(&PyBool_Type)) return from_text("bool", out);
+  if (o == reinterpret_cast<PyObject*>(&PyComplex_Type)) return from_text("complex64", out);
   auto text_of = [&](PyObject* s) {
     Py_ssize_t n = 0;
     const char* p = PyUnicode_AsUTF8AndSize(s, &n);
@@ -110,7 +115,7 @@ bool dtype_from(nb::handle h, DType* out) noexcept {
 void DTypeArg::refuse() const {
   PF_FAIL(Type,
           "dtype: not a dtype of PyFlame; got {}; expected float64, float32, float16, bfloat16, int64, int32, int16, "
-          "int8, uint8 or bool",
+          "int8, uint8, bool, complex64 or complex128",
           short_repr(raw));
 }
 

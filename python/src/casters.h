@@ -21,7 +21,7 @@ using namespace nb::literals;
 
 namespace pyflame::python {
 
-// The Python object of a dtype. There are ten, each made once.
+// The Python object of a dtype. Each is made once.
 struct PyDType {
   DType value;
 };
@@ -195,6 +195,7 @@ void bind_tensor(nb::module_& m, TensorClass& c);
 void bind_convert(nb::module_& m, TensorClass& c);
 void bind_indexing(TensorClass& c);
 void bind_elementwise(nb::module_& m, TensorClass& c);
+void bind_complex(nb::module_& m, TensorClass& c);
 void bind_shape_ops(nb::module_& m, TensorClass& c);
 void bind_reductions(nb::module_& m, TensorClass& c);
 void bind_layers(nb::module_& m, TensorClass& c);

@@ -18,6 +18,8 @@ namespace {
 std::optional<DType> dtype_of_format(const char* f, Py_ssize_t itemsize) {
   if (!f) return itemsize == 1 ? std::optional(DType::uint8) : std::nullopt;
   if (*f == '@' || *f == '=' || *f == '<' || *f == '|') ++f;
+  if (std::strcmp(f, "Zf") == 0) return DType::complex64;
+  if (std::strcmp(f, "Zd") == 0) return DType::complex128;
   if (f[0] == '\0' || f[1] != '\0') return {};
   switch (*f) {
     case 'd': return DType::float64;
@@ -45,6 +47,8 @@ const char* format_of(DType d) {
     case DType::int8: return "b";
     case DType::uint8: return "B";
     case DType::bool_: return "?";
+    case DType::complex64: return "Zf";
+    case DType::complex128: return "Zd";
     case DType::bfloat16: break;
   }
   return nullptr;
@@ -71,8 +75,8 @@ struct View {
   DType dtype(const char* op) const {
     const std::optional<DType> d = dtype_of_format(b.format, b.itemsize);
     PF_CHECK(d, Type,
-             "{}: unsupported element type; got format '{}' with {} bytes; expected float64/32/16, int64/32/16/8, "
-             "uint8 or bool in "
+             "{}: unsupported element type; got format '{}' with {} bytes; expected float64/32/16, complex128/64, "
+             "int64/32/16/8, uint8 or bool in "
              "native byte order; hint: convert with .astype()",
              op, b.format ? b.format : "", b.itemsize);
     return *d;
@@ -127,9 +131,10 @@ struct Gather {
       const Tensor* t = as_tensor(h);
       if (t && t->dim() == 0) {
         const Category c = dtype_category(t->dtype());
-        s = c == Category::Float  ? Scalar(t->item_f64())
-            : c == Category::Bool ? Scalar(t->item_i64() != 0)
-                                  : Scalar(t->item_i64());
+        s = c == Category::Complex ? Scalar::complex(real(*t).item_f64(), imag(*t).item_f64())
+            : c == Category::Float ? Scalar(t->item_f64())
+            : c == Category::Bool  ? Scalar(t->item_i64() != 0)
+                                   : Scalar(t->item_i64());
       } else {
         PF_CHECK(!PyLong_Check(h.ptr()), Value, "{}: integer out of range; got {}; expected a 64-bit integer", op,
                  short_repr(h));
@@ -165,6 +170,19 @@ T element(const char* op, const Scalar& s, DType d) {
 }
 
 Tensor from_values(const char* op, const std::vector<Scalar>& values, const Dims& shape, DType d, DeviceOpt device) {
+  if (is_complex(d)) {
+    std::vector<double> host;
+    for (const Scalar& s : values)
+      host.push_back(s.kind >= Category::Float ? s.f : static_cast<double>(s.i)), host.push_back(s.imag);
+    Dims pairs = shape;
+    pairs.push_back(2);
+    host.push_back(0);
+    return view_as_complex(cast(from_host(host.data(), pairs, DType::float64, device), part_dtype(d))).detach();
+  }
+  for (const Scalar& s : values)
+    PF_CHECK(s.kind != Category::Complex, Type,
+             "{}: a complex number for a real dtype; got dtype {}; expected complex64 or complex128", op,
+             dtype_name(d));
   return dispatch(d, [&]<class T>() {
     std::unique_ptr<T[]> host(new T[values.size() + 1]);
     for (size_t i = 0; i < values.size(); ++i) host[i] = element<T>(op, values[i], d);
@@ -175,6 +193,7 @@ Tensor from_values(const char* op, const std::vector<Scalar>& values, const Dims
 bool is_array_like(nb::handle h) { return as_tensor(h) || is_numpy_array(h); }
 
 DType dtype_of_numbers(Category kind) {
+  if (kind == Category::Complex) return complex_dtype(default_dtype());
   return kind == Category::Float ? default_dtype() : kind == Category::Integer ? DType::int64 : DType::bool_;
 }
 
@@ -425,6 +444,8 @@ DLDataType dl_type(DType d) {
     case DType::bfloat16: return {kDLBfloat, bits, 1};
     case DType::bool_: return {kDLBool, bits, 1};
     case DType::uint8: return {kDLUInt, bits, 1};
+    case DType::complex64:
+    case DType::complex128: return {kDLComplex, bits, 1};
     default: return {is_float(d) ? kDLFloat : kDLInt, bits, 1};
   }
 }

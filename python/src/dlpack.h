@@ -5,7 +5,7 @@
 namespace pyflame::python {
 
 enum DLDeviceType : int32_t { kDLCPU = 1 };
-enum DLTypeCode : uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6 };
+enum DLTypeCode : uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6 };
 
 struct DLDevice {
   DLDeviceType device_type;

@@ -45,6 +45,7 @@ NB_MODULE(_C, m) {
   bind_convert(m, tensor);
   bind_indexing(tensor);
   bind_elementwise(m, tensor);
+  bind_complex(m, tensor);
   bind_shape_ops(m, tensor);
   bind_reductions(m, tensor);
   bind_layers(m, tensor);

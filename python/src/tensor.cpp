@@ -23,6 +23,8 @@ nb::object item_object(const Tensor& x) {
     x.data();
   }
   switch (dtype_category(x.dtype())) {
+    case Category::Complex:
+      return nb::steal(PyComplex_FromDoubles(real(x.detach()).item_f64(), imag(x.detach()).item_f64()));
     case Category::Float: return nb::float_(x.item_f64());
     case Category::Bool: return nb::bool_(x.item_i64() != 0);
     case Category::Integer: break;
@@ -31,6 +33,13 @@ nb::object item_object(const Tensor& x) {
 }
 
 nb::object element_object(const void* base, int64_t at, DType d) {
+  if (is_complex(d)) {
+    const auto part = [&](int64_t i) {
+      return d == DType::complex64 ? static_cast<double>(static_cast<const float*>(base)[i])
+                                   : static_cast<const double*>(base)[i];
+    };
+    return nb::steal(PyComplex_FromDoubles(part(2 * at), part(2 * at + 1)));
+  }
   return dispatch(d, [&]<class T>() -> nb::object {
     const T v = static_cast<const T*>(base)[at];
     if constexpr (std::is_same_v<T, bool>) return nb::bool_(v);
@@ -85,7 +94,17 @@ bool truth(const Tensor& x) {
     Unlocked u;
     x.data();
   }
-  return x.item_f64() != 0;
+  return is_complex(x.dtype()) ? ne(x, 0).item_i64() != 0 : x.item_f64() != 0;
+}
+
+// A cast that was asked for by name. Of complex numbers to real ones it takes the real part, and says so once.
+Tensor converted(const Tensor& x, DType dtype) {
+  if (!is_complex(x.dtype()) || is_complex(dtype) || dtype == DType::bool_) return cast(x, dtype);
+  if (PyErr_WarnEx(PyExc_UserWarning,
+                   "to: a cast of complex numbers to a real dtype discards the imaginary part; hint: tensor.real",
+                   1) != 0)
+    throw nb::python_error();
+  return cast(real(x), dtype);
 }
 
 // x.to('cpu'), x.to(pf.float16), x.to(other), x.to(device, dtype), and the keywords.
@@ -125,7 +144,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
       PF_FAIL(Type, "to: unexpected keyword; got '{}'; expected dtype, device, other, copy or memory_format", key);
   }
   Tensor y = device ? to_device(x, *device) : x;
-  if (dtype) y = cast(y, *dtype);
+  if (dtype) y = converted(y, *dtype);
   if (copy && y.same(x)) y = clone(x);
   if (format) y = contiguous(y, *format);
   return same_or_new(self, x, y);
@@ -134,7 +153,7 @@ nb::object to(nb::handle_t<Tensor> self, nb::args args, nb::kwargs kwargs) {
 template <DType D>
 nb::object to_dtype(nb::handle_t<Tensor> self, FormatArg format) {
   const Tensor& x = *nb::inst_ptr<Tensor>(self);
-  const Tensor y = cast(x, D);
+  const Tensor y = converted(x, D);
   const auto wanted = format.get("to");
   return same_or_new(self, x, wanted ? contiguous(y, *wanted) : y);
 }
@@ -274,6 +293,7 @@ void bind_queries(TensorClass& c) {
       },
       "memory_format"_a.none() = nb::none(),
       "Whether it lies in memory in row-major order, or as channels_last has it.");
+  c.def("is_complex", [](const Tensor& x) { return is_complex(x.dtype()); });
   c.def("is_floating_point", [](const Tensor& x) { return x.is_floating_point(); });
   c.def(
       "is_same", [](const Tensor& x, const Tensor& other) { return x.same(other); }, "other"_a,
@@ -295,10 +315,18 @@ Tensor sizes_or_data(const char* op, const nb::args& args, DType dtype, DeviceOp
   return make_tensor(op, first, dtype, device);
 }
 
-constexpr std::pair<std::string_view, DType> kTypeNames[] = {
-    {"Double", DType::float64}, {"Float", DType::float32}, {"Half", DType::float16}, {"BFloat16", DType::bfloat16},
-    {"Long", DType::int64},     {"Int", DType::int32},     {"Short", DType::int16},  {"Char", DType::int8},
-    {"Byte", DType::uint8},     {"Bool", DType::bool_}};
+constexpr std::pair<std::string_view, DType> kTypeNames[] = {{"Double", DType::float64},
+                                                             {"Float", DType::float32},
+                                                             {"Half", DType::float16},
+                                                             {"BFloat16", DType::bfloat16},
+                                                             {"Long", DType::int64},
+                                                             {"Int", DType::int32},
+                                                             {"Short", DType::int16},
+                                                             {"Char", DType::int8},
+                                                             {"Byte", DType::uint8},
+                                                             {"Bool", DType::bool_},
+                                                             {"ComplexFloat", DType::complex64},
+                                                             {"ComplexDouble", DType::complex128}};
 
 // The name that PyTorch has for the tensors of a dtype on a device. Programs compare it.
 std::string type_name(const Tensor& x) {
@@ -343,9 +371,11 @@ void bind_protocols(TensorClass& c) {
   });
   c.def("__bool__", &truth);
   c.def("__float__", [](const Tensor& x) { return nb::cast<double>(nb::float_(item_object(x))); });
+  c.def("__complex__",
+        [](const Tensor& x) { return nb::module_::import_("builtins").attr("complex")(item_object(x)); });
   c.def("__int__", [](const Tensor& x) { return nb::int_(item_object(x)); });
   c.def("__index__", [](const Tensor& x) {
-    PF_CHECK(!is_float(x.dtype()) && x.numel() == 1, Type,
+    PF_CHECK(!has_gradient(x.dtype()) && x.numel() == 1, Type,
              "index: only integer tensors of one element are indices; got dtype {} and shape {}", dtype_name(x.dtype()),
              x.shape().str());
     return nb::int_(item_object(x));
@@ -374,6 +404,8 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
   bind_cast<DType::int8>(c, "char", "int8.");
   bind_cast<DType::uint8>(c, "byte", "uint8.");
   bind_cast<DType::bool_>(c, "bool", "bool: whether not zero.");
+  bind_cast<DType::complex64>(c, "cfloat", "complex64.");
+  bind_cast<DType::complex128>(c, "cdouble", "complex128.");
   c.def(
       "type",
       [](nb::handle_t<Tensor> self, DTypeArg dtype) -> nb::object {
@@ -381,13 +413,13 @@ void bind_conversions(nb::module_& m, TensorClass& c) {
         if (dtype.raw.is_none()) return nb::str(type_name(x).c_str());
         if (PyUnicode_Check(dtype.raw.ptr()))
           if (const auto d = dtype_of_type_name(nb::cast<std::string>(dtype.raw)))
-            return same_or_new(self, x, cast(x, *d));
-        return same_or_new(self, x, cast(x, dtype.require("type")));
+            return same_or_new(self, x, converted(x, *d));
+        return same_or_new(self, x, converted(x, dtype.require("type")));
       },
       "dtype"_a.none() = nb::none(),
       "PyTorch's name for the type, such as 'torch.FloatTensor', or a cast to another dtype.");
   c.def(
-      "type_as", [](const Tensor& x, const Tensor& other) { return cast(x, other.dtype()); }, "other"_a);
+      "type_as", [](const Tensor& x, const Tensor& other) { return converted(x, other.dtype()); }, "other"_a);
   c.def(
       "cpu",
       [](nb::handle_t<Tensor> self, FormatArg format) {

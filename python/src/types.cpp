@@ -72,12 +72,13 @@ void bind_types(nb::module_& m) {
       .value("channels_last_3d", kChannelsLast3d, "Volumes whose channels lie together; a name only.")
       .export_values();
 
-  nb::class_<PyDType>(m, "dtype", "The type of a tensor's elements: pyflame.float32 and its nine siblings.")
+  nb::class_<PyDType>(m, "dtype", "The type of a tensor's elements: pyflame.float32 and others.")
       .def_prop_ro("name", [](const PyDType& d) { return std::string(dtype_name(d.value)); })
       .def_prop_ro(
           "itemsize", [](const PyDType& d) { return dtype_size(d.value); }, "Bytes per element.")
       .def_prop_ro("is_floating_point", [](const PyDType& d) { return is_float(d.value); })
       .def_prop_ro("is_signed", [](const PyDType& d) { return d.value != DType::uint8 && d.value != DType::bool_; })
+      .def_prop_ro("is_complex", [](const PyDType& d) { return is_complex(d.value); })
       .def("__repr__", [](const PyDType& d) { return fmt::format("pyflame.{}", dtype_name(d.value)); })
       .def("__hash__", [](const PyDType& d) { return static_cast<int64_t>(d.value) + 1; })
       .def(

@@ -140,7 +140,7 @@ CASES = {
     "grad's shape": (ValueError, r"grad: does not fit; got shape \(4,\)", lambda: grad_of((3,), to=(4,))),
     "grad's dtype": (ValueError, "grad: does not fit; got shape .* dtype float64", lambda: grad_of((3,), dtype=pf.float64)),
     "grad's device": (ValueError, "grad: the device is not the tensor's", lambda: grad_of((3,), device="reference")),
-    "requires_grad of integers": (ValueError, "only floating point tensors can require gradients", lambda: index(1).requires_grad_()),
+    "requires_grad of integers": (ValueError, "only floating point and complex tensors can require gradients", lambda: index(1).requires_grad_()),
 }
 
 

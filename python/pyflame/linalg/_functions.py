@@ -88,8 +88,8 @@ def cross(input, other, *, dim=-1):
 
 @accepting
 def vecdot(x, y, *, dim=-1):
-    """The sums of products along a dim; both broadcast."""
-    return (x * y).sum(dim)
+    """The sums of products along a dim; both broadcast, and the first is conjugated where it is complex."""
+    return (x.conj() * y).sum(dim)
 
 
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):  # noqa: N803
@@ -102,7 +102,7 @@ def vander(x, *, N=None):  # noqa: N803
     x = x if x.ndim else x.reshape(1)
     n = x.shape[-1] if N is None else N
     raise_for("linalg.vander", n <= 1, f"N must be greater than 1; got {n}")
-    x = x if x.is_floating_point() else x.to(_C.int64)
+    x = x if x.is_floating_point() or x.is_complex() else x.to(_C.int64)
     columns = [_C.ones_like(x)]
     while len(columns) < n:
         columns.append(columns[-1] * x)

@@ -7,7 +7,7 @@ from ._common import raise_for
 
 
 def _floating(op, x):
-    raise_for(op, not x.is_floating_point(), f"Expected a floating point or complex tensor as input. Got {x.dtype}")
+    raise_for(op, not x.is_floating_point() and not x.is_complex(), f"Expected a floating point or complex tensor as input. Got {x.dtype}")
 
 
 def count(x):
@@ -27,11 +27,11 @@ def power_sum(x, p, dims, keepdim):
     if p == -math.inf:
         return _C.amin(size, dims, keepdim)
     if p == 0:
-        return count(x).sum(dims, keepdim)
+        return count(size).sum(dims, keepdim)
     if p == 1:
         return size.sum(dims, keepdim)
     if p == 2:
-        squares = (x * x).sum(dims, keepdim)
+        squares = ((x * x.conj()).real if x.is_complex() else x * x).sum(dims, keepdim)
         zero = squares == 0
         return _C.where(zero, 0.0, _C.sqrt(_C.where(zero, 1.0, squares)))
     if p < 1:  # a slope at 0 that is infinite counts as 0
@@ -59,7 +59,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     raise_for("linalg.vector_norm", empty and (ord < 0 or ord == math.inf),
               f"cannot compute the {ord} norm of an empty tensor, because that has no identity; got shape {tuple(x.shape)}")
     if not dims:
-        return x.abs() if ord != 0 else count(x)
+        return x.abs() if ord != 0 else count(x.abs())
     return power_sum(x, ord, dims, keepdim)
 
 

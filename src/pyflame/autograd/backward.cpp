@@ -280,6 +280,11 @@ Tensor seed_gradient(const char* op, const Tensor& output, const Tensor& given) 
            "pass gradient=, or "
            "take .sum() first",
            op, output.shape().str());
+  PF_CHECK(
+      !is_complex(output.dtype()), Runtime,
+      "{}: a gradient can be made up for a real output only; got {}; expected a real loss; hint: pass gradient=, or "
+      "take .abs() or .real first",
+      op, dtype_name(output.dtype()));
   return ones_like(output);
 }
 
@@ -386,7 +391,7 @@ Tensors checkpoint(const std::function<Tensors(const Tensors&)>& fn, const Tenso
   };
   std::vector<std::reference_wrapper<const Tensor>> ins(inputs.begin(), inputs.end()), outs;
   for (const Tensor& t : outputs)
-    if (t && is_float(t.dtype())) outs.emplace_back(t);
+    if (t && has_gradient(t.dtype())) outs.emplace_back(t);
   auto node = Ref<GradNode>(new FnNode<decltype(again)>("checkpoint", std::move(again)));
   node->run_always = true;  // parameters that are used inside are not edges of this node
   attach_node(node, ins, outs, ins);

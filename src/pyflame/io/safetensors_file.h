@@ -27,7 +27,8 @@ struct DTypeName {
   DType dtype;
   std::string_view name;
 };
-inline constexpr std::array<DTypeName, kNumDTypes> kNames = {{
+// The format has no complex128.
+inline constexpr std::array<DTypeName, kNumDTypes - 1> kNames = {{
     {DType::float64, "F64"},
     {DType::float32, "F32"},
     {DType::float16, "F16"},
@@ -38,6 +39,7 @@ inline constexpr std::array<DTypeName, kNumDTypes> kNames = {{
     {DType::int8, "I8"},
     {DType::uint8, "U8"},
     {DType::bool_, "BOOL"},
+    {DType::complex64, "C64"},
 }};
 
 struct Entry {

@@ -38,6 +38,12 @@ struct ScanAttrs {
   int64_t dim, reverse;  // reverse: from the dim's end to its beginning
   PF_FIELDS("dim,reverse")
 };
+// kind 0: [.., N, 2] -> [.., N, 2]; 1: real numbers [.., N] -> the first half of the frequencies [.., N / 2 + 1, 2]; 2: back from that half.
+// inverse: the sign of the exponent is plus. scale 1: the result is divided by sqrt(N); 2: by N.
+struct FftAttrs {
+  int64_t kind, inverse, scale;
+  PF_FIELDS("kind,inverse,scale")
+};
 // An attribute and not a global switch, so that programs and measurements of different precisions are kept apart.
 struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision

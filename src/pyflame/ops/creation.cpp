@@ -2,6 +2,7 @@
 // once.
 #include <cmath>
 
+#include "pyflame/ops/complex.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/tensor/default_dtype.h"
@@ -29,6 +30,8 @@ Tensor empty(const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
 }
 
 void ops::check_fits(const char* op, const Scalar& value, DType dtype) {
+  PF_CHECK(value.kind != Category::Complex || is_complex(dtype), Type,
+           "{}: a complex number for a real dtype; got {}; expected complex64 or complex128", op, dtype_name(dtype));
   if (dtype_category(dtype) != Category::Integer || dtype == DType::int64) {
     PF_CHECK(dtype != DType::int64 || value.kind != Category::Float || (value.f >= -0x1p63 && value.f < 0x1p63), Value,
              "{}: the number does not fit the dtype; got {}; expected a number that int64 can hold", op, value.f);
@@ -47,6 +50,7 @@ Tensor full(const Dims& shape, Scalar value, DTypeOpt dtype, DeviceOpt device) {
   checked_numel("full", shape);
   const DType d = dtype.value_or(number_dtype(value));
   ops::check_fits("full", value, d);
+  if (is_complex(d)) return ops::complex_full(shape, value, d, device.value_or(current_device()));
   return emit_on(device.value_or(current_device()), OpId::full, {Arg(value, d)}, shape, d);
 }
 

@@ -2,9 +2,11 @@
 // and integer operands is decided here, so that backends see only valid combinations: logical ops on bool, float
 // functions on floats.
 #include <cmath>
+#include <complex>
 #include <numbers>
 
 #include "pyflame/ops/autocast.h"
+#include "pyflame/ops/complex.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/tensor/default_dtype.h"
@@ -22,6 +24,7 @@ DType result_type(const Tensor& a, const Tensor& b) {
   if ((a.dim() == 0) == (b.dim() == 0)) return promote(a.dtype(), b.dtype());
   const Tensor& main = a.dim() == 0 ? b : a;
   const Tensor& zero_dim = a.dim() == 0 ? a : b;
+  if (is_complex(zero_dim.dtype()) && is_float(main.dtype())) return complex_dtype(main.dtype());
   return dtype_category(zero_dim.dtype()) > dtype_category(main.dtype()) ? promote(main.dtype(), zero_dim.dtype())
                                                                          : main.dtype();
 }
@@ -33,7 +36,7 @@ DType result_type(const Value& a, const Value& b) {
   return promote(promote(DType::bool_, a.scalar), b.scalar);
 }
 
-Tensor as_float(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, default_dtype()); }
+Tensor as_float(const Tensor& x) { return has_gradient(x.dtype()) ? x : cast(x, default_dtype()); }
 
 }  // namespace ops
 
@@ -62,7 +65,11 @@ struct Operands {
   }
   Arg left() const { return a ? Arg(a) : Arg(a_number, dtype); }
   Arg right() const { return b ? Arg(b) : Arg(b_number, dtype); }
-  Tensor run(OpId op, DType out) const { return emit(op, {left(), right()}, shape, out); }
+  Tensor run(OpId op, DType out) const {
+    if (is_complex(dtype))
+      return ops::complex_binary(op, a ? Value(a) : Value(a_number), b ? Value(b) : Value(b_number));
+    return emit(op, {left(), right()}, shape, out);
+  }
   Tensor run(OpId op) const { return run(op, dtype); }
 };
 
@@ -72,9 +79,9 @@ Operands operands(const char* op, const Value& a, const Value& b) {
   return Operands(op, a, b, ops::result_type(a, b));
 }
 
-// For gradients: the saved operand, or the number that it was.
+// For gradients: the conjugate of the saved operand, or of the number that it was. Real numbers are their own.
 Value operand(GradNode& n, size_t i, const Scalar& number) {
-  return n.saved_tensors[i].defined() ? Value(n.saved(i)) : Value(number);
+  return ops::conj(n.saved_tensors[i].defined() ? Value(n.saved(i)) : Value(number));
 }
 
 const Tensor& if_needed(const Tensor& keep, const Tensor& other) {
@@ -89,13 +96,13 @@ enum class Save { None, Input, Output };
 // grad(g, saved) -> gradient of x
 template <Save save, class F>
 Tensor unary_op(const char* name, OpId op, const Tensor& x, F grad) {
-  Tensor out = emit(op, {x}, x.shape(), x.dtype());
+  Tensor out = is_complex(x.dtype()) ? ops::complex_unary(op, x) : emit(op, {x}, x.shape(), x.dtype());
   if constexpr (save == Save::None) {
     attach(name, {out}, {x}, {}, [grad](GradNode&, const Tensors& g) -> Tensors { return {grad(g[0])}; });
   } else {
     const Tensor& kept = save == Save::Input ? x : out;
     attach(name, {out}, {x}, {kept},
-           [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], n.saved(0))}; });
+           [grad](GradNode& n, const Tensors& g) -> Tensors { return {grad(g[0], conj(n.saved(0)))}; });
   }
   return out;
 }
@@ -137,7 +144,10 @@ PF_FLOAT_UNARY(atan, Input, (T g, T x), div(g, add(square(x), 1.0)))
 PF_FLOAT_UNARY(sinh, Input, (T g, T x), mul(g, cosh(x)))
 PF_FLOAT_UNARY(cosh, Input, (T g, T x), mul(g, sinh(x)))
 PF_FLOAT_UNARY(asinh, Input, (T g, T x), mul(g, rsqrt(add(square(x), 1.0))))
-PF_FLOAT_UNARY(acosh, Input, (T g, T x), mul(g, rsqrt(sub(square(x), 1.0))))
+// Of complex numbers, the square root of the product may have the other sign than the product of square roots.
+PF_FLOAT_UNARY(acosh, Input, (T g, T x),
+               is_complex(x.dtype()) ? mul(g, mul(rsqrt(sub(x, 1.0)), rsqrt(add(x, 1.0))))
+                                     : mul(g, rsqrt(sub(square(x), 1.0))))
 PF_FLOAT_UNARY(atanh, Input, (T g, T x), div(g, sub(1.0, square(x))))
 PF_FLOAT_UNARY(tanh, Output, (T g, T y), mul(g, sub(1.0, square(y))))
 PF_FLOAT_UNARY(sigmoid, Output, (T g, T y), mul(g, mul(y, sub(1.0, y))))
@@ -150,9 +160,14 @@ PF_FLOAT_UNARY(erf, Input, (T g, T x), mul(g, mul(exp(neg(square(x))), 2.0 * std
     return unary_op<Save::save>(#name, OpId::name, input, [] params -> Tensor { return expression; }); \
   }
 PF_NUMBER_UNARY(neg, None, (T g), neg(g))
-PF_NUMBER_UNARY(abs, Input, (T g, T x), mul(g, sign(x)))
 PF_NUMBER_UNARY(relu, Output, (T g, T y), where(le(y, 0.0), 0.0, g))
 #undef PF_NUMBER_UNARY
+
+Tensor abs(const Tensor& x) {
+  check_not_bool("abs", x);
+  if (is_complex(x.dtype())) return ops::complex_abs(x);
+  return unary_op<Save::Input>("abs", OpId::abs, x, [](T g, T y) -> Tensor { return mul(g, sign(y)); });
+}
 
 Tensor sign(const Tensor& x) {
   check_defined("sign", x);
@@ -164,7 +179,7 @@ Tensor sign(const Tensor& x) {
 #define PF_ROUNDING(name)                                        \
   Tensor name(const Tensor& x) {                                 \
     check_not_bool(#name, x);                                    \
-    if (!is_float(x.dtype())) return clone(x);                   \
+    if (!has_gradient(x.dtype())) return clone(x);               \
     return unary_op<Save::None>(#name, OpId::name, x, zeros_of); \
   }
 PF_ROUNDING(floor)
@@ -174,7 +189,7 @@ PF_ROUNDING(round)
 
 Tensor trunc(const Tensor& x) {
   check_not_bool("trunc", x);
-  if (!is_float(x.dtype())) return clone(x);
+  if (!has_gradient(x.dtype())) return clone(x);
   return where(lt(x, 0.0), ceil(x), floor(x));
 }
 
@@ -189,12 +204,14 @@ Tensor round(const Tensor& x, int64_t decimals) {
 
 Tensor isnan(const Tensor& x) {
   check_defined("isnan", x);
+  if (is_complex(x.dtype())) return logical_or(isnan(real(x)), isnan(imag(x)));
   if (!is_float(x.dtype())) return full(x.shape(), false, DType::bool_, x.device());
   return emit(OpId::isnan, {x}, x.shape(), DType::bool_);
 }
 
 Tensor isinf(const Tensor& x) {
   check_defined("isinf", x);
+  if (is_complex(x.dtype())) return logical_or(isinf(real(x)), isinf(imag(x)));
   if (!is_float(x.dtype())) return full(x.shape(), false, DType::bool_, x.device());
   return emit(OpId::isinf, {x}, x.shape(), DType::bool_);
 }
@@ -207,9 +224,10 @@ Tensor logical_not(const Tensor& x) {
 Tensor square(const Tensor& x) {
   check_defined("square", x);
   if (x.dtype() == DType::bool_) return clone(x);
-  Tensor out = emit(OpId::mul, {x, x}, x.shape(), x.dtype());
+  Tensor out =
+      is_complex(x.dtype()) ? ops::complex_binary(OpId::mul, x, x) : emit(OpId::mul, {x, x}, x.shape(), x.dtype());
   attach("square", {out}, {x}, {x},
-         [](GradNode& n, const Tensors& g) -> Tensors { return {mul(g[0], mul(n.saved(0), 2.0))}; });
+         [](GradNode& n, const Tensors& g) -> Tensors { return {mul(g[0], mul(conj(n.saved(0)), 2.0))}; });
   return out;
 }
 
@@ -254,7 +272,11 @@ Tensor gelu_tanh_grad(const Tensor& g, const Tensor& x) {
 
 }  // namespace
 
-Tensor silu(const Tensor& x) { return activation("silu", OpId::silu, OpId::silu_grad, x, silu_grad); }
+Tensor silu(const Tensor& x) {
+  check_defined("silu", x);
+  if (is_complex(x.dtype())) return mul(x, sigmoid(x));
+  return activation("silu", OpId::silu, OpId::silu_grad, x, silu_grad);
+}
 
 Tensor gelu(const Tensor& x, const std::string& approximate) {
   if (approximate == "tanh") return activation("gelu", OpId::gelu_tanh, OpId::gelu_tanh_grad, x, gelu_tanh_grad);
@@ -289,6 +311,7 @@ Tensor leaky_relu(const Tensor& input, double negative_slope) {
 Tensor cast(const Tensor& x, DType dtype) {
   check_defined("cast", x);
   if (x.dtype() == dtype) return x;
+  if (is_complex(dtype) || is_complex(x.dtype())) return ops::complex_cast(x, dtype);
   Tensor out = emit(OpId::cast, {x}, x.shape(), dtype);
   if (is_float(dtype) && is_float(x.dtype()))
     attach("cast", {out}, {x}, {},
@@ -379,14 +402,14 @@ Tensor div(const Value& av, const Value& bv) {
   if (av.is_tensor) check_defined("div", av.tensor);
   if (bv.is_tensor) check_defined("div", bv.tensor);
   DType dtype = ops::result_type(av, bv);
-  if (!is_float(dtype)) dtype = default_dtype();
+  if (!has_gradient(dtype)) dtype = default_dtype();
   const Operands o("div", av, bv, dtype);
   Tensor out = o.run(OpId::div);
   attach("div", {out}, {o.a, o.b}, {o.b, if_needed(out, o.b)},
          [b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
            const Tensor scaled = div(g[0], operand(n, 0, b));
            return {n.needs(0) ? to_edge(n, 0, scaled) : Tensor(),
-                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, n.saved(1)))) : Tensor()};
+                   n.needs(1) ? to_edge(n, 1, neg(mul(scaled, conj(n.saved(1))))) : Tensor()};
          });
   return out;
 }
@@ -461,9 +484,10 @@ namespace {
 
 // Exponents for which a cheaper op exists; an undefined tensor for all others.
 Tensor pow_by_number(const Tensor& x, const Scalar& e) {
+  if (e.kind == Category::Complex && e.imag != 0) return {};
   if (e.f == 2) return square(x);
   if (e.f == 3) return mul(square(x), x);
-  if (!is_float(x.dtype())) return {};
+  if (!has_gradient(x.dtype())) return {};
   if (e.f == 0.5) return sqrt(x);
   if (e.f == -0.5) return rsqrt(x);
   if (e.f == -1) return reciprocal(x);
@@ -472,20 +496,24 @@ Tensor pow_by_number(const Tensor& x, const Scalar& e) {
 
 Tensor pow_grad_base(const Tensor& g, const Value& base, const Value& exponent) {
   if (!exponent.is_tensor) {
-    const double e = exponent.scalar.f;
-    return e == 0 ? zeros_like(g) : mul(g, mul(pow(base, e - 1), e));
+    const Scalar e = exponent.scalar;
+    if (e.kind == Category::Complex) return mul(g, mul(pow(base, Scalar::complex(e.f - 1, e.imag)), e));
+    return e.f == 0 ? zeros_like(g) : mul(g, mul(pow(base, e.f - 1), e.f));
   }
   const Tensor& e = exponent.tensor;
   return where(eq(e, 0.0), 0.0, mul(g, mul(e, pow(base, sub(e, 1.0)))));
 }
 
 Tensor pow_grad_exponent(const Tensor& g, const Value& base, const Tensor& e, const Tensor& out) {
+  const Tensor rises = ge(real(e), 0.0);
   if (!base.is_tensor) {
-    const double b = base.scalar.f;
-    const Tensor plain = mul(g, mul(out, std::log(b)));
-    return b == 0 ? where(ge(e, 0.0), 0.0, plain) : plain;
+    const std::complex<double> b(base.scalar.f, base.scalar.imag), log_b = std::log(b);
+    const bool complex_log = base.scalar.kind == Category::Complex || (is_complex(e.dtype()) && base.scalar.f < 0);
+    const Scalar factor = complex_log ? Scalar::complex(log_b.real(), log_b.imag()) : Scalar(std::log(base.scalar.f));
+    const Tensor plain = mul(g, mul(out, factor));
+    return b == 0.0 ? where(rises, 0.0, plain) : plain;
   }
-  return mul(g, where(logical_and(eq(base, 0.0), ge(e, 0.0)), 0.0, mul(out, log(base.tensor))));
+  return mul(g, where(logical_and(eq(base, 0.0), rises), 0.0, mul(out, log(base.tensor))));
 }
 
 }  // namespace
@@ -496,20 +524,20 @@ Tensor pow(const Value& x, const Value& y) {
   Operands o = operands("pow", av, bv);
   PF_CHECK(o.dtype != DType::bool_, Type, "pow: not defined for bool; got bool operands; expected integers or floats");
   if (o.a && !o.b) {
-    PF_CHECK(is_float(o.dtype) || o.b_number.i >= 0, Runtime,
+    PF_CHECK(has_gradient(o.dtype) || o.b_number.i >= 0, Runtime,
              "pow: integers to a negative integer power are not integers; got the exponent {}; expected >= 0; hint: "
              "cast to a float",
              o.b_number.i);
     if (Tensor simple = pow_by_number(o.a, o.b_number)) return simple;
   }
   Tensor out = o.run(OpId::pow);
-  if (is_float(o.dtype))
+  if (has_gradient(o.dtype))
     attach("pow", {out}, {o.a, o.b}, {o.a, o.b, if_needed(out, o.b)},
            [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
              const Value base = operand(n, 0, a), exponent = operand(n, 1, b);
              Tensor ga, gb;
              if (n.needs(0)) ga = to_edge(n, 0, pow_grad_base(g[0], base, exponent));
-             if (n.needs(1)) gb = to_edge(n, 1, pow_grad_exponent(g[0], base, exponent.tensor, n.saved(2)));
+             if (n.needs(1)) gb = to_edge(n, 1, pow_grad_exponent(g[0], base, exponent.tensor, conj(n.saved(2))));
              return {ga, gb};
            });
   return out;
@@ -567,7 +595,9 @@ Tensor compare(const char* name, OpId op, const Value& a, const Value& b) {
 }
 
 Value as_bool(const Value& v) {
-  return v.is_tensor ? Value(v.tensor) : Value(v.scalar.kind == Category::Float ? v.scalar.f != 0 : v.scalar.i != 0);
+  return v.is_tensor
+             ? Value(v.tensor)
+             : Value(v.scalar.kind >= Category::Float ? v.scalar.f != 0 || v.scalar.imag != 0 : v.scalar.i != 0);
 }
 
 Tensor logical(const char* name, OpId op, const Value& a, const Value& b) {
@@ -607,9 +637,11 @@ X(logical_and) X(logical_or) X(logical_xor)
     b = cast(bv.tensor, dtype);
     if (b.shape() != shape) shape = broadcast_shapes("where", shape, b.shape());
   }
+  if (is_complex(dtype) && !a) a = full({}, av.scalar, dtype, condition.device());
+  if (is_complex(dtype) && !b) b = full({}, bv.scalar, dtype, condition.device());
   Tensor out = emit(OpId::where, {condition, a ? Arg(a) : Arg(av.scalar, dtype), b ? Arg(b) : Arg(bv.scalar, dtype)},
                     shape, dtype);
-  if (is_float(dtype))
+  if (has_gradient(dtype))
     attach("where", {out}, {a, b}, {condition}, [](GradNode& n, const Tensors& g) -> Tensors {
       const Tensor c = n.saved(0);
       return {n.needs(0) ? to_edge(n, 0, where(c, g[0], 0.0)) : Tensor(),
@@ -660,7 +692,11 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   PF_CHECK(value.kind <= dtype_category(x.dtype()), Type,
            "masked_fill: the value would change the dtype; got a {} for a {} tensor; expected a value of its kind; "
            "hint: cast the tensor",
-           value.kind == Category::Float ? "float" : "integer", dtype_name(x.dtype()));
+           value.kind == Category::Complex ? "complex"
+           : value.kind == Category::Float ? "float"
+                                           : "integer",
+           dtype_name(x.dtype()));
+  if (is_complex(x.dtype())) return where(mask, full({}, value, x.dtype(), x.device()), x);
   const Dims shape = x.shape() == mask.shape() ? x.shape() : broadcast_shapes("masked_fill", x.shape(), mask.shape());
   Tensor out = emit(OpId::where, {mask, Arg(value, x.dtype()), x}, shape, x.dtype());
   attach("masked_fill", {out}, {x}, {mask},

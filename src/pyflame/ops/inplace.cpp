@@ -2,6 +2,7 @@
 //   to a tensor that is not a view  it takes over the value's history
 //   to a view                      the base gets the node "copy_slices" (the old base outside the region, the value inside), and
 //                                  other views of that base notice it by the base's epoch (tensor.cpp)
+#include "pyflame/ops/complex.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
 
@@ -64,11 +65,15 @@ Tensors copy_slices_backward(GradNode& n, const Tensor& g, const WrittenRegion& 
 
 // Records for autograd that `value` (undefined: a number) was written to x, broadcast and cast.
 void record_write(const char* op, const Tensor& x, const Tensor& value) {
-  if (!is_float(x.dtype())) return;
+  if (!has_gradient(x.dtype())) return;
   const AutogradMeta* m = x.impl()->autograd.get();
   if (m && m->view_base) {
     const Tensor base = m->view_base;
     if (!any_requires_grad({base, value})) return;
+    PF_CHECK(is_complex(base.dtype()) == is_complex(x.dtype()), NotImplemented,
+             "{}: the gradient of writing one part of a complex tensor is not supported; got a view of {}; hint: "
+             "complex(re, im) makes a new one",
+             op, dtype_name(base.dtype()));
     const WrittenRegion at{x.shape(), x.strides(), x.offset() - base.offset(), base.is_contiguous(), base.strides()};
     PF_CHECK(x.numel() == 0 ||
                  (at.offset >= 0 && at.offset + extent(at.shape, at.strides) <= extent(base.shape(), base.strides())),
@@ -154,7 +159,7 @@ Tensor ops::assign(const char* name, const Tensor& x, const Tensor& result) {
 
 void ops::write(const Tensor& x, const Tensor& src) {
   if (x.numel() == 0) return;
-  Tensor from = src;
+  Tensor from = is_complex(x.dtype()) == is_complex(src.dtype()) ? src : cast(src.detach(), x.dtype());
   if (src.storage() == x.storage() && !same_geometry(src, x)) from = emit(OpId::cast, {src}, src.shape(), src.dtype());
   const Arg in[] = {Arg(from)};
   emit_into(OpId::cast, in, std::span(&x, 1), NoAttrs{});
@@ -174,7 +179,9 @@ Tensor copy_(const Tensor& x, const Value& value) {
 Tensor fill_(const Tensor& x, Scalar value) {
   check_target("fill_", x);
   ops::check_fits("fill_", value, x.dtype());
-  if (x.numel() > 0) {
+  if (is_complex(x.dtype())) {
+    ops::complex_fill(x, value);
+  } else if (x.numel() > 0) {
     const Arg in[] = {Arg(value, x.dtype())};
     emit_into(OpId::full, in, std::span(&x, 1), NoAttrs{});
   }

@@ -78,7 +78,7 @@ Tensor cat(const Tensors& xs, int64_t dim) {
   }
   bool needed = false;
   for (const Tensor& x : xs) needed = needed || any_requires_grad({x});
-  if (!needed || !is_float(dtype)) return out;
+  if (!needed || !has_gradient(dtype)) return out;
   auto backward = [d, lengths = std::move(lengths)](GradNode& n, const Tensors& g) -> Tensors {
     Tensors grads;
     int64_t start = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "pyflame/ops/autocast.h"
+#include "pyflame/ops/complex.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/tensor/alias.h"
 
@@ -14,6 +15,7 @@ namespace {
 std::atomic<MatmulPrecision> g_precision{MatmulPrecision::highest};
 
 Tensor emit_product(const Tensor& a, const Tensor& b, const Dims& shape) {
+  if (is_complex(a.dtype())) return ops::complex_product(a, b);
   const bool heeded = a.dtype() == DType::float32 && has_own_memory(a.device().type);
   const MatmulPrecision precision = heeded ? float32_matmul_precision() : MatmulPrecision::highest;
   return emit(OpId::matmul, {a, b}, shape, a.dtype(), MatmulAttrs{static_cast<int64_t>(precision)});
@@ -34,8 +36,8 @@ Tensor matmul_op(const Tensor& a, const Tensor& b) {
   shape.back() = b.shape().back();
   Tensor out = emit_product(a, b, shape);
   attach("matmul", {out}, {a, b}, {a, b}, [](GradNode& n, const Tensors& g) -> Tensors {
-    return {n.needs(0) ? matmul_op(g[0], transposed(n.saved(1))) : Tensor(),
-            n.needs(1) ? matmul_op(transposed(n.saved(0)), g[0]) : Tensor()};
+    return {n.needs(0) ? matmul_op(g[0], transposed(conj(n.saved(1)))) : Tensor(),
+            n.needs(1) ? matmul_op(transposed(conj(n.saved(0))), g[0]) : Tensor()};
   });
   return out;
 }
@@ -123,9 +125,9 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   attach("linear", {out}, {x, weight, bias}, {x, weight}, [](GradNode& n, const Tensors& g) -> Tensors {
     const Tensor folded = reshape(g[0], {batch_dims(g[0]).numel() * g[0].size(-2), g[0].size(-1)});
     Tensors r(3);
-    if (n.needs(0)) r[0] = matmul(g[0], n.saved(1));
+    if (n.needs(0)) r[0] = matmul(g[0], conj(n.saved(1)));
     if (n.needs(1)) {
-      const Tensor input = n.saved(0);
+      const Tensor input = conj(n.saved(0));
       r[1] = matmul(transpose(folded, 0, 1), reshape(input, {folded.size(0), input.size(-1)}));
     }
     if (n.needs(2)) r[2] = sum(folded, {0});

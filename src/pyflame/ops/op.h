@@ -38,6 +38,7 @@ struct OpInfo {
   bool exact_result = false;   // each value is one of the inputs' or already rounded: a 16-bit result needs no rounding
   bool index_matters = false;  // the value depends on the element's position. Source: true
   bool may_fail = false;       // on integers: division by zero, a negative power
+  bool bits_kept = false;      // takes the bits of its inputs: they are never converted to the output's dtype
   bool layout_kept = false;    // a channels-last image gives a channels-last result. Unary, Binary, Ternary: true
   bool tensors_apart = false;  // updates many tensors: each output depends only on the inputs of its own tensor
   // The input whose memory the output may take, because all implementations read an element before they write it. -1: none
@@ -60,6 +61,7 @@ struct OpInfo {
   constexpr OpInfo exact() const { return with(&OpInfo::exact_result, true); }
   constexpr OpInfo uniform() const { return with(&OpInfo::index_matters, false); }
   constexpr OpInfo fails_on_integers() const { return with(&OpInfo::may_fail, true); }
+  constexpr OpInfo keeps_bits() const { return with(&OpInfo::bits_kept, true); }
   constexpr OpInfo keeps_layout() const { return with(&OpInfo::layout_kept, true); }
   constexpr OpInfo tensor_by_tensor() const { return with(&OpInfo::tensors_apart, true); }
   constexpr OpInfo overwrites(int input) const { return with(&OpInfo::overwritten, static_cast<int8_t>(input)); }

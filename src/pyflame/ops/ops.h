@@ -87,6 +87,21 @@ Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguou
 bool is_contiguous(const Tensor& x, MemoryFormat format);
 Tensor to_device(const Tensor& x, Device device);
 
+// ---- complex numbers (complex.cpp). Of a real tensor, real(), conj() and sgn() give what they give in mathematics.
+Tensor view_as_real(const Tensor& x);     // a view [.., 2] of the parts
+Tensor view_as_complex(const Tensor& x);  // a view of pairs [.., 2]
+Tensor real(const Tensor& x);             // a view; the same handle when x is real
+Tensor imag(const Tensor& x);             // a view; TypeError when x is real
+Tensor conj(const Tensor& x);             // the same handle when x is real
+Tensor complex(const Tensor& re, const Tensor& im);
+Tensor angle(const Tensor& x);
+Tensor sgn(const Tensor& x);
+
+// ---- Fourier transforms along one dim (fft.cpp), which has n elements after padding or cutting. scale: FftAttrs.
+Tensor fft(const Tensor& x, int64_t dim, bool inverse, int64_t scale);       // complex to complex
+Tensor fft_of_real(const Tensor& x, int64_t dim, int64_t scale);             // n -> n / 2 + 1
+Tensor fft_to_real(const Tensor& x, int64_t dim, int64_t n, int64_t scale);  // n / 2 + 1 -> n
+
 // ---- in place (inplace.cpp): assigns the value to x, cast to x's dtype and broadcast to its shape. Returns x.
 // RuntimeError for a leaf that requires grad while gradients are on.
 Tensor copy_(const Tensor& x, const Value& value);

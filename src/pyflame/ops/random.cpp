@@ -1,6 +1,7 @@
 // Random numbers are counter-based: the numbers of a call are a function of (seed, offset, element), and each call
 // takes its own offset when it is recorded. Both are run-time params, so dropout does not make new programs.
 #include <mutex>
+#include <numbers>
 
 #include "pyflame/base/fork.h"
 #include "pyflame/ops/helpers.h"
@@ -41,6 +42,12 @@ Tensor draw(OpId op, const Dims& shape, DType dtype, Device device) {
 Tensor draw_float(const char* name, OpId op, const Dims& shape, DTypeOpt dtype, DeviceOpt device) {
   checked_numel(name, shape);
   const DType d = dtype.value_or(default_dtype());
+  if (is_complex(d)) {  // the parts of normal numbers have half the variance each
+    Dims pairs = shape;
+    pairs.push_back(2);
+    const Tensor parts = draw_float(name, op, pairs, part_dtype(d), device);
+    return view_as_complex(op == OpId::rand_normal ? mul(parts, std::numbers::sqrt2 / 2) : parts).detach();
+  }
   PF_CHECK(is_float(d), Type, "{}: not a float dtype; got {}; expected a float dtype", name, dtype_name(d));
   return draw(op, shape, d, device.value_or(current_device()));
 }
@@ -97,7 +104,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   check_defined("dropout", x);
   PF_CHECK(p >= 0 && p <= 1, Value, "dropout: the probability is out of range; got {}; expected 0 <= p <= 1", p);
   if (!training || p == 0) return x;
-  PF_CHECK(is_float(x.dtype()), Type, "dropout: not defined for this dtype; got {}; expected a float dtype",
+  PF_CHECK(has_gradient(x.dtype()), Type, "dropout: not defined for this dtype; got {}; expected a float dtype",
            dtype_name(x.dtype()));
   if (p == 1) return mul(x, 0.0);
   // The gradient keeps only the mask, one byte per element.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "pyflame/ops/autocast.h"
+#include "pyflame/ops/complex.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
 
@@ -64,6 +65,7 @@ Tensor reduce(OpId op, const Tensor& x, int64_t axes, DType dtype, Scalar empty)
   const Dims shape = kept_shape(x.shape(), axes);
   if (x.numel() == 0) return full(shape, empty, dtype, x.device());
   if (axes == 0) return emit(OpId::cast, {x}, shape, dtype);
+  if (op == OpId::sum && is_complex(x.dtype())) return ops::complex_sum(x, shape, ReduceAttrs{axes});
   return emit(op, {x}, shape, dtype, ReduceAttrs{axes});
 }
 
@@ -90,7 +92,7 @@ Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) 
   check_defined("sum", input);
   const int64_t axes = ops::reduced_axes("sum", dims, input.dim());
   const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::sum>(input);
-  const bool floats = is_float(x.dtype());
+  const bool floats = has_gradient(x.dtype());
   const Tensor kept = reduce(OpId::sum, x, axes, floats ? x.dtype() : DType::int64, 0);
   Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);
   if (floats)
@@ -106,7 +108,7 @@ namespace {
 // x along `dim`, which may have none: a number is its own sum. The gradient is the scan in the other direction.
 Tensor scan(const Tensor& x, int dim, bool reverse) {
   if (x.dim() == 0) return reshape(scan(reshape(x, {1}), 0, reverse), {});
-  const bool floats = is_float(x.dtype());
+  const bool floats = has_gradient(x.dtype());
   Tensor out = emit(OpId::cumsum, {x}, x.shape(), floats ? x.dtype() : DType::int64, ScanAttrs{dim, reverse});
   if (floats)
     attach("cumsum", {out}, {x}, {},
@@ -126,6 +128,11 @@ Tensor cumsum(const Tensor& input, int64_t dim, DTypeOpt dtype) {
 
 Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {
   check_defined("mean", input);
+  if (is_complex(dtype.value_or(input.dtype()))) {
+    const Tensor x = cast(input, dtype.value_or(input.dtype()));
+    return div(sum(x, dims, keepdim),
+               static_cast<double>(reduced_count(x.shape(), ops::reduced_axes("mean", dims, x.dim()))));
+  }
   const DType d = float_dtype("mean", input, dtype);
   const int64_t axes = ops::reduced_axes("mean", dims, input.dim());
   const Tensor x = cast(input, d);
@@ -184,7 +191,15 @@ Tensor prod(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype)
   check_defined("prod", input);
   const int64_t axes = ops::reduced_axes("prod", dims, input.dim());
   const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::prod>(input);
-  const bool floats = is_float(x.dtype());
+  const bool floats = has_gradient(x.dtype());
+  if (is_complex(x.dtype())) {
+    const Tensor product = ops::complex_prod(x, axes);
+    if (keepdim) return product;
+    Dims shape;
+    for (int i = 0; i < x.dim(); ++i)
+      if (!(axes >> i & 1)) shape.push_back(x.shape()[i]);
+    return reshape(product, shape);
+  }
   const Tensor kept = reduce(OpId::prod, x, axes, floats ? x.dtype() : DType::int64, 1);
   Tensor out = finish(dtype ? cast(kept, *dtype) : kept, axes, keepdim);
   if (floats)
@@ -232,6 +247,8 @@ Tensor all(const Tensor& x, const Dims& dims, bool keepdim) { return truth("all"
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_defined("var", x);
+  if (is_complex(x.dtype()))
+    return add(var(real(x), dims, correction, keepdim), var(imag(x), dims, correction, keepdim));
   float_dtype("var", x, {});
   const int64_t axes = ops::reduced_axes("var", dims, x.dim());
   const auto count = static_cast<double>(reduced_count(x.shape(), axes));
@@ -269,12 +286,13 @@ Tensor safe_sqrt(const char* name, const Tensor& x) {
 
 Tensor std_dev(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_defined("std", x);
-  float_dtype("std", x, {});
+  if (!is_complex(x.dtype())) float_dtype("std", x, {});
   return safe_sqrt("std", var(x, dims, correction, keepdim));
 }
 
 Tensor norm(const Tensor& x) {
   check_defined("norm", x);
+  if (is_complex(x.dtype())) return norm(view_as_real(x));
   float_dtype("norm", x, {});
   if (!is_half(x.dtype())) return safe_sqrt("norm", sum(square(x)));
   return cast(safe_sqrt("norm", sum(square(cast(x, DType::float32)))), x.dtype());

@@ -6,6 +6,7 @@
 
 #include "pyflame/ops/helpers.h"
 #include "pyflame/record/emit.h"
+#include "pyflame/record/pairs.h"
 
 namespace pyflame {
 
@@ -17,7 +18,7 @@ namespace ops {
 
 Tensor make_view(const Tensor& x, const Dims& shape, const Dims& strides, int64_t offset) {
   Tensor v = alias(x, shape, strides, offset);
-  if (!is_float(x.dtype()) || grad_mode::inference()) return v;
+  if (!has_gradient(x.dtype()) || grad_mode::inference()) return v;
   const AutogradMeta* m = x.impl()->autograd.get();
   if (grad_mode::enabled()) {
     AutogradMeta& vm = autograd_meta(v);
@@ -167,7 +168,19 @@ void ops::remake_view_history(const Tensor& view) {
   m.view_epoch = base.impl()->autograd->epoch;
   m.grad_fn.reset();
   grad_mode::Guard on(true);
-  attach_strided(view, base);
+  if (is_complex(view.dtype()) == is_complex(base.dtype())) {
+    attach_strided(view, base);
+  } else if (is_complex(base.dtype())) {
+    attach("as_strided", {view}, {base}, {},
+           [input = geometry(as_pairs(base)), part = geometry(view)](GradNode&, const Tensors& g) -> Tensors {
+             return {view_as_complex(strided_backward(g[0], input, part))};
+           });
+  } else {
+    attach("as_strided", {view}, {base}, {},
+           [input = geometry(base), pairs = geometry(as_pairs(view))](GradNode&, const Tensors& g) -> Tensors {
+             return {strided_backward(view_as_real(g[0]), input, pairs)};
+           });
+  }
 }
 
 Tensor view(const Tensor& x, const Dims& shape) {

@@ -2,6 +2,7 @@
 #include "pyflame/record/emit.h"
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/record/pairs.h"
 #include "pyflame/record/recorder.h"
 
 namespace pyflame {
@@ -38,6 +39,7 @@ struct Layout {
 };
 Layout layout_of(OpId op, Device device, std::span<const Arg> ins, const OutSpec& out) {
   if (out.strides) return {*out.strides};
+  if (is_complex(out.dtype)) return {contiguous_strides(out.shape)};
   if (out.shape.size() != 4 || !keeps_layout(op, ins, out.dtype)) return {contiguous_strides(out.shape)};
   ImageResult result{op, out.dtype, out.shape, {}, MemoryFormat::contiguous};
   bool free = true;
@@ -67,6 +69,10 @@ Tensor promise(OpId op, Device device, std::span<const Arg> ins, const OutSpec& 
 Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, const OutSpec& out,
             const Device* device) {
   Tensor t = promise(op, device_of(op, ins, device), ins, out);
+  if (is_complex(out.dtype) || any_complex(ins)) {
+    record_complex(op, attrs, ins, t, true);
+    return t;
+  }
   TensorImpl* impl = t.impl();
   Recorder::current().record(op, attrs, ins, {&impl, 1}, true);
   return t;
@@ -75,6 +81,7 @@ Tensor emit(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins, c
 std::vector<Tensor> emit_many(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins,
                               std::span<const OutSpec> outs, const Device* device) {
   const Device d = device_of(op, ins, device);
+  if (any_complex(ins)) record_complex(op, attrs, ins, promise(op, d, ins, outs[0]), true);  // refuses
   std::vector<Tensor> ts;
   std::vector<TensorImpl*, Pooled<TensorImpl*>> impls;
   ts.reserve(outs.size());
@@ -96,6 +103,11 @@ void emit_into(OpId op, std::span<const int64_t> attrs, std::span<const Arg> ins
     PF_CHECK(!a.tensor || a.tensor->device() == d, Value,
              "{}: tensors are on different devices; got {} and {}; expected one device; hint: move one with .to()",
              op_name(op), d.str(), a.tensor->device().str());
+  if (is_complex(outs[0]->dtype) || any_complex(ins)) {
+    const Tensor whole = Tensor(outs[0]->storage, outs[0]->shape, outs[0]->strides, outs[0]->offset, outs[0]->dtype);
+    record_complex(op, attrs, ins, whole, false);
+    return;
+  }
   Recorder::current().record(op, attrs, ins, outs, false);
 }
 

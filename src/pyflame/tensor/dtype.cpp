@@ -1,4 +1,4 @@
-// Names of dtypes and type promotion. The table is PyTorch's: float beats integer beats bool. Within a category the
+// Names of dtypes and type promotion. The table is PyTorch's: complex beats float beats integer beats bool. Within a category the
 // larger type wins; if neither can hold the other, the result is the smallest type that holds both.
 #include "pyflame/tensor/dtype.h"
 
@@ -10,8 +10,8 @@ namespace pyflame {
 
 namespace {
 constexpr std::string_view kNames[] = {
-#define X(name, type, category) #name,
-    PF_DTYPES(X)
+#define X(name, ...) #name,
+    PF_DTYPES(X) PF_COMPLEX_DTYPES(X)
 #undef X
 };
 static_assert(std::size(kNames) == kNumDTypes);
@@ -31,6 +31,10 @@ DType dtype_from_name(std::string_view name) {
 
 DType promote(DType a, DType b) {
   if (a == b) return a;
+  if (is_complex(a) || is_complex(b)) {
+    const bool wide = complex_dtype(a) == DType::complex128 || complex_dtype(b) == DType::complex128;
+    return wide ? DType::complex128 : DType::complex64;
+  }
   if (dtype_category(a) != dtype_category(b)) return dtype_category(a) > dtype_category(b) ? a : b;
   if (is_half(a) && is_half(b)) return DType::float32;
   const bool unsigned_and_signed_byte = dtype_size(a) == 1 && dtype_size(b) == 1;  // bool never gets here
@@ -40,6 +44,7 @@ DType promote(DType a, DType b) {
 
 DType promote(DType tensor, const Scalar& number) {
   if (dtype_category(tensor) >= number.kind) return tensor;
+  if (number.kind == Category::Complex) return complex_dtype(is_float(tensor) ? tensor : default_dtype());
   return number.kind == Category::Float ? default_dtype() : DType::int64;
 }
 

@@ -8,7 +8,8 @@
 
 namespace pyflame {
 
-// name, C++ type, category: bool 0, integer 1, float 2. The order is part of file and cache formats: only append.
+// The dtypes that kernels see: name, C++ type, category: bool 0, integer 1, float 2. The order is part of file and cache
+// formats: only append, and after the complex dtypes.
 // clang-format off
 #define PF_DTYPES(X)          \
   X(float64, double, 2)       \
@@ -21,24 +22,34 @@ namespace pyflame {
   X(int8, int8_t, 1)          \
   X(uint8, uint8_t, 1)        \
   X(bool_, bool, 0)
+// Complex dtypes, with the dtype of their parts. An element is the real part followed by the imaginary one. Ops on them
+// are recorded as ops on the parts (docs/decisions/0016), so that no kernel has them.
+#define PF_COMPLEX_DTYPES(X) \
+  X(complex64, float32)      \
+  X(complex128, float64)
 // clang-format on
 
 enum class DType : uint8_t {
-#define X(name, type, category) name,
-  PF_DTYPES(X)
+#define X(name, ...) name,
+  PF_DTYPES(X) PF_COMPLEX_DTYPES(X)
 #undef X
 };
-constexpr int kNumDTypes = 10;
+constexpr int kNumDTypes = 12;
 
-enum class Category : uint8_t { Bool = 0, Integer = 1, Float = 2 };
+enum class Category : uint8_t { Bool = 0, Integer = 1, Float = 2, Complex = 3 };
 
 std::string_view dtype_name(DType d);          // "float32"; bool_ is "bool"
 DType dtype_from_name(std::string_view name);  // ValueError lists the names
 
 constexpr int64_t dtype_size(DType d) {
+  using float32_part = float;
+  using float64_part = double;
   constexpr int64_t sizes[] = {
 #define X(name, type, category) sizeof(type),
       PF_DTYPES(X)
+#undef X
+#define X(name, part) 2 * sizeof(part##_part),
+          PF_COMPLEX_DTYPES(X)
 #undef X
   };
   return sizes[static_cast<int>(d)];
@@ -48,16 +59,30 @@ constexpr Category dtype_category(DType d) {
 #define X(name, type, category) category,
       PF_DTYPES(X)
 #undef X
+#define X(name, part) 3,
+          PF_COMPLEX_DTYPES(X)
+#undef X
   };
   return static_cast<Category>(categories[static_cast<int>(d)]);
 }
 constexpr bool is_float(DType d) { return dtype_category(d) == Category::Float; }
+constexpr bool is_complex(DType d) { return dtype_category(d) == Category::Complex; }
+// Whether tensors of this dtype may require a gradient.
+constexpr bool has_gradient(DType d) { return is_float(d) || is_complex(d); }
+// The dtype of the real and imaginary part; a dtype that is not complex is its own.
+constexpr DType part_dtype(DType d) {
+  return d == DType::complex64 ? DType::float32 : d == DType::complex128 ? DType::float64 : d;
+}
+// The complex dtype that can hold this one.
+constexpr DType complex_dtype(DType d) {
+  return d == DType::float64 || d == DType::complex128 ? DType::complex128 : DType::complex64;
+}
 constexpr bool is_half(DType d) { return d == DType::float16 || d == DType::bfloat16; }
 
 // Result dtype of two tensors of equal standing (PyTorch's table).
 DType promote(DType a, DType b);
 
-// Calls fn.template operator()<T>() with T the C++ type of d.
+// Calls fn.template operator()<T>() with T the C++ type of d, which is not complex.
 template <class Fn>
 decltype(auto) dispatch(DType d, Fn&& fn) {
   switch (d) {
@@ -65,6 +90,7 @@ decltype(auto) dispatch(DType d, Fn&& fn) {
   case DType::name: return fn.template operator()<type>();
     PF_DTYPES(X)
 #undef X
+    default: break;
   }
   __builtin_unreachable();
 }
@@ -72,13 +98,20 @@ decltype(auto) dispatch(DType d, Fn&& fn) {
 // A Python number: its kind takes part in promotion. Its value is never part of a cache key.
 struct Scalar {
   Category kind = Category::Float;
-  double f = 0;
+  double f = 0;  // the real part
   int64_t i = 0;
+  double imag = 0;
   Scalar(double v) : kind(Category::Float), f(v), i(static_cast<int64_t>(v)) {}
   Scalar(float v) : Scalar(static_cast<double>(v)) {}
   Scalar(int64_t v) : kind(Category::Integer), f(static_cast<double>(v)), i(v) {}
   Scalar(int v) : Scalar(static_cast<int64_t>(v)) {}
   Scalar(bool v) : kind(Category::Bool), f(v ? 1 : 0), i(v ? 1 : 0) {}
+  static Scalar complex(double re, double im) {
+    Scalar s(re);
+    s.kind = Category::Complex;
+    s.imag = im;
+    return s;
+  }
 };
 
 // Result dtype of a tensor and a Python number. The number changes it only if its category is higher; a float then

@@ -75,7 +75,8 @@ Tensor SavedTensor::unpack(GradNode& node) const {
            "hint: clone() it before the in-place op",
            node.name, now, version_, describe_location(node.loc));
   if (!grad_mode::enabled()) return tensor_;
-  if (is_output_) return is_float(tensor_.dtype()) ? with_history(tensor_, Ref<GradNode>(&node), output_nr_) : tensor_;
+  if (is_output_)
+    return has_gradient(tensor_.dtype()) ? with_history(tensor_, Ref<GradNode>(&node), output_nr_) : tensor_;
   return grad_fn_ ? with_history(tensor_, grad_fn_, output_nr_) : tensor_;
 }
 
@@ -155,7 +156,7 @@ void attach_node(const Ref<GradNode>& node, TensorSpan inputs, TensorSpan output
   for (size_t k = 0; k < outputs.size(); ++k) {
     const Tensor& t = outputs[k];
     n.outputs.push_back({t.shape(), t.dtype(), t.device()});
-    if (!is_float(t.dtype())) continue;
+    if (!has_gradient(t.dtype())) continue;
     AutogradMeta& m = autograd_meta(t);
     m.grad_fn = node;
     m.output_nr = static_cast<uint32_t>(k);

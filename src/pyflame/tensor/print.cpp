@@ -20,7 +20,10 @@ struct Printer {
   enum class Style { Whole, Fixed, Scientific } style = Style::Whole;
   int width = 0;
 
+  // A complex element has two numbers, at 2 * at and after it.
   double number(int64_t at) const {
+    if (dtype == DType::complex64) return static_cast<const float*>(data)[at];
+    if (dtype == DType::complex128) return static_cast<const double*>(data)[at];
     return dispatch(dtype, [&]<class T>() -> double {
       const T v = static_cast<const T*>(data)[at];
       if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
@@ -32,8 +35,17 @@ struct Printer {
   std::string text(int64_t at) const {
     if (dtype == DType::bool_) return static_cast<const bool*>(data)[at] ? "True" : "False";
     if (dtype == DType::int64) return fmt::format("{}", static_cast<const int64_t*>(data)[at]);
+    if (is_complex(dtype)) {
+      const double im = number(2 * at + 1);
+      const std::string part = real_text(std::fabs(im));
+      return real_text(number(2 * at)) + (std::signbit(im) ? "-" : "+") + part + "j";
+    }
     const double v = number(at);
     if (!is_float(dtype)) return fmt::format("{}", static_cast<int64_t>(v));
+    return real_text(v);
+  }
+
+  std::string real_text(double v) const {
     if (std::isnan(v)) return "nan";
     if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
     switch (style) {
@@ -60,15 +72,18 @@ struct Printer {
   }
 
   void choose() {
-    if (is_float(dtype)) {
+    if (has_gradient(dtype)) {
       bool whole = true;
       double low = INFINITY, high = 0;
-      visit(0, 0, [&](int64_t at) {
-        const double v = std::fabs(number(at));
+      const auto see = [&](double v) {
         if (!std::isfinite(v)) return;
         whole = whole && v == std::floor(v);
         high = std::max(high, v);
         if (v > 0) low = std::min(low, v);
+      };
+      visit(0, 0, [&](int64_t at) {
+        see(std::fabs(number(is_complex(dtype) ? 2 * at : at)));
+        if (is_complex(dtype)) see(std::fabs(number(2 * at + 1)));
       });
       const bool uneven = high > 0 && (high >= 1e8 || (!whole && (low < 1e-4 || high / low > 1e3)));
       style = options.scientific.value_or(uneven) ? Style::Scientific : whole ? Style::Whole : Style::Fixed;

@@ -28,10 +28,16 @@ void check_one(const Tensor& t) {
            "item: the tensor does not have exactly one element; got shape {}; expected one element; hint: tolist()",
            t.shape().str());
 }
+void check_real(const Tensor& t) {
+  PF_CHECK(!is_complex(t.dtype()), Type,
+           "item: a complex number has two parts; got {}; expected a real dtype; hint: real(), imag()",
+           dtype_name(t.dtype()));
+}
 }  // namespace
 
 double Tensor::item_f64() const {
   check_one(*this);
+  check_real(*this);
   const Tensor host = on_host();
   const void* p = host.data();
   return dispatch(dtype(), [&]<class T>() -> double {
@@ -43,6 +49,7 @@ double Tensor::item_f64() const {
 
 int64_t Tensor::item_i64() const {
   check_one(*this);
+  check_real(*this);
   const Tensor host = on_host();
   const void* p = host.data();
   return dispatch(dtype(), [&]<class T>() -> int64_t {

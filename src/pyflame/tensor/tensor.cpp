@@ -55,9 +55,10 @@ const Tensor& Tensor::set_requires_grad(bool on) const {
            "requires_grad: cannot be switched off for the result of an op ({}); expected a leaf; hint: detach() it",
            m->grad_fn->name);
   if (m && m->grad_fn) return *this;
-  PF_CHECK(!on || is_float(dtype()), Value,
-           "requires_grad: only floating point tensors can require gradients; got {}; expected a float dtype",
-           dtype_name(dtype()));
+  PF_CHECK(
+      !on || has_gradient(dtype()), Value,
+      "requires_grad: only floating point and complex tensors can require gradients; got {}; expected such a dtype",
+      dtype_name(dtype()));
   PF_CHECK(!on || !m || !m->inference || grad_mode::inference(), Runtime,
            "requires_grad: this tensor was made under inference_mode and can never be part of a tape; hint: clone() it "
            "outside");

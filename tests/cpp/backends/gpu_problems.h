@@ -227,6 +227,15 @@ class GpuProblems {
             add(op, name + "_integers", {ints(shape)}, {ints(shape)}, ScanAttrs{dim, reverse});
           }
         return;
+      case OpId::fft:  // float32 in the place of 16-bit types
+        for (const auto& [what, n] : {std::pair{"line", 1024}, {"mixed", 360}, {"matrix", 1 << 16}, {"prime", 1009}})
+          for (const int64_t inverse : {0, 1}) {
+            const std::string name = inverse ? std::string(what) + "_back" : what;
+            add(op, name, {sums({64, n, 2})}, {sums({64, n, 2})}, FftAttrs{0, inverse, 0});
+            if (inverse) add(op, name + "_to_real", {sums({64, n / 2 + 1, 2})}, {sums({64, n})}, FftAttrs{2, 1, 2});
+            else add(op, name + "_from_real", {sums({64, n})}, {sums({64, n / 2 + 1, 2})}, FftAttrs{1, 0, 0});
+          }
+        return;
       case OpId::layer_norm:
       case OpId::layer_norm_grad:
       case OpId::rms_norm:

@@ -45,6 +45,7 @@ Fn find_math_f64(OpId op);
 Fn find_int_arith(OpId op, Reg in);  // the other types
 Fn find_bool_arith(OpId op);         // u8 that holds bool
 Fn find_where(Reg value);
+Fn find_bits(OpId op);           // pack_complex, real_part, imag_part, mul_complex
 Fn find_cast(Reg from, Reg to);  // ints wrap; floats to ints saturate, NaN is 0
 // To f32 on the way to a 16-bit type: rounded to odd, so that the second rounding gives the same result as a single
 // one. Null if the plain cast is exact.
@@ -58,8 +59,8 @@ Fn find_source(OpId op, DType out);  // arange, rand_*; the params are those of 
 constexpr bool has_instruction(OpId op) {
   const OpClass cls = op_info(op).cls;
   if (!is_elementwise(cls) || cls == OpClass::Source) return false;
-  return op != OpId::cast && op != OpId::where && op != OpId::logical_not && op != OpId::logical_and &&
-         op != OpId::logical_or && op != OpId::logical_xor;
+  return !op_info(op).bits_kept && op != OpId::cast && op != OpId::where && op != OpId::logical_not &&
+         op != OpId::logical_and && op != OpId::logical_or && op != OpId::logical_xor;
 }
 // On floats: functions, which cost more than arithmetic, are in tile_math-inl.h, the others in tile_float.cpp.
 constexpr bool in_tile_math(OpId op) {

@@ -293,6 +293,7 @@ class Lowering {
       return constant(value, row);
     }
     if (n.op == OpId::where) return lower_where(n, v, row);
+    if (n.info().bits_kept) return compute(find_bits(n.op), {v[0], v[arity - 1]}, reg_of(out), row, out);
     if (n.op == OpId::rand_int && (is_float(out) || out == DType::bool_)) {
       Node exact = n;
       exact.outs[0].dtype = DType::int64;

@@ -224,7 +224,7 @@ Fn find_source(OpId op, DType out) {
     case DType::int16: return int_source<int16_t>(op);
     case DType::int8: return int_source<int8_t>(op);
     case DType::uint8: return int_source<uint8_t>(op);
-    case DType::bool_: return nullptr;
+    default: return nullptr;
   }
   return nullptr;
 }

@@ -97,9 +97,47 @@ void run_elementwise_in(const Call& c) {
   });
 }
 
+// All elements of an operand, broadcast.
+template <class T>
+std::vector<T> broadcast(const Call& c, size_t k, const Dims& shape) {
+  const Operand& o = c.node.ins[k];
+  if (o.is_param) {
+    const Param& p = c.params[o.param];
+    const T value =
+        std::is_same_v<T, double> ? static_cast<T>(param_as_f64(p, o.dtype)) : static_cast<T>(param_as_i64(p, o.dtype));
+    return std::vector<T>(static_cast<size_t>(shape.numel()), value);
+  }
+  View in = c.view(o);
+  in.strides = broadcast_strides(o.shape, o.strides, shape);
+  in.shape = shape;
+  return read_all<T>(in);
+}
+
+// Ops on the bits of complex64 elements.
+void run_bits(const Call& c) {
+  const View out = c.out(0);
+  if (c.node.op == OpId::pack_complex) {
+    const auto re = broadcast<double>(c, 0, out.shape), im = broadcast<double>(c, 1, out.shape);
+    std::vector<int64_t> bits(re.size());
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] = pf::pack_complex(re[i], im[i]);
+    return write_all(out, bits);
+  }
+  std::vector<int64_t> bits = broadcast<int64_t>(c, 0, out.shape);
+  if (c.node.op == OpId::mul_complex) {
+    const auto other = broadcast<int64_t>(c, 1, out.shape);
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] = pf::mul_complex(bits[i], other[i]);
+    return write_all(out, bits);
+  }
+  std::vector<double> part(bits.size());
+  for (size_t i = 0; i < bits.size(); ++i)
+    part[i] = static_cast<double>(c.node.op == OpId::real_part ? pf::real_part(bits[i]) : pf::imag_part(bits[i]));
+  write_all(out, part);
+}
+
 }  // namespace
 
 void run_elementwise(const Call& c) {
+  if (c.node.info().bits_kept) return run_bits(c);
   // The computation is in the inputs' dtype (for where: in that of its values), but an integer input of a float op is
   // computed as a float.
   const Operand& decides = c.node.ins[c.node.op == OpId::where ? 1 : 0];

@@ -454,6 +454,26 @@ PF_DEVICE T where(u8 condition, T a, T b) {
   return condition ? a : b;
 }
 
+// --- a complex64 element: the bits of its parts, the real one in the lower half
+template <class T>
+PF_DEVICE i64 pack_complex(T re, T im) {
+  return (i64)((u64)bits_of_float((float)im) << 32 | bits_of_float((float)re));
+}
+template <class T>
+PF_DEVICE float real_part(T bits) {
+  return float_of_bits((u32)(u64)(i64)bits);
+}
+template <class T>
+PF_DEVICE float imag_part(T bits) {
+  return float_of_bits((u32)((u64)(i64)bits >> 32));
+}
+
+template <class T>
+PF_DEVICE i64 mul_complex(T a, T b) {
+  const float ar = real_part(a), ai = imag_part(a), br = real_part(b), bi = imag_part(b);
+  return pack_complex(ar * br - ai * bi, ar * bi + ai * br);
+}
+
 // --- random numbers: Philox4x32-10, the mapping of base/philox.h
 struct Words {
   u32 w[4];

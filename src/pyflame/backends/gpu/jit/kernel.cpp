@@ -21,6 +21,7 @@ const char* stored_type(DType d) {
     case DType::int8: return "pf::i8";
     case DType::uint8: return "pf::u8";
     case DType::bool_: return "pf::bool8";
+    default: break;
   }
   return "?";
 }

@@ -86,7 +86,7 @@ std::string Expressions::declare(size_t i) {
     const size_t decides = n.op == OpId::where ? 1 : 0;
     std::string type = fmt::format("pf::C<{}>", stored_type(n.ins[decides].dtype));
     // An integer input of an op with a float result is converted to the float first.
-    if (!is_float(n.ins[decides].dtype) && is_float(out.dtype) && n.op != OpId::cast)
+    if (!is_float(n.ins[decides].dtype) && is_float(out.dtype) && n.op != OpId::cast && !n.info().bits_kept)
       type = fmt::format("pf::C<{}>", result);
     std::string arguments;
     for (size_t k = 0; k < n.ins.size(); ++k) {

@@ -28,6 +28,7 @@ static_assert(kNumOps <= 256, "an instruction's op");
 
 // Integer division is rare, so it is left out. Ops without tensor inputs depend on the order of the space; only `full` does not.
 bool interpretable(const Node& n) {
+  if (n.info().bits_kept) return false;
   switch (n.info().cls) {
     case OpClass::Source: return !n.info().index_matters;
     case OpClass::Unary:
@@ -187,7 +188,7 @@ std::string interpreter_source() {
                              text == &reals ? "b.f, c.f" : "b.i, c.i");
       continue;
     }
-    if (!unary && !binary) continue;
+    if ((!unary && !binary) || info.bits_kept) continue;
     const int takes = info.arity + info.param_count;
     const auto call = [&](const char* field) {
       std::string arguments;

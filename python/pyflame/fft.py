@@ -1,0 +1,257 @@
+"""Discrete Fourier transforms, with PyTorch's names, arguments and normalization.
+
+Every function transforms some dims of a tensor and leaves the others. `n` or `s` is the size of a transformed dim: a longer one is cut, a shorter one is
+filled with zeros. `norm` says where the result is divided: "backward" (the default) divides the inverse transform by the number n of elements, "forward"
+the other one, and "ortho" both by the square root of n.
+
+Functions with an r are of real numbers, of whose frequencies only the first n // 2 + 1 are kept, as the others are their conjugates; those with an h have
+real numbers on the side of the frequencies.
+"""
+from . import _C
+
+__all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft",
+           "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"]
+
+_NORMS = (None, "backward", "ortho", "forward")
+
+
+def _scale(op, norm, inverse):
+    """What the result is divided by: 0 nothing, 1 the square root of n, 2 n."""
+    if norm not in _NORMS:
+        raise RuntimeError(f"{op}: invalid normalization mode; got {norm!r}; expected None, 'backward', 'ortho' or 'forward'")
+    return 1 if norm == "ortho" else 2 * ((norm == "forward") != inverse)
+
+
+def _number(op, input, real=False):
+    """The input with a dtype that has transforms: complex, or a float of 32 or 64 bits."""
+    if input.is_complex():
+        if real:
+            raise RuntimeError(f"{op}: expects a real input tensor; got {input.dtype}")
+        return input
+    if input.dtype in (_C.float16, _C.bfloat16):
+        raise RuntimeError(f"{op}: unsupported dtype; got {input.dtype}; expected float32 or float64; hint: input.float()")
+    return input if input.is_floating_point() else input.float()
+
+
+def _complex(input):
+    return input if input.is_complex() else input.to(_C.complex128 if input.dtype == _C.float64 else _C.complex64)
+
+
+def _wrap(op, dim, rank):
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise IndexError(f"{op}: dim out of range; got {dim}; expected {-max(rank, 1)} to {max(rank, 1) - 1}")
+    return dim % max(rank, 1)
+
+
+def _sized(op, input, dim, n):
+    """The dim with n elements."""
+    if n < 1:
+        raise RuntimeError(f"{op}: invalid number of data points; got {n}; expected at least 1")
+    have = input.shape[dim]
+    if n == have:
+        return input
+    return input.narrow(dim, 0, n) if n < have else _C.pad(input, [0, 0] * (input.ndim - 1 - dim) + [0, n - have])
+
+
+def _one(op, input, n, dim, need=lambda n: n):
+    """The dim counted from 0, and the input with that many elements along it."""
+    if input.ndim == 0:
+        raise IndexError(f"{op}: a tensor without dims has none to transform; got shape (); expected 1-D or more")
+    dim = _wrap(op, dim, input.ndim)
+    return dim, _sized(op, input, dim, need(input.shape[dim] if n is None else n))
+
+
+def _given(result, out):
+    return result if out is None else out.copy_(result)
+
+
+def fft(input, n=None, dim=-1, norm=None, *, out=None):
+    """The transform along a dim. The result is complex. RuntimeError for n < 1, or an unknown norm."""
+    scale = _scale("fft", norm, False)
+    dim, x = _one("fft", _number("fft", input), n, dim)
+    return _given(_C._fft(_complex(x), dim, False, scale), out)
+
+
+def ifft(input, n=None, dim=-1, norm=None, *, out=None):
+    """The inverse of fft."""
+    scale = _scale("ifft", norm, True)
+    dim, x = _one("ifft", _number("ifft", input), n, dim)
+    return _given(_C._fft(_complex(x), dim, True, scale), out)
+
+
+def rfft(input, n=None, dim=-1, norm=None, *, out=None):
+    """fft of real numbers: the frequencies from 0 to n // 2. RuntimeError for complex input."""
+    scale = _scale("rfft", norm, False)
+    dim, x = _one("rfft", _number("rfft", input, real=True), n, dim)
+    return _given(_C._rfft(x, dim, scale), out)
+
+
+def _back_to_real(op, x, n, dim, scale):
+    dim, _ = _one(op, x, 1, dim)
+    n = 2 * (x.shape[dim] - 1) if n is None else n
+    if n < 1:
+        raise RuntimeError(f"{op}: invalid number of data points; got {n}; expected at least 1")
+    return _C._irfft(_sized(op, _complex(x), dim, n // 2 + 1), dim, n, scale)
+
+
+def irfft(input, n=None, dim=-1, norm=None, *, out=None):
+    """The inverse of rfft: n real numbers, by default 2 * (frequencies - 1)."""
+    return _given(_back_to_real("irfft", _number("irfft", input), n, dim, _scale("irfft", norm, True)), out)
+
+
+def hfft(input, n=None, dim=-1, norm=None, *, out=None):
+    """fft of the first half of a signal whose other half is its conjugate: n real frequencies, by default 2 * (size - 1)."""
+    return _given(_back_to_real("hfft", _number("hfft", input).conj(), n, dim, _scale("hfft", norm, False)), out)
+
+
+def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
+    """The inverse of hfft: the first half of the signal of n real frequencies."""
+    scale = _scale("ihfft", norm, True)
+    dim, x = _one("ihfft", _number("ihfft", input, real=True), n, dim)
+    return _given(_C._rfft(x, dim, scale).conj(), out)
+
+
+# ---- several dims
+
+
+def _dims(op, input, s, dim):
+    """(dims counted from 0, their sizes or None)."""
+    rank = input.ndim
+    s = (s,) if isinstance(s, int) else s
+    if dim is None:
+        if s is not None and len(s) > rank:
+            raise RuntimeError(f"{op}: more sizes than dims; got {tuple(s)} for {rank} dims")
+        dims = list(range(rank if s is None else len(s)))
+        dims = [d + rank - len(dims) for d in dims]
+    else:
+        dims = [_wrap(op, d, rank) for d in ((dim,) if isinstance(dim, int) else dim)]
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"{op}: FFT dims must be unique; got {tuple(dim)}")
+        if s is not None and len(s) != len(dims):
+            raise RuntimeError(f"{op}: not one size for each dim; got {tuple(s)} and {tuple(dim)}")
+    sizes = [None] * len(dims) if s is None else [None if n == -1 else n for n in s]
+    return dims, sizes
+
+
+def _all_sized(op, x, dims, sizes):
+    for d, n in zip(dims, sizes):
+        x = _sized(op, x, d, x.shape[d] if n is None else n)
+    return x
+
+
+def _many(op, input, s, dim, norm, inverse):
+    scale = _scale(op, norm, inverse)
+    x = _number(op, input)
+    dims, sizes = _dims(op, x, s, dim)
+    x = _complex(_all_sized(op, x, dims, sizes))
+    for d in reversed(dims):
+        x = _C._fft(x, d, inverse, scale)
+    return x if dims else x.clone()
+
+
+def fftn(input, s=None, dim=None, norm=None, *, out=None):
+    """fft along several dims: all of them, or those of s or dim."""
+    return _given(_many("fftn", input, s, dim, norm, False), out)
+
+
+def ifftn(input, s=None, dim=None, norm=None, *, out=None):
+    """The inverse of fftn."""
+    return _given(_many("ifftn", input, s, dim, norm, True), out)
+
+
+def _of_real(op, input, s, dim, norm, inverse):
+    """rfft along the last of the dims, then complex transforms along the others. inverse: ihfftn, whose result is the conjugate of the same with
+    the norm of an inverse."""
+    scale = _scale(op, norm, inverse)
+    x = _number(op, input, real=True)
+    dims, sizes = _dims(op, x, s, dim)
+    if not dims:
+        raise RuntimeError(f"{op}: must transform at least one axis")
+    x = _all_sized(op, x, dims, sizes)
+    x = _C._rfft(x, dims[-1], scale)
+    for d in reversed(dims[:-1]):
+        x = _C._fft(x, d, False, scale)
+    return x.conj() if inverse else x
+
+
+def rfftn(input, s=None, dim=None, norm=None, *, out=None):
+    """rfft along the last of several dims, and fft along the others."""
+    return _given(_of_real("rfftn", input, s, dim, norm, False), out)
+
+
+def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
+    """The inverse of hfftn."""
+    return _given(_of_real("ihfftn", input, s, dim, norm, True), out)
+
+
+def _to_real(op, input, s, dim, norm, inverse):
+    """Complex transforms along all dims but the last one, and irfft along that. Not inverse: hfftn, which is the same of the conjugate."""
+    scale = _scale(op, norm, inverse)
+    x = _number(op, input)
+    dims, sizes = _dims(op, x, s, dim)
+    if not dims:
+        raise RuntimeError(f"{op}: must transform at least one axis")
+    last = dims[-1]
+    n = 2 * (x.shape[last] - 1) if sizes[-1] is None else sizes[-1]
+    if n < 1:
+        raise RuntimeError(f"{op}: invalid number of data points; got {n}; expected at least 1")
+    x = _complex(_all_sized(op, x, dims, [*sizes[:-1], n // 2 + 1]))
+    x = x if inverse else x.conj()
+    for d in dims[:-1]:
+        x = _C._fft(x, d, True, scale)
+    return _C._irfft(x, last, n, scale)
+
+
+def irfftn(input, s=None, dim=None, norm=None, *, out=None):
+    """The inverse of rfftn. The last size of s is that of the result; by default 2 * (frequencies - 1)."""
+    return _given(_to_real("irfftn", input, s, dim, norm, True), out)
+
+
+def hfftn(input, s=None, dim=None, norm=None, *, out=None):
+    """hfft along the last of several dims, and fft along the others."""
+    return _given(_to_real("hfftn", input, s, dim, norm, False), out)
+
+
+def _of_two(name, function):
+    def two(input, s=None, dim=(-2, -1), norm=None, *, out=None):
+        return function(input, s, dim, norm, out=out)
+
+    two.__name__ = two.__qualname__ = name
+    two.__doc__ = f"{function.__name__} along two dims, by default the last ones."
+    return two
+
+
+fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_of_two(f.__name__[:-1] + "2", f) for f in (fftn, ifftn, rfftn, irfftn, hfftn, ihfftn))
+
+
+# ---- orders of frequencies
+
+
+def fftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+    """The frequencies of fft of n samples at distance d: 0, 1, .., -2, -1, each divided by n d."""
+    k = _C.arange(n, device=device)
+    k = _C.where(k < (n + 1) // 2, k, k - n).to(dtype or _C.float32) * (1.0 / (n * d))
+    return _given(k.requires_grad_() if requires_grad else k, out)
+
+
+def rfftfreq(n, d=1.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+    """The frequencies of rfft of n samples at distance d: 0, 1, .., n // 2, each divided by n d."""
+    k = _C.arange(n // 2 + 1, device=device).to(dtype or _C.float32) * (1.0 / (n * d))
+    return _given(k.requires_grad_() if requires_grad else k, out)
+
+
+def _shifted(input, dim, by):
+    from ._shapes import roll
+
+    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    return roll(input, [by(input.shape[d]) for d in dims], dims) if dims else input.clone()
+
+
+def fftshift(input, dim=None):
+    """Frequency 0 in the middle: elements moved by half of each dim."""
+    return _shifted(input, dim, lambda n: n // 2)
+
+
+def ifftshift(input, dim=None):
+    """The inverse of fftshift."""
+    return _shifted(input, dim, lambda n: (n + 1) // 2)

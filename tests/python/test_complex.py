@@ -1,0 +1,266 @@
+"""Complex tensors against NumPy: creation, exchange, arithmetic, functions, gradients; and what they are not."""
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape, dtype=np.complex64):
+    return (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(dtype)
+
+
+A, B = numbers(4, 5), numbers(4, 5)
+C, D = numbers(4, 5, dtype=np.complex128), numbers(4, 5, dtype=np.complex128)
+REAL = RNG.standard_normal((4, 5)).astype(np.float32)
+
+
+def close(got, want):
+    got = got.detach().numpy()
+    assert got.dtype == want.dtype and got.shape == want.shape
+    eps = 1e-5 if want.dtype in (np.complex64, np.float32) else 1e-12
+    np.testing.assert_allclose(got, want, rtol=eps, atol=eps)
+
+
+def test_creation_and_exchange():
+    z = pf.tensor([1 + 2j, 3])
+    assert z.dtype == pf.complex64 and z.tolist() == [1 + 2j, 3] and z[0].item() == 1 + 2j and complex(z[1]) == 3
+    assert pf.tensor(A).dtype == pf.complex64 and pf.tensor(C).dtype == pf.complex128
+    assert (pf.tensor(C).numpy() == C).all() and (pf.from_numpy(A.copy()).numpy() == A).all()
+    assert (np.from_dlpack(pf.tensor(A)) == A).all() and (pf.from_dlpack(A.copy()).numpy() == A).all()
+    assert (pickle.loads(pickle.dumps(pf.tensor(A))).numpy() == A).all() and (copy.deepcopy(pf.tensor(C)).numpy() == C).all()
+    assert pf.zeros(2, dtype=pf.complex64).tolist() == [0, 0] and pf.full((2,), 1 - 1j).tolist() == [1 - 1j] * 2
+    assert pf.ones(2, dtype=pf.cdouble).dtype == pf.complex128 and pf.full((1,), 2j, dtype=pf.complex128).tolist() == [2j]
+    assert pf.zeros(0, dtype=pf.complex64).tolist() == []
+    for make, variance in ((pf.randn, 1.0), (pf.rand, 2 / 3)):
+        drawn = make(20000, dtype=pf.complex64).numpy()
+        assert abs(np.mean(np.abs(drawn) ** 2) - variance) < 0.05
+
+
+def test_memory_is_shared_with_numpy_and_views():
+    a = A.copy()
+    z = pf.from_numpy(a)
+    z *= 1j
+    np.testing.assert_allclose(a, A * 1j)
+    pairs = pf.view_as_real(z)
+    assert pairs.shape == (4, 5, 2) and pf.view_as_complex(pairs).shape == (4, 5)
+    pairs[0, 0, 1] = 7
+    assert a[0, 0].imag == 7
+    z.real = 1.0
+    z.imag[1] = 2.0
+    assert (a.real == 1).all() and (a[1].imag == 2).all()
+
+
+def test_printing():
+    assert repr(pf.tensor([1 + 2j, -0.5j])) == "tensor([ 1.0000+2.0000j, -0.0000-0.5000j], dtype=pyflame.complex64)"
+    assert str(pf.complex64) == "pyflame.complex64" and pf.complex64.is_complex and pf.complex128.itemsize == 16
+
+
+def test_promotion():
+    z, w = pf.tensor(A), pf.tensor(C)
+    x = pf.tensor(REAL)
+    assert (z + x).dtype == pf.complex64 and (z + x.double()).dtype == pf.complex128 and (x + w).dtype == pf.complex128
+    assert (x + 1j).dtype == pf.complex64 and (x.double() * 1j).dtype == pf.complex128 and (pf.arange(3) * 1j).dtype == pf.complex64
+    assert (x + pf.tensor(1j, dtype=pf.complex128)).dtype == pf.complex64 and (z * pf.tensor(2.0, dtype=pf.float64)).dtype == pf.complex64
+    assert z.to(pf.complex128).dtype == pf.complex128 and x.to(pf.complex64).dtype == pf.complex64 and z.bool().all()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert (z.float().numpy() == A.real).all()
+    assert "discards the imaginary part" in str(caught[0].message)
+
+
+BINARY = [("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.divide), ("pow", np.power), ("eq", np.equal), ("ne", np.not_equal)]
+
+
+@pytest.mark.parametrize("name, f", BINARY, ids=[n for n, _ in BINARY])
+def test_binary(name, f):
+    op = getattr(pf, name)
+    for a, b in ((A, B), (C, D), (A, B[:1]), (A, REAL), (REAL, A), (A.T, B.T)):
+        close(op(pf.tensor(np.ascontiguousarray(a)), pf.tensor(np.ascontiguousarray(b))), f(a, b))
+    for number in (2, -1.5, 0.5 - 2j):
+        close(op(pf.tensor(A), number), f(A, np.complex64(number)))
+        close(op(number, pf.tensor(C)), f(np.complex128(number), C))
+
+
+UNARY = ["abs", "angle", "conj", "exp", "log", "log2", "log10", "log1p", "expm1", "exp2", "sqrt", "reciprocal", "square", "sin", "cos", "tan", "sinh", "cosh", "tanh", "neg",
+         "asin", "acos", "atan", "asinh", "acosh", "atanh", "sgn", "isnan", "isinf", "isfinite", "logical_not"]
+NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "neg": "negative"}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    f = (lambda z: (z / np.abs(z)).astype(z.dtype)) if name == "sgn" else getattr(np, NUMPY.get(name, name))
+    for z in (A, C, C[:, ::2], C[:0]):
+        close(getattr(pf, name)(pf.tensor(z.copy())), f(z))
+
+
+def test_functions_at_special_values():
+    for z in (0j, -1 + 0j, complex(-1, -0.0), 4 + 0j, -4 + 0j, 1e-30 + 1e-30j, 1e30 + 1e30j, 100 + 1j):
+        for name in ("sqrt", "abs", "angle", "tanh"):
+            with np.errstate(all="ignore"):
+                close(getattr(pf, name)(pf.tensor([z])), getattr(np, name)(np.array([z], np.complex64)))
+
+
+def _scattered(z):
+    want = z.copy()
+    want[0, :2] = z[1, :2]
+    return want
+
+
+def test_reductions_and_movement():
+    for z in (A, C):
+        t = pf.tensor(z)
+        close(t.sum(), np.asarray(z.sum()))
+        close(t.sum(0), z.sum(0))
+        close(t.mean(1), z.mean(1))
+        close(t.prod(1), z.prod(1))
+        close(t.prod(), np.asarray(z.prod()))
+        close(t.cumsum(1), np.cumsum(z, 1))
+        close(t.var(1, correction=0), z.var(1))
+        close(t.T.contiguous(), np.ascontiguousarray(z.T))
+        close(pf.cat([t, t[:2]]), np.concatenate([z, z[:2]]))
+        close(t[1:, 2], z[1:, 2])
+        close(t.index_select(1, pf.tensor([3, 0])), z[:, [3, 0]])
+        close(t.gather(1, pf.tensor([[0, 1], [4, 2]])), np.take_along_axis(z[:2], np.array([[0, 1], [4, 2]]), 1))
+        put = t.clone()
+        put[pf.tensor([2, 0])] = t[:2]
+        put[t.real > 0] = 1j
+        want = z.copy()
+        want[[2, 0]] = z[:2]
+        want[z.real > 0] = 1j
+        close(put, want)
+        close(t.scatter(1, pf.tensor([[0, 1]]), t[1:2, :2]), _scattered(z))
+        close(pf.where(pf.tensor(z.real > 0), t, 1j), np.where(z.real > 0, z, z.dtype.type(1j)))
+        close(t.flip(0), z[::-1].copy())
+        close(pf.roll(t, 1, 0), np.roll(z, 1, 0))
+        close(t.clone().fill_(2 - 1j), np.full_like(z, 2 - 1j))
+        close(pf.nn.functional.pad(t, [1, 0]), np.pad(z, [(0, 0), (1, 0)]))
+
+
+def test_products():
+    for a, b in ((numbers(3, 4, 6), numbers(3, 6, 2)), (numbers(4, 6), numbers(6)), (numbers(7, dtype=np.complex128), numbers(7, dtype=np.complex128))):
+        close(pf.matmul(pf.tensor(a), pf.tensor(b)), np.asarray(np.matmul(a, b)))
+    close(pf.einsum("ij,kj->ik", pf.tensor(A), pf.tensor(B)), A @ B.T)
+
+
+def wirtinger(f, z, step=1e-6):
+    """dL/dRe + i dL/dIm of a real function, by differences."""
+    g = np.zeros_like(z)
+    for at in np.ndindex(z.shape):
+        for unit in (1, 1j):
+            high, low = z.copy(), z.copy()
+            high[at] += step * unit
+            low[at] -= step * unit
+            g[at] += unit * (f(high) - f(low)) / (2 * step)
+    return g
+
+
+W = numbers(6, dtype=np.complex128)
+LOSSES = {name: (lambda z, name=name: (getattr(z, name)() * pf.tensor(W)).real.sum()) for name in UNARY if name not in ("abs", "angle", "isnan", "isinf", "isfinite", "logical_not")}
+LOSSES |= {
+    "abs": lambda z: z.abs().sum(), "angle": lambda z: z.angle().sum(), "mul": lambda z: (z * z.conj() * z * pf.tensor(W)).imag.sum(), "div": lambda z: (pf.tensor(W) / z).real.sum(),
+    "pow": lambda z: (z ** (0.5 + 1j)).real.sum(), "number to": lambda z: ((2 + 1j) ** z).imag.sum(), "matmul": lambda z: (z.reshape(2, 3) @ z.reshape(3, 2)).real.sum(), "prod": lambda z: z.prod().real,
+    "view": lambda z: (pf.view_as_real(z) * pf.arange(12.0, dtype=pf.float64).reshape(6, 2)).sum(), "parts": lambda z: (pf.complex(z.imag, z.real * 2) * pf.tensor(W)).real.sum(),
+    "movement": lambda z: (pf.cat([z[1:], z[:1] * 2]) * pf.tensor(W)).real.sum(), "sum": lambda z: z.sum().abs(), "where": lambda z: pf.where(z.real > 0, z, z * 1j).imag.sum(),
+    "fft": lambda z: (pf.fft.fft(z) * pf.tensor(W)).real.sum(), "irfft": lambda z: (pf.fft.irfft(z) * pf.arange(10.0, dtype=pf.float64)).sum(),
+    "hfft": lambda z: (pf.fft.hfft(z, 9) * pf.arange(9.0, dtype=pf.float64)).sum(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients(name):
+    z0 = numbers(6, dtype=np.complex128)
+    z = pf.tensor(z0, requires_grad=True)
+    LOSSES[name](z).backward()
+    np.testing.assert_allclose(z.grad.numpy(), wirtinger(lambda v: LOSSES[name](pf.tensor(v)).item(), z0), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["exp", "mul", "abs", "matmul", "sqrt", "fft", "div"])
+def test_second_gradients(name):
+    z0 = numbers(6, dtype=np.complex128)
+    direction = pf.tensor(numbers(6, dtype=np.complex128))
+
+    def along(z):
+        g, = pf.autograd.grad(LOSSES[name](z), z, create_graph=True)
+        return (g * direction.conj()).real.sum()
+
+    z = pf.tensor(z0, requires_grad=True)
+    value = along(z)
+    if value.requires_grad:
+        value.backward()
+    want = wirtinger(lambda v: along(pf.tensor(v, requires_grad=True)).item(), z0)
+    np.testing.assert_allclose(np.zeros(6) if z.grad is None else z.grad.numpy(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_chain_of_formulas_is_one_loop():
+    a, b = pf.tensor(numbers(1000)), pf.tensor(numbers(1000))
+    text = pf.explain(lambda: (a * b).exp() * a.conj())
+    assert " in 1 step on cpu" in text, text
+
+
+ERRORS = {
+    "comparison": (TypeError, "lt: not available for complex tensors; got", lambda z: z < z),
+    "maximum": (TypeError, "maximum: not available", lambda z: pf.maximum(z, z)),
+    "sort": (TypeError, "sort: not available", lambda z: z.sort()),
+    "products by index": (TypeError, "scatter: not available", lambda z: z.scatter_reduce(0, pf.tensor([0]), z, "prod")),
+    "floor": (TypeError, "floor: not available", lambda z: z.floor()),
+    "softmax": (TypeError, "softmax: needs a floating dtype; got complex64", lambda z: z.softmax(0)),
+    "backward": (RuntimeError, "a gradient can be made up for a real output only", lambda z: (z.requires_grad_() * 2).sum().backward()),
+    "imag of real": (TypeError, "imag: not complex", lambda z: pf.ones(2).imag),
+    "view_as_real": (TypeError, "view_as_real: not complex", lambda z: pf.view_as_real(pf.ones(2))),
+    "view_as_complex": (ValueError, "the last dim is not of two parts", lambda z: pf.view_as_complex(pf.ones(3))),
+    "view_as_complex strides": (ValueError, "do not lie in pairs", lambda z: pf.view_as_complex(pf.ones(2, 3).T)),
+    "view_as_complex dtype": (TypeError, "not that of parts", lambda z: pf.view_as_complex(pf.ones(2, dtype=pf.int64))),
+    "complex dtypes": (TypeError, "complex: dtypes differ", lambda z: pf.complex(pf.ones(2), pf.ones(2).double())),
+    "complex of integers": (TypeError, "complex: the dtype is not that of parts", lambda z: pf.complex(pf.arange(2), pf.arange(2))),
+    "polar": (RuntimeError, "polar: expected both inputs", lambda z: pf.polar(pf.ones(2), pf.arange(2))),
+    "number in a real tensor": (TypeError, "a complex number for a real dtype", lambda z: pf.ones(2).fill_(1j)),
+    "in place": (RuntimeError, "can't be cast to float32", lambda z: pf.ones(2).add_(z)),
+    "chalf": (TypeError, "complex32 is not available", lambda z: z.chalf()),
+    "complex32": (TypeError, "not a dtype of PyFlame; got pyflame.complex32", lambda z: pf.zeros(1, dtype=pf.complex32)),
+    "rank": (ValueError, "too many dimensions", lambda z: pf.view_as_real(pf.ones(*[1] * 8, dtype=pf.complex64))),
+    "fft n": (RuntimeError, "invalid number of data points; got 0", lambda z: pf.fft.fft(z, 0)),
+    "fft norm": (RuntimeError, "invalid normalization mode; got 'x'", lambda z: pf.fft.fft(z, norm="x")),
+    "fft dim": (IndexError, "dim out of range; got 1", lambda z: pf.fft.fft(z, dim=1)),
+    "fft of a number": (IndexError, "a tensor without dims", lambda z: pf.fft.fft(z[0])),
+    "fft half": (RuntimeError, "unsupported dtype", lambda z: pf.fft.fft(pf.ones(2, dtype=pf.float16))),
+    "rfft": (RuntimeError, "expects a real input tensor", lambda z: pf.fft.rfft(z)),
+    "irfft": (RuntimeError, "invalid number of data points; got 0", lambda z: pf.fft.irfft(z[:1])),
+    "fftn dims": (RuntimeError, "must be unique", lambda z: pf.fft.fftn(z, dim=(0, 0))),
+    "fftn sizes": (RuntimeError, "not one size for each dim", lambda z: pf.fft.fftn(z, s=(1, 2), dim=(0,))),
+    "fftn more sizes": (RuntimeError, "more sizes than dims", lambda z: pf.fft.fftn(z, s=(1, 2))),
+    "rfftn": (RuntimeError, "must transform at least one axis", lambda z: pf.fft.rfftn(pf.ones(2), dim=())),
+    "stft": (RuntimeError, "requires the return_complex parameter", lambda z: pf.stft(pf.ones(10), 4)),
+    "stft n_fft": (RuntimeError, "n_fft out of range; got 99", lambda z: pf.stft(pf.ones(10), 99, center=False, return_complex=True)),
+    "stft hop": (RuntimeError, "hop_length is not positive", lambda z: pf.stft(pf.ones(10), 4, 0, return_complex=True)),
+    "stft rank": (RuntimeError, "expected a 1-D or 2-D tensor", lambda z: pf.stft(pf.ones(1, 1, 9), 4, return_complex=True)),
+    "stft win_length": (RuntimeError, "win_length out of range", lambda z: pf.stft(pf.ones(10), 4, win_length=5, return_complex=True)),
+    "stft window": (RuntimeError, "the window is not a vector", lambda z: pf.stft(pf.ones(10), 4, window=pf.ones(3), return_complex=True)),
+    "stft onesided": (RuntimeError, "cannot have onesided output", lambda z: pf.stft(pf.ones(10, dtype=pf.complex64), 4, onesided=True)),
+    "stft align": (RuntimeError, "align_to_window should only", lambda z: pf.stft(pf.ones(10), 4, align_to_window=True, return_complex=True)),
+    "istft real": (RuntimeError, "requires a complex-valued input", lambda z: pf.istft(pf.ones(3, 4), 4)),
+    "istft size": (RuntimeError, "the number of frequencies does not fit", lambda z: pf.istft(pf.ones(5, 4, dtype=pf.complex64), 4, onesided=True)),
+    "istft hop": (RuntimeError, "hop_length out of range", lambda z: pf.istft(pf.ones(3, 4, dtype=pf.complex64), 4, 9)),
+    "istft empty": (RuntimeError, "cannot be empty", lambda z: pf.istft(pf.ones(3, 0, dtype=pf.complex64), 4)),
+    "istft window": (RuntimeError, "the sum of the squared windows is 0", lambda z: pf.istft(pf.ones(3, 4, dtype=pf.complex64), 4, window=pf.zeros(4))),
+    "istft complex": (RuntimeError, "cannot have onesided input", lambda z: pf.istft(pf.ones(3, 4, dtype=pf.complex64), 4, return_complex=True)),
+    "part in place": (NotImplementedError, "writing one part of a complex tensor", lambda z: pf.real(z.requires_grad_() * 1).fill_(1.0)),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_errors(what):
+    error, text, call = ERRORS[what]
+    with pytest.raises(error) as raised:
+        call(pf.tensor([1 + 2j, 3]))
+    assert text in str(raised.value)
+
+
+def test_files(tmp_path):
+    pf.save({"z": pf.tensor(A)}, str(tmp_path / "z.safetensors"))
+    assert (pf.load(str(tmp_path / "z.safetensors"))["z"].numpy() == A).all()
