@@ -205,3 +205,52 @@ def test_program(run, tmp_path):
     text = run("run", tmp_path / "m.onnx", "--shape", "x=2,3", "--python", sys.executable).stdout
     assert "y: float32 [2, 4]" in text and "x: float32 [2, 3] (random)" in text
     assert "no such input" in run("run", tmp_path / "m.onnx", "--shape", "z=2,3", "--python", sys.executable, code=1).stderr
+
+
+# ---- export
+
+
+class Net(pf.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.pool, self.fc = pf.nn.Conv2d(3, 8, 3, padding=1), pf.nn.BatchNorm2d(8), pf.nn.MaxPool2d(2), pf.nn.Linear(128, 5)
+
+    def forward(self, x):
+        x = self.pool(pf.nn.functional.relu(self.norm(self.conv(x))))
+        return pf.nn.functional.log_softmax(self.fc(x.view(x.shape[0], -1)), 1)
+
+
+@pytest.mark.parametrize("opset", [17, 18, 20, 22])
+def test_export_and_load(tmp_path, opset):
+    net, x = Net().eval(), pf.randn(2, 3, 8, 8)
+    proto = pf.onnx.export(net, x, tmp_path / "m.onnx", opset=opset)
+    assert [n.op_type for n in proto.graph.node][:3] == ["Conv", "BatchNormalization", "Relu"]
+    m = pf.onnx.load(tmp_path / "m.onnx")
+    assert set(m.state_dict()) >= {n for n, _ in net.named_parameters()}
+    with pf.no_grad():
+        np.testing.assert_allclose(m(x).numpy(), net.eval()(x).numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_export_lists_what_has_no_rule():
+    class Odd(pf.nn.Module):
+        def forward(self, x):
+            return pf.sort(x)[0] + pf.cosh(x)
+
+    with pytest.raises(NotImplementedError, match=r"cosh \(1x\), sort \(1x\)"):
+        pf.onnx.export(Odd(), pf.randn(4))
+    assert type(pf.add).__name__ == "nb_func"  # nothing stays wrapped
+
+
+def test_export_notices_what_it_does_not_see():
+    class Reads(pf.nn.Module):
+        def forward(self, x):
+            return x * x.sum().item()
+
+    with pytest.raises(RuntimeError, match="differs from the model's"):
+        pf.onnx.export(Reads(), pf.randn(4))
+
+
+@pytest.mark.parametrize("args, options, error", [((1,), {}, TypeError), (pf.ones(1), {"opset": 30}, ValueError)])
+def test_export_wrong_arguments(args, options, error):
+    with pytest.raises(error, match="onnx.export"):
+        pf.onnx.export(pf.nn.ReLU(), args, **options)

@@ -3,4 +3,12 @@ pip install onnx, or pyflame[onnx]."""
 from .model import OnnxModule, load
 from .table import operators
 
-__all__ = ["OnnxModule", "load", "operators"]
+__all__ = ["OnnxModule", "export", "load", "operators"]
+
+
+def export(model, args, f=None, **options):
+    """Writes a model as an ONNX file: pyflame.onnx.exporter has the options."""
+    from .exporter import export
+
+    return export(model, args, f, **options)
+
