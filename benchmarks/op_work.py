@@ -463,3 +463,118 @@ def istft_speech(m):
 def spectral_loss_train(m):
     x = m.randn(16, 16384)
     return backward_of(m, lambda: m.fft.rfft(x).abs() ** 2, x)
+
+
+# ---------------------------------------------------------------- convolutions, pools and windows
+@row()
+def conv3d_first(m):
+    x, w, b = m.randn(2, 3, 16, 64, 64), m.randn(32, 3, 3, 3, 3), m.randn(32)
+    return lambda: m.nn.functional.conv3d(x, w, b, padding=1)
+
+
+@row()
+def conv3d_inner(m):
+    x, w, b = m.randn(2, 32, 16, 32, 32), m.randn(64, 32, 3, 3, 3), m.randn(64)
+    return lambda: m.nn.functional.conv3d(x, w, b, padding=1)
+
+
+@row(train=True)
+def conv3d_train(m):
+    x, w, b = m.randn(2, 32, 16, 32, 32), m.randn(64, 32, 3, 3, 3), m.randn(64)
+    return backward_of(m, lambda: m.nn.functional.conv3d(x, w, b, padding=1), w, x, b)
+
+
+@row(train=True)
+def conv3d_strided_train(m):
+    x, w = m.randn(4, 32, 8, 28, 28), m.randn(64, 32, 3, 3, 3)
+    return backward_of(m, lambda: m.nn.functional.conv3d(x, w, stride=2, padding=1), w, x)
+
+
+@row()
+def conv_transpose3d(m):
+    x, w = m.randn(2, 32, 8, 16, 16), m.randn(32, 16, 2, 2, 2)
+    return lambda: m.nn.functional.conv_transpose3d(x, w, stride=2)
+
+
+@row()
+def max_pool3d(m):
+    x = m.randn(4, 32, 16, 32, 32)
+    return lambda: m.nn.functional.max_pool3d(x, 2)
+
+
+@row(train=True)
+def max_pool3d_train(m):
+    x = m.randn(4, 16, 16, 32, 32)
+    return backward_of(m, lambda: m.nn.functional.max_pool3d(x, 3, 2, 1), x)
+
+
+@row()
+def avg_pool3d(m):
+    x = m.randn(4, 32, 16, 32, 32)
+    return lambda: m.nn.functional.avg_pool3d(x, 2)
+
+
+@row()
+def adaptive_max_pool2d(m):
+    x = m.randn(16, 64, 28, 28)
+    return lambda: m.nn.functional.adaptive_max_pool2d(x, 7)
+
+
+@row()
+def lp_pool2d(m):
+    x = m.rand(8, 32, 56, 56)
+    return lambda: m.nn.functional.lp_pool2d(x, 2, 2)
+
+
+@row()
+def max_unpool2d(m):
+    x, at = m.nn.functional.max_pool2d(m.randn(8, 32, 64, 64), 2, return_indices=True)
+    return lambda: m.nn.functional.max_unpool2d(x, at, 2)
+
+
+@row()
+def unfold_3x3(m):
+    x = m.randn(8, 32, 56, 56)
+    return lambda: m.nn.functional.unfold(x, 3, padding=1)
+
+
+@row()
+def fold_3x3(m):
+    x = m.randn(8, 288, 3136)
+    return lambda: m.nn.functional.fold(x, (56, 56), 3, padding=1)
+
+
+@row()
+def unfold_patches(m):
+    x = m.randn(16, 3, 224, 224)
+    return lambda: m.nn.functional.unfold(x, 16, stride=16)
+
+
+@row()
+def grid_sample_image(m):
+    x, g = m.randn(8, 3, 128, 128), m.rand(8, 128, 128, 2) * 2 - 1
+    return lambda: m.nn.functional.grid_sample(x, g, align_corners=False)
+
+
+@row(train=True)
+def grid_sample_train(m):
+    x, g = m.randn(4, 32, 64, 64), m.rand(4, 64, 64, 2) * 2 - 1
+    return backward_of(m, lambda: m.nn.functional.grid_sample(x, g, align_corners=False), x, g)
+
+
+@row()
+def interpolate_bicubic(m):
+    x = m.randn(4, 16, 64, 64)
+    return lambda: m.nn.functional.interpolate(x, scale_factor=2, mode="bicubic")
+
+
+@row(train=True)
+def interpolate_bilinear_train(m):
+    x = m.randn(4, 32, 64, 64)
+    return backward_of(m, lambda: m.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"), x)
+
+
+@row()
+def interpolate_trilinear(m):
+    x = m.randn(2, 16, 16, 32, 32)
+    return lambda: m.nn.functional.interpolate(x, scale_factor=2, mode="trilinear")

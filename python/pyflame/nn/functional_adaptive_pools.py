@@ -1,7 +1,9 @@
 """Pools with a given number of windows: adaptive and fractional ones, and max_unpool. nn.functional has their names."""
 from .. import _C
 from .functional_convs import _sizes
-from .functional_pools import _Call
+from .functional_pools import _Call, max_pool1d, max_pool2d, max_pool3d
+
+_MAX_POOLS = (max_pool1d, max_pool2d, max_pool3d)
 
 
 def _targets(op, output_size, input, dims):
@@ -88,6 +90,10 @@ def _adaptive_max(op, dims, input, output_size, return_indices):
     sizes = _targets(op, output_size, input, dims)
     if min(sizes) < 1:
         raise ValueError(f"{op}: an empty output; got output_size {output_size}; expected 1 or more")
+
+    if all(n % count == 0 for n, count in zip(call.x.shape[2:], sizes)):
+        kernel = tuple(n // count for n, count in zip(call.x.shape[2:], sizes))
+        return _MAX_POOLS[dims - 1](input, kernel, return_indices=return_indices)
 
     def along(x, dim):
         count = sizes[dim - 2]

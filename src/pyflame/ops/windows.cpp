@@ -24,15 +24,21 @@ Tensor extended(const Tensor& x, int dim, int64_t before, int64_t after) {
   return pad(x, padding);
 }
 
-// Elements along a dim `step` apart, with zeros between them. No history.
-Tensor spread(const Tensor& x, int dim, int64_t step) {
-  if (step == 1 || x.size(dim) <= 1) return x;
-  Dims shape = x.shape();
-  shape[dim] = (shape[dim] - 1) * step + 1;
-  const Tensor out = zeros(shape, x.dtype(), x.device());
-  copy_(slice(out, dim, {}, {}, step), x);
-  return out;
-}
+// The windows whose tap t is an element of the dim, and the first such element.
+struct Reached {
+  int64_t first, count, at;
+  Reached(const Windows& w, int64_t t, int64_t windows, int64_t length) {
+    const int64_t start = t * w.dilation - w.before;  // of window 0
+    first = start < 0 ? (-start + w.step - 1) / w.step : 0;
+    const int64_t end = length > start ? std::min(windows, (length - start + w.step - 1) / w.step) : 0;
+    count = std::max<int64_t>(0, end - first);
+    at = start + first * w.step;
+  }
+  // Those elements of the dim.
+  Tensor elements(const Tensor& x, int dim, int64_t step) const {
+    return slice(x, dim, at, at + (count - 1) * step + 1, step);
+  }
+};
 
 // Windows that lie side by side.
 Tensor joined_windows(const Tensor& g, int dim, const Windows& w, int64_t length) {
@@ -43,15 +49,16 @@ Tensor joined_windows(const Tensor& g, int dim, const Windows& w, int64_t length
   return extended(reshape(transpose(g, dim, dim + 1), shape), dim, -w.before, length + w.before - total);
 }
 
+// Adds tap by tap, so that the sum stays in the cache and each window is read once.
 Tensor overlapping_windows(const Tensor& g, int dim, const Windows& w, int64_t length) {
-  const int at = dim + 1;  // of the windows
-  const int64_t reach = w.dilation * (w.size - 1), before = std::max<int64_t>(0, reach - w.before);
-  Tensor parts = spread(g, at, w.step);
-  parts = extended(parts, at, before, std::max<int64_t>(0, length + w.before - parts.size(at)));
-  Tensor sum;
+  Dims shape = g.shape();
+  shape.erase(dim);
+  shape[dim] = length;
+  const Tensor sum = zeros(shape, accumulation_dtype(g.dtype()), g.device());
   for (int64_t t = 0; t < w.size; ++t) {
-    const Tensor tap = widen(narrow(select(parts, dim, t), dim, before + w.before - t * w.dilation, length));
-    sum = sum ? add(sum, tap) : tap;
+    const Reached r(w, t, g.size(dim + 1), length);
+    if (r.count == 0) continue;
+    binary_(add, "add_windows", r.elements(sum, dim, w.step), widen(narrow(select(g, dim, t), dim, r.first, r.count)));
   }
   return cast(sum, g.dtype());
 }
@@ -115,15 +122,39 @@ Tensor unfold(const Tensor& input, Pair kernel, Pair dilation, Pair padding, Pai
   PF_CHECK(rows > 0 && columns > 0, Value,
            "{}: no window fits; got kernel_size ({}, {}), dilation ({}, {}) and padding ({}, {}) for input {}", kOp,
            kernel.h, kernel.w, dilation.h, dilation.w, padding.h, padding.w, input.shape().str());
-  const bool padded = padding.h > 0 || padding.w > 0;
-  const Tensor all = padded ? pad(x, {padding.w, padding.w, padding.h, padding.h}) : x;
-  // [N, C, H, KW, columns], then [N, C, KH, rows, KW, columns]
-  const Tensor along = windows_of(all, 3, {kernel.w, stride.w, dilation.w, 0}, columns);
-  const Tensor both = windows_of(along, 2, {kernel.h, stride.h, dilation.h, 0}, rows);
-  Tensor y = reshape(permute(both, {0, 1, 2, 4, 3, 5}), {x.size(0), x.size(1) * kernel.h * kernel.w, rows * columns});
-  if (y.storage() == x.storage()) y = clone(y);  // one window, or windows of one element
+  Tensor y;
+  {
+    const grad_mode::Guard off(false);
+    const bool padded = padding.h > 0 || padding.w > 0;
+    const Tensor all = padded ? pad(x, {padding.w, padding.w, padding.h, padding.h}) : x;
+    // [N, C, H, KW, columns], then [N, C, KH, rows, KW, columns]
+    const Tensor along = windows_of(all, 3, {kernel.w, stride.w, dilation.w, 0}, columns);
+    const Tensor both = windows_of(along, 2, {kernel.h, stride.h, dilation.h, 0}, rows);
+    y = reshape(permute(both, {0, 1, 2, 4, 3, 5}), {x.size(0), x.size(1) * kernel.h * kernel.w, rows * columns});
+    if (y.storage() == x.storage()) y = clone(y);  // one window, or windows of one element
+  }
+  const Pair size(x.size(2), x.size(3));
+  attach("unfold", {y}, {x}, {},
+         [=](GradNode&, const Tensors& g) -> Tensors { return {fold(g[0], size, kernel, dilation, padding, stride)}; });
   return input.dim() == 3 ? squeeze(y, 0) : y;
 }
+
+namespace {
+
+// [N, C, KH, KW, rows, columns] -> [N, C, H, W]
+Tensor add_plane_windows(const Tensor& g, Pair size, const Windows& h, const Windows& w) {
+  const Tensor sum = zeros({g.size(0), g.size(1), size.h, size.w}, accumulation_dtype(g.dtype()), g.device());
+  for (int64_t i = 0; i < h.size; ++i)
+    for (int64_t j = 0; j < w.size; ++j) {
+      const Reached y(h, i, g.size(4), size.h), x(w, j, g.size(5), size.w);
+      if (y.count == 0 || x.count == 0) continue;
+      const Tensor tap = narrow(narrow(select(select(g, 2, i), 2, j), 2, y.first, y.count), 3, x.first, x.count);
+      binary_(add, "fold", x.elements(y.elements(sum, 2, h.step), 3, w.step), widen(tap));
+    }
+  return cast(sum, g.dtype());
+}
+
+}  // namespace
 
 Tensor fold(const Tensor& input, Pair size, Pair kernel, Pair dilation, Pair padding, Pair stride) {
   constexpr const char* kOp = "fold";
@@ -137,10 +168,18 @@ Tensor fold(const Tensor& input, Pair size, Pair kernel, Pair dilation, Pair pad
            kOp, input.shape().str(), size.h, size.w, kernel.h, kernel.w, dilation.h, dilation.w, padding.h, padding.w,
            stride.h, stride.w, taps, rows * columns, taps, rows * columns);
   const Tensor x = input.dim() == 2 ? unsqueeze(input, 0) : input;
-  const Tensor both =
-      permute(reshape(x, {x.size(0), x.size(1) / taps, kernel.h, kernel.w, rows, columns}), {0, 1, 2, 4, 3, 5});
-  const Tensor along = add_windows(both, 4, {kernel.w, stride.w, dilation.w, padding.w}, size.w);
-  const Tensor y = add_windows(along, 2, {kernel.h, stride.h, dilation.h, padding.h}, size.h);
+  const Windows h{kernel.h, stride.h, dilation.h, padding.h}, w{kernel.w, stride.w, dilation.w, padding.w};
+  Tensor y;
+  {
+    const grad_mode::Guard off(false);
+    const Tensor parts = reshape(x, {x.size(0), x.size(1) / taps, kernel.h, kernel.w, rows, columns});
+    const bool apart = h.dilation == 1 && h.step == h.size && w.dilation == 1 && w.step == w.size;
+    y = apart ? add_windows(add_windows(permute(parts, {0, 1, 2, 4, 3, 5}), 4, w, size.w), 2, h, size.h)
+              : add_plane_windows(parts, size, h, w);
+    if (y.storage() == x.storage()) y = clone(y);
+  }
+  attach("fold", {y}, {x}, {},
+         [=](GradNode&, const Tensors& g) -> Tensors { return {unfold(g[0], kernel, dilation, padding, stride)}; });
   return input.dim() == 2 ? squeeze(y, 0) : y;
 }
 

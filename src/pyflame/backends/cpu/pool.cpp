@@ -17,6 +17,7 @@ struct Geometry {
     const int rank = full.size();
     h = full[rank - 2], w = full[rank - 1], oh = pooled[rank - 2], ow = pooled[rank - 1];
     images = full[0], channels = full[1], planes = images * channels;
+    for (int64_t j = 0; j < a.kernel_w; ++j) reached_.push_back(windows_with(j));
   }
   // The taps [first, last) of a window that starts at `at` that are in [0, size).
   struct Range {
@@ -29,7 +30,8 @@ struct Geometry {
     return {std::min(first, kernel), std::max<int64_t>(0, last)};
   }
   // The windows of a row for which tap column j is inside the image.
-  Range windows(int64_t j) const {
+  Range windows(int64_t j) const { return reached_[static_cast<size_t>(j)]; }
+  Range windows_with(int64_t j) const {
     const int64_t at = j * a.dilation_w - a.pad_w;  // the column of window 0
     const int64_t first = at >= 0 ? 0 : std::min(ow, ceil_div(-at, a.stride_w));
     return {first, at >= w ? first : std::clamp(ceil_div(w - at, a.stride_w), first, ow)};
@@ -42,11 +44,20 @@ struct Geometry {
   int64_t left(int64_t x) const { return x * a.stride_w - a.pad_w; }
   Range rows(int64_t y) const { return clip(top(y), a.kernel_h, a.dilation_h, h); }
   Range cols(int64_t x) const { return clip(left(x), a.kernel_w, a.dilation_w, w); }
-  // The divisor of an average. Padding may count; positions beyond the padding do not.
-  int64_t divisor(int64_t y, int64_t x) const {
-    if (!a.count_include_pad) return rows(y).count() * cols(x).count();
-    return clip(top(y) + a.pad_h, a.kernel_h, a.dilation_h, h + 2 * a.pad_h).count() *
-           clip(left(x) + a.pad_w, a.kernel_w, a.dilation_w, w + 2 * a.pad_w).count();
+  // The divisor of an average is the product of both. Padding may count; positions beyond the padding do not.
+  int64_t divisor_of_row(int64_t y) const {
+    if (!a.count_include_pad) return rows(y).count();
+    return clip(top(y) + a.pad_h, a.kernel_h, a.dilation_h, h + 2 * a.pad_h).count();
+  }
+  int64_t divisor_of_column(int64_t x) const {
+    if (!a.count_include_pad) return cols(x).count();
+    return clip(left(x) + a.pad_w, a.kernel_w, a.dilation_w, w + 2 * a.pad_w).count();
+  }
+  template <class T>
+  std::vector<T> divisors_of_columns() const {
+    std::vector<T> all;
+    for (int64_t x = 0; x < ow; ++x) all.push_back(static_cast<T>(divisor_of_column(x)));
+    return all;
   }
   template <class F>
   static void for_each(int64_t count, int64_t work, const F& f) {
@@ -68,6 +79,9 @@ struct Geometry {
   void for_images(const F& f) const {
     for_each(images, std::max(h * w, oh * ow * a.kernel_h * a.kernel_w) * channels, f);
   }
+
+ private:
+  std::vector<Range> reached_;  // windows() of each tap column
 };
 
 // Inputs are read in the memory format of the result.
@@ -225,20 +239,32 @@ class AvgPool : public Exec {
         if (a.stride_w == 1) {
           vec::add(y + first * c, from, (end - first) * c);
         } else if (c == 1) {
-          for (int64_t x = first; x < end; ++x) y[x] += from[(x - first) * a.stride_w];
+          add_spread(y + first, from, end - first);
         } else {
           for (int64_t x = first; x < end; ++x, from += a.stride_w * c) vec::add(y + x * c, from, c);
         }
       }
+    const T rows_of = static_cast<T>(g_.divisor_of_row(oy));
+    if (c == 1) {
+      for (int64_t x = 0; x < g_.ow; ++x) y[x] /= rows_of * divisors_[static_cast<size_t>(x)];
+      return;
+    }
     for (int64_t x = 0; x < g_.ow; ++x) {
-      const T count = static_cast<T>(g_.divisor(oy, x));
+      const T count = rows_of * divisors_[static_cast<size_t>(x)];
       for (int64_t k = x * c; k < (x + 1) * c; ++k) y[k] /= count;
     }
+  }
+  void add_spread(T* y, const T* from, int64_t n) const {
+    if (g_.a.stride_w == 2)  // a constant, so that the compiler uses vector instructions
+      for (int64_t x = 0; x < n; ++x) y[x] += from[2 * x];
+    else
+      for (int64_t x = 0; x < n; ++x) y[x] += from[x * g_.a.stride_w];
   }
   Geometry g_;
   bool last_;
   In<T> x_;
   Out<T> y_;
+  std::vector<T> divisors_{g_.divisors_of_columns<T>()};
 };
 
 template <class T>
@@ -266,7 +292,7 @@ class AvgPoolGrad : public Exec {
     for (int64_t oy = 0; oy < g_.oh; ++oy)
       for (int64_t ox = 0; ox < g_.ow; ++ox, dy += c) {
         const auto rows = g_.rows(oy), cols = g_.cols(ox);
-        const T count = static_cast<T>(g_.divisor(oy, ox));
+        const T count = static_cast<T>(g_.divisor_of_row(oy)) * divisors_[static_cast<size_t>(ox)];
         for (int64_t k = 0; k < c; ++k) share[k] = dy[k] / count;
         for (int64_t i = rows.first; i < rows.last; ++i)
           for (int64_t j = cols.first; j < cols.last; ++j) {
@@ -280,6 +306,7 @@ class AvgPoolGrad : public Exec {
   bool last_;
   In<T> dy_;
   Out<T> dx_;
+  std::vector<T> divisors_{g_.divisors_of_columns<T>()};
 };
 
 Refusal accept_pool(const Problem& p) {
