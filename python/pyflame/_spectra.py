@@ -43,6 +43,15 @@ def _part(x):
     return _C.float64 if x.dtype in (_C.float64, _C.complex128) else _C.float32 if x.is_complex() else x.dtype
 
 
+def _continued(batch, half, mode):
+    """Signals with `half` more samples at both ends, by a mode of pad."""
+    n = batch.shape[1]
+    if mode != "reflect" or half >= n:
+        return _C.pad(batch.unsqueeze(0), [half, half], mode).squeeze(0)
+    # Copies of parts; pad would read the whole signal by index.
+    return _C.cat([batch[:, 1:half + 1].flip(1), batch, batch[:, n - 1 - half:n - 1].flip(1)], 1)
+
+
 @method
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None, return_complex=None,
          align_to_window=None):
@@ -65,8 +74,7 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
         raise RuntimeError(f"stft: expected a 1-D or 2-D tensor of floats or complex numbers; got {input.dtype} of shape {tuple(input.shape)}")
     batch = input if input.ndim == 2 else input.unsqueeze(0)
     if center:
-        half = n_fft // 2
-        batch = _C.pad(batch.unsqueeze(0), [half, half], pad_mode).squeeze(0)
+        batch = _continued(batch, n_fft // 2, pad_mode)
     length = batch.shape[1]
     win_length = n_fft if win_length is None else win_length
     if n_fft <= 0 or n_fft > length:
