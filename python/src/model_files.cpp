@@ -10,8 +10,7 @@ namespace pyflame::python {
 
 namespace {
 
-using Value = PickleValue;
-using Kind = PickleValue::Kind;
+using PickleKind = PickleValue::Kind;
 
 nb::object text_object(const std::string& text) {
   PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
@@ -36,7 +35,7 @@ class TorchObjects {
     return made;
   }
 
-  nb::object convert(const Value& v, const std::string& path, int depth = 0) {
+  nb::object convert(const PickleValue& v, const std::string& path, int depth = 0) {
     constexpr int kMaxDepth = 200;
     if (depth > kMaxDepth)
       file_.file().refuse(fmt::format("its structure is nested more than {} levels deep", kMaxDepth));
@@ -45,26 +44,26 @@ class TorchObjects {
       return known->second;
     }
     switch (v.kind) {
-      case Kind::None: return nb::none();
-      case Kind::Bool: return nb::bool_(v.integer != 0);
-      case Kind::Int: return nb::int_(v.integer);
-      case Kind::BigInt: return big_integer(v.text);
-      case Kind::Float: return nb::float_(v.number);
-      case Kind::Text: return text_object(v.text);
-      case Kind::Bytes: return nb::bytes(v.text.data(), v.text.size());
-      case Kind::Tensor: return made_[&v] = tensor(static_cast<size_t>(v.integer));
-      case Kind::Global: return global(v, path);
-      case Kind::List: return list(v, path, depth);
-      case Kind::Dict: return dict(v, path, depth);
-      case Kind::Tuple:
-      case Kind::Set: return tuple_or_set(v, path, depth);
-      case Kind::Object: refuse(v, path);
+      case PickleKind::None: return nb::none();
+      case PickleKind::Bool: return nb::bool_(v.integer != 0);
+      case PickleKind::Int: return nb::int_(v.integer);
+      case PickleKind::BigInt: return big_integer(v.text);
+      case PickleKind::Float: return nb::float_(v.number);
+      case PickleKind::Text: return text_object(v.text);
+      case PickleKind::Bytes: return nb::bytes(v.text.data(), v.text.size());
+      case PickleKind::Tensor: return made_[&v] = tensor(static_cast<size_t>(v.integer));
+      case PickleKind::Global: return global(v, path);
+      case PickleKind::List: return list(v, path, depth);
+      case PickleKind::Dict: return dict(v, path, depth);
+      case PickleKind::Tuple:
+      case PickleKind::Set: return tuple_or_set(v, path, depth);
+      case PickleKind::Object: refuse(v, path);
     }
     return nb::none();
   }
 
  private:
-  [[noreturn]] void refuse(const Value& v, const std::string& path) const {
+  [[noreturn]] void refuse(const PickleValue& v, const std::string& path) const {
     file_.file().refuse(
         fmt::format("it has something that is not data; got {} at {}; expected tensors, numbers, text, None, and "
                     "dicts, lists and tuples "
@@ -94,40 +93,41 @@ class TorchObjects {
     return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", "signed"_a = true);
   }
 
-  nb::object global(const Value& v, const std::string& path) const {
+  nb::object global(const PickleValue& v, const std::string& path) const {
     if (v.text.starts_with("torch."))
       for (int d = 0; d < kNumDTypes; ++d)
         if (v.text.substr(6) == dtype_name(static_cast<DType>(d))) return dtype_object(static_cast<DType>(d));
     refuse(v, path);
   }
 
-  nb::object list(const Value& v, const std::string& path, int depth) {
+  nb::object list(const PickleValue& v, const std::string& path, int depth) {
     nb::list made;
     made_[&v] = made;  // before its items: a list may contain itself
     for (size_t i = 0; i < v.items.size(); ++i) made.append(convert(*v.items[i], join(path, i), depth + 1));
     return made;
   }
 
-  nb::object dict(const Value& v, const std::string& path, int depth) {
+  nb::object dict(const PickleValue& v, const std::string& path, int depth) {
     nb::dict made;
     made_[&v] = made;
     for (size_t i = 0; i + 1 < v.items.size(); i += 2) {
-      const Value& key = *v.items[i];
+      const PickleValue& key = *v.items[i];
       const nb::object name = convert(key, path, depth + 1);
       if (PyObject_Hash(name.ptr()) == -1) {
         PyErr_Clear();
         file_.file().refuse("it has a dict whose key cannot be one: " + describe(key));
       }
-      made[name] = convert(*v.items[i + 1], key.is(Kind::Text) ? join(path, key.text) : join(path, i / 2), depth + 1);
+      made[name] =
+          convert(*v.items[i + 1], key.is(PickleKind::Text) ? join(path, key.text) : join(path, i / 2), depth + 1);
     }
     return made;
   }
 
-  nb::object tuple_or_set(const Value& v, const std::string& path, int depth) {
+  nb::object tuple_or_set(const PickleValue& v, const std::string& path, int depth) {
     made_[&v] = nb::object();  // it cannot contain itself
     nb::list items;
     for (size_t i = 0; i < v.items.size(); ++i) items.append(convert(*v.items[i], join(path, i), depth + 1));
-    PyObject* made = v.is(Kind::Tuple) ? PySequence_Tuple(items.ptr()) : PySet_New(items.ptr());
+    PyObject* made = v.is(PickleKind::Tuple) ? PySequence_Tuple(items.ptr()) : PySet_New(items.ptr());
     if (made == nullptr) nb::raise_python_error();
     return made_[&v] = nb::steal(made);
   }
@@ -140,7 +140,7 @@ class TorchObjects {
   const TorchFile& file_;
   nb::callable place_, parameter_;
   std::map<std::pair<size_t, std::string>, nb::object> storages_;
-  std::unordered_map<const Value*, nb::object> made_;
+  std::unordered_map<const PickleValue*, nb::object> made_;
 };
 
 nb::object read_torch_file(const std::string& path, nb::callable place, nb::callable parameter) {

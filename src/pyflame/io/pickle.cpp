@@ -14,8 +14,7 @@ namespace pyflame {
 
 namespace {
 
-using Value = PickleValue;
-using Kind = PickleValue::Kind;
+using PickleKind = PickleValue::Kind;
 
 // The instructions of protocols 0 to 5, with the names of Python's pickletools.
 enum Code : unsigned char {
@@ -96,7 +95,7 @@ class PickleReader {
   PickleReader(Pickle& pickle, Pickle::Meaning& meaning, std::string_view& text)
       : pickle_(pickle), meaning_(meaning), text_(text) {}
 
-  Value* run() {
+  PickleValue* run() {
     for (;;) {
       const auto code = static_cast<Code>(number<unsigned char>());
       if (code == STOP) break;
@@ -127,22 +126,22 @@ class PickleReader {
     take(1);
     return part;
   }
-  void push(Value* v) { stack_.push_back(v); }
-  Value* pop() {
+  void push(PickleValue* v) { stack_.push_back(v); }
+  PickleValue* pop() {
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) damaged("its stack is empty");
-    Value* v = stack_.back();
+    PickleValue* v = stack_.back();
     stack_.pop_back();
     return v;
   }
-  Value* top() {
-    Value* v = pop();
+  PickleValue* top() {
+    PickleValue* v = pop();
     push(v);
     return v;
   }
-  std::vector<Value*> pop_to_mark() {
+  std::vector<PickleValue*> pop_to_mark() {
     if (marks_.empty()) damaged("a mark is missing");
     const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
-    std::vector<Value*> items(begin, stack_.end());
+    std::vector<PickleValue*> items(begin, stack_.end());
     stack_.erase(begin, stack_.end());
     marks_.pop_back();
     return items;
@@ -150,7 +149,7 @@ class PickleReader {
 
   bool push_constant(Code code) {
     switch (code) {
-      case NONE: push(pickle_.make(Kind::None)); return true;
+      case NONE: push(pickle_.make(PickleKind::None)); return true;
       case NEWTRUE:
       case NEWFALSE: push_bool(code == NEWTRUE); return true;
       case BININT: push(pickle_.make_integer(number<int32_t>())); return true;
@@ -162,16 +161,16 @@ class PickleReader {
       case LONG: push_decimal(line()); return true;
       case FLOAT: push_float(line()); return true;
       case BINFLOAT: push_binary_float(); return true;
-      case EMPTY_LIST: push(pickle_.make(Kind::List)); return true;
-      case EMPTY_TUPLE: push(pickle_.make(Kind::Tuple)); return true;
-      case EMPTY_DICT: push(pickle_.make(Kind::Dict)); return true;
-      case EMPTY_SET: push(pickle_.make(Kind::Set)); return true;
+      case EMPTY_LIST: push(pickle_.make(PickleKind::List)); return true;
+      case EMPTY_TUPLE: push(pickle_.make(PickleKind::Tuple)); return true;
+      case EMPTY_DICT: push(pickle_.make(PickleKind::Dict)); return true;
+      case EMPTY_SET: push(pickle_.make(PickleKind::Set)); return true;
       default: return false;
     }
   }
 
   void push_bool(bool value) {
-    Value* v = pickle_.make(Kind::Bool);
+    PickleValue* v = pickle_.make(PickleKind::Bool);
     v->integer = value;
     push(v);
   }
@@ -184,7 +183,7 @@ class PickleReader {
       push(pickle_.make_integer(static_cast<int64_t>(value)));
       return;
     }
-    Value* v = pickle_.make(Kind::BigInt);
+    PickleValue* v = pickle_.make(PickleKind::BigInt);
     v->text = bytes;
     push(v);
   }
@@ -198,36 +197,36 @@ class PickleReader {
     push(pickle_.make_integer(value));
   }
   void push_float(std::string_view digits) {
-    Value* v = pickle_.make(Kind::Float);
+    PickleValue* v = pickle_.make(PickleKind::Float);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), v->number);
     if (error != std::errc() || end != digits.data() + digits.size()) damaged(cite(digits) + " is no number");
     push(v);
   }
   void push_binary_float() {  // big-endian
     const uint64_t bits = __builtin_bswap64(number<uint64_t>());
-    Value* v = pickle_.make(Kind::Float);
+    PickleValue* v = pickle_.make(PickleKind::Float);
     std::memcpy(&v->number, &bits, sizeof bits);
     push(v);
   }
 
   bool push_text(Code code) {
     switch (code) {
-      case BINUNICODE: push_string(Kind::Text, take(number<uint32_t>())); return true;
-      case SHORT_BINUNICODE: push_string(Kind::Text, take(number<uint8_t>())); return true;
-      case BINUNICODE8: push_string(Kind::Text, take(number<uint64_t>())); return true;
+      case BINUNICODE: push_string(PickleKind::Text, take(number<uint32_t>())); return true;
+      case SHORT_BINUNICODE: push_string(PickleKind::Text, take(number<uint8_t>())); return true;
+      case BINUNICODE8: push_string(PickleKind::Text, take(number<uint64_t>())); return true;
       case UNICODE: push_plain(line()); return true;
-      case BINSTRING: push_string(Kind::Text, take(number<uint32_t>())); return true;  // Python 2
-      case SHORT_BINSTRING: push_string(Kind::Text, take(number<uint8_t>())); return true;
+      case BINSTRING: push_string(PickleKind::Text, take(number<uint32_t>())); return true;  // Python 2
+      case SHORT_BINSTRING: push_string(PickleKind::Text, take(number<uint8_t>())); return true;
       case STRING: push_quoted(line()); return true;
-      case BINBYTES: push_string(Kind::Bytes, take(number<uint32_t>())); return true;
-      case SHORT_BINBYTES: push_string(Kind::Bytes, take(number<uint8_t>())); return true;
+      case BINBYTES: push_string(PickleKind::Bytes, take(number<uint32_t>())); return true;
+      case SHORT_BINBYTES: push_string(PickleKind::Bytes, take(number<uint8_t>())); return true;
       case BINBYTES8:
-      case BYTEARRAY8: push_string(Kind::Bytes, take(number<uint64_t>())); return true;
+      case BYTEARRAY8: push_string(PickleKind::Bytes, take(number<uint64_t>())); return true;
       default: return false;
     }
   }
-  void push_string(Kind kind, std::string_view text) {
-    Value* v = pickle_.make(kind);
+  void push_string(PickleKind kind, std::string_view text) {
+    PickleValue* v = pickle_.make(kind);
     v->text = text;
     push(v);
   }
@@ -236,12 +235,12 @@ class PickleReader {
     if (std::any_of(text.begin(), text.end(),
                     [](char c) { return c == '\\' || static_cast<unsigned char>(c) >= 0x80; }))
       damaged("a text of protocol 0 is not plain ASCII");
-    push_string(Kind::Text, text);
+    push_string(PickleKind::Text, text);
   }
   void push_quoted(std::string_view text) {
     if (text.size() < 2 || text.front() != text.back() || (text.front() != '\'' && text.front() != '"'))
       damaged("a text has no quotes");
-    push_string(Kind::Text, text.substr(1, text.size() - 2));
+    push_string(PickleKind::Text, text.substr(1, text.size() - 2));
   }
 
   bool change_stack(Code code) {
@@ -282,7 +281,7 @@ class PickleReader {
     if (error != std::errc() || end != digits.data() + digits.size()) damaged(cite(digits) + " is no number of a memo");
     return key;
   }
-  Value* recall(uint64_t key) {
+  PickleValue* recall(uint64_t key) {
     const auto at = memo_.find(key);
     if (at == memo_.end()) damaged("it refers to a value that is not there");
     return at->second;
@@ -290,36 +289,37 @@ class PickleReader {
 
   bool fill(Code code) {
     switch (code) {
-      case TUPLE1: push_items(Kind::Tuple, pop_last(1)); return true;
-      case TUPLE2: push_items(Kind::Tuple, pop_last(2)); return true;
-      case TUPLE3: push_items(Kind::Tuple, pop_last(3)); return true;
-      case TUPLE: push_items(Kind::Tuple, pop_to_mark()); return true;
-      case LIST: push_items(Kind::List, pop_to_mark()); return true;
-      case DICT: push_items(Kind::Dict, pop_to_mark()); return true;
-      case FROZENSET: push_items(Kind::Set, pop_to_mark()); return true;
-      case APPEND: add_items(Kind::List, pop_last(1)); return true;
-      case APPENDS: add_items(Kind::List, pop_to_mark()); return true;
-      case SETITEM: add_items(Kind::Dict, pop_last(2)); return true;
-      case SETITEMS: add_items(Kind::Dict, pop_to_mark()); return true;
-      case ADDITEMS: add_items(Kind::Set, pop_to_mark()); return true;
+      case TUPLE1: push_items(PickleKind::Tuple, pop_last(1)); return true;
+      case TUPLE2: push_items(PickleKind::Tuple, pop_last(2)); return true;
+      case TUPLE3: push_items(PickleKind::Tuple, pop_last(3)); return true;
+      case TUPLE: push_items(PickleKind::Tuple, pop_to_mark()); return true;
+      case LIST: push_items(PickleKind::List, pop_to_mark()); return true;
+      case DICT: push_items(PickleKind::Dict, pop_to_mark()); return true;
+      case FROZENSET: push_items(PickleKind::Set, pop_to_mark()); return true;
+      case APPEND: add_items(PickleKind::List, pop_last(1)); return true;
+      case APPENDS: add_items(PickleKind::List, pop_to_mark()); return true;
+      case SETITEM: add_items(PickleKind::Dict, pop_last(2)); return true;
+      case SETITEMS: add_items(PickleKind::Dict, pop_to_mark()); return true;
+      case ADDITEMS: add_items(PickleKind::Set, pop_to_mark()); return true;
       default: return false;
     }
   }
-  std::vector<Value*> pop_last(size_t count) {
-    std::vector<Value*> items(count);
+  std::vector<PickleValue*> pop_last(size_t count) {
+    std::vector<PickleValue*> items(count);
     while (count > 0) items[--count] = pop();
     return items;
   }
-  void push_items(Kind kind, std::vector<Value*> items) {
-    if (kind == Kind::Dict && items.size() % 2 != 0) damaged("a dict has a key without a value");
-    Value* v = pickle_.make(kind);
+  void push_items(PickleKind kind, std::vector<PickleValue*> items) {
+    if (kind == PickleKind::Dict && items.size() % 2 != 0) damaged("a dict has a key without a value");
+    PickleValue* v = pickle_.make(kind);
     v->items = std::move(items);
     push(v);
   }
-  void add_items(Kind kind, const std::vector<Value*>& items) {
-    if (kind == Kind::Dict && items.size() % 2 != 0) damaged("a dict has a key without a value");
-    Value* v = top();
-    if (v->kind == Kind::Object) return;  // a list or dict of a class that is not known: only its name is of interest
+  void add_items(PickleKind kind, const std::vector<PickleValue*>& items) {
+    if (kind == PickleKind::Dict && items.size() % 2 != 0) damaged("a dict has a key without a value");
+    PickleValue* v = top();
+    if (v->kind == PickleKind::Object)
+      return;  // a list or dict of a class that is not known: only its name is of interest
     if (v->kind != kind) damaged(fmt::format("items are added to {}", describe(*v)));
     v->items.insert(v->items.end(), items.begin(), items.end());
   }
@@ -328,49 +328,50 @@ class PickleReader {
     switch (code) {
       case GLOBAL: {
         const std::string_view module = line(), name = line();
-        push_string(Kind::Global, fmt::format("{}.{}", module, name));
+        push_string(PickleKind::Global, fmt::format("{}.{}", module, name));
         return true;
       }
       case STACK_GLOBAL: {
-        const std::vector<Value*> parts = pop_last(2);
-        if (!parts[0]->is(Kind::Text) || !parts[1]->is(Kind::Text)) damaged("the name of a class is no text");
-        push_string(Kind::Global, parts[0]->text + "." + parts[1]->text);
+        const std::vector<PickleValue*> parts = pop_last(2);
+        if (!parts[0]->is(PickleKind::Text) || !parts[1]->is(PickleKind::Text))
+          damaged("the name of a class is no text");
+        push_string(PickleKind::Global, parts[0]->text + "." + parts[1]->text);
         return true;
       }
       case REDUCE:
       case NEWOBJ: {
-        const std::vector<Value*> parts = pop_last(2);
+        const std::vector<PickleValue*> parts = pop_last(2);
         push(call(*parts[0], arguments(*parts[1])));
         return true;
       }
       case NEWOBJ_EX: {  // with keyword arguments, which no known name has
-        const std::vector<Value*> parts = pop_last(3);
+        const std::vector<PickleValue*> parts = pop_last(3);
         push(object(*parts[0], arguments(*parts[1])));
         return true;
       }
       case OBJ: {
-        std::vector<Value*> parts = pop_to_mark();
+        std::vector<PickleValue*> parts = pop_to_mark();
         if (parts.empty()) damaged("an object has no class");
-        const Value& of = *parts[0];
+        const PickleValue& of = *parts[0];
         parts.erase(parts.begin());
         push(call(of, parts));
         return true;
       }
       case INST: {
         const std::string_view module = line(), name = line();
-        Value* of = pickle_.make(Kind::Global);
+        PickleValue* of = pickle_.make(PickleKind::Global);
         of->text = fmt::format("{}.{}", module, name);
         push(call(*of, pop_to_mark()));
         return true;
       }
       case BUILD: {
-        Value* state = pop();
-        Value* of = top();
-        if (of->is(Kind::Object)) of->items.push_back(state);
+        PickleValue* state = pop();
+        PickleValue* of = top();
+        if (of->is(PickleKind::Object)) of->items.push_back(state);
         return true;  // attributes of what is data already (an OrderedDict's _metadata) are not data
       }
       case PERSID: {
-        Value* id = pickle_.make(Kind::Text);
+        PickleValue* id = pickle_.make(PickleKind::Text);
         id->text = line();
         push(persistent(*id));
         return true;
@@ -379,23 +380,23 @@ class PickleReader {
       default: return false;
     }
   }
-  static const std::vector<Value*>& arguments(const Value& v) {
-    if (!v.is(Kind::Tuple)) damaged(fmt::format("the arguments of a call are {}; expected a tuple", describe(v)));
+  static const std::vector<PickleValue*>& arguments(const PickleValue& v) {
+    if (!v.is(PickleKind::Tuple)) damaged(fmt::format("the arguments of a call are {}; expected a tuple", describe(v)));
     return v.items;
   }
-  Value* object(const Value& of, const std::vector<Value*>& args) {
-    Value* v = pickle_.make(Kind::Object);
-    v->text = of.is(Kind::Global) || of.is(Kind::Object) ? of.text : describe(of);
+  PickleValue* object(const PickleValue& of, const std::vector<PickleValue*>& args) {
+    PickleValue* v = pickle_.make(PickleKind::Object);
+    v->text = of.is(PickleKind::Global) || of.is(PickleKind::Object) ? of.text : describe(of);
     // No more than anybody needs: a hostile pickle may call with the same long tuple again and again.
     v->items.assign(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(std::min(args.size(), kMaxArguments)));
     return v;
   }
-  Value* call(const Value& of, const std::vector<Value*>& args) {
-    Value* v = of.is(Kind::Global) ? meaning_.call(pickle_, of.text, args) : nullptr;
+  PickleValue* call(const PickleValue& of, const std::vector<PickleValue*>& args) {
+    PickleValue* v = of.is(PickleKind::Global) ? meaning_.call(pickle_, of.text, args) : nullptr;
     return v != nullptr ? v : object(of, args);
   }
-  Value* persistent(const Value& id) {
-    Value* v = meaning_.persistent(pickle_, id);
+  PickleValue* persistent(const PickleValue& id) {
+    PickleValue* v = meaning_.persistent(pickle_, id);
     if (v == nullptr) damaged(fmt::format("it refers to data by {}, which is not known", describe(id)));
     return v;
   }
@@ -403,41 +404,41 @@ class PickleReader {
   Pickle& pickle_;
   Pickle::Meaning& meaning_;
   std::string_view& text_;
-  std::vector<Value*> stack_;
+  std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;
-  std::map<uint64_t, Value*> memo_;
+  std::map<uint64_t, PickleValue*> memo_;
 };
 
 PickleValue* Pickle::read(std::string_view& text, Meaning& meaning) { return PickleReader(*this, meaning, text).run(); }
 
-PickleValue* Pickle::make(Kind kind) {
+PickleValue* Pickle::make(PickleKind kind) {
   values_.emplace_back();
   values_.back().kind = kind;
   return &values_.back();
 }
 
 PickleValue* Pickle::make_integer(int64_t value) {
-  PickleValue* v = make(Kind::Int);
+  PickleValue* v = make(PickleKind::Int);
   v->integer = value;
   return v;
 }
 
 std::string describe(const PickleValue& value) {
   switch (value.kind) {
-    case Kind::None: return "None";
-    case Kind::Bool: return "a bool";
-    case Kind::Int:
-    case Kind::BigInt: return "an integer";
-    case Kind::Float: return "a float";
-    case Kind::Text: return "the text " + cite(value.text);
-    case Kind::Bytes: return "bytes";
-    case Kind::List: return "a list";
-    case Kind::Tuple: return "a tuple";
-    case Kind::Set: return "a set";
-    case Kind::Dict: return "a dict";
-    case Kind::Global: return "the class or function " + cite(value.text);
-    case Kind::Object: return "an object of " + cite(value.text);
-    case Kind::Tensor: return "a tensor";
+    case PickleKind::None: return "None";
+    case PickleKind::Bool: return "a bool";
+    case PickleKind::Int:
+    case PickleKind::BigInt: return "an integer";
+    case PickleKind::Float: return "a float";
+    case PickleKind::Text: return "the text " + cite(value.text);
+    case PickleKind::Bytes: return "bytes";
+    case PickleKind::List: return "a list";
+    case PickleKind::Tuple: return "a tuple";
+    case PickleKind::Set: return "a set";
+    case PickleKind::Dict: return "a dict";
+    case PickleKind::Global: return "the class or function " + cite(value.text);
+    case PickleKind::Object: return "an object of " + cite(value.text);
+    case PickleKind::Tensor: return "a tensor";
   }
   return "a value";
 }

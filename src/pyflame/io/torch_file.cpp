@@ -11,8 +11,7 @@ namespace pyflame {
 
 namespace {
 
-using Value = PickleValue;
-using Kind = PickleValue::Kind;
+using PickleKind = PickleValue::Kind;
 
 constexpr uint64_t kMaxPickle = uint64_t{1} << 28;
 // The numbers that begin a file of the older format, as a pickle each.
@@ -62,9 +61,10 @@ const TypeName* type_of_dtype(std::string_view name) {
   return at == kTypes.end() ? nullptr : &*at;
 }
 
-bool is_size_list(const Value& v) {
-  return v.is(Kind::Tuple) && std::all_of(v.items.begin(), v.items.end(),
-                                          [](const Value* i) { return i->is(Kind::Int) && i->integer >= 0; });
+bool is_size_list(const PickleValue& v) {
+  return v.is(PickleKind::Tuple) && std::all_of(v.items.begin(), v.items.end(), [](const PickleValue* i) {
+           return i->is(PickleKind::Int) && i->integer >= 0;
+         });
 }
 
 }  // namespace
@@ -72,11 +72,11 @@ bool is_size_list(const Value& v) {
 // What the names of a PyTorch file mean.
 class TorchFile::Rebuild : public Pickle::Meaning {
  public:
-  using Arguments = std::vector<Value*>;
+  using Arguments = std::vector<PickleValue*>;
 
   explicit Rebuild(TorchFile& of) : of_(of) {}
 
-  Value* call(Pickle& pickle, const std::string& name, const Arguments& args) override {
+  PickleValue* call(Pickle& pickle, const std::string& name, const Arguments& args) override {
     if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_tensor" ||
         name == "torch._utils._rebuild_tensor_v3")
       return tensor(pickle, name, args);
@@ -85,9 +85,9 @@ class TorchFile::Rebuild : public Pickle::Meaning {
     if (name == "collections.OrderedDict" || name == "collections.defaultdict" || name == "builtins.dict")
       return dict(pickle, args);
     if (name == "torch.Size" || name == "builtins.tuple" || name == "__builtin__.tuple")
-      return sequence(pickle, Kind::Tuple, args);
+      return sequence(pickle, PickleKind::Tuple, args);
     if (name == "builtins.set" || name == "__builtin__.set" || name == "builtins.frozenset")
-      return sequence(pickle, Kind::Set, args);
+      return sequence(pickle, PickleKind::Set, args);
     if (name == "torch.device") return device(pickle, args);
     if (name == "_codecs.encode") return bytes(pickle, args);
     if (name == "torch.jit._pickle.restore_type_tag") return args.empty() ? nullptr : args[0];
@@ -97,23 +97,24 @@ class TorchFile::Rebuild : public Pickle::Meaning {
   }
 
   // ("storage", its class, its key, where it was, its elements), and in old files a view of another storage.
-  Value* persistent(Pickle& pickle, const Value& id) override {
+  PickleValue* persistent(Pickle& pickle, const PickleValue& id) override {
     const Arguments& parts = id.items;
-    if (!id.is(Kind::Tuple) || parts.size() < 5 || !parts[0]->is(Kind::Text) || parts[0]->text != "storage")
+    if (!id.is(PickleKind::Tuple) || parts.size() < 5 || !parts[0]->is(PickleKind::Text) || parts[0]->text != "storage")
       return nullptr;
-    if (!parts[2]->is(Kind::Text) || !parts[3]->is(Kind::Text) || !parts[4]->is(Kind::Int) || parts[4]->integer < 0)
+    if (!parts[2]->is(PickleKind::Text) || !parts[3]->is(PickleKind::Text) || !parts[4]->is(PickleKind::Int) ||
+        parts[4]->integer < 0)
       return nullptr;
     // A storage without a type counts bytes.
     const bool untyped = parts[1]->is_global("torch.storage.UntypedStorage");
-    const TypeName* type = untyped                      ? type_of_dtype("uint8")
-                           : parts[1]->is(Kind::Global) ? type_of_storage(parts[1]->text)
-                                                        : nullptr;
+    const TypeName* type = untyped                            ? type_of_dtype("uint8")
+                           : parts[1]->is(PickleKind::Global) ? type_of_storage(parts[1]->text)
+                                                              : nullptr;
     if (type == nullptr) of_.file_.refuse("it has a storage of an unknown kind: " + describe(*parts[1]));
     int64_t offset = 0;
-    if (parts.size() > 5 && parts[5]->is(Kind::Tuple) && parts[5]->items.size() == 3 &&
-        parts[5]->items[1]->is(Kind::Int))
+    if (parts.size() > 5 && parts[5]->is(PickleKind::Tuple) && parts[5]->items.size() == 3 &&
+        parts[5]->items[1]->is(PickleKind::Int))
       offset = parts[5]->items[1]->integer;
-    Value* v = pickle.make(Kind::Object);
+    PickleValue* v = pickle.make(PickleKind::Object);
     v->text = kStorage;
     v->integer = static_cast<int64_t>(storage_of(parts[2]->text, *type, parts[3]->text, parts[4]->integer));
     v->number = static_cast<double>(offset);
@@ -137,16 +138,18 @@ class TorchFile::Rebuild : public Pickle::Meaning {
   }
 
   // (storage, offset, shape, strides[, requires_grad, hooks, …]); version 3 ends with the dtype.
-  Value* tensor(Pickle& pickle, const std::string& name, const Arguments& args) {
-    if (args.size() < 4 || !args[0]->is(Kind::Object) || args[0]->text != kStorage || !args[1]->is(Kind::Int) ||
-        !is_size_list(*args[2]) || !is_size_list(*args[3]) || args[2]->items.size() != args[3]->items.size())
+  PickleValue* tensor(Pickle& pickle, const std::string& name, const Arguments& args) {
+    if (args.size() < 4 || !args[0]->is(PickleKind::Object) || args[0]->text != kStorage ||
+        !args[1]->is(PickleKind::Int) || !is_size_list(*args[2]) || !is_size_list(*args[3]) ||
+        args[2]->items.size() != args[3]->items.size())
       of_.file_.refuse("the description of a tensor is damaged");
     TorchTensor t;
     t.storage = static_cast<size_t>(args[0]->integer);
     t.dtype = of_.storages_[t.storage].dtype;
     t.item_bytes = of_.storages_[t.storage].item_bytes;
     if (name.ends_with("_v3")) {
-      const TypeName* type = args.size() > 6 && args[6]->is(Kind::Global) ? type_of_dtype(args[6]->text) : nullptr;
+      const TypeName* type =
+          args.size() > 6 && args[6]->is(PickleKind::Global) ? type_of_dtype(args[6]->text) : nullptr;
       if (type == nullptr) of_.file_.refuse("a tensor has an unknown dtype");
       t.dtype = type->dtype;
       t.item_bytes = type->bytes;
@@ -154,21 +157,21 @@ class TorchFile::Rebuild : public Pickle::Meaning {
     t.offset = args[1]->integer + static_cast<int64_t>(args[0]->number);
     if (args[2]->items.size() > kMaxDims)
       of_.file_.refuse(fmt::format("a tensor has {} dimensions; expected at most {}", args[2]->items.size(), kMaxDims));
-    for (const Value* v : args[2]->items) t.shape.push_back(v->integer);
-    for (const Value* v : args[3]->items) t.strides.push_back(v->integer);
-    t.requires_grad = args.size() > 4 && args[4]->is(Kind::Bool) && args[4]->integer != 0;
-    Value* v = pickle.make(Kind::Tensor);
+    for (const PickleValue* v : args[2]->items) t.shape.push_back(v->integer);
+    for (const PickleValue* v : args[3]->items) t.strides.push_back(v->integer);
+    t.requires_grad = args.size() > 4 && args[4]->is(PickleKind::Bool) && args[4]->integer != 0;
+    PickleValue* v = pickle.make(PickleKind::Tensor);
     v->integer = static_cast<int64_t>(of_.tensors_.size());
     of_.tensors_.push_back(t);
     return v;
   }
 
-  Value* parameter(Pickle& pickle, const Arguments& args) {
-    if (args.size() < 2 || !args[0]->is(Kind::Tensor)) return nullptr;
+  PickleValue* parameter(Pickle& pickle, const Arguments& args) {
+    if (args.size() < 2 || !args[0]->is(PickleKind::Tensor)) return nullptr;
     TorchTensor t = of_.tensors_[static_cast<size_t>(args[0]->integer)];
     t.is_parameter = true;
-    t.requires_grad = args[1]->is(Kind::Bool) && args[1]->integer != 0;
-    Value* v = pickle.make(Kind::Tensor);
+    t.requires_grad = args[1]->is(PickleKind::Bool) && args[1]->integer != 0;
+    PickleValue* v = pickle.make(PickleKind::Tensor);
     v->integer = static_cast<int64_t>(of_.tensors_.size());
     of_.tensors_.push_back(t);
     return v;
@@ -181,40 +184,41 @@ class TorchFile::Rebuild : public Pickle::Meaning {
   }
 
   // Empty, of a list of pairs (Python 2), or with the function for missing keys (defaultdict).
-  Value* dict(Pickle& pickle, const Arguments& args) {
-    Value* v = pickle.make(Kind::Dict);
-    if (args.empty() || !args.back()->is(Kind::List)) return v;
+  PickleValue* dict(Pickle& pickle, const Arguments& args) {
+    PickleValue* v = pickle.make(PickleKind::Dict);
+    if (args.empty() || !args.back()->is(PickleKind::List)) return v;
     count_copies(args.back()->items.size());
-    for (const Value* pair : args.back()->items) {
+    for (const PickleValue* pair : args.back()->items) {
       if (pair->items.size() != 2) return nullptr;
       v->items.insert(v->items.end(), pair->items.begin(), pair->items.end());
     }
     return v;
   }
 
-  Value* sequence(Pickle& pickle, Kind kind, const Arguments& args) {
-    Value* v = pickle.make(kind);
+  PickleValue* sequence(Pickle& pickle, PickleKind kind, const Arguments& args) {
+    PickleValue* v = pickle.make(kind);
     if (args.empty()) return v;
-    if (args.size() != 1 || (!args[0]->is(Kind::Tuple) && !args[0]->is(Kind::List))) return nullptr;
+    if (args.size() != 1 || (!args[0]->is(PickleKind::Tuple) && !args[0]->is(PickleKind::List))) return nullptr;
     count_copies(args[0]->items.size());
     v->items = args[0]->items;
     return v;
   }
 
   // The name of a device: ("cpu") or ("cuda", 0).
-  static Value* device(Pickle& pickle, const Arguments& args) {
-    if (args.empty() || !args[0]->is(Kind::Text)) return nullptr;
-    Value* v = pickle.make(Kind::Text);
+  static PickleValue* device(Pickle& pickle, const Arguments& args) {
+    if (args.empty() || !args[0]->is(PickleKind::Text)) return nullptr;
+    PickleValue* v = pickle.make(PickleKind::Text);
     v->text = args[0]->text;
-    if (args.size() > 1 && args[1]->is(Kind::Int)) v->text += fmt::format(":{}", args[1]->integer);
+    if (args.size() > 1 && args[1]->is(PickleKind::Int)) v->text += fmt::format(":{}", args[1]->integer);
     return v;
   }
 
   // Protocol 2 has no bytes: they are the text of the same Latin-1 characters.
-  static Value* bytes(Pickle& pickle, const Arguments& args) {
-    if (args.size() != 2 || !args[0]->is(Kind::Text) || !args[1]->is(Kind::Text) || !args[1]->text.starts_with("latin"))
+  static PickleValue* bytes(Pickle& pickle, const Arguments& args) {
+    if (args.size() != 2 || !args[0]->is(PickleKind::Text) || !args[1]->is(PickleKind::Text) ||
+        !args[1]->text.starts_with("latin"))
       return nullptr;
-    Value* v = pickle.make(Kind::Bytes);
+    PickleValue* v = pickle.make(PickleKind::Bytes);
     const std::string_view text = args[0]->text;
     for (size_t i = 0; i < text.size(); ++i) {
       const auto c = static_cast<unsigned char>(text[i]);
@@ -305,11 +309,11 @@ void TorchFile::read_legacy() {
   for (int part = 0; part < 3; ++part)
     (void)read_pickle(file_, pickle_, rest, rebuild);  // magic, version, sizes of the writer's types
   root_ = read_pickle(file_, pickle_, rest, rebuild);
-  const Value* keys = read_pickle(file_, pickle_, rest, rebuild);
+  const PickleValue* keys = read_pickle(file_, pickle_, rest, rebuild);
   uint64_t at = text.size() - rest.size();
   std::set<size_t> seen;
-  for (const Value* key : keys->items) {
-    const auto known = key->is(Kind::Text) ? rebuild.keys().find(key->text) : rebuild.keys().end();
+  for (const PickleValue* key : keys->items) {
+    const auto known = key->is(PickleKind::Text) ? rebuild.keys().find(key->text) : rebuild.keys().end();
     if (known == rebuild.keys().end() || !seen.insert(known->second).second)
       file_.refuse("its list of storages does not fit its tensors");
     TorchStorage& s = storages_[known->second];
@@ -359,24 +363,24 @@ class Walk {
  public:
   explicit Walk(const TorchFile& file) : file_(file) {}
 
-  void visit(const Value& v, const std::string& path, int depth) {
+  void visit(const PickleValue& v, const std::string& path, int depth) {
     constexpr int kMaxDepth = 200;
     if (depth > kMaxDepth)
       file_.file().refuse(fmt::format("its structure is nested more than {} levels deep", kMaxDepth));
     switch (v.kind) {
-      case Kind::Tensor:
+      case PickleKind::Tensor:
         contents.tensors.push_back({path.empty() ? "tensor" : path, static_cast<size_t>(v.integer)});
         return;
-      case Kind::List:
-      case Kind::Tuple:
-      case Kind::Set:
+      case PickleKind::List:
+      case PickleKind::Tuple:
+      case PickleKind::Set:
         if (!enter(v)) return;
         for (size_t i = 0; i < v.items.size(); ++i) visit(*v.items[i], join(path, std::to_string(i)), depth + 1);
         return;
-      case Kind::Dict:
+      case PickleKind::Dict:
         if (enter(v)) visit_items(v, path, depth);
         return;
-      case Kind::Object:
+      case PickleKind::Object:
         if (enter(v)) visit_object(v, path, depth);
         return;
       default: return;
@@ -387,39 +391,39 @@ class Walk {
 
  private:
   // Shared parts are visited once, so that a small file cannot ask for endless work; tensors are listed wherever they occur.
-  bool enter(const Value& v) { return seen_.insert(&v).second; }
+  bool enter(const PickleValue& v) { return seen_.insert(&v).second; }
 
   static std::string join(const std::string& path, std::string_view name) {
     return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
   }
 
-  static std::string key_text(const Value& key) {
-    if (key.is(Kind::Text)) return key.text;
-    if (key.is(Kind::Int)) return std::to_string(key.integer);
+  static std::string key_text(const PickleValue& key) {
+    if (key.is(PickleKind::Text)) return key.text;
+    if (key.is(PickleKind::Int)) return std::to_string(key.integer);
     return "?";
   }
 
-  void visit_items(const Value& dict, const std::string& path, int depth) {
+  void visit_items(const PickleValue& dict, const std::string& path, int depth) {
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2)
       visit(*dict.items[i + 1], join(path, key_text(*dict.items[i])), depth + 1);
   }
 
   // A module's state is the dict of its attributes; its parameters, buffers and children are in dicts of their own.
-  void visit_object(const Value& v, const std::string& path, int depth) {
-    const Value* state = v.items.empty() ? nullptr : v.items.back();
+  void visit_object(const PickleValue& v, const std::string& path, int depth) {
+    const PickleValue* state = v.items.empty() ? nullptr : v.items.back();
     if (!file_.is_script()) contents.foreign.emplace(path, describe(v));
-    if (state == nullptr || !state->is(Kind::Dict)) return;
+    if (state == nullptr || !state->is(PickleKind::Dict)) return;
     for (size_t i = 0; i + 1 < state->items.size(); i += 2) {
       const std::string key = key_text(*state->items[i]);
-      const Value& value = *state->items[i + 1];
+      const PickleValue& value = *state->items[i + 1];
       const bool own = key == "_parameters" || key == "_buffers" || key == "_modules";
-      if (own && value.is(Kind::Dict)) visit_items(value, path, depth);
+      if (own && value.is(PickleKind::Dict)) visit_items(value, path, depth);
       else visit(value, join(path, key), depth + 1);
     }
   }
 
   const TorchFile& file_;
-  std::set<const Value*> seen_;
+  std::set<const PickleValue*> seen_;
 };
 
 }  // namespace
