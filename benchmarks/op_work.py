@@ -61,6 +61,162 @@ def logaddexp_1mi(m):
     return lambda: m.logaddexp(x, y)
 
 
+@row()
+def erfc_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: x.erfc()
+
+
+@row()
+def lgamma_1mi(m):
+    y = m.rand(1 << 20) * 10 + 0.1
+    return lambda: m.lgamma(y)
+
+
+@row()
+def digamma_1mi(m):
+    y = m.rand(1 << 20) * 10 + 0.1
+    return lambda: m.digamma(y)
+
+
+@row()
+def erfinv_1mi(m):
+    u = m.rand(1 << 20) * 1.99 - 0.995
+    return lambda: m.erfinv(u)
+
+
+@row()
+def i0_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.i0(x)
+
+
+@row()
+def i1e_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.special.i1e(x)
+
+
+@row()
+def ndtri_1mi(m):
+    p = m.rand(1 << 20) * 0.99 + 0.005
+    return lambda: m.special.ndtri(p)
+
+
+@row()
+def log_ndtr_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.special.log_ndtr(x)
+
+
+@row()
+def erfcx_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.special.erfcx(x)
+
+
+@row()
+def bessel_j0_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.special.bessel_j0(x)
+
+
+@row()
+def bessel_y1_1mi(m):
+    y = m.rand(1 << 20) * 10 + 0.1
+    return lambda: m.special.bessel_y1(y)
+
+
+@row()
+def modified_bessel_k0_1mi(m):
+    y = m.rand(1 << 20) * 10 + 0.1
+    return lambda: m.special.modified_bessel_k0(y)
+
+
+@row()
+def airy_ai_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.special.airy_ai(x)
+
+
+@row()
+def trigamma_1mi(m):
+    y = m.rand(1 << 20) * 10 + 0.1
+    return lambda: m.polygamma(1, y)
+
+
+@row()
+def frexp_1mi(m):
+    x = m.randn(1 << 20)
+    return lambda: m.frexp(x)[0]
+
+
+@row()
+def igamma_128ki(m):
+    a, x = m.rand(1 << 17) * 20 + 0.1, m.rand(1 << 17) * 20 + 0.1
+    return lambda: m.igamma(a, x)
+
+
+@row()
+def zeta_128ki(m):
+    x, q = m.rand(1 << 17) * 5 + 1.1, m.rand(1 << 17) * 5 + 0.1
+    return lambda: m.special.zeta(x, q)
+
+
+@row()
+def chebyshev_t_1mi(m):
+    x = m.rand(1 << 20) * 2 - 1
+    return lambda: m.special.chebyshev_polynomial_t(x, 6)
+
+
+@row()
+def bitwise_xor_4mi(m):
+    a, b = m.randint(0, 1 << 20, (4 << 20,)), m.randint(0, 1 << 20, (4 << 20,))
+    return lambda: a ^ b
+
+
+@row()
+def shift_int32_4mi(m):
+    a = m.randint(0, 1 << 20, (4 << 20,), dtype=m.int32)
+    return lambda: a << 3
+
+
+@row()
+def gcd_1mi(m):
+    a, b = m.randint(1, 1 << 20, (1 << 20,)), m.randint(1, 1 << 20, (1 << 20,))
+    return lambda: m.gcd(a, b)
+
+
+@row()
+def nextafter_4mi(m):
+    x, y = m.randn(4 << 20), m.randn(4 << 20)
+    return lambda: m.nextafter(x, y)
+
+
+@row()
+def cumprod_rows(m):
+    x = m.rand(2048, 1024) + 0.5
+    return lambda: x.cumprod(-1)
+
+
+@row()
+def cummax_rows(m):
+    x = m.randn(2048, 1024)
+    return lambda: x.cummax(-1)[0]
+
+
+@row()
+def cummax_columns(m):
+    x = m.randn(2048, 1024)
+    return lambda: x.cummax(0)[0]
+
+
+@row()
+def logcumsumexp_rows(m):
+    x = m.randn(2048, 1024)
+    return lambda: x.logcumsumexp(-1)
+
+
 # ---------------------------------------------------------------- random numbers
 @row()
 def normal_4mi(m):
@@ -70,6 +226,28 @@ def normal_4mi(m):
 @row()
 def uniform_4mi(m):
     return lambda: m.rand(4 << 20)
+
+
+@row()
+def normal_double_1mi(m):
+    return lambda: m.randn(1 << 20, dtype=m.float64)
+
+
+@row()
+def randint_4mi(m):
+    return lambda: m.randint(0, 1000, (4 << 20,))
+
+
+@row()
+def bernoulli_4mi(m):
+    x = m.empty(4 << 20)
+    return lambda: x.bernoulli_(0.3)
+
+
+@row()
+def exponential_4mi(m):
+    x = m.empty(4 << 20)
+    return lambda: x.exponential_()
 
 
 # ---------------------------------------------------------------- order and indices

@@ -93,7 +93,7 @@ def groups(names):
     """[(heading, ops)] of the op table, which is divided by comments of the form `// --- heading`."""
     result = []
     for line in TABLE.read_text(encoding="utf-8").split("\n"):
-        heading, op = re.match(r"// --- (.*)", line), re.match(r"(?:OP|UNARY|BINARY|KERNEL|ALONG|LINALG)\((\w+),", line)
+        heading, op = re.match(r"// --- (.*)", line), re.match(r"(?:OP|UNARY|BINARY|KERNEL|SPECIAL|ALONG|LINALG)\((\w+),", line)
         if heading:
             result.append((re.split(r"[:;,(]", heading.group(1))[0].strip(), []))
         elif op:

@@ -29,6 +29,8 @@ TOLERANCE |= {"complex64": TOLERANCE["float32"], "complex128": TOLERANCE["float6
 KINDS = {"real": ("float32", "float64", "int64", "bool"), "complex": ("complex64", "complex128")}
 # Operators whose entry in op_db calls a function with its arguments in another order, or a property.
 ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *operands), "where": lambda pf: lambda x, cond, other: pf.where(cond, x, other),
+           "zero_": lambda pf: lambda x: x.clone().zero_(), "polygamma": lambda pf: lambda x, n: pf.polygamma(n, x),
+           "special.polygamma": lambda pf: lambda x, n: pf.special.polygamma(n, x),
            "T": lambda pf: lambda x: x.T, "mT": lambda pf: lambda x: x.mT, "H": lambda pf: lambda x: x.H, "mH": lambda pf: lambda x: x.mH, "index_add": lambda pf: lambda x, dim, index, src, **kw: x.index_add(dim, index, src, **kw),
            "svd_lowrank": lambda pf: lambda a, b, **kw: pf.svd_lowrank(a @ b.mT, **kw), "pca_lowrank": lambda pf: lambda a, b, **kw: pf.pca_lowrank(a @ b.mT, **kw),
            "linalg.pinv.singular": lambda pf: lambda a, b: pf.linalg.pinv(a @ b.mT), "linalg.lstsq.grad_oriented": lambda pf: lambda a, b, driver: pf.linalg.lstsq(a, b, driver=driver)[:2],
@@ -37,6 +39,8 @@ ADAPTED = {"einsum": lambda pf: lambda operands, equation: pf.einsum(equation, *
            "max_pool2d_with_indices_backward": lambda pf: lambda x, **kw: max_pool2d_backward(pf, x, **kw),
            "slice": lambda pf: lambda x, dim=0, start=None, end=None, step=1: x[(slice(None),) * dim + (slice(start, end, step),)],
            "meshgrid": lambda pf: lambda *t, **kw: pf.meshgrid(*[y for x in t for y in (x if isinstance(x, (list, tuple)) else [x])], **kw)}
+# Those of op_db that are in-place methods in PyTorch.
+ADAPTED.update({name: lambda pf, name=name: getattr(pf.Tensor, name + "_") for name in ("cauchy", "exponential", "geometric", "log_normal", "uniform")})
 LIMIT_S = 20  # for one operator and dtype
 
 
@@ -52,6 +56,8 @@ class Late(Exception):
 
 def find(pf, name):
     """The function, or the method, of that name."""
+    if name in ADAPTED and hasattr(pf.Tensor, name + "_" * (not name.endswith("_"))):
+        return ADAPTED[name](pf)
     if hasattr(pf.Tensor, name) and (name.endswith("_") or not callable(getattr(pf, name, len))):
         return getattr(pf.Tensor, name)
     place = pf

@@ -15,6 +15,7 @@ from ._grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ._functions import allclose, equal, explain, is_floating_point, is_tensor, numel, outer
 
 from ._elementwise import *  # noqa: F401,F403
+from ._random import *  # noqa: F401,F403
 from ._shapes import *  # noqa: F401,F403
 from ._products import *  # noqa: F401,F403
 from ._statistics import *  # noqa: F401,F403
@@ -34,7 +35,7 @@ bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
 _SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "fx", "hub", "io", "jit", "models", "mps",
-                         "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "quantization", "random", "serialization", "sparse", "testing", "torch", "utils", "xpu"})
+                         "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "quantization", "random", "serialization", "signal", "sparse", "special", "testing", "torch", "utils", "xpu"})
 _FURTHER = frozenset({"adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
                       "set_warn_always"})
@@ -55,6 +56,7 @@ _ATTRIBUTES = {
     "Stream": "cuda",
     "fork_rng": "random",
     "to_dlpack": "utils.dlpack",
+    **{f"{name}_window": "signal.windows" for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")},
     "save": "io",
     "load": "io",
     "save_checkpoint": "io",

@@ -1,4 +1,6 @@
 """Further names of functions that exist, and copies of views."""
+import math
+
 from . import _C
 from ._C import Tensor
 from ._public import method
@@ -61,9 +63,13 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
 
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
-    """base to the powers of linspace(start, end, steps)."""
-    powers = _C.linspace(float(start), float(end), steps, dtype=_C.float64, device=device)
-    return _C.pow(float(base), powers).to(dtype or _C.float32)
+    """base to the powers of linspace(start, end, steps). For an integer dtype, start, end and the powers are rounded towards zero."""
+    dtype = dtype or _C.float32
+    start, end = float(start), float(end)
+    if not dtype.is_floating_point:
+        start, end = math.trunc(start), math.trunc(end)
+    powers = _C.linspace(start, end, steps, dtype=_C.float64, device=device)
+    return _C.pow(float(base), powers).to(dtype)
 
 
 @method

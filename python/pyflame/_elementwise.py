@@ -2,14 +2,19 @@
 
 All of them broadcast, promote dtypes as PyTorch's functions of the same name, and have the gradients of their parts.
 """
+import collections
 import math
 
 from . import _C
 from ._C import Tensor
+from ._grad_mode import no_grad as _no_grad
 from ._public import floating, method
 
-__all__ = ["addcdiv", "addcmul", "clamp_max", "clamp_min", "copysign", "deg2rad", "fix", "float_power", "fmax", "fmin", "fmod", "frac", "heaviside", "hypot", "isclose",
-           "isneginf", "isposinf", "isreal", "lerp", "logaddexp", "logaddexp2", "logit", "nan_to_num", "positive", "rad2deg", "rsub", "signbit", "sinc", "xlogy"]
+_Frexp = collections.namedtuple("frexp", ["mantissa", "exponent"])
+
+__all__ = ["addcdiv", "addcmul", "clamp_max", "clamp_min", "copysign", "deg2rad", "fill", "fix", "float_power", "fmax", "fmin", "fmod", "frac", "frexp", "gradient", "heaviside",
+           "hypot", "isclose", "isneginf", "isposinf", "isreal", "ldexp", "lerp", "logaddexp", "logaddexp2", "logit", "mvlgamma", "nan_to_num", "positive", "rad2deg",
+           "rsub", "signbit", "sinc", "xlogy"]
 
 
 @method
@@ -210,7 +215,7 @@ def logit(input, eps=None):
     """log(x / (1 - x)). With eps, x is first clamped to [eps, 1 - eps]. Integers become float32."""
     x = floating(input)
     if eps is not None:
-        x = _C.clamp(x, eps, 1 - eps)
+        x = _C.where(x < eps, eps, _C.where(x > 1 - eps, 1 - eps, x))
     return _C.log(x / (1 - x))
 
 
@@ -251,3 +256,102 @@ def xlogy(input, other):
     # Where log(y) is infinite, 0 times it would be NaN.
     outside = _C.logical_and(_C.eq(x, 0) if isinstance(x, Tensor) else x == 0, _C.logical_or(y <= 0, _C.isinf(y)))
     return x * _C.log(_C.where(outside, 1.0, y))
+
+
+def fill(input, value):
+    """A tensor like input with value, a number or a tensor without dims, in every element; the gradient of a tensor is the sum."""
+    if not isinstance(value, Tensor):
+        return input.clone().fill_(value)
+    if value.ndim:
+        raise RuntimeError(f"fill: the value has dims; got shape {tuple(value.shape)}; expected a number or a tensor without dims")
+    return input.clone().copy_(value)
+
+
+@method
+def ldexp(input, other):
+    """input * 2^other, elementwise. Integers become float32."""
+    power = _C.pow(2.0, floating(other) if isinstance(other, Tensor) else float(other))
+    return input * power
+
+
+@method
+def frexp(input):
+    """(mantissa, exponent) with input = mantissa * 2^exponent and 1/2 <= |mantissa| < 1; the exponent is int32. 0 for zero; an infinite number or NaN
+    is its own mantissa."""
+    if not input.is_floating_point():
+        raise TypeError(f"frexp: not a floating dtype; got {input.dtype}; expected a floating dtype")
+    plain = _C.logical_and(_C.isfinite(input), input != 0)
+    x = _C.where(plain, input, 1.0)
+    with _no_grad():
+        wide = _C.abs(x.detach())
+        tiny = wide < 1e-30  # a subnormal number has no logarithm of full precision
+        wide = _C.where(tiny, wide * 2.0**64, wide)
+        exponent = _C.floor(_C.log2(wide)) + 1
+        # The logarithm of a number just below a power of 2 may be rounded up.
+        part = wide * _C.exp2(-exponent)
+        exponent = exponent + (part >= 1).to(exponent.dtype) - (part < 0.5).to(exponent.dtype)
+        exponent = _C.where(tiny, exponent - 64, exponent)
+        half = _C.trunc(exponent * 0.5)  # in two steps, as 2^-exponent alone may overflow
+    mantissa = x * _C.exp2(-half) * _C.exp2(half - exponent)
+    return _Frexp(_C.where(plain, mantissa, input), _C.where(plain, exponent, 0.0).to(_C.int32))
+
+
+@method
+def mvlgamma(input, p):
+    """The logarithm of the multivariate gamma function of dimension p: log(pi) p (p - 1) / 4 plus the sum of lgamma(x - i / 2) for i < p. Integers
+    become float32. RuntimeError for p below 1."""
+    if p < 1:
+        raise RuntimeError(f"mvlgamma: p is not positive; got {p}; expected 1 or more")
+    x = floating(input)
+    total = _C.lgamma(x)
+    for i in range(1, p):
+        total = total + _C.lgamma(x - i / 2)
+    return total + p * (p - 1) / 4 * math.log(math.pi)
+
+
+def _steps(x, dim, spacing):
+    """The distances between neighbours along a dim as a tensor that broadcasts, or one number."""
+    if not isinstance(spacing, Tensor):
+        return float(spacing)
+    if spacing.ndim == 0:
+        return spacing
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    n = spacing.shape[0]
+    return (spacing.narrow(0, 1, n - 1) - spacing.narrow(0, 0, n - 1)).reshape(shape)
+
+
+def _slope(x, dim, step, edge_order):
+    n = x.shape[dim]
+    part = lambda t, start, length: t if not isinstance(t, Tensor) or t.ndim == 0 else t.narrow(dim, start, length)  # noqa: E731
+    difference = (x.narrow(dim, 1, n - 1) - x.narrow(dim, 0, n - 1)) / step
+    # The slope of the parabola through three neighbours: weights are the distances to the other side.
+    before, after = part(step, 0, n - 2), part(step, 1, n - 2)
+    left, right = difference.narrow(dim, 0, n - 2), difference.narrow(dim, 1, n - 2)
+    inner = (left * after + right * before) / (before + after)
+    first, last = difference.narrow(dim, 0, 1), difference.narrow(dim, n - 2, 1)
+    if edge_order == 2:
+        b, a = part(step, 0, 1), part(step, 1, 1)
+        first = first + (first - difference.narrow(dim, 1, 1)) * (b / (b + a))
+        b, a = part(step, n - 2, 1), part(step, n - 3, 1)
+        last = last + (last - difference.narrow(dim, n - 3, 1)) * (b / (b + a))
+    return _C.cat([first, inner, last], dim)
+
+
+@method
+def gradient(input, *, spacing=None, dim=None, edge_order=1):
+    """The slope along each dim (or those given), a tuple: central differences inside, of second order for any distances, and one-sided ones of
+    edge_order 1 or 2 at the ends. spacing: a number, a number for each dim, or a vector of coordinates for each dim."""
+    if edge_order not in (1, 2):
+        raise RuntimeError(f"gradient: wrong edge_order; got {edge_order}; expected 1 or 2")
+    dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = [d + input.ndim if d < 0 else d for d in dims]
+    spacing = 1 if spacing is None else spacing
+    spacings = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
+    if len(spacings) != len(dims):
+        raise RuntimeError(f"gradient: numbers of spacings and dims differ; got {len(spacings)} and {len(dims)}; expected the same")
+    for d in dims:
+        if not 0 <= d < input.ndim or input.shape[d] < edge_order + 1:
+            raise RuntimeError(f"gradient: too few elements; got shape {tuple(input.shape)}; expected at least {edge_order + 1} along dim {d}")
+    x = floating(input)
+    return tuple(_slope(x, d, _steps(x, d, s), edge_order) for d, s in zip(dims, spacings))

@@ -41,7 +41,8 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * (the outer product of two vectors)."""
     if vec1.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"addr: not two vectors; got shapes {tuple(vec1.shape)} and {tuple(vec2.shape)}; expected [N] and [M]")
-    return _sum_of(input, vec1.unsqueeze(1) * vec2, beta, alpha)
+    result = _sum_of(input, vec1.unsqueeze(1) * vec2, beta, alpha)
+    return result.bool() if input.dtype == vec1.dtype == vec2.dtype == _C.bool_ else result
 
 
 @method

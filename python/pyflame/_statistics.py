@@ -41,17 +41,24 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     return nansum(input, dim, keepdim, dtype=dtype) / count
 
 
+def _moments(dim, unbiased, correction):
+    """The dims and the correction."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    return dim, int(unbiased is not False) if correction is None else correction
+
+
 @method
-def var_mean(input, dim=None, *, correction=1, keepdim=False, unbiased=None):
-    """The variance and the mean, of all or along dims, as a tuple."""
-    correction = correction if unbiased is None else int(unbiased)
+def var_mean(input, dim=None, unbiased=None, *, correction=None, keepdim=False):
+    """The variance and the mean, of all or along dims, as a tuple. The first argument may be unbiased, as in PyTorch's older order."""
+    dim, correction = _moments(dim, unbiased, correction)
     return _C.var(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
 
 
 @method
-def std_mean(input, dim=None, *, correction=1, keepdim=False, unbiased=None):
-    """The standard deviation and the mean, of all or along dims, as a tuple."""
-    correction = correction if unbiased is None else int(unbiased)
+def std_mean(input, dim=None, unbiased=None, *, correction=None, keepdim=False):
+    """The standard deviation and the mean, of all or along dims, as a tuple. The first argument may be unbiased, as in PyTorch's older order."""
+    dim, correction = _moments(dim, unbiased, correction)
     return _C.std(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
 
 

@@ -305,76 +305,7 @@ def register_post_accumulate_grad_hook(self, hook):
     return _PostHook(self, _C._register_post_hook(self, lambda: hook(leaf())))
 
 
-# ---- random numbers in place
-
-
-@_method
-def random_(self, from_=0, to=None, *, generator=None):
-    """Integers in [from, to), in place: below 2^24 for float32, 2^53 for float64 and otherwise all of the dtype unless `to` is given.
-    With one number, below it."""
-    if to is None and from_ != 0:
-        from_, to = 0, from_
-    if to is None:
-        name = self.dtype.name
-        bits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "bool": 1}.get(name) or 8 * self.itemsize - self.dtype.is_signed
-        to = 2**bits
-    from ._generator import drawing_from
-
-    with drawing_from(generator):
-        return self.copy_(_C.randint(from_, to, tuple(self.shape), device=self.device))
-
-
-@_method
-def bernoulli_(self, p=0.5, *, generator=None):
-    """1 with probability p, a number or a tensor, otherwise 0, in place."""
-    from ._generator import drawing_from
-
-    p = p if isinstance(p, Tensor) else _C.full((), float(p), dtype=_C.float64, device=self.device)
-    with drawing_from(generator):
-        return self.copy_(_C.bernoulli(p.expand(self.shape)))
-
-
-def _positive(self, generator):
-    """Uniform numbers in (0, 1]."""
-    from ._generator import drawing_from
-
-    with drawing_from(generator):
-        return 1.0 - _C.rand(tuple(self.shape), dtype=_C.float64 if self.dtype == _C.float64 else _C.float32, device=self.device)
-
-
-@_method
-def exponential_(self, lambd=1.0, *, generator=None):
-    """Numbers of the exponential distribution, in place."""
-    if lambd <= 0:
-        raise RuntimeError(f"exponential_: lambd is not positive; got {lambd}")
-    return self.copy_(-_C.log(_positive(self, generator)) / lambd)
-
-
-@_method
-def geometric_(self, p, *, generator=None):
-    """Numbers of trials up to the first success of probability p, in place."""
-    if not 0 < p < 1:
-        raise RuntimeError(f"geometric_: p is out of range; got {p}; expected a number between 0 and 1")
-    import math
-
-    return self.copy_(_C.floor(_C.log(_positive(self, generator)) / math.log1p(-p)) + 1)
-
-
-@_method
-def cauchy_(self, median=0.0, sigma=1.0, *, generator=None):
-    """Numbers of the Cauchy distribution, in place."""
-    import math
-
-    return self.copy_(median + sigma * _C.tan(math.pi * (_positive(self, generator) - 0.5)))
-
-
-@_method
-def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
-    """exp of normal numbers of this mean and standard deviation, in place."""
-    from ._generator import drawing_from
-
-    with drawing_from(generator):
-        return self.copy_(_C.exp(mean + std * _C.randn(tuple(self.shape), dtype=_C.float64 if self.dtype == _C.float64 else _C.float32, device=self.device)))
+# ---- others in place
 
 
 @_method

@@ -39,6 +39,7 @@ void bind_unary(nb::module_& m, TensorClass& c) {
 #define UNARY(name, ...) {#name, #name "_", static_cast<UnaryFn>(&pyflame::name)},
 #include "pyflame/ops/ops.def"
       {"square", "square_", static_cast<UnaryFn>(&pyflame::square)},
+      {"i0", "i0_", static_cast<UnaryFn>(&pyflame::i0)},
       {"trunc", "trunc_", static_cast<UnaryFn>(&pyflame::trunc)}};
   for (const InPlace& e : in_place) {
     const std::string_view n = e.name;
@@ -53,6 +54,7 @@ void bind_unary(nb::module_& m, TensorClass& c) {
   }
   both(m, c, "trunc", &trunc,
        "The integer part: rounded towards zero, elementwise.\nShape and dtype: those of the input.");
+  both(m, c, "i0", &i0, "The modified Bessel function of the first kind of order 0. Integers become float32.");
   both(m, c, "square", &square, "x * x, elementwise.\nShape and dtype: those of the input.");
   both(
       m, c, "isfinite", [](const Tensor& x) { return logical_not(logical_or(isnan(x), isinf(x))); },
@@ -120,30 +122,13 @@ void comparison(TensorClass& c, const char* name) {
       name, [](const Tensor& x, const Operand& other) { return Fn(x, other.with(x)); }, "other"_a, nb::is_operator());
 }
 
-// & | ^ are logical ops on bools. On integers they would be bitwise ops, which do not exist.
-template <auto Fn>
-Tensor bits(const Tensor& x, const Value& other) {
-  const bool bools = x.dtype() == DType::bool_ &&
-                     (other.is_tensor ? other.tensor.dtype() == DType::bool_ : other.scalar.kind == Category::Bool);
-  PF_CHECK(bools, Type,
-           "bitwise operator: only for bool; got {} and {}; hint: compare first, or use logical_and / logical_or",
-           dtype_name(x.dtype()), other.is_tensor ? dtype_name(other.tensor.dtype()) : std::string_view("a number"));
-  return Fn(x, other);
-}
-
-template <auto Fn>
-void bitwise(TensorClass& c, const char* name) {
-  const std::string n = name;
-  c.def(("__" + n + "__").c_str(), [](const Tensor& x, const Operand& other) { return bits<Fn>(x, other.with(x)); },
-        "other"_a, nb::is_operator());
-  c.def(("__r" + n + "__").c_str(), &bits<Fn>, "other"_a, nb::is_operator());
-  c.def(("__i" + n + "__").c_str(),
-        [](nb::handle_t<Tensor> self, const Operand& other) {
-          const Tensor& x = self_tensor(self);
-          copy_(x, bits<Fn>(x, other.with(x)));
-          return nb::borrow(self);
-        },
-        "other"_a, nb::is_operator());
+// x << n and x >> n are products with powers of 2 for floats.
+template <bool kLeft>
+Tensor shifted(const Value& x, const Value& n) {
+  if (!is_float(x.is_tensor ? x.tensor.dtype() : n.tensor.dtype()))
+    return kLeft ? bitwise_left_shift(x, n) : bitwise_right_shift(x, n);
+  const Tensor power = pyflame::pow(Value(2.0), n.is_tensor ? n : Value(full({}, n.scalar, x.tensor.dtype())));
+  return kLeft ? mul(x, power) : div(x, power);
 }
 
 void bind_operators(TensorClass& c) {
@@ -173,13 +158,12 @@ void bind_operators(TensorClass& c) {
   comparison<static_cast<BinaryFn>(&pyflame::le)>(c, "__le__");
   comparison<static_cast<BinaryFn>(&pyflame::gt)>(c, "__gt__");
   comparison<static_cast<BinaryFn>(&pyflame::ge)>(c, "__ge__");
-  bitwise<static_cast<BinaryFn>(&pyflame::logical_and)>(c, "and");
-  bitwise<static_cast<BinaryFn>(&pyflame::logical_or)>(c, "or");
-  bitwise<static_cast<BinaryFn>(&pyflame::logical_xor)>(c, "xor");
-  c.def("__invert__", [](const Tensor& x) {
-    PF_CHECK(x.dtype() == DType::bool_, Type, "~: only for bool; got {}; hint: use logical_not", dtype_name(x.dtype()));
-    return logical_not(x);
-  });
+  arithmetic<static_cast<BinaryFn>(&pyflame::bitwise_and)>(c, "and");
+  arithmetic<static_cast<BinaryFn>(&pyflame::bitwise_or)>(c, "or");
+  arithmetic<static_cast<BinaryFn>(&pyflame::bitwise_xor)>(c, "xor");
+  arithmetic<&shifted<true>>(c, "lshift");
+  arithmetic<&shifted<false>>(c, "rshift");
+  c.def("__invert__", static_cast<UnaryFn>(&pyflame::bitwise_not));
   c.def("__neg__", static_cast<UnaryFn>(&pyflame::neg));
   c.def("__pos__", [](const Tensor& x) { return x; });
   c.def("__abs__", static_cast<UnaryFn>(&pyflame::abs));
@@ -263,6 +247,8 @@ void bind_binary(nb::module_& m, TensorClass& c) {
         },
         "other"_a, nb::kw_only(), "rounding_mode"_a.none(), rounded);
   }
+  define("lcm", &pyflame::lcm, binary_doc("The least common multiple. Integers."));
+  define_in_place("lcm_", "lcm", &pyflame::lcm);
   define("true_divide", static_cast<BinaryFn>(&pyflame::div), "The same as div.");
 }
 
@@ -309,22 +295,32 @@ void bind_choice(nb::module_& m, TensorClass& c) {
         return nb::borrow(self);
       },
       "src"_a, "non_blocking"_a = false, "The elements become src's, broadcast and cast.");
+}
+
+// Functions of the module pyflame.special.
+void bind_special(nb::module_& m, TensorClass& c) {
+#define OP(...)
+#define SPECIAL(name, text, ...) \
+  m.def("special_" #name, &pyflame::name, "input"_a, unary_doc(OpId::name, text).c_str());
+#include "pyflame/ops/ops.def"
+  const auto one = [&](const char* name, UnaryFn fn, const char* text) {
+    m.def(name, fn, "input"_a, (std::string(text) + "\nShape: any. Integers and bools become float32.").c_str());
+  };
+  one("special_i1", &i1, "I1(x), the modified Bessel function of the first kind of order 1.");
+  one("special_modified_bessel_k0", &modified_bessel_k0,
+      "K0(x), the modified Bessel function of the second kind of order 0; inf at 0, NaN below.");
+  one("special_modified_bessel_k1", &modified_bessel_k1,
+      "K1(x), the modified Bessel function of the second kind of order 1; inf at 0, NaN below.");
+  one("special_log_ndtr", &log_ndtr, "log of ndtr, also where that is too small for the dtype.");
+  one("special_entr", &entr, "-x log(x): 0 at 0, -inf below.");
+  m.def(
+      "special_zeta", [](const Value& x, const Value& q) { return zeta(x, q); }, "input"_a, "other"_a,
+      "Hurwitz' zeta function: the sum of (other + k)^-input over all k >= 0.\nElementwise; tensors or numbers; shapes "
+      "broadcast. Its gradient is that of other.");
+  constexpr const char* text = "The n-th derivative of digamma. ArgumentError for a negative n.";
+  m.def("polygamma", &polygamma, "n"_a, "input"_a, text);
   c.def(
-      "uniform_",
-      [](nb::handle_t<Tensor> self, double from, double to) {
-        const Tensor& x = self_tensor(self);
-        copy_(x, add(mul(rand(x.shape(), x.dtype(), x.device()), to - from), from));
-        return nb::borrow(self);
-      },
-      "from_"_a = 0.0, "to"_a = 1.0, "Uniform numbers in [from, to).");
-  c.def(
-      "normal_",
-      [](nb::handle_t<Tensor> self, double mean, double std) {
-        const Tensor& x = self_tensor(self);
-        copy_(x, add(mul(randn(x.shape(), x.dtype(), x.device()), std), mean));
-        return nb::borrow(self);
-      },
-      "mean"_a = 0.0, "std"_a = 1.0, "Normal numbers of this mean and standard deviation.");
+      "polygamma", [](const Tensor& x, int64_t n) { return polygamma(n, x); }, "n"_a, text);
 }
 
 }  // namespace
@@ -334,6 +330,7 @@ void bind_elementwise(nb::module_& m, TensorClass& c) {
   bind_binary(m, c);
   bind_operators(c);
   bind_choice(m, c);
+  bind_special(m, c);
 }
 
 }  // namespace pyflame::python

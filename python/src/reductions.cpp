@@ -29,7 +29,7 @@ nb::object named(PyTypeObject* type, std::pair<Tensor, Tensor> p) {
   return o;
 }
 
-PyTypeObject *g_max, *g_min, *g_topk, *g_sort;
+PyTypeObject *g_max, *g_min, *g_topk, *g_sort, *g_cummax, *g_cummin;
 
 #define DIM "dim"_a.none() = nb::none()
 #define KEEP "keepdim"_a = false
@@ -145,6 +145,18 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
            "Where the maximum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
   bind_arg(m, c, "argmin", &argmin,
            "Where the minimum is, int64: along a dim, or in the flattened input. The first of equals; NaN wins.");
+  g_cummax = pair_type("pyflame.return_types.cummax");
+  g_cummin = pair_type("pyflame.return_types.cummin");
+  constexpr const char* so_far =
+      "along a dim, and where it was, int64: (values, indices). The last of equals; NaN wins.";
+  both(
+      m, c, "cummax", [](const Tensor& x, int64_t dim) { return named(g_cummax, cummax(x, dim)); }, "dim"_a,
+      (std::string("The largest element so far ") + so_far).c_str());
+  both(
+      m, c, "cummin", [](const Tensor& x, int64_t dim) { return named(g_cummin, cummin(x, dim)); }, "dim"_a,
+      (std::string("The smallest element so far ") + so_far).c_str());
+  both(m, c, "logcumsumexp", &logcumsumexp, "dim"_a,
+       "The logarithm of the sum of the exponentials so far, along a dim, without overflow. Floating dtypes.");
   both(
       m, c, "topk",
       [](const Tensor& x, int64_t k, int64_t dim, bool largest, bool) {
@@ -163,8 +175,11 @@ void bind_reductions(nb::module_& m, TensorClass& c) {
       "descending"_a = false, "stable"_a = true, "The indices that sort along a dim.");
   both(
       m, c, "sum_to_size",
-      [](const Tensor& x, nb::args size) { return sum_to(x, dims_from_args("sum_to_size", size)); }, "size"_a,
-      "Sums over what broadcasting `size` to the shape repeated.");
+      [](const Tensor& x, nb::args size) {
+        const Tensor y = sum_to(x, dims_from_args("sum_to_size", size));
+        return x.dim() == 0 && y.dtype() == DType::bool_ ? cast(y, DType::int64) : y;  // a sum of one number
+      },
+      "size"_a, "Sums over what broadcasting `size` to the shape repeated.");
 }
 
 }  // namespace pyflame::python

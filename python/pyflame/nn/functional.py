@@ -197,6 +197,8 @@ def selu(input, inplace=False):
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x limited to [min_val, max_val]."""
+    if not input.is_floating_point():
+        min_val, max_val = int(min_val), int(max_val)
     x = _source(input, inplace)
     return _result(input, _C.clamp(x, min_val, max_val), inplace)
 

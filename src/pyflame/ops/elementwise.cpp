@@ -216,14 +216,22 @@ Tensor isinf(const Tensor& x) {
   return emit(OpId::isinf, {x}, x.shape(), DType::bool_);
 }
 
+Tensor bitwise_not(const Tensor& x) {
+  check_defined("bitwise_not", x);
+  if (x.dtype() == DType::bool_) return logical_not(x);
+  PF_CHECK(!is_float(x.dtype()), Type, "bitwise_not: not defined for floats; got {}; expected integers or bools",
+           dtype_name(x.dtype()));
+  return emit(OpId::bitwise_not, {x}, x.shape(), x.dtype());
+}
+
 Tensor logical_not(const Tensor& x) {
   check_defined("logical_not", x);
   return emit(OpId::logical_not, {cast(x, DType::bool_)}, x.shape(), DType::bool_);
 }
 
-Tensor square(const Tensor& x) {
-  check_defined("square", x);
-  if (x.dtype() == DType::bool_) return clone(x);
+Tensor square(const Tensor& input) {
+  check_defined("square", input);
+  const Tensor x = input.dtype() == DType::bool_ ? cast(input, DType::int64) : input;
   Tensor out =
       is_complex(x.dtype()) ? ops::complex_binary(OpId::mul, x, x) : emit(OpId::mul, {x, x}, x.shape(), x.dtype());
   attach("square", {out}, {x}, {x},
@@ -573,6 +581,46 @@ Tensor minimum(const Value& a, const Value& b) {
                   [](const Value& x, const Value& y) { return gt(x, y); });
 }
 
+// ---- integers only
+
+namespace {
+
+Tensor of_integers(const char* name, OpId op, const Value& a, const Value& b) {
+  const Operands o = operands(name, a, b);
+  PF_CHECK(dtype_category(o.dtype) == Category::Integer, Type,
+           "{}: only for integers; got {}; expected integer operands{}", name, dtype_name(o.dtype),
+           is_float(o.dtype) ? "; hint: compare first, or use logical_and / logical_or" : "");
+  return o.run(op);
+}
+
+Tensor bits(const char* name, OpId op, OpId bool_op, const Value& a, const Value& b) {
+  const Operands o = operands(name, a, b);
+  return o.dtype == DType::bool_ ? o.run(bool_op) : of_integers(name, op, a, b);
+}
+
+}  // namespace
+
+Tensor bitwise_and(const Value& a, const Value& b) {
+  return bits("bitwise_and", OpId::bitwise_and, OpId::logical_and, a, b);
+}
+Tensor bitwise_or(const Value& a, const Value& b) {
+  return bits("bitwise_or", OpId::bitwise_or, OpId::logical_or, a, b);
+}
+Tensor bitwise_xor(const Value& a, const Value& b) {
+  return bits("bitwise_xor", OpId::bitwise_xor, OpId::logical_xor, a, b);
+}
+Tensor bitwise_left_shift(const Value& a, const Value& b) {
+  return of_integers("bitwise_left_shift", OpId::bitwise_left_shift, a, b);
+}
+Tensor bitwise_right_shift(const Value& a, const Value& b) {
+  return of_integers("bitwise_right_shift", OpId::bitwise_right_shift, a, b);
+}
+Tensor gcd(const Value& a, const Value& b) { return of_integers("gcd", OpId::gcd, a, b); }
+Tensor lcm(const Value& a, const Value& b) {
+  const Tensor divisor = gcd(a, b);
+  return abs(mul(floor_divide(a, where(eq(divisor, 0), 1, divisor)), b));
+}
+
 // ---- comparisons and logic
 
 namespace {
@@ -688,15 +736,13 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
   check_defined("masked_fill", mask);
   PF_CHECK(mask.dtype() == DType::bool_, Type, "masked_fill: the mask is not bool; got {}; expected bool",
            dtype_name(mask.dtype()));
-  if (x.dtype() == DType::bool_ && value.kind == Category::Integer) value = Scalar(value.i != 0);
-  PF_CHECK(value.kind <= dtype_category(x.dtype()), Type,
-           "masked_fill: the value would change the dtype; got a {} for a {} tensor; expected a value of its kind; "
-           "hint: cast the tensor",
-           value.kind == Category::Complex ? "complex"
-           : value.kind == Category::Float ? "float"
-                                           : "integer",
-           dtype_name(x.dtype()));
   if (is_complex(x.dtype())) return where(mask, full({}, value, x.dtype(), x.device()), x);
+  PF_CHECK(value.kind != Category::Complex, Type,
+           "masked_fill: the value would change the dtype; got a complex number for a {} tensor; hint: cast the tensor",
+           dtype_name(x.dtype()));
+  if (x.dtype() == DType::bool_) value = Scalar(value.f != 0);
+  else if (value.kind == Category::Float && !is_float(x.dtype())) value = Scalar(value.i);  // towards zero
+  ops::check_fits("masked_fill", value, x.dtype());
   const Dims shape = x.shape() == mask.shape() ? x.shape() : broadcast_shapes("masked_fill", x.shape(), mask.shape());
   Tensor out = emit(OpId::where, {mask, Arg(value, x.dtype()), x}, shape, x.dtype());
   attach("masked_fill", {out}, {x}, {mask},

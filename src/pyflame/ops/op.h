@@ -24,6 +24,9 @@ enum class Autocast : uint8_t { AsGiven, Lower, Wide };
 // The CPU cost of ops without vector code.
 constexpr uint8_t kOneByOne = 40;
 
+// The GPU cost of a function that is too large for a kernel that contains all of them.
+constexpr uint8_t kLarge = 32;
+
 struct OpInfo {
   const char* name;
   OpClass cls;
@@ -34,6 +37,7 @@ struct OpInfo {
   // --- traits; the builders below set them
   int8_t param_count = 0;      // elementwise ops: number of params after the tensor inputs
   bool floats_only = false;    // not defined if the first output is an integer
+  bool integers_only = false;  // not defined if the output is a float or a bool
   bool bool_result = false;    // the output is bool, whatever the inputs are
   bool exact_result = false;   // each value is one of the inputs' or already rounded: a 16-bit result needs no rounding
   bool index_matters = false;  // the value depends on the element's position. Source: true
@@ -57,6 +61,7 @@ struct OpInfo {
   }
   constexpr OpInfo params(int n) const { return with(&OpInfo::param_count, static_cast<int8_t>(n)); }
   constexpr OpInfo floats() const { return with(&OpInfo::floats_only, true); }
+  constexpr OpInfo integers() const { return with(&OpInfo::integers_only, true).exact(); }
   constexpr OpInfo gives_bool() const { return with(&OpInfo::bool_result, true).exact(); }
   constexpr OpInfo exact() const { return with(&OpInfo::exact_result, true); }
   constexpr OpInfo uniform() const { return with(&OpInfo::index_matters, false); }

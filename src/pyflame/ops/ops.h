@@ -65,6 +65,7 @@ Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 // ---- exp(x), add(a, b), softmax(x, dim), ... of the op table
 #define OP(...)
 #define UNARY(name, ...) Tensor name(const Tensor& x);
+#define SPECIAL(name, ...) Tensor name(const Tensor& x);
 #define BINARY(name, ...) Tensor name(const Value& a, const Value& b);
 #define ALONG(name, ...) Tensor name(const Tensor& x, int64_t dim, DTypeOpt dtype = {});
 #include "pyflame/ops/ops.def"
@@ -72,6 +73,7 @@ Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 // ---- elementwise (elementwise.cpp)
 Tensor square(const Tensor& x);
 Tensor trunc(const Tensor& x);
+Tensor lcm(const Value& a, const Value& b);  // the least common multiple of integers
 Tensor round(const Tensor& x, int64_t decimals);
 Tensor div(const Value& a, const Value& b, const std::string& rounding_mode);  // "trunc" or "floor"
 Tensor gelu(const Tensor& x, const std::string& approximate = "none");         // "none" (erf) or "tanh"
@@ -101,6 +103,16 @@ Tensor sgn(const Tensor& x);
 Tensor fft(const Tensor& x, int64_t dim, bool inverse, int64_t scale);       // complex to complex
 Tensor fft_of_real(const Tensor& x, int64_t dim, int64_t scale);             // n -> n / 2 + 1
 Tensor fft_to_real(const Tensor& x, int64_t dim, int64_t n, int64_t scale);  // n / 2 + 1 -> n
+
+// ---- special functions (special.cpp)
+Tensor zeta(const Value& x, const Value& q);
+Tensor polygamma(int64_t n, const Tensor& x);
+Tensor i0(const Tensor& x);
+Tensor i1(const Tensor& x);
+Tensor modified_bessel_k0(const Tensor& x);
+Tensor modified_bessel_k1(const Tensor& x);
+Tensor log_ndtr(const Tensor& x);
+Tensor entr(const Tensor& x);
 
 // ---- in place (inplace.cpp): assigns the value to x, cast to x's dtype and broadcast to its shape. Returns x.
 // RuntimeError for a leaf that requires grad while gradients are on.
@@ -153,6 +165,10 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false
 std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false);
 Tensor sum_to(const Tensor& x, const Dims& shape);  // undoes broadcasting; the same handle if nothing changes
 Tensor norm(const Tensor& x);                       // 2-norm of all elements
+
+std::pair<Tensor, Tensor> cummax(const Tensor& x, int64_t dim);  // values, indices
+std::pair<Tensor, Tensor> cummin(const Tensor& x, int64_t dim);
+Tensor logcumsumexp(const Tensor& x, int64_t dim);
 
 // ---- linear algebra (matmul.cpp)
 Tensor matmul(const Tensor& a, const Tensor& b);  // 1-D to N-D, as PyTorch

@@ -105,15 +105,71 @@ Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) 
 
 namespace {
 
-// x along `dim`, which may have none: a number is its own sum. The gradient is the scan in the other direction.
-Tensor scan(const Tensor& x, int dim, bool reverse) {
-  if (x.dim() == 0) return reshape(scan(reshape(x, {1}), 0, reverse), {});
-  const bool floats = has_gradient(x.dtype());
-  Tensor out = emit(OpId::cumsum, {x}, x.shape(), floats ? x.dtype() : DType::int64, ScanAttrs{dim, reverse});
-  if (floats)
+// A scan of x along `dim`, which may have none: a number is its own sum, product and maximum.
+Tensor scanned(OpId op, const Tensor& x, int dim, bool reverse, DType out) {
+  if (x.dim() == 0) return reshape(scanned(op, reshape(x, {1}), 0, reverse, out), {});
+  return emit(op, {x}, x.shape(), out, ScanAttrs{dim, reverse});
+}
+DType summed(DType d) { return has_gradient(d) ? d : DType::int64; }
+
+// The gradient of a sum is the scan in the other direction.
+Tensor running_sum(const Tensor& x, int dim, bool reverse) {
+  Tensor out = scanned(OpId::cumsum, x, dim, reverse, summed(x.dtype()));
+  if (has_gradient(x.dtype()))
     attach("cumsum", {out}, {x}, {},
-           [dim, reverse](GradNode&, const Tensors& g) -> Tensors { return {scan(g[0], dim, !reverse)}; });
+           [dim, reverse](GradNode&, const Tensors& g) -> Tensors { return {running_sum(g[0], dim, !reverse)}; });
   return out;
+}
+
+// Before the first zero, the sum of g * out from there on, over x. At the first zero, the same sum of the products with a 1 in its place.
+// After it, all products have the zero as a factor; they are 0, but not the derivative of that.
+Tensor cumprod_backward(const Tensor& g, const Tensor& x, const Tensor& out, int dim) {
+  const Tensor zero = eq(x, 0.0), zeros_so_far = running_sum(zero, dim, false);
+  const Tensor before = eq(zeros_so_far, 0), first = logical_and(zero, eq(zeros_so_far, 1));
+  const Tensor others = cumprod(where(first, 1.0, x), dim, {});
+  const Tensor from_here = running_sum(mul(g, others), dim, true);
+  const Tensor the_zero = x.dim() ? sum(where(first, x, 0.0), {dim}, true) : where(first, x, 0.0);
+  const Tensor divisor = where(zero, 1.0, x);
+  const Tensor after = mul(div(from_here, divisor), the_zero);
+  return where(before, div(running_sum(mul(g, out), dim, true), divisor), where(first, from_here, after));
+}
+
+Tensor logcumsumexp_scan(const Tensor& x, int dim, bool reverse);
+
+// exp(x) times the sum of g exp(-out) from there on, in logarithms, separately for positive and negative g.
+Tensor logcumsumexp_backward(const Tensor& g, const Tensor& x, const Tensor& out, int dim, bool reverse) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const auto part = [&](const Tensor& size) {
+    const Tensor positive = gt(size, 0.0);
+    const Tensor logs = where(positive, sub(log(where(positive, size, 1.0)), out), -kInf);
+    return exp(add(logcumsumexp_scan(logs, dim, !reverse), x));
+  };
+  return sub(part(g), part(neg(g)));
+}
+
+Tensor logcumsumexp_scan(const Tensor& x, int dim, bool reverse) {
+  Tensor out = scanned(OpId::logcumsumexp, x, dim, reverse, x.dtype());
+  attach("logcumsumexp", {out}, {x}, {x, out}, [dim, reverse](GradNode& n, const Tensors& g) -> Tensors {
+    return {logcumsumexp_backward(g[0], n.saved(0), n.saved(1), dim, reverse)};
+  });
+  return out;
+}
+
+std::pair<Tensor, Tensor> running_extremum(const char* name, OpId op, const Tensor& x, int64_t dim) {
+  check_defined(name, x);
+  const int d = normalize_dim(name, dim, x.dim());
+  if (x.dtype() == DType::bool_) {
+    auto [values, index] = running_extremum(name, op, cast(x, DType::uint8), d);
+    return {cast(values, DType::bool_), index};
+  }
+  if (x.dim() == 0) return {clone(x), zeros({}, DType::int64, x.device())};
+  const Arg in[] = {x};
+  const OutSpec specs[] = {{x.shape(), x.dtype()}, {x.shape(), DType::int64}};
+  const Tensors outs = emit_many(op, in, specs, ScanAttrs{d, false});
+  attach(name, {outs[0], outs[1]}, {x}, {outs[1]}, [d](GradNode& n, const Tensors& g) -> Tensors {
+    return {scatter_add(zeros(edge_shape(n, 0), g[0].dtype(), g[0].device()), d, n.saved(0), g[0])};
+  });
+  return {outs[0], outs[1]};
 }
 
 }  // namespace
@@ -122,8 +178,34 @@ Tensor cumsum(const Tensor& input, int64_t dim, DTypeOpt dtype) {
   check_defined("cumsum", input);
   const int d = normalize_dim("cumsum", dim, input.dim());
   const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::cumsum>(input);
-  const Tensor out = scan(x, d, false);
+  const Tensor out = running_sum(x, d, false);
   return dtype ? cast(out, *dtype) : out;
+}
+
+Tensor cumprod(const Tensor& input, int64_t dim, DTypeOpt dtype) {
+  check_defined("cumprod", input);
+  const int d = normalize_dim("cumprod", dim, input.dim());
+  const Tensor x = dtype ? cast(input, *dtype) : autocast::input<OpId::cumprod>(input);
+  Tensor out = scanned(OpId::cumprod, x, d, false, summed(x.dtype()));
+  if (is_float(x.dtype()))
+    attach("cumprod", {out}, {x}, {x, out}, [d](GradNode& n, const Tensors& g) -> Tensors {
+      return {cumprod_backward(g[0], n.saved(0), n.saved(1), d)};
+    });
+  return dtype ? cast(out, *dtype) : out;
+}
+
+Tensor logcumsumexp(const Tensor& input, int64_t dim) {
+  check_defined("logcumsumexp", input);
+  PF_CHECK(is_float(input.dtype()), Type, "logcumsumexp: not defined for {}; expected a floating dtype",
+           dtype_name(input.dtype()));
+  return logcumsumexp_scan(input, normalize_dim("logcumsumexp", dim, input.dim()), false);
+}
+
+std::pair<Tensor, Tensor> cummax(const Tensor& x, int64_t dim) {
+  return running_extremum("cummax", OpId::cummax, x, dim);
+}
+std::pair<Tensor, Tensor> cummin(const Tensor& x, int64_t dim) {
+  return running_extremum("cummin", OpId::cummin, x, dim);
 }
 
 Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, DTypeOpt dtype) {

@@ -147,8 +147,9 @@ class GpuProblems {
     const bool asks = logical || op == OpId::eq || op == OpId::ne || op == OpId::lt || op == OpId::le ||
                       op == OpId::gt || op == OpId::ge || op == OpId::isnan || op == OpId::isinf;
     std::vector<Operand> ins;
+    const DType values = op_info(op).integers_only ? DType::int64 : dtype_;
     for (int i = 0; i < op_info(op).arity; ++i)
-      ins.push_back(tensor(logical || (op == OpId::where && i == 0) ? DType::bool_ : dtype_, shape));
+      ins.push_back(tensor(logical || (op == OpId::where && i == 0) ? DType::bool_ : values, shape));
     switch (op) {
       case OpId::full: ins = {number(dtype_)}; break;
       case OpId::arange:
@@ -161,7 +162,7 @@ class GpuProblems {
         break;
       default: break;
     }
-    const DType result = op == OpId::rand_int ? DType::int64 : asks ? DType::bool_ : dtype_;
+    const DType result = op == OpId::rand_int ? DType::int64 : asks ? DType::bool_ : values;
     Node n;
     n.op = op, n.ins = std::move(ins), n.outs = {tensor(result, shape)};
     return n;
@@ -215,6 +216,20 @@ class GpuProblems {
              {std::pair{"wave", Dims{64, 1000}}, {"group", {64, 4096}}, {"long", {4, 1 << 20}}, {"odd", {64, 5001}}})
           add(op, what, {x(shape)}, {x(shape)});
         return;
+      case OpId::logcumsumexp:
+        add(op, "lines", {x({64, 128, 64})}, {x({64, 128, 64})}, ScanAttrs{1, 0});
+        add(op, "group", {x({64, 1000})}, {x({64, 1000})}, ScanAttrs{1, 1});
+        return add(op, "long", {x({1 << 20})}, {x({1 << 20})}, ScanAttrs{0, 0}), void();
+      case OpId::cummax:
+      case OpId::cummin:
+        add(op, "lines", {x({64, 128, 64})}, {x({64, 128, 64}), ints({64, 128, 64})}, ScanAttrs{1, 0});
+        add(op, "group", {x({64, 1000})}, {x({64, 1000}), ints({64, 1000})}, ScanAttrs{1, 0});
+        add(op, "integers", {ints({64, 1000})}, {ints({64, 1000}), ints({64, 1000})}, ScanAttrs{1, 0});
+        return add(op, "long", {x({1 << 20})}, {x({1 << 20}), ints({1 << 20})}, ScanAttrs{0, 0}), void();
+      case OpId::cumprod:
+        add(op, "lines", {x({64, 128, 64})}, {x({64, 128, 64})}, ScanAttrs{1, 0});
+        add(op, "group", {x({64, 1000})}, {x({64, 1000})}, ScanAttrs{1, 0});
+        return add(op, "long", {x({1 << 20})}, {x({1 << 20})}, ScanAttrs{0, 0}), void();
       case OpId::cumsum:
         for (const int64_t reverse : {0, 1})
           for (const auto& [what, shape, dim] : {std::tuple{"lines", Dims{64, 128, 64}, 1},

@@ -110,6 +110,7 @@ PF_C_MATH_2(atan2)
 PF_C_MATH_2(pow)
 PF_C_MATH_2(fmod)
 PF_C_MATH_2(copysign)
+PF_C_MATH_2(nextafter)
 PF_C_MATH_2(fmax)
 PF_C_MATH_2(fmin)
 double fma(double, double, double) noexcept;

@@ -143,5 +143,62 @@ def _scans():
     yield Case("cumsum-special", ("cumsum",), ("cumsum",), (Spec((2, 3), "float32", literal(nan)),), lambda pf, x: pf.cumsum(x, 1), lambda x: np.cumsum(x, axis=1))
 
 
+def _extreme_so_far(largest):
+    """Values and indices: the last of equals; NaN wins."""
+    def along(line):
+        best, at, values, places = line[0], 0, [], []
+        for i, v in enumerate(line):
+            if v != v or (v >= best if largest else v <= best):
+                best, at = v, i
+            values.append(best)
+            places.append(at)
+        return np.array([values, places], dtype=np.float64)
+
+    def run(x, dim):
+        if x.ndim == 0 or x.size == 0:
+            return x, np.zeros(x.shape, np.int64)
+        both = np.apply_along_axis(lambda line: along(line).ravel(), dim, x.astype(np.float64) if x.dtype.kind == "f" else x)
+        values, places = np.split(both, 2, axis=dim)
+        return values.astype(x.dtype), places.astype(np.int64)
+
+    return run
+
+
+def _log_sums(x, dim):
+    return np.logaddexp.accumulate(x, axis=dim) if x.ndim else x
+
+
+def _other_scans():
+    near_one = lambda rng, shape: np.sign(rng.standard_normal(shape)) * np.exp(0.05 * rng.standard_normal(shape))  # noqa: E731
+    for dtype in FLOATS:
+        for shape, dim in SCANS[:-2] if dtype == "float32" else (((7, 129), 1), ((3, 5, 7), 1)):
+            spec = Spec(shape, dtype)
+            n = shape[dim] if shape else 1
+            yield Case(f"cumprod-{dtype}-{label(shape)}-{dim}", ("cumprod",), ("cumprod",), (Spec(shape, dtype, near_one),), lambda pf, x, d=dim: pf.cumprod(x, d), lambda x, d=dim: np.cumprod(x, axis=d) if x.ndim else x,
+                       grad=(0,), c=2, length=n)
+            yield Case(f"logcumsumexp-{dtype}-{label(shape)}-{dim}", ("logcumsumexp",), ("logcumsumexp",), (spec,), lambda pf, x, d=dim: pf.logcumsumexp(x, d), lambda x, d=dim: _log_sums(x, d), grad=(0,), c=4,
+                       length=n, magnitude=lambda x, d=dim: 1 + np.abs(_log_sums(x, d)))
+            for name in ("cummax", "cummin"):
+                yield Case(f"{name}-{dtype}-{label(shape)}-{dim}", (name,), (name,), (spec,), lambda pf, x, d=dim, f=name: getattr(pf, f)(x, d), lambda x, d=dim, f=_extreme_so_far(name == "cummax"): f(x, d),
+                           grad=(0,), out=(dtype, "int64"))
+    for shape, dim in (((2, 40000), 1), ((3, 70, 512), 1)):  # several segments of a line, many lines that are neighbours
+        for name in ("cummax", "cummin"):
+            yield Case(f"{name}-{label(shape)}", (name,), (name,), (Spec(shape),), lambda pf, x, d=dim, f=name: getattr(pf, f)(x, d), lambda x, d=dim, f=_extreme_so_far(name == "cummax"): f(x, d), out=("float32", "int64"))
+        yield Case(f"logcumsumexp-{label(shape)}", ("logcumsumexp",), ("logcumsumexp",), (Spec(shape),), lambda pf, x, d=dim: pf.logcumsumexp(x, d), lambda x, d=dim: _log_sums(x, d), c=4, length=shape[dim], magnitude=lambda x, d=dim: 1 + np.abs(_log_sums(x, d)))
+        yield Case(f"cumprod-{label(shape)}", ("cumprod",), ("cumprod",), (Spec(shape, "float64", lambda rng, shape: 1 + 1e-3 * rng.standard_normal(shape)),), lambda pf, x, d=dim: pf.cumprod(x, d), lambda x, d=dim: np.cumprod(x, axis=d), c=2, length=shape[dim])
+    for dtype in ("int64", "int32", "int16", "int8", "uint8", "bool"):
+        few = None if dtype == "bool" else integers(0, 3)
+        yield Case(f"cumprod-{dtype}", ("cumprod",), ("cumprod",), (Spec((7, 129), dtype, few),), lambda pf, x: x.cumprod(1), lambda x: np.cumprod(x.astype(np.int64), axis=1), out="int64")
+        for name in ("cummax", "cummin"):
+            yield Case(f"{name}-{dtype}", (name,), (name,), (Spec((7, 129), dtype, few),), lambda pf, x, f=name: getattr(pf, f)(x, 1), lambda x, f=_extreme_so_far(name == "cummax"): f(x, 1), out=(dtype, "int64"))
+    special = np.array([[1.0, np.nan, 3.0, 3.0], [2.0, np.inf, -np.inf, np.inf], [-np.inf, -np.inf, 1.0, 1.0]])
+    for name in ("cummax", "cummin"):
+        yield Case(f"{name}-special", (name,), (name,), (Spec((3, 4), "float32", literal(special)),), lambda pf, x, f=name: getattr(pf, f)(x, 1), lambda x, f=_extreme_so_far(name == "cummax"): f(x, 1), out=("float32", "int64"))
+    yield Case("logcumsumexp-special", ("logcumsumexp",), ("logcumsumexp",), (Spec((3, 4), "float32", literal(special)),), lambda pf, x: pf.logcumsumexp(x, 1), lambda x: _log_sums(x, 1), c=4)
+    # Zeros: none, one and two in a line, of which the gradient goes through the first.
+    zeros = np.array([[1.5, 2.0, -0.5, 3.0], [1.5, 0.0, -0.5, 3.0], [0.0, 2.0, 0.0, 3.0]])
+    yield Case("cumprod-zeros", ("cumprod",), ("cumprod",), (Spec((3, 4), "float64", literal(zeros)),), lambda pf, x: pf.cumprod(x, 1), lambda x: np.cumprod(x, axis=1), grad=(0,), c=2, twice=False)
+
+
 def cases():
-    return [*_floats(), *_others(), *_scans()]
+    return [*_other_scans(), *_floats(), *_others(), *_scans()]

@@ -12,7 +12,7 @@
 // clang-format off
 #define PF_MATH_OPS(X)                                                                                                \
   X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(atan2) X(erf) X(sigmoid) X(gelu) X(gelu_tanh) X(silu)                \
-  X(gelu_grad) X(gelu_tanh_grad) X(silu_grad)
+  X(gelu_grad) X(gelu_tanh_grad) X(silu_grad) PF_SPECIAL_UNARY(X)
 // clang-format on
 
 #include <hwy/contrib/math/math-inl.h>
@@ -476,6 +476,56 @@ HWY_INLINE V softplus(D d, V x, V beta, V threshold) {
   const V y = hn::Div(hn::Add(positive, log1p(d, exp(d, hn::Neg(hn::Abs(z))))), beta);
   return hn::IfThenElse(hn::Gt(z, threshold), x, y);
 }
+
+#define PF_SPECIAL_INSIDE
+#include "pyflame/kernels/device/special.h"
+#undef PF_SPECIAL_INSIDE
+
+// What the formulas of special.h are computed with.
+template <class D>
+struct VectorMath {
+  using V = hn::Vec<D>;
+  using M = hn::Mask<D>;
+  static constexpr bool kSingle = kIsFloat<D>;
+  D d;
+  HWY_INLINE V num(double x) const { return math::HWY_NAMESPACE::num(d, x); }
+  HWY_INLINE V inf() const { return num(std::numeric_limits<double>::infinity()); }
+  HWY_INLINE V nan() const { return num(std::numeric_limits<double>::quiet_NaN()); }
+  HWY_INLINE V add(V a, V b) const { return hn::Add(a, b); }
+  HWY_INLINE V sub(V a, V b) const { return hn::Sub(a, b); }
+  HWY_INLINE V mul(V a, V b) const { return hn::Mul(a, b); }
+  HWY_INLINE V div(V a, V b) const { return hn::Div(a, b); }
+  HWY_INLINE V fma(V a, V b, V c) const { return hn::MulAdd(a, b, c); }
+  HWY_INLINE V neg(V x) const { return hn::Neg(x); }
+  HWY_INLINE V abs(V x) const { return hn::Abs(x); }
+  HWY_INLINE V copysign(V x, V sign) const { return hn::CopySign(x, sign); }
+  HWY_INLINE V sqrt(V x) const { return hn::Sqrt(x); }
+  HWY_INLINE V exp(V x) const { return math::HWY_NAMESPACE::exp(d, x); }
+  HWY_INLINE V log(V x) const { return math::HWY_NAMESPACE::log(d, x); }
+  HWY_INLINE V sin(V x) const { return math::HWY_NAMESPACE::sin(d, x); }
+  HWY_INLINE V cos(V x) const { return math::HWY_NAMESPACE::cos(d, x); }
+  HWY_INLINE V nearest(V x) const { return hn::Round(x); }
+  HWY_INLINE M lt(V a, V b) const { return hn::Lt(a, b); }
+  HWY_INLINE M le(V a, V b) const { return hn::Le(a, b); }
+  HWY_INLINE M eq(V a, V b) const { return hn::Eq(a, b); }
+  HWY_INLINE M both(M a, M b) const { return hn::And(a, b); }
+  HWY_INLINE M either(M a, M b) const { return hn::Or(a, b); }
+  HWY_INLINE bool any(M a) const { return !hn::AllFalse(d, a); }
+  HWY_INLINE bool all(M a) const { return hn::AllTrue(d, a); }
+  HWY_INLINE V select(M c, V a, V b) const { return hn::IfThenElse(c, a, b); }
+  HWY_INLINE V poly(V, double c) const { return num(c); }
+  template <class... More>
+  HWY_INLINE V poly(V x, double c, More... more) const {
+    return hn::MulAdd(poly(x, more...), x, num(c));
+  }
+};
+#define PF_SPECIAL_VECTOR(name)            \
+  template <class D, class V>              \
+  HWY_INLINE V name(D d, V x) {            \
+    return name##_of(VectorMath<D>{d}, x); \
+  }
+PF_SPECIAL_UNARY(PF_SPECIAL_VECTOR)
+#undef PF_SPECIAL_VECTOR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pyflame::cpu::math

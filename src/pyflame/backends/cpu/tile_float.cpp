@@ -4,10 +4,17 @@
 #define HWY_TARGET_INCLUDE "pyflame/backends/cpu/tile_float.cpp"
 #include <hwy/foreach_target.h>  // before highway.h
 
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "pyflame/backends/cpu/tile_loop-inl.h"
+#include "pyflame/kernels/device/launch.h"
+
+#include "pyflame/kernels/device/scalar.h"  // after launch.h
+
+#include "pyflame/kernels/device/special.h"  // after scalar.h
 
 HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::tile {
@@ -117,6 +124,32 @@ void floor_divide_loop(const Args& a) {
   });
 }
 
+// Iterations of their own length for each element.
+template <class T>
+void zeta_loop(const Args& a) {
+  plain_loop2<T, T>(a, [](T x, T q) { return pf::zeta<T>(x, q); });
+}
+template <class T>
+void igamma_loop(const Args& a) {
+  plain_loop2<T, T>(a, [](T x, T y) { return pf::igamma<T>(x, y); });
+}
+template <class T>
+void igammac_loop(const Args& a) {
+  plain_loop2<T, T>(a, [](T x, T y) { return pf::igammac<T>(x, y); });
+}
+// The numbers of one sign have the order of their bits.
+template <class T>
+void nextafter_loop(const Args& a) {
+  using I = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  plain_loop2<T, T>(a, [](T x, T y) HWY_ATTR {
+    const I bits = std::bit_cast<I>(x), sign = std::bit_cast<I>(y) & std::numeric_limits<I>::min();
+    const I step = (x < y) == (x > 0) ? 1 : -1;
+    const T next = std::bit_cast<T>(x == 0 ? static_cast<I>(sign | 1) : static_cast<I>(bits + step));
+    const T kept = x == y ? y : next;
+    return (x != x) | (y != y) ? x + y : kept;
+  });
+}
+
 template <class T>
 constexpr Found find_float_loop(OpId op) {
   switch (op) {
@@ -141,6 +174,10 @@ constexpr Found find_float_loop(OpId op) {
     case OpId::minimum: return vector_loop<T, Minimum, 2>;
     case OpId::floor_divide: return floor_divide_loop<T>;
     case OpId::remainder: return remainder_loop<T>;
+    case OpId::zeta: return zeta_loop<T>;
+    case OpId::igamma: return igamma_loop<T>;
+    case OpId::igammac: return igammac_loop<T>;
+    case OpId::nextafter: return nextafter_loop<T>;
     case OpId::eq: return eq_loop<T>;
     case OpId::ne: return ne_loop<T>;
     case OpId::lt: return lt_loop<T>;

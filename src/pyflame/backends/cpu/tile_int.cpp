@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "pyflame/backends/cpu/tile_loop-inl.h"
@@ -22,6 +23,11 @@ using Wrap = std::conditional_t<(sizeof(T) < 4), uint32_t, std::make_unsigned_t<
 template <class T>
 HWY_INLINE T wrap(Wrap<T> v) {
   return static_cast<T>(v);
+}
+
+template <class U, class T>
+HWY_INLINE U magnitude(T x) {
+  return static_cast<U>(x < 0 ? U{0} - static_cast<U>(x) : static_cast<U>(x));
 }
 
 #define PF_INT1(name, expression)           \
@@ -58,6 +64,21 @@ PF_INT2(sub, static_cast<W>(x) - static_cast<W>(y))
 PF_INT2(mul, static_cast<W>(x) * static_cast<W>(y))
 PF_INT2(maximum, x > y ? x : y)
 PF_INT2(minimum, x < y ? x : y)
+PF_INT1(bitwise_not, ~x)
+PF_INT2(bitwise_and, x& y)
+PF_INT2(bitwise_or, x | y)
+PF_INT2(bitwise_xor, x ^ y)
+// A shift by a negative number, or by as many bits as there are, leaves nothing but the sign.
+constexpr int kEighth = 8;
+PF_INT2(bitwise_left_shift,
+        y < 0 || y >= static_cast<T>(kEighth * sizeof(T)) ? W{0} : static_cast<W>(static_cast<W>(x) << y))
+PF_INT2(bitwise_right_shift,
+        y < 0 || y >= static_cast<T>(kEighth * sizeof(T)) ? static_cast<T>(x < 0 ? -1 : 0) : static_cast<T>(x >> y))
+template <class T>
+void gcd_int(const Args& a) {
+  using U = std::make_unsigned_t<T>;
+  plain_loop2<T, T>(a, [](T x, T y) { return static_cast<T>(std::gcd(magnitude<U>(x), magnitude<U>(y))); });
+}
 PF_INT_COMPARE(eq, ==)
 PF_INT_COMPARE(ne, !=)
 PF_INT_COMPARE(lt, <)
@@ -130,6 +151,13 @@ constexpr Found find_int_loop(OpId op) {
     case OpId::floor_divide: return floor_divide_int<T>;
     case OpId::remainder: return remainder_int<T>;
     case OpId::pow: return pow_int<T>;
+    case OpId::gcd: return gcd_int<T>;
+    case OpId::bitwise_not: return bitwise_not_int<T>;
+    case OpId::bitwise_and: return bitwise_and_int<T>;
+    case OpId::bitwise_or: return bitwise_or_int<T>;
+    case OpId::bitwise_xor: return bitwise_xor_int<T>;
+    case OpId::bitwise_left_shift: return bitwise_left_shift_int<T>;
+    case OpId::bitwise_right_shift: return bitwise_right_shift_int<T>;
     case OpId::eq: return eq_int<T>;
     case OpId::ne: return ne_int<T>;
     case OpId::lt: return lt_int<T>;

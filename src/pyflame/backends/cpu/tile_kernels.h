@@ -53,6 +53,7 @@ Fn find_cast_odd(Reg from);
 Fn find_to_bool(Reg from);
 Fn find_round(DType half);           // f32 to the nearest value of the 16-bit type
 Fn find_source(OpId op, DType out);  // arange, rand_*; the params are those of ops.def
+Fn find_random(OpId op, DType out);  // rand_* of these
 
 // --- coverage: each file asserts that it has the instruction of each op of the table that belongs there.
 // Sources are in tile_memory.cpp. tile_lower.cpp expresses these by other instructions.
@@ -67,7 +68,7 @@ constexpr bool in_tile_math(OpId op) {
   const int cost = op_info(op).cpu_cost;
   return has_instruction(op) && (op == OpId::pow || (cost > 1 && cost < kOneByOne));
 }
-constexpr bool in_tile_float(OpId op) { return has_instruction(op) && !in_tile_math(op); }
+constexpr bool in_tile_float(OpId op) { return has_instruction(op) && !in_tile_math(op) && !op_info(op).integers_only; }
 // No integer is NaN or infinite: ops/elementwise.cpp records nothing for them.
 constexpr bool in_tile_int(OpId op) {
   return has_instruction(op) && !op_info(op).floats_only && op != OpId::isnan && op != OpId::isinf;

@@ -1,5 +1,4 @@
-// How values are loaded into tiles and stored: splatting, strided copies, 16-bit floats. Also the instructions whose
-// values depend on an element's index.
+// How values are loaded into tiles and stored: splatting, strided copies, 16-bit floats. Also arange.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -8,8 +7,6 @@
 
 #include "pyflame/backends/cpu/tile_kernels.h"
 #include "pyflame/backends/cpu/vec.h"
-#include "pyflame/base/error.h"
-#include "pyflame/base/philox.h"
 
 namespace pyflame::cpu::tile {
 
@@ -107,93 +104,6 @@ void arange_int(const Args& a) {
   for (int64_t i = 0; i < a.n; ++i) out[i] = static_cast<T>(start + static_cast<uint64_t>(a.index + i) * step);
 }
 
-// Calls f(words of a block, first element's position in the tile, lane range) for the blocks of `per` elements.
-template <class F>
-void for_blocks(const Args& a, int64_t per, F f) {
-  const auto seed = static_cast<uint64_t>(a.i64(0)), offset = static_cast<uint64_t>(a.i64(1));
-  int64_t i = 0;
-  while (i < a.n) {
-    const int64_t at = a.index + i, lane = at % per;
-    const int64_t count = std::min(per - lane, a.n - i);
-    f(philox(seed, offset, static_cast<uint64_t>(at / per)), i, lane, count);
-    i += count;
-  }
-}
-template <DType kOut>
-void uniform_f32(const Args& a) {
-  float* out = static_cast<float*>(a.dst);
-  for_blocks(a, 4, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
-    for (int64_t k = 0; k < count; ++k) {
-      const uint32_t word = w[lane + k];
-      out[i + k] = kOut == DType::float16    ? philox_uniform_f16(word)
-                   : kOut == DType::bfloat16 ? philox_uniform_bf16(word)
-                                             : philox_uniform_f32(word);
-    }
-  });
-}
-void uniform_f64(const Args& a) {
-  double* out = static_cast<double*>(a.dst);
-  for_blocks(a, 2, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
-    for (int64_t k = 0; k < count; ++k) out[i + k] = philox_uniform_f64(philox_word64(w, static_cast<int>(lane + k)));
-  });
-}
-template <DType kOut>
-void normal_f32(const Args& a) {
-  float* out = static_cast<float*>(a.dst);
-  for_blocks(a, 4, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
-    float v[4];
-    for (size_t p = 0; p < 2; ++p) {
-      const double u = static_cast<double>(philox_open_uniform_f32(w[2 * p]));
-      const double t = 6.283185307179586477 * static_cast<double>(philox_uniform_f32(w[2 * p + 1]));
-      const double r = std::sqrt(-2 * std::log(u));
-      v[2 * p] = static_cast<float>(r * std::cos(t));
-      v[2 * p + 1] = static_cast<float>(r * std::sin(t));
-    }
-    for (int64_t k = 0; k < count; ++k) {
-      const float x = v[lane + k];
-      out[i + k] = kOut == DType::float16    ? static_cast<float>(float16(x))
-                   : kOut == DType::bfloat16 ? static_cast<float>(bfloat16(x))
-                                             : x;
-    }
-  });
-}
-void normal_f64(const Args& a) {
-  double* out = static_cast<double*>(a.dst);
-  for_blocks(a, 2, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
-    const double r = std::sqrt(-2 * std::log(philox_open_uniform_f64(philox_word64(w, 0))));
-    const double t = 6.283185307179586477 * philox_uniform_f64(philox_word64(w, 1));
-    for (int64_t k = 0; k < count; ++k) out[i + k] = r * (lane + k == 0 ? std::cos(t) : std::sin(t));
-  });
-}
-template <class T>
-void rand_int(const Args& a) {
-  T* out = static_cast<T*>(a.dst);
-  const int64_t low = a.i64(2), high = a.i64(3);
-  PF_CHECK(low < high, Value, "rand_int: empty range; got low {} and high {}; expected low < high", low, high);
-  for_blocks(a, 2, [&](const PhiloxBlock& w, int64_t i, int64_t lane, int64_t count) {
-    for (int64_t k = 0; k < count; ++k)
-      out[i + k] = static_cast<T>(philox_int(philox_word64(w, static_cast<int>(lane + k)), low, high));
-  });
-}
-
-template <class T>
-Fn int_source(OpId op) {
-  return op == OpId::arange ? arange_int<T> : op == OpId::rand_int ? rand_int<T> : nullptr;
-}
-template <DType kOut>
-Fn float_source(OpId op) {
-  switch (op) {
-    case OpId::arange: return arange_float<kOut>;
-    case OpId::rand_uniform:
-      if constexpr (kOut == DType::float64) return uniform_f64;
-      else return uniform_f32<kOut>;
-    case OpId::rand_normal:
-      if constexpr (kOut == DType::float64) return normal_f64;
-      else return normal_f32<kOut>;
-    default: return nullptr;
-  }
-}
-
 }  // namespace
 
 void copy_strided(void* dst, int64_t dst_stride, const void* src, int64_t src_stride, int size, int64_t n) {
@@ -214,16 +124,17 @@ Fn find_round(DType half) {
 }
 
 Fn find_source(OpId op, DType out) {
+  if (op != OpId::arange) return find_random(op, out);
   switch (out) {
-    case DType::float64: return float_source<DType::float64>(op);
-    case DType::float32: return float_source<DType::float32>(op);
-    case DType::float16: return float_source<DType::float16>(op);
-    case DType::bfloat16: return float_source<DType::bfloat16>(op);
-    case DType::int64: return int_source<int64_t>(op);
-    case DType::int32: return int_source<int32_t>(op);
-    case DType::int16: return int_source<int16_t>(op);
-    case DType::int8: return int_source<int8_t>(op);
-    case DType::uint8: return int_source<uint8_t>(op);
+    case DType::float64: return arange_float<DType::float64>;
+    case DType::float32: return arange_float<DType::float32>;
+    case DType::float16: return arange_float<DType::float16>;
+    case DType::bfloat16: return arange_float<DType::bfloat16>;
+    case DType::int64: return arange_int<int64_t>;
+    case DType::int32: return arange_int<int32_t>;
+    case DType::int16: return arange_int<int16_t>;
+    case DType::int8: return arange_int<int8_t>;
+    case DType::uint8: return arange_int<uint8_t>;
     default: return nullptr;
   }
   return nullptr;

@@ -174,6 +174,16 @@ void ScaleT(T* x, T factor, int64_t n) {
   map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Mul(load(x + i, c), hn::Set(d, factor)), x + i, c); });
 }
 template <class T>
+void ExpAllT(T* x, int64_t n) {
+  const Wide<T> d;
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(math::HWY_NAMESPACE::exp(d, load(x + i, c)), x + i, c); });
+}
+template <class T>
+void LogAllT(T* x, int64_t n) {
+  const Wide<T> d;
+  map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(math::HWY_NAMESPACE::log(d, load(x + i, c)), x + i, c); });
+}
+template <class T>
 void ShiftT(const T* x, T a, T b, T* y, int64_t n) {
   const Wide<T> d;
   map<T>(n, [&](int64_t i, int64_t c)
@@ -486,6 +496,8 @@ void ToF16(const float* x, float16* y, int64_t n) {
   T SquareDeviation##S(const T* x, T mean, int64_t n) { return SquareDeviationT<T>(x, mean, n); }                      \
   T ExpShifted##S(const T* x, T shift, T* y, int64_t n) { return ExpShiftedT<T>(x, shift, y, n); }                     \
   T SumExpShifted##S(const T* x, T shift, int64_t n) { return SumExpShiftedT<T>(x, shift, n); }                        \
+  void ExpAll##S(T* x, int64_t n) { ExpAllT<T>(x, n); }                                                                \
+  void LogAll##S(T* x, int64_t n) { LogAllT<T>(x, n); }                                                                \
   void Scale##S(T* x, T factor, int64_t n) { ScaleT<T>(x, factor, n); }                                                \
   void Shift##S(const T* x, T a, T b, T* y, int64_t n) { ShiftT<T>(x, a, b, y, n); }                                   \
   void Add##S(T* y, const T* x, int64_t n) { AddT<T>(y, x, n); }                                                       \
@@ -536,6 +548,8 @@ PF_ENTRY(Dot);
 PF_ENTRY(SquareDeviation);
 PF_ENTRY(ExpShifted);
 PF_ENTRY(SumExpShifted);
+PF_ENTRY(ExpAll);
+PF_ENTRY(LogAll);
 PF_ENTRY(Scale);
 PF_ENTRY(Shift);
 PF_ENTRY(Add);
@@ -574,6 +588,8 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   T square_deviation(const T* x, T mean, int64_t n) { return HWY_DYNAMIC_DISPATCH(SquareDeviation##S)(x, mean, n); }  \
   T exp_shifted(const T* x, T shift, T* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(ExpShifted##S)(x, shift, y, n); } \
   T sum_exp_shifted(const T* x, T shift, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumExpShifted##S)(x, shift, n); }   \
+  void exp_all(T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(ExpAll##S)(x, n); }                                            \
+  void log_all(T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(LogAll##S)(x, n); }                                            \
   void scale(T* x, T factor, int64_t n) { HWY_DYNAMIC_DISPATCH(Scale##S)(x, factor, n); }                             \
   void shift(const T* x, T a, T b, T* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Shift##S)(x, a, b, y, n); }                \
   void add(T* y, const T* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Add##S)(y, x, n); }                                    \

@@ -37,6 +37,8 @@ struct SgdNumbers {
   T dot(const T* x, const T* y, int64_t n);                                                                                     \
   T square_deviation(const T* x, T mean, int64_t n);                                                                            \
   T exp_shifted(const T* x, T shift, T* y, int64_t n); /* y = exp(x - shift), returns the sum of y */                           \
+  void exp_all(T* x, int64_t n);                       /* in place */                                                           \
+  void log_all(T* x, int64_t n);                                                                                                \
   T sum_exp_shifted(const T* x, T shift, int64_t n);                                                                            \
   void scale(T* x, T factor, int64_t n);             /* x *= factor */                                                          \
   void shift(const T* x, T a, T b, T* y, int64_t n); /* y = (x - a) - b */                                                      \

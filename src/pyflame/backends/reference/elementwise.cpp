@@ -8,6 +8,8 @@
 
 #include "pyflame/kernels/device/scalar.h"  // after launch.h
 
+#include "pyflame/kernels/device/special.h"  // after scalar.h
+
 namespace pyflame::reference {
 namespace {
 
@@ -29,7 +31,9 @@ void check_integers(OpId op, const int64_t* b, int64_t n) {
 template <OpId op, class T, class F>
 void each(const T* a, const T* b, const T* c, int64_t n, T* y, F f) {
   constexpr int kInputs = op_info(op).arity + op_info(op).param_count;
-  if constexpr (!std::is_same_v<T, double> && op_info(op).floats_only) {
+  if constexpr (std::is_same_v<T, double> && op_info(op).integers_only) {
+    PF_FAIL(Type, "{}: no meaning for floats; got a float dtype; expected an integer dtype", op_name(op));
+  } else if constexpr (!std::is_same_v<T, double> && op_info(op).floats_only) {
     PF_FAIL(Type, "{}: no meaning for integers; got an integer dtype; expected a float dtype", op_name(op));
   } else {
     if constexpr (!std::is_same_v<T, double> && op_info(op).may_fail) check_integers(op, b, n);
@@ -62,6 +66,13 @@ void compute(OpId op, const T* a, const T* b, const T* c, int64_t n, T* y) {
   }
 }
 
+// The one op whose result depends on the dtype's precision.
+template <class T>
+void next_floats(const T* a, const T* b, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = static_cast<T>(std::nextafter(static_cast<float>(a[i]), static_cast<float>(b[i])));
+}
+
 template <class T>
 void run_elementwise_in(const Call& c) {
   constexpr size_t kMost = 3;
@@ -91,7 +102,9 @@ void run_elementwise_in(const Call& c) {
       const int64_t n = std::min(kBlock, line - at);
       for (size_t k = 0; k < n_in; ++k)
         if (in[k].data) load(in[k], offset[k] + at * step[k], step[k], n, block[k].data());
-      compute<T>(c.node.op, block[0].data(), block[1].data(), block[2].data(), n, result.data());
+      if (c.node.op == OpId::nextafter && c.node.outs[0].dtype == DType::float32)
+        next_floats(block[0].data(), block[1].data(), n, result.data());
+      else compute<T>(c.node.op, block[0].data(), block[1].data(), block[2].data(), n, result.data());
       store(out, offset[kMost] + at * step[kMost], step[kMost], n, result.data());
     }
   });

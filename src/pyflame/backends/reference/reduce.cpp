@@ -1,5 +1,7 @@
 // Reductions: for each element of the output one loop over the reduced axes, in row-major order.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "pyflame/backends/reference/access.h"
 
@@ -101,35 +103,73 @@ void run_arg(const Call& c) {
   write_all(out, indices);
 }
 
-template <class T>
-void run_scan(const Call& c) {
+// f(elements of a line in the order of the scan, results in the same order) for each line.
+template <class T, class F>
+void each_line(const Call& c, F f) {
   const View in = c.in(0), out = c.out(0);
   const auto [dim, reverse] = c.node.attr<ScanAttrs>();
   const int d = static_cast<int>(dim);
-  const int64_t n = in.shape[d];
+  const auto n = static_cast<size_t>(in.shape[d]);
   View dense = out;
   dense.strides = contiguous_strides(out.shape);
   const View lines = without_dim(in, d), sums = without_dim(dense, d);
-  std::vector<T> line(static_cast<size_t>(n)), all(static_cast<size_t>(out.numel()));
-  for_lines<2>(lines.shape, {lines.strides, sums.strides}, [&](const auto& offset, int64_t count, const auto& step) {
-    for (int64_t e = 0; e < count; ++e) {
-      load(in, offset[0] + e * step[0], in.strides[d], n, line.data());
-      T sum = 0;
-      for (int64_t k = 0; k < n; ++k) {
-        const int64_t i = reverse ? n - 1 - k : k;
-        sum = add(sum, line[static_cast<size_t>(i)]);
-        all[static_cast<size_t>(offset[1] + e * step[1] + i * dense.strides[d])] = sum;
+  const auto count = static_cast<size_t>(out.numel());
+  std::vector<T> line(n), result(n), all(count);
+  std::vector<int64_t> index(n), all_indices(count);
+  for_lines<2>(lines.shape, {lines.strides, sums.strides}, [&](const auto& offset, int64_t length, const auto& step) {
+    for (int64_t e = 0; e < length; ++e) {
+      load(in, offset[0] + e * step[0], in.strides[d], in.shape[d], line.data());
+      if (reverse) std::reverse(line.begin(), line.end());
+      f(line, result, index);
+      for (size_t k = 0; k < n; ++k) {
+        const auto i = static_cast<int64_t>(reverse ? n - 1 - k : k);
+        const auto at = static_cast<size_t>(offset[1] + e * step[1] + i * dense.strides[d]);
+        all[at] = result[k], all_indices[at] = index[k];
       }
     }
   });
   write_all(out, all);
+  if (c.outputs() > 1) write_all(c.out(1), all_indices);
+}
+
+template <class T>
+T log_add(T a, T b) {
+  const auto x = static_cast<double>(a), y = static_cast<double>(b);
+  const double most = x > y || std::isnan(x) ? x : y, difference = x == y ? 0 : std::abs(x - y);
+  return static_cast<T>(most + std::log1p(std::exp(-difference)));
+}
+
+template <class T, class F>
+void run_scan(const Call& c, T start, F f) {
+  each_line<T>(c, [&](const auto& line, auto& result, auto&) {
+    T sum = start;
+    for (size_t k = 0; k < line.size(); ++k) result[k] = sum = f(sum, line[k]);
+  });
+}
+
+void run_extremes(const Call& c, bool largest) {
+  with_compute_type(c.in(0).dtype, [&]<class T>() {
+    each_line<T>(c, [&](const auto& line, auto& result, auto& index) {
+      for (size_t k = 0; k < line.size(); ++k) {
+        const bool wins = k == 0 || is_nan(line[k]) || (largest ? line[k] >= result[k - 1] : line[k] <= result[k - 1]);
+        result[k] = wins ? line[k] : result[k - 1];
+        index[k] = wins ? static_cast<int64_t>(k) : index[k - 1];
+      }
+    });
+  });
 }
 
 }  // namespace
 
 void run_cumsum(const Call& c) {
-  with_compute_type(c.out(0).dtype, [&]<class T>() { run_scan<T>(c); });
+  with_compute_type(c.out(0).dtype, [&]<class T>() { run_scan<T>(c, T{0}, [](T a, T b) { return add(a, b); }); });
 }
+void run_cumprod(const Call& c) {
+  with_compute_type(c.out(0).dtype, [&]<class T>() { run_scan<T>(c, T{1}, [](T a, T b) { return mul(a, b); }); });
+}
+void run_logcumsumexp(const Call& c) { run_scan<double>(c, -std::numeric_limits<double>::infinity(), log_add<double>); }
+void run_cummax(const Call& c) { run_extremes(c, true); }
+void run_cummin(const Call& c) { run_extremes(c, false); }
 
 void run_reduce(const Call& c) {
   with_compute_type(c.in(0).dtype, [&]<class T>() { run_reduce_in<T>(c); });

@@ -192,6 +192,8 @@ PF_DEVICE float m_rint(float x) { return rintf(x); }
 PF_DEVICE double m_rint(double x) { return ::rint(x); }
 PF_DEVICE float m_copysign(float x, float y) { return copysignf(x, y); }
 PF_DEVICE double m_copysign(double x, double y) { return ::copysign(x, y); }
+PF_DEVICE float m_nextafter(float x, float y) { return nextafterf(x, y); }
+PF_DEVICE double m_nextafter(double x, double y) { return ::nextafter(x, y); }
 template <class T>
 PF_DEVICE bool m_nan(T x) {
   return x != x;
@@ -339,6 +341,10 @@ PF_DEVICE T round(T x) {
   else return x;
 }
 template <class T>
+PF_DEVICE T bitwise_not(T x) {
+  return (T)~x;
+}
+template <class T>
 PF_DEVICE u8 isnan(T x) {
   return m_nan(x);
 }
@@ -409,6 +415,40 @@ PF_DEVICE T maximum(T a, T b) {
 template <class T>
 PF_DEVICE T minimum(T a, T b) {
   return m_nan(a) || a < b ? a : b;
+}
+// --- integers only
+#define PF_BITS(name, sign)    \
+  template <class T>           \
+  PF_DEVICE T name(T a, T b) { \
+    return (T)(a sign b);      \
+  }
+PF_BITS(bitwise_and, &)
+PF_BITS(bitwise_or, |)
+PF_BITS(bitwise_xor, ^)
+#undef PF_BITS
+// Shifts by negative numbers, or by as many bits as there are, leave 0, or the sign's bits on the right.
+template <class T>
+PF_DEVICE T bitwise_left_shift(T a, T b) {
+  return b < 0 || b >= (T)(8 * sizeof(T)) ? (T)0 : (T)((u64)a << b);
+}
+template <class T>
+PF_DEVICE T bitwise_right_shift(T a, T b) {
+  if (b < 0 || b >= (T)(8 * sizeof(T))) return a < 0 ? (T)-1 : (T)0;
+  return (T)(a >> b);
+}
+template <class T>
+PF_DEVICE T gcd(T a, T b) {
+  u64 x = a < 0 ? 0 - (u64)a : (u64)a, y = b < 0 ? 0 - (u64)b : (u64)b;
+  while (y != 0) {
+    const u64 rest = x % y;
+    x = y, y = rest;
+  }
+  return (T)x;
+}
+
+template <class T>
+PF_DEVICE T nextafter(T a, T b) {
+  return m_nextafter(a, b);
 }
 #define PF_COMPARE(name, sign)  \
   template <class T>            \

@@ -6,6 +6,7 @@
 
 #include "pyflame/base/embedded.h"
 #include "pyflame/base/error.h"
+#include "pyflame/ops/op.h"
 
 namespace pyflame::gpu {
 
@@ -47,6 +48,13 @@ std::string last_call(std::string_view body) {
   return "kernel";
 }
 
+// Whether a text calls one of the large functions, which other kernels need not compile.
+bool calls_special(std::string_view text) {
+  for (const OpInfo& op : kOps)
+    if (op.gpu_cost >= kLarge && text.find(fmt::format("pf::{}<", op.name)) != text.npos) return true;
+  return false;
+}
+
 std::string entry_of(std::string_view source) { return word_at(source, source.find(") ", source.rfind(kEntry)) + 2); }
 
 }  // namespace
@@ -63,6 +71,9 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
     if (!device_source("kernels/" + arguments).empty()) source += fmt::format("{}{}\"\n", kSourceLine, arguments);
     source += fmt::format("{}{}\"\n", kSourceLine, file);
   }
+  if (calls_special(body) || calls_special(before))
+    for (const char* file : {"device/special_fits.h", "device/special.h"})
+      source += fmt::format("{}{}\"\n", kSourceLine, file);
   if (name.empty()) name = last_call(body);
   return source + fmt::format("\n{}\n{}{}) pf_{}{}\n", before, kEntry, threads, name, body);
 }

@@ -28,7 +28,7 @@ static_assert(kNumOps <= 256, "an instruction's op");
 
 // Integer division is rare, so it is left out. Ops without tensor inputs depend on the order of the space; only `full` does not.
 bool interpretable(const Node& n) {
-  if (n.info().bits_kept) return false;
+  if (n.info().bits_kept || n.info().gpu_cost >= kLarge) return false;
   switch (n.info().cls) {
     case OpClass::Source: return !n.info().index_matters;
     case OpClass::Unary:
@@ -188,7 +188,7 @@ std::string interpreter_source() {
                              text == &reals ? "b.f, c.f" : "b.i, c.i");
       continue;
     }
-    if ((!unary && !binary) || info.bits_kept) continue;
+    if ((!unary && !binary) || info.bits_kept || info.gpu_cost >= kLarge) continue;
     const int takes = info.arity + info.param_count;
     const auto call = [&](const char* field) {
       std::string arguments;
@@ -196,8 +196,9 @@ std::string interpreter_source() {
       return fmt::format("pf::{}<T>({})", op_name(op), arguments);
     };
     const bool truth = info.bool_result;
-    reals += truth ? fmt::format("        case {}: truth = true, z = {}; break;\n", k, call("f"))
-                   : fmt::format("        case {}: y = {}; break;\n", k, call("f"));
+    if (!info.integers_only)
+      reals += truth ? fmt::format("        case {}: truth = true, z = {}; break;\n", k, call("f"))
+                     : fmt::format("        case {}: y = {}; break;\n", k, call("f"));
     if (info.floats_only || info.may_fail) continue;
     integers += fmt::format("        case {}: y = {}{}; break;\n", k, truth ? "(pf::i64)" : "", call("i"));
   }

@@ -1,4 +1,4 @@
-// cumsum: kernels/scan/scan.h.
+// cumsum, cumprod, cummax, cummin, logcumsumexp: kernels/scan/scan.h.
 #include <algorithm>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
@@ -35,10 +35,27 @@ ScanPlan scan_plan(const Dims& shape, int dim) {
   return plan;
 }
 
-class CumSum final : public Executable {
+// The operation of the kernels. Extremes have a second result, the indices.
+std::string operation(OpId op, const std::string& from, const std::string& to) {
+  const std::string types = fmt::format("{}, {}, pf::C<{}>", from, to, to);
+  switch (op) {
+    case OpId::cumprod: return fmt::format("pf::ScanProducts<{}>", types);
+    case OpId::logcumsumexp: return fmt::format("pf::ScanLogSums<{}>", types);
+    case OpId::cummax: return fmt::format("pf::ScanExtremes<{}, true>", types);
+    case OpId::cummin: return fmt::format("pf::ScanExtremes<{}, false>", types);
+    default: return fmt::format("pf::ScanSums<{}>", types);
+  }
+}
+
+class Scan final : public Executable {
  public:
-  explicit CumSum(const Problem& p)
-      : x_(p.root().ins[0]), y_(p.root().outs[0]), type_(p.graph.device.type), empty_(y_.numel() == 0) {
+  explicit Scan(const Problem& p)
+      : x_(p.root().ins[0]),
+        y_(p.root().outs[0]),
+        index_(p.root().outs.back()),
+        type_(p.graph.device.type),
+        empty_(y_.numel() == 0),
+        indices_(p.root().outs.size() > 1) {
     if (empty_) return;
     const auto& attrs = p.root().attr<ScanAttrs>();
     const int d = static_cast<int>(attrs.dim);
@@ -51,38 +68,42 @@ class CumSum final : public Executable {
     shape_.x_lines = collapsed_view(shape, x_strides), shape_.y_lines = collapsed_view(shape, y_strides);
     const char* const from = stored_type(x_.dtype);
     const char* const to = stored_type(y_.dtype);
-    const std::string sum = fmt::format("pf::C<{}>", to);
+    const std::string op = operation(p.root().op, from, to), total = op + "::A";
     const bool reverse = attrs.reverse != 0;
     if (plan_.lanes == 1) {
-      scan_ = kernel(from, to, "",
-                     fmt::format("scan_lines<{}, {}, {}, {}, {}>(x, y, p)", from, to, sum, reverse, kGroupThreads));
+      scan_ =
+          kernel(from, to, "",
+                 fmt::format("scan_lines<{}, {}, {}, {}, {}>(x, y, index, p)", op, from, to, reverse, kGroupThreads));
       return;
     }
-    scan_ = rows(from, to, sum, reverse, false, plan_.lanes);
+    scan_ = rows(op, from, to, reverse, false, plan_.lanes);
     if (plan_.segments == 1) return;
-    totals_ = rows(from, to, sum, reverse, true, plan_.lanes);
-    join_ = rows(sum, sum, sum, false, false, kGroupThreads);
+    totals_ = rows(op, from, to, reverse, true, plan_.lanes);
+    join_ = rows(fmt::format("pf::ScanTotals<{}>", op), total, total, false, false, kGroupThreads);
     constexpr int64_t kTile = kGroupThreads * kEach;
     parts_.lines = shape_.lines, parts_.n = plan_.segments;
     parts_.segment = (plan_.segments + kTile - 1) / kTile * kTile;
     parts_.x_lines = parts_.y_lines = collapsed_view({shape_.lines}, {plan_.segments});
   }
-  size_t workspace() const override { return join_ ? static_cast<size_t>(shape_.lines * plan_.segments * 8) : 0; }
+  size_t workspace() const override {
+    return join_ ? static_cast<size_t>(shape_.lines * plan_.segments * (indices_ ? 16 : 8)) : 0;
+  }
   void run(const RunContext& ctx) override {
     if (empty_) return;
     const void* const x = ctx.bindings[x_.binding];
     void* const y = ctx.bindings[y_.binding];
+    void* const index = indices_ ? ctx.bindings[index_.binding] : nullptr;
     if (plan_.lanes == 1) {
-      scan_->launch(ctx.device, group_each((shape_.lines + kGroupThreads - 1) / kGroupThreads), x, y, shape_);
+      scan_->launch(ctx.device, group_each((shape_.lines + kGroupThreads - 1) / kGroupThreads), x, y, index, shape_);
       return;
     }
     const auto each = [&](Kernel& k) {
-      k.launch(ctx.device, groups(shape_.lines * plan_.segments, plan_.lanes), x, y, ctx.workspace, shape_);
+      k.launch(ctx.device, groups(shape_.lines * plan_.segments, plan_.lanes), x, y, index, ctx.workspace, shape_);
     };
     if (join_) {
       each(*totals_);
-      join_->launch(ctx.device, groups(shape_.lines, kGroupThreads), ctx.workspace, ctx.workspace, ctx.workspace,
-                    parts_);
+      join_->launch(ctx.device, groups(shape_.lines, kGroupThreads), ctx.workspace, ctx.workspace, nullptr,
+                    ctx.workspace, parts_);
     }
     each(*scan_);
   }
@@ -97,17 +118,18 @@ class CumSum final : public Executable {
     return std::make_unique<Kernel>(
         type_, kGroupThreads,
         kernel_source({"scan/scan.h"}, kGroupThreads,
-                      fmt::format("(const {}* x, {}* y, {}pf::ScanShape p) {{ pf::{}; }}", from, to, parts, call)));
+                      fmt::format("(const {}* x, {}* y, pf::i64* index, {}pf::ScanShape p) {{ pf::{}; }}", from, to,
+                                  parts, call)));
   }
-  std::unique_ptr<Kernel> rows(const std::string& from, const std::string& to, const std::string& sum, bool reverse,
+  std::unique_ptr<Kernel> rows(const std::string& op, const std::string& from, const std::string& to, bool reverse,
                                bool totals, int64_t lanes) const {
-    return kernel(from, to, sum + "* parts, ",
-                  fmt::format("scan_rows<{}, {}, {}, {}, {}, {}, {}, {}>(x, y, parts, p)", from, to, sum, reverse,
+    return kernel(from, to, op + "::A* parts, ",
+                  fmt::format("scan_rows<{}, {}, {}, {}, {}, {}, {}, {}>(x, y, index, parts, p)", op, from, to, reverse,
                               totals, kGroupThreads, lanes, kEach));
   }
-  Operand x_, y_;
+  Operand x_, y_, index_;
   DeviceType type_;
-  bool empty_;
+  bool empty_, indices_;
   ScanPlan plan_;
   pf::ScanShape shape_, parts_;  // of the operands, and of the segments' totals
   std::unique_ptr<Kernel> scan_, totals_, join_;
@@ -115,9 +137,15 @@ class CumSum final : public Executable {
 
 }  // namespace
 
-std::span<const Impl> cumsum_impls(DeviceType) {
-  static const Impl impl{"gpu.scan", accepts_all, make_of<CumSum>};
-  return {&impl, 1};
-}
+#define PF_SCAN(op)                                                 \
+  std::span<const Impl> op##_impls(DeviceType) {                    \
+    static const Impl impl{"gpu.scan", accepts_all, make_of<Scan>}; \
+    return {&impl, 1};                                              \
+  }
+PF_SCAN(cumsum)
+PF_SCAN(cumprod)
+PF_SCAN(cummax)
+PF_SCAN(cummin)
+PF_SCAN(logcumsumexp)
 
 }  // namespace pyflame::gpu

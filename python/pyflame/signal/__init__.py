@@ -1,0 +1,2 @@
+"""Signal processing: window functions."""
+from . import windows  # noqa: F401

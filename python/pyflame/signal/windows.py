@@ -1,0 +1,126 @@
+"""Windows: vectors of M numbers that fall towards both ends, by the names of torch.signal.windows.
+
+sym=True gives a symmetric window; sym=False the first M numbers of the symmetric one of M + 1 numbers, which repeats without a seam. They are
+computed in float64 and rounded to dtype (float32 unless given). ArgumentError for a negative M and for a dtype that is not floating.
+"""
+import math
+
+from .. import _C
+
+__all__ = ["bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser", "nuttall"]
+
+
+def _window(name, M, values, sym, dtype, device, requires_grad, layout=None):
+    """values(k, n): at the positions k = 0, 1, ..., n of a symmetric window."""
+    dtype = _C.float32 if dtype is None else dtype
+    if M < 0:
+        raise _C.ArgumentError(f"{name}: negative length; got M={M}; expected 0 or more")
+    if not _C.zeros(0, dtype=dtype, device="cpu").is_floating_point():
+        raise _C.ArgumentError(f"{name}: not a floating dtype; got {dtype}; expected float32 or float64")
+    k = _C.arange(M, dtype=_C.float64, device=device)
+    w = values(k, M - 1 if sym else M) if M > 1 else _C.ones_like(k)
+    w = w.to(dtype)
+    return w.requires_grad_() if requires_grad else w
+
+
+def _cosines(factors):
+    def values(k, n):
+        return sum(((-1) ** i * a * _C.cos(k * (2 * math.pi * i / n)) if i else a + 0 * k) for i, a in enumerate(factors))
+    return values
+
+
+def general_cosine(M, *, a, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """The sum of (-1)^i a[i] cos(2 pi i k / (M - 1)). a is a sequence of numbers that is not empty."""
+    factors = [float(x) for x in a] if isinstance(a, (list, tuple)) else None
+    if not isinstance(a, (list, tuple)):
+        raise TypeError(f"general_cosine: coefficients must be a list or a tuple; got {type(a).__name__}")
+    if not factors:
+        raise _C.ArgumentError("general_cosine: no coefficients; got an empty sequence; expected at least one number")
+    return _window("general_cosine", M, _cosines(factors), sym, dtype, device, requires_grad)
+
+
+def general_hamming(M, *, alpha=0.54, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """alpha - (1 - alpha) cos(2 pi k / (M - 1))."""
+    return _window("general_hamming", M, _cosines([alpha, 1 - alpha]), sym, dtype, device, requires_grad)
+
+
+def hamming(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """0.54 - 0.46 cos(2 pi k / (M - 1))."""
+    return _window("hamming", M, _cosines([0.54, 0.46]), sym, dtype, device, requires_grad)
+
+
+def hann(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """(1 - cos(2 pi k / (M - 1))) / 2."""
+    return _window("hann", M, _cosines([0.5, 0.5]), sym, dtype, device, requires_grad)
+
+
+def blackman(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """0.42 - 0.5 cos(2 pi k / (M - 1)) + 0.08 cos(4 pi k / (M - 1))."""
+    return _window("blackman", M, _cosines([0.42, 0.5, 0.08]), sym, dtype, device, requires_grad)
+
+
+def nuttall(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """Nuttall's window of four cosines with the smallest side lobes."""
+    return _window("nuttall", M, _cosines([0.3635819, 0.4891775, 0.1365995, 0.0106411]), sym, dtype, device, requires_grad)
+
+
+def bartlett(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """1 - |2 k / (M - 1) - 1|: a triangle."""
+    return _window("bartlett", M, lambda k, n: 1 - _C.abs(k * (2 / n) - 1), sym, dtype, device, requires_grad)
+
+
+def cosine(M, *, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """sin(pi (k + 1/2) / M): half a period, which does not reach 0."""
+    return _window("cosine", M, lambda k, n: _C.sin((k + 0.5) * (math.pi / (n + 1))), sym, dtype, device, requires_grad)
+
+
+def exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """exp(-|k - center| / tau). center: the middle, and nothing else if sym."""
+    if tau <= 0:
+        raise _C.ArgumentError(f"exponential: tau is not positive; got {tau}; expected > 0")
+    if sym and center is not None:
+        raise _C.ArgumentError(f"exponential: a symmetric window with a center of its own; got center={center}; expected None; hint: sym=False")
+    return _window("exponential", M, lambda k, n: _C.exp(-_C.abs(k - (n / 2 if center is None else center)) / tau), sym, dtype, device, requires_grad)
+
+
+def gaussian(M, *, std=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """exp(-(k - middle)^2 / (2 std^2))."""
+    if std <= 0:
+        raise _C.ArgumentError(f"gaussian: std is not positive; got {std}; expected > 0")
+    return _window("gaussian", M, lambda k, n: _C.exp(-0.5 * _C.square((k - n / 2) / std)), sym, dtype, device, requires_grad)
+
+
+def kaiser(M, *, beta=12.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+    """I0(beta sqrt(1 - (2 k / (M - 1) - 1)^2)) / I0(beta), with the modified Bessel function I0."""
+    if beta < 0:
+        raise _C.ArgumentError(f"kaiser: beta is negative; got {beta}; expected >= 0")
+
+    def values(k, n):
+        inside = _C.sqrt(_C.clamp(1 - _C.square(k * (2 / n) - 1), min=0.0)) * float(beta)
+        return _C.special_i0e(inside) / _C.special_i0e(_C.full((), float(beta), dtype=_C.float64, device=k.device)) * _C.exp(inside - beta)
+
+    return _window("kaiser", M, values, sym, dtype, device, requires_grad)
+
+
+def _periodic(window, name):
+    def function(window_length, periodic=True, *, dtype=None, layout=None, device=None, requires_grad=False):
+        return window(window_length, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The window {window.__name__} of pyflame.signal.windows; periodic=False makes it symmetric."
+    return function
+
+
+bartlett_window = _periodic(bartlett, "bartlett_window")
+blackman_window = _periodic(blackman, "blackman_window")
+hann_window = _periodic(hann, "hann_window")
+
+
+def hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, requires_grad=False):
+    """alpha - beta cos(2 pi k / window_length); periodic=False makes it symmetric."""
+    return _window("hamming_window", window_length, _cosines([alpha, beta]), not periodic, dtype, device, requires_grad)
+
+
+def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, requires_grad=False):
+    """The window kaiser of pyflame.signal.windows; periodic=False makes it symmetric."""
+    return kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
