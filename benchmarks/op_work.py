@@ -756,3 +756,97 @@ def interpolate_bilinear_train(m):
 def interpolate_trilinear(m):
     x = m.randn(2, 16, 16, 32, 32)
     return lambda: m.nn.functional.interpolate(x, scale_factor=2, mode="trilinear")
+
+
+# ---------------------------------------------------------------- recurrent layers and losses over sequences
+def recurrent(m, kind, steps, batch, inputs, hidden, train=False, layers=1):
+    layer, x = getattr(m.nn, kind)(inputs, hidden, layers), m.randn(steps, batch, inputs)
+    return backward_of(m, lambda: layer(x), *layer.parameters()) if train else lambda: layer(x)[0]
+
+
+@row()
+def lstm_small(m):
+    return recurrent(m, "LSTM", 35, 20, 200, 200, layers=2)
+
+
+@row()
+def lstm_large(m):
+    return recurrent(m, "LSTM", 35, 20, 650, 650)
+
+
+@row()
+def lstm_one_sequence(m):
+    return recurrent(m, "LSTM", 35, 1, 128, 128)
+
+
+@row(train=True)
+def lstm_small_training(m):
+    return recurrent(m, "LSTM", 35, 20, 200, 200, True, 2)
+
+
+@row(train=True)
+def lstm_large_training(m):
+    return recurrent(m, "LSTM", 35, 20, 650, 650, True)
+
+
+@row()
+def gru_small(m):
+    return recurrent(m, "GRU", 35, 20, 200, 200, layers=2)
+
+
+@row(train=True)
+def gru_small_training(m):
+    return recurrent(m, "GRU", 35, 20, 200, 200, True, 2)
+
+
+@row(train=True)
+def rnn_small_training(m):
+    return recurrent(m, "RNN", 35, 20, 200, 200, True, 2)
+
+
+@row()
+def transformer_encoder(m):
+    layer, x = m.nn.TransformerEncoderLayer(256, 8, 1024, 0.0, batch_first=True), m.randn(8, 128, 256)
+    return lambda: layer(x)
+
+
+@row(train=True)
+def transformer_encoder_training(m):
+    layer, x = m.nn.TransformerEncoderLayer(256, 8, 1024, 0.0, batch_first=True), m.randn(8, 128, 256)
+    return backward_of(m, lambda: layer(x), *layer.parameters())
+
+
+@row(train=True)
+def ctc_loss_training(m):
+    x, labels = m.randn(100, 32, 40), m.randint(1, 40, (32, 20))
+    return backward_of(m, lambda: m.nn.functional.ctc_loss(x.log_softmax(2), labels, [100] * 32, [20] * 32), x)
+
+
+@row()
+def embedding_bag_rows(m):
+    table, i = m.randn(50000, 64), m.randint(0, 50000, (1024, 32))
+    return lambda: m.nn.functional.embedding_bag(i, table, mode="mean")
+
+
+@row()
+def embedding_bag_offsets(m):
+    table, i, offsets = m.randn(50000, 64), m.randint(0, 50000, (32768,)), m.arange(0, 32768, 32)
+    return lambda: m.nn.functional.embedding_bag(i, table, offsets, mode="sum")
+
+
+@row()
+def trunc_normal_1mi(m):
+    x = m.empty(1 << 20)
+    return lambda: m.nn.init.trunc_normal_(x)
+
+
+@row()
+def categorical_samples(m):
+    d = m.distributions.Categorical(logits=m.randn(4096, 100))
+    return lambda: d.sample()
+
+
+@row()
+def gamma_samples(m):
+    d = m.distributions.Gamma(m.rand(1 << 16) + 0.5, m.ones(1 << 16))
+    return lambda: d.sample()

@@ -1,5 +1,6 @@
 // Matrix products, convolution, normalisation, attention, embedding, losses.
 #include "casters.h"
+#include "pyflame/ops/recurrent.h"
 #include "pyflame/record/recorder.h"
 
 namespace pyflame::python {
@@ -257,6 +258,19 @@ void bind_losses(nb::module_& m) {
       "-(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, without overflow.");
 }
 
+// The steps of recurrent layers, for nn/_recurrence.py.
+void bind_recurrent_steps(nb::module_& m) {
+  m.def("_lstm_step", &lstm_step, "x"_a, "h"_a, "c"_a, "weight"_a);
+  m.def("_lstm_step_grad", &lstm_step_grad, "gates"_a, "c"_a, "new_c"_a, "dh"_a, "dc"_a, "into"_a);
+  m.def(
+      "_gru_step",
+      [](const Tensor& x, const Tensor& h, const Tensor& w, const Tensor* b) {
+        return gru_step(x, h, w, or_undefined(b));
+      },
+      "x"_a, "h"_a, "weight"_a, OPTIONAL("bias"));
+  m.def("_gru_step_grad", &gru_step_grad, "h"_a, "x"_a, "own"_a, "dh"_a, "into_x"_a, "into_own"_a);
+}
+
 }  // namespace
 
 void bind_layers(nb::module_& m, TensorClass& c) {
@@ -265,6 +279,7 @@ void bind_layers(nb::module_& m, TensorClass& c) {
   bind_norms(m);
   bind_embedding(m);
   bind_losses(m);
+  bind_recurrent_steps(m);
 }
 
 }  // namespace pyflame::python

@@ -78,6 +78,10 @@ def recurrent_layers(device):
     yield "Embedding", nn.Embedding(7, 3, max_norm=1.0, scale_grad_by_freq=True, device=device), [below(7, 2, 5)], call
     for mode in ("sum", "mean", "max"):
         yield "EmbeddingBag", nn.EmbeddingBag(7, 3, mode=mode, padding_idx=1, device=device), [below(7, 9), np.array([0, 2, 2, 5])], call
+    yield "SyncBatchNorm", nn.SyncBatchNorm(4, device=device), [IMAGE], call
+    yield "Softmax2d", nn.Softmax2d(), [IMAGE], call
+    yield "Bilinear", nn.Bilinear(6, 5, 3, device=device), [X, chances(4, 5)], call
+    yield "AdaptiveLogSoftmaxWithLoss", nn.AdaptiveLogSoftmaxWithLoss(6, 9, [3, 6], 1.5, device=device), [X, below(9, 4)], lambda layer, *xs: list(layer(*xs))
     yield "CTCLoss", nn.CTCLoss(), [numbers(5, 4, 6), below(5, 4, 2) + 1], lambda layer, x, labels: layer(F.log_softmax(x, 2), labels, [5, 4, 5, 3], [2, 1, 0, 2])
     where = {"dim_feedforward": 6, "dropout": 0.0, "batch_first": True, "device": device}
     encoder, decoder = nn.TransformerEncoderLayer(8, 2, activation="gelu", **where), nn.TransformerDecoderLayer(8, 2, norm_first=True, **where)
@@ -212,6 +216,9 @@ def functions():
     yield "triplet_margin_loss", F.triplet_margin_loss, [X, chances(4, 6), X[::-1].copy()]
     yield "triplet_margin_with_distance_loss", F.triplet_margin_with_distance_loss, [X, chances(4, 6), X[::-1].copy()]
     yield "embedding_bag", lambda i, w: F.embedding_bag(i, w, scale_grad_by_freq=True), [below(4, 5, 3), X]
+    yield "gumbel_softmax", lambda x: F.gumbel_softmax(x, 0.7), [X]
+    yield from ((name, lambda x, f=getattr(F, name): f(x * 1), [X]) for name in ("celu_", "elu_", "selu_", "hardtanh_", "leaky_relu_", "rrelu_"))
+    yield "threshold_", lambda x: F.threshold_(x * 1, 0.1, 2.0), [X]
     yield "ctc_loss", lambda x, labels: F.ctc_loss(F.log_softmax(x, 2), labels, [5, 4, 5, 3], [2, 1, 0, 2]), [numbers(5, 4, 6), below(5, 4, 2) + 1]
     yield "multi_head_attention_forward", lambda x, w, o: F.multi_head_attention_forward(x, x, x, 8, 2, w, None, None, None, True, 0.0, o, None), [
         numbers(3, 2, 8), numbers(24, 8), numbers(8, 8)]

@@ -21,6 +21,7 @@ from .activations import (  # noqa: F401
     Sigmoid,
     SiLU,
     Softmax,
+    Softmax2d,
     Softmin,
     Softplus,
     Softshrink,
@@ -34,7 +35,8 @@ from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout  # noqa: F401
 from .embedding import Embedding, EmbeddingBag  # noqa: F401
 from .flatten import Flatten, Unflatten  # noqa: F401
-from .linear import Identity, Linear  # noqa: F401
+from .linear import Bilinear, Identity, Linear  # noqa: F401
+from .adaptive import AdaptiveLogSoftmaxWithLoss  # noqa: F401
 from .losses import (  # noqa: F401
     BCELoss,
     BCEWithLogitsLoss,
@@ -74,6 +76,7 @@ from .normalization import (  # noqa: F401
     InstanceNorm3d,
     LayerNorm,
     RMSNorm,
+    SyncBatchNorm,
 )
 from .lazy import *  # noqa: F401,F403
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter  # noqa: F401

@@ -7,6 +7,9 @@ from .. import _C
 from ..autograd import Function, grad
 
 
+_FEW = 4
+
+
 class Steps:
     """The rows of each step, and the order in which the steps come."""
 
@@ -23,14 +26,9 @@ class Steps:
         return x.narrow(0, self.starts[t], self.sizes[t])
 
 
-def _transposed(weight):
-    """The weight as the right operand of a product; contiguous, because all steps use it."""
-    return weight.t().contiguous()
-
-
-def _gates(z, n):
-    size = z.shape[1] // n
-    return [z.narrow(1, i * size, size) for i in range(n)]
+def _transposed(weight, rows):
+    """The weight as the right operand of a product; contiguous where steps have so many rows that the copy pays."""
+    return weight.t().contiguous() if rows >= _FEW else weight.t()
 
 
 class LSTMStep:
@@ -38,17 +36,14 @@ class LSTMStep:
 
     gates, states = 4, 2
 
-    def __init__(self, w_hh, w_hr=None):
+    def __init__(self, rows, w_hh, w_hr=None):
         self.w_hh, self.w_hr = w_hh, w_hr
-        self.right = _transposed(w_hh)
-        self.project = None if w_hr is None else _transposed(w_hr)
+        self.right = _transposed(w_hh, rows)
+        self.project = None if w_hr is None else _transposed(w_hr, rows)
 
     def forward(self, x, state):
         h, c = state
-        z = _C.matmul(h, self.right) + x
-        i, f, g, o = _gates(z, 4)
-        new_c = _C.sigmoid(f) * c + _C.sigmoid(i) * _C.tanh(g)
-        m = _C.sigmoid(o) * _C.tanh(new_c)
+        m, new_c, z = _C._lstm_step(x, h, c, self.right)
         new_h = m if self.project is None else _C.matmul(m, self.project)
         return (new_h, new_c), (h, z, c, new_c, m)
 
@@ -64,15 +59,8 @@ class LSTMStep:
         if self.w_hr is not None:
             into[1].copy_(dh)
             dh = _C.matmul(dh, self.w_hr)
-        i, f, g, o = _gates(z, 4)
-        i, f, g, o, tanh_c = _C.sigmoid(i), _C.sigmoid(f), _C.tanh(g), _C.sigmoid(o), _C.tanh(new_c)
-        dc = dc + dh * o * (1 - tanh_c * tanh_c)
-        di, df, dg, do = _gates(into[0], 4)
-        di.copy_(dc * g * i * (1 - i))
-        df.copy_(dc * c * f * (1 - f))
-        dg.copy_(dc * i * (1 - g * g))
-        do.copy_(dh * tanh_c * o * (1 - o))
-        return _C.matmul(into[0], self.w_hh), dc * f
+        dc = _C._lstm_step_grad(z, c, new_c, dh, dc, into[0])
+        return _C.matmul(into[0], self.w_hh), dc
 
     def weight_grads(self, buffers, traces):
         dz = buffers[0]
@@ -87,17 +75,13 @@ class GRUStep:
 
     gates, states = 3, 1
 
-    def __init__(self, w_hh, b_hh=None):
+    def __init__(self, rows, w_hh, b_hh=None):
         self.w_hh, self.b_hh = w_hh, b_hh
-        self.right = _transposed(w_hh)
+        self.right = _transposed(w_hh, rows)
 
     def forward(self, x, state):
         (h,) = state
-        own = _C.matmul(h, self.right)
-        own = own if self.b_hh is None else own + self.b_hh
-        (xr, xz, xn), (hr, hz, hn) = _gates(x, 3), _gates(own, 3)
-        n = _C.tanh(xn + _C.sigmoid(xr + hr) * hn)
-        new = n + _C.sigmoid(xz + hz) * (h - n)
+        new, own = _C._gru_step(x, h, self.right, self.b_hh)
         return (new,), (h, x, own)
 
     def buffers(self, steps, like):
@@ -107,17 +91,8 @@ class GRUStep:
     def backward(self, trace, grads, into):
         h, x, own = trace
         (dh,) = grads
-        (xr, xz, xn), (hr, hz, hn) = _gates(x, 3), _gates(own, 3)
-        r, z = _C.sigmoid(xr + hr), _C.sigmoid(xz + hz)
-        n = _C.tanh(xn + r * hn)
-        dn = dh * (1 - z) * (1 - n * n)
-        dr, dz = dn * hn * r * (1 - r), dh * (h - n) * z * (1 - z)
-        for wide, last in ((into[0], dn), (into[1], dn * r)):
-            to_r, to_z, to_n = _gates(wide, 3)
-            to_r.copy_(dr)
-            to_z.copy_(dz)
-            to_n.copy_(last)
-        return (_C.matmul(into[1], self.w_hh) + dh * z,)
+        of_h = _C._gru_step_grad(h, x, own, dh, *into)
+        return (_C.matmul(into[1], self.w_hh) + of_h,)
 
     def weight_grads(self, buffers, traces):
         dx, down = buffers
@@ -131,9 +106,9 @@ class RNNStep:
     gates, states = 1, 1
     relu = False
 
-    def __init__(self, w_hh):
+    def __init__(self, rows, w_hh):
         self.w_hh = w_hh
-        self.right = _transposed(w_hh)
+        self.right = _transposed(w_hh, rows)
 
     def forward(self, x, state):
         (h,) = state
@@ -210,7 +185,7 @@ class _Sequence(Function):
 
     @staticmethod
     def forward(ctx, kind, steps, x, *rest):
-        ctx.kind, ctx.steps, ctx.step = kind, steps, kind(*rest[kind.states :])
+        ctx.kind, ctx.steps, ctx.step = kind, steps, kind(steps.sizes[0], *rest[kind.states :])
         y, final, ctx.traces = _walk(ctx.step, x, rest[: kind.states], steps)
         ctx.save_for_backward(x, *rest)
         return (y, *final)
@@ -219,7 +194,7 @@ class _Sequence(Function):
     def backward(ctx, dy, *dfinal):
         saved, kind = ctx.saved_tensors, ctx.kind
         if _C.is_grad_enabled():  # gradients of gradients: through the steps as they are
-            y, final, _ = _walk(kind(*saved[1 + kind.states :]), saved[0], saved[1 : 1 + kind.states], ctx.steps)
+            y, final, _ = _walk(kind(ctx.steps.sizes[0], *saved[1 + kind.states :]), saved[0], saved[1 : 1 + kind.states], ctx.steps)
             wanted = [s for s in saved if s.requires_grad]
             found = iter(grad((y, *final), wanted, (dy, *dfinal), create_graph=True, allow_unused=True))
             return (None, None, *(next(found) if s.requires_grad else None for s in saved))
@@ -234,5 +209,5 @@ def run(kind, sizes, reverse, x, initial, weights):
     if _C.is_grad_enabled() and any(a.requires_grad for a in (x, *initial, *weights)):
         y, *final = _Sequence.apply(kind, steps, x, *initial, *weights)
         return y, tuple(final)
-    y, final, _ = _walk(kind(*weights), x, initial, steps)
+    y, final, _ = _walk(kind(sizes[0], *weights), x, initial, steps)
     return y, final

@@ -222,3 +222,12 @@ class RReLU(Module):
 
     def extra_repr(self):
         return f"lower={self.lower}, upper={self.upper}"
+
+
+class Softmax2d(Module):
+    """softmax over the channels of [N, C, H, W] or [C, H, W]."""
+
+    def forward(self, input):
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d: the input has {input.ndim} dimensions; expected 3 (C, H, W) or 4 (N, C, H, W)")
+        return _C.softmax(input, -3)

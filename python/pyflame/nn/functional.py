@@ -49,6 +49,7 @@ from .functional_maps import (  # noqa: F401
     dropout2d,
     dropout3d,
     feature_alpha_dropout,
+    gumbel_softmax,
     hardshrink,
     instance_norm,
     local_response_norm,
@@ -299,3 +300,14 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
         return _C.sqrt(_C.clamp(_C.sum(x * x, dim), min=eps * eps))
 
     return _C.sum(x1 * x2, dim) / (length(x1) * length(x2))
+
+
+def _in_place(function):
+    def written(input, *args, **kwargs):
+        return function(input, *args, inplace=True, **kwargs)
+
+    written.__name__, written.__doc__ = function.__name__ + "_", f"{function.__name__} in place."
+    return written
+
+
+celu_, elu_, selu_, hardtanh_, leaky_relu_, rrelu_, threshold_ = map(_in_place, (celu, elu, selu, hardtanh, leaky_relu, rrelu, threshold))

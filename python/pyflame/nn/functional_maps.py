@@ -184,3 +184,14 @@ def bilinear(input1, input2, weight, bias=None):
     left = _C.matmul(input1, weight.permute(1, 0, 2).reshape(rows, outputs * columns)).reshape(*input1.shape[:-1], outputs, columns)
     y = (left * input2.unsqueeze(-2)).sum(-1)
     return y if bias is None else y + bias
+
+
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """softmax((logits + noise) / tau) with Gumbel's noise (Jang et al., 2017). hard: 1 at the largest and 0 elsewhere, with the gradient of the softmax."""
+    noise = -_C.log(-_C.log(_C.clamp(_C.rand(logits.shape, dtype=logits.dtype, device=logits.device), 2.0**-60, 1 - 2.0**-24)))
+    soft = _C.softmax((logits + noise) / tau, dim)
+    if not hard:
+        return soft
+    at = soft.detach().argmax(dim, keepdim=True)
+    one = _C.zeros_like(soft.detach()).scatter_add(dim, at, _C.ones(at.shape, dtype=soft.dtype, device=soft.device))
+    return one - soft.detach() + soft

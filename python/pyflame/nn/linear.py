@@ -2,6 +2,7 @@
 from .. import _C
 from . import init
 from ._arguments import _integers
+from .functional_maps import bilinear
 from .module import Module
 from .parameter import Parameter
 
@@ -39,3 +40,28 @@ class Linear(Module):
 
     def extra_repr(self):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """x1^T weight[o] x2 + bias[o] for each output: [..., in1_features], [..., in2_features] -> [..., out_features]."""
+
+    def __init__(self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None):
+        super().__init__()
+        _integers("Bilinear", in1_features=in1_features, in2_features=in2_features, out_features=out_features)
+        if in1_features <= 0:
+            raise ValueError(f"Bilinear: in1_features must be positive; got {in1_features}")
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = Parameter(_C.empty(out_features, in1_features, in2_features, dtype=dtype, device=device))
+        self.register_parameter("bias", Parameter(_C.empty(out_features, dtype=dtype, device=device)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        init._fan_in_uniform_(self.weight, self.in1_features)
+        if self.bias is not None:
+            init._fan_in_uniform_(self.bias, self.in1_features)
+
+    def forward(self, input1, input2):
+        return bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self):
+        return f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, bias={self.bias is not None}"

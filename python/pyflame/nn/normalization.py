@@ -53,6 +53,29 @@ class BatchNorm3d(_BatchNorm):
     _ranks, _shapes = (5,), "5 (N, C, D, H, W)"
 
 
+class SyncBatchNorm(_BatchNorm):
+    """BatchNorm of [N, C, ...] over all processes. There is one process, so it is the same as BatchNorm."""
+
+    _ranks, _shapes = (2, 3, 4, 5), "2 to 5 (N, C, ...)"
+
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        self.process_group = process_group
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module, process_group=None):
+        """The module with SyncBatchNorm in place of each BatchNorm, with the same parameters."""
+        made = module
+        if isinstance(module, _BatchNorm) and not isinstance(module, (_InstanceNorm, cls)):
+            made = cls(module.num_features, module.eps, module.momentum, False, False, process_group)
+            made.affine, made.track_running_stats, made.training = module.affine, module.track_running_stats, module.training
+            made._parameters.update(module._parameters)
+            made._buffers.update(module._buffers)
+        for name, child in module.named_children():
+            setattr(made, name, cls.convert_sync_batchnorm(child, process_group))
+        return made
+
+
 class _InstanceNorm(_BatchNorm):
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)

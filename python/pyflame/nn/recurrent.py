@@ -253,7 +253,7 @@ class RNNCellBase(Module):
         gru = kind is steps.GRUStep
         bias = self.bias_ih if gru or not self.bias else self.bias_ih + self.bias_hh
         rest = (self.weight_hh, self.bias_hh) if gru else (self.weight_hh,)
-        new, _ = kind(*rest).forward(_C.linear(x, self.weight_ih, bias), states)
+        new, _ = kind(x.shape[0], *rest).forward(_C.linear(x, self.weight_ih, bias), states)
         return new if input.ndim == 2 else tuple(s.squeeze(0) for s in new)
 
 

@@ -1,0 +1,56 @@
+"""The softmax of many classes of which few are frequent."""
+from collections import namedtuple
+
+from .. import _C
+from .containers import ModuleList, Sequential
+from .linear import Linear
+from .module import Module
+
+_ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """log_softmax in two levels (Grave et al., 2017): the frequent classes, before cutoffs[0], and clusters of the others, whose projections are smaller by
+    div_value for each next cluster. (input [N, D], target [N]) -> (the log probability of each target, the mean loss)."""
+
+    def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
+        super().__init__()
+        cutoffs = list(cutoffs)
+        if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] <= 0 or cutoffs[-1] > n_classes - 1 or any(int(c) != c for c in cutoffs):
+            raise ValueError(f"AdaptiveLogSoftmaxWithLoss: cutoffs do not fit; got {cutoffs}; expected rising, different integers between 1 and n_classes - 1")
+        self.in_features, self.n_classes, self.cutoffs, self.div_value, self.head_bias = in_features, n_classes, [*cutoffs, n_classes], div_value, head_bias
+        where = {"device": device, "dtype": dtype}
+        self.shortlist_size, self.n_clusters = cutoffs[0], len(cutoffs)
+        self.head_size = self.shortlist_size + self.n_clusters
+        self.head = Linear(in_features, self.head_size, head_bias, **where)
+        self.tail = ModuleList()
+        for i in range(self.n_clusters):
+            hidden = int(in_features // div_value ** (i + 1))
+            size = self.cutoffs[i + 1] - self.cutoffs[i]
+            self.tail.append(Sequential(Linear(in_features, hidden, False, **where), Linear(hidden, size, False, **where)))
+
+    def reset_parameters(self):
+        self.head.reset_parameters()
+        for first, second in self.tail:
+            first.reset_parameters()
+            second.reset_parameters()
+
+    def log_prob(self, input):
+        """The log probabilities of all classes: [N, D] -> [N, n_classes]."""
+        head = _C.log_softmax(self.head(input), 1)
+        parts = [head.narrow(1, 0, self.shortlist_size)]
+        for i, tail in enumerate(self.tail):
+            parts.append(_C.log_softmax(tail(input), 1) + head.narrow(1, self.shortlist_size + i, 1))
+        return _C.cat(parts, 1)
+
+    def predict(self, input):
+        """The class with the highest probability."""
+        return self.log_prob(input).argmax(1)
+
+    def forward(self, input_, target_):
+        single = target_.ndim == 0
+        x, target = (input_.unsqueeze(0), target_.unsqueeze(0)) if single else (input_, target_)
+        if x.ndim != 2 or target.ndim != 1 or x.shape[0] != target.shape[0]:
+            raise RuntimeError(f"AdaptiveLogSoftmaxWithLoss: input and target do not fit; got {tuple(input_.shape)} and {tuple(target_.shape)}; expected (N, D) and (N)")
+        output = self.log_prob(x).gather(1, target.unsqueeze(1)).squeeze(1)
+        return _ASMoutput(output.squeeze(0) if single else output, -output.mean())
