@@ -199,3 +199,33 @@ def test_checks_can_be_left_out():
     assert repr(D.Normal(0.0, 1.0)).startswith("Normal(loc: ")
     d = D.Normal(pf.zeros(2), 1.0).expand((3, 2))
     assert d.sample((4,)).shape == (4, 3, 2) and d.batch_shape == (3, 2) and D.Normal(0.0, 1.0).sample_n(3).shape == (3,) and d.perplexity().shape == (3, 2)
+
+
+def test_normal_vectors():
+    matrix = np.array([[2.0, 0.5], [0.5, 1.0]])
+    loc, covariance = t(0.3, -0.2), pf.tensor(matrix, requires_grad=True)
+    d = D.MultivariateNormal(loc, covariance)
+    x = np.array([[0.1, 0.4], [1.0, -1.0]])
+    z = x - loc.numpy()
+    want = -0.5 * np.einsum("ni,ij,nj->n", z, np.linalg.inv(matrix), z) - 0.5 * np.log(np.linalg.det(2 * np.pi * matrix))
+    others = D.MultivariateNormal(loc, precision_matrix=pf.tensor(np.linalg.inv(matrix))), D.MultivariateNormal(loc, scale_tril=pf.tensor(np.linalg.cholesky(matrix)))
+    for e in (d, *others):
+        np.testing.assert_allclose(e.log_prob(pf.tensor(x)).detach().numpy(), want, rtol=1e-9)
+        np.testing.assert_allclose(e.covariance_matrix.detach().numpy(), matrix, rtol=1e-9)
+        np.testing.assert_allclose(e.precision_matrix.detach().numpy(), np.linalg.inv(matrix), rtol=1e-9)
+        np.testing.assert_allclose(e.entropy().item(), 0.5 * np.log(np.linalg.det(2 * np.pi * np.e * matrix)), rtol=1e-9)
+        np.testing.assert_allclose(e.variance.detach().numpy(), [2, 1], rtol=1e-9)
+    pf.manual_seed(0)
+    draws = d.rsample((20_000,))
+    np.testing.assert_allclose(np.cov(draws.detach().numpy().T), matrix, atol=0.1)
+    (draws * draws).sum().backward()
+    assert covariance.grad is not None
+    other = D.MultivariateNormal(t(1.0, 1.0), pf.eye(2, dtype=F64))
+    wide = 0.5 * (np.trace(matrix) + ((1 - loc.numpy()) ** 2).sum() - 2 - np.log(np.linalg.det(matrix)))
+    np.testing.assert_allclose(D.kl_divergence(d, other).item(), wide, rtol=1e-9)
+    assert D.MultivariateNormal(pf.zeros(3, 2), pf.eye(2)).sample((4,)).shape == (4, 3, 2)
+    for wrong, text in ((lambda: D.MultivariateNormal(loc), "one of covariance_matrix, precision_matrix and scale_tril"),
+                        (lambda: D.MultivariateNormal(loc, pf.eye(3)), "covariance_matrix does not fit"),
+                        (lambda: D.MultivariateNormal(pf.zeros(2), scale_tril=-pf.eye(2)), "the parameter scale_tril has invalid values")):
+        with pytest.raises(ValueError, match=text):
+            wrong()

@@ -11,6 +11,9 @@ from pyflame import nn
 from pyflame.nn.utils import parametrizations, parametrize, prune
 
 
+F64 = pf.float64
+
+
 class Symmetric(nn.Module):
     def forward(self, x):
         return pf.triu(x) + pf.triu(x, 1).t()
@@ -212,3 +215,34 @@ def test_initial_values():
         first, second = (getattr(nn.init, name)(pf.empty(3, 4), *args, generator=pf.Generator().manual_seed(3)) for _ in range(2))
         assert pf.equal(first, second)
     assert nn.init.calculate_gain("conv_transpose2d") == 1
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3)])
+@pytest.mark.parametrize("orthogonal_map", ["matrix_exp", "cayley", "householder", None])
+def test_orthogonal(shape, orthogonal_map):
+    layer = nn.Linear(shape[1], shape[0], dtype=pf.float64)
+    with pf.no_grad():
+        start = nn.init.orthogonal_(layer.weight).clone()
+    parametrizations.orthogonal(layer, orthogonal_map=orthogonal_map)
+    np.testing.assert_allclose(np.abs(layer.weight.detach().numpy()), np.abs(start.numpy()), atol=1e-9)  # up to the signs that the factorization gives
+    optimizer = pf.optim.SGD(layer.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (layer(pf.ones(1, shape[1], dtype=F64)) ** 2).sum().backward()
+        optimizer.step()
+    w = layer.weight.detach().numpy()
+    assert np.abs(w - start.numpy()).max() > 1e-3
+    small = w @ w.T if shape[0] <= shape[1] else w.T @ w
+    np.testing.assert_allclose(small, np.eye(min(shape)), atol=1e-9)
+    wanted = np.linalg.qr(np.random.default_rng(0).standard_normal((max(shape), min(shape))))[0]
+    wanted = wanted if shape[0] >= shape[1] else wanted.T
+    layer.weight = pf.tensor(np.ascontiguousarray(wanted))
+    np.testing.assert_allclose(layer.weight.detach().numpy(), wanted, atol=1e-9)
+
+
+def test_errors_of_orthogonal():
+    for wrong, error, text in ((lambda: parametrizations.orthogonal(nn.Linear(2, 2), "bias"), ValueError, "needs a matrix"),
+                               (lambda: parametrizations.orthogonal(nn.Linear(2, 2), orthogonal_map="qr"), ValueError, "unknown orthogonal_map; got 'qr'"),
+                               (lambda: parametrizations.orthogonal(nn.Linear(2, 2), use_trivialization=False), NotImplementedError, "expected use_trivialization=True")):
+        with pytest.raises(error, match=text):
+            wrong()

@@ -15,6 +15,7 @@ from .discrete import (  # noqa: F401
 from .distribution import Distribution, ExponentialFamily  # noqa: F401
 from .gammas import Beta, Chi2, Dirichlet, Gamma, StudentT  # noqa: F401
 from .kl import kl_divergence, register_kl  # noqa: F401
+from .multivariate import MultivariateNormal  # noqa: F401
 from .transformed import Independent, LogNormal, MixtureSameFamily, Pareto, TransformedDistribution, Weibull  # noqa: F401
 from .transforms import (  # noqa: F401
     AbsTransform,

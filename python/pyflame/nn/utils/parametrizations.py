@@ -1,5 +1,5 @@
 """Parametrizations of weights: weight norm, spectral norm, orthogonal matrices."""
-from ... import _C
+from ... import _C, linalg
 from ..module import Module
 from . import parametrize
 from ._norms import as_matrix, default_dim, largest_singular_value, norm_except_dim, normalized, power_iterations
@@ -64,3 +64,72 @@ def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=No
     weight = getattr(module, name)
     dim = default_dim(module) if dim is None else dim
     return parametrize.register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
+
+
+class _Orthogonal(Module):
+    """Matrices with orthogonal columns (or rows, where there are fewer), by a map from all matrices; with a base, relative to that (Lezcano-Casado, 2019)."""
+
+    def __init__(self, orthogonal_map, use_trivialization):
+        super().__init__()
+        self.orthogonal_map, self.use_trivialization = orthogonal_map, use_trivialization
+        self.register_buffer("base", None)
+
+    def _square(self, x, n, k):
+        """The orthogonal matrix of the skew-symmetric one whose lower triangle is x."""
+        x = _C.tril(x)
+        if n != k:
+            x = _C.cat([x, _C.zeros(*x.shape[:-1], n - k, dtype=x.dtype, device=x.device)], -1)
+        a = x - x.transpose(-2, -1)
+        if self.orthogonal_map == "matrix_exp":
+            q = linalg.matrix_exp(a)
+        else:
+            one = _C.eye(n, dtype=x.dtype, device=x.device)
+            q = linalg.solve(one - 0.5 * a, one + 0.5 * a)
+        return q if n == k else q.narrow(-1, 0, k)
+
+    def forward(self, x):
+        n, k = x.shape[-2:]
+        wide = n < k
+        if wide:
+            x, n, k = x.transpose(-2, -1), k, n
+        if self.orthogonal_map == "householder":
+            a = _C.tril(x, -1)
+            q = linalg.householder_product(a, 2 / (1 + (a * a).sum(-2)))
+            q = q * _C.trunc(x.detach().diagonal(0, -2, -1)).unsqueeze(-2)
+        else:
+            q = self._square(x, n, k)
+        q = q if self.base is None else _C.matmul(self.base, q)
+        return q.transpose(-2, -1) if wide else q
+
+    def right_inverse(self, value):
+        if not self.use_trivialization:
+            raise NotImplementedError(f"orthogonal: use_trivialization=False with '{self.orthogonal_map}' cannot be assigned; expected use_trivialization=True")
+        n, k = value.shape[-2:]
+        tall = value.transpose(-2, -1) if n < k else value
+        q, r = linalg.qr(tall.detach())
+        signs = _C.sign(r.diagonal(0, -2, -1)).unsqueeze(-2)
+        self.base = self._completed(q * signs)
+        start = -_C.eye(*tall.shape[-2:], dtype=value.dtype, device=value.device).expand(tall.shape).clone()
+        return start.transpose(-2, -1) if n < k else start
+
+    def _completed(self, q):
+        """A square orthogonal matrix that begins with these columns."""
+        n, k = q.shape[-2:]
+        if n == k:
+            return q
+        random = _C.randn(*q.shape[:-1], n - k, dtype=q.dtype, device=q.device)
+        whole, r = linalg.qr(_C.cat([q, random], -1))
+        return whole * _C.sign(r.diagonal(0, -2, -1)).unsqueeze(-2)
+
+
+def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization=True):
+    """The weight as a matrix with orthogonal columns, or rows: orthogonal_map is 'matrix_exp', 'cayley' or 'householder' (the default where the matrix is not
+    square). The present weight is made orthogonal. ValueError for less than 2 dimensions. Returns the module."""
+    weight = getattr(module, name)
+    if weight.ndim < 2:
+        raise ValueError(f"orthogonal: needs a matrix or a batch of them; got shape {tuple(weight.shape)}")
+    if orthogonal_map is None:
+        orthogonal_map = "matrix_exp" if weight.shape[-2] == weight.shape[-1] else "householder"
+    if orthogonal_map not in ("matrix_exp", "cayley", "householder"):
+        raise ValueError(f"orthogonal: unknown orthogonal_map; got '{orthogonal_map}'; expected 'matrix_exp', 'cayley' or 'householder'")
+    return parametrize.register_parametrization(module, name, _Orthogonal(orthogonal_map, use_trivialization), unsafe=True)
