@@ -123,8 +123,9 @@ def _watched(recorder):
         for attribute, value in list(vars(_C).items()):
             if callable(value) and not isinstance(value, type) and not attribute.startswith("_"):
                 wrap(_C, attribute, attribute)
-                if getattr(pf, attribute, None) is value:
-                    wrap(pf, attribute, attribute)
+                for owner in (pf, pf.nn.functional):  # both have some of them under the same name
+                    if getattr(owner, attribute, None) is value:
+                        wrap(owner, attribute, attribute)
         for attribute in FUNCTIONAL:
             wrap(pf.nn.functional, attribute, attribute)
         for attribute, value in list(vars(Tensor).items()):
