@@ -1,68 +1,25 @@
 """Images, signals and volumes in another size: interpolate, and the layers that use it.
 
-All modes but 'area' treat one dim after the other: for each new index they read one, two or four old ones, and weigh them.
+One dim is treated after the other: each new element is a weighted sum of old ones, by the op `resample`.
 """
 import math
 
 from .. import _C
-from .functional_adaptive_pools import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .module import Module
 
 _DIMS = {"nearest": (1, 2, 3), "nearest-exact": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
 _CUBIC = -0.75  # the coefficient of the cubic convolution (Keys, 1981) that PyTorch and OpenCV take
 
 
-def _places(size, out, scale, align_corners, dtype, device):
-    """Where the new elements lie among the old ones, in units of these, as numbers."""
-    to = _C.arange(out, device=device).to(dtype)
-    if align_corners:
-        return to * ((size - 1) / (out - 1) if out > 1 else 0.0)
-    return (to + 0.5) * scale - 0.5
-
-
-def _taken(x, dim, index, size):
-    return x.index_select(dim, _C.clamp(index, 0, size - 1))
+_FILTERS = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
 
 
 def _nearest(x, dim, out, scale, exact):
+    """Of integers: the elements themselves."""
     size = x.shape[dim]
     to = _C.arange(out, device=x.device).to(_C.float32)
-    return _taken(x, dim, _C.floor((to + 0.5) * scale if exact else to * scale).to(_C.int64), size)
-
-
-def _weights_along(dim, rank, weight):
-    return weight.reshape(*[-1 if d == dim else 1 for d in range(rank)])
-
-
-def _linear(x, dim, out, scale, align_corners):
-    size = x.shape[dim]
-    at = _C.clamp(_places(size, out, scale, align_corners, _wide(x), x.device), min=0)
-    low = _C.clamp(_C.floor(at), max=size - 1)
-    weight = _weights_along(dim, x.ndim, (at - low).to(x.dtype))
-    index = low.to(_C.int64)
-    return _taken(x, dim, index, size) * (1 - weight) + _taken(x, dim, index + 1, size) * weight
-
-
-def _cubic(x, dim, out, scale, align_corners):
-    size = x.shape[dim]
-    at = _places(size, out, scale, align_corners, _wide(x), x.device)
-    low = _C.floor(at)
-    t, index = at - low, low.to(_C.int64)
-
-    def near(d):  # for distances up to 1
-        return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
-
-    def far(d):  # for distances from 1 to 2
-        return ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
-
-    weights = far(t + 1), near(t), near(1 - t), far(2 - t)
-    parts = (_taken(x, dim, index + (k - 1), size) * _weights_along(dim, x.ndim, w.to(x.dtype)) for k, w in enumerate(weights))
-    return sum(parts)
-
-
-def _wide(x):
-    """The dtype of coordinates."""
-    return _C.float64 if x.dtype == _C.float64 else _C.float32
+    index = _C.floor((to + 0.5) * scale if exact else to * scale).to(_C.int64)
+    return x.index_select(dim, _C.clamp(index, 0, size - 1))
 
 
 def _target(input, size, scale_factor, dims):
@@ -84,30 +41,29 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     size or scale_factor: one number, or one for each spatial dim. mode: 'nearest', 'nearest-exact' (1 to 3 dims), 'linear' (1), 'bilinear',
     'bicubic' (2), 'trilinear' (3), 'area' (1 to 3: means of windows). With align_corners the centres of the first and the last elements stay
     where they are; otherwise the outer edges do. A scale_factor is used for coordinates as it is, unless recompute_scale_factor says that they
-    come from the sizes. ValueError for other modes and dims, NotImplementedError for antialias. Floating dtypes; 'nearest' takes all.
+    come from the sizes. antialias ('bilinear', 'bicubic'): averages where it shrinks. ValueError for other modes and dims. Floating dtypes; 'nearest'
+    takes all.
     """
     dims = input.ndim - 2
     if mode not in _DIMS or dims not in _DIMS[mode]:
         takes = f"{' or '.join(str(d + 2) for d in _DIMS[mode])} dims" if mode in _DIMS else f"one of {', '.join(_DIMS)}"
         raise ValueError(f"interpolate: mode and dims do not fit; got mode '{mode}' for {input.ndim} dims; expected {takes}")
-    if antialias:
-        raise NotImplementedError("interpolate: antialias=True is not available; expected False")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ValueError(f"interpolate: antialias is for 'bilinear' and 'bicubic'; got mode '{mode}'")
     if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
         raise ValueError(f"interpolate: align_corners has no meaning for mode '{mode}'; got {align_corners}; expected None")
     sizes, factors = _target(input, size, scale_factor, dims)
     if any(n < 1 for n in (*sizes, *input.shape[2:])):
         raise ValueError(f"interpolate: an empty size; got {tuple(input.shape[2:])} to {sizes}; expected 1 or more")
-    if mode == "area":
-        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](input, sizes)
     y = input
-    for d in range(dims):
+    for d in reversed(range(dims)):
         old, new, factor = input.shape[d + 2], sizes[d], factors[d]
-        scale = 1.0 / factor if factor and not recompute_scale_factor else old / new
-        if mode.startswith("nearest"):
-            y = _nearest(y, d + 2, new, scale, mode == "nearest-exact")
-        else:
-            y = (_cubic if mode == "bicubic" else _linear)(y, d + 2, new, scale, bool(align_corners))
-    return y
+        scale = 1.0 / factor if factor and not recompute_scale_factor else 0.0
+        if not input.is_floating_point() and mode.startswith("nearest"):
+            y = _nearest(y, d + 2, new, scale or old / new, mode == "nearest-exact")
+        elif (old, scale) != (new, 0.0):
+            y = _C._resample(y, d + 2, new, _FILTERS.get(mode, mode), 0.0 if mode == "area" else scale, bool(align_corners), antialias)
+    return y if y is not input else input.clone()
 
 
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):

@@ -214,6 +214,11 @@ Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bia
 Tensor unfold(const Tensor& x, Pair kernel, Pair dilation = 1, Pair padding = 0, Pair stride = 1);
 Tensor fold(const Tensor& x, Pair out, Pair kernel, Pair dilation = 1, Pair padding = 0, Pair stride = 1);
 
+// ---- another size (resample.cpp). mode: "nearest", "nearest-exact", "linear", "cubic", "area" (means), and "linear" or "cubic" with
+// antialias, which averages where it shrinks. scale: old over new distances; 0: by the sizes.
+Tensor resample(const Tensor& x, int64_t dim, int64_t size, const std::string& mode, double scale = 0,
+                bool align_corners = false, bool antialias = false);
+
 // ---- pooling (pool.cpp). ceil_mode: a last window may reach beyond the padding.
 Tensor max_pool2d(const Tensor& x, Pair kernel, std::optional<Pair> stride = {}, Pair padding = 0, Pair dilation = 1,
                   bool ceil_mode = false);

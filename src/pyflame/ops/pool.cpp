@@ -58,32 +58,8 @@ Tensor avg_pool_grad(const Tensor& g, const Dims& shape, const PoolAttrs& a) {
   return out;
 }
 
-// Means over n windows along a dim. Windows may differ in length by one: shorter ones are extended by an element that
-// is then ignored.
 Tensor adaptive_means(const Tensor& x, int dim, int64_t n) {
-  const int64_t size = x.size(dim), longest = std::min(size, (size + n - 1) / n + 1);
-  if (size == n) return x;
-  std::vector<int64_t> index;
-  std::vector<uint8_t> counts;
-  std::vector<double> lengths;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t begin = i * size / n, end = ((i + 1) * size + n - 1) / n;
-    lengths.push_back(static_cast<double>(end - begin));
-    for (int64_t k = 0; k < longest; ++k) {
-      index.push_back(std::min(begin + k, end - 1));
-      counts.push_back(begin + k < end);
-    }
-  }
-  Dims parts = x.shape(), mask, ones;
-  parts[dim] = n;
-  parts.insert(dim + 1, longest);
-  for (int i = 0; i < x.dim(); ++i) ones.push_back(i == dim ? n : 1);
-  mask = ones;
-  mask.insert(dim + 1, longest);
-  const Tensor at = from_host(index.data(), {n * longest}, DType::int64, x.device());
-  const Tensor in = from_host(counts.data(), mask, DType::bool_, x.device());
-  const Tensor length = cast(from_host(lengths.data(), ones, DType::float64, x.device()), x.dtype());
-  return div(sum(where(in, reshape(index_select(x, dim, at), parts), 0.0), {dim + 1}), length);
+  return x.size(dim) == n ? x : resample(x, dim, n, "area");
 }
 
 }  // namespace

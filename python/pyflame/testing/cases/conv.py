@@ -178,7 +178,7 @@ def _transposed(dtype):
 
 def _adaptive(dtype):
     for s, out in (((2, 3, 8, 6), (4, 3)), ((2, 3, 7, 7), (1, 1)), ((2, 3, 7, 10), (3, 4)), ((3, 5, 4), (5, 3)), ((1, 2, 3, 2), (5, 4)), ((1, 1, 1, 1), (2, 1)), ((2, 2, 9, 4), (2, 4))):
-        yield Case(f"adaptive_avg_pool2d-{dtype}-{'x'.join(map(str, (*s, *out)))}", ("adaptive_avg_pool2d",), ("avg_pool2d", "index_select"), (Spec(s, dtype),),
+        yield Case(f"adaptive_avg_pool2d-{dtype}-{'x'.join(map(str, (*s, *out)))}", ("adaptive_avg_pool2d",), ("avg_pool2d", "resample"), (Spec(s, dtype),),
                    lambda pf, x, o=out: pf.adaptive_avg_pool2d(x, o), lambda x, o=out: adaptive_avg_pool2d(x, *o), grad=(0,), c=3, length=int(np.prod(s[-2:])), composed=True, fused_exact=False,
                    magnitude=lambda x, o=out: adaptive_avg_pool2d(np.abs(x), *o))
 

@@ -139,5 +139,26 @@ def _pools(dtype):
                    lambda x, a=(kernel, stride, padding), c=ceil: largest(x, *a, c), grad=(0,))
 
 
+def doubled(x, dim):
+    """Twice as many elements along a dim, each a quarter from one neighbour."""
+    x = np.moveaxis(x, dim, -1)
+    low, high = np.concatenate([x[..., :1], x[..., :-1]], -1), np.concatenate([x[..., 1:], x[..., -1:]], -1)
+    y = np.stack([0.25 * low + 0.75 * x, 0.75 * x + 0.25 * high], -1)
+    return np.moveaxis(y.reshape(*x.shape[:-1], -1), -1, dim)
+
+
+def means(x, dim, n):
+    size = x.shape[dim]
+    return np.concatenate([x.take(range(i * size // n, -(-(i + 1) * size // n)), dim).mean(dim, keepdims=True) for i in range(n)], dim)
+
+
+def _resampled(dtype):
+    for name, s, dim in (("last", (3, 37), 1), ("first", (21, 10), 0), ("inner", (2, 9, 5), 1)):
+        yield Case(f"resample-linear-{name}-{dtype}", ("resample",), ("resample",), (Spec(s, dtype),), lambda pf, x, d=dim: pf._C._resample(x, d, 2 * x.shape[d], "linear"),
+                   lambda x, d=dim: doubled(x, d), grad=(0,), c=3, length=2, magnitude=lambda x, d=dim: doubled(np.abs(x), d), fused_exact=False)
+        yield Case(f"resample-area-{name}-{dtype}", ("resample",), ("resample",), (Spec(s, dtype),), lambda pf, x, d=dim: pf._C._resample(x, d, 4, "area"),
+                   lambda x, d=dim: means(x, d, 4), grad=(0,), c=3, length=8, magnitude=lambda x, d=dim: means(np.abs(x), d, 4), fused_exact=False)
+
+
 def cases():
-    return [case for dtype in FLOATS for make in (_convolutions, _columns, _pools) for case in make(dtype)]
+    return [case for dtype in FLOATS for make in (_convolutions, _columns, _pools, _resampled) for case in make(dtype)]

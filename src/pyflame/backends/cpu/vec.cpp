@@ -193,6 +193,41 @@ template <class T>
 void AddT(T* y, const T* x, int64_t n) {
   map<T>(n, [&](int64_t i, int64_t c) HWY_ATTR { store(hn::Add(load(y + i, c), load(x + i, c)), y + i, c); });
 }
+// A weight of 0 ignores its element, which may be infinite: shorter sums are filled up with such taps.
+template <class T>
+void WeightedRowsT(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {
+  const Wide<T> d;
+  for (int64_t j = 0; j < n; j += lanes<T>()) {
+    auto sum = hn::Zero(d);
+    for (int64_t t = 0; t < taps; ++t)
+      if (w[t] != T(0)) sum = hn::MulAdd(hn::Set(d, w[t]), load(x + t * ld + j, n - j), sum);
+    store(sum, y + j, n - j);
+  }
+}
+template <class T>
+void WeightedTapsT(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n) {
+  const Wide<T> d;
+  const hn::RebindToSigned<Wide<T>> di;
+  int64_t i = 0;
+  for (; i + lanes<T>() <= n; i += lanes<T>()) {
+    auto index = hn::Zero(di);
+    if constexpr (sizeof(T) == sizeof(int32_t)) index = hn::LoadU(di, begin + i);
+    else index = hn::PromoteTo(di, hn::LoadU(hn::Rebind<int32_t, Wide<T>>(), begin + i));
+    auto sum = hn::Zero(d);
+    for (int64_t t = 0; t < taps; ++t) {
+      const auto weight = hn::LoadU(d, w + t * n + i);
+      const auto product = hn::Mul(weight, hn::GatherIndex(d, x + t, index));
+      sum = hn::Add(sum, hn::IfThenElseZero(hn::Ne(weight, hn::Zero(d)), product));
+    }
+    hn::StoreU(sum, d, y + i);
+  }
+  for (; i < n; ++i) {
+    T sum = 0;
+    for (int64_t t = 0; t < taps; ++t)
+      if (w[t * n + i] != T(0)) sum += w[t * n + i] * x[begin[i] + t];
+    y[i] = sum;
+  }
+}
 template <class T>
 void AxpyT(T* y, T a, const T* x, int64_t n) {
   const Wide<T> d;
@@ -508,6 +543,12 @@ void ToF16(const float* x, float16* y, int64_t n) {
   void GemvRows##S(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                   \
     GemvRowsT<T>(x, w, ld, k, n, y);                                                                                   \
   }                                                                                                                    \
+  void WeightedRows##S(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {                            \
+    WeightedRowsT<T>(x, ld, w, taps, y, n);                                                                            \
+  }                                                                                                                    \
+  void WeightedTaps##S(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n) {                  \
+    WeightedTapsT<T>(x, begin, w, taps, y, n);                                                                         \
+  }                                                                                                                    \
   void Normalize##S(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                             \
     NormalizeT<T>(x, mean, rstd, w, b, y, n);                                                                          \
   }                                                                                                                    \
@@ -556,6 +597,8 @@ PF_ENTRY(Add);
 PF_ENTRY(Axpy);
 PF_ENTRY(TakeMax);
 PF_ENTRY(GemvRows);
+PF_ENTRY(WeightedRows);
+PF_ENTRY(WeightedTaps);
 PF_ENTRY(Normalize);
 PF_ENTRY(NormalizeGrad);
 PF_ENTRY(SoftmaxBlock);
@@ -599,6 +642,12 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   }                                                                                                                   \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y) {                                    \
     HWY_DYNAMIC_DISPATCH(GemvRows##S)(x, w, ld, k, n, y);                                                             \
+  }                                                                                                                   \
+  void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {                             \
+    HWY_DYNAMIC_DISPATCH(WeightedRows##S)(x, ld, w, taps, y, n);                                                      \
+  }                                                                                                                   \
+  void weighted_taps(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n) {                   \
+    HWY_DYNAMIC_DISPATCH(WeightedTaps##S)(x, begin, w, taps, y, n);                                                   \
   }                                                                                                                   \
   void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                               \
     HWY_DYNAMIC_DISPATCH(Normalize##S)(x, mean, rstd, w, b, y, n);                                                    \

@@ -48,6 +48,10 @@ struct SgdNumbers {
   void take_max(const T* x, int64_t stride, T tap, T* value, T* at, int64_t n);                                                 \
   /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                               \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y);                                               \
+  /* y[j] = sum_t w[t] x[t * ld + j] for j < n, in the order of the taps */                                                     \
+  void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n);                                        \
+  /* y[i] = sum_t w[t * n + i] x[begin[i] + t] for i < n, in the order of the taps */                                           \
+  void weighted_taps(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n);                              \
   /* y = (x - mean) * rstd * w + b; w and b may be null */                                                                      \
   void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n);                                          \
   /* one row of the gradient of y = xhat * w + b with xhat = (x - mean) * rstd; dw and db are added to; w may be null;   \

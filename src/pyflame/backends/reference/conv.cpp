@@ -195,4 +195,25 @@ void run_avg_pool2d_grad(const Call& c) {
   write_all(out, dx);
 }
 
+void run_resample(const Call& c) {
+  const int dim = static_cast<int>(c.node.attr<DimAttrs>().dim);
+  const View in = c.in(0), out = c.out(0);
+  const std::vector<double> x = read_all<double>(in), weight = read_all<double>(c.in(2));
+  const std::vector<int64_t> begin = read_all<int64_t>(c.in(1));
+  std::vector<double> y = zeros<double>(out);
+  const int64_t taps = c.in(2).shape[1], from = in.shape[dim], to = out.shape[dim];
+  int64_t inner = 1;
+  for (int d = dim + 1; d < in.shape.size(); ++d) inner *= in.shape[d];
+  for (int64_t e = 0; e < out.numel(); ++e) {
+    const int64_t i = e / inner % to,
+                  first = (e / inner / to * from + begin[static_cast<size_t>(i)]) * inner + e % inner;
+    for (int64_t t = 0; t < taps; ++t) {
+      const double w =
+          weight[static_cast<size_t>(i * taps + t)];  // 0: the element does not count, even if it is infinite
+      if (w != 0) y[static_cast<size_t>(e)] += w * x[static_cast<size_t>(first + t * inner)];
+    }
+  }
+  write_all(out, y);
+}
+
 }  // namespace pyflame::reference

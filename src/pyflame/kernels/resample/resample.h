@@ -1,0 +1,25 @@
+// Weighted sums of adjacent elements along a dim; each element of the result has a thread. A weight of 0 ignores its element, which may be
+// infinite: shorter sums are filled up with such taps.
+#pragma once
+
+namespace pf {
+
+#ifdef PF_ON_DEVICE
+
+template <class S, class W>
+PF_DEVICE void resample(const S* x, const i64* begin, const W* weight, S* y, const ResampleShape& p) {
+  const i64 count = p.lines * p.n;
+  for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
+    const i64 line = p.along ? e / p.n : e % p.lines, i = p.along ? e % p.n : e / p.lines;
+    const S* from = x + p.x_lines.at(line) + begin[i * p.begin_step] * p.x_step;
+    const W* w = weight + i * p.taps;
+    C<S> sum = 0;
+    for (i64 t = 0; t < p.taps; ++t)
+      if (w[t] != 0) sum += (C<S>)w[t] * load(from + t * p.x_step);
+    store(y + p.y_lines.at(line) + i * p.y_step, sum);
+  }
+}
+
+#endif
+
+}  // namespace pf
