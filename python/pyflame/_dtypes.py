@@ -92,11 +92,11 @@ def result_type(tensor1, tensor2):
     """The dtype that an operation on two tensors or numbers has."""
 
     def sample(x):
-        return _C.zeros([0] * min(x.ndim, 1), dtype=x.dtype) if isinstance(x, Tensor) else x
+        return _C.zeros([0] * min(x.ndim, 1), dtype=x.dtype, device=x.device) if isinstance(x, Tensor) else x
 
     a, b = sample(tensor1), sample(tensor2)
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
-        a = _C.tensor(a)
+        a = _C.tensor(a, device="cpu")
     return (a + b).dtype
 
 

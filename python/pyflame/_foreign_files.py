@@ -59,9 +59,9 @@ def _load_numpy(path, map_location):
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            return place(_C.tensor(loaded), "cpu")
+            return place(_C.tensor(loaded, device="cpu"), "cpu")
         with loaded:
-            return {name: place(_C.tensor(loaded[name]), "cpu") for name in loaded.files}
+            return {name: place(_C.tensor(loaded[name], device="cpu"), "cpu") for name in loaded.files}
     except (ValueError, KeyError, EOFError, NotImplementedError) as e:
         raise ValueError(f"load: '{path}' cannot be read as a file of NumPy: {e}") from None
     except Exception as e:  # zipfile.BadZipFile, zlib.error

@@ -171,7 +171,7 @@ def _contiguous(size):
 @_method
 def apply_(self, callable):
     """Each element becomes callable(element), in place. A Python call for each element: slow."""
-    self.copy_(_C.tensor([callable(v) for v in self.reshape(-1).tolist()], dtype=self.dtype).reshape(self.shape))
+    self.copy_(_C.tensor([callable(v) for v in self.reshape(-1).tolist()], dtype=self.dtype, device=self.device).reshape(self.shape))
     return self
 
 
@@ -179,7 +179,7 @@ def apply_(self, callable):
 def map_(self, tensor, callable):
     """Each element becomes callable(element, element of tensor), in place. A Python call for each element: slow."""
     other = tensor.expand_as(self).reshape(-1).tolist()
-    self.copy_(_C.tensor([callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other)], dtype=self.dtype).reshape(self.shape))
+    self.copy_(_C.tensor([callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other)], dtype=self.dtype, device=self.device).reshape(self.shape))
     return self
 
 

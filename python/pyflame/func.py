@@ -194,7 +194,7 @@ def _jacobian(op, func, argnums, has_aux, rows_of):
 def _reverse(output, own, create):
     flat = output.reshape(-1)
     rows = [_differentiated([flat[i]], own, None, create) for i in range(flat.shape[0])]
-    return [_C.stack(list(column)).reshape(tuple(output.shape) + tuple(x.shape)) if rows else _C.zeros(tuple(output.shape) + tuple(x.shape)) for column, x in zip(zip(*rows) if rows else [()] * len(own), own)]
+    return [_C.stack(list(column)).reshape(tuple(output.shape) + tuple(x.shape)) if rows else _C.zeros(tuple(output.shape) + tuple(x.shape), device=x.device) for column, x in zip(zip(*rows) if rows else [()] * len(own), own)]
 
 
 def _columns(output, own, create):
@@ -208,7 +208,7 @@ def _columns(output, own, create):
             directions[k] = one.reshape(x.shape)
             moved = _forward(output, own, directions)
             columns.append(moved if create else moved.detach())
-        blocks.append(_C.stack(columns, -1).reshape(tuple(output.shape) + tuple(x.shape)) if columns else _C.zeros(tuple(output.shape) + tuple(x.shape)))
+        blocks.append(_C.stack(columns, -1).reshape(tuple(output.shape) + tuple(x.shape)) if columns else _C.zeros(tuple(output.shape) + tuple(x.shape), device=x.device))
     return blocks
 
 

@@ -29,8 +29,9 @@ SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 1e-30, 6e4)
 ERRORS = (ValueError, TypeError, IndexError, RuntimeError, NotImplementedError)
 UNKNOWING = (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError)  # of a table's function that is not made for such sizes or dtypes
 # Where infinity and NaN may come out in more than one way, as in PyTorch: products take along a NaN that a mask hides, and make one of a padding's
-# zero and an infinite weight; updates may be arranged so that infinity is subtracted from itself.
-NOT_FINITE_FREELY = {"scaled_dot_product_attention", "varlen_attn", "conv1d", "conv2d", "conv_transpose2d", "adam_step", "sgd_step"}
+# zero and an infinite weight; updates may be arranged so that infinity is subtracted from itself. A search needs
+# sorted numbers.
+NOT_FINITE_FREELY = {"scaled_dot_product_attention", "varlen_attn", "conv1d", "conv2d", "conv_transpose2d", "adam_step", "sgd_step", "fft", "searchsorted"}
 # A failure's text says all there is to know, and a smaller example of it takes minutes to find.
 some_examples = settings(max_examples=EXAMPLES * max(SOAK, 1), derandomize=not SOAK, deadline=None, database=None, suppress_health_check=list(HealthCheck),
                          phases=[Phase.generate], report_multiple_bugs=False)
@@ -47,7 +48,8 @@ for _case in all_cases():
 class Changed:
     case: object
     arrays: list
-    judge: str  # who knows the result: "numpy", "reference" (the device: the dtypes, values or shapes are not the table's)
+    judge: str  # who knows the result: "numpy", "reference" (the device: the dtypes, values or shapes are not the
+    # table's), "itself" (no one result is right: of a matrix without full rank, of two values for one place)
 
 
 def other_sizes(draw, case):
@@ -122,7 +124,7 @@ def change(draw, case, changes=CHANGES):
                 a = a.copy()
                 a.reshape(-1)[rng.integers(0, a.size, 2)] = round_to(rng.choice(SPECIAL, 2), s.dtype)
             arrays.append(a)
-    return Changed(case, arrays, judge)
+    return Changed(case, arrays, "itself" if case.own_values else judge)
 
 
 # ---------------------------------------------------------------- memory
@@ -285,7 +287,7 @@ def one_example(draw, cases, seen):
             assert not wrong, f"{text}: with windows of {ops} ops: {wrong}"
         refused = isinstance(whole, Refused)
         wrong = None if refused or changed.judge != "numpy" else numpys(changed, whole)
-        if wrong is None and not (refused and changed.judge == "numpy"):
+        if wrong is None and changed.judge != "itself" and not (refused and changed.judge == "numpy"):
             wrong = alike(whole, values(changed.case, made, [same] * len(around), "reference", 0), changed.case, changed.arrays, False)
             wrong = wrong and f"on the reference device: {wrong}"
         assert not wrong, f"{text}: {wrong}"
@@ -324,7 +326,7 @@ def test_values(name):
         one_example(data.draw, SUBJECTS[name], seen)
 
     examples()
-    assert seen["numpy"] * 8 >= EXAMPLES, f"too few of the changed cases could be computed: {dict(seen)}"
+    assert seen["numpy"] * 8 >= EXAMPLES or any(c.own_values for c in SUBJECTS[name]), f"too few of the changed cases could be computed: {dict(seen)}"
 
 
 STEP = 1e-5  # of the central differences
@@ -357,7 +359,8 @@ def one_gradient(draw, cases, seen):
             return
         f, gradient = whole
         close(cut[1], gradient, f"{text}: in smaller windows")
-        close(gradients("reference", 0)[1], gradient, f"{text}: on the reference device")
+        if changed.judge != "itself":
+            close(gradients("reference", 0)[1], gradient, f"{text}: on the reference device")
         v = f.direction()
         ahead, behind, here = (f.value(f.at(v, s)) for s in (STEP, -STEP, 0))
         if changed.judge == "numpy" and all(np.isfinite(x).all() for x in (*gradient, ahead, behind)):

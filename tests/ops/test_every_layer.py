@@ -48,7 +48,7 @@ def chances(*shape):
 SIGNS = np.where(np.arange(24).reshape(4, 6) % 3, 1, -1).astype(np.float32)
 X, IMAGE, ROW, VOLUME = numbers(4, 6), numbers(2, 4, 6, 5), numbers(2, 4, 9), numbers(2, 4, 4, 5, 6)
 SERIES = numbers(4, 5, 6)
-BASES = {"RNNBase", "RNNCellBase", "ParameterList", "ParameterDict"}  # for layers, not layers
+BASES = {"RNNBase", "RNNCellBase", "ParameterList", "ParameterDict", "DataParallel"}  # for or around layers, not layers
 Q, KV = numbers(2, 3, 8), numbers(2, 5, 8)
 
 
@@ -226,6 +226,8 @@ def functions():
     yield "prelu", F.prelu, [X, numbers(6)]
     yield "cosine_similarity", F.cosine_similarity, [X, numbers(4, 1)]
     yield "cross_entropy", F.cross_entropy, [X, below(6, 4)]
+    yield "linear_cross_entropy", F.linear_cross_entropy, [X, numbers(9, 6), below(9, 4)]
+    yield "pdist", F.pdist, [X]
     yield "nll_loss", F.nll_loss, [X, below(6, 4)]
     yield "one_hot", lambda x: F.one_hot(x, 7), [below(7, 5)]
     yield "embedding", F.embedding, [below(4, 5), X]
@@ -413,7 +415,8 @@ def test_data(other):
 
 
 MAKES = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "zeros"}
-ON_THE_CURRENT_DEVICE = {("nn/parameter.py", "__init__"), ("nn/utils/clip_grad.py", "clip_grad_norm_"), ("nn/module.py", "to"), ("_shapes.py", "block_diag")}  # nothing says another one
+ON_THE_CURRENT_DEVICE = {("nn/parameter.py", "__init__"), ("nn/utils/clip_grad.py", "clip_grad_norm_"), ("nn/module.py", "to"), ("_shapes.py", "block_diag"),
+                         ("_old_types.py", "_new")}  # nothing says another one
 
 
 def test_whoever_makes_a_tensor_says_where():

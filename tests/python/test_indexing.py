@@ -1,4 +1,6 @@
 """x[...] and x[...] = v with tensors, lists, arrays and bools, against NumPy, and functions that write by index."""
+import os
+
 import numpy as np
 import pytest
 
@@ -140,6 +142,7 @@ def test_writing_from_the_tensor_itself():
     assert i.tolist() == [0, 1, 2]
 
 
+@pytest.mark.skipif(os.environ.get("PYFLAME_WINDOW") == "1", reason="windows of one op are cut everywhere")
 def test_counting_a_mask_is_a_sync_point():
     x = pf.ones(8)
     assert "sync point" in pf.explain(lambda: x[x > 0] * 2)

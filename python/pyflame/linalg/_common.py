@@ -21,7 +21,7 @@ def check(op, info, reason):
     failure = _linalg.first_failure(info)
     if failure is not None:
         where = f"(Batch element {failure[0]}): " if info.ndim else ""
-        raise LinAlgError(f"{op}: {where}{reason(failure[1])}")
+        raise LinAlgError(f"{op}: {where}{reason(failure[1])}; got {failure[1]} as LAPACK's info; expected 0")
 
 
 def raise_for(op, condition, text):

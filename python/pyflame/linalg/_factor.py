@@ -72,7 +72,7 @@ def lu_factor(A, *, pivot=True):  # noqa: N803
     RuntimeError where U has a zero on its diagonal: a sync point; lu_factor_ex has none. Gradients of LU, for every shape.
     """
     LU, pivots, info = _lu_factor("linalg.lu_factor", A, pivot)
-    check("torch.linalg.lu_factor", info, _zero_pivot("linalg.lu_factor")[1])
+    check("linalg.lu_factor", info, _zero_pivot("linalg.lu_factor")[1])
     return _LuFactor(LU, pivots)
 
 
@@ -81,7 +81,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):  # noqa: N803
     """lu_factor without its error: (LU, pivots, info), where info is 0, or the place of the first zero on U's diagonal."""
     LU, pivots, info = _lu_factor("linalg.lu_factor_ex", A, pivot)
     if check_errors:
-        check("torch.linalg.lu_factor_ex", info, _zero_pivot("linalg.lu_factor_ex")[1])
+        check("linalg.lu_factor_ex", info, _zero_pivot("linalg.lu_factor_ex")[1])
     return _LuFactorEx(LU, pivots, info)
 
 

@@ -42,7 +42,7 @@ def solve(A, B, *, left=True):  # noqa: N803
     LinAlgError where a matrix is singular. Whether it is, is read: a sync point; solve_ex has none.
     """
     X, info = _solve("linalg.solve", A, B, left)
-    check("torch.linalg.solve", info, _singular)
+    check("linalg.solve", info, _singular)
     return X
 
 
@@ -51,7 +51,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):  # noqa: N803
     """solve without its error: (result, info), where info is 0, or the place of the first zero on U's diagonal."""
     X, info = _solve("linalg.solve_ex", A, B, left)
     if check_errors:
-        check("torch.linalg.solve_ex", info, _singular)
+        check("linalg.solve_ex", info, _singular)
     return _SolveEx(X, info)
 
 

@@ -59,7 +59,7 @@ class GpuProblems {
     };
     for (auto i = static_cast<int>(begin); i < static_cast<int>(end); ++i) {
       const auto op = static_cast<OpId>(i);
-      if (op_info(op).cls != cls) continue;
+      if (op_info(op).cls != cls || op_info(op).integers_only == is_float(dtype_)) continue;
       Node n = elementwise_node(op, shape);
       bool chained = false;
       for (Operand& o : n.ins) {
@@ -147,7 +147,7 @@ class GpuProblems {
     const bool asks = logical || op == OpId::eq || op == OpId::ne || op == OpId::lt || op == OpId::le ||
                       op == OpId::gt || op == OpId::ge || op == OpId::isnan || op == OpId::isinf;
     std::vector<Operand> ins;
-    const DType values = op_info(op).integers_only ? DType::int64 : dtype_;
+    const DType values = op_info(op).integers_only && is_float(dtype_) ? DType::int64 : dtype_;
     for (int i = 0; i < op_info(op).arity; ++i)
       ins.push_back(tensor(logical || (op == OpId::where && i == 0) ? DType::bool_ : values, shape));
     switch (op) {

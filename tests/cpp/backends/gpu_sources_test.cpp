@@ -124,6 +124,10 @@ TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
     write("loop_relations", problems().chain(OpClass::Binary, OpId::eq), d);
     write("loop_ternary", problems().chain(OpClass::Ternary), d);
   }
+  for (const DType d : {DType::int64, DType::uint8}) {
+    write("loop_bits", GpuProblems(DeviceType::rocm, d).chain(OpClass::Unary), d);
+    write("loop_pairs_of_bits", GpuProblems(DeviceType::rocm, d).chain(OpClass::Binary), d);
+  }
   for (int i = 0; i < kNumOps; ++i) {
     const auto op = static_cast<OpId>(i);
     if (op_info(op).cls != OpClass::Reduce) continue;

@@ -111,7 +111,7 @@ std::vector<OpId> unary_ops(bool integers) {
   std::vector<OpId> ops;
   for (int i = 0; i < kNumOps; ++i) {
     const OpInfo& info = kOps[i];
-    const bool fits = info.cls == OpClass::Unary && info.param_count == 0 && !info.bool_result;
+    const bool fits = info.cls == OpClass::Unary && info.param_count == 0 && !info.bool_result && !info.bits_kept;
     if (fits && !(integers ? info.floats_only : info.integers_only)) ops.push_back(static_cast<OpId>(i));
   }
   return ops;

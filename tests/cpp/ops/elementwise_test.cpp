@@ -120,7 +120,7 @@ TEST(Elementwise, Errors) {
   EXPECT_ERROR(Type, "sub: not defined for two bool tensors", sub(flags, flags));
   EXPECT_ERROR(Type, "neg: not defined for bool", neg(flags));
   EXPECT_ERROR(Type, "where: the condition is not bool; got float64", where(a, a, a));
-  EXPECT_ERROR(Type, "masked_fill: the value would change the dtype", masked_fill(ints, flags, 1.5));
+  EXPECT_ERROR(Type, "masked_fill: the mask is not bool; got float64", masked_fill(a, a, 1));
   EXPECT_ERROR(Runtime, "floor_divide: integer division by zero", floor_divide(ints, 0));
   EXPECT_ERROR(Runtime, "pow: integers to a negative integer power", pow(ints, -1));
   EXPECT_ERROR(Value, "clamp: no bounds", clamp(a, {}, {}));

@@ -63,6 +63,11 @@ def literal(values):
     return lambda rng, shape: array
 
 
+def any_of(values):
+    array = np.asarray(values)
+    return lambda rng, shape: rng.choice(array, shape)
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     shape: tuple
@@ -96,6 +101,7 @@ class Case:
     layouts: bool = True  # makes sense with strided inputs
     twice: bool = True  # its gradient has a gradient
     reshaped: object = None  # shape -> the same case of that shape, where the call itself knows it
+    own_values: bool = False  # the reference answers for the case's own values only: matrices of full rank, places that differ
     check: object = None  # (pf, outputs, arrays) -> None, beside or instead of the reference
 
     def arrays(self):

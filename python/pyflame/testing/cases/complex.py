@@ -43,6 +43,24 @@ def _size(x, axis=-1):
     return np.abs(x).sum(axis, keepdims=True)
 
 
+PARTS = {  # name, function of PyFlame, of NumPy
+    "real": (lambda pf, x: pf.real(x), np.real),
+    "imag": (lambda pf, x: pf.imag(x), np.imag),
+    "angle": (lambda pf, x: pf.angle(x), np.angle),
+    "conj": (lambda pf, x: pf.view_as_real(pf.conj(x)), lambda x: _pairs(x.conj())),
+    "sgn": (lambda pf, x: pf.view_as_real(pf.sgn(x)), lambda x: _pairs(x / np.abs(x))),
+    "view_as_complex": (lambda pf, x: pf.view_as_real(2 * pf.view_as_complex(pf.view_as_real(x))), lambda x: _pairs(2 * x)),
+}
+
+
+def _parts():
+    for dtype in DTYPES:
+        for name, (f, g) in PARTS.items():
+            values = Spec((31, 33), dtype, away_from_zero)
+            yield Case(f"complex-{name}-{dtype}", (name,), (), (values,) * 2, lambda pf, a, b, f=f: f(pf, pf.complex(a, b)), lambda a, b, g=g: g(_z(a, b)), grad=(0, 1), c=8,
+                       magnitude=lambda a, b, n=name: np.maximum(np.abs(a), 4)[(...,) if n in ("real", "imag", "angle") else (..., None)])
+
+
 def _transforms():
     for dtype in DTYPES:
         for n in (*LENGTHS, *LONG) if dtype == "float32" else (*LENGTHS[::3], 1009, 4096):
@@ -67,4 +85,4 @@ def _transforms():
 
 
 def cases():
-    return [*_elementwise(), *_transforms()]
+    return [*_elementwise(), *_parts(), *_transforms()]

@@ -114,13 +114,21 @@ def _combining(dtype):
             call = (lambda pf, x, i, s, d=dim: pf.scatter(x, d, i, s)) if how == "replace" else lambda pf, x, i, s, d=dim, h=how: pf.scatter_reduce(x, d, i, s, h)
             smooth = g if how in ("replace", "sum") else ()  # the others are not differentiable at ties and zeros
             twice = how in ("replace", "sum")
-            yield Case(f"{name}-{dtype}-{dim}-{how}", (name,), ("scatter",), (x, apart if how == "replace" else few, src), call, lambda x, i, s, d=dim, h=how: _scatter(x, d, i, s, h), grad=smooth, twice=twice)
+            yield Case(f"{name}-{dtype}-{dim}-{how}", (name,), ("scatter",), (x, apart if how == "replace" else few, src), call, lambda x, i, s, d=dim, h=how: _scatter(x, d, i, s, h), grad=smooth, twice=twice, own_values=how == "replace")
             call = (lambda pf, x, i, s, d=dim: pf.index_copy(x, d, i, s)) if how == "replace" else lambda pf, x, i, s, d=dim, h=how: pf.index_reduce(x, d, i, s, h)
             if how != "sum":
                 yield Case(f"index_put-{dtype}-{dim}-{how}", ("index_copy" if how == "replace" else "index_reduce",), ("index_put",), (x, places if how == "replace" else rows, slices), call,
-                           lambda x, i, s, d=dim, h=how: _put_slices(x, d, i, s, h), grad=smooth, twice=twice)
+                           lambda x, i, s, d=dim, h=how: _put_slices(x, d, i, s, h), grad=smooth, twice=twice, own_values=how == "replace")
         pick = (lambda pf, x, i, s: pf.index_put(x, (i,), s, True)) if dim == 0 else lambda pf, x, i, s: pf.index_put(x.t(), (i,), s.t(), True).t()
         yield Case(f"index_put-{dtype}-{dim}-sum", ("index_put",), ("index_put",), (x, rows, slices), pick, lambda x, i, s, d=dim: _put_slices(x, d, i, s, "sum"), grad=g)
+        yield Case(f"scatter_-{dtype}-{dim}", ("scatter_",), ("scatter",), (x, apart, src), lambda pf, x, i, s, d=dim: pf.clone(x).scatter_(d, i, s), lambda x, i, s, d=dim: _scatter(x, d, i, s, "replace"),
+                   grad=g, own_values=True)
+        yield Case(f"index_copy_-{dtype}-{dim}", ("index_copy_",), ("index_put",), (x, places, slices), lambda pf, x, i, s, d=dim: pf.clone(x).index_copy_(d, i, s), lambda x, i, s, d=dim: _put_slices(x, d, i, s, "replace"),
+                   grad=g, own_values=True)
+    yield Case(f"index_put_-{dtype}", ("index_put_",), ("index_put",), (Spec((9, 10), dtype, values), Spec((6,), "int64", integers(0, 9)), Spec((6, 10), dtype, values)),
+               lambda pf, x, i, s: pf.clone(x).index_put_((i,), s, True), lambda x, i, s: _put_slices(x, 0, i, s, "sum"), grad=g)
+    yield Case(f"index-{dtype}", ("index",), ("index_select",), (Spec((7, 4, 5), dtype, values), Spec((6, 1), "int64", integers(-7, 7)), Spec((3,), "int64", integers(0, 5))),
+               lambda pf, x, i, j: x[i, :, j], lambda x, i, j: x[i, :, j], grad=g[:1])
     mask, line = Spec((70,), "bool"), Spec((33,), dtype, lambda rng, shape: np.sort(values(rng, shape)))
     yield Case(f"nonzero-{dtype}", ("nonzero",), ("nonzero",), (Spec((9, 11), dtype, values),), lambda pf, x: pf.nonzero(x), lambda x: np.argwhere(x), out="int64")
     yield Case(f"nonzero_static-{dtype}", ("nonzero_static",), ("nonzero",), (Spec((4,), dtype, values),), lambda pf, x: pf.nonzero_static(x, size=6), lambda x: np.concatenate([np.argwhere(x), np.full((6, 1), -1)])[:6],
@@ -139,6 +147,7 @@ def _others():
         yield Case(f"unique-{dtype}", ("unique",), ("sort", "nonzero", "index_select"), (x,), lambda pf, x: tuple(pf.unique(x, return_inverse=True, return_counts=True)),
                    lambda x: np.unique(x, return_inverse=True, return_counts=True), out=(dtype, "int64", "int64"), layouts=False)
         yield Case(f"sort-{dtype}-equal", ("sort",), ("sort",), (x,), lambda pf, x: tuple(pf.sort(x)), lambda x: _sort(x.astype(np.int64), -1, False), out=(dtype, "int64"))
+    yield Case("msort", ("msort",), ("sort",), (Spec((31, 5)),), lambda pf, x: pf.msort(x), lambda x: np.sort(x, 0), grad=(0,))
     yield Case("tril-bool", ("tril",), ("arange", "where"), (Spec((5, 6), "bool"),), lambda pf, x: pf.tril(x), lambda x: np.tril(x))
     yield Case("one_hot", ("one_hot",), ("eq",), (Spec((5, 7), "int64", integers(0, 9)),), lambda pf, i: pf.one_hot(i, 9), lambda i: (i[..., None] == np.arange(9)).astype(np.int64))
     yield Case("one_hot-read", ("one_hot",), ("eq",), (Spec((65,), "int64", integers(0, 9)),), lambda pf, i: pf.one_hot(i), lambda i: (i[..., None] == np.arange(i.max() + 1)).astype(np.int64))

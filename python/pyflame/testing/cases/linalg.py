@@ -65,7 +65,7 @@ def _one(name, ops, shape, call, reference, dtype, more=(), **kw):
     inputs = (Spec(shape, dtype, conditioned), *(Spec(s, dtype, noise) for s in more))
     size = "x".join(map(str, shape))
     largest = lambda *x: np.asarray(10.0 + max(np.abs(a).max(initial=0) for a in x))  # noqa: E731 - each element depends on all others
-    return Case(f"{name}-{dtype}-{size}", (f"linalg.{name.split('-')[0]}",), ops, inputs, call, reference, grad=grad, c=16, length=max(*shape[-2:], 1), magnitude=largest, composed=True, fused_exact=False, out=dtype, **kw)
+    return Case(f"{name}-{dtype}-{size}", (f"linalg.{name.split('-')[0]}",), ops, inputs, call, reference, grad=grad, c=16, length=max(*shape[-2:], 1), magnitude=largest, composed=True, fused_exact=False, out=dtype, own_values=True, **kw)
 
 
 def _per_dtype(dtype):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from . import FLOATS, INTS, Case, Spec, integers, label, literal, positive
+from . import FLOATS, INTS, Case, Spec, any_of, integers, label, literal, positive
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
@@ -192,7 +192,7 @@ def _binary():
                    c=4 * _cost(dtype), composed=True)
         a, b = (m.ravel() for m in np.meshgrid(np.array([0.0, -0.0, 1.0, -1.0, 1e-40, 3e38, np.inf, np.nan]), np.array([0.0, 2.0, -2.0, np.inf, -np.inf, np.nan])))
         a, b = a.astype(dtype), b.astype(dtype)
-        yield Case(f"nextafter-{dtype}", ("nextafter",), ("nextafter",), (Spec(a.shape, dtype, literal(a)), Spec(b.shape, dtype, literal(b))), lambda pf, a, b: pf.nextafter(a, b),
+        yield Case(f"nextafter-{dtype}", ("nextafter",), ("nextafter",), (Spec(a.shape, dtype, any_of(a)), Spec(b.shape, dtype, any_of(b))), lambda pf, a, b: pf.nextafter(a, b),
                    lambda a, b, d=dtype: np.nextafter(np.asarray(a, d), np.asarray(b, d)).astype(np.float64))
     shapes = (((31, 1), (1, 33)), ((), (65,)), ((0,), (1,)))
     for i, (s, t) in enumerate(shapes):

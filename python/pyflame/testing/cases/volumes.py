@@ -154,7 +154,7 @@ def means(x, dim, n):
 
 def _resampled(dtype):
     for name, s, dim in (("last", (3, 37), 1), ("first", (21, 10), 0), ("inner", (2, 9, 5), 1)):
-        yield Case(f"resample-linear-{name}-{dtype}", ("resample",), ("resample",), (Spec(s, dtype),), lambda pf, x, d=dim: pf._C._resample(x, d, 2 * x.shape[d], "linear"),
+        yield Case(f"resample-linear-{name}-{dtype}", ("resample",), ("resample",), (Spec(s, dtype),), lambda pf, x, d=dim: pf._C._resample(x, d, 2 * x.shape[d] if x.ndim > d else 2, "linear"),
                    lambda x, d=dim: doubled(x, d), grad=(0,), c=3, length=2, magnitude=lambda x, d=dim: doubled(np.abs(x), d), fused_exact=False)
         yield Case(f"resample-area-{name}-{dtype}", ("resample",), ("resample",), (Spec(s, dtype),), lambda pf, x, d=dim: pf._C._resample(x, d, 4, "area"),
                    lambda x, d=dim: means(x, d, 4), grad=(0,), c=3, length=8, magnitude=lambda x, d=dim: means(np.abs(x), d, 4), fused_exact=False)

@@ -1,6 +1,7 @@
 // What the kernels that read and write by index share: operands as bytes, checked indices, and offsets.
 #pragma once
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "pyflame/backends/cpu/common.h"
@@ -58,7 +59,7 @@ class Index {
   Index() = default;
   Index(const Operand& o, int64_t limit, WorkspacePlan& ws) : in_(o, ws), limit_(limit) {}
   // The indices, after all were checked.
-  const int64_t* get(const RunContext& ctx, const char* op) const {
+  const int64_t* get(const RunContext& ctx, std::string_view op) const {
     const int64_t* p = unchecked(ctx);
     parallel_for(in_.numel(), 4 * kGrainElements,
                  [&](int64_t begin, int64_t end) { check(p + begin, end - begin, op); });
@@ -66,7 +67,7 @@ class Index {
   }
   // For kernels that check what they are about to use, while it is in the cache.
   const int64_t* unchecked(const RunContext& ctx) const { return reinterpret_cast<const int64_t*>(in_.get(ctx)); }
-  void check(const int64_t* p, int64_t n, const char* op) const {
+  void check(const int64_t* p, int64_t n, std::string_view op) const {
     uint64_t bad = 0;
     for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(p[i]) >= static_cast<uint64_t>(limit_);
     if (!bad) [[likely]]

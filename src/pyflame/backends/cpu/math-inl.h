@@ -283,7 +283,7 @@ HWY_INLINE V atan2(D d, V y, V x) {
   const auto left = hn::Lt(hn::CopySign(num(d, 1), x), hn::Zero(d));
   angle = hn::CopySign(hn::IfThenElse(left, hn::Sub(num(d, pi), angle), angle), y);
   const V sum = hn::Add(x, y);
-  return hn::IfThenElse(hn::Or(hn::Ne(x, x), hn::Ne(y, y)), sum, angle);
+  return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::IsNaN(y)), sum, angle);
 }
 
 // exp(a) / 2 for an a whose exponential may overflow where the half of it does not.

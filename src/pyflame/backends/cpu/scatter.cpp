@@ -116,7 +116,8 @@ bool ascending(const int64_t* index, int64_t n) {
 template <class T, class How>
 class ScatterLines : public Exec {
  public:
-  explicit ScatterLines(const Node& node) : src_(source_of(node), ws_), out_(node, ws_) {
+  explicit ScatterLines(const Node& node)
+      : op_(op_name(node.op)), src_(source_of(node), ws_), out_(node, ws_) {
     const Dims& index = index_of(node).shape;
     const Dims to = contiguous_strides(node.outs[0].shape);
     const int dim = static_cast<int>(dim_of(node)), rank = index.size();
@@ -131,7 +132,7 @@ class ScatterLines : public Exec {
   }
   void run(const RunContext& ctx) override {
     // A line along the last dim is checked just before it is written; a bad index fails the whole op, whose output is lost.
-    const int64_t* index = around_.inner == 1 ? index_.unchecked(ctx) : index_.get(ctx, "scatter");
+    const int64_t* index = around_.inner == 1 ? index_.unchecked(ctx) : index_.get(ctx, op_);
     const T* src = src_.get(ctx);
     T* y = out_.begin(ctx);
     if (!empty_) combine(index, src, y);
@@ -157,7 +158,7 @@ class ScatterLines : public Exec {
       constexpr int64_t kBlock = 2048;
       for (int64_t d = 0; d < around_.size; d += kBlock) {
         const int64_t n = std::min(kBlock, around_.size - d);
-        index_.check(at + d, n, "scatter");
+        index_.check(at + d, n, op_);
         for (int64_t k = 0; k < n; ++k) {
           T& to = base[at[d + k] * stride_];
           to = How::of(to, from[(d + k) * src_stride_]);
@@ -171,6 +172,7 @@ class ScatterLines : public Exec {
         to = How::of(to, from[d * src_stride_ + src_inner_[static_cast<size_t>(j)]]);
       }
   }
+  std::string_view op_;
   Sources<T> src_;
   Target<T> out_;
   Index index_;
@@ -184,13 +186,14 @@ class ScatterLines : public Exec {
 template <class T, class How>
 class ScatterSlices : public Exec {
  public:
-  explicit ScatterSlices(const Node& node) : src_(source_of(node), ws_), out_(node, ws_) {
+  explicit ScatterSlices(const Node& node)
+      : op_(op_name(node.op)), src_(source_of(node), ws_), out_(node, ws_) {
     around_ = Around(node.outs[0].shape, dim_of(node));
     index_ = Index(index_of(node), around_.size, ws_);
     count_ = index_of(node).numel();
   }
   void run(const RunContext& ctx) override {
-    const int64_t* index = index_.get(ctx, "index_put");
+    const int64_t* index = index_.get(ctx, op_);
     const T* src = src_.get(ctx);
     T* y = out_.begin(ctx);
     if (around_.outer * around_.inner * count_ == 0) return out_.finish(ctx);
@@ -240,6 +243,7 @@ class ScatterSlices : public Exec {
       for (int64_t o = begin; o < end; ++o) some(o, 0, count_);
     });
   }
+  std::string_view op_;
   Sources<T> src_;
   Target<T> out_;
   Index index_;

@@ -30,6 +30,13 @@ HWY_INLINE bool better(T a, T b, bool largest) {
   return largest ? a > b : a < b;
 }
 
+// Ne(x, x) is false for NaN on some targets.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Mask<D> nans(D, V x) {
+  if constexpr (hwy::IsFloat<hn::TFromD<D>>()) return hn::IsNaN(x);
+  else return hn::Lt(x, x);  // no lane
+}
+
 // The best of a block, and whether it has a NaN.
 template <class T>
 struct BlockBest {
@@ -45,11 +52,10 @@ HWY_NOINLINE BlockBest<T> best_of(const T* x, int64_t n) {
   int64_t i = 0;
   if (n >= 4 * lanes) {
     auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + lanes);
-    auto bad = hn::Ne(a, a);
-    bad = hn::Or(bad, hn::Ne(b, b));
+    auto bad = hn::Or(nans(d, a), nans(d, b));
     for (i = 2 * lanes; i + 2 * lanes <= n; i += 2 * lanes) {
       const auto p = hn::LoadU(d, x + i), q = hn::LoadU(d, x + i + lanes);
-      if constexpr (hwy::IsFloat<T>()) bad = hn::Or(bad, hn::Or(hn::Ne(p, p), hn::Ne(q, q)));
+      if constexpr (hwy::IsFloat<T>()) bad = hn::Or(bad, hn::Or(nans(d, p), nans(d, q)));
       a = kLargest ? hn::Max(a, p) : hn::Min(a, p);
       b = kLargest ? hn::Max(b, q) : hn::Min(b, q);
     }
@@ -128,7 +134,7 @@ HWY_INLINE void search_vectors(const T* line, int64_t n, const T* value, int64_t
     const auto here = hn::GatherIndex(d, line + offset, at[k]);
     auto passes = hn::Lt(here, v[k]);
     if constexpr (kRight) passes = hn::Or(passes, hn::Eq(here, v[k]));
-    if constexpr (hwy::IsFloat<T>()) passes = hn::Or(passes, hn::Ne(v[k], v[k]));
+    if constexpr (hwy::IsFloat<T>()) passes = hn::Or(passes, nans(d, v[k]));
     at[k] = hn::Add(at[k], hn::IfThenElseZero(hn::RebindMask(di, passes), hn::Set(di, static_cast<I>(half))));
   };
   for (; n > 1; n -= n / 2)
