@@ -45,7 +45,7 @@ class GpuProblems {
   }
 
   // All elementwise ops of a class, one after the other, as one group.
-  GpuProblem chain(OpClass cls, OpId begin = OpId{0}, OpId end = OpId{kNumOps}) {
+  GpuProblem chain(OpClass cls, OpId begin = OpId{0}, OpId end = OpId{kNumOps}, bool large = false) {
     const Dims shape{64, 1000};
     GpuProblem all;
     all.graph.device = {type_, 0};
@@ -59,7 +59,9 @@ class GpuProblems {
     };
     for (auto i = static_cast<int>(begin); i < static_cast<int>(end); ++i) {
       const auto op = static_cast<OpId>(i);
-      if (op_info(op).cls != cls || op_info(op).integers_only == is_float(dtype_)) continue;
+      const OpInfo& info = op_info(op);
+      if (info.cls != cls || info.integers_only == is_float(dtype_) || info.bits_kept) continue;
+      if ((info.gpu_cost >= kLarge) != large) continue;
       Node n = elementwise_node(op, shape);
       bool chained = false;
       for (Operand& o : n.ins) {

@@ -124,6 +124,15 @@ TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
     write("loop_relations", problems().chain(OpClass::Binary, OpId::eq), d);
     write("loop_ternary", problems().chain(OpClass::Ternary), d);
   }
+  for (int i = 0; i < kNumOps; ++i) {
+    const OpInfo& info = op_info(static_cast<OpId>(i));
+    if (info.gpu_cost < kLarge || (info.cls != OpClass::Unary && info.cls != OpClass::Binary)) continue;
+    for (const DType d : {DType::float32, DType::float64}) {
+      GpuProblems problems(DeviceType::rocm, d);
+      write("loop_" + std::string(op_name(static_cast<OpId>(i))),
+            problems.chain(info.cls, static_cast<OpId>(i), static_cast<OpId>(i + 1), true), d);
+    }
+  }
   for (const DType d : {DType::int64, DType::uint8}) {
     write("loop_bits", GpuProblems(DeviceType::rocm, d).chain(OpClass::Unary), d);
     write("loop_pairs_of_bits", GpuProblems(DeviceType::rocm, d).chain(OpClass::Binary), d);
