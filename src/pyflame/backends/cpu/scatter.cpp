@@ -116,8 +116,7 @@ bool ascending(const int64_t* index, int64_t n) {
 template <class T, class How>
 class ScatterLines : public Exec {
  public:
-  explicit ScatterLines(const Node& node)
-      : op_(op_name(node.op)), src_(source_of(node), ws_), out_(node, ws_) {
+  explicit ScatterLines(const Node& node) : op_(op_name(node.op)), src_(source_of(node), ws_), out_(node, ws_) {
     const Dims& index = index_of(node).shape;
     const Dims to = contiguous_strides(node.outs[0].shape);
     const int dim = static_cast<int>(dim_of(node)), rank = index.size();
@@ -186,8 +185,7 @@ class ScatterLines : public Exec {
 template <class T, class How>
 class ScatterSlices : public Exec {
  public:
-  explicit ScatterSlices(const Node& node)
-      : op_(op_name(node.op)), src_(source_of(node), ws_), out_(node, ws_) {
+  explicit ScatterSlices(const Node& node) : op_(op_name(node.op)), src_(source_of(node), ws_), out_(node, ws_) {
     around_ = Around(node.outs[0].shape, dim_of(node));
     index_ = Index(index_of(node), around_.size, ws_);
     count_ = index_of(node).numel();
