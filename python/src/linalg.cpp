@@ -34,6 +34,7 @@ void bind_linalg(nb::module_& m) {
   l.def("householder_product", &linalg::householder_product);
   l.def("apply_reflectors", &linalg::apply_reflectors);
   l.def("qr", &linalg::qr);
+  l.def("eig", &linalg::eig);
   l.def("eigh", &linalg::eigh);
   l.def("svd", &linalg::svd);
   l.def("pinv_of", &linalg::pinv_of);

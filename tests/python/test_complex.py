@@ -264,3 +264,7 @@ def test_errors(what):
 def test_files(tmp_path):
     pf.save({"z": pf.tensor(A)}, str(tmp_path / "z.safetensors"))
     assert (pf.load(str(tmp_path / "z.safetensors"))["z"].numpy() == A).all()
+
+
+def test_linspace_keeps_fractions():
+    np.testing.assert_allclose(pf.linspace(4.3, -3, 3, dtype=pf.complex64).numpy(), np.linspace(4.3, -3, 3), rtol=1e-6)

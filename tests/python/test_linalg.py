@@ -32,6 +32,7 @@ NOT_FINITE = pf.full((2, 2), math.nan)
     (lambda: L.inv(SINGULAR), r"linalg.inv: \(Batch element 1\): The diagonal element 2 is zero"),
     (lambda: L.solve(SINGULAR, SINGULAR), "linalg.solve: .*The solver failed because the input matrix is singular"),
     (lambda: L.lu_factor(SINGULAR), r"lu_factor: .*U\[2,2\] is zero"),
+    (lambda: L.eig(NOT_FINITE), "linalg.eig: The matrix has NaN or infinity"),
     (lambda: L.svd(NOT_FINITE), "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values"),
 ])
 def test_matrices_without_a_factorization(call, text):
@@ -253,11 +254,31 @@ def test_out_and_methods():
         pf.geqrf(leaf(S))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_eigenvalues_of_any_matrix(dtype):
+    a = np.random.default_rng(3).standard_normal((2, 5, 5)).astype(dtype)  # with complex pairs
+    w, v = L.eig(pf.tensor(a))
+    assert w.dtype == v.dtype == (pf.complex64 if dtype == np.float32 else pf.complex128) and np.abs(w.imag.numpy()).max() > 0.1
+    close(pf.view_as_real(pf.tensor(a).to(v.dtype) @ v), pf.view_as_real(v * w.unsqueeze(-2)).numpy(), 1e-4 if dtype == np.float32 else 1e-12)
+    both = [np.sort_complex(x) for x in (L.eigvals(pf.tensor(a)).numpy(), np.linalg.eigvals(a))]
+    np.testing.assert_allclose(*both, rtol=1e-3 if dtype == np.float32 else 1e-10)
+
+
+def test_gradients_of_eigenvalues_of_any_matrix():
+    a = leaf(np.random.default_rng(4).standard_normal((4, 4)))
+    f = lambda x: (lambda w, v: (w.abs() ** 2).sum() + (v.abs() ** 3).sum())(*L.eig(x))  # noqa: E731
+    assert pf.autograd.gradcheck(f, (a,)) and pf.autograd.gradgradcheck(f, (a,)) and pf.autograd.gradcheck(lambda x: L.eigvals(x).abs().sum(), (a,))
+    with pytest.raises(RuntimeError, match="linalg.eig: the result depends on the phase of the eigenvectors"):
+        L.eig(a)[1].real.sum().backward()
+    with pytest.raises(NotImplementedError, match="linalg.eig: not implemented for complex matrices; got pyflame.complex64"):
+        L.eig(pf.ones(2, 2, dtype=pf.complex64))
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3)])
 def test_empty(shape):
     a = pf.ones(*shape)
     assert L.inv(a).shape == shape and L.cholesky(a).shape == shape and L.det(a).shape == shape[:-2] and L.matrix_exp(a).shape == shape
-    assert L.eigh(a).eigenvalues.shape == shape[:-1] and L.svd(a).U.shape == shape and L.qr(a).Q.shape == shape and L.lu(a)[0].shape == shape
+    assert L.eig(a).eigenvectors.shape == shape and L.eigh(a).eigenvalues.shape == shape[:-1] and L.svd(a).U.shape == shape and L.qr(a).Q.shape == shape and L.lu(a)[0].shape == shape
     assert L.det(pf.ones(0, 0)).item() == 1
 
 

@@ -5,10 +5,12 @@ from .. import _C
 from .._C import _linalg
 from .._grad_mode import no_grad
 from .._keywords import accepting
+from ..autograd.function import Function
 from ._common import check, named, raise_for
 from ._norms import matrix_norm
 from ._solve import cutoff, inv_ex
 
+_Eig = named("linalg_eig", "eigenvalues eigenvectors")
 _Eigh = named("linalg_eigh", "eigenvalues eigenvectors")
 _Svd = named("linalg_svd", "U S Vh")
 _OldSvd = named("svd", "U S V")
@@ -39,6 +41,80 @@ def eigh(A, UPLO="L"):  # noqa: N803
 def eigvalsh(A, UPLO="L"):  # noqa: N803
     """The eigenvalues of symmetric matrices, ascending."""
     return _eigh("linalg.eigvalsh", A, UPLO, False)[0]
+
+
+def _solve_complex(A, B):  # noqa: N803
+    """X with A X = B, for complex matrices, by the real matrices [[Re, -Im], [Im, Re]] of twice the size."""
+    n = A.shape[-1]
+    real, imag = A.real, A.imag
+    whole = _C.cat([_C.cat([real, -imag], -1), _C.cat([imag, real], -1)], -2)
+    X = _linalg.solve(whole, _C.cat([B.real, B.imag], -2))[0]  # noqa: N806
+    return _C.complex(X.narrow(-2, 0, n), X.narrow(-2, n, n))
+
+
+class _EigOfReal(Function):
+    """The parts of the values and vectors of real matrices. With V' the conjugate transpose of the vectors V and w the values, the gradient of A
+    is the real part of V'^-1 (diag(gw) + (V' gV - V' V diag(Re(V' gV))) / E) V', where E[i, j] = conj(w[j] - w[i]) beside the diagonal
+    (C. Boeddeker et al., On the computation of complex-valued gradients with application to statistically optimum beamforming, 2019, 4.77)."""
+
+    @staticmethod
+    def forward(ctx, A, vectors):  # noqa: N803
+        parts = _linalg.eig(A, vectors)
+        ctx.save_for_backward(*parts[:4])
+        ctx.mark_non_differentiable(parts[4])
+        ctx.set_materialize_grads(False)
+        return parts
+
+    @staticmethod
+    def backward(ctx, *grads):
+        def paired(a, b):
+            if a is None and b is None:
+                return None
+            return _C.complex(_C.zeros_like(b) if a is None else a, _C.zeros_like(a) if b is None else b)
+
+        parts = ctx.saved_tensors
+        w, V = _C.complex(*parts[:2]), _C.complex(*parts[2:])  # noqa: N806
+        gw, gV = paired(*grads[:2]), paired(*grads[2:4])  # noqa: N806
+        if gw is None and gV is None:
+            return None, None
+        Vh = V.mH  # noqa: N806
+        if gV is None:
+            middle = gw.unsqueeze(-1) * Vh
+        else:
+            inner = Vh @ gV
+            along = inner.diagonal(0, -2, -1)
+            raise_for("linalg.eig", bool((along.imag.abs() > 1e-2 * along.abs().clamp(1)).any()),
+                      "the result depends on the phase of the eigenvectors, which is arbitrary, so that it has no gradient; got a gradient with such a part; expected none")
+            gaps = w.conj().unsqueeze(-2) - w.conj().unsqueeze(-1)
+            one = _C.eye(w.shape[-1], dtype=_C.bool_, device=w.device)
+            inner = (inner - (Vh @ V) * along.real.unsqueeze(-2)) / _C.where(one, _C.ones_like(gaps), gaps)
+            inner = _C.where(one, _C.zeros_like(inner) if gw is None else gw.unsqueeze(-1).expand(inner.shape), inner)
+            middle = inner @ Vh
+        return _solve_complex(Vh, middle).real, None
+
+
+def _eig(op, A, vectors):  # noqa: N803
+    if A.is_complex():
+        raise NotImplementedError(f"{op}: not implemented for complex matrices; got {A.dtype}; expected float32 or float64; hint: the values of the real matrix [[Re, -Im], [Im, Re]] are these and their conjugates")
+    wr, wi, vr, vi, info = _EigOfReal.apply(A, vectors or A.requires_grad)
+    check(op, info, lambda n: "The matrix has NaN or infinity." if n < 0 else _diverged(n))
+    return _C.complex(wr, wi), (_C.complex(vr, vi) if vectors else None)
+
+
+@accepting
+def eig(A):  # noqa: N803
+    """The eigenvalues [.., N] and the eigenvectors (columns) of square real matrices [.., N, N], both complex. A = V diag(w) V^-1.
+
+    The values have no order. A vector has length 1, and its phase is arbitrary: the gradient of a result that depends on it is an error. Whether LAPACK
+    converged is read: a sync point. LinAlgError if it did not, or for NaN and infinity. The gradient is infinite where values repeat.
+    """
+    return _Eig(*_eig("linalg.eig", A, True))
+
+
+@accepting
+def eigvals(A):  # noqa: N803
+    """The eigenvalues of square real matrices, complex, in no order."""
+    return _eig("linalg.eigvals", A, False)[0]
 
 
 def _svd(A, full, vectors):  # noqa: N803

@@ -65,6 +65,10 @@ struct EighAttrs {
   int64_t upper, vectors;  // which triangle is read; without vectors that output is empty
   PF_FIELDS("upper,vectors")
 };
+struct EigAttrs {
+  int64_t vectors;  // without vectors those outputs are empty
+  PF_FIELDS("vectors")
+};
 struct SvdAttrs {
   int64_t full, vectors;  // full: U and V are square
   PF_FIELDS("full,vectors")

@@ -101,7 +101,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, DTypeOpt dtype, DeviceOpt d
 Tensor linspace(double start, double end, int64_t steps, DTypeOpt dtype, DeviceOpt device) {
   PF_CHECK(steps >= 0, Value, "linspace: negative number of steps; got {}; expected >= 0", steps);
   const DType d = dtype.value_or(default_dtype());
-  if (!is_float(d)) start = std::trunc(start), end = std::trunc(end);
+  if (!is_float(d) && !is_complex(d)) start = std::trunc(start), end = std::trunc(end);
   if (steps <= 1) return full({steps}, start, d, device);
   // Computed in float64 and from both ends, so that both ends are exact and the values are symmetric.
   const double step = (end - start) / static_cast<double>(steps - 1);

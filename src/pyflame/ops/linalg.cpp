@@ -334,6 +334,16 @@ std::pair<Tensor, Tensor> qr(const Tensor& a, bool complete, bool with_q) {
   return {q, r};
 }
 
+std::array<Tensor, 5> eig(const Tensor& a, bool vectors) {
+  check_matrices("linalg.eig", a, true);
+  const Arg ins[] = {a};
+  const Dims batch = batch_of(a), none{0, 0};
+  const OutSpec value{with(batch, {a.size(-1)}), a.dtype()}, vector{vectors ? a.shape() : none, a.dtype()};
+  const OutSpec outs[] = {value, value, vector, vector, {batch, DType::int32}};
+  const Tensors r = emit_many(OpId::eig, ins, outs, EigAttrs{vectors});
+  return {r[0], r[1], r[2], r[3], r[4]};
+}
+
 std::array<Tensor, 3> eigh(const Tensor& a, bool upper, bool vectors) {
   check_matrices("linalg.eigh", a, true);
   vectors = vectors || any_requires_grad({a});  // the gradient of the values needs them

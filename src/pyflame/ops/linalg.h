@@ -33,6 +33,8 @@ Tensor householder_product(const Tensor& a, const Tensor& tau, int64_t columns);
 // C - V T V' C, or with T' the transposed product: C times the reflectors from the left.
 Tensor apply_reflectors(const Tensor& a, const Tensor& tau, const Tensor& c, bool transposed);
 std::pair<Tensor, Tensor> qr(const Tensor& a, bool complete, bool with_q);
+// Real and imaginary parts of the values and the vectors, info (-1 for a matrix with NaN or infinity). Without a gradient.
+std::array<Tensor, 5> eig(const Tensor& a, bool vectors);
 std::array<Tensor, 3> eigh(const Tensor& a, bool upper, bool vectors);  // values, vectors, info
 std::array<Tensor, 4> svd(const Tensor& a, bool full, bool vectors);    // U, S, V', info
 // `p`, which is the pseudoinverse of a, with its gradient.

@@ -49,6 +49,7 @@ TEST(Safetensors, EveryDtypeComesBackBitForBit) {
   NamedTensors all;
   for (int d = 0; d < kNumDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
+    if (dtype == DType::complex128) continue;  // has no name in the format
     std::string bytes(static_cast<size_t>(6 * dtype_size(dtype)), '\0');
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(dtype == DType::bool_ ? i % 2 : 37 * i + 11);
     all.emplace_back("t." + std::string(dtype_name(dtype)), from_host(bytes.data(), {2, 3}, dtype));

@@ -52,18 +52,24 @@ TEST(Dims, CountsElementsWithoutOverflow) {
 }
 
 TEST(DType, PromotionTable) {
-  // PyTorch's torch.promote_types, in the order of the enum: f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool.
+  // PyTorch's torch.promote_types, in the order of the enum: f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool c64 c128.
   const DType table[kNumDTypes][kNumDTypes] = {
-      {float64, float64, float64, float64, float64, float64, float64, float64, float64, float64},
-      {float64, float32, float32, float32, float32, float32, float32, float32, float32, float32},
-      {float64, float32, float16, float32, float16, float16, float16, float16, float16, float16},
-      {float64, float32, float32, bfloat16, bfloat16, bfloat16, bfloat16, bfloat16, bfloat16, bfloat16},
-      {float64, float32, float16, bfloat16, int64, int64, int64, int64, int64, int64},
-      {float64, float32, float16, bfloat16, int64, int32, int32, int32, int32, int32},
-      {float64, float32, float16, bfloat16, int64, int32, int16, int16, int16, int16},
-      {float64, float32, float16, bfloat16, int64, int32, int16, int8, int16, int8},
-      {float64, float32, float16, bfloat16, int64, int32, int16, int16, uint8, uint8},
-      {float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool_},
+      {float64, float64, float64, float64, float64, float64, float64, float64, float64, float64, complex128,
+       complex128},
+      {float64, float32, float32, float32, float32, float32, float32, float32, float32, float32, complex64, complex128},
+      {float64, float32, float16, float32, float16, float16, float16, float16, float16, float16, complex64, complex128},
+      {float64, float32, float32, bfloat16, bfloat16, bfloat16, bfloat16, bfloat16, bfloat16, bfloat16, complex64,
+       complex128},
+      {float64, float32, float16, bfloat16, int64, int64, int64, int64, int64, int64, complex64, complex128},
+      {float64, float32, float16, bfloat16, int64, int32, int32, int32, int32, int32, complex64, complex128},
+      {float64, float32, float16, bfloat16, int64, int32, int16, int16, int16, int16, complex64, complex128},
+      {float64, float32, float16, bfloat16, int64, int32, int16, int8, int16, int8, complex64, complex128},
+      {float64, float32, float16, bfloat16, int64, int32, int16, int16, uint8, uint8, complex64, complex128},
+      {float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool_, complex64, complex128},
+      {complex128, complex64, complex64, complex64, complex64, complex64, complex64, complex64, complex64, complex64,
+       complex64, complex128},
+      {complex128, complex128, complex128, complex128, complex128, complex128, complex128, complex128, complex128,
+       complex128, complex128, complex128},
   };
   for (int a = 0; a < kNumDTypes; ++a)
     for (int b = 0; b < kNumDTypes; ++b)

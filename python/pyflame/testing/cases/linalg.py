@@ -46,6 +46,11 @@ def _squares(parts):
     return tuple(p * p for p in parts)
 
 
+def _traces(w, v):
+    """What does not depend on the order of the values: the traces of the matrix and of its square, and the squared lengths of the vectors."""
+    return w.real.sum(-1), (w * w).real.sum(-1), (v.real * v.real + v.imag * v.imag).sum(-2)
+
+
 def _triangle(x, upper):
     return np.triu(x) if upper else np.tril(x)
 
@@ -78,6 +83,7 @@ def _per_dtype(dtype):
         yield _one("det", ("lu_factor",), s, lambda pf, x: pf.linalg.det(x) / 64, lambda x: np.asarray(np.linalg.det(x) / 64), dtype)
         yield _one("slogdet", ("lu_factor",), s, lambda pf, x: pf.linalg.slogdet(x)[1], lambda x: np.asarray(np.linalg.slogdet(x)[1]), dtype)
         yield _one("eigh", ("eigh",), s, lambda pf, x: (lambda w, v: (w, v * v))(*pf.linalg.eigh(_half(x))), _eigh, dtype)
+        yield _one("eig", ("eig",), s, lambda pf, x: _traces(*pf.linalg.eig(x)), lambda x: (np.trace(x, axis1=-2, axis2=-1), np.trace(x @ x, axis1=-2, axis2=-1), np.ones(x.shape[:-1])), dtype)
         yield _one("svd", ("svd",), s, lambda pf, x: (lambda u, s, v: (u * u, s, v * v))(*pf.linalg.svd(x, full_matrices=False)), _svd, dtype)
         yield _one("matrix_sqrth", ("eigh",), s, lambda pf, x: pf.linalg.matrix_sqrth(_half(x)), _sqrt, dtype)
         yield _one("ldl_solve", ("ldl_factor", "ldl_solve"), s, lambda pf, x, b: pf.linalg.ldl_solve(*pf.linalg.ldl_factor(_half(x)), b), lambda x, b: np.linalg.solve(_symmetric(x), b), dtype, (rhs,), grad=())

@@ -69,6 +69,7 @@ class Routines {
   void row_order();
   void geqrf();
   void eigh();
+  void eig();
   void svd();
   void ldl_factor();
   void ldl_solve();
@@ -226,6 +227,44 @@ void Routines<T>::eigh() {
     }
     values.store(b, w);
     if (attrs.vectors) vectors.store(b, x);
+    info.store(b, &bad);
+  });
+}
+
+// LAPACK writes the vectors of a complex pair of values as their real parts, then their imaginary parts.
+template <class T>
+void Routines<T>::eig() {
+  const bool vectors = node_.attr<EigAttrs>().vectors;
+  const Matrices a = in(0), real = out(0, 1), imag = out(1, 1), v_real = out(2), v_imag = out(3), info = out(4, 0);
+  const int n = whole(a.rows);
+  const int64_t all = int64_t{n} * n;
+  each(a.count, 25 * cube(n), [&](int64_t b) {
+    T* x = scratch<T>(0, all);
+    T* w = scratch<T>(1, 2 * int64_t{n});
+    T* v = scratch<T>(2, 2 * all);
+    T* vi = v + all;
+    a.load(b, x);
+    int bad = 0;
+    std::fill_n(vi, all, T(0));
+    if (!finite(x, all)) {
+      bad = -1;
+    } else if (n > 0) {
+      with_work(3, [&](T* work, int length) {
+        L::geev("N", vectors ? "V" : "N", &n, x, &n, w, w + n, nullptr, &n, v, &n, work, &length, &bad, 1, 1);
+      });
+      for (int64_t c = 0; vectors && c + 1 < n; ++c) {
+        if (w[n + c] == 0) continue;
+        T *re = v + c * n, *im = vi + c * n;
+        for (int64_t r = 0; r < n; ++r) {
+          im[r] = re[n + r], im[n + r] = -re[n + r];
+          re[n + r] = re[r];
+        }
+        ++c;
+      }
+    }
+    real.store(b, w);
+    imag.store(b, w + n);
+    if (vectors) v_real.store(b, v), v_imag.store(b, vi);
     info.store(b, &bad);
   });
 }
