@@ -19,8 +19,9 @@ from pyflame.testing.cases import all_cases
 from pyflame.testing.tolerance import is_float
 
 DEVICE = "rocm"
-# A few cases take a size from numbers that were computed. Without numbers they end with an error.
-MOST_ERRORS = 10
+# These functions take a size from numbers that were computed. Without numbers they end with an error.
+READ_A_SIZE = {"masked_select", "nonzero", "one_hot", "unique"}
+MOST_ERRORS = 10  # of others
 
 
 def values(case, layout=None):
@@ -72,10 +73,12 @@ def main(arguments):
                 try:
                     for y in program():
                         harness.to_array(y)
-                except pf.linalg.LinAlgError:  # no numbers, no factorization
-                    pass
                 except (pf.OutOfMemoryError, IndexError, ValueError) as e:
-                    errors[f"{case.name}: {str(e).splitlines()[0][:120]}"] += 1
+                    if not READ_A_SIZE & {*case.functions}:
+                        errors[f"{case.name}: {str(e).splitlines()[0][:120]}"] += 1
+                except RuntimeError as e:  # no numbers, no factorization
+                    if not str(e).startswith("linalg."):
+                        raise
     for text, n in errors.items():
         print(f"loop-texts: {n} x {text}")
     print(f"loop-texts: {len(cases)} cases")

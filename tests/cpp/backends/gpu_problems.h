@@ -44,8 +44,13 @@ class GpuProblems {
     return std::move(all_);
   }
 
-  // All elementwise ops of a class, one after the other, as one group.
-  GpuProblem chain(OpClass cls, OpId begin = OpId{0}, OpId end = OpId{kNumOps}, bool large = false) {
+  // All elementwise ops of a class, one after the other, as one group: those for this dtype, without large functions.
+  GpuProblem chain(OpClass cls, OpId begin = OpId{0}, OpId end = OpId{kNumOps}) {
+    return chain(cls, begin, end, false);
+  }
+  // One op, of any kind.
+  GpuProblem alone(OpId op) { return chain(op_info(op).cls, op, static_cast<OpId>(static_cast<int>(op) + 1), true); }
+  GpuProblem chain(OpClass cls, OpId begin, OpId end, bool one) {
     const Dims shape{64, 1000};
     GpuProblem all;
     all.graph.device = {type_, 0};
@@ -60,8 +65,8 @@ class GpuProblems {
     for (auto i = static_cast<int>(begin); i < static_cast<int>(end); ++i) {
       const auto op = static_cast<OpId>(i);
       const OpInfo& info = op_info(op);
-      if (info.cls != cls || info.integers_only == is_float(dtype_) || info.bits_kept) continue;
-      if ((info.gpu_cost >= kLarge) != large) continue;
+      const bool apart = info.integers_only == is_float(dtype_) || info.bits_kept || info.gpu_cost >= kLarge;
+      if (info.cls != cls || (apart && !one)) continue;
       Node n = elementwise_node(op, shape);
       bool chained = false;
       for (Operand& o : n.ins) {

@@ -125,12 +125,14 @@ TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
     write("loop_ternary", problems().chain(OpClass::Ternary), d);
   }
   for (int i = 0; i < kNumOps; ++i) {
-    const OpInfo& info = op_info(static_cast<OpId>(i));
-    if (info.gpu_cost < kLarge || (info.cls != OpClass::Unary && info.cls != OpClass::Binary)) continue;
-    for (const DType d : {DType::float32, DType::float64}) {
-      GpuProblems problems(DeviceType::rocm, d);
-      write("loop_" + std::string(op_name(static_cast<OpId>(i))),
-            problems.chain(info.cls, static_cast<OpId>(i), static_cast<OpId>(i + 1), true), d);
+    const auto op = static_cast<OpId>(i);
+    const OpInfo& info = op_info(op);
+    if (info.cls != OpClass::Unary && info.cls != OpClass::Binary) continue;
+    if (info.gpu_cost < kLarge && op != OpId::mul_complex) continue;
+    for (const DType d : {DType::float32, DType::float64, DType::int64}) {
+      const bool bits = info.integers_only || info.bits_kept;
+      if (bits == is_float(d)) continue;
+      write("loop_" + std::string(op_name(op)), GpuProblems(DeviceType::rocm, d).alone(op), d);
     }
   }
   for (const DType d : {DType::int64, DType::uint8}) {
