@@ -62,10 +62,10 @@ def _load_numpy(path, map_location):
             return place(_C.tensor(loaded, device="cpu"), "cpu")
         with loaded:
             return {name: place(_C.tensor(loaded[name], device="cpu"), "cpu") for name in loaded.files}
-    except (ValueError, KeyError, EOFError, NotImplementedError) as e:
+    except (ValueError, KeyError, EOFError, NotImplementedError, SyntaxError, MemoryError) as e:
         raise ValueError(f"load: '{path}' cannot be read as a file of NumPy: {e}") from None
-    except Exception as e:  # zipfile.BadZipFile, zlib.error
-        if type(e).__module__ not in ("zipfile", "zlib"):
+    except Exception as e:  # zipfile.BadZipFile, zlib.error, tokenize.TokenError
+        if type(e).__module__ not in ("zipfile", "zlib", "tokenize"):
             raise
         raise ValueError(f"load: '{path}' cannot be read as a file of NumPy: {e}") from None
 

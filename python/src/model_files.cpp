@@ -28,7 +28,9 @@ class TorchObjects {
   nb::object tensor(size_t index) {
     const TorchTensor& t = file_.tensors()[index];
     const nb::object base = storage(t);
-    const Tensor view = as_strided(*as_tensor(base), t.shape, t.strides, t.offset);
+    Tensor view = as_strided(*as_tensor(base), t.shape, t.strides, t.offset);
+    if (t.conjugated) view = conj(view);
+    if (t.negated) view = neg(view);
     if (t.is_parameter) return parameter_(nb::cast(view), t.requires_grad);
     nb::object made = nb::cast(view);
     if (t.requires_grad) made.attr("requires_grad_")(true);
@@ -128,7 +130,10 @@ class TorchObjects {
     nb::list items;
     for (size_t i = 0; i < v.items.size(); ++i) items.append(convert(*v.items[i], join(path, i), depth + 1));
     PyObject* made = v.is(PickleKind::Tuple) ? PySequence_Tuple(items.ptr()) : PySet_New(items.ptr());
-    if (made == nullptr) nb::raise_python_error();
+    if (made == nullptr) {
+      PyErr_Clear();
+      file_.file().refuse("it has a set with something that cannot be in one");
+    }
     return made_[&v] = nb::steal(made);
   }
 

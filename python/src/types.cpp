@@ -61,7 +61,11 @@ void bind_types(nb::module_& m) {
     try {
       std::rethrow_exception(p);
     } catch (const Error& e) {
-      PyErr_SetString(python_type(e.kind()), e.what());
+      // A text may cite bytes of a file that are no UTF-8.
+      const std::string_view text = e.what();
+      PyObject* said = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+      if (said != nullptr) PyErr_SetObject(python_type(e.kind()), said);
+      Py_XDECREF(said);
     }
   });
 

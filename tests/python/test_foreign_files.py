@@ -86,13 +86,29 @@ def test_every_protocol_of_pickle(tmp_path, protocol):
     assert loaded == value and loaded["shared"][0] is loaded["a"]
 
 
-def tensor_of(shape, strides, offset, numel=4, storage=b"FloatStorage"):
-    """The pickle of a list with one tensor on the storage '0'."""
+def tensor_of(shape, strides, offset, numel=4, storage=b"FloatStorage", mark=b""):
+    """The pickle of a list with one tensor on the storage '0'; mark: 'conj' or 'neg'."""
     ints = lambda values: b"(" + b"".join(b"J" + struct.pack("<i", v) for v in values) + b"t"  # noqa: E731
     return (
         b"\x80\x02](ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\n" + storage + b"\nX\x01\0\0\0000X\x03\0\0\0cpuJ" + struct.pack("<i", numel)
-        + b"tQJ" + struct.pack("<i", offset) + ints(shape) + ints(strides) + b"\x89ccollections\nOrderedDict\n)RtRe."
+        + b"tQJ" + struct.pack("<i", offset) + ints(shape) + ints(strides) + b"\x89ccollections\nOrderedDict\n)R"
+        + (b"}X" + struct.pack("<I", len(mark)) + mark + b"\x88s" if mark else b"") + b"tRe."
     )  # fmt: skip
+
+
+def test_operations_that_pytorch_had_put_off(tmp_path):
+    z = np.array([1 + 2j, 3 - 4j], np.complex64)
+    for mark, storage, data, expected in ((b"conj", b"ComplexFloatStorage", z, z.conj()), (b"neg", b"FloatStorage", z.imag.copy(), -z.imag)):
+        (tmp_path / "x.pt").write_bytes(zip_with(tensor_of((2,), (1,), 0, 2, storage, mark), **{"0": data.tobytes()}))
+        np.testing.assert_array_equal(pf.load(tmp_path / "x.pt")[0].numpy(), expected)
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_numbers_of_numpy_become_those_of_python(tmp_path, protocol):
+    value = {"best": np.float64(0.25), "half": np.float32(0.5), "step": np.int64(-7), "flag": np.bool_(True), "few": np.uint8(200), "set": frozenset([1])}
+    (tmp_path / "x.pt").write_bytes(zip_with(pickle.dumps(value, protocol)))
+    loaded = pf.load(tmp_path / "x.pt")
+    assert loaded == {"best": 0.25, "half": 0.5, "step": -7, "flag": True, "few": 200, "set": {1}} and type(loaded["best"]) is float
 
 
 @pytest.mark.parametrize(
@@ -110,6 +126,9 @@ def tensor_of(shape, strides, offset, numel=4, storage=b"FloatStorage"):
         (zip_with(b"\x80\x02]("), "the pickle is damaged: it ends early"),
         (zip_with(b"\x80\x02]q\x00h\x00a."), None),  # a list that contains itself
         (zip_with(b"(" * 300 + b"t" * 300 + b"."), "nested more than 200 levels"),
+        (zip_with(b"\x80\x04\x8f(]\x90."), "a set with something that cannot be in one"),
+        (zip_with(b"\x80\x02cm\xff\nx\n."), r"not data; got the class or function"),
+        (b"\x93NUMPY\x01\x00\x0a\x00((((((((((", "cannot be read as a file of NumPy"),
         (zip_with(b"}]K\x01s."), "key cannot be one: a list"),
         (zip_with(b"\xff."), "unknown instruction 0xff"),
         (zip_with(b"h\x05."), "refers to a value that is not there"),

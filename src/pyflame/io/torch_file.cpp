@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <set>
 
 #include "pyflame/base/error.h"
@@ -86,10 +87,13 @@ class TorchFile::Rebuild : public Pickle::Meaning {
       return dict(pickle, args);
     if (name == "torch.Size" || name == "builtins.tuple" || name == "__builtin__.tuple")
       return sequence(pickle, PickleKind::Tuple, args);
-    if (name == "builtins.set" || name == "__builtin__.set" || name == "builtins.frozenset")
+    if (name == "builtins.set" || name == "__builtin__.set" || name == "builtins.frozenset" ||
+        name == "__builtin__.frozenset")
       return sequence(pickle, PickleKind::Set, args);
     if (name == "torch.device") return device(pickle, args);
     if (name == "_codecs.encode") return bytes(pickle, args);
+    if (name == "numpy._core.multiarray.scalar" || name == "numpy.core.multiarray.scalar")
+      return numpy_scalar(pickle, args);
     if (name == "torch.jit._pickle.restore_type_tag") return args.empty() ? nullptr : args[0];
     if (name.starts_with("torch.jit._pickle.build_") && name.ends_with("list"))
       return args.size() == 1 ? args[0] : nullptr;
@@ -159,10 +163,49 @@ class TorchFile::Rebuild : public Pickle::Meaning {
       of_.file_.refuse(fmt::format("a tensor has {} dimensions; expected at most {}", args[2]->items.size(), kMaxDims));
     for (const PickleValue* v : args[2]->items) t.shape.push_back(v->integer);
     for (const PickleValue* v : args[3]->items) t.strides.push_back(v->integer);
+    for (size_t i = 6; i < args.size(); ++i) marks(t, *args[i]);
     t.requires_grad = args.size() > 4 && args[4]->is(PickleKind::Bool) && args[4]->integer != 0;
     PickleValue* v = pickle.make(PickleKind::Tensor);
     v->integer = static_cast<int64_t>(of_.tensors_.size());
     of_.tensors_.push_back(t);
+    return v;
+  }
+
+  // A dict after the hooks says that PyTorch had put off an operation.
+  static void marks(TorchTensor& t, const PickleValue& v) {
+    if (!v.is(PickleKind::Dict)) return;
+    for (size_t i = 0; i + 1 < v.items.size(); i += 2) {
+      const bool set = v.items[i + 1]->is(PickleKind::Bool) && v.items[i + 1]->integer != 0;
+      if (!v.items[i]->is(PickleKind::Text) || !set) continue;
+      if (v.items[i]->text == "conj") t.conjugated = true;
+      if (v.items[i]->text == "neg") t.negated = true;
+    }
+  }
+
+  // (its dtype, its bytes): the number.
+  static PickleValue* numpy_scalar(Pickle& pickle, const Arguments& args) {
+    if (args.size() != 2 || !args[0]->is(PickleKind::Object) || args[0]->text != "numpy.dtype" ||
+        !args[1]->is(PickleKind::Bytes) || args[0]->items.empty() || !args[0]->items[0]->is(PickleKind::Text))
+      return nullptr;
+    const PickleValue& state = *args[0]->items.back();  // (version, byte order, …)
+    if (state.is(PickleKind::Tuple) && state.items.size() > 1 && state.items[1]->is(PickleKind::Text) &&
+        state.items[1]->text == ">")
+      return nullptr;
+    const std::string &type = args[0]->items[0]->text, &data = args[1]->text;
+    PickleValue* v = nullptr;
+    const auto read = [&]<class T>(const char* name) {
+      if (type != name || data.size() != sizeof(T)) return;
+      T value;
+      std::memcpy(&value, data.data(), sizeof(T));
+      if constexpr (std::is_floating_point_v<T>) v = pickle.make(PickleKind::Float), v->number = value;
+      else v = pickle.make_integer(static_cast<int64_t>(value));
+    };
+    read.template operator()<double>("f8"), read.template operator()<float>("f4");
+    read.template operator()<int64_t>("i8"), read.template operator()<int32_t>("i4");
+    read.template operator()<int16_t>("i2"), read.template operator()<int8_t>("i1");
+    read.template operator()<uint32_t>("u4"), read.template operator()<uint16_t>("u2");
+    read.template operator()<uint8_t>("u1");
+    if (type == "b1" && data.size() == 1) v = pickle.make(PickleKind::Bool), v->integer = data[0] != 0;
     return v;
   }
 

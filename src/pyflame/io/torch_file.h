@@ -29,6 +29,7 @@ struct TorchTensor {
   Dims shape, strides;
   int64_t offset = 0;  // in elements
   bool requires_grad = false, is_parameter = false;
+  bool conjugated = false, negated = false;  // the storage holds the conjugates, or the negated values
 };
 
 class TorchFile {
