@@ -91,7 +91,7 @@ _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53
 @method
 def random_(input, from_=None, to=None, *, generator=None, **other):
     """Uniform integers in place: random_() from all that the dtype holds exactly and are not negative, random_(to) in [0, to),
-    random_(from, to) in [from, to). ArgumentError for an empty range."""
+    random_(from, to) in [from, to). ArgumentError for an empty range, and for one that an integer dtype cannot hold."""
     from_ = other.pop("from", from_)
     if other:
         raise TypeError(f"random_: unknown arguments; got {sorted(other)}; expected from, to, generator")
@@ -105,7 +105,7 @@ def random_(input, from_=None, to=None, *, generator=None, **other):
     if not from_ < to:
         raise _C.ArgumentError(f"random_: empty range; got from={from_} and to={to}; expected from < to")
     with drawing_from(generator):
-        return input.copy_(_C.randint(from_, to, input.shape, device=input.device))
+        return input.copy_(_C.randint(from_, to, input.shape, dtype=None if input.is_floating_point() else input.dtype, device=input.device))
 
 
 def bernoulli(input, p=None, *, generator=None):

@@ -268,3 +268,22 @@ def test_files(tmp_path):
 
 def test_linspace_keeps_fractions():
     np.testing.assert_allclose(pf.linspace(4.3, -3, 3, dtype=pf.complex64).numpy(), np.linspace(4.3, -3, 3), rtol=1e-6)
+
+
+def test_functions_near_their_singularities():
+    """What cancels or overflows when it is written down plainly; expected is what NumPy says, unless it is given."""
+    near_minus_one = -0.9999977 + 3.0103893e-06j
+    for name, z, expected in (("log1p", near_minus_one, None), ("arctanh", near_minus_one, None), ("arctan", 1e-4 + 1.0001j, None), ("tanh", 30 + 1j, None),
+                              ("log", 1 + 1e-5j, 5e-11 + 1e-5j), ("log1p", 1e200 + 1e200j, 460.863592 + 0.785398163j)):
+        got = getattr(pf, name)(pf.tensor([z], dtype=pf.complex128)).numpy()[0]
+        expected = getattr(np, name)(np.complex128(z)) if expected is None else expected
+        np.testing.assert_allclose([got.real, got.imag], [expected.real, expected.imag], rtol=1e-6, err_msg=f"{name}({z})")
+
+
+def test_functions_of_infinities_and_zeros():
+    inf, nan = float("inf"), float("nan")
+    z = lambda *parts: pf.tensor([complex(*parts)], dtype=pf.complex64)  # noqa: E731
+    for got, expected in ((pf.exp(z(inf, 0)), complex(inf, 0)), (z(1, 0) / z(inf, 0), 0), (z(inf, 0) ** 0, 1), (z(nan, 0) ** 0, 1), (pf.sinh(z(100, 0)), complex(inf, 0)),
+                          (pf.tanh(z(inf, 0)), 1), (pf.sigmoid(z(-inf, 0)), 0), (pf.reciprocal(z(inf, 1)), 0), (pf.atanh(z(inf, 1)), complex(0, np.pi / 2))):
+        np.testing.assert_allclose(got.numpy(), [expected], rtol=1e-6)
+    assert pf.abs(z(inf, nan)).item() == inf and pf.sqrt(z(1, inf)).numpy()[0] == complex(inf, inf)

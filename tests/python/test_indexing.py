@@ -150,3 +150,15 @@ def test_counting_a_mask_is_a_sync_point():
     assert "nonzero" not in text
     x[x > 0] = 4.0  # a number needs no count
     assert x.tolist() == [4.0] * 8
+
+
+def test_nothing_is_scattered():
+    src = pf.ones(2, 1, requires_grad=True)
+    pf.scatter(pf.zeros(2, 3), 1, pf.zeros(2, 0, dtype=pf.int64), src).sum().backward()
+    assert src.grad.tolist() == [[0.0], [0.0]]
+
+
+def test_the_angle_of_the_origin_has_gradient_zero():
+    y, x = pf.zeros(1, requires_grad=True), pf.zeros(1, requires_grad=True)
+    pf.atan2(y, x).sum().backward()
+    assert y.grad.item() == x.grad.item() == 0

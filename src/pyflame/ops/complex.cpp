@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numbers>
 
 #include "pyflame/ops/family.h"
@@ -24,6 +25,7 @@ struct Parts {
 };
 
 using T = const Tensor&;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // --- splitting and joining, without autograd
 
@@ -78,9 +80,10 @@ int64_t bits_of(const Scalar& v) {
 // sqrt(a^2 + b^2) without overflow; infinite if either is.
 Tensor hypot(T a, T b) {
   const Tensor x = abs(a), y = abs(b), high = maximum(x, y), low = minimum(x, y);
-  const Tensor ratio = where(logical_or(eq(high, 0.0), isinf(high)), 0.0, div(low, high));
-  return mul(high, sqrt(add(square(ratio), 1.0)));
+  const Tensor ratio = where(eq(high, 0.0), 0.0, div(low, high));
+  return where(logical_or(isinf(a), isinf(b)), kInfinity, mul(high, sqrt(add(square(ratio), 1.0))));
 }
+Tensor largest_part(const Parts& a) { return maximum(abs(a.re), abs(a.im)); }
 Tensor sign_of(T magnitude, T sign) {
   return where(logical_or(lt(sign, 0.0), lt(reciprocal(sign), 0.0)), neg(magnitude), magnitude);
 }
@@ -96,36 +99,53 @@ Parts negative(const Parts& a) { return {neg(a.re), neg(a.im)}; }
 Parts times_i(const Parts& a) { return {neg(a.im), a.re}; }  // times i
 Parts over_i(const Parts& a) { return {a.im, neg(a.re)}; }   // divided by i
 
-// Both are divided by the larger part of the divisor first, so that squares do not overflow.
+// A divisor c + i d as Smith's formula takes it (Algorithm 116, 1962): without squares, which overflow.
+struct Divisor {
+  Tensor real;   // whether |c| >= |d|
+  Tensor ratio;  // of the smaller part to the larger one
+  Tensor size;   // the larger part + ratio * the smaller part
+  explicit Divisor(const Parts& b) : real(ge(abs(b.re), abs(b.im))) {
+    const Tensor large = where(real, b.re, b.im), small = where(real, b.im, b.re);
+    ratio = where(eq(large, 0.0), 0.0, div(small, large));
+    size = add(large, mul(small, ratio));
+  }
+};
 Parts over(const Parts& a, const Parts& b) {
-  const Tensor high = maximum(abs(b.re), abs(b.im));
-  const Parts d{div(b.re, high), div(b.im, high)};
-  const Tensor size = mul(add(square(d.re), square(d.im)), high);
-  return {div(add(mul(a.re, d.re), mul(a.im, d.im)), size), div(sub(mul(a.im, d.re), mul(a.re, d.im)), size)};
+  const Divisor d(b);
+  const Tensor p = where(d.real, a.re, a.im), q = where(d.real, a.im, a.re);
+  const Tensor im = div(sub(q, mul(p, d.ratio)), d.size);
+  return {div(add(p, mul(q, d.ratio)), d.size), where(d.real, im, neg(im))};
 }
 Parts inverse(const Parts& a) {
-  const Tensor high = maximum(abs(a.re), abs(a.im));
-  const Parts d{div(a.re, high), div(a.im, high)};
-  const Tensor size = mul(add(square(d.re), square(d.im)), high);
-  return {div(d.re, size), neg(div(d.im, size))};
+  const Divisor d(a);
+  return {div(where(d.real, 1.0, d.ratio), d.size), neg(div(where(d.real, d.ratio, 1.0), d.size))};
 }
+// factor * large where large may be infinite: zero times infinity is zero here.
+Tensor zero_or_product(T factor, T large) { return where(eq(factor, 0.0), factor, mul(factor, large)); }
 Parts exponential(const Parts& a) {
   const Tensor size = exp(a.re);
-  return {mul(size, cos(a.im)), mul(size, sin(a.im))};
+  return {mul(size, cos(a.im)), zero_or_product(sin(a.im), size)};
 }
-Parts logarithm(const Parts& a) { return {log(hypot(a.re, a.im)), atan2(a.im, a.re)}; }
+// Near a size of 1, log(size^2) is taken of the difference from 1.
+Parts logarithm(const Parts& a) {
+  const Tensor x = abs(a.re), y = abs(a.im), high = maximum(x, y), low = minimum(x, y), size = hypot(a.re, a.im);
+  const Tensor near = log1p(add(mul(sub(high, 1.0), add(high, 1.0)), square(low)));
+  const Tensor is_near = logical_and(gt(size, 0.5), lt(size, 2.0));
+  return {where(is_near, mul(near, 0.5), log(size)), atan2(a.im, a.re)};
+}
 Parts root(const Parts& a) {
   const Tensor t = sqrt(mul(add(hypot(a.re, a.im), abs(a.re)), 0.5));
-  const Tensor other = where(eq(t, 0.0), a.im, div(a.im, mul(t, 2.0)));
+  const Tensor other = where(logical_or(eq(t, 0.0), isinf(a.im)), a.im, div(a.im, mul(t, 2.0)));
   const Tensor right = ge(a.re, 0.0);
   return {where(right, t, abs(other)), where(right, other, sign_of(t, a.im))};
 }
-Parts sine(const Parts& a) { return {mul(sin(a.re), cosh(a.im)), mul(cos(a.re), sinh(a.im))}; }
-Parts cosine(const Parts& a) { return {mul(cos(a.re), cosh(a.im)), neg(mul(sin(a.re), sinh(a.im)))}; }
+Parts sine(const Parts& a) { return {zero_or_product(sin(a.re), cosh(a.im)), mul(cos(a.re), sinh(a.im))}; }
+Parts cosine(const Parts& a) { return {mul(cos(a.re), cosh(a.im)), neg(zero_or_product(sin(a.re), sinh(a.im)))}; }
 Parts hyperbolic_tangent(const Parts& a) {
   const Tensor x = clamp(a.re, Scalar(-20.0), Scalar(20.0));
   const Tensor sinh_x = sinh(x), cos_y = cos(a.im), size = add(square(sinh_x), square(cos_y));
-  return {div(mul(sinh_x, cosh(x)), size), div(mul(sin(a.im), cos_y), size)};
+  const Tensor turned = mul(sin(a.im), cos_y), far = mul(mul(turned, 4.0), exp(mul(abs(a.re), -2.0)));
+  return {div(mul(sinh_x, cosh(x)), size), where(gt(abs(a.re), 20.0), far, div(turned, size))};
 }
 // Kahan's formulas (Branch cuts for complex elementary functions, 1987).
 Parts inverse_sine(const Parts& a) {
@@ -142,15 +162,17 @@ Parts inverse_hyperbolic_cosine(const Parts& a) {
   return {asinh(add(mul(below.re, above.re), mul(below.im, above.im))), mul(atan2(below.im, above.re), 2.0)};
 }
 Parts inverse_hyperbolic_tangent(const Parts& a) {
-  const Tensor from_one = sub(1.0, a.re), yy = square(a.im);
-  const Tensor re = mul(log1p(div(mul(a.re, 4.0), add(square(from_one), yy))), 0.25);
-  return {re, mul(atan2(mul(a.im, 2.0), sub(mul(from_one, add(a.re, 1.0)), yy)), 0.5)};
+  const Tensor x = abs(a.re), from_one = sub(1.0, x), yy = square(a.im);
+  const Tensor re = mul(log1p(div(mul(x, 4.0), add(square(from_one), yy))), 0.25);
+  const Tensor im = mul(atan2(mul(a.im, 2.0), sub(mul(from_one, add(x, 1.0)), yy)), 0.5);
+  const Tensor infinite = logical_or(isinf(a.re), isinf(a.im)), quarter = full_like(im, std::numbers::pi / 2);
+  return {where(infinite, 0.0, sign_of(re, a.re)), where(infinite, sign_of(quarter, a.im), im)};
 }
 Parts power(const Parts& a, const Parts& b) {
   const Parts r = exponential(times(b, logarithm(a)));
   const Tensor zero = logical_and(eq(a.re, 0.0), eq(a.im, 0.0));
   const Tensor to_zero = logical_and(eq(b.re, 0.0), eq(b.im, 0.0));
-  return {where(zero, cast(to_zero, a.re.dtype()), r.re), where(zero, 0.0, r.im)};
+  return {where(to_zero, 1.0, where(zero, 0.0, r.re)), where(logical_or(zero, to_zero), 0.0, r.im)};
 }
 
 Parts unary(OpId op, const Parts& a) {
@@ -164,8 +186,12 @@ Parts unary(OpId op, const Parts& a) {
     case OpId::log: return logarithm(a);
     case OpId::log2: return scaled(logarithm(a), std::numbers::log2e);
     case OpId::log10: return scaled(logarithm(a), std::numbers::log10e);
-    case OpId::log1p:
-      return {mul(log1p(add(mul(a.re, add(a.re, 2.0)), square(a.im))), 0.5), atan2(a.im, add(a.re, 1.0))};
+    case OpId::log1p: {  // near -1 the sum below cancels, and far away it overflows
+      const Tensor near = mul(log1p(add(mul(a.re, add(a.re, 2.0)), square(a.im))), 0.5);
+      const Parts whole = plus(a, 1.0);
+      const Tensor apart = logical_or(lt(a.re, -0.5), gt(largest_part(a), 1e3));
+      return {where(apart, log(hypot(whole.re, whole.im)), near), atan2(a.im, whole.re)};
+    }
     case OpId::sqrt: return root(a);
     case OpId::rsqrt: return inverse(root(a));
     case OpId::reciprocal: return inverse(a);

@@ -431,7 +431,8 @@ Tensor atan2(const Value& y, const Value& x) {
   attach("atan2", {out}, {o.a, o.b}, {o.a, o.b},
          [a = o.a_number, b = o.b_number](GradNode& n, const Tensors& g) -> Tensors {
            const Value opposite = operand(n, 0, a), adjacent = operand(n, 1, b);
-           const Tensor scaled = div(g[0], add(mul(opposite, opposite), mul(adjacent, adjacent)));
+           const Tensor size = add(mul(opposite, opposite), mul(adjacent, adjacent));
+           const Tensor scaled = div(g[0], where(eq(size, 0.0), 1.0, size));  // at the origin the gradient is 0
            return {n.needs(0) ? to_edge(n, 0, mul(scaled, adjacent)) : Tensor(),
                    n.needs(1) ? to_edge(n, 1, neg(mul(scaled, opposite))) : Tensor()};
          });

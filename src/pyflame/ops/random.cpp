@@ -79,6 +79,7 @@ Tensor randint(int64_t low, int64_t high, const Dims& shape, DTypeOpt dtype, Dev
   checked_numel("randint", shape);
   PF_CHECK(low < high, Value, "randint: empty range; got low {} and high {}; expected low < high", low, high);
   const DType d = dtype.value_or(DType::int64);
+  for (const int64_t end : {low, high - 1}) ops::check_fits("randint", Scalar(end), d);
   const RngState s = take();
   const Tensor out =
       emit_on(device.value_or(current_device()), OpId::rand_int,

@@ -114,7 +114,10 @@ Call checked_scatter(const char* name, const Tensor& x, int64_t dim, const Tenso
   check_same_device(name, {x, index});
   Call c{{OpId::scatter, normalize_dim(name, dim, x.dim())}, one_dim(x), one_dim(as_index(name, index)), {}};
   c.src = as_source(name, x, src, c.index.shape());
-  if (c.index.numel() == 0) return c;
+  if (c.index.numel() == 0) {  // of src nothing is written
+    c.src = reshape(narrow(reshape(c.src, {c.src.numel()}), 0, 0, 0), c.index.shape());
+    return c;
+  }
   PF_CHECK(c.index.dim() == c.x.dim() && c.src.dim() == c.x.dim(), Value,
            "{}: ranks differ; got input {}, index {} and src {}; expected equal ranks", name, x.shape().str(),
            index.shape().str(), c.src.shape().str());
