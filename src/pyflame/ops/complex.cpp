@@ -144,8 +144,8 @@ Parts cosine(const Parts& a) { return {mul(cos(a.re), cosh(a.im)), neg(zero_or_p
 Parts hyperbolic_tangent(const Parts& a) {
   const Tensor x = clamp(a.re, Scalar(-20.0), Scalar(20.0));
   const Tensor sinh_x = sinh(x), cos_y = cos(a.im), size = add(square(sinh_x), square(cos_y));
-  const Tensor turned = mul(sin(a.im), cos_y), far = mul(mul(turned, 4.0), exp(mul(abs(a.re), -2.0)));
-  return {div(mul(sinh_x, cosh(x)), size), where(gt(abs(a.re), 20.0), far, div(turned, size))};
+  const Tensor twice = mul(sin(a.im), cos_y), far = mul(mul(twice, 4.0), exp(mul(abs(a.re), -2.0)));
+  return {div(mul(sinh_x, cosh(x)), size), where(gt(abs(a.re), 20.0), far, div(twice, size))};
 }
 // Kahan's formulas (Branch cuts for complex elementary functions, 1987).
 Parts inverse_sine(const Parts& a) {
