@@ -12,17 +12,6 @@ _INTEGERS = {_C.uint8: (0, 8), _C.int8: (-2**7, 8), _C.int16: (-2**15, 16), _C.i
 _BY_NAME = {"sum": _SUM, "mean": _SUM, "prod": _PRODUCT, "amax": _LARGEST, "amin": _SMALLEST}
 
 
-def _in_place(name, function):
-    """A method that gives the tensor the function's value."""
-    def method_(input, *args, **kwargs):
-        # The gradient may need the old value, so it is a copy then.
-        return input.copy_(function(input.clone() if _C.is_grad_enabled() and input.requires_grad else input, *args, **kwargs))
-
-    method_.__name__ = method_.__qualname__ = f"{name}_"
-    method_.__doc__ = f"{name} in place."
-    setattr(Tensor, method_.__name__, method_)
-
-
 def _no_effect_on(dtype, reduce):
     """The number that a reduction ignores."""
     if reduce in ("sum", "mean"):
@@ -102,9 +91,6 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     return _reduced(_C._scatter, input, dim, index, src, reduce, include_self, "scatter_reduce", _BY_NAME)
 
 
-_in_place("scatter_reduce", scatter_reduce)
-
-
 # ---- one index for each slice
 
 
@@ -182,9 +168,6 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     return _reduced(_C._put_slices, input, dim, index, source, reduce, include_self, "index_reduce", ("prod", "mean", "amax", "amin"))
 
 
-_in_place("index_reduce", index_reduce)
-
-
 # ---- several index tensors, masks and flat positions
 
 
@@ -213,9 +196,6 @@ def put(input, index, source, accumulate=False):
     return flat.reshape(input.shape)
 
 
-_in_place("put", put)
-
-
 @method
 def masked_scatter(input, mask, source):
     """A copy of input with the elements of source, in order, where the bool mask is true. Input and mask broadcast.
@@ -232,6 +212,3 @@ def masked_scatter(input, mask, source):
     if source.numel() < n:
         raise RuntimeError(f"masked_scatter: too few elements; got {source.numel()} for {n} true elements of the mask")
     return _C._index_put(input.reshape(-1), (at,), source.reshape(-1).narrow(0, 0, n), False, False).reshape(input.shape)
-
-
-_in_place("masked_scatter", masked_scatter)
