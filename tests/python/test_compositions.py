@@ -149,6 +149,26 @@ def test_gradients_at_corners():
         assert pf.isfinite(x.grad).all().item()
 
 
+def test_derivatives_of_sinc_near_zero():
+    for dtype, tolerance in ((pf.float64, 1e-12), (pf.float32, 1e-5)):
+        values = np.array([0.0, 1e-20, -1e-8, 1e-4, 1e-3, 0.05, 0.0955], np.float64)
+        x = pf.tensor(values, dtype=dtype, requires_grad=True)
+        (slope,) = pf.autograd.grad(pf.sinc(x).sum(), x, create_graph=True)
+        (bend,) = pf.autograd.grad(slope.sum(), x)
+        a = np.pi * values
+        np.testing.assert_allclose(slope.detach().numpy(), -np.pi * (a / 3 - a**3 / 30 + a**5 / 840 - a**7 / 45360 + a**9 / 3991680), rtol=tolerance)
+        np.testing.assert_allclose(bend.numpy(), -np.pi**2 * (1 / 3 - a**2 / 10 + a**4 / 168 - a**6 / 6480 + a**8 / 443520), rtol=10 * tolerance)
+    assert pf.autograd.gradgradcheck(pf.sinc, (pf.tensor([0.0, 0.05, 0.3, 2.2], dtype=pf.float64, requires_grad=True),))
+
+
+def test_gradient_of_logit():
+    values = np.array([0.0, 1e-30, 0.3, 0.5, 1 - 1e-7, 1.0])
+    for eps, want in ((None, np.array([np.inf, 1e30, 1 / 0.21, 4, 1 / (1e-7 * (1 - 1e-7)), np.inf])), (0.4, np.array([0, 0, 0, 4, 0, 0]))):
+        x = pf.tensor(values, dtype=pf.float64, requires_grad=True)
+        pf.logit(x, eps).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-8)
+
+
 ERRORS = [
     (lambda: pf.broadcast_shapes((2,), (3,)), RuntimeError, r"broadcast_shapes: the shapes do not broadcast; got \(2,\), \(3,\)"),
     (lambda: pf.ones(2, 2).movedim(0, 2), IndexError, "movedim: no such dim; got 2"),
