@@ -32,6 +32,8 @@ def _reduced(write, input, dim, index, src, reduce, include_self, op, names):
         raise RuntimeError(f"{op}: unknown reduction; got '{reduce}'; expected one of {', '.join(names)}")
     if reduce == "mean" and input.dtype == _C.bool_:
         raise TypeError(f"{op}: no mean of bools; got bool; expected a number dtype")
+    if reduce not in ("sum", "mean") and input.is_complex():
+        raise TypeError(f"{op}: '{reduce}' is not available for complex tensors; got {input.dtype}; expected a real dtype; hint: real(), imag() or abs()")
     if not include_self:
         input = write(input, dim, index, _no_effect_on(input.dtype, reduce), _REPLACE, False)
     result = write(input, dim, index, src, _BY_NAME[reduce], False)
@@ -40,7 +42,7 @@ def _reduced(write, input, dim, index, src, reduce, include_self, op, names):
     number = _C.ones_like(input) if include_self else _C.zeros_like(input)
     number = write(number, dim, index, 1, _SUM, False)
     number = _C.where(number == 0, 1, number).to(input.dtype)
-    return result / number if input.is_floating_point() else _C.floor_divide(result, number)
+    return result / number if input.is_floating_point() or input.is_complex() else _C.floor_divide(result, number)
 
 
 # ---- one index for each element
@@ -120,16 +122,16 @@ def _index_copy_(input, dim, index, source):
     return input
 
 
-def _fill_value(input, value, op):
-    if isinstance(value, Tensor):
-        if value.ndim:
-            raise RuntimeError(f"{op}: not one value; got shape {tuple(value.shape)}; expected a number or a 0-d tensor")
-        return value.to(input.dtype)
-    return value
+def _fill_value(input, value):
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(f"index_fill: not one value; got shape {tuple(value.shape)}; expected a number or a 0-d tensor")
+    if not input.is_complex() and (value.is_complex() if isinstance(value, Tensor) else isinstance(value, complex)):
+        raise TypeError(f"index_fill: a complex number for a real dtype; got {input.dtype}; expected complex64 or complex128")
+    return value.to(input.dtype) if isinstance(value, Tensor) else value
 
 
 def _filled(input, dim, index, value, in_place):
-    value, index = _fill_value(input, value, "index_fill"), _from_the_end(index, _size(input, dim))
+    value, index = _fill_value(input, value), _from_the_end(index, _size(input, dim))
     if isinstance(value, Tensor) and value.requires_grad and not in_place:  # an index may occur twice
         return _C.where(_C._put_slices(_C.zeros(input.shape, dtype=_C.bool_, device=input.device), dim, index, True, _REPLACE, True), value, input)
     if isinstance(value, Tensor):

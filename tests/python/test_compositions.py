@@ -183,6 +183,11 @@ ERRORS = [
     (lambda: pf.rot90(pf.ones(2, 2), 1, (0, 0)), ValueError, "rot90: not two dims"),
     (lambda: pf.diagonal(pf.ones(2, 2), 0, 1, 1), ValueError, "diagonal: not two dims"),
     (lambda: pf.diag(pf.ones(2, 2, 2)), ValueError, "diag: neither a vector nor a matrix"),
+    (lambda: pf.combinations(pf.ones(2, 2)), RuntimeError, r"combinations: not a vector; got shape \(2, 2\)"),
+    (lambda: pf.vander(pf.ones(2, 2)), RuntimeError, r"vander: not a vector; got shape \(2, 2\)"),
+    (lambda: pf.vander(pf.ones(2), -1), RuntimeError, "vander: a negative number of columns; got -1"),
+    (lambda: pf.diff(pf.ones(2), n=-1), RuntimeError, "diff: a negative order; got -1"),
+    (lambda: pf.std_mean(pf.ones(2), unbiased=True, correction=1), TypeError, "std_mean: both unbiased and correction; got True and 1"),
     (lambda: pf.trace(pf.ones(2)), ValueError, "trace: not a matrix"),
     (lambda: pf.ones(3).unfold(0, 4, 1), ValueError, "unfold: no such slices; got size 4"),
     (lambda: pf.meshgrid(pf.ones(2), indexing="yx"), ValueError, "meshgrid: unknown indexing; got 'yx'"),
@@ -350,6 +355,8 @@ def test_selections():
     np.testing.assert_array_equal(pf.nonzero(x).numpy(), np.argwhere(SPARSE))
     for got, want in zip(x.nonzero(as_tuple=True), np.nonzero(SPARSE)):
         np.testing.assert_array_equal(got.numpy(), want)
+    for got, want in zip(pf.where(x > 1), np.nonzero(SPARSE > 1)):
+        np.testing.assert_array_equal(got.numpy(), want)
     assert tuple(pf.nonzero(pf.zeros(2, 3)).shape) == (0, 2) and tuple(pf.nonzero(pf.zeros(0, 3)).shape) == (0, 2)
     assert tuple(pf.nonzero(pf.tensor(5)).shape) == (1, 0)
     np.testing.assert_array_equal(x.masked_select(x > 1).numpy(), SPARSE[SPARSE > 1])
@@ -386,6 +393,9 @@ def test_aliases():
     (lambda: pf.ones(2).masked_select(pf.ones(2)), RuntimeError, "masked_select: the mask is not bool"),
     (lambda: pf.bincount(pf.tensor([1, -1])), RuntimeError, "bincount: a negative number; got -1"),
     (lambda: pf.bincount(pf.ones(2)), RuntimeError, "bincount: not a vector of integers"),
+    (lambda: pf.bincount(pf.tensor([1, 2]), pf.ones(3)), RuntimeError, r"bincount: not one weight for each number; got weights of shape \(3,\); expected \(2,\)"),
+    (lambda: pf.bincount(pf.tensor([1, 2]), minlength=-1), RuntimeError, "bincount: a negative minlength; got -1"),
+    (lambda: pf.where(pf.ones(2) > 0, 1.0), TypeError, "where: wrong arguments"),
     (lambda: pf.isin(1, 2), TypeError, "isin: no tensor"),
     (lambda: pf.take(pf.ones(2), pf.tensor([2])).tolist(), IndexError, "out of range"),
 ])

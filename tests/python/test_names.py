@@ -184,6 +184,11 @@ def test_keywords_of_numpy():
     x = pf.arange(6.0).view(2, 3)
     assert x.sum(axis=1).tolist() == [3, 12] and pf.sum(x, axis=0, keepdims=True).shape == (1, 3)
     assert pf.cat([x, x], axis=1).shape == (2, 6) and pf.mean(x, axis=(0, 1)).item() == 2.5 and x.argmax(axis=1).tolist() == [2, 2]
+    assert x.swapaxes(axis0=0, axis1=1).shape == pf.swapaxes(x, axis0=0, axis1=1).shape == (3, 2)
+    assert pf.tile(x[0], dims=(2,)).tolist() == x[0].tile(2).tolist() == [0, 1, 2, 0, 1, 2] and x.tile(dims=(2, 1)).shape == (4, 3)
+    assert pf.gather(x, 0, pf.tensor([[1, 0, 1]]), sparse_grad=True).tolist() == x.gather(0, index=pf.tensor([[1, 0, 1]]), sparse_grad=False).tolist() == [[3, 1, 5]]
+    with pytest.raises(TypeError, match="sum: wrong arguments"):
+        pf.sum(x, sparse_grad=True)
     with pytest.raises(TypeError, match="sum: wrong arguments"):
         pf.sum(x, axis="a")
 

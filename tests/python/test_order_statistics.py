@@ -160,6 +160,11 @@ def test_scatter_reduce(reduce, include_self):
         np.testing.assert_allclose(same.numpy(), got.detach().numpy())
 
 
+def test_scatter_reduce_of_complex_numbers():
+    x, src = pf.tensor([1 + 1j, 2j]), pf.tensor([1j, 3 - 1j])
+    assert pf.scatter_reduce(x, 0, pf.tensor([0, 0]), src, "mean", include_self=False).tolist() == [1.5, 2j]
+
+
 def test_product_gradients_at_zeros_and_shared_extremes():
     x, src = pf.tensor([2.0, 0.0], requires_grad=True), pf.tensor([0.0, 3.0, 5.0], requires_grad=True)
     pf.scatter_reduce(x, 0, pf.tensor([0, 0, 1]), src, "prod").sum().backward()
@@ -245,6 +250,9 @@ ERRORS = [
     (lambda: pf.index_copy(pf.ones(3), 0, pf.tensor([[0]]), pf.ones(1)), ValueError, "index_copy: the index is not a vector"),
     (lambda: pf.index_copy(pf.ones(3), 0, pf.tensor([0]), pf.ones(2)), ValueError, "index_copy: src does not fit"),
     (lambda: pf.index_fill(pf.ones(3), 0, pf.tensor([0]), pf.ones(2)), RuntimeError, "index_fill: not one value"),
+    (lambda: pf.index_fill(pf.ones(3), 0, pf.tensor([0]), 1j), TypeError, "index_fill: a complex number for a real dtype; got pyflame.float32"),
+    (lambda: pf.ones(3).index_fill_(0, pf.tensor([0]), pf.tensor(1j)), TypeError, "index_fill: a complex number for a real dtype"),
+    (lambda: pf.scatter_reduce(pf.ones(3) * 1j, 0, pf.tensor([0]), pf.ones(1) * 1j, "amax", include_self=False), TypeError, "scatter_reduce: 'amax' is not available for complex tensors"),
     (lambda: pf.put(pf.ones(3), pf.tensor([0]), pf.ones(2)), IndexError, "put: not one element for each index"),
     (lambda: pf.masked_scatter(pf.ones(3), pf.ones(3) > 0, pf.ones(2)), RuntimeError, "masked_scatter: too few elements; got 2 for 3"),
     (lambda: pf.masked_scatter(pf.ones(3), pf.ones(3), pf.ones(3)), RuntimeError, "masked_scatter: the mask is not bool"),
