@@ -205,9 +205,13 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 @method
 def sinc(input):
     """sin(pi x) / (pi x), and 1 at 0. Integers become float32."""
-    zero = input == 0
-    angle = _C.where(zero, 1.0, floating(input) * math.pi)
-    return _C.where(zero, 1.0, _C.sin(angle) / angle)
+    angle = floating(input) * math.pi
+    near = _C.abs(angle) < 0.3  # sin(angle) / angle loses digits of the derivatives there: a series in the square
+    square, far = _C.where(near, angle * angle, 0.0), _C.where(near, 1.0, angle)
+    series = 1 / math.factorial(13)
+    for n in (11, 9, 7, 5, 3, 1):
+        series = 1 / math.factorial(n) - square * series
+    return _C.where(near, series, _C.sin(far) / far)
 
 
 @method
@@ -216,7 +220,7 @@ def logit(input, eps=None):
     x = floating(input)
     if eps is not None:
         x = _C.where(x < eps, eps, _C.where(x > 1 - eps, 1 - eps, x))
-    return _C.log(x / (1 - x))
+    return _C.log(x) - _C.log1p(-x)  # a quotient's gradient is NaN at 0 and 1
 
 
 def _log_add(input, other, exp, log):

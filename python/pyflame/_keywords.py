@@ -6,7 +6,7 @@ import warnings
 from . import _C
 from ._C import Tensor
 
-RENAMED = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+RENAMED = {"axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memory_format", "names"}
 _CATEGORIES = ("bool", "int", "float", "complex")
 
@@ -80,7 +80,9 @@ def _call(function, args, keywords):
 
 def retry(function, args, keywords):
     """The call with its keywords translated; Ellipsis if there is nothing to translate."""
-    if OTHERS.isdisjoint(keywords):
+    if "sparse_grad" in keywords and function.__name__ == "gather":
+        del keywords["sparse_grad"]  # the gradient is a dense tensor
+    elif OTHERS.isdisjoint(keywords):
         return ...
     return _call(function, args, keywords)
 

@@ -7,6 +7,7 @@ from ._C import Tensor
 from ._generator import drawing_from
 from ._public import method
 from ._shapes import movedim
+from .autograd.function import Function
 from .linalg._norms import power_sum
 
 __all__ = ["bucketize", "histc", "histogram", "histogramdd", "kthvalue", "median", "mode", "multinomial", "nanmedian", "nanquantile", "quantile", "renorm", "searchsorted"]
@@ -43,13 +44,7 @@ def _last(sorted_values, dim):
 
 def _middle(kind, op, input, dim, keepdim, ignore_nan):
     if dim is None:
-        if input.numel() == 0:
-            nan = float("nan") if input.is_floating_point() else -2**63 if input.dtype == _C.int64 else 0
-            return _C.full((), nan, dtype=input.dtype, device=input.device)
-        flat = input.reshape(-1)
-        if not _C.is_grad_enabled() or not input.requires_grad:
-            return _middle_value(flat, ignore_nan)
-        return _middle(kind, op, flat, 0, False, ignore_nan).values
+        return _MiddleOfAll.apply(input.reshape(-1), ignore_nan)
     dim = _dim_of(op, input, dim)
     wide = input.reshape(1) if input.ndim == 0 else input
     if wide.shape[dim] == 0:
@@ -69,6 +64,9 @@ def _middle(kind, op, input, dim, keepdim, ignore_nan):
 
 def _middle_value(flat, ignore_nan):
     n = flat.shape[0]
+    if n == 0:
+        nan = float("nan") if flat.is_floating_point() else -2**63 if flat.dtype == _C.int64 else 0
+        return _C.full((), nan, dtype=flat.dtype, device=flat.device)
     ordered = _C._sorted_values(flat, 0, False)
     if not flat.is_floating_point():
         return ordered.select(0, (n - 1) // 2).clone()
@@ -77,6 +75,22 @@ def _middle_value(flat, ignore_nan):
         return ordered.index_select(0, _C.clamp(_C.floor_divide(count - 1, 2), min=0).reshape(1)).reshape(())
     last = ordered.select(0, n - 1)
     return _C.where(_C.isnan(last), last, ordered.select(0, (n - 1) // 2))
+
+
+class _MiddleOfAll(Function):
+    """The element in the middle of a vector; the gradient is shared evenly among those that equal it."""
+
+    @staticmethod
+    def forward(ctx, flat, ignore_nan):
+        value = _middle_value(flat, ignore_nan)
+        ctx.save_for_backward(flat, value)
+        return value
+
+    @staticmethod
+    def backward(ctx, grad):
+        flat, value = ctx.saved_tensors
+        same = _C.logical_or(flat == value, _C.logical_and(_C.isnan(flat), _C.isnan(value)))
+        return _C.where(same, grad / same.sum().to(grad.dtype), 0.0), None
 
 
 @method
@@ -252,6 +266,8 @@ def histc(input, bins=100, min=0, max=0):
     """How many elements are in each of `bins` equal parts of [min, max], of the dtype of input. Without a range, that of the data, which is read."""
     if bins < 1:
         raise RuntimeError(f"histc: no bins; got {bins}; expected 1 or more")
+    if input.dtype == _C.bool_ or input.is_complex():
+        raise TypeError(f"histc: not real numbers; got {input.dtype}; expected a floating or an integer dtype")
     x = input.detach().reshape(-1)
     low, high = _range_of("histc", x, min, max, 1)
     inside = _C.logical_and(x >= low, x <= high)
@@ -259,6 +275,20 @@ def histc(input, bins=100, min=0, max=0):
     place = (number - low) * bins / (high - low)
     at = _C.clamp(_C.where(inside, place, 0).to(_C.int64), 0, bins - 1)
     return _count(_C.where(inside, at, bins), bins, None, input.dtype)
+
+
+def _check_histogram(op, input, number, bins, weight):
+    """The arguments of a histogram of this number of points, with one entry of bins for each dim."""
+    if not input.is_floating_point():
+        raise TypeError(f"{op}: not a floating dtype; got {input.dtype}; expected float32 or float64; hint: float()")
+    for entry in bins:
+        if not isinstance(entry, Tensor):
+            if entry < 1:
+                raise RuntimeError(f"{op}: no bins; got {entry}; expected 1 or more")
+        elif entry.ndim != 1 or entry.shape[0] < 2 or entry.dtype != input.dtype:
+            raise RuntimeError(f"{op}: the edges do not fit; got shape {tuple(entry.shape)} of {entry.dtype}; expected a vector of at least 2 of {input.dtype}")
+    if weight is not None and weight.numel() != number:
+        raise RuntimeError(f"{op}: not one weight for each point; got {weight.numel()} for {number}; expected as many")
 
 
 def _bin_of(x, edges):
@@ -278,6 +308,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     """How many elements, or which sum of weights, are in each bin: a named pair (hist, bin_edges). bins is a number of equal bins of a range
     (that of the data unless given, which is read), or a sorted vector of edges. density: the integral is 1."""
     x = input.detach().reshape(-1)
+    _check_histogram("histogram", x, x.shape[0], (bins,), weight)
     if isinstance(bins, int):
         edges = _edges("histogram", bins, *_range_of("histogram", x, *(range or (0, 0)), 0.5), x)
     else:
@@ -290,11 +321,16 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
 
 def histogramdd(input, bins, *, range=None, weight=None, density=False):
     """histogram of points [.., D] in D dims: a named pair (hist, bin_edges); bins is a number, one for each dim, or edges for each dim."""
+    if input.ndim < 2:
+        raise RuntimeError(f"histogramdd: no points; got shape {tuple(input.shape)}; expected [.., D]")
     points = input.detach().reshape(-1, input.shape[-1])
     dims = points.shape[1]
     bins = [bins] * dims if isinstance(bins, int) else list(bins)
     if len(bins) != dims:
         raise RuntimeError(f"histogramdd: not one entry of bins for each dim; got {len(bins)} for {dims} dims")
+    _check_histogram("histogramdd", points, points.shape[0], bins, weight)
+    if range is not None and len(range) != 2 * dims:
+        raise RuntimeError(f"histogramdd: the range does not fit; got {len(range)} numbers; expected the lowest and the highest of each of {dims} dims")
     edges = []
     for d, n in enumerate(bins):
         column = points.select(1, d).contiguous()
@@ -356,5 +392,7 @@ def renorm(input, p, dim, maxnorm):
     others = tuple(d for d in builtins.range(input.ndim) if d != dim)
     if not others:
         raise RuntimeError(f"renorm: fewer than two dims; got shape {tuple(input.shape)}")
+    if p <= 0 or maxnorm < 0:
+        raise RuntimeError(f"renorm: not a norm; got p={p} and maxnorm={maxnorm}; expected p > 0 and maxnorm >= 0")
     norms = power_sum(input, p, others, True)
     return input * _C.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0).to(input.dtype)

@@ -161,7 +161,11 @@ def natural_power(input, n):
 
 def vander(x, N=None, increasing=False):  # noqa: N803 - NumPy's name
     """The powers of a vector as columns, of N columns (default: square): from the highest power, or with increasing from the power 0."""
+    if x.ndim != 1:
+        raise RuntimeError(f"vander: not a vector; got shape {tuple(x.shape)}; expected one dim")
     n = x.shape[-1] if N is None else N
+    if n < 0:
+        raise RuntimeError(f"vander: a negative number of columns; got {n}; expected 0 or more")
     powers = _C.arange(n, device=x.device)
     columns = x.unsqueeze(-1).to(_C.promote_types(x.dtype, _C.int64)) ** (powers if increasing else n - 1 - powers)
     return columns

@@ -12,17 +12,6 @@ _INTEGERS = {_C.uint8: (0, 8), _C.int8: (-2**7, 8), _C.int16: (-2**15, 16), _C.i
 _BY_NAME = {"sum": _SUM, "mean": _SUM, "prod": _PRODUCT, "amax": _LARGEST, "amin": _SMALLEST}
 
 
-def _in_place(name, function):
-    """A method that gives the tensor the function's value."""
-    def method_(input, *args, **kwargs):
-        # The gradient may need the old value, so it is a copy then.
-        return input.copy_(function(input.clone() if _C.is_grad_enabled() and input.requires_grad else input, *args, **kwargs))
-
-    method_.__name__ = method_.__qualname__ = f"{name}_"
-    method_.__doc__ = f"{name} in place."
-    setattr(Tensor, method_.__name__, method_)
-
-
 def _no_effect_on(dtype, reduce):
     """The number that a reduction ignores."""
     if reduce in ("sum", "mean"):
@@ -43,6 +32,8 @@ def _reduced(write, input, dim, index, src, reduce, include_self, op, names):
         raise RuntimeError(f"{op}: unknown reduction; got '{reduce}'; expected one of {', '.join(names)}")
     if reduce == "mean" and input.dtype == _C.bool_:
         raise TypeError(f"{op}: no mean of bools; got bool; expected a number dtype")
+    if reduce not in ("sum", "mean") and input.is_complex():
+        raise TypeError(f"{op}: '{reduce}' is not available for complex tensors; got {input.dtype}; expected a real dtype; hint: real(), imag() or abs()")
     if not include_self:
         input = write(input, dim, index, _no_effect_on(input.dtype, reduce), _REPLACE, False)
     result = write(input, dim, index, src, _BY_NAME[reduce], False)
@@ -51,7 +42,7 @@ def _reduced(write, input, dim, index, src, reduce, include_self, op, names):
     number = _C.ones_like(input) if include_self else _C.zeros_like(input)
     number = write(number, dim, index, 1, _SUM, False)
     number = _C.where(number == 0, 1, number).to(input.dtype)
-    return result / number if input.is_floating_point() else _C.floor_divide(result, number)
+    return result / number if input.is_floating_point() or input.is_complex() else _C.floor_divide(result, number)
 
 
 # ---- one index for each element
@@ -102,9 +93,6 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     return _reduced(_C._scatter, input, dim, index, src, reduce, include_self, "scatter_reduce", _BY_NAME)
 
 
-_in_place("scatter_reduce", scatter_reduce)
-
-
 # ---- one index for each slice
 
 
@@ -134,16 +122,16 @@ def _index_copy_(input, dim, index, source):
     return input
 
 
-def _fill_value(input, value, op):
-    if isinstance(value, Tensor):
-        if value.ndim:
-            raise RuntimeError(f"{op}: not one value; got shape {tuple(value.shape)}; expected a number or a 0-d tensor")
-        return value.to(input.dtype)
-    return value
+def _fill_value(input, value):
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(f"index_fill: not one value; got shape {tuple(value.shape)}; expected a number or a 0-d tensor")
+    if not input.is_complex() and (value.is_complex() if isinstance(value, Tensor) else isinstance(value, complex)):
+        raise TypeError(f"index_fill: a complex number for a real dtype; got {input.dtype}; expected complex64 or complex128")
+    return value.to(input.dtype) if isinstance(value, Tensor) else value
 
 
 def _filled(input, dim, index, value, in_place):
-    value, index = _fill_value(input, value, "index_fill"), _from_the_end(index, _size(input, dim))
+    value, index = _fill_value(input, value), _from_the_end(index, _size(input, dim))
     if isinstance(value, Tensor) and value.requires_grad and not in_place:  # an index may occur twice
         return _C.where(_C._put_slices(_C.zeros(input.shape, dtype=_C.bool_, device=input.device), dim, index, True, _REPLACE, True), value, input)
     if isinstance(value, Tensor):
@@ -182,9 +170,6 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     return _reduced(_C._put_slices, input, dim, index, source, reduce, include_self, "index_reduce", ("prod", "mean", "amax", "amin"))
 
 
-_in_place("index_reduce", index_reduce)
-
-
 # ---- several index tensors, masks and flat positions
 
 
@@ -213,9 +198,6 @@ def put(input, index, source, accumulate=False):
     return flat.reshape(input.shape)
 
 
-_in_place("put", put)
-
-
 @method
 def masked_scatter(input, mask, source):
     """A copy of input with the elements of source, in order, where the bool mask is true. Input and mask broadcast.
@@ -232,6 +214,3 @@ def masked_scatter(input, mask, source):
     if source.numel() < n:
         raise RuntimeError(f"masked_scatter: too few elements; got {source.numel()} for {n} true elements of the mask")
     return _C._index_put(input.reshape(-1), (at,), source.reshape(-1).narrow(0, 0, n), False, False).reshape(input.shape)
-
-
-_in_place("masked_scatter", masked_scatter)

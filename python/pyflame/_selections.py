@@ -5,7 +5,7 @@ from . import _C
 from ._C import Tensor
 from ._public import method
 
-__all__ = ["argwhere", "bincount", "isin", "masked_select", "nonzero", "nonzero_static", "take", "unique", "unique_consecutive", "unravel_index"]
+__all__ = ["argwhere", "bincount", "isin", "masked_select", "nonzero", "nonzero_static", "take", "unique", "unique_consecutive", "unravel_index", "where"]
 
 
 def _true(input):
@@ -34,6 +34,13 @@ def nonzero(input, *, as_tuple=False):
         return _C.zeros((flat.shape[0], 0), dtype=_C.int64, device=input.device)
     parts = _coordinates(flat, input.shape)
     return parts if as_tuple else _C.stack(list(parts), 1)
+
+
+def where(condition, input=None, other=None, **others):
+    """input where the bool condition holds, otherwise other; all three broadcast. Of the condition alone: nonzero(condition, as_tuple=True)."""
+    if input is None and other is None and not others:
+        return nonzero(condition, as_tuple=True)
+    return _C.where(condition, input, other, **others) if others else _C.where(condition, input, other)
 
 
 @method
@@ -85,6 +92,10 @@ def bincount(input, weights=None, minlength=0):
     """How often each number occurs in a vector of integers that are not negative, or the sum of their weights. Its size is read: a sync point."""
     if input.ndim != 1 or input.is_floating_point():
         raise RuntimeError(f"bincount: not a vector of integers; got shape {tuple(input.shape)} and {input.dtype}")
+    if weights is not None and weights.shape != input.shape:
+        raise RuntimeError(f"bincount: not one weight for each number; got weights of shape {tuple(weights.shape)}; expected {tuple(input.shape)}")
+    if minlength < 0:
+        raise RuntimeError(f"bincount: a negative minlength; got {minlength}; expected 0 or more")
     least, most = _C.stack([input.min(), input.max()]).tolist() if input.shape[0] else (0, -1)
     if least < 0:
         raise RuntimeError(f"bincount: a negative number; got {least}; expected 0 or more")

@@ -193,9 +193,9 @@ def _repeat(input, *repeats):
 
 
 @method
-def tile(input, *dims):
+def tile(input, *args, dims=()):
     """The tensor repeated that often along each dim, counted from the last one. Missing numbers are 1, missing dims have size 1."""
-    repeats = _sizes(dims)
+    repeats = _sizes(args or (dims,))
     rank = max(len(repeats), input.ndim)
     repeats = (1,) * (rank - len(repeats)) + repeats
     shape = (1,) * (rank - input.ndim) + tuple(input.shape)
@@ -419,6 +419,8 @@ def cartesian_prod(*tensors):
 
 def combinations(input, r=2, with_replacement=False):
     """All combinations of r elements of a vector, in the order of itertools.combinations. Shape: (number, r)."""
+    if input.ndim != 1:
+        raise RuntimeError(f"combinations: not a vector; got shape {tuple(input.shape)}; expected one dim")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
     if not rows or r == 0:

@@ -41,30 +41,34 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     return nansum(input, dim, keepdim, dtype=dtype) / count
 
 
-def _moments(dim, unbiased, correction):
+def _moments(op, dim, unbiased, correction):
     """The dims and the correction."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise TypeError(f"{op}: both unbiased and correction; got {unbiased} and {correction}; expected one")
     return dim, int(unbiased is not False) if correction is None else correction
 
 
 @method
 def var_mean(input, dim=None, unbiased=None, *, correction=None, keepdim=False):
     """The variance and the mean, of all or along dims, as a tuple. The first argument may be unbiased, as in PyTorch's older order."""
-    dim, correction = _moments(dim, unbiased, correction)
+    dim, correction = _moments("var_mean", dim, unbiased, correction)
     return _C.var(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
 
 
 @method
 def std_mean(input, dim=None, unbiased=None, *, correction=None, keepdim=False):
     """The standard deviation and the mean, of all or along dims, as a tuple. The first argument may be unbiased, as in PyTorch's older order."""
-    dim, correction = _moments(dim, unbiased, correction)
+    dim, correction = _moments("std_mean", dim, unbiased, correction)
     return _C.std(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
 
 
 @method
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """The differences of neighbours along a dim, taken n times. prepend and append are joined to the input first."""
+    if n < 0:
+        raise RuntimeError(f"diff: a negative order; got {n}; expected 0 or more")
     if n == 0:
         return input.clone()
     if prepend is not None or append is not None:

@@ -334,9 +334,18 @@ trunc xlogy conj_physical celu elu selu threshold leaky_relu hardtanh rrelu""".s
 _METHODS = ("outer", "ger", "allclose", "equal", "bernoulli", "broadcast_to", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "multinomial", "hash_tensor", "prelu")
 
 
+def _with_old_value(self, args, kwargs):
+    """The arguments of an in-place method; where a gradient is recorded, which may need the old value, with a copy of the tensor."""
+    if not _C.is_grad_enabled() or not any(isinstance(a, Tensor) and a.requires_grad for a in (self, *args, *kwargs.values())):
+        return self, args, kwargs
+    old = self.clone()
+    return old, [old if a is self else a for a in args], {name: old if a is self else a for name, a in kwargs.items()}
+
+
 def _in_place(name, function):
     def method(self, *args, **kwargs):
-        result = function(self, *args, **kwargs)
+        old, args, kwargs = _with_old_value(self, args, kwargs)
+        result = function(old, *args, **kwargs)
         if result.shape != self.shape:
             raise RuntimeError(f"{name}_: the result has another shape; got {tuple(result.shape)}; expected {tuple(self.shape)}")
         if _dtypes._category(result.dtype) > _dtypes._category(self.dtype):
@@ -366,5 +375,5 @@ def complete(functions):
     for names, make in ((_VIEWS, _view_in_place), (_IN_PLACE, _in_place)):
         for name in names:
             function = getattr(Tensor, name, None) or functions.get(name)
-            if function is not None and not hasattr(Tensor, f"{name}_"):
+            if function is not None and (name == "clamp" or not hasattr(Tensor, f"{name}_")):  # the compiled clamp_ keeps no old value
                 setattr(Tensor, f"{name}_", make(name, function))

@@ -207,7 +207,7 @@ ERRORS = {
     "comparison": (TypeError, "lt: not available for complex tensors; got", lambda z: z < z),
     "maximum": (TypeError, "maximum: not available", lambda z: pf.maximum(z, z)),
     "sort": (TypeError, "sort: not available", lambda z: z.sort()),
-    "products by index": (TypeError, "scatter: not available", lambda z: z.scatter_reduce(0, pf.tensor([0]), z, "prod")),
+    "products by index": (TypeError, "scatter_reduce: 'prod' is not available", lambda z: z.scatter_reduce(0, pf.tensor([0]), z, "prod")),
     "floor": (TypeError, "floor: not available", lambda z: z.floor()),
     "softmax": (TypeError, "softmax: needs a floating dtype; got complex64", lambda z: z.softmax(0)),
     "backward": (RuntimeError, "a gradient can be made up for a real output only", lambda z: (z.requires_grad_() * 2).sum().backward()),

@@ -149,6 +149,26 @@ def test_gradients_at_corners():
         assert pf.isfinite(x.grad).all().item()
 
 
+def test_derivatives_of_sinc_near_zero():
+    for dtype, tolerance in ((pf.float64, 1e-12), (pf.float32, 1e-5)):
+        values = np.array([0.0, 1e-20, -1e-8, 1e-4, 1e-3, 0.05, 0.0955], np.float64)
+        x = pf.tensor(values, dtype=dtype, requires_grad=True)
+        (slope,) = pf.autograd.grad(pf.sinc(x).sum(), x, create_graph=True)
+        (bend,) = pf.autograd.grad(slope.sum(), x)
+        a = np.pi * values
+        np.testing.assert_allclose(slope.detach().numpy(), -np.pi * (a / 3 - a**3 / 30 + a**5 / 840 - a**7 / 45360 + a**9 / 3991680), rtol=tolerance)
+        np.testing.assert_allclose(bend.numpy(), -np.pi**2 * (1 / 3 - a**2 / 10 + a**4 / 168 - a**6 / 6480 + a**8 / 443520), rtol=10 * tolerance)
+    assert pf.autograd.gradgradcheck(pf.sinc, (pf.tensor([0.0, 0.05, 0.3, 2.2], dtype=pf.float64, requires_grad=True),))
+
+
+def test_gradient_of_logit():
+    values = np.array([0.0, 1e-30, 0.3, 0.5, 1 - 1e-7, 1.0])
+    for eps, want in ((None, np.array([np.inf, 1e30, 1 / 0.21, 4, 1 / (1e-7 * (1 - 1e-7)), np.inf])), (0.4, np.array([0, 0, 0, 4, 0, 0]))):
+        x = pf.tensor(values, dtype=pf.float64, requires_grad=True)
+        pf.logit(x, eps).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-8)
+
+
 ERRORS = [
     (lambda: pf.broadcast_shapes((2,), (3,)), RuntimeError, r"broadcast_shapes: the shapes do not broadcast; got \(2,\), \(3,\)"),
     (lambda: pf.ones(2, 2).movedim(0, 2), IndexError, "movedim: no such dim; got 2"),
@@ -163,6 +183,11 @@ ERRORS = [
     (lambda: pf.rot90(pf.ones(2, 2), 1, (0, 0)), ValueError, "rot90: not two dims"),
     (lambda: pf.diagonal(pf.ones(2, 2), 0, 1, 1), ValueError, "diagonal: not two dims"),
     (lambda: pf.diag(pf.ones(2, 2, 2)), ValueError, "diag: neither a vector nor a matrix"),
+    (lambda: pf.combinations(pf.ones(2, 2)), RuntimeError, r"combinations: not a vector; got shape \(2, 2\)"),
+    (lambda: pf.vander(pf.ones(2, 2)), RuntimeError, r"vander: not a vector; got shape \(2, 2\)"),
+    (lambda: pf.vander(pf.ones(2), -1), RuntimeError, "vander: a negative number of columns; got -1"),
+    (lambda: pf.diff(pf.ones(2), n=-1), RuntimeError, "diff: a negative order; got -1"),
+    (lambda: pf.std_mean(pf.ones(2), unbiased=True, correction=1), TypeError, "std_mean: both unbiased and correction; got True and 1"),
     (lambda: pf.trace(pf.ones(2)), ValueError, "trace: not a matrix"),
     (lambda: pf.ones(3).unfold(0, 4, 1), ValueError, "unfold: no such slices; got size 4"),
     (lambda: pf.meshgrid(pf.ones(2), indexing="yx"), ValueError, "meshgrid: unknown indexing; got 'yx'"),
@@ -330,6 +355,8 @@ def test_selections():
     np.testing.assert_array_equal(pf.nonzero(x).numpy(), np.argwhere(SPARSE))
     for got, want in zip(x.nonzero(as_tuple=True), np.nonzero(SPARSE)):
         np.testing.assert_array_equal(got.numpy(), want)
+    for got, want in zip(pf.where(x > 1), np.nonzero(SPARSE > 1)):
+        np.testing.assert_array_equal(got.numpy(), want)
     assert tuple(pf.nonzero(pf.zeros(2, 3)).shape) == (0, 2) and tuple(pf.nonzero(pf.zeros(0, 3)).shape) == (0, 2)
     assert tuple(pf.nonzero(pf.tensor(5)).shape) == (1, 0)
     np.testing.assert_array_equal(x.masked_select(x > 1).numpy(), SPARSE[SPARSE > 1])
@@ -366,6 +393,9 @@ def test_aliases():
     (lambda: pf.ones(2).masked_select(pf.ones(2)), RuntimeError, "masked_select: the mask is not bool"),
     (lambda: pf.bincount(pf.tensor([1, -1])), RuntimeError, "bincount: a negative number; got -1"),
     (lambda: pf.bincount(pf.ones(2)), RuntimeError, "bincount: not a vector of integers"),
+    (lambda: pf.bincount(pf.tensor([1, 2]), pf.ones(3)), RuntimeError, r"bincount: not one weight for each number; got weights of shape \(3,\); expected \(2,\)"),
+    (lambda: pf.bincount(pf.tensor([1, 2]), minlength=-1), RuntimeError, "bincount: a negative minlength; got -1"),
+    (lambda: pf.where(pf.ones(2) > 0, 1.0), TypeError, "where: wrong arguments"),
     (lambda: pf.isin(1, 2), TypeError, "isin: no tensor"),
     (lambda: pf.take(pf.ones(2), pf.tensor([2])).tolist(), IndexError, "out of range"),
 ])

@@ -184,6 +184,11 @@ def test_keywords_of_numpy():
     x = pf.arange(6.0).view(2, 3)
     assert x.sum(axis=1).tolist() == [3, 12] and pf.sum(x, axis=0, keepdims=True).shape == (1, 3)
     assert pf.cat([x, x], axis=1).shape == (2, 6) and pf.mean(x, axis=(0, 1)).item() == 2.5 and x.argmax(axis=1).tolist() == [2, 2]
+    assert x.swapaxes(axis0=0, axis1=1).shape == pf.swapaxes(x, axis0=0, axis1=1).shape == (3, 2)
+    assert pf.tile(x[0], dims=(2,)).tolist() == x[0].tile(2).tolist() == [0, 1, 2, 0, 1, 2] and x.tile(dims=(2, 1)).shape == (4, 3)
+    assert pf.gather(x, 0, pf.tensor([[1, 0, 1]]), sparse_grad=True).tolist() == x.gather(0, index=pf.tensor([[1, 0, 1]]), sparse_grad=False).tolist() == [[3, 1, 5]]
+    with pytest.raises(TypeError, match="sum: wrong arguments"):
+        pf.sum(x, sparse_grad=True)
     with pytest.raises(TypeError, match="sum: wrong arguments"):
         pf.sum(x, axis="a")
 
@@ -307,6 +312,30 @@ def test_in_place_methods_of_compositions():
     assert x.addcmul_(x, x, value=2).tolist() == [3, 10] and pf.exp_(pf.zeros(2)).tolist() == [1, 1]
     with pytest.raises(RuntimeError, match="cannot be cast"):
         pf.arange(3).addcmul_(pf.ones(3), pf.ones(3))
+    low, high = pf.tensor([0.0, 3.0]), pf.tensor([2.0, 9.0])
+    assert x.clamp_(low, high).tolist() == [2, 9] and x.clamp_(max=4).tolist() == [2, 4] and x.clamp_(min=pf.tensor(3.0)).tolist() == [3, 4]
+
+
+_OTHER = pf.tensor([[0.7, 0.2], [-0.4, 0.9]], dtype=pf.float64)
+
+
+@pytest.mark.parametrize("name, args", [
+    ("clamp", (0.3, 0.6)), ("clamp", (_OTHER, _OTHER + 0.1)), ("clip", (0.3, 0.6)), ("clamp_min", (0.4,)), ("clamp_max", (_OTHER,)), ("absolute", ()), ("cumprod", (0,)),
+    ("copysign", (_OTHER,)), ("hypot", (_OTHER,)), ("xlogy", (_OTHER.abs(),)), ("renorm", (2, 0, 0.5)), ("polygamma", (1,)), ("mvlgamma", (1,)),
+    ("put", (pf.tensor([0, 3]), pf.tensor([1.0, 2.0], dtype=pf.float64))), ("float_power", (3,)), ("scatter_reduce", (0, pf.tensor([[0, 0], [1, 1]]), _OTHER, "prod")),
+    ("index_reduce", (0, pf.tensor([0, 0]), _OTHER, "prod")),
+])
+def test_in_place_methods_keep_what_the_gradient_needs(name, args):
+    def gradients(prepare, change):
+        leaves = [pf.tensor([[0.5, 0.25], [0.75, 0.4]], dtype=pf.float64, requires_grad=True), *(a.detach().requires_grad_() if isinstance(a, pf.Tensor) and a.is_floating_point() else a for a in args)]
+        y = change(prepare(leaves[0]), *leaves[1:])
+        if y.requires_grad:
+            (y * y).sum().backward()
+        return [leaf.grad.tolist() for leaf in leaves if isinstance(leaf, pf.Tensor) and leaf.grad is not None]
+
+    for prepare in (lambda x: x * 1, lambda x: (x * 1).transpose(0, 1), lambda x: x.detach().clone()):
+        assert gradients(prepare, getattr(pf.Tensor, f"{name}_")) == gradients(prepare, getattr(pf.Tensor, name))
+
 
 
 def test_closeness():

@@ -31,6 +31,16 @@ def test_medians_and_kth_values(dim):
         assert got == line[(len(line) - 1) // 2]
 
 
+def test_gradient_of_the_median_of_all_is_shared():
+    nan = np.nan
+    for function, values, want in ((pf.median, [3.0, 1, 1, 2], [0, 0.5, 0.5, 0]), (pf.median, [nan, 1, nan, 2], [0.5, 0, 0.5, 0]), (pf.nanmedian, [nan, 1, 1, 2], [0, 0.5, 0.5, 0]),
+                                   (pf.nanmedian, [nan, nan], [0.5, 0.5]), (pf.median, [-np.inf, -np.inf, 1], [0.5, 0.5, 0]), (pf.median, [], [])):
+        x = pf.tensor(values, dtype=pf.float32, requires_grad=True)
+        function(x).backward()
+        assert x.grad.tolist() == want
+    assert pf.func.grad(pf.median)(pf.tensor([5.0, 4, 4])).tolist() == [0, 0.5, 0.5]
+
+
 def test_mode():
     values, indices = pf.mode(pf.tensor(INTS), 1)
     for row, value, at in zip(INTS, values.tolist(), indices.tolist()):
@@ -150,6 +160,11 @@ def test_scatter_reduce(reduce, include_self):
         np.testing.assert_allclose(same.numpy(), got.detach().numpy())
 
 
+def test_scatter_reduce_of_complex_numbers():
+    x, src = pf.tensor([1 + 1j, 2j]), pf.tensor([1j, 3 - 1j])
+    assert pf.scatter_reduce(x, 0, pf.tensor([0, 0]), src, "mean", include_self=False).tolist() == [1.5, 2j]
+
+
 def test_product_gradients_at_zeros_and_shared_extremes():
     x, src = pf.tensor([2.0, 0.0], requires_grad=True), pf.tensor([0.0, 3.0, 5.0], requires_grad=True)
     pf.scatter_reduce(x, 0, pf.tensor([0, 0, 1]), src, "prod").sum().backward()
@@ -205,11 +220,21 @@ ERRORS = [
     (lambda: pf.histc(pf.ones(3), 0), RuntimeError, "histc: no bins; got 0"),
     (lambda: pf.histc(pf.tensor([float("inf")])), RuntimeError, "histc: the range is not finite"),
     (lambda: pf.histc(pf.ones(3), 4, 2, 1), RuntimeError, "histc: max is less than min"),
+    (lambda: pf.histc(pf.ones(3) > 0, 4), TypeError, "histc: not real numbers; got pyflame.bool"),
+    (lambda: pf.histogram(pf.arange(3), 4), TypeError, "histogram: not a floating dtype; got pyflame.int64"),
+    (lambda: pf.histogram(pf.ones(3), 0), RuntimeError, "histogram: no bins; got 0"),
+    (lambda: pf.histogram(pf.ones(3), pf.arange(3)), RuntimeError, r"histogram: the edges do not fit; got shape \(3,\) of pyflame.int64"),
+    (lambda: pf.histogram(pf.ones(3), 4, weight=pf.ones(4)), RuntimeError, "histogram: not one weight for each point; got 4 for 3"),
+    (lambda: pf.histogramdd(pf.ones(3, 2).long(), [4, 4]), TypeError, "histogramdd: not a floating dtype; got pyflame.int64"),
+    (lambda: pf.histogramdd(pf.ones(3), [4]), RuntimeError, "histogramdd: no points"),
+    (lambda: pf.histogramdd(pf.ones(3, 1), [4], range=(0, 1, 2)), RuntimeError, "histogramdd: the range does not fit; got 3 numbers"),
     (lambda: pf.histogramdd(pf.ones(3, 2), [4]), RuntimeError, "histogramdd: not one entry of bins for each dim"),
     (lambda: pf.multinomial(pf.ones(3), 4), RuntimeError, "multinomial: a wrong number of samples; got 4 of 3"),
     (lambda: pf.multinomial(pf.zeros(3), 1), RuntimeError, "multinomial: a weight is negative, inf or NaN, or a row sums to 0"),
     (lambda: pf.multinomial(pf.arange(3), 1), RuntimeError, "multinomial: not rows of weights"),
     (lambda: pf.renorm(pf.ones(3), 2, 0, 1), RuntimeError, "renorm: fewer than two dims"),
+    (lambda: pf.renorm(pf.ones(3, 3), 2, 0, -1), RuntimeError, "renorm: not a norm; got p=2 and maxnorm=-1"),
+    (lambda: pf.renorm(pf.ones(3, 3), 0, 0, 1), RuntimeError, "renorm: not a norm; got p=0"),
     (lambda: pf.unravel_index(pf.ones(2), (2,)), ValueError, "unravel_index: not integers"),
     (lambda: pf.unravel_index(pf.arange(2), (-2,)), ValueError, "unravel_index: a negative size"),
     (lambda: pf.nonzero_static(pf.ones(2), size=-1), ValueError, "nonzero: a negative size; got -1"),
@@ -225,6 +250,9 @@ ERRORS = [
     (lambda: pf.index_copy(pf.ones(3), 0, pf.tensor([[0]]), pf.ones(1)), ValueError, "index_copy: the index is not a vector"),
     (lambda: pf.index_copy(pf.ones(3), 0, pf.tensor([0]), pf.ones(2)), ValueError, "index_copy: src does not fit"),
     (lambda: pf.index_fill(pf.ones(3), 0, pf.tensor([0]), pf.ones(2)), RuntimeError, "index_fill: not one value"),
+    (lambda: pf.index_fill(pf.ones(3), 0, pf.tensor([0]), 1j), TypeError, "index_fill: a complex number for a real dtype; got pyflame.float32"),
+    (lambda: pf.ones(3).index_fill_(0, pf.tensor([0]), pf.tensor(1j)), TypeError, "index_fill: a complex number for a real dtype"),
+    (lambda: pf.scatter_reduce(pf.ones(3) * 1j, 0, pf.tensor([0]), pf.ones(1) * 1j, "amax", include_self=False), TypeError, "scatter_reduce: 'amax' is not available for complex tensors"),
     (lambda: pf.put(pf.ones(3), pf.tensor([0]), pf.ones(2)), IndexError, "put: not one element for each index"),
     (lambda: pf.masked_scatter(pf.ones(3), pf.ones(3) > 0, pf.ones(2)), RuntimeError, "masked_scatter: too few elements; got 2 for 3"),
     (lambda: pf.masked_scatter(pf.ones(3), pf.ones(3), pf.ones(3)), RuntimeError, "masked_scatter: the mask is not bool"),
