@@ -141,3 +141,22 @@ def test_state_dict_hooks():
     net.register_load_state_dict_post_hook(lambda m, keys: keys.missing_keys.clear())
     state = {k: v for k, v in state.items() if k != "1.bias"}
     assert net.load_state_dict(state).missing_keys == []
+
+
+@pytest.mark.parametrize("name, slopes", [("relu6", [0, 0, 0, 1, 0]), ("hardtanh", [0, 0, 1, 0, 0]), ("hardsigmoid", [0, 1 / 6, 1 / 6, 0, 0]), ("hardswish", [0, 1 / 6, 0.5, 1, 1])])
+def test_gradients_at_the_bounds(name, slopes):
+    at = {"relu6": [-3.0, -1.0, 0.0, 3.0, 6.0], "hardtanh": [-3.0, -1.0, 0.0, 1.0, 6.0]}.get(name, [-3.0, -1.0, 0.0, 3.0, 6.0])
+    x = pf.tensor(at, dtype=pf.float64, requires_grad=True)
+    (first,) = pf.autograd.grad(getattr(F, name)(x).sum(), x, create_graph=True)
+    np.testing.assert_allclose(first.tolist(), slopes, rtol=1e-12)
+    if name == "hardswish":
+        (second,) = pf.autograd.grad(first.sum(), x)
+        np.testing.assert_allclose(second.tolist(), [0, 1 / 3, 1 / 3, 0, 0], rtol=1e-12)
+    assert getattr(F, name)(pf.tensor(float("nan"))).isnan().item()
+
+
+def test_limits_of_hardtanh_are_exact():
+    x = pf.tensor([-1.0, 0.05, 1.0], dtype=pf.float64)
+    assert F.hardtanh(x, -0.1, 0.1).tolist() == [-0.1, 0.05, 0.1]
+    y = F.hardtanh(pf.arange(-2, 3), -1, 1)
+    assert y.tolist() == [-1, -1, 0, 1, 1] and y.dtype == pf.int64 and F.relu6(pf.arange(8, dtype=pf.uint8)).dtype == pf.uint8
