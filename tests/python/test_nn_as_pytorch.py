@@ -160,3 +160,13 @@ def test_limits_of_hardtanh_are_exact():
     assert F.hardtanh(x, -0.1, 0.1).tolist() == [-0.1, 0.05, 0.1]
     y = F.hardtanh(pf.arange(-2, 3), -1, 1)
     assert y.tolist() == [-1, -1, 0, 1, 1] and y.dtype == pf.int64 and F.relu6(pf.arange(8, dtype=pf.uint8)).dtype == pf.uint8
+
+
+def test_instance_norm_without_state_takes_any_channels():
+    x = pf.randn(2, 4, 5)
+    with pytest.warns(UserWarning, match="num_features"):
+        y = nn.InstanceNorm1d(3)(x)
+    assert pf.equal(y, nn.InstanceNorm1d(4)(x))
+    for options in ({"affine": True}, {"track_running_stats": True}):
+        with pytest.raises(ValueError, match="wrong channels; got 4; expected 3"):
+            nn.InstanceNorm1d(3, **options)(x)

@@ -1,4 +1,6 @@
 """Normalisation layers."""
+import warnings
+
 from .. import _C
 from .._grad_mode import no_grad
 from . import functional as F
@@ -86,7 +88,9 @@ class _InstanceNorm(_BatchNorm):
         one = input.ndim == min(self._ranks)  # without a batch
         x = input.unsqueeze(0) if one else input
         if x.shape[1] != self.num_features:
-            raise ValueError(f"{type(self).__name__}: wrong channels; got {x.shape[1]}; expected {self.num_features}")
+            if self.affine or self.track_running_stats:
+                raise ValueError(f"{type(self).__name__}: wrong channels; got {x.shape[1]}; expected {self.num_features}")
+            warnings.warn(f"{type(self).__name__}: the input has {x.shape[1]} channels, num_features is {self.num_features}; it is not used without affine", stacklevel=3)
         own = self.training or not self.track_running_stats
         y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, self.momentum if self.momentum is not None else 0.0, self.eps)
         return y.squeeze(0) if one else y
