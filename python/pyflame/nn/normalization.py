@@ -10,6 +10,8 @@ from .parameter import Parameter
 
 
 class _BatchNorm(Module):
+    _version = 2  # 1 did not save num_batches_tracked
+
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -32,6 +34,10 @@ class _BatchNorm(Module):
                 momentum = 1.0 / self.num_batches_tracked.item()
         use_batch = self.training or not self.track_running_stats
         return _C.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
+
+    def _complete_state(self, state_dict, prefix, local_metadata):
+        if self.num_batches_tracked is not None and (local_metadata.get("version") or 1) < 2:
+            state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
 
     def extra_repr(self):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
