@@ -170,3 +170,15 @@ def test_instance_norm_without_state_takes_any_channels():
     for options in ({"affine": True}, {"track_running_stats": True}):
         with pytest.raises(ValueError, match="wrong channels; got 4; expected 3"):
             nn.InstanceNorm1d(3, **options)(x)
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("layer, shape", [(nn.BatchNorm1d, (0, 3)), (nn.BatchNorm1d, (2, 3, 0)), (nn.BatchNorm2d, (0, 3, 4, 4))])
+def test_batch_norm_of_an_empty_batch(layer, shape, track):
+    norm, x = layer(3, track_running_stats=track), pf.ones(shape, requires_grad=True)
+    y = norm(x)
+    y.sum().backward()
+    assert y.shape == x.grad.shape == shape and norm.weight.grad.tolist() == norm.bias.grad.tolist() == [0, 0, 0]
+    assert [b.tolist() for b in norm.buffers()] == ([[0, 0, 0], [1, 1, 1], 1] if track else [])
+    with pytest.raises(ValueError, match="one value per channel has no variance"):
+        nn.BatchNorm1d(3)(pf.ones(1, 3))

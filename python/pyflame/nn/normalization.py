@@ -32,8 +32,13 @@ class _BatchNorm(Module):
                 self.num_batches_tracked.add_(1)
             if momentum is None:
                 momentum = 1.0 / self.num_batches_tracked.item()
+        mean, var = self.running_mean, self.running_var
         use_batch = self.training or not self.track_running_stats
-        return _C.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
+        if input.numel() == 0:  # has no statistics, and leaves the running ones as they are
+            use_batch = False
+            if mean is None:
+                mean, var = (_C.full((self.num_features,), value, dtype=input.dtype, device=input.device) for value in (0, 1))
+        return _C.batch_norm(input, mean, var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
 
     def _complete_state(self, state_dict, prefix, local_metadata):
         if self.num_batches_tracked is not None and (local_metadata.get("version") or 1) < 2:
