@@ -182,3 +182,16 @@ def test_batch_norm_of_an_empty_batch(layer, shape, track):
     assert [b.tolist() for b in norm.buffers()] == ([[0, 0, 0], [1, 1, 1], 1] if track else [])
     with pytest.raises(ValueError, match="one value per channel has no variance"):
         nn.BatchNorm1d(3)(pf.ones(1, 3))
+
+
+@pytest.mark.parametrize("layer, text", [
+    (nn.Dropout(), "Dropout(p=0.5, inplace=False)"), (nn.Dropout2d(0.1, True), "Dropout2d(p=0.1, inplace=True)"), (nn.AlphaDropout(), "AlphaDropout(p=0.5, inplace=False)"),
+    (nn.Softplus(), "Softplus(beta=1.0, threshold=20.0)"), (nn.ReLU(True), "ReLU(inplace=True)"), (nn.ReLU(), "ReLU()"), (nn.SiLU(True), "SiLU(inplace=True)"),
+    (nn.Threshold(1, 2, True), "Threshold(threshold=1, value=2, inplace=True)"), (nn.LayerNorm(3, bias=False), "LayerNorm((3,), eps=1e-05, elementwise_affine=True, bias=False)"),
+    (nn.ConvTranspose2d(2, 4, 3, 2, 1, 1, 2, False, 2), "ConvTranspose2d(2, 4, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(2, 2), output_padding=(1, 1), groups=2, bias=False)"),
+    (nn.AvgPool1d(2), "AvgPool1d(kernel_size=(2,), stride=(2,), padding=(0,))"), (nn.MaxUnpool2d(2), "MaxUnpool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))"),
+    (nn.EmbeddingBag(3, 2, padding_idx=1), "EmbeddingBag(3, 2, mode='mean', padding_idx=1)"), (nn.Embedding(3, 2, padding_idx=1, max_norm=1.0), "Embedding(3, 2, padding_idx=1, max_norm=1.0)"),
+    (nn.Upsample(scale_factor=2), "Upsample(scale_factor=2.0, mode='nearest')"), (nn.Upsample(scale_factor=(2, 3)), "Upsample(scale_factor=(2.0, 3.0), mode='nearest')"),
+])
+def test_layers_are_printed_as_in_pytorch(layer, text):
+    assert repr(layer) == text
