@@ -8,7 +8,7 @@ import pytest
 from sanitized import forks
 
 import pyflame as pf
-from pyflame.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate, random_split
+from pyflame.data import ConcatDataset, DataLoader, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, default_collate, random_split
 
 
 class Squares(Dataset):
@@ -228,3 +228,29 @@ def test_names_of_pytorch():
     import pyflame.utils.data as u
 
     assert u.DataLoader is DataLoader and pf.utils.data.TensorDataset is TensorDataset
+
+
+class AtOnce(Squares):
+    def __getitems__(self, indices):
+        return [(i, -1.0) for i in indices]
+
+
+class Doubled(TensorDataset):
+    def __getitem__(self, index):
+        return (super().__getitem__(index)[0] * 2,)
+
+
+def test_samples_of_a_batch_are_asked_for_at_once():
+    for data in (AtOnce(4), Subset(AtOnce(9), [0, 1, 2, 3]), Subset(Subset(AtOnce(9), range(4)), range(4))):
+        assert [b[1].tolist() for b in DataLoader(data, 2)] == [[-1, -1], [-1, -1]]
+    assert Subset(AtOnce(9), [5, 3]).__getitems__([1, 0]) == [(3, -1.0), (5, -1.0)]
+    assert Subset(Squares(9), [5, 3]).__getitems__([1]) == [(3, 9.0)]
+    stack = StackDataset(AtOnce(4), Squares(4))
+    assert stack.__getitems__([2]) == [((2, -1.0), (2, 4.0))]
+    assert StackDataset(a=AtOnce(4), b=Squares(4)).__getitems__([2]) == [{"a": (2, -1.0), "b": (2, 4.0)}]
+    assert DataLoader(AtOnce(4), None, collate_fn=lambda sample: sample).dataset[1] == (1, 1.0)
+
+
+def test_a_class_with_samples_of_its_own_is_asked_for_them():
+    data = Doubled(pf.arange(4))
+    assert firsts(DataLoader(data, 2)) == firsts(DataLoader(Subset(data, range(4)), 2)) == [[0, 2], [4, 6]]

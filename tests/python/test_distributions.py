@@ -229,3 +229,19 @@ def test_normal_vectors():
                         (lambda: D.MultivariateNormal(pf.zeros(2), scale_tril=-pf.eye(2)), "the parameter scale_tril has invalid values")):
         with pytest.raises(ValueError, match=text):
             wrong()
+
+
+def test_gradients_where_a_factor_of_a_logarithm_is_0():
+    def slopes(make, *values):
+        tensors = [pf.tensor(v, dtype=pf.float64, requires_grad=True) for v in values]
+        make(*tensors).sum().backward()
+        return [t.grad.tolist() for t in tensors]
+
+    euler = 0.5772156649015329
+    d = pf.distributions
+    np.testing.assert_allclose(slopes(lambda value: d.Poisson(3.0).log_prob(value), 0.0), [np.log(3) + euler], rtol=1e-7)
+    np.testing.assert_allclose(slopes(lambda a: d.Gamma(a, 2.0).log_prob(pf.tensor(0.5)), 1.0), [np.log(2) + np.log(0.5) + euler], rtol=1e-6, atol=1e-6)
+    psi2 = 1 - euler  # digamma(2); of 1 it is -euler
+    np.testing.assert_allclose(slopes(lambda a, b: d.Beta(a, b).log_prob(pf.tensor(0.3, dtype=pf.float64)), 1.0, 1.0), np.log([0.3, 0.7]) + psi2 + euler, rtol=1e-7)
+    value = pf.tensor([0.2, 0.3, 0.5], dtype=pf.float64)
+    np.testing.assert_allclose(slopes(lambda a: d.Dirichlet(a).log_prob(value), [1.0, 1.0, 1.0])[0], np.log(value.numpy()) + 1.5, rtol=1e-7)

@@ -147,3 +147,41 @@ def test_state_continues(case, tmp_path):
 def test_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make(pf.optim.lr_scheduler, two_groups(pf))
+
+
+class Falling:
+    def __init__(self):
+        self.by = 2
+
+    def __call__(self, step):
+        return self.by**-step
+
+
+def test_a_state_leaves_the_rates_to_the_optimizer():
+    schedulers = pf.optim.lr_scheduler
+    for make in (lambda o: schedulers.StepLR(o, 1), lambda o: schedulers.ChainedScheduler([schedulers.StepLR(o, 1)]),
+                 lambda o: schedulers.SequentialLR(o, [schedulers.StepLR(o, 1), schedulers.StepLR(o, 1)], [5])):
+        (optimizer, schedule), (other_optimizer, other) = ((o, make(o)) for o in (two_groups(pf), two_groups(pf)))
+        before = [g["lr"] for g in other_optimizer.param_groups]
+        schedule.step()
+        other.load_state_dict(schedule.state_dict())
+        assert [g["lr"] for g in other_optimizer.param_groups] == before != [g["lr"] for g in optimizer.param_groups]
+        assert other.get_last_lr() == schedule.get_last_lr()
+
+
+def test_states_have_the_entries_of_pytorch():
+    schedulers, optimizer = pf.optim.lr_scheduler, two_groups(pf)
+    for kind in (schedulers.LambdaLR, schedulers.MultiplicativeLR):
+        one, other = Falling(), Falling()
+        one.by = 3
+        state = kind(optimizer, [lambda step: 1.0, one]).state_dict()
+        assert state["lr_lambdas"] == [None, {"by": 3}]
+        kind(optimizer, [lambda step: 1.0, other]).load_state_dict(state)
+        assert other.by == 3 and "lr_lambdas" in state
+    for options, want in (({}, None), ({"scale_fn": lambda x: 1.0}, None), ({"scale_fn": one}, {"by": 3})):
+        state = schedulers.CyclicLR(optimizer, 0.1, 1.0, cycle_momentum=False, **options).state_dict()
+        assert state["_scale_fn_custom"] == want and state["scale_mode"] == "cycle"
+    other = Falling()
+    schedulers.CyclicLR(optimizer, 0.1, 1.0, cycle_momentum=False, scale_fn=other).load_state_dict(state)
+    assert other.by == 3
+    assert schedulers.MultiStepLR(optimizer, [3, 1, 3]).state_dict()["milestones"] == {1: 1, 3: 2}

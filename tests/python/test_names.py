@@ -346,6 +346,11 @@ def test_closeness():
             pf.testing.assert_close(*wrong)
 
 
+def test_modules_by_pytorchs_paths_need_no_import():
+    script = "import pyflame as pf; assert pf.nn.modules.conv.Conv2d is pf.nn.Conv2d and pf.nn.modules.utils._pair(1) == (1, 1)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_a_module_by_pytorchs_paths():
     from pyflame.nn.modules.batchnorm import _BatchNorm
     from pyflame.nn.modules.utils import _pair

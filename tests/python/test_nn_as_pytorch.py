@@ -141,3 +141,57 @@ def test_state_dict_hooks():
     net.register_load_state_dict_post_hook(lambda m, keys: keys.missing_keys.clear())
     state = {k: v for k, v in state.items() if k != "1.bias"}
     assert net.load_state_dict(state).missing_keys == []
+
+
+@pytest.mark.parametrize("name, slopes", [("relu6", [0, 0, 0, 1, 0]), ("hardtanh", [0, 0, 1, 0, 0]), ("hardsigmoid", [0, 1 / 6, 1 / 6, 0, 0]), ("hardswish", [0, 1 / 6, 0.5, 1, 1])])
+def test_gradients_at_the_bounds(name, slopes):
+    at = {"relu6": [-3.0, -1.0, 0.0, 3.0, 6.0], "hardtanh": [-3.0, -1.0, 0.0, 1.0, 6.0]}.get(name, [-3.0, -1.0, 0.0, 3.0, 6.0])
+    x = pf.tensor(at, dtype=pf.float64, requires_grad=True)
+    (first,) = pf.autograd.grad(getattr(F, name)(x).sum(), x, create_graph=True)
+    np.testing.assert_allclose(first.tolist(), slopes, rtol=1e-12)
+    if name == "hardswish":
+        (second,) = pf.autograd.grad(first.sum(), x)
+        np.testing.assert_allclose(second.tolist(), [0, 1 / 3, 1 / 3, 0, 0], rtol=1e-12)
+    assert getattr(F, name)(pf.tensor(float("nan"))).isnan().item()
+
+
+def test_limits_of_hardtanh_are_exact():
+    x = pf.tensor([-1.0, 0.05, 1.0], dtype=pf.float64)
+    assert F.hardtanh(x, -0.1, 0.1).tolist() == [-0.1, 0.05, 0.1]
+    y = F.hardtanh(pf.arange(-2, 3), -1, 1)
+    assert y.tolist() == [-1, -1, 0, 1, 1] and y.dtype == pf.int64 and F.relu6(pf.arange(8, dtype=pf.uint8)).dtype == pf.uint8
+
+
+def test_instance_norm_without_state_takes_any_channels():
+    x = pf.randn(2, 4, 5)
+    with pytest.warns(UserWarning, match="num_features"):
+        y = nn.InstanceNorm1d(3)(x)
+    assert pf.equal(y, nn.InstanceNorm1d(4)(x))
+    for options in ({"affine": True}, {"track_running_stats": True}):
+        with pytest.raises(ValueError, match="wrong channels; got 4; expected 3"):
+            nn.InstanceNorm1d(3, **options)(x)
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("layer, shape", [(nn.BatchNorm1d, (0, 3)), (nn.BatchNorm1d, (2, 3, 0)), (nn.BatchNorm2d, (0, 3, 4, 4))])
+def test_batch_norm_of_an_empty_batch(layer, shape, track):
+    norm, x = layer(3, track_running_stats=track), pf.ones(shape, requires_grad=True)
+    y = norm(x)
+    y.sum().backward()
+    assert y.shape == x.grad.shape == shape and norm.weight.grad.tolist() == norm.bias.grad.tolist() == [0, 0, 0]
+    assert [b.tolist() for b in norm.buffers()] == ([[0, 0, 0], [1, 1, 1], 1] if track else [])
+    with pytest.raises(ValueError, match="one value per channel has no variance"):
+        nn.BatchNorm1d(3)(pf.ones(1, 3))
+
+
+@pytest.mark.parametrize("layer, text", [
+    (nn.Dropout(), "Dropout(p=0.5, inplace=False)"), (nn.Dropout2d(0.1, True), "Dropout2d(p=0.1, inplace=True)"), (nn.AlphaDropout(), "AlphaDropout(p=0.5, inplace=False)"),
+    (nn.Softplus(), "Softplus(beta=1.0, threshold=20.0)"), (nn.ReLU(True), "ReLU(inplace=True)"), (nn.ReLU(), "ReLU()"), (nn.SiLU(True), "SiLU(inplace=True)"),
+    (nn.Threshold(1, 2, True), "Threshold(threshold=1, value=2, inplace=True)"), (nn.LayerNorm(3, bias=False), "LayerNorm((3,), eps=1e-05, elementwise_affine=True, bias=False)"),
+    (nn.ConvTranspose2d(2, 4, 3, 2, 1, 1, 2, False, 2), "ConvTranspose2d(2, 4, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(2, 2), output_padding=(1, 1), groups=2, bias=False)"),
+    (nn.AvgPool1d(2), "AvgPool1d(kernel_size=(2,), stride=(2,), padding=(0,))"), (nn.MaxUnpool2d(2), "MaxUnpool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))"),
+    (nn.EmbeddingBag(3, 2, padding_idx=1), "EmbeddingBag(3, 2, mode='mean', padding_idx=1)"), (nn.Embedding(3, 2, padding_idx=1, max_norm=1.0), "Embedding(3, 2, padding_idx=1, max_norm=1.0)"),
+    (nn.Upsample(scale_factor=2), "Upsample(scale_factor=2.0, mode='nearest')"), (nn.Upsample(scale_factor=(2, 3)), "Upsample(scale_factor=(2.0, 3.0), mode='nearest')"),
+])
+def test_layers_are_printed_as_in_pytorch(layer, text):
+    assert repr(layer) == text

@@ -8,6 +8,7 @@ import pytest
 import pyflame as pf
 import pyflame.nn.functional as F
 from pyflame import nn
+from pyflame.nn.functional_embedding import _bags
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.standard_normal((7, 3)).astype(np.float32)
@@ -152,3 +153,18 @@ def test_no_gradient_of_the_gradient_of_ctc():
     x = pf.zeros(2, 1, 3, requires_grad=True)
     with pytest.raises(RuntimeError, match="ctc_loss: its gradient has no gradient"):
         pf.autograd.grad(F.ctc_loss(x, TWO[:, :1], [2], [1]), [x], create_graph=True)
+
+
+@pytest.mark.parametrize("mode, first, last, slopes", [("sum", [2, 4], [10, 12], [1, 1, 1, 1, 0]), ("mean", [1, 2], [5, 6], [0.5, 0.5, 0.5, 0.5, 0]),
+                                                       ("max", [2, 3], [6, 7], [0, 1, 0, 1, 0])])
+def test_the_last_bag_ends_at_the_last_offset(mode, first, last, slopes):
+    table = pf.arange(10.0).view(5, 2).requires_grad_()
+    y = F.embedding_bag(pf.arange(5), table, pf.tensor([0, 2, 2, 4]), include_last_offset=True, mode=mode)
+    assert y.tolist() == [first, [0, 0], last]
+    y.sum().backward()
+    assert table.grad[:, 0].tolist() == slopes
+
+
+def test_bags_are_counted_in_integers():
+    n = 2**24 + 4  # float32 counts to 2**24
+    assert _bags(pf.arange(n), n)[-2:].tolist() == [n - 2, n - 1]

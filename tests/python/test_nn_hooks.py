@@ -1,5 +1,8 @@
 """Hooks of modules around forward and around gradients, for one module and for all; what a class adds to its state dict."""
+import collections
+import copy
 import gc
+import pickle
 import warnings
 
 import numpy as np
@@ -174,3 +177,46 @@ def test_more_of_module():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert isinstance(net.buffer, nn.Buffer) and repr(pf.ones(1)) != ""
+
+
+def test_a_state_dict_is_ordered_and_knows_versions():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.BatchNorm1d(3)))
+    state = net.state_dict()
+    assert type(state) is collections.OrderedDict
+    assert state._metadata == {"": {"version": 1}, "0": {"version": 1}, "1": {"version": 1}, "1.0": {"version": 2}}
+    for same in (copy.deepcopy(state), copy.copy(state), pickle.loads(pickle.dumps(state))):
+        assert type(same) is collections.OrderedDict and list(same) == list(state) and same._metadata == state._metadata
+    state.move_to_end("0.weight")
+    assert list(state)[-1] == "0.weight"
+    net.load_state_dict(state)
+    into = {}
+    assert net.state_dict(destination=into) is into and list(into)[0] == "0.weight"
+
+
+def test_hooks_see_the_version():
+    class Newer(nn.Linear):
+        _version = 7
+
+    seen, net = [], nn.Sequential(Newer(2, 3))
+    net[0].register_state_dict_post_hook(lambda m, state, prefix, metadata: seen.append(metadata["version"]))
+    net[0].register_load_state_dict_pre_hook(lambda m, state, prefix, metadata, *rest: seen.append(metadata.get("version")))
+    net.load_state_dict(net.state_dict())
+    net.load_state_dict(dict(net.state_dict()))
+    assert seen == [7, 7, 7, None]
+
+
+def test_batch_norm_loads_states_without_a_count():
+    net = nn.Sequential(nn.BatchNorm1d(3))
+    net(pf.randn(4, 3))
+    old = net.state_dict()
+    versions = copy.deepcopy(old._metadata)
+    del old["0.num_batches_tracked"]
+    with pytest.raises(RuntimeError, match="missing keys: 0.num_batches_tracked"):
+        net.load_state_dict(old)
+    for version in (None, 1):
+        old._metadata = {**versions, "0": {} if version is None else {"version": version}}
+        assert net.load_state_dict(old).missing_keys == [] and net[0].num_batches_tracked.item() == 1
+    net.load_state_dict(dict(old))
+    assert "0.num_batches_tracked" not in old and net[0].num_batches_tracked.item() == 1
+    other = nn.Sequential(nn.InstanceNorm1d(3))  # which counts nothing
+    other.load_state_dict({})

@@ -85,3 +85,21 @@ def test_parameter_dict():
     for wrong, error in ((lambda: things["a"], KeyError), (lambda: things.__setitem__(1, pf.ones(1)), TypeError), (lambda: things(), RuntimeError), (lambda: things.update(3), TypeError)):
         with pytest.raises(error):
             wrong()
+
+
+def test_lazy_instance_norm_learns_and_tracks_unless_told():
+    layer = nn.LazyInstanceNorm2d()
+    assert layer.affine and layer.track_running_stats
+    layer(pf.randn(2, 5, 3, 3))
+    assert layer.weight.shape == layer.running_mean.shape == (5,) and "affine=True" in repr(layer)
+    for plain, shape in ((nn.LazyInstanceNorm1d, (2, 5, 3)), (nn.LazyBatchNorm1d, (4, 5))):
+        layer = plain(affine=False, track_running_stats=False)
+        assert layer(pf.randn(*shape)).shape == shape and layer.num_features == 5
+
+
+def test_a_lazy_norm_that_was_loaded_knows_its_channels():
+    layer, done = nn.LazyInstanceNorm1d(), nn.InstanceNorm1d(5, affine=True, track_running_stats=True)
+    done.weight.data.fill_(2)
+    layer.load_state_dict(done.state_dict())
+    x = pf.randn(2, 5, 3)
+    assert pf.equal(layer(x), done(x)) and layer.num_features == 5

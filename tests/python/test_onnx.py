@@ -231,6 +231,14 @@ def test_export_and_load(tmp_path, opset):
         np.testing.assert_allclose(m(x).numpy(), net.eval()(x).numpy(), rtol=1e-4, atol=1e-6)
 
 
+def test_activations_with_limits_are_one_node():
+    for layer, nodes in ((pf.nn.ReLU6(), ["Clip"]), (pf.nn.Hardtanh(-2, 3), ["Clip"]), (pf.nn.Hardsigmoid(), ["HardSigmoid"]), (pf.nn.Hardswish(), ["HardSwish"])):
+        x = pf.linspace(-8, 8, 9)
+        proto = pf.onnx.export(layer, x)
+        assert [n.op_type for n in proto.graph.node if n.op_type != "Identity"] == nodes
+        np.testing.assert_allclose(pf.onnx.load(proto)(x).detach().numpy(), layer(x).numpy(), atol=1e-6)
+
+
 def test_export_lists_what_has_no_rule():
     class Odd(pf.nn.Module):
         def forward(self, x):

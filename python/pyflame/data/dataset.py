@@ -8,7 +8,8 @@ from .._generator import drawing_from
 
 
 class Dataset:
-    """Base class of datasets with an index. Define __getitem__(index) and __len__."""
+    """Base class of datasets with an index. Define __getitem__(index) and __len__. A DataLoader asks __getitems__(indices), where it is defined, for
+    the list of all samples of a batch."""
 
     def __getitem__(self, index):
         raise NotImplementedError(f"{type(self).__name__}: __getitem__ is not implemented")
@@ -28,6 +29,21 @@ class IterableDataset(Dataset):
 
     def __add__(self, other):
         return ChainDataset([self, other])
+
+
+def samples_of(dataset, indices):
+    """The samples at these indices: all at once if the dataset has __getitems__."""
+    at_once = getattr(dataset, "__getitems__", None)
+    return at_once(indices) if callable(at_once) else [dataset[i] for i in indices]
+
+
+def quick_batch(dataset):
+    """The function from indices to a batch, for a TensorDataset and subsets of one. None for others, and for classes that define their own samples."""
+    source = next((c for c in type(dataset).__mro__ if "__getitem__" in vars(c) or "__getitems__" in vars(c)), None)
+    if source is TensorDataset:
+        return dataset._batch
+    inner = quick_batch(dataset.dataset) if source is Subset else None
+    return inner and (lambda indices: inner([dataset.indices[i] for i in indices]))
 
 
 class ChainDataset(IterableDataset):
@@ -81,15 +97,15 @@ class Subset(Dataset):
         self.indices = indices.tolist() if isinstance(indices, Tensor) else list(indices)
 
     def __getitem__(self, index):
-        return self.dataset[self.indices[index]]
+        return self.dataset[[self.indices[i] for i in index] if isinstance(index, list) else self.indices[index]]
+
+    def __getitems__(self, indices):
+        if type(self).__getitem__ is not Subset.__getitem__:
+            return [self[i] for i in indices]
+        return samples_of(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self):
         return len(self.indices)
-
-    @property
-    def _batch(self):
-        inner = self.dataset._batch  # AttributeError when the dataset has no fast way
-        return lambda indices: inner([self.indices[i] for i in indices])
 
 
 class ConcatDataset(Dataset):
@@ -132,6 +148,12 @@ class StackDataset(Dataset):
         if isinstance(self.datasets, dict):
             return {k: d[index] for k, d in self.datasets.items()}
         return tuple(d[index] for d in self.datasets)
+
+    def __getitems__(self, indices):
+        if type(self).__getitem__ is not StackDataset.__getitem__:
+            return [self[i] for i in indices]
+        rows = zip(*(samples_of(d, indices) for d in self._all()))
+        return [dict(zip(self.datasets, row)) for row in rows] if isinstance(self.datasets, dict) else list(rows)
 
     def __len__(self):
         return len(self._all()[0])

@@ -9,7 +9,7 @@ import threading
 from .. import _C
 from .._generator import draw_seed
 from .collate import default_collate, default_convert
-from .dataset import IterableDataset, _permutation
+from .dataset import IterableDataset, _permutation, quick_batch, samples_of
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .workers import Pool, drawing, mix
 
@@ -19,7 +19,7 @@ start_method = "forkserver"  # how workers are started unless the loader is told
 
 def _fast(dataset, collate_fn):
     """The dataset's own function from indices to a batch, if it has one that draws no random numbers; otherwise None."""
-    return getattr(dataset, "_batch", None) if collate_fn is default_collate else None
+    return quick_batch(dataset) if collate_fn is default_collate else None
 
 
 def batch_maker(dataset, collate_fn, batched):
@@ -27,7 +27,7 @@ def batch_maker(dataset, collate_fn, batched):
     if not batched:
         return lambda i: collate_fn(dataset[i])
     fast = _fast(dataset, collate_fn)
-    return fast if fast is not None else lambda part: collate_fn([dataset[i] for i in part])
+    return fast if fast is not None else lambda part: collate_fn(samples_of(dataset, part))
 
 
 def _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last):

@@ -2,6 +2,7 @@
 import math
 
 from .. import _C
+from .._elementwise import xlogy  # noqa: F401
 from .._generator import draw_seed
 from ..autograd import Function
 from ..nn.init import _erfinv
@@ -30,12 +31,6 @@ def uniform(shape, like):
 
 def normal(shape, like):
     return _C.randn(shape, dtype=like.dtype, device=like.device)
-
-
-def xlogy(x, y):
-    """x log y, 0 where x is 0."""
-    none = x == 0
-    return _C.where(none, 0.0, x * _C.log(_C.where(none, 1.0, y)))
 
 
 def _host():

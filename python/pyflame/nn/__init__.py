@@ -126,3 +126,4 @@ from .pooling import (  # noqa: F401
     Unfold,
 )
 from .parallel import DataParallel  # noqa: F401
+from . import modules  # noqa: E402,F401  it takes its names from here

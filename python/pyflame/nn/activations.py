@@ -15,6 +15,9 @@ class ReLU(Module):
     def forward(self, input):
         return F.relu(input, self.inplace)
 
+    def extra_repr(self):
+        return "inplace=True" if self.inplace else ""
+
 
 class GELU(Module):
     """x * P(Z <= x) for a standard normal Z."""
@@ -40,6 +43,9 @@ class SiLU(Module):
     def forward(self, input):
         return F.silu(input, self.inplace)
 
+    def extra_repr(self):
+        return "inplace=True" if self.inplace else ""
+
 
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
@@ -64,6 +70,9 @@ class Softplus(Module):
 
     def forward(self, input):
         return _C.softplus(input, self.beta, self.threshold)
+
+    def extra_repr(self):
+        return f"beta={self.beta}, threshold={self.threshold}"
 
 
 class LeakyReLU(Module):
@@ -179,7 +188,7 @@ class Threshold(Module):
         return F.threshold(input, self.threshold, self.value, self.inplace)
 
     def extra_repr(self):
-        return f"threshold={self.threshold}, value={self.value}"
+        return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
 
 
 class Hardshrink(Module):
@@ -221,7 +230,7 @@ class RReLU(Module):
         return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
     def extra_repr(self):
-        return f"lower={self.lower}, upper={self.upper}"
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
 
 
 class Softmax2d(Module):

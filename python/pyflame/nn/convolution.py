@@ -54,6 +54,8 @@ class _Conv(Module):
             s += f", padding={self.padding}"
         if set(self.dilation) != {1}:
             s += f", dilation={self.dilation}"
+        if any(getattr(self, "output_padding", ())):
+            s += f", output_padding={self.output_padding}"
         if self.groups != 1:
             s += f", groups={self.groups}"
         if self.bias is None:
@@ -130,10 +132,6 @@ class _ConvTranspose(_Conv):
     def forward(self, input, output_size=None):
         more = self._output_padding(input, output_size)
         return type(self)._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
-
-    def extra_repr(self):
-        s = super().extra_repr()
-        return s + f", output_padding={self.output_padding}" if any(self.output_padding) else s
 
 
 class ConvTranspose1d(_ConvTranspose):

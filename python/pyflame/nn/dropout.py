@@ -19,7 +19,7 @@ class Dropout(Module):
         return F.dropout(input, self.p, True, self.inplace) if self.training and self.p > 0 else input
 
     def extra_repr(self):
-        return f"p={self.p}" + (", inplace=True" if self.inplace else "")
+        return f"p={self.p}, inplace={self.inplace}"
 
 
 class _Masked(Dropout):

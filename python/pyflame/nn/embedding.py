@@ -41,7 +41,8 @@ class _Table(Module):
 
     def extra_repr(self):
         s = f"{self.num_embeddings}, {self.embedding_dim}"
-        for name, otherwise in (("padding_idx", None), ("max_norm", None), ("norm_type", 2), ("scale_grad_by_freq", False), ("sparse", False), ("mode", None)):
+        padding, options = [("padding_idx", None)], [("max_norm", None), ("norm_type", 2), ("scale_grad_by_freq", False), ("sparse", False), ("mode", None)]
+        for name, otherwise in options + padding if hasattr(self, "mode") else padding + options:
             if getattr(self, name, None) != otherwise:
                 s += f", {name}={getattr(self, name)!r}"
         return s

@@ -196,24 +196,29 @@ def selu(input, inplace=False):
     return _result(input, 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717), inplace)
 
 
+def _limited(x, low, high):
+    """x limited to [low, high], with gradient 0 at both bounds, where clamp has 1."""
+    if not x.is_floating_point():
+        return _C.clamp(x, int(low), int(high))
+    return _C.where(x <= low, float(low), _C.where(x >= high, float(high), x))
+
+
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x limited to [min_val, max_val]."""
-    if not input.is_floating_point():
-        min_val, max_val = int(min_val), int(max_val)
     x = _source(input, inplace)
-    return _result(input, _C.clamp(x, min_val, max_val), inplace)
+    return _result(input, _limited(x, min_val, max_val), inplace)
 
 
 def relu6(input, inplace=False):
     """x limited to [0, 6]."""
     x = _source(input, inplace)
-    return _result(input, _C.clamp(x, 0, 6), inplace)
+    return _result(input, _limited(x, 0, 6), inplace)
 
 
 def hardsigmoid(input, inplace=False):
     """x / 6 + 1 / 2, limited to [0, 1]."""
     x = _source(input, inplace)
-    return _result(input, _C.clamp(x + 3, 0, 6) / 6, inplace)
+    return _result(input, _limited(x + 3, 0, 6) / 6, inplace)
 
 
 def hardswish(input, inplace=False):

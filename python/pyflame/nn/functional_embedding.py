@@ -54,9 +54,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
 def _bags(offsets, count):
     """Of each of `count` elements the number of its bag."""
-    ones = _C.ones(offsets.shape, device=offsets.device)
-    begins = _C.zeros(count + 1, device=offsets.device).scatter_add(0, offsets, ones)
-    return _C.cumsum(begins, 0).narrow(0, 0, count).to(_C.int64) - 1
+    return _C.cumsum(_counts(offsets, count + 1, _C.int64), 0).narrow(0, 0, count) - 1
 
 
 def _check_bag(input, weight, offsets, mode, per_sample_weights, include_last_offset):
@@ -101,8 +99,9 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     starts = offsets.to(_C.int64)
     bags = starts.shape[0] - bool(include_last_offset)
     if mode == "max":
-        return _largest(rows, counted, starts.tolist(), bags)
-    return _sums(rows, counted, _bags(starts.narrow(0, 0, bags), index.shape[0]), bags, mode)
+        return _largest(rows, counted, starts.tolist() + ([] if include_last_offset else [index.shape[0]]))
+    with_rest = _sums(rows, counted, _bags(starts, index.shape[0]), starts.shape[0], mode)  # the rest is what is behind the last offset
+    return with_rest.narrow(0, 0, bags)
 
 
 def _of_rows(rows, counted, mode):
@@ -136,13 +135,13 @@ def _sums(rows, counted, bag, bags, mode):
     return total / _C.clamp(_C.zeros(bags, dtype=rows.dtype, device=rows.device).scatter_add(0, bag, ones), min=1).unsqueeze(1)
 
 
-def _largest(rows, counted, starts, bags):
-    """Maxima of bags of any length: as a table of as many columns as the longest has. Reads the offsets."""
+def _largest(rows, counted, bounds):
+    """Maxima of bags of any length: as a table of as many columns as the longest has. bounds: where each bag begins, and where the last one ends."""
     import numpy as np
 
-    n = rows.shape[0]
-    begins = np.asarray(starts[:bags], np.int64)
-    lengths = np.diff(np.append(begins, n))
+    bounds = np.asarray(bounds, np.int64)
+    begins, lengths = bounds[:-1], np.diff(bounds)
+    bags = len(lengths)
     longest = int(lengths.max()) if bags else 0
     if longest == 0:
         return _C.zeros(bags, rows.shape[1], dtype=rows.dtype, device=rows.device) + rows.sum() * 0

@@ -111,13 +111,11 @@ class _LazyNorm(LazyModuleMixin):
             self.num_batches_tracked = _C.zeros((), dtype=_C.int64, device=device)
 
     def initialize_parameters(self, input):
-        if not self.has_uninitialized_params():
-            return
         if input.ndim not in self._ranks:
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
         self.num_features = input.shape[self._channel(input)]
         for t, value in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
-            if t is not None:
+            if is_lazy(t):
                 t.materialize((self.num_features,))
                 t.detach().fill_(value)
 
@@ -126,9 +124,6 @@ class _LazyNorm(LazyModuleMixin):
 
 
 class _LazyInstanceNorm(_LazyNorm):
-    def __init__(self, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None):
-        super().__init__(eps, momentum, affine, track_running_stats, device, dtype)
-
     def _channel(self, input):
         return 0 if input.ndim == min(self._ranks) else 1
 

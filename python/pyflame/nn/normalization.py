@@ -1,4 +1,6 @@
 """Normalisation layers."""
+import warnings
+
 from .. import _C
 from .._grad_mode import no_grad
 from . import functional as F
@@ -8,6 +10,8 @@ from .parameter import Parameter
 
 
 class _BatchNorm(Module):
+    _version = 2  # 1 did not save num_batches_tracked
+
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -28,8 +32,17 @@ class _BatchNorm(Module):
                 self.num_batches_tracked.add_(1)
             if momentum is None:
                 momentum = 1.0 / self.num_batches_tracked.item()
+        mean, var = self.running_mean, self.running_var
         use_batch = self.training or not self.track_running_stats
-        return _C.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
+        if input.numel() == 0:  # has no statistics, and leaves the running ones as they are
+            use_batch = False
+            if mean is None:
+                mean, var = (_C.full((self.num_features,), value, dtype=input.dtype, device=input.device) for value in (0, 1))
+        return _C.batch_norm(input, mean, var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
+
+    def _complete_state(self, state_dict, prefix, local_metadata):
+        if self.num_batches_tracked is not None and (local_metadata.get("version") or 1) < 2:
+            state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
 
     def extra_repr(self):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats={self.track_running_stats}"
@@ -86,7 +99,9 @@ class _InstanceNorm(_BatchNorm):
         one = input.ndim == min(self._ranks)  # without a batch
         x = input.unsqueeze(0) if one else input
         if x.shape[1] != self.num_features:
-            raise ValueError(f"{type(self).__name__}: wrong channels; got {x.shape[1]}; expected {self.num_features}")
+            if self.affine or self.track_running_stats:
+                raise ValueError(f"{type(self).__name__}: wrong channels; got {x.shape[1]}; expected {self.num_features}")
+            warnings.warn(f"{type(self).__name__}: the input has {x.shape[1]} channels, num_features is {self.num_features}; it is not used without affine", stacklevel=3)
         own = self.training or not self.track_running_stats
         y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, self.momentum if self.momentum is not None else 0.0, self.eps)
         return y.squeeze(0) if one else y
@@ -143,7 +158,7 @@ class LayerNorm(Module):
         return _C.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
 
 
 class RMSNorm(Module):

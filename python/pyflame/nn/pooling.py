@@ -14,6 +14,10 @@ class _Pool(Module):
         self.kernel_size, self.padding = kernel_size, padding
         self.stride = kernel_size if stride is None else stride
 
+    def _make_tuples(self):
+        for name in ("kernel_size", "stride", "padding"):
+            setattr(self, name, tuple(type(self)._sizes(getattr(self, name), name)))
+
     def extra_repr(self):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
@@ -55,6 +59,7 @@ class AvgPool1d(_Pool):
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
         super().__init__(kernel_size, stride, padding)
+        self._make_tuples()
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
     def forward(self, input):
@@ -193,6 +198,10 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
 
 class _MaxUnpool(_Pool):
+    def __init__(self, kernel_size, stride=None, padding=0):
+        super().__init__(kernel_size, stride, padding)
+        self._make_tuples()
+
     def forward(self, input, indices, output_size=None):
         return type(self)._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 

@@ -1,4 +1,5 @@
 """State dicts of modules: collecting, loading, and the hooks around both."""
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from .._C import Tensor
@@ -94,21 +95,31 @@ class StateDict:
             destination[prefix + EXTRA] = self.get_extra_state()
 
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
-        """A dict from dotted names to the tensors of all parameters and persistent buffers. They share memory with the module. destination: a dict
-        that gets them; prefix: what their names begin with; keep_vars: the parameters themselves instead of detached tensors."""
+        """An OrderedDict from dotted names to the tensors of all parameters and persistent buffers. They share memory with the module. destination: a dict
+        that gets them; prefix: what their names begin with; keep_vars: the parameters themselves instead of detached tensors. The attribute _metadata has the
+        version of each module."""
         if args:
             options = dict(zip(("destination", "prefix", "keep_vars"), args))
             return self.state_dict(**{"destination": destination, "prefix": prefix, "keep_vars": keep_vars, **options})
-        out = {} if destination is None else destination
+        out = destination
+        if out is None:
+            out = OrderedDict()
+            out._metadata = OrderedDict()
+        metadata = {"version": self._version}
+        if hasattr(out, "_metadata"):
+            out._metadata[prefix[:-1]] = metadata
         self._call_state_hooks("before_saving", prefix, keep_vars)
         self._save_to_state_dict(out, prefix, keep_vars)
         for name, child in self._modules.items():
             if child is not None:
                 child.state_dict(destination=out, prefix=prefix + name + ".", keep_vars=keep_vars)
-        self._call_state_hooks("after_saving", out, prefix, {})
+        self._call_state_hooks("after_saving", out, prefix, metadata)
         return out
 
     # ---- loading
+
+    def _complete_state(self, state_dict, prefix, local_metadata):
+        """Adds to a state dict, which is a copy, what older versions of the module did not save."""
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
         """Loads this module's own parameters and buffers, without its children; a class may override it. What is wrong goes into the lists."""
@@ -132,10 +143,11 @@ class StateDict:
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"load_state_dict: not a dict; got {type(state_dict).__name__}")
         state, missing, unexpected, errors = dict(state_dict), [], [], []
-        metadata = {"assign_to_params_buffers": assign}
-        own_ways = []
+        versions, own_ways = getattr(state_dict, "_metadata", None) or {}, []
         for path, m in self.named_modules(remove_duplicate=False):
             prefix = path + "." if path else ""
+            metadata = {**versions.get(path, {}), "assign_to_params_buffers": assign}
+            m._complete_state(state, prefix, metadata)
             m._call_state_hooks("before_loading", state, prefix, metadata, strict, missing, unexpected, errors)
             if _loads_itself(m):
                 m._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)

@@ -7,7 +7,7 @@ import pyflame as pf
 from .._C import Tensor
 
 # Functions of nn.functional that are one node, though they are composed.
-FUNCTIONAL = ("interpolate", "hardswish", "hardsigmoid", "elu", "group_norm", "mish")
+FUNCTIONAL = ("interpolate", "hardswish", "hardsigmoid", "hardtanh", "relu6", "elu", "group_norm", "mish")
 RULES = {}
 
 
@@ -107,6 +107,16 @@ def softplus(g, y, x, beta=1, threshold=20):
 def clamp(g, y, x, min=None, max=None):
     names = [g.cast(x, y.dtype)] + ["" if v is None else g.cast(v, y.dtype) for v in (min, max)]
     return g.node("Clip", names) if not isinstance(min, Tensor) and not isinstance(max, Tensor) else None
+
+
+@rule("hardtanh")
+def hardtanh(g, y, x, min_val=-1.0, max_val=1.0, *args, **kwargs):
+    return clamp(g, y, x, min_val, max_val)
+
+
+@rule("relu6")
+def relu6(g, y, x, *args, **kwargs):
+    return clamp(g, y, x, 0, 6)
 
 
 @rule("softmax", "log_softmax")

@@ -3,6 +3,7 @@ import sys
 from types import ModuleType
 
 from .. import module  # noqa: F401
+from . import utils  # noqa: F401
 
 _FILES = ("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten", "fold", "instancenorm", "lazy", "linear", "loss", "module", "normalization",
           "padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling")

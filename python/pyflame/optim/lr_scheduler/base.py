@@ -1,6 +1,8 @@
 """The base class of learning-rate schedules. Each step computes the new rate from the rate that the group has, as PyTorch's schedules do. So a rate
 that is set by hand is kept, and two schedules of one optimizer multiply. Schedules that are a function of the step alone set that rate."""
 
+import types
+
 
 class LRScheduler:
     """Sets group['lr'] when it is made and at every step(). Subclasses define get_lr(), which returns one rate for each group.
@@ -72,12 +74,36 @@ class LRScheduler:
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
 
     def load_state_dict(self, state_dict):
+        """Continues from there. The rates themselves are in the optimizer's state, which is loaded apart."""
         self.__dict__.update(state_dict)
-        for g, lr in zip(self.optimizer.param_groups, self._last_lr):
-            g["lr"] = lr
 
 
 _LRScheduler = LRScheduler  # the older name
+
+
+class LambdaScheduler(LRScheduler):
+    """A schedule of lr_lambda: one function, or one per group. Its state has the attributes of the objects among them, and None for functions."""
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        n = len(optimizer.param_groups)
+        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        if len(self.lr_lambdas) != n:
+            raise ValueError(f"{type(self).__name__}: got {len(self.lr_lambdas)} functions; expected {n}, one for each group")
+        super().__init__(optimizer, last_epoch)
+
+    def state_dict(self):
+        return {**super().state_dict(), "lr_lambdas": [attributes_of(f) for f in self.lr_lambdas]}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        for f, attributes in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ())):
+            if attributes:
+                vars(f).update(attributes)
+
+
+def attributes_of(function):
+    """What a state keeps of a function that was given: a copy of its attributes if it is an object that can be called, otherwise None."""
+    return None if function is None or isinstance(function, types.FunctionType) else dict(getattr(function, "__dict__", ())) or None
 
 
 def positive(owner, name, value):

@@ -51,8 +51,6 @@ class SequentialLR(LRScheduler):
         for s, d in zip(self._schedulers, state.pop("_schedulers")):
             s.load_state_dict(d)
         self.__dict__.update(state)
-        for g, lr in zip(self.optimizer.param_groups, self._last_lr):
-            g["lr"] = lr
 
 
 class ChainedScheduler:

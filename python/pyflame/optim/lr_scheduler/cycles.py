@@ -1,7 +1,7 @@
 """Schedules that go up and down."""
 import math
 
-from .base import LRScheduler, for_each_group, positive
+from .base import LRScheduler, attributes_of, for_each_group, positive
 
 
 def set_momentum(group, momentum):
@@ -145,7 +145,8 @@ class CyclicLR(LRScheduler):
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
         self.mode, self.gamma, self.cycle_momentum = mode, gamma, cycle_momentum
-        self._scale_fn, self._scale_mode = scale_fn, scale_mode
+        self._scale_fn_custom = scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
         if last_epoch == -1:
             for g, lr in zip(optimizer.param_groups, base_lrs):
                 g["lr"] = lr
@@ -153,8 +154,8 @@ class CyclicLR(LRScheduler):
         self.base_lrs = base_lrs
 
     def _scale(self, cycle, step):
-        if self._scale_fn is not None:
-            return self._scale_fn(cycle if self._scale_mode == "cycle" else step)
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(cycle if self.scale_mode == "cycle" else step)
         return {"triangular": lambda: 1.0, "triangular2": lambda: 1 / 2.0 ** (cycle - 1), "exp_range": lambda: self.gamma**step}[self.mode]()
 
     def _height(self, step):
@@ -174,4 +175,9 @@ class CyclicLR(LRScheduler):
                 set_momentum(g, high - (high - low) * height)
 
     def state_dict(self):
-        return {k: v for k, v in super().state_dict().items() if k != "_scale_fn"}
+        return {**super().state_dict(), "_scale_fn_custom": attributes_of(self._scale_fn_custom)}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
+        if state_dict.get("_scale_fn_custom"):
+            vars(self._scale_fn_custom).update(state_dict["_scale_fn_custom"])

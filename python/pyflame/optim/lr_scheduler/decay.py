@@ -1,25 +1,15 @@
 """Schedules that change the rate in one direction."""
 import math
-from bisect import bisect_right
+from collections import Counter
 
-from .base import LRScheduler, positive
+from .base import LambdaScheduler, LRScheduler, positive
 
 
-class LambdaLR(LRScheduler):
+class LambdaLR(LambdaScheduler):
     """base * lr_lambda(step); one function, or one per group."""
 
-    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
-        n = len(optimizer.param_groups)
-        self._lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
-        if len(self._lambdas) != n:
-            raise ValueError(f"LambdaLR: got {len(self._lambdas)} functions; expected {n}, one for each group")
-        super().__init__(optimizer, last_epoch)
-
     def _rate(self, i, step):
-        return self.base_lrs[i] * self._lambdas[i](step)
-
-    def state_dict(self):
-        return {k: v for k, v in super().state_dict().items() if k != "_lambdas"}
+        return self.base_lrs[i] * self.lr_lambdas[i](step)
 
 
 class StepLR(LRScheduler):
@@ -85,35 +75,25 @@ class CosineAnnealingLR(LRScheduler):
         return self.eta_min + (lr - self.eta_min) * self._height(step) / self._height(step - 1)
 
 
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(LambdaScheduler):
     """rate * lr_lambda(step) at each step; one function, or one per group."""
 
-    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
-        n = len(optimizer.param_groups)
-        self._lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
-        if len(self._lambdas) != n:
-            raise ValueError(f"MultiplicativeLR: got {len(self._lambdas)} functions; expected {n}, one for each group")
-        super().__init__(optimizer, last_epoch)
-
     def _next(self, i, lr):
-        return lr if self._is_initial else lr * self._lambdas[i](self.last_epoch)
-
-    def state_dict(self):
-        return {k: v for k, v in super().state_dict().items() if k != "_lambdas"}
+        return lr if self._is_initial else lr * self.lr_lambdas[i](self.last_epoch)
 
 
 class MultiStepLR(LRScheduler):
     """base * gamma ^ (number of milestones that are not after the step)."""
 
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
-        self.milestones, self.gamma = sorted(milestones), gamma
+        self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, i, step):
-        return self.base_lrs[i] * self.gamma ** bisect_right(self.milestones, step)
+        return self.base_lrs[i] * self.gamma ** sum(n for m, n in Counter(self.milestones).items() if m <= step)
 
     def _next(self, i, lr):
-        return lr * self.gamma ** self.milestones.count(self.last_epoch)
+        return lr * self.gamma ** Counter(self.milestones)[self.last_epoch]
 
 
 class ConstantLR(LRScheduler):
