@@ -29,7 +29,7 @@ Weight weight_of(const Node& n, Role role) {
   return info.gpu_cost >= kBranches && info.cls != OpClass::Source ? Weight::Branches : Weight::Function;
 }
 
-// 32-bit words of arguments. A lane of a reduction takes 8 elements at once, each with its masks.
+// 32-bit words of arguments.
 int64_t most_words(Weight w, bool doubles, bool reduces) {
   switch (w) {
     case Weight::Arithmetic: return reduces ? 55 : 72;
@@ -56,6 +56,7 @@ class ArgumentWords {
       else if (e_.writer(i, o.binding) < 0) access(o);
     }
     if (e_.stored(i)) access(p.node(i).outs[0]);
+    if (reduces_ && p.group.roles[i] == Role::Map) words_ += masks(p, i);
   }
   int64_t words() const { return words_; }
 
@@ -72,6 +73,16 @@ class ArgumentWords {
     }
   }
 
+  // A lane of a reduction takes 8 elements at once. A bool that is stored, or used more than once, stays in two registers for each.
+  int64_t masks(const Problem& p, size_t i) const {
+    const Operand& out = p.node(i).outs[0];
+    if (out.dtype != DType::bool_) return 0;
+    int uses = e_.stored(i) ? 2 : 0;
+    for (size_t j = i + 1; j < p.size(); ++j)
+      for (const Operand& o : p.node(j).ins) uses += !o.is_param && o.binding == out.binding;
+    return uses > 1 ? 8 * 2 : 0;
+  }
+
   const Geometry g_;
   const Expressions e_;
   const int64_t word_;  // of an index
@@ -86,11 +97,14 @@ class ArgumentWords {
 // What a loop's first nodes compute.
 struct Computed {
   Weight weight = Weight::Arithmetic;
-  bool doubles = false, reduces = false;
+  bool doubles = false, reduces = false, bools = false;
+  int large_functions = 0;  // each has the constants of several polynomials
   void add(const Problem& p, size_t i) {
     weight = std::max(weight, weight_of(p.node(i), p.group.roles[i]));
     doubles |= in_double(p.node(i));
     reduces |= is_reduction(p.group.roles[i]);
+    bools |= p.node(i).outs[0].dtype == DType::bool_;
+    large_functions += p.node(i).info().gpu_cost >= kLarge;
   }
   int64_t most() const { return most_words(weight, doubles, reduces); }
 };
@@ -111,13 +125,14 @@ int64_t most_arguments(const Problem& p) {
 size_t most_nodes(const Problem& p) {
   Computed whole;
   for (size_t i = 0; i < p.size(); ++i) whole.add(p, i);
-  if (most_arguments(p) <= whole.most()) return p.size();
+  if (most_arguments(p) <= whole.most() && !(whole.reduces && whole.bools) && whole.large_functions <= 1)
+    return p.size();
   ArgumentWords arguments(p);
   Computed first;
   for (size_t i = 0; i < p.size(); ++i) {
     arguments.add(p, i);
     first.add(p, i);
-    if (arguments.words() > first.most()) return i;
+    if (arguments.words() > first.most() || first.large_functions > 1) return i;
   }
   return p.size();
 }
