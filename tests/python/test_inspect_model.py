@@ -93,3 +93,10 @@ def test_what_is_refused(run, tmp_path, content, message):
 def test_no_weights(run, tmp_path):
     assert "has no files with weights" in run("inspect-model", str(tmp_path), code=1).stderr
     assert "No such file" in run("inspect-model", str(tmp_path / "none"), code=1).stderr
+
+
+def test_a_name_with_a_control_character(run, tmp_path):
+    header = json.dumps({f"a.\x01.{i}.x": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]} for i in (0, 1)}).encode()
+    file = tmp_path / "odd.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    assert [g["name"] for g in document(run, file)["groups"]] == ["a.\x01.{0…1}.x"]

@@ -189,7 +189,8 @@ void add_folder(const std::string& folder, Json& doc) {
   doc["format"] = "folder of " + all;
 }
 
-// "layers.3.weight" is the pattern "layers.\x01.weight" and the number 3; a number that is too long stays text.
+// "layers.3.weight" is the pattern "layers.\x01#.weight" and the number 3; a number that is too long stays text. A \x01 of the name itself is
+// "\x01x".
 struct Pattern {
   std::string text;
   std::vector<uint64_t> numbers;
@@ -202,10 +203,10 @@ Pattern pattern_of(const std::string& name) {
     const bool whole =
         end > i && end - i < 10 && (i == 0 || name[i - 1] == '.') && (end == name.size() || name[end] == '.');
     if (whole) {
-      p.text += '\x01';
+      p.text += "\x01#";
       p.numbers.push_back(std::stoull(name.substr(i, end - i)));
     } else {
-      p.text += end > i ? name.substr(i, end - i) : name.substr(i, 1);
+      p.text += end > i ? name.substr(i, end - i) : name[i] == '\x01' ? "\x01x" : name.substr(i, 1);
     }
     i = std::max(end, i + 1);
   }
@@ -215,9 +216,9 @@ Pattern pattern_of(const std::string& name) {
 std::string shown(const Pattern& first, const std::vector<std::set<uint64_t>>& numbers) {
   std::string out;
   size_t k = 0;
-  for (char c : first.text) {
-    if (c != '\x01') {
-      out += c;
+  for (size_t i = 0; i < first.text.size(); ++i) {
+    if (first.text[i] != '\x01' || first.text[++i] == 'x') {
+      out += first.text[i] == 'x' && i > 0 && first.text[i - 1] == '\x01' ? '\x01' : first.text[i];
       continue;
     }
     const std::set<uint64_t>& n = numbers[k++];
