@@ -131,7 +131,7 @@ def _elementwise(dtype):
 
 
 def cases():
-    ignored = Case("nll_loss-all-ignored", ("nll_loss",), ("nll_loss",), (Spec((5, 7)), Spec((5,), "int64", lambda rng, s: np.full(s, -100))), lambda pf, x, t: pf.nll_loss(x, t), lambda x, t: np.asarray(np.nan))
+    ignored = Case("nll_loss-all-ignored", ("nll_loss",), ("nll_loss",), (Spec((5, 7)), Spec((5,), "int64", lambda rng, s: np.full(s, -100))), lambda pf, x, t: pf.nll_loss(x, t), lambda x, t: np.asarray(np.nan), own_values=True)
     far = Case("bce-far", ("binary_cross_entropy_with_logits",), ("softplus",), (Spec((7,), "float64", lambda rng, s: np.array([-800.0, -50, -1e-3, 0, 1e-3, 50, 800])), Spec((7,), "float64", unit)),
                lambda pf, x, t: pf.binary_cross_entropy_with_logits(x, t, reduction="none"), lambda x, t: bce(x, t, how="none"), grad=(0,), c=4, magnitude=lambda x, t: 1 + np.abs(x))
     vocabulary = Case("cross_entropy-vocabulary", ("cross_entropy",), ("cross_entropy", "cross_entropy_grad"), (Spec((3, 50257), "bfloat16"), Spec((3,), "int64", integers(0, 50257))), lambda pf, x, t: pf.cross_entropy(x, t),
