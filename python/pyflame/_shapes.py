@@ -429,20 +429,28 @@ def combinations(input, r=2, with_replacement=False):
     return input.index_select(0, at).reshape(len(rows), r)
 
 
-def _triangle(row, col, keep, dtype, device):
-    pairs = [(i, j) for i in range(row) for j in range(col) if keep(i, j)]
-    flat = [i for i, _ in pairs] + [j for _, j in pairs]
-    return _C.tensor(flat, dtype=dtype, device=device).reshape(2, len(pairs))
+def _triangle(spans, dtype, device):
+    """The elements of a matrix by row: spans has the first column of each row and the column after its last one."""
+    ends, shifts, count = [], [], 0
+    for begin, end in spans:
+        shifts.append(begin - count)
+        count += max(end - begin, 0)
+        ends.append(count)
+    if count == 0:
+        return _C.zeros(2, 0, dtype=dtype, device=device)
+    at = _C.arange(count, dtype=_C.int64, device=device)
+    row = _C._searchsorted(_C.tensor(ends, dtype=_C.int64, device=device), at, True)
+    return _C.stack([row, at + _C.tensor(shifts, dtype=_C.int64, device=device).index_select(0, row)]).to(dtype)
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):
     """Rows and columns of the lower triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
-    return _triangle(row, col, lambda i, j: j - i <= offset, dtype or _C.int64, device)
+    return _triangle([(0, min(max(i + offset + 1, 0), col)) for i in range(row)], dtype or _C.int64, device)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, device=None):
     """Rows and columns of the upper triangle of a matrix, by row. Shape: (2, number of elements). int64 by default."""
-    return _triangle(row, col, lambda i, j: j - i >= offset, dtype or _C.int64, device)
+    return _triangle([(min(max(i + offset, 0), col), col) for i in range(row)], dtype or _C.int64, device)
 
 
 def block_diag(*tensors):

@@ -137,7 +137,7 @@ def pdist(input, p=2.0):
     from ._shapes import triu_indices
 
     n = input.shape[0]
-    pairs = triu_indices(n, n, 1).to(input.device)
+    pairs = triu_indices(n, n, 1, device=input.device)
     return power_sum(input.index_select(0, pairs[0]) - input.index_select(0, pairs[1]), p, (1,), False)
 
 

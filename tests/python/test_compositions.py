@@ -1,4 +1,5 @@
 """Functions that are composed of others, against NumPy. tools/opinfo.py compares them with PyTorch, gradients included."""
+import itertools
 import math
 
 import numpy as np
@@ -129,8 +130,9 @@ def test_grids():
             np.testing.assert_array_equal(got.numpy(), want)
     assert pf.cartesian_prod(x, y).tolist() == [[i, j] for i in range(2) for j in range(3)]
     assert pf.combinations(y).tolist() == [[0, 1], [0, 2], [1, 2]]
-    np.testing.assert_array_equal(pf.tril_indices(3, 4, 1).numpy(), np.stack(np.tril_indices(3, 1, 4)))
-    np.testing.assert_array_equal(pf.triu_indices(3, 4, -1).numpy(), np.stack(np.triu_indices(3, -1, 4)))
+    for row, col, offset in itertools.product((0, 1, 3, 5), (0, 1, 4, 6), (-7, -2, -1, 0, 1, 3, 8)):
+        np.testing.assert_array_equal(pf.tril_indices(row, col, offset).numpy(), np.stack(np.tril_indices(row, offset, col)))
+        np.testing.assert_array_equal(pf.triu_indices(row, col, offset).numpy(), np.stack(np.triu_indices(row, offset, col)))
 
 
 def test_views_share_memory():

@@ -6,6 +6,7 @@ import pytest
 
 import pyflame as pf
 from pyflame import distributions as D
+from pyflame.distributions._math import _gamma_by_tensors
 
 F64 = pf.float64
 
@@ -120,6 +121,16 @@ def test_gradients_of_draws():
     first, second = pf.tensor(2.0, dtype=F64, requires_grad=True), pf.tensor(3.0, dtype=F64, requires_grad=True)
     D.Beta(first, second).rsample((20_000,)).mean().backward()
     np.testing.assert_allclose([first.grad.item(), second.grad.item()], [3 / 25, -2 / 25], rtol=0.08)
+
+
+@pytest.mark.parametrize("a", [0.1, 0.7, 1.0, 3.5, 200.0])
+def test_gamma_by_tensors(a):
+    """The draws of devices other than the CPU have the distribution function of NumPy's: Kolmogorov and Smirnov's statistic of equal distributions is below 0.0087 in
+    999 of 1,000 seeds."""
+    pf.manual_seed(3)
+    ours, theirs = np.sort(_gamma_by_tensors(pf.full((100_000,), a)).numpy()), np.sort(np.random.default_rng(5).standard_gamma(a, 100_000).astype(np.float32))
+    at = np.concatenate([ours, theirs])
+    assert np.abs(np.searchsorted(ours, at, "right") - np.searchsorted(theirs, at, "right")).max() / 100_000 < 0.0087
 
 
 def test_transforms():

@@ -82,13 +82,34 @@ def _gamma_slope(a, x):
     return np.where(large, approximate, total)
 
 
+def _gamma_by_tensors(a):
+    """Draws of Gamma(a, 1) by functions of tensors: Marsaglia and Tsang, 2000. It rejects at most 4.9 % of the candidates, so that none of 12 is accepted for one
+    element of 10^15; that one becomes a - 1/3 or a + 2/3. Of a < 1: a draw of Gamma(a + 1, 1) times U^(1 / a)."""
+    shape = tuple(a.shape)
+    small = a < 1
+    d = _C.where(small, a + 1, a) - 1 / 3
+    c = 1 / (3 * _C.sqrt(d))
+    x = d
+    for _ in range(12):
+        z = normal(shape, a)
+        root = 1 + c * z
+        v = root * root * root
+        fits = (root > 0) & (_C.log(uniform(shape, a)) < 0.5 * z * z + d * (1 - v + _C.log(_C.clamp(v, min=tiny(a)))))
+        x = _C.where(fits, d * v, x)
+    return _C.where(small, x * _C.exp(_C.log(uniform(shape, a)) / a), x)
+
+
 class StandardGamma(Function):
-    """Draws of Gamma(concentration, 1), with implicit gradients."""
+    """Draws of Gamma(concentration, 1), with implicit gradients. NumPy draws for the CPU."""
 
     @staticmethod
     def forward(ctx, concentration):
-        x = on_host(lambda random, a: random.standard_gamma(a), tuple(concentration.shape), concentration, concentration)
-        x = _C.clamp(x, min=tiny(concentration))
+        a = concentration.detach()
+        if a.device.type == "cpu":
+            x = on_host(lambda random, a: random.standard_gamma(a), tuple(a.shape), a, a)
+        else:
+            x = _gamma_by_tensors(a)
+        x = _C.clamp(x, min=tiny(a))
         ctx.save_for_backward(concentration, x)
         return x
 

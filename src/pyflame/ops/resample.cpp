@@ -1,7 +1,9 @@
 // Another size along a dim: interpolation, means of windows. An element of the result is a weighted sum of adjacent elements, which a table
-// gives; the gradient is the same op with the transposed table. Tables are made on the host, in the precision of the elements.
+// gives; the gradient is the same op with the transposed table. Tables are made on the host, in the precision of the sums.
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <mutex>
 
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/helpers.h"
@@ -17,6 +19,7 @@ struct Rule {
   int64_t from, to;  // sizes
   double scale;      // old over new distances; 0: by the sizes
   bool align_corners, antialias, transposed;
+  bool operator==(const Rule&) const = default;
 };
 
 // Row i has the weights of the elements begin[i], begin[i] + 1, ...; all rows have `taps`.
@@ -124,18 +127,42 @@ Table table_of(const Rows& rows, int64_t size) {
   return t;
 }
 
-Tensor resample_op(const Tensor& x, int dim, Rule rule) {
-  const bool wide = x.dtype() == DType::float64;
-  Rows rows = wide ? rows_of<double>(rule) : rows_of<float>(rule);
+// A table as operands. Programs repeat few rules: the last kMostTables stay on their devices.
+struct Operands {
+  Rule rule;
+  DType dtype;
+  Device device;
+  Tensor begin, weight;
+};
+constexpr size_t kMostTables = 64;
+
+Operands make_operands(const Rule& rule, DType dtype, Device device) {
+  Rows rows = dtype == DType::float64 ? rows_of<double>(rule) : rows_of<float>(rule);
   if (rule.transposed) rows = transposed_rows(rows, rule.from);
   const Table t = table_of(rows, rule.transposed ? rule.to : rule.from);
   const auto n = static_cast<int64_t>(rows.size());
-  const Tensor begin = from_host(t.begin.data(), {n}, DType::int64, x.device());
-  const Tensor weight =
-      cast(from_host(t.weight.data(), {n, t.taps}, DType::float64, x.device()), wide ? DType::float64 : DType::float32);
+  const Tensor begin = from_host(t.begin.data(), {n}, DType::int64, device);
+  if (dtype == DType::float64)
+    return {rule, dtype, device, begin, from_host(t.weight.data(), {n, t.taps}, dtype, device)};
+  const std::vector<float> weight(t.weight.begin(), t.weight.end());
+  return {rule, dtype, device, begin, from_host(weight.data(), {n, t.taps}, dtype, device)};
+}
+
+Operands operands_of(const Rule& rule, DType dtype, Device device) {
+  static auto& lock = *new std::mutex;  // leaked: threads may outlive static destruction
+  static auto& kept = *new std::deque<Operands>;
+  const std::lock_guard guard(lock);
+  for (const Operands& o : kept)
+    if (o.rule == rule && o.dtype == dtype && o.device == device) return o;
+  if (kept.size() == kMostTables) kept.pop_front();
+  return kept.emplace_back(make_operands(rule, dtype, device));
+}
+
+Tensor resample_op(const Tensor& x, int dim, Rule rule) {
+  const Operands table = operands_of(rule, x.dtype() == DType::float64 ? DType::float64 : DType::float32, x.device());
   Dims shape = x.shape();
-  shape[dim] = n;
-  Tensor out = emit(OpId::resample, {x, begin, weight}, shape, x.dtype(), DimAttrs{dim});
+  shape[dim] = table.begin.size(0);
+  Tensor out = emit(OpId::resample, {x, table.begin, table.weight}, shape, x.dtype(), DimAttrs{dim});
   rule.transposed = !rule.transposed;
   attach("resample", {out}, {x}, {},
          [dim, rule](GradNode&, const Tensors& g) -> Tensors { return {resample_op(g[0], dim, rule)}; });
