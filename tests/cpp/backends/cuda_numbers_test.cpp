@@ -1,4 +1,4 @@
-// The numbers that backends/cuda gives to cuBLASLt, against the library's own header. Compiled only where that is; needs no device.
+// The numbers that we give to cuBLASLt and cuFFT, against the libraries' own headers. Compiled only where these are; needs no device.
 #include <gtest/gtest.h>
 
 #if __has_include(<cublasLt.h>)
@@ -37,6 +37,28 @@ TEST(GpuBlas, NumbersAreCublaslts) {
   EXPECT_EQ(CUDA_R_64F, 1);
   EXPECT_EQ(CUDA_R_16F, 2);
   EXPECT_EQ(CUDA_R_16BF, 14);
+}
+
+}  // namespace
+}  // namespace pyflame
+#endif
+
+#if __has_include(<cufft.h>)
+#include <cufft.h>
+
+#include "pyflame/backends/gpu/libs/fft_library.h"
+
+namespace pyflame {
+namespace {
+
+TEST(GpuFft, NumbersAreCuffts) {
+  EXPECT_EQ(gpu::kFftRealToComplex32, CUFFT_R2C);
+  EXPECT_EQ(gpu::kFftRealToComplex64, CUFFT_D2Z);
+  EXPECT_EQ(gpu::kFftComplex32, CUFFT_C2C);
+  EXPECT_EQ(gpu::kFftComplex64, CUFFT_Z2Z);
+  EXPECT_EQ(gpu::kFftForward, CUFFT_FORWARD);
+  EXPECT_EQ(gpu::kFftBackward, CUFFT_INVERSE);
+  EXPECT_EQ(sizeof(cufftHandle), sizeof(int));
 }
 
 }  // namespace

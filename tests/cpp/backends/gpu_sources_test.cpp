@@ -7,6 +7,7 @@
 
 #include "gpu_case.h"
 #include "gpu_problems.h"
+#include "pyflame/backends/gpu/libs/fft_library.h"
 #include "pyflame/backends/gpu/loops/loop_source.h"
 
 namespace pyflame {
@@ -100,6 +101,7 @@ TEST(GpuOps, SourcesForOtherCompilers) {
         dump.write(p.name, made.all(), d);
       }
   }
+  for (const DType d : {DType::float32, DType::float64}) dump.write("fft_scale", {gpu::fft_scale_source(d)}, d);
 }
 
 TEST(GpuOps, SourcesForOtherCompilersOfLoops) {

@@ -4,8 +4,9 @@
 
 namespace pyflame::gpu {
 
-extern const Dylib kCublaslt, kCudnn;
+extern const Dylib kCublaslt, kCudnn, kCufft;
 extern const BlasNumbers kCudaBlas;
+extern const FftNames kCufftNames;
 
 const DnnLibrary* cudnn(std::string* why);
 std::unique_ptr<SdpaPlan> cudnn_sdpa(GpuDevice& device, const SdpaProblem& p, std::string* why);

@@ -4,8 +4,9 @@
 
 namespace pyflame::gpu {
 
-extern const Dylib kHipblaslt, kMiopen;
+extern const Dylib kHipblaslt, kMiopen, kHipfft;
 extern const BlasNumbers kRocmBlas;
+extern const FftNames kHipfftNames;
 
 const DnnLibrary* miopen(std::string* why);
 std::string miopen_version();

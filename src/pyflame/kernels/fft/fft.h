@@ -19,14 +19,24 @@ template <class T>
 PF_DEVICE Pair<T> times(Pair<T> a, Pair<T> b) {
   return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
-// exp(-2 pi i k / n), 0 <= k < n
-PF_DEVICE Pair<float> unit_root(i64 k, i64 n, float) {
-  const float half_turns = (float)(2.0 * (double)k / (double)n);
-  return {m_cospi(half_turns), -m_sinpi(half_turns)};
+PF_DEVICE Pair<float> turned(float half_turns) { return {m_cospi(half_turns), m_sinpi(half_turns)}; }
+PF_DEVICE Pair<double> turned(double half_turns) {
+  const double angle = 3.14159265358979323846 * half_turns;
+  return {m_cos(angle), m_sin(angle)};
 }
-PF_DEVICE Pair<double> unit_root(i64 k, i64 n, double) {
-  const double angle = 6.283185307179586477 * ((double)k / (double)n);
-  return {m_cos(angle), -m_sin(angle)};
+// exp(-2 pi i k / n), 0 <= k < n <= 2^26. Whole quarter turns are taken off first, in integers: so the angle is at most an eighth of a turn and
+// is rounded relative to that.
+template <class T>
+PF_DEVICE Pair<T> unit_root(i64 k, i64 n, T) {
+  const u32 quarters = (4 * (u32)k + (u32)n / 2) / (u32)n;
+  const T half_turns = T(0.5) * ((T)((int)(4 * (u32)k) - (int)(quarters * (u32)n)) / (T)n);
+  const Pair<T> a = turned(half_turns);
+  switch (quarters & 3) {
+    case 0: return {a.re, -a.im};
+    case 1: return {-a.im, -a.re};
+    case 2: return {-a.re, a.im};
+    default: return {a.im, a.re};
+  }
 }
 
 // The transform of R elements. Four, two and three have formulas; others are sums over a table that the compiler folds.
@@ -143,6 +153,13 @@ PF_DEVICE void fft_line(const T* x, T* y, T* room, const FftShape& s, T* re, T* 
       fft_output<T, kKind, kInverse>(y, s, line, kRole == kFftRows ? at + s.rows * i : i, a);
     }
   }
+}
+
+// Each element of a result that a library has written.
+template <class T>
+PF_DEVICE void fft_scale(T* y, i64 count, double scale) {
+  const i64 i = (group().x + (i64)group().y * groups().x) * threads() + thread();
+  if (i < count) y[i] *= (T)scale;
 }
 
 // --- Bluestein's algorithm: n elements, padded to s.padded

@@ -5,6 +5,7 @@
 
 #include "pyflame/backends/gpu/libs/blas.h"
 #include "pyflame/backends/gpu/libs/dnn.h"
+#include "pyflame/backends/gpu/libs/fft_library.h"
 #include "pyflame/backends/gpu/libs/sdpa.h"
 
 namespace pyflame::gpu {
@@ -21,6 +22,7 @@ struct Vendor {
   DeviceType type;
   const BlasNumbers& blas;
   const PlainBlas* plain_blas;  // null: it has none
+  const FftNames& fft;
   // Null where the library is not there, with the reason in `why`. Only asked where there is a device.
   const DnnLibrary* (*convolutions)(std::string* why);
   // Null if there is no plan, with the reason in `why`. Answers for known problems are cached. The function itself is

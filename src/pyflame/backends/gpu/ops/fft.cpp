@@ -1,8 +1,9 @@
-// Fourier transforms: kernels/fft/fft.h.
+// Fourier transforms: kernels/fft/fft.h, and the vendors' libraries for lines that do not fit into one kernel of these.
 #include <cmath>
 #include <vector>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/libs/fft_library.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
 #include "pyflame/kernels/fft/fft_args.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int64_t kMostPairs = 4096;  // float32 pairs of a line in shared memory: 32 KiB
 constexpr int kFftRadices[] = {4, 2, 3, 5, 7, 11, 13};
+
+int64_t most_pairs(DType dtype) { return dtype == DType::float64 ? kMostPairs / 2 : kMostPairs; }
 
 // The radices of the passes; empty if n has a larger prime factor.
 std::vector<int> fft_radices(int64_t n) {
@@ -30,6 +33,13 @@ std::pair<int64_t, int64_t> fft_matrix(int64_t n, int64_t most) {
   for (int64_t rows = 1; rows <= most && rows * rows <= n; ++rows)
     if (n % rows == 0 && n / rows <= most) best = {n / rows, rows};
   return best;
+}
+
+// The length of the lines of Bluestein's algorithm.
+int64_t padded_size(int64_t n) {
+  int64_t padded = 1;
+  while (padded < 2 * n - 1) padded *= 2;
+  return padded;
 }
 
 class FftKernels final : public Executable {
@@ -73,11 +83,10 @@ class FftKernels final : public Executable {
     std::unique_ptr<Kernel> first, second;
   };
   const char* type_name() const { return x_.dtype == DType::float64 ? "double" : "float"; }
-  int64_t most() const { return x_.dtype == DType::float64 ? kMostPairs / 2 : kMostPairs; }
 
   Planned plan(const pf::FftShape& shape, int kind, bool inverse) {
     Planned r{shape, 0, 0, nullptr, nullptr};
-    const auto [columns, rows] = fft_matrix(shape.n, most());
+    const auto [columns, rows] = fft_matrix(shape.n, most_pairs(x_.dtype));
     r.rows = rows;
     if (rows == 0) return r;
     if (rows == 1) {
@@ -120,8 +129,7 @@ class FftKernels final : public Executable {
   }
 
   void prepare_convolution() {
-    shape_.padded = 1;
-    while (shape_.padded < 2 * shape_.n - 1) shape_.padded *= 2;
+    shape_.padded = padded_size(shape_.n);
     padded_at_ = parts_.take(2 * (shape_.lines + 1) * shape_.padded * dtype_size(x_.dtype));
     pf::FftShape inner;
     inner.lines = shape_.lines + 1, inner.n = shape_.padded, inner.step = 2, inner.part = 1;
@@ -151,11 +159,34 @@ class FftKernels final : public Executable {
   std::unique_ptr<Kernel> chirp_in_, multiply_, chirp_out_;
 };
 
+// Elements of a line, and the most pairs of them in shared memory.
+std::pair<int64_t, int64_t> line_of(const Problem& p) {
+  const Operand &x = p.root().ins[0], &y = p.root().outs[0];
+  const int64_t kind = p.root().attr<FftAttrs>().kind;
+  const int64_t n = kind == 1 ? x.shape.back() : kind == 2 ? y.shape.back() : x.shape[x.shape.size() - 2];
+  return {n, most_pairs(x.dtype)};
+}
+
+Refusal refuses_length(const Problem& p) {
+  const auto [n, most] = line_of(p);
+  if (fft_matrix(n, most).second != 0 || fft_matrix(padded_size(n), most).second != 0) return std::nullopt;
+  return fmt::format("a line has {} elements; PyFlame's own kernels take up to {}", n, most * most / 2);
+}
+std::unique_ptr<Executable> make_own(const Problem& p) {
+  return refuses_length(p) ? nullptr : std::make_unique<FftKernels>(p);
+}
+Refusal refuses_library(const Problem& p) {
+  const auto [n, most] = line_of(p);
+  if (fft_matrix(n, most).second == 1) return "a line fits into one kernel of PyFlame's own";
+  return fft_library_refuses(p);
+}
+std::unique_ptr<Executable> make_library(const Problem& p) { return make_fft_library(p, make_own(p)); }
+
 }  // namespace
 
 std::span<const Impl> fft_impls(DeviceType) {
-  static const Impl impl{"gpu.stockham", accepts_all, make_of<FftKernels>};
-  return {&impl, 1};
+  static const Impl impls[] = {{"gpu.fft", refuses_library, make_library}, {"gpu.stockham", refuses_length, make_own}};
+  return impls;
 }
 
 }  // namespace pyflame::gpu
