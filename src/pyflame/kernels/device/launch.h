@@ -27,6 +27,8 @@ PF_DEVICE T* dynamic_shared() {
 // Atomic add; returns the previous value. Integers only: the result of a float sum would depend on the order.
 PF_DEVICE int atomic_add(int* p, int x) { return atomicAdd(p, x); }
 PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return atomicAdd(p, x); }
+PF_DEVICE unsigned long long atomic_add(unsigned long long* p, unsigned long long x) { return atomicAdd(p, x); }
+PF_DEVICE unsigned atomic_max(unsigned* p, unsigned x) { return atomicMax(p, x); }
 PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return atomicCAS(p, expected, x); }
 PF_DEVICE int count_bits(unsigned long long x) { return __popcll(x); }
 PF_DEVICE float float_of_bits(unsigned x) { return __uint_as_float(x); }
@@ -61,6 +63,10 @@ PF_DEVICE T emulated_swap(T* p, T x) {
 }
 PF_DEVICE int atomic_add(int* p, int x) { return emulated_swap(p, (int)((unsigned)*p + (unsigned)x)); }
 PF_DEVICE unsigned atomic_add(unsigned* p, unsigned x) { return emulated_swap(p, *p + x); }
+PF_DEVICE unsigned long long atomic_add(unsigned long long* p, unsigned long long x) {
+  return emulated_swap(p, *p + x);
+}
+PF_DEVICE unsigned atomic_max(unsigned* p, unsigned x) { return emulated_swap(p, *p > x ? *p : x); }
 PF_DEVICE int atomic_swap_if(int* p, int expected, int x) { return emulated_swap(p, *p == expected ? x : *p); }
 PF_DEVICE int count_bits(unsigned long long x) { return __builtin_popcountll(x); }
 PF_DEVICE float float_of_bits(unsigned x) {

@@ -1,4 +1,4 @@
-// gather, index_select (kernels/index/take.h), scatter_add, index_add, scatter, index_put (kernels/index/sum.h), nonzero,
+// gather, index_select (kernels/index/take.h), scatter_add, index_add, scatter, index_put (kernels/index/put.h and sum.h), nonzero,
 // searchsorted.
 #include <algorithm>
 #include <bit>
@@ -151,87 +151,128 @@ class Zeros {
   std::unique_ptr<Kernel> kernel_;
 };
 
-// scatter_add and index_add write onto zeros, scatter and index_put onto what is there.
-class PutAdd final : public Executable {
- public:
-  explicit PutAdd(const Problem& p)
-      : index_(p.root().ins[p.root().ins.size() - 2]), src_(p.root().ins.back()), out_(p.root().outs[0]) {
+// scatter_add and index_add write onto zeros, scatter and index_put onto what is there. What their implementations share: the layout of
+// kernels/index/sum.h, in which lines are all dims except the indexed one, and the last dim behind that belongs to the source where there is an
+// index for each slice.
+struct PutLayout {
+  explicit PutLayout(const Problem& p)
+      : index(p.root().ins[p.root().ins.size() - 2]), src(p.root().ins.back()), out(p.root().outs[0]) {
     const OpId op = p.root().op;
-    const bool slices = op == OpId::index_add || op == OpId::index_put;
-    onto_ = op == OpId::scatter || op == OpId::index_put;
-    type_ = p.graph.device.type;
-    dim_ = static_cast<int>(onto_ ? p.root().attr<ScatterAttrs>().dim : p.root().attr<DimAttrs>().dim);
-    if (onto_) how_ = p.root().attr<ScatterAttrs>().combine;
-    if (out_.numel() == 0) return;
-    if (!onto_) zeros_.emplace(type_, out_);
-    const Dims& walked = slices ? src_.shape : index_.shape;
-    if (walked.numel() == 0) return;
-    lay_out(walked, slices);
-    const int64_t size = size_along(out_, dim_);
-    PF_CHECK(size < 0xffffffff, NotImplemented, "{}: the dim is too long; got {}; expected less than 2^32 - 1",
-             op_name(p.root().op), size);
+    slices = op == OpId::index_add || op == OpId::index_put;
+    onto = op == OpId::scatter || op == OpId::index_put;
+    dim = static_cast<int>(onto ? p.root().attr<ScatterAttrs>().dim : p.root().attr<DimAttrs>().dim);
+    if (onto) how = static_cast<Combine>(p.root().attr<ScatterAttrs>().combine);
+    const Dims& walked = slices ? src.shape : index.shape;
+    nothing = out.numel() == 0 || walked.numel() == 0;
+    if (nothing) return;
+    size = size_along(out, dim);
+    const int rank = walked.size(), last = rank - 1;
+    shape.shared_keys = slices ? 1 : 0;
+    shape.count = rank > 0 ? walked[dim] : 1;
+    shape.from_stride = stride_along(src, dim), shape.to_stride = stride_along(out, dim);
+    index_stride = index.shape.empty() ? 1 : slices ? index.strides[0] : index.strides[dim];
+    Dims lines, from, to, at;
+    for (int d = 0; d < rank; ++d) {
+      if (d == dim) continue;
+      if (slices && d == last) {
+        shape.width = walked[d], shape.from_step = src.strides[d], shape.to_step = out.strides[d];
+        continue;
+      }
+      lines.push_back(walked[d]), from.push_back(src.strides[d]), to.push_back(out.strides[d]);
+      if (!slices) at.push_back(index.strides[d]);
+    }
+    shape.lines = lines.numel();
+    shape.from_lines = collapsed_view(lines, from), shape.to_lines = collapsed_view(lines, to);
+    if (!slices) index_lines = collapsed_view(lines, at);
+  }
+  int64_t key_lines() const { return shape.shared_keys ? 1 : shape.lines; }
+  pf::IndexKeys keys(const RunContext& ctx) const {
+    return {static_cast<const pf::i64*>(ctx.bindings[index.binding]),
+            index_lines,
+            index_stride,
+            size,
+            fault_of(ctx),
+            ctx.site};
+  }
+  // Whether `n` adjacent elements can be moved together: sources and destinations are rows whose length is a multiple of that.
+  bool in_groups_of(int64_t n) const {
+    if (shape.from_step != 1 || shape.to_step != 1 || shape.width % n || shape.from_stride % n || shape.to_stride % n)
+      return false;
+    for (const View* v : {&shape.from_lines, &shape.to_lines})
+      for (int d = 0; d < v->rank; ++d)
+        if (v->strides[d] % n) return false;
+    return true;
+  }
+
+  Operand index, src, out;
+  bool slices = false, onto = false, nothing = false;
+  int dim = 0;
+  Combine how = Combine::Sum;
+  int64_t size = 0, index_stride = 1;  // size: destinations of a line
+  pf::SumShape shape;
+  View index_lines;
+};
+
+bool is_aligned(std::initializer_list<const void*> pointers, int64_t bytes) {
+  return std::all_of(pointers.begin(), pointers.end(), [&](const void* p) {
+    return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
+  });
+}
+
+// Sums and other ways to combine, by a sort (kernels/index/sum.h).
+class PutSorted final : public Executable {
+ public:
+  explicit PutSorted(const Problem& p) : at_(p), s_(at_.shape), type_(p.graph.device.type) {
+    if (at_.out.numel() == 0) return;
+    if (!at_.onto) zeros_.emplace(type_, at_.out);
+    if (at_.nothing) return;
+    PF_CHECK(at_.size < 0xffffffff, NotImplemented, "{}: the dim is too long; got {}; expected less than 2^32 - 1",
+             op_name(p.root().op), at_.size);
+    s_.pieces = (s_.count + kPiece - 1) / kPiece;
     // There is one more key than destinations, so a bad index is sorted last.
-    const int bits = 64 - std::countl_zero(static_cast<uint64_t>(size));
-    const int64_t sorted = s_.shared_keys ? 1 : s_.lines;
+    const int bits = 64 - std::countl_zero(static_cast<uint64_t>(at_.size));
+    const int64_t sorted = at_.key_lines();
     sorter_.emplace(Sorter::Spec{type_, "index/sum.h", "pf::IndexKeys", "pf::Pairs<pf::u32>", false, bits, sorted,
                                  s_.count, s_.count});
     sorter_at_ = parts_.take(static_cast<int64_t>(sorter_->workspace()));
     keys_ = parts_.take(sorted * s_.count * 4);
     ids_ = parts_.take(sorted * s_.count * 4);
-    partial_ = parts_.take(s_.lines * s_.pieces * 2 * s_.width * std::max<int64_t>(4, dtype_size(out_.dtype)));
-    vec_ = widest();
+    partial_ = parts_.take(s_.lines * s_.pieces * 2 * s_.width * std::max<int64_t>(4, dtype_size(at_.out.dtype)));
+    const int64_t some = dtype_size(at_.out.dtype) == 8 ? 2 : 4;
+    vec_ = at_.in_groups_of(some) ? some : 1;
     kernels(vec_);
   }
   size_t workspace() const override { return parts_.size(); }
   void run(const RunContext& ctx) override {
-    void* const out = ctx.bindings[out_.binding];
+    void* const out = ctx.bindings[at_.out.binding];
     if (zeros_) zeros_->run(ctx.device, out);
     if (!sorter_) return;
-    const pf::IndexKeys keys{static_cast<const pf::i64*>(ctx.bindings[index_.binding]),
-                             index_lines_,
-                             index_stride_,
-                             size_along(out_, dim_),
-                             fault_of(ctx),
-                             ctx.site};
     const Pairs sorted{bytes_at(ctx.workspace, keys_), reinterpret_cast<uint32_t*>(part_of(ctx.workspace, ids_)),
                        s_.count};
-    sorter_->run(ctx.device, keys, sorted, part_of(ctx.workspace, sorter_at_));
+    sorter_->run(ctx.device, at_.keys(ctx), sorted, part_of(ctx.workspace, sorter_at_));
     void* const partial = part_of(ctx.workspace, partial_);
-    const void* const src = ctx.bindings[src_.binding];
-    bool aligned = true;
-    for (const void* p : {src, static_cast<const void*>(out)})
-      aligned = aligned && reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(vec_ * dtype_size(out_.dtype)) == 0;
-    const int64_t vec = aligned ? vec_ : 1;
+    const void* const src = ctx.bindings[at_.src.binding];
+    const int64_t vec = is_aligned({src, out}, vec_ * dtype_size(at_.out.dtype)) ? vec_ : 1;
     Sums& k = kernels(vec);
-    const auto grid = group_each((s_.lines * s_.pieces * s_.width / vec + kGroupThreads - 1) / kGroupThreads);
+    const auto grid = group_each(ceil_div(s_.lines * s_.pieces * s_.width / vec, kGroupThreads));
     k.sum->launch(ctx.device, grid, sorted.keys, sorted.ids, src, out, partial, s_);
     if (k.join) k.join->launch(ctx.device, grid, sorted.keys, out, partial, s_);
   }
 
  private:
   static constexpr int kPiece = 16;
-  using Shape = pf::SumShape;
   struct Sums {
     std::unique_ptr<Kernel> sum, join;
   };
-  // Elements per access: four (two of eight bytes), if sources and destinations are rows whose length is a multiple of
-  // that.
-  int64_t widest() const {
-    const int64_t some = dtype_size(out_.dtype) == 8 ? 2 : 4;
-    if (s_.from_step != 1 || s_.to_step != 1 || s_.width % some || s_.from_stride % some || s_.to_stride % some)
-      return 1;
-    for (const View* v : {&s_.from_lines, &s_.to_lines})
-      for (int d = 0; d < v->rank; ++d)
-        if (v->strides[d] % some) return 1;
-    return some;
-  }
+  // `vec`: elements per access.
   Sums& kernels(int64_t vec) {
     Sums& k = vec > 1 ? several_ : single_;
     const auto kernel = [&](const char* body) {
-      return std::make_unique<Kernel>(type_, kGroupThreads,
-                                      kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kGroupThreads,
-                                                    fmt::format(fmt::runtime(body), stored_type(out_.dtype),
-                                                                kGroupThreads, kPiece, vec, how_, onto_)));
+      return std::make_unique<Kernel>(
+          type_, kGroupThreads,
+          kernel_source({"order/keys.h", "order/radix.h", "index/sum.h"}, kGroupThreads,
+                        fmt::format(fmt::runtime(body), stored_type(at_.out.dtype), kGroupThreads, kPiece, vec,
+                                    static_cast<int>(at_.how), at_.onto)));
     };
     if (!k.sum)
       k.sum = kernel(
@@ -243,36 +284,9 @@ class PutAdd final : public Executable {
           "{{ pf::join_pieces<{0}, {1}, {2}, {3}, {4}, {5}>(keys, to, partial, p); }}");
     return k;
   }
-  // Lines are all dims except the indexed one. For index_add, the last dim behind it belongs to the source.
-  void lay_out(const Dims& walked, bool slices) {
-    const int rank = walked.size(), last = rank - 1;
-    s_.shared_keys = slices ? 1 : 0;
-    s_.count = rank > 0 ? walked[dim_] : 1;
-    s_.pieces = (s_.count + kPiece - 1) / kPiece;
-    s_.from_stride = stride_along(src_, dim_), s_.to_stride = stride_along(out_, dim_);
-    index_stride_ = index_.shape.empty() ? 1 : slices ? index_.strides[0] : index_.strides[dim_];
-    Dims lines, from, to, index;
-    for (int d = 0; d < rank; ++d) {
-      if (d == dim_) continue;
-      if (slices && d == last) {
-        s_.width = walked[d], s_.from_step = src_.strides[d], s_.to_step = out_.strides[d];
-        continue;
-      }
-      lines.push_back(walked[d]), from.push_back(src_.strides[d]), to.push_back(out_.strides[d]);
-      if (!slices) index.push_back(index_.strides[d]);
-    }
-    s_.lines = lines.numel();
-    s_.from_lines = collapsed_view(lines, from), s_.to_lines = collapsed_view(lines, to);
-    if (!slices) index_lines_ = collapsed_view(lines, index);
-  }
-  Operand index_, src_, out_;
-  DeviceType type_{};
-  int dim_ = 0;
-  bool onto_ = false;
-  int64_t how_ = static_cast<int64_t>(Combine::Sum);
-  Shape s_;
-  View index_lines_;
-  int64_t index_stride_ = 1;
+  PutLayout at_;
+  pf::SumShape s_;
+  DeviceType type_;
   Parts parts_;
   size_t sorter_at_ = 0, keys_ = 0, ids_ = 0, partial_ = 0;
   std::optional<Zeros> zeros_;
@@ -280,6 +294,110 @@ class PutAdd final : public Executable {
   int64_t vec_ = 1;
   Sums single_, several_;
 };
+
+std::unique_ptr<Kernel> put_kernel(DeviceType type, const std::string& body) {
+  return std::make_unique<Kernel>(type, kGroupThreads,
+                                  kernel_source({"device/divider.h", "index/walk.h", "index/fill.h", "order/keys.h",
+                                                 "order/radix.h", "index/sum.h", "index/put.h"},
+                                                kGroupThreads, body));
+}
+
+// Replaces (kernels/index/put.h).
+class PutLast final : public Executable {
+ public:
+  explicit PutLast(const Problem& p) : at_(p), type_(p.graph.device.type), bytes_(dtype_size(at_.out.dtype)) {
+    if (at_.nothing) return;
+    last_bytes_ = ceil_div(at_.key_lines() * at_.size * 4, 16) * 16;
+    word_ = 16;
+    while (word_ > bytes_ && !at_.in_groups_of(word_ / bytes_)) word_ /= 2;
+    clear_ = put_kernel(
+        type_,
+        fmt::format("(pf::Word16* p, pf::i64 count) {{ pf::fill_zero<pf::Word16, {}>(p, count); }}", kGroupThreads));
+    find_ = put_kernel(type_, fmt::format("(pf::IndexKeys keys, pf::u32* last, pf::i64 lines, pf::i64 count) "
+                                          "{{ pf::find_last<{}>(keys, last, lines, count); }}",
+                                          kGroupThreads));
+    kernel(word_);
+  }
+  size_t workspace() const override { return static_cast<size_t>(last_bytes_); }
+  void run(const RunContext& ctx) override {
+    if (at_.nothing) return;
+    void* const last = ctx.workspace;
+    void *const src = ctx.bindings[at_.src.binding], *const out = ctx.bindings[at_.out.binding];
+    const auto grid = [](int64_t n) { return std::array<unsigned, 3>{groups_for(n, kGroupThreads), 1, 1}; };
+    pf::SumShape s = at_.shape;
+    clear_->launch(ctx.device, grid(last_bytes_ / 16), last, last_bytes_ / 16);
+    const pf::IndexKeys keys = at_.keys(ctx);
+    find_->launch(ctx.device, grid(at_.key_lines() * s.count), keys, last, at_.key_lines(), s.count);
+    int64_t word = word_;
+    while (!is_aligned({src, out}, word)) word /= 2;
+    if (const int64_t together = word / bytes_; together > 1) {
+      s.width /= together, s.from_stride /= together, s.to_stride /= together;
+      for (View* v : {&s.from_lines, &s.to_lines})
+        for (pf::i64& stride : v->strides) stride /= together;
+    }
+    kernel(word).launch(ctx.device, grid(s.lines * s.count * s.width), keys, last, src, out, s);
+  }
+
+ private:
+  Kernel& kernel(int64_t word) {
+    auto& k = kernels_[static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(word)))];
+    if (!k)
+      k = put_kernel(type_, fmt::format("(pf::IndexKeys keys, const pf::u32* last, const {0}* from, {0}* to, "
+                                        "pf::SumShape p) {{ pf::put_last<{0}, {1}>(keys, last, from, to, p); }}",
+                                        word_type(word), kGroupThreads));
+    return *k;
+  }
+  PutLayout at_;
+  DeviceType type_;
+  int64_t bytes_, word_ = 0, last_bytes_ = 0;
+  std::unique_ptr<Kernel> clear_, find_;
+  std::array<std::unique_ptr<Kernel>, 5> kernels_;  // by the size of the word
+};
+
+// Sums of int32 and int64 (kernels/index/put.h).
+class PutInteger final : public Executable {
+ public:
+  explicit PutInteger(const Problem& p) : at_(p) {
+    const DeviceType type = p.graph.device.type;
+    if (!at_.onto && at_.out.numel() > 0) zeros_.emplace(type, at_.out);
+    if (at_.nothing) return;
+    kernel_ = put_kernel(type, fmt::format("(pf::IndexKeys keys, const {0}* from, {0}* to, pf::SumShape p) "
+                                           "{{ pf::add_atomically<{0}, {1}>(keys, from, to, p); }}",
+                                           at_.out.dtype == DType::int64 ? "pf::u64" : "pf::u32", kGroupThreads));
+  }
+  void run(const RunContext& ctx) override {
+    void *const src = ctx.bindings[at_.src.binding], *const out = ctx.bindings[at_.out.binding];
+    if (zeros_) zeros_->run(ctx.device, out);
+    if (!kernel_) return;
+    const int64_t count = at_.shape.lines * at_.shape.count * at_.shape.width;
+    kernel_->launch(ctx.device, {groups_for(count, kGroupThreads), 1, 1}, at_.keys(ctx), src, out, at_.shape);
+  }
+
+ private:
+  PutLayout at_;
+  std::optional<Zeros> zeros_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+Refusal refuses_last(const Problem& p) {
+  constexpr int64_t kFew = 1 << 20;  // destinations
+  const PutLayout at(p);
+  if (at.how != Combine::Replace) return "only replaces";
+  if (at.nothing) return std::nullopt;
+  const int64_t destinations = at.key_lines() * at.size, sources = at.key_lines() * at.shape.count;
+  if (at.shape.count >= 0xffffffff || at.size >= 0xffffffff) return "the dim is too long";
+  if (destinations > kFew && destinations / 8 > sources)
+    return "needs a number for each destination, of which few are written";
+  return std::nullopt;
+}
+Refusal refuses_integers(const Problem& p) {
+  const PutLayout at(p);
+  if (at.how != Combine::Sum) return "only adds";
+  if (at.out.dtype != DType::int32 && at.out.dtype != DType::int64)
+    return "only adds int32 and int64, whose sums do not depend on the order";
+  if (at.size >= 0xffffffff) return "the dim is too long";
+  return std::nullopt;
+}
 
 class Nonzero final : public Executable {
  public:
@@ -370,8 +488,10 @@ std::span<const Impl> gather_impls(DeviceType) {
 }
 std::span<const Impl> index_select_impls(DeviceType type) { return gather_impls(type); }
 std::span<const Impl> scatter_add_impls(DeviceType) {
-  static const Impl impl{"gpu.put_add", accepts_all, make_of<PutAdd>};
-  return {&impl, 1};
+  static const Impl impls[] = {{"gpu.put_last", refuses_last, make_of<PutLast>},
+                               {"gpu.put_integers", refuses_integers, make_of<PutInteger>},
+                               {"gpu.put_sorted", accepts_all, make_of<PutSorted>}};
+  return impls;
 }
 std::span<const Impl> index_add_impls(DeviceType type) { return scatter_add_impls(type); }
 std::span<const Impl> scatter_impls(DeviceType type) { return scatter_add_impls(type); }
