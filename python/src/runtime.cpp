@@ -17,6 +17,7 @@
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/event.h"
 #include "pyflame/runtime/executor.h"
 #include "pyflame/runtime/explain.h"
 #include "pyflame/runtime/replayer.h"
@@ -158,6 +159,31 @@ void bind_runtime(nb::module_& m) {
         cut_window();
       },
       "Ends the window of this thread: what was recorded starts to run.");
+  nb::class_<Event>(m, "_Event")
+      .def(nb::init<>())
+      .def(
+          "record",
+          [](Event& e, nb::handle device) {
+            const Device d = asked(device);
+            Unlocked u;
+            e.record(d);
+          },
+          nb::arg("device").none())
+      .def_prop_ro("recorded", &Event::recorded)
+      .def("passed",
+           [](Event& e) {
+             Unlocked u;
+             return e.passed();
+           })
+      .def("wait",
+           [](Event& e) {
+             Unlocked u;
+             e.wait();
+           })
+      .def("elapsed_ms", [](Event& e, Event& later) {
+        Unlocked u;
+        return e.elapsed_ms(later);
+      });
   m.def("_set_window", [](int ops) {
     Unlocked u;
     synchronize();

@@ -1,6 +1,4 @@
 """Streams and events as far as they have a meaning: all work is in one order, so that there is nothing to wait for but its end."""
-import time
-
 from .. import _C
 
 
@@ -49,33 +47,29 @@ _stream = Stream()
 
 
 class Event:
-    """A point in the order of work. With enable_timing, record() waits for the work before it, so that the time between two events is that of the work."""
+    """A point in the order of a device's work (that of the stream, or the current device). A GPU notes itself when it reaches it, and nothing waits. On the CPU
+    the work before it is complete when record() returns, and the clock is read. enable_timing has to be set where elapsed_time() is asked, as in PyTorch."""
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
-        self._timed, self._at = enable_timing, None
+        self._timed, self._event = enable_timing, _C._Event()
 
     def record(self, stream=None):
-        """Marks this point."""
-        if self._timed:
-            _C.synchronize()
-        self._at = time.perf_counter()
+        """Marks the end of the work that was recorded so far, which starts to run."""
+        self._event.record(None if stream is None else stream.device)
 
     def elapsed_time(self, end_event):
-        """Milliseconds from this event to another one. Both need enable_timing=True."""
+        """Milliseconds from this event to another one. Waits for both. Both need enable_timing=True."""
         if not (self._timed and end_event._timed):
             raise ValueError("Event.elapsed_time: an event keeps no time; expected Event(enable_timing=True) for both")
-        if self._at is None or end_event._at is None:
-            raise RuntimeError("Event.elapsed_time: an event was not recorded; expected record() on both before")
-        return (end_event._at - self._at) * 1e3
+        return self._event.elapsed_ms(end_event._event)
 
     def synchronize(self):
-        """Returns when everything that was recorded is complete."""
-        _C.synchronize()
+        """Returns when the work before the event is complete."""
+        self._event.wait()
 
     def query(self):
-        """Whether the work before it is complete. What is pending is completed first."""
-        _C.synchronize()
-        return True
+        """Whether the work before the event is complete. Does not wait."""
+        return self._event.passed()
 
     def wait(self, stream=None):
         """Nothing: work is in order."""

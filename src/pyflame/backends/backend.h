@@ -127,6 +127,15 @@ class Replay {
   virtual size_t nodes() const = 0;
 };
 
+// A point in the order of a device's work. The device notes when it reaches it.
+class Moment {
+ public:
+  virtual ~Moment() = default;
+  virtual bool passed() = 0;  // does not wait
+  virtual void wait() = 0;
+  virtual double ms_since(const Moment& earlier) const = 0;  // of the same device; both have passed
+};
+
 // The memory of a device that the host cannot address. All work on a device runs in the order in which it was queued
 // (one stream), so freed memory may be reused at once. Any thread may call. Failures are Errors; their kind is Device
 // if the device is lost for good.
@@ -149,6 +158,7 @@ class DeviceMemory {
   virtual void pin_ahead(size_t nbytes) = 0;           // pins host memory for this many bytes in flight
   virtual uint64_t mark() = 0;                         // identifies all work that was queued so far
   virtual bool passed(uint64_t mark) = 0;              // whether that work is done; does not wait
+  virtual std::unique_ptr<Moment> moment() = 0;        // after all work that was queued so far
   virtual std::unique_ptr<Replay> make_replay() = 0;
   virtual std::string replay_unsafe() const = 0;  // why replays are known to be wrong here; empty: they are right
 };

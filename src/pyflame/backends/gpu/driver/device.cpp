@@ -196,12 +196,44 @@ void GpuDevice::pin_ahead(size_t nbytes) {
   transfers_->warmup(nbytes);
 }
 
-Event GpuDevice::take_event() const {
+Event GpuDevice::take_event(unsigned flags) const {
   enter();
   Event e = nullptr;
-  check(rt_.event_create(&e, kNoTiming), "making an event");
+  check(rt_.event_create(&e, flags), "making an event");
   return e;
 }
+
+// By an event of the driver, which has a resolution of about a microsecond.
+class GpuMoment final : public Moment {
+ public:
+  explicit GpuMoment(GpuDevice& device) : device_(device), event_(device.take_event(kTiming)) {
+    device.check(device.rt().event_record(event_, device.own_stream()), "marking the stream");
+  }
+  ~GpuMoment() override { device_.rt().event_destroy(event_); }
+  GpuMoment(const GpuMoment&) = delete;
+  GpuMoment& operator=(const GpuMoment&) = delete;
+  bool passed() override {
+    device_.enter();
+    const Result r = device_.rt().event_query(event_);
+    if (r == kNotReady) return false;
+    device_.check(r, "waiting for the device");
+    return true;
+  }
+  void wait() override {
+    device_.enter();
+    device_.check(device_.rt().event_wait(event_), "waiting for the device");
+  }
+  double ms_since(const Moment& earlier) const override {
+    float ms = 0;
+    device_.enter();
+    device_.check(device_.rt().event_elapsed(&ms, static_cast<const GpuMoment&>(earlier).event_, event_), "timing");
+    return ms;
+  }
+
+ private:
+  GpuDevice& device_;
+  Event event_;
+};
 
 uint64_t GpuDevice::mark() {
   enter();
@@ -232,6 +264,8 @@ bool GpuDevice::passed(uint64_t mark) {
   }
   return mark <= last_passed_;
 }
+
+std::unique_ptr<Moment> GpuDevice::moment() { return std::make_unique<GpuMoment>(*this); }
 
 std::unique_ptr<Replay> GpuDevice::make_replay() { return std::make_unique<GpuReplay>(*this); }
 

@@ -80,12 +80,13 @@ class GpuDevice final : public DeviceMemory {
   void pin_ahead(size_t nbytes) override;
   uint64_t mark() override;
   bool passed(uint64_t mark) override;
+  std::unique_ptr<Moment> moment() override;
   std::unique_ptr<Replay> make_replay() override;
   std::string replay_unsafe() const override;
 
   DeviceInfo info() const;
   Transfers& transfers() { return *transfers_; }
-  Event take_event() const;  // a new event, without timing
+  Event take_event(unsigned flags = kNoTiming) const;  // a new event
   // While it exists, this thread's launches go to `sink`.
   class Redirect {
    public:
