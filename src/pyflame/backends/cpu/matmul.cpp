@@ -2,6 +2,7 @@
 // are merged into the rows if memory allows it, operands that BLAS cannot read in place are packed, and the output is
 // divided into blocks whose number depends on the shape only.
 #include <algorithm>
+#include <cmath>
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/gemm.h"
@@ -79,17 +80,21 @@ struct Side {
   }
 };
 
-// Blocks of the output of one product. A task has about 16 MFLOP. Rows are divided first, because the packing of B is
-// then shared by the whole block. With an epilogue, a block consists of whole rows, few enough to stay in the L2 cache.
+// Blocks of the output of one product. A task has about 16 MFLOP. Each block of rows packs its part of B, and each block of columns its part
+// of A; the library packs a transposed B three times as slowly. With an epilogue that runs on each block, a block consists of whole rows, few
+// enough to stay in the L2 cache.
 struct Blocking {
   int64_t row_block, col_block, row_blocks, col_blocks;
-  Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool whole_rows) {
+  Blocking(int64_t m, int64_t n, int64_t k, int64_t batch, bool b_transposed, bool whole_rows) {
     constexpr int64_t kRowUnit = 8, kColUnit = 48;  // the register block of the AVX-512 kernels
     const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     int64_t want = static_cast<int64_t>(flops / 16e6);
     if (want < 2 && flops >= 4e6) want = 2;
     want = std::clamp<int64_t>(want, 1, batch > 1 ? std::max<int64_t>(1, 64 / batch) : 64);
-    const int64_t rows = std::min(want, std::max<int64_t>(1, m / (whole_rows ? kRowUnit : 32)));
+    const double best = std::sqrt(static_cast<double>(want * m) / static_cast<double>(n * (b_transposed ? 3 : 1)));
+    const int64_t rows = whole_rows
+                             ? std::min(want, std::max<int64_t>(1, m / kRowUnit))
+                             : std::clamp<int64_t>(std::lround(best), 1, std::min(want, std::max<int64_t>(1, m / 32)));
     const int64_t cols = whole_rows ? 1 : std::min(ceil_div(want, rows), std::max<int64_t>(1, n / 96));
     row_block = ceil_div(std::max<int64_t>(m, 1), rows);
     if (whole_rows) row_block = std::min(row_block, std::max<int64_t>(kRowUnit, 65536 / std::max<int64_t>(n, 1)));
@@ -108,12 +113,39 @@ class Matmul : public Exec {
     if (p.group.kind == GroupKind::Epilogue) {
       epilogue_ = TileEpilogue::make(p, n_);
       row_major_ = row_major_ && out_.contiguous;  // the epilogue needs whole rows without gaps
-      blocking_ = Blocking(m_, n_, k_, count_, true);
+      const Blocking whole_rows(m_, n_, k_, count_, tb_, true);
+      apart_ = pays_apart(whole_rows);
+      row_chunk_ = whole_rows.row_block;
+      if (!apart_) blocking_ = whole_rows;
+      else if (!in_place()) product_ = ws_.take(static_cast<size_t>(count_ * m_ * n_) * sizeof(T));
     }
   }
 
   void run(const RunContext& ctx) override {
     if (count_ * m_ * n_ == 0) return;
+    multiply(ctx);
+    if (!apart_) return;
+    const int64_t chunks = ceil_div(m_, row_chunk_);
+    parallel_for(
+        count_ * chunks, std::max<int64_t>(1, kGrainElements / (row_chunk_ * n_)), [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t item = i / chunks, r0 = i % chunks * row_chunk_, rows = std::min(row_chunk_, m_ - r0);
+            finish(ctx, product_at(ctx, item, r0, 0), item, r0, rows, n_);
+          }
+        });
+  }
+
+ private:
+  // Whether the whole product is computed before the epilogue. Each block of rows packs all of the second operand; where that costs more than
+  // reading the product again, blocks are as large as a product alone has them. Nanoseconds for an element, measured on AMD and Intel CPUs.
+  bool pays_apart(const Blocking& whole_rows) const {
+    const double pack = tb_ ? 1.0 : 0.3, again = 1.0;
+    const double packs = static_cast<double>(whole_rows.row_blocks - blocking_.row_blocks);
+    return packs * pack * static_cast<double>(k_) > again * static_cast<double>(m_);
+  }
+  bool in_place() const { return row_major_ && !elided_; }
+
+  void multiply(const RunContext& ctx) {
     const T* a = a_.get(ctx);
     const T* b = b_.get(ctx);
     const int64_t blocks = count_ * blocking_.row_blocks * blocking_.col_blocks;
@@ -126,7 +158,6 @@ class Matmul : public Exec {
     });
   }
 
- private:
   explicit Matmul(const Node& node) : a_(node.ins[0], ws_), b_(node.ins[1], ws_), out_(node.outs[0]), c_(node.outs[0]) {
     row_major_ = out_.dtype == compute_dtype<T>() && c_.row_major();
     m_ = c_.rows, n_ = c_.cols, k_ = a_.view.cols;
@@ -135,7 +166,7 @@ class Matmul : public Exec {
     count_ = batch_.numel();
     ta_ = !a_.view.row_major();
     tb_ = !b_.view.row_major();
-    blocking_ = Blocking(m_, n_, k_, count_, false);
+    blocking_ = Blocking(m_, n_, k_, count_, tb_, false);
   }
 
   // [B.., M, K] x [K, N] is one product of B*M rows if the rows are evenly spaced in memory.
@@ -161,21 +192,42 @@ class Matmul : public Exec {
     const int64_t item = i / per, r0 = i % per / blocking_.col_blocks * blocking_.row_block,
                   c0 = i % blocking_.col_blocks * blocking_.col_block;
     const int64_t rows = std::min(blocking_.row_block, m_ - r0), cols = std::min(blocking_.col_block, n_ - c0);
-    int64_t at = r0 * c_.row_stride + c0 * c_.col_stride, rest = item;
+    int64_t rest = item;
     for (int d = batch_.size() - 1; d >= 0; --d) {
       const int64_t x = rest % batch_[d];
       rest /= batch_[d];
       a += x * a_.view.batch_strides[d];
       b += x * b_.view.batch_strides[d];
-      at += x * c_.batch_strides[d];
     }
     const int64_t lda = a_.view.ld(), ldb = b_.view.ld();
-    const bool in_place = row_major_ && !elided_;
-    T* c = in_place ? ctx.ptr<T>(out_) + at : scratch<T>(1, rows * cols);
+    const bool own = !in_place() && !apart_;
+    T* c = own ? scratch<T>(1, rows * cols) : product_at(ctx, item, r0, c0);
     gemm(ta_, tb_, rows, cols, k_, T(1), a + (ta_ ? r0 : r0 * lda), lda, b + (tb_ ? c0 * ldb : c0), ldb, T(0), c,
-         in_place ? c_.ld() : cols);
-    if (!in_place && !elided_) store_block(c, ctx.ptr<char>(out_), at, rows, cols);
-    if (epilogue_) epilogue_->run(ctx, rounded(ctx, c, at, rows), item * m_ + r0, rows);
+         own          ? cols
+         : in_place() ? c_.ld()
+                      : n_);
+    if (!apart_) finish(ctx, c, item, r0, rows, cols, c0);
+  }
+
+  // Of the output, in elements.
+  int64_t place(int64_t item, int64_t r0, int64_t c0) const {
+    int64_t at = r0 * c_.row_stride + c0 * c_.col_stride;
+    for (int d = batch_.size() - 1; d >= 0; --d) {
+      at += item % batch_[d] * c_.batch_strides[d];
+      item /= batch_[d];
+    }
+    return at;
+  }
+  T* product_at(const RunContext& ctx, int64_t item, int64_t r0, int64_t c0) const {
+    if (in_place()) return ctx.ptr<T>(out_) + place(item, r0, c0);
+    return at<T>(ctx, product_) + (item * m_ + r0) * n_ + c0;
+  }
+  // What follows the product of some rows: the conversion to the output's dtype, the epilogue.
+  void finish(const RunContext& ctx, const T* c, int64_t item, int64_t r0, int64_t rows, int64_t cols,
+              int64_t c0 = 0) const {
+    const int64_t to = place(item, r0, c0);
+    if (!in_place() && !elided_) store_block(c, ctx.ptr<char>(out_), to, rows, cols);
+    if (epilogue_) epilogue_->run(ctx, rounded(ctx, c, to, rows), item * m_ + r0, rows);
   }
 
   void store_block(const T* c, char* out, int64_t at, int64_t rows, int64_t cols) const {
@@ -202,10 +254,12 @@ class Matmul : public Exec {
   Side<T> a_, b_;
   Operand out_;
   MatrixView c_;
-  bool row_major_ = false, elided_ = false, ta_ = false, tb_ = false;
+  bool row_major_ = false, elided_ = false, ta_ = false, tb_ = false, apart_ = false;
+  int64_t row_chunk_ = 1;
+  size_t product_ = 0;  // in the workspace
   int64_t m_ = 0, n_ = 0, k_ = 0, count_ = 0;
   Dims batch_;
-  Blocking blocking_{1, 1, 1, 1, false};
+  Blocking blocking_{1, 1, 1, 1, false, false};
   std::unique_ptr<TileEpilogue> epilogue_;
 };
 
