@@ -11,14 +11,6 @@ from .parameter import Parameter
 from .utils.rnn import PackedSequence
 
 _STEPS = {"LSTM": steps.LSTMStep, "GRU": steps.GRUStep, "RNN_TANH": steps.RNNStep, "RNN_RELU": steps.ReLUStep}
-_TURNED = 128  # from so many rows on, a transposed copy of the weight pays
-
-
-def _input_product(x, weight, bias):
-    if x.device.type == "cpu" and x.shape[0] >= _TURNED:
-        y = _C.matmul(x, weight.t().contiguous())
-        return y if bias is None else y + bias
-    return _C.linear(x, weight, bias)
 
 
 def _sum(a, b):
@@ -121,7 +113,7 @@ class RNNBase(Module):
             rest = (w["weight_hh"], b_hh)
         else:
             rest, b_ih = (w["weight_hh"], w.get("weight_hr")), b_ih if b_ih is None else b_ih + b_hh
-        return steps.run(_STEPS[self.mode], sizes, reverse, _input_product(data, w["weight_ih"], b_ih), initial, rest)
+        return steps.run(_STEPS[self.mode], sizes, reverse, _C.linear(data, w["weight_ih"], b_ih), initial, rest)
 
     # ---- the call
 
