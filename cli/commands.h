@@ -5,6 +5,7 @@
 namespace pyflame::apps::cli {
 
 void add_info(CLI::App& app, Run& run);
+void add_bench(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);

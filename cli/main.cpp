@@ -10,6 +10,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_info(app, run);
   gpt::add_train(app, run);
   gpt::add_generate(app, run);
+  cli::add_bench(app, run);
   cli::add_doctor(app, run);
   cli::add_env(app, run);
   cli::add_inspect(app, run);

@@ -1,22 +1,15 @@
 // `pyflame run`: runs a model file. Python does it (python/pyflame/onnx/run.py), because models are loaded there; this file checks the
-// command line and finds the interpreter.
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
+// command line.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "commands.h"
-#include "pyflame/base/error.h"
+#include "python_command.h"
 
 namespace pyflame::apps::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 struct RunSettings {
   std::string model, device = "cpu", output, report, python;
@@ -25,31 +18,18 @@ struct RunSettings {
   bool json = false;
 };
 
-// The interpreter of the environment that has the program, or the first one on PATH.
-std::string find_python() {
-  std::error_code ignored;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "python3";
-  return fs::exists(beside, ignored) ? beside.string() : "python3";
-}
-
 int run_model(const RunSettings& s) {
-  std::vector<std::string> words = {s.python.empty() ? find_python() : s.python, "-m", "pyflame.onnx.run", s.model};
-  const auto add = [&words](const char* name, const std::string& value) {
-    words.push_back(std::string(name) + "=" + value);  // one word, so that a value may begin with a dash
-  };
-  for (const std::string& input : s.inputs) add("--input", input);
-  for (const std::string& shape : s.shapes) add("--shape", shape);
-  add("--device", s.device);
-  add("--repeat", std::to_string(s.repeat));
-  add("--seed", std::to_string(s.seed));
-  if (!s.output.empty()) add("--output", s.output);
-  if (!s.report.empty()) add("--report", s.report);
-  if (s.json) words.emplace_back("--json");
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  execvp(arguments[0], arguments.data());
-  PF_FAIL(OS, "run: Python cannot be started; got {}: {}; hint: name it with --python", words[0], std::strerror(errno));
+  PythonCommand c("run", "pyflame.onnx.run", s.python);
+  c.add(s.model);
+  for (const std::string& input : s.inputs) c.add("--input", input);
+  for (const std::string& shape : s.shapes) c.add("--shape", shape);
+  c.add("--device", s.device);
+  c.add("--repeat", std::to_string(s.repeat));
+  c.add("--seed", std::to_string(s.seed));
+  if (!s.output.empty()) c.add("--output", s.output);
+  if (!s.report.empty()) c.add("--report", s.report);
+  if (s.json) c.add("--json");
+  c.start();
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ from ._spectra import *  # noqa: F401,F403
 bool, half, float, double = bool_, float16, float32, float64
 short, int, long = int16, int32, int64
 
-_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "fx", "hub", "io", "jit", "models", "mps",
+_SUBMODULES = frozenset({"_dynamo", "accelerator", "amp", "autograd", "backend", "backends", "benchmarking", "compiler", "cpu", "cuda", "data", "distributed", "distributions", "export", "fft", "func", "fx", "hub", "io", "jit", "models", "mps",
                          "mtia", "multiprocessing", "nn", "onnx", "optim", "profiler", "quantization", "random", "serialization", "signal", "sparse", "special", "testing", "torch", "utils", "xpu"})
 _FURTHER = frozenset({"adjoint", "compiled_with_cxx11_abi", "detach", "get_deterministic_debug_mode", "get_device_module", "get_num_interop_threads", "hash_tensor",
                       "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled", "range", "set_deterministic_debug_mode", "set_flush_denormal", "set_num_interop_threads",
@@ -50,6 +50,7 @@ _ATTRIBUTES = {
     "get_autocast_dtype": "amp",
     "set_anomaly_enabled": "_compile",
     "vmap": "func",
+    "bench": "benchmarking",
     "Event": "cuda",
     "fork": "jit",
     "wait": "jit",

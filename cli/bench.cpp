@@ -1,0 +1,76 @@
+// `pyflame bench`: measures. Python does it (python/pyflame/benchmarking), because programs and ops are called there; this file checks the
+// command line.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "python_command.h"
+
+namespace pyflame::apps::cli {
+
+namespace {
+
+struct BenchSettings {
+  std::vector<std::string> what;
+  std::string device, problems, records, python;
+  int scale = 1;
+  double seconds = 10, relative = 1;
+  bool cold = false, no_record = false, json = false;
+};
+
+int bench(const BenchSettings& s) {
+  PythonCommand c("bench", "pyflame.benchmarking", s.python);
+  for (const std::string& word : s.what) c.add(word);
+  if (!s.device.empty()) c.add("--device", s.device);
+  if (!s.problems.empty()) c.add("--problems", s.problems);
+  if (!s.records.empty()) c.add("--records", s.records);
+  c.add("--scale", std::to_string(s.scale));
+  c.add("--seconds", fmt::format("{}", s.seconds));
+  c.add("--relative", fmt::format("{}", s.relative));
+  if (s.cold) c.add("--cold");
+  if (s.no_record) c.add("--no-record");
+  if (s.json) c.add("--json");
+  c.start();
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Run& run) {
+  CLI::App* cmd = app.add_subcommand(
+      "bench", "Measure a function of a program, ops by name or a list of products; compare two measurements");
+  auto s = std::make_shared<BenchSettings>();
+  cmd->add_option(
+         "what", s->what,
+         "FILE.py:function; or gemm, conv, attention, elementwise, reduce, memory, launch, model, all; after gemm "
+         "M,N,K,dtype,layout; or compare A B; or list")
+      ->required();
+  cmd->add_option("--device", s->device, "Device to measure on: cpu, rocm, rocm:1, cuda, ...; default: cpu");
+  cmd->add_option(
+         "--problems", s->problems,
+         "A list of products, one in a line: M,N,K,dtype,layout, lines of hipblaslt-bench or rocblas-bench, rows of "
+         "TunableOp's CSV")
+      ->check(CLI::ExistingFile);
+  cmd->add_option("--scale", s->scale, "Divides the sizes of the ops by name; 8 suits a CPU")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  cmd->add_option("--seconds", s->seconds, "The longest time for one figure")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  cmd->add_option("--relative", s->relative,
+                  "The 95 % interval of the median ends the measurement at so many percent of it")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  cmd->add_flag("--cold", s->cold, "Empty the last-level cache before each call");
+  cmd->add_option("--records", s->records,
+                  "The folder of the kept measurements; default: ~/.local/share/pyflame/bench");
+  cmd->add_flag("--no-record", s->no_record, "Keep no record");
+  cmd->add_flag("--json", s->json, "Print one JSON object for each measurement");
+  cmd->add_option("--python", s->python,
+                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->final_callback([&run, s] { run = [s] { return bench(*s); }; });
+}
+
+}  // namespace pyflame::apps::cli

@@ -1,0 +1,24 @@
+// Commands that Python carries out, because what they need is in the package: run, bench.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace pyflame::apps::cli {
+
+// The words of a command line for a module of the package.
+class PythonCommand {
+ public:
+  // `python`: the interpreter; empty: the one of the environment that has this program, or the first one on PATH.
+  PythonCommand(const char* command, const char* module, const std::string& python);
+  void add(const std::string& word) { words_.push_back(word); }
+  // One word, so that a value may begin with a dash.
+  void add(const char* name, const std::string& value) { words_.push_back(std::string(name) + "=" + value); }
+  // Replaces this process. Returns only by an error.
+  [[noreturn]] void start();
+
+ private:
+  const char* command_;
+  std::vector<std::string> words_;
+};
+
+}  // namespace pyflame::apps::cli

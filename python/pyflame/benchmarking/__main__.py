@@ -1,0 +1,135 @@
+"""`pyflame bench`: measures problems by name, functions of programs, and lists of products; compares records and programs."""
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+
+import pyflame as pf
+
+from . import gemms, problems
+from .compare import compare, compare_functions
+from .measure import bench
+from .records import Records
+
+REJECTED = 3  # exit code: a figure was not accepted
+
+
+def _fail(text):
+    print(f"pyflame bench: {text}", file=sys.stderr)
+    return 1
+
+
+def _function(spec):
+    """The function of FILE.py:function. The file is imported as a module, so that what stands under `if __name__ == "__main__"` does not run."""
+    path, _, name = spec.rpartition(":")
+    if not os.path.exists(path):
+        raise ValueError(f"there is no such file; got {path!r} of {spec!r}; expected FILE.py:function")
+    module_name = pathlib.Path(path).stem
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec_ = importlib.util.spec_from_file_location(module_name, path)
+    module = sys.modules[module_name] = importlib.util.module_from_spec(spec_)
+    spec_.loader.exec_module(module)
+    fn = getattr(module, name, None)
+    if not callable(fn):
+        names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module_name]
+        raise ValueError(f"{path} has no function {name!r}; it has {', '.join(names) or 'none'}")
+    return fn
+
+
+def _is_function(word):
+    path, _, name = word.rpartition(":")
+    return path.endswith(".py") and name.isidentifier()
+
+
+def _problems(args):
+    """Problems one after the other, so that one at a time holds memory."""
+    first, *rest = args.what
+    if first == "all":
+        for group in problems.GROUPS.values():
+            yield from group(args.scale)
+    elif first == "gemm" and (rest or args.problems):
+        listed, refused = gemms.read(args.problems) if args.problems else ([], [])
+        for text in refused:
+            print(f"left out: {text}", file=sys.stderr)
+        for g in listed + [gemms.parse(text) for text in rest]:
+            yield problems.of_gemm(g)
+    elif _is_function(first):
+        for word in args.what:
+            yield problems.Problem(word, _function(word), train=True)
+    else:
+        for word in args.what:
+            if word not in problems.GROUPS:
+                raise ValueError(f"nothing of this name to measure; got {word!r}; expected {', '.join(problems.GROUPS)}, all, compare, list, or FILE.py:function")
+            yield from problems.GROUPS[word](args.scale)
+
+
+def _measure(args):
+    found, records = [], None if args.no_record else Records(args.records)
+    for p in _problems(args):
+        with pf.set_grad_enabled(p.train):
+            m = bench(p.call, device=args.device, cache="cold" if args.cold else "warm", max_seconds=args.seconds, relative=args.relative / 100, name=p.name, flops=p.flops, bytes=p.bytes)
+        found.append(m)
+        if records is not None:
+            records.add(m)
+        print(json.dumps(m.to_dict()) if args.json else m, flush=True)
+    if not found:
+        raise ValueError(f"there was nothing to measure; got {' '.join(args.what)}{f' with {args.problems}' if args.problems else ''}")
+    rejected = [m for m in found if not m.accepted]
+    if rejected and not args.json:
+        print(f"{len(rejected)} of {len(found)} figures were rejected; hint: stop other programs and measure again, or give more time with --seconds", file=sys.stderr)
+    return REJECTED if rejected else 0
+
+
+def _side(word, args):
+    """The last measurement of a file or folder of records, or of this name among the kept ones."""
+    path = pathlib.Path(word)
+    records = Records(path.parent if path.is_file() else path) if path.exists() else Records(args.records)
+    found = records.find(None if path.exists() else word, last=1)
+    if not found:
+        raise ValueError(f"there is no record; got {word!r}; expected FILE.py:function, a folder of records, or the name of a record: pyflame bench list")
+    return found[-1]
+
+
+def _compare(args):
+    if len(args.what) != 3:
+        raise ValueError(f"compare takes two; got {len(args.what) - 1}; expected A and B, each FILE.py:function, a folder of records, or the name of a record")
+    a, b = args.what[1:]
+    if _is_function(a) and _is_function(b):
+        result = compare_functions(_function(a), _function(b), device=args.device, max_seconds=args.seconds, names=(a, b))
+    else:
+        result = compare(_side(a, args), _side(b, args))
+    print(json.dumps(result.to_dict()) if args.json else result)
+    return 0
+
+
+def _list(args):
+    for m in Records(args.records).find(args.what[1] if len(args.what) > 1 else None):
+        print(json.dumps(m.to_dict()) if args.json else m)
+    return 0
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="pyflame bench", description=__doc__)
+    parser.add_argument("what", nargs="+")
+    parser.add_argument("--device")
+    parser.add_argument("--problems")
+    parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--relative", type=float, default=1.0)
+    parser.add_argument("--records")
+    parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    try:
+        if args.device:
+            pf.set_device(args.device)
+        return {"compare": _compare, "list": _list}.get(args.what[0], _measure)(args)
+    except (ValueError, RuntimeError, OSError) as e:
+        return _fail(e)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""What a figure depends on: the device, its clocks and limits, the libraries, the program. What cannot be read is left out."""
+import ctypes
+import os
+import pathlib
+import platform
+import resource
+import subprocess
+import sys
+
+from .. import _C
+
+CACHE_BYTES = {"cpu": 64 << 20, "cuda": 96 << 20, "rocm": 256 << 20}  # where the size of the last-level cache cannot be read: the largest there are
+THERMAL, POWER = 0x60, 0x8C  # NVML's reasons: software and hardware thermal slowdown; power cap, hardware slowdown, power brake
+SYSFS = pathlib.Path("/sys/class/drm")
+
+
+def is_gpu(device):
+    return str(device).split(":")[0] in ("cuda", "rocm")
+
+
+# ---- the cache
+
+
+def cache_bytes(device):
+    """The size of the last-level cache."""
+    kind = str(device).split(":")[0]
+    if kind in ("cuda", "rocm"):
+        return CACHE_BYTES[kind]
+    sizes = []
+    for path in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        try:
+            sizes.append(int(path.read_text().strip().rstrip("K")) << 10)
+        except (OSError, ValueError):
+            pass
+    return max(sizes, default=CACHE_BYTES["cpu"])
+
+
+def flusher(device, times):
+    """A function that replaces what is in the cache: it writes a tensor that is `times` as large."""
+    block = _C.zeros(max(1, times * cache_bytes(device) // 4), dtype=_C.float32, device=device)
+
+    def flush():
+        block.add_(1.0)
+        _C.cut()
+
+    return flush
+
+
+# ---- clocks, power, temperature
+
+
+class _Nvml:
+    """NVIDIA's management library, as far as it is there."""
+
+    def __init__(self):
+        self.library = None
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            if library.nvmlInit_v2() == 0:
+                self.library = library
+        except OSError:
+            pass
+
+    def read(self, index):
+        if self.library is None:
+            return {}
+        handle, found = ctypes.c_void_p(), {}
+        if self.library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
+            return {}
+
+        def number(name, kind, *arguments):
+            value = kind()
+            ok = getattr(self.library, name)(handle, *arguments, ctypes.byref(value)) == 0
+            return value.value if ok else None
+
+        found["clock_mhz"] = number("nvmlDeviceGetClockInfo", ctypes.c_uint, 1)
+        found["memory_clock_mhz"] = number("nvmlDeviceGetClockInfo", ctypes.c_uint, 2)
+        found["temperature_c"] = number("nvmlDeviceGetTemperature", ctypes.c_uint, 0)
+        for name, function in (("power_w", "nvmlDeviceGetPowerUsage"), ("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit")):
+            milliwatts = number(function, ctypes.c_uint)
+            found[name] = None if milliwatts is None else milliwatts / 1e3
+        reasons = number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
+        if reasons is not None:
+            found["thermal_limit"], found["power_limit"] = bool(reasons & THERMAL), bool(reasons & POWER)
+        return {k: v for k, v in found.items() if v is not None}
+
+
+_nvml = []
+
+
+def _number(path, scale=1.0):
+    try:
+        return float(path.read_text().split()[0]) * scale
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def amd_state(index, root=SYSFS):
+    """Of the GPU with this number among the cards of amdgpu. `root` is a folder like /sys/class/drm."""
+    cards = [c / "device" for c in sorted(root.glob("card[0-9]*"), key=lambda c: (len(c.name), c.name)) if (c / "device" / "pp_dpm_sclk").exists()]
+    if index >= len(cards):
+        return {}
+    card, found = cards[index], {}
+    hwmon = next(iter(sorted((card / "hwmon").glob("hwmon*"))), card)
+    for name, path, scale in (("clock_mhz", hwmon / "freq1_input", 1e-6), ("memory_clock_mhz", hwmon / "freq2_input", 1e-6), ("temperature_c", hwmon / "temp1_input", 1e-3),
+                              ("power_w", hwmon / "power1_average", 1e-6), ("power_limit_w", hwmon / "power1_cap", 1e-6), ("busy_percent", card / "gpu_busy_percent", 1)):
+        found[name] = _number(path, scale)
+    limit, critical = _number(hwmon / "power1_cap", 1e-6), _number(hwmon / "temp1_crit", 1e-3)
+    if found["power_w"] is not None and limit:
+        found["power_limit"] = found["power_w"] >= 0.98 * limit
+    if found["temperature_c"] is not None and critical:
+        found["thermal_limit"] = found["temperature_c"] >= critical - 2
+    return {k: v for k, v in found.items() if v is not None}
+
+
+def state(device):
+    """What changes while a program runs."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    found = {"involuntary_switches": usage.ru_nivcsw, "load": os.getloadavg()[0]}
+    kind, _, index = str(device).partition(":")
+    if kind == "cuda":
+        if not _nvml:
+            _nvml.append(_Nvml())
+        found.update(_nvml[0].read(int(index or 0)))
+    elif kind == "rocm":
+        found.update(amd_state(int(index or 0)))
+    else:
+        mhz = _number(pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"), 1e-3)
+        found.update({} if mhz is None else {"clock_mhz": mhz})
+    return found
+
+
+def limits(before, after):
+    """Reasons that the two states give."""
+    found = []
+    if after.get("thermal_limit"):
+        found.append(f"the device lowers its clock because of its temperature, {after.get('temperature_c', 0):.0f} degrees")
+    if after.get("power_limit"):
+        found.append(f"the device lowers its clock at its power limit, {after.get('power_limit_w', 0):.0f} W")
+    first, last = before.get("clock_mhz"), after.get("clock_mhz")
+    if first and last and abs(last / first - 1) > 0.02:
+        found.append(f"the clock changed from {first:.0f} to {last:.0f} MHz")
+    return found
+
+
+# ---- the rest of the record
+
+
+def _commit(fn):
+    """The commit of the folder that the function's file is in; None without git."""
+    module = sys.modules.get(getattr(fn, "__module__", None) or "", None)
+    folder = os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "."))
+    try:
+        run = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip() or None if run.returncode == 0 else None
+
+
+def describe(device, fn=None):
+    """The device, versions and settings, as a dict for a record."""
+    from .. import __version__
+
+    info = _C.device_info(device)
+    keep = ("PYFLAME_", "HIP_", "ROCM_", "ROCBLAS_", "HIPBLASLT_", "MIOPEN_", "HSA_", "GPU_", "CUDA_", "NVIDIA_", "OMP_", "OPENBLAS_")
+    found = {"pyflame": __version__, "python": platform.python_version(), "system": platform.system(), "kernel": platform.release(), "cores": len(os.sched_getaffinity(0)),
+             "device": {k: v for k, v in info.items() if isinstance(v, (str, int, float)) and k not in ("free_memory", "device")},
+             "settings": {k: v for k, v in sorted(os.environ.items()) if k.startswith(keep)}, "arguments": sys.argv[1:]}
+    try:
+        found["governor"] = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    except OSError:
+        pass
+    commit = _commit(fn)
+    return {**found, "commit": commit} if commit else found

@@ -1,0 +1,293 @@
+"""pf.bench: one figure with its interval, or the reasons why there is none."""
+import math
+import statistics
+import time
+from dataclasses import dataclass, field
+
+from .. import _C
+from . import environment
+
+SAMPLE_SECONDS = 5e-3  # least length of a sample: a clock and a synchronisation cost less than a thousandth of it
+WARMUP_SECONDS = 0.2  # least length of the warm-up: GPUs raise their clocks within it
+STEADY = 0.02  # the warm-up ends when the medians of two groups of samples differ by less
+REJECTED = 0.10  # spread from which on there is no figure
+GROUP = 5  # samples that the warm-up compares
+SWITCHES = 50  # a second: from so many on, other processes have taken the cores
+COLD_CALLS = 8  # calls of a sample with a cold cache
+FLUSH = 2  # a cold cache: so many times its size is read or copied between two calls
+
+
+@dataclass
+class Measurement:
+    """Times of one function, in milliseconds for each call.
+
+    The figure is the median of `samples`: of the device's own clock on a GPU, and of the host's on the CPU. `low` and `high` are the 95 % interval of that
+    median (by order statistics), `spread` is the distance of the quartiles relative to it. `accepted` is False if the spread is over 10 %; `reasons` says
+    what was seen. `wall` are the same samples by the host's clock, `submit` is the part of it before the wait for the device, `first_ms` is the first call.
+    """
+
+    name: str
+    device: str
+    samples: list
+    wall: list
+    submit: list
+    calls: int
+    first_ms: float
+    warmup_calls: int
+    cache: str
+    relative: float
+    reasons: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
+    flops: float = None
+    bytes: float = None
+    arguments: list = field(default_factory=list)
+    environment: dict = field(default_factory=dict)
+    time: float = 0.0
+
+    @property
+    def median(self):
+        return statistics.median(self.samples)
+
+    @property
+    def interval(self):
+        """(low, high): the 95 % interval of the median."""
+        return median_interval(self.samples)
+
+    @property
+    def spread(self):
+        return spread_of(self.samples)
+
+    @property
+    def accepted(self):
+        return self.spread <= REJECTED
+
+    @property
+    def steady(self):
+        """Whether the interval is within `relative` of the median."""
+        low, high = self.interval
+        return max(high - self.median, self.median - low) <= self.relative * self.median
+
+    @property
+    def tflops(self):
+        return self.flops / self.median / 1e9 if self.flops else None
+
+    @property
+    def gbs(self):
+        """10^9 bytes a second."""
+        return self.bytes / self.median / 1e6 if self.bytes else None
+
+    def to_dict(self):
+        """The record: everything, with the figures that follow from the samples."""
+        low, high = self.interval
+        return {**self.__dict__, "median": self.median, "low": low, "high": high, "spread": self.spread, "accepted": self.accepted, "steady": self.steady}
+
+    @classmethod
+    def from_dict(cls, record):
+        return cls(**{k: v for k, v in record.items() if k in cls.__dataclass_fields__})
+
+    def __str__(self):
+        low, high = self.interval
+        lines = [f"{self.name} on {self.device}: {_ms(self.median)} [{_ms(low)}, {_ms(high)}], {len(self.samples)} samples of {self.calls} call{'s' * (self.calls != 1)}, {self.cache} cache"]
+        if not self.accepted:
+            lines[0] = f"{self.name} on {self.device}: rejected, the spread of the samples is {self.spread:.0%} ({len(self.samples)} samples around {_ms(self.median)})"
+        rates = [f"{rate:.3g} {unit}" for rate, unit in ((self.tflops, "TFLOP/s"), (self.gbs, "GB/s")) if rate]
+        if rates and self.accepted:
+            lines.append("  " + ", ".join(rates))
+        if self.accepted and not self.steady:
+            lines.append(f"  the interval is wider than {self.relative:.1%} of the median")
+        return "\n".join(lines + [f"  {text}" for text in (*self.reasons, *self.notes)])
+
+
+def _ms(ms):
+    return f"{ms * 1e3:.4g} us" if ms < 1 else f"{ms:.4g} ms" if ms < 1000 else f"{ms / 1e3:.4g} s"
+
+
+def median_interval(samples):
+    """The 95 % interval of the median: two of the sorted samples, whose ranks follow from the binomial distribution (its normal approximation)."""
+    ordered, n = sorted(samples), len(samples)
+    half = 0.98 * math.sqrt(n)  # 1.96 standard deviations of the number of samples below the median
+    return ordered[max(0, math.floor(n / 2 - half) - 1)], ordered[min(n - 1, math.ceil(n / 2 + half))]
+
+
+def spread_of(samples):
+    if len(samples) < 2:
+        return 0.0
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return (high - low) / middle if middle else 0.0
+
+
+def drift_of(samples):
+    """The median of the last third relative to that of the first one, less 1."""
+    third = len(samples) // 3
+    return statistics.median(samples[-third:]) / statistics.median(samples[:third]) - 1 if third else 0.0
+
+
+class Sampling:
+    """Draws samples until they are enough. `draw(calls)` returns (figure, wall, submit) in milliseconds for each call; `clock` returns seconds."""
+
+    def __init__(self, draw, relative, min_samples, max_seconds, clock=time.perf_counter):
+        self.draw, self.relative, self.min_samples, self.max_seconds, self.clock = draw, relative, min_samples, max_seconds, clock
+        self.warmup_calls = 0
+
+    def warm_up(self, calls):
+        """Until two groups of samples agree; at most a third of the time. False if they never did."""
+        start, figures = self.clock(), []
+        while True:
+            figures.append(self.draw(calls)[0])
+            self.warmup_calls += calls
+            spent = self.clock() - start
+            if len(figures) >= 2 * GROUP and spent >= WARMUP_SECONDS:
+                before, now = statistics.median(figures[-2 * GROUP:-GROUP]), statistics.median(figures[-GROUP:])
+                if abs(now - before) <= STEADY * before:
+                    return True
+            if spent > self.max_seconds / 3:
+                return len(figures) < 2 * GROUP  # too few to tell
+
+    def run(self, calls):
+        """(figures, wall, submit)"""
+        start, samples = self.clock(), []
+        while True:
+            samples.append(self.draw(calls))
+            figures = [s[0] for s in samples]
+            if len(samples) >= self.min_samples:
+                low, high = median_interval(figures)
+                middle = statistics.median(figures)
+                if max(high - middle, middle - low) <= self.relative * middle:
+                    break
+            if self.clock() - start > self.max_seconds and len(samples) >= 3:
+                break
+        return figures, [s[1] for s in samples], [s[2] for s in samples]
+
+
+class _Timer:
+    """Samples of a function on a device. After each call the window ends, so that calls are neither fused with each other nor dropped as unused."""
+
+    def __init__(self, call, device, flush):
+        self.call, self.device, self.gpu, self.flush = call, device, environment.is_gpu(device), flush
+        self.events = _C._Event(), _C._Event()
+
+    def one(self):
+        out = self.call()
+        _C.cut()
+        return out
+
+    def sample(self, calls):
+        if self.flush is not None:
+            return self._cold(calls)
+        return self._timed(calls)
+
+    def _timed(self, calls):
+        begin, end = self.events
+        start = time.perf_counter()
+        begin.record(self.device)
+        for _ in range(calls):
+            self.one()
+        end.record(self.device)
+        submitted = time.perf_counter()
+        _C.synchronize()
+        done = time.perf_counter()
+        wall = (done - start) * 1e3 / calls
+        return (begin.elapsed_ms(end) / calls if self.gpu else wall), wall, (submitted - start) * 1e3 / calls
+
+    def _cold(self, calls):
+        """Each call for itself, after a flush of the cache."""
+        figures, walls, submits = [], [], []
+        for _ in range(calls):
+            self.flush()
+            _C.synchronize()
+            figure, wall, submit = self._timed(1)
+            figures.append(figure), walls.append(wall), submits.append(submit)
+        return statistics.fmean(figures), statistics.fmean(walls), statistics.fmean(submits)
+
+
+def _device_of(args, device):
+    if device is not None:
+        return str(_C.device(device))
+    for a in args:
+        if isinstance(a, _C.Tensor):
+            return str(a.device)
+    return _C.get_device()
+
+
+def _describe(value):
+    if isinstance(value, _C.Tensor):
+        return f"{str(value.dtype).rsplit('.', 1)[-1]}{list(value.shape)}"
+    return repr(value)[:80] if isinstance(value, (bool, int, float, str, type(None), tuple, list)) else type(value).__name__
+
+
+def _name_of(fn):
+    return getattr(fn, "__qualname__", None) or type(fn).__name__
+
+
+def _notes_on_data(args):
+    """Zeros cost less power and compress: kernels run faster on them than on real data."""
+    zeros = [k for k, a in enumerate(args) if isinstance(a, _C.Tensor) and a.is_floating_point() and a.numel() > 1 and not bool((a != 0).any())]
+    return [f"argument {', '.join(map(str, zeros))} is all zeros: kernels run faster on zeros than on real data; hint: pf.randn"] if zeros else []
+
+
+def _reasons(samples, relative, warm, before, after, seconds, host_bound):
+    found = []
+    low, high = median_interval(samples)
+    middle = statistics.median(samples)
+    if max(high - middle, middle - low) <= relative * middle and spread_of(samples) <= REJECTED:
+        return found
+    switches = (after["involuntary_switches"] - before["involuntary_switches"]) / max(seconds, 1e-9)
+    if switches > SWITCHES:
+        found.append(f"other processes used these cores: {switches:.0f} involuntary switches a second; hint: stop them, or bind this one with taskset")
+    if not warm:
+        found.append("the warm-up ended without two equal groups of samples; hint: a larger max_seconds")
+    if abs(drift_of(samples)) > STEADY:
+        found.append(f"the times drifted by {drift_of(samples):+.1%} during the samples: the clock, the temperature or the function itself changes")
+    found += environment.limits(before, after)
+    if host_bound:
+        found.append("the host was slower than the device, so its own noise is in the figure")
+    return found or ["no cause was seen; hint: a larger max_seconds"]
+
+
+def bench(fn, *args, device=None, cache="warm", relative=0.01, min_samples=30, max_seconds=10.0, name=None, flops=None, bytes=None, **kwargs):
+    """How long fn(*args, **kwargs) takes, as a Measurement.
+
+    The first call, which may compile kernels, is apart. Then calls warm up until two groups of samples agree within 2 %, and samples of at least 5 ms are drawn
+    until the 95 % interval of their median is within `relative` of it, or for `max_seconds`. cache='cold' empties the last-level cache before each call. On
+    a GPU the figure is the device's own time. flops and bytes, of one call, are for rates. The result of fn may be anything.
+
+        print(pf.bench(pf.matmul, a, b, flops=2 * 4096**3))
+
+    TypeError if fn cannot be called, ValueError for a cache or numbers that make no sense. What fn raises is raised.
+    """
+    if not callable(fn):
+        raise TypeError(f"bench: not a function; got {type(fn).__name__}; expected something to call")
+    if cache not in ("warm", "cold"):
+        raise ValueError(f"bench: no such cache; got {cache!r}; expected 'warm' or 'cold'")
+    if not (relative > 0 and max_seconds > 0 and min_samples >= 3):
+        raise ValueError(f"bench: numbers that make no sense; got relative={relative}, max_seconds={max_seconds}, min_samples={min_samples}; expected more than 0, and 3 samples or more")
+    device = _device_of((*args, *kwargs.values()), device)
+    notes = _notes_on_data(args)
+    timer = _Timer(lambda: fn(*args, **kwargs), device, environment.flusher(device, FLUSH) if cache == "cold" else None)
+    _C.synchronize()
+    start = time.perf_counter()
+    timer.one()
+    _C.synchronize()
+    first = time.perf_counter() - start
+    calls = _calls_for(timer) if cache == "warm" else COLD_CALLS
+    sampling = Sampling(timer.sample, relative, min_samples, max_seconds)
+    warm = sampling.warm_up(calls)
+    before, start = environment.state(device), time.perf_counter()
+    figures, wall, submit = sampling.run(calls)
+    seconds, after = time.perf_counter() - start, environment.state(device)
+    host_bound = timer.gpu and statistics.median(submit) > 0.9 * statistics.median(wall)
+    if host_bound:
+        notes.append(f"host-bound: the host needs {_ms(statistics.median(submit))} to submit a call, and the device waits for it")
+    return Measurement(name or _name_of(fn), device, figures, wall, submit, calls, first * 1e3, sampling.warmup_calls, cache, relative,
+                       _reasons(figures, relative, warm, before, after, seconds, host_bound), notes, flops, bytes, [_describe(a) for a in args] + [f"{k}={_describe(v)}" for k, v in kwargs.items()],
+                       {**environment.describe(device, fn), "state": after}, time.time())
+
+
+def _calls_for(timer):
+    """How many calls last SAMPLE_SECONDS."""
+    calls = 1
+    while True:
+        wall = timer.sample(calls)[1] * calls / 1e3
+        if wall >= SAMPLE_SECONDS or calls >= 1 << 20:
+            return calls
+        calls = max(calls + 1, min(calls * 10, math.ceil(calls * 1.2 * SAMPLE_SECONDS / max(wall, 1e-7))))

@@ -1,0 +1,333 @@
+"""pf.bench, its records and comparisons. Times are given here by a false clock: no test depends on how fast the machine is."""
+import json
+import multiprocessing
+
+import numpy as np
+import pytest
+
+import pyflame as pf
+from pyflame.benchmarking import Measurement, Records, compare, gemms
+from pyflame.benchmarking import __main__ as program
+from pyflame.benchmarking import environment, measure
+from pyflame.benchmarking.compare import _alternately, bootstrap
+from pyflame.benchmarking.measure import Sampling, drift_of, median_interval, spread_of
+
+
+def made(samples, **more):
+    return Measurement("f", "cpu", list(samples), list(samples), list(samples), 1, 5.0, 10, "warm", 0.01, **more)
+
+
+class Clock:
+    """Seconds that pass by as much as the samples last."""
+
+    def __init__(self, figures):
+        self.figures, self.now, self.drawn = figures, 0.0, 0
+
+    def draw(self, calls):
+        ms = self.figures(self.drawn)
+        self.drawn += 1
+        self.now += ms * calls / 1e3
+        return ms, ms, ms
+
+    def __call__(self):
+        return self.now
+
+
+# ---- statistics
+
+
+def test_interval_of_the_median():
+    low, high = median_interval(list(range(100)))
+    assert (low, high) == (39, 60)  # ranks 40 and 61 of 100: the table of the binomial distribution
+    random, inside = np.random.default_rng(0), 0
+    for _ in range(500):  # of a skewed distribution, whose median is log 2
+        low, high = median_interval(random.exponential(size=31).tolist())
+        inside += low <= np.log(2) <= high
+    assert 0.92 < inside / 500 < 0.99
+
+
+def test_spread_and_drift():
+    assert spread_of([1.0]) == 0 and spread_of([4.0, 5.0, 5.0, 6.0]) == pytest.approx(0.1)
+    assert drift_of([1.0] * 5 + [7.0] * 5 + [1.2] * 5) == pytest.approx(0.2) and drift_of([1.0]) == 0
+
+
+def test_sampling_ends_when_the_interval_is_narrow():
+    clock = Clock(lambda i: 10.0 + 0.01 * (i % 3))
+    figures, wall, submit = Sampling(clock.draw, 0.01, 30, 100.0, clock).run(1)
+    assert len(figures) == len(wall) == len(submit) == 30
+
+
+def test_sampling_ends_when_the_time_is_over():
+    clock = Clock(lambda i: 10.0 if i % 2 else 20.0)
+    figures, _, _ = Sampling(clock.draw, 0.01, 30, 1.0, clock).run(1)
+    assert 1000 < sum(figures) < 1100
+
+
+def test_the_warm_up_waits_for_the_clock():
+    rising = Clock(lambda i: max(10.0, 40.0 - i))  # a clock that rises for 30 samples
+    sampling = Sampling(rising.draw, 0.01, 30, 100.0, rising)
+    assert sampling.warm_up(2)
+    assert 30 <= rising.drawn <= 45 and sampling.warmup_calls == 2 * rising.drawn
+    never = Clock(lambda i: 10.0 * 1.1**i)
+    assert not Sampling(never.draw, 0.01, 30, 3.0, never).warm_up(1)
+
+
+def test_a_wide_spread_is_rejected():
+    good, bad = made([10.0, 10.1, 9.9] * 10), made([10.0, 14.0] * 15)
+    assert good.accepted and good.steady and "rejected" not in str(good)
+    assert not bad.accepted and not bad.steady and "rejected, the spread of the samples is 33%" in str(bad)
+
+
+def test_rates():
+    m = made([2.0] * 5, flops=4e9, bytes=6e6)
+    assert m.tflops == 2.0 and m.gbs == 3.0 and "2 TFLOP/s, 3 GB/s" in str(m)
+    assert made([2.0]).tflops is None and made([2.0]).gbs is None
+
+
+def test_reasons(monkeypatch):
+    quiet = {"involuntary_switches": 0}
+    noisy = [10.0, 14.0] * 15
+    assert measure._reasons([10.0] * 30, 0.01, True, quiet, quiet, 1.0, False) == []
+    assert "100 involuntary switches a second" in measure._reasons(noisy, 0.01, True, quiet, {"involuntary_switches": 100}, 1.0, False)[0]
+    assert "warm-up ended" in measure._reasons(noisy, 0.01, False, quiet, quiet, 1.0, False)[0]
+    assert "drifted by +50.0%" in measure._reasons([10.0] * 10 + [12.0] * 10 + [15.0] * 10, 0.01, True, quiet, quiet, 1.0, False)[0]
+    assert "power limit, 300 W" in measure._reasons(noisy, 0.01, True, quiet, {**quiet, "power_limit": True, "power_limit_w": 300.0}, 1.0, False)[0]
+    assert "from 1000 to 1500 MHz" in measure._reasons(noisy, 0.01, True, {**quiet, "clock_mhz": 1000.0}, {**quiet, "clock_mhz": 1500.0}, 1.0, False)[0]
+    assert "the host was slower" in measure._reasons(noisy, 0.01, True, quiet, quiet, 1.0, True)[0]
+    assert "no cause was seen" in measure._reasons(noisy, 0.01, True, quiet, quiet, 1.0, False)[0]
+
+
+# ---- measuring
+
+
+def test_bench_calls_the_function():
+    calls = []
+
+    def fn(x, *, times):
+        calls.append(x)
+        return x * times
+
+    x = pf.randn(8, 3)
+    m = pf.bench(fn, x, times=2, max_seconds=0.05, min_samples=3)
+    assert len(calls) >= 1 + m.warmup_calls + m.calls * len(m.samples) and all(c is x for c in calls)
+    assert m.name.endswith("fn") and m.device == "cpu" and m.arguments == ["float32[8, 3]", "times=2"]
+    assert m.first_ms > 0 and all(s > 0 for s in m.samples) and m.environment["pyflame"] == pf.__version__
+    assert len(m.wall) == len(m.submit) == len(m.samples)
+
+
+def test_bench_with_a_cold_cache(monkeypatch):
+    flushed = []
+    monkeypatch.setattr(environment, "flusher", lambda device, times: lambda: flushed.append(device))
+    m = pf.bench(pf.exp, pf.randn(10), cache="cold", max_seconds=0.02, min_samples=3)
+    assert m.cache == "cold" and len(flushed) >= m.calls * len(m.samples) and set(flushed) == {"cpu"}
+
+
+def test_the_flush_is_larger_than_the_cache():
+    assert environment.cache_bytes("cpu") >= 1 << 20 and environment.cache_bytes("rocm:0") >= 256 << 20
+    environment.flusher("cpu", 1)()
+
+
+def test_zeros_are_noted():
+    assert "argument 1 is all zeros" in pf.bench(pf.add, pf.randn(9), pf.zeros(9), max_seconds=0.01, min_samples=3).notes[0]
+    assert pf.bench(pf.add, pf.randn(9), pf.randn(9), max_seconds=0.01, min_samples=3).notes == []
+
+
+def test_bench_refuses():
+    with pytest.raises(TypeError, match="bench: not a function; got Tensor"):
+        pf.bench(pf.zeros(3))
+    with pytest.raises(ValueError, match="bench: no such cache; got 'hot'"):
+        pf.bench(pf.exp, pf.zeros(3), cache="hot")
+    with pytest.raises(ValueError, match="numbers that make no sense; got relative=0"):
+        pf.bench(pf.exp, pf.zeros(3), relative=0)
+
+
+def test_errors_of_the_function_are_raised():
+    def broken():
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        pf.bench(broken)
+
+
+def test_clocks_of_an_amd_gpu(tmp_path):
+    card = tmp_path / "card1" / "device"
+    hwmon = card / "hwmon" / "hwmon3"
+    hwmon.mkdir(parents=True)
+    (tmp_path / "card0" / "device").mkdir(parents=True)  # of another driver
+    for path, text in ((card / "pp_dpm_sclk", "0: 500Mhz *"), (card / "gpu_busy_percent", "97"), (hwmon / "freq1_input", "2100000000"), (hwmon / "temp1_input", "61000"),
+                       (hwmon / "temp1_crit", "100000"), (hwmon / "power1_average", "299000000"), (hwmon / "power1_cap", "300000000")):
+        path.write_text(text + "\n")
+    assert environment.amd_state(0, tmp_path) == {"clock_mhz": 2100.0, "temperature_c": 61.0, "power_w": 299.0, "power_limit_w": 300.0, "busy_percent": 97.0, "power_limit": True,
+                                                  "thermal_limit": False}
+    assert environment.amd_state(1, tmp_path) == {}
+
+
+# ---- records
+
+
+def test_records_are_found_again(tmp_path):
+    records = Records(tmp_path)
+    assert records.find() == [] and list(records) == []
+    for k, name in enumerate(["one", "two", "one"]):
+        m = made([1.0 + k] * 3)
+        m.name = name
+        records.add(m)
+    assert [m.median for m in records.find("one")] == [1.0, 3.0] and records.find("one", last=1)[0].median == 3.0
+    assert len(records.find("o*")) == 2 and records.find(device="rocm*") == [] and len(list(records)) == 3
+    assert json.loads((tmp_path / "records.jsonl").read_text().splitlines()[0])["median"] == 1.0
+
+
+def test_a_record_that_was_cut_off_is_passed_over(tmp_path):
+    records = Records(tmp_path)
+    records.add(made([1.0] * 3))
+    with open(records.path, "a", encoding="utf-8") as f:
+        f.write('{"name": "half')
+    assert len(records.find()) == 1
+    records.path.write_text("\n" + records.path.read_text().split("\n")[0] + "\n")  # another file under the old index
+    assert len(records.find()) == 1
+    records.path.unlink()
+    assert records.find() == []
+
+
+def _add(folder, number):
+    for k in range(20):
+        Records(folder).add(made([float(number * 100 + k)] * 50))
+
+
+def test_many_processes_add_records(tmp_path):
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_add, args=(str(tmp_path), n)) for n in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert sorted(m.median for m in Records(tmp_path).find()) == sorted(float(n * 100 + k) for n in range(4) for k in range(20))
+
+
+# ---- comparisons
+
+
+def test_comparison_of_samples():
+    random = np.random.default_rng(1)
+    a, same, faster = (made((random.normal(m, 0.1, 60)).tolist()) for m in (10.0, 10.0, 9.0))
+    assert compare(a, same).verdict == "same" and "no difference" in str(compare(a, same))
+    c = compare(a, faster)
+    assert c.verdict == "faster" and c.low < 10 / 9 < c.high and compare(faster, a).verdict == "slower"
+    with pytest.raises(TypeError, match="compare: not a Measurement; got float"):
+        compare(a, 3.0)
+
+
+def test_paired_samples_forgive_a_drift():
+    drift = np.linspace(1, 2, 60)
+    ratio, low, high = bootstrap((drift * 1.1).tolist(), drift.tolist(), paired=True)
+    assert ratio == pytest.approx(1.1) and low == pytest.approx(1.1) and high == pytest.approx(1.1)
+
+
+def test_functions_are_compared_alternately():
+    order, now = [], [0.0]
+
+    def draw(which, ms):
+        def one(calls):
+            order.append(which)
+            now[0] += ms / 1e3
+            return ms, ms, ms
+
+        return one
+
+    c = _alternately([draw("a", 4.0), draw("b", 2.0)], [1, 1], ("a", "b"), 0.01, 30, 10.0, clock=lambda: now[0])
+    assert order[:6] == ["b", "a", "a", "b", "b", "a"] and c.ratio == 2.0 and c.verdict == "faster" and c.paired
+
+
+# ---- lists of products
+
+
+@pytest.mark.parametrize("line, gemm", [
+    ("64,128,256", "gemm 64x128x256 bfloat16 NN"),
+    ("64,128,256,f32,NT", "gemm 64x128x256 float32 NT"),
+    ("64x128x256", "gemm 64x128x256 bfloat16 NN"),
+    # BLAS counts by columns: m and n change places, and so do the operands
+    ("hipblaslt-bench --api_method c -m 1024 -n 512 -k 256 --lda 1024 --transA N --transB T --batch_count 1 --a_type f16_r --b_type f16_r", "gemm 512x1024x256 float16 TN"),
+    ("./rocblas-bench -f gemm_ex --transposeA T --transposeB N -m 2048 -n 512 -k 4096 --alpha 1 --a_type bf16_r --lda 4096", "gemm 512x2048x4096 bfloat16 NT"),
+    ("hipblaslt-bench -m 8 -n 4 -k 2 --a_type f32_r --batch_count 3", "gemm 3x4x8x2 float32 NN"),
+    ('- { rocblas_function: "rocblas_gemm_ex", transA: "N", transB: "N", M: 7, N: 5, K: 3, a_type: f32_r, call_count: 2 }', "gemm 5x7x3 float32 NN"),
+    ("GemmTunableOp_float_NT,nt_25088_4096_64,Gemm_Hipblaslt_1219,1.262", "gemm 4096x25088x64 float32 TN"),
+    ("GemmTunableOp_BFloat16_TN,tn_4096_512_4096_ld_4096_4096_4096", "gemm 512x4096x4096 bfloat16 NT"),
+    ("GemmStridedBatchedTunableOp_Half_NN,nn_64_32_16_B_12_ld_64_16_64,Default,0.01", "gemm 12x32x64x16 float16 NN"),
+])
+def test_lines_of_lists(line, gemm):
+    assert str(gemms.parse(line)) == gemm
+
+
+@pytest.mark.parametrize("line", ["", "  # a comment", "Validator,PT_VERSION,2.6.0"])
+def test_lines_without_a_product(line):
+    assert gemms.parse(line) is None
+
+
+@pytest.mark.parametrize("line, message", [("1,2", "not a product; got '1,2'"), ("1,2,0", "not a product"), ("1,2,3,int3", "a dtype that products are not measured for; got 'int3'"),
+                                           ("1,2,3,f32,AB", "no such layout; got 'AB'"), ("hipblaslt-bench -m 3 -n 4", "a command without -k, --a_type"),
+                                           ("- { M: 3, N: 4 }", "an entry without 'k'"), ("GemmTunableOp_float_NN,what", "a row of TunableOp that is not understood")])
+def test_lines_that_are_refused(line, message):
+    with pytest.raises(ValueError, match=message):
+        gemms.parse(line)
+
+
+def test_a_transposed_product_is_the_same_product():
+    """By columns, TunableOp's tn_M_N_K is C[M, N] = A^T B with A [K, M]: by rows, out[N, M] = b[N, K] @ a[M, K]^T."""
+    from pyflame.benchmarking.problems import of_gemm
+
+    p = of_gemm(gemms.parse("GemmTunableOp_float_TN,tn_8_4_2"))
+    assert p.flops == 2 * 8 * 4 * 2 and tuple(p.call().shape) == (4, 8)
+
+
+# ---- the command
+
+
+def run(capsys, *words):
+    code = program.main([*words])
+    return code, capsys.readouterr()
+
+
+def test_command_measures_and_keeps(tmp_path, capsys):
+    code, said = run(capsys, "launch", "--seconds", "0.05", "--records", str(tmp_path), "--json")
+    assert code in (0, 3)  # whether the figures are accepted is the machine's matter
+    names = [json.loads(line)["name"] for line in said.out.splitlines()]
+    assert names == ["one op of 16 elements", "ten ops of 16 elements that depend on each other"]
+    code, said = run(capsys, "list", "one*", "--records", str(tmp_path))
+    assert code == 0 and said.out.startswith("one op of 16 elements on cpu")
+    code, said = run(capsys, "compare", "one*", "ten*", "--records", str(tmp_path), "--json")
+    assert code == 0 and json.loads(said.out)["ratio"] > 0
+
+
+def test_every_group_has_problems():
+    for name, group in program.problems.GROUPS.items():
+        first = next(iter(group(64)))
+        first.call()
+        pf.synchronize()
+        assert first.name, name
+
+
+def test_command_measures_a_list(tmp_path, capsys):
+    problems = tmp_path / "untuned.csv"
+    problems.write_text("Validator,PT_VERSION,2.6.0\nGemmTunableOp_float_NN,nn_8_4_2\nGemmTunableOp_float_NN,nn_8_4_2\nGemmTunableOp_Float8_e4m3fn_NN,nn_8_4_2\n")
+    code, said = run(capsys, "gemm", "--problems", str(problems), "--seconds", "0.02", "--no-record", "--json")
+    assert code in (0, 3) and [json.loads(line)["name"] for line in said.out.splitlines()] == ["gemm 4x8x2 float32 NN"]
+    assert "untuned.csv:4: a dtype that products are not measured for; got 'Float8_e4m3fn'" in said.err
+
+
+def test_command_measures_a_function_of_a_program(tmp_path, capsys):
+    file = tmp_path / "my_program.py"
+    file.write_text("import pyflame as pf\nnet = pf.nn.Linear(4, 4)\n\n\ndef step():\n    net(pf.randn(2, 4)).sum().backward()\n\n\nif __name__ == '__main__':\n    raise SystemExit('no')\n")
+    code, said = run(capsys, f"{file}:step", "--seconds", "0.02", "--no-record", "--json")
+    assert code in (0, 3) and json.loads(said.out)["samples"]
+    code, said = run(capsys, "compare", f"{file}:step", f"{file}:step", "--seconds", "0.05", "--json")
+    assert code == 0 and json.loads(said.out)["paired"]
+    code, said = run(capsys, f"{file}:missing", "--no-record")
+    assert code == 1 and "has no function 'missing'; it has step" in said.err
+
+
+@pytest.mark.parametrize("words, message", [(["thing"], "nothing of this name to measure; got 'thing'"), (["compare", "a"], "compare takes two; got 1"),
+                                            (["compare", "a", "b"], "there is no record; got 'a'"), (["nowhere.py:f"], "there is no such file; got 'nowhere.py'"),
+                                            (["launch", "--device", "rocm:7"], "rocm")])
+def test_command_refuses(words, message, tmp_path, capsys):
+    code, said = run(capsys, *words, "--records", str(tmp_path / "none"))
+    assert code == 1 and message in said.err
