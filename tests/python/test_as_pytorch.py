@@ -76,3 +76,33 @@ def test_wrong_shapes_are_value_and_runtime_errors():
             wrong()
         assert isinstance(caught.value, RuntimeError) and type(caught.value) is pf.ArgumentError
     assert type(pickle.loads(pickle.dumps(caught.value))) is pf.ArgumentError
+
+
+def test_any_and_all_over_no_dims_and_of_bytes():
+    x = pf.tensor([[2, 0], [1, 3]])
+    for reduce in (pf.any, pf.all, pf.Tensor.any, pf.Tensor.all):
+        for dim in ((), []):
+            assert reduce(x, dim).tolist() == reduce(x, dim, True).tolist() == [[True, False], [True, True]]
+        bytes_ = x.to(pf.uint8)
+        assert reduce(x).dtype == pf.bool and reduce(bytes_).dtype == reduce(bytes_, 0).dtype == reduce(bytes_, ()).dtype == pf.uint8
+        assert reduce(bytes_, ()).tolist() == [[1, 0], [1, 1]]
+    assert pf.any(x, 0).tolist() == [True, True] and pf.all(x.to(pf.uint8), axis=0).tolist() == [1, 0] and x.all(dim=(0, 1)).item() is False
+
+
+def test_gradient_of_an_extreme_element_that_is_nan():
+    nan = float("nan")
+    for extreme in (pf.max, pf.min, pf.Tensor.max, pf.Tensor.min):
+        for values, want in (([1.0, nan, 3.0], [0, 1, 0]), ([nan, 2.0, nan, 1.0], [0.5, 0, 0.5, 0]), ([[5.0, 5.0]], [[0.5, 0.5]])):
+            x = pf.tensor(values, requires_grad=True)
+            (extreme(x)).backward()
+            assert x.grad.tolist() == want
+    x = pf.tensor([1.0, 4.0], requires_grad=True)
+    first, = pf.autograd.grad(x.max() ** 3, x, create_graph=True)
+    assert pf.autograd.grad(first.sum(), x)[0].tolist() == [0, 24]
+
+
+def test_older_orders_of_the_arguments_of_var():
+    x = pf.tensor([[1.0, 3.0], [2.0, 6.0]])
+    assert x.var(1, False).tolist() == x.var(1, unbiased=False).tolist() == x.var(1, correction=0).tolist() == x.var(axis=1, correction=0).tolist() == [1, 4]
+    assert x.var(1).tolist() == x.var(1, True).tolist() == [2, 8] and x.var(1, True, True).tolist() == pf.var_mean(x, 1, True, True)[0].tolist() == [[2], [8]]
+    assert x.var(False).item() == pf.var(x, unbiased=False).item() == 3.5 and pf.std(x, False).item() == np.float32(3.5**0.5)
