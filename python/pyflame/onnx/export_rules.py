@@ -25,7 +25,7 @@ def _unary(op):
 
 for _name, _op in {"neg": "Neg", "negative": "Neg", "abs": "Abs", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sign": "Sign",
                    "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos", "tan": "Tan", "tanh": "Tanh", "erf": "Erf", "sigmoid": "Sigmoid", "relu": "Relu",
-                   "hardswish": "HardSwish", "logical_not": "Not", "asin": "Asin", "acos": "Acos", "atan": "Atan", "mish": "Mish"}.items():
+                   "hardswish": "HardSwish", "logical_not": "Not", "asin": "Asin", "acos": "Acos", "atan": "Atan"}.items():
     rule(_name)(_unary(_op))
 
 
