@@ -330,6 +330,15 @@ def test_angles():
     assert d.expand((3,)).sample((2,)).shape == (2, 3)
 
 
+def test_extreme_logits():
+    for logits in (-200.0, 200.0):
+        d, x, far = D.ContinuousBernoulli(logits=t(logits)), t(0.01 if logits < 0 else 0.99), math.exp(-2.0)
+        np.testing.assert_allclose([d.mean.item(), d.variance.item()], [0.005 if logits < 0 else 0.995, 0.005**2], rtol=1e-12)
+        np.testing.assert_allclose([d.log_prob(x).item(), d.entropy().item()], [math.log(200) - 2, 1 - math.log(200)], rtol=1e-12)
+        p = 1 - far if logits < 0 else far
+        np.testing.assert_allclose([d.cdf(x).item(), d.icdf(t(p)).item()], [p, x.item()], rtol=1e-12)
+
+
 def test_relaxed_classes():
     x = np.linspace(1e-6, 1 - 1e-6, 200_001)
     one = D.RelaxedBernoulli(t(0.7), probs=t(0.3))

@@ -98,7 +98,7 @@ class _PositiveDefinite(Constraint):
     event_dim = 2
 
     def check(self, value):
-        symmetric = (_C.abs(value - value.transpose(-2, -1)) < 1e-5).all(-1).all(-1)
+        symmetric = (_C.abs(value - value.mT) <= 1e-6 + 1e-5 * _C.abs(value)).all(-1).all(-1)
         return _C.logical_and(symmetric, cholesky_ex(value).info == 0)
 
 

@@ -37,27 +37,28 @@ class ContinuousBernoulli(_Probable, ExponentialFamily):
         return super().__getattr__(name)
 
     def _away(self):
-        """Where probs is not near 1/2, and probs and logits with other values where it is."""
+        """Where probs is not near 1/2, and logits, with another value where it is."""
         low, high = self._lims
         away = _C.logical_or(self.probs <= low, self.probs > high)
-        return away, _C.where(away, self.probs, low), _C.where(away, self.logits, math.log(low / (1 - low)))
+        return away, _C.where(away, self.logits, math.log(low / (1 - low)))
 
     def _log_norm(self):
-        away, _, logits = self._away()
+        away, logits = self._away()
         square = (self.probs - 0.5) ** 2
         return _C.where(away, _C.log(logits / _C.tanh(logits / 2)), math.log(2) + (4 / 3 + 104 / 45 * square) * square)
 
     @property
     def mean(self):
-        away, probs, logits = self._away()
+        away, logits = self._away()
         d = self.probs - 0.5
-        return _C.where(away, probs / (2 * probs - 1) - 1 / logits, 0.5 + (1 / 3 + 16 / 45 * d * d) * d)
+        return _C.where(away, _C.sigmoid(logits) / _C.tanh(logits / 2) - 1 / logits, 0.5 + (1 / 3 + 16 / 45 * d * d) * d)
 
     @property
     def variance(self):
-        away, probs, logits = self._away()
+        away, logits = self._away()
         square = (self.probs - 0.5) ** 2
-        return _C.where(away, probs * (probs - 1) / (1 - 2 * probs) ** 2 + 1 / (logits * logits), 1 / 12 - (1 / 15 - 128 / 945 * square) * square)
+        spread = 1 / (logits * logits) - _C.sigmoid(logits) * _C.sigmoid(-logits) / _C.tanh(logits / 2) ** 2
+        return _C.where(away, spread, 1 / 12 - (1 / 15 - 128 / 945 * square) * square)
 
     def rsample(self, sample_shape=()):
         return self.icdf(_C.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype, device=self.probs.device))
@@ -66,15 +67,20 @@ class ContinuousBernoulli(_Probable, ExponentialFamily):
         self._validate_sample(value)
         return self._log_norm() - _bce(self.logits, value)
 
+    def _of_falling(self, f, value):
+        """f of a falling density and a value between 0 and 1: a rising density is a falling one seen from the other side."""
+        away, logits = self._away()
+        rising = logits > 0
+        result = f(-_C.abs(logits), _C.where(rising, 1 - value, value))
+        return _C.where(away, _C.where(rising, 1 - result, result), value)
+
     def cdf(self, value):
         self._validate_sample(value)
-        away, p, _ = self._away()
-        inner = _C.where(away, (p**value * (1 - p) ** (1 - value) + p - 1) / (2 * p - 1), value)
+        inner = self._of_falling(lambda logits, x: _C.expm1(logits * x) / _C.expm1(logits), value)
         return _C.where(value <= 0, 0.0, _C.where(value >= 1, 1.0, inner))
 
     def icdf(self, value):
-        away, p, logits = self._away()
-        return _C.where(away, (_C.log1p(value * (2 * p - 1) - p) - _C.log1p(-p)) / logits, value)
+        return self._of_falling(lambda logits, p: _C.log1p(p * _C.expm1(logits)) / logits, value)
 
     def entropy(self):
         return _C.softplus(self.logits) - self.mean * self.logits - self._log_norm()
