@@ -42,16 +42,21 @@ class OneOfAll(Function):
         return _C.where(same, grad / same.sum().to(grad.dtype), 0.0), None
 
 
+def _extreme(pick, input, dim, keepdim, other):
+    of_all = dim is None and other is None and not keepdim and isinstance(input, _C.Tensor) and input.requires_grad
+    return OneOfAll.apply(input, pick) if of_all else pick(input, dim if other is None else other, keepdim)
+
+
 @method
-def max(input, *args, **keywords):
+def max(input, dim=None, keepdim=False, *, other=None):
     """max(input): the maximum of all. max(input, dim, keepdim): (values, indices) along a dim. max(input, other): maximum(). NaN wins."""
-    return OneOfAll.apply(input, _C.max) if input.requires_grad and not (args or keywords) else _C.max(input, *args, **keywords)
+    return _extreme(_C.max, input, dim, keepdim, other)
 
 
 @method
-def min(input, *args, **keywords):
+def min(input, dim=None, keepdim=False, *, other=None):
     """min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): minimum(). NaN wins."""
-    return OneOfAll.apply(input, _C.min) if input.requires_grad and not (args or keywords) else _C.min(input, *args, **keywords)
+    return _extreme(_C.min, input, dim, keepdim, other)
 
 
 def _moments(op, dim, unbiased, correction):

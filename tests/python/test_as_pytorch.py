@@ -96,6 +96,14 @@ def test_gradient_of_an_extreme_element_that_is_nan():
             x = pf.tensor(values, requires_grad=True)
             (extreme(x)).backward()
             assert x.grad.tolist() == want
+    for larger in (pf.fmax, pf.fmin):  # of two NaN the first
+        x, y = pf.tensor([nan, nan, 1.0], requires_grad=True), pf.tensor([nan, 2.0, nan], requires_grad=True)
+        larger(x, y).sum().backward()
+        assert x.grad.tolist() == [1, 0, 1] and y.grad.tolist() == [0, 1, 0]
+    assert pf.max(pf.tensor([1.0, 4.0]), other=pf.tensor([2.0, 3.0])).tolist() == [2, 4] and pf.tensor([3, 5]).max(axis=0).indices.item() == 1
+    for wrong in (lambda: pf.max(3), lambda: pf.ones(2, requires_grad=True).max(keepdim=True)):
+        with pytest.raises(TypeError):
+            wrong()
     x = pf.tensor([1.0, 4.0], requires_grad=True)
     first, = pf.autograd.grad(x.max() ** 3, x, create_graph=True)
     assert pf.autograd.grad(first.sum(), x)[0].tolist() == [0, 24]
