@@ -327,6 +327,26 @@ def test_exported_recurrent_layers(layer):
     np.testing.assert_allclose(pf.onnx.load(proto)(X).detach().numpy(), layer(X)[0].detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+taken = pf.tanh
+
+
+def test_functions_under_other_names_are_seen():
+    class Keeps(pf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = pf.nn.functional.gelu
+
+        def forward(self, x):
+            return self.act(taken(x))
+
+    net = Keeps()
+    proto = pf.onnx.export(net, X, opset=20)
+    assert [n.op_type for n in proto.graph.node] == ["Tanh", "Gelu", "Identity"]
+    assert type(net.act).__name__ == type(taken).__name__ == "nb_func"
+    layer = pf.nn.TransformerEncoderLayer(4, 1, 8, activation="gelu", batch_first=True)
+    np.testing.assert_allclose(pf.onnx.load(pf.onnx.export(layer, X))(X).detach().numpy(), layer.eval()(X).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_nodes_that_nobody_needs_are_left_out():
     proto = pf.onnx.export(Of(lambda x: (x.exp(), pf.nn.functional.max_pool1d(x, 2))[1]), X)
     assert "Exp" not in [n.op_type for n in proto.graph.node] and "Mod" not in [n.op_type for n in proto.graph.node]

@@ -144,8 +144,8 @@ def _tensors(result):
 
 
 @contextlib.contextmanager
-def _watched(recorder):
-    """Wraps functions and methods for the time of the call."""
+def _watched(recorder, model):
+    """Wraps functions and methods for the time of the call: in the package, in the modules that define the model's parts, and where these parts keep one."""
     from .export_rules import FUNCTIONAL
 
     replaced = []
@@ -160,18 +160,21 @@ def _watched(recorder):
 
         return wrapped
 
-    def modules(found):
-        """(module, name, value) for all values of the package whose identity is one of these."""
-        loaded = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "pyflame" and m is not None]
-        return [(m, a, v) for m in loaded for a, v in list(vars(m).items()) if id(v) in found]
+    parts = list(model.modules()) if hasattr(model, "modules") else []
+    own = {getattr(part, "__module__", None) for part in (model, *parts)}
+
+    def exchange(new):
+        """Puts new values, by the identity of the old ones, into namespaces."""
+        spaces = [vars(m) for name, m in list(sys.modules.items()) if m is not None and (name.partition(".")[0] == "pyflame" or name in own)]
+        for space in spaces + [vars(part) for part in parts]:
+            space.update({a: new[id(v)] for a, v in list(space.items()) if id(v) in new})
 
     functions = {a: v for a, v in vars(_C).items() if callable(v) and not isinstance(v, type) and (a in _PRIVATE or not a.startswith("_"))}
     functions.update((a, getattr(pf.nn.functional, a)) for a in FUNCTIONAL)
     wrapped = {id(v): watched(a, v) for a, v in functions.items()}
     originals = {id(wrapped[id(v)]): v for v in functions.values()}
     try:
-        for module, attribute, value in modules(wrapped):
-            setattr(module, attribute, wrapped[id(value)])
+        exchange(wrapped)
         for attribute, value in list(vars(Tensor).items()):
             if attribute in _DUNDER or callable(value) and not attribute.startswith("_") and attribute not in _ASKS:
                 replace(Tensor, attribute, value, watched(_DUNDER.get(attribute, attribute), value))
@@ -183,8 +186,7 @@ def _watched(recorder):
     finally:
         for owner, attribute, original in reversed(replaced):
             setattr(owner, attribute, original)
-        for module, attribute, value in modules(originals):  # also in those that were imported meanwhile
-            setattr(module, attribute, originals[id(value)])
+        exchange(originals)  # also in modules that were imported meanwhile
 
 
 def _arguments(args):
@@ -225,8 +227,8 @@ def _check(model, proto, args, record):
         given = tuple(a.cpu() for a in given)
         for k, (have, want) in enumerate(zip(_run(loaded, given), _run(model, given))):
             if _differs(have, want):
-                raise RuntimeError(f"onnx.export: output {k} of the file differs from the model's; {_first_difference(record, args, given)}; expected the same; hint: functions that the "
-                                   "program took into its own names, or values that it read, are not seen: call them as pf.name(...)")
+                raise RuntimeError(f"onnx.export: output {k} of the file differs from the model's; {_first_difference(record, args, given)}; expected the same; hint: values that the "
+                                   "program read, and functions that it keeps in lists, dicts or closures, are not seen: call them as pf.name(...)")
 
 
 def _first_difference(record, args, given):
@@ -263,7 +265,7 @@ def export(model, args, f=None, *, opset=18, input_names=None, output_names=None
             recorder.steps = steps
             for tensor, name in zip(args, names):
                 recorder.input(tensor, name)
-            with _watched(recorder):
+            with _watched(recorder, model):
                 return recorder, _run(model, args)
 
         def all_steps(args):
