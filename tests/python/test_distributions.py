@@ -330,6 +330,15 @@ def test_angles():
     assert d.expand((3,)).sample((2,)).shape == (2, 3)
 
 
+def test_modes():
+    np.testing.assert_allclose(D.Dirichlet(t(2.0, 3.0, 1.0)).mode.numpy(), [1 / 3, 2 / 3, 0])
+    np.testing.assert_allclose(D.Dirichlet(t(0.5, 0.7, 0.2)).mode.numpy(), [1, 0, 0])
+    np.testing.assert_allclose(D.Beta(t(2.0, 0.5), t(4.0, 0.7)).mode.numpy(), [0.25, 1])
+    np.testing.assert_allclose(D.Weibull(t(3.0), t(2.0)).mode.item(), 3 * 0.5**0.5)
+    np.testing.assert_allclose(D.NegativeBinomial(t(5.0, 0.5), t(0.5, 0.5)).mode.numpy(), [4, 0])
+    assert D.Independent(D.Bernoulli(t(0.5)), 0).enumerate_support().tolist() == [[0], [1]]
+
+
 def test_extreme_logits():
     for logits in (-200.0, 200.0):
         d, x, far = D.ContinuousBernoulli(logits=t(logits)), t(0.01 if logits < 0 else 0.99), math.exp(-2.0)

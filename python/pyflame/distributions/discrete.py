@@ -282,6 +282,7 @@ class NegativeBinomial(_Trials):
     arg_constraints = {"total_count": constraints.nonnegative, "probs": constraints.half_open_interval(0.0, 1.0), "logits": constraints.real}
     support = constraints.nonnegative_integer
     mean = property(lambda self: self.total_count * _C.exp(self.logits))
+    mode = property(lambda self: _C.clamp(_C.floor((self.total_count - 1) * _C.exp(self.logits)), min=0))
     variance = property(lambda self: self.mean / _C.sigmoid(-self.logits))
 
     def sample(self, sample_shape=()):

@@ -67,6 +67,13 @@ class Dirichlet(ExponentialFamily):
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @property
+    def mode(self):
+        """The first corner where all of the concentration is below 1: the density is infinite in every one."""
+        above = _C.clamp(self.concentration - 1, min=0)
+        corner = (_C.arange(self._event_shape[0], device=above.device) == 0).to(above.dtype)
+        return _C.where((self.concentration < 1).all(-1, True), corner, above / above.sum(-1, keepdim=True))
+
+    @property
     def variance(self):
         total = self.concentration.sum(-1, keepdim=True)
         return self.concentration * (total - self.concentration) / (total * total * (total + 1))
@@ -99,6 +106,8 @@ class Beta(ExponentialFamily):
     @property
     def mean(self):
         return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    mode = property(lambda self: Dirichlet(_C.stack([self.concentration1, self.concentration0], -1), False).mode.select(-1, 0))
 
     @property
     def variance(self):

@@ -141,6 +141,7 @@ class Weibull(TransformedDistribution):
         return _C.exp(lgamma(1 + k / self.concentration))
 
     mean = property(lambda self: self.scale * self._moment(1))
+    mode = property(lambda self: self.scale * ((self.concentration - 1) / self.concentration) ** (1 / self.concentration))
     variance = property(lambda self: self.scale * self.scale * (self._moment(2) - self._moment(1) * self._moment(1)))
 
     def entropy(self):
@@ -248,6 +249,9 @@ class Independent(Distribution):
 
     def entropy(self):
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def enumerate_support(self, expand=True):
+        return super().enumerate_support() if self.reinterpreted_batch_ndims else self.base_dist.enumerate_support(expand)
 
     def __repr__(self):
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"

@@ -398,6 +398,11 @@ def _written(g, x, index, value, accumulate):
     return g.node("Reshape", [flat, g.ints(*x.shape)])
 
 
+@rule("copy_")
+def copy(g, y, x, source, *args):
+    return g.node("Expand", [g.cast(source, x.dtype), g.ints(*x.shape)])
+
+
 @rule("setitem")
 def setitem(g, y, x, index, value):
     return _written(g, x, index, value, False)

@@ -22,7 +22,7 @@ _DUNDER = {"__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "r
            "__rmod__": "rremainder", "__rpow__": "rpow", "__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift", "__setitem__": "setitem", "__iadd__": "add_",
            "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_", "__ipow__": "pow_", "__iand__": "bitwise_and_",
            "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_"}
-_PROPERTIES = ("T", "mT", "H", "mH")
+_PROPERTIES = ("T", "mT", "H", "mH", "data", "real")
 # Functions of the core that compute something, though their names are private.
 _PRIVATE = ("_scatter", "_put_slices", "_index", "_index_put", "_true_positions", "_searchsorted", "_sorted_values", "_resample", "_lstm_step", "_gru_step", "_fft", "_rfft", "_irfft")
 
@@ -103,7 +103,7 @@ class Recorder:
             try:
                 result = function(*args, **kwargs)
                 tensors = _tensors(args[0] if name == "setitem" else result)
-                made = None if rule is None or not tensors else rule(self, tensors[0] if name == "setitem" else result, *_arranged(args, kwargs), **_keywords(kwargs))
+                made = None if rule is None or not tensors else self.made_by(rule, tensors[0] if name == "setitem" else result, args, kwargs)
             finally:
                 self.depth -= 1
             if made is not None or not tensors:
@@ -115,6 +115,12 @@ class Recorder:
         self.missing[name] = self.missing.get(name, 0) + 1
         tensors = _tensors(result) or _tensors(args[0])
         return self.note(name, tensors, [self.constant(values.to_array(t)) for t in tensors], result)
+
+    def made_by(self, rule, result, args, kwargs):
+        try:
+            return rule(self, result, *_arranged(args, kwargs), **_keywords(kwargs))
+        except TypeError:  # arguments that the rule does not know
+            return None
 
     def note(self, name, tensors, made, result):
         """The tensors are the outputs of nodes."""
@@ -228,7 +234,7 @@ def _check(model, proto, args, record):
         for k, (have, want) in enumerate(zip(_run(loaded, given), _run(model, given))):
             if _differs(have, want):
                 raise RuntimeError(f"onnx.export: output {k} of the file differs from the model's; {_first_difference(record, args, given)}; expected the same; hint: values that the "
-                                   "program read, and functions that it keeps in lists, dicts or closures, are not seen: call them as pf.name(...)")
+                                   "program read, writes through views, and functions that it keeps in lists, dicts or closures, are not seen: call them as pf.name(...)")
 
 
 def _first_difference(record, args, given):
