@@ -89,6 +89,19 @@ def test_any_and_all_over_no_dims_and_of_bytes():
     assert pf.any(x, 0).tolist() == [True, True] and pf.all(x.to(pf.uint8), axis=0).tolist() == [1, 0] and x.all(dim=(0, 1)).item() is False
 
 
+def test_keywords_for_sizes():
+    x = pf.arange(6.0).reshape(2, 3)
+    for make in (pf.zeros, pf.ones, pf.empty, pf.rand, pf.randn, x.new_zeros, x.new_ones, x.new_empty):
+        assert make(size=(2, 1)).shape == (2, 1) and make(size=(3,), dtype=pf.float64).dtype == pf.float64
+    assert x.view(size=(3, 2)).shape == x.reshape(shape=(3, 2)).shape == x.permute(dims=(1, 0)).shape == pf.permute(x, dims=(1, 0)).shape == (3, 2)
+    assert x[:1].expand(size=(4, 3)).shape == x[:1].repeat(repeats=(4, 1)).shape == (4, 3)
+    assert x.pow(exponent=2).tolist() == pf.pow(x, exponent=2).tolist() == pf.pow(input=x, exponent=2).tolist() == (x * x).tolist()
+    assert pf.dropout(x, p=0.5, train=False).tolist() == x.tolist()
+    for wrong in (lambda: pf.zeros(2, size=(2,)), lambda: x.pow(exponents=2), lambda: x.view(sizes=(6,))):
+        with pytest.raises(TypeError):
+            wrong()
+
+
 def test_gradient_of_an_extreme_element_that_is_nan():
     nan = float("nan")
     for extreme in (pf.max, pf.min, pf.Tensor.max, pf.Tensor.min):

@@ -137,12 +137,12 @@ class Recorder:
 
 def _arranged(args, kwargs):
     """The arguments, with those in front that are given by PyTorch's keywords."""
-    return (*((kwargs["input"],) if "input" in kwargs else ()), *args, *((kwargs["other"],) if "other" in kwargs else ()))
+    return (*((kwargs["input"],) if "input" in kwargs else ()), *args, *(kwargs[k] for k in ("other", "exponent") if k in kwargs))
 
 
 def _keywords(kwargs):
     names = {"axis": "dim", "keepdims": "keepdim"}
-    return {names.get(k, k): v for k, v in kwargs.items() if k not in ("input", "other")}
+    return {names.get(k, k): v for k, v in kwargs.items() if k not in ("input", "other", "exponent")}
 
 
 def _tensors(result):
