@@ -18,6 +18,7 @@ from ._elementwise import *  # noqa: F401,F403
 from ._random import *  # noqa: F401,F403
 from ._shapes import *  # noqa: F401,F403
 from ._products import *  # noqa: F401,F403
+from ._reductions import *  # noqa: F401,F403
 from ._statistics import *  # noqa: F401,F403
 from ._selections import *  # noqa: F401,F403
 from ._scatters import *  # noqa: F401,F403

@@ -91,13 +91,13 @@ def fmod(input, other):
 @method
 def fmax(input, other):
     """The larger of both; the other one where one is NaN."""
-    return _C.where(_C.isnan(input), other, _C.where(_C.isnan(other), input, _C.maximum(input, other)))
+    return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.maximum(input, other)))
 
 
 @method
 def fmin(input, other):
     """The smaller of both; the other one where one is NaN."""
-    return _C.where(_C.isnan(input), other, _C.where(_C.isnan(other), input, _C.minimum(input, other)))
+    return _C.where(_C.isnan(other), input, _C.where(_C.isnan(input), other, _C.minimum(input, other)))
 
 
 @method

@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import warnings
 
 from . import _C
 from ._C import Tensor
@@ -52,6 +53,40 @@ def load(kind, path, map_location):
     return _load_numpy(path, map_location)
 
 
+_WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}  # dtypes that hold the numbers of those that tensors do not have
+
+
+def _tensor_of_numpy(array):
+    """The tensor, and no reason; or no tensor, and why not."""
+    if array.dtype.name in _WIDER:
+        if array.dtype.name == "uint64" and array.size and array.max() >= 2**63:
+            return None, "uint64 with numbers from 2**63 on"
+        array = array.astype(_WIDER[array.dtype.name])
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
+        return None, f"dtype {array.dtype}"
+    return _C.tensor(array.astype(array.dtype.newbyteorder("="), copy=False), device="cpu"), None
+
+
+def _tensors_of_npz(path, archive):
+    tensors, left_out = {}, []
+    for name in archive.files:
+        try:
+            tensor, reason = _tensor_of_numpy(archive[name])
+        except ValueError as e:
+            if not str(e).startswith("Object arrays"):
+                raise
+            tensor, reason = None, "objects of Python"
+        if reason:
+            left_out.append(f"{name} ({reason})")
+        else:
+            tensors[name] = tensor
+    if left_out and not tensors:
+        raise ValueError(f"no array of numbers; got {', '.join(left_out[:10])}; expected a dtype of tensors")
+    if left_out:
+        warnings.warn(f"load: '{path}' has arrays that cannot be tensors and are left out: {', '.join(left_out)}", stacklevel=5)
+    return tensors
+
+
 def _load_numpy(path, map_location):
     import numpy as np
 
@@ -59,15 +94,19 @@ def _load_numpy(path, map_location):
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            return place(_C.tensor(loaded, device="cpu"), "cpu")
+            tensor, reason = _tensor_of_numpy(loaded)
+            if reason:
+                raise ValueError(f"it is no array of numbers that a tensor can have; got {reason}")
+            return place(tensor, "cpu")
         with loaded:
-            return {name: place(_C.tensor(loaded[name], device="cpu"), "cpu") for name in loaded.files}
+            tensors = _tensors_of_npz(path, loaded)
     except (ValueError, KeyError, EOFError, NotImplementedError, SyntaxError, MemoryError) as e:
         raise ValueError(f"load: '{path}' cannot be read as a file of NumPy: {e}") from None
     except Exception as e:  # zipfile.BadZipFile, zlib.error, tokenize.TokenError
         if type(e).__module__ not in ("zipfile", "zlib", "tokenize"):
             raise
         raise ValueError(f"load: '{path}' cannot be read as a file of NumPy: {e}") from None
+    return {name: place(t, "cpu") for name, t in tensors.items()}
 
 
 def load_folder(folder, load_file):

@@ -8,6 +8,9 @@ from ._C import Tensor
 
 RENAMED = {"axis": "dim", "axis0": "dim0", "axis1": "dim1", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 OTHERS = frozenset(RENAMED) | {"out", "generator", "layout", "pin_memory", "memory_format", "names"}
+# PyTorch's words of single functions: for sizes that may also be given one by one, and for other arguments.
+SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty", "view", "expand"), "size"), "reshape": "shape", "permute": "dims"}
+WORDS = {"pow": ("exponent", "other"), "dropout": ("train", "training")}
 _CATEGORIES = ("bool", "int", "float", "complex")
 
 
@@ -82,6 +85,11 @@ def retry(function, args, keywords):
     """The call with its keywords translated; Ellipsis if there is nothing to translate."""
     if "sparse_grad" in keywords and function.__name__ == "gather":
         del keywords["sparse_grad"]  # the gradient is a dense tensor
+    elif SIZES.get(function.__name__) in keywords:
+        args = (*args, keywords.pop(SIZES[function.__name__]))
+    elif WORDS.get(function.__name__, ("",))[0] in keywords:
+        old, new = WORDS[function.__name__]
+        keywords[new] = keywords.pop(old)
     elif OTHERS.isdisjoint(keywords):
         return ...
     return _call(function, args, keywords)

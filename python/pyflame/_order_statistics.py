@@ -1,13 +1,14 @@
 """Statistics by sorting: median, quantile, mode, k-th value; searches in sorted sequences, and histograms."""
 import builtins
 import collections
+import functools
 
 from . import _C
 from ._C import Tensor
 from ._generator import drawing_from
 from ._public import method
+from ._reductions import OneOfAll
 from ._shapes import movedim
-from .autograd.function import Function
 from .linalg._norms import power_sum
 
 __all__ = ["bucketize", "histc", "histogram", "histogramdd", "kthvalue", "median", "mode", "multinomial", "nanmedian", "nanquantile", "quantile", "renorm", "searchsorted"]
@@ -44,7 +45,7 @@ def _last(sorted_values, dim):
 
 def _middle(kind, op, input, dim, keepdim, ignore_nan):
     if dim is None:
-        return _MiddleOfAll.apply(input.reshape(-1), ignore_nan)
+        return OneOfAll.apply(input.reshape(-1), functools.partial(_middle_value, ignore_nan=ignore_nan))
     dim = _dim_of(op, input, dim)
     wide = input.reshape(1) if input.ndim == 0 else input
     if wide.shape[dim] == 0:
@@ -77,22 +78,6 @@ def _middle_value(flat, ignore_nan):
     return _C.where(_C.isnan(last), last, ordered.select(0, (n - 1) // 2))
 
 
-class _MiddleOfAll(Function):
-    """The element in the middle of a vector; the gradient is shared evenly among those that equal it."""
-
-    @staticmethod
-    def forward(ctx, flat, ignore_nan):
-        value = _middle_value(flat, ignore_nan)
-        ctx.save_for_backward(flat, value)
-        return value
-
-    @staticmethod
-    def backward(ctx, grad):
-        flat, value = ctx.saved_tensors
-        same = _C.logical_or(flat == value, _C.logical_and(_C.isnan(flat), _C.isnan(value)))
-        return _C.where(same, grad / same.sum().to(grad.dtype), 0.0), None
-
-
 @method
 def median(input, dim=None, keepdim=False):
     """The element in the middle of the sorted elements, the lower one of two; NaN if there is one. Along a dim: a named pair (values, indices)."""
@@ -121,7 +106,8 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 @method
 def mode(input, dim=-1, keepdim=False):
-    """The most frequent element along a dim, the smallest of several, and the last place where it is: a named pair (values, indices)."""
+    """The most frequent element along a dim, the smallest of several, and the last place where it is: a named pair (values, indices).
+    NaN equals nothing, itself included, and is the largest."""
     dim = _dim_of("mode", input, dim)
     if input.ndim == 0:
         return _Mode(input.clone(), _C.zeros((), dtype=_C.int64, device=input.device))
@@ -130,8 +116,8 @@ def mode(input, dim=-1, keepdim=False):
     ordered, order = _C.sort(input.detach().transpose(dim, -1).contiguous(), -1)
     begin = _C._searchsorted(ordered, ordered, False)
     size = _C._searchsorted(ordered, ordered, True) - begin
-    best = _C.argmax(size, -1, keepdim=True)
-    at = _C.gather(order, -1, _C.gather(begin + size, -1, best) - 1)
+    best = _C.argmax(size, -1, keepdim=True)  # the first of its equals; NaN has a size of 0
+    at = _C.gather(order, -1, best + _C.clamp(_C.gather(size, -1, best) - 1, min=0))
     return _picked(_Mode, input, at.transpose(dim, -1), dim, keepdim)
 
 

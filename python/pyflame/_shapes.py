@@ -185,8 +185,8 @@ def dsplit(input, indices_or_sections):
 # ---- repetitions and reversals
 
 
-def _repeat(input, *repeats):
-    repeats = _sizes(repeats)
+def _repeat(input, *args, repeats=()):
+    repeats = _sizes(args or (repeats,))
     if len(repeats) < input.ndim:
         raise ValueError(f"repeat: fewer repeats than dims; got {repeats} for {input.ndim} dims; expected at least {input.ndim}")
     return tile(input, repeats)

@@ -7,7 +7,7 @@ from ._keywords import write_out
 from ._public import floating, method
 from .linalg._norms import matrix_norm, power_sum
 
-__all__ = ["aminmax", "cdist", "corrcoef", "count_nonzero", "cov", "cumulative_trapezoid", "diff", "dist", "nanmean", "nansum", "norm", "pdist", "std_mean", "trapezoid", "trapz", "var_mean"]
+__all__ = ["aminmax", "cdist", "corrcoef", "count_nonzero", "cov", "cumulative_trapezoid", "diff", "dist", "nanmean", "nansum", "norm", "pdist", "trapezoid", "trapz"]
 
 _MinMax = collections.namedtuple("aminmax", ["min", "max"])
 
@@ -39,29 +39,6 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean of the elements that are not NaN; NaN where there are none. Floating dtypes."""
     count = _C.logical_not(_C.isnan(input)).sum(dim, keepdim)
     return nansum(input, dim, keepdim, dtype=dtype) / count
-
-
-def _moments(op, dim, unbiased, correction):
-    """The dims and the correction."""
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if unbiased is not None and correction is not None:
-        raise TypeError(f"{op}: both unbiased and correction; got {unbiased} and {correction}; expected one")
-    return dim, int(unbiased is not False) if correction is None else correction
-
-
-@method
-def var_mean(input, dim=None, unbiased=None, *, correction=None, keepdim=False):
-    """The variance and the mean, of all or along dims, as a tuple. The first argument may be unbiased, as in PyTorch's older order."""
-    dim, correction = _moments("var_mean", dim, unbiased, correction)
-    return _C.var(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
-
-
-@method
-def std_mean(input, dim=None, unbiased=None, *, correction=None, keepdim=False):
-    """The standard deviation and the mean, of all or along dims, as a tuple. The first argument may be unbiased, as in PyTorch's older order."""
-    dim, correction = _moments("std_mean", dim, unbiased, correction)
-    return _C.std(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
 
 
 @method
@@ -147,12 +124,26 @@ def dist(input, other, p=2):
     return power_sum(input - other, p, tuple(range(max(input.ndim, other.ndim))), False)
 
 
+def _check_weights(name, weights, integers, number):
+    """The weights of cov: one for each observation, none negative or NaN. They are read."""
+    if weights.ndim > 1 or weights.numel() != number:
+        raise RuntimeError(f"cov: {name} is not a vector with a weight for each observation; got shape {tuple(weights.shape)}; expected ({number},)")
+    if weights.is_complex() or weights.dtype == _C.bool_ or weights.is_floating_point() == integers:
+        raise RuntimeError(f"cov: wrong dtype of {name}; got {weights.dtype}; expected {'integers' if integers else 'a floating dtype'}")
+    if not (weights >= 0).all().item():
+        raise RuntimeError(f"cov: a negative weight; got {name} = {weights.tolist()}; expected 0 or more")
+
+
 @method
 def cov(input, *, correction=1, fweights=None, aweights=None):
-    """The covariance of variables: rows are variables, columns observations. fweights: how often each was seen; aweights: how much each counts."""
+    """The covariance of variables: rows are variables, columns observations. fweights: how often each was seen; aweights: how much each counts;
+    both are read."""
     if input.ndim > 2:
         raise RuntimeError(f"cov: more than two dims; got shape {tuple(input.shape)}; expected [variables, observations]")
     x = floating(input).reshape(1, -1) if input.ndim < 2 else floating(input)
+    for name, weights, integers in (("fweights", fweights, True), ("aweights", aweights, False)):
+        if weights is not None:
+            _check_weights(name, weights, integers, x.shape[1])
     weights = fweights
     if aweights is not None:
         weights = aweights if weights is None else weights * aweights
@@ -161,6 +152,8 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         scaled, norm = centred, max(total - correction, 0)
     else:
         total = weights.sum()
+        if total.item() == 0:
+            raise RuntimeError("cov: the weights sum to zero; expected a sum that is not")
         centred = x - (x * weights).sum(1, keepdim=True) / total
         scaled = centred * weights
         loss = correction if aweights is None else correction * (weights * aweights).sum() / total

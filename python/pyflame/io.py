@@ -158,7 +158,8 @@ def load(f, map_location=None, *, weights_only=True, mmap=None):
       share it. A TorchScript archive: the dict of its weights. Nothing in the file is executed; anything that is not data is a ValueError
       that says what it is;
     - GGUF: a dict of tensors; blocks of few bits become float32. load_gguf has the metadata too;
-    - NumPy's npy: a tensor; npz: a dict of tensors;
+    - NumPy's npy: a tensor; npz: a dict of tensors. uint16 becomes int32, uint32 and uint64 int64; arrays of an npz that cannot be tensors (text,
+      objects, uint64 with numbers from 2**63 on) are left out, with a warning;
     - a folder with model.safetensors or pytorch_model.bin, or an index of several such files: a dict of tensors.
 
     f: a path, or a binary file that is open for reading; it is read to its end.

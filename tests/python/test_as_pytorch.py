@@ -76,3 +76,54 @@ def test_wrong_shapes_are_value_and_runtime_errors():
             wrong()
         assert isinstance(caught.value, RuntimeError) and type(caught.value) is pf.ArgumentError
     assert type(pickle.loads(pickle.dumps(caught.value))) is pf.ArgumentError
+
+
+def test_any_and_all_over_no_dims_and_of_bytes():
+    x = pf.tensor([[2, 0], [1, 3]])
+    for reduce in (pf.any, pf.all, pf.Tensor.any, pf.Tensor.all):
+        for dim in ((), []):
+            assert reduce(x, dim).tolist() == reduce(x, dim, True).tolist() == [[True, False], [True, True]]
+        bytes_ = x.to(pf.uint8)
+        assert reduce(x).dtype == pf.bool and reduce(bytes_).dtype == reduce(bytes_, 0).dtype == reduce(bytes_, ()).dtype == pf.uint8
+        assert reduce(bytes_, ()).tolist() == [[1, 0], [1, 1]]
+    assert pf.any(x, 0).tolist() == [True, True] and pf.all(x.to(pf.uint8), axis=0).tolist() == [1, 0] and x.all(dim=(0, 1)).item() is False
+
+
+def test_keywords_for_sizes():
+    x = pf.arange(6.0).reshape(2, 3)
+    for make in (pf.zeros, pf.ones, pf.empty, pf.rand, pf.randn, x.new_zeros, x.new_ones, x.new_empty):
+        assert make(size=(2, 1)).shape == (2, 1) and make(size=(3,), dtype=pf.float64).dtype == pf.float64
+    assert x.view(size=(3, 2)).shape == x.reshape(shape=(3, 2)).shape == x.permute(dims=(1, 0)).shape == pf.permute(x, dims=(1, 0)).shape == (3, 2)
+    assert x[:1].expand(size=(4, 3)).shape == x[:1].repeat(repeats=(4, 1)).shape == (4, 3)
+    assert x.pow(exponent=2).tolist() == pf.pow(x, exponent=2).tolist() == pf.pow(input=x, exponent=2).tolist() == (x * x).tolist()
+    assert pf.dropout(x, p=0.5, train=False).tolist() == x.tolist()
+    for wrong in (lambda: pf.zeros(2, size=(2,)), lambda: x.pow(exponents=2), lambda: x.view(sizes=(6,))):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_gradient_of_an_extreme_element_that_is_nan():
+    nan = float("nan")
+    for extreme in (pf.max, pf.min, pf.Tensor.max, pf.Tensor.min):
+        for values, want in (([1.0, nan, 3.0], [0, 1, 0]), ([nan, 2.0, nan, 1.0], [0.5, 0, 0.5, 0]), ([[5.0, 5.0]], [[0.5, 0.5]])):
+            x = pf.tensor(values, requires_grad=True)
+            (extreme(x)).backward()
+            assert x.grad.tolist() == want
+    for larger in (pf.fmax, pf.fmin):  # of two NaN the first
+        x, y = pf.tensor([nan, nan, 1.0], requires_grad=True), pf.tensor([nan, 2.0, nan], requires_grad=True)
+        larger(x, y).sum().backward()
+        assert x.grad.tolist() == [1, 0, 1] and y.grad.tolist() == [0, 1, 0]
+    assert pf.max(pf.tensor([1.0, 4.0]), other=pf.tensor([2.0, 3.0])).tolist() == [2, 4] and pf.tensor([3, 5]).max(axis=0).indices.item() == 1
+    for wrong in (lambda: pf.max(3), lambda: pf.ones(2, requires_grad=True).max(keepdim=True)):
+        with pytest.raises(TypeError):
+            wrong()
+    x = pf.tensor([1.0, 4.0], requires_grad=True)
+    first, = pf.autograd.grad(x.max() ** 3, x, create_graph=True)
+    assert pf.autograd.grad(first.sum(), x)[0].tolist() == [0, 24]
+
+
+def test_older_orders_of_the_arguments_of_var():
+    x = pf.tensor([[1.0, 3.0], [2.0, 6.0]])
+    assert x.var(1, False).tolist() == x.var(1, unbiased=False).tolist() == x.var(1, correction=0).tolist() == x.var(axis=1, correction=0).tolist() == [1, 4]
+    assert x.var(1).tolist() == x.var(1, True).tolist() == [2, 8] and x.var(1, True, True).tolist() == pf.var_mean(x, 1, True, True)[0].tolist() == [[2], [8]]
+    assert x.var(False).item() == pf.var(x, unbiased=False).item() == 3.5 and pf.std(x, False).item() == np.float32(3.5**0.5)

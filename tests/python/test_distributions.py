@@ -21,6 +21,9 @@ CONTINUOUS = {  # a distribution of one number, and where almost all of it lies
     "HalfNormal": (lambda: D.HalfNormal(t(1.3)), (0, 12)), "Uniform": (lambda: D.Uniform(t(-1.0), t(2.0)), (-1, 2)),
     "Exponential": (lambda: D.Exponential(t(1.4)), (0, 25)), "Gamma": (lambda: D.Gamma(t(2.5), t(1.5)), (1e-9, 30)), "Chi2": (lambda: D.Chi2(t(4.0)), (1e-9, 60)),
     "Beta": (lambda: D.Beta(t(2.5), t(1.5)), (1e-9, 1 - 1e-9)), "StudentT": (lambda: D.StudentT(t(9.0), t(0.3), t(0.5)), (-20, 20)),
+    "Kumaraswamy": (lambda: D.Kumaraswamy(t(2.5), t(1.5)), (1e-9, 1 - 1e-9)), "InverseGamma": (lambda: D.InverseGamma(t(8.0), t(3.0)), (1e-3, 30)),
+    "FisherSnedecor": (lambda: D.FisherSnedecor(t(6.0), t(20.0)), (1e-9, 60)), "ContinuousBernoulli": (lambda: D.ContinuousBernoulli(t(0.8)), (0, 1)),
+    "ContinuousBernoulli-even": (lambda: D.ContinuousBernoulli(logits=t(0.001)), (0, 1)),
     "Pareto": (lambda: D.Pareto(t(1.0), t(8.0)), (1, 60)), "Weibull": (lambda: D.Weibull(t(1.5), t(2.0)), (1e-9, 10)),
 }
 UNBOUNDED = {"Cauchy": lambda: D.Cauchy(t(0.3), t(0.7)), "HalfCauchy": lambda: D.HalfCauchy(t(0.7))}  # without moments
@@ -41,7 +44,7 @@ def test_continuous(name):
     mean = (weights * x).sum()
     np.testing.assert_allclose(d.mean.item(), mean, rtol=5e-3, atol=5e-3)
     np.testing.assert_allclose(d.variance.item(), (weights * (x - mean) ** 2).sum(), rtol=2e-2)
-    np.testing.assert_allclose(d.entropy().item(), -(weights * np.log(np.maximum(density, 1e-300))).sum(), rtol=5e-3, atol=5e-3) if name != "Chi2" else None
+    np.testing.assert_allclose(d.entropy().item(), -(weights * np.log(np.maximum(density, 1e-300))).sum(), rtol=5e-3, atol=5e-3) if name not in ("Chi2", "FisherSnedecor") else None
     draws = d.sample((20_000,))
     assert draws.shape == (20_000, 1) and not draws.requires_grad
     assert abs(draws.numpy().mean() - mean) < 6 * d.stddev.item() / 20_000**0.5
@@ -51,7 +54,7 @@ def test_continuous(name):
         return
     at = 0.5 * (low + high) if name != "LogNormal" else 1.0
     np.testing.assert_allclose(p.item(), weights[x <= at].sum(), rtol=5e-3, atol=1e-4)
-    if name not in ("Pareto", "Weibull"):
+    if name not in ("Pareto", "Weibull", "Gamma", "Chi2", "InverseGamma"):
         np.testing.assert_allclose(d.cdf(d.icdf(t(0.25))).item(), 0.25, rtol=1e-5)
 
 
@@ -159,8 +162,65 @@ PAIRS = [
     (D.Poisson(2.0), D.Poisson(2.6)), (D.Bernoulli(0.3), D.Bernoulli(0.6)), (D.Geometric(0.4), D.Geometric(0.6)), (D.Binomial(5, pf.tensor(0.3)), D.Binomial(5, pf.tensor(0.5))),
     (D.Categorical(pf.tensor([0.2, 0.8])), D.Categorical(pf.tensor([0.5, 0.5]))), (D.OneHotCategorical(pf.tensor([0.2, 0.8])), D.OneHotCategorical(pf.tensor([0.5, 0.5]))),
     (D.Dirichlet(pf.tensor([2.0, 3.0])), D.Dirichlet(pf.tensor([3.0, 3.5]))),
+    (D.HalfNormal(1.0), D.HalfNormal(1.3)), (D.Cauchy(0.1, 1.0), D.Cauchy(0.3, 1.2)), (D.HalfCauchy(1.0), D.HalfCauchy(1.2)), (D.Gumbel(0.1, 1.0), D.Gumbel(-0.2, 1.3)),
+    (D.Pareto(1.0, 3.0), D.Pareto(0.8, 2.5)), (D.ContinuousBernoulli(0.3), D.ContinuousBernoulli(0.8)), (D.InverseGamma(3.0, 2.0), D.InverseGamma(2.5, 2.2)),
+    (D.LogisticNormal(pf.zeros(2), pf.ones(2)), D.LogisticNormal(pf.tensor([0.2, -0.3]), pf.ones(2))),
+    (D.LowRankMultivariateNormal(pf.zeros(2), pf.ones(2, 1), pf.ones(2)), D.LowRankMultivariateNormal(pf.ones(2), 0.5 * pf.ones(2, 1), pf.tensor([1.0, 2.0]))),
+    (D.Wishart(4.0, pf.eye(2)), D.Wishart(5.0, pf.tensor([[1.0, 0.2], [0.2, 0.8]]))),
     (D.Independent(D.Normal(pf.zeros(2), 1.0), 1), D.Independent(D.Normal(pf.ones(2), 1.0), 1)),
 ]
+
+
+UNIT = [D.Beta(2.0, 3.0), D.ContinuousBernoulli(0.3), D.Uniform(0.2, 0.7)]
+CROSSED = {
+    D.Normal(0.3, 1.0): [*UNIT, D.Exponential(1.3), D.Gamma(2.0, 1.5), D.Gumbel(0.1, 0.7), D.Laplace(0.1, 0.8), D.Pareto(1.0, 5.0)], D.Uniform(-0.1, 1.2): UNIT[:2],
+    D.Exponential(0.8): [*UNIT, D.Gamma(2.0, 1.5), D.Pareto(1.0, 5.0)], D.Gamma(2.5, 1.5): [UNIT[0], UNIT[2], D.Exponential(1.3), D.Pareto(1.0, 5.0)],
+    D.Gumbel(0.2, 1.2): [UNIT[2], D.Exponential(1.3), D.Gamma(2.0, 1.5), D.Normal(0.1, 0.8)], D.Laplace(0.3, 1.1): [D.Normal(0.1, 0.8)], D.Beta(1.5, 2.0): UNIT[2:],
+    D.ContinuousBernoulli(0.8): [UNIT[0], UNIT[2]], D.Pareto(0.1, 2.0): UNIT[2:], D.Poisson(0.7): [D.Bernoulli(0.4)],
+    D.LowRankMultivariateNormal(pf.ones(2), pf.ones(2, 1), pf.ones(2)): [D.MultivariateNormal(pf.zeros(2), pf.eye(2))],
+    D.MultivariateNormal(pf.zeros(2), pf.eye(2)): [D.LowRankMultivariateNormal(pf.ones(2), pf.ones(2, 1), pf.ones(2))],
+}  # fmt: skip
+CROSSED = [(p, q) for q, sources in CROSSED.items() for p in sources]
+
+
+@pytest.mark.parametrize("p,q", CROSSED, ids=[f"{type(p).__name__}-{type(q).__name__}" for p, q in CROSSED])
+def test_divergences_of_two_kinds(p, q):
+    pf.manual_seed(3)
+    x = p.sample((40_000,))
+    differences = (p.log_prob(x) - q.log_prob(x)).double().numpy()
+    assert abs(D.kl_divergence(p, q).item() - differences.mean()) < 6 * differences.std() / 200 + 1e-4
+
+
+@pytest.mark.parametrize("p,q", [
+    (D.Beta(2.0, 3.0), D.Pareto(0.1, 1.0)), (D.Beta(2.0, 3.0), D.Uniform(0.1, 1.0)), (D.Exponential(1.0), D.Beta(1.0, 1.0)), (D.Gamma(1.0, 1.0), D.Uniform(0.0, 9.0)),
+    (D.Normal(0.0, 1.0), D.Gamma(1.0, 1.0)), (D.Laplace(0.0, 1.0), D.ContinuousBernoulli(0.4)), (D.Gumbel(0.0, 1.0), D.Pareto(1.0, 1.0)), (D.Pareto(1.0, 1.0), D.Uniform(1.0, 2.0)),
+    (D.Pareto(1.0, 1.0), D.Pareto(2.0, 1.0)), (D.Pareto(1.0, 0.9), D.Exponential(1.0)), (D.Pareto(1.0, 1.9), D.Normal(0.0, 1.0)), (D.Poisson(1.0), D.Bernoulli(0.5)),
+    (D.Uniform(-0.1, 0.5), D.Exponential(1.0)), (D.Uniform(0.1, 1.5), D.Beta(1.0, 1.0)), (D.Uniform(0.1, 1.5), D.Pareto(0.2, 1.0)), (D.Binomial(3, pf.tensor(0.3)), D.Binomial(2, pf.tensor(0.3))),
+])
+def test_infinite_divergences(p, q):
+    assert D.kl_divergence(p, q).item() == math.inf
+
+
+def test_divergences_at_the_borders():
+    half = math.log(2)
+    p, q = t(0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 0.0, 1.0), t(0.0, 0.5, 0.0, 1.0, 1.0, 0.5, 1.0, 0.0)
+    want = [0, half, math.inf, math.inf, 0, half, math.inf, math.inf]
+    np.testing.assert_allclose(D.kl_divergence(D.Bernoulli(p), D.Bernoulli(q)).numpy(), want, atol=1e-15)
+    np.testing.assert_allclose(D.kl_divergence(D.Binomial(3, p), D.Binomial(3, q)).numpy(), [3 * w for w in want], atol=1e-15)
+    p = t(0.0, 1.0).requires_grad_()
+    D.kl_divergence(D.Bernoulli(p), D.Bernoulli(t(0.5, 0.5))).sum().backward()
+    np.testing.assert_allclose(p.grad.numpy(), [-half, half])
+    with pytest.raises(NotImplementedError, match="of which the second has a larger total_count"):
+        D.kl_divergence(D.Binomial(2, t(0.3)), D.Binomial(3, t(0.3)))
+    with pytest.raises(NotImplementedError, match="of different transforms"):
+        D.kl_divergence(D.LogNormal(0.0, 1.0), D.InverseGamma(1.0, 1.0))
+
+
+@pytest.mark.parametrize("make", [lambda x: D.Bernoulli(logits=x), lambda x: D.Binomial(1, logits=x), lambda x: D.ContinuousBernoulli(logits=x)])
+def test_gradient_at_even_odds(make):
+    logits = t(0.0).requires_grad_()
+    make(logits).log_prob(t(1.0)).backward()
+    np.testing.assert_allclose(logits.grad.item(), 0.5, rtol=1e-12)
 
 
 @pytest.mark.parametrize("p,q", PAIRS, ids=[f"{type(p).__name__}-{type(q).__name__}" for p, q in PAIRS])
@@ -192,6 +252,15 @@ def test_divergences(p, q):
     (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), [3]), ValueError, "not transforms"),
     (lambda: D.MixtureSameFamily(D.Normal(0.0, 1.0), D.Normal(0.0, 1.0)), ValueError, "the mixture is not a Categorical"),
     (lambda: D.Multinomial(pf.tensor(3), pf.ones(2)), NotImplementedError, "total_count is not an integer"),
+    (lambda: D.Geometric(0.0), ValueError, "Geometric: the parameter probs has invalid values; got 0"),
+    (lambda: D.Wishart(1.0, pf.eye(2)), ValueError, "Wishart: df is too small; got 1.0 for matrices of size 2; expected more than 1"),
+    (lambda: D.Wishart(3.0), ValueError, "Wishart: needs one of covariance_matrix"),
+    (lambda: D.Wishart(3.0, pf.tensor([[1.0, 2.0], [2.0, 1.0]])), ValueError, "Wishart: the parameter covariance_matrix has invalid values"),
+    (lambda: D.Wishart(3.0, pf.ones(2)), ValueError, "Wishart: covariance_matrix is not of square matrices"),
+    (lambda: D.LKJCholesky(1), ValueError, "LKJCholesky: too small; got dim=1"),
+    (lambda: D.LKJCholesky(2).log_prob(2 * pf.eye(2)), ValueError, "LKJCholesky: the value is not within the support"),
+    (lambda: D.LowRankMultivariateNormal(pf.zeros(2), pf.ones(3, 1), pf.ones(2)), ValueError, "LowRankMultivariateNormal: the parameters do not fit"),
+    (lambda: D.VonMises(0.0, 1.0).rsample(), NotImplementedError, "VonMises: draws have no gradient"),
     (lambda: D.Poisson(1.0).entropy(), NotImplementedError, "the entropy is not available"),
     (lambda: D.Distribution.set_default_validate_args(3), ValueError, "not a bool"),
 ])
@@ -256,3 +325,110 @@ def test_gradients_where_a_factor_of_a_logarithm_is_0():
     np.testing.assert_allclose(slopes(lambda a, b: d.Beta(a, b).log_prob(pf.tensor(0.3, dtype=pf.float64)), 1.0, 1.0), np.log([0.3, 0.7]) + psi2 + euler, rtol=1e-7)
     value = pf.tensor([0.2, 0.3, 0.5], dtype=pf.float64)
     np.testing.assert_allclose(slopes(lambda a: d.Dirichlet(a).log_prob(value), [1.0, 1.0, 1.0])[0], np.log(value.numpy()) + 1.5, rtol=1e-7)
+
+
+def integral(density, x):
+    return (density[1:] + density[:-1]).sum() * (x[1] - x[0]) / 2
+
+
+def test_angles():
+    d = D.VonMises(t(0.4), t(2.0))
+    x = np.linspace(-math.pi, math.pi, 20_001)
+    density = np.exp(d.log_prob(pf.tensor(x)).numpy())
+    np.testing.assert_allclose([integral(density, x), integral(density * np.cos(x - 0.4), x)], [1, 1 - d.variance.item()], rtol=1e-7)
+    draws = d.sample((20_000,)).numpy()
+    assert d.mean.item() == d.mode.item() == 0.4 and abs(draws).max() <= math.pi and abs(np.cos(draws - 0.4).mean() - (1 - d.variance.item())) < 0.02 and abs(np.sin(draws - 0.4).mean()) < 0.02
+    assert d.expand((3,)).sample((2,)).shape == (2, 3)
+
+
+def test_modes():
+    np.testing.assert_allclose(D.Dirichlet(t(2.0, 3.0, 1.0)).mode.numpy(), [1 / 3, 2 / 3, 0])
+    np.testing.assert_allclose(D.Dirichlet(t(0.5, 0.7, 0.2)).mode.numpy(), [1, 0, 0])
+    np.testing.assert_allclose(D.Beta(t(2.0, 0.5), t(4.0, 0.7)).mode.numpy(), [0.25, 1])
+    np.testing.assert_allclose(D.Weibull(t(3.0), t(2.0)).mode.item(), 3 * 0.5**0.5)
+    np.testing.assert_allclose(D.NegativeBinomial(t(5.0, 0.5), t(0.5, 0.5)).mode.numpy(), [4, 0])
+    assert D.Independent(D.Bernoulli(t(0.5)), 0).enumerate_support().tolist() == [[0], [1]]
+
+
+def test_extreme_logits():
+    for logits in (-200.0, 200.0):
+        d, x, far = D.ContinuousBernoulli(logits=t(logits)), t(0.01 if logits < 0 else 0.99), math.exp(-2.0)
+        np.testing.assert_allclose([d.mean.item(), d.variance.item()], [0.005 if logits < 0 else 0.995, 0.005**2], rtol=1e-12)
+        np.testing.assert_allclose([d.log_prob(x).item(), d.entropy().item()], [math.log(200) - 2, 1 - math.log(200)], rtol=1e-12)
+        p = 1 - far if logits < 0 else far
+        np.testing.assert_allclose([d.cdf(x).item(), d.icdf(t(p)).item()], [p, x.item()], rtol=1e-12)
+
+
+def test_relaxed_classes():
+    x = np.linspace(1e-6, 1 - 1e-6, 200_001)
+    one = D.RelaxedBernoulli(t(0.7), probs=t(0.3))
+    density = one.log_prob(pf.tensor(x)).numpy()
+    np.testing.assert_allclose(integral(np.exp(density), x), 1, rtol=2e-3)
+    classes = D.RelaxedOneHotCategorical(t(0.7)[0], probs=t(0.7, 0.3))
+    np.testing.assert_allclose(classes.log_prob(pf.tensor(np.stack([1 - x, x], -1))).numpy(), density, rtol=1e-6, atol=1e-6)
+    pf.manual_seed(0)
+    assert abs((one.sample((20_000,)) > 0.5).double().mean().item() - 0.3) < 0.02 and abs((classes.sample((20_000,)).select(-1, 1) > 0.5).double().mean().item() - 0.3) < 0.02
+    logits = t(0.3).requires_grad_()
+    D.RelaxedBernoulli(t(0.7), logits=logits).rsample((5,)).sum().backward()
+    assert logits.grad.item() > 0 and D.RelaxedOneHotCategorical(t(0.7), probs=t(0.7, 0.3)).expand((5,)).rsample((2,)).shape == (2, 5, 2)
+
+
+def test_normal_points_of_a_simplex():
+    d = D.LogisticNormal(t(0.3), t(0.8))
+    x = np.linspace(1e-6, 1 - 1e-6, 100_001)
+    np.testing.assert_allclose(integral(np.exp(d.log_prob(pf.tensor(np.stack([x, 1 - x], -1))).numpy()), x), 1, rtol=1e-4)
+    d = D.LogisticNormal(pf.zeros(3, dtype=F64), pf.ones(3, dtype=F64))
+    draws = d.rsample((5,))
+    assert d.event_shape == (4,) and d.batch_shape == () and d.expand((2,)).sample().shape == (2, 4)
+    np.testing.assert_allclose(draws.sum(-1).numpy(), 1, rtol=1e-12)
+    stick = d.transforms[0]
+    np.testing.assert_allclose(stick(stick.inv(draws)).numpy(), draws.numpy(), rtol=1e-9)
+    np.testing.assert_allclose(stick(pf.zeros(3, dtype=F64)).numpy(), 0.25)
+
+
+def test_normal_vectors_of_low_rank():
+    loc, factor, diagonal = t(0.3, -0.2, 1.0), pf.tensor([[1.0, 0.5], [0.2, -0.3], [0.0, 2.0]], dtype=F64), t(0.5, 1.0, 2.0)
+    d = D.LowRankMultivariateNormal(loc, factor, diagonal)
+    same, x = D.MultivariateNormal(loc, d.covariance_matrix), pf.tensor([[0.1, 0.4, 1.0], [1.0, -1.0, 0.0]], dtype=F64)
+    for a, b in ((d.log_prob(x), same.log_prob(x)), (d.entropy(), same.entropy()), (d.precision_matrix, same.precision_matrix), (d.variance, same.variance), (d.scale_tril, same.scale_tril)):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose([D.kl_divergence(d, same).item(), D.kl_divergence(same, d).item(), D.kl_divergence(d, d).item()], 0, atol=1e-12)
+    pf.manual_seed(0)
+    np.testing.assert_allclose(np.cov(d.sample((40_000,)).numpy().T), d.covariance_matrix.numpy(), atol=0.15)
+    assert d.expand((4,)).rsample((2,)).shape == (2, 4, 3) and d.expand((4,)).log_prob(x[0]).shape == (4,)
+
+
+def test_wishart():
+    one, same = D.Wishart(t(3.5), covariance_matrix=pf.tensor([[[2.0]]], dtype=F64)), D.Gamma(t(1.75), t(0.25))
+    x = t(0.7, 3.0)
+    np.testing.assert_allclose(one.log_prob(x.reshape(2, 1, 1)).numpy(), same.log_prob(x).numpy(), rtol=1e-9)
+    np.testing.assert_allclose([one.entropy().item(), one.mean.item(), one.variance.item()], [same.entropy().item(), same.mean.item(), same.variance.item()], rtol=1e-9)
+    matrix = pf.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=F64)
+    d = D.Wishart(5.0, matrix)
+    pf.manual_seed(0)
+    draws = d.rsample((20_000,)).numpy()
+    np.testing.assert_allclose(draws.mean(0), d.mean.numpy(), atol=0.15)
+    np.testing.assert_allclose(draws.var(0), d.variance.numpy(), rtol=0.1)
+    np.testing.assert_allclose(-d.log_prob(pf.tensor(draws)).mean().item(), d.entropy().item(), atol=0.1)
+    np.testing.assert_allclose(d.mode.numpy(), 2 * matrix.numpy())
+    for other in (D.Wishart(5.0, precision_matrix=pf.linalg.inv(matrix)), D.Wishart(5.0, scale_tril=pf.linalg.cholesky(matrix))):
+        np.testing.assert_allclose([other.entropy().item(), D.kl_divergence(other, d).item()], [d.entropy().item(), 0], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(other.precision_matrix.numpy(), np.linalg.inv(matrix.numpy()), rtol=1e-9)
+    assert d.expand((3,)).sample((2,)).shape == (2, 3, 2, 2)
+
+
+def test_factors_of_correlation_matrices():
+    r = np.linspace(-1 + 1e-7, 1 - 1e-7, 100_001)
+    rows = np.stack([np.stack([np.ones_like(r), np.zeros_like(r)], -1), np.stack([r, np.sqrt(1 - r * r)], -1)], -2)
+    for concentration in (1.0, 2.5):
+        d = D.LKJCholesky(2, t(concentration)[0])
+        np.testing.assert_allclose(integral(np.exp(d.log_prob(pf.tensor(rows)).numpy()), r), 1, rtol=1e-5)
+        draws = d.sample((20_000,)).numpy()[:, 1, 0]
+        np.testing.assert_allclose([draws.mean(), draws.var()], [0, 1 / (2 * concentration + 1)], atol=0.02)
+    d = D.LKJCholesky(4, t(0.5, 1.5))
+    factors = d.sample((2000,))
+    products = pf.matmul(factors, factors.mT).numpy()
+    np.testing.assert_allclose(np.diagonal(products, axis1=-2, axis2=-1), 1, rtol=1e-9)
+    variances = products.var(0)  # of each correlation: 1 / (2 concentration + dim - 1)
+    np.testing.assert_allclose(variances[:, [1, 2, 3, 3], [0, 1, 0, 2]], np.array([[1 / 4] * 4, [1 / 6] * 4]), atol=0.03)
+    assert d.log_prob(factors).shape == (2000, 2) and d.expand((3, 2)).sample().shape == (3, 2, 4, 4)

@@ -185,6 +185,26 @@ def test_files_of_numpy(tmp_path):
         pf.load(tmp_path / "c.npy")
 
 
+def test_dtypes_of_numpy_that_tensors_do_not_have(tmp_path):
+    odd = {f"{order}{kind}": np.array([0, 1, 200], dtype=order + kind) for order in "<>" for kind in ("u2", "u4", "u8", "i2", "i8", "f2", "f4", "f8", "c8")}
+    np.savez(tmp_path / "a.npz", **odd)
+    dtypes = {"u2": pf.int32, "u4": pf.int64, "u8": pf.int64, "i2": pf.int16, "i8": pf.int64, "f2": pf.float16, "f4": pf.float32, "f8": pf.float64, "c8": pf.complex64}
+    loaded = pf.load(tmp_path / "a.npz")
+    assert {k: v.dtype for k, v in loaded.items()} == {k: dtypes[k[1:]] for k in odd} and all(v.tolist() == [0, 1, 200] for v in loaded.values())
+    np.save(tmp_path / "b.npy", np.array([2**32 - 1], dtype=">u4"))
+    assert pf.load(tmp_path / "b.npy").tolist() == [2**32 - 1]
+    bad = {"large": np.array([2**63], dtype=np.uint64), "text": np.array(["a"]), "time": np.zeros(1, "M8[s]"), "objects": np.array([{}], dtype=object)}
+    np.savez(tmp_path / "c.npz", x=np.arange(3), **bad)
+    with pytest.warns(UserWarning, match=r"are left out: large \(uint64 with numbers from 2\*\*63 on\), text \(dtype <U1\), time \(dtype datetime64\[s\]\), objects"):
+        loaded = pf.load(tmp_path / "c.npz")
+    assert list(loaded) == ["x"]
+    np.savez(tmp_path / "d.npz", **bad)
+    np.save(tmp_path / "e.npy", bad["large"])
+    for name, text in (("d.npz", r"no array of numbers; got large \(uint64"), ("e.npy", "got uint64 with numbers from")):
+        with pytest.raises(ValueError, match=text):
+            pf.load(tmp_path / name)
+
+
 def shards(folder, places):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
 

@@ -195,3 +195,39 @@ def test_batch_norm_of_an_empty_batch(layer, shape, track):
 ])
 def test_layers_are_printed_as_in_pytorch(layer, text):
     assert repr(layer) == text
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (0, 2, 3), (2, 2, 0), (0, 2, 3, 3)])
+def test_batch_norm_of_nothing(shape):
+    for training in (True, False):
+        for mean, var in ((pf.full((2,), 3.0), pf.full((2,), 2.0)), (None, None)):
+            x, weight, bias = pf.zeros(*shape, requires_grad=True), pf.ones(2, requires_grad=True), pf.ones(2, requires_grad=True)
+            y = F.batch_norm(x, mean, var, weight, bias, training=training)
+            y.sum().backward()
+            assert y.shape == x.grad.shape == shape and weight.grad.tolist() == bias.grad.tolist() == [0, 0]
+            assert mean is None or (mean.tolist() == [3, 3] and var.tolist() == [2, 2])
+
+
+@pytest.mark.parametrize("make", [lambda: nn.BatchNorm1d(3), lambda: nn.BatchNorm2d(3, affine=False), lambda: nn.BatchNorm1d(3, track_running_stats=False), lambda: nn.SyncBatchNorm(3),
+                                  lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True), lambda: nn.InstanceNorm1d(3), lambda: nn.GroupNorm(3, 3), lambda: nn.LayerNorm(3),
+                                  lambda: nn.LayerNorm(3, bias=False), lambda: nn.RMSNorm(3), lambda: nn.RMSNorm(3, elementwise_affine=False), lambda: nn.PReLU(3, 0.5)])
+def test_reset_parameters(make):
+    layer, fresh = make(), make().state_dict()
+    for t in layer.state_dict().values():
+        t.fill_(7)
+    if hasattr(layer, "reset_running_stats"):
+        layer.reset_running_stats()
+        state = layer.state_dict()
+        assert all((state[k] == v).all().item() for k, v in fresh.items() if k in ("running_mean", "running_var", "num_batches_tracked"))
+        assert all((state[k] == 7).all().item() for k in ("weight", "bias") if k in state)
+    layer.reset_parameters()
+    assert all((v == fresh[k]).all().item() for k, v in layer.state_dict().items()) and all(p.requires_grad for p in layer.parameters())
+
+
+def test_layers_without_shapes_yet_have_nothing_to_reset():
+    layer = nn.LazyBatchNorm1d()
+    layer.reset_parameters()
+    layer.reset_running_stats()
+    layer(pf.ones(2, 3))
+    layer.reset_parameters()
+    assert layer.running_mean.tolist() == [0, 0, 0] and layer.num_batches_tracked.item() == 0

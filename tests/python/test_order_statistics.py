@@ -267,3 +267,10 @@ def test_errors(which):
     call, error, text = ERRORS[which]
     with pytest.raises(error, match=text):
         call()
+
+
+def test_mode_of_nan():
+    nan = float("nan")
+    for line, value, index in (([1, 1, nan, nan, nan], 1, 1), ([nan, 2, 1], 1, 2), ([nan, 1, 2, 2, nan, nan], 2, 3), ([nan, nan, nan], nan, 0), ([nan], nan, 0)):
+        got = pf.mode(pf.tensor(line, dtype=pf.float32))
+        np.testing.assert_equal((got.values.item(), got.indices.item()), (value, index))

@@ -1,5 +1,6 @@
 """Sets of values: what a parameter may be, and what a distribution can give. check(value) says which values are within."""
 from .. import _C
+from ..linalg import cholesky_ex
 
 
 class Constraint:
@@ -86,11 +87,19 @@ class _LowerCholesky(Constraint):
         return _C.logical_and((_C.tril(value) == value).all(-1).all(-1), (value.diagonal(0, -2, -1) > 0).all(-1))
 
 
+class _CorrelationCholesky(_LowerCholesky):
+    def check(self, value):
+        precision = 2.0**-52 if value.dtype == _C.float64 else 2.0**-23
+        length = _C.sqrt((value * value).sum(-1))
+        return _C.logical_and((_C.abs(length - 1) < 10 * value.shape[-1] * precision).all(-1), super().check(value))
+
+
 class _PositiveDefinite(Constraint):
     event_dim = 2
 
     def check(self, value):
-        return (_C.abs(value - value.transpose(-2, -1)) < 1e-5).all(-1).all(-1)
+        symmetric = (_C.abs(value - value.mT) <= 1e-6 + 1e-5 * _C.abs(value)).all(-1).all(-1)
+        return _C.logical_and(symmetric, cholesky_ex(value).info == 0)
 
 
 class _Independent(Constraint):
@@ -112,6 +121,7 @@ boolean = _Boolean()
 one_hot = _OneHot()
 simplex = _Simplex()
 lower_cholesky = _LowerCholesky()
+corr_cholesky = _CorrelationCholesky()
 positive_definite = _PositiveDefinite()
 positive = _Interval(0.0, closed=False)
 nonnegative = _Interval(0.0)

@@ -2,8 +2,9 @@
 import math
 
 from .. import _C
+from ..special import i0e, i1e
 from . import constraints
-from ._math import EULER, HALF_LOG_2PI, erfinv, normal, uniform
+from ._math import EULER, HALF_LOG_2PI, erfinv, normal, on_host, uniform
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 
 
@@ -246,3 +247,24 @@ class Exponential(ExponentialFamily):
 
     def entropy(self):
         return 1 - _C.log(self.rate)
+
+
+class VonMises(Distribution):
+    """Angles with density proportional to exp(concentration cos(x - loc)). Mean and variance are those of directions. Draws are made on the host."""
+
+    arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
+    support = constraints.real
+
+    def __init__(self, loc, concentration, validate_args=None):
+        self.loc, self.concentration = broadcast_all(loc, concentration)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    mean = mode = property(lambda self: self.loc)
+    variance = property(lambda self: 1 - i1e(self.concentration) / i0e(self.concentration))
+
+    def sample(self, sample_shape=()):
+        return on_host(lambda random, loc, kappa: random.vonmises(loc, kappa), self._extended_shape(sample_shape), self.loc, self.loc, self.concentration)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return self.concentration * (_C.cos(value - self.loc) - 1) - math.log(2 * math.pi) - _C.log(i0e(self.concentration))

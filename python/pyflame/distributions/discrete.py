@@ -56,7 +56,7 @@ class _Probable(Distribution):
 
 def _bce(logits, value):
     """-(value log p + (1 - value) log(1 - p)) of logits."""
-    return _C.clamp(logits, min=0) - logits * value + _C.log1p(_C.exp(-_C.abs(logits)))
+    return (1 - value) * logits + _C.softplus(-logits)
 
 
 class Bernoulli(_Probable, ExponentialFamily):
@@ -104,6 +104,8 @@ class Geometric(_Probable):
     def __init__(self, probs=None, logits=None, validate_args=None):
         self._take(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)
+        if self._validate_args and logits is None and not bool((self.probs.detach() > 0).all()):
+            raise ValueError("Geometric: the parameter probs has invalid values; got 0; expected more")
 
     mean = property(lambda self: 1 / self.probs - 1)
     mode = property(lambda self: _C.zeros_like(self.probs))
@@ -260,8 +262,7 @@ class Binomial(_Trials):
         self._validate_sample(value)
         n = self.total_count
         ways = lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1)
-        largest = n * (_C.clamp(self.logits, min=0) + _C.log1p(_C.exp(-_C.abs(self.logits))))
-        return ways + value * self.logits - largest
+        return ways + value * self.logits - n * _C.softplus(self.logits)
 
     def entropy(self):
         log_prob = self.log_prob(self.enumerate_support(False))
@@ -281,6 +282,7 @@ class NegativeBinomial(_Trials):
     arg_constraints = {"total_count": constraints.nonnegative, "probs": constraints.half_open_interval(0.0, 1.0), "logits": constraints.real}
     support = constraints.nonnegative_integer
     mean = property(lambda self: self.total_count * _C.exp(self.logits))
+    mode = property(lambda self: _C.clamp(_C.floor((self.total_count - 1) * _C.exp(self.logits)), min=0))
     variance = property(lambda self: self.mean / _C.sigmoid(-self.logits))
 
     def sample(self, sample_shape=()):

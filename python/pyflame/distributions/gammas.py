@@ -1,9 +1,10 @@
-"""Distributions made of the gamma function: Gamma, Chi2, Beta, Dirichlet, StudentT. Draws are made on the host; their gradients are implicit ones."""
+"""Distributions made of the gamma function: Gamma, Chi2, Beta, Dirichlet, StudentT, FisherSnedecor. Draws are made on the host; their gradients are implicit ones."""
 import math
 
 from .. import _C
+from ..special import gammainc
 from . import constraints
-from ._math import StandardGamma, digamma, lgamma, normal, xlogy
+from ._math import StandardGamma, digamma, lgamma, normal, tiny, xlogy
 from .distribution import Distribution, ExponentialFamily, broadcast_all
 
 
@@ -28,6 +29,10 @@ class Gamma(ExponentialFamily):
     def log_prob(self, value):
         self._validate_sample(value)
         return xlogy(self.concentration, self.rate) + xlogy(self.concentration - 1, value) - self.rate * value - lgamma(self.concentration)
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        return gammainc(self.concentration, self.rate * value)
 
     def entropy(self):
         a = self.concentration
@@ -62,6 +67,13 @@ class Dirichlet(ExponentialFamily):
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @property
+    def mode(self):
+        """The first corner where all of the concentration is below 1: the density is infinite in every one."""
+        above = _C.clamp(self.concentration - 1, min=0)
+        corner = (_C.arange(self._event_shape[0], device=above.device) == 0).to(above.dtype)
+        return _C.where((self.concentration < 1).all(-1, True), corner, above / above.sum(-1, keepdim=True))
+
+    @property
     def variance(self):
         total = self.concentration.sum(-1, keepdim=True)
         return self.concentration * (total - self.concentration) / (total * total * (total + 1))
@@ -94,6 +106,8 @@ class Beta(ExponentialFamily):
     @property
     def mean(self):
         return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    mode = property(lambda self: Dirichlet(_C.stack([self.concentration1, self.concentration0], -1), False).mode.select(-1, 0))
 
     @property
     def variance(self):
@@ -149,3 +163,33 @@ class StudentT(Distribution):
         half, more = self.df / 2, (self.df + 1) / 2
         beta = lgamma(half) + lgamma(_C.full_like(half, 0.5)) - lgamma(more)
         return _C.log(self.scale) + more * (digamma(more) - digamma(half)) + 0.5 * _C.log(self.df) + beta
+
+
+class FisherSnedecor(Distribution):
+    """The ratio of two means of df1 and df2 squares of standard normal numbers."""
+
+    arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, df1, df2, validate_args=None):
+        self.df1, self.df2 = broadcast_all(df1, df2)
+        super().__init__(self.df1.shape, validate_args=validate_args)
+
+    mean = property(lambda self: _C.where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan))
+    mode = property(lambda self: _C.where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan))
+
+    @property
+    def variance(self):
+        a, b = self.df1, self.df2
+        return _C.where(b > 4, 2 * b * b * (a + b - 2) / (a * (b - 2) ** 2 * (b - 4)), math.nan)
+
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        first, second = (StandardGamma.apply((df / 2).expand(shape)) / df for df in (self.df1, self.df2))
+        return _C.clamp(first / _C.clamp(second, min=tiny(second)), min=tiny(first))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        a, b, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
+        return lgamma(a + b) - lgamma(a) - lgamma(b) + a * _C.log(ratio) + xlogy(a - 1, value) - (a + b) * _C.log1p(ratio * value)

@@ -1,11 +1,23 @@
-"""The normal distribution of vectors."""
+"""Normal distributions of vectors."""
 import math
 
 from .. import _C, linalg
+from .._shapes import diag_embed
 from . import constraints
 from ._math import normal
 from .distribution import Distribution, broadcast_shapes
 from .kl import register_kl
+
+
+def factor_of(name, matrix):
+    """The lower Cholesky factor of the covariance matrix, of what is given."""
+    if name == "scale_tril":
+        return matrix
+    if name == "covariance_matrix":
+        return linalg.cholesky(matrix)
+    factor = linalg.cholesky(matrix.flip((-2, -1)))  # that of the reversed matrix, inverted
+    one = _C.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device).expand(*matrix.shape)
+    return linalg.solve_triangular(factor.flip((-2, -1)).transpose(-2, -1), one, upper=False)
 
 
 class MultivariateNormal(Distribution):
@@ -28,12 +40,7 @@ class MultivariateNormal(Distribution):
         self.loc = loc.expand(*batch, loc.shape[-1])
         self.__dict__[name] = matrix.expand(*batch, *matrix.shape[-2:])
         super().__init__(batch, loc.shape[-1:], validate_args)
-        if name == "covariance_matrix":
-            self.scale_tril = linalg.cholesky(self.covariance_matrix)
-        elif name == "precision_matrix":  # the factor of the reversed matrix, inverted
-            factor = linalg.cholesky(matrix.flip((-2, -1)))
-            one = _C.eye(loc.shape[-1], dtype=matrix.dtype, device=matrix.device)
-            self.scale_tril = linalg.solve_triangular(factor.flip((-2, -1)).transpose(-2, -1), one, upper=False).expand(*batch, *matrix.shape[-2:])
+        self.scale_tril = factor_of(name, self.__dict__[name])
 
     def __getattr__(self, name):
         if name == "covariance_matrix" and "scale_tril" in self.__dict__:
@@ -62,10 +69,82 @@ class MultivariateNormal(Distribution):
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det()
 
 
+class LowRankMultivariateNormal(Distribution):
+    """Normal vectors with covariance matrix cov_factor cov_factor^T + cov_diag: loc [.., D], cov_factor [.., D, R], cov_diag [.., D]. Densities and draws
+    need matrices of size R only."""
+
+    arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2), "cov_diag": constraints.independent(constraints.positive, 1)}
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, loc, cov_factor, cov_diag, validate_args=None):
+        n = loc.shape[-1] if loc.ndim else None
+        if n is None or cov_factor.ndim < 2 or cov_factor.shape[-2] != n or cov_diag.ndim < 1 or cov_diag.shape[-1] != n:
+            shapes = ", ".join(str(tuple(t.shape)) for t in (loc, cov_factor, cov_diag))
+            raise ValueError(f"LowRankMultivariateNormal: the parameters do not fit; got shapes {shapes}; expected [.., D], [.., D, R] and [.., D]")
+        batch = tuple(broadcast_shapes(tuple(loc.shape[:-1]), tuple(cov_factor.shape[:-2]), tuple(cov_diag.shape[:-1])))
+        self.loc, self.cov_factor, self.cov_diag = loc.expand(*batch, n), cov_factor.expand(*batch, *cov_factor.shape[-2:]), cov_diag.expand(*batch, n)
+        super().__init__(batch, (n,), validate_args)
+        small = _C.matmul(self._scaled_factor(), self.cov_factor)
+        self._inner = linalg.cholesky(small + _C.eye(small.shape[-1], dtype=small.dtype, device=small.device))  # [.., R, R]
+
+    def _scaled_factor(self):
+        return self.cov_factor.mT / self.cov_diag.unsqueeze(-2)
+
+    mean = mode = property(lambda self: self.loc)
+    variance = property(lambda self: (self.cov_factor * self.cov_factor).sum(-1) + self.cov_diag)
+    covariance_matrix = property(lambda self: _C.matmul(self.cov_factor, self.cov_factor.mT) + diag_embed(self.cov_diag))
+    scale_tril = property(lambda self: linalg.cholesky(self.covariance_matrix))
+
+    @property
+    def precision_matrix(self):
+        part = linalg.solve_triangular(self._inner, self._scaled_factor(), upper=False)
+        return diag_embed(1 / self.cov_diag) - _C.matmul(part.mT, part)
+
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        few = normal((*shape[:-1], self.cov_factor.shape[-1], 1), self.loc)
+        return self.loc + _C.matmul(self.cov_factor, few).squeeze(-1) + _C.sqrt(self.cov_diag) * normal(shape, self.loc)
+
+    def _half_log_det(self):
+        return _C.log(self._inner.diagonal(0, -2, -1)).sum(-1) + 0.5 * _C.log(self.cov_diag).sum(-1)
+
+    def _square(self, d):
+        """d^T precision_matrix d, of [.., D]."""
+        within = _C.matmul(self._scaled_factor(), d.unsqueeze(-1))
+        z = linalg.solve_triangular(self._inner.expand(*within.shape[:-2], *self._inner.shape[-2:]), within, upper=False).squeeze(-1)
+        return (d * d / self.cov_diag).sum(-1) - (z * z).sum(-1)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + self._square(value - self.loc)) - self._half_log_det()
+
+    def entropy(self):
+        return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det()
+
+
+def _same_size(p, q):
+    if p.event_shape != q.event_shape:
+        raise ValueError(f"kl_divergence: normal vectors of different sizes; got {tuple(p.event_shape)} and {tuple(q.event_shape)}")
+
+
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+def _to_low_rank(p, q):
+    _same_size(p, q)
+    columns = p.scale_tril if isinstance(p, MultivariateNormal) else _C.cat([p.cov_factor, diag_embed(_C.sqrt(p.cov_diag))], -1)
+    batch = broadcast_shapes(tuple(p.batch_shape), tuple(q.batch_shape))
+    q = q if tuple(q.batch_shape) == tuple(batch) else q.expand(batch)
+    within = _C.matmul(q._scaled_factor(), columns)
+    z = linalg.solve_triangular(q._inner, within, upper=False)
+    trace = (columns * columns / q.cov_diag.unsqueeze(-1)).sum(-1).sum(-1) - (z * z).sum(-1).sum(-1)
+    return q._half_log_det() - p._half_log_det() + 0.5 * (trace + q._square(q.loc - p.loc) - p.event_shape[0])
+
+
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
 @register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate_normals(p, q):
-    if p.event_shape != q.event_shape:
-        raise ValueError(f"kl_divergence: MultivariateNormals of different sizes; got {tuple(p.event_shape)} and {tuple(q.event_shape)}")
+    _same_size(p, q)
     n = p.event_shape[0]
     batch = tuple(broadcast_shapes(tuple(p.batch_shape), tuple(q.batch_shape)))
     right = q.scale_tril.expand(*batch, n, n)

@@ -3,11 +3,12 @@ import math
 
 from .. import _C
 from . import constraints
-from ._math import EULER, lgamma
-from .continuous import Exponential, Normal
+from ._math import EULER, digamma, lgamma
+from .continuous import Exponential, Normal, Uniform
 from .discrete import Categorical
-from .distribution import Distribution, broadcast_all, extended, sum_rightmost
-from .transforms import AffineTransform, ComposeTransform, ExpTransform, PowerTransform, Transform
+from .distribution import Distribution, broadcast_all, sum_rightmost
+from .gammas import Gamma
+from .transforms import AffineTransform, ComposeTransform, ExpTransform, PowerTransform, StickBreakingTransform, Transform
 
 
 class TransformedDistribution(Distribution):
@@ -21,7 +22,7 @@ class TransformedDistribution(Distribution):
             raise ValueError(f"TransformedDistribution: not transforms; got {transforms!r}; expected a Transform or a list of them")
         self.base_dist = base_distribution
         whole = ComposeTransform(self.transforms)
-        shape = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
+        shape = tuple(whole.forward_shape(tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)))
         dims = max(len(base_distribution.event_shape), max((max(t.domain.event_dim, t.codomain.event_dim) for t in whole.parts), default=0))
         super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args)
 
@@ -32,13 +33,6 @@ class TransformedDistribution(Distribution):
         base = self.transforms[-1].codomain if self.transforms else self.base_dist.support
         more = len(self._event_shape) - base.event_dim
         return constraints.independent(base, more) if more > 0 else base
-
-    def expand(self, batch_shape, _instance=None):
-        shape = extended(batch_shape)
-        new = super().expand(shape)
-        lacking = tuple(self._event_shape)[: len(self._event_shape) - len(self.base_dist.event_shape)]
-        new.base_dist = self.base_dist.expand(shape + lacking)
-        return new
 
     def _through(self, x):
         for t in self.transforms:
@@ -147,11 +141,82 @@ class Weibull(TransformedDistribution):
         return _C.exp(lgamma(1 + k / self.concentration))
 
     mean = property(lambda self: self.scale * self._moment(1))
+    mode = property(lambda self: self.scale * ((self.concentration - 1) / self.concentration) ** (1 / self.concentration))
     variance = property(lambda self: self.scale * self.scale * (self._moment(2) - self._moment(1) * self._moment(1)))
 
     def entropy(self):
         inverse = 1 / self.concentration
         return EULER * (1 - inverse) + _C.log(self.scale * inverse) + 1
+
+
+class Kumaraswamy(TransformedDistribution):
+    """Density concentration1 concentration0 x^(concentration1 - 1) (1 - x^concentration1)^(concentration0 - 1) on the unit interval."""
+
+    arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(self, concentration1, concentration0, validate_args=None):
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        base = Uniform(_C.zeros_like(self.concentration0), _C.ones_like(self.concentration0), validate_args)
+        super().__init__(base, [PowerTransform(1 / self.concentration0), AffineTransform(1.0, -1.0), PowerTransform(1 / self.concentration1)], validate_args)
+
+    def _moment(self, k):
+        first, b = 1 + k / self.concentration1, self.concentration0
+        return b * _C.exp(lgamma(first) + lgamma(b) - lgamma(first + b))
+
+    mean = property(lambda self: self._moment(1))
+    variance = property(lambda self: self._moment(2) - self._moment(1) * self._moment(1))
+
+    @property
+    def mode(self):
+        a, b = self.concentration1, self.concentration0
+        return _C.where(_C.logical_or(a < 1, b < 1), math.nan, ((a - 1) / (a * b - 1)) ** (1 / a))
+
+    def entropy(self):
+        a, b = self.concentration1, self.concentration0
+        return 1 - 1 / b + (1 - 1 / a) * (digamma(b + 1) + EULER) - _C.log(a) - _C.log(b)
+
+
+class InverseGamma(TransformedDistribution):
+    """1 / x for x of Gamma(concentration, rate)."""
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, concentration, rate, validate_args=None):
+        super().__init__(Gamma(concentration, rate, validate_args), PowerTransform(-1.0), validate_args)
+
+    concentration = property(lambda self: self.base_dist.concentration)
+    rate = property(lambda self: self.base_dist.rate)
+    mean = property(lambda self: _C.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf))
+    mode = property(lambda self: self.rate / (self.concentration + 1))
+
+    @property
+    def variance(self):
+        a = self.concentration
+        return _C.where(a > 2, self.rate * self.rate / ((a - 1) * (a - 1) * (a - 2)), math.inf)
+
+    def entropy(self):
+        a = self.concentration
+        return a + _C.log(self.rate) + lgamma(a) - (1 + a) * digamma(a)
+
+
+class LogisticNormal(TransformedDistribution):
+    """Points of a simplex: normal vectors with loc and scale [.., D], through StickBreakingTransform."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, loc, scale, validate_args=None):
+        base = Normal(loc, scale, validate_args)
+        base = base if base.batch_shape else base.expand((1,))
+        super().__init__(Independent(base, 1), StickBreakingTransform(), validate_args)
+
+    loc = property(lambda self: self.base_dist.base_dist.loc)
+    scale = property(lambda self: self.base_dist.base_dist.scale)
 
 
 class Independent(Distribution):
@@ -173,11 +238,6 @@ class Independent(Distribution):
     mode = property(lambda self: self.base_dist.mode)
     variance = property(lambda self: self.base_dist.variance)
 
-    def expand(self, batch_shape, _instance=None):
-        new = super().expand(batch_shape)
-        new.base_dist = self.base_dist.expand(extended(batch_shape) + tuple(self._event_shape)[: self.reinterpreted_batch_ndims])
-        return new
-
     def sample(self, sample_shape=()):
         return self.base_dist.sample(sample_shape)
 
@@ -189,6 +249,9 @@ class Independent(Distribution):
 
     def entropy(self):
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def enumerate_support(self, expand=True):
+        return super().enumerate_support() if self.reinterpreted_batch_ndims else self.base_dist.enumerate_support(expand)
 
     def __repr__(self):
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"

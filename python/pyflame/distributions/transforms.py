@@ -3,8 +3,14 @@ import math
 
 from .. import _C
 from . import constraints
-from ._math import eps
+from ._math import eps, tiny
 from .distribution import sum_rightmost
+
+
+def _same(a, b):
+    if isinstance(a, _C.Tensor) or isinstance(b, _C.Tensor):
+        return bool((_C.tensor(a) if not isinstance(a, _C.Tensor) else a).eq(b).all())
+    return a == b
 
 
 class Transform:
@@ -26,7 +32,7 @@ class Transform:
         return self._call(x)
 
     def __eq__(self, other):
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        return type(self) is type(other) and all(_same(v, other.__dict__[k]) for k, v in self.__dict__.items())
 
     __hash__ = object.__hash__
 
@@ -73,6 +79,16 @@ class ComposeTransform(Transform):
     bijective = property(lambda self: all(p.bijective for p in self.parts))
     inv = property(lambda self: ComposeTransform([p.inv for p in reversed(self.parts)]))
 
+    def forward_shape(self, shape):
+        for p in self.parts:
+            shape = p.forward_shape(shape)
+        return shape
+
+    def inverse_shape(self, shape):
+        for p in reversed(self.parts):
+            shape = p.inverse_shape(shape)
+        return shape
+
     @property
     def sign(self):
         return math.prod(p.sign for p in self.parts)
@@ -116,6 +132,10 @@ class PowerTransform(Transform):
     def __init__(self, exponent, cache_size=0):
         super().__init__(cache_size)
         self.exponent = exponent
+
+    @property
+    def sign(self):
+        return _C.sign(self.exponent) if isinstance(self.exponent, _C.Tensor) else (self.exponent > 0) - (self.exponent < 0)
 
     def _call(self, x):
         return x**self.exponent
@@ -223,6 +243,35 @@ class SoftmaxTransform(Transform):
 
     def _inverse(self, y):
         return _C.log(y)
+
+
+class StickBreakingTransform(Transform):
+    """Vectors as points of a simplex with one more dim: each number says, through a sigmoid, how much of what the ones before it left it takes."""
+
+    domain, codomain = constraints.real_vector, constraints.simplex
+
+    def _offsets(self, x, n):
+        """Makes zeros the center of the simplex."""
+        return _C.log(_C.arange(n, 0, -1, dtype=x.dtype, device=x.device))
+
+    def _call(self, x):
+        taken = _C.clamp(_C.sigmoid(x - self._offsets(x, x.shape[-1])), min=tiny(x), max=1 - eps(x))
+        return _C.pad(taken, (0, 1), value=1) * _C.pad(_C.cumprod(1 - taken, -1), (1, 0), value=1)
+
+    def _inverse(self, y):
+        first = y.narrow(-1, 0, y.shape[-1] - 1)
+        left = _C.clamp(1 - _C.cumsum(first, -1), min=tiny(y))
+        return _C.log(first) - _C.log(left) + self._offsets(y, first.shape[-1])
+
+    def log_abs_det_jacobian(self, x, y):
+        n = x.shape[-1]
+        return (_C.log(y.narrow(-1, 0, n)) - _C.softplus(x - self._offsets(x, n))).sum(-1)
+
+    def forward_shape(self, shape):
+        return (*shape[:-1], shape[-1] + 1)
+
+    def inverse_shape(self, shape):
+        return (*shape[:-1], shape[-1] - 1)
 
 
 identity_transform = ComposeTransform([])

@@ -1,6 +1,7 @@
 """Activations. Those that are ops of their own come first; those that are composed of other ops follow, and functional.py defines them."""
 from .. import _C
 from . import functional as F
+from .init import constant_ as _constant
 from .module import Module
 from .parameter import Parameter
 
@@ -167,8 +168,12 @@ class PReLU(Module):
 
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()
-        self.num_parameters = num_parameters
+        self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(_C.full((num_parameters,), init, dtype=dtype or _C.float32, device=device))
+
+    def reset_parameters(self):
+        """The weight as it was at first."""
+        _constant(self.weight, self.init)
 
     def forward(self, input):
         return F.prelu(input, self.weight)

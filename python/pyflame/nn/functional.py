@@ -1,7 +1,6 @@
 """The functions behind the layers, under PyTorch's names."""
 from .. import _C
 from .._C import (  # noqa: F401
-    batch_norm,
     binary_cross_entropy_with_logits,
     cross_entropy,
     gelu,
@@ -43,6 +42,7 @@ from .functional_losses import reduced as _reduced
 from .functional_maps import _result
 from .functional_maps import (  # noqa: F401
     alpha_dropout,
+    batch_norm,
     bilinear,
     channel_shuffle,
     dropout1d,

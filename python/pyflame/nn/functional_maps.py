@@ -134,6 +134,19 @@ def channel_shuffle(input, groups):
     return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
 
 
+def batch_norm(input, running_mean=None, running_var=None, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    """Each channel of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
+
+    While training, of the batch, and the running statistics are updated with its mean and variance; else the running statistics are used.
+    An input without elements has no statistics, and leaves the running ones as they are.
+    """
+    if input.numel() == 0 and input.ndim > 1:
+        training = False
+        if running_mean is None or running_var is None:
+            running_mean, running_var = (_C.full((input.shape[1],), value, dtype=input.dtype, device=input.device) for value in (0, 1))
+    return _C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
     """Each channel of each sample of [N, C, ...] with mean 0 and variance 1, then times weight [C] plus bias [C].
 

@@ -110,6 +110,14 @@ class _LazyNorm(LazyModuleMixin):
             self.running_mean, self.running_var = UninitializedBuffer(**where), UninitializedBuffer(**where)
             self.num_batches_tracked = _C.zeros((), dtype=_C.int64, device=device)
 
+    def reset_running_stats(self):
+        if not self.has_uninitialized_params():
+            super().reset_running_stats()
+
+    def reset_parameters(self):
+        if not self.has_uninitialized_params():
+            super().reset_parameters()
+
     def initialize_parameters(self, input):
         if input.ndim not in self._ranks:
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")

@@ -4,9 +4,17 @@ import warnings
 from .. import _C
 from .._grad_mode import no_grad
 from . import functional as F
+from . import init
 from ._arguments import _integers
 from .module import Module
 from .parameter import Parameter
+
+
+def _reset_affine(module):
+    """The weight of a module becomes 1 and its bias 0, where it has them."""
+    for name, value in (("weight", 1), ("bias", 0)):
+        if module._parameters.get(name) is not None:
+            init.constant_(module._parameters[name], value)
 
 
 class _BatchNorm(Module):
@@ -23,6 +31,19 @@ class _BatchNorm(Module):
         self.register_buffer("running_var", _C.ones(num_features, dtype=dtype, device=device) if tracked else None)
         self.register_buffer("num_batches_tracked", _C.zeros((), dtype=_C.int64, device=device) if tracked else None)
 
+    def reset_running_stats(self):
+        """The running statistics as they are before the first batch."""
+        if self.track_running_stats:
+            with no_grad():
+                self.running_mean.zero_()
+                self.running_var.fill_(1)
+                self.num_batches_tracked.zero_()
+
+    def reset_parameters(self):
+        """Weight 1 and bias 0, and the running statistics as they are before the first batch."""
+        self.reset_running_stats()
+        _reset_affine(self)
+
     def forward(self, input):
         if input.ndim not in self._ranks:
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions; expected {self._shapes}")
@@ -32,13 +53,8 @@ class _BatchNorm(Module):
                 self.num_batches_tracked.add_(1)
             if momentum is None:
                 momentum = 1.0 / self.num_batches_tracked.item()
-        mean, var = self.running_mean, self.running_var
         use_batch = self.training or not self.track_running_stats
-        if input.numel() == 0:  # has no statistics, and leaves the running ones as they are
-            use_batch = False
-            if mean is None:
-                mean, var = (_C.full((self.num_features,), value, dtype=input.dtype, device=input.device) for value in (0, 1))
-        return _C.batch_norm(input, mean, var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
+        return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, momentum if momentum is not None else 0.0, self.eps)
 
     def _complete_state(self, state_dict, prefix, local_metadata):
         if self.num_batches_tracked is not None and (local_metadata.get("version") or 1) < 2:
@@ -137,6 +153,10 @@ class GroupNorm(Module):
         self.register_parameter("weight", Parameter(_C.ones(num_channels, dtype=dtype, device=device)) if affine else None)
         self.register_parameter("bias", Parameter(_C.zeros(num_channels, dtype=dtype, device=device)) if affine else None)
 
+    def reset_parameters(self):
+        """Weight 1 and bias 0."""
+        _reset_affine(self)
+
     def forward(self, input):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
@@ -154,6 +174,10 @@ class LayerNorm(Module):
         self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
         self.register_parameter("bias", Parameter(_C.zeros(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine and bias else None)
 
+    def reset_parameters(self):
+        """Weight 1 and bias 0."""
+        _reset_affine(self)
+
     def forward(self, input):
         return _C.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -169,6 +193,10 @@ class RMSNorm(Module):
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.register_parameter("weight", Parameter(_C.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
+
+    def reset_parameters(self):
+        """Weight 1."""
+        _reset_affine(self)
 
     def forward(self, input):
         return _C.rms_norm(input, self.normalized_shape, self.weight, self.eps)

@@ -25,7 +25,7 @@ def _unary(op):
 
 for _name, _op in {"neg": "Neg", "negative": "Neg", "abs": "Abs", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sign": "Sign",
                    "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos", "tan": "Tan", "tanh": "Tanh", "erf": "Erf", "sigmoid": "Sigmoid", "relu": "Relu",
-                   "hardswish": "HardSwish", "logical_not": "Not", "asin": "Asin", "acos": "Acos", "atan": "Atan", "mish": "Mish"}.items():
+                   "hardswish": "HardSwish", "logical_not": "Not", "asin": "Asin", "acos": "Acos", "atan": "Atan"}.items():
     rule(_name)(_unary(_op))
 
 
@@ -127,9 +127,9 @@ def softmax(g, y, x, dim, dtype=None):
 RULES["log_softmax"] = lambda g, y, x, dim, dtype=None: g.node("LogSoftmax", [g.cast(x, y.dtype)], axis=dim)
 
 
-@rule("dropout", "contiguous", "clone", "detach", "requires_grad_", "alias_copy", "positive")
+@rule("dropout", "contiguous", "clone", "detach", "requires_grad_", "alias_copy", "positive", "data", "real")
 def same(g, y, x, *args, **kwargs):
-    return g.name(x)
+    return g.name(x) if y.dtype == x.dtype else None
 
 
 @rule("to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type_as", "cpu")
@@ -220,7 +220,8 @@ def embedding(g, y, a, b, *args, **kwargs):
 
 
 @rule("scaled_dot_product_attention")
-def attention(g, y, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def attention(g, y, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    q, k, v = query, key, value
     if enable_gqa or q.dim() < 3:
         return None
     factor = g.name(q.shape[-1] ** -0.5 if scale is None else scale, q)

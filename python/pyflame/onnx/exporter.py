@@ -1,5 +1,7 @@
 """pf.onnx.export: a model as an ONNX file. The model is called once, and what it calls is noted at the level of functions and methods."""
 import contextlib
+import sys
+import types
 
 import numpy as np
 
@@ -15,8 +17,14 @@ _ASKS = {"dim", "size", "numel", "nelement", "ndimension", "element_size", "is_c
          "requires_grad_", "register_hook", "retain_grad", "is_same", "item", "tolist", "numpy", "backward", "is_complex", "is_set_to"}
 _DUNDER = {"__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "rsub", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div", "__rtruediv__": "rdiv",
            "__pow__": "pow", "__matmul__": "matmul", "__neg__": "neg", "__getitem__": "getitem", "__eq__": "eq", "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt",
-           "__ge__": "ge", "__and__": "logical_and", "__or__": "logical_or", "__invert__": "logical_not", "__abs__": "abs", "__iadd__": "add_", "__isub__": "sub_",
-           "__imul__": "mul_", "__itruediv__": "div_"}
+           "__ge__": "ge", "__and__": "bitwise_and", "__rand__": "bitwise_and", "__or__": "bitwise_or", "__ror__": "bitwise_or", "__xor__": "bitwise_xor", "__rxor__": "bitwise_xor",
+           "__invert__": "bitwise_not", "__abs__": "abs", "__pos__": "positive", "__floordiv__": "floor_divide", "__rfloordiv__": "rfloor_divide", "__mod__": "remainder",
+           "__rmod__": "rremainder", "__rpow__": "rpow", "__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift", "__setitem__": "setitem", "__iadd__": "add_",
+           "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_", "__ipow__": "pow_", "__iand__": "bitwise_and_",
+           "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_"}
+_PROPERTIES = ("T", "mT", "H", "mH", "data", "real")
+# Functions of the core that compute something, though their names are private.
+_PRIVATE = ("_scatter", "_put_slices", "_index", "_index_put", "_true_positions", "_searchsorted", "_sorted_values", "_resample", "_lstm_step", "_gru_step", "_fft", "_rfft", "_irfft")
 
 
 class Recorder:
@@ -25,6 +33,7 @@ class Recorder:
     def __init__(self, onnx, opset, weights):
         self.onnx, self.opset, self.nodes, self.constants = onnx, opset, [], {}
         self.names, self.live, self.kept, self.missing, self.depth = {}, set(), [], {}, 0
+        self.steps = None  # a list, where the results of all calls are kept: (function, tensor with its values)
         for name, tensor in weights:
             self.names[id(tensor)] = name
             self.kept.append(tensor)
@@ -78,70 +87,119 @@ class Recorder:
         return isinstance(value, Tensor) and (id(value) in self.live or id(value) in self.names and self.names[id(value)] in self.weights)
 
     def call(self, name, function, args, kwargs):
-        from .export_rules import RULES
+        """Calls a function and notes it by its rule. One without a rule that is written in Python is followed into what it calls."""
+        from .export_compositions import RULES
 
-        if self.depth:
+        if self.depth or not self.is_live(args) and not self.is_live(list(kwargs.values())):
             return function(*args, **kwargs)
-        self.depth += 1
-        try:
+        base = name[:-1] if name.endswith("_") and name[:-1] in RULES else name
+        rule, python = RULES.get(base), isinstance(function, types.FunctionType)
+        if rule is None and python:
             result = function(*args, **kwargs)
-            tensors = [r for r in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(r, Tensor)]
-            if not tensors or not self.is_live(args) and not self.is_live(list(kwargs.values())):
+            if self.is_live(result) or not _tensors(result):
                 return result
-            base = name[:-1] if name.endswith("_") and name[:-1] in RULES else name
-            rule = RULES.get(base)
-            made = None if rule is None else rule(self, result, *args, **kwargs)
-            if made is None:
-                self.missing[name] = self.missing.get(name, 0) + 1
-                made = [self.constant(values.to_array(t)) for t in tensors]
-            for tensor, output in zip(tensors, made if isinstance(made, list) else [made]):
-                self.names[id(tensor)] = output
-                self.live.add(id(tensor))
-                self.kept.append(tensor)
-            return result
-        finally:
-            self.depth -= 1
+        else:
+            self.depth += 1
+            try:
+                result = function(*args, **kwargs)
+                tensors = _tensors(args[0] if name == "setitem" else result)
+                made = None if rule is None or not tensors else self.made_by(rule, tensors[0] if name == "setitem" else result, args, kwargs)
+            finally:
+                self.depth -= 1
+            if made is not None or not tensors:
+                return self.note(name, tensors, made, result)
+            if python and not name.endswith("_"):
+                result = function(*args, **kwargs)
+                if self.is_live(result):
+                    return result
+        self.missing[name] = self.missing.get(name, 0) + 1
+        tensors = _tensors(result) or _tensors(args[0])
+        return self.note(name, tensors, [self.constant(values.to_array(t)) for t in tensors], result)
+
+    def made_by(self, rule, result, args, kwargs):
+        try:
+            return rule(self, result, *_arranged(args, kwargs), **_keywords(kwargs))
+        except TypeError:  # arguments that the rule does not know
+            return None
+
+    def note(self, name, tensors, made, result):
+        """The tensors are the outputs of nodes."""
+        for tensor, output in zip(tensors, made if isinstance(made, list) else [made]):
+            self.names[id(tensor)] = output
+            self.live.add(id(tensor))
+            self.kept.append(tensor)
+            if self.steps is not None and output:
+                self.depth += 1
+                self.steps.append((name.rstrip("_"), output, tensor.clone()))
+                self.depth -= 1
+        return result
+
+
+def _arranged(args, kwargs):
+    """The arguments, with those in front that are given by PyTorch's keywords."""
+    return (*((kwargs["input"],) if "input" in kwargs else ()), *args, *(kwargs[k] for k in ("other", "exponent") if k in kwargs))
+
+
+def _keywords(kwargs):
+    names = {"axis": "dim", "keepdims": "keepdim"}
+    return {names.get(k, k): v for k, v in kwargs.items() if k not in ("input", "other", "exponent")}
+
+
+def _tensors(result):
+    return [r for r in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(r, Tensor)]
 
 
 @contextlib.contextmanager
-def _watched(recorder):
-    """Wraps functions and methods for the time of the call."""
+def _watched(recorder, model):
+    """Wraps functions and methods for the time of the call: in the package, in the modules that define the model's parts, and where these parts keep one."""
     from .export_rules import FUNCTIONAL
 
     replaced = []
 
-    def wrap(owner, attribute, name):
-        original = owner.__dict__[attribute] if isinstance(owner, type) else getattr(owner, attribute)
+    def replace(owner, attribute, original, new):
+        replaced.append((owner, attribute, original))
+        setattr(owner, attribute, new)
 
+    def watched(name, original):
         def wrapped(*args, **kwargs):
             return recorder.call(name, original, args, kwargs)
 
-        replaced.append((owner, attribute, original))
-        setattr(owner, attribute, wrapped)
+        return wrapped
 
+    parts = list(model.modules()) if hasattr(model, "modules") else []
+    own = {getattr(part, "__module__", None) for part in (model, *parts)}
+
+    def exchange(new):
+        """Puts new values, by the identity of the old ones, into namespaces."""
+        spaces = [vars(m) for name, m in list(sys.modules.items()) if m is not None and (name.partition(".")[0] == "pyflame" or name in own)]
+        for space in spaces + [vars(part) for part in parts]:
+            space.update({a: new[id(v)] for a, v in list(space.items()) if id(v) in new})
+
+    functions = {a: v for a, v in vars(_C).items() if callable(v) and not isinstance(v, type) and (a in _PRIVATE or not a.startswith("_"))}
+    functions.update((a, getattr(pf.nn.functional, a)) for a in FUNCTIONAL)
+    wrapped = {id(v): watched(a, v) for a, v in functions.items()}
+    originals = {id(wrapped[id(v)]): v for v in functions.values()}
     try:
-        for attribute, value in list(vars(_C).items()):
-            if callable(value) and not isinstance(value, type) and not attribute.startswith("_"):
-                wrap(_C, attribute, attribute)
-                for owner in (pf, pf.nn.functional):  # both have some of them under the same name
-                    if getattr(owner, attribute, None) is value:
-                        wrap(owner, attribute, attribute)
-        for attribute in FUNCTIONAL:
-            wrap(pf.nn.functional, attribute, attribute)
+        exchange(wrapped)
         for attribute, value in list(vars(Tensor).items()):
             if attribute in _DUNDER or callable(value) and not attribute.startswith("_") and attribute not in _ASKS:
-                wrap(Tensor, attribute, _DUNDER.get(attribute, attribute))
+                replace(Tensor, attribute, value, watched(_DUNDER.get(attribute, attribute), value))
+        for attribute in _PROPERTIES:
+            value = vars(Tensor)[attribute]
+            replace(Tensor, attribute, value, property(watched(attribute, value.__get__)))
+        replace(Tensor, "__iter__", vars(Tensor)["__iter__"], lambda x: iter(x.unbind(0)))
         yield
     finally:
         for owner, attribute, original in reversed(replaced):
             setattr(owner, attribute, original)
+        exchange(originals)  # also in modules that were imported meanwhile
 
 
 def _arguments(args):
     args = args if isinstance(args, tuple) else (args,)
     if not all(isinstance(a, Tensor) for a in args):
         raise TypeError(f"onnx.export: arguments are not tensors; got {[type(a).__name__ for a in args]}; expected tensors")
-    return args
+    return tuple(a.clone() if any(a is b for b in args[:k]) else a for k, a in enumerate(args))  # a tensor given twice is two inputs
 
 
 def _run(model, args):
@@ -158,19 +216,37 @@ def _others(args):
     return tuple(a * 0.75 + pf.randn(*a.shape, device=a.device).to(dtype=a.dtype) * 0.1 if a.is_floating_point() else a.flip(list(range(a.dim()))) for a in args)
 
 
-def _check(model, proto, args):
-    """Raises if the file computes something else than the model."""
+def _differs(have, want):
+    a, b = values.to_array(have), values.to_array(want)
+    kind = np.complex128 if b.dtype.kind == "c" else np.float64
+    a, b = a.astype(kind), b.astype(kind)
+    scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0)))
+    return a.shape != b.shape or not np.allclose(a, b, rtol=1e-3, atol=1e-3 * scale, equal_nan=True)
+
+
+def _check(model, proto, args, record):
+    """Raises if the file computes something else than the model. record(args) calls the model and returns a recorder and a file with all its steps."""
     from .model import load
 
     loaded = load(proto)
     for given in (args, _others(args)):
         given = tuple(a.cpu() for a in given)
         for k, (have, want) in enumerate(zip(_run(loaded, given), _run(model, given))):
-            a, b = values.to_array(have).astype(np.float64), values.to_array(want).astype(np.float64)
-            scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0)))
-            if a.shape != b.shape or not np.allclose(a, b, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
-                raise RuntimeError(f"onnx.export: output {k} of the file differs from the model's; got {a.shape}; expected {b.shape}; hint: functions that the program "
-                                   "took into its own names, or values that it read, are not seen: call them as pf.name(...)")
+            if _differs(have, want):
+                raise RuntimeError(f"onnx.export: output {k} of the file differs from the model's; {_first_difference(record, args, given)}; expected the same; hint: values that the "
+                                   "program read, writes through views, and functions that it keeps in lists, dicts or closures, are not seen: call them as pf.name(...)")
+
+
+def _first_difference(record, args, given):
+    """The text that names the first function whose output differs in the file."""
+    from .model import load
+
+    file = record(args)[1]
+    steps, _ = record(given)
+    for k, ((name, _, want), have) in enumerate(zip(steps, _run(load(file), given))):
+        if _differs(have, want):
+            return f"got other numbers first from {name}(), its call {1 + sum(n == name for n, *_ in steps[:k])}"
+    return "got the same numbers from all functions that are seen"
 
 
 def export(model, args, f=None, *, opset=18, input_names=None, output_names=None, check=True):
@@ -188,18 +264,28 @@ def export(model, args, f=None, *, opset=18, input_names=None, output_names=None
         model.eval()
     try:
         weights = [*model.named_parameters(), *model.named_buffers()] if hasattr(model, "named_parameters") else []
-        recorder = Recorder(onnx, opset, weights)
         names = list(input_names or [f"input_{k}" if len(args) > 1 else "input" for k in range(len(args))])
-        for tensor, name in zip(args, names):
-            recorder.input(tensor, name)
-        with _watched(recorder):
-            results = _run(model, args)
+
+        def record(args, steps=None):
+            recorder = Recorder(onnx, opset, weights)
+            recorder.steps = steps
+            for tensor, name in zip(args, names):
+                recorder.input(tensor, name)
+            with _watched(recorder, model):
+                return recorder, _run(model, args)
+
+        def all_steps(args):
+            recorder, _ = record(args, [])
+            outputs = [(output, tensor) for _, output, tensor in recorder.steps]
+            return recorder.steps, _proto(onnx, recorder, opset, args, names, outputs, None)
+
+        recorder, results = record(args)
         if recorder.missing:
             listed = ", ".join(f"{n} ({k}x)" for n, k in sorted(recorder.missing.items()))
             raise NotImplementedError(f"onnx.export: functions or arguments without a rule; got {listed}; expected those of pyflame.onnx.export_rules")
-        proto = _proto(onnx, recorder, opset, args, names, results, output_names)
+        proto = _proto(onnx, recorder, opset, args, names, [(recorder.name(r), r) for r in results], output_names)
         if check:
-            _check(model, proto, args)
+            _check(model, proto, args, all_steps)
     finally:
         if was_training:
             model.train()
@@ -211,16 +297,19 @@ def export(model, args, f=None, *, opset=18, input_names=None, output_names=None
 def _proto(onnx, recorder, opset, args, names, results, output_names):
     helper = onnx.helper
     outputs = list(output_names or [f"output_{k}" if len(results) > 1 else "output" for k in range(len(results))])
-    for result, name in zip(results, outputs):
-        recorder.nodes.append(helper.make_node("Identity", [recorder.name(result)], [name]))
-    used = {n for node in recorder.nodes for n in node.input}
+    nodes, used = [helper.make_node("Identity", [made], [name]) for (made, _), name in zip(results, outputs)], {made for made, _ in results}
+    for node in reversed(recorder.nodes):  # those that nobody needs are left out
+        if any(n in used for n in node.output):
+            nodes.append(node)
+            used.update(node.input)
+    results = [tensor for _, tensor in results]
     tensors = {n: values.to_array(t) for n, t in recorder.weights.items() if n in used}
     tensors.update((n, a) for n, a in recorder.constants.items() if n in used)
 
     def describe(name, tensor):
         return helper.make_tensor_value_info(name, values.number_of(tensor.dtype), list(tensor.shape))
 
-    graph = helper.make_graph(recorder.nodes, "model", [describe(n, t) for n, t in zip(names, args)], [describe(n, t) for n, t in zip(outputs, results)],
+    graph = helper.make_graph(nodes[len(results):][::-1] + nodes[:len(results)], "model", [describe(n, t) for n, t in zip(names, args)], [describe(n, t) for n, t in zip(outputs, results)],
                               [onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), n) for n, a in tensors.items()])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], producer_name="pyflame")
     proto.ir_version = min(proto.ir_version, 10)

@@ -1,0 +1,96 @@
+"""Reductions of the core where PyTorch's rules for arguments, dtypes or gradients need more."""
+from . import _C
+from ._public import method
+from .autograd.function import Function
+
+__all__ = ["all", "any", "max", "min", "std", "std_mean", "var", "var_mean"]
+
+
+def _truth(reduce, input, dim, keepdim):
+    if dim is not None and not isinstance(dim, int) and len(dim) == 0:
+        result = input != 0  # over no dims
+    else:
+        result = reduce(input, dim, keepdim)
+    return result.to(_C.uint8) if input.dtype == _C.uint8 else result
+
+
+@method
+def any(input, dim=None, keepdim=False):
+    """Whether any element is not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone."""
+    return _truth(_C.any, input, dim, keepdim)
+
+
+@method
+def all(input, dim=None, keepdim=False):
+    """Whether all elements are not zero, of all or along dims, as bool; as uint8 of uint8. With dim=() each element alone."""
+    return _truth(_C.all, input, dim, keepdim)
+
+
+class OneOfAll(Function):
+    """One element of all, which pick(input) finds; the gradient is shared evenly among those that equal it. NaN equals NaN."""
+
+    @staticmethod
+    def forward(ctx, input, pick):
+        value = pick(input)
+        ctx.save_for_backward(input, value)
+        return value
+
+    @staticmethod
+    def backward(ctx, grad):
+        input, value = ctx.saved_tensors
+        same = _C.logical_or(input == value, _C.logical_and(_C.isnan(input), _C.isnan(value)))
+        return _C.where(same, grad / same.sum().to(grad.dtype), 0.0), None
+
+
+def _extreme(pick, input, dim, keepdim, other):
+    of_all = dim is None and other is None and not keepdim and isinstance(input, _C.Tensor) and input.requires_grad
+    return OneOfAll.apply(input, pick) if of_all else pick(input, dim if other is None else other, keepdim)
+
+
+@method
+def max(input, dim=None, keepdim=False, *, other=None):
+    """max(input): the maximum of all. max(input, dim, keepdim): (values, indices) along a dim. max(input, other): maximum(). NaN wins."""
+    return _extreme(_C.max, input, dim, keepdim, other)
+
+
+@method
+def min(input, dim=None, keepdim=False, *, other=None):
+    """min(input): the minimum of all. min(input, dim, keepdim): (values, indices) along a dim. min(input, other): minimum(). NaN wins."""
+    return _extreme(_C.min, input, dim, keepdim, other)
+
+
+def _moments(op, dim, unbiased, correction):
+    """The dims and the correction."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise TypeError(f"{op}: both unbiased and correction; got {unbiased} and {correction}; expected one")
+    return dim, int(unbiased is not False) if correction is None else correction
+
+
+@method
+def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """The variance, of all or along dims: squared deviations over n - correction (1 unless given; unbiased=False is 0). The first argument may be unbiased."""
+    dim, correction = _moments("var", dim, unbiased, correction)
+    return _C.var(input, dim, correction=correction, keepdim=keepdim)
+
+
+@method
+def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """The standard deviation: the root of var, with the same arguments."""
+    dim, correction = _moments("std", dim, unbiased, correction)
+    return _C.std(input, dim, correction=correction, keepdim=keepdim)
+
+
+@method
+def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """The variance and the mean, as a tuple, with the arguments of var."""
+    dim, correction = _moments("var_mean", dim, unbiased, correction)
+    return _C.var(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)
+
+
+@method
+def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """The standard deviation and the mean, as a tuple, with the arguments of var."""
+    dim, correction = _moments("std_mean", dim, unbiased, correction)
+    return _C.std(input, dim, correction=correction, keepdim=keepdim), _C.mean(input, dim, keepdim)

@@ -1,0 +1,169 @@
+"""Distributions of real numbers that stand for classes: draws have gradients with respect to the probabilities."""
+import math
+
+from .. import _C
+from . import constraints
+from ._math import clamp_probs
+from .discrete import Categorical, _bce, _Probable
+from .distribution import Distribution, ExponentialFamily, broadcast_all
+from .transformed import TransformedDistribution
+from .transforms import ExpTransform, SigmoidTransform
+
+
+def _logistic(shape, like):
+    u = clamp_probs(_C.rand(shape, dtype=like.dtype, device=like.device))
+    return _C.log(u) - _C.log1p(-u)
+
+
+class ContinuousBernoulli(_Probable, ExponentialFamily):
+    """Density proportional to probs^x (1 - probs)^(1 - x) on the unit interval (Loaiza-Ganem and Cunningham, 2019). Where probs is within lims, near 1/2,
+    series replace formulas that would divide by 0."""
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(self, probs=None, logits=None, lims=(0.499, 0.501), validate_args=None):
+        self._take(probs, logits)
+        self._lims = lims
+        super().__init__(self._param.shape, validate_args=validate_args)
+        if logits is None:
+            self.probs = clamp_probs(self.probs)
+
+    def __getattr__(self, name):
+        if name == "probs" and "logits" in self.__dict__:
+            self.probs = clamp_probs(_C.sigmoid(self.logits))
+            return self.probs
+        return super().__getattr__(name)
+
+    def _away(self):
+        """Where probs is not near 1/2, and logits, with another value where it is."""
+        low, high = self._lims
+        away = _C.logical_or(self.probs <= low, self.probs > high)
+        return away, _C.where(away, self.logits, math.log(low / (1 - low)))
+
+    def _log_norm(self):
+        away, logits = self._away()
+        square = (self.probs - 0.5) ** 2
+        return _C.where(away, _C.log(logits / _C.tanh(logits / 2)), math.log(2) + (4 / 3 + 104 / 45 * square) * square)
+
+    @property
+    def mean(self):
+        away, logits = self._away()
+        d = self.probs - 0.5
+        return _C.where(away, _C.sigmoid(logits) / _C.tanh(logits / 2) - 1 / logits, 0.5 + (1 / 3 + 16 / 45 * d * d) * d)
+
+    @property
+    def variance(self):
+        away, logits = self._away()
+        square = (self.probs - 0.5) ** 2
+        spread = 1 / (logits * logits) - _C.sigmoid(logits) * _C.sigmoid(-logits) / _C.tanh(logits / 2) ** 2
+        return _C.where(away, spread, 1 / 12 - (1 / 15 - 128 / 945 * square) * square)
+
+    def rsample(self, sample_shape=()):
+        return self.icdf(_C.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype, device=self.probs.device))
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        return self._log_norm() - _bce(self.logits, value)
+
+    def _of_falling(self, f, value):
+        """f of a falling density and a value between 0 and 1: a rising density is a falling one seen from the other side."""
+        away, logits = self._away()
+        rising = logits > 0
+        result = f(-_C.abs(logits), _C.where(rising, 1 - value, value))
+        return _C.where(away, _C.where(rising, 1 - result, result), value)
+
+    def cdf(self, value):
+        self._validate_sample(value)
+        inner = self._of_falling(lambda logits, x: _C.expm1(logits * x) / _C.expm1(logits), value)
+        return _C.where(value <= 0, 0.0, _C.where(value >= 1, 1.0, inner))
+
+    def icdf(self, value):
+        return self._of_falling(lambda logits, p: _C.log1p(p * _C.expm1(logits)) / logits, value)
+
+    def entropy(self):
+        return _C.softplus(self.logits) - self.mean * self.logits - self._log_norm()
+
+
+class LogitRelaxedBernoulli(_Probable):
+    """Logits of RelaxedBernoulli: those of probs plus logistic noise, divided by the temperature (Maddison et al., 2017)."""
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
+        (self.temperature,) = broadcast_all(temperature)
+        self._take(probs, logits)
+        super().__init__(self._param.shape, validate_args=validate_args)
+
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        p = clamp_probs(self.probs.expand(shape))
+        return (_logistic(shape, p) + _C.log(p) - _C.log1p(-p)) / self.temperature
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        d = self.logits - value * self.temperature
+        return _C.log(self.temperature) + d - 2 * _C.softplus(d)
+
+
+class RelaxedBernoulli(TransformedDistribution):
+    """Numbers between 0 and 1 that come closer to them the lower the temperature: a Bernoulli whose draws have gradients."""
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
+        super().__init__(LogitRelaxedBernoulli(temperature, probs, logits, validate_args), SigmoidTransform(), validate_args)
+
+    temperature = property(lambda self: self.base_dist.temperature)
+    probs = property(lambda self: self.base_dist.probs)
+    logits = property(lambda self: self.base_dist.logits)
+
+
+class ExpRelaxedCategorical(Distribution):
+    """Logarithms of RelaxedOneHotCategorical: log_softmax of logits plus Gumbel's noise, divided by the temperature."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
+        (self.temperature,), self._categorical = broadcast_all(temperature), Categorical(probs, logits, validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args)
+
+    probs = property(lambda self: self._categorical.probs)
+    logits = property(lambda self: self._categorical.logits)
+
+    def expand(self, batch_shape, _instance=None):
+        new = super().expand(batch_shape)
+        new.temperature = self.temperature
+        return new
+
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        u = clamp_probs(_C.rand(shape, dtype=self.logits.dtype, device=self.logits.device))
+        return _C.log_softmax((self.logits - _C.log(-_C.log(u))) / self.temperature, -1)
+
+    def log_prob(self, value):
+        self._validate_sample(value)
+        n = self._event_shape[0]
+        return _C.log_softmax(self.logits - value * self.temperature, -1).sum(-1) + math.lgamma(n) + (n - 1) * _C.log(self.temperature)
+
+
+class RelaxedOneHotCategorical(TransformedDistribution):
+    """Points of a simplex that come closer to its corners the lower the temperature: a OneHotCategorical whose draws have gradients."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
+        super().__init__(ExpRelaxedCategorical(temperature, probs, logits, validate_args), ExpTransform(), validate_args)
+
+    temperature = property(lambda self: self.base_dist.temperature)
+    probs = property(lambda self: self.base_dist.probs)
+    logits = property(lambda self: self.base_dist.logits)
