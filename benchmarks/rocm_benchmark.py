@@ -7,6 +7,7 @@
 
 Each line is the median of `--iterations` calls, timed one by one between synchronisations, and the quartiles around it. A call that is
 shorter than the synchronisation itself is repeated within one measurement. Nothing is compared here: benchmarks/compare_torch.py does that.
+`pyflame bench` measures the same work until its interval is narrow, and keeps records.
 """
 import argparse
 import json
@@ -16,7 +17,7 @@ import sys
 import time
 
 import pyflame as pf
-from pyflame.nn import functional as F
+from pyflame.benchmarking import problems
 
 MIN_SECONDS = 200e-6  # of one measurement: a synchronisation costs about a hundredth of that
 
@@ -41,71 +42,8 @@ def timed(call, iterations, warmup):
     return times
 
 
-def matmul(scale):
-    for dtype in (pf.float32, pf.float16, pf.bfloat16):
-        for n in (512, 1024, 2048, 4096):
-            n //= scale
-            a, b = pf.randn(n, n).to(dtype), pf.randn(n, n).to(dtype)
-            yield f"matmul {n}x{n}x{n} {name(dtype)}", lambda a=a, b=b: pf.matmul(a, b), 2 * n**3, 3 * n * n * a.itemsize
-    for m in (1, 16, 64):
-        n = 4096 // scale
-        a, b = pf.randn(m, n).to(pf.bfloat16), pf.randn(n, n).to(pf.bfloat16)
-        yield f"matmul {m}x{n}x{n} bfloat16", lambda a=a, b=b: pf.matmul(a, b), 2 * m * n * n, (n * n + 2 * m * n) * 2
-
-
-def conv(scale):
-    batch = max(1, 32 // scale)
-    for c, size, k, kernel, stride in ((3, 224, 64, 7, 2), (64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1), (256, 14, 1024, 1, 1)):
-        c, k, size = max(1, c // scale), max(1, k // scale), max(kernel, size // scale)
-        x, w = pf.randn(batch, c, size, size), pf.randn(k, c, kernel, kernel)
-        y = F.conv2d(x, w, stride=stride, padding=kernel // 2)
-        yield (f"conv {kernel}x{kernel} {c}->{k} {size}x{size} b{batch} float32", lambda x=x, w=w, s=stride, p=kernel // 2: F.conv2d(x, w, stride=s, padding=p),
-               2 * y.numel() * c * kernel * kernel, 4 * (x.numel() + w.numel() + y.numel()))
-
-
-def elementwise(scale):
-    n = (64 << 20) // scale**3
-    x, y = pf.randn(n), pf.randn(n)
-    for what, call, arrays in (("copy", lambda: x.clone(), 2), ("add", lambda: x + y, 3), ("relu", lambda: F.relu(x), 2), ("gelu", lambda: F.gelu(x), 2),
-                               ("silu", lambda: F.silu(x), 2), ("gelu(x * y + y) + x", lambda: F.gelu(x * y + y) + x, 3)):
-        yield f"{what} {n} float32", call, None, arrays * n * 4
-
-
-def reductions(scale):
-    rows, width = max(1, (64 << 20) // scale**3 // 4096), 4096
-    x = pf.randn(rows, width)
-    for what, call, arrays in (("sum", lambda: x.sum(), 1), ("sum of rows", lambda: x.sum(1), 1), ("sum of columns", lambda: x.sum(0), 1), ("softmax", lambda: F.softmax(x, -1), 2),
-                               ("layer_norm", lambda: F.layer_norm(x, (width,)), 2)):
-        yield f"{what} {rows}x{width} float32", call, None, arrays * x.numel() * 4
-
-
-def attention(scale):
-    t = max(16, 2048 // scale)
-    for d in (64, 128):
-        q = pf.randn(4, 16 // min(scale, 16), t, d).to(pf.bfloat16)
-        yield (f"attention {'x'.join(map(str, q.shape))} causal bfloat16", lambda q=q: F.scaled_dot_product_attention(q, q, q, is_causal=True),
-               2 * q.shape[0] * q.shape[1] * t * t * d, 4 * q.numel() * 2)
-
-
-def train(scale):
-    nn = pf.nn
-    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
-    optimizer = pf.optim.Adam(model.parameters(), lr=1e-3)
-    x, y = pf.randn(32, 784), pf.randint(0, 10, (32,))
-
-    def step():
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    yield "training step 784-256-128-10 b32", step, None, None
-
-
-GROUPS = {"matmul": matmul, "conv": conv, "elementwise": elementwise, "reductions": reductions, "attention": attention, "train": train}
-
-
-def name(dtype):
-    return str(dtype).rsplit(".", 1)[-1]
+GROUPS = {"matmul": problems.gemm, "conv": problems.conv, "elementwise": problems.elementwise, "reductions": problems.reduce, "attention": problems.attention,
+          "train": problems.model}
 
 
 def main():
@@ -132,9 +70,10 @@ def main():
     wanted = [g for g in GROUPS if getattr(args, g)]
     results = []
     for group in GROUPS if args.all or not wanted else wanted:
-        for label, call, flops, nbytes in GROUPS[group](args.scale):
-            with pf.set_grad_enabled(group == "train"):
-                times = timed(call, args.iterations, args.warmup)
+        for p in GROUPS[group](args.scale):
+            label, flops, nbytes = p.name, p.flops, p.bytes
+            with pf.set_grad_enabled(p.train):
+                times = timed(p.call, args.iterations, args.warmup)
             low, middle, high = (t * 1e3 for t in statistics.quantiles(times, n=4, method="inclusive")) if len(times) > 1 else [times[0] * 1e3] * 3
             rate = f"{flops / middle / 1e9:9.2f}" if flops else f"{'':9}"
             print(f"{label:48} {middle:10.4f} {f'{low:.4f} {high:.4f}':>19} {rate} {f'{nbytes / middle / 1e6:8.0f}' if nbytes else ''}", flush=True)

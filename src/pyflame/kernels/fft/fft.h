@@ -19,8 +19,8 @@ template <class T>
 PF_DEVICE Pair<T> times(Pair<T> a, Pair<T> b) {
   return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
-PF_DEVICE Pair<float> turned(float half_turns) { return {m_cospi(half_turns), m_sinpi(half_turns)}; }
-PF_DEVICE Pair<double> turned(double half_turns) {
+PF_DEVICE Pair<float> root_at(float half_turns) { return {m_cospi(half_turns), m_sinpi(half_turns)}; }
+PF_DEVICE Pair<double> root_at(double half_turns) {
   const double angle = 3.14159265358979323846 * half_turns;
   return {m_cos(angle), m_sin(angle)};
 }
@@ -30,7 +30,7 @@ template <class T>
 PF_DEVICE Pair<T> unit_root(i64 k, i64 n, T) {
   const u32 quarters = (4 * (u32)k + (u32)n / 2) / (u32)n;
   const T half_turns = T(0.5) * ((T)((int)(4 * (u32)k) - (int)(quarters * (u32)n)) / (T)n);
-  const Pair<T> a = turned(half_turns);
+  const Pair<T> a = root_at(half_turns);
   switch (quarters & 3) {
     case 0: return {a.re, -a.im};
     case 1: return {-a.im, -a.re};

@@ -97,10 +97,10 @@ struct CudaKernelNode {  // CUDA_KERNEL_NODE_PARAMS_v2
 };
 static_assert(sizeof(HipKernelNode) == 64 && sizeof(CudaKernelNode) == 72);
 
-constexpr unsigned kPortable = 1;           // pinned memory that every device may read
-constexpr unsigned kTiming = 0, kNoTiming = 2;           // flag of an event
-constexpr unsigned kNonBlockingStream = 1;  // flag of a stream that does not wait for the default stream
-constexpr int kCaptureRelaxed = 2;          // work of other threads on other streams does not disturb a capture
+constexpr unsigned kPortable = 1;               // pinned memory that every device may read
+constexpr unsigned kTiming = 0, kNoTiming = 2;  // flag of an event
+constexpr unsigned kNonBlockingStream = 1;      // flag of a stream that does not wait for the default stream
+constexpr int kCaptureRelaxed = 2;              // work of other threads on other streams does not disturb a capture
 constexpr Result kOutOfMemory = 2, kNotReady = 600;
 // The device is lost for this process: every later call fails in the same way.
 bool is_fatal(Result result);
