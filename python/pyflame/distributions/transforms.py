@@ -9,7 +9,8 @@ from .distribution import sum_rightmost
 
 def _same(a, b):
     if isinstance(a, _C.Tensor) or isinstance(b, _C.Tensor):
-        return bool((_C.tensor(a) if not isinstance(a, _C.Tensor) else a).eq(b).all())
+        x, y = (a, b) if isinstance(a, _C.Tensor) else (b, a)
+        return bool(x.eq(y).all())
     return a == b
 
 
