@@ -92,6 +92,8 @@ class OnnxModule(Module):
         return values.to_array(tensor)
 
     def _arguments(self, args, kwargs):
+        if not args and kwargs.keys() == self._kinds.keys():
+            return [kwargs[name] for name in self._kinds]
         if len(args) > len(self.inputs):
             raise TypeError(f"onnx: too many inputs; got {len(args)}; expected {len(self.inputs)}: {self._names()}")
         given = dict(zip((i.name for i in self.inputs), args))
