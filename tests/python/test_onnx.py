@@ -103,6 +103,19 @@ def test_convolutions_over_short_sequences(n, channels, length, kernel, stride, 
             m.w.mul_(2.0)
 
 
+@pytest.mark.parametrize("stride, before, after", [(1, 0, 0), (2, 0, 0), (1, 1, 2)])
+def test_a_convolution_over_positions_that_lie_one_after_the_other(stride, before, after):
+    r = np.random.RandomState(0)
+    x, w = r.randn(1, 100, 3).astype(np.float32), r.randn(4, 3, 5).astype(np.float32)
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), helper.make_node("Conv", ["t", "w"], ["y"], strides=[stride], pads=[before, after])]
+    m = pf.onnx.load(model(nodes, [info("x", F, None)], [info("y", F, None)], {"w": w}))
+    want = convolved(x.swapaxes(1, 2), w, np.zeros(4), stride, before, after)
+    for grad in (False, True):
+        with pf.set_grad_enabled(grad):
+            for _ in range(2):
+                np.testing.assert_allclose(m(x).detach().numpy(), want, rtol=1e-4, atol=1e-5)
+
+
 def test_a_convolution_whose_result_is_used_twice_keeps_it():
     w = np.ones((1, 1, 1), np.float32)
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Add", ["c", "r"], ["y"])]

@@ -68,13 +68,15 @@ def _convolution(count, x):
 
 def _as_product(x, w, stride, before, after):
     """Whether a convolution over a sequence is faster as a product of its windows with the weight: they overlap little (frames of a signal, as for a
-    short-time Fourier transform), or the sequence is short and the arranged weight can be kept."""
+    short-time Fourier transform); or the arranged weight can be kept, and the sequence is short, or it is one whose positions lie one after the other in
+    memory, so that its windows are a view (a product of one sequence has work for all threads)."""
     kernel, length = w.shape[2], x.shape[2]
     count = (length + before + after - kernel) // stride + 1
     if w.shape[1] == 1 and not before and not after and stride * 4 >= kernel > 16:
         return x.is_floating_point() and count > 0
     kept = not pf.is_grad_enabled() and x.dtype == w.dtype == pf.float32 and x.device.type == "cpu"
-    return kept and 0 <= before < kernel and after >= 0 and length > 0 and 1 <= count <= (64 if x.shape[0] == 1 else 8)
+    largest = 8 if x.shape[0] > 1 else 64 if x.stride()[1] > 1 or before or after else count
+    return kept and 0 <= before < kernel and after >= 0 and length > 0 and 1 <= count <= largest
 
 
 def _weight_of_windows(w, first, count):
