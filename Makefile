@@ -27,7 +27,7 @@ PYTEST      := $(PY) tools/run_pytest.py
 print-%:
 	@echo '$($*)'
 
-.PHONY: help build demo test test-full test-cpp test-python lint format tidy asan tsan fuzz soak docs docs-check bench compare-torch compare-ops clean distclean
+.PHONY: help build demo test test-full test-cpp test-python lint format tidy asan tsan fuzz soak docs docs-check bench compare-torch compare-ops compare-onnx clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -212,6 +212,15 @@ compare-torch: $(STAMP)/bench-venv build  ## benchmarks against PyTorch, in an e
 compare-ops: $(STAMP)/bench-venv build  ## the same, op by op
 	@tools/install_venv.sh $(BUILD) $(BENCH_VENV)
 	$(BENCH_PY) benchmarks/compare_ops.py $(COMPARE_ARGS)
+
+$(STAMP)/bench-venv-onnx: $(STAMP)/bench-venv
+	$(BENCH_VENV)/bin/pip install --quiet onnx onnxruntime
+	$(BENCH_VENV)/bin/pip install --quiet --no-deps silero-vad magika
+	@touch $@
+
+compare-onnx: $(STAMP)/bench-venv-onnx build  ## ONNX models of silero-vad and magika, against ONNX Runtime
+	@tools/install_venv.sh $(BUILD) $(BENCH_VENV)
+	$(BENCH_PY) benchmarks/compare_onnx.py $(COMPARE_ARGS)
 
 clean:  ## remove what was built
 	rm -rf build dist *.egg-info compile_commands.json

@@ -63,6 +63,7 @@ class Figures:
 
     def __init__(self):
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
+        self.onnx_file = load(CPU, "compare_onnx")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
@@ -118,6 +119,16 @@ class Figures:
             cells = [f"{ms[k] / ms['pyflame']:.{1 if ms[k] >= 10 * ms['pyflame'] else 2}f}" if k in ms else "" for k in ("torch", "compile", "graph")]
             lines.append(f"| {title} | {self.gpu_ms(ms['torch'])} | {self.gpu_ms(ms['pyflame'])} | {' | '.join(cells)} |")
         return "\n".join(lines)
+
+    def onnx_table(self):
+        lines = ["| model | ONNX Runtime | PyFlame | ratio |", "|---|--:|--:|--:|"]
+        for r in self.onnx_file["results"]:
+            us = {kind: f"{1000 * ms:.0f} µs" if ms < 1 else self.ms(ms) for kind, ms in r["median_ms"].items()}
+            lines.append(f"| {r['row']} | {us['onnxruntime']} | {us['pyflame']} | {r['ratio']:.2f} |")
+        return "\n".join(lines)
+
+    def onnx_digits(self):
+        return f"{max(r['difference'] for r in self.onnx_file['results']):.0e}".replace("e-0", "e-")
 
     def slower(self, results, write):
         """The workloads whose ratio, as it is written, is below 1."""

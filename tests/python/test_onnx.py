@@ -70,6 +70,116 @@ def test_changed_weights_reach_what_was_computed_of_them():
             m.w.add_(1.0)
 
 
+def convolved(x, w, b, stride, before, after):
+    x = np.pad(x, ((0, 0), (0, 0), (before, after)))
+    count = (x.shape[2] - w.shape[2]) // stride + 1
+    return np.stack([np.tensordot(x[:, :, t * stride:t * stride + w.shape[2]], w, ([1, 2], [1, 2])) for t in range(count)], 2) + b[:, None]
+
+
+@pytest.mark.parametrize("n, channels, length, kernel, stride, before, after, relu", [
+    (1, 5, 4, 3, 1, 1, 1, True), (3, 5, 4, 3, 2, 1, 1, False), (1, 4, 1, 3, 1, 1, 1, True), (2, 4, 2, 3, 2, 1, 1, True), (2, 4, 3, 3, 1, 0, 0, False),
+    (1, 3, 2, 5, 1, 2, 1, True), (2, 3, 70, 3, 1, 1, 1, True), (2, 1, 96, 32, 16, 0, 0, True), (1, 1, 96, 32, 16, 4, 0, False)])
+@pytest.mark.parametrize("dims", [1, 2])
+def test_convolutions_over_short_sequences(n, channels, length, kernel, stride, before, after, relu, dims):
+    r = np.random.RandomState(0)
+    c = {"w": r.randn(6, channels, kernel).astype(np.float32), "b": r.randn(6).astype(np.float32)}
+    if dims == 1:
+        weights, shape, attributes = c, [], dict(strides=[stride], pads=[before, after])
+    else:
+        weights, shape, attributes = {**c, "w": c["w"][..., None]}, [1], dict(strides=[stride, 1], pads=[before, 0, after, 0])
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], **attributes)]
+    nodes += [helper.make_node("Relu", ["c"], ["y"])] if relu else [helper.make_node("Neg", ["c"], ["y"])]
+    m = pf.onnx.load(model(nodes, [info("x", F, ["n", channels, "l", *shape])], [info("y", F, None)], weights))
+    assert m.report()["on_device"] == {"Conv": 1, "Relu" if relu else "Neg": 1}
+    for scale in (1.0, 2.0):
+        for grad in (False, True):
+            x = r.randn(n, channels, length).astype(np.float32)
+            want = convolved(x, c["w"] * scale, c["b"], stride, before, after)
+            want = np.maximum(want, 0) if relu else -want
+            with pf.set_grad_enabled(grad):
+                for _ in range(3):
+                    np.testing.assert_allclose(m(x if dims == 1 else x[..., None]).detach().numpy(), want if dims == 1 else want[..., None], rtol=1e-4, atol=1e-5)
+        with pf.no_grad():
+            m.w.mul_(2.0)
+
+
+@pytest.mark.parametrize("stride, before, after", [(1, 0, 0), (2, 0, 0), (1, 1, 2)])
+def test_a_convolution_over_positions_that_lie_one_after_the_other(stride, before, after):
+    r = np.random.RandomState(0)
+    x, w = r.randn(1, 100, 3).astype(np.float32), r.randn(4, 3, 5).astype(np.float32)
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), helper.make_node("Conv", ["t", "w"], ["y"], strides=[stride], pads=[before, after])]
+    m = pf.onnx.load(model(nodes, [info("x", F, None)], [info("y", F, None)], {"w": w}))
+    want = convolved(x.swapaxes(1, 2), w, np.zeros(4), stride, before, after)
+    for grad in (False, True):
+        with pf.set_grad_enabled(grad):
+            for _ in range(2):
+                np.testing.assert_allclose(m(x).detach().numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_convolution_whose_result_is_used_twice_keeps_it():
+    w = np.ones((1, 1, 1), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Add", ["c", "r"], ["y"])]
+    for outputs in (["y"], ["c", "r"]):
+        m = pf.onnx.load(model(nodes, [info("x", F, [1, 1, 2])], [info(o, F, None) for o in outputs], {"w": w}))
+        with pf.no_grad():
+            got = m(np.array([[[-1.0, 2.0]]], np.float32))
+        assert got.tolist() == [[[-1.0, 4.0]]] if outputs == ["y"] else [g.tolist() for g in got] == [[[[-1.0, 2.0]]], [[[0.0, 2.0]]]]
+
+
+@pytest.mark.parametrize("steps, direction, layout, states", [(1, "forward", 0, True), (1, "bidirectional", 0, False), (4, "forward", 1, True), (3, "reverse", 0, False),
+                                                              (3, "bidirectional", 1, True)])
+def test_lstm(steps, direction, layout, states):
+    r, hidden, batch, directions = np.random.RandomState(0), 3, 2, 2 if direction == "bidirectional" else 1
+    c = {"w": r.randn(directions, 4 * hidden, 5), "r": r.randn(directions, 4 * hidden, hidden), "b": r.randn(directions, 8 * hidden)}
+    c = {k: v.astype(np.float32) for k, v in c.items()}
+    first = r.randn(2, directions, batch, hidden).astype(np.float32) * (1 if states else 0)
+    given = [info("x", F, None), info("h", F, None), info("c", F, None)]
+    node = helper.make_node("LSTM", ["x", "w", "r", "b", "", "h" if states else "", "c" if states else ""], ["y", "hn", "cn"], hidden_size=hidden, direction=direction, layout=layout)
+    m = pf.onnx.load(model([node], given if states else given[:1], [info(o, F, None) for o in ("y", "hn", "cn")], c))
+    x = r.randn(steps, batch, 5).astype(np.float32)
+
+    def sigmoid(z):
+        return 1 / (1 + np.exp(-z))
+
+    def expected(scale):
+        y, last = np.zeros((steps, directions, batch, hidden)), np.zeros((2, directions, batch, hidden))
+        for d in range(directions):
+            h, memory = first[0, d], first[1, d]
+            for t in range(steps)[::-1 if d == 1 or direction == "reverse" else 1]:
+                i, o, f, g = np.split(x[t] @ c["w"][d].T * scale + h @ c["r"][d].T + c["b"][d, :4 * hidden] + c["b"][d, 4 * hidden:], 4, 1)
+                memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
+                h = y[t, d] = sigmoid(o) * np.tanh(memory)
+            last[:, d] = h, memory
+        return (y.transpose(2, 0, 1, 3), *last.transpose(0, 2, 1, 3)) if layout else (y, *last)
+
+    inputs = [x, *first][:3 if states else 1]
+    inputs = [np.ascontiguousarray(v.swapaxes(0, 1)) for v in inputs] if layout else inputs
+    for scale in (1.0, 2.0):
+        for grad in (False, True):
+            with pf.set_grad_enabled(grad):
+                for _ in range(3):
+                    for got, want in zip(m(*inputs), expected(scale)):
+                        np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-4, atol=1e-5)
+        with pf.no_grad():
+            m.w.mul_(2.0)
+
+
+def test_views_that_undo_each_other():
+    turn = dict(perm=[1, 0])
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Transpose", ["a"], ["t"], **turn), helper.make_node("Transpose", ["t"], ["b"], **turn),
+             helper.make_node("Unsqueeze", ["b", "zero"], ["u"]), helper.make_node("Squeeze", ["u", "zero"], ["s"]), helper.make_node("Add", ["s", "t"], ["y"])]
+    m = pf.onnx.load(model(nodes, [info("x", F, [2, 2])], [info("y", F, None)], {"zero": np.array([0])}))
+    for grad in (False, True):
+        with pf.set_grad_enabled(grad):
+            for k in range(3):
+                x = pf.tensor([[1.0 + k, 2.0], [3.0, -4.0]], requires_grad=grad)
+                y = m(x)
+                assert y.tolist() == [[2.0 + 2 * k, 5.0], [5.0, 0.0]]
+                if grad:
+                    y.sum().backward()
+                    assert x.grad.tolist() == [[2.0, 2.0], [2.0, 0.0]]
+
+
 def shapes_model():
     """y = x reshaped by numbers that Shape, Gather and Concat make."""
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Gather", ["s", "zero"], ["n"]), helper.make_node("Concat", ["n", "minus"], ["to"], axis=0),

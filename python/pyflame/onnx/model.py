@@ -92,6 +92,8 @@ class OnnxModule(Module):
         return values.to_array(tensor)
 
     def _arguments(self, args, kwargs):
+        if not args and kwargs.keys() == self._kinds.keys():
+            return [kwargs[name] for name in self._kinds]
         if len(args) > len(self.inputs):
             raise TypeError(f"onnx: too many inputs; got {len(args)}; expected {len(self.inputs)}: {self._names()}")
         given = dict(zip((i.name for i in self.inputs), args))
@@ -208,11 +210,11 @@ def _statistics(graph, found):
 
 def _from_user(info, value, device):
     """A tensor of what a user passes: an array, a number, a list of tensors for a sequence."""
-    if value is None:
-        return None
+    if value is None or type(value) is np.ndarray:
+        return values.to_tensor(value, device)
     if info.dtype.startswith(("sequence", "optional")) and isinstance(value, (list, tuple)):
         return [values.to_tensor(v, device) for v in value]
-    if isinstance(value, np.ndarray) or info.dtype not in values.NUMBERS or isinstance(value, np.generic):
+    if info.dtype not in values.NUMBERS or isinstance(value, (np.ndarray, np.generic)):
         return values.to_tensor(value, device)
     return values.to_tensor(np.asarray(value, values.numpy_dtype(values.NUMBERS[info.dtype])), device)
 

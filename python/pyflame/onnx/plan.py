@@ -4,12 +4,13 @@ Shapes, and what is computed from shapes and constants alone, stay on the host a
 values these are follows from the graph, so it is decided once. The function has one line for each node, and releases each value after its
 last use. A graph in a node's attribute (If, Loop, Scan) becomes a function of its own, with what it uses of the graphs around it as arguments.
 """
+import collections
 import re
 
 import numpy as np
 
 from . import table, values
-from .graph import Graph
+from .graph import Graph, Node
 
 HOST, DEVICE, ANY = "host", "device", "any"
 _LARGEST_FOLDED = 1 << 16  # elements: a larger result of constants is computed when it is needed
@@ -164,7 +165,8 @@ class Plan:
                 arguments.append(self.on_device(name))
         kind = {"tensor": DEVICE, "host": HOST, "any": ANY}[rule.kind]
         if kind == DEVICE:
-            self.report.counts[node.op] = self.report.counts.get(node.op, 0) + 1
+            for op in (node.op, *node.attr("then", ())):
+                self.report.counts[op] = self.report.counts.get(op, 0) + 1
         self.assign(node, function, arguments, [kind] * len(node.outputs))
 
     def assign(self, node, function, arguments, kinds):
@@ -200,7 +202,7 @@ class Plan:
     def compile(self, arguments, device_outputs=True):
         """The function of the graph; it takes the values named in `arguments`, in this order, and `device` last."""
         names = [self.variable(a) for a in arguments]
-        for node in self.graph.nodes:
+        for node in with_activations(self.graph):
             self.add(node)
         results = [self.on_device(o.name) if device_outputs else self.as_it_is(o.name) for o in self.graph.outputs]
         self.head, self.end = f"def call({', '.join(names + ['device'])}):", f"    return [{', '.join(results)}]"
@@ -224,6 +226,26 @@ class Plan:
             self.namespace.setdefault("note", self.shared.note)
             self._noting = self.function(lines, ", noted")
         return self._noting
+
+
+def with_activations(graph):
+    """The nodes of a graph, where a Conv and the Relu that alone uses its result are one node: Conv with the attribute then."""
+    uses = collections.Counter(o.name for o in graph.outputs)
+    for node in graph.nodes:
+        uses.update(node.inputs)
+        for value in node.attrs.values():
+            if isinstance(value, Graph):
+                uses.update(value.names_from_outside())
+    relus = {n.inputs[0]: n for n in graph.nodes if n.op == "Relu" and not n.domain and uses[n.inputs[0]] == 1}
+    nodes, done = [], set()
+    for node in graph.nodes:
+        relu = relus.get(node.outputs[0]) if node.op == "Conv" and not node.domain else None
+        if relu is not None:
+            done.add(id(relu))
+            node = Node(node.op, node.domain, node.name, node.inputs, relu.outputs, {**node.attrs, "then": ["Relu"]}, node.opset)
+        if id(node) not in done:
+            nodes.append(node)
+    return nodes
 
 
 def release(text, pattern):

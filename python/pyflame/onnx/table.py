@@ -44,6 +44,17 @@ def fixed(function, fix):
     return function
 
 
+def composed(parts):
+    """A function that calls others: parts(do, *arguments) calls each as do(function, *arguments). They are noted one by one, so those of weights
+    alone are called once."""
+
+    def run(*arguments):
+        return parts(lambda function, *rest: function(*rest), *arguments)
+
+    run.parts = parts
+    return run
+
+
 def on_host(*names, since=1):
     """Registers how an operator is computed with NumPy. It is used where all inputs are on the host: shapes, and what is computed from them."""
 

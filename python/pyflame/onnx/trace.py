@@ -11,6 +11,7 @@ from .._C import Tensor
 from .plan import release
 
 _LONGEST = 5000  # operations; a longer call is not noted
+_VIEWS = ("narrow", "permute", "select", "squeeze", "transpose", "unsqueeze")
 _NAME = r"\b[vi]\d+\b"
 _RANDOM = ("Random", "Bernoulli", "Dropout", "Multinomial")
 
@@ -21,7 +22,7 @@ class Recorder:
     def __init__(self, inputs, weights, fold, folded):
         self.lines, self.namespace, self.kept, self.count, self.broken = [], {}, [], 0, None
         self.names, self.fold, self.folded = {}, fold, folded
-        self.of_weights, self.used = set(), {}
+        self.of_weights, self.used, self.roots, self.places = set(), {}, {}, {}
         for k, tensor in enumerate(weights):
             self.names[id(tensor)] = f"w[{k}]"
             self.of_weights.add(id(tensor))
@@ -38,7 +39,7 @@ class Recorder:
 
     def expression(self, value):
         """The text for an argument."""
-        if value is None or isinstance(value, (bool, int)):
+        if value is None or isinstance(value, (bool, int)) or isinstance(value, tuple) and all(isinstance(v, int) for v in value):
             return repr(value)
         if id(value) in self.names:
             return self.names[id(value)]
@@ -66,6 +67,9 @@ class Recorder:
         """Calls the function and notes it."""
         if self.broken:
             return function(*arguments)
+        parts = getattr(function, "parts", None)
+        if parts is not None:
+            return parts(lambda part, *rest: self.call(part, operator, *rest), *arguments)
         if self.fold and not operator.startswith(_RANDOM) and any(isinstance(a, Tensor) for a in arguments) and self.constant(arguments):
             return self.once(function, arguments)
         result = function(*arguments)
@@ -73,11 +77,12 @@ class Recorder:
         if self.count > _LONGEST:
             self.broken = "too many operations"
             return result
-        name = self.known(result)
-        if name is not None:  # an argument came back
+        if self.known(result):  # an argument came back
             return result
         fix = getattr(function, "fix", None)
         steps = None if fix is None else fix(result, *arguments)
+        if self.same_view(result, arguments[0] if arguments else None, [getattr(function, "__name__", "")] if steps is None else [s[0] for s in steps]):
+            return result
         if steps is not None:
             value = self.expression(arguments[0])
             if not steps and isinstance(result, Tensor):
@@ -95,6 +100,20 @@ class Recorder:
         self.namespace[name] = function
         self.line(result, f"{name}({', '.join(text)})")
         return result
+
+    def same_view(self, result, source, methods):
+        """Whether the methods made a view that is as an earlier value, whose name it then gets."""
+        if not isinstance(source, Tensor) or any(m not in _VIEWS for m in methods):
+            return False
+        root = self.roots.setdefault(id(source), source)
+        self.places.setdefault(_place(root, source), self.names.get(id(source)))
+        self.roots[id(result)] = root
+        name = self.places.get(_place(root, result))
+        if name is None:
+            return False
+        self.names[id(result)] = name
+        self.kept.append(result)
+        return True
 
     def literal(self, value):
         """The text of an argument of a method."""
@@ -162,6 +181,11 @@ class Recorder:
         exec(compile("\n".join(text), "<onnx calls of one shape>", "exec"), self.namespace)
         self.namespace["text"] = text
         return self.namespace.pop("call"), tuple(self.used.items())
+
+
+def _place(root, view):
+    """Where the elements of a view are."""
+    return id(root), view.storage_offset(), tuple(view.shape), tuple(s for n, s in zip(view.shape, view.stride()) if n != 1)
 
 
 class Traces:

@@ -1,4 +1,6 @@
 """Values of a graph: tensors, NumPy arrays on the host, and the element types of ONNX."""
+import functools
+
 import numpy as np
 
 from .. import _C
@@ -33,6 +35,7 @@ def number_of(dtype):
     return NUMBERS[dtype.name]
 
 
+@functools.lru_cache(None)
 def numpy_dtype(number):
     """NumPy's type for a number of TensorProto.DataType."""
     return np.dtype(NAMES[number])

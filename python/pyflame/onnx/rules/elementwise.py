@@ -7,7 +7,7 @@ import numpy as np
 import pyflame as pf
 from pyflame.nn import functional as F
 
-from ..table import fixed, op
+from ..table import composed, fixed, op
 from ..values import dtype_of, to_tensor
 
 _UNARY = {
@@ -91,16 +91,17 @@ def mod(node):
 
 @op("Pow", either=(1,))
 def power(node):
-    def run(a, b):
-        if not isinstance(b, pf.Tensor):
-            if b.size == 1 and b.ndim <= a.dim() and a.is_floating_point():
-                return pf.pow(a, b.item())
-            b = to_tensor(b, a.device)
+    def of_tensors(a, b):
+        b = to_tensor(b, a.device)
         if a.is_floating_point() or not b.is_floating_point():
             return pf.pow(a, b.to(dtype=a.dtype))
         return pf.pow(a.to(dtype=b.dtype), b).to(dtype=a.dtype)
 
-    return run
+    def parts(do, a, b):
+        number = not isinstance(b, pf.Tensor) and b.size == 1 and b.ndim <= a.dim() and a.is_floating_point()
+        return do(pf.pow, a, b.item()) if number else do(of_tensors, a, b)
+
+    return composed(parts)
 
 
 @op("Min", "Max")

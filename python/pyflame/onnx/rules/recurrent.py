@@ -3,7 +3,8 @@
 import pyflame as pf
 from pyflame.nn import functional as F
 
-from ..table import op
+from ... import _C
+from ..table import composed, op
 
 _ACTIVATIONS = {
     "Relu": lambda x, a, b: pf.relu(x), "Tanh": lambda x, a, b: pf.tanh(x), "Sigmoid": lambda x, a, b: pf.sigmoid(x),
@@ -99,24 +100,30 @@ class Prepared:
         return self.value
 
 
-def _joined_weights(w, r):
-    """The weights of inputs and states as one matrix."""
-    return pf.cat([w, r], 2).transpose(1, 2).contiguous()
+def _reordered(w):
+    """The gates of each direction in the order of pyflame's step: input, forget, new, output."""
+    i, o, forget, new = w.chunk(4, 1)
+    return pf.cat([i, forget, new, o], 1)
 
 
-def _joined_bias(b):
+def _right(w):
+    """The weights of all directions as right operands of products."""
+    return _reordered(w).transpose(1, 2).contiguous()
+
+
+def _sum_of_biases(b):
     half = b.shape[1] // 2
-    return b[:, :half] + b[:, half:]
+    return _reordered(b[:, :half] + b[:, half:])
 
 
-def _lstm_once(cell, d, x, weights, bias, h, c):
-    """One step of a standard LSTM: one product."""
-    n = cell.hidden
-    gates = pf.matmul(pf.cat([x, h], 1), weights[d])
-    gates = gates if bias is None else gates + bias[d]
-    i, o, forget, new = gates.split(n, 1)
-    c = pf.sigmoid(forget) * c + pf.sigmoid(i) * pf.tanh(new)
-    return pf.sigmoid(o) * pf.tanh(c), c
+def _lstm_steps(x, w, r, b, h, c, backward):
+    """A standard LSTM over all steps, as _layer."""
+    gates = pf.matmul(x, w) if b is None else pf.matmul(x, w) + b
+    rows = [None] * x.shape[0]
+    for t in (range(len(rows) - 1, -1, -1) if backward else range(len(rows))):
+        h, c, _ = _C._lstm_step(gates.select(0, t), h, c, r)
+        rows[t] = h
+    return pf.stack(rows), h, c
 
 
 def _layer(cell, d, x, w, r, b, h, c, p, lengths):
@@ -142,42 +149,56 @@ def _layer(cell, d, x, w, r, b, h, c, p, lengths):
     return pf.stack(rows), h, c
 
 
-def _stack(tensors, axis):
-    return tensors[0].unsqueeze(axis) if len(tensors) == 1 else pf.stack(tensors, axis)
+def _zeros(x, hidden):
+    return pf.zeros(x.shape[1], hidden, dtype=x.dtype, device=x.device)
+
+
+def _stack(do, tensors, axis):
+    return do(pf.Tensor.unsqueeze, tensors[0], axis) if len(tensors) == 1 else do(pf.stack, tensors, axis)
 
 
 @op("RNN", "GRU", "LSTM", since=7)
 def recurrent(node):
     cell, outputs = Cell(node), len(node.outputs)
-    joined, joined_bias = Prepared(_joined_weights), Prepared(_joined_bias)
+    right_w, right_r, summed = Prepared(_right), Prepared(_right), Prepared(_sum_of_biases)
 
-    def run(x, w, r, b=None, lengths=None, h=None, c=None, p=None):
-        if cell.batch_first:
-            x = x.transpose(0, 1)
-            h, c = (v if v is None else v.transpose(0, 1) for v in (h, c))
-        batch, rows, last_h, last_c = x.shape[1], [], [], []
-        zero = pf.zeros(batch, cell.hidden, dtype=x.dtype, device=x.device) if h is None or c is None else None
-        once = cell.op == "LSTM" and cell.standard and p is None and lengths is None and x.shape[0] == 1
-        if once:
-            weights, bias = joined(w, r), None if b is None else joined_bias(b)
+    def general(x, w, r, b=None, lengths=None, h=None, c=None, p=None):
+        zero = _zeros(x, cell.hidden) if h is None or c is None else None
+        found = []
         for d in range(cell.directions):
-            state = zero if h is None else h[d]
-            memory = (zero if c is None else c[d]) if cell.op == "LSTM" else None
-            if once:
-                state, memory = _lstm_once(cell, d, x.squeeze(0), weights, bias, state, memory)
-                rows.append(state.unsqueeze(0))
-                last_h.append(state)
-                last_c.append(memory)
+            state, memory = zero if h is None else h[d], None if cell.op != "LSTM" else zero if c is None else c[d]
+            found.append(_layer(cell, d, x, w[d], r[d], None if b is None else b[d], state, memory, None if p is None else p[d], lengths))
+        return [v for of_direction in found for v in of_direction]
+
+    def standard(do, x, w, r, b, h, c):
+        """An LSTM whose arranged weights are kept."""
+        w, r, b = do(right_w, w), do(right_r, r), None if b is None else do(summed, b)
+        row = pf.Tensor.select
+        zero = do(_zeros, x, cell.hidden) if h is None or c is None else None
+        found = []
+        for d in range(cell.directions):
+            state, memory = zero if h is None else do(row, h, 0, d), zero if c is None else do(row, c, 0, d)
+            bias = None if b is None else do(row, b, 0, d)
+            if x.shape[0] > 1:
+                found += do(_lstm_steps, x, do(row, w, 0, d), do(row, r, 0, d), bias, state, memory, d == 1 or cell.direction == "reverse")
                 continue
-            y, state, memory = _layer(cell, d, x, w[d], r[d], None if b is None else b[d], state, memory, None if p is None else p[d], lengths)
-            rows.append(y)
-            last_h.append(state)
-            last_c.append(memory)
-        y, hn = _stack(rows, 1), _stack(last_h, 0)
-        cn = _stack(last_c, 0) if cell.op == "LSTM" else None
+            gates = do(pf.matmul, do(row, x, 0, 0), do(row, w, 0, d))
+            state, memory, _ = do(_C._lstm_step, gates if bias is None else do(pf.add, gates, bias), state, memory, do(row, r, 0, d))
+            found += do(pf.Tensor.unsqueeze, state, 0), state, memory
+        return found
+
+    def parts(do, x, w, r, b=None, lengths=None, h=None, c=None, p=None):
         if cell.batch_first:
-            y, hn = y.permute(2, 0, 1, 3), hn.transpose(0, 1)
-            cn = None if cn is None else cn.transpose(0, 1)
+            x, h, c = (v if v is None else do(pf.Tensor.transpose, v, 0, 1) for v in (x, h, c))
+        if cell.op == "LSTM" and cell.standard and p is None and lengths is None and x.dtype == pf.float32 and not pf.is_grad_enabled():
+            found = standard(do, x, w, r, b, h, c)
+        else:
+            found = do(general, x, w, r, b, lengths, h, c, p)
+        y, hn = _stack(do, found[0::3], 1), _stack(do, found[1::3], 0)
+        cn = _stack(do, found[2::3], 0) if cell.op == "LSTM" else None
+        if cell.batch_first:
+            y, hn = do(pf.Tensor.permute, y, (2, 0, 1, 3)), do(pf.Tensor.transpose, hn, 0, 1)
+            cn = None if cn is None else do(pf.Tensor.transpose, cn, 0, 1)
         return (y, hn, cn)[:outputs] if outputs > 1 else y
 
-    return run
+    return composed(parts)

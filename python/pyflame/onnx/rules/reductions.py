@@ -3,7 +3,7 @@ import numpy as np
 
 import pyflame as pf
 
-from ..table import op
+from ..table import composed, op
 
 
 def _sum(x, axes, keep):
@@ -62,15 +62,13 @@ _REDUCTIONS = {
 def _reduce(node):
     function, keep, fixed, no_op = _REDUCTIONS[node.op], bool(node.attr("keepdims", 1)), node.attr("axes"), node.attr("noop_with_empty_axes", 0)
 
-    def run(x, axes=None):
+    def parts(do, x, axes=None):
         wanted = fixed if axes is None else axes.tolist()
-        if not wanted:
-            if no_op:
-                return _alone(node.op, x)
-            wanted = list(range(x.dim()))
-        return function(x, wanted, keep) if x.dim() > 0 else _alone(node.op, x)
+        if x.dim() == 0 or not wanted and no_op:
+            return do(_alone, node.op, x)
+        return do(function, x, tuple(wanted or range(x.dim())), keep)
 
-    return run
+    return composed(parts)
 
 
 def _alone(name, x):

@@ -7,7 +7,8 @@ import numpy as np
 import pyflame as pf
 from pyflame.nn import functional as F
 
-from ..table import op
+from ... import _C
+from ..table import composed, op
 from .shapes import pad
 
 
@@ -35,37 +36,71 @@ def _padded(x, before, after, value=0.0):
 @op("Conv")
 def conv(node):
     strides, dilations, groups = node.attr("strides"), node.attr("dilations"), node.attr("group", 1)
+    relu = "Relu" in node.attr("then", ())
 
-    def run(x, w, b=None):
-        count = x.dim() - 2
-        stride, dilation = strides or [1] * count, dilations or [1] * count
+    def parts(do, x, w, b=None):
+        ones = (1,) * (x.dim() - 2)
+        stride, dilation = tuple(strides or ones), tuple(dilations or ones)
         before, after = same_pads(node, tuple(x.shape)[2:], tuple(w.shape)[2:], stride, dilation)
-        if before != after:
-            x, before = _padded(x, before, after), [0] * count
-        return convolve(x, w, b, stride, before, dilation, groups)
+        column = len(ones) == 2 and x.shape[3] == w.shape[3] == 1 and not before[1] and not after[1]
+        if column:  # a sequence, for which kernels are faster
+            x, w = do(pf.Tensor.select, x, 3, 0), do(pf.Tensor.select, w, 3, 0)
+            stride, dilation, before, after = stride[:1], dilation[:1], before[:1], after[:1]
+        if len(stride) == 1 and groups == 1 and dilation[0] == 1 and _as_product(x, w, stride[0], before[0], after[0]):
+            y = _windows_times_weight(do, x, w, b, stride[0], before[0], after[0], relu)
+        else:
+            if before != after:
+                x, before = do(_padded, x, before, after), [0] * len(before)
+            settings = (stride, tuple(before), dilation) if len(stride) > 1 else (stride[0], before[0], dilation[0])
+            y = do(_convolution(len(stride), x), x, w, b, *settings, groups)
+            y = do(pf.relu, y) if relu else y
+        return do(pf.Tensor.unsqueeze, y, 3) if column else y
 
-    fixed_pads = node.attr("pads") if node.attr("auto_pad", "NOTSET") in ("NOTSET", "") else None
-    if fixed_pads is None or fixed_pads[:len(fixed_pads) // 2] != fixed_pads[len(fixed_pads) // 2:]:
-        return run
-    count = len(fixed_pads) // 2
-    padding, stride, dilation = fixed_pads[:count], strides or [1] * count, dilations or [1] * count
-    return lambda x, w, b=None: convolve(x, w, b, stride, padding, dilation, groups)
+    return composed(parts)
 
 
-def convolve(x, w, b, stride, padding, dilation, groups):
-    """A convolution of any number of dims."""
-    count = len(stride)
-    if count == 2 and x.shape[3] == 1 and w.shape[3] == 1 and padding[1] == 0:  # one column: a sequence, for which kernels are faster
-        return convolve(x.squeeze(3), w.squeeze(3), b, stride[:1], padding[:1], dilation[:1], groups).unsqueeze(3)
-    if count == 1:
-        if w.shape[1] == 1 and groups == 1 and dilation[0] == 1 and not padding[0] and stride[0] * 4 >= w.shape[2] > 16:
-            # Frames of a signal, as for a short-time Fourier transform: a product with each frame.
-            y = pf.matmul(x.squeeze(1).unfold(1, w.shape[2], stride[0]), w.squeeze(1).t()).transpose(1, 2)
-            return y if b is None else y + b.unsqueeze(1)
-        return pf.conv1d(x, w, b, stride[0], padding[0], dilation[0], groups)
+def _convolution(count, x):
+    """The function for so many dims."""
     if count > 3:
         raise NotImplementedError(f"Conv: too many dims; got {count}; expected 1 to 3")
-    return pf.conv2d(x, w, b, stride, padding, dilation, groups) if count == 2 else F.conv3d(x, w, b, stride, padding, dilation, groups)
+    return getattr(_C if x.is_floating_point() else F, f"conv{count}d")
+
+
+def _as_product(x, w, stride, before, after):
+    """Whether a convolution over a sequence is faster as a product of its windows with the weight: they overlap little (frames of a signal, as for a
+    short-time Fourier transform); or the arranged weight can be kept, and the sequence is short, or it is one whose positions lie one after the other in
+    memory, so that its windows are a view (a product of one sequence has work for all threads)."""
+    kernel, length = w.shape[2], x.shape[2]
+    count = (length + before + after - kernel) // stride + 1
+    if w.shape[1] == 1 and not before and not after and stride * 4 >= kernel > 16:
+        return x.is_floating_point() and count > 0
+    kept = not pf.is_grad_enabled() and x.dtype == w.dtype == pf.float32 and x.device.type == "cpu"
+    largest = 8 if x.shape[0] > 1 else 64 if x.stride()[1] > 1 or before or after else count
+    return kept and 0 <= before < kernel and after >= 0 and length > 0 and 1 <= count <= largest
+
+
+def _weight_of_windows(w, first, count):
+    """[out, in, kernel] -> [out, count * in]: the weight for windows whose rows are positions; its transpose is contiguous."""
+    return w[:, :, first:first + count].permute(2, 1, 0).reshape(-1, w.shape[0]).contiguous().t()
+
+
+def _windows_times_weight(do, x, w, b, stride, before, after, relu):
+    """conv1d for _as_product."""
+    (n, channels, length), kernel = tuple(x.shape), w.shape[2]
+    count = (length + before + after - kernel) // stride + 1
+    if count == 1:  # what lies on the padding alone adds nothing
+        first, kernel = max(-before, 0), min(length, kernel - before) - max(-before, 0)
+        if length == 1:
+            windows = do(pf.Tensor.select, x, 2, 0)
+        else:
+            windows = do(pf.Tensor.reshape, do(pf.Tensor.narrow, do(pf.Tensor.transpose, x, 1, 2), 1, first, kernel), (n, kernel * channels))
+        y = do(F.linear, windows, do(_weight_of_windows, w, before + first, kernel), b)
+        return do(pf.Tensor.unsqueeze, do(pf.relu, y) if relu else y, 2)
+    rows = do(pf.Tensor.transpose, x, 1, 2)
+    rows = do(pf.pad, rows, (0, 0, before, after)) if before or after else do(pf.Tensor.contiguous, rows)
+    windows = do(pf.Tensor.as_strided, rows, (n, count, kernel * channels), ((length + before + after) * channels, stride * channels, 1))
+    y = do(F.linear, windows, do(_weight_of_windows, w, 0, kernel), b)
+    return do(pf.Tensor.transpose, do(pf.relu, y) if relu else y, 1, 2)
 
 
 @op("ConvTranspose")
