@@ -283,7 +283,9 @@ class GpuProblems {
       case OpId::index_select:
         add(op, "rows", {x({64, 768}), ints({32})}, {x({32, 768})}, DimAttrs{0});
         return add(op, "odd", {x({64, 99}), ints({32})}, {x({32, 99})}, DimAttrs{0}), void();
-      case OpId::scatter_add: return add(op, "", {ints({1000, 30}), x({1000, 30})}, {x({64, 30})}, DimAttrs{0}), void();
+      case OpId::scatter_add:
+        add(op, "few", {ints({100000}), x({100000})}, {x({64})}, DimAttrs{0});
+        return add(op, "", {ints({1000, 30}), x({1000, 30})}, {x({64, 30})}, DimAttrs{0}), void();
       case OpId::index_add:
         add(op, "rows", {ints({1000}), x({1000, 768})}, {x({50304, 768})}, DimAttrs{0});
         add(op, "spread", {ints({1000}), x({1000, 99})}, {spread({50304, 99})}, DimAttrs{0});

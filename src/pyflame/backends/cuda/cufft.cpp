@@ -5,7 +5,7 @@ namespace pyflame::gpu {
 
 namespace {
 constexpr const char* kCufftFiles[] = {"libcufft.so.12", "libcufft.so.11", "libcufft.so", nullptr};
-const Dylib* const kNeeds[] = {&kNvrtc, nullptr};
+const Dylib* const kCufftNeeds[] = {&kNvrtc, nullptr};
 }  // namespace
 
 const Dylib kCufft = {
@@ -14,7 +14,7 @@ const Dylib kCufft = {
     .files = kCufftFiles,
     .absent = "cuFFT (libcufft.so) was not found; install it with pip (nvidia-cufft) or with the CUDA toolkit",
     .computes = true,
-    .needs = kNeeds};
+    .needs = kCufftNeeds};
 
 const FftNames kCufftNames = {.library = &kCufft, .name = "cufft", .prefix = "cufft", .plan_is_int = true};
 

@@ -11,7 +11,7 @@ const Dylib kRocfft = {.name = "rocFFT",
                        .files = kRocfftFiles,
                        .absent = "rocFFT (librocfft.so) was not found; install ROCm's rocfft package",
                        .computes = true};
-const Dylib* const kNeeds[] = {&kRocfft, nullptr};
+const Dylib* const kHipfftNeeds[] = {&kRocfft, nullptr};
 }  // namespace
 
 const Dylib kHipfft = {.name = "hipFFT",
@@ -19,7 +19,7 @@ const Dylib kHipfft = {.name = "hipFFT",
                        .files = kHipfftFiles,
                        .absent = "hipFFT (libhipfft.so) was not found; install ROCm's hipfft package",
                        .computes = true,
-                       .needs = kNeeds};
+                       .needs = kHipfftNeeds};
 
 const FftNames kHipfftNames = {.library = &kHipfft, .name = "hipfft", .prefix = "hipfft", .plan_is_int = false};
 

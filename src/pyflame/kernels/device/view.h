@@ -11,6 +11,19 @@ namespace pf {
 
 constexpr int kMaxRank = 8;
 
+// e / d and the rest. `narrow`: both are below 2^31, where a division costs a fraction of the instructions.
+struct Division {
+  i64 quotient, rest;
+};
+PF_DEVICE Division divided(i64 e, i64 d, bool narrow) {
+  if (narrow) {
+    const u32 q = (u32)e / (u32)d;
+    return {q, (u32)e - q * (u32)d};
+  }
+  const i64 q = e / d;
+  return {q, e - q * d};
+}
+
 struct View {
   i64 shape[kMaxRank] = {}, strides[kMaxRank] = {};
   int rank = 0;

@@ -12,12 +12,9 @@ struct Source {
   i64 line, i, column;
 };
 PF_DEVICE Source source_of(i64 e, i64 all, const SumShape& p) {
-  if (all < (i64)1 << 31) {
-    const u32 rest = (u32)e / (u32)p.width, line = rest / (u32)p.count;
-    return {line, rest - line * (u32)p.count, (u32)e - rest * (u32)p.width};
-  }
-  const i64 rest = e / p.width, line = rest / p.count;
-  return {line, rest - line * p.count, e - rest * p.width};
+  const bool narrow = all < (i64)1 << 31;
+  const Division element = divided(e, p.width, narrow), source = divided(element.quotient, p.count, narrow);
+  return {source.quotient, source.rest, element.rest};
 }
 
 // last[line][destination]: the number of the last source of each destination, counted from 1. It must be 0 before.
@@ -42,6 +39,23 @@ PF_DEVICE void put_last(const IndexKeys& keys, const u32* last, const W* from, W
     to[p.to_lines.at(s.line) + at * p.to_stride + s.column * p.to_step] =
         from[p.from_lines.at(s.line) + s.i * p.from_stride + s.column * p.from_step];
   }
+}
+
+// The same for one line with few destinations, of one element each: each workgroup adds in shared memory first.
+template <class W, int kThreads, int kMost>
+PF_DEVICE void add_in_groups(const IndexKeys& keys, const W* from, W* to, const SumShape& p) {
+  PF_SHARED W sums[kMost];
+  for (i64 i = thread(); i < keys.size; i += kThreads) sums[i] = 0;
+  barrier();
+  const auto line = keys.line(0);
+  for (i64 e = (i64)group().x * kThreads + thread(); e < p.count; e += (i64)groups().x * kThreads) {
+    u32 key, id;
+    line.get(e, key, id);
+    if (key != kNowhere) atomic_add(&sums[key], from[p.from_lines.at(0) + e * p.from_stride]);
+  }
+  barrier();
+  for (i64 i = thread(); i < keys.size; i += kThreads)
+    if (sums[i] != 0) atomic_add(to + p.to_lines.at(0) + i * p.to_stride, sums[i]);
 }
 
 template <class W, int kThreads>

@@ -9,8 +9,10 @@ namespace pf {
 template <class S, class W>
 PF_DEVICE void resample(const S* x, const i64* begin, const W* weight, S* y, const ResampleShape& p) {
   const i64 count = p.lines * p.n;
+  const bool narrow = count < (i64)1 << 31;
   for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
-    const i64 line = p.along ? e / p.n : e % p.lines, i = p.along ? e % p.n : e / p.lines;
+    const Division at = divided(e, p.along ? p.n : p.lines, narrow);
+    const i64 line = p.along ? at.quotient : at.rest, i = p.along ? at.rest : at.quotient;
     const S* from = x + p.x_lines.at(line) + begin[i * p.begin_step] * p.x_step;
     const W* w = weight + i * p.taps;
     C<S> sum = 0;

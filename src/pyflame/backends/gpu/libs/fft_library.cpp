@@ -79,9 +79,10 @@ std::optional<Lines> lines_of(const Problem& p) {
   if (shape.size() > 1) return std::nullopt;
   Lines r;
   r.n = x.shape[dims], r.step = x.strides[dims];
+  r.distance = r.n * r.step;  // of one line; libraries refuse 0
   if (!shape.empty()) r.lines = shape[0], r.distance = strides[0];
   r.out_distance = pairs ? r.n : r.n / 2 + 1;
-  if (r.step <= 0 || r.distance < 0) return std::nullopt;
+  if (r.step <= 0 || r.distance <= 0) return std::nullopt;
   if (!pairs) return r;
   if (x.strides.back() != 1 || r.step % 2 != 0 || r.distance % 2 != 0) return std::nullopt;
   r.step /= 2, r.distance /= 2;

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostPairs = 4096;  // float32 pairs of a line in shared memory: 32 KiB
 constexpr int kFftRadices[] = {4, 2, 3, 5, 7, 11, 13};
 
-int64_t most_pairs(DType dtype) { return dtype == DType::float64 ? kMostPairs / 2 : kMostPairs; }
+int64_t fft_most_pairs(DType dtype) { return dtype == DType::float64 ? kMostPairs / 2 : kMostPairs; }
 
 // The radices of the passes; empty if n has a larger prime factor.
 std::vector<int> fft_radices(int64_t n) {
@@ -36,7 +36,7 @@ std::pair<int64_t, int64_t> fft_matrix(int64_t n, int64_t most) {
 }
 
 // The length of the lines of Bluestein's algorithm.
-int64_t padded_size(int64_t n) {
+int64_t fft_padded(int64_t n) {
   int64_t padded = 1;
   while (padded < 2 * n - 1) padded *= 2;
   return padded;
@@ -86,7 +86,7 @@ class FftKernels final : public Executable {
 
   Planned plan(const pf::FftShape& shape, int kind, bool inverse) {
     Planned r{shape, 0, 0, nullptr, nullptr};
-    const auto [columns, rows] = fft_matrix(shape.n, most_pairs(x_.dtype));
+    const auto [columns, rows] = fft_matrix(shape.n, fft_most_pairs(x_.dtype));
     r.rows = rows;
     if (rows == 0) return r;
     if (rows == 1) {
@@ -129,7 +129,7 @@ class FftKernels final : public Executable {
   }
 
   void prepare_convolution() {
-    shape_.padded = padded_size(shape_.n);
+    shape_.padded = fft_padded(shape_.n);
     padded_at_ = parts_.take(2 * (shape_.lines + 1) * shape_.padded * dtype_size(x_.dtype));
     pf::FftShape inner;
     inner.lines = shape_.lines + 1, inner.n = shape_.padded, inner.step = 2, inner.part = 1;
@@ -160,32 +160,33 @@ class FftKernels final : public Executable {
 };
 
 // Elements of a line, and the most pairs of them in shared memory.
-std::pair<int64_t, int64_t> line_of(const Problem& p) {
+std::pair<int64_t, int64_t> fft_line_of(const Problem& p) {
   const Operand &x = p.root().ins[0], &y = p.root().outs[0];
   const int64_t kind = p.root().attr<FftAttrs>().kind;
   const int64_t n = kind == 1 ? x.shape.back() : kind == 2 ? y.shape.back() : x.shape[x.shape.size() - 2];
-  return {n, most_pairs(x.dtype)};
+  return {n, fft_most_pairs(x.dtype)};
 }
 
-Refusal refuses_length(const Problem& p) {
-  const auto [n, most] = line_of(p);
-  if (fft_matrix(n, most).second != 0 || fft_matrix(padded_size(n), most).second != 0) return std::nullopt;
+Refusal refuses_fft_length(const Problem& p) {
+  const auto [n, most] = fft_line_of(p);
+  if (fft_matrix(n, most).second != 0 || fft_matrix(fft_padded(n), most).second != 0) return std::nullopt;
   return fmt::format("a line has {} elements; PyFlame's own kernels take up to {}", n, most * most / 2);
 }
-std::unique_ptr<Executable> make_own(const Problem& p) {
-  return refuses_length(p) ? nullptr : std::make_unique<FftKernels>(p);
+std::unique_ptr<Executable> make_own_fft(const Problem& p) {
+  return refuses_fft_length(p) ? nullptr : std::make_unique<FftKernels>(p);
 }
-Refusal refuses_library(const Problem& p) {
-  const auto [n, most] = line_of(p);
+Refusal refuses_fft_library(const Problem& p) {
+  const auto [n, most] = fft_line_of(p);
   if (fft_matrix(n, most).second == 1) return "a line fits into one kernel of PyFlame's own";
   return fft_library_refuses(p);
 }
-std::unique_ptr<Executable> make_library(const Problem& p) { return make_fft_library(p, make_own(p)); }
+std::unique_ptr<Executable> make_with_library(const Problem& p) { return make_fft_library(p, make_own_fft(p)); }
 
 }  // namespace
 
 std::span<const Impl> fft_impls(DeviceType) {
-  static const Impl impls[] = {{"gpu.fft", refuses_library, make_library}, {"gpu.stockham", refuses_length, make_own}};
+  static const Impl impls[] = {{"gpu.fft", refuses_fft_library, make_with_library},
+                               {"gpu.stockham", refuses_fft_length, make_own_fft}};
   return impls;
 }
 

@@ -361,20 +361,30 @@ class PutInteger final : public Executable {
     const DeviceType type = p.graph.device.type;
     if (!at_.onto && at_.out.numel() > 0) zeros_.emplace(type, at_.out);
     if (at_.nothing) return;
-    kernel_ = put_kernel(type, fmt::format("(pf::IndexKeys keys, const {0}* from, {0}* to, pf::SumShape p) "
-                                           "{{ pf::add_atomically<{0}, {1}>(keys, from, to, p); }}",
-                                           at_.out.dtype == DType::int64 ? "pf::u64" : "pf::u32", kGroupThreads));
+    const char* word = at_.out.dtype == DType::int64 ? "pf::u64" : "pf::u32";
+    few_ = at_.shape.lines == 1 && at_.shape.width == 1 && at_.size <= kFew && at_.shape.count > kEach * at_.size;
+    kernel_ = put_kernel(
+        type,
+        fmt::format("(pf::IndexKeys keys, const {0}* from, {0}* to, pf::SumShape p) {{ pf::{1}(keys, from, to, p); }}",
+                    word,
+                    few_ ? fmt::format("add_in_groups<{}, {}, {}>", word, kGroupThreads, kFew)
+                         : fmt::format("add_atomically<{}, {}>", word, kGroupThreads)));
   }
   void run(const RunContext& ctx) override {
     void *const src = ctx.bindings[at_.src.binding], *const out = ctx.bindings[at_.out.binding];
     if (zeros_) zeros_->run(ctx.device, out);
     if (!kernel_) return;
     const int64_t count = at_.shape.lines * at_.shape.count * at_.shape.width;
-    kernel_->launch(ctx.device, {groups_for(count, kGroupThreads), 1, 1}, at_.keys(ctx), src, out, at_.shape);
+    const unsigned groups = groups_for(count, kGroupThreads * (few_ ? kEach : 1));
+    kernel_->launch(ctx.device, {groups, 1, 1}, at_.keys(ctx), src, out, at_.shape);
   }
 
  private:
+  static constexpr int
+      kFew = 2048,
+      kEach = 16;  // few destinations: they fit into shared memory, and each workgroup has many sources for each
   PutLayout at_;
+  bool few_ = false;
   std::optional<Zeros> zeros_;
   std::unique_ptr<Kernel> kernel_;
 };
