@@ -128,7 +128,7 @@ Table table_of(const Rows& rows, int64_t size) {
 }
 
 // A table as operands. Programs repeat few rules: the last kMostTables stay on their devices.
-struct Operands {
+struct TableOperands {
   Rule rule;
   DType dtype;
   Device device;
@@ -136,7 +136,7 @@ struct Operands {
 };
 constexpr size_t kMostTables = 64;
 
-Operands make_operands(const Rule& rule, DType dtype, Device device) {
+TableOperands make_table_operands(const Rule& rule, DType dtype, Device device) {
   Rows rows = dtype == DType::float64 ? rows_of<double>(rule) : rows_of<float>(rule);
   if (rule.transposed) rows = transposed_rows(rows, rule.from);
   const Table t = table_of(rows, rule.transposed ? rule.to : rule.from);
@@ -148,18 +148,19 @@ Operands make_operands(const Rule& rule, DType dtype, Device device) {
   return {rule, dtype, device, begin, from_host(weight.data(), {n, t.taps}, dtype, device)};
 }
 
-Operands operands_of(const Rule& rule, DType dtype, Device device) {
+TableOperands table_operands_of(const Rule& rule, DType dtype, Device device) {
   static auto& lock = *new std::mutex;  // leaked: threads may outlive static destruction
-  static auto& kept = *new std::deque<Operands>;
+  static auto& kept = *new std::deque<TableOperands>;
   const std::lock_guard guard(lock);
-  for (const Operands& o : kept)
+  for (const TableOperands& o : kept)
     if (o.rule == rule && o.dtype == dtype && o.device == device) return o;
   if (kept.size() == kMostTables) kept.pop_front();
-  return kept.emplace_back(make_operands(rule, dtype, device));
+  return kept.emplace_back(make_table_operands(rule, dtype, device));
 }
 
 Tensor resample_op(const Tensor& x, int dim, Rule rule) {
-  const Operands table = operands_of(rule, x.dtype() == DType::float64 ? DType::float64 : DType::float32, x.device());
+  const TableOperands table =
+      table_operands_of(rule, x.dtype() == DType::float64 ? DType::float64 : DType::float32, x.device());
   Dims shape = x.shape();
   shape[dim] = table.begin.size(0);
   Tensor out = emit(OpId::resample, {x, table.begin, table.weight}, shape, x.dtype(), DimAttrs{dim});
