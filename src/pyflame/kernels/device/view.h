@@ -27,12 +27,13 @@ PF_DEVICE Division divided(i64 e, i64 d, bool narrow) {
 struct View {
   i64 shape[kMaxRank] = {}, strides[kMaxRank] = {};
   int rank = 0;
-  // Offset of element `i` in row-major order.
-  PF_DEVICE i64 at(i64 i) const {
+  // Offset of element `i` in row-major order. `narrow`: there are less than 2^31.
+  PF_DEVICE i64 at(i64 i, bool narrow = false) const {
     i64 offset = 0;
     for (int d = rank - 1; d > 0; --d) {
-      offset += i % shape[d] * strides[d];
-      i /= shape[d];
+      const Division part = divided(i, shape[d], narrow);
+      offset += part.rest * strides[d];
+      i = part.quotient;
     }
     return rank > 0 ? offset + i * strides[0] : 0;
   }

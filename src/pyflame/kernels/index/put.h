@@ -31,13 +31,14 @@ PF_DEVICE void find_last(const IndexKeys& keys, u32* last, i64 lines, i64 count)
 template <class W, int kThreads>
 PF_DEVICE void put_last(const IndexKeys& keys, const u32* last, const W* from, W* to, const SumShape& p) {
   const i64 all = p.lines * p.count * p.width;
+  const bool narrow = all < (i64)1 << 31;
   for (i64 e = (i64)group().x * kThreads + thread(); e < all; e += (i64)groups().x * kThreads) {
     const Source s = source_of(e, all, p);
     const i64 line = p.shared_keys ? 0 : s.line;
-    const i64 at = keys.index[keys.lines.at(line) + s.i * keys.stride];
+    const i64 at = keys.index[keys.lines.at(line, narrow) + s.i * keys.stride];
     if (at < 0 || at >= keys.size || last[line * keys.size + at] != (u32)s.i + 1) continue;
-    to[p.to_lines.at(s.line) + at * p.to_stride + s.column * p.to_step] =
-        from[p.from_lines.at(s.line) + s.i * p.from_stride + s.column * p.from_step];
+    to[p.to_lines.at(s.line, narrow) + at * p.to_stride + s.column * p.to_step] =
+        from[p.from_lines.at(s.line, narrow) + s.i * p.from_stride + s.column * p.from_step];
   }
 }
 

@@ -13,12 +13,12 @@ PF_DEVICE void resample(const S* x, const i64* begin, const W* weight, S* y, con
   for (i64 e = (i64)group().x * threads() + thread(); e < count; e += (i64)groups().x * threads()) {
     const Division at = divided(e, p.along ? p.n : p.lines, narrow);
     const i64 line = p.along ? at.quotient : at.rest, i = p.along ? at.rest : at.quotient;
-    const S* from = x + p.x_lines.at(line) + begin[i * p.begin_step] * p.x_step;
+    const S* from = x + p.x_lines.at(line, narrow) + begin[i * p.begin_step] * p.x_step;
     const W* w = weight + i * p.taps;
     C<S> sum = 0;
     for (i64 t = 0; t < p.taps; ++t)
       if (w[t] != 0) sum += (C<S>)w[t] * load(from + t * p.x_step);
-    store(y + p.y_lines.at(line) + i * p.y_step, sum);
+    store(y + p.y_lines.at(line, narrow) + i * p.y_step, sum);
   }
 }
 
