@@ -7,7 +7,7 @@ namespace pyflame::gpu {
 
 namespace {
 
-constexpr unsigned kResampleThreads = 256;
+constexpr unsigned kResampleThreads = 256, kResampleEach = 4;
 
 class Resample final : public Executable {
  public:
@@ -17,10 +17,11 @@ class Resample final : public Executable {
         weight_(p.root().ins[2]),
         y_(p.root().outs[0]),
         kernel_(p.graph.device.type, kResampleThreads,
-                kernel_source({"resample/resample.h"}, kResampleThreads,
-                              fmt::format("(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
-                                          "pf::ResampleShape p) {{ pf::resample<{0}, {1}>(x, begin, weight, y, p); }}",
-                                          stored_type(x_.dtype), stored_type(weight_.dtype)))) {
+                kernel_source(
+                    {"resample/resample.h"}, kResampleThreads,
+                    fmt::format("(const {0}* x, const pf::i64* begin, const {1}* weight, {0}* y, "
+                                "pf::ResampleShape p) {{ pf::resample<{0}, {1}, {2}, {3}>(x, begin, weight, y, p); }}",
+                                stored_type(x_.dtype), stored_type(weight_.dtype), kResampleThreads, kResampleEach))) {
     const int d = static_cast<int>(p.root().attr<DimAttrs>().dim);
     shape_.n = y_.shape[d], shape_.lines = shape_.n ? y_.numel() / shape_.n : 0, shape_.taps = weight_.shape[1];
     shape_.x_step = x_.strides[d], shape_.y_step = y_.strides[d], shape_.begin_step = begin_.strides[0];
@@ -31,8 +32,9 @@ class Resample final : public Executable {
   }
   void run(const RunContext& ctx) override {
     if (y_.numel() == 0) return;
-    kernel_.launch(ctx.device, {groups_for(y_.numel(), kResampleThreads), 1, 1}, ctx.bindings[x_.binding],
-                   ctx.bindings[begin_.binding], ctx.bindings[weight_.binding], ctx.bindings[y_.binding], shape_);
+    kernel_.launch(ctx.device, {groups_for(y_.numel(), kResampleThreads * kResampleEach), 1, 1},
+                   ctx.bindings[x_.binding], ctx.bindings[begin_.binding], ctx.bindings[weight_.binding],
+                   ctx.bindings[y_.binding], shape_);
   }
 
  private:
