@@ -284,20 +284,21 @@ def frexp(input):
     is its own mantissa."""
     if not input.is_floating_point():
         raise TypeError(f"frexp: not a floating dtype; got {input.dtype}; expected a floating dtype")
-    plain = _C.logical_and(_C.isfinite(input), input != 0)
-    x = _C.where(plain, input, 1.0)
+    x = input if input.dtype in (_C.float32, _C.float64) else input.float()
+    digits, far = (24, 1e30) if x.dtype == _C.float32 else (53, 1e290)
     with _no_grad():
-        wide = _C.abs(x.detach())
-        tiny = wide < 1e-30  # a subnormal number has no logarithm of full precision
-        wide = _C.where(tiny, wide * 2.0**64, wide)
-        exponent = _C.floor(_C.log2(wide)) + 1
-        # The logarithm of a number just below a power of 2 may be rounded up.
-        part = wide * _C.exp2(-exponent)
-        exponent = exponent + (part >= 1).to(exponent.dtype) - (part < 0.5).to(exponent.dtype)
-        exponent = _C.where(tiny, exponent - 64, exponent)
-        half = _C.trunc(exponent * 0.5)  # in two steps, as 2^-exponent alone may overflow
-    mantissa = x * _C.exp2(-half) * _C.exp2(half - exponent)
-    return _Frexp(_C.where(plain, mantissa, input), _C.where(plain, exponent, 0.0).to(_C.int32))
+        size = _C.abs(x.detach())
+        tiny, huge = size < 1 / far, size > far  # moved to where nothing below is subnormal or overflows
+        scale = _C.where(tiny, 2.0**64, _C.where(huge, 2.0**-64, 1.0)).to(x.dtype)
+    moved = x * scale
+    with _no_grad():
+        # The largest power of 2 that is not above a number: all other bits vanish by rounding (Rump, 2009).
+        shifted = moved.detach() * (2.0 ** (digits - 1) + 1)
+        power = _C.abs(shifted - shifted * (1 - 2.0**-digits))
+        plain = power > 0  # not for 0, an infinite number (whose power is NaN) and NaN
+        exponent = _C.round(_C.log2(power)) + _C.where(tiny, -63.0, _C.where(huge, 65.0, 1.0))
+        divisor = _C.where(plain, power * 2, scale)
+    return _Frexp((moved / divisor).to(input.dtype), _C.where(plain, exponent, 0.0).to(_C.int32))
 
 
 @method

@@ -191,12 +191,34 @@ def _lexicographic(rows):
     return _C.arange(rows.shape[0], device=rows.device) if order is None else order
 
 
+_COUNTED_FROM = 1 << 14  # elements; for fewer, reading their range takes longer than sorting them
+
+
+def _counted(flat, return_inverse, return_counts):
+    """The groups of integers whose range is not larger than their number, by counting each; None for others. The range is read."""
+    n, dtype = flat.shape[0], flat.dtype
+    if n < _COUNTED_FROM or dtype == _C.bool_ or dtype.is_floating_point or dtype.is_complex:
+        return None
+    least, most = _C.stack([flat.min(), flat.max()]).tolist()
+    if most - least >= n:
+        return None
+    at = flat.to(_C.int64) - least
+    sizes = _C._scatter(_C.zeros(most - least + 1, dtype=_C.int64, device=flat.device), 0, at, 1, 1, True)
+    here = sizes > 0
+    values = _C._true_positions(here)
+    inverse = (_C.cumsum(here.to(_C.int64), 0) - 1).index_select(0, at) if return_inverse else None
+    return (values + least).to(dtype), inverse, sizes.index_select(0, values) if return_counts else None
+
+
 @method
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The different elements in ascending order, or the different slices along dim in lexicographic order; with the place of each one among
-    them, and how often each occurs. They are always sorted. Their number is read: a sync point."""
+    them, and how often each occurs. They are always sorted. Their number is read, and the range of many integers: sync points."""
     if dim is None:
         flat = input.detach().reshape(-1)
+        if (counted := _counted(flat, return_inverse, return_counts)) is not None:
+            values, inverse, counts = counted
+            return _results(values, None if inverse is None else inverse.reshape(input.shape), counts)
         slices, order = _C.sort(flat, 0) if return_inverse else (_C._sorted_values(flat, 0, False), None)
         back = lambda t: t  # noqa: E731
     else:

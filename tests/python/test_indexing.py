@@ -162,3 +162,64 @@ def test_the_angle_of_the_origin_has_gradient_zero():
     y, x = pf.zeros(1, requires_grad=True), pf.zeros(1, requires_grad=True)
     pf.atan2(y, x).sum().backward()
     assert y.grad.item() == x.grad.item() == 0
+
+
+def scattered(x, index, src, how):
+    """scatter along dim 1 of [A, N, B], one source after the other."""
+    y = x.copy()
+    for a in range(index.shape[0]):
+        for d in range(index.shape[1]):
+            row = y[a, index[a, d], np.arange(index.shape[2])]
+            y[a, index[a, d], np.arange(index.shape[2])] = src[a, d] if how == "replace" else row + src[a, d]
+    return y
+
+
+@pytest.mark.parametrize("shape", [(1, 300, 700), (2, 512, 260), (1, 20000, 40), (3, 70, 1030)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scattered_lines_that_are_far_apart(shape, dtype, threads):
+    rng = np.random.default_rng(1)
+    x, src = (rng.integers(-99, 99, shape).astype(dtype) for _ in range(2))
+    index = rng.integers(0, shape[1], shape)
+    before = pf.get_num_threads()
+    pf.set_num_threads(threads)
+    try:
+        for how, call in (("replace", lambda: pf.tensor(x).scatter(1, pf.tensor(index), pf.tensor(src))), ("sum", lambda: pf.tensor(x).scatter_add(1, pf.tensor(index), pf.tensor(src)))):
+            np.testing.assert_array_equal(call().numpy(), scattered(x, index, src, how))
+        number = pf.tensor(x).scatter(1, pf.tensor(index), 7).numpy()
+        np.testing.assert_array_equal(number, scattered(x, index, np.full_like(src, 7), "replace"))
+    finally:
+        pf.set_num_threads(before)
+
+
+@pytest.mark.parametrize("position", [0, 123456, 299999])
+@pytest.mark.parametrize("bad", [-1, 600, 2**40, -(2**63)])
+def test_a_bad_index_among_many(position, bad):
+    """Of a line, of a line of integers that the threads share, and of lines that are far apart."""
+    index = np.zeros(300000, np.int64)
+    index[position] = bad
+    for call in (
+        lambda: pf.zeros(600).scatter(0, pf.tensor(index), pf.ones(300000)),
+        lambda: pf.zeros(600, dtype=pf.int64).scatter_add(0, pf.tensor(index), pf.ones(300000, dtype=pf.int64)),
+        lambda: pf.zeros(600, 500).scatter(0, pf.tensor(index.reshape(600, 500)), pf.ones(600, 500)),
+        lambda: pf.zeros(600).gather(0, pf.tensor(index)),
+    ):
+        with pytest.raises(IndexError, match=f"index out of range; got {bad}"):
+            call().numpy()
+    assert pf.ones(3).sum().item() == 3
+
+
+@pytest.mark.parametrize("dtype", [pf.int64, pf.int32, pf.int8, pf.uint8])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_integers_of_one_long_line(dtype, threads):
+    rng = np.random.default_rng(2)
+    index, src = rng.integers(0, 1000, 400000), rng.integers(0, 99, 400000)
+    want = np.bincount(index, src, 1000).astype(np.int64)
+    before = pf.get_num_threads()
+    pf.set_num_threads(threads)
+    try:
+        got = pf.ones(1000, dtype=dtype).scatter_add(0, pf.tensor(index), pf.tensor(src).to(dtype))
+        assert pf.bincount(pf.tensor(index)).tolist() == np.bincount(index).tolist()
+    finally:
+        pf.set_num_threads(before)
+    assert got.tolist() == pf.tensor(want + 1).to(dtype).tolist()

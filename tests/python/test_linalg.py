@@ -324,6 +324,38 @@ def test_large_matrices(shape, dtype):
         assert pf.equal(one, two)
 
 
+def symmetric(kind, n):
+    """Any numbers; the same eigenvalue n times, and two of them; a diagonal; rank 3; numbers whose squares vanish."""
+    a = RNG.standard_normal((n, n))
+    q, _ = np.linalg.qr(a)
+    few = a[:, :3] @ a[:, :3].T
+    return {"any": a + a.T, "unit": 2 * np.eye(n), "two": (q * np.where(np.arange(n) < n // 2, 1.0, 3.0)) @ q.T, "diagonal": np.diag(a[0]), "few": few, "tiny": (a + a.T) * 1e-30}[kind]
+
+
+@pytest.mark.parametrize("kind", ["any", "unit", "two", "diagonal", "few", "tiny"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_eigh_of_large_matrices(kind, dtype):
+    """From 192 rows on, halves of the tridiagonal matrix are computed apart; the number of threads changes no bit."""
+    eps, threads = np.finfo(dtype).eps, pf.get_num_threads()
+    for n in (191, 192, 257):
+        x = symmetric(kind, n).astype(dtype)
+        x = np.tril(x) + np.tril(x, -1).T
+        want = np.linalg.eigvalsh(x.astype(np.float64))
+        size = np.abs(want).max()
+        for triangle in ("L", "U"):
+            values, vectors = found = L.eigh(pf.tensor(x), UPLO=triangle)
+            v = vectors.numpy().astype(np.float64)
+            assert (np.diff(values.numpy()) >= 0).all()
+            for error, unit in ((values.numpy() - want, size), (v.T @ v - np.eye(n), 1), (x @ v - v * values.numpy(), size)):
+                assert np.abs(error).max() < 100 * eps * unit
+            try:
+                pf.set_num_threads(1)
+                again = L.eigh(pf.tensor(x), UPLO=triangle)
+            finally:
+                pf.set_num_threads(threads)
+            assert all(pf.equal(one, two) for one, two in zip(found, again))
+
+
 def test_large_matrices_that_fail():
     a = np.eye(400)
     a[250, 250] = -1

@@ -107,6 +107,27 @@ def test_sorting_of_special_numbers():
     assert pf.topk(pf.tensor(np.tile(x, 100)), 3)[1].tolist() == [1, 6, 10]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint8])
+@pytest.mark.parametrize("n", [2000, 70001])
+@pytest.mark.parametrize("k", [1, 50, 400])
+def test_few_of_many(dtype, n, k):
+    """Equal elements are many: the first of them are taken. An ascending line renews the bound again and again."""
+    rng = np.random.default_rng(n + k)
+    lines = np.stack([rng.integers(0, 100, n), np.arange(n) % 30000 // 300, -np.arange(n) % 128, np.full(n, 3)]).astype(dtype)
+    if np.issubdtype(dtype, np.floating):
+        lines[0] -= 50
+        lines[0, ::7] = -0.0
+        lines[1, 5::1999] = np.nan
+    for largest in (True, False):
+        values, indices = pf.topk(pf.tensor(lines), k, largest=largest)
+        for x, got, at in zip(lines, values.numpy(), indices.numpy()):
+            rank = x.astype(np.float64)
+            rank = np.where(np.isnan(rank), np.inf, rank)
+            want = np.argsort(-rank if largest else rank, kind="stable")[:k]
+            np.testing.assert_array_equal(at, want)
+            np.testing.assert_array_equal(got, x[want])
+
+
 def test_unique():
     for dim in (0, 1):
         table = RNG.integers(0, 2, (7, 3) if dim == 0 else (3, 7))
@@ -118,6 +139,22 @@ def test_unique():
     values, inverse, counts = pf.unique_consecutive(rows, return_inverse=True, return_counts=True, dim=0)
     assert values.tolist() == [[1, 2], [0, 2], [1, 2]] and inverse.tolist() == [0, 0, 1, 2] and counts.tolist() == [2, 1, 1]
     assert pf.unique(pf.zeros(0, 3), dim=0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, np.int64])
+@pytest.mark.parametrize("low,high", [(0, 2), (-100, 27), (5, 6), (-(2**62), -(2**62) + 900), (-(2**63), 2**63 - 1)])
+def test_unique_of_many_integers(dtype, low, high):
+    """Those of a small range are counted, others are sorted."""
+    info = np.iinfo(dtype)
+    low, high = (low, high) if info.min <= low and high <= info.max else (info.min, info.max)
+    x = np.random.default_rng(4).integers(low, high, (300, 101), dtype=dtype, endpoint=True)
+    x.flat[:2] = low, high
+    want = np.unique(x, return_inverse=True, return_counts=True)
+    values, inverse, counts = pf.unique(pf.tensor(x), return_inverse=True, return_counts=True)
+    assert values.numpy().dtype == dtype and inverse.shape == x.shape
+    for got, expected in zip((values, inverse, counts), want):
+        np.testing.assert_array_equal(got.numpy(), expected.reshape(got.shape))
+    np.testing.assert_array_equal(pf.unique(pf.tensor(x)).numpy(), want[0])
 
 
 def test_histograms():

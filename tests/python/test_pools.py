@@ -95,6 +95,15 @@ def test_unpool(dims):
         np.testing.assert_allclose(y.grad.numpy(), got.reshape(y.shape), rtol=1e-6)
 
 
+def test_unpool_writes_an_element_twice():
+    """The later value stays, and is exact."""
+    y = pf.tensor([[[1e30, 0.1, 0.1]]], requires_grad=True)
+    back = F.max_unpool1d(y, pf.tensor([[[1, 1, 1]]]), 2)
+    assert back.detach().numpy().tolist() == [[[0.0, np.float32(0.1), 0.0, 0.0, 0.0, 0.0]]]
+    back.sum().backward()
+    assert y.grad.tolist() == [[[1.0, 1.0, 1.0]]]
+
+
 @pytest.mark.parametrize("dims", (2, 3))
 def test_fractional_pools(dims):
     x, count, k = values(2, 3, *SPATIAL[dims]), 3, 2

@@ -108,6 +108,23 @@ def test_numbers_in_parts():
     assert pf.frexp(pf.tensor([1e300, 5e-324, 3.0], dtype=pf.float64)).exponent.tolist() == [997, -1073, 2]
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_parts_of_any_number(dtype):
+    """All exponents, next to powers of 2 and with any bits: exact."""
+    info = np.finfo(dtype)
+    powers = np.ldexp(dtype(1), np.arange(info.minexp - info.nmant, info.maxexp)).astype(dtype)
+    bits = np.frombuffer(np.random.default_rng(3).bytes(8 * 20000), dtype)
+    values = np.concatenate([powers, -powers, np.nextafter(powers, dtype(0)), np.nextafter(powers, dtype(np.inf)), bits[np.isfinite(bits)], [info.max, 0, -0.0]]).astype(dtype)
+    values = values[np.isfinite(values)]
+    mantissa, exponent = pf.frexp(pf.tensor(values))
+    want = np.frexp(values)
+    assert mantissa.numpy().tobytes() == want[0].astype(dtype).tobytes()
+    np.testing.assert_array_equal(exponent.numpy(), want[1])
+    x = pf.tensor(np.array([0.0, np.inf, 3.0, info.tiny], dtype), requires_grad=True)
+    pf.frexp(x).mantissa.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0, 0.25, min(2.0**(-info.minexp - 1), np.inf)]
+
+
 def test_slopes():
     x = np.sin(np.arange(12.0)).reshape(3, 4)
     at = np.array([0.0, 0.5, 2.0, 2.25])

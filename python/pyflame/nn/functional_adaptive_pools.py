@@ -218,12 +218,8 @@ def _unpool(op, dims, input, indices, kernel_size, stride, padding, output_size)
     for new, old in zip(sizes, call.x.shape[2:]):
         total, windows = total * new, windows * old
     at, values = indices.reshape(n, c, windows), call.x.reshape(n, c, windows)
-    zeros = _C.zeros((n, c, total), dtype=values.dtype, device=values.device)
-    sums = zeros.scatter_add(2, at, values)
-    # Windows that overlap may name an element several times, with the same value: the sum is then divided by their number.
-    counts = zeros.scatter_add(2, at, _C.ones(at.shape, dtype=values.dtype, device=values.device))
-    once = sums.detach()
-    y = sums + _C.where(counts > 1, once / counts - once, 0.0)
+    # Windows that overlap may name an element several times, with the same value: any of them may be the one that stays.
+    y = _C.zeros((n, c, total), dtype=values.dtype, device=values.device).scatter(2, at, values)
     return call.result(y.reshape(n, c, *sizes))
 
 

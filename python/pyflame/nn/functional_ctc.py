@@ -2,28 +2,28 @@
 import math
 
 from .. import _C
+from .._shapes import flip
 from ..autograd import Function
 from .functional_losses import reduced
 
-_NONE = -math.inf
+_NONE = -1e30  # the logarithm of probability 0: finite, so that differences and sums of several are numbers
+_IMPOSSIBLE = -1e29  # what is less has probability 0
 
 
-def _log_sum(parts):
-    """log of the sum of exponentials of tensors; -inf where all are."""
-    top = parts[0]
-    for p in parts[1:]:
-        top = _C.maximum(top, p)
-    safe = _C.where(top == _NONE, 0.0, top)
-    total = _C.exp(parts[0] - safe)
-    for p in parts[1:]:
-        total = total + _C.exp(p - safe)
-    return _C.log(total) + safe
+def _log_sum(a, b, c):
+    """log of the sum of exponentials."""
+    top = _C.maximum(_C.maximum(a, b), c)
+    return _C.log(_C.exp(a - top) + _C.exp(b - top) + _C.exp(c - top)) + top
 
 
 class _Alignments:
-    """Blank, label, blank, label, ..., blank for each sample: what the columns of the recursions mean."""
+    """Blank, label, blank, label, ..., blank for each sample: what the columns of the recursions mean.
 
-    def __init__(self, log_probs, labels, input_lengths, target_lengths, blank):
+    Two recursions take the same steps: from the begin of a sample forwards, and from its end backwards, which is forwards where time and columns
+    are reversed. They are computed together; without gradients, only the first.
+    """
+
+    def __init__(self, log_probs, labels, input_lengths, target_lengths, blank, with_gradient):
         import numpy as np
 
         n, most = labels.shape
@@ -36,48 +36,42 @@ class _Alignments:
         jumps[:, 2:] = (extended[:, 2:] != blank) & (extended[:, 2:] != extended[:, :-2])
         last = 2 * np.asarray(target_lengths)[:, None]
         ends = (columns == last) | (columns == last - 1)
+        back = np.zeros_like(jumps)
+        back[:, 2:] = jumps[:, :1:-1]
+        begin, last_step = np.zeros(n, np.int64), np.asarray(input_lengths) - 1
+        first = np.broadcast_to(columns < 2, extended.shape)
+        ways = 2 if with_gradient else 1
+        self.begins = np.stack([begin, self.steps - 1 - last_step])[:ways]
 
         def tensor(x):
             return _C.tensor(np.ascontiguousarray(x), device=device)
 
         self.extended = tensor(extended).unsqueeze(0).expand(self.steps, n, self.width)
-        self.jumps, self.ends, self.first = tensor(jumps), tensor(ends), tensor(np.broadcast_to(columns < 2, extended.shape))
-        later = np.zeros_like(jumps)
-        later[:, :-2] = jumps[:, 2:]
-        self.jumps_after = tensor(later)
-        self.last_step = tensor((np.asarray(input_lengths) - 1)[:, None])
-        self.log_probs = log_probs.gather(2, self.extended)  # [T, N, L]
+        self.no_jump = _C.where(tensor(np.stack([jumps, back])[:ways]), 0.0, _NONE).to(log_probs.dtype)
+        self.first, self.ends = tensor(np.stack([first, ends[:, ::-1]])[:ways]), tensor(ends)
+        self.begin_steps, self.last_step = tensor(self.begins[:, :, None]), tensor(last_step[:, None])
+        self.log_probs = _C.clamp(log_probs.gather(2, self.extended), min=_NONE)  # [T, N, L]
+
+    def tables(self):
+        """log probability of all ways to each column, and of all ways from each column to the end of the sample: [T, N, L] each."""
+        table, width = self._table(), self.width
+        tables = table.narrow(3, 2, width)
+        return tables.select(1, 0), flip(tables.select(1, 1), (0, 2)) if table.shape[1] == 2 else None
 
     def _table(self):
-        t, n, _ = self.log_probs.shape
-        return _C.full((t, n, self.width + 2), _NONE, dtype=self.log_probs.dtype, device=self.log_probs.device)
-
-    def forward_table(self):
-        """log probability of all ways to each column: [T, N, 2 + L], where the first two columns are -inf."""
-        table, width = self._table(), self.width
-        for t in range(self.steps):
-            into = table.select(0, t).narrow(1, 2, width)
-            if t == 0:
-                into.copy_(_C.where(self.first, self.log_probs[0], _NONE))
-                continue
-            before = table.select(0, t - 1)
-            ways = [before.narrow(1, 2, width), before.narrow(1, 1, width), _C.where(self.jumps, before.narrow(1, 0, width), _NONE)]
-            into.copy_(_log_sum(ways) + self.log_probs[t])
-        return table.narrow(2, 2, width)
-
-    def backward_table(self):
-        """log probability of all ways from each column to the end of the sample, that of the column included: [T, N, L]."""
-        table, width = self._table(), self.width
-        for t in reversed(range(self.steps)):
-            into, here = table.select(0, t).narrow(1, 0, width), self.log_probs[t]
-            start = _C.where(self.ends, here, _NONE)
-            if t + 1 == self.steps:
-                into.copy_(_C.where(self.last_step == t, start, _NONE))
-                continue
-            after = table.select(0, t + 1)
-            ways = [after.narrow(1, 0, width), after.narrow(1, 1, width), _C.where(self.jumps_after, after.narrow(1, 2, width), _NONE)]
-            into.copy_(_C.where(self.last_step == t, start, _log_sum(ways) + here))
-        return table.narrow(2, 0, width)
+        """[T, 1 or 2, N, 2 + L]; the first two columns are impossible."""
+        width, here = self.width, self.log_probs
+        both = _C.stack([here, flip(here, (0, 2))][: len(self.begins)], 1)
+        table = _C.full((*both.shape[:3], width + 2), _NONE, dtype=here.dtype, device=here.device)
+        begins = set(self.begins.reshape(-1).tolist()) | {0}
+        # Columns of all steps: each, the one before it, the one two before it.
+        into, one, two = (table.narrow(3, k, width).unbind(0) for k in (2, 1, 0))
+        for t, now in enumerate(both.unbind(0)):
+            value = _log_sum(into[t - 1], one[t - 1], two[t - 1] + self.no_jump) + now if t else _NONE
+            if t in begins:
+                value = _C.where(self.begin_steps == t, _C.where(self.first, now, _NONE), value)
+            into[t].copy_(value)
+        return table
 
     def loss(self, table):
         """The negative log likelihood of each sample: [N]."""
@@ -85,10 +79,10 @@ class _Alignments:
         steps = _C.clamp(self.last_step, min=0).reshape(1, n, 1).expand(1, n, self.width)
         at_end = _C.where(self.ends, table.gather(0, steps).squeeze(0), _NONE)
         top = at_end.max(1, keepdim=True)[0]
-        safe = _C.where(top == _NONE, 0.0, top)
-        likelihood = (_C.log(_C.exp(at_end - safe).sum(1, keepdim=True)) + safe).squeeze(1)
+        likelihood = (_C.log(_C.exp(at_end - top).sum(1, keepdim=True)) + top).squeeze(1)
+        loss = _C.where(likelihood < _IMPOSSIBLE, math.inf, -likelihood)
         empty = (self.last_step < 0).squeeze(1)  # no step: possible only without labels, which end in column 0
-        return _C.where(empty, _C.where(self.ends.narrow(1, 0, 1).squeeze(1), 0.0, math.inf).to(likelihood.dtype), -likelihood)
+        return _C.where(empty, _C.where(self.ends.narrow(1, 0, 1).squeeze(1), 0.0, math.inf).to(loss.dtype), loss)
 
 
 class _CTC(Function):
@@ -96,7 +90,7 @@ class _CTC(Function):
 
     @staticmethod
     def forward(ctx, log_probs, alignments, zero_infinity):
-        table = alignments.forward_table()
+        table, ctx.back = alignments.tables()
         loss = alignments.loss(table)
         ctx.alignments, ctx.table, ctx.zero_infinity = alignments, table, zero_infinity
         ctx.save_for_backward(log_probs, loss)
@@ -108,8 +102,8 @@ class _CTC(Function):
         if _C.is_grad_enabled() and log_probs.requires_grad:
             raise RuntimeError("ctc_loss: its gradient has no gradient; got create_graph=True; expected False")
         log_probs, a = log_probs.detach(), ctx.alignments
-        both = ctx.table + a.backward_table()
-        share = _C.where(both == _NONE, 0.0, _C.exp(both + loss.unsqueeze(1) - _C.where(both == _NONE, 0.0, a.log_probs)))
+        both = ctx.table + ctx.back
+        share = _C.where(both < _IMPOSSIBLE, 0.0, _C.exp(both + loss.unsqueeze(1) - a.log_probs))
         of_labels = _C.zeros(log_probs.shape, dtype=log_probs.dtype, device=log_probs.device).scatter_add(2, a.extended, share)
         steps = _C.arange(a.steps, device=log_probs.device).reshape(-1, 1, 1)
         impossible = (loss == math.inf).unsqueeze(1)
@@ -151,16 +145,17 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     if not 0 <= blank < log_probs.shape[-1]:
         raise RuntimeError(f"{op}: blank is out of range; got {blank}; expected 0 to {log_probs.shape[-1] - 1}")
     x = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
+    x = x.float() if x.dtype == _C.float16 else x  # whose range is too small
     n = x.shape[1]
     lengths = _lengths(op, "input_lengths", input_lengths, n, x.shape[0])
     label_lengths = _lengths(op, "target_lengths", target_lengths, n, targets.shape[1] if targets.ndim == 2 else targets.shape[0])
     if targets.ndim == 1 and sum(label_lengths) > targets.shape[0] or targets.ndim == 2 and targets.shape[0] != n:
         raise RuntimeError(f"{op}: targets do not fit; got shape {tuple(targets.shape)}; expected {sum(label_lengths)} labels of {n} samples")
-    with_lengths = _Alignments(x.detach(), _labels(targets, label_lengths), lengths, label_lengths, blank)
+    with_lengths = _Alignments(x.detach(), _labels(targets, label_lengths), lengths, label_lengths, blank, _C.is_grad_enabled() and x.requires_grad)
     loss = _CTC.apply(x, with_lengths, zero_infinity)
     if zero_infinity:
         loss = _C.where(loss == math.inf, 0.0, loss)
     if reduction == "mean":
         loss = loss / _C.tensor([max(1, k) for k in label_lengths], dtype=loss.dtype, device=loss.device)
     loss = loss if log_probs.ndim == 3 else loss.squeeze(0)
-    return reduced(op, loss, reduction)
+    return reduced(op, loss, reduction).to(log_probs.dtype)

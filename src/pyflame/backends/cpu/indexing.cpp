@@ -34,7 +34,7 @@ class Gather : public Exec {
   }
   void run(const RunContext& ctx) override {
     if (out_.numel() == 0) return;
-    const int64_t* index = index_.get(ctx, "gather");
+    const int64_t* index = around_.inner == 1 ? index_.unchecked(ctx) : index_.get(ctx, "gather");
     const char* x = x_.get(ctx);
     with_word(dtype_size(out_.dtype), [&]<class W>() {
       if (around_.inner == 1) copy_lines(index, reinterpret_cast<const W*>(x), ctx.ptr<W>(out_));
@@ -50,7 +50,12 @@ class Gather : public Exec {
       while (begin < end) {
         const int64_t o = begin / around_.size, stop = std::min(end, (o + 1) * around_.size);
         const W* base = x + outer_[static_cast<size_t>(o)];
-        for (; begin < stop; ++begin) y[begin] = base[index[begin] * stride_];
+        for (const uint64_t limit = index_.limit(); begin < stop; ++begin) {
+          const int64_t i = index[begin];
+          if (static_cast<uint64_t>(i) >= limit) [[unlikely]]
+            return index_.check(index + begin, 1, "gather");
+          y[begin] = base[i * stride_];
+        }
       }
     });
   }

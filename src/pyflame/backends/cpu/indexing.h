@@ -67,10 +67,14 @@ class Index {
   }
   // For kernels that check what they are about to use, while it is in the cache.
   const int64_t* unchecked(const RunContext& ctx) const { return reinterpret_cast<const int64_t*>(in_.get(ctx)); }
+  // For kernels that look at each index just before they use it.
+  uint64_t limit() const { return static_cast<uint64_t>(limit_); }
   void check(const int64_t* p, int64_t n, std::string_view op) const {
+    // The sign bit of one of the two terms is set for a bad index: unlike comparisons, these are vector instructions everywhere.
     uint64_t bad = 0;
-    for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(p[i]) >= static_cast<uint64_t>(limit_);
-    if (!bad) [[likely]]
+    const uint64_t last = static_cast<uint64_t>(limit_) - 1;
+    for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(p[i]) | (last - static_cast<uint64_t>(p[i]));
+    if (static_cast<int64_t>(bad) >= 0) [[likely]]
       return;
     for (int64_t i = 0; i < n; ++i)
       PF_CHECK(p[i] >= 0 && p[i] < limit_, Index, "{}: index out of range; got {}; expected 0 <= index < {}", op, p[i],

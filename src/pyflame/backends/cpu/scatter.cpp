@@ -127,11 +127,13 @@ class ScatterLines : public Exec {
     const Dims from = src_.one() ? Dims::filled(rank, 0) : contiguous_strides(source_of(node).shape);
     src_outer_ = offsets(index, from, 0, dim), src_inner_ = offsets(index, from, dim + 1, rank);
     src_stride_ = from[dim];
+    length_ = node.outs[0].shape[dim];
     empty_ = index.numel() == 0;
+    strip_ = strip_of(node.outs[0].shape, index, dim);
   }
   void run(const RunContext& ctx) override {
-    // A line along the last dim is checked just before it is written; a bad index fails the whole op, whose output is lost.
-    const int64_t* index = around_.inner == 1 ? index_.unchecked(ctx) : index_.get(ctx, op_);
+    // Indices are checked just before they are used, where that is once; a bad index fails the whole op, whose output is lost.
+    const int64_t* index = around_.inner == 1 || strip_ > 0 ? index_.unchecked(ctx) : index_.get(ctx, op_);
     const T* src = src_.get(ctx);
     T* y = out_.begin(ctx);
     if (!empty_) combine(index, src, y);
@@ -139,7 +141,20 @@ class ScatterLines : public Exec {
   }
 
  private:
+  // How many neighbouring lines are combined in a buffer of their own; 0: in the output. The rows of a large output are far apart, often by
+  // a power of 2, so that the caches hold few of them. The buffer holds them side by side.
+  int64_t strip_of(const Dims& out, const Dims& index, int dim) const {
+    constexpr int64_t kBuffer = 256 * 1024, kRow = 64;  // bytes
+    const auto size = static_cast<int64_t>(sizeof(T));
+    for (int d = dim + 1; d < index.size(); ++d)
+      if (index[d] != out[d] || (!src_.one() && src_inner_.size() > 1 && src_inner_[1] != 1)) return 0;
+    if (around_.inner * size <= 2 * kRow || length_ * around_.inner * size <= kBuffer) return 0;
+    const int64_t strip = kBuffer / (length_ * size);
+    return strip * size < kRow || index[dim] < length_ ? 0 : std::min(strip, around_.inner);
+  }
   void combine(const int64_t* index, const T* src, T* y) const {
+    if (strip_ > 0) return buffered_strips(index, src, y);
+    if (in_parts(index, src, y)) return;
     // A task is a range of the inner positions of one outer position.
     const int64_t strip = 64, strips = ceil_div(around_.inner, strip);
     parallel_for(around_.outer * strips, grain_for(around_.size * std::min(strip, around_.inner)),
@@ -153,23 +168,85 @@ class ScatterLines : public Exec {
     T* base = y + outer_[static_cast<size_t>(o)];
     const T* from = src + src_outer_[static_cast<size_t>(o)];
     const int64_t* at = index + o * around_.size * around_.inner;
-    if (around_.inner == 1) {
-      constexpr int64_t kBlock = 2048;
-      for (int64_t d = 0; d < around_.size; d += kBlock) {
-        const int64_t n = std::min(kBlock, around_.size - d);
-        index_.check(at + d, n, op_);
-        for (int64_t k = 0; k < n; ++k) {
-          T& to = base[at[d + k] * stride_];
-          to = How::of(to, from[(d + k) * src_stride_]);
-        }
-      }
-      return;
-    }
+    if (around_.inner == 1) return line(at, from, base, 0, around_.size);
     for (int64_t d = 0; d < around_.size; ++d, at += around_.inner)
       for (int64_t j = j0; j < j1; ++j) {
         T& to = base[at[j] * stride_ + inner_[static_cast<size_t>(j)]];
         to = How::of(to, from[d * src_stride_ + src_inner_[static_cast<size_t>(j)]]);
       }
+  }
+  // The elements [begin, end) of a line.
+  void line(const int64_t* at, const T* from, T* base, int64_t begin, int64_t end) const {
+    const T value = begin < end ? *from : T(0);
+    if (stride_ == 1 && src_stride_ == 1) each(at, begin, end, base, [=](int64_t k) { return from[k]; });
+    else if (stride_ == 1 && src_stride_ == 0) each(at, begin, end, base, [=](int64_t) { return value; });
+    else strided_line(at, from, base, begin, end);
+  }
+  template <class F>
+  void each(const int64_t* at, int64_t begin, int64_t end, T* base, F&& source) const {
+    const uint64_t limit = index_.limit();
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t i = at[k];
+      if (static_cast<uint64_t>(i) >= limit) [[unlikely]]
+        return index_.check(at + k, 1, op_);
+      base[i] = How::of(base[i], source(k));
+    }
+  }
+  void strided_line(const int64_t* at, const T* from, T* base, int64_t begin, int64_t end) const {
+    index_.check(at + begin, end - begin, op_);
+    for (int64_t k = begin; k < end; ++k) {
+      T& to = base[at[k] * stride_];
+      to = How::of(to, from[k * src_stride_]);
+    }
+  }
+  // Sums of integers are the same in any order: the threads have sums of their own, if these are short compared to the sources.
+  bool in_parts(const int64_t* index, const T* src, T* y) const {
+    if constexpr (!std::is_integral_v<T> || !std::is_same_v<How, Summed>) {
+      return false;
+    } else {
+      if (around_.outer != 1 || around_.inner != 1 || stride_ != 1) return false;
+      const int64_t least = std::max(4 * length_, 2 * kGrainElements);
+      const int64_t parts = std::min<int64_t>(num_threads(), around_.size / least);
+      if (parts < 2) return false;
+      const int64_t each = ceil_div(around_.size, parts);
+      std::vector<T> others(static_cast<size_t>((parts - 1) * length_));
+      parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t p = begin; p < end; ++p)
+          line(index, src, p == 0 ? y : others.data() + (p - 1) * length_, p * each,
+               std::min(around_.size, (p + 1) * each));
+      });
+      parallel_for(length_, kGrainElements, [&](int64_t begin, int64_t end) {
+        for (int64_t p = 0; p < parts - 1; ++p)
+          for (int64_t j = begin; j < end; ++j) y[j] = How::of(y[j], others[static_cast<size_t>(p * length_ + j)]);
+      });
+      return true;
+    }
+  }
+  void buffered_strips(const int64_t* index, const T* src, T* y) const {
+    const int64_t strips = ceil_div(around_.inner, strip_);
+    parallel_for(around_.outer * strips, 1, [&](int64_t begin, int64_t end) {
+      T* buffer = scratch<T>(0, length_ * strip_);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t o = i / strips, j = i % strips * strip_, n = std::min(strip_, around_.inner - j);
+        buffered_strip(index + o * around_.size * around_.inner + j, src + src_outer_[static_cast<size_t>(o)],
+                       y + outer_[static_cast<size_t>(o)] + j, j, n, buffer);
+      }
+    });
+  }
+  // The lines j .. j + n of one outer position.
+  void buffered_strip(const int64_t* at, const T* src, T* y, int64_t j, int64_t n, T* buffer) const {
+    const size_t bytes = static_cast<size_t>(n) * sizeof(T);
+    for (int64_t r = 0; r < length_; ++r) std::memcpy(buffer + r * n, y + r * stride_, bytes);
+    for (int64_t d = 0; d < around_.size; ++d, at += around_.inner) {
+      index_.check(at, n, op_);
+      const T* from = src + d * src_stride_ + (src_.one() ? 0 : j);
+      const int64_t step = src_.one() ? 0 : 1;
+      for (int64_t k = 0; k < n; ++k) {
+        T& to = buffer[at[k] * n + k];
+        to = How::of(to, from[k * step]);
+      }
+    }
+    for (int64_t r = 0; r < length_; ++r) std::memcpy(y + r * stride_, buffer + r * n, bytes);
   }
   std::string_view op_;
   Sources<T> src_;
@@ -177,7 +254,7 @@ class ScatterLines : public Exec {
   Index index_;
   Around around_;
   bool empty_ = false;
-  int64_t stride_ = 0, src_stride_ = 0;
+  int64_t stride_ = 0, src_stride_ = 0, length_ = 0, strip_ = 0;
   std::vector<int64_t> outer_, inner_, src_outer_, src_inner_;
 };
 

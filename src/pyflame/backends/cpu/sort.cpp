@@ -158,47 +158,49 @@ class Leading : public Exec {
       return true;
     }
   }
-  // Whether surely none of these elements comes before the value. A NaN among them is not sure.
-  template <int64_t kMany>
-  bool none_before(const T* x, T value) const {
-    if constexpr (!std::is_arithmetic_v<T>) {
-      return false;
-    } else {
-      int passing = 0;
-      if (descending_)
-        for (int64_t j = 0; j < kMany; ++j) passing += !(x[j] <= value);
-      else
-        for (int64_t j = 0; j < kMany; ++j) passing += !(x[j] >= value);
-      return passing == 0;
-    }
-  }
   // Collects the elements that come before the last of the best ones so far, and drops the others when there are too many.
   void some(const T* x, T* y, int64_t* index) const {
     const int64_t most = 2 * k_ + 256;
     Packed* kept = scratch<Packed>(0, most);
-    const auto less = [](const Packed& a, const Packed& b) { return before(a, b); };
-    int64_t count = 0;
-    Key bound = std::numeric_limits<Key>::max();
-    bool bounded = false;
-    constexpr int64_t kTogether = 32;
-    T last{};  // the value of the bound
-    for (int64_t i = 0; i < n_;) {
-      while (bounded && i + kTogether <= n_ && none_before<kTogether>(x + i, last)) i += kTogether;
-      for (const int64_t end = std::min(n_, i + kTogether); i < end; ++i) {
-        const Key key = key_of(x[i]);
-        if (bounded && key >= bound) continue;  // of equals, the earlier ones are kept
-        kept[count++] = pack(key, i);
-        if (count < most) continue;
-        std::nth_element(kept, kept + k_ - 1, kept + count, less);
-        count = k_;
-        if constexpr (kWide) bound = kept[k_ - 1].high, last = x[kept[k_ - 1].low];
-        else bound = static_cast<Key>(kept[k_ - 1] >> 32), last = x[kept[k_ - 1] & 0xffffffffu];
-        bounded = true;
-      }
+    int64_t i = std::min(most, n_), count = i;
+    pack_all(x, kept, 0, i);
+    while (true) {
+      if (count > k_)
+        std::nth_element(kept, kept + k_ - 1, kept + count, [](auto& a, auto& b) { return before(a, b); });
+      count = k_;
+      if (i == n_) break;
+      i += collect(x, i, kept, k_, most, &count);
     }
-    if (count > k_) std::nth_element(kept, kept + k_ - 1, kept + count, less);
     vec::sort_keys(kept, k_);
     put_all(kept, x, y, index, 0, k_);
+  }
+  // Adds the elements from i on that come before the bound, kept[k - 1], until there is little room for more. Of equals, the earlier ones
+  // are kept. Returns how many elements were looked at.
+  int64_t collect(const T* x, int64_t i, Packed* kept, int64_t k, int64_t most, int64_t* count) const {
+    Key bound;
+    int64_t where;
+    if constexpr (kWide) bound = kept[k - 1].high, where = static_cast<int64_t>(kept[k - 1].low);
+    else bound = static_cast<Key>(kept[k - 1] >> 32), where = static_cast<int64_t>(kept[k - 1] & 0xffffffffu);
+    if constexpr (std::is_arithmetic_v<T>) {
+      using V = std::conditional_t<std::is_same_v<T, pf::i64>, int64_t, T>;
+      int64_t* at = scratch<int64_t>(1, most);
+      int64_t scanned = 0;
+      const int64_t found = vec::candidates(reinterpret_cast<const V*>(x + i), n_ - i, static_cast<V>(x[where]),
+                                            descending_, most - *count, at, &scanned);
+      for (int64_t j = 0; j < found; ++j) {  // without a branch
+        const Key key = key_of(x[i + at[j]]);
+        kept[*count] = pack(key, i + at[j]);
+        *count += key < bound;
+      }
+      return scanned;
+    } else {
+      int64_t j = i;
+      for (; j < n_ && *count < most; ++j) {
+        const Key key = key_of(x[j]);
+        if (key < bound) kept[(*count)++] = pack(key, j);
+      }
+      return j - i;
+    }
   }
   InBytes x_;
   Operand y_, index_;

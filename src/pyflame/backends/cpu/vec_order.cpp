@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::vec {
@@ -171,6 +172,49 @@ PF_SEARCH(int32_t, i32)
 PF_SEARCH(int64_t, i64)
 #undef PF_SEARCH
 
+// Elements are compared as many as a word has bits, or four vectors at a time. Most such blocks have no candidate.
+template <class T, bool kLargest>
+int64_t candidates_of(const T* x, int64_t n, T bound, int64_t room, int64_t* at, int64_t* scanned) {
+  const hn::ScalableTag<T> d;
+  constexpr int64_t kLanes = hn::MaxLanes(d), kVectors = std::clamp<int64_t>(64 / kLanes, 1, 4);
+  constexpr int64_t kMany = kLanes * kVectors;
+  const auto limit = hn::Set(d, bound);
+  const auto pass = [&](const T* p) HWY_ATTR {  // as bits
+    const auto v = hn::LoadU(d, p);
+    std::array<uint8_t, 8> bytes{};
+    if constexpr (hwy::IsFloat<T>())
+      hn::StoreMaskBits(d, hn::Not(kLargest ? hn::Le(v, limit) : hn::Ge(v, limit)), bytes.data());
+    else hn::StoreMaskBits(d, kLargest ? hn::Gt(v, limit) : hn::Lt(v, limit), bytes.data());
+    uint64_t bits;
+    std::memcpy(&bits, bytes.data(), sizeof(bits));
+    return bits;
+  };
+  int64_t i = 0, count = 0;
+  for (; i + kMany <= n && count + 64 <= room; i += kMany) {
+    uint64_t passing = 0;
+    for (int64_t k = 0; k < kVectors; ++k) passing |= pass(x + i + k * kLanes) << (k * kLanes);
+    for (; passing != 0; passing &= passing - 1) at[count++] = i + hwy::Num0BitsBelowLS1Bit_Nonzero64(passing);
+  }
+  if (i + kMany > n)
+    for (; i < n && count + 64 <= room; ++i)
+      if (kLargest ? !(x[i] <= bound) : !(x[i] >= bound)) at[count++] = i;
+  *scanned = i;
+  return count;
+}
+#define PF_CANDIDATES(T, suffix)                                                                                     \
+  int64_t candidates_##suffix(const T* x, int64_t n, T bound, bool largest, int64_t room, int64_t* at, int64_t* s) { \
+    return largest ? candidates_of<T, true>(x, n, bound, room, at, s)                                                \
+                   : candidates_of<T, false>(x, n, bound, room, at, s);                                              \
+  }
+PF_CANDIDATES(float, f32)
+PF_CANDIDATES(double, f64)
+PF_CANDIDATES(int8_t, i8)
+PF_CANDIDATES(uint8_t, u8)
+PF_CANDIDATES(int16_t, i16)
+PF_CANDIDATES(int32_t, i32)
+PF_CANDIDATES(int64_t, i64)
+#undef PF_CANDIDATES
+
 #define PF_ARG(T, suffix)                                                                                   \
   int64_t arg_best_##suffix(const T* x, int64_t n, bool largest) {                                          \
     return largest ? arg_line<T, true>(x, n) : arg_line<T, false>(x, n);                                    \
@@ -225,6 +269,20 @@ PF_ARG(int16_t, i16)
 PF_ARG(int32_t, i32)
 PF_ARG(int64_t, i64)
 #undef PF_ARG
+
+#define PF_CANDIDATES(T, suffix)                                                                            \
+  HWY_EXPORT(candidates_##suffix);                                                                          \
+  int64_t candidates(const T* x, int64_t n, T bound, bool largest, int64_t room, int64_t* at, int64_t* s) { \
+    return HWY_DYNAMIC_DISPATCH(candidates_##suffix)(x, n, bound, largest, room, at, s);                    \
+  }
+PF_CANDIDATES(float, f32)
+PF_CANDIDATES(double, f64)
+PF_CANDIDATES(int8_t, i8)
+PF_CANDIDATES(uint8_t, u8)
+PF_CANDIDATES(int16_t, i16)
+PF_CANDIDATES(int32_t, i32)
+PF_CANDIDATES(int64_t, i64)
+#undef PF_CANDIDATES
 
 #define PF_SEARCH(T, suffix)                                                                  \
   HWY_EXPORT(search_##suffix);                                                                \

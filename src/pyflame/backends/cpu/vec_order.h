@@ -29,6 +29,20 @@ PF_VEC_ORDER_FUNCTIONS(int32_t)
 PF_VEC_ORDER_FUNCTIONS(int64_t)
 #undef PF_VEC_ORDER_FUNCTIONS
 
+// The positions of the elements that may come before the bound: those not known to be <= it (largest) or >= it. NaN are among them. They
+// ascend. It ends when less than 64 of the `room` are left. `scanned`: how many elements were looked at.
+#define PF_VEC_CANDIDATES(T) \
+  int64_t candidates(const T* x, int64_t n, T bound, bool largest, int64_t room, int64_t* at, int64_t* scanned);
+
+PF_VEC_CANDIDATES(float)
+PF_VEC_CANDIDATES(double)
+PF_VEC_CANDIDATES(int8_t)
+PF_VEC_CANDIDATES(uint8_t)
+PF_VEC_CANDIDATES(int16_t)
+PF_VEC_CANDIDATES(int32_t)
+PF_VEC_CANDIDATES(int64_t)
+#undef PF_VEC_CANDIDATES
+
 // at[i] = how many of the n elements of a sorted line are less than value[i] (right: or equal). NaN comes after everything. n < 2^31.
 void search(const float* line, int64_t n, const float* value, int64_t m, bool right, int64_t* at);
 void search(const double* line, int64_t n, const double* value, int64_t m, bool right, int64_t* at);

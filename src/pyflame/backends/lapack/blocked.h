@@ -3,6 +3,8 @@
 // results do not depend on the number of threads. Matrices are column-major.
 #pragma once
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 
 #include "pyflame/backends/lapack/matrices.h"
@@ -99,6 +101,52 @@ void blocked_qr(int m, int n, T* a, T* tau) {
                1, 1, 1, 1);
     });
   }
+}
+
+// The eigenvalues d (ascending) and eigenvectors z of a symmetric tridiagonal matrix with the diagonal d and the elements e beside it, as
+// stedc with one more division: the matrix is two tridiagonal ones and a correction of rank 1. False where LAPACK fails.
+template <class T>
+bool halved_tridiagonal(int n, T* d, T* e, T* z, int* order) {
+  using L = Of<T>;
+  const int half = n / 2;
+  const T between = e[half - 1];
+  d[half - 1] -= std::abs(between), d[half] -= std::abs(between);
+  std::fill_n(z, int64_t{n} * n, T(0));
+  std::array<int, 2> bad{};
+  parallel_for(2, 1, [&](int64_t from, int64_t to) {
+    for (auto i = static_cast<int>(from); i < to; ++i) {
+      const int first = i * half, m = i ? n - half : half, length = 1 + 4 * m + m * m, whole_length = 3 + 5 * m;
+      L::stedc("I", &m, d + first, e + first, z + int64_t{first} * n + first, &n, scratch<T>(6, length), &length,
+               scratch<int>(1, whole_length), &whole_length, &bad[static_cast<size_t>(i)], 1);
+      for (int k = 0; k < m; ++k) order[first + k] = k + 1;
+    }
+  });
+  if (bad[0] || bad[1]) return false;
+  L::laed1(&n, d, z, &n, order, &between, &half, scratch<T>(5, 4 * int64_t{n} + int64_t{n} * n),
+           scratch<int>(1, 4 * int64_t{n}), bad.data());
+  return bad[0] == 0;
+}
+
+// Eigenvalues and eigenvectors as syevd, for a matrix of moderate numbers. The vectors, in scratch memory, or null where LAPACK fails.
+template <class T>
+T* blocked_eigh(const char* triangle, int n, T* a, T* values) {
+  using L = Of<T>;
+  T *const e = scratch<T>(2, 4 * int64_t{n}), *const tau = e + n, *const d = tau + n;
+  T *const z = scratch<T>(3, int64_t{n} * n), *const vectors = scratch<T>(4, int64_t{n} * n);
+  int* const order = scratch<int>(0, n);
+  int bad = 0;
+  const int most = 64 * n;
+  L::sytrd(triangle, &n, a, &n, d, e, tau, scratch<T>(5, most), &most, &bad, 1);
+  if (bad || !halved_tridiagonal(n, d, e, z, order)) return nullptr;
+  for (int k = 0; k < n; ++k) values[k] = d[order[k] - 1];
+  for_tiles(0, n, [&](int first, int width) {
+    for (int k = first; k < first + width; ++k) std::copy_n(z + int64_t{order[k] - 1} * n, n, vectors + int64_t{k} * n);
+    const int length = 64 * width + 65 * 64;
+    int wrong = 0;  // only of an argument
+    L::ormtr("L", triangle, "N", &n, &width, a, &n, tau, vectors + int64_t{first} * n, &n, scratch<T>(6, length),
+             &length, &wrong, 1, 1, 1);
+  });
+  return vectors;
 }
 
 }  // namespace pyflame::lapack

@@ -26,6 +26,14 @@ bool finite(const T* x, int64_t n) {
   return sum == T(0);
 }
 
+// Whether squares of the largest element, and of what is small next to it, neither overflow nor vanish.
+template <class T>
+bool moderate(const T* x, int64_t n) {
+  T most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::abs(x[i]));
+  return most > T(1e-8) && most < T(1e8);
+}
+
 int whole(int64_t n) {
   PF_CHECK(n <= std::numeric_limits<int>::max(), Runtime, "linalg: a matrix is too large for LAPACK; got {}", n);
   return static_cast<int>(n);
@@ -68,6 +76,7 @@ class Routines {
   void lu_solve();
   void row_order();
   void geqrf();
+  static void syevd(const char* job, const char* triangle, int n, T* x, T* w, int* bad);
   void eigh();
   void eig();
   void svd();
@@ -205,6 +214,16 @@ void Routines<T>::geqrf() {
 }
 
 template <class T>
+void Routines<T>::syevd(const char* job, const char* triangle, int n, T* x, T* w, int* bad) {
+  int least = 0;
+  with_work(2, [&](T* work, int length) {
+    int whole_length = length < 0 ? -1 : std::max(1, least);
+    L::syevd(job, triangle, &n, x, &n, w, work, &length, length < 0 ? &least : scratch<int>(0, whole_length),
+             &whole_length, bad, 1, 1);
+  });
+}
+
+template <class T>
 void Routines<T>::eigh() {
   const auto attrs = node_.attr<EighAttrs>();
   const Matrices a = in(0), values = out(0, 1), vectors = out(1), info = out(2, 0);
@@ -214,19 +233,19 @@ void Routines<T>::eigh() {
     T* w = scratch<T>(1, n);
     a.load(b, x);
     int bad = 0;
+    T* v = x;
     if (!finite(x, int64_t{n} * n)) {
       std::fill_n(w, n, std::numeric_limits<T>::quiet_NaN());
       std::fill_n(x, int64_t{n} * n, std::numeric_limits<T>::quiet_NaN());
     } else if (n > 0) {
-      int least = 0;
-      with_work(2, [&](T* work, int length) {
-        int whole_length = length < 0 ? -1 : std::max(1, least);
-        L::syevd(attrs.vectors ? "V" : "N", attrs.upper ? "U" : "L", &n, x, &n, w, work, &length,
-                 length < 0 ? &least : scratch<int>(0, whole_length), &whole_length, &bad, 1, 1);
-      });
+      const char* triangle = attrs.upper ? "U" : "L";
+      const bool large = attrs.vectors && n >= kBlockedFrom && moderate(x, int64_t{n} * n);
+      v = large ? blocked_eigh(triangle, n, x, w) : nullptr;
+      if (large && !v) a.load(b, x);  // what failed has overwritten it
+      if (!v) syevd(attrs.vectors ? "V" : "N", triangle, n, v = x, w, &bad);
     }
     values.store(b, w);
-    if (attrs.vectors) vectors.store(b, x);
+    if (attrs.vectors) vectors.store(b, v);
     info.store(b, &bad);
   });
 }
