@@ -127,25 +127,45 @@ bool halved_tridiagonal(int n, T* d, T* e, T* z, int* order) {
   return bad[0] == 0;
 }
 
-// Eigenvalues and eigenvectors as syevd, for a matrix of moderate numbers. The vectors, in scratch memory, or null where LAPACK fails.
+// Multiplies the columns of z, in this order, by the reflectors of sytrd("L"): as ormtr, to `to`.
 template <class T>
-T* blocked_eigh(const char* triangle, int n, T* a, T* values) {
+void apply_reflectors(int n, const T* a, const T* tau, const T* z, const int* order, T* to) {
+  using L = Of<T>;
+  constexpr int kPanel = 32;
+  const int all = n - 1, panels = (all + kPanel - 1) / kPanel;
+  T* const t = scratch<T>(5, int64_t{panels} * kPanel * kPanel);
+  const auto panel = [&](int p) { return a + int64_t{p} * kPanel * (n + 1) + 1; };
+  parallel_for(panels, 1, [&](int64_t from, int64_t last) {
+    for (auto p = static_cast<int>(from); p < last; ++p) {
+      const int below = all - p * kPanel, width = std::min(kPanel, below), size = kPanel;
+      L::larft("F", "C", &below, &width, panel(p), &n, tau + int64_t{p} * kPanel, t + int64_t{p} * kPanel * kPanel,
+               &size, 1, 1);
+    }
+  });
+  for_tiles(0, n, [&](int first, int columns) {
+    T* const work = scratch<T>(6, kTile * kPanel);
+    for (int k = first; k < first + columns; ++k) std::copy_n(z + int64_t{order[k] - 1} * n, n, to + int64_t{k} * n);
+    for (int p = panels - 1; p >= 0; --p) {
+      const int below = all - p * kPanel, width = std::min(kPanel, below), size = kPanel;
+      L::larfb("L", "N", "F", "C", &below, &columns, &width, panel(p), &n, t + int64_t{p} * kPanel * kPanel, &size,
+               to + int64_t{first} * n + p * kPanel + 1, &n, work, &columns, 1, 1, 1, 1);
+    }
+  });
+}
+
+// Eigenvalues and eigenvectors as syevd("L"), for a matrix of moderate numbers. The vectors, in scratch memory, or null where LAPACK fails.
+template <class T>
+T* blocked_eigh(int n, T* a, T* values) {
   using L = Of<T>;
   T *const e = scratch<T>(2, 4 * int64_t{n}), *const tau = e + n, *const d = tau + n;
   T *const z = scratch<T>(3, int64_t{n} * n), *const vectors = scratch<T>(4, int64_t{n} * n);
   int* const order = scratch<int>(0, n);
   int bad = 0;
   const int most = 64 * n;
-  L::sytrd(triangle, &n, a, &n, d, e, tau, scratch<T>(5, most), &most, &bad, 1);
+  L::sytrd("L", &n, a, &n, d, e, tau, scratch<T>(5, most), &most, &bad, 1);
   if (bad || !halved_tridiagonal(n, d, e, z, order)) return nullptr;
   for (int k = 0; k < n; ++k) values[k] = d[order[k] - 1];
-  for_tiles(0, n, [&](int first, int width) {
-    for (int k = first; k < first + width; ++k) std::copy_n(z + int64_t{order[k] - 1} * n, n, vectors + int64_t{k} * n);
-    const int length = 64 * width + 65 * 64;
-    int wrong = 0;  // only of an argument
-    L::ormtr("L", triangle, "N", &n, &width, a, &n, tau, vectors + int64_t{first} * n, &n, scratch<T>(6, length),
-             &length, &wrong, 1, 1, 1);
-  });
+  apply_reflectors(n, a, tau, z, order, vectors);
   return vectors;
 }
 

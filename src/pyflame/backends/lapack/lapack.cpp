@@ -76,7 +76,7 @@ class Routines {
   void lu_solve();
   void row_order();
   void geqrf();
-  static void syevd(const char* job, const char* triangle, int n, T* x, T* w, int* bad);
+  static void syevd(const char* job, int n, T* x, T* w, int* bad);
   void eigh();
   void eig();
   void svd();
@@ -214,12 +214,12 @@ void Routines<T>::geqrf() {
 }
 
 template <class T>
-void Routines<T>::syevd(const char* job, const char* triangle, int n, T* x, T* w, int* bad) {
+void Routines<T>::syevd(const char* job, int n, T* x, T* w, int* bad) {
   int least = 0;
   with_work(2, [&](T* work, int length) {
     int whole_length = length < 0 ? -1 : std::max(1, least);
-    L::syevd(job, triangle, &n, x, &n, w, work, &length, length < 0 ? &least : scratch<int>(0, whole_length),
-             &whole_length, bad, 1, 1);
+    L::syevd(job, "L", &n, x, &n, w, work, &length, length < 0 ? &least : scratch<int>(0, whole_length), &whole_length,
+             bad, 1, 1);
   });
 }
 
@@ -228,21 +228,21 @@ void Routines<T>::eigh() {
   const auto attrs = node_.attr<EighAttrs>();
   const Matrices a = in(0), values = out(0, 1), vectors = out(1), info = out(2, 0);
   const int n = whole(a.rows);
+  const Order order = attrs.upper ? Order::rows : Order::columns;  // the lower triangle by columns
   each(a.count, 4 * cube(n), [&](int64_t b) {
     T* x = scratch<T>(0, int64_t{n} * n);
     T* w = scratch<T>(1, n);
-    a.load(b, x);
+    a.load(b, x, order);
     int bad = 0;
     T* v = x;
     if (!finite(x, int64_t{n} * n)) {
       std::fill_n(w, n, std::numeric_limits<T>::quiet_NaN());
       std::fill_n(x, int64_t{n} * n, std::numeric_limits<T>::quiet_NaN());
     } else if (n > 0) {
-      const char* triangle = attrs.upper ? "U" : "L";
       const bool large = attrs.vectors && n >= kBlockedFrom && moderate(x, int64_t{n} * n);
-      v = large ? blocked_eigh(triangle, n, x, w) : nullptr;
-      if (large && !v) a.load(b, x);  // what failed has overwritten it
-      if (!v) syevd(attrs.vectors ? "V" : "N", triangle, n, v = x, w, &bad);
+      v = large ? blocked_eigh(n, x, w) : nullptr;
+      if (large && !v) a.load(b, x, order);  // what failed has overwritten it
+      if (!v) syevd(attrs.vectors ? "V" : "N", n, v = x, w, &bad);
     }
     values.store(b, w);
     if (attrs.vectors) vectors.store(b, v);

@@ -26,8 +26,6 @@ namespace pyflame::lapack {
   void type##sytrd_(const char*, const int*, T*, const int*, T*, T*, T*, T*, const int*, int*, size_t);                \
   void type##stedc_(const char*, const int*, T*, T*, T*, const int*, T*, const int*, int*, const int*, int*, size_t);  \
   void type##laed1_(const int*, T*, T*, const int*, int*, const T*, const int*, T*, int*, int*);                       \
-  void type##ormtr_(const char*, const char*, const char*, const int*, const int*, const T*, const int*, const T*, T*, \
-                    const int*, T*, const int*, int*, size_t, size_t, size_t);                                         \
   void type##geev_(const char*, const char*, const int*, T*, const int*, T*, T*, T*, const int*, T*, const int*, T*,   \
                    const int*, int*, size_t, size_t);                                                                  \
   void type##gesdd_(const char*, const int*, const int*, T*, const int*, T*, T*, const int*, T*, const int*, T*,       \
@@ -61,7 +59,7 @@ struct Of;
     static constexpr auto geqrf = type##geqrf_, syevd = type##syevd_, gesdd = type##gesdd_, sytrf = type##sytrf_; \
     static constexpr auto sytrs = type##sytrs_, gels = type##gels_, gelsy = type##gelsy_, gelsd = type##gelsd_;   \
     static constexpr auto gelss = type##gelss_, geev = type##geev_, sytrd = type##sytrd_, stedc = type##stedc_;   \
-    static constexpr auto laed1 = type##laed1_, ormtr = type##ormtr_;                                             \
+    static constexpr auto laed1 = type##laed1_;                                                                   \
   };
 PF_LAPACK_NAMES(s, float)
 PF_LAPACK_NAMES(d, double)
