@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "tools" / "results"
-CPU, GPU = "amd-epyc-2-cores", "nvidia-h100-80gb"
+CPU, GPU, OPS_GPU = "amd-epyc-2-cores", "nvidia-h100-80gb", "nvidia-h200"
 BEGIN, END = "<!-- from tools/results/readme.md by `make docs` -->", "<!-- end of what `make docs` writes -->"
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}", re.S)
 
@@ -64,6 +64,7 @@ class Figures:
     def __init__(self):
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
         self.onnx_file = load(CPU, "compare_onnx")
+        self.ops_cpu, self.ops_gpu = load(CPU, "compare_ops"), load(OPS_GPU, "compare_ops")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
         by_name = lambda f: {r["workload"]: r for r in f["results"]}  # noqa: E731
         self.cpu, self.gpu = by_name(self.cpu_file), by_name(self.gpu_file)
@@ -126,6 +127,16 @@ class Figures:
             us = {kind: f"{1000 * ms:.0f} µs" if ms < 1 else self.ms(ms) for kind, ms in r["median_ms"].items()}
             lines.append(f"| {r['row']} | {us['onnxruntime']} | {us['pyflame']} | {r['ratio']:.2f} |")
         return "\n".join(lines)
+
+    @staticmethod
+    def ops_count(file):
+        return sum("ratio" in r for r in file["results"])
+
+    @staticmethod
+    def ops_slow(file):
+        """The rows at less than 0.8 of PyTorch's speed, with their ratios."""
+        rows = sorted((r["ratio"], r["row"]) for r in file["results"] if "ratio" in r and r["ratio"] < 0.8)
+        return ", ".join(f"`{name}` {ratio:.2f}" for ratio, name in rows)
 
     def onnx_digits(self):
         return f"{max(r['difference'] for r in self.onnx_file['results']):.0e}".replace("e-0", "e-")
