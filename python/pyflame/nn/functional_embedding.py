@@ -88,6 +88,8 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     padding = None if padding_idx is None else padding_idx % weight.shape[0]
     if max_norm is not None:
         _limit_norms(index, weight, max_norm, norm_type)
+    if mode != "max" and not scale_grad_by_freq and per_sample_weights is None and padding is None:
+        return _sums_of_bags(input, index, weight, offsets, mode, include_last_offset)
     rows = _C.embedding(index, weight, padding)
     if scale_grad_by_freq:
         rows = _by_frequency(rows, index, weight)
@@ -102,6 +104,23 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         return _largest(rows, counted, starts.tolist() + ([] if include_last_offset else [index.shape[0]]))
     with_rest = _sums(rows, counted, _bags(starts, index.shape[0]), starts.shape[0], mode)  # the rest is what is behind the last offset
     return with_rest.narrow(0, 0, bags)
+
+
+def _sums_of_bags(input, index, weight, offsets, mode, include_last_offset):
+    """Sums or means by the op for them, which writes no rows."""
+    if input.ndim == 2:
+        bags, each = input.shape
+        starts = _C.arange(bags, dtype=_C.int64, device=input.device) * each
+        total = _C._embedding_bag(index, weight, starts)
+        return total / max(each, 1) if mode == "mean" else total
+    starts = offsets.to(_C.int64)
+    bags = starts.shape[0] - bool(include_last_offset)
+    total = _C._embedding_bag(index, weight, starts).narrow(0, 0, bags)
+    if mode == "sum" or bags == 0:
+        return total
+    count = _C.full((1,), index.shape[0], dtype=_C.int64, device=index.device)
+    ends = _C.cat([starts.narrow(0, 1, starts.shape[0] - 1), count])
+    return total / _C.clamp(ends - starts, min=1).narrow(0, 0, bags).unsqueeze(1).to(total.dtype)
 
 
 def _of_rows(rows, counted, mode):

@@ -88,6 +88,27 @@ Tensor index_add_zeros(const Tensor& index, const Tensor& src, const Dims& shape
   return out;
 }
 
+Tensor embedding_bag(const Tensor& index, const Tensor& weight, const Tensor& offsets) {
+  check_same_device("embedding_bag", {index, weight, offsets});
+  check_float("embedding_bag", weight);
+  PF_CHECK(weight.dim() == 2, Value, "embedding_bag: the weight is not a matrix; got {}; expected (rows, features)",
+           weight.shape().str());
+  PF_CHECK(offsets.dim() == 1 && offsets.dtype() == DType::int64, Value,
+           "embedding_bag: the offsets are not a vector of int64; got {} {}; expected one offset for each bag",
+           dtype_name(offsets.dtype()), offsets.shape().str());
+  const Tensor at = index_vector("embedding_bag", index, weight.size(0));
+  const Dims shape{offsets.size(0), weight.size(1)}, from = weight.shape();
+  Tensor out = shape.numel() == 0 ? empty(shape, weight.dtype(), weight.device())
+                                  : emit(OpId::embedding_bag, {weight, at, offsets}, shape, weight.dtype());
+  attach("embedding_bag", {out}, {weight}, {at, offsets}, [from](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor rows = n.saved(0);
+    const Tensor number = arange(0, rows.size(0), 1, DType::int64, rows.device());
+    const Tensor bag = sub(searchsorted(n.saved(1), number, true), Scalar(1));
+    return {index_add_zeros(rows, index_select(g[0], 0, bag), from, 0)};
+  });
+  return out;
+}
+
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx) {
   check_same_device("embedding", {index, weight});
   PF_CHECK(weight.dim() == 2, Value, "embedding: the weight is not a matrix; got {}; expected (rows, features)",

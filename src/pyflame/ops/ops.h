@@ -253,6 +253,8 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
 
 // ---- indexing (index.cpp)
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
+// Sums of the rows of bags: index [n], offsets [B] where bags begin, ascending, the first at 0 -> [B, D].
+Tensor embedding_bag(const Tensor& index, const Tensor& weight, const Tensor& offsets);
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src);
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);

@@ -283,6 +283,7 @@ class GpuProblems {
       case OpId::index_select:
         add(op, "rows", {x({64, 768}), ints({32})}, {x({32, 768})}, DimAttrs{0});
         return add(op, "odd", {x({64, 99}), ints({32})}, {x({32, 99})}, DimAttrs{0}), void();
+      case OpId::embedding_bag: return add(op, "", {x({1000, 64}), ints({5000}), ints({100})}, {x({100, 64})}), void();
       case OpId::scatter_add:
         add(op, "few", {ints({100000}), x({100000})}, {x({64})}, DimAttrs{0});
         return add(op, "", {ints({1000, 30}), x({1000, 30})}, {x({64, 30})}, DimAttrs{0}), void();

@@ -87,6 +87,11 @@ def _per_dtype(dtype):
         yield Case(f"embedding-{dtype}-{label(shape)}", ("embedding",), ("index_select", "index_add"), (i, rows), lambda pf, i, w: pf.embedding(i, w), lambda i, w: w[i], grad=(1,) if g else (), out=dtype)
         yield Case(f"sort-stable-{dtype}-{label(shape)}", ("sort",), ("sort",), (Spec(shape, dtype, integers(0, 4)),), lambda pf, x: tuple(pf.sort(x)),
                    lambda x: _sort(x, -1, False) if x.ndim else (x, np.zeros((), np.int64)), out=(dtype, "int64"))
+    bags, sums = Spec((5,), "int64", lambda rng, shape: np.array([0, 3, 3, 10, 31])), lambda i, o, w: np.stack([w[i[a:b]].sum(0) for a, b in zip(o, [*o[1:], len(i)])])
+    if dtype in FLOATS:
+        for width in (3, 70):
+            yield Case(f"embedding_bag-{dtype}-{width}", ("embedding_bag",), ("embedding_bag",), (Spec((31,), "int64", integers(0, 17)), bags, Spec((17, width), dtype)),
+                       lambda pf, i, o, w: pf.nn.functional.embedding_bag(i, w, o, mode="sum"), sums, magnitude=lambda i, o, w: sums(i, o, np.abs(w)), grad=(2,), c=1, length=21, out=dtype)
     yield Case(f"embedding-int32-{dtype}", ("embedding",), ("index_select", "cast"), (Spec((5,), "int32", integers(0, 17)), Spec((17, 9), dtype)), lambda pf, i, w: pf.embedding(i, w), lambda i, w: w[i], grad=(1,) if g else (),
                out=dtype)
     yield Case(f"take_along_dim-flat-{dtype}", ("take_along_dim",), ("gather",), (Spec((9, 11), dtype), Spec((3, 4), "int64", integers(0, 99))), lambda pf, x, i: pf.take_along_dim(x, i),

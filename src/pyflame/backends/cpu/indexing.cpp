@@ -1,6 +1,8 @@
 // Reading by index. Indices are checked before anything is written.
 #include "pyflame/backends/cpu/indexing.h"
 
+#include "pyflame/backends/cpu/vec.h"
+
 #include <cstring>
 
 namespace pyflame::cpu {
@@ -138,6 +140,45 @@ class IndexSelect : public Exec {
   std::vector<int64_t> outer_;
 };
 
+// Sums of the rows of bags. Each row is read once, and nothing of the size of all rows is written.
+template <class T>
+class EmbeddingBag : public Exec {
+ public:
+  explicit EmbeddingBag(const Node& node)
+      : table_(node.ins[0], ws_),
+        offsets_(node.ins[2], ws_),
+        y_(node.outs[0], ws_),
+        index_(node.ins[1], node.ins[0].shape[0], ws_) {
+    width_ = node.ins[0].shape[1], rows_ = node.ins[1].numel(), bags_ = node.ins[2].numel();
+  }
+  void run(const RunContext& ctx) override {
+    const int64_t* index = index_.get(ctx, "embedding_bag");
+    const auto* offsets = reinterpret_cast<const int64_t*>(offsets_.get(ctx));
+    int64_t last = 0;
+    for (int64_t b = 0; b < bags_; last = offsets[b++])
+      PF_CHECK(offsets[b] >= last && offsets[b] <= (b == 0 ? 0 : rows_), Index,
+               "embedding_bag: index out of range; got offset {}; expected ascending offsets from 0 to {}", offsets[b],
+               rows_);
+    const T* table = table_.get(ctx);
+    T* y = y_.begin(ctx);
+    const int64_t each = width_ * std::max<int64_t>(1, rows_ / std::max<int64_t>(1, bags_));
+    parallel_for(bags_, grain_for(each), [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        const int64_t from = offsets[b], to = b + 1 < bags_ ? offsets[b + 1] : rows_;
+        vec::sum_rows(table, width_, index + from, to - from, y + b * width_, width_);
+      }
+    });
+    y_.finish(ctx);
+  }
+
+ private:
+  In<T> table_;
+  InBytes offsets_;
+  Out<T> y_;
+  Index index_;
+  int64_t width_ = 0, rows_ = 0, bags_ = 0;
+};
+
 Refusal accept_indexed_copy(const Problem& p) {
   if (auto r = accept_single(p)) return r;
   if (!p.root().outs[0].contiguous) return "writes contiguous outputs only";
@@ -151,6 +192,10 @@ std::unique_ptr<Executable> make_index_select(const Problem& p) { return std::ma
 
 std::span<const Impl> gather_impls() {
   static const Impl impl{"cpu.gather", accept_indexed_copy, make_gather};
+  return {&impl, 1};
+}
+std::span<const Impl> embedding_bag_impls() {
+  static const Impl impl{"cpu.bag", accept_float, make_by_type<EmbeddingBag>};
   return {&impl, 1};
 }
 std::span<const Impl> index_select_impls() {

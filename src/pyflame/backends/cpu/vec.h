@@ -49,6 +49,7 @@ struct SgdNumbers {
   /* y[j] = sum_k x[k] w[k * ld + j] for j < n */                                                                               \
   void gemv_rows(const T* x, const T* w, int64_t ld, int64_t k, int64_t n, T* y);                                               \
   /* y[j] = sum_t w[t] x[t * ld + j] for j < n, in the order of the taps */                                                     \
+  void sum_rows(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, int64_t n);                                   \
   void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n);                                        \
   /* y[i] = sum_t w[t * n + i] x[begin[i] + t] for i < n, in the order of the taps */                                           \
   void weighted_taps(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n);                              \

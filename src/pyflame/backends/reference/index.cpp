@@ -134,6 +134,26 @@ void run_gather(const Call& c) {
 void run_index_select(const Call& c) {
   with_compute_type(c.out(0).dtype, [&]<class T>() { take<T>(c, true); });
 }
+void run_embedding_bag(const Call& c) {
+  const View table = c.in(0), out = c.out(0);
+  const std::vector<int64_t> index = read_indices(c, 1, table.shape[0]), offsets = read_all<int64_t>(c.in(2));
+  const auto n = static_cast<int64_t>(index.size()), width = table.shape[1];
+  with_compute_type(out.dtype, [&]<class T>() {
+    const std::vector<T> rows = read_all<T>(table);
+    std::vector<T> y(static_cast<size_t>(out.numel()));
+    for (size_t b = 0; b < offsets.size(); ++b) {
+      const int64_t begin = offsets[b], end = b + 1 < offsets.size() ? offsets[b + 1] : n;
+      PF_CHECK((b > 0 || begin == 0) && begin >= 0 && begin <= end && end <= n, Index,
+               "embedding_bag: index out of range; got offset {}; expected ascending offsets from 0 to {}", begin, n);
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t j = 0; j < width; ++j) {
+          T& sum = y[static_cast<size_t>(static_cast<int64_t>(b) * width + j)];
+          sum = add(sum, rows[static_cast<size_t>(index[static_cast<size_t>(i)] * width + j)]);
+        }
+    }
+    write_all(out, y);
+  });
+}
 void run_scatter_add(const Call& c) {
   with_compute_type(c.out(0).dtype, [&]<class T>() { put_add<T>(c, c.in(0).shape, false); });
 }

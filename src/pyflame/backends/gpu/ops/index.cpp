@@ -6,6 +6,7 @@
 
 #include "pyflame/backends/gpu/ops/sorter.h"
 #include "pyflame/base/error.h"
+#include "pyflame/kernels/index/bag_args.h"
 #include "pyflame/kernels/index/sum_args.h"
 #include "pyflame/kernels/index/walk.h"
 
@@ -409,6 +410,35 @@ Refusal refuses_integers(const Problem& p) {
   return std::nullopt;
 }
 
+class EmbeddingBag final : public Executable {
+ public:
+  explicit EmbeddingBag(const Problem& p)
+      : table_(p.root().ins[0]), index_(p.root().ins[1]), offsets_(p.root().ins[2]), out_(p.root().outs[0]) {
+    s_.bags = offsets_.shape[0], s_.rows = index_.shape[0], s_.width = table_.shape[1], s_.size = table_.shape[0];
+    s_.row = table_.strides[0], s_.column = table_.strides[1];
+    s_.index_step = index_.strides[0], s_.begin = offsets_.strides[0];
+    s_.to_row = out_.strides[0], s_.to_column = out_.strides[1];
+    kernel_ = std::make_unique<Kernel>(
+        p.graph.device.type, kGroupThreads,
+        kernel_source({"index/bag.h"}, kGroupThreads,
+                      fmt::format("(const {0}* table, const pf::i64* index, const pf::i64* offsets, {0}* to, "
+                                  "pf::BagShape p, pf::Fault* fault, int site) "
+                                  "{{ pf::sum_bags<{0}, {1}>(table, index, offsets, to, p, fault, site); }}",
+                                  stored_type(table_.dtype), kGroupThreads)));
+  }
+  void run(const RunContext& ctx) override {
+    if (out_.numel() == 0) return;
+    kernel_->launch(ctx.device, {groups_for(out_.numel(), kGroupThreads), 1, 1}, ctx.bindings[table_.binding],
+                    ctx.bindings[index_.binding], ctx.bindings[offsets_.binding], ctx.bindings[out_.binding], s_,
+                    fault_of(ctx), ctx.site);
+  }
+
+ private:
+  Operand table_, index_, offsets_, out_;
+  pf::BagShape s_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
 class Nonzero final : public Executable {
  public:
   explicit Nonzero(const Problem& p) : mask_(p.root().ins[0]), fill_(p.root().ins[1]), out_(p.root().outs[0]) {
@@ -506,6 +536,10 @@ std::span<const Impl> scatter_add_impls(DeviceType) {
 std::span<const Impl> index_add_impls(DeviceType type) { return scatter_add_impls(type); }
 std::span<const Impl> scatter_impls(DeviceType type) { return scatter_add_impls(type); }
 std::span<const Impl> index_put_impls(DeviceType type) { return scatter_add_impls(type); }
+std::span<const Impl> embedding_bag_impls(DeviceType) {
+  static const Impl impl{"gpu.bag", accepts_all, make_of<EmbeddingBag>};
+  return {&impl, 1};
+}
 std::span<const Impl> nonzero_impls(DeviceType) {
   static const Impl impl{"gpu.nonzero", accepts_all, make_of<Nonzero>};
   return {&impl, 1};
