@@ -91,7 +91,7 @@ def _per_dtype(dtype):
     if dtype in FLOATS:
         for width in (3, 70):
             yield Case(f"embedding_bag-{dtype}-{width}", ("embedding_bag",), ("embedding_bag",), (Spec((31,), "int64", integers(0, 17)), bags, Spec((17, width), dtype)),
-                       lambda pf, i, o, w: pf.nn.functional.embedding_bag(i, w, o, mode="sum"), sums, magnitude=lambda i, o, w: sums(i, o, np.abs(w)), grad=(2,), c=1, length=21, out=dtype)
+                       lambda pf, i, o, w: pf.nn.functional.embedding_bag(i, w, o, mode="sum"), sums, magnitude=lambda i, o, w: sums(i, o, np.abs(w)), grad=(2,), c=1, length=21, out=dtype, own_values=True)
     yield Case(f"embedding-int32-{dtype}", ("embedding",), ("index_select", "cast"), (Spec((5,), "int32", integers(0, 17)), Spec((17, 9), dtype)), lambda pf, i, w: pf.embedding(i, w), lambda i, w: w[i], grad=(1,) if g else (),
                out=dtype)
     yield Case(f"take_along_dim-flat-{dtype}", ("take_along_dim",), ("gather",), (Spec((9, 11), dtype), Spec((3, 4), "int64", integers(0, 99))), lambda pf, x, i: pf.take_along_dim(x, i),
