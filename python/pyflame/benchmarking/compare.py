@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .measure import Measurement, Sampling, _Timer, _calls_for, _device_of, _name_of
 
 RESAMPLES = 4000
-WORTH = 0.005  # a ratio nearer to 1 is not a difference, however certain
+WORTH = 0.005  # a ratio that differs from 1 by less counts as no difference
 
 
 @dataclass

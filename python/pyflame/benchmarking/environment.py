@@ -9,7 +9,7 @@ import sys
 
 from .. import _C
 
-CACHE_BYTES = {"cpu": 64 << 20, "cuda": 96 << 20, "rocm": 256 << 20}  # where the size of the last-level cache cannot be read: the largest there are
+CACHE_BYTES = {"cpu": 64 << 20, "cuda": 128 << 20, "rocm": 256 << 20}  # where the size of the last-level cache is not read: the largest that GPUs have
 THERMAL, POWER = 0x60, 0x8C  # NVML's reasons: software and hardware thermal slowdown; power cap, hardware slowdown, power brake
 SYSFS = pathlib.Path("/sys/class/drm")
 
@@ -50,7 +50,7 @@ def flusher(device, times):
 
 
 class _Nvml:
-    """NVIDIA's management library, as far as it is there."""
+    """Reads NVIDIA's management library, if it is there."""
 
     def __init__(self):
         self.library = None
@@ -96,7 +96,7 @@ def _number(path, scale=1.0):
 
 
 def amd_state(index, root=SYSFS):
-    """Of the GPU with this number among the cards of amdgpu. `root` is a folder like /sys/class/drm."""
+    """Clocks, temperature and power of the GPU with this number among the cards of amdgpu. `root` is a folder like /sys/class/drm."""
     cards = [c / "device" for c in sorted(root.glob("card[0-9]*"), key=lambda c: (len(c.name), c.name)) if (c / "device" / "pp_dpm_sclk").exists()]
     if index >= len(cards):
         return {}
@@ -114,7 +114,7 @@ def amd_state(index, root=SYSFS):
 
 
 def state(device):
-    """What changes while a program runs."""
+    """What changes while a program runs: clocks, power, temperature, the load of the machine. Entries that cannot be read are missing."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     found = {"involuntary_switches": usage.ru_nivcsw, "load": os.getloadavg()[0]}
     kind, _, index = str(device).partition(":")
@@ -131,7 +131,7 @@ def state(device):
 
 
 def limits(before, after):
-    """Reasons that the two states give."""
+    """Reasons for noise that two states of the device show: limits of temperature and power, a clock that changed."""
     found = []
     if after.get("thermal_limit"):
         found.append(f"the device lowers its clock because of its temperature, {after.get('temperature_c', 0):.0f} degrees")

@@ -14,7 +14,7 @@ REJECTED = 0.10  # spread from which on there is no figure
 GROUP = 5  # samples that the warm-up compares
 SWITCHES = 50  # a second: from so many on, other processes have taken the cores
 COLD_CALLS = 8  # calls of a sample with a cold cache
-FLUSH = 2  # a cold cache: so many times its size is read or copied between two calls
+FLUSH = 2  # a cold cache: so many times its size is written before each call
 
 
 @dataclass
@@ -130,7 +130,7 @@ class Sampling:
         self.warmup_calls = 0
 
     def warm_up(self, calls):
-        """Until two groups of samples agree; at most a third of the time. False if they never did."""
+        """Draws samples until two groups of them agree, for at most a third of the time. False if they never did."""
         start, figures = self.clock(), []
         while True:
             figures.append(self.draw(calls)[0])
@@ -144,7 +144,7 @@ class Sampling:
                 return len(figures) < 2 * GROUP  # too few to tell
 
     def run(self, calls):
-        """(figures, wall, submit)"""
+        """Three lists: the figures, the times by the host's clock, and the parts of these before the wait."""
         start, samples = self.clock(), []
         while True:
             samples.append(self.draw(calls))
@@ -220,7 +220,7 @@ def _name_of(fn):
 
 
 def _notes_on_data(args):
-    """Zeros cost less power and compress: kernels run faster on them than on real data."""
+    """A note on arguments that are all zeros: kernels draw less power on them, and run faster than on real data."""
     zeros = [k for k, a in enumerate(args) if isinstance(a, _C.Tensor) and a.is_floating_point() and a.numel() > 1 and not bool((a != 0).any())]
     return [f"argument {', '.join(map(str, zeros))} is all zeros: kernels run faster on zeros than on real data; hint: pf.randn"] if zeros else []
 

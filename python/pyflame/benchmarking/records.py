@@ -49,7 +49,7 @@ class Records:
                 start += len(line)
 
     def _indexed(self, anew):
-        """The index, with all records of the file. anew: nothing of it is believed."""
+        """The index, brought up to date with the file. anew: it is made from nothing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(self.index, timeout=10)
         db.execute(f"CREATE TABLE IF NOT EXISTS records (at INTEGER PRIMARY KEY, {', '.join(_COLUMNS)})")

@@ -1,4 +1,4 @@
-"""Distributions made of the gamma function: Gamma, Chi2, Beta, Dirichlet, StudentT, FisherSnedecor. Draws are made on the host; their gradients are implicit ones."""
+"""Distributions made of the gamma function: Gamma, Chi2, Beta, Dirichlet, StudentT, FisherSnedecor. The gradients of draws are implicit ones, computed on the host."""
 import math
 
 from .. import _C

@@ -137,7 +137,7 @@ class Matmul : public Exec {
 
  private:
   // Whether the whole product is computed before the epilogue. Each block of rows packs all of the second operand; where that costs more than
-  // reading the product again, blocks are as large as a product alone has them. Nanoseconds for an element, measured on AMD and Intel CPUs.
+  // reading the product again, blocks are as large as a product alone has them. Nanoseconds for an element, measured on one AMD EPYC.
   bool pays_apart(const Blocking& whole_rows) const {
     const double pack = tb_ ? 1.0 : 0.3, again = 1.0;
     const double packs = static_cast<double>(whole_rows.row_blocks - blocking_.row_blocks);
