@@ -12,7 +12,8 @@ void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted = 1; };
   sigemptyset(&action.sa_mask);
-  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+  // On a stack of its own: see base/signal_stack.h.
+  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND | SA_ONSTACK);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }

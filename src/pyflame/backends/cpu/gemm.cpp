@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/signal_stack.h"
 
 extern "C" void openblas_set_num_threads(int);
 
@@ -30,6 +31,7 @@ void (*openmp_setter())(int) {
 void use_one_library_thread() {
   // OpenMP's thread count belongs to the calling thread; OpenBLAS's is global.
   thread_local const bool once = [] {
+    use_signal_stack();
     static void (*const set_openmp_threads)(int) = openmp_setter();
     if (set_openmp_threads) set_openmp_threads(1);
     static const bool blas = (openblas_set_num_threads(1), true);
