@@ -11,6 +11,7 @@ void add_env(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_inspect_model(CLI::App& app, Run& run);
 void add_occupancy(CLI::App& app, Run& run);
+void add_profile(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 

@@ -16,6 +16,7 @@ void add_commands(CLI::App& app, pyflame::apps::Run& run) {
   cli::add_inspect(app, run);
   cli::add_inspect_model(app, run);
   cli::add_occupancy(app, run);
+  cli::add_profile(app, run);
   cli::add_report(app, run);
   cli::add_run(app, run);
 }

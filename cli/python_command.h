@@ -1,4 +1,4 @@
-// Commands that Python carries out, because what they need is in the package: run, bench.
+// Commands that Python carries out, because what they need is in the package: run, bench, profile.
 #pragma once
 #include <string>
 #include <vector>

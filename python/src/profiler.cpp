@@ -1,6 +1,15 @@
 // The core of pyflame.profiler: recordings and named ranges. python/pyflame/profiler.py has the interface for users.
 #include "pyflame/runtime/profiler.h"
 
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
 #include "casters.h"
 
 namespace pyflame::python {
@@ -9,7 +18,16 @@ namespace {
 
 double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000; }
 
+// A JSON object of a label's members, with the line.
+std::string args_of(const std::string& members, const std::string& place) {
+  nlohmann::json d = nlohmann::json::parse("{" + members + "}");
+  if (!place.empty()) d["recorded at"] = place;
+  return d.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 nb::list events_list(const events::Recording& r) {
+  std::vector<std::string> args;
+  for (const events::LabelText& label : r.labels) args.push_back(args_of(label.args, label.place));
   nb::list out;
   for (const events::Event& e : r.events) {
     const events::LabelText& label = r.labels[e.label];
@@ -24,17 +42,18 @@ nb::list events_list(const events::Recording& r) {
     d["work"] = label.work;
     d["bytes"] = label.bytes;
     d["flops"] = label.flops;
-    d["args"] = "{" + label.args + "}";
+    d["device"] = profiler::device_name(label.device);
+    d["args"] = args[e.label];
     out.append(d);
   }
   return out;
 }
 
-nb::list averages_list(const events::Recording& r, bool by_shapes) {
+nb::list averages_list(const events::Recording& r, bool by_shapes, bool by_place) {
   std::vector<profiler::Average> all;
   {
     Unlocked u;
-    all = profiler::averages(r, by_shapes);
+    all = profiler::averages(r, by_shapes, by_place);
   }
   nb::list out;
   for (const profiler::Average& a : all) {
@@ -42,10 +61,12 @@ nb::list averages_list(const events::Recording& r, bool by_shapes) {
     d["key"] = a.name;
     d["kind"] = events::kind_name(a.kind);
     d["work"] = a.work;
-    d["args"] = "{" + a.args + "}";
+    d["args"] = args_of(a.args, a.place);
     d["count"] = a.count;
     d["cpu_time_total"] = microseconds(a.total_ns);
     d["self_cpu_time_total"] = microseconds(a.self_ns);
+    d["device_time_total"] = microseconds(a.device_ns);
+    d["self_device_time_total"] = microseconds(a.self_device_ns);
     d["bytes"] = a.bytes;
     d["flops"] = a.flops;
     out.append(d);
@@ -53,17 +74,47 @@ nb::list averages_list(const events::Recording& r, bool by_shapes) {
   return out;
 }
 
+// Sends SIGPROF to the thread that made it, at regular times. Python's handler then runs between two instructions of the program. A thread of Python
+// could not do this: it would run when the program gives up the interpreter's lock, so it would see the same places again and again.
+class Ticker {
+ public:
+  explicit Ticker(double seconds)
+      : thread_([this, wait = std::chrono::duration<double>(seconds), target = pthread_self()] {
+          std::unique_lock lock(mutex_);
+          while (!changed_.wait_for(lock, wait, [this] { return stopped_; })) pthread_kill(target, SIGPROF);
+        }) {}
+  ~Ticker() { stop(); }
+  Ticker(const Ticker&) = delete;
+  Ticker& operator=(const Ticker&) = delete;
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopped_ = false;
+  std::thread thread_;  // the last member: it uses the others
+};
+
 }  // namespace
 
 void bind_profiler(nb::module_& m) {
   nb::class_<events::Recording>(m, "_Recording", "What a profile recorded.")
       .def("events", &events_list)
-      .def("averages", &averages_list, "by_shapes"_a)
+      .def("averages", &averages_list, "by_shapes"_a, "by_place"_a)
       .def("write",
-           [](const events::Recording& r, const nb::callable& sink) {
-             profiler::write_chrome_trace(r,
-                                          [&](std::string_view piece) { sink(nb::bytes(piece.data(), piece.size())); });
+           [](const events::Recording& r, const nb::callable& sink, const std::string& further) {
+             profiler::write_chrome_trace(
+                 r, [&](std::string_view piece) { sink(nb::bytes(piece.data(), piece.size())); }, further);
            })
+      .def_ro("start", &events::Recording::start)
       .def_ro("dropped", &events::Recording::dropped)
       .def_prop_ro("microseconds", [](const events::Recording& r) { return microseconds(r.end - r.start); });
   m.def(
@@ -77,7 +128,17 @@ void bind_profiler(nb::module_& m) {
     Unlocked u;
     return profiler::stop();
   });
+  nb::class_<Ticker>(m, "_Ticker", "Sends SIGPROF to this thread regularly.")
+      .def(nb::init<double>(), "seconds"_a)
+      .def("stop", &Ticker::stop);
   m.def("_profiler_on", &events::on);
+  m.def("_profiler_now", &events::now);
+  m.def("_profiler_thread", &events::thread);
+  m.def("_profiler_track", &events::new_track, "name"_a);
+  // A Python function that was on the stack of a thread.
+  m.def("_profiler_frame", [](const std::string& name, uint32_t track, int64_t start, int64_t end) {
+    if (events::on()) events::add_on(track, events::Kind::Frame, events::label(name), start, end);
+  });
   // The start of a range, for _range_end; None if nothing is recorded.
   m.def("_range_begin", [](const std::string& name) -> nb::object {
     if (!events::on()) return nb::none();

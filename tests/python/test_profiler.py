@@ -76,6 +76,15 @@ def test_bytes_are_what_goes_through_memory():
     assert step.bytes == (2 + 1) * 4 * 1000 * 1000 and step.work == "elementwise"
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_arithmetic_of_attention(causal):
+    q, k = pf.randn(2, 3, 32, 16), pf.randn(2, 3, 64, 16)
+    keys = k if not causal else k[:, :, :32]
+    prof = record(lambda: pf.nn.functional.scaled_dot_product_attention(q, keys, keys, is_causal=causal).sum().item())
+    flops = sum(e.flops for e in spans(prof, "step") if e.work == "attention")
+    assert flops == 4 * 2 * 3 * 32 * keys.shape[2] * 16 * (0.5 if causal else 1)
+
+
 def test_ranges_nest_and_self_time_is_without_what_is_inside():
     def region():
         with profiler.record_function("outer"):
@@ -331,6 +340,123 @@ def test_errors():
         profiler.record_function(3)
 
 
+    with pytest.raises(ValueError, match="profile: not activities; got .*'gpu'.*; expected values of pf.profiler.ProfilerActivity"):
+        profiler.profile(activities=["gpu"])
+    with pytest.raises(RuntimeError, match="export_stacks: no stacks were recorded; hint: profile"):
+        record().export_stacks("/nowhere/stacks.txt")
+    with pytest.raises(ValueError, match="export_stacks: unknown metric; got 'time'; expected self_cpu_time_total or self_device_time_total"):
+        record().export_stacks("/nowhere/stacks.txt", "time")
+
+
+def test_pytorchs_arguments_are_accepted():
+    everything = {name: True for name in ("record_shapes", "with_flops", "with_modules", "profile_memory", "acc_events")}
+    prof = record(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA], **everything)
+    assert spans(prof, "step")
+    prof.key_averages().table(sort_by="cuda_time_total", row_limit=5, max_src_column_width=20, header="mine").index("mine")
+
+
+def test_a_warm_up_is_not_kept():
+    with profiler.profile(schedule=profiler.schedule(wait=0, warmup=2, active=1)) as prof:
+        for i in range(3):
+            with profiler.record_function(f"step {i}"):
+                work().sum().item()
+            prof.step()
+    assert {e.name for e in spans(prof, "range") if e.name.startswith("step ")} == {"step 2"}
+
+
+def test_averages_by_the_line_that_recorded():
+    def region():
+        a = (pf.ones(32, 32) @ pf.ones(32, 32)).sum().item()
+        b = (pf.ones(32, 16) @ pf.ones(16, 32)).sum().item()
+        return a + b
+
+    prof = record(region)
+    rows = [a for a in prof.key_averages(group_by_stack_n=1) if "matmul" in a.key]
+    assert len(rows) == 2 and len({a.stack[0] for a in rows}) == 2 and all("test_profiler.py" in a.stack[0] for a in rows)
+    assert "Source Location" in prof.key_averages(group_by_stack_n=1).table(max_src_column_width=200)
+    assert len([a for a in prof.key_averages() if "matmul" in a.key]) == 1
+
+
+def test_memory_of_ranges():
+    kept = []
+
+    def region():
+        with profiler.record_function("grows"):
+            kept.append(pf.zeros(1 << 20, dtype=pf.float32))
+            kept[-1].add_(1.0)
+            pf.synchronize()
+
+    work().sum().item()
+    prof = record(region, profile_memory=True)
+    rows = {a.key: a for a in prof.key_averages()}
+    assert rows["grows"].cpu_memory_usage >= 4 << 20
+    assert "CPU Mem" in prof.key_averages().table()
+
+
+# ---- Python stacks
+
+
+def spin(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_stacks_show_where_python_was(tmp_path):
+    prof = record(lambda: (spin(0.2), work().sum().item()), with_stack=True)
+    frames = [e for e in spans(prof, "frame") if e.name.endswith(": spin")]
+    assert frames and "test_profiler.py(" in frames[0].name and sum(e.duration for e in frames) >= 100_000
+    # They stand in the trace, nested, on the track of the thread.
+    assert {e.thread for e in frames} == {0}
+    prof.export_stacks(tmp_path / "stacks.txt")
+    lines = (tmp_path / "stacks.txt").read_text().splitlines()
+    spinning = sum(int(line.rpartition(" ")[2]) for line in lines if ";spin (" in line)
+    assert spinning >= 100_000
+    prof.export_chrome_trace(tmp_path / "t.json")
+    cats = {e.get("cat") for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
+    assert "python_function" in cats
+
+
+def test_the_report_names_the_function_that_ran(report):
+    def step():
+        spin(0.03)
+        work().sum().item()
+
+    step()
+    with profiler.profile(with_stack=True) as prof:
+        for _ in range(4):
+            step()
+            prof.step()
+    d = report(prof)
+    assert "spin" in d["verdict"] and d["verdict"].startswith("No step runs")
+    finding = next(a for a in d["advice"] if a["id"] == "host-code")
+    assert finding["gain"] > 2 and "spin" in finding["what"]
+
+
+def test_the_handler_of_the_signal_is_put_back():
+    import signal
+
+    before = signal.getsignal(signal.SIGPROF)
+    record(with_stack=True)
+    assert signal.getsignal(signal.SIGPROF) == before
+
+
+def test_stacks_need_the_main_thread():
+    raised = []
+
+    def other():
+        try:
+            record(with_stack=True)
+        except RuntimeError as e:
+            raised.append(str(e))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert raised and raised[0].startswith("profile: stacks cannot be sampled here; got another thread")
+    record()  # nothing is left open
+
+
 def test_results_do_not_depend_on_it():
     pf.manual_seed(3)
     expected = (work() + pf.randn(64, 64)).numpy()
@@ -345,26 +471,73 @@ def test_results_do_not_depend_on_it():
 GPU = "rocm" if pf.rocm_is_available() else "cuda" if pf.cuda_is_available() else None
 
 
-@pytest.mark.skipif(GPU is None, reason="there is no GPU")
-def test_launches_and_device_times(run, tmp_path):
-    def step():
-        x = pf.ones(64, 64, device=GPU)
-        return (x @ x).relu().sum().item()
+def on_gpu():
+    x = pf.ones(64, 64, device=GPU)
+    return ((x @ x).sum(0).relu() @ x).sum().item()
 
+
+def device_steps(prof):
+    return [e for e in spans(prof, "step") if e.device == f"{GPU}:0"]
+
+
+@pytest.mark.skipif(GPU is None, reason="there is no GPU")
+def test_steps_have_the_devices_times(report):
     for _ in range(3):
-        step()
-    for options, kind, name in (({}, "launch", f"launches of {GPU}:0"), ({"device_times": True}, "step", f"{GPU}:0")):
-        with profiler.profile(**options) as prof:
-            for _ in range(3):
-                step()
-                prof.step()
-        other = "step" if kind == "launch" else "launch"
-        assert spans(prof, kind) and not spans(prof, other)
-        assert any(e.name == "wait for the device" for e in spans(prof, "wait"))
-        prof.export_chrome_trace(tmp_path / "t.json")
-        d = json.loads(run("report", tmp_path / "t.json", "--json").stdout)
-        assert d["device"]["name"] == name and ("launches-only" in {a["id"] for a in d["advice"]}) == (kind == "launch")
-        assert all(k["roofline"] is None for k in d["kernels"]) == (kind == "launch")
+        on_gpu()
+    with profiler.profile() as prof:
+        for _ in range(3):
+            on_gpu()
+            prof.step()
+    steps, launches = device_steps(prof), spans(prof, "launch")
+    assert len({e.thread for e in steps}) == 1 and {e.thread for e in steps}.isdisjoint(e.thread for e in launches)
+    assert {e.flow for e in steps} == {e.flow for e in launches} and 0 not in {e.flow for e in steps}
+    assert all(e.duration >= 0 for e in steps) and sum(e.duration for e in steps) > 0
+    ordered = sorted(steps, key=lambda e: e.start)
+    assert all(a.end <= b.start + 0.01 for a, b in zip(ordered, ordered[1:])), "one stream: one after the other"
+    averages = {a.key: a for a in prof.key_averages()}
+    total = sum(e.duration for e in steps)
+    assert sum(a.self_device_time_total for a in averages.values()) == pytest.approx(total, rel=1e-6)
+    matmul = next(a for key, a in averages.items() if "matmul" in key)
+    assert matmul.self_device_time_total == matmul.cuda_time_total > 0 and matmul.cuda_time == pytest.approx(matmul.device_time)
+    # The steps of a region are those that were launched in it.
+    assert sum(averages[f"ProfilerStep#{i}"].device_time_total for i in range(3)) == pytest.approx(total, rel=1e-6)
+    table = prof.key_averages().table()
+    assert "Self CUDA" in table and "CUDA time avg" in table and "Self CUDA time total" in table
+    d = report(prof)
+    assert d["device"]["name"] != f"{GPU}:0" and not d["signals"]["on_host"] and d["signals"]["own"]
+    assert d["time"]["gpu_busy_us"] == pytest.approx(total, rel=0.02) and d["time"]["steps"]["count"] == 3
+
+
+@pytest.mark.skipif(GPU is None, reason="there is no GPU")
+def test_without_the_devices_times_there_are_launches(report):
+    on_gpu()
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as prof:
+        on_gpu()
+        prof.step()
+    assert spans(prof, "launch") and not spans(prof, "step")
+    assert any(e.name == "wait for the device" for e in spans(prof, "wait"))
+    d = report(prof)
+    assert d["device"]["name"] == f"launches of {GPU}:0" and "launches-only" in {a["id"] for a in d["advice"]}
+    assert all(k["roofline"] is None for k in d["kernels"]) and d["signals"]["on_host"]
+
+
+@pytest.mark.skipif(GPU is None or ONE_OP_WINDOWS or os.environ.get("PYFLAME_GPU_GRAPHS") == "0", reason="there is no GPU, or nothing is replayed")
+def test_the_time_of_a_replay_is_divided():
+    for _ in range(20):
+        on_gpu()
+    with profiler.profile(schedule=profiler.schedule(wait=0, warmup=1, active=4)) as prof:
+        for _ in range(5):
+            on_gpu()
+            prof.step()
+    replays = [e for e in spans(prof, "launch") if e.name.startswith("replay of")]
+    if not replays:
+        pytest.skip("this device replays nothing")
+    divided = [e for e in device_steps(prof) if e.value == 1]
+    by_replay = [[e.name for e in divided if e.flow == r.flow] for r in replays]
+    assert all(names == by_replay[0] and len(names) >= 3 for names in by_replay)
+    rows = {a.key: a for a in prof.key_averages()}
+    assert rows[replays[0].name].device_time_total == pytest.approx(sum(e.duration for e in divided), rel=1e-6)
+    assert rows[replays[0].name].self_device_time_total == 0
 
 
 # ---- `pyflame report` reads the trace

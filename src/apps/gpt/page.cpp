@@ -113,10 +113,9 @@ std::string lead(const Json& doc) {
   const double count = num(doc, "profile.count"), wall = num(doc, "profile.wall_us");
   if (!(count > 0) || !(wall > 0)) return "";
   return fmt::format(
-      "Of {:.0f} training steps that were recorded, {} each{}. trace.json has every event: pyflame report trace.json, "
-      "or "
-      "ui.perfetto.dev.",
-      count, microseconds(wall / count), flag(doc, "profile.waited") ? ", the host waiting after each kernel" : "");
+      "Of {:.0f} training steps that were recorded, {} each. trace.json has every event: pyflame report trace.json, "
+      "or ui.perfetto.dev.",
+      count, microseconds(wall / count));
 }
 
 Html time(const Json& doc) {

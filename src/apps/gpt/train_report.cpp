@@ -72,7 +72,7 @@ json profile_of(const StepProfile& profile, bool of_gpu) {
   double busy = 0;
   json steps = json::array();
   for (const profiler::Average& a : profiler::averages(r)) {
-    const double us = static_cast<double>(a.total_ns) / 1000;
+    const double us = static_cast<double>(of_gpu ? a.self_device_ns : a.total_ns) / 1000;
     if (a.kind == events::Kind::Range && a.name == "next batch") {
       kinds["data"] += static_cast<double>(a.self_ns) / 1000;
       busy += static_cast<double>(a.self_ns) / 1000;
@@ -93,8 +93,7 @@ json profile_of(const StepProfile& profile, bool of_gpu) {
   for (const auto& [name, us] : kinds) categories.push_back({{"name", name}, {"share", us / wall}, {"us", us / n}});
   std::stable_sort(categories.begin(), categories.end(),
                    [](const json& a, const json& b) { return a["us"].get<double>() > b["us"].get<double>(); });
-  return {{"waited", of_gpu},
-          {"wall_us", wall},
+  return {{"wall_us", wall},
           {"count", profile.steps()},
           {"categories", std::move(categories)},
           {"steps", std::move(steps)}};
@@ -180,7 +179,7 @@ void StepProfile::before_step() {
   if (!on_) {
     if (attempts_ == kAttempts) return;
     ++attempts_;
-    profiler::start({.device_times = has_own_memory(current_device().type)});
+    profiler::start();
     recorded_ = 0;
     on_ = true;
   }

@@ -30,6 +30,7 @@ struct Chunk {
 
 struct Buffer {
   uint32_t recording = 0, thread = 0;
+  std::string name;
   std::unique_ptr<Chunk> first = std::make_unique<Chunk>();
   Chunk* last = first.get();
   std::atomic<uint64_t> dropped{0};
@@ -60,6 +61,17 @@ Log& log() {
 
 const AtFork g_events_at_fork{ForkOrder::Events, [] { log().mutex.lock(); }, [](bool) { log().mutex.unlock(); }};
 
+// Under the lock.
+std::shared_ptr<Buffer> add_buffer(Log& l, uint32_t recording, std::string name) {
+  auto fresh = std::make_shared<Buffer>();
+  fresh->recording = recording;
+  fresh->thread = static_cast<uint32_t>(l.buffers.size());
+  fresh->name = std::move(name);
+  fresh->room = &l.room;
+  l.buffers.push_back(fresh);
+  return fresh;
+}
+
 // This thread's buffer of the current recording; null: nothing is recorded.
 Buffer* buffer() {
   thread_local std::shared_ptr<Buffer> mine;
@@ -69,12 +81,8 @@ Buffer* buffer() {
   Log& l = log();
   std::lock_guard lock(l.mutex);
   if (detail::current.load(std::memory_order_relaxed) != now) return nullptr;
-  auto fresh = std::make_shared<Buffer>();
-  fresh->recording = now;
-  fresh->thread = static_cast<uint32_t>(l.buffers.size());
-  fresh->room = &l.room;
-  l.buffers.push_back(fresh);
-  mine = std::move(fresh);
+  const auto number = l.buffers.size();
+  mine = add_buffer(l, now, number == 0 ? "thread 0 (recorded the profile)" : fmt::format("thread {}", number));
   return mine.get();
 }
 
@@ -98,8 +106,8 @@ void append(Buffer& b, const Event& e) {
 }  // namespace
 
 const char* kind_name(Kind k) {
-  constexpr std::array<const char*, kKinds> names = {"range",  "window", "plan",     "run",   "step",
-                                                     "launch", "wait",   "allocate", "memory"};
+  constexpr std::array<const char*, kKinds> names = {"range",  "window", "plan",     "run",    "step",
+                                                     "launch", "wait",   "allocate", "memory", "frame"};
   return names[static_cast<size_t>(k)];
 }
 
@@ -134,7 +142,7 @@ Recording stop() {
   r.device_times = l.options.device_times;
   r.labels = std::move(l.labels);
   for (const auto& b : l.buffers) {
-    r.threads.push_back(b->thread == 0 ? "thread 0 (recorded the profile)" : fmt::format("thread {}", b->thread));
+    r.threads.push_back(b->name);
     for (const Chunk* c = b->first.get(); c; c = c->next.load(std::memory_order_acquire)) {
       const size_t n = c->count.load(std::memory_order_acquire);
       for (size_t i = 0; i < n; ++i) {
@@ -154,7 +162,7 @@ Recording stop() {
 Label label(const LabelText& text) {
   const uint32_t now = detail::current.load(std::memory_order_acquire);
   if (now == 0) return {};
-  const std::string key = fmt::format("{}\n{}\n{}", text.name, text.device, text.args);
+  const std::string key = fmt::format("{}\n{}\n{}\n{}", text.name, text.device, text.args, text.place);
   Log& l = log();
   std::lock_guard lock(l.mutex);
   if (detail::current.load(std::memory_order_relaxed) != now) return {};
@@ -177,7 +185,14 @@ uint32_t thread() {
   return b ? b->thread : 0;
 }
 
-uint32_t new_flow() { return log().flows.fetch_add(1, std::memory_order_relaxed) + 1; }
+uint32_t new_flow(uint32_t count) { return log().flows.fetch_add(count, std::memory_order_relaxed) + 1; }
+
+uint32_t new_track(std::string name) {
+  Log& l = log();
+  std::lock_guard lock(l.mutex);
+  const uint32_t now = detail::current.load(std::memory_order_relaxed);
+  return now == 0 ? 0 : add_buffer(l, now, std::move(name))->thread;
+}
 
 void add_on(uint32_t on_thread, Kind kind, Label label, int64_t start, int64_t end, int64_t value, uint32_t flow) {
   Buffer* b = buffer();

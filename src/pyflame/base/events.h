@@ -16,13 +16,14 @@ enum class Kind : uint8_t {
   Window,    // from the first op recorded until the cut
   Plan,      // a new window is compiled to a program
   Run,       // a program runs
-  Step,      // one group of ops by one implementation
-  Launch,    // a step on an asynchronous device: the host's time
+  Step,      // one group of ops by one implementation; on a GPU it is on the device's own track
+  Launch,    // a step on an asynchronous device, or a replay of many: the host's time
   Wait,      // the host waits for a device or for another thread
   Allocate,  // memory from the system or the driver
   Memory,    // the bytes that are held from now on; not a span
+  Frame,     // a Python function was on the stack, by samples
 };
-constexpr int kKinds = 9;
+constexpr int kKinds = 10;
 const char* kind_name(Kind k);
 
 // A name in one recording. Labels of earlier recordings are ignored.
@@ -32,8 +33,8 @@ struct Label {
 
 struct Event {
   int64_t start = 0, end = 0;  // ns of the steady clock
-  int64_t value = 0;           // bytes of a Step, an Allocate, a Memory; ops of a Window
-  uint32_t flow = 0;           // a Window and its Run have the same number; 0: none
+  int64_t value = 0;  // bytes of an Allocate, a Memory; ops of a Window; 1: a Step's time is its share of a replay's
+  uint32_t flow = 0;  // a Window and its Run have the same number, a Launch and its Steps too; 0: none
   uint32_t label = 0;
   uint32_t thread = 0;  // index into Recording::threads
   Kind kind = Kind::Range;
@@ -42,6 +43,7 @@ struct Event {
 struct LabelText {
   std::string name;
   std::string args;    // members of a JSON object, such as `"impl":"cpu.tile","ops":["add"]`; or empty
+  std::string place;   // the line of the program that recorded it; or empty
   std::string work;    // of steps: the class of work, with the names of the report
   int64_t bytes = 0;   // of steps: read and written
   double flops = 0;    // of steps: 0 where they are not counted
@@ -50,7 +52,7 @@ struct LabelText {
 
 struct Options {
   size_t max_events = 1'000'000;  // about 48 bytes each
-  bool device_times = false;      // wait after each step, so that its time includes the device's, and nothing overlaps
+  bool device_times = true;       // time the steps on a GPU by its own clock (runtime/device_times.h)
 };
 
 struct Recording {
@@ -82,7 +84,9 @@ Label label(const LabelText& text);
 Label label(std::string_view name);
 // This thread's number in the recording.
 uint32_t thread();
-uint32_t new_flow();
+uint32_t new_flow(uint32_t count = 1);  // the first of `count` numbers
+// A track for events that no thread does, such as a device's. 0: nothing is recorded.
+uint32_t new_track(std::string name);
 
 // Adds an event to this thread's track, or to the track of `on_thread`.
 void add(Kind kind, Label label, int64_t start, int64_t end, int64_t value = 0, uint32_t flow = 0);

@@ -16,6 +16,7 @@ enum class ForkOrder : uint8_t {
   Compiler,
   Memory,
   Random,
+  DeviceTimes,
   Events,
   Python,
   Pool

@@ -20,6 +20,7 @@
 #include "pyflame/runtime/blame.h"
 #include "pyflame/runtime/choose.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/device_times.h"
 #include "pyflame/runtime/explain_log.h"
 #include "pyflame/runtime/in_flight.h"
 #include "pyflame/runtime/profiler.h"
@@ -185,16 +186,17 @@ class Run {
 
   void run_on_device(Frame& frame, int64_t level) {
     try {
-      const bool sound = poison_.empty() && level < 3 && !events::device_times();
+      if (events::device_times()) timed_.emplace(w_.device, *memory_, cached_);
+      const bool sound = poison_.empty() && level < 3 && !(timed_ && timed_->needs_steps());
       const int64_t before = events::on() ? events::now() : 0;
       const Replayer::Plan plan = sound ? state_.replayer.plan(frame) : Replayer::Plan::Launch;
-      if (plan == Replayer::Plan::Done && before)
-        events::add(events::Kind::Launch, profiler::replay_label(p_), before, events::now());
+      if (plan == Replayer::Plan::Done && before) log_replay(before);
       if (plan == Replayer::Plan::Verify) state_.replayer.snapshot(frame);
       if (plan != Replayer::Plan::Done) {
         choosing_ = poison_.empty() && state_.runs == 1 && worth_choosing(p_);
         const auto start = std::chrono::steady_clock::now();
         run_steps(frame, level);
+        if (timed_) timed_->queued();
         if (!faster_.empty()) {
           cached_.program = with_replacements(p_, std::move(faster_));
           state_.labels.clear();  // they name the implementations
@@ -222,9 +224,14 @@ class Run {
     const int64_t start = events::now();
     if (level >= 3) timed(frame, k);
     else run_step(frame, k);
-    const bool complete = !memory_ || events::device_times();
-    if (memory_ && complete) memory_->wait();
-    events::add(complete ? events::Kind::Step : events::Kind::Launch, labels[k + 1], start, events::now());
+    events::add(memory_ ? events::Kind::Launch : events::Kind::Step, labels[k + 1], start, events::now(), 0,
+                timed_ ? timed_->flow_of(k) : 0);
+  }
+
+  void log_replay(int64_t start) {
+    events::add(events::Kind::Launch, profiler::replay_label(p_), start, events::now(), 0,
+                timed_ ? timed_->flow_of_replay() : 0);
+    if (timed_) timed_->queued();
   }
 
   void timed(const Frame& frame, size_t k) {
@@ -250,7 +257,11 @@ class Run {
     try {
       if (choosing_ && !bad)
         if (auto winner = time_entries(frame, k)) faster_.push_back(std::move(*winner));
-      if (step.executable) step.executable->run(frame.context(k));
+      if (step.executable) {
+        if (timed_) timed_->before_step(k);
+        step.executable->run(frame.context(k));
+        if (timed_) timed_->after_step();
+      }
       if (!poison_.empty() && !bad)
         for (size_t i = 0; i < step.writes.size(); ++i)
           if (step.covers[i]) poison_[step.writes[i]] = nullptr;
@@ -288,6 +299,7 @@ class Run {
   Poisons poison_;  // empty: none
   bool choosing_ = false;
   std::vector<Replacement> faster_;
+  std::optional<profiler::DeviceRun> timed_;  // while a profile wants the device's times
 };
 
 Liveness liveness_of(const Window& w, bool all_live) {
@@ -338,9 +350,7 @@ class RunEvents {
     if (!label_.recording) return;
     const int64_t end = events::now();
     events::add(events::Kind::Run, label_, start_, end, 0, flow_);
-    const MemoryStats m = memory_stats(device_);
-    events::add(events::Kind::Memory, events::label("memory of " + device_.str()), end, end,
-                static_cast<int64_t>(m.allocated));
+    profiler::log_memory(device_);
   }
   RunEvents(const RunEvents&) = delete;
   RunEvents& operator=(const RunEvents&) = delete;

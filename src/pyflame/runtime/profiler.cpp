@@ -15,6 +15,7 @@
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/device.h"
+#include "pyflame/runtime/device_times.h"
 #include "pyflame/version.h"
 
 namespace pyflame::profiler {
@@ -35,16 +36,22 @@ bool outer_first(const Event& a, const Event& b) {
   return std::tuple(a.thread, a.start, -a.end) < std::tuple(b.thread, b.start, -b.end);
 }
 
+// Whether it is the device's time of a step.
+bool of_device(const Recording& r, const Event& e) {
+  return e.kind == Kind::Step && e.flow != 0 && r.labels[e.label].device != 0;
+}
+
 std::string quoted(const std::string& s) {
   return nlohmann::json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// The category of a span, for tools that read traces of other frameworks.
-const char* category_of(Kind k) {
+// The category of a span, for tools that read traces of other frameworks. A launch is a kernel where the device's times are not known.
+const char* category_of(Kind k, bool device_times) {
   switch (k) {
     case Kind::Range: return "user_annotation";
     case Kind::Step: return "kernel";
-    case Kind::Launch: return "launch";
+    case Kind::Launch: return device_times ? "runtime" : "launch";
+    case Kind::Frame: return "python_function";
     case Kind::Wait: return "wait";
     case Kind::Allocate: return "allocation";
     case Kind::Plan: return "plan";
@@ -57,13 +64,14 @@ class Writer {
  public:
   Writer(const Recording& r, const std::function<void(std::string_view)>& sink) : r_(r), sink_(sink) {}
 
-  void write() {
+  void write(std::string_view further) {
     head();
     names();
     // Viewers nest spans that begin at the same instant in the order of the file.
     std::vector<Event> events = r_.events;
     std::stable_sort(events.begin(), events.end(), outer_first);
     for (const Event& e : events) event(e);
+    out_ += further;
     out_ += "\n]}\n";
     sink_(out_);
   }
@@ -78,15 +86,25 @@ class Writer {
         PYFLAME_VERSION, r_.device_times, r_.dropped, r_.start);
     std::set<int32_t> devices;
     for (const Event& e : r_.events)
-      if (e.kind == Kind::Step || e.kind == Kind::Launch) devices.insert(key_of(e));
+      if (is_work(e)) devices.insert(key_of(e));
     bool first = true;
     for (const int32_t d : devices) {
-      out_ += fmt::format("{}{{\"id\":{},\"name\":{}}}", first ? "" : ",", d, quoted(device_name(d)));
+      out_ += fmt::format("{}{{\"id\":{},\"name\":{}}}", first ? "" : ",", d, quoted(own_name(d)));
       first = false;
     }
     out_ += "],\"traceEvents\":[\n";
     out_ +=
         fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":\"PyFlame\"}}}}", pid_);
+  }
+
+  // Whether it stands for what a device does.
+  bool is_work(const Event& e) const { return e.kind == Kind::Step || (e.kind == Kind::Launch && !r_.device_times); }
+
+  // Of a GPU whose times were recorded, the name of the product, by which the report knows its speed.
+  std::string own_name(int32_t key) const {
+    const bool gpu = r_.device_times && key >= 100;
+    return gpu ? device_info({static_cast<DeviceType>(key / 100), static_cast<int8_t>(key % 100)}).name
+               : device_name(key);
   }
 
   int32_t key_of(const Event& e) const {
@@ -118,10 +136,15 @@ class Writer {
     const uint32_t track = e.kind == Kind::Window ? kWindowTrack + e.thread : e.thread;
     std::string args = label.args;
     const auto also = [&args](const std::string& more) { args += (args.empty() ? "" : ",") + more; };
-    if (e.kind == Kind::Step || e.kind == Kind::Launch) {
+    if (!label.place.empty()) also("\"recorded at\":" + quoted(label.place));
+    if (is_work(e)) {
       also(fmt::format("\"work\":{},\"bytes\":{},\"device\":{},\"stream\":{}", quoted(label.work), label.bytes,
                        key_of(e), e.thread));
       if (label.flops > 0) also(fmt::format("\"flops\":{:.0f}", label.flops));
+      if (of_device(r_, e)) also(fmt::format("\"correlation\":{}", e.flow));
+      if (e.value == 1) also("\"time\":\"a share of the replay's\"");
+    } else if (e.kind == Kind::Launch) {
+      also(fmt::format("\"correlation\":{}", e.flow));
     } else if (e.kind == Kind::Allocate) {
       also(fmt::format("\"bytes\":{}", e.value));
     } else if (e.kind == Kind::Window) {
@@ -130,8 +153,8 @@ class Writer {
     out_ += fmt::format(
         ",\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},"
         "\"args\":{{{}}}}}",
-        category_of(e.kind), quoted(label.name), pid_, track, us(e.start), static_cast<double>(e.end - e.start) / 1000,
-        args);
+        category_of(e.kind, r_.device_times), quoted(label.name), pid_, track, us(e.start),
+        static_cast<double>(e.end - e.start) / 1000, args);
     if (e.flow != 0 && e.kind == Kind::Window)
       out_ += fmt::format(
           ",\n{{\"ph\":\"s\",\"cat\":\"window\",\"name\":\"cut\",\"id\":{},\"pid\":{},\"tid\":{},\"ts\":{:.3f}}}",
@@ -165,63 +188,133 @@ std::string device_name(int32_t device) {
   return (launches ? "launches of " : "") + d.str();
 }
 
+void log_memory(Device device) {
+  const int64_t now = events::now();
+  events::add(events::Kind::Memory, events::label("memory of " + device.str()), now, now,
+              static_cast<int64_t>(memory_stats(device).allocated));
+}
+
 void start(const events::Options& options) {
   synchronize();
   events::start(options);
+  std::set<int32_t> seen;
+  for (const Device d : {Device{}, current_device()})
+    if (seen.insert(static_cast<int32_t>(d.type) * 100 + d.index).second) log_memory(d);
 }
 
 Recording stop() {
   try {
     synchronize();
+    add_device_times();
   } catch (...) {
+    forget_device_times();
     (void)events::stop();
     throw;
   }
   return events::stop();
 }
 
-std::vector<Average> averages(const Recording& r, bool by_shapes) {
-  std::vector<const Event*> spans;
-  for (const Event& e : r.events)
-    if (e.kind != Kind::Window && e.kind != Kind::Memory) spans.push_back(&e);
-  std::stable_sort(spans.begin(), spans.end(), [](const Event* a, const Event* b) { return outer_first(*a, *b); });
-  std::vector<int64_t> self(spans.size());
+namespace {
+
+// The spans of the host by thread, with what each of them contains.
+struct Nested {
+  const Event* event;
+  int64_t self_ns, device_ns;
+};
+
+std::vector<Nested> nested_spans(const Recording& r) {
+  std::unordered_map<uint32_t, int64_t> device_ns;  // by the flow of the launch
+  std::vector<Nested> spans;
+  for (const Event& e : r.events) {
+    if (e.kind == Kind::Window || e.kind == Kind::Memory || e.kind == Kind::Frame) continue;
+    if (of_device(r, e)) device_ns[e.flow] += e.end - e.start;
+    else spans.push_back({&e, e.end - e.start, 0});
+  }
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Nested& a, const Nested& b) { return outer_first(*a.event, *b.event); });
   std::vector<size_t> open;  // the spans around the current one
   for (size_t i = 0; i < spans.size(); ++i) {
-    const Event& e = *spans[i];
-    while (!open.empty() && (spans[open.back()]->thread != e.thread || spans[open.back()]->end <= e.start))
-      open.pop_back();
-    self[i] = e.end - e.start;
-    if (!open.empty()) self[open.back()] -= std::min(e.end, spans[open.back()]->end) - e.start;
+    const Event& e = *spans[i].event;
+    const auto contains = [&](size_t k) { return spans[k].event->thread == e.thread && spans[k].event->end > e.start; };
+    while (!open.empty() && !contains(open.back())) open.pop_back();
+    if (!open.empty()) spans[open.back()].self_ns -= std::min(e.end, spans[open.back()].event->end) - e.start;
     open.push_back(i);
+    const auto ran = e.kind == Kind::Launch ? device_ns.find(e.flow) : device_ns.end();
+    if (ran == device_ns.end()) continue;
+    for (const size_t k : open) spans[k].device_ns += ran->second;
   }
-  std::map<std::tuple<Kind, std::string, std::string>, Average> groups;
-  std::unordered_map<uint64_t, Average*> known;  // by label and kind
-  for (size_t i = 0; i < spans.size(); ++i) {
-    const Event& e = *spans[i];
-    const LabelText& label = r.labels[e.label];
-    Average*& a = known[uint64_t{e.label} << 8 | static_cast<uint64_t>(e.kind)];
-    if (!a) {
-      a = &groups[{e.kind, label.name, by_shapes ? label.args : std::string()}];
-      a->name = label.name;
-      a->kind = e.kind;
-      a->work = label.work;
-      if (by_shapes) a->args = label.args;
-    }
-    ++a->count;
-    a->total_ns += e.end - e.start;
-    a->self_ns += self[i];
-    a->bytes += e.kind == Kind::Allocate ? e.value : label.bytes;
-    a->flops += label.flops;
-  }
-  std::vector<Average> out;
-  for (auto& [key, a] : groups) out.push_back(std::move(a));
-  std::stable_sort(out.begin(), out.end(), [](const Average& a, const Average& b) { return a.self_ns > b.self_ns; });
-  return out;
+  return spans;
 }
 
-void write_chrome_trace(const Recording& r, const std::function<void(std::string_view)>& sink) {
-  Writer(r, sink).write();
+// The rows of a table.
+class Totals {
+ public:
+  Totals(const Recording& r, bool by_shapes, bool by_place) : r_(r), by_shapes_(by_shapes), by_place_(by_place) {}
+
+  Average& row(const Event& e) {
+    const LabelText& label = r_.labels[e.label];
+    const Kind kind = e.kind == Kind::Launch && r_.device_times ? Kind::Step : e.kind;
+    Average*& a = known_[uint64_t{e.label} << 8 | static_cast<uint64_t>(kind)];
+    if (!a) {
+      const std::string args = by_shapes_ ? label.args : "", place = by_place_ ? label.place : "";
+      a = &rows_[{kind, label.name, args, place}];
+      a->name = label.name;
+      a->kind = kind;
+      a->work = label.work;
+      a->args = args;
+      a->place = place;
+    }
+    return *a;
+  }
+  void count(Average& a, const Event& e) {
+    ++a.count;
+    a.bytes += e.kind == Kind::Allocate ? e.value : r_.labels[e.label].bytes;
+    a.flops += r_.labels[e.label].flops;
+  }
+  std::vector<Average> sorted() {
+    std::vector<Average> out;
+    for (auto& [key, a] : rows_) out.push_back(std::move(a));
+    std::stable_sort(out.begin(), out.end(), [](const Average& a, const Average& b) {
+      return std::tuple(a.self_device_ns, a.self_ns) > std::tuple(b.self_device_ns, b.self_ns);
+    });
+    return out;
+  }
+
+ private:
+  const Recording& r_;
+  const bool by_shapes_, by_place_;
+  std::map<std::tuple<Kind, std::string, std::string, std::string>, Average> rows_;
+  std::unordered_map<uint64_t, Average*> known_;  // by label and kind
+};
+
+}  // namespace
+
+std::vector<Average> averages(const Recording& r, bool by_shapes, bool by_place) {
+  Totals totals(r, by_shapes, by_place);
+  std::set<std::pair<uint32_t, uint32_t>> timed;  // flow and label of launches that have their step's time
+  for (const Event& e : r.events) {
+    if (!of_device(r, e)) continue;
+    timed.emplace(e.flow, e.label);
+    Average& a = totals.row(e);
+    totals.count(a, e);
+    a.device_ns += e.end - e.start;
+    a.self_device_ns += e.end - e.start;
+  }
+  for (const Nested& n : nested_spans(r)) {
+    Average& a = totals.row(*n.event);
+    a.total_ns += n.event->end - n.event->start;
+    a.self_ns += n.self_ns;
+    const bool counted = n.event->kind == Kind::Launch && timed.contains({n.event->flow, n.event->label});
+    if (counted) continue;
+    totals.count(a, *n.event);
+    a.device_ns += n.device_ns;
+  }
+  return totals.sorted();
+}
+
+void write_chrome_trace(const Recording& r, const std::function<void(std::string_view)>& sink,
+                        std::string_view further) {
+  Writer(r, sink).write(further);
 }
 
 }  // namespace pyflame::profiler

@@ -15,6 +15,8 @@ void start(const events::Options& options = {});
 // Raises what failed in the region; then the recording is discarded.
 events::Recording stop();
 
+void log_memory(Device device);  // the bytes that are in use now
+
 // A named region inside a profile: `profiler::Range r("forward");`
 class Range {
  public:
@@ -33,18 +35,22 @@ class Range {
 };
 
 struct Average {
-  std::string name, args, work;
+  std::string name, args, place, work;
   events::Kind kind = events::Kind::Range;
   int64_t count = 0;
-  int64_t total_ns = 0, self_ns = 0;  // self: without nested events of the same thread
+  int64_t total_ns = 0, self_ns = 0;  // of the host; self: without nested events of the same thread
+  // Of devices with times of their own: of the steps that were launched meanwhile, and of this step itself.
+  int64_t device_ns = 0, self_device_ns = 0;
   int64_t bytes = 0;
   double flops = 0;
 };
-// Totals by name, or by name and shapes; sorted by self time, longest first.
-std::vector<Average> averages(const events::Recording& r, bool by_shapes = false);
+// Totals by name, and by shapes and the line that recorded the op; sorted by self time of the device, then of the host, longest first. A step on a GPU and its launches
+// are one row.
+std::vector<Average> averages(const events::Recording& r, bool by_shapes = false, bool by_place = false);
 
-// Writes the trace in pieces.
-void write_chrome_trace(const events::Recording& r, const std::function<void(std::string_view)>& sink);
+// Writes the trace in pieces. `further`: more events as JSON, each after a comma.
+void write_chrome_trace(const events::Recording& r, const std::function<void(std::string_view)>& sink,
+                        std::string_view further = {});
 std::string device_name(int32_t device);  // for LabelText::device: "cpu", "launches of rocm:0"
 
 // The labels of a program in the current recording: one for the program, then one per step. Called by the thread that

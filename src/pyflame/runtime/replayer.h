@@ -52,6 +52,7 @@ class Replayer {
   // The run was launched step by step, which took the host this long.
   void launched(double us);
   std::string describe() const;  // one line for pf.explain()
+  bool on() const { return state_ == State::On; }
 
  private:
   struct Graph {

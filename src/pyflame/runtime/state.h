@@ -2,6 +2,7 @@
 // another implementation turns out to be faster, a new program takes its place (choose.h).
 #pragma once
 #include "pyflame/base/events.h"
+#include "pyflame/runtime/device_times.h"
 #include "pyflame/runtime/replayer.h"
 
 namespace pyflame {
@@ -15,6 +16,7 @@ struct ProgramState {
   Replayer replayer;
   uint64_t runs = 0;
   std::vector<events::Label> labels;  // in the profile that is being recorded (profiler.h)
+  profiler::StepTimes step_times;
 };
 
 }  // namespace pyflame

@@ -1,6 +1,5 @@
 // The label of a step in a profile. It is made once per program and recording, so that a run logs only numbers.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "pyflame/base/location.h"
 #include "pyflame/runtime/profiler.h"
@@ -24,6 +23,13 @@ Work work_of(const Graph& g, const Group& group) {
   return moves ? Work::Memory : Work::Elementwise;
 }
 
+double attention_flops(const Node& n, const Operand& q, const Operand& k, int products) {
+  if (q.shape.size() != 4) return 0;
+  const double pairs = static_cast<double>(q.shape[2]) * static_cast<double>(k.shape[2]);
+  const double heads = static_cast<double>(q.shape[0] * q.shape[1] * q.shape[3]);
+  return 2 * products * pairs * heads * (n.attr<AttentionAttrs>().causal ? 0.5 : 1);
+}
+
 // Floating-point operations of ops whose speed arithmetic limits.
 double flops_of(const Node& n) {
   const auto size = [](const Operand& o) { return static_cast<double>(o.numel()); };
@@ -35,6 +41,9 @@ double flops_of(const Node& n) {
     case OpId::conv2d: return 2 * size(n.outs[0]) * size(n.ins[1]) / filters(n.ins[1]);
     case OpId::conv2d_grad_input: return 2 * size(n.ins[0]) * size(n.ins[1]) / filters(n.ins[1]);
     case OpId::conv2d_grad_weight: return 2 * size(n.ins[0]) * size(n.outs[0]) / filters(n.outs[0]);
+    // Two products over the pairs of a query and a key; a causal query sees half of the keys. The gradient has five.
+    case OpId::attention: return attention_flops(n, n.ins[0], n.ins[1], 2);
+    case OpId::attention_grad: return attention_flops(n, n.ins[1], n.ins[2], 5);
     default: return 0;
   }
 }
@@ -100,10 +109,7 @@ events::LabelText text_of(const Program& p, const Step& step) {
   t.bytes = bytes_of(g, step.group);
   const Node& root = step.group.root(g);
   t.args = fmt::format("\"impl\":\"{}\",\"ops\":[{}],{}", step.impl, list, shape_list(g, step));
-  if (root.loc.code)
-    t.args +=
-        ",\"recorded at\":" +
-        nlohmann::json(describe_location(root.loc)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (root.loc.code) t.place = describe_location(root.loc);
   return t;
 }
 

@@ -46,7 +46,7 @@ constexpr Bound kBounds[] = {
 constexpr Bound kOwnBounds[] = {
     {"launch-bound", "Python, recording and the executor take the most time",
      "use larger batches and read values less often"},
-    {"idle", "No step runs for most of the time", "find out what the program waits for (see between the steps, below)"},
+    {"idle", "No step runs", "find out what the program waits for (see between the steps, below)"},
     {"GEMM", "Matrix products take the most time",
      "use fewer or smaller ones, or bfloat16 if the machine is faster with it"},
     {"convolution", "Convolutions take the most time", "see which implementation runs them (pf.explain)"},
@@ -61,6 +61,12 @@ constexpr Bound kOwnBounds[] = {
     {"other", "Sorts and other rare ops take the most time", "see the longest of them below"},
 };
 
+// What helps in a program of PyFlame, whoever's times they are.
+const Bound& own_bound(std::string_view category) {
+  return *std::find_if(std::begin(kOwnBounds), std::end(kOwnBounds) - 1,
+                       [&](const Bound& b) { return category == b.category; });
+}
+
 // What helps depends on who made the products: TunableOp reaches those of rocBLAS and hipBLASLt only.
 std::string next_for_products(const Facts& f) {
   const json& products = f.d["signals"]["products"];
@@ -74,7 +80,7 @@ std::string next_for_products(const Facts& f) {
 
 std::string next_step(const Facts& f, const Bound& bound, bool own) {
   const std::string_view name = bound.category;
-  if (own) return bound.next;
+  if (own) return own_bound(name).next;
   if (name == "launch-bound" && f.flag("python_stacks"))
     return "record again without with_stack=True, which slows the CPU down; if it stays so, use fewer and larger "
            "kernels";
@@ -92,7 +98,7 @@ std::string next_step(const Facts& f, const Bound& bound, bool own) {
 
 // The host waits while the device works.
 constexpr Bound kLaunchesIdle = {"idle", "The host waits for the device",
-                                 "record with device_times=True to see which kernels take it"};
+                                 "record with ProfilerActivity.CUDA among the activities to see which kernels take it"};
 
 // Why the device is idle, for the verdict. {} stands for the function or call in which the CPU was.
 struct IdleReason {
@@ -102,7 +108,8 @@ struct IdleReason {
 };
 constexpr IdleReason kIdleReasons[] = {
     {"data_loading", "the program waits for its data loader{}", "prepare batches in workers, ahead of time"},
-    {"host_code", "the CPU runs other code{}", "move this code out of the step, or let it overlap with the device"},
+    {"host_code", "the CPU runs other code{}",
+     "move this code out of the step, or let it run at the same time, in a worker or a thread"},
     {"synchronise", "the CPU waits for the device and only then launches more{}",
      "find out what makes the CPU wait (see the gaps below)"},
     {"copy_to_host", "results are copied to the host and waited for{}", "read values less often"},
@@ -121,8 +128,9 @@ std::string waiting_text(const Facts& f, const std::string& of) {
   const IdleReason* reason = nullptr;
   for (const IdleReason& r : kIdleReasons)
     if (f.gap(r.code) > (reason == nullptr ? 0 : f.gap(reason->code))) reason = &r;
-  std::string text =
-      fmt::format("The device is idle: {} {} (the device works in {})", percent(idle), of, percent(works));
+  const bool on_host = f.flag("on_host");
+  std::string text = fmt::format("{}: {} {} ({} in {})", on_host ? "No step runs" : "The device is idle", percent(idle),
+                                 of, on_host ? "steps run" : "the device works", percent(works));
   if (f.gap("unknown") >= 0.5 * idle)
     return fmt::format("{}; the trace does not show what the CPU did then. Next: {}.", text,
                        f.flag("has_ops") ? "record once with with_stack=True, which shows the Python functions"
@@ -169,7 +177,10 @@ std::vector<Finding> make_advice(const json& document) {
         all.push_back({make_finding(r.text, std::move(what), facts.amd()), r.share ? r.share(facts) : -1});
   order_by_share(all);
   std::vector<Finding> found;
-  for (Advice& a : all) found.push_back(std::move(a.finding));
+  for (Advice& a : all) {
+    if (a.share > 0) a.finding.gain = 1 / std::max(1 - a.share, 0.01);
+    found.push_back(std::move(a.finding));
+  }
   return found;
 }
 
@@ -187,7 +198,7 @@ std::string verdict(const Facts& facts) {
   }
   const Bound* best = nullptr;
   double most = -1;
-  const bool own = facts.flag("own");
+  const bool own = facts.flag("on_host");
   for (const Bound& b : own ? kOwnBounds : kBounds) {
     const double share = facts.share(b.category);
     if (share > most) {
@@ -203,16 +214,16 @@ std::string verdict(const Facts& facts) {
         "Graphs are captured: {} {}. Captured kernels are recorded and do not run. Next: record again "
         "after the warm-up, when the graphs are replayed.",
         percent(facts.gap("capture")), of);
-  if (!own && best->category == std::string_view("idle")) return waiting_text(facts, of);
+  if (best != &kLaunchesIdle && best->category == std::string_view("idle")) return waiting_text(facts, of);
   std::string text = fmt::format("{}: {} {}", best->sentence, percent(most), of);
   const double waiting = facts.share("launch-bound") + facts.share("idle");
   const std::string_view name = best->category;
   const bool says_it = best == &kLaunchesIdle;
-  if (!says_it && (name == "launch-bound" || name == "idle"))
+  if (name == "launch-bound")
     text += fmt::format(" ({} in {})", own ? "steps run" : "the device works", percent(std::max(0.0, 1 - waiting)));
   else if (!says_it && waiting >= 0.1)
     text += fmt::format("; in {} {}", percent(waiting), own ? "no step runs" : "the device waits");
-  return text + fmt::format(". Next: {}.", next_step(facts, *best, own));
+  return text + fmt::format(". Next: {}.", says_it ? best->next : next_step(facts, *best, facts.flag("own")));
 }
 
 }  // namespace

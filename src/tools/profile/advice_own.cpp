@@ -18,13 +18,54 @@ const TraceRule kOwnRules[] = {
       .severity = Severity::info,
       .title = "The profile has launches only",
       .why = "A GPU works asynchronously. Its times are recorded only on request.",
-      .fixes = {"Record with pf.profiler.profile(device_times=True). The host then waits after each kernel."},
+      .fixes = {"Leave out activities=, or name ProfilerActivity.CUDA there: any GPU is called CUDA."},
       .source = kOwn},
      [](const Facts& f) -> std::string {
        if (!f.device_is("launches of")) return "";
        return "The steps show how the host launched kernels on a GPU. This trace does not have the times of the "
               "kernels.";
      }},
+    {{.id = "launch-bound",
+      .severity = Severity::high,
+      .title = "The device waits for launches",
+      .why = "The host launches kernels one after the other, and each is shorter than its launch.",
+      .fixes = {"Keep shapes constant: a program that ran some times is replayed as one graph. pf.explain(fn) says why "
+                "one is not.",
+                "Use larger batches, so that each kernel has more work."},
+      .source = kOwn},
+     [](const Facts& f) -> std::string {
+       if (f.gap("launching") < 0.2) return "";
+       return fmt::format("The device waits for launches for {} of the time; kernels last {} on average.",
+                          percent(f.gap("launching")), microseconds(f.signal("mean_kernel_us")));
+     },
+     [](const Facts& f) -> double { return f.gap("launching"); }},
+    {{.id = "reads-values",
+      .severity = Severity::med,
+      .title = "The host waits for values, and the device then waits for the host",
+      .why = "Reading a value (item(), numpy(), print, if) waits until the device has computed it. Nothing is queued "
+             "meanwhile.",
+      .fixes = {"Read values rarely: keep the loss as a tensor, and read it every hundred steps."},
+      .source = kOwn},
+     [](const Facts& f) -> std::string {
+       const double waits = f.gap("synchronise") + f.gap("copy_to_host");
+       if (waits < 0.1) return "";
+       return fmt::format("The device is idle for {} of the time after the host waited for it.", percent(waits));
+     },
+     [](const Facts& f) -> double { return f.gap("synchronise") + f.gap("copy_to_host"); }},
+    {{.id = "host-code",
+      .severity = Severity::high,
+      .title = "Other code runs while the device is idle",
+      .why = "The program computes on the host, reads files or sleeps between steps.",
+      .fixes = {"Move this code out of the step, into a loader's workers or another thread.",
+                "Record with with_stack=True to see which function it is."},
+      .source = kOwn},
+     [](const Facts& f) -> std::string {
+       if (f.gap("host_code") + f.gap("unknown") < 0.1) return "";
+       const std::string where = f.in("host_code");
+       return fmt::format("Other code runs for {} of the time while the device is idle{}.",
+                          percent(f.gap("host_code") + f.gap("unknown")), where.empty() ? "" : ", in " + where);
+     },
+     [](const Facts& f) -> double { return f.gap("host_code") + f.gap("unknown"); }},
     {{.id = "data-loading",
       .severity = Severity::high,
       .title = "No step runs while data is loaded",
@@ -34,7 +75,8 @@ const TraceRule kOwnRules[] = {
      [](const Facts& f) -> std::string {
        if (f.gap("data_loading") < 0.03) return "";
        return fmt::format("No step runs while data is loaded, for {} of the time.", percent(f.gap("data_loading")));
-     }},
+     },
+     [](const Facts& f) -> double { return f.gap("data_loading"); }},
     {{.id = "planning",
       .severity = Severity::med,
       .title = "New windows are compiled",
@@ -47,7 +89,8 @@ const TraceRule kOwnRules[] = {
        if (f.gap("compilation") < 0.03) return "";
        return fmt::format("New windows are compiled for {} of the time ({:.0f} times).", percent(f.gap("compilation")),
                           f.gap("compilation", "count"));
-     }},
+     },
+     [](const Facts& f) -> double { return f.gap("compilation"); }},
     {{.id = "recording",
       .severity = Severity::med,
       .title = "Python and the recording of ops take much of the time",
@@ -59,7 +102,25 @@ const TraceRule kOwnRules[] = {
        if (f.gap("recording") < 0.2) return "";
        return fmt::format("Python and the recording of ops take {} of the time; steps last {} on average.",
                           percent(f.gap("recording")), microseconds(f.signal("mean_kernel_us")));
-     }},
+     },
+     [](const Facts& f) -> double { return f.gap("recording"); }},
+    {{.id = "slow-products",
+      .severity = Severity::med,
+      .title = "Matrix products are far below what the device can do",
+      .why = "Products of 16-bit values are fast if each row of the operands begins at a multiple of 16 bytes, so if "
+             "the sizes are multiples of 8. Small "
+             "ones do not fill the device.",
+      .fixes = {"See which sizes they are: prof.key_averages(group_by_input_shape=True).",
+                "Pad odd sizes to a multiple of 8 or more, such as a vocabulary of 50257 to 50304.",
+                "Try a lower precision where 32 bits are not needed."},
+      .source = kOwn},
+     [](const Facts& f) -> std::string {
+       const double of_peak = f.signal("gemm_of_peak");
+       if (f.share("GEMM") < 0.2 || of_peak <= 0 || of_peak > 0.4) return "";
+       return fmt::format("Matrix products take {} of the time and reach {} of the roofline.", percent(f.share("GEMM")),
+                          percent(of_peak));
+     },
+     [](const Facts& f) -> double { return f.share("GEMM") * (1 - f.signal("gemm_of_peak")); }},
     {{.id = "allocation",
       .severity = Severity::low,
       .title = "Memory is allocated during the steps",
@@ -69,7 +130,8 @@ const TraceRule kOwnRules[] = {
      [](const Facts& f) -> std::string {
        if (f.gap("allocation") < 0.03) return "";
        return fmt::format("Memory is requested from the system for {} of the time.", percent(f.gap("allocation")));
-     }},
+     },
+     [](const Facts& f) -> double { return f.gap("allocation"); }},
     {{.id = "unsteady-steps",
       .severity = Severity::info,
       .title = "The steps differ",

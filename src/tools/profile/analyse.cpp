@@ -180,6 +180,7 @@ void add_kernel(const Trace& t, Analysis& a, int32_t i, const OpTimes& times, Ke
     g.flops += std::max(0.0, e.flops);
     g.bytes += static_cast<double>(std::max<int64_t>(0, e.bytes));
     if (e.bytes >= 0) g.sized_us += d;
+    if (g.dtype.empty()) g.dtype = t.names[e.dtype];
     return;
   }
   const double workgroups = static_cast<double>(e.grid[0]) * std::max(1U, e.grid[1]) * std::max(1U, e.grid[2]);

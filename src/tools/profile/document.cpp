@@ -301,8 +301,8 @@ class Timeline {
       json list = json::array();
       if (slice == 0) whole(events, list);
       else sliced(events, slice, list);
-      tracks.push_back({{"name", t_.own ? fmt::format("thread {}", stream)
-                                        : fmt::format("GPU {} stream {}", a_.device_id, stream & 0xFFFFF)},
+      tracks.push_back({{"name", t_.on_host ? fmt::format("thread {}", stream)
+                                            : fmt::format("GPU {} stream {}", a_.device_id, stream & 0xFFFFF)},
                         {"events", std::move(list)}});
     }
     json steps = json::array();
@@ -457,6 +457,7 @@ json signals_of(const Profile& p, const Analysis& a) {
           {"has_calls", a.has_calls},
           {"has_ops", !p.trace.ops.empty()},
           {"own", p.trace.own},
+          {"on_host", p.trace.on_host},
           {"truncated", p.trace.truncated},
           {"python_stacks", p.trace.python_calls > 0}};
 }

@@ -110,10 +110,19 @@ class Coverage {
   std::vector<int64_t> sums_;
 };
 
-// Functions of PyTorch that call the program's own.
+bool is_of_pyflame(const std::string& function) { return contains(function, {"/pyflame/"}); }
+
+// Functions of PyTorch and PyFlame that call the program's own.
 bool is_wrapper(const std::string& name) {
-  return contains(name, {"torch/utils/_", "torch/overrides.py", "torch/nn/modules/module.py", "threading.py"});
+  return is_of_pyflame(name) ||
+         contains(name, {"torch/utils/_", "torch/overrides.py", "torch/nn/modules/module.py", "threading.py"});
 }
+
+// What ran for most of a time.
+struct Running {
+  NameId function = 0;   // the innermost one of the program
+  NameId innermost = 0;  // whoever's it is
+};
 
 // What ran long on each thread, as a tree: Python functions, operators and ranges.
 class Frames {
@@ -135,12 +144,14 @@ class Frames {
     }
   }
 
-  // The innermost function that ran for nearly all of [from, to]; Python functions with a source file are preferred.
-  NameId within(int32_t process, uint64_t thread, int64_t from, int64_t to) const {
+  // The innermost function that ran for nearly all of [from, to]; Python functions with a source file are preferred. The ends of sampled functions
+  // are only known to an interval of the samples, so they need not cover as much.
+  Running within(int32_t process, uint64_t thread, int64_t from, int64_t to) const {
     const auto found = threads_.find({process, thread});
-    if (found == threads_.end() || to <= from) return 0;
+    if (found == threads_.end() || to <= from) return {};
     const Thread& th = found->second;
-    const int64_t middle = from + (to - from) / 2, needed = (to - from) / 5 * 4;
+    const int64_t middle = from + (to - from) / 2, needed = (to - from) / 10 * (t_.own ? 3 : 8);
+    Running running;
     const auto after = std::upper_bound(th.frames.begin(), th.frames.end(), middle,
                                         [&](int64_t at, int32_t f) { return at < all_[static_cast<size_t>(f)].start; });
     NameId any = 0;
@@ -148,10 +159,16 @@ class Frames {
       const Frame& f = node_of(th, i);
       if (std::min(f.end, to) - std::max(f.start, from) < needed) continue;
       const std::string& name = t_.names[f.name];
-      if (name.find(".py(") != std::string::npos && !is_wrapper(name)) return f.name;
+      const bool python = name.find(".py(") != std::string::npos;
+      if (python && running.innermost == 0) running.innermost = f.name;
+      if (python && !is_wrapper(name)) {
+        running.function = f.name;
+        return running;
+      }
       if (any == 0) any = f.name;
     }
-    return any;
+    running.function = any;
+    return running;
   }
 
  private:
@@ -195,7 +212,7 @@ class Explainer {
         captures_.add(began->second, c.end);
         captures.erase(began);
       }
-      if (!t.own) cover_.add(c.start, c.end);
+      if (!t.on_host) cover_.add(c.start, c.end);
     }
     for (const CpuOp& op : t.ops) {
       const std::string& name = t.names[op.name];
@@ -211,11 +228,12 @@ class Explainer {
   }
 
   void explain(Gap& g) const {
-    if (t_.own) {
+    if (t_.on_host) {
       explain_on_host(g);
       return;
     }
     explain_by_trace(g);
+    if (t_.own && g.cause == GapCause::python) g.cause = GapCause::recording;
     // Where a call is the reason, the function around it is not.
     const bool by_code = g.cause == GapCause::host_code || g.cause == GapCause::python ||
                          g.cause == GapCause::data_loading || g.cause == GapCause::loading ||
@@ -232,7 +250,7 @@ class Explainer {
       launch = &t_.calls[static_cast<size_t>(t_.gpu[static_cast<size_t>(g.after)].call)];
     const auto thread = launch != nullptr ? std::pair{launch->process, launch->thread} : main_;
     const int64_t length = g.end - g.start;
-    if (length > kPythonGap) g.frame = frames_.within(thread.first, thread.second, g.start, g.end);
+    if (length > kPythonGap) g.frame = frames_.within(thread.first, thread.second, g.start, g.end).function;
     if (launch == nullptr) {
       explain_without_launch(g, length);
       return;
@@ -286,6 +304,12 @@ class Explainer {
   void explain_on_host(Gap& g) const {
     if (explained_by_spans(g) || covered_by(waits_, GapCause::synchronise, g)) return;
     g.cause = cover_.within(g.start, g.end) * 2 >= g.end - g.start ? GapCause::executor : GapCause::recording;
+    if (g.end - g.start <= kPythonGap || t_.frames.empty()) return;
+    // The steps of the CPU run on the thread that records them.
+    const Frame& first = t_.frames.front();
+    const Running running = frames_.within(first.process, first.thread, g.start, g.end);
+    g.frame = running.function;
+    if (running.innermost != 0 && !is_of_pyflame(t_.names[running.innermost])) g.cause = GapCause::host_code;
   }
 
   // The CPU waited for the device. In a long gap, either the wait ended when the gap began, and then it is not what

@@ -1,4 +1,5 @@
 // Chrome traces as PyTorch (Kineto) writes them, of NVIDIA and AMD devices. They may have gigabytes, so the file is parsed as a stream of tokens, and only what a report needs is kept. Of a truncated trace, the events before the end are used.
+#include <algorithm>
 #include <cmath>
 #include <istream>
 #include <map>
@@ -477,6 +478,10 @@ class Handler {
     e.work = trace_.names.intern(event_.work);
     if (event_.cat == "launch") e.bytes = -1;
     else if (event_.flops >= 0 && event_.flops < 1e18) e.flops = event_.flops;
+    if (const size_t quote = event_.types.find('"'); quote != std::string::npos) {
+      const std::string_view first = std::string_view(event_.types).substr(quote + 1);
+      e.dtype = trace_.names.intern(std::string(type_family(first.substr(0, first.find('"')))));
+    }
     if (e.kind == GpuKind::copy) {
       e.direction = direction_of(event_.name);
       e.host = host_memory_of(event_.name);
@@ -563,7 +568,9 @@ bool is_own_trace(const Source& s) { return s.head_starts_with("{\"pyflame\":");
 
 void read_own_trace(const Source& source, Profile& profile, const Progress& progress) {
   read_kineto(source, profile, progress);
-  profile.trace.own = true;
+  Trace& t = profile.trace;
+  t.own = true;
+  t.on_host = std::none_of(t.gpu.begin(), t.gpu.end(), [](const GpuEvent& e) { return e.correlation != 0; });
 }
 
 }  // namespace pyflame::tools::profile

@@ -54,7 +54,7 @@ Html categories(const Json& doc) {
     if (shares.size() == 40) break;
     const std::string name = str(c, "name", "unnamed");
     const double share = num(c, "share");
-    const std::string shown = name == "launch-bound" && flag(doc, "signals.own") ? "between steps" : name;
+    const std::string shown = name == "launch-bound" && flag(doc, "signals.on_host") ? "between steps" : name;
     shares.push_back({shown, percent(share), share, color_of(name)});
     table.row({{swatch(color_of(name)) + text(shown)},
                share_cell(c, "share"),
@@ -161,7 +161,7 @@ std::vector<Roof> roofs(const Json& peaks) {
 }
 
 Html roofline(const Json& doc) {
-  if (flag(doc, "signals.own")) return {};  // the roofs of a CPU are not known
+  if (flag(doc, "signals.on_host")) return {};  // the roofs of a CPU are not known
   Chart c;
   c.width = 900;
   c.height = 430;
@@ -212,10 +212,10 @@ Html roofline(const Json& doc) {
 }
 
 Html kernels(const Json& doc) {
-  const bool own = flag(doc, "signals.own");
+  const bool on_host = flag(doc, "signals.on_host");
   const Json& all = list(doc, "kernels");
   Table table("Kernels by time", {">#", "Kernel", "Kind", ">Share", "", ">Time", ">Calls", ">Mean", ">Max",
-                                  own ? ">GFLOP/s" : ">TFLOP/s", ">GB/s", ">Of its roof", "Bound by"});
+                                  on_host ? ">GFLOP/s" : ">TFLOP/s", ">GB/s", ">Of its roof", "Bound by"});
   double most = 0;
   for (const Json& k : all)
     if (const double share = num(k, "share"); std::isfinite(share)) most = std::max(most, share);
@@ -242,7 +242,7 @@ Html kernels(const Json& doc) {
                number_cell(k, "calls"),
                time_cell(k, "mean_us"),
                time_cell(k, "max_us"),
-               own ? gflops(k) : figure("roofline.tflops", "{:.1f}"),
+               on_host ? gflops(k) : figure("roofline.tflops", "{:.1f}"),
                figure("roofline.gbs", "{:.0f}"),
                share_cell(k, "roofline.of_peak"),
                cell(str(k, "roofline.bound"))});
@@ -342,11 +342,11 @@ Html figures(const Json& doc) {
     return wall > 0 && std::isfinite(us) ? percent(us / wall) : std::string();
   };
   Html out = stat("wall time", wall > 0 ? microseconds(wall) : "");
-  const bool own = flag(doc, "signals.own");  // a trace of pf.profiler: of the host's steps
-  out += stat(own ? "in steps" : "GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
-  out += stat(own ? "between steps" : "launch-bound", share("launch_bound_us"), time_text(time, "launch_bound_us"),
+  const bool on_host = flag(doc, "signals.on_host");  // a trace of pf.profiler: of the host's steps
+  out += stat(on_host ? "in steps" : "GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
+  out += stat(on_host ? "between steps" : "launch-bound", share("launch_bound_us"), time_text(time, "launch_bound_us"),
               num(time, "launch_bound_us") > 0.1 * wall ? "high" : "");
-  out += stat(own ? "waiting" : "idle", share("idle_us"), time_text(time, "idle_us"),
+  out += stat(on_host ? "waiting" : "idle", share("idle_us"), time_text(time, "idle_us"),
               num(time, "idle_us") > 0.1 * wall ? "high" : "");
   if (has(time, "steps.median_us")) {
     const double spread = num(time, "steps.spread");
@@ -366,8 +366,8 @@ std::string html_page(const Json& document) {
   Page page;
   page.tool = "report";
   page.title = "PyFlame report: " + str(document, "inputs");
-  const bool own = flag(document, "signals.own");
-  page.headline = str(document, "verdict", own ? "Where the time went" : "Where the GPU time went");
+  const bool on_host = flag(document, "signals.on_host");
+  page.headline = str(document, "verdict", on_host ? "Where the time went" : "Where the GPU time went");
   std::string device = str(document, "device.name", str(document, "device.gfx"));
   for (const std::string& part : {str(document, "format"), some(list(document, "inputs"), 3)})
     if (!part.empty()) device += (device.empty() ? "" : " · ") + part;
@@ -379,10 +379,10 @@ std::string html_page(const Json& document) {
       {"time", "Where the time went", "", categories(document)},
       {"advice", "What to do", "", finding_cards(list(document, "advice"), 100)},
       {"timeline", "Timeline", "", timeline_section(document, drawn)},
-      {"kernels", own ? "Steps" : "Kernels", "", kernels(document)},
-      {"gaps", own ? "Between steps" : "Gaps",
-       own ? "The times without a step, and what the host did."
-           : "The times without a kernel, and what the GPU waited for.",
+      {"kernels", on_host ? "Steps" : "Kernels", "", kernels(document)},
+      {"gaps", on_host ? "Between steps" : "Gaps",
+       on_host ? "The times without a step, and what the host did."
+               : "The times without a kernel, and what the GPU waited for.",
        gaps(document)},
       {"transfers", "Copies and communication", "", transfers(document)},
       {"tuned", "Tuned problems", "", tuned(document)},

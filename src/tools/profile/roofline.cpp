@@ -294,12 +294,16 @@ Roof roof_of(const Work& total, double us, double mean_us, const GpuProduct* pro
   r.gbs = total.bytes / us / 1e3;
   r.intensity = total.bytes > 0 ? total.flops / total.bytes : 0;
   if (product == nullptr || product->bandwidth_gbs <= 0) return r;
-  const double peak = peak_tflops(*product, total.dtype);
-  if (peak <= 0) return r;
-  const double memory_roof = r.intensity * product->bandwidth_gbs / 1e3;  // TFLOP/s
-  const double roof = std::min(peak, memory_roof);
-  r.of_peak = roof > 0 ? r.tflops / roof : -1;
-  r.bound = memory_roof < peak ? "memory" : "compute";
+  if (total.flops <= 0) {
+    r.of_peak = r.gbs / product->bandwidth_gbs;
+    r.bound = "memory";
+  } else {
+    const double peak = peak_tflops(*product, total.dtype);
+    if (peak <= 0) return r;
+    const double memory_roof = r.intensity * product->bandwidth_gbs / 1e3;  // TFLOP/s
+    r.of_peak = r.tflops / std::min(peak, memory_roof);
+    r.bound = memory_roof < peak ? "memory" : "compute";
+  }
   if (mean_us < 10 && r.of_peak >= 0 && r.of_peak < 0.3) r.bound = "latency";
   return r;
 }

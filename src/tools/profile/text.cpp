@@ -28,7 +28,8 @@ std::string number_of(const json& v, const char* form = "{:.1f}") {
 }
 
 // A trace of pf.profiler: its kernels are steps of the host.
-bool own(const json& d) { return d["signals"].value("own", false); }
+// A trace of pf.profiler with the host's times.
+bool on_host(const json& d) { return d["signals"].value("on_host", false); }
 
 std::string heading(const Style& s, std::string_view title) { return "\n" + view::paint(s, Tone::bold, title) + "\n"; }
 
@@ -76,7 +77,7 @@ std::string head(const json& d, const Style& s) {
   const json& device = d["device"];
   if (device.is_object()) {
     std::string value = text_of(device["name"]);
-    if (!own(d) || device["gfx"].is_string()) value += fmt::format(" ({})", text_of(device["gfx"]));
+    if (!on_host(d) || device["gfx"].is_string()) value += fmt::format(" ({})", text_of(device["gfx"]));
     if (device["with_work"].size() > 1)
       value += fmt::format(", device {} of {} with work; --device chooses another", device["id"].get<int>(),
                            device["with_work"].size());
@@ -85,7 +86,7 @@ std::string head(const json& d, const Style& s) {
     line("device", "not named in the profile; --gfx or --product names it, for the roofline");
   }
   const json& t = d["time"];
-  if (t["timeline"].get<bool>() && own(d))
+  if (t["timeline"].get<bool>() && on_host(d))
     line("time", fmt::format("{} in all: in steps {}, between them {} (Python, recording, the executor), waiting {}",
                              time_of(t["wall_us"]), time_of(t["gpu_busy_us"]), time_of(t["launch_bound_us"]),
                              time_of(t["idle_us"])));
@@ -106,7 +107,7 @@ std::string categories(const json& d, const Style& s) {
   for (const json& c : d["categories"]) {
     const std::string name = c["name"];
     const bool waiting = name == "idle" || name == "launch-bound";
-    rows.push_back({own(d) && name == "launch-bound" ? "between steps" : name, share_of(c["share"]),
+    rows.push_back({on_host(d) && name == "launch-bound" ? "between steps" : name, share_of(c["share"]),
                     view::paint(s, waiting ? Tone::yellow : Tone::cyan, view::bar(c["share"].get<double>(), 40)),
                     time_of(c["us"]), waiting ? "" : view::count(c["kernels"].get<double>())});
   }
@@ -114,19 +115,19 @@ std::string categories(const json& d, const Style& s) {
 }
 
 std::string kernels(const json& d, const Style& s) {
-  std::string out = heading(s, fmt::format("{} that take most ({} of {})", own(d) ? "Steps" : "Kernels",
+  std::string out = heading(s, fmt::format("{} that take most ({} of {})", on_host(d) ? "Steps" : "Kernels",
                                            d["kernels"].size(), d["kernel_names"].get<size_t>()));
   std::vector<std::vector<std::string>> rows;
   bool roof = false;
   for (const json& k : d["kernels"]) roof = roof || k["roofline"].is_object();
-  const bool wide = s.width >= 120 && !own(d);  // a narrow terminal is for the names
+  const bool wide = s.width >= 120 && !on_host(d);  // a narrow terminal is for the names
   for (const json& k : d["kernels"]) {
     const json& r = k["roofline"];
     const bool sized = r.is_object();
     std::vector<std::string> row = {text_of(k["name"], 90), k["category"], share_of(k["share"]),
                                     view::count(k["calls"].get<double>()), time_of(k["mean_us"])};
     if (wide) row.push_back(shape(k["grid"]));
-    if (own(d)) {
+    if (on_host(d)) {
       // The rates of a CPU, whose roofline is not known.
       row.push_back(sized && r["flops"] > 0 ? number_of(r["tflops"].get<double>() * 1000) : "");
       row.push_back(sized ? number_of(r["gbs"]) : "");
@@ -139,19 +140,19 @@ std::string kernels(const json& d, const Style& s) {
     }
     rows.push_back(std::move(row));
   }
-  std::vector<std::string> titles = {own(d) ? "step" : "kernel", "kind", ">share", ">calls", ">mean"};
+  std::vector<std::string> titles = {on_host(d) ? "step" : "kernel", "kind", ">share", ">calls", ">mean"};
   if (wide) titles.emplace_back(">grid");
-  const std::vector<std::string> rates = own(d)  ? std::vector<std::string>{">GFLOP/s", ">GB/s"}
-                                         : !roof ? std::vector<std::string>{}
-                                         : wide  ? std::vector<std::string>{">TFLOP/s", ">GB/s", ">roofline"}
-                                                 : std::vector<std::string>{">TFLOP/s", ">roofline"};
+  const std::vector<std::string> rates = on_host(d) ? std::vector<std::string>{">GFLOP/s", ">GB/s"}
+                                         : !roof    ? std::vector<std::string>{}
+                                         : wide     ? std::vector<std::string>{">TFLOP/s", ">GB/s", ">roofline"}
+                                                    : std::vector<std::string>{">TFLOP/s", ">roofline"};
   titles.insert(titles.end(), rates.begin(), rates.end());
   return out + view::table(s, titles, rows);
 }
 
 std::string gaps(const json& d, const Style& s) {
   if (d["gap_reasons"].empty()) return "";
-  std::string out = heading(s, own(d) ? "Between the steps" : "Why the device waits");
+  std::string out = heading(s, on_host(d) ? "Between the steps" : "Why the device waits");
   std::vector<std::vector<std::string>> rows;
   for (const json& g : d["gap_reasons"]) {
     if (rows.size() >= kReasonRows) break;

@@ -55,6 +55,7 @@ struct GpuEvent {
   int64_t bytes = -1;                      // of a copy, a fill or a collective; of a step of PyFlame
   double flops = -1;                       // of a step of PyFlame
   NameId work = 0;                         // the kind of work, if the file has it
+  NameId dtype = 0;                        // of a step of PyFlame: of its first input, such as "bf16"
   NameId collective = 0;                   // "all_reduce"; for communication only
   int32_t group = 0;                       // number of ranks in the collective
   int32_t call = -1, op = -1;              // what launched it: indices into calls and ops, set by link()
@@ -139,9 +140,9 @@ struct Trace {
   std::map<std::pair<NameId, NameId>, Counter> counters;  // by kernel and counter
   int64_t python_calls = 0;                               // recorded Python functions, of which the long ones are kept
   bool truncated = false;                                 // a file ended before the trace did
-  // Recorded by pf.profiler: steps of the host, which name their work.
-  bool own = false;
-  int64_t dropped = 0;  // events beyond the limits
+  bool own = false;                                       // recorded by pf.profiler, whose steps name their work
+  bool on_host = false;  // and its steps have the host's times: of the CPU, or of launches
+  int64_t dropped = 0;   // events beyond the limits
 
   bool empty() const { return gpu.empty() && ops.empty() && calls.empty() && totals.empty() && counters.empty(); }
   // Each returns whether there was room.

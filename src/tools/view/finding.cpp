@@ -44,8 +44,14 @@ Html card_steps(const Json& finding) {
   return items.empty() ? Html() : el("ul", "", items);
 }
 
+std::string gain_text(const Json& finding) {
+  const double gain = num(finding, "gain");
+  return gain > 0 ? fmt::format("without it at most {:.2g} times as fast", gain) : "";
+}
+
 Html card_meta(const Json& finding) {
   Html names, meta;
+  if (const std::string gain = gain_text(finding); !gain.empty()) meta += el("span", "", gain);
   for (const Json& name : list(finding, "names")) names += chip(str(name, "")) + Html::raw(" ");
   if (!names.empty()) meta += el("span", "", names);
   if (flag(finding, "no_op")) meta += el("span", "", "has no effect: nothing reads it");
@@ -61,18 +67,20 @@ Html card_meta(const Json& finding) {
 
 Json to_json(const Finding& f) {
   const Json source = text_or_null(f.source);
-  return {{"id", f.id},
-          {"severity", name_of(f.severity)},
-          {"title", text_or_null(f.title)},
-          {"what", f.what},
-          {"why", f.why},
-          {"fix", text_or_null(joined(f.fixes))},
-          {"do", f.fixes},
-          {"command", text_or_null(f.command)},
-          {"where", text_or_null(f.where)},
-          {"group", text_or_null(f.group)},
-          {"source", source},
-          {"reference", source}};
+  Json d = {{"id", f.id},
+            {"severity", name_of(f.severity)},
+            {"title", text_or_null(f.title)},
+            {"what", f.what},
+            {"why", f.why},
+            {"fix", text_or_null(joined(f.fixes))},
+            {"do", f.fixes},
+            {"command", text_or_null(f.command)},
+            {"where", text_or_null(f.where)},
+            {"group", text_or_null(f.group)},
+            {"source", source},
+            {"reference", source}};
+  if (f.gain > 0) d["gain"] = f.gain;
+  return d;
 }
 
 Json to_json(const std::vector<Finding>& findings) {
@@ -113,6 +121,7 @@ std::string finding_text(const Json& finding, const Style& style, bool with_sour
   };
   if (titled) put("", cleaned(finding, "what"), Tone::plain);
   put("why", cleaned(finding, "why"), Tone::dim);
+  put("gain", gain_text(finding), Tone::plain);
   const std::vector<std::string> all = steps(finding);
   if (all.size() == 1) put("fix", clean(all[0], kMostText), Tone::plain);
   for (size_t i = 0; all.size() > 1 && i < all.size(); ++i)

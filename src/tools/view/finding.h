@@ -12,7 +12,8 @@ namespace pyflame::tools::view {
 
 // The keys that a finding has in every document: id, severity, title, what, why, fix (one text), do (the same as a list), command,
 // where, group, source (who says so) and reference, which is the same as source: in inspect's document, "source" is a line of source code.
-// A missing value is null. An engine may add keys of its own.
+// A missing value is null. `gain` is there if it is known: without the finding, the program would be at most so many times as fast. An engine
+// may add keys of its own.
 nlohmann::json to_json(const Finding& finding);
 nlohmann::json to_json(const std::vector<Finding>& findings);
 

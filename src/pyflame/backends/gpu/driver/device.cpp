@@ -203,13 +203,26 @@ Event GpuDevice::take_event(unsigned flags) const {
   return e;
 }
 
+Event GpuDevice::take_timing_event() {
+  std::lock_guard lock(mark_mutex_);
+  if (spare_timing_events_.empty()) return take_event(kTiming);
+  const Event e = spare_timing_events_.back();
+  spare_timing_events_.pop_back();
+  return e;
+}
+
+void GpuDevice::give_timing_event(Event e) {
+  std::lock_guard lock(mark_mutex_);
+  spare_timing_events_.push_back(e);
+}
+
 // By an event of the driver, which has a resolution of about a microsecond.
 class GpuMoment final : public Moment {
  public:
-  explicit GpuMoment(GpuDevice& device) : device_(device), event_(device.take_event(kTiming)) {
+  explicit GpuMoment(GpuDevice& device) : device_(device), event_(device.take_timing_event()) {
     device.check(device.rt().event_record(event_, device.own_stream()), "marking the stream");
   }
-  ~GpuMoment() override { device_.rt().event_destroy(event_); }
+  ~GpuMoment() override { device_.give_timing_event(event_); }
   GpuMoment(const GpuMoment&) = delete;
   GpuMoment& operator=(const GpuMoment&) = delete;
   bool passed() override {

@@ -87,6 +87,8 @@ class GpuDevice final : public DeviceMemory {
   DeviceInfo info() const;
   Transfers& transfers() { return *transfers_; }
   Event take_event(unsigned flags = kNoTiming) const;  // a new event
+  Event take_timing_event();
+  void give_timing_event(Event e);
   // While it exists, this thread's launches go to `sink`.
   class Redirect {
    public:
@@ -113,7 +115,7 @@ class GpuDevice final : public DeviceMemory {
   // Marks: events in stream order, and free ones.
   std::mutex mark_mutex_;
   std::deque<Event> marks_;
-  std::vector<Event> spare_events_;
+  std::vector<Event> spare_events_, spare_timing_events_;
   uint64_t last_mark_ = 0, last_passed_ = 0;
 };
 

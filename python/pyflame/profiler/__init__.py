@@ -8,16 +8,20 @@
     print(prof.key_averages().table(sort_by="self_cpu_time_total"))
     prof.export_chrome_trace("trace.json.gz")          # for ui.perfetto.dev and `pyflame report`
 
-A region begins and ends with synchronize(), so it contains exactly the work that was recorded in it. Shapes are always recorded.
+A region begins and ends with synchronize(), so it contains exactly the work that was recorded in it. Shapes, FLOPs and the line that recorded an op are
+always there.
 """
 import enum
 import functools
 import gzip
 import json
+import threading
 
-from . import _C
+from .. import _C
+from .stacks import StackSampler, name_of
+from .tables import EventList, FunctionEvent, FunctionEventAvg, add_memory
 
-_SORT_KEYS = ("self_cpu_time_total", "cpu_time_total", "cpu_time", "count", "bytes", "flops")
+__all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "ProfilerAction", "ProfilerActivity", "StackSampler", "profile", "record_function", "schedule", "supported_activities", "tensorboard_trace_handler"]
 
 
 class ProfilerAction(enum.Enum):
@@ -30,13 +34,13 @@ class ProfilerAction(enum.Enum):
 
 
 class ProfilerActivity(enum.Enum):
-    """What PyTorch's profiler can be asked for. Here ops are always recorded; device_times=True measures a GPU."""
+    """What profile(activities=) can be asked for. What the host does is always recorded; CUDA (any GPU) adds the device's times."""
 
     CPU, CUDA, XPU = 0, 2, 1
 
 
 def supported_activities():
-    """All of them."""
+    """All activities, as a set."""
     return set(ProfilerActivity)
 
 
@@ -107,124 +111,34 @@ class record_function:
         return wrapped
 
 
-class FunctionEvent:
-    """One event. Times are in microseconds from the start of the profile.
-
-    kind: 'range' (named by the user, backward), 'window' (ops recorded), 'plan', 'run' (of a program), 'step' (a kernel),
-    'launch' (of a kernel on a GPU), 'wait', 'allocate', 'memory' (value: bytes in use from then on)."""
-
-    __slots__ = ("name", "kind", "start", "end", "thread", "flow", "value", "work", "bytes", "flops", "_args")
-
-    def __init__(self, d):
-        for name in self.__slots__[:-1]:
-            setattr(self, name, d[name])
-        self._args = d["args"]
-
-    @property
-    def args(self):
-        """Further facts as a dict: ops, impl, Input Dims, Input type, recorded at."""
-        return json.loads(self._args)
-
-    @property
-    def duration(self):
-        return self.end - self.start
-
-    def __repr__(self):
-        return f"<FunctionEvent {self.kind} {self.name!r} at {self.start:.1f} us for {self.duration:.1f} us>"
-
-
-class FunctionEventAvg:
-    """All events of one name (and, with group_by_input_shape, of the same shapes). Times are sums in microseconds; self times exclude nested
-    events."""
-
-    __slots__ = ("key", "kind", "work", "count", "cpu_time_total", "self_cpu_time_total", "bytes", "flops", "_args")
-
-    def __init__(self, d):
-        for name in self.__slots__[:-1]:
-            setattr(self, name, d[name])
-        self._args = d["args"]
-
-    @property
-    def cpu_time(self):
-        """The mean."""
-        return self.cpu_time_total / self.count
-
-    @property
-    def input_shapes(self):
-        """With group_by_input_shape, the shapes of the step's inputs; otherwise empty."""
-        return json.loads(self._args).get("Input Dims", [])
-
-    def __repr__(self):
-        return f"<FunctionEventAvg {self.kind} {self.key!r}: {self.count} x {self.cpu_time:.1f} us>"
-
-
-def _time(us):
-    for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if us >= size:
-            return f"{us / size:.3f}{unit}"
-    return f"{us:.3f}us"
-
-
-class EventList(list):
-    """The result of key_averages(): a list of FunctionEventAvg with a method table()."""
-
-    def table(self, sort_by="self_cpu_time_total", row_limit=100, max_name_column_width=60):
-        """As text, the largest first. sort_by: self_cpu_time_total, cpu_time_total, cpu_time, count, bytes or flops."""
-        sort_by = sort_by or "self_cpu_time_total"
-        if sort_by not in _SORT_KEYS:
-            raise ValueError(f"table: unknown sort_by; got {sort_by!r}; expected one of {', '.join(_SORT_KEYS)}")
-        rows = sorted(self, key=lambda a: getattr(a, sort_by), reverse=True)
-        total = sum(a.self_cpu_time_total for a in self) or 1
-        shapes = any(a.input_shapes for a in self)
-        titles = ["Name", "Kind", "Self CPU %", "Self CPU", "CPU total", "CPU time avg", "# of Calls", "GB/s", "GFLOP/s"] + (["Shapes"] if shapes else [])
-        lines = []
-        for a in rows if row_limit < 0 else rows[:row_limit]:
-            name = a.key if len(a.key) <= max_name_column_width else a.key[: max_name_column_width - 3] + "..."
-            step = a.kind == "step" and a.cpu_time_total > 0
-            lines.append(
-                [
-                    name,
-                    a.work if a.work else a.kind,
-                    f"{a.self_cpu_time_total / total * 100:.2f}%",
-                    _time(a.self_cpu_time_total),
-                    _time(a.cpu_time_total),
-                    _time(a.cpu_time),
-                    str(a.count),
-                    f"{a.bytes / a.cpu_time_total / 1e3:.2f}" if step and a.bytes else "",
-                    f"{a.flops / a.cpu_time_total / 1e3:.1f}" if step and a.flops else "",
-                ]
-                + ([str(a.input_shapes)] if shapes else [])
-            )
-        widths = [max([len(t)] + [len(line[i]) for line in lines]) for i, t in enumerate(titles)]
-        left = {0, 1, 9}
-        row = lambda cells: "  ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths))).rstrip()  # noqa: E731
-        rule = "  ".join("-" * w for w in widths)
-        text = [rule, row(titles), rule, *map(row, lines), rule]
-        if len(lines) < len(rows):
-            text.append(f"{len(rows) - len(lines)} more; row_limit=-1 shows all")
-        text.append(f"Self CPU time total: {_time(sum(a.self_cpu_time_total for a in self))}")
-        return "\n".join(text) + "\n"
-
-    def __str__(self):
-        return self.table()
-
-
 class profile:
     """Records what this process does: `with profile() as prof:`, or start() and stop().
 
-    schedule: a function of the step number that says whether to record it (see schedule()); None: record all. on_trace_ready: called with the profile at the end of
-    each recording. device_times: on a GPU the host waits after each kernel, so that a step's time includes the kernel; without it, a step's time is
-    the host's launch. Steps on the CPU always have their own times. max_events limits the memory (about 48 bytes per event)."""
+    activities: ProfilerActivity values; without CUDA the steps on a GPU have only the host's times for their launches. None: all.
+    schedule: a function of the step number that says whether to record it (see schedule()); None: record all.
+    on_trace_ready: called with the profile at the end of each recording.
+    profile_memory: adds the change of the memory in use to the rows of ranges.
+    with_stack: samples the Python stacks, for the trace and export_stacks().
+    max_events limits the memory (about 48 bytes per event).
+    record_shapes, with_flops, with_modules, acc_events and use_cuda are PyTorch's and change nothing: shapes and FLOPs are always recorded."""
 
-    def __init__(self, *, schedule=None, on_trace_ready=None, device_times=False, max_events=1_000_000):
+    def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False, with_stack=False, with_flops=False, with_modules=False,
+                 experimental_config=None, acc_events=False, use_cuda=None, max_events=1_000_000):
         if schedule is not None and not callable(schedule):
             raise TypeError(f"profile: the schedule cannot be called; got {type(schedule).__name__}; hint: pf.profiler.schedule(wait=1, warmup=1, active=3)")
+        activities = supported_activities() if activities is None else set(activities)
+        unknown = activities - supported_activities()
+        if unknown or not activities:
+            raise ValueError(f"profile: not activities; got {sorted(map(str, unknown)) or 'none'}; expected values of pf.profiler.ProfilerActivity")
         self._schedule = schedule
         self._on_trace_ready = on_trace_ready
-        self._device_times = bool(device_times)
+        self._device_times = bool(activities - {ProfilerActivity.CPU})
+        self._memory = bool(profile_memory)
+        self._with_stack = bool(with_stack)
         self._max_events = int(max_events)
         self._recording = None
-        self._on = False
+        self._sampler = None
+        self._on = None  # the action of the recording that runs
         self._running = False
         self.step_num = 0
         self._step = None
@@ -235,9 +149,10 @@ class profile:
         """Begins the region."""
         if self._running:
             raise RuntimeError("profile: it has been started already; expected stop() before another start()")
+        if self._with_stack and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("profile: stacks cannot be sampled here; got another thread; expected with_stack=True in the main thread, to which Python sends signals")
         self.step_num = 0
-        if self._action() in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
-            self._begin()
+        self._begin(self._action())
         self._running = True
 
     def stop(self):
@@ -253,18 +168,17 @@ class profile:
         """Marks the end of a step. The trace gets a range ProfilerStep#N; with a schedule, recording starts or stops here."""
         if not self._running:
             raise RuntimeError("profile: step() outside of the region; expected it between start() and stop()")
-        before = self._action()
         self.step_num += 1
-        after = self._action()
-        if self._on and (before == ProfilerAction.RECORD_AND_SAVE or after in (ProfilerAction.NONE, ProfilerAction.WARMUP)):
+        action = self._action()
+        same = self._on == ProfilerAction.RECORD and action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+        if self._on and not same:
             self._end()
-        if after in (ProfilerAction.NONE, ProfilerAction.WARMUP):
-            return
-        if not self._on:
-            self._begin()
-        else:
+        if same:
+            self._on = action
             self._end_step()
-            self._step = _C._range_begin(f"ProfilerStep#{self.step_num}")
+            self._begin_step()
+        else:
+            self._begin(action)
 
     def __enter__(self):
         self.start()
@@ -281,9 +195,17 @@ class profile:
     def _action(self):
         return self._schedule(self.step_num) if self._schedule else ProfilerAction.RECORD
 
-    def _begin(self):
+    def _begin(self, action):
+        """A warm-up is recorded, too, and thrown away: the device's steps are timed then, and what a first recording allocates is allocated."""
+        if action == ProfilerAction.NONE:
+            return
         _C._profiler_start(self._max_events, self._device_times)
-        self._on = True
+        self._on = action
+        if self._with_stack:
+            self._sampler = StackSampler().start()
+        self._begin_step()
+
+    def _begin_step(self):
         self._step = _C._range_begin(f"ProfilerStep#{self.step_num}")
 
     def _end_step(self):
@@ -292,12 +214,17 @@ class profile:
         self._step = None
 
     def _end(self):
+        action, self._on = self._on, None
         try:
             _C.synchronize()  # what the last step recorded belongs to it
         finally:
             self._end_step()
-            self._on = False
-            self._recording = _C._profiler_stop()
+            if self._sampler is not None:
+                self._sampler.stop()
+            recording = _C._profiler_stop()
+        if action == ProfilerAction.WARMUP:
+            return
+        self._recording = recording
         if self._on_trace_ready is not None:
             self._on_trace_ready(self)
 
@@ -317,16 +244,37 @@ class profile:
         """All events, as a list of FunctionEvent."""
         return [FunctionEvent(d) for d in self._recorded("events").events()]
 
-    def key_averages(self, group_by_input_shape=False):
-        """Totals by name, or by name and shapes."""
-        return EventList(FunctionEventAvg(d) for d in self._recorded("key_averages").averages(bool(group_by_input_shape)))
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False):
+        """Totals by name; also by shapes, and, if group_by_stack_n is not 0, by the line that recorded the op."""
+        averages = EventList(FunctionEventAvg(d) for d in self._recorded("key_averages").averages(bool(group_by_input_shape), group_by_stack_n > 0))
+        if self._memory:
+            add_memory(averages, self.events())
+        return averages
 
-    def export_chrome_trace(self, path):
-        """Writes the trace for ui.perfetto.dev, chrome://tracing and `pyflame report`; compressed if the name ends with .gz."""
+    def export_chrome_trace(self, path, counters=None):
+        """Writes the trace for ui.perfetto.dev, chrome://tracing and `pyflame report`; compressed if the name ends with .gz. counters: a function that
+        gets the start of the recording in nanoseconds and yields further events of the trace, as dicts."""
         recording = self._recorded("export_chrome_trace")
         path = str(path)
         try:
             with gzip.open(path, "wb", compresslevel=4) if path.endswith(".gz") else open(path, "wb") as file:
-                recording.write(file.write)
+                further = "".join(",\n" + json.dumps(event) for event in (counters(recording.start) if counters else ()))
+                recording.write(file.write, further)
         except OSError as e:
             raise OSError(f"export_chrome_trace: cannot write '{path}': {e.strerror or e}") from e
+
+    def export_stacks(self, path, metric="self_cpu_time_total"):
+        """Writes `outer;inner microseconds` lines, which flame graphs are made of. metric: self_cpu_time_total needs with_stack=True and has the sampled
+        Python stacks of all threads; self_device_time_total (self_cuda_time_total) has each step below the line that recorded it."""
+        recording = self._recorded("export_stacks")
+        if metric == "self_cpu_time_total":
+            if self._sampler is None:
+                raise RuntimeError("export_stacks: no stacks were recorded; hint: profile(with_stack=True)")
+            totals = {";".join(f"{name_of(code).rpartition(': ')[2]} ({code.co_filename}:{line})" for code, line in stack): seconds * 1e6 for stack, seconds in self._sampler.seconds.items()}
+        elif metric in ("self_device_time_total", "self_cuda_time_total"):
+            rows = [FunctionEventAvg(d) for d in recording.averages(False, True)]
+            totals = {";".join(a.stack + [a.key]): a.self_device_time_total for a in rows if a.self_device_time_total}
+        else:
+            raise ValueError(f"export_stacks: unknown metric; got {metric!r}; expected self_cpu_time_total or self_device_time_total")
+        with open(path, "w") as file:
+            file.writelines(f"{stack.replace(chr(10), ' ')} {round(us)}\n" for stack, us in sorted(totals.items()))

@@ -1,0 +1,67 @@
+// `pyflame profile`: runs a Python program and reports where its time goes. Python does it (python/pyflame/profiler), because the program runs there.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "commands.h"
+#include "pyflame/base/error.h"
+#include "python_command.h"
+
+namespace pyflame::apps::cli {
+
+namespace {
+
+struct ProfileSettings {
+  std::string out, module, python;
+  int skip = 3, steps = 20;
+  double seconds = 60;
+  bool no_stacks = false;
+};
+
+int profile(const ProfileSettings& s, const std::vector<std::string>& program) {
+  PF_CHECK(!program.empty() || !s.module.empty(), Value,
+           "profile: there is no program; got no file and no -m; hint: pyflame profile train.py --epochs 1");
+  PythonCommand c("profile", "pyflame.profiler", s.python);
+  if (!s.out.empty()) c.add("--out", s.out);
+  c.add("--skip", std::to_string(s.skip));
+  c.add("--steps", std::to_string(s.steps));
+  c.add("--seconds", fmt::format("{}", s.seconds));
+  if (s.no_stacks) c.add("--no-stacks");
+  std::error_code ignored;
+  c.add("--pyflame", std::filesystem::read_symlink("/proc/self/exe", ignored).string());
+  if (!s.module.empty()) c.add("--module", s.module);
+  c.add("--");
+  for (const std::string& word : program) c.add(word);
+  c.start();
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, Run& run) {
+  CLI::App* cmd = app.add_subcommand("profile", "Run a Python program, and report where its time goes");
+  auto s = std::make_shared<ProfileSettings>();
+  cmd->footer("FILE.py and its arguments follow the options:\n  pyflame profile --steps 50 train.py --epochs 1");
+  cmd->prefix_command();
+  cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
+  cmd->add_option("--out", s->out, "The folder for the trace and the report; default: profile-PROGRAM-TIME");
+  cmd->add_option(
+         "--skip", s->skip,
+         "Steps that are not recorded, because they compile and allocate. A step ends with an optimizer's step; "
+         "a program without an optimizer is recorded from its start")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--steps", s->steps, "Steps to record; the program then goes on without a recording; 0: to its end")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--seconds", s->seconds, "The longest time to record")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  cmd->add_flag("--no-stacks", s->no_stacks, "Do not sample the Python stacks");
+  cmd->add_option("--python", s->python,
+                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return profile(*s, program); }; });
+}
+
+}  // namespace pyflame::apps::cli

@@ -1,0 +1,78 @@
+"""`pyflame profile`: runs a program, records its steps, and reports where the time goes."""
+import argparse
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from . import run
+
+
+def _say(text):
+    print(f"pyflame profile: {text}", file=sys.stderr, flush=True)
+
+
+def _arguments():
+    p = argparse.ArgumentParser(prog="pyflame profile", add_help=False)
+    p.add_argument("--out")
+    p.add_argument("--skip", type=int, default=3)
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--seconds", type=float, default=60)
+    p.add_argument("--no-stacks", action="store_true")
+    p.add_argument("--module")
+    p.add_argument("--pyflame", default=shutil.which("pyflame"))
+    p.add_argument("program", nargs=argparse.REMAINDER)
+    args = p.parse_args()
+    if args.program[:1] == ["--"]:
+        del args.program[0]
+    return args
+
+
+def _report(pyflame, trace, folder, lines):
+    """Prints the report of the trace and writes it as text, JSON and a page."""
+    if pyflame is None:
+        _say(f"the trace is {trace}; the program `pyflame` was not found; hint: pyflame report {trace}")
+        return
+    text = subprocess.run([pyflame, "report", str(trace), "--html", str(folder / "report.html")], capture_output=True, text=True)
+    (folder / "report.txt").write_text(text.stdout)
+    document = subprocess.run([pyflame, "report", str(trace), "--json"], capture_output=True, text=True)
+    (folder / "report.json").write_text(document.stdout)
+    print(text.stdout, end="", file=sys.stderr)
+    for line in lines:
+        _say(line)
+    if text.stderr:
+        print(text.stderr, end="", file=sys.stderr)
+    _say(f"{folder}/report.html has this as a page with a timeline; {trace.name} opens in ui.perfetto.dev")
+
+
+def main():
+    args = _arguments()
+    file, arguments = (None, args.program) if args.module else (args.program[0], args.program[1:])
+    if file is not None and not os.path.isfile(file):
+        _say(f"there is no such file; got {file!r}; expected a Python program")
+        return 1
+    path = file
+    if args.module:
+        sys.path.insert(0, os.getcwd())
+        spec = importlib.util.find_spec(args.module)
+        path = spec.origin if spec is not None else ""
+    framework = run.framework_of(path)
+    try:
+        recorder = (run.TorchRecorder if framework == "torch" else run.PyFlameRecorder)(stacks=not args.no_stacks)
+    except ImportError as e:
+        _say(f"the program needs {framework}, which cannot be imported: {e}")
+        return 1
+    folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    trace = folder / "trace.json.gz"
+    session = run.Session(recorder, str(trace), args.skip, args.steps, args.seconds, lambda lines: _report(args.pyflame, trace, folder, lines))
+    session.start()
+    code = run.run_program(file, args.module, arguments)
+    session.finish()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

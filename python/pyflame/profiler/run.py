@@ -1,0 +1,176 @@
+"""Runs a program as `python FILE` does, and records its steps. A step ends with an optimizer's step."""
+import contextlib
+import os
+import re
+import runpy
+import sys
+import threading
+import time
+
+_TORCH = re.compile(r"^\s*(import|from)\s+torch\b", re.MULTILINE)
+_PYFLAME = re.compile(r"^\s*(import|from)\s+pyflame\b", re.MULTILINE)
+
+
+def framework_of(path):
+    """'torch' if the program imports PyTorch and not PyFlame, otherwise 'pyflame'."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return "pyflame"
+    return "torch" if _TORCH.search(text) and not _PYFLAME.search(text) else "pyflame"
+
+
+class PyFlameRecorder:
+    """Records with pf.profiler."""
+
+    def __init__(self, stacks):
+        import pyflame as pf
+
+        from .machine import MachineSampler
+
+        self._pf, self._stacks, self._MachineSampler = pf, stacks, MachineSampler
+        self._profile = self._machine = None
+
+    def on_step(self, hook):
+        self._pf.optim.optimizer.register_optimizer_step_post_hook(lambda *_: hook())
+
+    def begin(self):
+        pf = self._pf
+        devices = [f"rocm:{i}" for i in range(pf.rocm_device_count())] + [f"cuda:{i}" for i in range(pf.cuda_device_count())]
+        self._machine = self._MachineSampler(devices or ["cpu"]).start()
+        self._profile = self._pf.profiler.profile(with_stack=self._stacks)
+        self._profile.start()
+
+    def step(self):
+        self._profile.step()
+
+    def end(self, path):
+        """Writes the trace, or throws the recording away if there is no path. Returns what is worth saying of the machine."""
+        profile, self._profile = self._profile, None
+        profile.stop()
+        self._machine.stop()
+        if path is None:
+            return []
+        profile.export_chrome_trace(path, counters=self._machine.counters)
+        dropped = [f"{profile.dropped} events were left out, because there were more than are kept"] if profile.dropped else []
+        return self._machine.summary() + dropped
+
+
+class TorchRecorder:
+    """Records with torch.profiler, for programs of PyTorch."""
+
+    def __init__(self, stacks):
+        import torch
+
+        self._torch, self._stacks, self._profile = torch, stacks, None
+
+    def on_step(self, hook):
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(lambda *_: hook())
+
+    def begin(self):
+        profiler = self._torch.profiler
+        activities = [profiler.ProfilerActivity.CPU] + ([profiler.ProfilerActivity.CUDA] if self._torch.cuda.is_available() else [])
+        self._profile = profiler.profile(activities=activities, record_shapes=True, with_stack=self._stacks)
+        self._profile.start()
+
+    def step(self):
+        self._profile.step()
+
+    def end(self, path):
+        profile, self._profile = self._profile, None
+        profile.stop()
+        if path is not None:
+            profile.export_chrome_trace(path)
+        return []
+
+
+class Session:
+    """Which steps are recorded: after `skip` steps, `steps` of them (0: all that follow) for at most `seconds`. report(lines) is called when the trace
+    is written, which is before the program ends if it goes on."""
+
+    def __init__(self, recorder, trace, skip, steps, seconds, report):
+        self._recorder, self._trace, self._skip, self._steps, self._seconds, self._report = recorder, trace, skip, steps, seconds, report
+        self._lock = threading.RLock()
+        self._seen = self.recorded = 0
+        self._recording = self._done = False
+        self._timer = None
+
+    def start(self):
+        self._recorder.on_step(self._on_step)
+        self._begin()
+
+    def _begin(self):
+        self._recorder.begin()
+        self._recording = True
+        self._timer = threading.Timer(self._seconds, self.finish)
+        self._timer.daemon = True
+        self._timer.name = "pyflame-profile-timer"
+        self._timer.start()
+
+    def _on_step(self):
+        with self._lock:
+            if self._done or threading.current_thread() is self._timer:
+                return
+            self._seen += 1
+            if self._seen < self._skip:
+                return
+            if self._seen == self._skip:  # what was recorded so far compiled and allocated
+                self._timer.cancel()
+                self._recorder.end(None)
+                self._begin()
+                return
+            self.recorded += 1
+            if self._steps and self.recorded == self._steps:
+                self.finish()
+            else:
+                self._recorder.step()
+
+    def finish(self):
+        """Ends the recording, if it has not ended. Any thread may call."""
+        with self._lock:
+            if self._done or not self._recording:
+                return
+            self._done = True
+            self._timer.cancel()
+            self._report(self._recorder.end(self._trace))
+
+
+@contextlib.contextmanager
+def _arguments(argv, path):
+    before, before_path = sys.argv, sys.path[:]
+    sys.argv = argv
+    sys.path[0:0] = [path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before, before_path
+
+
+def run_program(file, module, arguments):
+    """Runs it in this process as `__main__`. Returns its exit code; prints the traceback of what it raises."""
+    import traceback
+
+    name = module or file
+    try:
+        with _arguments([name, *arguments], os.getcwd() if module else os.path.dirname(os.path.abspath(file))):
+            if module:
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(file, run_name="__main__")
+    except SystemExit as e:
+        if isinstance(e.code, str):
+            print(e.code, file=sys.stderr)
+        return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+    except KeyboardInterrupt:
+        return 130
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def stamp():
+    return time.strftime("%Y%m%d-%H%M%S")

@@ -1,0 +1,85 @@
+"""Samples of the Python stacks of this process. The program is not changed, only looked at 500 times a second."""
+import os
+import signal
+import sys
+import threading
+
+from .. import _C
+
+INTERVAL = 0.002  # seconds
+MOST_FRAMES = 64
+_HERE = os.path.dirname(__file__)
+
+
+def _frames(frame):
+    """(identity, code, line) from the outermost function to the innermost, without this package's and those that start programs."""
+    found = []
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((_HERE, "<frozen")):
+            found.append((id(frame), frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found[::-1][:MOST_FRAMES]
+
+
+def name_of(code):
+    """As PyTorch's traces name functions: the file, the line of the `def`, the name."""
+    return f"{code.co_filename}({code.co_firstlineno}): {getattr(code, 'co_qualname', code.co_name)}"
+
+
+class StackSampler:
+    """Samples until stop(). Each function that stays on a stack from sample to sample is a span of the recording, on its thread's track."""
+
+    def __init__(self, interval=INTERVAL):
+        self._interval = interval
+        self._tracks = {threading.get_ident(): _C._profiler_thread()}
+        self._open = {}  # of each thread: [identity, code, start]
+        self._ticker = self._previous = None
+        self.seconds = {}  # by stack: a tuple of (code, line), outermost first
+        self._last = None
+
+    def start(self):
+        self._last = _C._profiler_now()
+        self._previous = signal.signal(signal.SIGPROF, self._sample)
+        signal.siginterrupt(signal.SIGPROF, False)  # system calls go on
+        self._ticker = _C._Ticker(self._interval)
+        return self
+
+    def stop(self):
+        """Any thread may call."""
+        self._ticker.stop()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGPROF, self._previous or signal.SIG_DFL)
+        for thread in list(self._open):
+            self._close(thread, 0, _C._profiler_now())
+
+    def _sample(self, _signal, frame):
+        if frame is None:
+            return
+        now = _C._profiler_now()
+        elapsed, self._last = (now - self._last) / 1e9, now
+        ours = {t.ident for t in threading.enumerate() if t.name.startswith("pyflame-")}
+        stacks = {thread: _frames(top) for thread, top in sys._current_frames().items() if thread not in ours}
+        for thread in list(self._open):
+            if thread not in stacks:
+                self._close(thread, 0, now)
+        for thread, stack in stacks.items():
+            key = tuple((code, line) for _, code, line in stack)
+            self.seconds[key] = self.seconds.get(key, 0.0) + elapsed
+            self._compare(thread, stack, now)
+
+    def _compare(self, thread, stack, now):
+        """Ends the functions that have left the stack, and begins the new ones."""
+        open_ = self._open.setdefault(thread, [])
+        same = 0
+        while same < min(len(open_), len(stack)) and open_[same][0] == stack[same][0] and open_[same][1] is stack[same][1]:
+            same += 1
+        self._close(thread, same, now)
+        open_.extend([identity, code, now] for identity, code, _ in stack[same:])
+
+    def _close(self, thread, keep, now):
+        track = self._tracks.get(thread)
+        if track is None:
+            track = self._tracks[thread] = _C._profiler_track(f"Python thread {thread}")
+        for _, code, start in self._open[thread][keep:]:  # the outer ones first, because their times may be equal
+            _C._profiler_frame(name_of(code), track, start, now)
+        del self._open[thread][keep:]

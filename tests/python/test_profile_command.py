@@ -1,0 +1,96 @@
+"""`pyflame profile`: runs a program as Python does, and reports where its time goes."""
+import gzip
+import json
+import sys
+
+import pytest
+
+TRAIN = """
+import sys
+import time
+
+import pyflame as pf
+
+
+def slow_part():
+    end = time.perf_counter() + 0.02
+    while time.perf_counter() < end:
+        pass
+
+
+if __name__ == "__main__":
+    layer = pf.nn.Linear(16, 16)
+    optimizer = pf.optim.SGD(layer.parameters(), lr=0.1)
+    x = pf.ones(4, 16)
+    for _ in range(int(sys.argv[1])):
+        slow_part()
+        optimizer.zero_grad()
+        loss = layer(x).sum()
+        loss.backward()
+        optimizer.step()
+    print("arguments:", sys.argv[1:], "loss:", loss.item() == loss.item())
+    sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def read(out):
+    with gzip.open(out / "trace.json.gz") as file:
+        return json.load(file)["traceEvents"]
+
+
+def test_a_training_program(run, folder):
+    r = run("profile", "--out", folder / "out", "--python", sys.executable, "--skip", 2, "--steps", 5, folder / "train.py", 12, 7, code=7)
+    assert r.stdout == "arguments: ['12', '7'] loss: True\n", "the program's output is its own"
+    assert r.stderr.startswith("No step runs") and "slow_part" in r.stderr and "host-code" in r.stderr and "at most" in r.stderr
+    document = json.loads((folder / "out/report.json").read_text())
+    assert document["time"]["steps"]["count"] == 4, "five steps were recorded; the last has no step after it"
+    assert "slow_part" in document["verdict"] and (folder / "out/report.txt").read_text() in r.stderr
+    assert "<html" in (folder / "out/report.html").read_text()
+    assert {"ProfilerStep#0", "ProfilerStep#3"} <= {e["name"] for e in read(folder / "out")}
+
+
+def test_a_program_without_an_optimizer_is_recorded_from_its_start(run, folder):
+    (folder / "infer.py").write_text("import pyflame as pf\nx = pf.ones(64, 64)\nprint((x @ x).sum().item())\n")
+    r = run("profile", "--out", "out", "--python", sys.executable, "--no-stacks", "infer.py")
+    assert r.stdout == "262144.0\n" and "GEMM" in r.stderr
+    assert any("matmul" in e["name"] for e in read(folder / "out") if e.get("cat") == "kernel")
+
+
+def test_a_module(run, folder):
+    r = run("profile", "--out", "out", "--python", sys.executable, "-m", "train", 4, 0)
+    assert r.stdout.startswith("arguments: ['4', '0']") and (folder / "out/report.html").exists()
+
+
+def test_a_program_that_fails_is_reported_all_the_same(run, folder):
+    (folder / "fails.py").write_text("import pyflame as pf\nprint(pf.ones(2).sum().item())\nraise KeyError('mine')\n")
+    r = run("profile", "--out", "out", "--python", sys.executable, "fails.py", code=1)
+    assert "KeyError: 'mine'" in r.stderr and (folder / "out/report.html").exists()
+
+
+def test_errors(run, folder):
+    assert "profile: there is no program; got no file and no -m; hint: pyflame profile train.py" in run("profile", code=1).stderr
+    assert "there is no such file; got 'nothing.py'; expected a Python program" in run("profile", "--python", sys.executable, "nothing.py", code=1).stderr
+
+
+def test_a_program_of_pytorch(run, folder):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (folder / "torch_train.py").write_text(TRAIN.replace("import pyflame as pf", "import torch as pf").replace("layer(x)", "layer(x)"))
+    run("profile", "--out", "out", "--python", sys.executable, "--skip", 1, "--steps", 3, "torch_train.py", 6, 0)
+    assert any(e.get("name") == "aten::addmm" for e in read(folder / "out"))
+
+
+def test_what_the_machine_did_is_summed_up():
+    from pyflame.profiler.machine import MachineSampler
+
+    sampler = MachineSampler(["rocm:0"])
+    for i, (power, limited) in enumerate(((300.0, False), (690.0, True), (700.0, True))):
+        sampler.rows.append((1000 * i, "rocm:0", {"power_w": power, "power_limit_w": 700.0, "power_limit": limited, "clock_mhz": 2100.0}))
+    assert sampler.summary() == ["rocm:0: power 690 W (300 to 700), of at most 700 W; clock 2100 MHz", "rocm:0: its clock was lowered because of its power limit in 67 % of the samples"]
+    assert list(sampler.counters(1000))[0] == {"ph": "C", "name": "power of rocm:0 (W)", "ts": 0.0, "args": {"W": 690.0}}
