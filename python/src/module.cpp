@@ -1,6 +1,8 @@
 // The module pyflame._C. pyflame/__init__.py adds the parts that are written in Python.
 #include "casters.h"
+#include "pyflame/base/env.h"
 #include "pyflame/base/exit.h"
+#include "pyflame/base/fallbacks.h"
 #include "pyflame/base/packages.h"
 
 namespace {
@@ -25,6 +27,7 @@ void end_with_the_interpreter() {
       if (interrupted) PyErr_Clear();
       return interrupted;
     });
+    if (pyflame::env::debug() >= 1) fmt::print(stderr, "{}", pyflame::describe_fallbacks());
   }));
 }
 

@@ -19,6 +19,7 @@
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/event.h"
 #include "pyflame/runtime/executor.h"
+#include "pyflame/base/fallbacks.h"
 #include "pyflame/runtime/explain.h"
 #include "pyflame/runtime/replayer.h"
 #include "pyflame/version.h"
@@ -250,6 +251,25 @@ void bind_runtime(nb::module_& m) {
       "cuDNN and MIOpen in convolutions; pf.explain() says 'not deterministic' where they do. It holds for what is "
       "called afterwards, gradients included. No op is without a deterministic way, so that warn_only changes "
       "nothing.");
+  m.def(
+      "fallbacks",
+      [] {
+        nb::list out;
+        for (const Fallback& f : fallbacks()) {
+          nb::dict d;
+          d["op"] = f.op;
+          d["device"] = f.device;
+          d["ran_on"] = f.ran_on;
+          d["reason"] = f.reason;
+          d["times"] = f.times;
+          d["seconds"] = f.seconds;
+          out.append(d);
+        }
+        return out;
+      },
+      "What ran on a slower implementation, or elsewhere, than was asked for, as a list of dicts, the most seconds first: op, device, "
+      "ran_on, reason (why nothing better took it), times (how often it ran) and seconds (of the host). PYFLAME_DEBUG=1 prints this "
+      "at the end of the process.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");
   m.def(

@@ -17,6 +17,7 @@ enum class ForkOrder : uint8_t {
   Memory,
   Random,
   DeviceTimes,
+  Fallbacks,
   Events,
   Python,
   Pool

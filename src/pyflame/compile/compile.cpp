@@ -8,6 +8,7 @@
 #include <set>
 
 #include "pyflame/base/env.h"
+#include "pyflame/base/fallbacks.h"
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/inject.h"
 #include "pyflame/compile/passes.h"
@@ -22,16 +23,12 @@ std::string reasons(const std::vector<Refused>& refused) {
   return why;
 }
 
-// Users should know if an op runs on the slow reference loops: prints it once per op and reason.
-void note_fallback(const Problem& p, const Step& step) {
-  static std::mutex mutex;
-  static auto& seen = *new std::set<std::string>;  // leaked: programs compute in exit handlers
-  if (step.refused.empty()) return;
-  const std::string why = reasons(step.refused);
-  std::lock_guard lock(mutex);
-  if (!seen.insert(std::string(op_name(p.root().op)) + why).second) return;
-  fmt::print(stderr, "pyflame: {} runs on the slow reference loops of {} ({}); printed once\n", op_name(p.root().op),
-             p.graph.device.str(), why);
+// Users should know if an op runs on the slow reference loops.
+FallbackEntry* fallback_of(const Problem& p, const Step& step) {
+  if (step.refused.empty()) return nullptr;
+  const std::string op(op_name(p.root().op)), device = p.graph.device.str(), why = reasons(step.refused);
+  return &note_fallback(op, device, step.impl, why,
+                        fmt::format("{} runs on the slow reference loops of {} ({})", op, device, why));
 }
 
 // On a device, the order of the list is a guess, and measurements are better. An implementation that won before is
@@ -93,7 +90,7 @@ Step make_step(const Graph& graph, Group group, Selection selection, const Backe
   if (backend.executes()) executable = impl.make(problem);
   if (injecting()) executable = may_fail(problem, std::move(executable));
   step.executable = std::move(executable);
-  if (selection.falls_back(backend)) note_fallback(problem, step);
+  if (selection.falls_back(backend)) step.fallback = fallback_of(problem, step);
   find_effects(graph, step);
   return step;
 }

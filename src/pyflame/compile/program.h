@@ -37,11 +37,14 @@ struct Refused {
   std::string reason;
 };
 
+class FallbackEntry;
+
 struct Step {
   Group group;
   const char* impl = "";
   std::vector<Refused> refused;
   std::shared_ptr<Executable> executable;
+  FallbackEntry* fallback = nullptr;  // counts its runs (base/fallbacks.h); null: it is no fallback
   std::vector<SlotId> reads, writes;
   std::vector<bool> covers;  // per write: the whole slot is written and the step does not read it
   std::vector<const Impl*>

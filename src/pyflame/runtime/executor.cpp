@@ -11,6 +11,7 @@
 
 #include "pyflame/base/env.h"
 #include "pyflame/base/events.h"
+#include "pyflame/base/fallbacks.h"
 #include "pyflame/base/fork.h"
 #include "pyflame/base/location.h"
 #include "pyflame/base/threads.h"
@@ -258,6 +259,7 @@ class Run {
       if (choosing_ && !bad)
         if (auto winner = time_entries(frame, k)) faster_.push_back(std::move(*winner));
       if (step.executable) {
+        const FallbackRun counted(step.fallback);
         if (timed_) timed_->before_step(k);
         step.executable->run(frame.context(k));
         if (timed_) timed_->after_step();

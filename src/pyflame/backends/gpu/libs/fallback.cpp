@@ -6,6 +6,8 @@
 #include <mutex>
 #include <set>
 
+#include "pyflame/base/fallbacks.h"
+
 namespace pyflame::gpu {
 
 void say_once(const std::string& text) {
@@ -17,7 +19,10 @@ void say_once(const std::string& text) {
 
 void fall_back(const Error& e) {
   if (e.kind() == ErrorKind::Device) throw e;
-  say_once(std::string(e.what()) + "; a kernel of PyFlame's own computes it instead");
+  const std::string what = e.what();
+  note_fallback(what.substr(0, what.find(':')), "a GPU", "a kernel of PyFlame's own", what,
+                what + "; a kernel of PyFlame's own computes it instead")
+      .count({});
 }
 
 // The workspace is large enough for either.

@@ -1,11 +1,12 @@
 // Linear algebra on the host: operands are copied there, LAPACK computes, and results are copied back, in the order of the stream. A message
 // says so once. Such a step is not part of a replay.
+#include <string>
 #include <vector>
 
 #include "pyflame/backends/gpu/driver/device.h"
-#include "pyflame/backends/gpu/libs/fallback.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/backends/lapack/lapack.h"
+#include "pyflame/base/fallbacks.h"
 
 namespace pyflame::gpu {
 
@@ -13,10 +14,14 @@ namespace {
 
 class OnHost final : public Executable {
  public:
-  explicit OnHost(const Problem& p) : node_(p.root()), device_(device(p.graph.device.type, p.graph.device.index)) {}
+  explicit OnHost(const Problem& p) : node_(p.root()), device_(device(p.graph.device.type, p.graph.device.index)) {
+    const std::string op(op_name(node_.op));
+    fallback_ = &note_fallback(op, p.graph.device.str(), "LAPACK on the host", "there is no kernel of it for GPUs",
+                               op + ": matrices are factorized on the host, by LAPACK");
+  }
   bool capturable() const override { return false; }
   void run(const RunContext& ctx) override {
-    say_once(fmt::format("{}: matrices are factorized on the host, by LAPACK", op_name(node_.op)));
+    const FallbackRun counted(fallback_);
     Copies ins(node_.ins), outs(node_.outs);
     for (size_t i = 0; i < ins.bytes.size(); ++i)
       if (!ins.bytes[i].empty())
@@ -44,6 +49,7 @@ class OnHost final : public Executable {
   };
   Node node_;
   GpuDevice& device_;
+  FallbackEntry* fallback_;
 };
 
 constexpr Impl kHost{"gpu.host_lapack", accepts_all, make_of<OnHost>};
