@@ -19,11 +19,12 @@ void for_corners(const GridAttrs& a, const Dims& image, const View& grid, F&& f)
     for (int d = 0; d < kDims; ++d)
       corners.along[d] = pf::taps_along<kMode, P>(static_cast<P>(g[static_cast<size_t>((i + 1) * kDims - 1 - d)]),
                                                   image[d + 2], static_cast<int>(a.padding), a.align_corners != 0);
-    for (int k = 0; k < corners.kCount; ++k) {
+    pf::for_numbers<corners.kCount>([&](auto k) {
       std::array<double, kDims> slope;
-      for (int d = 0; d < kDims; ++d) slope[static_cast<size_t>(kDims - 1 - d)] = corners.weight(k, d);
-      f(i / places, i % places, corners.offset(k, steps), corners.weight(k), slope);
-    }
+      pf::for_numbers<kDims>(
+          [&](auto d) { slope[size_t{kDims - 1 - d.value}] = corners.template weight<k.value, d.value>(); });
+      f(i / places, i % places, corners.template offset<k.value>(steps), corners.template weight<k.value>(), slope);
+    });
   }
 }
 

@@ -6,6 +6,12 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
+// The number of a thread. It has one task: a loop over the launch would keep too many values in registers.
+template <int kThreads>
+PF_DEVICE i64 grid_thread() {
+  return (group().x + (i64)group().y * groups().x) * kThreads + thread();
+}
+
 // The image, the part of the channels and the place or element of a thread.
 struct GridTask {
   i64 image, rest, channel;
@@ -29,25 +35,27 @@ PF_DEVICE void grid_sample(const S* x, const S* grid, S* y, const GridShape& p) 
   constexpr int kCount = grid_corners(kMode, kDims);
   const i64 count = p.images * p.parts * p.places;
   const bool narrow = count < (i64)1 << 31;
-  for (i64 e = (i64)group().x * kThreads + thread(); e < count; e += (i64)groups().x * kThreads) {
-    const GridTask task = grid_task(e, p.places, p, narrow);
-    const i64 place = task.image * p.places + task.rest;
-    const auto corners = corners_at<kMode, kDims>(grid + p.grid.at(place, narrow), p);
-    i64 where[kCount];
-    C<S> weight[kCount];
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) where[k] = corners.offset(k, p.step), weight[k] = corners.weight(k);
-    const S* from = x + task.image * p.image + task.channel * p.channel;
-    S* to = y + p.to.at(place, narrow) + task.channel * p.to_channel;
-    const i64 left = p.channels - task.channel;
-    const int n = (int)(left < p.each ? left : p.each);
+  const i64 e = grid_thread<kThreads>();
+  if (e >= count) return;
+  const GridTask task = grid_task(e, p.places, p, narrow);
+  const i64 place = task.image * p.places + task.rest;
+  const auto corners = corners_at<kMode, kDims>(grid + p.grid.at(place, narrow), p);
+  i64 where[kCount];
+  C<S> weight[kCount];
+  for_numbers<kCount>([&](auto k) {
+    where[k.value] = corners.template offset<k.value>(p.step);
+    weight[k.value] = corners.template weight<k.value>();
+  });
+  const S* from = x + task.image * p.image + task.channel * p.channel;
+  S* to = y + p.to.at(place, narrow) + task.channel * p.to_channel;
+  const i64 left = p.channels - task.channel;
+  const int n = (int)(left < p.each ? left : p.each);
 #pragma unroll 2
-    for (int c = 0; c < n; ++c, from += p.channel, to += p.to_channel) {
-      C<S> sum = 0;
+  for (int c = 0; c < n; ++c, from += p.channel, to += p.to_channel) {
+    C<S> sum = 0;
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) sum += weight[k] * (where[k] < 0 ? (C<S>)0 : load(from + where[k]));
-      store(to, sum);
-    }
+    for (int k = 0; k < kCount; ++k) sum += weight[k] * (where[k] < 0 ? (C<S>)0 : load(from + where[k]));
+    store(to, sum);
   }
 }
 
@@ -56,30 +64,30 @@ PF_DEVICE void grid_sample_grad_grid(const S* g, const S* x, const S* grid, S* t
   constexpr int kCount = grid_corners(kMode, kDims);
   const i64 count = p.images * p.places;
   const bool narrow = count < (i64)1 << 31;
-  for (i64 place = (i64)group().x * kThreads + thread(); place < count; place += (i64)groups().x * kThreads) {
-    const auto corners = corners_at<kMode, kDims>(grid + p.grid.at(place, narrow), p);
-    i64 where[kCount];
-    C<S> dot[kCount];
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) where[k] = corners.offset(k, p.step), dot[k] = 0;
-    const S* image = x + divided(place, p.places, narrow).quotient * p.image;
-    const S* from = g + p.from.at(place, narrow);
+  const i64 place = grid_thread<kThreads>();
+  if (place >= count) return;
+  const auto corners = corners_at<kMode, kDims>(grid + p.grid.at(place, narrow), p);
+  i64 where[kCount];
+  C<S> dot[kCount];
+  for_numbers<kCount>(
+      [&](auto k) { where[k.value] = corners.template offset<k.value>(p.step), dot[k.value] = 0; });
+  const S* image = x + divided(place, p.places, narrow).quotient * p.image;
+  const S* from = g + p.from.at(place, narrow);
 #pragma unroll 2
-    for (i64 c = 0; c < p.channels; ++c, image += p.channel, from += p.from_channel) {
-      const C<S> factor = load(from);
+  for (i64 c = 0; c < p.channels; ++c, image += p.channel, from += p.from_channel) {
+    const C<S> factor = load(from);
 #pragma unroll
-      for (int k = 0; k < kCount; ++k)
-        if (where[k] >= 0) dot[k] += factor * load(image + where[k]);
-    }
-#pragma unroll
-    for (int d = 0; d < kDims; ++d) {
-      C<S> sum = 0;
-#pragma unroll
-      for (int k = 0; k < kCount; ++k)
-        if (where[k] >= 0) sum += dot[k] * corners.weight(k, d);
-      store(to + p.to.at(place, narrow) + (kDims - 1 - d) * p.to_step, sum);
-    }
+    for (int k = 0; k < kCount; ++k)
+      if (where[k] >= 0) dot[k] += factor * load(image + where[k]);
   }
+  S* result = to + p.to.at(place, narrow);
+  for_numbers<kDims>([&](auto d) {
+    C<S> sum = 0;
+    for_numbers<kCount>([&](auto k) {
+      if (where[k.value] >= 0) sum += dot[k.value] * corners.template weight<k.value, d.value>();
+    });
+    store(result + (kDims - 1 - d.value) * p.to_step, sum);
+  });
 }
 
 // The corners of all places as items to sort: the element's number in its image is the key.
@@ -88,17 +96,16 @@ PF_DEVICE void grid_corners_of(const S* grid, u32* keys, u32* ids, C<S>* weights
   constexpr int kCount = grid_corners(kMode, kDims);
   const i64 count = p.images * p.places;
   const bool narrow = count < (i64)1 << 31;
-  for (i64 place = (i64)group().x * kThreads + thread(); place < count; place += (i64)groups().x * kThreads) {
-    const auto corners = corners_at<kMode, kDims>(grid + p.grid.at(place, narrow), p);
-    const u32 first = (u32)divided(place, p.places, narrow).rest * kCount;
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) {
-      const i64 where = corners.offset(k, p.step), i = place * kCount + k;
-      keys[i] = where < 0 ? 0xffffffffu : (u32)where;  // sorted last
-      ids[i] = first + k;
-      weights[i] = corners.weight(k);
-    }
-  }
+  const i64 place = grid_thread<kThreads>();
+  if (place >= count) return;
+  const auto corners = corners_at<kMode, kDims>(grid + p.grid.at(place, narrow), p);
+  const u32 first = (u32)divided(place, p.places, narrow).rest * kCount;
+  for_numbers<kCount>([&](auto k) {
+    const i64 where = corners.template offset<k.value>(p.step), i = place * kCount + k.value;
+    keys[i] = where < 0 ? 0xffffffffu : (u32)where;  // sorted last
+    ids[i] = first + k.value;
+    weights[i] = corners.template weight<k.value>();
+  });
 }
 
 // keys and ids are sorted, each image for itself.
@@ -107,36 +114,36 @@ PF_DEVICE void grid_sample_grad_input(const u32* keys, const u32* ids, const C<S
                                       const GridShape& p) {
   const i64 count = p.images * p.parts * p.elements, items = p.places * kCount;
   const bool narrow = count < (i64)1 << 31 && p.images * p.places < (i64)1 << 31;
-  for (i64 e = (i64)group().x * kThreads + thread(); e < count; e += (i64)groups().x * kThreads) {
-    const GridTask task = grid_task(e, p.elements, p, narrow);
-    const u32* key = keys + task.image * items;
-    const u32* id = ids + task.image * items;
-    const C<S>* weight = weights + task.image * items;
-    const u32 mine = (u32)task.rest;
-    i64 i = 0;
-    for (i64 end = items; i < end;) {
-      const i64 middle = i + (end - i) / 2;
-      if (key[middle] < mine) i = middle + 1;
-      else end = middle;
-    }
-    const i64 left = p.channels - task.channel;
-    C<S> sum[kEach];
+  const i64 e = grid_thread<kThreads>();
+  if (e >= count) return;
+  const GridTask task = grid_task(e, p.elements, p, narrow);
+  const u32* key = keys + task.image * items;
+  const u32* id = ids + task.image * items;
+  const C<S>* weight = weights + task.image * items;
+  const u32 mine = (u32)task.rest;
+  i64 i = 0;
+  for (i64 end = items; i < end;) {
+    const i64 middle = i + (end - i) / 2;
+    if (key[middle] < mine) i = middle + 1;
+    else end = middle;
+  }
+  const i64 left = p.channels - task.channel;
+  C<S> sum[kEach];
 #pragma unroll
-    for (int c = 0; c < kEach; ++c) sum[c] = 0;
-    for (; i < items && key[i] == mine; ++i) {
-      const u32 corner = id[i];
-      const C<S> factor = weight[corner];
-      const S* from =
-          g + p.from.at(task.image * p.places + corner / kCount, narrow) + task.channel * p.from_channel;
-#pragma unroll
-      for (int c = 0; c < kEach; ++c)
-        if (c < left) sum[c] += factor * load(from + c * p.from_channel);
-    }
-    S* at = to + p.to.at(task.image * p.elements + task.rest, narrow) + task.channel * p.to_channel;
+  for (int c = 0; c < kEach; ++c) sum[c] = 0;
+  for (; i < items && key[i] == mine; ++i) {
+    const u32 corner = id[i];
+    const C<S> factor = weight[corner];
+    const S* from =
+        g + p.from.at(task.image * p.places + corner / kCount, narrow) + task.channel * p.from_channel;
 #pragma unroll
     for (int c = 0; c < kEach; ++c)
-      if (c < left) store(at + c * p.to_channel, sum[c]);
+      if (c < left) sum[c] += factor * load(from + c * p.from_channel);
   }
+  S* at = to + p.to.at(task.image * p.elements + task.rest, narrow) + task.channel * p.to_channel;
+#pragma unroll
+  for (int c = 0; c < kEach; ++c)
+    if (c < left) store(at + c * p.to_channel, sum[c]);
 }
 
 #endif

@@ -103,32 +103,48 @@ PF_DEVICE GridTaps<T, grid_taps(kMode)> taps_along(T g, i64 elements, int paddin
   return r;
 }
 
+// Calls f(GridNumber<0>()), f(GridNumber<1>()), ..
+template <int k>
+struct GridNumber {
+  static constexpr int value = k;
+};
+template <int kCount, int k = 0, class F>
+PF_DEVICE void for_numbers(const F& f) {
+  if constexpr (k < kCount) {
+    f(GridNumber<k>());
+    for_numbers<kCount, k + 1>(f);
+  }
+}
+
 // The elements around a place: where each is in its image (-1: outside), and the taps along each dim.
 template <int kMode, int kDims, class T>
 struct GridCorners {
   static constexpr int kTaps = grid_taps(kMode), kCount = grid_corners(kMode, kDims);
   GridTaps<T, kTaps> along[kDims];
-  // The tap along dim d of corner k.
-  static PF_DEVICE int tap(int k, int d) {
-    for (int e = kDims - 1; e > d; --e) k /= kTaps;
-    return k % kTaps;
+  // Corners are numbered as the elements of an array with kTaps along each dim. The numbers are constants, so that all stays in registers.
+  template <int k, int d>
+  static constexpr int kTap = k / grid_corners(kMode, kDims - 1 - d) % kTaps;
+  template <int k, int d, int by>
+  PF_DEVICE T factor() const {
+    if constexpr (d == by) return along[d].slope[kTap<k, d>];
+    else return along[d].weight[kTap<k, d>];
   }
-  // Steps from one element to the next along each dim.
-  PF_DEVICE i64 offset(int k, const i64* steps) const {
-    i64 at = 0;
-    bool outside = false;
-    for (int d = 0; d < kDims; ++d) {
-      const i32 i = along[d].at[tap(k, d)];
-      outside |= i < 0;
-      at += i * steps[d];
+  // `steps`: from one element to the next along each dim.
+  template <int k>
+  PF_DEVICE i64 offset(const i64* steps) const {
+    const i32 a = along[0].at[kTap<k, 0>], b = along[1].at[kTap<k, 1>];
+    if constexpr (kDims == 2) {
+      return (a | b) < 0 ? -1 : a * steps[0] + b * steps[1];
+    } else {
+      const i32 c = along[2].at[kTap<k, 2>];
+      return (a | b | c) < 0 ? -1 : a * steps[0] + b * steps[1] + c * steps[2];
     }
-    return outside ? -1 : at;
   }
   // Its weight; or the derivative of that by the place along one dim.
-  PF_DEVICE T weight(int k, int by = -1) const {
-    T w = 1;
-    for (int d = 0; d < kDims; ++d) w *= d == by ? along[d].slope[tap(k, d)] : along[d].weight[tap(k, d)];
-    return w;
+  template <int k, int by = -1>
+  PF_DEVICE T weight() const {
+    if constexpr (kDims == 2) return factor<k, 0, by>() * factor<k, 1, by>();
+    else return factor<k, 0, by>() * factor<k, 1, by>() * factor<k, 2, by>();
   }
 };
 

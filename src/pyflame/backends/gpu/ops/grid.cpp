@@ -45,7 +45,7 @@ struct GridCall {
                       fmt::format(fmt::runtime(body), stored_type(dtype), fmt::format("{}, {}", mode, dims),
                                   kGroupThreads, corners, kGridEach)));
   }
-  static std::array<unsigned, 3> grid(int64_t n) { return {groups_for(n, kGroupThreads), 1, 1}; }
+  static std::array<unsigned, 3> grid(int64_t n) { return group_each(ceil_div(n, kGroupThreads)); }
   DeviceType type;
   DType dtype;
   int dims = 2, mode = 0;
