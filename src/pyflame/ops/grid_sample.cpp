@@ -83,8 +83,7 @@ Taps taps_along(const Tensor& g, int64_t elements, const GridAttrs& a) {
                    elements);
   }
   x = padded(x, elements, a);
-  if (mode_of(a) == GridMode::Nearest)
-    return taps_of({round(x.at)}, {ones_like(x.at)}, {zeros_like(x.at)}, elements);
+  if (mode_of(a) == GridMode::Nearest) return taps_of({round(x.at)}, {ones_like(x.at)}, {zeros_like(x.at)}, elements);
   const Tensor low = floor(x.at).detach(), next = add(low, Scalar(1.0));
   return taps_of({low, next}, {sub(next, x.at), sub(x.at, low)}, {neg(x.slope), x.slope}, elements);
 }
@@ -189,12 +188,12 @@ GridAttrs attrs_of(const std::string& mode, const std::string& padding, bool ali
 void check_grid_sample(const Tensor& input, const Tensor& grid) {
   check_same_device("grid_sample", {input, grid});
   const int dims = input.dim() - 2;
-  PF_CHECK((dims == 2 || dims == 3) && grid.dim() == input.dim() && grid.size(-1) == dims &&
-               grid.size(0) == input.size(0),
-           Value,
-           "grid_sample: input and grid do not fit; got {} and {}; expected (N, C, H, W) and (N, H', W', 2), or "
-           "(N, C, D, H, W) and (N, D', H', W', 3)",
-           input.shape().str(), grid.shape().str());
+  PF_CHECK(
+      (dims == 2 || dims == 3) && grid.dim() == input.dim() && grid.size(-1) == dims && grid.size(0) == input.size(0),
+      Value,
+      "grid_sample: input and grid do not fit; got {} and {}; expected (N, C, H, W) and (N, H', W', 2), or "
+      "(N, C, D, H, W) and (N, D', H', W', 3)",
+      input.shape().str(), grid.shape().str());
   PF_CHECK(input.dtype() == grid.dtype(), Type,
            "grid_sample: dtypes differ; got {} and {}; expected equal dtypes; hint: cast one",
            dtype_name(input.dtype()), dtype_name(grid.dtype()));

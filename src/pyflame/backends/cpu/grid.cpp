@@ -67,13 +67,14 @@ class Images {
     T* y = reinterpret_cast<T*>(static_cast<char*>(ctx.workspace) + offset_);
     constexpr int64_t kStrip = 512;
     const int64_t strips = ceil_div(s_.elements, kStrip);
-    parallel_for(s_.n * strips, std::max<int64_t>(1, kGrainElements / (kStrip * s_.c)), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t image = i / strips * s_.c * s_.elements, first = i % strips * kStrip;
-        vec::transpose(x + image + first, s_.elements, y + image + first * s_.c, s_.c, s_.c,
-                       std::min(kStrip, s_.elements - first));
-      }
-    });
+    parallel_for(s_.n * strips, std::max<int64_t>(1, kGrainElements / (kStrip * s_.c)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     const int64_t image = i / strips * s_.c * s_.elements, first = i % strips * kStrip;
+                     vec::transpose(x + image + first, s_.elements, y + image + first * s_.c, s_.c, s_.c,
+                                    std::min(kStrip, s_.elements - first));
+                   }
+                 });
     return y;
   }
 
@@ -142,8 +143,7 @@ class GridSampleGradGrid : public Exec {
     const Block<T> b(s_, image, number, grid, true);
     g += image * s_.c * s_.places + b.first, x += image * s_.c * s_.elements;
     to += (image * s_.places + b.first) * s_.rule.dims;
-    if (!s_.rows())
-      return vec::grid_slopes_of_planes(b.corners, s_.rule, x, s_.elements, g, s_.places, s_.c, to, b.n);
+    if (!s_.rows()) return vec::grid_slopes_of_planes(b.corners, s_.rule, x, s_.elements, g, s_.places, s_.c, to, b.n);
     vec::transpose(g, s_.places, b.channels, s_.c, s_.c, b.n);
     vec::grid_slopes_of_rows(b.corners, s_.rule, x, s_.c, b.channels, to, b.n);
   }
@@ -169,7 +169,8 @@ class GridSampleGradInput : public Exec {
     const T *g = g_.get(ctx), *grid = grid_.get(ctx);
     T* to = to_.begin(ctx);
     T* rows = s_.rows() ? at<T>(ctx, rows_) : nullptr;
-    const int64_t most = s_.rows() ? ceil_div(s_.c, 16) : s_.c, wanted = ceil_div(num_threads(), std::max<int64_t>(1, s_.n));
+    const int64_t most = s_.rows() ? ceil_div(s_.c, 16) : s_.c,
+                  wanted = ceil_div(num_threads(), std::max<int64_t>(1, s_.n));
     const int64_t parts = std::max<int64_t>(1, std::min(most, wanted));
     const int64_t each = s_.rows() ? ceil_div(ceil_div(s_.c, parts), 16) * 16 : ceil_div(s_.c, parts);
     parallel_for(s_.n * parts, 1, [&](int64_t begin, int64_t end) {
@@ -177,8 +178,7 @@ class GridSampleGradInput : public Exec {
         const int64_t image = i / parts, c = i % parts * each, n = std::min(each, s_.c - c);
         const int64_t plane = image * s_.c + c;
         if (n <= 0) continue;
-        if (rows)
-          add_rows(image, g + plane * s_.places, n, grid, rows + plane * s_.elements, to + plane * s_.elements);
+        if (rows) add_rows(image, g + plane * s_.places, n, grid, rows + plane * s_.elements, to + plane * s_.elements);
         else add_planes(image, g + plane * s_.places, n, grid, to + plane * s_.elements);
       }
     });
@@ -197,14 +197,17 @@ class GridSampleGradInput : public Exec {
   }
   void add_planes(int64_t image, const T* g, int64_t channels, const T* grid, T* to) const {
     std::fill(to, to + channels * s_.elements, T(0));
+    const int64_t last = s_.rule.corners() * kGridBlock;
     for (int64_t number = 0; number < s_.blocks; ++number) {
       const Block<T> b(s_, image, number, grid, false);
+      const int32_t* at = b.corners.at;
+      const T* weight = b.corners.weight;
       for (int64_t c = 0; c < channels; ++c) {
         T* plane = to + c * s_.elements;
         const T* from = g + c * s_.places + b.first;
         for (int64_t i = 0; i < b.n; ++i)
-          for (int64_t k = i; k < s_.rule.corners() * kGridBlock; k += kGridBlock)
-            if (b.corners.at[k] >= 0) plane[b.corners.at[k]] += b.corners.weight[k] * from[i];
+          for (int64_t k = i; k < last; k += kGridBlock)
+            if (at[k] >= 0) plane[at[k]] += weight[k] * from[i];
       }
     }
   }
@@ -216,7 +219,8 @@ class GridSampleGradInput : public Exec {
 
 Refusal accept_grid(const Problem& p) {
   if (auto r = accept_float(p)) return r;
-  const Operand& image = p.root().op == OpId::grid_sample_grad_input ? p.root().outs[0] : p.root().ins[p.root().ins.size() - 2];
+  const Operand& image =
+      p.root().op == OpId::grid_sample_grad_input ? p.root().outs[0] : p.root().ins[p.root().ins.size() - 2];
   if (image.numel() > INT32_MAX) return "takes at most 2^31 elements";
   return {};
 }

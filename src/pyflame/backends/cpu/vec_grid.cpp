@@ -67,7 +67,8 @@ class Taps {
     const D d;
     const auto inside = hn::And(hn::Ge(at, hn::Zero(d)), hn::Le(at, set(size_ - 1)));
     const V where = hn::IfThenElse(inside, at, set(-1));
-    if constexpr (sizeof(T) == 4) hn::Store(hn::ConvertTo(hn::RebindToSigned<D>(), where), hn::RebindToSigned<D>(), to.at[k] + i);
+    if constexpr (sizeof(T) == 4)
+      hn::Store(hn::ConvertTo(hn::RebindToSigned<D>(), where), hn::RebindToSigned<D>(), to.at[k] + i);
     else hn::Store(hn::DemoteTo(hn::Rebind<int32_t, D>(), where), hn::Rebind<int32_t, D>(), to.at[k] + i);
     hn::Store(weight, d, to.weight[k] + i);
     hn::Store(slope, d, to.slope[k] + i);
@@ -164,17 +165,35 @@ HWY_INLINE void put_corner(const GridRule& rule, const TapsOfBlock<T>* along, co
   for (int64_t e = 0; slopes && e < dims; ++e) product(e, to.slope[dims - 1 - e]);
 }
 
+// The numbers of n places, by dims: those of the last dim come first in a place.
+template <class T>
+HWY_INLINE void take_apart(const T* places, int64_t dims, int64_t n, T (*lines)[kGridBlock]) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (hn::Vec<decltype(d)> x, y, z; i + lanes <= n; i += lanes) {
+    if (dims == 2) {
+      hn::LoadInterleaved2(d, places + i * 2, x, y);
+      hn::Store(x, d, lines[1] + i), hn::Store(y, d, lines[0] + i);
+    } else {
+      hn::LoadInterleaved3(d, places + i * 3, x, y, z);
+      hn::Store(x, d, lines[2] + i), hn::Store(y, d, lines[1] + i), hn::Store(z, d, lines[0] + i);
+    }
+  }
+  for (; i < n; ++i)
+    for (int64_t e = 0; e < dims; ++e) lines[dims - 1 - e][i] = places[i * dims + e];
+}
+
 template <class T>
 void GridCornersT(const GridRule& rule, const T* places, int64_t n, bool slopes, GridBlock<T>& to) {
   constexpr int64_t kWhole = 16;  // whole vectors of int32_t and T
   const int64_t whole = (n + kWhole - 1) / kWhole * kWhole, dims = rule.dims;
-  alignas(64) T line[kGridBlock];
+  alignas(64) T lines[3][kGridBlock];
   TapsOfBlock<T> along[3];
+  take_apart(places, dims, n, lines);
   for (int64_t d = 0; d < dims; ++d) {
-    const T* from = places + dims - 1 - d;
-    for (int64_t i = 0; i < n; ++i) line[i] = from[i * dims];
-    std::fill(line + n, line + whole, T(0));
-    make_taps(rule, d, line, along[d], whole);
+    std::fill(lines[d] + n, lines[d] + whole, T(0));
+    make_taps(rule, d, lines[d], along[d], whole);
   }
   const GridMode mode = static_cast<GridMode>(rule.attrs.mode);
   const int64_t taps = mode == GridMode::Linear ? 2 : mode == GridMode::Nearest ? 1 : 4, corners = rule.corners();
@@ -228,13 +247,61 @@ HWY_INLINE void store(hn::Vec<hn::ScalableTag<T>> v, T* p, int64_t n) {
 #endif
 }
 
+// Two neighbours at once: elements at[0] and at[0] + 1, which take one access of 8 bytes. All of them are inside.
+#if HWY_TARGET != HWY_SCALAR
+struct Pair {
+  hn::Vec<hn::ScalableTag<float>> first, second;
+};
+HWY_INLINE Pair gather_pairs(const float* plane, const int32_t* at) {
+  const hn::ScalableTag<float> d;
+  const hn::ScalableTag<int64_t> dw;
+  const auto half = static_cast<int64_t>(hn::Lanes(dw));
+  const auto some = [&](const int32_t* from) HWY_ATTR {
+    const auto bytes = hn::ShiftLeft<2>(hn::PromoteTo(dw, hn::LoadU(hn::Rebind<int32_t, decltype(dw)>(), from)));
+    return hn::BitCast(d, hn::GatherOffset(dw, reinterpret_cast<const int64_t*>(plane), bytes));
+  };
+  const auto low = some(at), high = some(at + half);
+  return {hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low)};
+}
+#endif
+
+// Whether all corners of the places i, i + 1, .. of a vector are inside. In linear modes, corners 2 k and 2 k + 1 are then neighbours.
+template <class T>
+HWY_INLINE bool all_inside(const GridBlock<T>& b, int64_t corners, int64_t i) {
+  const hn::CappedTag<int32_t, hn::MaxLanes(hn::ScalableTag<T>())> d;
+  auto any = hn::Load(d, b.at + i);
+  for (int64_t k = i + kGridBlock; k < corners * kGridBlock; k += kGridBlock) any = hn::Or(any, hn::Load(d, b.at + k));
+  return hn::AllFalse(d, hn::Lt(any, hn::Zero(d)));
+}
+
+// f(number of a corner, its elements in a plane), for the corners of the places i, i + 1, .. of a vector.
+template <class T, class F>
+HWY_INLINE void for_corners(const GridBlock<T>& b, int64_t corners, [[maybe_unused]] bool pairs, const T* plane,
+                            int64_t i, const F& f) {
+  const int64_t last = corners * kGridBlock;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(T) == 4) {
+    for (int64_t k = i; pairs && k < last; k += 2 * kGridBlock) {
+      const Pair x = gather_pairs(plane, b.at + k);
+      f(k, x.first), f(k + kGridBlock, x.second);
+    }
+    if (pairs) return;
+  }
+#endif
+  for (int64_t k = i; k < last; k += kGridBlock) f(k, gather(plane, b.at + k));
+}
+template <class T>
+HWY_INLINE bool in_pairs(const GridBlock<T>& b, int64_t corners, int64_t i) {
+  return sizeof(T) == 4 && (corners == 4 || corners == 8) && all_inside(b, corners, i);
+}
+
 template <class T>
 void SamplePlaneT(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, int64_t n) {
   const hn::ScalableTag<T> d;
   for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d))) {
     auto sum = hn::Zero(d);
-    for (int64_t k = i; k < corners * kGridBlock; k += kGridBlock)
-      sum = hn::MulAdd(hn::Load(d, b.weight + k), gather(plane, b.at + k), sum);
+    for_corners(b, corners, in_pairs(b, corners, i), plane, i,
+                [&](int64_t k, auto x) HWY_ATTR { sum = hn::MulAdd(hn::Load(d, b.weight + k), x, sum); });
     store(sum, y + i, n - i);
   }
 }
@@ -245,18 +312,22 @@ void GridSlopesOfPlanesT(const GridBlock<T>& b, const GridRule& rule, const T* p
   const hn::ScalableTag<T> d;
   alignas(64) T result[3][16];
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t corners = rule.corners(), dims = rule.dims;
   for (int64_t i = 0; i < n; i += lanes) {
+    const bool pairs = in_pairs(b, corners, i);
     auto x = hn::Zero(d), y = x, z = x;
-    for (int64_t k = i; k < rule.corners() * kGridBlock; k += kGridBlock) {
-      auto dot = hn::Zero(d);
-      for (int64_t c = 0; c < channels; ++c)
-        dot = hn::MulAdd(load(g + c * ld + i, n - i), gather(planes + c * elements, b.at + k), dot);
-      x = hn::MulAdd(dot, hn::Load(d, b.slope[0] + k), x), y = hn::MulAdd(dot, hn::Load(d, b.slope[1] + k), y);
-      if (rule.dims == 3) z = hn::MulAdd(dot, hn::Load(d, b.slope[2] + k), z);
+    for (int64_t c = 0; c < channels; ++c) {
+      auto dx = hn::Zero(d), dy = dx, dz = dx;
+      for_corners(b, corners, pairs, planes + c * elements, i, [&](int64_t k, auto v) HWY_ATTR {
+        dx = hn::MulAdd(v, hn::Load(d, b.slope[0] + k), dx), dy = hn::MulAdd(v, hn::Load(d, b.slope[1] + k), dy);
+        if (dims == 3) dz = hn::MulAdd(v, hn::Load(d, b.slope[2] + k), dz);
+      });
+      const auto factor = load(g + c * ld + i, n - i);
+      x = hn::MulAdd(factor, dx, x), y = hn::MulAdd(factor, dy, y), z = hn::MulAdd(factor, dz, z);
     }
     hn::Store(x, d, result[0]), hn::Store(y, d, result[1]), hn::Store(z, d, result[2]);
     for (int64_t j = 0; j < std::min(lanes, n - i); ++j)
-      for (int64_t e = 0; e < rule.dims; ++e) to[(i + j) * rule.dims + e] = result[e][j];
+      for (int64_t e = 0; e < dims; ++e) to[(i + j) * dims + e] = result[e][j];
   }
 }
 
@@ -293,8 +364,8 @@ template <class T>
 void GridSlopesOfRowsT(const GridBlock<T>& b, const GridRule& rule, const T* rows, int64_t channels, const T* g, T* to,
                        int64_t n) {
   const hn::ScalableTag<T> d;
-  const int64_t last = rule.corners() * kGridBlock;
-  for (int64_t i = 0; i < n; ++i, g += channels, to += rule.dims) {
+  const int64_t last = rule.corners() * kGridBlock, dims = rule.dims;
+  for (int64_t i = 0; i < n; ++i, g += channels, to += dims) {
     auto x = hn::Zero(d), y = x, z = x;
     for (int64_t j = 0; j < channels; j += static_cast<int64_t>(hn::Lanes(d))) {
       auto dx = hn::Zero(d), dy = dx, dz = dx;
@@ -302,13 +373,13 @@ void GridSlopesOfRowsT(const GridBlock<T>& b, const GridRule& rule, const T* row
         if (b.at[k] < 0) continue;
         const auto v = load(rows + b.at[k] * channels + j, channels - j);
         dx = hn::MulAdd(v, hn::Set(d, b.slope[0][k]), dx), dy = hn::MulAdd(v, hn::Set(d, b.slope[1][k]), dy);
-        if (rule.dims == 3) dz = hn::MulAdd(v, hn::Set(d, b.slope[2][k]), dz);
+        if (dims == 3) dz = hn::MulAdd(v, hn::Set(d, b.slope[2][k]), dz);
       }
       const auto factor = load(g + j, channels - j);
       x = hn::MulAdd(factor, dx, x), y = hn::MulAdd(factor, dy, y), z = hn::MulAdd(factor, dz, z);
     }
     to[0] = hn::GetLane(hn::SumOfLanes(d, x)), to[1] = hn::GetLane(hn::SumOfLanes(d, y));
-    if (rule.dims == 3) to[2] = hn::GetLane(hn::SumOfLanes(d, z));
+    if (dims == 3) to[2] = hn::GetLane(hn::SumOfLanes(d, z));
   }
 }
 
@@ -336,7 +407,8 @@ HWY_INLINE void transpose_square(const T* x, int64_t ldx, T* y, int64_t ldy) {
 #else
 HWY_INLINE void transpose_square(const float* x, int64_t ldx, float* y, int64_t ldy) {
   const hn::FixedTag<float, 4> d;
-  const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + ldx), c = hn::LoadU(d, x + 2 * ldx), e = hn::LoadU(d, x + 3 * ldx);
+  const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + ldx), c = hn::LoadU(d, x + 2 * ldx),
+             e = hn::LoadU(d, x + 3 * ldx);
   const auto p = hn::InterleaveLower(d, a, c), q = hn::InterleaveUpper(d, a, c);
   const auto r = hn::InterleaveLower(d, b, e), s = hn::InterleaveUpper(d, b, e);
   hn::StoreU(hn::InterleaveLower(d, p, r), d, y), hn::StoreU(hn::InterleaveUpper(d, p, r), d, y + ldy);
@@ -349,47 +421,57 @@ HWY_INLINE void transpose_square(const double* x, int64_t ldx, double* y, int64_
 }
 #endif
 
-// By lines of the cache: the rows of a plane are often a power of 2 apart, so few of their lines stay in it.
-template <class T>
-void TransposeT(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns) {
-  constexpr int64_t kSide = 16 / sizeof(T), kLine = 64 / sizeof(T);
-  for (int64_t first = 0; first < columns; first += kLine) {
-    const int64_t end = std::min(first + kLine, columns);
-    int64_t i = 0;
-    for (; i + kSide <= rows; i += kSide) {
-      int64_t j = first;
-      for (; j + kSide <= end; j += kSide) transpose_square(x + i * ldx + j, ldx, y + j * ldy + i, ldy);
-      for (; j < end; ++j)
-        for (int64_t r = i; r < i + kSide; ++r) y[j * ldy + r] = x[r * ldx + j];
-    }
-    for (; i < rows; ++i)
-      for (int64_t j = first; j < end; ++j) y[j * ldy + i] = x[i * ldx + j];
+// One line of the cache from each of up to as many rows as it has elements. Rows are often a power of 2 apart, so that few of their lines
+// stay in the cache: all of a line is read (kByRows) or written before the next.
+template <bool kByRows, class T>
+HWY_INLINE void transpose_tile(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns) {
+  constexpr int64_t kSide = 16 / sizeof(T);
+  const int64_t whole_rows = rows / kSide * kSide, whole_columns = columns / kSide * kSide;
+  if constexpr (kByRows) {
+    for (int64_t i = 0; i < whole_rows; i += kSide)
+      for (int64_t j = 0; j < whole_columns; j += kSide) transpose_square(x + i * ldx + j, ldx, y + j * ldy + i, ldy);
+  } else {
+    for (int64_t j = 0; j < whole_columns; j += kSide)
+      for (int64_t i = 0; i < whole_rows; i += kSide) transpose_square(x + i * ldx + j, ldx, y + j * ldy + i, ldy);
   }
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j) y[j * ldy + i] = x[i * ldx + j];
 }
 
-#define PF_GRID_FUNCTIONS(T, S)                                                                                       \
-  void GridCorners##S(const GridRule& rule, const T* places, int64_t n, bool slopes, GridBlock<T>& to) {              \
-    GridCornersT<T>(rule, places, n, slopes, to);                                                                     \
-  }                                                                                                                   \
-  void SamplePlane##S(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, int64_t n) {                      \
-    SamplePlaneT<T>(b, corners, plane, y, n);                                                                         \
-  }                                                                                                                   \
-  void GridSlopesOfPlanes##S(const GridBlock<T>& b, const GridRule& rule, const T* planes, int64_t elements,          \
-                             const T* g, int64_t ld, int64_t channels, T* to, int64_t n) {                            \
-    GridSlopesOfPlanesT<T>(b, rule, planes, elements, g, ld, channels, to, n);                                        \
-  }                                                                                                                   \
-  void SampleRows##S(const GridBlock<T>& b, int64_t corners, const T* rows, int64_t channels, T* y, int64_t n) {      \
-    SampleRowsT<T>(b, corners, rows, channels, y, n);                                                                 \
-  }                                                                                                                   \
-  void GridSlopesOfRows##S(const GridBlock<T>& b, const GridRule& rule, const T* rows, int64_t channels, const T* g,  \
-                           T* to, int64_t n) {                                                                        \
-    GridSlopesOfRowsT<T>(b, rule, rows, channels, g, to, n);                                                          \
-  }                                                                                                                   \
-  void AddToRows##S(const GridBlock<T>& b, int64_t corners, const T* g, int64_t channels, T* rows, int64_t n) {       \
-    AddToRowsT<T>(b, corners, g, channels, rows, n);                                                                  \
-  }                                                                                                                   \
-  void Transpose##S(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns) {                      \
-    TransposeT<T>(x, ldx, y, ldy, rows, columns);                                                                     \
+template <class T>
+void TransposeT(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = 0; i < rows; i += kLine)
+    for (int64_t j = 0; j < columns; j += kLine) {
+      const int64_t m = std::min(kLine, rows - i), n = std::min(kLine, columns - j);
+      if (ldx > ldy) transpose_tile<true>(x + i * ldx + j, ldx, y + j * ldy + i, ldy, m, n);
+      else transpose_tile<false>(x + i * ldx + j, ldx, y + j * ldy + i, ldy, m, n);
+    }
+}
+
+#define PF_GRID_FUNCTIONS(T, S)                                                                                      \
+  void GridCorners##S(const GridRule& rule, const T* places, int64_t n, bool slopes, GridBlock<T>& to) {             \
+    GridCornersT<T>(rule, places, n, slopes, to);                                                                    \
+  }                                                                                                                  \
+  void SamplePlane##S(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, int64_t n) {                     \
+    SamplePlaneT<T>(b, corners, plane, y, n);                                                                        \
+  }                                                                                                                  \
+  void GridSlopesOfPlanes##S(const GridBlock<T>& b, const GridRule& rule, const T* planes, int64_t elements,         \
+                             const T* g, int64_t ld, int64_t channels, T* to, int64_t n) {                           \
+    GridSlopesOfPlanesT<T>(b, rule, planes, elements, g, ld, channels, to, n);                                       \
+  }                                                                                                                  \
+  void SampleRows##S(const GridBlock<T>& b, int64_t corners, const T* rows, int64_t channels, T* y, int64_t n) {     \
+    SampleRowsT<T>(b, corners, rows, channels, y, n);                                                                \
+  }                                                                                                                  \
+  void GridSlopesOfRows##S(const GridBlock<T>& b, const GridRule& rule, const T* rows, int64_t channels, const T* g, \
+                           T* to, int64_t n) {                                                                       \
+    GridSlopesOfRowsT<T>(b, rule, rows, channels, g, to, n);                                                         \
+  }                                                                                                                  \
+  void AddToRows##S(const GridBlock<T>& b, int64_t corners, const T* g, int64_t channels, T* rows, int64_t n) {      \
+    AddToRowsT<T>(b, corners, g, channels, rows, n);                                                                 \
+  }                                                                                                                  \
+  void Transpose##S(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns) {                     \
+    TransposeT<T>(x, ldx, y, ldy, rows, columns);                                                                    \
   }
 PF_GRID_FUNCTIONS(float, F32)
 PF_GRID_FUNCTIONS(double, F64)
@@ -402,36 +484,36 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pyflame::cpu::vec {
 
-#define PF_ENTRIES(T, S)                                                                                              \
-  HWY_EXPORT(GridCorners##S);                                                                                         \
-  HWY_EXPORT(SamplePlane##S);                                                                                         \
-  HWY_EXPORT(GridSlopesOfPlanes##S);                                                                                  \
-  HWY_EXPORT(SampleRows##S);                                                                                          \
-  HWY_EXPORT(GridSlopesOfRows##S);                                                                                    \
-  HWY_EXPORT(AddToRows##S);                                                                                           \
-  HWY_EXPORT(Transpose##S);                                                                                           \
-  void grid_corners(const GridRule& rule, const T* places, int64_t n, bool slopes, GridBlock<T>& to) {                \
-    HWY_DYNAMIC_DISPATCH(GridCorners##S)(rule, places, n, slopes, to);                                                \
-  }                                                                                                                   \
-  void sample_plane(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, int64_t n) {                        \
-    HWY_DYNAMIC_DISPATCH(SamplePlane##S)(b, corners, plane, y, n);                                                    \
-  }                                                                                                                   \
-  void grid_slopes_of_planes(const GridBlock<T>& b, const GridRule& rule, const T* planes, int64_t elements,          \
-                             const T* g, int64_t ld, int64_t channels, T* to, int64_t n) {                            \
-    HWY_DYNAMIC_DISPATCH(GridSlopesOfPlanes##S)(b, rule, planes, elements, g, ld, channels, to, n);                   \
-  }                                                                                                                   \
-  void sample_rows(const GridBlock<T>& b, int64_t corners, const T* rows, int64_t channels, T* y, int64_t n) {        \
-    HWY_DYNAMIC_DISPATCH(SampleRows##S)(b, corners, rows, channels, y, n);                                            \
-  }                                                                                                                   \
-  void grid_slopes_of_rows(const GridBlock<T>& b, const GridRule& rule, const T* rows, int64_t channels, const T* g,  \
-                           T* to, int64_t n) {                                                                        \
-    HWY_DYNAMIC_DISPATCH(GridSlopesOfRows##S)(b, rule, rows, channels, g, to, n);                                     \
-  }                                                                                                                   \
-  void add_to_rows(const GridBlock<T>& b, int64_t corners, const T* g, int64_t channels, T* rows, int64_t n) {        \
-    HWY_DYNAMIC_DISPATCH(AddToRows##S)(b, corners, g, channels, rows, n);                                             \
-  }                                                                                                                   \
-  void transpose(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns) {                         \
-    HWY_DYNAMIC_DISPATCH(Transpose##S)(x, ldx, y, ldy, rows, columns);                                                \
+#define PF_ENTRIES(T, S)                                                                                             \
+  HWY_EXPORT(GridCorners##S);                                                                                        \
+  HWY_EXPORT(SamplePlane##S);                                                                                        \
+  HWY_EXPORT(GridSlopesOfPlanes##S);                                                                                 \
+  HWY_EXPORT(SampleRows##S);                                                                                         \
+  HWY_EXPORT(GridSlopesOfRows##S);                                                                                   \
+  HWY_EXPORT(AddToRows##S);                                                                                          \
+  HWY_EXPORT(Transpose##S);                                                                                          \
+  void grid_corners(const GridRule& rule, const T* places, int64_t n, bool slopes, GridBlock<T>& to) {               \
+    HWY_DYNAMIC_DISPATCH(GridCorners##S)(rule, places, n, slopes, to);                                               \
+  }                                                                                                                  \
+  void sample_plane(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, int64_t n) {                       \
+    HWY_DYNAMIC_DISPATCH(SamplePlane##S)(b, corners, plane, y, n);                                                   \
+  }                                                                                                                  \
+  void grid_slopes_of_planes(const GridBlock<T>& b, const GridRule& rule, const T* planes, int64_t elements,         \
+                             const T* g, int64_t ld, int64_t channels, T* to, int64_t n) {                           \
+    HWY_DYNAMIC_DISPATCH(GridSlopesOfPlanes##S)(b, rule, planes, elements, g, ld, channels, to, n);                  \
+  }                                                                                                                  \
+  void sample_rows(const GridBlock<T>& b, int64_t corners, const T* rows, int64_t channels, T* y, int64_t n) {       \
+    HWY_DYNAMIC_DISPATCH(SampleRows##S)(b, corners, rows, channels, y, n);                                           \
+  }                                                                                                                  \
+  void grid_slopes_of_rows(const GridBlock<T>& b, const GridRule& rule, const T* rows, int64_t channels, const T* g, \
+                           T* to, int64_t n) {                                                                       \
+    HWY_DYNAMIC_DISPATCH(GridSlopesOfRows##S)(b, rule, rows, channels, g, to, n);                                    \
+  }                                                                                                                  \
+  void add_to_rows(const GridBlock<T>& b, int64_t corners, const T* g, int64_t channels, T* rows, int64_t n) {       \
+    HWY_DYNAMIC_DISPATCH(AddToRows##S)(b, corners, g, channels, rows, n);                                            \
+  }                                                                                                                  \
+  void transpose(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns) {                        \
+    HWY_DYNAMIC_DISPATCH(Transpose##S)(x, ldx, y, ldy, rows, columns);                                               \
   }
 PF_ENTRIES(float, F32)
 PF_ENTRIES(double, F64)

@@ -27,21 +27,21 @@ struct GridRule {
 };
 
 // Images are planes of elements (one for each channel), or rows of channels (one for each element).
-#define PF_VEC_GRID_FUNCTIONS(T)                                                                                             \
-  /* The block of n <= kGridBlock places */                                                                                  \
-  void grid_corners(const GridRule& rule, const T* places, int64_t n, bool slopes, GridBlock<T>& to);                        \
-  /* y[i] = the weighted sum of the corners of place i in a plane */                                                         \
-  void sample_plane(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, int64_t n);                                \
-  /* to[i * dims + d] = the sum over channels and corners of g[c * ld + i] plane[c * elements + at] slope[d] */              \
-  void grid_slopes_of_planes(const GridBlock<T>& b, const GridRule& rule, const T* planes, int64_t elements, const T* g,     \
-                             int64_t ld, int64_t channels, T* to, int64_t n);                                                \
-  /* y[i * channels + c] */                                                                                                  \
-  void sample_rows(const GridBlock<T>& b, int64_t corners, const T* rows, int64_t channels, T* y, int64_t n);                \
-  void grid_slopes_of_rows(const GridBlock<T>& b, const GridRule& rule, const T* rows, int64_t channels, const T* g, T* to,  \
-                           int64_t n);                                                                                       \
-  /* rows[at * channels + c] += weight g[i * channels + c], place after place */                                             \
-  void add_to_rows(const GridBlock<T>& b, int64_t corners, const T* g, int64_t channels, T* rows, int64_t n);                \
-  /* y[j * ldy + i] = x[i * ldx + j] for i < rows, j < columns */                                                            \
+#define PF_VEC_GRID_FUNCTIONS(T)                                                                                     \
+  /* The block of n <= kGridBlock places */                                                                          \
+  void grid_corners(const GridRule& rule, const T* places, int64_t n, bool slopes, GridBlock<T>& to);                \
+  /* y[i] = the weighted sum of the corners of place i in a plane */                                                 \
+  void sample_plane(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, int64_t n);                        \
+  /* to[i * dims + d] = the sum over channels and corners of g[c * ld + i] plane[c * elements + at] slope[d] */      \
+  void grid_slopes_of_planes(const GridBlock<T>& b, const GridRule& rule, const T* planes, int64_t elements,         \
+                             const T* g, int64_t ld, int64_t channels, T* to, int64_t n);                            \
+  /* y[i * channels + c] */                                                                                          \
+  void sample_rows(const GridBlock<T>& b, int64_t corners, const T* rows, int64_t channels, T* y, int64_t n);        \
+  void grid_slopes_of_rows(const GridBlock<T>& b, const GridRule& rule, const T* rows, int64_t channels, const T* g, \
+                           T* to, int64_t n);                                                                        \
+  /* rows[at * channels + c] += weight g[i * channels + c], place after place */                                     \
+  void add_to_rows(const GridBlock<T>& b, int64_t corners, const T* g, int64_t channels, T* rows, int64_t n);        \
+  /* y[j * ldy + i] = x[i * ldx + j] for i < rows, j < columns */                                                    \
   void transpose(const T* x, int64_t ldx, T* y, int64_t ldy, int64_t rows, int64_t columns);
 
 PF_VEC_GRID_FUNCTIONS(float)

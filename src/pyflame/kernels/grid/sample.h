@@ -69,8 +69,7 @@ PF_DEVICE void grid_sample_grad_grid(const S* g, const S* x, const S* grid, S* t
   const auto corners = corners_at<kMode, kDims>(grid + p.grid.at(place, narrow), p);
   i64 where[kCount];
   C<S> dot[kCount];
-  for_numbers<kCount>(
-      [&](auto k) { where[k.value] = corners.template offset<k.value>(p.step), dot[k.value] = 0; });
+  for_numbers<kCount>([&](auto k) { where[k.value] = corners.template offset<k.value>(p.step), dot[k.value] = 0; });
   const S* image = x + divided(place, p.places, narrow).quotient * p.image;
   const S* from = g + p.from.at(place, narrow);
 #pragma unroll 2
@@ -134,8 +133,7 @@ PF_DEVICE void grid_sample_grad_input(const u32* keys, const u32* ids, const C<S
   for (; i < items && key[i] == mine; ++i) {
     const u32 corner = id[i];
     const C<S> factor = weight[corner];
-    const S* from =
-        g + p.from.at(task.image * p.places + corner / kCount, narrow) + task.channel * p.from_channel;
+    const S* from = g + p.from.at(task.image * p.places + corner / kCount, narrow) + task.channel * p.from_channel;
 #pragma unroll
     for (int c = 0; c < kEach; ++c)
       if (c < left) sum[c] += factor * load(from + c * p.from_channel);

@@ -13,8 +13,8 @@ struct GridShape {
   i64 size[3] = {1, 1, 1};
   i64 image = 0, channel = 0, step[3] = {0, 0, 0};  // strides of the images that are read
   i64 grid_step = 1;                                // from x to y
-  i64 to_channel = 0, to_step = 1;                  // of the result: from one channel to the next; of the grid's gradient
-  i64 each = 1, parts = 1;                          // channels of a thread, and how many threads share a place
+  i64 to_channel = 0, to_step = 1;  // of the result: from one channel to the next; of the grid's gradient
+  i64 each = 1, parts = 1;          // channels of a thread, and how many threads share a place
   int padding = 0, align = 0;
   View grid, to, from;  // where places are in the grid, in the result, and in a gradient that is read
   i64 from_channel = 0;

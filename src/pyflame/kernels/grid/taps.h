@@ -15,7 +15,9 @@ enum GridMode { kLinear, kNearest, kCubic };
 enum GridPadding { kZeros, kBorder, kReflection };
 
 constexpr int grid_taps(int mode) { return mode == kLinear ? 2 : mode == kNearest ? 1 : 4; }
-constexpr int grid_corners(int mode, int dims) { return dims == 0 ? 1 : grid_taps(mode) * grid_corners(mode, dims - 1); }
+constexpr int grid_corners(int mode, int dims) {
+  return dims == 0 ? 1 : grid_taps(mode) * grid_corners(mode, dims - 1);
+}
 
 // In units of elements, and how much it moves with the grid's number.
 template <class T>

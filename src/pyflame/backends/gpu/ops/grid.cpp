@@ -77,11 +77,7 @@ class GridSample final : public Executable {
 class GridSampleGradGrid final : public Executable {
  public:
   explicit GridSampleGradGrid(const Problem& p)
-      : g_(p.root().ins[0]),
-        x_(p.root().ins[1]),
-        grid_(p.root().ins[2]),
-        out_(p.root().outs[0]),
-        call_(p, x_, grid_) {
+      : g_(p.root().ins[0]), x_(p.root().ins[1]), grid_(p.root().ins[2]), out_(p.root().outs[0]), call_(p, x_, grid_) {
     pf::GridShape& s = call_.s;
     s.from = places_of(g_, 1), s.from_channel = g_.strides[1];
     s.to = places_of(out_, call_.dims + 1), s.to_step = out_.strides[call_.dims + 1];
