@@ -95,9 +95,17 @@ struct Corners {
   Tensors slope;
 };
 
+// The product of the sizes of the dims [from, to).
+int64_t product_of(const Dims& shape, int from, int to) {
+  int64_t n = 1;
+  for (int d = from; d < to; ++d) n *= shape[d];
+  return n;
+}
+int64_t places_of(const Tensor& grid) { return product_of(grid.shape(), 1, grid.dim() - 1); }
+
 Corners corners_of(const Tensor& grid, const Dims& image, const GridAttrs& a) {
   const int dims = image.size() - 2;
-  const Tensor flat = reshape(grid, {grid.size(0), -1, dims});
+  const Tensor flat = reshape(grid, {grid.size(0), places_of(grid), dims});
   std::vector<Taps> along;
   for (int d = 0; d < dims; ++d) along.push_back(taps_along(select(flat, 2, dims - 1 - d), image[d + 2], a));
   // The taps of one dim, broadcast against those of the others.
@@ -107,8 +115,8 @@ Corners corners_of(const Tensor& grid, const Dims& image, const GridAttrs& a) {
     return reshape(t, shape);
   };
   const int64_t n = flat.size(0), places = flat.size(1);
-  int64_t each = 1, elements = 1;
-  for (int d = 0; d < dims; ++d) each *= along[static_cast<size_t>(d)].at.size(2), elements *= image[d + 2];
+  int64_t each = 1;
+  for (const Taps& t : along) each *= t.at.size(2);
   const auto product = [&](int by) {
     Tensor w;
     for (int d = 0; d < dims; ++d) {
@@ -118,7 +126,7 @@ Corners corners_of(const Tensor& grid, const Dims& image, const GridAttrs& a) {
     }
     return reshape(w, {n, places, each});
   };
-  Tensor row = mul(arange(0, n, 1, DType::int64, grid.device()), Scalar(elements));
+  Tensor row = mul(arange(0, n, 1, DType::int64, grid.device()), Scalar(product_of(image, 2, image.size())));
   Tensor at;
   for (int d = 0; d < dims; ++d) {
     const Tensor more = spread(along[static_cast<size_t>(d)].at, d);
@@ -130,18 +138,13 @@ Corners corners_of(const Tensor& grid, const Dims& image, const GridAttrs& a) {
   return r;
 }
 
-int64_t places_of(const Tensor& grid) {
-  int64_t places = 1;
-  for (int d = 1; d < grid.dim() - 1; ++d) places *= grid.size(d);
-  return places;
-}
 // [N, C, ..] -> [N, .., C] with the dims between as one
 Tensor channels_last_rows(const Tensor& x, int64_t inner) {
   return permute(reshape(x, {x.size(0), x.size(1), inner}), {0, 2, 1});
 }
 // What the images have at the corners: [N, L, corners, C]
 Tensor at_corners(const Tensor& x, const Corners& corners) {
-  const int64_t n = x.size(0), c = x.size(1), elements = c * n == 0 ? 0 : x.numel() / (n * c);
+  const int64_t n = x.size(0), c = x.size(1), elements = product_of(x.shape(), 2, x.dim());
   const Tensor rows = reshape(channels_last_rows(x, elements), {n * elements, c});
   return reshape(index_select(rows, 0, corners.row), {n, corners.weight.size(1), corners.weight.size(2), c});
 }
@@ -154,9 +157,7 @@ Tensor composed(const Tensor& x, const Tensor& grid, const Dims& shape, const Gr
 }
 Tensor composed_grad_input(const Tensor& g, const Tensor& grid, const Dims& shape, const GridAttrs& a) {
   const Corners corners = corners_of(widen(grid), shape, a);
-  const int64_t n = shape[0], c = shape[1];
-  int64_t elements = 1;
-  for (int d = 2; d < shape.size(); ++d) elements *= shape[d];
+  const int64_t n = shape[0], c = shape[1], elements = product_of(shape, 2, shape.size());
   const Tensor rows = unsqueeze(channels_last_rows(widen(g), places_of(grid)), 2);
   const Tensor parts = reshape(mul(rows, unsqueeze(corners.weight, 3)), {corners.row.size(0), c});
   const Tensor dx = reshape(index_add_zeros(corners.row, parts, {n * elements, c}, 0), {n, elements, c});

@@ -81,11 +81,12 @@ PF_DEVICE void grid_sample_grad_grid(const S* g, const S* x, const S* grid, S* t
   }
   S* result = to + p.to.at(place, narrow);
   for_numbers<kDims>([&](auto d) {
+    constexpr int kBy = decltype(d)::value;
     C<S> sum = 0;
     for_numbers<kCount>([&](auto k) {
-      if (where[k.value] >= 0) sum += dot[k.value] * corners.template weight<k.value, d.value>();
+      if (where[k.value] >= 0) sum += dot[k.value] * corners.template weight<k.value, kBy>();
     });
-    store(result + (kDims - 1 - d.value) * p.to_step, sum);
+    store(result + (kDims - 1 - kBy) * p.to_step, sum);
   });
 }
 
@@ -130,13 +131,27 @@ PF_DEVICE void grid_sample_grad_input(const u32* keys, const u32* ids, const C<S
   C<S> sum[kEach];
 #pragma unroll
   for (int c = 0; c < kEach; ++c) sum[c] = 0;
-  for (; i < items && key[i] == mine; ++i) {
-    const u32 corner = id[i];
-    const C<S> factor = weight[corner];
-    const S* from = g + p.from.at(task.image * p.places + corner / kCount, narrow) + task.channel * p.from_channel;
+  // Several corners are loaded before they are added, so that their loads do not wait for each other.
+  constexpr int kTogether = 4;
+  for (bool more = true; more; i += kTogether) {
+    bool here[kTogether];
+    C<S> factor[kTogether], value[kTogether][kEach];
 #pragma unroll
-    for (int c = 0; c < kEach; ++c)
-      if (c < left) sum[c] += factor * load(from + c * p.from_channel);
+    for (int k = 0; k < kTogether; ++k) {
+      here[k] = i + k < items && key[i + k] == mine;
+      const u32 corner = here[k] ? id[i + k] : 0;
+      factor[k] = here[k] ? weight[corner] : (C<S>)0;
+      const i64 place = task.image * p.places + corner / kCount;
+      const S* from = g + p.from.at(place, narrow) + task.channel * p.from_channel;
+#pragma unroll
+      for (int c = 0; c < kEach; ++c) value[k][c] = here[k] && c < left ? load(from + c * p.from_channel) : (C<S>)0;
+    }
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k)
+#pragma unroll
+      for (int c = 0; c < kEach; ++c)
+        if (here[k]) sum[c] += factor[k] * value[k][c];
+    more = here[kTogether - 1];
   }
   S* at = to + p.to.at(task.image * p.elements + task.rest, narrow) + task.channel * p.to_channel;
 #pragma unroll

@@ -14,8 +14,8 @@ namespace pf {
 enum GridMode { kLinear, kNearest, kCubic };
 enum GridPadding { kZeros, kBorder, kReflection };
 
-constexpr int grid_taps(int mode) { return mode == kLinear ? 2 : mode == kNearest ? 1 : 4; }
-constexpr int grid_corners(int mode, int dims) {
+PF_DEVICE constexpr int grid_taps(int mode) { return mode == kLinear ? 2 : mode == kNearest ? 1 : 4; }
+PF_DEVICE constexpr int grid_corners(int mode, int dims) {
   return dims == 0 ? 1 : grid_taps(mode) * grid_corners(mode, dims - 1);
 }
 

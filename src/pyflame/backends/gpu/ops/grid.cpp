@@ -108,7 +108,8 @@ class GridSampleGradInput final : public Executable {
              "grid_sample: the gradient is too large; got {} elements and {} places; expected less than 2^32",
              s.elements, s.places);
     for (int64_t d = call_.dims - 1, step = 1; d >= 0; --d) s.step[d] = step, step *= s.size[d];
-    s.from = places_of(g_, 1), s.from_channel = g_.strides[1];
+    if (items > 0) s.from = places_of(g_, 1);  // a kernel must not divide by a size of 0
+    s.from_channel = g_.strides[1];
     s.to = places_of(out_, 1), s.to_channel = out_.strides[1];
     // One more key than elements, for corners outside.
     const int bits = 64 - std::countl_zero(static_cast<uint64_t>(s.elements));
