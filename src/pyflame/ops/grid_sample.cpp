@@ -150,7 +150,7 @@ Tensor at_corners(const Tensor& x, const Corners& corners) {
 }
 
 // The op and its gradients, as ops that have gradients. Numbers of 16 bits are computed as float32.
-Tensor composed(const Tensor& x, const Tensor& grid, const Dims& shape, const GridAttrs& a) {
+Tensor composed_sample(const Tensor& x, const Tensor& grid, const Dims& shape, const GridAttrs& a) {
   const Corners corners = corners_of(widen(grid), x.shape(), a);
   const Tensor y = sum(mul(at_corners(widen(x), corners), unsqueeze(corners.weight, 3)), {2});
   return cast(reshape(permute(y, {0, 2, 1}), shape), x.dtype());
@@ -213,7 +213,7 @@ Tensor grid_sample(const Tensor& input, const Tensor& grid, const std::string& m
   Dims shape{input.size(0), input.size(1)};
   for (int d = 1; d < grid.dim() - 1; ++d) shape.push_back(grid.size(d));
   // 64 corners of a place are too many for a kernel.
-  if (mode_of(a) == GridMode::Cubic && input.dim() == 5) return composed(input, grid, shape, a);
+  if (mode_of(a) == GridMode::Cubic && input.dim() == 5) return composed_sample(input, grid, shape, a);
   Tensor out = emit(OpId::grid_sample, {input, grid}, shape, input.dtype(), a);
   const Tensor image = any_requires_grad({grid}) ? input : grid;  // only the grid's gradient reads the images
   attach("grid_sample", {out}, {input, grid}, {grid, image}, [a](GradNode& n, const Tensors& g) -> Tensors {

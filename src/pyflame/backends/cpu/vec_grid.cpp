@@ -223,7 +223,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<double>> gather(const double* plane, const in
 
 // The last vector may be incomplete. Masked access does not touch what lies behind it, but only from AVX2 on; the baseline uses a buffer.
 template <class T>
-HWY_INLINE hn::Vec<hn::ScalableTag<T>> load(const T* p, int64_t n) {
+HWY_INLINE hn::Vec<hn::ScalableTag<T>> load_some(const T* p, int64_t n) {
   const hn::ScalableTag<T> d;
   if (HWY_LIKELY(n >= static_cast<int64_t>(hn::Lanes(d)))) return hn::LoadU(d, p);
 #if HWY_TARGET <= HWY_AVX2
@@ -235,7 +235,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<T>> load(const T* p, int64_t n) {
 #endif
 }
 template <class T>
-HWY_INLINE void store(hn::Vec<hn::ScalableTag<T>> v, T* p, int64_t n) {
+HWY_INLINE void store_some(hn::Vec<hn::ScalableTag<T>> v, T* p, int64_t n) {
   const hn::ScalableTag<T> d;
   if (HWY_LIKELY(n >= static_cast<int64_t>(hn::Lanes(d)))) return hn::StoreU(v, d, p);
 #if HWY_TARGET <= HWY_AVX2
@@ -302,7 +302,7 @@ void SamplePlaneT(const GridBlock<T>& b, int64_t corners, const T* plane, T* y, 
     auto sum = hn::Zero(d);
     for_corners(b, corners, in_pairs(b, corners, i), plane, i,
                 [&](int64_t k, auto x) HWY_ATTR { sum = hn::MulAdd(hn::Load(d, b.weight + k), x, sum); });
-    store(sum, y + i, n - i);
+    store_some(sum, y + i, n - i);
   }
 }
 
@@ -322,7 +322,7 @@ void GridSlopesOfPlanesT(const GridBlock<T>& b, const GridRule& rule, const T* p
         dx = hn::MulAdd(v, hn::Load(d, b.slope[0] + k), dx), dy = hn::MulAdd(v, hn::Load(d, b.slope[1] + k), dy);
         if (dims == 3) dz = hn::MulAdd(v, hn::Load(d, b.slope[2] + k), dz);
       });
-      const auto factor = load(g + c * ld + i, n - i);
+      const auto factor = load_some(g + c * ld + i, n - i);
       x = hn::MulAdd(factor, dx, x), y = hn::MulAdd(factor, dy, y), z = hn::MulAdd(factor, dz, z);
     }
     hn::Store(x, d, result[0]), hn::Store(y, d, result[1]), hn::Store(z, d, result[2]);
@@ -354,8 +354,8 @@ void SampleRowsT(const GridBlock<T>& b, int64_t corners, const T* rows, int64_t 
     for (int64_t j = 0; j < channels; j += static_cast<int64_t>(hn::Lanes(d))) {
       auto sum = hn::Set(d, in.rest);
       for (int64_t k = 0; k < in.count; ++k)
-        sum = hn::MulAdd(hn::Set(d, in.weight[k]), load(in.row[k] + j, channels - j), sum);
-      store(sum, y + j, channels - j);
+        sum = hn::MulAdd(hn::Set(d, in.weight[k]), load_some(in.row[k] + j, channels - j), sum);
+      store_some(sum, y + j, channels - j);
     }
   }
 }
@@ -371,11 +371,11 @@ void GridSlopesOfRowsT(const GridBlock<T>& b, const GridRule& rule, const T* row
       auto dx = hn::Zero(d), dy = dx, dz = dx;
       for (int64_t k = i; k < last; k += kGridBlock) {
         if (b.at[k] < 0) continue;
-        const auto v = load(rows + b.at[k] * channels + j, channels - j);
+        const auto v = load_some(rows + b.at[k] * channels + j, channels - j);
         dx = hn::MulAdd(v, hn::Set(d, b.slope[0][k]), dx), dy = hn::MulAdd(v, hn::Set(d, b.slope[1][k]), dy);
         if (dims == 3) dz = hn::MulAdd(v, hn::Set(d, b.slope[2][k]), dz);
       }
-      const auto factor = load(g + j, channels - j);
+      const auto factor = load_some(g + j, channels - j);
       x = hn::MulAdd(factor, dx, x), y = hn::MulAdd(factor, dy, y), z = hn::MulAdd(factor, dz, z);
     }
     to[0] = hn::GetLane(hn::SumOfLanes(d, x)), to[1] = hn::GetLane(hn::SumOfLanes(d, y));
@@ -392,7 +392,8 @@ void AddToRowsT(const GridBlock<T>& b, int64_t corners, const T* g, int64_t chan
       T* row = rows + b.at[k] * channels;
       const auto w = hn::Set(d, b.weight[k]);
       for (int64_t j = 0; j < channels; j += static_cast<int64_t>(hn::Lanes(d)))
-        store(hn::MulAdd(w, load(g + j, channels - j), load(row + j, channels - j)), row + j, channels - j);
+        store_some(hn::MulAdd(w, load_some(g + j, channels - j), load_some(row + j, channels - j)), row + j,
+                   channels - j);
     }
 }
 
