@@ -735,6 +735,12 @@ def grid_sample_image(m):
 
 
 @row(train=True)
+def grid_sample_image_train(m):
+    x, g = m.randn(8, 3, 128, 128), m.rand(8, 128, 128, 2) * 2 - 1
+    return backward_of(m, lambda: m.nn.functional.grid_sample(x, g, align_corners=False), x, g)
+
+
+@row(train=True)
 def grid_sample_train(m):
     x, g = m.randn(4, 32, 64, 64), m.rand(4, 64, 64, 2) * 2 - 1
     return backward_of(m, lambda: m.nn.functional.grid_sample(x, g, align_corners=False), x, g)

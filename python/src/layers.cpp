@@ -112,6 +112,7 @@ void bind_pools(nb::module_& m) {
       "output_size"_a, "The means of windows that cover [N, C, H, W] as evenly as they can: [N, C, *output_size].");
   m.def("_resample", &resample, "input"_a, "dim"_a, "size"_a, "mode"_a, "scale"_a = 0.0, "align_corners"_a = false,
         "antialias"_a = false, "input with another size along a dim.");
+  m.def("_grid_sample", &grid_sample);
   m.def(
       "im2col",
       [](const Tensor& x, PairArg kernel, PairArg dilation, PairArg padding, PairArg stride) {

@@ -8,9 +8,6 @@ from .. import _C
 from .module import Module
 
 _DIMS = {"nearest": (1, 2, 3), "nearest-exact": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
-_CUBIC = -0.75  # the coefficient of the cubic convolution (Keys, 1981) that PyTorch and OpenCV take
-
-
 _FILTERS = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
 
 

@@ -87,6 +87,12 @@ struct PoolAttrs {
   int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, count_include_pad;
   PF_FIELDS("kernel_h,kernel_w,stride_h,stride_w,pad_h,pad_w,dilation_h,dilation_w,count_include_pad")
 };
+enum class GridMode : int64_t { Linear, Nearest, Cubic };
+enum class GridPadding : int64_t { Zeros, Border, Reflection };
+struct GridAttrs {
+  int64_t mode, padding, align_corners;  // a GridMode, a GridPadding
+  PF_FIELDS("mode,padding,align_corners")
+};
 struct NormAttrs {
   int64_t has_weight, has_bias;  // a missing input is passed as the input x and ignored
   PF_FIELDS("has_weight,has_bias")

@@ -251,6 +251,11 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
                    int64_t max_q, int64_t max_k, bool is_causal = false, std::optional<double> scale = {},
                    bool enable_gqa = false);
 
+// ---- images read at any places (grid_sample.cpp): input [N, C, (D,) H, W], grid [N, .., 2 or 3] -> [N, C, ..]
+// mode: "bilinear", "nearest" or "bicubic"; padding_mode: "zeros", "border" or "reflection".
+Tensor grid_sample(const Tensor& input, const Tensor& grid, const std::string& mode, const std::string& padding_mode,
+                   bool align_corners);
+
 // ---- indexing (index.cpp)
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
 // Sums of the rows of bags: index [n], offsets [B] where bags begin, ascending, the first at 0 -> [B, D].

@@ -201,6 +201,21 @@ class GpuProblems {
       else add(op, what, {to, ints({1000}), x({1000, 30})}, {to}, ScatterAttrs{0, static_cast<int64_t>(how)});
     }
   }
+  void grids(OpId op) {
+    for (const auto& [what, mode, volume] : {std::tuple{"linear", GridMode::Linear, false},
+                                             {"nearest", GridMode::Nearest, false},
+                                             {"cubic", GridMode::Cubic, false},
+                                             {"linear_volume", GridMode::Linear, true},
+                                             {"nearest_volume", GridMode::Nearest, true}}) {
+      const Operand image = x(volume ? Dims{2, 16, 8, 32, 32} : Dims{2, 16, 64, 64});
+      const Operand grid = x(volume ? Dims{2, 8, 30, 30, 3} : Dims{2, 60, 60, 2});
+      const Operand y = x(volume ? Dims{2, 16, 8, 30, 30} : Dims{2, 16, 60, 60});
+      const GridAttrs a{static_cast<int64_t>(mode), 0, 0};
+      if (op == OpId::grid_sample) add(op, what, {image, grid}, {y}, a);
+      else if (op == OpId::grid_sample_grad_input) add(op, what, {y, grid}, {image}, a);
+      else if (mode != GridMode::Nearest) add(op, what, {y, image, grid}, {x(grid.shape)}, a);
+    }
+  }
   void others(OpId op) {
     if (on_host(op)) return add(op, "", {x({2, 4, 4})}, {x({2, 4, 4})}), void();
     switch (op) {
@@ -261,6 +276,9 @@ class GpuProblems {
       case OpId::resample:
         add(op, "last", {x({64, 100}), ints({200}), sums({200, 2})}, {x({64, 200})}, DimAttrs{1});
         return add(op, "first", {x({100, 64}), ints({50}), sums({50, 4})}, {x({50, 64})}, DimAttrs{0}), void();
+      case OpId::grid_sample:
+      case OpId::grid_sample_grad_input:
+      case OpId::grid_sample_grad_grid: return grids(op);
       case OpId::layer_norm:
       case OpId::layer_norm_grad:
       case OpId::rms_norm:

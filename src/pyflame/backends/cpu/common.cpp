@@ -107,6 +107,10 @@ void load_strided(const void* src, DType dtype, const Dims& shape, const Dims& s
   const int64_t inner = shape.back(), step = strides.back();
   for_rows(shape, strides, [&](int64_t offset, int64_t linear) {
     if (step == 1) return load_run(base + offset * esize, dtype, inner, dst + linear);
+    if (step == 0) {  // expanded, as the gradient of a sum is
+      load_run(base + offset * esize, dtype, 1, dst + linear);
+      return std::fill_n(dst + linear, inner, dst[linear]), void();
+    }
     for (int64_t i = 0; i < inner; ++i) load_run(base + (offset + i * step) * esize, dtype, 1, dst + linear + i);
   });
 }
