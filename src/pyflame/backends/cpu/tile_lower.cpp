@@ -376,16 +376,44 @@ class Lowering {
       return;
     }
     use.dst = new_value(use.out, true, is_half(y.dtype) ? DType::float32 : y.dtype);
+    const ValueId whole = whole_of_part(v, &use.fn);
     prog_.reductions.push_back(use);
     Instr& in = emit(Opcode::RowReduce, false);
-    in.src[0] = v;
+    in.src[0] = whole.valid() ? whole : v;
     in.dst = use.dst;
     in.reduction = index;
     write(y, round_to(use.dst, y.dtype, true), Span::Outer);
   }
 
+  // If `v` is a part of complex elements, a row of parts is summed as it is read: these elements, and `fn` for them.
+  ValueId whole_of_part(ValueId v, Reduction* fn) {
+    for (const Instr& in : code_) {
+      if (in.opcode != Opcode::Compute || in.row || in.dst != v) continue;
+      for (int part = 0; part < 2; ++part) {
+        if (in.fn != find_bits(part == 0 ? OpId::real_part : OpId::imag_part) || !fn->part_row[part]) continue;
+        fn->row = fn->part_row[part];
+        summed_parts_.push_back(v);
+        return in.src[0];
+      }
+    }
+    return {};
+  }
+  // Parts that nobody reads, because only sums used them.
+  void drop_unread_parts() {
+    if (summed_parts_.empty()) return;
+    Indexed<ValueId, bool> read(prog_.values.size(), false);
+    for (const Instr& in : code_)
+      for (const ValueId s : in.src)
+        if (s.valid()) read[s] = true;
+    std::erase_if(code_, [&](const Instr& in) {
+      return in.dst.valid() && !read[in.dst] &&
+             std::find(summed_parts_.begin(), summed_parts_.end(), in.dst) != summed_parts_.end();
+    });
+  }
+
   // --- after all nodes
   void finish() {
+    drop_unread_parts();
     bool has_rows = !prog_.row_reductions.empty();
     for (const Value& v : prog_.values) has_rows |= v.row;
     prog_.mode = has_rows ? Mode::Rows : !prog_.col_reductions.empty() ? Mode::Columns : Mode::Map;
@@ -658,6 +686,7 @@ class Lowering {
   Dims space_;
   int split_ = 0;
   std::vector<Instr> code_;
+  std::vector<ValueId> summed_parts_;
   std::vector<Written> written_;
   std::vector<Loaded> loads_;
   std::vector<std::pair<ValueId, ValueId>> expanded_;  // (row value, element value)

@@ -106,9 +106,31 @@ HWY_INLINE T tree(T* lane) {
   return lane[0];
 }
 
+// Elements of a row, and parts of complex elements.
+template <class T>
+struct Plain {
+  const T* x;
+  T at(int64_t i) const { return x[i]; }
+  template <class D>
+  HWY_INLINE hn::Vec<D> vector(D d, int64_t i) const {
+    return hn::LoadU(d, x + i);
+  }
+};
+template <int kPart>
+struct PartOf {
+  const float* x;
+  float at(int64_t i) const { return x[2 * i + kPart]; }
+  template <class D>
+  HWY_INLINE hn::Vec<D> vector(D d, int64_t i) const {
+    hn::Vec<D> re, im;
+    hn::LoadInterleaved2(d, x + 2 * i, re, im);
+    return kPart == 0 ? re : im;
+  }
+};
+
 // One block of floats: kLanes accumulators in as many vectors as that takes.
-template <class Op, class T>
-T float_block(const T* x, int64_t n) {
+template <class Op, class T, class Row>
+T float_block(const Row& x, int64_t begin, int64_t n) {
   const hn::CappedTag<T, kLanes> d;
   constexpr int64_t kN = hn::MaxLanes(d);
   constexpr int64_t kVectors = kLanes / kN;
@@ -120,11 +142,11 @@ T float_block(const T* x, int64_t n) {
 #if HWY_COMPILER_GCC_ACTUAL
 #pragma GCC unroll 32
 #endif
-    for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::vector(acc[v], hn::LoadU(d, x + i + v * kN));
+    for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::vector(acc[v], x.vector(d, begin + i + v * kN));
   }
   HWY_ALIGN T lane[kLanes];
   for (int64_t v = 0; v < kVectors; ++v) hn::Store(acc[v], d, lane + v * kN);
-  for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::apply(lane[j], x[i + j]);
+  for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::apply(lane[j], x.at(begin + i + j));
   return tree<Op>(lane);
 }
 
@@ -135,7 +157,7 @@ void row(void* state, const void* src, int64_t n) {
   const T* x = static_cast<const T*>(src);
   if constexpr (std::is_floating_point_v<T> && !std::is_same_v<Op, ProdOp>) {
     for (int64_t i = 0; i < n; i += kBlock)
-      total = Op::apply(total, static_cast<S>(float_block<Op>(x + i, std::min(kBlock, n - i))));
+      total = Op::apply(total, static_cast<S>(float_block<Op, T>(Plain<T>{x}, i, std::min(kBlock, n - i))));
   } else if constexpr (std::is_floating_point_v<T>) {
     // Products easily leave float32's range, so they accumulate in double.
     for (int64_t b = 0; b < n; b += kBlock) {
@@ -149,6 +171,14 @@ void row(void* state, const void* src, int64_t n) {
     for (int64_t i = 0; i < n; ++i) total = Op::apply(total, static_cast<S>(x[i]));
   }
   *static_cast<S*>(state) = total;
+}
+
+// The same of one part of complex elements: the bits are those of a row of such parts.
+template <int kPart>
+void part_row(void* state, const void* src, int64_t n) {
+  double& total = *static_cast<double*>(state);
+  const PartOf<kPart> x{static_cast<const float*>(src)};
+  for (int64_t i = 0; i < n; i += kBlock) total += float_block<SumOp, float>(x, i, std::min(kBlock, n - i));
 }
 
 template <class Op, class T>
@@ -212,7 +242,10 @@ bool fill_in(Reg out, Reduction* r) {
   r->row = row<Op, T>;
   r->col = col<Op, T>;
   r->combine = combine<Op, S>;
-  if constexpr (std::is_same_v<T, float> && std::is_same_v<Op, SumOp>) r->cols = cols<Op>;
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<Op, SumOp>) {
+    r->cols = cols<Op>;
+    r->part_row[0] = part_row<0>, r->part_row[1] = part_row<1>;
+  }
   if constexpr (std::is_floating_point_v<T>) {
     if (out == Reg::f32) r->finish = finish<S, float>;
     else if (out == Reg::f64) r->finish = finish<S, double>;
