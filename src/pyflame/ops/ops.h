@@ -251,6 +251,9 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
                    int64_t max_q, int64_t max_k, bool is_causal = false, std::optional<double> scale = {},
                    bool enable_gqa = false);
 
+// Euclidean distances of the rows i < j: [N, M] -> [N (N - 1) / 2]. (distance.cpp)
+Tensor pdist(const Tensor& input);
+
 // ---- indexing (index.cpp)
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
 // Sums of the rows of bags: index [n], offsets [B] where bags begin, ascending, the first at 0 -> [B, D].

@@ -261,6 +261,7 @@ class GpuProblems {
       case OpId::resample:
         add(op, "last", {x({64, 100}), ints({200}), sums({200, 2})}, {x({64, 200})}, DimAttrs{1});
         return add(op, "first", {x({100, 64}), ints({50}), sums({50, 4})}, {x({50, 64})}, DimAttrs{0}), void();
+      case OpId::pdist: return add(op, "", {x({100, 64})}, {x({4950})}), void();
       case OpId::layer_norm:
       case OpId::layer_norm_grad:
       case OpId::rms_norm:
