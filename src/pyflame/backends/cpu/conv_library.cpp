@@ -1,5 +1,7 @@
 #include "pyflame/backends/cpu/conv_library.h"
 
+#include <optional>
+
 #include "pyflame/backends/cpu/conv_shape.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
@@ -15,10 +17,33 @@ struct Slab {
   int64_t z0, z1, o0, o1, before, after;  // before, after: planes of padding
 };
 
+// A group that is a convolution and the addition of a bias: the library computes both.
+struct Biased {
+  Operand bias, out;
+};
+std::optional<Biased> biased(const Problem& p) {
+  if (p.root().op != OpId::conv2d || p.size() != 2) return {};
+  const Node& root = p.root();
+  const Node& n = p.graph.nodes[p.group.nodes[1]];
+  const Operand& out = root.outs[0];
+  const bool same =
+      n.outs[0].dtype == DType::float32 && n.outs[0].shape == out.shape && n.outs[0].strides == out.strides;
+  if (n.op != OpId::add || !same || p.group.stores(out)) return {};
+  const size_t other = !n.ins[0].is_param && n.ins[0].binding == out.binding ? 1 : 0;
+  const Operand &b = n.ins[other], &product = n.ins[1 - other];
+  if (b.is_param || b.binding == out.binding || product.is_param || product.binding != out.binding) return {};
+  const int channel = b.shape.size() - (out.shape.size() - 1);
+  const int64_t channels = out.shape[1];
+  if (product.shape != out.shape || b.dtype != DType::float32 || channel < 0 || b.numel() != channels) return {};
+  if (b.shape[channel] != channels || (channels > 1 && b.strides[channel] != 1)) return {};
+  return Biased{b, n.outs[0]};
+}
+
 struct LibraryShape : ConvShape {
   Pass pass;
   // Which of the images that the convolution reads and writes (dy and x for the gradient of the weight) are channels-last?
   bool a_last, b_last, weight_last;
+  bool bias;
   bool scratch_result;  // the result of a call is memory of its own, not a part of a volume
 
   LibraryShape(const Problem& p, Pass which) : ConvShape(shape_of(p.root(), which)), pass(which) {
@@ -27,7 +52,8 @@ struct LibraryShape : ConvShape {
     a_last = is_channels_last(root.ins[0]);
     b_last = is_channels_last(grad_weight ? root.ins[1] : root.outs[0]);
     weight_last = is_channels_last(grad_weight ? root.outs[0] : root.ins[1]);
-    scratch_result = !p.group.stores(root.outs[0]);
+    bias = pass == Pass::forward && biased(p);
+    scratch_result = !p.group.stores(root.outs[0]) && !bias;
   }
   static ConvShape shape_of(const Node& root, Pass which) {
     return which == Pass::forward      ? ConvShape::forward(root)
@@ -115,6 +141,7 @@ struct LibraryShape : ConvShape {
             a_last,
             b_last,
             weight_last,
+            bias,
             forward ? x : y,
             forward ? result : x};
   }
@@ -153,20 +180,22 @@ class LibraryConv : public Exec {
         elided_(s_.scratch_result),
         pixels_(s_.pixels() / parts_.slabs()),
         packed_(ws_.take(parts_.library().weight_bytes())) {
-    if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.b_last ? s_.oc : pixels_);
+    if (s_.bias) bias_ = biased(p)->bias, out_ = in_memory_order(biased(p)->out);
+    else if (p.group.kind == GroupKind::Epilogue) epilogue_ = TileEpilogue::make(p, s_.b_last ? s_.oc : pixels_);
     if (!elided_) y_ = Out<float>(out_, ws_);
   }
 
   void run(const RunContext& ctx) override {
     const float *x = x_.get(ctx), *w = w_.get(ctx);
     float* y = elided_ ? nullptr : y_.begin(ctx);
+    const float* bias = s_.bias ? ctx.ptr<const float>(bias_) : nullptr;
     char* packed = at<char>(ctx, packed_);
     pack(parts_.library(), w, packed);
     const int64_t m = s_.images(), slabs = parts_.slabs();
     const auto compute = [&](int64_t image, int64_t k) {
       const Slab& slab = parts_.slab(k);
       float* planes = y ? y + image * s_.out_plane() + slab.o0 * s_.oh * s_.ow : scratch<float>(1, m * s_.oc * pixels_);
-      parts_.library(k).run(x + image * s_.in_plane() + slab.z0 * s_.h * s_.w, packed, planes);
+      parts_.library(k).run(x + image * s_.in_plane() + slab.z0 * s_.h * s_.w, packed, planes, bias);
       if (!epilogue_) return;
       if (slabs == 1) {
         const int64_t rows = s_.b_last ? s_.pixels() : s_.oc;  // of an image, as the epilogue counts them
@@ -194,7 +223,7 @@ class LibraryConv : public Exec {
   LibraryShape s_;
   Parts parts_;
   In<float> x_, w_;
-  Operand out_;
+  Operand out_, bias_;
   bool elided_;
   int64_t pixels_;  // that a call computes of each channel
   Out<float> y_;

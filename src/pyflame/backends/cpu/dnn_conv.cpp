@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
 #include <utility>
 
 #include "pyflame/backends/cpu/common.h"
@@ -140,9 +141,13 @@ class Library final : public DnnConv {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const memory::desc x_last = Carried::inside(x), y_last = Carried::inside(y);
+    const auto kind = pass == Pass::forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training;
+    using Forward = dnnl::convolution_forward::desc;
+    if (p.bias) bias_ = memory::desc({p.oc}, memory::data_type::f32, memory::format_tag::a);
+    const auto direct = algorithm::convolution_direct;
     const dnnl::convolution_forward::primitive_desc forward(
-        {pass == Pass::forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training,
-         algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, before, after},
+        p.bias ? Forward(kind, direct, x_last, chosen(w), bias_, y_last, stride, dilation, before, after)
+               : Forward(kind, direct, x_last, chosen(w), y_last, stride, dilation, before, after),
         attributes, engine());
     if (pass == Pass::forward) {
       take(forward, dnnl::convolution_forward(forward));
@@ -150,15 +155,13 @@ class Library final : public DnnConv {
       weight_ = forward.weights_desc();
     } else if (pass == Pass::grad_input) {
       const dnnl::convolution_backward_data::primitive_desc d(
-          {algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, before, after}, attributes,
-          engine(), forward);
+          {direct, x_last, chosen(w), y_last, stride, dilation, before, after}, attributes, engine(), forward);
       take(d, dnnl::convolution_backward_data(d));
       a_ = Carried(y, p.a_last, p.a_step), b_ = Carried(x, p.b_last, p.b_step);
       weight_ = d.weights_desc();
     } else {
       const dnnl::convolution_backward_weights::primitive_desc d(
-          {algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, before, after}, attributes,
-          engine(), forward);
+          {direct, x_last, chosen(w), y_last, stride, dilation, before, after}, attributes, engine(), forward);
       take(d, dnnl::convolution_backward_weights(d));
       a_ = Carried(y, p.a_last, p.a_step), b_ = Carried(x, p.b_last, p.b_step);
       weight_ = d.diff_weights_desc();
@@ -186,7 +189,7 @@ class Library final : public DnnConv {
     weights_.unpack(part, from, weight);
   }
 
-  void run(const void* a, const void* b, void* out) const override {
+  void run(const void* a, const void* b, void* out, const float* bias) const override {
     use_one_library_thread();
     const memory own(scratchpad_, engine(), scratch_bytes(kOwn, scratchpad_.get_size()));
     const memory first = a_.in(a, kFirst);
@@ -199,10 +202,12 @@ class Library final : public DnnConv {
     }
     const bool forward = pass_ == Pass::forward;
     memory result = b_.target(out, kResult);
-    primitive_.execute(stream(), {{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
-                                  {DNNL_ARG_WEIGHTS, memory(weight_, engine(), const_cast<void*>(b))},
-                                  {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, result},
-                                  {DNNL_ARG_SCRATCHPAD, own}});
+    std::unordered_map<int, memory> arguments{{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
+                                              {DNNL_ARG_WEIGHTS, memory(weight_, engine(), const_cast<void*>(b))},
+                                              {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, result},
+                                              {DNNL_ARG_SCRATCHPAD, own}};
+    if (bias) arguments.emplace(DNNL_ARG_BIAS, memory(bias_, engine(), const_cast<float*>(bias)));
+    primitive_.execute(stream(), arguments);
     b_.finish(result, out);
   }
 
@@ -219,7 +224,7 @@ class Library final : public DnnConv {
   std::string name_;
   Carried a_, b_;
   Weights weights_;
-  memory::desc weight_, scratchpad_;
+  memory::desc weight_, bias_, scratchpad_;
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ class DnnConv {
     std::array<int64_t, 3> in, kernel, out, stride, dilation, before, after;  // before, after: the padding
     // Whether these are channels-last: run()'s first image operand, the other one, and the weights
     int64_t a_last, b_last, weight_last;
+    int64_t bias;            // forward: whether a number is added to each channel
     int64_t a_step, b_step;  // from a channel to the next one in a part of a volume; 0: the operand is contiguous
     auto operator<=>(const Problem&) const = default;
   };
@@ -36,8 +37,8 @@ class DnnConv {
   virtual bool same_weights(const DnnConv& other) const = 0;  // whether their layouts are the same
   virtual void pack(int64_t part, const float* weight, void* to) const = 0;
   virtual void unpack(int64_t part, const void* from, float* weight) const = 0;
-  // output: (x, packed weights) -> y; input: (dy, packed weights) -> dx; weight: (dy, x) -> packed dw.
-  virtual void run(const void* a, const void* b, void* out) const = 0;
+  // output: (x, packed weights, bias) -> y; input: (dy, packed weights) -> dx; weight: (dy, x) -> packed dw.
+  virtual void run(const void* a, const void* b, void* out, const float* bias = nullptr) const = 0;
 };
 
 }  // namespace pyflame::cpu
