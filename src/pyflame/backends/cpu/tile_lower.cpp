@@ -376,7 +376,8 @@ class Lowering {
       return;
     }
     use.dst = new_value(use.out, true, is_half(y.dtype) ? DType::float32 : y.dtype);
-    const ValueId whole = whole_of_part(v, &use.fn);
+    const ValueId whole = whole_of_part(v, &use);
+    if (whole.valid()) join_real_part(whole, index, &use);
     prog_.reductions.push_back(use);
     Instr& in = emit(Opcode::RowReduce, false);
     in.src[0] = whole.valid() ? whole : v;
@@ -385,18 +386,30 @@ class Lowering {
     write(y, round_to(use.dst, y.dtype, true), Span::Outer);
   }
 
-  // If `v` is a part of complex elements, a row of parts is summed as it is read: these elements, and `fn` for them.
-  ValueId whole_of_part(ValueId v, Reduction* fn) {
+  // If `v` is a part of complex elements, a row of parts is summed as it is read: these elements, and the function for them.
+  ValueId whole_of_part(ValueId v, ReductionUse* use) {
     for (const Instr& in : code_) {
       if (in.opcode != Opcode::Compute || in.row || in.dst != v) continue;
       for (int part = 0; part < 2; ++part) {
-        if (in.fn != find_bits(part == 0 ? OpId::real_part : OpId::imag_part) || !fn->part_row[part]) continue;
-        fn->row = fn->part_row[part];
+        if (in.fn != find_bits(part == 0 ? OpId::real_part : OpId::imag_part) || !use->fn.part_row[part]) continue;
+        use->fn.row = use->fn.part_row[part];
+        use->part = part;
         summed_parts_.push_back(v);
         return in.src[0];
       }
     }
     return {};
+  }
+  // The sum of imaginary parts is computed with that of the real parts of the same elements.
+  void join_real_part(ValueId whole, ReductionId index, ReductionUse* use) {
+    for (const Instr& in : code_) {
+      if (use->part != 1 || in.opcode != Opcode::RowReduce || in.src[0] != whole) continue;
+      ReductionUse& real = prog_.reductions[in.reduction];
+      if (real.part != 0 || real.imaginary.valid() || real.out != use->out) continue;
+      real.imaginary = index;
+      use->with_real_part = true;
+      return;
+    }
   }
   // Parts that nobody reads, because only sums used them.
   void drop_unread_parts() {
