@@ -431,7 +431,8 @@ class Lowering {
     for (const Value& v : prog_.values) has_rows |= v.row;
     prog_.mode = has_rows ? Mode::Rows : !prog_.col_reductions.empty() ? Mode::Columns : Mode::Map;
     if (prog_.mode == Mode::Rows) {
-      prog_.rows_per_tile = std::clamp<int64_t>(1024 / std::max<int64_t>(prog_.cols, 1), 1, kRowBlock);
+      const int64_t elements = only_sums() ? 16384 : 1024;
+      prog_.rows_per_tile = std::clamp<int64_t>(elements / std::max<int64_t>(prog_.cols, 1), 1, kRowBlock);
       prog_.tile = std::max<int64_t>(prog_.rows_per_tile * prog_.cols, 1);
       if (prog_.cols > kMaxRow) prog_.mode = Mode::LongRows;
     }
@@ -441,7 +442,8 @@ class Lowering {
       point_stores();
       find_hazards();
       one_stage();
-      if (prog_.mode == Mode::Rows && prog_.cols > 1024 && prog_.stages[0].arena > kRowTileBytes) {
+      if (prog_.mode == Mode::Rows && prog_.cols > 1024 &&
+          prog_.stages[0].arena / prog_.rows_per_tile > kRowTileBytes) {
         unpoint_stores();
         prog_.stages.clear();
         prog_.hazards.clear();
@@ -455,6 +457,16 @@ class Lowering {
     }
     place_rows();
     choose_natural_row();
+  }
+
+  // Whether rows are reduced where they lie in memory. Then a tile needs no memory for elements, and may have many rows.
+  bool only_sums() const {
+    return std::all_of(code_.begin(), code_.end(), [&](const Instr& in) {
+      if (in.row || in.opcode == Opcode::RowReduce) return true;
+      if (in.opcode != Opcode::Load) return false;
+      const Access& a = prog_.accesses[in.access];
+      return a.kind == Access::Kind::Contiguous && is_native(a.dtype) && !a.root;
+    });
   }
 
   // A short row that is broadcast is the same in every tile that begins with it, so it is repeated once per task, not
