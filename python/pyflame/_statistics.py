@@ -111,6 +111,8 @@ def pdist(input, p=2.0):
         raise RuntimeError(f"pdist: not a matrix; got shape {tuple(input.shape)}; expected [N, M]")
     if p < 0:
         raise RuntimeError(f"pdist: a negative norm; got {p}; expected p >= 0")
+    if p == 2 and input.is_floating_point():
+        return _C._pdist(input)
     from ._shapes import triu_indices
 
     n = input.shape[0]

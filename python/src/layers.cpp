@@ -213,6 +213,7 @@ void bind_embedding(nb::module_& m) {
       "input"_a, "weight"_a, OPTIONAL("padding_idx"),
       "The rows of weight [V, E] that an int64 tensor names: [...] -> [..., E]. padding_idx gets no gradient.");
   m.def("_embedding_bag", &embedding_bag);
+  m.def("_pdist", &pdist);
   m.def(
       "one_hot", [](const Tensor& index, int64_t num_classes) { return one_hot(index, num_classes); }, "input"_a,
       "num_classes"_a = -1,

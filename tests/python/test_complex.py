@@ -142,6 +142,21 @@ def test_reductions_and_movement():
         close(pf.nn.functional.pad(t, [1, 0]), np.pad(z, [(0, 0), (1, 0)]))
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (130, 64), (7, 700), (3, 1000), (2, 3, 513), (2, 40000)])
+def test_sums_of_rows_have_the_bits_of_sums_of_parts(shape):
+    """Both parts are summed as the elements are read, in the order in which they are summed alone."""
+    z = pf.tensor(numbers(*shape))
+    re, im = (pf.tensor(p.copy()) for p in (z.numpy().real, z.numpy().imag))
+    for dims in ((-1,), tuple(range(len(shape)))):
+        total = z.sum(dims).numpy()
+        assert np.array_equal(total.real, re.sum(dims).numpy()) and np.array_equal(total.imag, im.sum(dims).numpy())
+    both, squares = z.sum(-1), (z * z).sum(-1)  # the elements are also read by another formula
+    assert np.array_equal(both.numpy().imag, im.sum(-1).numpy())
+    assert np.allclose(squares.numpy(), (z.numpy().astype(np.complex128) ** 2).sum(-1), atol=1e-3, rtol=1e-4)
+    scaled = (z.sum(-1, keepdim=True) * z).numpy()  # the sums are used in the same loop
+    assert np.allclose(scaled, z.numpy().sum(-1, keepdims=True, dtype=np.complex128) * z.numpy(), atol=1e-3, rtol=1e-3)
+
+
 def test_products():
     for a, b in ((numbers(3, 4, 6), numbers(3, 6, 2)), (numbers(4, 6), numbers(6)), (numbers(7, dtype=np.complex128), numbers(7, dtype=np.complex128))):
         close(pf.matmul(pf.tensor(a), pf.tensor(b)), np.asarray(np.matmul(a, b)))

@@ -376,6 +376,12 @@ def test_distances():
     rows, columns = np.triu_indices(40, 1)
     for p in (1.0, 2.0, 3.0, math.inf):
         close(pf.nn.functional.pdist(same.detach(), p), np.linalg.norm(x[0][rows] - x[0][columns], p, axis=1))
+    few = leaf(RNG.standard_normal((5, 3)))
+    for p in (1.0, 2.0, 3.0):
+        assert pf.autograd.gradgradcheck(lambda a, p=p: pf.pdist(a, p), few)
+    alike = leaf(np.ones((4, 3)))
+    pf.pdist(alike).sum().backward()
+    assert alike.grad.abs().sum().item() == 0  # the slope of a distance of zero
     with pytest.raises(RuntimeError, match="pdist: not a matrix"):
         pf.pdist(pf.ones(3))
 

@@ -182,3 +182,19 @@ def test_names_initial_values_and_options():
 def test_errors(wrong, error, text):
     with pytest.raises(error, match=text):
         wrong()
+
+
+@pytest.mark.parametrize("layer", [lambda: nn.LSTM(16, 64), lambda: nn.LSTM(16, 64, 2, bidirectional=True, proj_size=8), lambda: nn.GRU(16, 64), lambda: nn.RNN(16, 64)])
+@pytest.mark.parametrize("steps", [1, 20])
+def test_training_steps_free_their_memory(layer, steps):
+    """The states of all steps are kept for the gradients, and no longer."""
+    layer, x = layer(), pf.randn(steps, 32, 16)
+
+    def live():
+        for _ in range(4):
+            layer(x)[0].sum().backward()
+        pf.synchronize()
+        return pf.memory_stats()["allocated"]
+
+    first = live()
+    assert live() - first < 1 << 14

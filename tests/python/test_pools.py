@@ -229,6 +229,31 @@ def test_empty_batches():
     assert F.batch_norm(pf.zeros(0), None, None, training=True).shape == (0,)
 
 
+@pytest.mark.parametrize("stride, padding, dilation, shape, kernel", [
+    (1, 1, 1, (2, 16, 16, 12, 10), (3, 3, 3)), (1, (2, 1, 0), 1, (1, 16, 12, 14, 14), (3, 3, 2)), (2, 1, 1, (1, 32, 16, 14, 14), (3, 3, 3)),
+    ((3, 1, 1), 0, (2, 1, 1), (1, 16, 24, 12, 12), (2, 3, 3)), ((3, 1, 2), 1, 1, (18, 8, 8, 8, 8), (2, 3, 3)), (1, 1, 1, (1, 3, 8, 40, 40), (3, 3, 3)),
+])
+def test_volumes_in_parts(stride, padding, dilation, shape, kernel):
+    """Large volumes are computed in parts along the depth: as in float64, where they are not."""
+    x, w, b = RNG.standard_normal(shape), RNG.standard_normal((16, shape[1], *kernel)), RNG.standard_normal(16)
+
+    def results(dtype):
+        args = [pf.tensor(a, dtype=dtype, requires_grad=True) for a in (x, w, b)]
+        y = F.conv3d(*args, stride, padding, dilation)
+        z = F.relu(y)
+        loss = (z * pf.tensor(np.cos(np.arange(z.numel())).reshape(z.shape), dtype=dtype)).sum() + (y * y).mean()
+        with pf.no_grad():  # the bias and relu are in the convolution's kernel
+            fused = F.relu(F.conv3d(*args, stride, padding, dilation))
+            back = F.conv_transpose3d(z, args[1], None, stride, padding, dilation=dilation)
+        return [z, fused, back, *pf.autograd.grad(loss, args)]
+
+    exact = results(pf.float64)
+    for dtype, tolerance in ((pf.float32, 2e-5), (pf.bfloat16, 0.03)):
+        for got, want in zip(results(dtype)[: 6 if dtype == pf.float32 else 3], exact):
+            want = want.detach().numpy()
+            assert np.abs(got.detach().float().numpy() - want).max() < tolerance * np.abs(want).max()
+
+
 def test_second_gradients_of_volumes():
     x = pf.tensor(RNG.standard_normal((1, 2, 4, 3, 4)), requires_grad=True)
     w = pf.tensor(RNG.standard_normal((2, 2, 2, 2, 3)), requires_grad=True)

@@ -188,7 +188,8 @@ class _Sequence(Function):
         ctx.kind, ctx.steps, ctx.step = kind, steps, kind(steps.sizes[0], *rest[kind.states :])
         y, final, ctx.traces = _walk(ctx.step, x, rest[: kind.states], steps)
         ctx.save_for_backward(x, *rest)
-        return (y, *final)
+        # The traces hold the last state. As results those tensors would hold this node, and it them, so that neither is ever freed.
+        return (y, *(s.detach() for s in final))
 
     @staticmethod
     def backward(ctx, dy, *dfinal):

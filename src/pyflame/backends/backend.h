@@ -205,6 +205,8 @@ class Backend {
   virtual bool loops_in_memory_order() const { return false; }
   // Whether the op is recorded as elementwise ops and reductions, because the backend fuses them with what precedes and follows.
   virtual bool composes(OpId) const { return false; }
+  // Whether convolutions take volumes. If not, they are recorded as those of images (ops/conv3d.cpp).
+  virtual bool convolves_volumes() const { return false; }
   virtual Limits limits() const { return {512, 512, int64_t{1} << 30, int64_t{1} << 30}; }
 };
 

@@ -325,7 +325,8 @@ Tensor ops::complex_product(const Tensor& a, const Tensor& b) {
 // Part by part, because a loop over pairs has short rows.
 Tensor ops::complex_sum(const Tensor& x, const Dims& shape, const ReduceAttrs& axes) {
   const Parts p = parts(x);
-  return join(emit(OpId::sum, {p.re}, shape, p.re.dtype(), axes), emit(OpId::sum, {p.im}, shape, p.im.dtype(), axes));
+  const Tensor re = emit(OpId::sum, {p.re}, shape, p.re.dtype(), axes);
+  return join(re, emit(OpId::sum, {p.im}, shape, p.im.dtype(), axes));
 }
 
 // Halves are multiplied until one is left.

@@ -1,6 +1,6 @@
 // conv2d, its gradient of the input and its gradient of the weight are three forms of one trilinear function, so the
-// gradients of each are the other two, and derivatives of any order need no further ops. A signal is an image of one row; conv3d.cpp
-// has volumes.
+// gradients of each are the other two, and derivatives of any order need no further ops. The ops take volumes, too, where the backend
+// computes them (conv3d.cpp). A signal is an image of one row.
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/windows.h"
@@ -13,18 +13,6 @@ namespace {
 ConvAttrs as_asked(ConvAttrs a, const Tensor& x) {
   a.any_order = any_order(x.device());
   return a;
-}
-
-Tensor conv_op(const Tensor& x, const Tensor& w, const ConvAttrs& a) {
-  const Dims shape{x.size(0), w.size(0), window_count(x.size(2), w.size(2), a.stride_h, a.pad_h, a.dilation_h),
-                   window_count(x.size(3), w.size(3), a.stride_w, a.pad_w, a.dilation_w)};
-  Tensor out = emit(OpId::conv2d, {x, w}, shape, x.dtype(), as_asked(a, x));
-  attach("conv2d", {out}, {x, w}, {x, w}, [a](GradNode& n, const Tensors& g) -> Tensors {
-    const Tensor x0 = n.saved(0), w0 = n.saved(1);
-    return {n.needs(0) ? conv2d_grad_input(g[0], w0, x0.shape(), a) : Tensor(),
-            n.needs(1) ? conv2d_grad_weight(g[0], x0, w0, a) : Tensor()};
-  });
-  return out;
 }
 
 Dims pair(Pair p) { return {p.h, p.w}; }
@@ -56,6 +44,21 @@ Tensor conv_transpose2d_checked(const ConvCall& c, const Dims& size) {
 }
 
 }  // namespace
+
+Tensor conv_op(const Tensor& x, const Tensor& w, const ConvAttrs& a) {
+  const int y = x.dim() - 2;
+  Dims shape{x.size(0), w.size(0)};
+  if (y == 3) shape.push_back(window_count(x.size(2), w.size(2), a.stride_d, a.pad_d, a.dilation_d));
+  shape.push_back(window_count(x.size(y), w.size(y), a.stride_h, a.pad_h, a.dilation_h));
+  shape.push_back(window_count(x.size(y + 1), w.size(y + 1), a.stride_w, a.pad_w, a.dilation_w));
+  Tensor out = emit(OpId::conv2d, {x, w}, shape, x.dtype(), as_asked(a, x));
+  attach(y == 3 ? "conv3d" : "conv2d", {out}, {x, w}, {x, w}, [a](GradNode& n, const Tensors& g) -> Tensors {
+    const Tensor x0 = n.saved(0), w0 = n.saved(1);
+    return {n.needs(0) ? conv2d_grad_input(g[0], w0, x0.shape(), a) : Tensor(),
+            n.needs(1) ? conv2d_grad_weight(g[0], x0, w0, a) : Tensor()};
+  });
+  return out;
+}
 
 Dims check_conv(const ConvCall& c) {
   const auto& [op, x, weight, bias, stride, padding, dilation, output_padding, groups] = c;

@@ -1,6 +1,7 @@
-// Convolutions of volumes, as those of images: the planes of a window along the depth become channels of one image. This copies an input as
-// often as the kernel is deep, which costs little beside the products, and every kernel and library for images serves volumes as well.
-// Only the input itself is kept for the gradients.
+// Convolutions of volumes. Where the backend has no kernels for them (Backend::convolves_volumes), they are those of images: the planes of a
+// window along the depth become channels of one image. This copies an input as often as the kernel is deep, which costs little beside the
+// products, and every kernel and library for images serves volumes as well. Only the input itself is kept for the gradients.
+#include "pyflame/backends/backend.h"
 #include "pyflame/ops/autocast.h"
 #include "pyflame/ops/helpers.h"
 #include "pyflame/ops/windows.h"
@@ -9,12 +10,18 @@ namespace pyflame {
 
 namespace {
 
-struct Conv3d {
-  Dims stride, padding, dilation;
-  int64_t groups;
-  Windows depth(int64_t kernel) const { return {kernel, stride[0], dilation[0], padding[0]}; }
-  ConvAttrs plane() const { return {stride[1], stride[2], padding[1], padding[2], dilation[1], dilation[2], groups}; }
-};
+bool convolves_volumes(const Tensor& x) { return find_backend(x.device().type)->convolves_volumes(); }
+
+ConvAttrs attrs_of(const Dims& stride, const Dims& padding, const Dims& dilation, int64_t groups) {
+  return {stride[1], stride[2], padding[1], padding[2], dilation[1], dilation[2],
+          groups,    0,         stride[0],  padding[0], dilation[0]};
+}
+// Those of the planes.
+ConvAttrs plane(ConvAttrs a) {
+  a.stride_d = 1, a.pad_d = 0, a.dilation_d = 1;
+  return a;
+}
+Windows depth_windows(const ConvAttrs& a, int64_t kernel) { return {kernel, a.stride_d, a.dilation_d, a.pad_d}; }
 
 // [N, C, D, ..] -> [N * D, C, ..] and back.
 Tensor planes_of(const Tensor& x) {
@@ -27,30 +34,30 @@ Tensor volumes_of(const Tensor& planes, int64_t batch, int64_t depth) {
 Tensor plane_weight(const Tensor& w) { return reshape(w, {w.size(0), w.size(1) * w.size(2), w.size(3), w.size(4)}); }
 
 // The planes that a plane of the result is computed from, as channels: [N * OD, C * KD, H, W].
-Tensor images_of(const Tensor& x, int64_t kernel, int64_t depth, const Conv3d& a) {
-  const Tensor windows = windows_of(x, 2, a.depth(kernel), depth);  // [N, C, KD, OD, H, W]
+Tensor images_of(const Tensor& x, int64_t kernel, int64_t depth, const ConvAttrs& a) {
+  const Tensor windows = windows_of(x, 2, depth_windows(a, kernel), depth);  // [N, C, KD, OD, H, W]
   return reshape(permute(windows, {0, 3, 1, 2, 4, 5}), {x.size(0) * depth, x.size(1) * kernel, x.size(3), x.size(4)});
 }
 
-Tensor grad_input3d(const Tensor& g, const Tensor& w, const Dims& shape, const Conv3d& a) {
+Tensor grad_input3d(const Tensor& g, const Tensor& w, const Dims& shape, const ConvAttrs& a) {
+  if (convolves_volumes(g)) return conv2d_grad_input(g, w, shape, a);
   const int64_t n = shape[0], kernel = w.size(2), depth = g.size(2);
   const Tensor images =
-      conv2d_grad_input(planes_of(g), plane_weight(w), {n * depth, shape[1] * kernel, shape[3], shape[4]}, a.plane());
+      conv2d_grad_input(planes_of(g), plane_weight(w), {n * depth, shape[1] * kernel, shape[3], shape[4]}, plane(a));
   const Tensor windows = permute(reshape(images, {n, depth, shape[1], kernel, shape[3], shape[4]}), {0, 2, 3, 1, 4, 5});
-  return add_windows(windows, 2, a.depth(kernel), shape[2]);
+  return add_windows(windows, 2, depth_windows(a, kernel), shape[2]);
 }
 
-Tensor grad_weight3d(const Tensor& g, const Tensor& x, const Tensor& w, const Conv3d& a) {
+Tensor grad_weight3d(const Tensor& g, const Tensor& x, const Tensor& w, const ConvAttrs& a) {
   const Tensor images = images_of(x, w.size(2), g.size(2), a);
-  return reshape(conv2d_grad_weight(planes_of(g), images, plane_weight(w), a.plane()), w.shape());
+  return reshape(conv2d_grad_weight(planes_of(g), images, plane_weight(w), plane(a)), w.shape());
 }
 
-Tensor conv3d_op(const Tensor& x, const Tensor& w, int64_t depth, const Conv3d& a) {
+Tensor conv3d_of_planes(const Tensor& x, const Tensor& w, int64_t depth, const ConvAttrs& a) {
   Tensor out;
   {
     const grad_mode::Guard off(false);
-    const Tensor planes = conv2d(images_of(x, w.size(2), depth, a), plane_weight(w), {}, {a.stride[1], a.stride[2]},
-                                 {a.padding[1], a.padding[2]}, {a.dilation[1], a.dilation[2]}, a.groups);
+    const Tensor planes = conv_op(images_of(x, w.size(2), depth, a), plane_weight(w), plane(a));
     out = contiguous(volumes_of(planes, x.size(0), depth));
   }
   attach("conv3d", {out}, {x, w}, {x, w}, [a](GradNode& n, const Tensors& g) -> Tensors {
@@ -62,19 +69,22 @@ Tensor conv3d_op(const Tensor& x, const Tensor& w, int64_t depth, const Conv3d& 
 }
 
 // Kernels of one row and column, or of one plane and row, need no windows: two dims of the volume are one of an image.
-Tensor conv3d_of_lines(const Tensor& x, const Tensor& w, const Tensor& bias, const Dims& size, const Conv3d& a) {
+Tensor conv3d_of_lines(const Tensor& x, const Tensor& w, const Tensor& bias, const Dims& size, const ConvAttrs& a) {
   const int64_t n = x.size(0), o = w.size(0), c = w.size(1);
-  const Dims &s = a.stride, &p = a.padding, &d = a.dilation;
   const Dims out{n, o, size[0], size[1], size[2]};
-  const auto trivial = [&](int dim) { return w.size(dim + 2) == 1 && s[dim] == 1 && p[dim] == 0; };
-  if (trivial(0) && trivial(1)) {
+  const bool one_plane = w.size(2) == 1 && a.stride_d == 1 && a.pad_d == 0,
+             one_row = w.size(3) == 1 && a.stride_h == 1 && a.pad_h == 0,
+             one_column = w.size(4) == 1 && a.stride_w == 1 && a.pad_w == 0;
+  if (one_plane && one_row) {
     const Tensor flat = reshape(x, {n, x.size(1), x.size(2) * x.size(3), x.size(4)});
-    return reshape(conv2d(flat, reshape(w, {o, c, 1, w.size(4)}), bias, {1, s[2]}, {0, p[2]}, {1, d[2]}, a.groups),
+    return reshape(conv2d(flat, reshape(w, {o, c, 1, w.size(4)}), bias, {1, a.stride_w}, {0, a.pad_w},
+                          {1, a.dilation_w}, a.groups),
                    out);
   }
-  if (trivial(1) && trivial(2)) {
+  if (one_row && one_column) {
     const Tensor flat = reshape(x, {n, x.size(1), x.size(2), x.size(3) * x.size(4)});
-    return reshape(conv2d(flat, reshape(w, {o, c, w.size(2), 1}), bias, {s[0], 1}, {p[0], 0}, {d[0], 1}, a.groups),
+    return reshape(conv2d(flat, reshape(w, {o, c, w.size(2), 1}), bias, {a.stride_d, 1}, {a.pad_d, 0},
+                          {a.dilation_d, 1}, a.groups),
                    out);
   }
   return {};
@@ -92,11 +102,11 @@ Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const D
                   autocast::operand(OpId::conv2d, bias), stride, padding, dilation, groups);
   }
   const Dims size = check_conv({"conv3d", x, weight, bias, stride, padding, dilation, {}, groups});
-  const Conv3d a{stride, padding, dilation, groups};
+  const ConvAttrs a = attrs_of(stride, padding, dilation, groups);
   const Tensor in = batch_of(x);
   Tensor y = conv3d_of_lines(in, weight, bias, size, a);
   if (!y) {
-    y = conv3d_op(in, weight, size[0], a);
+    y = convolves_volumes(x) ? conv_op(in, weight, a) : conv3d_of_planes(in, weight, size[0], a);
     if (bias) y = add_bias(y, bias);
   }
   return x.dim() == 4 ? squeeze(y, 0) : y;
@@ -115,7 +125,7 @@ Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bia
   const Tensor in = batch_of(x);
   const bool larger = output_padding[1] >= stride[1] || output_padding[2] >= stride[2];
   const Dims crop{0, padding[1], padding[2]};
-  const Conv3d a{stride, larger ? Dims{padding[0], 0, 0} : padding, dilation, groups};
+  const ConvAttrs a = attrs_of(stride, larger ? Dims{padding[0], 0, 0} : padding, dilation, groups);
   const int64_t channels = weight.size(1) * groups;
   const int64_t h = larger ? size[1] + 2 * padding[1] - output_padding[1] : size[1],
                 w = larger ? size[2] + 2 * padding[2] - output_padding[2] : size[2];

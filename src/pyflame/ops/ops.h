@@ -256,6 +256,9 @@ Tensor varlen_attn(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
 Tensor grid_sample(const Tensor& input, const Tensor& grid, const std::string& mode, const std::string& padding_mode,
                    bool align_corners);
 
+// Euclidean distances of the rows i < j: [N, M] -> [N (N - 1) / 2]. (distance.cpp)
+Tensor pdist(const Tensor& input);
+
 // ---- indexing (index.cpp)
 Tensor embedding(const Tensor& index, const Tensor& weight, std::optional<int64_t> padding_idx = {});
 // Sums of the rows of bags: index [n], offsets [B] where bags begin, ascending, the first at 0 -> [B, D].

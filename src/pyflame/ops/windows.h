@@ -18,7 +18,8 @@ Tensor add_windows(const Tensor& g, int dim, const Windows& w, int64_t length);
 // How many windows fit a padded dim; with `ceil` also one that is cut off by the end, if it begins before the padding there.
 int64_t window_count(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, bool ceil = false);
 
-// The gradients of conv2d; shape: the input's. (conv.cpp)
+// conv2d without checks, and its gradients; shape: the input's. (conv.cpp)
+Tensor conv_op(const Tensor& x, const Tensor& w, const ConvAttrs& a);
 Tensor conv2d_grad_input(const Tensor& g, const Tensor& w, const Dims& shape, const ConvAttrs& a);
 Tensor conv2d_grad_weight(const Tensor& g, const Tensor& x, const Tensor& weight, const ConvAttrs& a);
 

@@ -279,6 +279,7 @@ class GpuProblems {
       case OpId::grid_sample:
       case OpId::grid_sample_grad_input:
       case OpId::grid_sample_grad_grid: return grids(op);
+      case OpId::pdist: return add(op, "", {x({100, 64})}, {x({4950})}), void();
       case OpId::layer_norm:
       case OpId::layer_norm_grad:
       case OpId::rms_norm:

@@ -200,5 +200,15 @@ def _other_scans():
     yield Case("cumprod-zeros", ("cumprod",), ("cumprod",), (Spec((3, 4), "float64", literal(zeros)),), lambda pf, x: pf.cumprod(x, 1), lambda x: np.cumprod(x, axis=1), grad=(0,), c=2, twice=False)
 
 
+def _distances():
+    def pairs(x):
+        i, j = np.triu_indices(len(x), 1)
+        return np.sqrt(((x[i] - x[j]) ** 2).sum(1))
+
+    for dtype in FLOATS:
+        for shape in ((7, 3), (37, 70), (2, 33), (1, 4), (3, 0)):
+            yield Case(f"pdist-{dtype}-{label(shape)}", ("pdist",), ("pdist",) if shape[0] > 1 else (), (Spec(shape, dtype),), lambda pf, x: pf.pdist(x), pairs, grad=(0,), c=4, length=shape[1])
+
+
 def cases():
-    return [*_other_scans(), *_floats(), *_others(), *_scans()]
+    return [*_other_scans(), *_floats(), *_others(), *_scans(), *_distances()]

@@ -3,8 +3,8 @@
 #include <map>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <string_view>
-#include <tuple>
+#include <unordered_map>
+#include <utility>
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/gemm.h"
@@ -29,7 +29,14 @@ dnnl::stream& stream() {
 // Slots of this thread's scratch memory.
 enum Slot : int { kFirst = 4, kSecond, kResult, kOwn };
 
-memory::desc plain(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::abcd}; }
+memory::desc plain(const memory::dims& dims) {
+  return {dims, memory::data_type::f32, dims.size() == 5 ? memory::format_tag::abcde : memory::format_tag::abcd};
+}
+// Planes of a volume, of whose channels each begins `step` elements after the one before.
+memory::desc part_of(const memory::dims& dims, int64_t step) {
+  if (!step) return plain(dims);
+  return {dims, memory::data_type::f32, {dims[1] * step, step, dims[3] * dims[4], dims[4], 1}};
+}
 memory::desc chosen(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::any}; }
 
 // Images in the caller's layout, and channels-last as the primitive needs them. If the two differ, they are copied
@@ -37,7 +44,8 @@ memory::desc chosen(const memory::dims& dims) { return {dims, memory::data_type:
 class Carried {
  public:
   Carried() = default;
-  Carried(const memory::dims& dims, bool last) : outside_(last ? inside(dims) : plain(dims)), inside_(inside(dims)) {
+  Carried(const memory::dims& dims, bool last, int64_t step)
+      : outside_(last ? inside(dims) : part_of(dims, step)), inside_(inside(dims)) {
     if (last || dims[1] == 1) {
       outside_ = inside_;
       return;
@@ -46,7 +54,7 @@ class Carried {
     out_ = dnnl::reorder({engine(), inside_, engine(), outside_});
   }
   static memory::desc inside(const memory::dims& dims) {
-    return {dims, memory::data_type::f32, memory::format_tag::acdb};
+    return {dims, memory::data_type::f32, dims.size() == 5 ? memory::format_tag::acdeb : memory::format_tag::acdb};
   }
   memory in(const void* data, int slot) const {
     memory from(outside_, engine(), const_cast<void*>(data));
@@ -79,10 +87,12 @@ class Weights {
     if (dims[0] % kPart == 0 && bytes_ == plain(dims).get_size()) part[0] = kPart;
     parts_ = dims[0] / part[0];
     outside_ = last ? Carried::inside(part) : plain(part);
-    inside_ = inside.submemory_desc(part, {0, 0, 0, 0});
+    memory::dims at(dims.size(), 0);
+    inside_ = inside.submemory_desc(part, at);
     if (parts_ > 1) {
       // If they are not the slowest dim in the library's layout, everything is one part.
-      const int64_t step = inside.submemory_desc(part, {kPart, 0, 0, 0}).data.offset0;
+      at[0] = kPart;
+      const int64_t step = inside.submemory_desc(part, at).data.offset0;
       if (step * parts_ * static_cast<int64_t>(sizeof(float)) != static_cast<int64_t>(bytes_)) {
         parts_ = 1, inside_ = inside;
         outside_ = last ? Carried::inside(dims) : plain(dims);
@@ -119,33 +129,41 @@ class Library final : public DnnConv {
  public:
   Library(Pass pass, const Problem& p) : pass_(pass) {
     using dnnl::algorithm;
-    const memory::dims x{p.images, p.ic, p.h, p.w}, w{p.oc, p.ic, p.kh, p.kw}, y{p.images, p.oc, p.oh, p.ow};
-    const memory::dims stride{p.stride_h, p.stride_w}, dilation{p.dilation_h - 1, p.dilation_w - 1},
-        pad{p.pad_h, p.pad_w};
+    const auto sizes = [&p](memory::dims dims, const std::array<int64_t, 3>& spatial) {
+      dims.insert(dims.end(), spatial.begin() + (p.volume ? 0 : 1), spatial.end());
+      return dims;
+    };
+    const memory::dims x = sizes({p.images, p.ic}, p.in), w = sizes({p.oc, p.ic}, p.kernel),
+                       y = sizes({p.images, p.oc}, p.out);
+    const memory::dims stride = sizes({}, p.stride), before = sizes({}, p.before), after = sizes({}, p.after);
+    memory::dims dilation = sizes({}, p.dilation);
+    for (auto& d : dilation) --d;
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const memory::desc x_last = Carried::inside(x), y_last = Carried::inside(y);
+    const auto kind = pass == Pass::forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training;
+    using Forward = dnnl::convolution_forward::desc;
+    if (p.bias) bias_ = memory::desc({p.oc}, memory::data_type::f32, memory::format_tag::a);
+    const auto direct = algorithm::convolution_direct;
     const dnnl::convolution_forward::primitive_desc forward(
-        {pass == Pass::forward ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training,
-         algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad},
+        p.bias ? Forward(kind, direct, x_last, chosen(w), bias_, y_last, stride, dilation, before, after)
+               : Forward(kind, direct, x_last, chosen(w), y_last, stride, dilation, before, after),
         attributes, engine());
     if (pass == Pass::forward) {
       take(forward, dnnl::convolution_forward(forward));
-      a_ = Carried(x, p.a_last), b_ = Carried(y, p.b_last);
+      a_ = Carried(x, p.a_last, p.a_step), b_ = Carried(y, p.b_last, p.b_step);
       weight_ = forward.weights_desc();
     } else if (pass == Pass::grad_input) {
       const dnnl::convolution_backward_data::primitive_desc d(
-          {algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad}, attributes, engine(),
-          forward);
+          {direct, x_last, chosen(w), y_last, stride, dilation, before, after}, attributes, engine(), forward);
       take(d, dnnl::convolution_backward_data(d));
-      a_ = Carried(y, p.a_last), b_ = Carried(x, p.b_last);
+      a_ = Carried(y, p.a_last, p.a_step), b_ = Carried(x, p.b_last, p.b_step);
       weight_ = d.weights_desc();
     } else {
       const dnnl::convolution_backward_weights::primitive_desc d(
-          {algorithm::convolution_direct, x_last, chosen(w), y_last, stride, dilation, pad, pad}, attributes, engine(),
-          forward);
+          {direct, x_last, chosen(w), y_last, stride, dilation, before, after}, attributes, engine(), forward);
       take(d, dnnl::convolution_backward_weights(d));
-      a_ = Carried(y, p.a_last), b_ = Carried(x, p.b_last);
+      a_ = Carried(y, p.a_last, p.a_step), b_ = Carried(x, p.b_last, p.b_step);
       weight_ = d.diff_weights_desc();
     }
     weights_ = Weights(w, p.weight_last, weight_);
@@ -159,6 +177,9 @@ class Library final : public DnnConv {
   size_t weight_bytes() const override { return weights_.bytes(); }
   int64_t parts() const override { return weights_.parts(); }
   size_t part_bytes() const override { return weights_.part_bytes(); }
+  bool same_weights(const DnnConv& other) const override {
+    return weight_ == static_cast<const Library&>(other).weight_;
+  }
   void pack(int64_t part, const float* weight, void* to) const override {
     use_one_library_thread();
     weights_.pack(part, weight, to);
@@ -168,7 +189,7 @@ class Library final : public DnnConv {
     weights_.unpack(part, from, weight);
   }
 
-  void run(const void* a, const void* b, void* out) const override {
+  void run(const void* a, const void* b, void* out, const float* bias) const override {
     use_one_library_thread();
     const memory own(scratchpad_, engine(), scratch_bytes(kOwn, scratchpad_.get_size()));
     const memory first = a_.in(a, kFirst);
@@ -181,10 +202,12 @@ class Library final : public DnnConv {
     }
     const bool forward = pass_ == Pass::forward;
     memory result = b_.target(out, kResult);
-    primitive_.execute(stream(), {{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
-                                  {DNNL_ARG_WEIGHTS, memory(weight_, engine(), const_cast<void*>(b))},
-                                  {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, result},
-                                  {DNNL_ARG_SCRATCHPAD, own}});
+    std::unordered_map<int, memory> arguments{{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, first},
+                                              {DNNL_ARG_WEIGHTS, memory(weight_, engine(), const_cast<void*>(b))},
+                                              {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, result},
+                                              {DNNL_ARG_SCRATCHPAD, own}};
+    if (bias) arguments.emplace(DNNL_ARG_BIAS, memory(bias_, engine(), const_cast<float*>(bias)));
+    primitive_.execute(stream(), arguments);
     b_.finish(result, out);
   }
 
@@ -201,35 +224,17 @@ class Library final : public DnnConv {
   std::string name_;
   Carried a_, b_;
   Weights weights_;
-  memory::desc weight_, scratchpad_;
+  memory::desc weight_, bias_, scratchpad_;
 };
 
 }  // namespace
 
 std::shared_ptr<const DnnConv> DnnConv::find(Pass pass, const Problem& p) {
-  using Key = std::array<int64_t, 19>;
+  using Key = std::pair<Pass, Problem>;
   static std::mutex mutex;
   static auto* known = new std::map<Key, std::shared_ptr<const DnnConv>>;
   constexpr size_t kMost = 1024;
-  const Key key{static_cast<int64_t>(pass),
-                p.images,
-                p.ic,
-                p.h,
-                p.w,
-                p.oc,
-                p.kh,
-                p.kw,
-                p.oh,
-                p.ow,
-                p.stride_h,
-                p.stride_w,
-                p.pad_h,
-                p.pad_w,
-                p.dilation_h,
-                p.dilation_w,
-                p.a_last,
-                p.b_last,
-                p.weight_last};
+  const Key key{pass, p};
   const std::lock_guard lock(mutex);
   if (const auto it = known->find(key); it != known->end()) return it->second;
   std::shared_ptr<const DnnConv> found;

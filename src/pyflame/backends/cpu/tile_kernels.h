@@ -92,7 +92,10 @@ constexpr int64_t kRowBlock = 128;  // rows that accumulate in order before thei
 
 struct Reduction {
   void (*init)(void* state, int64_t n);
-  void (*row)(void* state, const void* src, int64_t n);   // whole blocks, except in the last call for a row
+  void (*row)(void* state, const void* src, int64_t n);  // whole blocks, except in the last call for a row
+  // The same of the real or imaginary parts of complex elements, and of both at once. Null: there is none.
+  void (*part_row[2])(void* state, const void* src, int64_t n) = {};
+  void (*both_parts)(void* re, void* im, const void* src, int64_t n) = nullptr;
   void (*col)(void* states, const void* src, int64_t n);  // one row into n states
   // Several rows into n states; each column gives the same bits as col would. Null: use col.
   void (*cols)(void* states, const void* src, int64_t n, int64_t rows) = nullptr;

@@ -376,21 +376,63 @@ class Lowering {
       return;
     }
     use.dst = new_value(use.out, true, is_half(y.dtype) ? DType::float32 : y.dtype);
+    const ValueId whole = whole_of_part(v, &use);
+    if (whole.valid()) join_real_part(whole, index, &use);
     prog_.reductions.push_back(use);
     Instr& in = emit(Opcode::RowReduce, false);
-    in.src[0] = v;
+    in.src[0] = whole.valid() ? whole : v;
     in.dst = use.dst;
     in.reduction = index;
     write(y, round_to(use.dst, y.dtype, true), Span::Outer);
   }
 
+  // If `v` is a part of complex elements, a row of parts is summed as it is read: these elements, and the function for them.
+  ValueId whole_of_part(ValueId v, ReductionUse* use) {
+    for (const Instr& in : code_) {
+      if (in.opcode != Opcode::Compute || in.row || in.dst != v) continue;
+      for (int part = 0; part < 2; ++part) {
+        if (in.fn != find_bits(part == 0 ? OpId::real_part : OpId::imag_part) || !use->fn.part_row[part]) continue;
+        use->fn.row = use->fn.part_row[part];
+        use->part = part;
+        summed_parts_.push_back(v);
+        return in.src[0];
+      }
+    }
+    return {};
+  }
+  // The sum of imaginary parts is computed with that of the real parts of the same elements.
+  void join_real_part(ValueId whole, ReductionId index, ReductionUse* use) {
+    for (const Instr& in : code_) {
+      if (use->part != 1 || in.opcode != Opcode::RowReduce || in.src[0] != whole) continue;
+      ReductionUse& real = prog_.reductions[in.reduction];
+      if (real.part != 0 || real.imaginary.valid() || real.out != use->out) continue;
+      real.imaginary = index;
+      use->with_real_part = true;
+      return;
+    }
+  }
+  // Parts that nobody reads, because only sums used them.
+  void drop_unread_parts() {
+    if (summed_parts_.empty()) return;
+    Indexed<ValueId, bool> read(prog_.values.size(), false);
+    for (const Instr& in : code_)
+      for (const ValueId s : in.src)
+        if (s.valid()) read[s] = true;
+    std::erase_if(code_, [&](const Instr& in) {
+      return in.dst.valid() && !read[in.dst] &&
+             std::find(summed_parts_.begin(), summed_parts_.end(), in.dst) != summed_parts_.end();
+    });
+  }
+
   // --- after all nodes
   void finish() {
+    drop_unread_parts();
     bool has_rows = !prog_.row_reductions.empty();
     for (const Value& v : prog_.values) has_rows |= v.row;
     prog_.mode = has_rows ? Mode::Rows : !prog_.col_reductions.empty() ? Mode::Columns : Mode::Map;
     if (prog_.mode == Mode::Rows) {
-      prog_.rows_per_tile = std::clamp<int64_t>(1024 / std::max<int64_t>(prog_.cols, 1), 1, kRowBlock);
+      const int64_t elements = only_sums() ? 16384 : 1024;
+      prog_.rows_per_tile = std::clamp<int64_t>(elements / std::max<int64_t>(prog_.cols, 1), 1, kRowBlock);
       prog_.tile = std::max<int64_t>(prog_.rows_per_tile * prog_.cols, 1);
       if (prog_.cols > kMaxRow) prog_.mode = Mode::LongRows;
     }
@@ -400,7 +442,8 @@ class Lowering {
       point_stores();
       find_hazards();
       one_stage();
-      if (prog_.mode == Mode::Rows && prog_.cols > 1024 && prog_.stages[0].arena > kRowTileBytes) {
+      if (prog_.mode == Mode::Rows && prog_.cols > 1024 &&
+          prog_.stages[0].arena / prog_.rows_per_tile > kRowTileBytes) {
         unpoint_stores();
         prog_.stages.clear();
         prog_.hazards.clear();
@@ -414,6 +457,16 @@ class Lowering {
     }
     place_rows();
     choose_natural_row();
+  }
+
+  // Whether rows are reduced where they lie in memory. Then a tile needs no memory for elements, and may have many rows.
+  bool only_sums() const {
+    return std::all_of(code_.begin(), code_.end(), [&](const Instr& in) {
+      if (in.row || in.opcode == Opcode::RowReduce) return true;
+      if (in.opcode != Opcode::Load) return false;
+      const Access& a = prog_.accesses[in.access];
+      return a.kind == Access::Kind::Contiguous && is_native(a.dtype) && !a.root;
+    });
   }
 
   // A short row that is broadcast is the same in every tile that begins with it, so it is repeated once per task, not
@@ -658,6 +711,7 @@ class Lowering {
   Dims space_;
   int split_ = 0;
   std::vector<Instr> code_;
+  std::vector<ValueId> summed_parts_;
   std::vector<Written> written_;
   std::vector<Loaded> loads_;
   std::vector<std::pair<ValueId, ValueId>> expanded_;  // (row value, element value)

@@ -67,8 +67,11 @@ struct Value {
 struct ReductionUse {
   Reduction fn;
   bool col = false;
-  AccessId access;  // of a column reduction: the output
-  ValueId dst;      // of a row reduction: the row value
+  AccessId access;              // of a column reduction: the output
+  ValueId dst;                  // of a row reduction: the row value
+  int part = -1;                // of complex elements: 0 and 1 are the real and imaginary parts
+  ReductionId imaginary;        // of the real part: the reduction of the other one, if it is computed here as well
+  bool with_real_part = false;  // it is computed there
   Reg out = Reg::f32;
   DType dtype = DType::float32;
 };

@@ -99,16 +99,47 @@ struct AllOp {
 template <class T>
 using State = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
 
-template <class Op, class T>
-HWY_INLINE T tree(T* lane) {
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t j = 0; j < width; ++j) lane[j] = Op::apply(lane[j], lane[j + width]);
-  return lane[0];
+// Combines the first half of the lanes with the second one, until kTo are left. Constant lengths make vectors of the loops.
+template <class Op, int64_t kFrom, int64_t kTo = 1, class T>
+HWY_INLINE void tree(T* lane) {
+  if constexpr (kFrom > kTo) {
+    for (int64_t j = 0; j < kFrom / 2; ++j) lane[j] = Op::apply(lane[j], lane[j + kFrom / 2]);
+    tree<Op, kFrom / 2, kTo>(lane);
+  }
+}
+// The same of vectors, in which the lanes follow each other; those of the last one are stored.
+template <class Op, int64_t kVectors, class D, class V, class T>
+HWY_INLINE void tree_of_vectors(D d, V* acc, T* lane) {
+  for (int64_t v = kVectors / 2; v > 0; v /= 2)
+    for (int64_t j = 0; j < v; ++j) acc[j] = Op::vector(acc[j], acc[j + v]);
+  hn::Store(acc[0], d, lane);
 }
 
+// Elements of a row, and parts of complex elements.
+template <class T>
+struct Plain {
+  const T* x;
+  T at(int64_t i) const { return x[i]; }
+  template <class D>
+  HWY_INLINE hn::Vec<D> vector(D d, int64_t i) const {
+    return hn::LoadU(d, x + i);
+  }
+};
+template <int kPart>
+struct PartOf {
+  const float* x;
+  float at(int64_t i) const { return x[2 * i + kPart]; }
+  template <class D>
+  HWY_INLINE hn::Vec<D> vector(D d, int64_t i) const {
+    hn::Vec<D> re, im;
+    hn::LoadInterleaved2(d, x + 2 * i, re, im);
+    return kPart == 0 ? re : im;
+  }
+};
+
 // One block of floats: kLanes accumulators in as many vectors as that takes.
-template <class Op, class T>
-T float_block(const T* x, int64_t n) {
+template <class Op, class T, class Row>
+T float_block(const Row& x, int64_t begin, int64_t n) {
   const hn::CappedTag<T, kLanes> d;
   constexpr int64_t kN = hn::MaxLanes(d);
   constexpr int64_t kVectors = kLanes / kN;
@@ -120,12 +151,17 @@ T float_block(const T* x, int64_t n) {
 #if HWY_COMPILER_GCC_ACTUAL
 #pragma GCC unroll 32
 #endif
-    for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::vector(acc[v], hn::LoadU(d, x + i + v * kN));
+    for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::vector(acc[v], x.vector(d, begin + i + v * kN));
   }
   HWY_ALIGN T lane[kLanes];
-  for (int64_t v = 0; v < kVectors; ++v) hn::Store(acc[v], d, lane + v * kN);
-  for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::apply(lane[j], x[i + j]);
-  return tree<Op>(lane);
+  if (i < n) {
+    for (int64_t v = 0; v < kVectors; ++v) hn::Store(acc[v], d, lane + v * kN);
+    for (int64_t j = 0; i + j < n; ++j) lane[j] = Op::apply(lane[j], x.at(begin + i + j));
+    for (int64_t v = 0; v < kVectors; ++v) acc[v] = hn::Load(d, lane + v * kN);
+  }
+  tree_of_vectors<Op, kVectors>(d, acc, lane);
+  tree<Op, kN>(lane);
+  return lane[0];
 }
 
 template <class Op, class T>
@@ -135,7 +171,7 @@ void row(void* state, const void* src, int64_t n) {
   const T* x = static_cast<const T*>(src);
   if constexpr (std::is_floating_point_v<T> && !std::is_same_v<Op, ProdOp>) {
     for (int64_t i = 0; i < n; i += kBlock)
-      total = Op::apply(total, static_cast<S>(float_block<Op>(x + i, std::min(kBlock, n - i))));
+      total = Op::apply(total, static_cast<S>(float_block<Op, T>(Plain<T>{x}, i, std::min(kBlock, n - i))));
   } else if constexpr (std::is_floating_point_v<T>) {
     // Products easily leave float32's range, so they accumulate in double.
     for (int64_t b = 0; b < n; b += kBlock) {
@@ -143,12 +179,50 @@ void row(void* state, const void* src, int64_t n) {
       S lane[kLanes];
       std::fill_n(lane, kLanes, Op::template identity<S>());
       for (int64_t i = 0; i < end; ++i) lane[i % kLanes] = Op::apply(lane[i % kLanes], static_cast<S>(x[b + i]));
-      total = Op::apply(total, tree<Op>(lane));
+      tree<Op, kLanes>(lane);
+      total = Op::apply(total, lane[0]);
     }
   } else {
     for (int64_t i = 0; i < n; ++i) total = Op::apply(total, static_cast<S>(x[i]));
   }
   *static_cast<S*>(state) = total;
+}
+
+// The same of one part of complex elements: the bits are those of a row of such parts.
+template <int kPart>
+void part_row(void* state, const void* src, int64_t n) {
+  double& total = *static_cast<double*>(state);
+  const PartOf<kPart> x{static_cast<const float*>(src)};
+  for (int64_t i = 0; i < n; i += kBlock) total += float_block<SumOp, float>(x, i, std::min(kBlock, n - i));
+}
+
+// Both parts: elements lie in the accumulators as they lie in memory, so each part has the lanes that it has alone.
+void both_parts(void* re, void* im, const void* src, int64_t n) {
+  const hn::CappedTag<float, kLanes> d;
+  constexpr int64_t kN = hn::MaxLanes(d), kVectors = 2 * kLanes / kN;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const float* x = static_cast<const float*>(src) + 2 * begin;
+    const int64_t count = 2 * std::min(kBlock, n - begin);
+    hn::Vec<decltype(d)> acc[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v) acc[v] = hn::Zero(d);
+    int64_t i = 0;
+    for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+#if HWY_COMPILER_GCC_ACTUAL
+#pragma GCC unroll 32
+#endif
+      for (int64_t v = 0; v < kVectors; ++v) acc[v] = hn::Add(acc[v], hn::LoadU(d, x + i + v * kN));
+    }
+    HWY_ALIGN float lane[2 * kLanes];
+    if (i < count) {
+      for (int64_t v = 0; v < kVectors; ++v) hn::Store(acc[v], d, lane + v * kN);
+      for (int64_t j = 0; i + j < count; ++j) lane[j] += x[i + j];
+      for (int64_t v = 0; v < kVectors; ++v) acc[v] = hn::Load(d, lane + v * kN);
+    }
+    tree_of_vectors<SumOp, kVectors>(d, acc, lane);
+    tree<SumOp, kN, 2>(lane);
+    *static_cast<double*>(re) += lane[0];
+    *static_cast<double*>(im) += lane[1];
+  }
 }
 
 template <class Op, class T>
@@ -212,7 +286,10 @@ bool fill_in(Reg out, Reduction* r) {
   r->row = row<Op, T>;
   r->col = col<Op, T>;
   r->combine = combine<Op, S>;
-  if constexpr (std::is_same_v<T, float> && std::is_same_v<Op, SumOp>) r->cols = cols<Op>;
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<Op, SumOp>) {
+    r->cols = cols<Op>;
+    r->part_row[0] = part_row<0>, r->part_row[1] = part_row<1>, r->both_parts = both_parts;
+  }
   if constexpr (std::is_floating_point_v<T>) {
     if (out == Reg::f32) r->finish = finish<S, float>;
     else if (out == Reg::f64) r->finish = finish<S, double>;

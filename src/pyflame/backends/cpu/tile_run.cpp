@@ -194,9 +194,28 @@ void expand(const TaskState& f, const Instr& in) {
   for (int64_t r = 0; r < f.rows; ++r) copy_strided(dst + r * p.cols * size, size, src + r * size, 0, size, p.cols);
 }
 
+void sum_both_parts(const TaskState& f, const Instr& in) {
+  const TileProgram& p = f.run.program;
+  const ReductionUse &re = p.reductions[in.reduction], &im = p.reductions[re.imaginary];
+  const char* src = static_cast<const char*>(f.ptr[in.src[0]]);
+  if (p.mode == Mode::LongRows) {
+    char* states = f.row_states;
+    return re.fn.both_parts(states + in.reduction.value() * 8, states + re.imaginary.value() * 8, src, f.n);
+  }
+  alignas(8) char states[2][kRowBlock * 8];
+  re.fn.init(states[0], f.rows);
+  im.fn.init(states[1], f.rows);
+  for (int64_t r = 0; r < f.rows; ++r)
+    re.fn.both_parts(states[0] + r * 8, states[1] + r * 8, src + r * p.cols * reg_size(Reg::i64), p.cols);
+  re.fn.finish(states[0], f.ptr[in.dst], f.rows);
+  im.fn.finish(states[1], f.ptr[im.dst], f.rows);
+}
+
 void row_reduce(const TaskState& f, const Instr& in) {
   const TileProgram& p = f.run.program;
   const ReductionUse& use = p.reductions[in.reduction];
+  if (use.with_real_part) return;
+  if (use.imaginary.valid()) return sum_both_parts(f, in);
   if (p.mode == Mode::LongRows) return use.fn.row(f.row_states + in.reduction.value() * 8, f.ptr[in.src[0]], f.n);
   const int64_t size = reg_size(p.values[in.src[0]].reg);
   const char* src = static_cast<const char*>(f.ptr[in.src[0]]);

@@ -214,6 +214,32 @@ void SumRowsT(const T* x, int64_t ld, const int64_t* index, int64_t rows, T* y, 
     store(sum, y + j, n - j);
   }
 }
+// Four rows at a time, so that additions do not wait for each other.
+template <class T>
+void DistancesT(const T* x, const T* rows, int64_t n, int64_t count, T* y) {
+  const Wide<T> d;
+  const int64_t w = lanes<T>();
+  const auto add_square = [&](auto sum, auto v, const T* row, int64_t left) HWY_ATTR {
+    const auto difference = hn::Sub(v, load(row, left));
+    return hn::MulAdd(difference, difference, sum);
+  };
+  const auto root = [&](auto sum) HWY_ATTR { return std::sqrt(hn::GetLane(hn::SumOfLanes(d, sum))); };
+  int64_t j = 0;
+  for (; j + 4 <= count; j += 4, rows += 4 * n) {
+    auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+    for (int64_t i = 0; i < n; i += w) {
+      const auto v = load(x + i, n - i);
+      s0 = add_square(s0, v, rows + i, n - i), s1 = add_square(s1, v, rows + n + i, n - i);
+      s2 = add_square(s2, v, rows + 2 * n + i, n - i), s3 = add_square(s3, v, rows + 3 * n + i, n - i);
+    }
+    y[j] = root(s0), y[j + 1] = root(s1), y[j + 2] = root(s2), y[j + 3] = root(s3);
+  }
+  for (; j < count; ++j, rows += n) {
+    auto sum = hn::Zero(d);
+    for (int64_t i = 0; i < n; i += w) sum = add_square(sum, load(x + i, n - i), rows + i, n - i);
+    y[j] = root(sum);
+  }
+}
 // A weight of 0 ignores its element, which may be infinite: shorter sums are filled up with such taps.
 template <class T>
 void WeightedRowsT(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n) {
@@ -573,6 +599,9 @@ void ToF16(const float* x, float16* y, int64_t n) {
   void WeightedTaps##S(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n) {                  \
     WeightedTapsT<T>(x, begin, w, taps, y, n);                                                                         \
   }                                                                                                                    \
+  void Distances##S(const T* x, const T* rows, int64_t n, int64_t count, T* y) {                                       \
+    DistancesT<T>(x, rows, n, count, y);                                                                               \
+  }                                                                                                                    \
   void Normalize##S(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                             \
     NormalizeT<T>(x, mean, rstd, w, b, y, n);                                                                          \
   }                                                                                                                    \
@@ -624,6 +653,7 @@ PF_ENTRY(GemvRows);
 PF_ENTRY(SumRows);
 PF_ENTRY(WeightedRows);
 PF_ENTRY(WeightedTaps);
+PF_ENTRY(Distances);
 PF_ENTRY(Normalize);
 PF_ENTRY(NormalizeGrad);
 PF_ENTRY(SoftmaxBlock);
@@ -676,6 +706,9 @@ double sum_squares(const double* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(Sum
   }                                                                                                                   \
   void weighted_taps(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n) {                   \
     HWY_DYNAMIC_DISPATCH(WeightedTaps##S)(x, begin, w, taps, y, n);                                                   \
+  }                                                                                                                   \
+  void distances(const T* x, const T* rows, int64_t n, int64_t count, T* y) {                                         \
+    HWY_DYNAMIC_DISPATCH(Distances##S)(x, rows, n, count, y);                                                         \
   }                                                                                                                   \
   void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n) {                               \
     HWY_DYNAMIC_DISPATCH(Normalize##S)(x, mean, rstd, w, b, y, n);                                                    \

@@ -53,6 +53,8 @@ struct SgdNumbers {
   void weighted_rows(const T* x, int64_t ld, const T* w, int64_t taps, T* y, int64_t n);                                        \
   /* y[i] = sum_t w[t * n + i] x[begin[i] + t] for i < n, in the order of the taps */                                           \
   void weighted_taps(const T* x, const int32_t* begin, const T* w, int64_t taps, T* y, int64_t n);                              \
+  void distances(const T* x, const T* rows, int64_t n, int64_t count,                                                           \
+                 T* y); /* y[j] = |x - rows[j]|; of n numbers each */                                                           \
   /* y = (x - mean) * rstd * w + b; w and b may be null */                                                                      \
   void normalize(const T* x, T mean, T rstd, const T* w, const T* b, T* y, int64_t n);                                          \
   /* one row of the gradient of y = xhat * w + b with xhat = (x - mean) * rstd; dw and db are added to; w may be null;   \

@@ -24,25 +24,33 @@ void for_taps(const Window& w, int64_t h, int64_t width, int64_t oh, int64_t ow,
   }
 }
 
-// Calls f(input, weight, output) with flat row-major indices for every multiplication of the convolution.
+// Calls f(input, weight, output) with flat row-major indices for every multiplication of the convolution. An image is a volume of one plane.
 template <class F>
 void for_products(const ConvAttrs& a, const Dims& input, const Dims& weight, const Dims& output, F&& f) {
-  const Window w{weight[2], weight[3], a.stride_h, a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w};
-  const int64_t in_group = weight[1], out_group = weight[0] / a.groups;
+  const bool volume = input.size() == 5;
+  const int y = volume ? 3 : 2, x = y + 1;
+  const Window w{weight[y], weight[x], a.stride_h, a.stride_w, a.pad_h, a.pad_w, a.dilation_h, a.dilation_w};
+  const int64_t in_group = weight[1], out_group = weight[0] / a.groups, depth = volume ? input[2] : 1,
+                kernel_d = volume ? weight[2] : 1, out_depth = volume ? output[2] : 1;
+  const auto pixel_products = [&](int64_t n, int64_t oc, int64_t od, int64_t oh, int64_t ow) {
+    const int64_t o = (((n * output[1] + oc) * out_depth + od) * output[y] + oh) * output[x] + ow;
+    for (int64_t g = 0; g < in_group; ++g)
+      for (int64_t kd = 0; kd < kernel_d; ++kd) {
+        const int64_t id = od * a.stride_d - a.pad_d + kd * a.dilation_d;
+        if (id < 0 || id >= depth) continue;
+        const int64_t plane = (n * input[1] + oc / out_group * in_group + g) * depth + id;
+        const int64_t kernel = ((oc * in_group + g) * kernel_d + kd) * w.kernel_h;
+        for_taps(w, input[y], input[x], oh, ow, [&](int64_t kh, int64_t kw, int64_t ih, int64_t iw) {
+          f(static_cast<size_t>((plane * input[y] + ih) * input[x] + iw),
+            static_cast<size_t>((kernel + kh) * w.kernel_w + kw), static_cast<size_t>(o));
+        });
+      }
+  };
   for (int64_t n = 0; n < output[0]; ++n)
     for (int64_t oc = 0; oc < output[1]; ++oc)
-      for (int64_t oh = 0; oh < output[2]; ++oh)
-        for (int64_t ow = 0; ow < output[3]; ++ow) {
-          const int64_t o = ((n * output[1] + oc) * output[2] + oh) * output[3] + ow;
-          for (int64_t g = 0; g < in_group; ++g) {
-            const int64_t plane = n * input[1] + oc / out_group * in_group + g;
-            const int64_t kernel = (oc * in_group + g) * w.kernel_h;
-            for_taps(w, input[2], input[3], oh, ow, [&](int64_t kh, int64_t kw, int64_t ih, int64_t iw) {
-              f(static_cast<size_t>((plane * input[2] + ih) * input[3] + iw),
-                static_cast<size_t>((kernel + kh) * w.kernel_w + kw), static_cast<size_t>(o));
-            });
-          }
-        }
+      for (int64_t od = 0; od < out_depth; ++od)
+        for (int64_t oh = 0; oh < output[y]; ++oh)
+          for (int64_t ow = 0; ow < output[x]; ++ow) pixel_products(n, oc, od, oh, ow);
 }
 
 template <class T>

@@ -180,4 +180,18 @@ void run_argmax(const Call& c) {
 }
 void run_argmin(const Call& c) { run_argmax(c); }
 
+void run_pdist(const Call& c) {
+  const View in = c.in(0), out = c.out(0);
+  const std::vector<double> x = read_all<double>(in);
+  std::vector<double> y;
+  const auto rows = static_cast<size_t>(in.shape[0]), width = static_cast<size_t>(in.shape[1]);
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = i + 1; j < rows; ++j) {
+      double squares = 0;
+      for (size_t k = 0; k < width; ++k) squares += std::pow(x[i * width + k] - x[j * width + k], 2);
+      y.push_back(std::sqrt(squares));
+    }
+  write_all(out, y);
+}
+
 }  // namespace pyflame::reference

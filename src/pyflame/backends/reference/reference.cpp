@@ -154,6 +154,7 @@ class ReferenceBackend final : public Backend {
   const char* name() const override { return "reference"; }
   std::span<const Impl> impls(const Problem&) const override { return {&kReferenceImpl, 1}; }
   bool fuses() const override { return false; }
+  bool convolves_volumes() const override { return true; }
 };
 
 }  // namespace
