@@ -32,6 +32,8 @@ def row(names, kind, description):
     names = [n for n in names if n.startswith("--")] or names  # a positional has one name, without dashes
     kind = re.sub(r"\s*\b(?:Excludes|Needs): \S+", "", kind)
     kind, _, default = kind.partition("=")
+    if not description:  # one space before it, where the column is full
+        default, _, description = default.partition(" ")
     required = kind.endswith("REQUIRED")
     kind = kind.replace("REQUIRED", "").strip()
     kind = re.sub(r"^(U?INT|FLOAT):.*", r"\1", kind)
