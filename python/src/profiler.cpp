@@ -1,4 +1,4 @@
-// The core of pyflame.profiler: recordings and named ranges. python/pyflame/profiler.py has the interface for users.
+// The core of pyflame.profiler: recordings and named ranges. python/pyflame/profiler has the interface for users.
 #include "pyflame/runtime/profiler.h"
 
 #include <pthread.h>

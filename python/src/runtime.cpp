@@ -8,6 +8,7 @@
 
 #include "casters.h"
 #include "pyflame/backends/backend.h"
+#include "pyflame/base/fallbacks.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/compile/choices.h"
 #include "pyflame/compile/inject.h"
@@ -19,7 +20,6 @@
 #include "pyflame/runtime/device.h"
 #include "pyflame/runtime/event.h"
 #include "pyflame/runtime/executor.h"
-#include "pyflame/base/fallbacks.h"
 #include "pyflame/runtime/explain.h"
 #include "pyflame/runtime/replayer.h"
 #include "pyflame/version.h"
@@ -267,8 +267,10 @@ void bind_runtime(nb::module_& m) {
         }
         return out;
       },
-      "What ran on a slower implementation, or elsewhere, than was asked for, as a list of dicts, the most seconds first: op, device, "
-      "ran_on, reason (why nothing better took it), times (how often it ran) and seconds (of the host). PYFLAME_DEBUG=1 prints this "
+      "What ran on a slower implementation, or elsewhere, than was asked for, as a list of dicts, the most seconds "
+      "first: op, device, "
+      "ran_on, reason (why nothing better took it), times (how often it ran) and seconds (of the host). "
+      "PYFLAME_DEBUG=1 prints this "
       "at the end of the process.");
   m.def("program_cache_stats", &cache_dict, "Hits, misses, evictions and size of the program cache.");
   m.def("clear_program_cache", &clear_program_cache, "Forgets all programs.");

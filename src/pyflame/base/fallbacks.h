@@ -24,7 +24,9 @@ class FallbackEntry {
     times_.fetch_add(1, std::memory_order_relaxed);
     ns_.fetch_add(took.count(), std::memory_order_relaxed);
   }
-  Fallback read() const { return {op_, device_, ran_on_, reason_, times_.load(), static_cast<double>(ns_.load()) * 1e-9}; }
+  Fallback read() const {
+    return {op_, device_, ran_on_, reason_, times_.load(), static_cast<double>(ns_.load()) * 1e-9};
+  }
 
  private:
   std::string op_, device_, ran_on_, reason_;

@@ -77,7 +77,7 @@ class DeviceClock {
   std::pair<int64_t, int64_t> span(DeviceRun::Marks& m) {
     const int64_t took = std::max<int64_t>(ns_between(*m.before, *m.after) - empty_, 0);
     const int64_t end = anchor_at_ + ns_between(*anchor_, *m.after);
-    anchor_ = std::move(m.after);
+    anchor_ = m.after;
     anchor_at_ = end;
     // A mark that passed during a long launch says nothing of the kernels, which were queued when the launch ended.
     if (m.launched - m.asked > kSlowLaunch) return {std::clamp(m.launched, end - took, end), end};
@@ -111,7 +111,7 @@ class DeviceClock {
 
   Device device_;
   uint32_t track_;
-  std::unique_ptr<Moment> anchor_;
+  std::shared_ptr<Moment> anchor_;
   int64_t anchor_at_ = 0, empty_ = 0;
   std::deque<Unread> unread_;
   size_t marks_ = 0;
@@ -163,7 +163,12 @@ DeviceRun::DeviceRun(Device device, DeviceMemory& memory, const CachedProgram& p
 
 DeviceRun::~DeviceRun() = default;
 
-void DeviceRun::mark(size_t step) { marks_.push_back({step, memory_.moment(), nullptr, events::now(), 0}); }
+// While the device is still busy with the step before, the end of that one is the start of this one, and needs no mark.
+void DeviceRun::mark(size_t step) {
+  std::shared_ptr<Moment> before = marks_.empty() ? nullptr : marks_.back().after;
+  if (!before || before->passed()) before = memory_.moment();
+  marks_.push_back({step, std::move(before), nullptr, events::now(), 0});
+}
 
 void DeviceRun::before_step(size_t k) {
   if (replay_) marks_.clear();  // it is launched step by step after all

@@ -37,7 +37,7 @@ class DeviceRun {
   friend class DeviceClock;
   struct Marks {
     size_t step;
-    std::unique_ptr<Moment> before, after;
+    std::shared_ptr<Moment> before, after;
     int64_t asked, launched;  // the host's time before and after the launch
   };
   Device device_;

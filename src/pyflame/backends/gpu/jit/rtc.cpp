@@ -84,7 +84,8 @@ std::vector<std::string> flags(DeviceType type, const std::string& arch) {
   // No contraction, so that a fused group has the same bits as its parts; divisions and square roots are correctly
   // rounded.
   if (type == DeviceType::rocm) return {"--offload-arch=" + arch, "-O3", "-std=c++17", "-ffp-contract=off"};
-  return {"--gpu-architecture=" + arch, "--std=c++17", "--fmad=false"};
+  // Lambdas that are passed on are host functions for NVRTC unless all functions are the device's.
+  return {"--gpu-architecture=" + arch, "--std=c++17", "--fmad=false", "--device-as-default-execution-space"};
 }
 
 // --- the cache on disk. A file has what it was made from, the code, and a checksum of both. A file that is damaged,
