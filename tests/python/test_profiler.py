@@ -433,6 +433,21 @@ def test_the_report_names_the_function_that_ran(report):
     assert finding["gain"] > 2 and "spin" in finding["what"]
 
 
+def test_a_signal_during_a_sample_is_left_out():
+    import signal
+
+    def region():
+        for _ in range(300):
+            signal.raise_signal(signal.SIGPROF)
+
+    prof = record(region, with_stack=True)
+    assert all(e.duration >= 0 for e in spans(prof, "frame"))
+    sampler = prof._sampler
+    sampler._sampling, before = True, dict(sampler.seconds)
+    sampler._handle(signal.SIGPROF, None)
+    assert sampler.seconds == before
+
+
 def test_the_handler_of_the_signal_is_put_back():
     import signal
 

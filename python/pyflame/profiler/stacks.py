@@ -36,10 +36,11 @@ class StackSampler:
         self._ticker = self._previous = None
         self.seconds = {}  # by stack: a tuple of (code, line), outermost first
         self._last = None
+        self._sampling = False
 
     def start(self):
         self._last = _C._profiler_now()
-        self._previous = signal.signal(signal.SIGPROF, self._sample)
+        self._previous = signal.signal(signal.SIGPROF, self._handle)
         signal.siginterrupt(signal.SIGPROF, False)  # system calls go on
         self._ticker = _C._Ticker(self._interval)
         return self
@@ -52,9 +53,16 @@ class StackSampler:
         for thread in list(self._open):
             self._close(thread, 0, _C._profiler_now())
 
-    def _sample(self, _signal, frame):
-        if frame is None:
+    def _handle(self, _signal, _frame):
+        if self._sampling:  # a signal came while the last one was handled
             return
+        self._sampling = True
+        try:
+            self._sample()
+        finally:
+            self._sampling = False
+
+    def _sample(self):
         now = _C._profiler_now()
         elapsed, self._last = (now - self._last) / 1e9, now
         ours = {t.ident for t in threading.enumerate() if t.name.startswith("pyflame-")}
