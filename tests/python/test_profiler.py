@@ -76,6 +76,13 @@ def test_bytes_are_what_goes_through_memory():
     assert step.bytes == (2 + 1) * 4 * 1000 * 1000 and step.work == "elementwise"
 
 
+def test_rows_of_a_table_are_not_the_table():
+    table, rows = pf.ones(10_000, 64), pf.tensor([3, 5, 7, 9])
+    pf.synchronize()
+    steps = [e for e in spans(record(lambda: table.index_select(0, rows).numpy()), "step") if "index_select" in e.args["ops"]]
+    assert len(steps) == 1 and 2 * 4 * 64 * 4 <= steps[0].bytes <= 3 * 4 * 64 * 4
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_arithmetic_of_attention(causal):
     q, k = pf.randn(2, 3, 32, 16), pf.randn(2, 3, 64, 16)

@@ -48,9 +48,19 @@ double flops_of(const Node& n) {
   }
 }
 
+// What an op that moves elements can read of an operand: no more than it writes. Rows that are selected from a table are not the whole table.
+size_t most_read(const Graph& g, const Group& group) {
+  const Node& n = group.node(g, 0);
+  if (group.kind != GroupKind::Single || n.info().kind_of_work != Work::Memory) return SIZE_MAX;
+  size_t bytes = 0;
+  for (const Operand& o : n.outs) bytes += o.nbytes();
+  return bytes;
+}
+
 // The bytes of memory traffic: each operand once, and nothing for values inside the group. A broadcast operand has the
 // group's shape.
 int64_t bytes_of(const Graph& g, const Group& group) {
+  const size_t most = most_read(g, group);
   Indexed<BindingId, bool> read(g.bindings.size(), false), written(read);
   size_t bytes = 0;
   const auto count = [&](const Operand& o) { bytes += std::min(g.slot_info(o).nbytes, o.nbytes()); };
@@ -58,7 +68,7 @@ int64_t bytes_of(const Graph& g, const Group& group) {
     const Node& n = group.node(g, i);
     for (const Operand& o : n.ins) {
       if (o.is_param) continue;
-      if (!read[o.binding] && !written[o.binding]) count(o);
+      if (!read[o.binding] && !written[o.binding]) bytes += std::min({g.slot_info(o).nbytes, o.nbytes(), most});
       read[o.binding] = true;
     }
     for (const Operand& o : n.outs) {
