@@ -270,8 +270,7 @@ class Explainer {
   }
 
   void explain_without_launch(Gap& g, int64_t length) const {
-    if (!t_.calls.empty() && g.after < 0) explain_by_cpu(g, g.start, g.end);
-    else if (!t_.calls.empty() && length > kShortGap) explain_by_cpu(g, g.start, g.end);
+    if (!t_.calls.empty() && (g.after < 0 || length > kShortGap)) explain_by_cpu(g, g.start, g.end);
     else g.cause = length <= kShortGap ? GapCause::unknown_short : GapCause::unknown;
   }
 
