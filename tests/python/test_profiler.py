@@ -455,6 +455,14 @@ def test_a_signal_during_a_sample_is_left_out():
     assert sampler.seconds == before
 
 
+def test_a_profile_that_is_never_stopped_does_not_end_the_process():
+    import subprocess
+    import sys
+
+    r = subprocess.run([sys.executable, "-c", "import pyflame as pf\npf.profiler.profile(with_stack=True).start()\nprint(pf.ones(3).sum().item())"], capture_output=True, text=True, timeout=300)
+    assert (r.returncode, r.stdout) == (0, "3.0\n"), r
+
+
 def test_the_handler_of_the_signal_is_put_back():
     import signal
 

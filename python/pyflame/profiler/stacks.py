@@ -1,4 +1,5 @@
 """Samples of the Python stacks of this process. The program is not changed, only looked at 500 times a second."""
+import atexit
 import os
 import signal
 import sys
@@ -43,11 +44,13 @@ class StackSampler:
         self._previous = signal.signal(signal.SIGPROF, self._handle)
         signal.siginterrupt(signal.SIGPROF, False)  # system calls go on
         self._ticker = _C._Ticker(self._interval)
+        atexit.register(self.stop)  # a signal after Python's handlers are gone would end the process
         return self
 
     def stop(self):
         """Any thread may call."""
         self._ticker.stop()
+        atexit.unregister(self.stop)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGPROF, self._previous or signal.SIG_DFL)
         for thread in list(self._open):
